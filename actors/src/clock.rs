@@ -1,0 +1,107 @@
+//! The one place that reads a clock. Everything that decides takes [`Now`] as an argument.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// One reading of both clocks. Durations are measured on `mono_ms`, so that a jump of the wall clock moves
+/// neither staleness nor expiry; `unix_ms` is only for people and for ids.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Now {
+    /// Milliseconds since the Unix epoch.
+    pub unix_ms: u64,
+    /// Milliseconds since the process began, monotonic.
+    pub mono_ms: u64,
+}
+
+impl Now {
+    /// The silence since `mono_ms`; zero for a moment that lies ahead.
+    #[must_use]
+    pub const fn since(&self, mono_ms: u64) -> Duration {
+        Duration::from_millis(self.mono_ms.saturating_sub(mono_ms))
+    }
+
+    #[must_use]
+    pub fn after(&self, delay: Duration) -> u64 {
+        self.mono_ms.saturating_add(millis(delay))
+    }
+}
+
+/// A duration in whole milliseconds, saturating.
+#[must_use]
+pub fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Reads both clocks.
+#[must_use]
+pub fn now() -> Now {
+    static ORIGIN: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+    let origin = *ORIGIN.get_or_init(Instant::now);
+    Now {
+        unix_ms: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, millis),
+        mono_ms: millis(origin.elapsed()),
+    }
+}
+
+/// RFC 3339 in UTC with milliseconds: always 24 bytes until the year 9999.
+#[must_use]
+pub fn rfc3339(unix_ms: u64) -> [u8; 24] {
+    let (days, in_day) = (unix_ms / 86_400_000, unix_ms % 86_400_000);
+    let (year, month, day) = civil_from_days(days);
+    let mut out = *b"0000-00-00T00:00:00.000Z";
+    let mut put = |at: usize, width: usize, mut value: u64| {
+        for digit in out[at..at + width].iter_mut().rev() {
+            *digit = b'0' + u8::try_from(value % 10).unwrap_or(0);
+            value /= 10;
+        }
+    };
+    put(0, 4, year);
+    put(5, 2, month);
+    put(8, 2, day);
+    put(11, 2, in_day / 3_600_000);
+    put(14, 2, in_day / 60_000 % 60);
+    put(17, 2, in_day / 1000 % 60);
+    put(20, 3, in_day % 1000);
+    out
+}
+
+/// [`rfc3339`] as text.
+#[must_use]
+pub fn rfc3339_text(unix_ms: u64) -> String {
+    String::from_utf8_lossy(&rfc3339(unix_ms)).into_owned()
+}
+
+/// Days since 1970-01-01 to a date of the proleptic Gregorian calendar (Howard Hinnant's algorithm).
+const fn civil_from_days(days: u64) -> (u64, u64, u64) {
+    let z = days + 719_468;
+    let era = z / 146_097;
+    let day_of_era = z % 146_097;
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_index = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_index + 2) / 5 + 1;
+    let month = if month_index < 10 {
+        month_index + 3
+    } else {
+        month_index - 9
+    };
+    let year = year_of_era + era * 400 + (month <= 2) as u64;
+    (year, month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timestamps_are_rfc_3339() {
+        for (ms, text) in [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (951_782_400_000, "2000-02-29T00:00:00.000Z"),
+            (1_790_000_000_123, "2026-09-21T13:33:20.123Z"),
+            (4_107_542_399_999, "2100-02-28T23:59:59.999Z"),
+            (4_107_542_400_000, "2100-03-01T00:00:00.000Z"),
+        ] {
+            assert_eq!(rfc3339_text(ms), text);
+        }
+    }
+}

@@ -1,0 +1,196 @@
+use std::{fmt, sync::Arc};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use uuid::Uuid;
+
+use super::BrokerError;
+
+/// The text that stands where an id will be written later; as long as any UUID in text form.
+pub const UNSET_ID: &str = "00000000-0000-0000-0000-000000000000";
+
+/// A tenant. `^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$`.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ProjectId(Arc<str>);
+
+impl ProjectId {
+    pub const DEFAULT: &'static str = "default";
+    const LEN_MAX: usize = 63;
+
+    /// # Errors
+    /// `invalid_argument` when the text is not of the grammar above.
+    pub fn parse(text: &str) -> Result<Self, BrokerError> {
+        let edge = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+        let bytes = text.as_bytes();
+        let well_formed = (1..=Self::LEN_MAX).contains(&bytes.len())
+            && edge(bytes[0])
+            && edge(bytes[bytes.len() - 1])
+            && bytes.iter().all(|&b| edge(b) || b == b'-');
+        if well_formed {
+            Ok(Self(text.into()))
+        } else {
+            Err(BrokerError::invalid(
+                "project_id",
+                "1 to 63 of a-z, 0-9 and '-', neither first nor last a '-'",
+            ))
+        }
+    }
+
+    #[must_use]
+    pub fn default_project() -> Self {
+        Self(Self::DEFAULT.into())
+    }
+
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// The durable address of an agent, unique in its project.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SessionName(Arc<str>);
+
+impl SessionName {
+    const CHARS_MAX: usize = 128;
+
+    /// # Errors
+    /// `invalid_argument`: empty, longer than 128 characters, with a control character, with white space at an
+    /// end, with an `@` (which separates a name from its project), or with the form of a session id.
+    pub fn parse(text: &str) -> Result<Self, BrokerError> {
+        let refuse = |reason: &str| Err(BrokerError::invalid("name", reason));
+        if text.is_empty() || text.chars().count() > Self::CHARS_MAX {
+            return refuse("1 to 128 characters");
+        }
+        if text.chars().any(char::is_control) || text.trim() != text {
+            return refuse("no control characters, no white space at either end");
+        }
+        if text.contains('@') {
+            return refuse("no '@': it separates a name from its project");
+        }
+        if Uuid::try_parse(text).is_ok() {
+            return refuse("not of the form of a session id");
+        }
+        Ok(Self(text.into()))
+    }
+
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+macro_rules! text_id {
+    ($($name:ident),*) => {$(
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Debug::fmt(&self.0, f)
+            }
+        }
+        impl std::borrow::Borrow<str> for $name {
+            fn borrow(&self) -> &str {
+                &self.0
+            }
+        }
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(&self.0)
+            }
+        }
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = std::borrow::Cow::<str>::deserialize(deserializer)?;
+                Self::parse(&text).map_err(serde::de::Error::custom)
+            }
+        }
+    )*};
+}
+text_id!(ProjectId, SessionName);
+
+macro_rules! uuid_id {
+    ($($(#[$doc:meta])* $name:ident),*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(Uuid);
+
+        impl $name {
+            #[must_use]
+            pub fn parse(text: &str) -> Option<Self> {
+                Uuid::try_parse(text).ok().map(Self)
+            }
+            #[must_use]
+            pub const fn from_uuid(uuid: Uuid) -> Self {
+                Self(uuid)
+            }
+            #[must_use]
+            pub const fn as_uuid(&self) -> &Uuid {
+                &self.0
+            }
+        }
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.as_hyphenated().fmt(f)
+            }
+        }
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.as_hyphenated().fmt(f)
+            }
+        }
+    )*};
+}
+uuid_id!(
+    /// A participant, for as long as its name and inbox are kept (`UUIDv7`: ids sort by creation).
+    SessionId,
+    /// A message (`UUIDv7`), the key by which a recipient recognises a repeat.
+    MessageId
+);
+
+impl SessionId {
+    #[must_use]
+    pub fn generate() -> Self {
+        Self(Uuid::now_v7())
+    }
+}
+
+/// One live connection of a session, in this process. A later connection has a higher id: a fence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ConnectionId(u64);
+
+impl ConnectionId {
+    #[must_use]
+    pub fn next() -> Self {
+        static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+        Self(NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn project_ids_follow_their_grammar() {
+        for good in ["a", "0", "team-a", &"x".repeat(63)] {
+            assert!(ProjectId::parse(good).is_ok(), "{good}");
+        }
+        for bad in ["", "-a", "a-", "A", "a_b", "a b", &"x".repeat(64)] {
+            assert!(ProjectId::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn session_names_cannot_be_mistaken_for_an_id_or_an_address() {
+        for good in ["alice", "build agent 7", "Zoë", "a/b"] {
+            assert!(SessionName::parse(good).is_ok(), "{good}");
+        }
+        for bad in ["", " a", "a@b", "a\nb", UNSET_ID, &"x".repeat(129)] {
+            assert!(SessionName::parse(bad).is_err(), "{bad}");
+        }
+    }
+}

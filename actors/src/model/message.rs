@@ -1,0 +1,437 @@
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::BufMut;
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+use uuid::{ContextV7, Timestamp, Uuid};
+
+use super::{MessageId, ProjectId, SessionId, SessionRecord, UNSET_ID};
+use crate::clock::{Now, rfc3339};
+
+/// Which of the waiting messages goes first; equal ones keep the order in which they were accepted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Priority {
+    Low,
+    #[default]
+    Normal,
+    High,
+    Urgent,
+}
+
+impl Priority {
+    pub const ALL: [Self; 4] = [Self::Low, Self::Normal, Self::High, Self::Urgent];
+}
+
+/// What a sender may say about a message beside its payload.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Headers {
+    #[serde(default)]
+    pub priority: Priority,
+    /// Seconds from acceptance after which the message is no longer delivered. At least 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl_seconds: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub correlation_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reply_to: Option<String>,
+    /// Within 24 hours the same key from the same sender sends nothing and returns the first result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<String>,
+}
+
+/// Where one message stands for one recipient. It never claims more than happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Status {
+    /// Accepted, waiting.
+    Queued,
+    /// Handed to the live connection, or returned by `receive_messages`.
+    Delivered,
+    Acknowledged,
+    /// Its time to live ran out while it waited.
+    Expired,
+    DeadLettered(DeadLetterReason),
+}
+
+impl Status {
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Delivered => "delivered",
+            Self::Acknowledged => "acknowledged",
+            Self::Expired => "expired",
+            Self::DeadLettered(_) => "dead_lettered",
+        }
+    }
+
+    /// Nothing will happen to the message any more, unless somebody redrives it.
+    #[must_use]
+    pub const fn is_final(self) -> bool {
+        !matches!(self, Self::Queued | Self::Delivered)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DeadLetterReason {
+    Expired,
+    DeliveryLimit,
+    RecipientGone,
+    Rejected,
+}
+
+impl DeadLetterReason {
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Expired => "expired",
+            Self::DeliveryLimit => "delivery_limit",
+            Self::RecipientGone => "recipient_gone",
+            Self::Rejected => "rejected",
+        }
+    }
+}
+
+/// The state of a message for one of its recipients, as `get_message_status` tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecipientStatus {
+    pub session: SessionId,
+    pub status: Status,
+    /// Milliseconds since the Unix epoch, when it came to be so.
+    pub at_ms: u64,
+}
+
+/// A message that was given up for one recipient; kept, with the reason, until it is redriven.
+#[derive(Clone, Debug)]
+pub struct DeadLetter {
+    pub message: Arc<Message>,
+    pub recipient: SessionId,
+    pub reason: DeadLetterReason,
+    /// Milliseconds since the Unix epoch.
+    pub at_ms: u64,
+    pub deliveries: u32,
+}
+
+/// A message that is checked and encoded but not yet accepted: it lacks only what the router decides.
+///
+/// The encoding happens where the message came in, once; the router writes three fields of fixed width into it.
+#[derive(Debug)]
+pub struct Draft {
+    sender: SessionId,
+    priority: Priority,
+    ttl: Option<Duration>,
+    body: Vec<u8>,
+}
+
+const HEAD: &[u8] = b"{\"message_id\":\"00000000-0000-0000-0000-000000000000\",\"timestamp\":\"0000-00-00T00:00:00.000Z\",\"recipient_id\":";
+const ID_AT: usize = 15;
+const TIMESTAMP_AT: usize = ID_AT + UNSET_ID.len() + 15;
+const RECIPIENT_AT: usize = HEAD.len() + 1;
+
+impl Draft {
+    /// Encodes the envelope (contract, section 5). `payload` is the text of a JSON object that was validated.
+    #[must_use]
+    pub fn new(
+        project: &ProjectId,
+        sender: &SessionRecord,
+        to: To,
+        protocol: (&str, &str),
+        payload: &str,
+        headers: &Headers,
+    ) -> Self {
+        let mut body = Vec::with_capacity(HEAD.len() + 320 + payload.len());
+        body.extend_from_slice(HEAD);
+        match to {
+            To::One => {
+                body.push(b'"');
+                body.extend_from_slice(UNSET_ID.as_bytes());
+                body.push(b'"');
+            }
+            To::Many => body.extend_from_slice(b"null"),
+        }
+        body.extend_from_slice(b",\"project_id\":\"");
+        body.extend_from_slice(project.as_str().as_bytes());
+        body.extend_from_slice(b"\",\"sender_id\":\"");
+        let at = body.len();
+        body.resize(at + UNSET_ID.len(), 0);
+        sender.id.as_uuid().as_hyphenated().encode_lower(&mut body[at..]);
+        body.extend_from_slice(b"\",\"sender_name\":");
+        match &sender.name {
+            Some(name) => write_json(&mut body, name),
+            None => body.extend_from_slice(b"null"),
+        }
+        body.extend_from_slice(b",\"protocol_name\":\"");
+        body.extend_from_slice(protocol.0.as_bytes());
+        body.extend_from_slice(b"\",\"protocol_version\":\"");
+        body.extend_from_slice(protocol.1.as_bytes());
+        body.extend_from_slice(b"\",\"payload\":");
+        body.extend_from_slice(payload.as_bytes());
+        body.extend_from_slice(b",\"headers\":");
+        write_json(&mut body, headers);
+        Self {
+            sender: sender.id,
+            priority: headers.priority,
+            ttl: headers.ttl_seconds.map(Duration::from_secs),
+            body,
+        }
+    }
+
+    /// Makes it a message. `recipient` is there exactly when the draft was made for [`To::One`].
+    #[must_use]
+    pub fn seal(mut self, id: MessageId, recipient: Option<SessionId>, now: Now, watched: bool) -> Message {
+        id.as_uuid().as_hyphenated().encode_lower(&mut self.body[ID_AT..]);
+        self.body[TIMESTAMP_AT..TIMESTAMP_AT + 24].copy_from_slice(&rfc3339(now.unix_ms));
+        if let Some(recipient) = recipient {
+            recipient
+                .as_uuid()
+                .as_hyphenated()
+                .encode_lower(&mut self.body[RECIPIENT_AT..]);
+        }
+        Message {
+            id,
+            sender: self.sender,
+            recipient,
+            priority: self.priority,
+            ttl: self.ttl,
+            body: self.body,
+            progress: Progress::new(watched),
+        }
+    }
+}
+
+/// Whether a message is for one session or for whoever a filter lets through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum To {
+    One,
+    Many,
+}
+
+fn write_json(out: &mut Vec<u8>, value: &impl Serialize) {
+    // Writing plain values to memory cannot fail: there is neither I/O nor a map with other keys than strings.
+    let _ = serde_json::to_writer(out, value);
+}
+
+/// An accepted message. Shared by everyone who holds it: queues, connections, dead letters.
+#[derive(Debug)]
+pub struct Message {
+    pub id: MessageId,
+    pub sender: SessionId,
+    /// None for a broadcast.
+    pub recipient: Option<SessionId>,
+    pub priority: Priority,
+    pub ttl: Option<Duration>,
+    /// The JSON object of the envelope up to, not including, `delivery_count` and the closing brace.
+    body: Vec<u8>,
+    pub progress: Progress,
+}
+
+impl Message {
+    /// At most this many bytes are written by [`Message::write`].
+    #[must_use]
+    pub const fn encoded_len_max(&self) -> usize {
+        self.body.len() + DELIVERY_COUNT.len() + 11
+    }
+
+    /// Appends the envelope as a JSON object.
+    pub fn write(&self, out: &mut impl BufMut, delivery_count: u32) {
+        out.put_slice(&self.body);
+        out.put_slice(DELIVERY_COUNT);
+        if delivery_count < 10 {
+            out.put_u8(b'0' + delivery_count as u8);
+        } else {
+            out.put_slice(delivery_count.to_string().as_bytes());
+        }
+        out.put_u8(b'}');
+    }
+
+    /// The same message for another recipient, as a redrive may ask for.
+    #[must_use]
+    pub fn readdressed(&self, recipient: SessionId) -> Self {
+        let mut body = self.body.clone();
+        if self.recipient.is_some() {
+            recipient
+                .as_uuid()
+                .as_hyphenated()
+                .encode_lower(&mut body[RECIPIENT_AT..]);
+        }
+        Self {
+            id: self.id,
+            sender: self.sender,
+            recipient: self.recipient.map(|_| recipient),
+            priority: self.priority,
+            ttl: self.ttl,
+            body,
+            progress: Progress::new(false),
+        }
+    }
+}
+
+const DELIVERY_COUNT: &[u8] = b",\"delivery_count\":";
+
+/// How far a message has come, for a sender in this process that waits to be told.
+#[derive(Debug)]
+pub struct Progress {
+    handed_over: AtomicU32,
+    watch: Option<watch::Sender<Status>>,
+}
+
+impl Progress {
+    fn new(watched: bool) -> Self {
+        Self {
+            handed_over: AtomicU32::new(0),
+            watch: watched.then(|| watch::Sender::new(Status::Queued)),
+        }
+    }
+
+    /// To how many live connections the message was handed.
+    pub fn handed_over(&self) -> u32 {
+        self.handed_over.load(Ordering::Acquire)
+    }
+
+    /// Says that the message was handed to one live connection, or returned by `receive_messages`.
+    pub fn hand_over(&self) {
+        self.handed_over.fetch_add(1, Ordering::AcqRel);
+        self.reach(Status::Delivered);
+    }
+
+    pub fn reach(&self, status: Status) {
+        if let Some(watch) = &self.watch {
+            watch.send_if_modified(|current| {
+                let forward = !current.is_final() && *current != status;
+                if forward {
+                    *current = status;
+                }
+                forward
+            });
+        }
+    }
+
+    /// A view of the status as it moves on; None when nobody asked for one at acceptance.
+    pub fn subscribe(&self) -> Option<watch::Receiver<Status>> {
+        self.watch.as_ref().map(watch::Sender::subscribe)
+    }
+}
+
+/// Makes ids that grow: within one generator a later message has a greater id, whatever the wall clock does.
+#[derive(Debug, Default)]
+pub struct MessageIds(ContextV7);
+
+impl MessageIds {
+    pub fn next(&self, now: Now) -> MessageId {
+        let (seconds, millis) = (now.unix_ms / 1000, now.unix_ms % 1000);
+        let timestamp = Timestamp::from_unix(&self.0, seconds, millis as u32 * 1_000_000);
+        MessageId::from_uuid(Uuid::new_v7(timestamp))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::{clock::now, model::Capabilities};
+
+    fn sender(name: Option<&str>) -> SessionRecord {
+        SessionRecord {
+            id: SessionId::generate(),
+            name: name.map(|name| crate::model::SessionName::parse(name).unwrap()),
+            capabilities: Capabilities::default(),
+            metadata: serde_json::Map::new(),
+            connected_at_ms: 0,
+        }
+    }
+
+    fn read(message: &Message, count: u32) -> Value {
+        let mut out = Vec::new();
+        message.write(&mut out, count);
+        assert!(out.len() <= message.encoded_len_max());
+        serde_json::from_slice(&out).unwrap()
+    }
+
+    #[test]
+    fn the_envelope_is_that_of_the_contract() {
+        let (from, to, now) = (sender(Some("ali\"ce")), SessionId::generate(), now());
+        let headers = Headers {
+            priority: Priority::High,
+            ttl_seconds: Some(5),
+            ..Headers::default()
+        };
+        let project = ProjectId::default_project();
+        let draft = Draft::new(
+            &project,
+            &from,
+            To::One,
+            ("chat", "1.2.0"),
+            r#"{"text":"hi"}"#,
+            &headers,
+        );
+        let id = MessageIds::default().next(now);
+        let message = draft.seal(id, Some(to), now, false);
+        let expected = json!({
+            "message_id": id, "project_id": "default", "sender_id": from.id, "sender_name": "ali\"ce",
+            "recipient_id": to, "timestamp": crate::clock::rfc3339_text(now.unix_ms),
+            "protocol_name": "chat", "protocol_version": "1.2.0", "payload": {"text": "hi"},
+            "headers": {"priority": "high", "ttl_seconds": 5}, "delivery_count": 1,
+        });
+        assert_eq!(read(&message, 1), expected);
+        assert_eq!(
+            read(&message, 4_294_967_295)["delivery_count"],
+            json!(4_294_967_295_u32)
+        );
+        let other = SessionId::generate();
+        assert_eq!(read(&message.readdressed(other), 1)["recipient_id"], json!(other));
+    }
+
+    #[test]
+    fn a_broadcast_has_no_recipient_and_a_nameless_sender_no_name() {
+        let draft = Draft::new(
+            &ProjectId::default_project(),
+            &sender(None),
+            To::Many,
+            ("chat", "1.0.0"),
+            "{}",
+            &Headers::default(),
+        );
+        let message = draft.seal(MessageIds::default().next(now()), None, now(), false);
+        let seen = read(&message, 2);
+        assert_eq!(
+            (&seen["recipient_id"], &seen["sender_name"]),
+            (&Value::Null, &Value::Null)
+        );
+    }
+
+    #[test]
+    fn ids_grow_even_when_the_wall_clock_goes_back() {
+        let ids = MessageIds::default();
+        let mut last = ids.next(Now {
+            unix_ms: 1_790_000_000_000,
+            mono_ms: 0,
+        });
+        for step in 0..20_000_u64 {
+            let next = ids.next(Now {
+                unix_ms: 1_790_000_000_000 - step % 700,
+                mono_ms: 0,
+            });
+            assert!(next > last, "{next} after {last}");
+            last = next;
+        }
+    }
+
+    #[test]
+    fn progress_never_goes_back() {
+        let progress = Progress::new(true);
+        let view = progress.subscribe().unwrap();
+        progress.hand_over();
+        progress.reach(Status::Acknowledged);
+        progress.hand_over();
+        assert_eq!((*view.borrow(), progress.handed_over()), (Status::Acknowledged, 2));
+    }
+}

@@ -1,0 +1,97 @@
+use std::{collections::BTreeSet, fmt, sync::Arc};
+
+use semver::Version;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
+
+use super::{BrokerError, SessionId};
+
+/// `^[a-z][a-z0-9_-]{0,62}[a-z0-9]$`.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ProtocolName(Arc<str>);
+
+impl ProtocolName {
+    /// # Errors
+    /// `invalid_argument` when the text is not of the grammar above.
+    pub fn parse(text: &str) -> Result<Self, BrokerError> {
+        let edge = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+        let bytes = text.as_bytes();
+        let well_formed = (2..=64).contains(&bytes.len())
+            && bytes[0].is_ascii_lowercase()
+            && edge(bytes[bytes.len() - 1])
+            && bytes.iter().all(|&b| edge(b) || b == b'_' || b == b'-');
+        if well_formed {
+            Ok(Self(text.into()))
+        } else {
+            Err(BrokerError::invalid(
+                "name",
+                "a protocol name is ^[a-z][a-z0-9_-]{0,62}[a-z0-9]$",
+            ))
+        }
+    }
+
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for ProtocolName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+impl fmt::Debug for ProtocolName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+impl std::borrow::Borrow<str> for ProtocolName {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+impl Serialize for ProtocolName {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
+impl<'de> Deserialize<'de> for ProtocolName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<str>::deserialize(deserializer)?;
+        Self::parse(&text).map_err(serde::de::Error::custom)
+    }
+}
+
+/// How a protocol is meant to be used; what `capabilities` of a protocol lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pattern {
+    PointToPoint,
+    Broadcast,
+    RequestResponse,
+    Streaming,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProtocolMetadata {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub author: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    #[serde(default)]
+    pub tags: BTreeSet<String>,
+}
+
+/// A registered protocol as it is stored. It never changes: a change is a new version.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ProtocolRecord {
+    pub name: ProtocolName,
+    pub version: Version,
+    pub schema: Value,
+    pub capabilities: BTreeSet<Pattern>,
+    pub metadata: ProtocolMetadata,
+    /// Milliseconds since the Unix epoch.
+    pub registered_at_ms: u64,
+    pub registered_by: Option<SessionId>,
+}

@@ -1,0 +1,252 @@
+//! What must outlive an actor: sessions, protocols, messages and where each of them stands.
+//!
+//! [`Storage`] opens the store of one project; [`Store`] is that project's. The memory backend is the reference,
+//! and [`conformance`] is the suite that every backend runs.
+
+pub mod conformance;
+mod inbox;
+pub mod memory;
+mod receipts;
+
+use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
+
+use crate::{
+    clock::Now,
+    model::{
+        DeadLetter, DeadLetterReason, Message, MessageId, ProjectId, ProtocolName, ProtocolRecord, RecipientStatus,
+        SessionId, SessionRecord,
+    },
+};
+
+/// An operation under way. The memory backend's are ready at the first poll; callers that care poll once before
+/// they arrange to wait.
+pub type Op<T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>;
+
+/// The store did not do it, and may or may not have tried. Nothing is accepted because of it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    #[error("the store cannot be reached: {0}")]
+    Unreachable(String),
+    #[error("the store has no room: {0}")]
+    Full(String),
+}
+
+pub trait Storage: Send + Sync + 'static {
+    /// `memory`, `redis` or `disk`, as `/health` shows it.
+    fn name(&self) -> &'static str;
+
+    fn open(&self, project: &ProjectId) -> Arc<dyn Store>;
+}
+
+/// The store of one project.
+///
+/// Each operation is atomic. Of the messages: a message that `append` accepted for a recipient is, until it is
+/// acknowledged, either waiting, or leased, or a dead letter; never in two places, never in none.
+pub trait Store: Send + Sync + 'static {
+    /// Adds a session, or replaces what was kept of it.
+    fn put_session(&self, record: SessionRecord) -> Op<()>;
+    fn sessions(&self) -> Op<Vec<SessionRecord>>;
+    /// Forgets a session; what its inbox holds becomes dead letters of this reason. Returns how many.
+    fn remove_session(&self, session: SessionId, reason: DeadLetterReason, now: Now) -> Op<usize>;
+
+    /// False when this name and version exist already; then nothing changes.
+    fn insert_protocol(&self, record: Arc<ProtocolRecord>) -> Op<bool>;
+    fn protocols(&self) -> Op<Vec<Arc<ProtocolRecord>>>;
+    fn protocol(&self, name: ProtocolName, version: semver::Version) -> Op<Option<Arc<ProtocolRecord>>>;
+
+    /// Accepts messages, in this order, each for its whole audience; one answer each.
+    fn append(&self, batch: Vec<Append>, now: Now) -> Op<Vec<Appended>>;
+    /// Keeps `outcome` as the first result of this idempotency key.
+    fn settle_outcome(&self, sender: SessionId, key: String, outcome: Outcome) -> Op<()>;
+    /// Hands out up to `limit` waiting messages, urgent before low and old before new, and counts the delivery.
+    /// They stay leased until they are acknowledged or released. Those whose time has run out are dead-lettered
+    /// instead.
+    fn lease(&self, session: SessionId, limit: usize, now: Now) -> Op<Leased>;
+    fn acknowledge(&self, session: SessionId, which: Acknowledge, now: Now) -> Op<Acknowledged>;
+    /// Puts what is leased back where it was in the queue, or among the dead letters when it has been delivered
+    /// `delivery_limit` times.
+    fn release(&self, session: SessionId, which: Release, delivery_limit: u32, now: Now) -> Op<Released>;
+    /// How many messages of a session wait, and how many are leased.
+    fn depth(&self, session: SessionId) -> Op<Depth>;
+    /// Dead-letters what has outlived its time and forgets receipts and idempotency keys that are too old.
+    /// Returns the sessions whose queues changed, with the number that still wait.
+    fn sweep(&self, now: Now) -> Op<Vec<(SessionId, usize)>>;
+
+    /// None for a message that is not known, or no longer.
+    fn message_status(&self, message: MessageId, now: Now) -> Op<Option<Vec<RecipientStatus>>>;
+    /// Dead letters, oldest first, those after `after` (its message, its recipient).
+    fn dead_letters(
+        &self,
+        reason: Option<DeadLetterReason>,
+        after: Option<(MessageId, SessionId)>,
+        limit: usize,
+    ) -> Op<Vec<DeadLetter>>;
+    /// Sends dead letters again, as new in the queue and with no deliveries counted, to their recipient or to
+    /// another; their time to live begins anew.
+    fn redrive(
+        &self,
+        messages: Vec<MessageId>,
+        recipient: Option<SessionId>,
+        queue_capacity: usize,
+        now: Now,
+    ) -> Op<Redriven>;
+    fn dead_letter_count(&self) -> Op<usize>;
+}
+
+/// One message to accept.
+#[derive(Clone, Debug)]
+pub struct Append {
+    pub message: Arc<Message>,
+    pub audience: Audience,
+    /// Most messages that may wait for one recipient.
+    pub queue_capacity: usize,
+    pub idempotency_key: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+pub enum Audience {
+    One(SessionId),
+    Many(Arc<[SessionId]>),
+}
+
+impl Audience {
+    #[must_use]
+    pub fn ids(&self) -> &[SessionId] {
+        match self {
+            Self::One(id) => std::slice::from_ref(id),
+            Self::Many(ids) => ids,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Appended {
+    /// Accepted for everyone in the audience but `refused`, whose queues were full. A message that everyone
+    /// refused is not kept at all.
+    Accepted {
+        /// Messages waiting for the recipient, this one included; for a broadcast the longest such queue.
+        queue_len: usize,
+        refused: Vec<SessionId>,
+    },
+    /// The sender used this idempotency key before; nothing was sent.
+    Repeated(Outcome),
+}
+
+/// The first result of a send, kept for its idempotency key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    pub message: MessageId,
+    pub delivered: usize,
+    pub queued: usize,
+    pub skipped: usize,
+    pub queue_len: usize,
+    pub refused: Vec<SessionId>,
+    /// Milliseconds since the Unix epoch, when it was handed to a live connection.
+    pub delivered_at_ms: Option<u64>,
+    /// The sender waited for an acknowledgement and got it.
+    pub acknowledged: bool,
+}
+
+impl Outcome {
+    /// What is known at acceptance.
+    #[must_use]
+    pub fn accepted(message: MessageId, audience: usize, queue_len: usize, refused: Vec<SessionId>) -> Self {
+        Self {
+            message,
+            delivered: 0,
+            queued: audience - refused.len(),
+            skipped: 0,
+            queue_len,
+            refused,
+            delivered_at_ms: None,
+            acknowledged: false,
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Delivery {
+    pub message: Arc<Message>,
+    /// 1 at the first delivery.
+    pub count: u32,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Leased {
+    pub deliveries: Vec<Delivery>,
+    pub depth: Depth,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Depth {
+    pub waiting: usize,
+    pub leased: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Acknowledge {
+    Ids(Vec<MessageId>),
+    /// This one and all that were leased before it.
+    UpTo(MessageId),
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Acknowledged {
+    /// How many were leased, or waiting after a release, and are now done with.
+    pub acknowledged: usize,
+    /// Ids that are not in this inbox.
+    pub unknown: Vec<MessageId>,
+    /// Those of them whose sender waits to be told.
+    pub watched: Vec<Arc<Message>>,
+    pub depth: Depth,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Release {
+    All,
+    Ids(Vec<MessageId>),
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Released {
+    pub returned: usize,
+    pub dead: usize,
+    pub depth: Depth,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Redriven {
+    /// Message and the session it now waits for, with the length of that queue.
+    pub sent: Vec<(MessageId, SessionId, usize)>,
+    /// Not among the dead letters.
+    pub unknown: Vec<MessageId>,
+    /// Still dead letters: the recipient is gone, or its queue is full.
+    pub refused: Vec<(MessageId, RedriveRefusal)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RedriveRefusal {
+    RecipientGone,
+    QueueFull,
+}
+
+/// How much a store keeps of what is over and done with.
+#[derive(Clone, Copy, Debug)]
+pub struct Retention {
+    /// Receipts are per message and recipient; the oldest settled ones go first.
+    pub receipts_len_max: usize,
+    pub dead_letters_len_max: usize,
+    pub idempotency_keys_len_max: usize,
+    pub idempotency_window: Duration,
+}
+
+impl Default for Retention {
+    fn default() -> Self {
+        Self {
+            receipts_len_max: 1_000_000,
+            dead_letters_len_max: 10_000,
+            idempotency_keys_len_max: 1_000_000,
+            idempotency_window: Duration::from_secs(24 * 3600),
+        }
+    }
+}
