@@ -1,6 +1,14 @@
 //! What two sessions can speak: pure functions over their capabilities.
 
-use semver::{Comparator, Op, Version};
+use std::collections::{BTreeMap, BTreeSet};
+
+use semver::{Comparator, Op, Version, VersionReq};
+use serde::{Deserialize, Serialize};
+
+use crate::model::{Capabilities, ProtocolName, SessionId};
+
+/// Sentences of advice that one negotiation gives; the incompatibilities are always complete.
+const SUGGESTIONS_LEN_MAX: usize = 20;
 
 /// Whether semver calls two versions of one protocol compatible: a caret requirement on the lower one admits the
 /// higher (1.0.0 with 1.1.0, not with 2.0.0; 0.1.0 not with 0.2.0).
@@ -15,4 +23,537 @@ pub fn compatible(a: &Version, b: &Version) -> bool {
         pre: low.pre.clone(),
     };
     low == high || caret.matches(high)
+}
+
+/// A protocol that a negotiation must agree on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequiredProtocol {
+    pub name: ProtocolName,
+    /// What the agreed version must satisfy. A bare version is the caret requirement that semver's `VersionReq` makes
+    /// of it: `1.1.0` is at least 1.1.0 and below 2.0.0.
+    pub version: VersionReq,
+}
+
+/// The result of `negotiate_capabilities`, under the names of the contract.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Negotiation {
+    pub compatible: bool,
+    /// The version to use of each protocol that both declare in compatible versions, whatever was required of it.
+    pub supported_protocols: BTreeMap<ProtocolName, Version>,
+    pub feature_intersections: BTreeSet<String>,
+    pub unsupported_features: UnsupportedFeatures,
+    pub incompatibilities: Vec<Incompatibility>,
+    pub suggestions: Vec<String>,
+}
+
+/// Features that only one side has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct UnsupportedFeatures {
+    /// Ours, which they lack.
+    pub ours: BTreeSet<String>,
+    /// Theirs, which we lack.
+    pub theirs: BTreeSet<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Incompatibility {
+    pub protocol: ProtocolName,
+    pub reason: Reason,
+    pub ours: BTreeSet<Version>,
+    pub theirs: BTreeSet<Version>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// Required, and only we declare it.
+    NotSupportedByTarget,
+    /// Required, and only they declare it.
+    NotSupportedByUs,
+    /// Required, and nobody declares it.
+    NotSupported,
+    /// Both declare it, in versions that semver keeps apart.
+    NoCompatibleVersion,
+    /// Both can speak it, in no version that satisfies the requirement.
+    RequirementNotMet,
+}
+
+/// One pair of sessions in `compatibility_matrix`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct MatrixRow {
+    pub session_a: SessionId,
+    pub session_b: SessionId,
+    pub compatible: bool,
+    /// With the version to use.
+    pub common_protocols: BTreeMap<ProtocolName, Version>,
+    pub common_features: BTreeSet<String>,
+}
+
+/// Compares what two sessions declare.
+///
+/// They are compatible when they can exchange a message: with `required`, when each of these protocols is agreed on as
+/// required; without, when they agree on a version of at least one protocol, or when a side declares no protocol at
+/// all, because such a session accepts any ([`Capabilities::accepts`]). Features never make a pair incompatible.
+/// To be required is to be declared: a side without any protocols fails every requirement.
+#[must_use]
+pub fn negotiate(ours: &Capabilities, theirs: &Capabilities, required: &[RequiredProtocol]) -> Negotiation {
+    let supported_protocols = agreements(ours, theirs);
+    let mut incompatibilities = kept_apart(ours, theirs, &supported_protocols);
+    let unmet: Vec<_> = required
+        .iter()
+        .filter_map(|wanted| unmet(ours, theirs, wanted))
+        .collect();
+    let compatible = if required.is_empty() {
+        can_exchange(ours, theirs, &supported_protocols)
+    } else {
+        unmet.is_empty()
+    };
+    for found in unmet {
+        if !incompatibilities.contains(&found) {
+            incompatibilities.push(found);
+        }
+    }
+    incompatibilities.sort_by(|a, b| a.protocol.cmp(&b.protocol));
+    Negotiation {
+        compatible,
+        suggestions: suggestions(ours, theirs, required, &incompatibilities, compatible),
+        supported_protocols,
+        feature_intersections: &ours.supported_features & &theirs.supported_features,
+        unsupported_features: UnsupportedFeatures {
+            ours: &ours.supported_features - &theirs.supported_features,
+            theirs: &theirs.supported_features - &ours.supported_features,
+        },
+        incompatibilities,
+    }
+}
+
+/// One row for each unordered pair, in the order of `sessions`.
+#[must_use]
+pub fn matrix(sessions: &[(SessionId, &Capabilities)]) -> Vec<MatrixRow> {
+    let mut rows = Vec::with_capacity(sessions.len() * sessions.len().saturating_sub(1) / 2);
+    for (index, (session_a, a)) in sessions.iter().enumerate() {
+        for (session_b, b) in &sessions[index + 1..] {
+            let common_protocols = agreements(a, b);
+            rows.push(MatrixRow {
+                session_a: *session_a,
+                session_b: *session_b,
+                compatible: can_exchange(a, b, &common_protocols),
+                common_protocols,
+                common_features: &a.supported_features & &b.supported_features,
+            });
+        }
+    }
+    rows
+}
+
+fn can_exchange(a: &Capabilities, b: &Capabilities, agreed: &BTreeMap<ProtocolName, Version>) -> bool {
+    !agreed.is_empty() || a.supported_protocols.is_empty() || b.supported_protocols.is_empty()
+}
+
+fn agreements(a: &Capabilities, b: &Capabilities) -> BTreeMap<ProtocolName, Version> {
+    let mut agreed = BTreeMap::new();
+    for (name, of_a, of_b) in shared(a, b) {
+        if let Some(version) = agreed_version(of_a, of_b, &VersionReq::STAR) {
+            agreed.insert(name.clone(), version.clone());
+        }
+    }
+    agreed
+}
+
+fn shared<'a>(
+    a: &'a Capabilities,
+    b: &'a Capabilities,
+) -> impl Iterator<Item = (&'a ProtocolName, &'a BTreeSet<Version>, &'a BTreeSet<Version>)> {
+    a.supported_protocols
+        .iter()
+        .filter_map(|(name, of_a)| Some((name, of_a, b.supported_protocols.get(name)?)))
+}
+
+/// The highest version that is the lower of a compatible pair and satisfies the requirement.
+fn agreed_version<'a>(
+    of_a: &'a BTreeSet<Version>,
+    of_b: &'a BTreeSet<Version>,
+    requirement: &VersionReq,
+) -> Option<&'a Version> {
+    // A star admits no prerelease, yet with nothing required two that share one agree on it.
+    let admits = |version: &Version| *requirement == VersionReq::STAR || requirement.matches(version);
+    // Of a compatible pair the lower is agreed, so it is enough to look for a partner at or above each version.
+    let lower = |of: &'a BTreeSet<Version>, with: &'a BTreeSet<Version>| {
+        of.iter()
+            .rev()
+            .filter(|version| admits(version))
+            .find(|version| with.range(*version..).any(|other| compatible(version, other)))
+    };
+    lower(of_a, of_b).max(lower(of_b, of_a))
+}
+
+fn versions(of: &Capabilities, name: &ProtocolName) -> BTreeSet<Version> {
+    of.supported_protocols.get(name).cloned().unwrap_or_default()
+}
+
+fn kept_apart(
+    ours: &Capabilities,
+    theirs: &Capabilities,
+    agreed: &BTreeMap<ProtocolName, Version>,
+) -> Vec<Incompatibility> {
+    shared(ours, theirs)
+        .filter(|(name, ..)| !agreed.contains_key(*name))
+        .map(|(name, ..)| incompatibility(ours, theirs, name, Reason::NoCompatibleVersion))
+        .collect()
+}
+
+fn incompatibility(ours: &Capabilities, theirs: &Capabilities, name: &ProtocolName, reason: Reason) -> Incompatibility {
+    Incompatibility {
+        protocol: name.clone(),
+        reason,
+        ours: versions(ours, name),
+        theirs: versions(theirs, name),
+    }
+}
+
+fn unmet(ours: &Capabilities, theirs: &Capabilities, wanted: &RequiredProtocol) -> Option<Incompatibility> {
+    let declared = |by: &Capabilities| {
+        by.supported_protocols
+            .get(&wanted.name)
+            .is_some_and(|own| !own.is_empty())
+    };
+    let reason = match (declared(ours), declared(theirs)) {
+        (true, false) => Reason::NotSupportedByTarget,
+        (false, true) => Reason::NotSupportedByUs,
+        (false, false) => Reason::NotSupported,
+        (true, true) => {
+            let (of_us, of_them) = (versions(ours, &wanted.name), versions(theirs, &wanted.name));
+            if agreed_version(&of_us, &of_them, &wanted.version).is_some() {
+                return None;
+            }
+            match agreed_version(&of_us, &of_them, &VersionReq::STAR) {
+                Some(_) => Reason::RequirementNotMet,
+                None => Reason::NoCompatibleVersion,
+            }
+        }
+    };
+    Some(incompatibility(ours, theirs, &wanted.name, reason))
+}
+
+fn suggestions(
+    ours: &Capabilities,
+    theirs: &Capabilities,
+    required: &[RequiredProtocol],
+    incompatibilities: &[Incompatibility],
+    compatible: bool,
+) -> Vec<String> {
+    let mut out = Vec::new();
+    for found in incompatibilities {
+        let wanted = required.iter().find(|wanted| wanted.name == found.protocol);
+        advise(found, wanted, &mut out);
+    }
+    if !compatible && incompatibilities.is_empty() {
+        // Both declare protocols, and none in common.
+        out.extend(additions(theirs, "this session"));
+        out.extend(additions(ours, "the target session"));
+    }
+    out.truncate(SUGGESTIONS_LEN_MAX);
+    out
+}
+
+fn additions(from: &Capabilities, to: &str) -> impl Iterator<Item = String> {
+    from.supported_protocols
+        .iter()
+        .filter_map(move |(name, versions)| Some(format!("add {name} {} to {to}", versions.last()?)))
+        .take(SUGGESTIONS_LEN_MAX / 2)
+}
+
+fn advise(found: &Incompatibility, wanted: Option<&RequiredProtocol>, out: &mut Vec<String>) {
+    let name = &found.protocol;
+    let requirement = wanted.map_or_else(|| "*".to_owned(), |wanted| wanted.version.to_string());
+    let (ours, theirs) = (found.ours.last(), found.theirs.last());
+    match (found.reason, ours, theirs) {
+        (Reason::NoCompatibleVersion, Some(ours), Some(theirs)) => {
+            let (low, high, newer, older) = if ours < theirs {
+                (ours, theirs, "the target session", "this session")
+            } else {
+                (theirs, ours, "this session", "the target session")
+            };
+            out.push(format!("upgrade {name} from {low} to {} on {older}", line(high)));
+            out.push(format!("or keep {name} {} beside {high} on {newer}", line(low)));
+        }
+        (Reason::RequirementNotMet, ..) => {
+            let before = out.len();
+            for (who, own) in [("this session", &found.ours), ("the target session", &found.theirs)] {
+                let meets = wanted.is_some_and(|wanted| own.iter().any(|version| wanted.version.matches(version)));
+                if let Some(highest) = own.last().filter(|_| !meets) {
+                    out.push(format!(
+                        "add a version of {name} that is {requirement} to {who}, which has {highest}"
+                    ));
+                }
+            }
+            if out.len() == before {
+                out.push(format!(
+                    "agree on one version of {name} that is {requirement} on both sessions"
+                ));
+            }
+        }
+        (Reason::NotSupportedByTarget, ..) => out.push(format!("add {name} {requirement} to the target session")),
+        (Reason::NotSupportedByUs, ..) => out.push(format!("add {name} {requirement} to this session")),
+        _ => out.push(format!("add {name} {requirement} to both sessions")),
+    }
+}
+
+/// The versions that semver calls compatible with this one: 2.x, 0.3.x, 0.0.4.
+fn line(version: &Version) -> String {
+    match (version.major, version.minor) {
+        _ if !version.pre.is_empty() => version.to_string(),
+        (0, 0) => version.to_string(),
+        (0, minor) => format!("0.{minor}.x"),
+        (major, _) => format!("{major}.x"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn speaks(protocols: &[(&str, &[&str])], features: &[&str]) -> Capabilities {
+        let versions = |texts: &[&str]| texts.iter().map(|text| Version::parse(text).unwrap()).collect();
+        Capabilities {
+            supported_protocols: protocols
+                .iter()
+                .map(|(name, texts)| (ProtocolName::parse(name).unwrap(), versions(texts)))
+                .collect(),
+            supported_features: features.iter().map(|feature| (*feature).to_owned()).collect(),
+        }
+    }
+
+    fn chat(versions: &[&str]) -> Capabilities {
+        speaks(&[("chat", versions)], &[])
+    }
+
+    fn required(name: &str, version: &str) -> Vec<RequiredProtocol> {
+        vec![RequiredProtocol {
+            name: ProtocolName::parse(name).unwrap(),
+            version: VersionReq::parse(version).unwrap(),
+        }]
+    }
+
+    fn agreed(negotiation: &Negotiation) -> String {
+        let text = |version: &Version| version.to_string();
+        negotiation.supported_protocols.get("chat").map_or(String::new(), text)
+    }
+
+    #[test]
+    fn the_lower_of_two_compatible_versions_is_agreed_and_the_highest_of_several() {
+        for (ours, theirs, expected) in [
+            (&["1.0.0"][..], &["1.1.0"][..], "1.0.0"),
+            (&["1.0.0", "1.2.0", "2.0.0"], &["1.1.0", "2.3.0"], "2.0.0"),
+            (&["1.0.0", "1.4.0"], &["1.3.0"], "1.3.0"),
+            (&["1.0.0"], &["2.0.0"], ""),
+            (&["0.1.0"], &["0.2.0"], ""),
+            (&["1.0.0-rc.1"], &["1.0.0-rc.1"], "1.0.0-rc.1"),
+        ] {
+            let result = negotiate(&chat(ours), &chat(theirs), &[]);
+            assert_eq!(
+                (agreed(&result).as_str(), result.compatible),
+                (expected, !expected.is_empty())
+            );
+        }
+    }
+
+    #[test]
+    fn the_result_has_the_names_of_the_contract() {
+        let ours = speaks(&[("chat", &["1.0.0"]), ("call", &["1.0.0"])], &["a", "b"]);
+        let theirs = speaks(&[("chat", &["2.1.0"]), ("call", &["1.2.0"])], &["b", "c"]);
+        let expected = json!({
+            "compatible": true,
+            "supported_protocols": {"call": "1.0.0"},
+            "feature_intersections": ["b"],
+            "unsupported_features": {"ours": ["a"], "theirs": ["c"]},
+            "incompatibilities": [
+                {"protocol": "chat", "reason": "no_compatible_version", "ours": ["1.0.0"], "theirs": ["2.1.0"]}
+            ],
+            "suggestions": [
+                "upgrade chat from 1.0.0 to 2.x on this session",
+                "or keep chat 1.x beside 2.1.0 on the target session",
+            ],
+        });
+        assert_eq!(serde_json::to_value(negotiate(&ours, &theirs, &[])).unwrap(), expected);
+    }
+
+    #[test]
+    fn what_is_required_decides_and_says_why_it_fails() {
+        let (one, none) = (chat(&["1.0.0"]), Capabilities::default());
+        for (ours, theirs, wanted, reason, advice) in [
+            (
+                &one,
+                &none,
+                "1",
+                "not_supported_by_target",
+                "add chat ^1 to the target session",
+            ),
+            (&none, &one, "1", "not_supported_by_us", "add chat ^1 to this session"),
+            (&none, &none, "1", "not_supported", "add chat ^1 to both sessions"),
+            (
+                &one,
+                &chat(&["2.0.0"]),
+                "*",
+                "no_compatible_version",
+                "upgrade chat from 1.0.0 to 2.x on this session",
+            ),
+            (
+                &one,
+                &chat(&["1.1.0"]),
+                "1.1.0",
+                "requirement_not_met",
+                "add a version of chat that is ^1.1.0 to this session, which has 1.0.0",
+            ),
+        ] {
+            let result = negotiate(ours, theirs, &required("chat", wanted));
+            let shown = serde_json::to_value(&result).unwrap();
+            assert_eq!(shown["incompatibilities"][0]["reason"], reason);
+            assert_eq!((result.compatible, result.suggestions[0].as_str()), (false, advice));
+        }
+        let both = speaks(&[("chat", &["1.0.0"]), ("call", &["1.0.0"])], &[]);
+        assert!(negotiate(&both, &chat(&["1.2.0"]), &required("chat", "1.0.0")).compatible);
+        // Something else in common does not make up for it.
+        assert!(!negotiate(&both, &both, &required("chat", ">1")).compatible);
+    }
+
+    #[test]
+    fn without_protocols_a_session_takes_any_and_without_common_ones_none() {
+        let (chat, call) = (chat(&["1.0.0"]), speaks(&[("call", &["1.0.0"])], &[]));
+        let none = Capabilities::default();
+        assert!(negotiate(&chat, &none, &[]).compatible && negotiate(&none, &none, &[]).compatible);
+        let apart = negotiate(&chat, &call, &[]);
+        assert!(!apart.compatible && apart.incompatibilities.is_empty());
+        assert_eq!(
+            apart.suggestions,
+            ["add call 1.0.0 to this session", "add chat 1.0.0 to the target session"]
+        );
+    }
+
+    #[test]
+    fn the_matrix_has_each_pair_once() {
+        let capabilities = [
+            chat(&["1.0.0"]),
+            chat(&["1.1.0"]),
+            chat(&["2.0.0"]),
+            speaks(&[("chat", &["1.0.0"])], &["streaming"]),
+        ];
+        let sessions: Vec<_> = capabilities.iter().map(|own| (SessionId::generate(), own)).collect();
+        let rows = matrix(&sessions);
+        let verdicts: Vec<bool> = rows.iter().map(|row| row.compatible).collect();
+        assert_eq!(verdicts, [true, false, true, false, true, false]);
+        assert_eq!((rows[5].session_a, rows[5].session_b), (sessions[2].0, sessions[3].0));
+        assert_eq!(
+            serde_json::to_value(&rows[2]).unwrap()["common_protocols"],
+            json!({"chat": "1.0.0"})
+        );
+        assert!(matrix(&[]).is_empty());
+    }
+
+    fn version() -> impl Strategy<Value = Version> {
+        let pre = prop_oneof![4 => Just(""), 1 => Just("-rc.1"), 1 => Just("-rc.2"), 1 => Just("+b")];
+        (0..3_u64, 0..3_u64, 0..3_u64, pre)
+            .prop_map(|(major, minor, patch, rest)| Version::parse(&format!("{major}.{minor}.{patch}{rest}")).unwrap())
+    }
+
+    fn capabilities() -> impl Strategy<Value = Capabilities> {
+        let name = prop_oneof![Just("chat"), Just("call"), Just("task")];
+        let name = name.prop_map(|name| ProtocolName::parse(name).unwrap());
+        (
+            prop::collection::btree_map(name, prop::collection::btree_set(version(), 0..5), 0..4),
+            prop::collection::btree_set("[a-c]", 0..3),
+        )
+            .prop_map(|(supported_protocols, supported_features)| Capabilities {
+                supported_protocols,
+                supported_features,
+            })
+    }
+
+    fn wanted() -> impl Strategy<Value = Vec<RequiredProtocol>> {
+        let one = (
+            prop_oneof![Just("chat"), Just("call")],
+            prop_oneof![Just("*"), Just("1.1.0"), Just("<2")],
+        );
+        prop::collection::vec(one.prop_map(|(name, version)| required(name, version).remove(0)), 0..3)
+    }
+
+    fn swapped(of: Negotiation) -> Negotiation {
+        let exchange = |text: String| {
+            let text = text
+                .replace("this session", "\0")
+                .replace("the target session", "this session");
+            text.replace('\0', "the target session")
+        };
+        let mut suggestions: Vec<String> = of.suggestions.into_iter().map(exchange).collect();
+        suggestions.sort();
+        Negotiation {
+            unsupported_features: UnsupportedFeatures {
+                ours: of.unsupported_features.theirs,
+                theirs: of.unsupported_features.ours,
+            },
+            incompatibilities: of
+                .incompatibilities
+                .into_iter()
+                .map(|found| Incompatibility {
+                    reason: match found.reason {
+                        Reason::NotSupportedByTarget => Reason::NotSupportedByUs,
+                        Reason::NotSupportedByUs => Reason::NotSupportedByTarget,
+                        reason => reason,
+                    },
+                    ours: found.theirs,
+                    theirs: found.ours,
+                    ..found
+                })
+                .collect(),
+            suggestions,
+            ..of
+        }
+    }
+
+    fn sorted(mut of: Negotiation) -> Negotiation {
+        of.suggestions.sort();
+        of
+    }
+
+    proptest! {
+        #[test]
+        fn swapping_the_sides_swaps_ours_and_theirs_and_nothing_else(
+            a in capabilities(), b in capabilities(), wanted in wanted(),
+        ) {
+            prop_assert_eq!(sorted(negotiate(&a, &b, &wanted)), swapped(negotiate(&b, &a, &wanted)));
+        }
+
+        #[test]
+        fn what_is_agreed_is_the_best_that_both_can_speak(a in capabilities(), b in capabilities()) {
+            let result = negotiate(&a, &b, &[]);
+            for (name, of_a) in &a.supported_protocols {
+                let of_b = versions(&b, name);
+                let pairs = of_a.iter().flat_map(|x| of_b.iter().map(move |y| (x, y)));
+                let best = pairs.filter(|(x, y)| compatible(x, y)).map(|(x, y)| x.min(y)).max();
+                prop_assert_eq!(result.supported_protocols.get(name), best);
+            }
+            prop_assert_eq!(&negotiate(&a, &b, &[]), &result);
+        }
+
+        #[test]
+        fn compatible_is_the_caret_of_semver(a in version(), b in version()) {
+            let (low, high) = if a <= b { (&a, &b) } else { (&b, &a) };
+            let mut plain = low.clone();
+            plain.build = semver::BuildMetadata::EMPTY;
+            let caret = VersionReq::parse(&format!("^{plain}")).unwrap();
+            prop_assert_eq!(compatible(&a, &b), a == b || caret.matches(high));
+        }
+
+        #[test]
+        fn a_session_agrees_with_itself_on_the_highest_of_each(a in capabilities()) {
+            let result = negotiate(&a, &a, &[]);
+            for (name, own) in &a.supported_protocols {
+                prop_assert_eq!(result.supported_protocols.get(name), own.last());
+            }
+            prop_assert!(result.unsupported_features == UnsupportedFeatures::default());
+        }
+    }
 }

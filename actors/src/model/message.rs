@@ -1,7 +1,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -234,10 +234,11 @@ pub struct Message {
 }
 
 impl Message {
-    /// At most this many bytes are written by [`Message::write`].
+    /// How many bytes [`Message::write`] writes.
     #[must_use]
-    pub const fn encoded_len_max(&self) -> usize {
-        self.body.len() + DELIVERY_COUNT.len() + 11
+    pub fn encoded_len(&self, delivery_count: u32) -> usize {
+        let digits = delivery_count.checked_ilog10().unwrap_or(0) as usize + 1;
+        self.body.len() + DELIVERY_COUNT.len() + digits + 1
     }
 
     /// Appends the envelope as a JSON object.
@@ -280,6 +281,7 @@ const DELIVERY_COUNT: &[u8] = b",\"delivery_count\":";
 #[derive(Debug)]
 pub struct Progress {
     handed_over: AtomicU32,
+    handed_over_at_ms: AtomicU64,
     watch: Option<watch::Sender<Status>>,
 }
 
@@ -287,18 +289,21 @@ impl Progress {
     fn new(watched: bool) -> Self {
         Self {
             handed_over: AtomicU32::new(0),
+            handed_over_at_ms: AtomicU64::new(0),
             watch: watched.then(|| watch::Sender::new(Status::Queued)),
         }
     }
 
-    /// To how many live connections the message was handed.
-    pub fn handed_over(&self) -> u32 {
-        self.handed_over.load(Ordering::Acquire)
+    /// To how many recipients the message was handed over, and when last (milliseconds since the Unix epoch).
+    pub fn handed_over(&self) -> Option<(u32, u64)> {
+        let count = self.handed_over.load(Ordering::Acquire);
+        (count > 0).then(|| (count, self.handed_over_at_ms.load(Ordering::Relaxed)))
     }
 
     /// Says that the message was handed to one live connection, or returned by `receive_messages`.
-    pub fn hand_over(&self) {
-        self.handed_over.fetch_add(1, Ordering::AcqRel);
+    pub fn hand_over(&self, at_ms: u64) {
+        self.handed_over_at_ms.store(at_ms, Ordering::Relaxed);
+        self.handed_over.fetch_add(1, Ordering::Release);
         self.reach(Status::Delivered);
     }
 
@@ -352,7 +357,7 @@ mod tests {
     fn read(message: &Message, count: u32) -> Value {
         let mut out = Vec::new();
         message.write(&mut out, count);
-        assert!(out.len() <= message.encoded_len_max());
+        assert_eq!(out.len(), message.encoded_len(count));
         serde_json::from_slice(&out).unwrap()
     }
 
@@ -429,9 +434,12 @@ mod tests {
     fn progress_never_goes_back() {
         let progress = Progress::new(true);
         let view = progress.subscribe().unwrap();
-        progress.hand_over();
+        progress.hand_over(7);
         progress.reach(Status::Acknowledged);
-        progress.hand_over();
-        assert_eq!((*view.borrow(), progress.handed_over()), (Status::Acknowledged, 2));
+        progress.hand_over(7);
+        assert_eq!(
+            (*view.borrow(), progress.handed_over()),
+            (Status::Acknowledged, Some((2, 7)))
+        );
     }
 }

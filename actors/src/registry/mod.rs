@@ -1,1 +1,13 @@
 //! Protocols: admit, find.
+
+mod actor;
+mod catalog;
+mod messages;
+mod schema;
+
+pub use actor::Registry;
+pub use catalog::{Catalog, DiscoverQuery, Page as DiscoverPage, Protocol};
+pub(crate) use messages::Admit;
+#[cfg(feature = "faults")]
+pub use messages::Panic;
+pub use schema::Schema;

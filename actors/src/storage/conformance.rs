@@ -1,1 +1,88 @@
+//! One contract, one suite: what every backend promises, each promise a case.
+//!
+//! A case opens a project of its own, so that a server that others use too will do, and passes the time as an argument.
+//! Cases panic where a promise is broken. Times to live, and the 24 hours of an idempotency key, are in [`TIMED_CASES`]:
+//! a backend with a clock of its own cannot take them from `now`.
 
+#![allow(clippy::missing_panics_doc, reason = "a broken promise is a panic")]
+
+mod dead_letters;
+mod delivery;
+mod records;
+mod timed;
+mod world;
+
+use std::{future::Future, pin::Pin, sync::Arc};
+
+use super::Storage;
+
+/// A name that reads as a promise, and what checks it.
+pub type Case = (&'static str, fn(Arc<dyn Storage>) -> Pin<Box<dyn Future<Output = ()>>>);
+
+macro_rules! cases {
+    ($($module:ident: $($case:ident)*;)*) => {
+        &[$($((stringify!($case), |storage| Box::pin($module::$case(storage)))),*),*]
+    };
+}
+
+/// What every backend promises.
+pub const CASES: &[Case] = cases! {
+    delivery:
+        messages_of_equal_priority_are_leased_in_the_order_accepted
+        a_higher_priority_overtakes_what_waits
+        a_full_queue_refuses
+        what_is_leased_counts_against_the_capacity
+        a_session_that_is_not_known_refuses
+        nothing_is_kept_of_a_message_that_everyone_refused
+        a_broadcast_reaches_all_but_those_who_refuse
+        each_message_of_a_batch_is_accepted_by_itself
+        a_message_is_leased_once_until_it_is_released
+        a_released_message_keeps_its_place
+        released_messages_return_in_their_order_and_count_their_deliveries
+        an_acknowledged_message_does_not_come_back
+        an_acknowledgement_after_a_release_still_counts
+        acknowledging_up_to_a_message_takes_all_leased_before_it
+        what_was_not_delivered_cannot_be_acknowledged
+        the_acknowledged_who_are_watched_are_named
+        a_message_that_is_released_too_often_is_dead
+        the_first_result_of_an_idempotency_key_is_repeated
+        an_idempotency_key_belongs_to_its_sender
+        a_refused_send_leaves_its_idempotency_key_free;
+    dead_letters:
+        the_messages_of_a_removed_session_are_dead_letters
+        dead_letters_are_listed_in_pages
+        dead_letters_are_filtered_by_reason
+        a_redriven_message_is_as_new_at_the_tail_of_its_queue
+        a_redriven_message_may_go_to_somebody_else
+        a_refused_redrive_leaves_the_dead_letter
+        a_redrive_gives_nobody_a_second_copy;
+    records:
+        a_session_is_replaced_by_its_next_record_and_keeps_its_inbox
+        a_removed_session_is_forgotten
+        a_protocol_version_never_changes
+        receipts_tell_where_a_message_stands_for_each_recipient
+        an_unknown_message_has_no_receipt
+        projects_see_nothing_of_each_other
+        a_project_opened_twice_is_the_same;
+};
+
+/// What a backend promises that takes the time from `now`. The idempotency window is the default one.
+pub const TIMED_CASES: &[Case] = cases! {
+    timed:
+        an_expired_message_is_not_delivered_but_dead
+        an_expired_message_frees_its_place_in_the_queue
+        the_receipt_of_an_expired_message_says_so_at_once
+        sweeping_tells_whose_queues_lost_a_message
+        what_was_delivered_in_time_can_be_acknowledged_late
+        what_is_released_too_late_is_dead
+        a_redriven_message_has_its_time_again
+        an_idempotency_key_is_free_again_after_its_window;
+};
+
+/// Runs `cases` one after the other, each on what `storage` returns.
+pub async fn run(cases: &[Case], storage: impl Fn() -> Arc<dyn Storage>) {
+    for (name, case) in cases {
+        eprintln!("{name}");
+        case(storage()).await;
+    }
+}

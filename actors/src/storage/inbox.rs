@@ -1,1 +1,297 @@
+//! The queue of one recipient: what waits, and what it has in hand but has not acknowledged.
+//!
+//! Pure state. It relies on its caller that a message is here once at most: of two copies, both leased, only the
+//! later one can be acknowledged by its id.
 
+use std::{collections::VecDeque, sync::Arc};
+
+use super::{Depth, Release, id_map::IdMap, receipts::ReceiptKey};
+use crate::model::{DeadLetterReason, Message, MessageId, Priority};
+
+/// A deadline that never comes.
+pub(super) const NEVER: u64 = u64::MAX;
+
+/// Above this many places an empty inbox gives its memory back: a burst long ago must not cost for ever.
+const IDLE_CAPACITY_MAX: usize = 128;
+
+/// A message on its way to this recipient.
+#[derive(Debug)]
+pub(super) struct Item {
+    pub message: Arc<Message>,
+    pub receipt: ReceiptKey,
+    /// When its time to live ends, on the monotonic clock in milliseconds; [`NEVER`] without one.
+    pub deadline_ms: u64,
+    pub deliveries: u32,
+    /// Its place among those of equal priority. It keeps it when it is released.
+    seq: u64,
+}
+
+/// What becomes of a released message.
+#[derive(Debug)]
+pub(super) enum Fate<'a> {
+    Returned(&'a Item),
+    Dead(Item, DeadLetterReason),
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Inbox {
+    /// By priority; each queue ascends by `seq`.
+    waiting: [VecDeque<Item>; Priority::ALL.len()],
+    /// Ascends by `lease`. What has been acknowledged leaves a gap; see [`Inbox::close_gaps`].
+    leased: VecDeque<Slot>,
+    leased_len: usize,
+    /// Where everything is that was delivered at least once.
+    delivered: IdMap<MessageId, Place>,
+    next_seq: u64,
+    next_lease: u64,
+}
+
+#[derive(Debug)]
+struct Slot {
+    lease: u64,
+    item: Option<Item>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Leased(u64),
+    /// Released: waiting again since that lease.
+    Returned {
+        priority: Priority,
+        seq: u64,
+        lease: u64,
+    },
+}
+
+impl Inbox {
+    pub fn depth(&self) -> Depth {
+        Depth {
+            waiting: self.waiting_len(),
+            leased: self.leased_len,
+        }
+    }
+
+    pub fn waiting_len(&self) -> usize {
+        self.waiting.iter().map(VecDeque::len).sum()
+    }
+
+    /// Whether `capacity` messages are here. What is leased counts: who reads and never acknowledges fills its queue
+    /// like who never reads.
+    pub fn is_full(&self, capacity: usize) -> bool {
+        self.waiting_len() + self.leased_len >= capacity
+    }
+
+    /// Appends to the queue of its priority. Returns its `seq`, by which [`Inbox::expire`] finds it. Checks no
+    /// capacity.
+    pub fn push(&mut self, message: Arc<Message>, receipt: ReceiptKey, deadline_ms: u64) -> u64 {
+        let seq = self.next_seq;
+        self.next_seq += 1;
+        self.waiting[message.priority as usize].push_back(Item {
+            message,
+            receipt,
+            deadline_ms,
+            deliveries: 0,
+            seq,
+        });
+        seq
+    }
+
+    /// Leases up to `limit` messages, urgent before low and old before new, and shows each, its delivery counted.
+    pub fn lease(&mut self, limit: usize, bytes_max: usize, mut handed: impl FnMut(&Item)) {
+        let (mut left, mut room) = (limit, bytes_max);
+        for queue in self.waiting.iter_mut().rev() {
+            while left > 0
+                && room > 0
+                && let Some(mut item) = queue.pop_front()
+            {
+                left -= 1;
+                room = room.saturating_sub(item.message.encoded_len(1));
+                let lease = self.next_lease;
+                self.next_lease += 1;
+                item.deliveries = item.deliveries.saturating_add(1);
+                self.delivered.insert(item.message.id, Place::Leased(lease));
+                handed(&item);
+                self.leased.push_back(Slot {
+                    lease,
+                    item: Some(item),
+                });
+                self.leased_len += 1;
+            }
+        }
+    }
+
+    /// Takes out a message that was delivered, whether it is still leased or waits again.
+    pub fn acknowledge(&mut self, id: MessageId) -> Option<Item> {
+        let item = match self.delivered.remove(&id)? {
+            Place::Leased(lease) => self.take_leased(lease),
+            Place::Returned { priority, seq, .. } => self.take_waiting(priority, seq),
+        };
+        self.close_gaps();
+        item
+    }
+
+    /// Takes out this message, and all that are still leased and were leased before it. What was released before
+    /// stays: giving back is not acknowledging. False, and nothing done, when the message was not delivered.
+    pub fn acknowledge_up_to(&mut self, id: MessageId, mut done: impl FnMut(Item)) -> bool {
+        let Some(&(Place::Leased(last) | Place::Returned { lease: last, .. })) = self.delivered.get(&id) else {
+            return false;
+        };
+        while self.leased.front().is_some_and(|slot| slot.lease < last) {
+            if let Some(item) = self.leased.pop_front().and_then(|slot| slot.item) {
+                self.leased_len -= 1;
+                self.delivered.remove(&item.message.id);
+                done(item);
+            }
+        }
+        if let Some(item) = self.acknowledge(id) {
+            done(item);
+        }
+        true
+    }
+
+    /// Puts leased messages back where they were in the queue, but for those that have outlived their time or were
+    /// delivered `delivery_limit` times. Shows what becomes of each.
+    pub fn release(&mut self, which: &Release, delivery_limit: u32, now_mono_ms: u64, mut each: impl FnMut(Fate<'_>)) {
+        // The newest first, so that putting back is nearly always a push to the front.
+        for (lease, item) in self.give_up_leases(which).into_iter().rev() {
+            let reason = if item.deadline_ms <= now_mono_ms {
+                DeadLetterReason::Expired
+            } else if item.deliveries >= delivery_limit {
+                DeadLetterReason::DeliveryLimit
+            } else {
+                each(Fate::Returned(&item));
+                self.put_back(item, lease);
+                continue;
+            };
+            self.delivered.remove(&item.message.id);
+            each(Fate::Dead(item, reason));
+        }
+        self.close_gaps();
+    }
+
+    /// Takes out a message that waits, found by what [`Inbox::push`] returned. None when it is leased or gone.
+    pub fn expire(&mut self, id: MessageId, priority: Priority, seq: u64) -> Option<Item> {
+        // The id is compared because an inbox that was made anew counts from zero again.
+        let deliveries = self
+            .find_waiting(priority, seq)
+            .filter(|item| item.message.id == id)?
+            .deliveries;
+        if deliveries > 0 {
+            self.delivered.remove(&id);
+        }
+        let item = self.take_waiting(priority, seq);
+        self.close_gaps();
+        item
+    }
+
+    /// Whether exactly this push is still here, waiting or leased.
+    pub fn holds(&self, id: MessageId, priority: Priority, seq: u64) -> bool {
+        let item = match self.delivered.get(&id) {
+            Some(&Place::Leased(lease)) => self
+                .find_leased(lease)
+                .and_then(|at| self.leased[at].item.as_ref())
+                .filter(|item| item.seq == seq),
+            _ => self.find_waiting(priority, seq),
+        };
+        item.is_some_and(|item| item.message.id == id)
+    }
+
+    /// Everything that is here, in the order in which it came.
+    pub fn into_items(self) -> Vec<Item> {
+        let leased = self.leased.into_iter().filter_map(|slot| slot.item);
+        let mut items: Vec<_> = self.waiting.into_iter().flatten().chain(leased).collect();
+        items.sort_unstable_by_key(|item| item.seq);
+        items
+    }
+
+    /// The leased messages that are meant, each with its lease, oldest first.
+    fn give_up_leases(&mut self, which: &Release) -> Vec<(u64, Item)> {
+        let mut given: Vec<_> = match which {
+            Release::All => {
+                self.leased_len = 0;
+                self.leased
+                    .drain(..)
+                    .filter_map(|slot| Some((slot.lease, slot.item?)))
+                    .collect()
+            }
+            Release::Ids(ids) => ids
+                .iter()
+                .filter_map(|id| match self.delivered.get(id) {
+                    Some(&Place::Leased(lease)) => Some((lease, self.take_leased(lease)?)),
+                    _ => None,
+                })
+                .collect(),
+        };
+        given.sort_unstable_by_key(|(_, item)| item.seq);
+        given
+    }
+
+    fn put_back(&mut self, item: Item, lease: u64) {
+        let (priority, seq) = (item.message.priority, item.seq);
+        self.delivered
+            .insert(item.message.id, Place::Returned { priority, seq, lease });
+        let queue = &mut self.waiting[priority as usize];
+        let at = match queue.front() {
+            Some(front) if front.seq < seq => queue.partition_point(|other| other.seq < seq),
+            _ => 0,
+        };
+        queue.insert(at, item);
+    }
+
+    fn take_leased(&mut self, lease: u64) -> Option<Item> {
+        let at = self.find_leased(lease)?;
+        let item = self.leased[at].item.take()?;
+        self.leased_len -= 1;
+        Some(item)
+    }
+
+    fn find_leased(&self, lease: u64) -> Option<usize> {
+        let first = self.leased.front()?.lease;
+        // Right unless gaps were closed since.
+        let guess = usize::try_from(lease.checked_sub(first)?).ok()?;
+        if self.leased.get(guess).is_some_and(|slot| slot.lease == lease) {
+            return Some(guess);
+        }
+        self.leased.binary_search_by_key(&lease, |slot| slot.lease).ok()
+    }
+
+    fn take_waiting(&mut self, priority: Priority, seq: u64) -> Option<Item> {
+        let queue = &mut self.waiting[priority as usize];
+        let at = queue.binary_search_by_key(&seq, |item| item.seq).ok()?;
+        queue.remove(at)
+    }
+
+    fn find_waiting(&self, priority: Priority, seq: u64) -> Option<&Item> {
+        let queue = &self.waiting[priority as usize];
+        let at = queue.binary_search_by_key(&seq, |item| item.seq).ok()?;
+        queue.get(at)
+    }
+
+    /// Keeps the leases at most half gaps, and an empty inbox small.
+    fn close_gaps(&mut self) {
+        while self.leased.front().is_some_and(|slot| slot.item.is_none()) {
+            self.leased.pop_front();
+        }
+        if self.leased.len() > 2 * self.leased_len + 32 {
+            self.leased.retain(|slot| slot.item.is_some());
+        }
+        if self.leased.is_empty() && self.waiting.iter().all(VecDeque::is_empty) {
+            self.give_memory_back();
+        }
+    }
+
+    fn give_memory_back(&mut self) {
+        for queue in &mut self.waiting {
+            if queue.capacity() > IDLE_CAPACITY_MAX {
+                *queue = VecDeque::new();
+            }
+        }
+        if self.leased.capacity() > IDLE_CAPACITY_MAX {
+            self.leased = VecDeque::new();
+            self.delivered = IdMap::default();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -4,6 +4,7 @@
 //! and [`conformance`] is the suite that every backend runs.
 
 pub mod conformance;
+mod id_map;
 mod inbox;
 pub mod memory;
 mod receipts;
@@ -13,8 +14,8 @@ use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 use crate::{
     clock::Now,
     model::{
-        DeadLetter, DeadLetterReason, Message, MessageId, ProjectId, ProtocolName, ProtocolRecord, RecipientStatus,
-        SessionId, SessionRecord,
+        BrokerError, DeadLetter, DeadLetterReason, Message, MessageId, ProjectId, ProtocolName, ProtocolRecord,
+        RecipientStatus, SessionId, SessionRecord, Status,
     },
 };
 
@@ -54,27 +55,30 @@ pub trait Store: Send + Sync + 'static {
     fn protocols(&self) -> Op<Vec<Arc<ProtocolRecord>>>;
     fn protocol(&self, name: ProtocolName, version: semver::Version) -> Op<Option<Arc<ProtocolRecord>>>;
 
-    /// Accepts messages, in this order, each for its whole audience; one answer each.
+    /// Accepts messages, in this order, each for its whole audience; one answer each. What is leased counts as
+    /// waiting against the capacity: who never acknowledges fills its queue too.
     fn append(&self, batch: Vec<Append>, now: Now) -> Op<Vec<Appended>>;
-    /// Keeps `outcome` as the first result of this idempotency key.
+    /// Keeps `outcome` as the first result of this idempotency key; does nothing when the key is not known.
     fn settle_outcome(&self, sender: SessionId, key: String, outcome: Outcome) -> Op<()>;
-    /// Hands out up to `limit` waiting messages, urgent before low and old before new, and counts the delivery.
-    /// They stay leased until they are acknowledged or released. Those whose time has run out are dead-lettered
-    /// instead.
-    fn lease(&self, session: SessionId, limit: usize, now: Now) -> Op<Leased>;
+    /// Hands out waiting messages, urgent before low and old before new, and counts the delivery: up to `limit`,
+    /// and no further one once they make up `bytes_max` bytes. They stay leased until they are acknowledged or
+    /// released. Those whose time has run out are dead-lettered instead. Nothing for a session that is not known.
+    fn lease(&self, session: SessionId, limit: usize, bytes_max: usize, now: Now) -> Op<Leased>;
     fn acknowledge(&self, session: SessionId, which: Acknowledge, now: Now) -> Op<Acknowledged>;
-    /// Puts what is leased back where it was in the queue, or among the dead letters when it has been delivered
-    /// `delivery_limit` times.
+    /// Puts what is leased back where it was in the queue, `queued` again; or among the dead letters when it has been
+    /// delivered `delivery_limit` times, or its time has run out.
     fn release(&self, session: SessionId, which: Release, delivery_limit: u32, now: Now) -> Op<Released>;
     /// How many messages of a session wait, and how many are leased.
     fn depth(&self, session: SessionId) -> Op<Depth>;
     /// Dead-letters what has outlived its time and forgets receipts and idempotency keys that are too old.
-    /// Returns the sessions whose queues changed, with the number that still wait.
+    /// Returns the sessions whose queues lost a message to expiry since the last sweep, whichever operation noticed
+    /// it, with the number that still wait.
     fn sweep(&self, now: Now) -> Op<Vec<(SessionId, usize)>>;
 
     /// None for a message that is not known, or no longer.
     fn message_status(&self, message: MessageId, now: Now) -> Op<Option<Vec<RecipientStatus>>>;
-    /// Dead letters, oldest first, those after `after` (its message, its recipient).
+    /// Dead letters, ordered by message id (which is by age) and recipient, those after `after` (its message, its
+    /// recipient), which need not be there any more.
     fn dead_letters(
         &self,
         reason: Option<DeadLetterReason>,
@@ -82,7 +86,7 @@ pub trait Store: Send + Sync + 'static {
         limit: usize,
     ) -> Op<Vec<DeadLetter>>;
     /// Sends dead letters again, as new in the queue and with no deliveries counted, to their recipient or to
-    /// another; their time to live begins anew.
+    /// another; their time to live begins anew. A recipient that has a copy already, of a broadcast, gets no second.
     fn redrive(
         &self,
         messages: Vec<MessageId>,
@@ -106,6 +110,7 @@ pub struct Append {
 #[derive(Clone, Debug)]
 pub enum Audience {
     One(SessionId),
+    /// Each session once.
     Many(Arc<[SessionId]>),
 }
 
@@ -121,10 +126,11 @@ impl Audience {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Appended {
-    /// Accepted for everyone in the audience but `refused`, whose queues were full. A message that everyone
-    /// refused is not kept at all.
+    /// Accepted for everyone in the audience but `refused`: their queues were full, or they are not sessions of this
+    /// store. A message that everyone refused is not kept at all.
     Accepted {
-        /// Messages waiting for the recipient, this one included; for a broadcast the longest such queue.
+        /// Messages waiting for the recipient, this one included; for a broadcast the longest such queue. 0 when
+        /// everyone refused.
         queue_len: usize,
         refused: Vec<SessionId>,
     },
@@ -143,8 +149,8 @@ pub struct Outcome {
     pub refused: Vec<SessionId>,
     /// Milliseconds since the Unix epoch, when it was handed to a live connection.
     pub delivered_at_ms: Option<u64>,
-    /// The sender waited for an acknowledgement and got it.
-    pub acknowledged: bool,
+    /// Where the message was when the sender that waited for more had its answer.
+    pub status: Option<Status>,
 }
 
 impl Outcome {
@@ -159,7 +165,7 @@ impl Outcome {
             queue_len,
             refused,
             delivered_at_ms: None,
-            acknowledged: false,
+            status: None,
         }
     }
 }
@@ -246,7 +252,14 @@ impl Default for Retention {
             receipts_len_max: 1_000_000,
             dead_letters_len_max: 10_000,
             idempotency_keys_len_max: 1_000_000,
-            idempotency_window: Duration::from_secs(24 * 3600),
+            idempotency_window: Duration::from_hours(24),
         }
+    }
+}
+
+impl From<StoreError> for BrokerError {
+    fn from(error: StoreError) -> Self {
+        tracing::warn!(%error, "the store did not answer as it should");
+        Self::unavailable()
     }
 }

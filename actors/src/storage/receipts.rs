@@ -1,1 +1,250 @@
+//! Where each message stands for each of its recipients.
+//!
+//! Receipts lie in a ring in the order of acceptance, and whoever holds a message holds the place of its entry: to move
+//! a status on is an access to an array. Only a question by message id searches.
 
+mod ring;
+
+use self::ring::Ring;
+use super::id_map::IdMap;
+use crate::model::{MessageId, RecipientStatus, SessionId, Status};
+
+/// The place of one recipient's entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct ReceiptKey {
+    pub receipt: u64,
+    pub recipient: u32,
+}
+
+#[derive(Debug)]
+pub(super) struct Receipts {
+    ring: Ring<Receipt>,
+    /// Number of the first receipt in the ring.
+    base: u64,
+    /// Entries in the ring, of all receipts together; at most `len_max` after each operation.
+    len: usize,
+    len_max: usize,
+    /// The last receipt, and its id, that was greater than all before it in the ring.
+    newest: Option<(u64, MessageId)>,
+    /// Those in the ring whose id is not greater than all before it: of another generator, or redriven.
+    strays: IdMap<MessageId, u64>,
+    /// Entries that had to leave the ring while they were not final. Each stands for a message in an inbox, which
+    /// bounds them.
+    elders: IdMap<MessageId, Vec<(ReceiptKey, RecipientStatus)>>,
+}
+
+#[derive(Debug)]
+struct Receipt {
+    id: MessageId,
+    /// How many receipts before it the last one stands whose id was greater than all before it; 0 for such a one.
+    stray: u32,
+    entries: Entries,
+}
+
+/// A direct message has its entry inline: accepting one allocates nothing.
+#[derive(Debug)]
+enum Entries {
+    One(RecipientStatus),
+    Many(Vec<RecipientStatus>),
+}
+
+impl Receipts {
+    /// Keeps at most `len_max` entries of what is settled.
+    pub fn new(len_max: usize) -> Self {
+        Self {
+            ring: Ring::new(),
+            base: 0,
+            len: 0,
+            len_max,
+            newest: None,
+            strays: IdMap::default(),
+            elders: IdMap::default(),
+        }
+    }
+
+    /// The place that the entry number `recipient` of the receipt accepted next will have.
+    pub fn next_key(&self, recipient: usize) -> ReceiptKey {
+        ReceiptKey {
+            receipt: self.base + self.ring.len() as u64,
+            recipient: recipient as u32,
+        }
+    }
+
+    pub fn accept_one(&mut self, id: MessageId, session: SessionId, at_ms: u64) {
+        self.accept(id, Entries::One(queued(session, at_ms)));
+    }
+
+    /// The entries have the order of `sessions`.
+    pub fn accept_many(&mut self, id: MessageId, sessions: &[SessionId], at_ms: u64) {
+        self.accept(
+            id,
+            Entries::Many(sessions.iter().map(|&session| queued(session, at_ms)).collect()),
+        );
+    }
+
+    /// Moves one entry on. `id` is that of its message.
+    pub fn set(&mut self, key: ReceiptKey, id: MessageId, status: Status, at_ms: u64) {
+        match key.receipt.checked_sub(self.base) {
+            Some(at) => {
+                let receipt = usize::try_from(at).ok().and_then(|at| self.ring.get_mut(at));
+                if let Some(entry) = receipt.and_then(|receipt| receipt.entries.get_mut(key.recipient)) {
+                    (entry.status, entry.at_ms) = (status, at_ms);
+                }
+            }
+            None => self.set_elder(key, id, status, at_ms),
+        }
+    }
+
+    /// A place for a message that is sent again to this session: the entry that it had, or a new one.
+    pub fn requeue(&mut self, id: MessageId, session: SessionId, at_ms: u64) -> ReceiptKey {
+        let found = self.find(id);
+        let Some((at, receipt)) = found.and_then(|at| Some((at, self.ring.get_mut(at)?))) else {
+            let key = self.next_key(0);
+            self.accept_one(id, session, at_ms);
+            return key;
+        };
+        let entries_before = receipt.entries.as_slice().len();
+        let key = ReceiptKey {
+            receipt: self.base + at as u64,
+            recipient: receipt.entries.put(queued(session, at_ms)),
+        };
+        self.len += receipt.entries.as_slice().len() - entries_before;
+        self.evict();
+        key
+    }
+
+    /// Where a message stands for each recipient that is not forgotten; None when it is not known at all.
+    pub fn get(&self, id: MessageId) -> Option<Vec<RecipientStatus>> {
+        let all: Vec<_> = self.entries(id).copied().collect();
+        (!all.is_empty()).then_some(all)
+    }
+
+    /// Whether this message is still on its way to this session, which is to say: in its inbox.
+    pub fn is_open(&self, id: MessageId, session: SessionId) -> bool {
+        self.entries(id)
+            .any(|entry| entry.session == session && !entry.status.is_final())
+    }
+
+    fn entries(&self, id: MessageId) -> impl Iterator<Item = &RecipientStatus> {
+        let elders = self.elders.get(&id).into_iter().flatten().map(|(_, entry)| entry);
+        let ring = self.find(id).map_or(&[][..], |at| self.ring[at].entries.as_slice());
+        elders.chain(ring)
+    }
+
+    fn accept(&mut self, id: MessageId, entries: Entries) {
+        let number = self.base + self.ring.len() as u64;
+        let stray = match self.newest {
+            Some((newest, newest_id)) if id <= newest_id && newest >= self.base => {
+                self.strays.insert(id, number);
+                (number - newest) as u32
+            }
+            _ => {
+                self.newest = Some((number, id));
+                0
+            }
+        };
+        self.len += entries.as_slice().len();
+        self.ring.push_back(Receipt { id, stray, entries });
+        self.evict();
+    }
+
+    fn evict(&mut self) {
+        while self.len > self.len_max {
+            let Some(receipt) = self.ring.pop_front() else { return };
+            let number = self.base;
+            self.base += 1;
+            let entries = receipt.entries.as_slice();
+            self.len -= entries.len();
+            if receipt.stray > 0 && self.strays.get(&receipt.id) == Some(&number) {
+                self.strays.remove(&receipt.id);
+            }
+            for (place, entry) in entries.iter().enumerate().filter(|(_, entry)| !entry.status.is_final()) {
+                let key = ReceiptKey {
+                    receipt: number,
+                    recipient: place as u32,
+                };
+                self.elders.entry(receipt.id).or_default().push((key, *entry));
+            }
+        }
+    }
+
+    fn set_elder(&mut self, key: ReceiptKey, id: MessageId, status: Status, at_ms: u64) {
+        let Some(elders) = self.elders.get_mut(&id) else { return };
+        let Ok(at) = elders.binary_search_by_key(&key, |(key, _)| *key) else {
+            return;
+        };
+        if !status.is_final() {
+            (elders[at].1.status, elders[at].1.at_ms) = (status, at_ms);
+            return;
+        }
+        elders.remove(at);
+        if elders.is_empty() {
+            self.elders.remove(&id);
+        }
+    }
+
+    /// The place in the ring of the receipt with this id.
+    fn find(&self, id: MessageId) -> Option<usize> {
+        if let Some(&number) = self.strays.get(&id) {
+            return usize::try_from(number - self.base).ok();
+        }
+        // Without the strays the ids ascend: each of them stands for the last one before it that is none.
+        let (mut low, mut high) = (0, self.ring.len());
+        while low < high {
+            let middle = low.midpoint(high);
+            let in_order = middle.checked_sub(self.ring[middle].stray as usize);
+            if in_order.is_some_and(|at| self.ring[at].id >= id) {
+                high = middle;
+            } else {
+                low = middle + 1;
+            }
+        }
+        self.ring
+            .get(low)
+            .is_some_and(|receipt| receipt.id == id)
+            .then_some(low)
+    }
+}
+
+impl Entries {
+    fn as_slice(&self) -> &[RecipientStatus] {
+        match self {
+            Self::One(entry) => std::slice::from_ref(entry),
+            Self::Many(entries) => entries,
+        }
+    }
+
+    fn get_mut(&mut self, recipient: u32) -> Option<&mut RecipientStatus> {
+        match self {
+            Self::One(entry) => (recipient == 0).then_some(entry),
+            Self::Many(entries) => entries.get_mut(recipient as usize),
+        }
+    }
+
+    /// Sets the entry of its session, or appends it. Returns its place.
+    fn put(&mut self, entry: RecipientStatus) -> u32 {
+        let known = self.as_slice().iter().position(|known| known.session == entry.session);
+        if let Self::One(first) = *self {
+            *self = Self::Many(vec![first]);
+        }
+        let Self::Many(entries) = self else { return 0 };
+        let place = known.unwrap_or(entries.len());
+        if place == entries.len() {
+            entries.push(entry);
+        } else {
+            entries[place] = entry;
+        }
+        place as u32
+    }
+}
+
+const fn queued(session: SessionId, at_ms: u64) -> RecipientStatus {
+    RecipientStatus {
+        session,
+        status: Status::Queued,
+        at_ms,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,162 @@
+use std::{
+    collections::{BTreeMap, HashMap},
+    ops::Bound,
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use crate::{
+    clock::Now,
+    model::{CapabilityFilter, Presence, ProtocolName, SessionId, SessionName, SessionStatus},
+    session::Member,
+};
+
+/// The sessions of a project. The project's actor alone writes it; anybody may look.
+pub struct Directory {
+    presence: Presence,
+    members: RwLock<Members>,
+}
+
+#[derive(Default)]
+struct Members {
+    by_id: HashMap<SessionId, Arc<Member>>,
+    by_name: HashMap<SessionName, Arc<Member>>,
+    /// For lists: ids sort by creation.
+    in_order: BTreeMap<SessionId, Arc<Member>>,
+}
+
+/// Which sessions a list is of.
+#[derive(Clone, Debug)]
+pub struct SessionQuery {
+    /// None: all.
+    pub status: Option<SessionStatus>,
+    /// Only those that declared this protocol.
+    pub protocol: Option<ProtocolName>,
+    /// Only those that declared this feature.
+    pub feature: Option<String>,
+    pub limit: usize,
+    /// Only those after this one.
+    pub after: Option<SessionId>,
+}
+
+impl Directory {
+    pub(crate) fn new(presence: Presence) -> Self {
+        Self {
+            presence,
+            members: RwLock::default(),
+        }
+    }
+
+    pub fn by_id(&self, id: SessionId) -> Option<Arc<Member>> {
+        self.read().by_id.get(&id).cloned()
+    }
+
+    pub fn by_name(&self, name: &str) -> Option<Arc<Member>> {
+        self.read().by_name.get(name).cloned()
+    }
+
+    pub fn len(&self) -> usize {
+        self.read().by_id.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub fn all(&self) -> Vec<Arc<Member>> {
+        self.read().in_order.values().cloned().collect()
+    }
+
+    /// How many sessions are active.
+    pub fn active_len(&self, now: Now) -> usize {
+        let active = |member: &&Arc<Member>| member.status(self.presence, now) == SessionStatus::Active;
+        self.read().in_order.values().filter(active).count()
+    }
+
+    /// The sessions that fit, in order of creation, and whether there are more.
+    pub fn list(&self, query: &SessionQuery, now: Now) -> (Vec<Arc<Member>>, bool) {
+        let fits = |member: &&Arc<Member>| {
+            let capabilities = &member.record.capabilities;
+            query
+                .status
+                .is_none_or(|status| member.status(self.presence, now) == status)
+                && query
+                    .protocol
+                    .as_ref()
+                    .is_none_or(|name| capabilities.supported_protocols.contains_key(name))
+                && query
+                    .feature
+                    .as_ref()
+                    .is_none_or(|feature| capabilities.supported_features.contains(feature))
+        };
+        let members = self.read();
+        let start = query.after.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut fitting = members
+            .in_order
+            .range((start, Bound::Unbounded))
+            .map(|(_, member)| member)
+            .filter(fits);
+        let page = fitting.by_ref().take(query.limit).cloned().collect();
+        let more = fitting.next().is_some();
+        (page, more)
+    }
+
+    /// Everybody a broadcast is for, and how many it leaves out: those the filter or their protocols exclude, and
+    /// those without a name that are disconnected, since nobody can come back for what is kept for them.
+    pub fn audience(
+        &self,
+        sender: SessionId,
+        filter: &CapabilityFilter,
+        protocol: &ProtocolName,
+        version: &semver::Version,
+        now: Now,
+    ) -> (Vec<Arc<Member>>, usize) {
+        let members = self.read();
+        let mut audience = Vec::with_capacity(members.in_order.len());
+        let mut skipped = 0;
+        for member in members.in_order.values().filter(|member| member.record.id != sender) {
+            let capabilities = &member.record.capabilities;
+            let reachable =
+                member.record.name.is_some() || member.status(self.presence, now) != SessionStatus::Disconnected;
+            if reachable && filter.matches(capabilities) && capabilities.accepts(protocol, version) {
+                audience.push(Arc::clone(member));
+            } else {
+                skipped += 1;
+            }
+        }
+        (audience, skipped)
+    }
+
+    /// Adds a member, or replaces what is known of it.
+    pub(super) fn put(&self, member: &Arc<Member>) {
+        let mut members = self.write();
+        let id = member.record.id;
+        let before = members.by_id.insert(id, Arc::clone(member));
+        members.in_order.insert(id, Arc::clone(member));
+        if let Some(name) = before.as_ref().and_then(|before| before.record.name.as_ref()) {
+            members.by_name.remove(name);
+        }
+        if let Some(name) = &member.record.name {
+            members.by_name.insert(name.clone(), Arc::clone(member));
+        }
+    }
+
+    pub(super) fn remove(&self, id: SessionId) -> Option<Arc<Member>> {
+        let mut members = self.write();
+        let member = members.by_id.remove(&id)?;
+        members.in_order.remove(&id);
+        if let Some(name) = &member.record.name
+            && members.by_name.get(name).is_some_and(|holder| holder.record.id == id)
+        {
+            members.by_name.remove(name);
+        }
+        Some(member)
+    }
+
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, Members> {
+        self.members.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> std::sync::RwLockWriteGuard<'_, Members> {
+        self.members.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,67 @@
+use std::{collections::BTreeSet, sync::Arc};
+
+use actix::Message;
+use serde_json::{Map, Value};
+use tokio::sync::oneshot;
+
+use crate::{
+    model::{BrokerError, Capabilities, Pattern, ProtocolMetadata, ProtocolName, SessionId, SessionName},
+    session::{Connection, Member},
+};
+
+/// Somebody registers a session.
+#[derive(Default)]
+pub struct Registration {
+    pub name: Option<SessionName>,
+    /// None: as before, or none at all.
+    pub capabilities: Option<Capabilities>,
+    /// None: as before, or empty.
+    pub metadata: Option<Map<String, Value>>,
+    /// The session the caller has so far.
+    pub current: Option<SessionId>,
+    /// The caller's lasting connection, if it has one.
+    pub connection: Option<Arc<dyn Connection>>,
+}
+
+pub struct Registered {
+    pub member: Arc<Member>,
+    /// The session was there before, with its inbox.
+    pub resumed: bool,
+}
+
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) struct Register {
+    pub registration: Registration,
+    pub reply: oneshot::Sender<Result<Registered, BrokerError>>,
+}
+
+/// A child panicked too often and was given up.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) struct ChildDown {
+    pub child: Child,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Child {
+    Registry,
+    Router,
+    Session(SessionId),
+}
+
+/// A protocol that somebody wants to register.
+pub struct ProtocolDefinition {
+    pub name: ProtocolName,
+    pub version: semver::Version,
+    pub schema: Value,
+    pub capabilities: BTreeSet<Pattern>,
+    pub metadata: ProtocolMetadata,
+    pub registered_by: Option<SessionId>,
+}
+
+/// Makes the actor panic. Compiled in for tests only.
+#[cfg(feature = "faults")]
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Panic;

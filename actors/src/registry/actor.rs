@@ -1,0 +1,88 @@
+use std::{sync::Arc, time::Duration};
+
+use actix::{Actor, AsyncContext, Context, Handler, Supervised};
+
+use super::{Catalog, Protocol, messages::Admit};
+use crate::{
+    model::BrokerError,
+    storage::Store,
+    supervise::{Posted, settle},
+};
+
+/// The actor of one project's protocols: the only one that writes the catalog. Reading it needs no actor.
+pub struct Registry {
+    catalog: Arc<Catalog>,
+    store: Arc<dyn Store>,
+}
+
+impl Registry {
+    pub(crate) fn new(catalog: Arc<Catalog>, store: Arc<dyn Store>) -> Self {
+        Self { catalog, store }
+    }
+
+    /// Takes in what the store has and the catalog has not: everything after a start.
+    fn reload(&mut self, ctx: &mut Context<Self>) {
+        let op = self.store.protocols();
+        settle(op, self, ctx, |registry, records, ctx| match records {
+            Ok(records) => {
+                for record in records {
+                    registry.restore(&record);
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, "protocols cannot be loaded yet: tried again");
+                ctx.run_later(Duration::from_secs(1), Self::reload);
+            }
+        });
+    }
+
+    fn restore(&self, record: &Arc<crate::model::ProtocolRecord>) {
+        match Protocol::compile(Arc::clone(record)) {
+            // It is there already after a panic: that is what it should be.
+            Ok(protocol) => drop(self.catalog.admit(protocol)),
+            Err(error) => {
+                tracing::error!(name = %record.name, version = %record.version, %error, "stored protocol left out")
+            }
+        }
+    }
+}
+
+impl Actor for Registry {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        self.reload(ctx);
+    }
+}
+
+/// The catalog is a view of the store, and `started` completes it.
+impl Supervised for Registry {}
+
+impl Handler<Posted<Admit>> for Registry {
+    type Result = ();
+
+    fn handle(&mut self, Posted { message, .. }: Posted<Admit>, ctx: &mut Context<Self>) {
+        let Admit { protocol, reply } = message;
+        let op = self.store.insert_protocol(Arc::clone(&protocol.record));
+        settle(op, self, ctx, move |registry, inserted, _| {
+            let answer = match inserted {
+                Ok(true) => registry.catalog.admit(Arc::clone(&protocol)).map(|()| protocol),
+                Ok(false) => {
+                    let (name, version) = (protocol.record.name.clone(), protocol.record.version.clone());
+                    Err(BrokerError::ProtocolExists { name, version })
+                }
+                Err(error) => Err(error.into()),
+            };
+            let _ = reply.send(answer);
+        });
+    }
+}
+
+#[cfg(feature = "faults")]
+impl Handler<Posted<super::Panic>> for Registry {
+    type Result = ();
+
+    fn handle(&mut self, _: Posted<super::Panic>, _: &mut Context<Self>) {
+        panic!("a fault was injected");
+    }
+}

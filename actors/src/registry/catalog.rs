@@ -1,0 +1,415 @@
+//! The protocols of a project, ready to check payloads with.
+//!
+//! The registry actor writes; every sender reads, from any thread, on the way of each message.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    ops::Bound,
+    sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+};
+
+use semver::{BuildMetadata, Version, VersionReq};
+
+use crate::model::{BrokerError, Pattern, ProtocolName, ProtocolRecord};
+
+use super::schema::Schema;
+
+/// A registered protocol with its schema compiled.
+#[derive(Debug)]
+pub struct Protocol {
+    pub record: Arc<ProtocolRecord>,
+    pub schema: Schema,
+    /// The version as the envelope of a message shows it.
+    pub version_text: Box<str>,
+}
+
+impl Protocol {
+    /// Takes about a millisecond, so it belongs outside of any lock.
+    ///
+    /// # Errors
+    /// `invalid_schema`, as [`Schema::compile`].
+    pub fn compile(record: Arc<ProtocolRecord>) -> Result<Arc<Self>, BrokerError> {
+        let schema = Schema::compile(&record.schema)?;
+        let version_text = record.version.to_string().into();
+        Ok(Arc::new(Self {
+            record,
+            schema,
+            version_text,
+        }))
+    }
+
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.record.name.as_str()
+    }
+}
+
+/// What `discover_protocols` asks for; everything that is given must hold.
+#[derive(Clone, Debug, Default)]
+pub struct DiscoverQuery {
+    pub name: Option<ProtocolName>,
+    pub version: Option<VersionReq>,
+    /// All of them must be there.
+    pub tags: BTreeSet<String>,
+    pub capability: Option<Pattern>,
+    /// Protocols per page, [`Catalog::PAGE_LEN`] unless given.
+    pub limit: Option<usize>,
+    /// As the page before gave it.
+    pub cursor: Option<String>,
+}
+
+impl DiscoverQuery {
+    fn matches(&self, record: &ProtocolRecord) -> bool {
+        self.version
+            .as_ref()
+            .is_none_or(|wanted| wanted.matches(&record.version))
+            && self.tags.is_subset(&record.metadata.tags)
+            && self
+                .capability
+                .is_none_or(|wanted| record.capabilities.contains(&wanted))
+    }
+}
+
+/// Protocols by name, then by version as semver orders them.
+#[derive(Clone, Debug)]
+pub struct Page {
+    pub protocols: Vec<Arc<Protocol>>,
+    /// None on the last page.
+    pub next_cursor: Option<String>,
+}
+
+/// A handle on the protocols of one project; clones share them.
+///
+/// Versions that differ only in build metadata are one version (semver 2.0.0, section 10): the second is refused as
+/// there already, and either spelling finds the first.
+#[derive(Clone, Debug, Default)]
+pub struct Catalog(Arc<RwLock<Shelf>>);
+
+#[derive(Debug, Default)]
+struct Shelf {
+    /// By version without build metadata, as text: what a message names.
+    by_text: HashMap<ProtocolName, HashMap<Box<str>, Arc<Protocol>>>,
+    ordered: BTreeMap<(ProtocolName, Version), Arc<Protocol>>,
+}
+
+impl Catalog {
+    pub const PAGE_LEN: usize = 100;
+    pub const PAGE_LEN_MAX: usize = 1000;
+
+    /// Compiles and adds a protocol.
+    ///
+    /// # Errors
+    /// `protocol_exists` when the catalog has this name and version, whatever its schema; `invalid_schema`.
+    pub fn insert(&self, record: impl Into<Arc<ProtocolRecord>>) -> Result<Arc<Protocol>, BrokerError> {
+        let record = record.into();
+        if self.get(record.name.as_str(), &record.version.to_string()).is_some() {
+            return Err(exists(&record));
+        }
+        let protocol = Protocol::compile(record)?;
+        self.admit(Arc::clone(&protocol))?;
+        Ok(protocol)
+    }
+
+    /// Adds a protocol that is compiled, as the registry does once the store has it.
+    ///
+    /// # Errors
+    /// `protocol_exists`; then nothing changes.
+    pub fn admit(&self, protocol: Arc<Protocol>) -> Result<(), BrokerError> {
+        let record = Arc::clone(&protocol.record);
+        let mut shelf = self.write();
+        let versions = shelf.by_text.entry(record.name.clone()).or_default();
+        let text: Box<str> = precedence(&protocol.version_text).into();
+        if versions.contains_key(&text) {
+            return Err(exists(&record));
+        }
+        versions.insert(text, Arc::clone(&protocol));
+        shelf
+            .ordered
+            .insert((record.name.clone(), record.version.clone()), protocol);
+        Ok(())
+    }
+
+    /// Two look-ups in hash tables, whatever the number of protocols; nothing is allocated.
+    #[must_use]
+    pub fn get(&self, name: &str, version: &str) -> Option<Arc<Protocol>> {
+        let text = precedence(version);
+        if version.len() > text.len() && BuildMetadata::new(&version[text.len() + 1..]).is_err() {
+            return None;
+        }
+        self.read().by_text.get(name)?.get(text).cloned()
+    }
+
+    /// # Errors
+    /// `invalid_argument` for `cursor` when no page gave it, for `limit` outside of 1 to 1000.
+    pub fn discover(&self, query: &DiscoverQuery) -> Result<Page, BrokerError> {
+        let limit = query.limit.unwrap_or(Self::PAGE_LEN);
+        if !(1..=Self::PAGE_LEN_MAX).contains(&limit) {
+            return Err(BrokerError::invalid("limit", format!("1 to {}", Self::PAGE_LEN_MAX)));
+        }
+        let start = match &query.cursor {
+            Some(cursor) => Bound::Excluded(cursor::decode(cursor)?),
+            None => query
+                .name
+                .clone()
+                .map_or(Bound::Unbounded, |name| Bound::Included((name, least()))),
+        };
+        let wanted = |protocol: &&Arc<Protocol>| query.matches(&protocol.record);
+        let shelf = self.read();
+        let mut found = shelf
+            .ordered
+            .range((start, Bound::Unbounded))
+            .map(|(_, protocol)| protocol)
+            .skip_while(|protocol| query.name.as_ref().is_some_and(|name| protocol.record.name < *name))
+            .take_while(|protocol| query.name.as_ref().is_none_or(|name| protocol.record.name == *name))
+            .filter(wanted);
+        let protocols: Vec<_> = found.by_ref().take(limit).cloned().collect();
+        let more = found.next().is_some();
+        let last = protocols.last().filter(|_| more);
+        Ok(Page {
+            next_cursor: last.map(|last| cursor::encode(&last.record)),
+            protocols,
+        })
+    }
+
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.read().ordered.len()
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// A panic under the lock leaves at worst a protocol that is found but not listed, which is no reason to stop
+    /// every sender for ever.
+    fn read(&self) -> RwLockReadGuard<'_, Shelf> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Shelf> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn exists(record: &ProtocolRecord) -> BrokerError {
+    BrokerError::ProtocolExists {
+        name: record.name.clone(),
+        version: record.version.clone(),
+    }
+}
+
+/// The part of a version that takes part in precedence: without build metadata.
+fn precedence(version: &str) -> &str {
+    version.split_once('+').map_or(version, |(text, _)| text)
+}
+
+/// Before every other version.
+fn least() -> Version {
+    Version {
+        pre: semver::Prerelease::new("0").unwrap_or_default(),
+        ..Version::new(0, 0, 0)
+    }
+}
+
+/// `name version` in hexadecimal: opaque, and nothing but letters and digits.
+mod cursor {
+    use semver::Version;
+
+    use crate::model::{BrokerError, ProtocolName, ProtocolRecord};
+
+    pub fn encode(record: &ProtocolRecord) -> String {
+        let text = format!("{} {}", record.name, record.version);
+        let digit = |nibble: u8| char::from_digit(nibble.into(), 16).unwrap_or_default();
+        text.bytes()
+            .flat_map(|byte| [digit(byte >> 4), digit(byte & 15)])
+            .collect()
+    }
+
+    pub fn decode(text: &str) -> Result<(ProtocolName, Version), BrokerError> {
+        parse(text).ok_or_else(|| BrokerError::invalid("cursor", "not a cursor of discover_protocols"))
+    }
+
+    fn parse(text: &str) -> Option<(ProtocolName, Version)> {
+        let digits: Vec<u8> = text
+            .chars()
+            .map(|c| c.to_digit(16).map(|digit| digit as u8))
+            .collect::<Option<_>>()?;
+        let bytes = digits.chunks(2).map(|pair| match pair {
+            [high, low] => Some(high << 4 | low),
+            _ => None,
+        });
+        let text = String::from_utf8(bytes.collect::<Option<_>>()?).ok()?;
+        let (name, version) = text.split_once(' ')?;
+        Some((ProtocolName::parse(name).ok()?, Version::parse(version).ok()?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::model::ProtocolMetadata;
+
+    fn record(name: &str, version: &str, tags: &[&str]) -> ProtocolRecord {
+        ProtocolRecord {
+            name: ProtocolName::parse(name).unwrap(),
+            version: Version::parse(version).unwrap(),
+            schema: json!({"type": "object"}),
+            capabilities: BTreeSet::from([Pattern::Broadcast]),
+            metadata: ProtocolMetadata {
+                tags: tags.iter().map(|tag| (*tag).to_owned()).collect(),
+                ..ProtocolMetadata::default()
+            },
+            registered_at_ms: 0,
+            registered_by: None,
+        }
+    }
+
+    fn catalog(records: &[(&str, &str)]) -> Catalog {
+        let catalog = Catalog::default();
+        for (name, version) in records {
+            catalog.insert(record(name, version, &[])).unwrap();
+        }
+        catalog
+    }
+
+    fn found(page: &Page) -> Vec<String> {
+        let text = |protocol: &Arc<Protocol>| format!("{} {}", protocol.name(), protocol.version_text);
+        page.protocols.iter().map(text).collect()
+    }
+
+    fn name(text: &str) -> Option<ProtocolName> {
+        ProtocolName::parse(text).ok()
+    }
+
+    #[test]
+    fn a_protocol_is_found_by_name_and_version_and_admitted_once() {
+        let catalog = catalog(&[("chat", "1.0.0"), ("chat", "1.1.0"), ("call", "1.0.0")]);
+        assert_eq!(&*catalog.get("chat", "1.1.0").unwrap().version_text, "1.1.0");
+        assert!(catalog.get("chat", "2.0.0").is_none() && catalog.get("nobody", "1.0.0").is_none());
+        let again = catalog.insert(record("chat", "1.0.0", &["other"])).unwrap_err();
+        assert_eq!((again.code(), catalog.len()), ("protocol_exists", 3));
+        let mut broken = record("new", "1.0.0", &[]);
+        broken.schema = json!({"type": 7});
+        assert_eq!(catalog.insert(broken).unwrap_err().code(), "invalid_schema");
+        assert_eq!(catalog.len(), 3);
+    }
+
+    #[test]
+    fn build_metadata_makes_no_version_of_its_own() {
+        let catalog = catalog(&[("chat", "1.0.0+a")]);
+        assert_eq!(
+            catalog.insert(record("chat", "1.0.0+b", &[])).unwrap_err().code(),
+            "protocol_exists"
+        );
+        for spelling in ["1.0.0", "1.0.0+a", "1.0.0+b"] {
+            assert_eq!(&*catalog.get("chat", spelling).unwrap().version_text, "1.0.0+a");
+        }
+        assert!(catalog.get("chat", "1.0.0+").is_some() == BuildMetadata::new("").is_ok());
+        assert!(catalog.get("chat", "1.0.0+no good").is_none());
+    }
+
+    #[test]
+    fn discovery_orders_by_name_then_as_semver_does() {
+        let catalog = catalog(&[
+            ("chat", "1.10.0"),
+            ("chat", "1.9.0"),
+            ("chat", "1.10.0-rc.1"),
+            ("call", "3.0.0"),
+        ]);
+        let all = catalog.discover(&DiscoverQuery::default()).unwrap();
+        assert_eq!(
+            found(&all),
+            ["call 3.0.0", "chat 1.9.0", "chat 1.10.0-rc.1", "chat 1.10.0"]
+        );
+        assert_eq!(all.next_cursor, None);
+    }
+
+    #[test]
+    fn discovery_filters_by_everything_that_is_given() {
+        let catalog = catalog(&[
+            ("chat", "1.0.0"),
+            ("chat", "2.0.0"),
+            ("chatter", "1.0.0"),
+            ("aa", "1.0.0"),
+        ]);
+        catalog.insert(record("chat", "1.5.0", &["x", "y"])).unwrap();
+        let ask = |query: DiscoverQuery| found(&catalog.discover(&query).unwrap());
+        let chat = DiscoverQuery {
+            name: name("chat"),
+            ..DiscoverQuery::default()
+        };
+        assert_eq!(ask(chat.clone()), ["chat 1.0.0", "chat 1.5.0", "chat 2.0.0"]);
+        let one = DiscoverQuery {
+            version: VersionReq::parse("^1.1").ok(),
+            ..chat.clone()
+        };
+        assert_eq!(ask(one), ["chat 1.5.0"]);
+        let tags = |tags: &[&str]| DiscoverQuery {
+            tags: tags.iter().map(|tag| (*tag).to_owned()).collect(),
+            ..DiscoverQuery::default()
+        };
+        assert_eq!(ask(tags(&["y", "x"])), ["chat 1.5.0"]);
+        assert_eq!(ask(tags(&["x", "z"])), [""; 0]);
+        let streaming = DiscoverQuery {
+            capability: Some(Pattern::Streaming),
+            ..chat
+        };
+        assert_eq!(ask(streaming), [""; 0]);
+    }
+
+    #[test]
+    fn pages_follow_one_another_without_gap_or_repeat() {
+        let versions: Vec<String> = (0..25).map(|minor| format!("1.{minor}.0")).collect();
+        let records: Vec<_> = versions.iter().map(|version| ("chat", version.as_str())).collect();
+        let catalog = catalog(&records);
+        let mut query = DiscoverQuery {
+            limit: Some(10),
+            name: name("chat"),
+            ..DiscoverQuery::default()
+        };
+        let mut seen = Vec::new();
+        loop {
+            let page = catalog.discover(&query).unwrap();
+            seen.extend(found(&page));
+            query.cursor = page.next_cursor;
+            if query.cursor.is_none() {
+                break;
+            }
+        }
+        assert_eq!(
+            seen,
+            records.iter().map(|(n, v)| format!("{n} {v}")).collect::<Vec<_>>()
+        );
+    }
+
+    #[test]
+    fn a_cursor_that_no_page_gave_is_refused() {
+        let catalog = catalog(&[("chat", "1.0.0")]);
+        let hex = |text: &str| text.bytes().map(|byte| format!("{byte:02x}")).collect::<String>();
+        for cursor in ["", "zz", "6", "é", "ff", &hex("chat"), &hex("chat 1"), &hex("X 1.0.0")] {
+            let query = DiscoverQuery {
+                cursor: Some(cursor.to_owned()),
+                ..DiscoverQuery::default()
+            };
+            let error = catalog.discover(&query).unwrap_err();
+            assert!(matches!(error, BrokerError::InvalidArgument { field, .. } if field == "cursor"));
+        }
+        for limit in [0, 1001] {
+            let query = DiscoverQuery {
+                limit: Some(limit),
+                ..DiscoverQuery::default()
+            };
+            assert_eq!(catalog.discover(&query).unwrap_err().code(), "invalid_argument");
+        }
+        // A cursor of another name neither skips nor adds anything.
+        let query = DiscoverQuery {
+            name: name("chat"),
+            cursor: Some(hex("aa 9.0.0")),
+            ..DiscoverQuery::default()
+        };
+        assert_eq!(found(&catalog.discover(&query).unwrap()), ["chat 1.0.0"]);
+    }
+}

@@ -1,0 +1,21 @@
+use std::sync::Arc;
+
+use actix::Message;
+use tokio::sync::oneshot;
+
+use super::Protocol;
+use crate::model::BrokerError;
+
+/// Takes a protocol in, unless it is there already. Its schema is compiled, hence checked.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct Admit {
+    pub protocol: Arc<Protocol>,
+    pub reply: oneshot::Sender<Result<Arc<Protocol>, BrokerError>>,
+}
+
+/// Makes the actor panic. Compiled in for tests only.
+#[cfg(feature = "faults")]
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Panic;

@@ -1,0 +1,484 @@
+//! The common part of JSON Schema as a small tree that is checked in one pass over the text.
+//!
+//! A yes or no, nothing built, nothing allocated for a payload whose strings need no unescaping and whose objects
+//! have at most [`UNKNOWN_INLINE_MAX`] members that the schema does not name. Where the answer is no, the complete
+//! validator says why. What is outside of this part has no tree ([`Node::compile`] returns None), so both always
+//! answer alike; a property test holds them to it.
+
+use std::{borrow::Cow, cmp::Ordering, collections::HashSet, fmt};
+
+use referencing::Draft;
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value};
+
+/// Members that a schema does not name are remembered in place up to here, in a set beyond.
+const UNKNOWN_INLINE_MAX: usize = 8;
+/// Up to here members are found by looking through them, beyond by halving.
+const LINEAR_MAX: usize = 12;
+/// Named members that fit the bit mask of what was seen; a schema with more has no fast tree.
+const NAMED_MAX: usize = 64;
+
+/// Whether the payload is JSON, an object, without a key that occurs twice in one object, and fits.
+pub(super) fn is_valid(node: &Node, payload: &str) -> bool {
+    let mut deserializer = serde_json::Deserializer::from_str(payload);
+    payload.trim_ascii_start().starts_with('{')
+        && Check(node).deserialize(&mut deserializer).is_ok()
+        && deserializer.end().is_ok()
+}
+
+/// A number as `serde_json` reads it.
+#[derive(Clone, Copy, Debug)]
+enum Number {
+    Integer(i128),
+    Float(f64),
+}
+
+impl Number {
+    fn of(number: &serde_json::Number) -> Option<Self> {
+        let integer = number.as_u64().map(i128::from).or(number.as_i64().map(i128::from));
+        integer.map(Self::Integer).or(number.as_f64().map(Self::Float))
+    }
+
+    /// 1.0 is an integer in JSON Schema.
+    fn is_integer(self) -> bool {
+        match self {
+            Self::Integer(_) => true,
+            Self::Float(float) => float.fract() == 0.0,
+        }
+    }
+
+    /// By value, exactly: never by rounding an integer to a float.
+    fn compare(self, other: Self) -> Ordering {
+        match (self, other) {
+            (Self::Integer(a), Self::Integer(b)) => a.cmp(&b),
+            (Self::Float(a), Self::Float(b)) => a.partial_cmp(&b).unwrap_or(Ordering::Equal),
+            (Self::Float(float), Self::Integer(integer)) => compare_float(float, integer),
+            (Self::Integer(integer), Self::Float(float)) => compare_float(float, integer).reverse(),
+        }
+    }
+}
+
+/// `float` is finite and `integer` within 65 bits, as everything that was JSON.
+fn compare_float(float: f64, integer: i128) -> Ordering {
+    // Saturates beyond 128 bits, which keeps the order.
+    let whole = float.trunc() as i128;
+    whole
+        .cmp(&integer)
+        .then_with(|| float.fract().partial_cmp(&0.0).unwrap_or(Ordering::Equal))
+}
+
+/// A schema of the common part.
+#[derive(Debug, Default)]
+pub(super) struct Node {
+    /// Which types are refused, of [`types`].
+    refused: u8,
+    /// `enum` and `const`, each a list of which one must be equal.
+    choices: Vec<Vec<Scalar>>,
+    bounds: Vec<(Bound, Number)>,
+    /// In Unicode code points.
+    length: Range,
+    items: Option<Box<Node>>,
+    items_len: Range,
+    named: Vec<Named>,
+    /// One bit for each of `named`.
+    required: u64,
+    /// For members that are not named.
+    additional: Option<Box<Node>>,
+    members_len: Range,
+}
+
+#[derive(Debug)]
+struct Named {
+    name: Box<str>,
+    /// None for a name that is only required: the rule for additional members holds.
+    node: Option<Node>,
+}
+
+#[derive(Debug)]
+enum Scalar {
+    Null,
+    Bool(bool),
+    Number(Number),
+    Text(Box<str>),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Bound {
+    Least,
+    Most,
+    Above,
+    Below,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Range {
+    min: u64,
+    max: u64,
+}
+
+impl Default for Range {
+    fn default() -> Self {
+        Self { min: 0, max: u64::MAX }
+    }
+}
+
+impl Range {
+    const fn contains(self, len: u64) -> bool {
+        self.min <= len && len <= self.max
+    }
+}
+
+mod types {
+    pub const NULL: u8 = 1;
+    pub const BOOL: u8 = 2;
+    pub const INTEGER: u8 = 4;
+    /// A number that is no integer.
+    pub const FRACTION: u8 = 8;
+    pub const TEXT: u8 = 16;
+    pub const ARRAY: u8 = 32;
+    pub const OBJECT: u8 = 64;
+    pub const ALL: u8 = 127;
+}
+
+static ANY: Node = Node {
+    refused: 0,
+    choices: Vec::new(),
+    bounds: Vec::new(),
+    length: Range { min: 0, max: u64::MAX },
+    items: None,
+    items_len: Range { min: 0, max: u64::MAX },
+    named: Vec::new(),
+    required: 0,
+    additional: None,
+    members_len: Range { min: 0, max: u64::MAX },
+};
+
+impl Node {
+    /// None for a schema outside of the common part. `schema` has been admitted, so it is shallow.
+    pub fn compile(schema: &Value, draft: Draft) -> Option<Self> {
+        match schema {
+            Value::Bool(true) => Some(Self::default()),
+            Value::Bool(false) => Some(Self {
+                refused: types::ALL,
+                ..Self::default()
+            }),
+            Value::Object(members) => {
+                let mut node = Self::default();
+                for (keyword, value) in members {
+                    node.keyword(keyword, value, draft)?;
+                }
+                node.close(members)
+            }
+            _ => None,
+        }
+    }
+
+    fn keyword(&mut self, keyword: &str, value: &Value, draft: Draft) -> Option<()> {
+        match keyword {
+            "$schema" | "$id" | "$comment" | "$defs" | "definitions" | "title" | "description" | "default"
+            | "examples" | "deprecated" | "readOnly" | "writeOnly" => {}
+            // An annotation in 2020-12, as the complete validator has it; draft-07 asserts it.
+            "format" if draft == Draft::Draft202012 => {}
+            "type" => self.refused |= types::ALL & !types_of(value)?,
+            "enum" => self
+                .choices
+                .push(value.as_array()?.iter().map(scalar).collect::<Option<_>>()?),
+            "const" => self.choices.push(vec![scalar(value)?]),
+            "minimum" => self.bound(Bound::Least, value)?,
+            "maximum" => self.bound(Bound::Most, value)?,
+            "exclusiveMinimum" => self.bound(Bound::Above, value)?,
+            "exclusiveMaximum" => self.bound(Bound::Below, value)?,
+            "minLength" => self.length.min = value.as_u64()?,
+            "maxLength" => self.length.max = value.as_u64()?,
+            "minItems" => self.items_len.min = value.as_u64()?,
+            "maxItems" => self.items_len.max = value.as_u64()?,
+            "minProperties" => self.members_len.min = value.as_u64()?,
+            "maxProperties" => self.members_len.max = value.as_u64()?,
+            "items" => self.items = Some(Box::new(Self::compile(value, draft)?)),
+            "additionalProperties" => self.additional = Some(Box::new(Self::compile(value, draft)?)),
+            "properties" => {
+                for (name, schema) in value.as_object()? {
+                    let node = Some(Self::compile(schema, draft)?);
+                    let name = name.as_str().into();
+                    self.named.push(Named { name, node });
+                }
+            }
+            "required" => {} // Read by `close`, when the properties are known.
+            _ => return None,
+        }
+        Some(())
+    }
+
+    fn bound(&mut self, bound: Bound, value: &Value) -> Option<()> {
+        let Value::Number(number) = value else { return None };
+        self.bounds.push((bound, Number::of(number)?));
+        Some(())
+    }
+
+    fn close(mut self, members: &Map<String, Value>) -> Option<Self> {
+        let required: HashSet<&str> = match members.get("required") {
+            Some(names) => names.as_array()?.iter().map(Value::as_str).collect::<Option<_>>()?,
+            None => HashSet::new(),
+        };
+        for name in &required {
+            if !self.named.iter().any(|named| *named.name == **name) {
+                let name = (*name).into();
+                self.named.push(Named { name, node: None });
+            }
+        }
+        if self.named.len() > NAMED_MAX {
+            return None;
+        }
+        self.named.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        for (index, named) in self.named.iter().enumerate() {
+            self.required |= u64::from(required.contains(&*named.name)) << index;
+        }
+        Some(self)
+    }
+
+    #[inline]
+    fn find(&self, name: &str) -> Option<usize> {
+        if self.named.len() <= LINEAR_MAX {
+            self.named.iter().position(|named| *named.name == *name)
+        } else {
+            self.named.binary_search_by(|named| (*named.name).cmp(name)).ok()
+        }
+    }
+
+    #[inline]
+    const fn admits(&self, kind: u8) -> bool {
+        self.refused & kind == 0
+    }
+
+    #[inline]
+    fn chooses(&self, is: impl Fn(&Scalar) -> bool) -> bool {
+        self.choices.iter().all(|choices| choices.iter().any(&is))
+    }
+
+    fn admits_number(&self, number: Number) -> bool {
+        let kind = if number.is_integer() {
+            types::INTEGER
+        } else {
+            types::FRACTION
+        };
+        let within = |(bound, limit): &(Bound, Number)| {
+            let order = number.compare(*limit);
+            match bound {
+                Bound::Least => order.is_ge(),
+                Bound::Most => order.is_le(),
+                Bound::Above => order.is_gt(),
+                Bound::Below => order.is_lt(),
+            }
+        };
+        self.admits(kind)
+            && self.bounds.iter().all(within)
+            && self.chooses(|choice| matches!(choice, Scalar::Number(other) if number.compare(*other).is_eq()))
+    }
+
+    #[inline]
+    fn admits_text(&self, text: &str) -> bool {
+        self.admits(types::TEXT)
+            && self.admits_length(text)
+            && self.chooses(|choice| matches!(choice, Scalar::Text(other) if **other == *text))
+    }
+
+    fn admits_length(&self, text: &str) -> bool {
+        let bytes = text.len() as u64;
+        // A code point takes one to four bytes: counting is needed only between.
+        if bytes / 4 >= self.length.min && bytes <= self.length.max {
+            return true;
+        }
+        self.length.contains(text.chars().count() as u64)
+    }
+}
+
+fn types_of(value: &Value) -> Option<u8> {
+    let one = |name: &Value| {
+        Some(match name.as_str()? {
+            "null" => types::NULL,
+            "boolean" => types::BOOL,
+            "integer" => types::INTEGER,
+            "number" => types::INTEGER | types::FRACTION,
+            "string" => types::TEXT,
+            "array" => types::ARRAY,
+            "object" => types::OBJECT,
+            _ => return None,
+        })
+    };
+    match value {
+        Value::Array(names) => names.iter().try_fold(0, |types, name| Some(types | one(name)?)),
+        name => one(name),
+    }
+}
+
+fn scalar(value: &Value) -> Option<Scalar> {
+    Some(match value {
+        Value::Null => Scalar::Null,
+        Value::Bool(value) => Scalar::Bool(*value),
+        Value::Number(number) => Scalar::Number(Number::of(number)?),
+        Value::String(text) => Scalar::Text(text.as_str().into()),
+        Value::Array(_) | Value::Object(_) => return None,
+    })
+}
+
+/// Reads one value and fails where it does not fit.
+#[derive(Clone, Copy)]
+struct Check<'a>(&'a Node);
+
+/// The reason is never shown: the complete validator finds its own.
+#[cold]
+fn no<E: Error>() -> E {
+    E::custom("does not fit")
+}
+
+fn yes<E: Error>(fits: bool) -> Result<(), E> {
+    if fits { Ok(()) } else { Err(no()) }
+}
+
+impl<'de> DeserializeSeed<'de> for Check<'_> {
+    type Value = ();
+
+    #[inline]
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Check<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value that fits the schema")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<(), E> {
+        yes(self.0.admits(types::NULL) && self.0.chooses(|choice| matches!(choice, Scalar::Null)))
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<(), E> {
+        let is = |choice: &Scalar| matches!(choice, Scalar::Bool(other) if *other == value);
+        yes(self.0.admits(types::BOOL) && self.0.chooses(is))
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<(), E> {
+        yes(self.0.admits_number(Number::Integer(value.into())))
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<(), E> {
+        yes(self.0.admits_number(Number::Integer(value.into())))
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<(), E> {
+        yes(self.0.admits_number(Number::Float(value)))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<(), E> {
+        yes(self.0.admits_text(text))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        let Self(node) = self;
+        if !node.admits(types::ARRAY) || !node.choices.is_empty() {
+            return Err(no());
+        }
+        let item = node.items.as_deref().unwrap_or(&ANY);
+        let mut len = 0;
+        while items.next_element_seed(Check(item))?.is_some() {
+            len += 1;
+        }
+        yes(node.items_len.contains(len))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
+        let Self(node) = self;
+        if !node.admits(types::OBJECT) || !node.choices.is_empty() {
+            return Err(no());
+        }
+        let additional = node.additional.as_deref().unwrap_or(&ANY);
+        let (mut seen, mut len) = (0_u64, 0);
+        let mut unknown = Unknown::default();
+        while let Some(index) = members.next_key_seed(Key {
+            node,
+            unknown: &mut unknown,
+        })? {
+            let member = match index {
+                Some(index) => {
+                    if seen & 1 << index != 0 {
+                        return Err(no());
+                    }
+                    seen |= 1 << index;
+                    node.named[index].node.as_ref().unwrap_or(additional)
+                }
+                None => additional,
+            };
+            members.next_value_seed(Check(member))?;
+            len += 1;
+        }
+        yes(seen & node.required == node.required && node.members_len.contains(len))
+    }
+}
+
+/// Reads a key: which of the named members it is, or None for another that was not there before.
+struct Key<'a, 'de> {
+    node: &'a Node,
+    unknown: &'a mut Unknown<'de>,
+}
+
+impl<'de> DeserializeSeed<'de> for Key<'_, 'de> {
+    type Value = Option<usize>;
+
+    #[inline]
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Key<'_, 'de> {
+    type Value = Option<usize>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key that did not occur before")
+    }
+
+    #[inline]
+    fn visit_borrowed_str<E: Error>(self, key: &'de str) -> Result<Self::Value, E> {
+        match self.node.find(key) {
+            Some(index) => Ok(Some(index)),
+            None if self.unknown.insert(Cow::Borrowed(key)) => Ok(None),
+            None => Err(no()),
+        }
+    }
+
+    fn visit_str<E: Error>(self, key: &str) -> Result<Self::Value, E> {
+        match self.node.find(key) {
+            Some(index) => Ok(Some(index)),
+            None if self.unknown.insert(Cow::Owned(key.to_owned())) => Ok(None),
+            None => Err(no()),
+        }
+    }
+}
+
+/// The keys of an object that its schema does not name.
+#[derive(Default)]
+struct Unknown<'de> {
+    inline: [&'de str; UNKNOWN_INLINE_MAX],
+    inline_len: usize,
+    more: Option<HashSet<Cow<'de, str>>>,
+}
+
+impl<'de> Unknown<'de> {
+    /// False when the key was there.
+    fn insert(&mut self, key: Cow<'de, str>) -> bool {
+        if self.inline[..self.inline_len].iter().any(|other| **other == *key) {
+            return false;
+        }
+        match key {
+            Cow::Borrowed(key) if self.more.is_none() && self.inline_len < UNKNOWN_INLINE_MAX => {
+                self.inline[self.inline_len] = key;
+                self.inline_len += 1;
+                true
+            }
+            key => self.more.get_or_insert_default().insert(key),
+        }
+    }
+}

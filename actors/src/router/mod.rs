@@ -1,0 +1,10 @@
+//! Audience, append, nudge: the one way a message takes. A direct message is a broadcast to one.
+
+mod actor;
+mod handover;
+mod messages;
+
+pub use actor::Router;
+#[cfg(feature = "faults")]
+pub use messages::Panic;
+pub use messages::{Answer, Route, Routed, Submission, Target};

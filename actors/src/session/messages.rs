@@ -1,0 +1,114 @@
+use std::{any::Any, sync::Arc, time::Duration};
+
+use actix::Message;
+use tokio::sync::oneshot;
+
+use super::{Connection, Push};
+use crate::{
+    model::{BrokerError, ConnectionId, DeadLetterReason, MessageId},
+    storage::{Acknowledge, Acknowledged, Delivery},
+};
+
+/// There may be something new in the inbox.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Nudge {
+    /// Held until the session has done what it can at once; letting go of the last one answers the sender.
+    pub until_handled: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+/// The session was registered anew. An older connection is closed as taken over, and what was delivered there
+/// without acknowledgement waits again. Nothing is pushed to the new one until it has said [`Subscribe`].
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Attach {
+    /// The connection that is the session's from now on; None for a caller that has no lasting one.
+    pub connection: Option<Arc<dyn Connection>>,
+    pub named: bool,
+}
+
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Detach {
+    pub connection: ConnectionId,
+}
+
+/// Whether the connection wants to hear of changes of the inbox, and of messages by push.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Subscribe {
+    pub connection: ConnectionId,
+    pub inbox_changes: bool,
+    pub push: Option<Push>,
+}
+
+/// These messages were written to the socket.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Written {
+    pub connection: ConnectionId,
+    pub messages: Vec<MessageId>,
+}
+
+/// The connection has room again.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Writable {
+    pub connection: ConnectionId,
+}
+
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct AcknowledgeMessages {
+    pub which: Acknowledge,
+    /// None: nobody waits for the answer.
+    pub reply: Option<oneshot::Sender<Result<Acknowledged, BrokerError>>>,
+}
+
+/// Takes messages out of the inbox, waiting for the first one if there is none. A caller that drops the other end
+/// of `reply` waits no more; what it was to get stays in the inbox.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct ReceiveMessages {
+    pub limit: usize,
+    pub wait: Duration,
+    pub mode: ReceiveMode,
+    pub reply: oneshot::Sender<Result<Received, BrokerError>>,
+}
+
+/// When what `receive_messages` returns counts as acknowledged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReceiveMode {
+    /// At the next call.
+    #[default]
+    OnNext,
+    /// When the caller says so.
+    Manual,
+    /// At once.
+    Immediate,
+}
+
+#[derive(Debug, Default)]
+pub struct Received {
+    pub deliveries: Vec<Delivery>,
+    /// Messages that still wait.
+    pub remaining: usize,
+}
+
+/// The session leaves of its own will; name and inbox are kept. Answers with the number of messages that wait.
+#[derive(Message)]
+#[rtype(result = "usize")]
+pub struct Disconnect;
+
+/// The session ends. What its inbox holds becomes dead letters of this reason.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Retire {
+    pub reason: DeadLetterReason,
+}
+
+/// Makes the actor panic. Compiled in for tests only.
+#[cfg(feature = "faults")]
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Panic;

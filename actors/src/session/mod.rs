@@ -1,0 +1,171 @@
+//! A participant. It outlives its connections, of which it has at most one.
+
+mod actor;
+mod messages;
+mod state;
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+};
+
+pub(crate) use actor::SessionSettings;
+pub use actor::{Ended, Session};
+#[cfg(feature = "faults")]
+pub use messages::Panic;
+pub use messages::{
+    AcknowledgeMessages, Attach, Detach, Disconnect, Nudge, ReceiveMessages, ReceiveMode, Received, Retire, Subscribe,
+    Writable, Written,
+};
+pub use state::{AckMode, Push};
+
+use crate::{
+    clock::Now,
+    model::{ConnectionId, Presence, SessionRecord, SessionStatus},
+    storage::{Delivery, Depth},
+    supervise::Address,
+};
+
+/// A session as everybody else sees it: who it is, how it is, where to reach it.
+///
+/// The record never changes; a session that registers anew gets a new `Member` over the same vitals.
+#[derive(Clone)]
+pub struct Member {
+    pub record: SessionRecord,
+    pub vitals: Arc<Vitals>,
+    pub address: Address<Session>,
+}
+
+impl Member {
+    pub fn status(&self, presence: Presence, now: Now) -> SessionStatus {
+        self.vitals.status(presence, now)
+    }
+
+    /// A sign of life. One after a long silence is news to the session's actor.
+    pub fn touch(&self, presence: Presence, now: Now) {
+        let was_away = self.status(presence, now) == SessionStatus::Disconnected;
+        self.vitals.touch(now);
+        if was_away {
+            // Refused only by a full mailbox, and then the commands in it are news enough.
+            let _ = self.address.tell(Nudge { until_handled: None });
+        }
+    }
+}
+
+/// The signs of life of a session, written by whoever sees them and read without asking its actor.
+#[derive(Debug)]
+pub struct Vitals {
+    last_seen_mono_ms: AtomicU64,
+    last_seen_unix_ms: AtomicU64,
+    said_goodbye: AtomicBool,
+    attentive: AtomicBool,
+    waiting: AtomicUsize,
+    routed: AtomicU64,
+}
+
+impl Vitals {
+    pub fn new(now: Now) -> Arc<Self> {
+        Arc::new(Self {
+            last_seen_mono_ms: AtomicU64::new(now.mono_ms),
+            last_seen_unix_ms: AtomicU64::new(now.unix_ms),
+            said_goodbye: AtomicBool::new(false),
+            attentive: AtomicBool::new(false),
+            waiting: AtomicUsize::new(0),
+            routed: AtomicU64::new(0),
+        })
+    }
+
+    /// A sign of life.
+    pub fn touch(&self, now: Now) {
+        self.last_seen_mono_ms.fetch_max(now.mono_ms, Ordering::Relaxed);
+        self.last_seen_unix_ms.store(now.unix_ms, Ordering::Relaxed);
+        if self.said_goodbye.load(Ordering::Relaxed) {
+            self.said_goodbye.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// The session left of its own will: disconnected from now on, until the next sign of life.
+    pub fn say_goodbye(&self) {
+        self.said_goodbye.store(true, Ordering::Relaxed);
+    }
+
+    pub fn status(&self, presence: Presence, now: Now) -> SessionStatus {
+        if self.said_goodbye.load(Ordering::Relaxed) {
+            SessionStatus::Disconnected
+        } else {
+            presence.status(now.since(self.last_seen_mono_ms()))
+        }
+    }
+
+    pub fn last_seen_mono_ms(&self) -> u64 {
+        self.last_seen_mono_ms.load(Ordering::Relaxed)
+    }
+
+    pub fn last_seen_unix_ms(&self) -> u64 {
+        self.last_seen_unix_ms.load(Ordering::Relaxed)
+    }
+
+    /// Messages that wait, as the last operation on the inbox left it.
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    pub fn set_waiting(&self, waiting: usize) {
+        self.waiting.store(waiting, Ordering::Relaxed);
+    }
+
+    pub fn add_waiting(&self) {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn set_depth(&self, depth: Depth) {
+        self.set_waiting(depth.waiting);
+    }
+
+    /// Whether something would come of telling the session about a new message at once. A session sets it before
+    /// it looks into its inbox, so that a message is either seen there or told.
+    pub fn attentive(&self) -> bool {
+        self.attentive.load(Ordering::SeqCst)
+    }
+
+    pub fn set_attentive(&self, attentive: bool) {
+        self.attentive.store(attentive, Ordering::SeqCst);
+    }
+
+    /// True the first time it is called with this number in a row: one nudge per session and batch is enough.
+    pub fn first_in_batch(&self, batch: u64) -> bool {
+        self.routed.swap(batch, Ordering::Relaxed) != batch
+    }
+}
+
+/// A live connection, as its session needs it. What is pushed must be bounded by what `room` said.
+pub trait Connection: Send + Sync + 'static {
+    fn id(&self) -> ConnectionId;
+
+    /// How many bytes of messages may be pushed now. When it is 0, the connection tells its session [`Writable`]
+    /// as soon as there is room again.
+    fn room(&self) -> usize;
+
+    /// Writes messages to the peer, in this order.
+    fn push(&self, deliveries: &[Delivery]);
+
+    /// Something is new in the inbox: tells the peer's subscriptions.
+    fn inbox_changed(&self);
+
+    fn close(&self, why: Closing);
+}
+
+/// Why the broker closes a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Closing {
+    /// A newer connection registered the session's name.
+    TakenOver,
+    /// No sign of life for the disconnect threshold.
+    Silent,
+    /// The broker stops; the client may come back.
+    ShuttingDown,
+    /// The session's actor panicked too often.
+    Failed,
+    /// The session is over.
+    Released,
+}

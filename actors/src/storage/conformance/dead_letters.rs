@@ -1,0 +1,161 @@
+use std::sync::Arc;
+
+use super::{
+    super::{RedriveRefusal, Redriven, Storage},
+    world::{CAPACITY, World, depth, done},
+};
+use crate::model::{DeadLetterReason, MessageId, SessionId, Status};
+
+pub async fn the_messages_of_a_removed_session_are_dead_letters(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let sent = world.sends_many(world.bob, 3).await;
+    let elsewhere = world.sends(world.carol).await;
+    world.leases(world.bob, 1).await;
+    let reason = DeadLetterReason::RecipientGone;
+    assert_eq!(done(world.store.remove_session(world.bob, reason, world.now)).await, 3);
+    let expected: Vec<_> = sent.iter().map(|&id| (id, world.bob, reason)).collect();
+    assert_eq!(world.dead().await, expected);
+    assert_eq!(done(world.store.dead_letter_count()).await, 3);
+    let deliveries: Vec<_> = world
+        .dead_letters()
+        .await
+        .iter()
+        .map(|letter| letter.deliveries)
+        .collect();
+    assert_eq!(deliveries, [1, 0, 0]);
+    assert_eq!(
+        world.statuses(sent[2]).await,
+        [(world.bob, Status::DeadLettered(reason))]
+    );
+    assert_eq!(world.leases(world.carol, 9).await, [elsewhere]);
+}
+
+pub async fn dead_letters_are_listed_in_pages(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    world.append(world.broadcast(&[world.bob, world.carol])).await;
+    world.sends_many(world.bob, 3).await;
+    for session in [world.carol, world.bob] {
+        done(
+            world
+                .store
+                .remove_session(session, DeadLetterReason::Rejected, world.now),
+        )
+        .await;
+    }
+    let all: Vec<_> = world
+        .dead()
+        .await
+        .into_iter()
+        .map(|(message, session, _)| (message, session))
+        .collect();
+    assert!(all.len() == 5 && all.is_sorted(), "{all:?}");
+
+    let (mut seen, mut after) = (Vec::new(), None);
+    loop {
+        let page = done(world.store.dead_letters(None, after, 2)).await;
+        assert!(page.len() <= 2);
+        seen.extend(page.iter().map(|letter| (letter.message.id, letter.recipient)));
+        after = seen.last().copied();
+        if page.is_empty() {
+            break;
+        }
+    }
+    assert_eq!(seen, all);
+    assert_eq!(done(world.store.dead_letters(None, None, 0)).await.len(), 0);
+}
+
+pub async fn dead_letters_are_filtered_by_reason(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let tried = world.gives_up(world.bob).await;
+    world.sends(world.carol).await;
+    done(
+        world
+            .store
+            .remove_session(world.carol, DeadLetterReason::RecipientGone, world.now),
+    )
+    .await;
+    let found = done(world.store.dead_letters(Some(DeadLetterReason::DeliveryLimit), None, 9)).await;
+    assert_eq!(
+        found.iter().map(|letter| letter.message.id).collect::<Vec<_>>(),
+        [tried]
+    );
+    assert_eq!(
+        done(world.store.dead_letters(Some(DeadLetterReason::Expired), None, 9))
+            .await
+            .len(),
+        0
+    );
+}
+
+pub async fn a_redriven_message_is_as_new_at_the_tail_of_its_queue(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let (dead, stranger) = (world.gives_up(world.bob).await, world.message(None, &<_>::default()).id);
+    let waiting = world.sends(world.bob).await;
+    let answer = redrive(&world, &[stranger, dead], None).await;
+    assert_eq!(
+        (answer.sent, answer.unknown, answer.refused),
+        (vec![(dead, world.bob, 2)], vec![stranger], vec![])
+    );
+    assert_eq!(world.statuses(dead).await, [(world.bob, Status::Queued)]);
+    assert_eq!(world.leases_counted(world.bob, 9).await, [(waiting, 1), (dead, 1)]);
+    assert_eq!(
+        (world.dead().await, done(world.store.dead_letter_count()).await),
+        (vec![], 0)
+    );
+    assert_eq!(world.acknowledges(world.bob, &[dead]).await.acknowledged, 1);
+    assert_eq!(world.statuses(dead).await, [(world.bob, Status::Acknowledged)]);
+}
+
+pub async fn a_redriven_message_may_go_to_somebody_else(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let dead = world.gives_up(world.bob).await;
+    let answer = redrive(&world, &[dead], Some(world.carol)).await;
+    assert_eq!(answer.sent, [(dead, world.carol, 1)]);
+    let leased = done(world.store.lease(world.carol, 9, usize::MAX, world.now)).await;
+    assert_eq!(leased.deliveries[0].message.recipient, Some(world.carol));
+    assert_eq!(world.depth(world.bob).await, depth(0, 0));
+    let mut all = vec![
+        (world.bob, Status::DeadLettered(DeadLetterReason::DeliveryLimit)),
+        (world.carol, Status::Delivered),
+    ];
+    all.sort_unstable_by_key(|(session, _)| *session);
+    assert_eq!(world.statuses(dead).await, all);
+}
+
+pub async fn a_refused_redrive_leaves_the_dead_letter(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let dead = world.gives_up(world.bob).await;
+    let to = |recipient, capacity| world.store.redrive(vec![dead], recipient, capacity, world.now);
+    let gone = done(to(Some(SessionId::generate()), CAPACITY)).await;
+    assert_eq!(
+        (gone.sent, gone.refused),
+        (vec![], vec![(dead, RedriveRefusal::RecipientGone)])
+    );
+    let full = done(to(None, 0)).await;
+    assert_eq!(
+        (full.sent, full.refused),
+        (vec![], vec![(dead, RedriveRefusal::QueueFull)])
+    );
+    assert_eq!(world.dead().await, [(dead, world.bob, DeadLetterReason::DeliveryLimit)]);
+    assert_eq!(world.depth(world.bob).await, depth(0, 0));
+}
+
+pub async fn a_redrive_gives_nobody_a_second_copy(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let append = world.broadcast(&[world.bob, world.carol]);
+    let id = append.message.id;
+    world.append(append).await;
+    done(
+        world
+            .store
+            .remove_session(world.bob, DeadLetterReason::RecipientGone, world.now),
+    )
+    .await;
+    redrive(&world, &[id], Some(world.carol)).await;
+    assert_eq!(world.dead().await, []);
+    assert_eq!(world.leases(world.carol, 9).await, [id]);
+}
+
+async fn redrive(world: &World, messages: &[MessageId], recipient: Option<SessionId>) -> Redriven {
+    done(world.store.redrive(messages.into(), recipient, CAPACITY, world.now)).await
+}

@@ -1,0 +1,313 @@
+use std::sync::Arc;
+
+use super::{
+    super::{Acknowledge, Append, Appended, Audience, Outcome, Release, Released, Storage},
+    world::{DELIVERY_LIMIT, World, accepted, append, depth, done},
+};
+use crate::model::{DeadLetterReason, Headers, MessageId, Priority, SessionId, Status};
+
+pub async fn messages_of_equal_priority_are_leased_in_the_order_accepted(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let sent = world.sends_many(world.bob, 5).await;
+    assert_eq!(world.leases(world.bob, 2).await, sent[..2]);
+    assert_eq!(world.leases(world.bob, 10).await, sent[2..]);
+    assert_eq!(world.leases(world.bob, 10).await, []);
+}
+
+pub async fn a_higher_priority_overtakes_what_waits(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let mut sent = Vec::new();
+    for priority in [
+        Priority::Low,
+        Priority::Normal,
+        Priority::High,
+        Priority::Urgent,
+        Priority::Low,
+    ] {
+        sent.push(world.sends_urgently(world.bob, priority).await);
+    }
+    assert_eq!(world.leases(world.bob, 1).await, [sent[3]]);
+    let late = world.sends_urgently(world.bob, Priority::Urgent).await;
+    assert_eq!(
+        world.leases(world.bob, 10).await,
+        [late, sent[2], sent[1], sent[0], sent[4]]
+    );
+}
+
+pub async fn a_full_queue_refuses(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    for (number, answer) in [accepted(1), accepted(2), refused_by(&[world.bob])]
+        .into_iter()
+        .enumerate()
+    {
+        let append = Append {
+            queue_capacity: 2,
+            ..world.direct(world.bob, &Headers::default())
+        };
+        assert_eq!(world.append(append).await, answer, "message {number}");
+    }
+    assert_eq!(world.depth(world.bob).await, depth(2, 0));
+}
+
+pub async fn what_is_leased_counts_against_the_capacity(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let next = || Append {
+        queue_capacity: 2,
+        ..world.direct(world.bob, &Headers::default())
+    };
+    world.sends_many(world.bob, 2).await;
+    let leased = world.leases(world.bob, 2).await;
+    assert_eq!(world.append(next()).await, refused_by(&[world.bob]));
+    world.acknowledges(world.bob, &leased[..1]).await;
+    assert_eq!(world.append(next()).await, accepted(1));
+}
+
+pub async fn a_session_that_is_not_known_refuses(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let stranger = SessionId::generate();
+    let append = world.direct(stranger, &Headers::default());
+    assert_eq!(world.append(append).await, refused_by(&[stranger]));
+    assert_eq!(world.leases(stranger, 1).await, []);
+    assert_eq!(world.depth(stranger).await, depth(0, 0));
+}
+
+pub async fn nothing_is_kept_of_a_message_that_everyone_refused(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let append = Append {
+        queue_capacity: 0,
+        ..world.broadcast(&[world.bob, world.carol])
+    };
+    let id = append.message.id;
+    assert_eq!(world.append(append).await, refused_by(&[world.bob, world.carol]));
+    assert_eq!(done(world.store.message_status(id, world.now)).await, None);
+    assert_eq!(world.dead().await, []);
+}
+
+pub async fn a_broadcast_reaches_all_but_those_who_refuse(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let (stranger, waiting) = (SessionId::generate(), world.sends(world.carol).await);
+    let append = world.broadcast(&[world.bob, stranger, world.carol]);
+    let id = append.message.id;
+    let answer = Appended::Accepted {
+        queue_len: 2,
+        refused: vec![stranger],
+    };
+    assert_eq!(world.append(append).await, answer);
+    assert_eq!(world.leases(world.bob, 9).await, [id]);
+    assert_eq!(world.leases(world.carol, 9).await, [waiting, id]);
+    let mut all = vec![(world.bob, Status::Delivered), (world.carol, Status::Delivered)];
+    all.sort_unstable_by_key(|(session, _)| *session);
+    assert_eq!(world.statuses(id).await, all);
+}
+
+pub async fn each_message_of_a_batch_is_accepted_by_itself(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let direct = |to, queue_capacity| Append {
+        queue_capacity,
+        ..world.direct(to, &Headers::default())
+    };
+    let batch = vec![
+        direct(world.bob, 1),
+        direct(world.bob, 1),
+        direct(world.carol, 1),
+        direct(world.bob, 2),
+    ];
+    let ids: Vec<_> = batch.iter().map(|append| append.message.id).collect();
+    let answers = done(world.store.append(batch, world.now)).await;
+    assert_eq!(
+        answers,
+        [accepted(1), refused_by(&[world.bob]), accepted(1), accepted(2)]
+    );
+    assert_eq!(world.leases(world.bob, 9).await, [ids[0], ids[3]]);
+}
+
+pub async fn a_message_is_leased_once_until_it_is_released(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let id = world.sends(world.bob).await;
+    let leased = done(world.store.lease(world.bob, 9, usize::MAX, world.now)).await;
+    assert_eq!((leased.deliveries.len(), leased.depth), (1, depth(0, 1)));
+    assert_eq!(world.leases(world.bob, 9).await, []);
+    let released = world.releases(world.bob, Release::Ids(vec![id])).await;
+    assert_eq!(released, returned(1, depth(1, 0)));
+    assert_eq!(world.leases_counted(world.bob, 9).await, [(id, 2)]);
+}
+
+pub async fn a_released_message_keeps_its_place(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let sent = world.sends_many(world.bob, 5).await;
+    world.leases(world.bob, 4).await;
+    let released = world.releases(world.bob, Release::Ids(vec![sent[2], sent[0]])).await;
+    assert_eq!(released, returned(2, depth(3, 2)));
+    assert_eq!(world.leases(world.bob, 1).await, [sent[0]]);
+    world.releases(world.bob, Release::Ids(vec![sent[1]])).await;
+    assert_eq!(world.leases(world.bob, 9).await, [sent[1], sent[2], sent[4]]);
+}
+
+pub async fn released_messages_return_in_their_order_and_count_their_deliveries(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let sent = world.sends_many(world.bob, 3).await;
+    let urgent = world.sends_urgently(world.bob, Priority::Urgent).await;
+    world.leases(world.bob, 3).await;
+    assert_eq!(world.releases(world.bob, Release::All).await, returned(3, depth(4, 0)));
+    let again = [(urgent, 2), (sent[0], 2), (sent[1], 2), (sent[2], 1)];
+    assert_eq!(world.leases_counted(world.bob, 9).await, again);
+}
+
+pub async fn an_acknowledged_message_does_not_come_back(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let sent = world.sends_many(world.bob, 3).await;
+    world.leases(world.bob, 3).await;
+    let answer = world.acknowledges(world.bob, &[sent[2], sent[0], sent[2]]).await;
+    assert_eq!(
+        (answer.acknowledged, answer.unknown, answer.depth),
+        (2, vec![sent[2]], depth(0, 1))
+    );
+    world.releases(world.bob, Release::All).await;
+    assert_eq!(world.leases(world.bob, 9).await, [sent[1]]);
+    assert_eq!(world.statuses(sent[0]).await, [(world.bob, Status::Acknowledged)]);
+}
+
+pub async fn an_acknowledgement_after_a_release_still_counts(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let sent = world.sends_many(world.bob, 3).await;
+    world.leases(world.bob, 3).await;
+    world.releases(world.bob, Release::All).await;
+    let answer = world.acknowledges(world.bob, &sent[1..2]).await;
+    assert_eq!((answer.acknowledged, answer.depth), (1, depth(2, 0)));
+    assert_eq!(world.leases(world.bob, 9).await, [sent[0], sent[2]]);
+}
+
+pub async fn acknowledging_up_to_a_message_takes_all_leased_before_it(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let sent = world.sends_many(world.bob, 3).await;
+    world.leases(world.bob, 2).await;
+    let urgent = world.sends_urgently(world.bob, Priority::Urgent).await;
+    assert_eq!(world.leases(world.bob, 2).await, [urgent, sent[2]]);
+    world.releases(world.bob, Release::Ids(vec![sent[0]])).await;
+    let up_to = |id| world.store.acknowledge(world.bob, Acknowledge::UpTo(id), world.now);
+
+    let answer = done(up_to(urgent)).await;
+    assert_eq!(
+        (answer.acknowledged, answer.unknown, answer.depth),
+        (2, vec![], depth(1, 1))
+    );
+    let answer = done(up_to(urgent)).await;
+    assert_eq!((answer.acknowledged, answer.unknown), (0, vec![urgent]));
+    assert_eq!(
+        world.leases(world.bob, 9).await,
+        [sent[0]],
+        "what was given back is not acknowledged"
+    );
+}
+
+pub async fn what_was_not_delivered_cannot_be_acknowledged(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let (to_bob, to_carol) = (world.sends(world.bob).await, world.sends(world.carol).await);
+    world.leases(world.carol, 1).await;
+    let answer = world.acknowledges(world.bob, &[to_bob, to_carol]).await;
+    assert_eq!((answer.acknowledged, answer.unknown), (0, vec![to_bob, to_carol]));
+    assert_eq!(
+        (answer.depth, world.depth(world.carol).await),
+        (depth(1, 0), depth(0, 1))
+    );
+}
+
+pub async fn the_acknowledged_who_are_watched_are_named(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let watched = world.seal(world.alice, Some(world.bob), &Headers::default(), true);
+    let id = watched.id;
+    world.append(append(watched, Audience::One(world.bob))).await;
+    let other = world.sends(world.bob).await;
+    world.leases(world.bob, 2).await;
+    let answer = world.acknowledges(world.bob, &[id, other]).await;
+    let named: Vec<MessageId> = answer.watched.iter().map(|message| message.id).collect();
+    assert_eq!((answer.acknowledged, named), (2, vec![id]));
+}
+
+pub async fn a_message_that_is_released_too_often_is_dead(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let message = world.seal(world.alice, Some(world.bob), &Headers::default(), true);
+    let (id, progress) = (message.id, message.progress.subscribe().expect("it is watched"));
+    world.append(append(message, Audience::One(world.bob))).await;
+    for count in 1..DELIVERY_LIMIT {
+        assert_eq!(world.leases_counted(world.bob, 1).await, [(id, count)]);
+        assert_eq!(world.releases(world.bob, Release::All).await, returned(1, depth(1, 0)));
+    }
+    world.leases(world.bob, 1).await;
+    let dead = Released {
+        returned: 0,
+        dead: 1,
+        depth: depth(0, 0),
+    };
+    assert_eq!(world.releases(world.bob, Release::All).await, dead);
+    assert_eq!(world.dead().await, [(id, world.bob, DeadLetterReason::DeliveryLimit)]);
+    assert_eq!(world.dead_letters().await[0].deliveries, DELIVERY_LIMIT);
+    let status = Status::DeadLettered(DeadLetterReason::DeliveryLimit);
+    assert_eq!(world.statuses(id).await, [(world.bob, status)]);
+    assert_eq!(*progress.borrow(), status, "the sender in this process is told");
+    assert_eq!(world.acknowledges(world.bob, &[id]).await.unknown, [id]);
+}
+
+pub async fn the_first_result_of_an_idempotency_key_is_repeated(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let again = || keyed(world.direct(world.bob, &Headers::default()), "k");
+    let batch = vec![again(), again()];
+    let id = batch[0].message.id;
+    let first = Outcome::accepted(id, 1, 1, vec![]);
+    let answers = done(world.store.append(batch, world.now)).await;
+    assert_eq!(answers, [accepted(1), Appended::Repeated(first.clone())]);
+    assert_eq!(world.append(again()).await, Appended::Repeated(first.clone()));
+
+    let settled = Outcome {
+        delivered: 1,
+        queued: 0,
+        delivered_at_ms: Some(5),
+        ..first
+    };
+    done(world.store.settle_outcome(world.alice, "k".to_owned(), settled.clone())).await;
+    assert_eq!(world.append(again()).await, Appended::Repeated(settled));
+    assert_eq!(world.leases(world.bob, 9).await, [id], "it was sent once");
+}
+
+pub async fn an_idempotency_key_belongs_to_its_sender(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let from = |sender| {
+        let message = world.seal(sender, Some(world.bob), &Headers::default(), false);
+        keyed(append(message, Audience::One(world.bob)), "k")
+    };
+    assert_eq!(world.append(from(world.alice)).await, accepted(1));
+    assert_eq!(world.append(from(world.carol)).await, accepted(2));
+}
+
+pub async fn a_refused_send_leaves_its_idempotency_key_free(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let refused = Append {
+        queue_capacity: 0,
+        ..keyed(world.direct(world.bob, &Headers::default()), "k")
+    };
+    assert_eq!(world.append(refused).await, refused_by(&[world.bob]));
+    let again = keyed(world.direct(world.bob, &Headers::default()), "k");
+    assert_eq!(world.append(again).await, accepted(1));
+}
+
+fn keyed(append: Append, key: &str) -> Append {
+    Append {
+        idempotency_key: Some(key.to_owned()),
+        ..append
+    }
+}
+
+fn refused_by(sessions: &[SessionId]) -> Appended {
+    Appended::Accepted {
+        queue_len: 0,
+        refused: sessions.into(),
+    }
+}
+
+fn returned(returned: usize, depth: super::super::Depth) -> Released {
+    Released {
+        returned,
+        dead: 0,
+        depth,
+    }
+}

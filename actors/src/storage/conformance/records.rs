@@ -1,0 +1,143 @@
+use std::{collections::BTreeSet, sync::Arc};
+
+use semver::Version;
+use serde_json::json;
+
+use super::{
+    super::Storage,
+    world::{World, depth, done, record},
+};
+use crate::model::{DeadLetterReason, Headers, ProtocolMetadata, ProtocolName, ProtocolRecord, SessionName, Status};
+
+pub async fn a_session_is_replaced_by_its_next_record_and_keeps_its_inbox(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let sent = world.sends(world.bob).await;
+    let mut renamed = record(world.bob);
+    renamed.name = Some(SessionName::parse("bob").expect("a good name"));
+    renamed.metadata.insert("role".to_owned(), json!("tester"));
+    done(world.store.put_session(renamed.clone())).await;
+    let mut expected = vec![record(world.alice), renamed, record(world.carol)];
+    let mut sessions = done(world.store.sessions()).await;
+    expected.sort_unstable_by_key(|record| record.id);
+    sessions.sort_unstable_by_key(|record| record.id);
+    assert_eq!(sessions, expected);
+    assert_eq!(world.leases(world.bob, 9).await, [sent]);
+}
+
+pub async fn a_removed_session_is_forgotten(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let remove = || {
+        world
+            .store
+            .remove_session(world.bob, DeadLetterReason::RecipientGone, world.now)
+    };
+    assert_eq!(done(remove()).await, 0);
+    assert_eq!(done(remove()).await, 0);
+    assert!(
+        done(world.store.sessions())
+            .await
+            .iter()
+            .all(|record| record.id != world.bob)
+    );
+    done(world.store.put_session(record(world.bob))).await;
+    assert_eq!(world.depth(world.bob).await, depth(0, 0));
+}
+
+pub async fn a_protocol_version_never_changes(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let name = ProtocolName::parse("chat").expect("a good name");
+    let protocol = |version: Version, schema| {
+        Arc::new(ProtocolRecord {
+            name: name.clone(),
+            version,
+            schema,
+            capabilities: BTreeSet::new(),
+            metadata: ProtocolMetadata::default(),
+            registered_at_ms: 7,
+            registered_by: Some(world.alice),
+        })
+    };
+    let (one, two) = (Version::new(1, 0, 0), Version::new(2, 0, 0));
+    let (first, second) = (
+        protocol(one.clone(), json!(true)),
+        protocol(two.clone(), json!({"type": "object"})),
+    );
+    assert!(done(world.store.insert_protocol(first.clone())).await);
+    assert!(!done(world.store.insert_protocol(protocol(one.clone(), json!(false)))).await);
+    assert!(done(world.store.insert_protocol(second.clone())).await);
+    assert_eq!(done(world.store.protocol(name.clone(), one)).await, Some(first.clone()));
+    assert_eq!(
+        done(world.store.protocol(name.clone(), Version::new(1, 0, 1))).await,
+        None
+    );
+    let mut all = done(world.store.protocols()).await;
+    all.sort_by(|a, b| a.version.cmp(&b.version));
+    assert_eq!(all, [first, second]);
+}
+
+pub async fn receipts_tell_where_a_message_stands_for_each_recipient(storage: Arc<dyn Storage>) {
+    let mut world = World::new(&*storage).await;
+    let append = world.broadcast(&[world.bob, world.carol]);
+    let id = append.message.id;
+    world.append(append).await;
+    let both = |world: &World, bob: Status| {
+        let mut all = vec![(world.bob, bob), (world.carol, Status::Queued)];
+        all.sort_unstable_by_key(|(session, _)| *session);
+        all
+    };
+    assert_eq!(world.statuses(id).await, both(&world, Status::Queued));
+    world.leases(world.bob, 1).await;
+    assert_eq!(world.statuses(id).await, both(&world, Status::Delivered));
+    world.releases(world.bob, super::super::Release::All).await;
+    assert_eq!(world.statuses(id).await, both(&world, Status::Queued), "it waits again");
+    world.leases(world.bob, 1).await;
+    world.pass(std::time::Duration::from_millis(5));
+    world.acknowledges(world.bob, &[id]).await;
+    assert_eq!(world.statuses(id).await, both(&world, Status::Acknowledged));
+    let entries = done(world.store.message_status(id, world.now))
+        .await
+        .expect("it is known");
+    let of_bob = entries
+        .iter()
+        .find(|entry| entry.session == world.bob)
+        .expect("bob was in the audience");
+    assert_eq!(of_bob.at_ms, world.now.unix_ms);
+}
+
+pub async fn an_unknown_message_has_no_receipt(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let before = world.message(None, &Headers::default()).id;
+    world.sends(world.bob).await;
+    let between = world.message(None, &Headers::default()).id;
+    world.sends(world.bob).await;
+    let after = world.message(None, &Headers::default()).id;
+    for id in [before, between, after] {
+        assert_eq!(done(world.store.message_status(id, world.now)).await, None);
+    }
+}
+
+pub async fn projects_see_nothing_of_each_other(storage: Arc<dyn Storage>) {
+    let (here, there) = (World::new(&*storage).await, World::new(&*storage).await);
+    done(there.store.put_session(record(here.bob))).await;
+    let id = here.sends(here.bob).await;
+    assert_eq!(there.leases(here.bob, 9).await, []);
+    assert_eq!(there.statuses(id).await, []);
+    assert_eq!(done(here.store.sessions()).await.len(), 3);
+    done(
+        there
+            .store
+            .remove_session(here.bob, DeadLetterReason::RecipientGone, there.now),
+    )
+    .await;
+    assert_eq!((here.dead().await, there.dead().await), (vec![], vec![]));
+    assert_eq!(here.leases(here.bob, 9).await, [id]);
+}
+
+pub async fn a_project_opened_twice_is_the_same(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let id = world.sends(world.bob).await;
+    let again = storage.open(&world.project);
+    let leased = done(again.lease(world.bob, 9, usize::MAX, world.now)).await;
+    assert_eq!(leased.deliveries[0].message.id, id);
+    assert_eq!(world.depth(world.bob).await, depth(0, 1));
+}

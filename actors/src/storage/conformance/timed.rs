@@ -1,0 +1,125 @@
+use std::{sync::Arc, time::Duration};
+
+use super::{
+    super::{Append, Appended, Audience, Outcome, Release, Released, Retention, Storage},
+    world::{CAPACITY, World, accepted, append, depth, done},
+};
+use crate::model::{DeadLetterReason, Headers, Status};
+
+const TTL: u64 = 10;
+const LONG: Duration = Duration::from_secs(TTL);
+const SHORT: Duration = Duration::from_secs(TTL - 1);
+
+pub async fn an_expired_message_is_not_delivered_but_dead(storage: Arc<dyn Storage>) {
+    let mut world = World::new(&*storage).await;
+    let short_lived = Headers {
+        ttl_seconds: Some(TTL),
+        ..Headers::default()
+    };
+    let message = world.seal(world.alice, Some(world.bob), &short_lived, true);
+    let (id, progress) = (message.id, message.progress.subscribe().expect("it is watched"));
+    world.append(append(message, Audience::One(world.bob))).await;
+    let lasting = world.sends(world.bob).await;
+    world.pass(LONG);
+    let leased = done(world.store.lease(world.bob, 1, usize::MAX, world.now)).await;
+    assert_eq!((leased.deliveries[0].message.id, leased.depth), (lasting, depth(0, 1)));
+    assert_eq!(world.dead().await, [(id, world.bob, DeadLetterReason::Expired)]);
+    assert_eq!(
+        *progress.borrow(),
+        Status::Expired,
+        "the sender in this process is told"
+    );
+}
+
+pub async fn an_expired_message_frees_its_place_in_the_queue(storage: Arc<dyn Storage>) {
+    let mut world = World::new(&*storage).await;
+    world.sends_for(world.bob, TTL).await;
+    world.pass(LONG);
+    let next = Append {
+        queue_capacity: 1,
+        ..world.direct(world.bob, &Headers::default())
+    };
+    assert_eq!(world.append(next).await, accepted(1));
+}
+
+pub async fn the_receipt_of_an_expired_message_says_so_at_once(storage: Arc<dyn Storage>) {
+    let mut world = World::new(&*storage).await;
+    let id = world.sends_for(world.bob, TTL).await;
+    world.pass(SHORT);
+    assert_eq!(world.statuses(id).await, [(world.bob, Status::Queued)]);
+    world.pass(LONG);
+    assert_eq!(world.statuses(id).await, [(world.bob, Status::Expired)]);
+    assert_eq!(world.dead().await, [(id, world.bob, DeadLetterReason::Expired)]);
+}
+
+pub async fn sweeping_tells_whose_queues_lost_a_message(storage: Arc<dyn Storage>) {
+    let mut world = World::new(&*storage).await;
+    let id = world.sends_for(world.bob, TTL).await;
+    world.sends_many(world.bob, 2).await;
+    world.sends(world.carol).await;
+    world.pass(SHORT);
+    assert_eq!(done(world.store.sweep(world.now)).await, []);
+    world.pass(LONG);
+    assert_eq!(done(world.store.sweep(world.now)).await, [(world.bob, 2)]);
+    assert_eq!(done(world.store.sweep(world.now)).await, []);
+    assert_eq!(world.statuses(id).await, [(world.bob, Status::Expired)]);
+}
+
+pub async fn what_was_delivered_in_time_can_be_acknowledged_late(storage: Arc<dyn Storage>) {
+    let mut world = World::new(&*storage).await;
+    let id = world.sends_for(world.bob, TTL).await;
+    world.leases(world.bob, 1).await;
+    world.pass(LONG);
+    assert_eq!(done(world.store.sweep(world.now)).await, []);
+    assert_eq!(world.statuses(id).await, [(world.bob, Status::Delivered)]);
+    assert_eq!(world.acknowledges(world.bob, &[id]).await.acknowledged, 1);
+    assert_eq!(world.dead().await, []);
+}
+
+pub async fn what_is_released_too_late_is_dead(storage: Arc<dyn Storage>) {
+    let mut world = World::new(&*storage).await;
+    let early = world.sends_for(world.bob, TTL).await;
+    let late = world.sends_for(world.bob, 3 * TTL).await;
+    world.leases(world.bob, 2).await;
+    world.pass(LONG);
+    let released = Released {
+        returned: 1,
+        dead: 1,
+        depth: depth(1, 0),
+    };
+    assert_eq!(world.releases(world.bob, Release::All).await, released);
+    assert_eq!(world.statuses(early).await, [(world.bob, Status::Expired)]);
+    world.pass(2 * LONG);
+    assert_eq!(world.leases(world.bob, 9).await, []);
+    let expected = [early, late].map(|id| (id, world.bob, DeadLetterReason::Expired));
+    assert_eq!(world.dead().await, expected);
+}
+
+pub async fn a_redriven_message_has_its_time_again(storage: Arc<dyn Storage>) {
+    let mut world = World::new(&*storage).await;
+    let id = world.sends_for(world.bob, TTL).await;
+    world.pass(LONG);
+    done(world.store.sweep(world.now)).await;
+    let redriven = done(world.store.redrive(vec![id], None, CAPACITY, world.now)).await;
+    assert_eq!(redriven.sent, [(id, world.bob, 1)]);
+    world.pass(SHORT);
+    assert_eq!(world.statuses(id).await, [(world.bob, Status::Queued)]);
+    world.pass(SHORT);
+    assert_eq!(world.statuses(id).await, [(world.bob, Status::Expired)]);
+}
+
+pub async fn an_idempotency_key_is_free_again_after_its_window(storage: Arc<dyn Storage>) {
+    let mut world = World::new(&*storage).await;
+    let keyed = |world: &World| Append {
+        idempotency_key: Some("k".to_owned()),
+        ..world.direct(world.bob, &Headers::default())
+    };
+    let first = keyed(&world);
+    let outcome = Outcome::accepted(first.message.id, 1, 1, vec![]);
+    assert_eq!(world.append(first).await, accepted(1));
+    let window = Retention::default().idempotency_window;
+    world.pass(window.saturating_sub(Duration::from_secs(1)));
+    assert_eq!(world.append(keyed(&world)).await, Appended::Repeated(outcome));
+    world.pass(Duration::from_secs(1));
+    assert_eq!(world.append(keyed(&world)).await, accepted(2));
+}

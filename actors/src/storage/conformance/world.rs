@@ -1,0 +1,219 @@
+use std::{fmt::Debug, sync::Arc, time::Duration};
+
+use serde_json::Map;
+use uuid::Uuid;
+
+use super::super::{
+    Acknowledge, Acknowledged, Append, Appended, Audience, Depth, Op, Release, Released, Storage, Store,
+};
+use crate::{
+    clock::Now,
+    model::{
+        Capabilities, DeadLetter, DeadLetterReason, Draft, Headers, Message, MessageId, MessageIds, Priority,
+        ProjectId, SessionId, SessionRecord, Status, To,
+    },
+};
+
+pub const CAPACITY: usize = 100;
+pub const DELIVERY_LIMIT: u32 = 3;
+
+/// A fresh project in which alice, bob and carol are sessions, and a clock that stands still unless it is moved.
+pub struct World {
+    pub project: ProjectId,
+    pub store: Arc<dyn Store>,
+    pub alice: SessionId,
+    pub bob: SessionId,
+    pub carol: SessionId,
+    pub now: Now,
+    ids: MessageIds,
+}
+
+/// The answer of a store that is expected to be there.
+pub async fn done<T: Debug>(operation: Op<T>) -> T {
+    operation.await.expect("the store does what it is asked to")
+}
+
+pub fn record(id: SessionId) -> SessionRecord {
+    SessionRecord {
+        id,
+        name: None,
+        capabilities: Capabilities::default(),
+        metadata: Map::new(),
+        connected_at_ms: 1,
+    }
+}
+
+pub fn accepted(queue_len: usize) -> Appended {
+    Appended::Accepted {
+        queue_len,
+        refused: Vec::new(),
+    }
+}
+
+pub fn depth(waiting: usize, leased: usize) -> Depth {
+    Depth { waiting, leased }
+}
+
+impl World {
+    pub async fn new(storage: &dyn Storage) -> Self {
+        let project = ProjectId::parse(&format!("test-{}", Uuid::new_v4().simple())).expect("a good project id");
+        let world = Self {
+            store: storage.open(&project),
+            project,
+            alice: SessionId::generate(),
+            bob: SessionId::generate(),
+            carol: SessionId::generate(),
+            now: crate::clock::now(),
+            ids: MessageIds::default(),
+        };
+        for id in [world.alice, world.bob, world.carol] {
+            done(world.store.put_session(record(id))).await;
+        }
+        world
+    }
+
+    pub fn pass(&mut self, time: Duration) {
+        let ms = crate::clock::millis(time);
+        self.now.unix_ms += ms;
+        self.now.mono_ms += ms;
+    }
+
+    /// A message from alice that nobody has sent yet.
+    pub fn message(&self, recipient: Option<SessionId>, headers: &Headers) -> Message {
+        self.seal(self.alice, recipient, headers, false)
+    }
+
+    pub fn seal(&self, sender: SessionId, recipient: Option<SessionId>, headers: &Headers, watched: bool) -> Message {
+        let to = recipient.map_or(To::Many, |_| To::One);
+        let draft = Draft::new(&self.project, &record(sender), to, ("chat", "1.0.0"), "{}", headers);
+        draft.seal(self.ids.next(self.now), recipient, self.now, watched)
+    }
+
+    /// What to append of a message from alice to one session.
+    pub fn direct(&self, to: SessionId, headers: &Headers) -> Append {
+        append(self.message(Some(to), headers), Audience::One(to))
+    }
+
+    pub fn broadcast(&self, to: &[SessionId]) -> Append {
+        append(self.message(None, &Headers::default()), Audience::Many(to.into()))
+    }
+
+    pub async fn append(&self, append: Append) -> Appended {
+        let mut answers = done(self.store.append(vec![append], self.now)).await;
+        assert_eq!(answers.len(), 1, "one answer for one message");
+        answers.remove(0)
+    }
+
+    pub async fn sends(&self, to: SessionId) -> MessageId {
+        self.sends_with(to, Headers::default()).await
+    }
+
+    pub async fn sends_urgently(&self, to: SessionId, priority: Priority) -> MessageId {
+        let headers = Headers {
+            priority,
+            ..Headers::default()
+        };
+        self.sends_with(to, headers).await
+    }
+
+    pub async fn sends_for(&self, to: SessionId, ttl_seconds: u64) -> MessageId {
+        let headers = Headers {
+            ttl_seconds: Some(ttl_seconds),
+            ..Headers::default()
+        };
+        self.sends_with(to, headers).await
+    }
+
+    async fn sends_with(&self, to: SessionId, headers: Headers) -> MessageId {
+        let append = self.direct(to, &headers);
+        let id = append.message.id;
+        match self.append(append).await {
+            Appended::Accepted { refused, .. } => assert_eq!(refused, []),
+            repeated @ Appended::Repeated(_) => panic!("{repeated:?}"),
+        }
+        id
+    }
+
+    pub async fn sends_many(&self, to: SessionId, count: usize) -> Vec<MessageId> {
+        let mut sent = Vec::new();
+        for _ in 0..count {
+            sent.push(self.sends(to).await);
+        }
+        sent
+    }
+
+    /// Alice sends `to` a message that is then given up.
+    pub async fn gives_up(&self, to: SessionId) -> MessageId {
+        let id = self.sends(to).await;
+        loop {
+            assert_eq!(self.leases(to, 1).await, [id], "nothing else waits");
+            if self.releases(to, Release::All).await.dead == 1 {
+                return id;
+            }
+        }
+    }
+
+    pub async fn leases(&self, session: SessionId, limit: usize) -> Vec<MessageId> {
+        self.leases_counted(session, limit)
+            .await
+            .into_iter()
+            .map(|(id, _)| id)
+            .collect()
+    }
+
+    /// What is leased, each with its delivery count.
+    pub async fn leases_counted(&self, session: SessionId, limit: usize) -> Vec<(MessageId, u32)> {
+        let leased = done(self.store.lease(session, limit, usize::MAX, self.now)).await;
+        leased
+            .deliveries
+            .iter()
+            .map(|delivery| (delivery.message.id, delivery.count))
+            .collect()
+    }
+
+    pub async fn releases(&self, session: SessionId, which: Release) -> Released {
+        done(self.store.release(session, which, DELIVERY_LIMIT, self.now)).await
+    }
+
+    pub async fn acknowledges(&self, session: SessionId, ids: &[MessageId]) -> Acknowledged {
+        done(self.store.acknowledge(session, Acknowledge::Ids(ids.into()), self.now)).await
+    }
+
+    pub async fn depth(&self, session: SessionId) -> Depth {
+        done(self.store.depth(session)).await
+    }
+
+    /// Where a message stands, for whom; sorted by session.
+    pub async fn statuses(&self, id: MessageId) -> Vec<(SessionId, Status)> {
+        let known = done(self.store.message_status(id, self.now)).await;
+        let mut all: Vec<_> = known
+            .into_iter()
+            .flatten()
+            .map(|entry| (entry.session, entry.status))
+            .collect();
+        all.sort_unstable_by_key(|(session, _)| *session);
+        all
+    }
+
+    pub async fn dead_letters(&self) -> Vec<DeadLetter> {
+        done(self.store.dead_letters(None, None, usize::MAX)).await
+    }
+
+    /// All dead letters: of which message, for whom and why.
+    pub async fn dead(&self) -> Vec<(MessageId, SessionId, DeadLetterReason)> {
+        let letters = self.dead_letters().await;
+        letters
+            .iter()
+            .map(|letter| (letter.message.id, letter.recipient, letter.reason))
+            .collect()
+    }
+}
+
+pub fn append(message: Message, audience: Audience) -> Append {
+    Append {
+        message: Arc::new(message),
+        audience,
+        queue_capacity: CAPACITY,
+        idempotency_key: None,
+    }
+}

@@ -1,0 +1,322 @@
+//! The inbox against a model that is a list and searches it.
+
+use proptest::{collection::vec, prelude::*, sample::Index};
+
+use super::*;
+use crate::{
+    clock::now,
+    model::{Capabilities, Draft, Headers, MessageIds, ProjectId, SessionId, SessionRecord, To},
+};
+
+const DELIVERY_LIMIT: u32 = 4;
+const CAPACITY: usize = 24;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Push { priority: Priority, ttl: Option<u64> },
+    Lease(usize),
+    Acknowledge(Vec<Index>),
+    AcknowledgeUpTo(Index),
+    ReleaseAll,
+    Release(Vec<Index>),
+    Expire(Index),
+    Pass(u64),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let picks = || vec(any::<Index>(), 1..6);
+    let priority = prop::sample::select(Priority::ALL.to_vec());
+    let step = prop_oneof![
+        8 => (priority, prop::option::weighted(0.2, 1..30_u64)).prop_map(|(priority, ttl)| Step::Push { priority, ttl }),
+        4 => (0..8_usize).prop_map(Step::Lease),
+        3 => picks().prop_map(Step::Acknowledge),
+        1 => any::<Index>().prop_map(Step::AcknowledgeUpTo),
+        1 => Just(Step::ReleaseAll),
+        2 => picks().prop_map(Step::Release),
+        1 => any::<Index>().prop_map(Step::Expire),
+        1 => (1..10_u64).prop_map(Step::Pass),
+    ];
+    vec(step, 1..200)
+}
+
+/// One message as the model knows it. Its place in the list is its age.
+#[derive(Clone, Debug)]
+struct Known {
+    message: Arc<Message>,
+    seq: u64,
+    deadline_ms: u64,
+    deliveries: u32,
+    last_lease: usize,
+    stands: Stands,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Stands {
+    Waiting,
+    Leased,
+    Done,
+    Dead(DeadLetterReason),
+}
+
+#[derive(Default)]
+struct Pair {
+    inbox: Inbox,
+    model: Vec<Known>,
+    ids: MessageIds,
+    leases: usize,
+    now_ms: u64,
+}
+
+impl Pair {
+    fn take(&mut self, step: Step) {
+        match step {
+            Step::Push { priority, ttl } => self.push(priority, ttl),
+            Step::Lease(limit) => self.lease(limit),
+            Step::Acknowledge(picks) => {
+                for pick in self.pick(&picks) {
+                    self.acknowledge(pick);
+                }
+            }
+            Step::AcknowledgeUpTo(pick) => self
+                .pick(&[pick])
+                .into_iter()
+                .for_each(|pick| self.acknowledge_up_to(pick)),
+            Step::ReleaseAll => {
+                let leased = (0..self.model.len())
+                    .filter(|&at| self.model[at].stands == Stands::Leased)
+                    .collect();
+                self.release(leased, &Release::All);
+            }
+            Step::Release(picks) => {
+                let picks = self.pick(&picks);
+                let ids = picks.iter().map(|&at| self.model[at].message.id).collect();
+                self.release(picks, &Release::Ids(ids));
+            }
+            Step::Expire(pick) => self.pick(&[pick]).into_iter().for_each(|pick| self.expire(pick)),
+            Step::Pass(ms) => self.now_ms += ms,
+        }
+        self.check();
+    }
+
+    /// Messages of any standing, also those that are gone.
+    fn pick(&self, picks: &[Index]) -> Vec<usize> {
+        if self.model.is_empty() {
+            return Vec::new();
+        }
+        picks.iter().map(|pick| pick.index(self.model.len())).collect()
+    }
+
+    fn push(&mut self, priority: Priority, ttl: Option<u64>) {
+        let here = self
+            .model
+            .iter()
+            .filter(|known| matches!(known.stands, Stands::Waiting | Stands::Leased))
+            .count();
+        assert_eq!(self.inbox.is_full(CAPACITY), here >= CAPACITY);
+        if here >= CAPACITY {
+            return;
+        }
+        let message = Arc::new(message(&self.ids, priority));
+        let deadline_ms = ttl.map_or(NEVER, |ttl| self.now_ms + ttl);
+        let seq = self.inbox.push(message.clone(), receipt(self.model.len()), deadline_ms);
+        self.model.push(Known {
+            message,
+            seq,
+            deadline_ms,
+            deliveries: 0,
+            last_lease: 0,
+            stands: Stands::Waiting,
+        });
+    }
+
+    fn lease(&mut self, limit: usize) {
+        let mut waiting: Vec<_> = (0..self.model.len())
+            .filter(|&at| self.model[at].stands == Stands::Waiting)
+            .collect();
+        waiting.sort_by_key(|&at| std::cmp::Reverse(self.model[at].message.priority));
+        waiting.truncate(limit);
+        let mut handed = Vec::new();
+        self.inbox.lease(limit, usize::MAX, |item| {
+            handed.push((item.receipt, item.message.id, item.deliveries));
+        });
+        let mut expected = Vec::new();
+        for at in waiting {
+            self.leases += 1;
+            let known = &mut self.model[at];
+            known.deliveries += 1;
+            known.last_lease = self.leases;
+            known.stands = Stands::Leased;
+            expected.push((receipt(at), known.message.id, known.deliveries));
+        }
+        assert_eq!(handed, expected);
+    }
+
+    fn acknowledge(&mut self, at: usize) {
+        let known = &mut self.model[at];
+        let expected = known.may_be_acknowledged().then_some(receipt(at));
+        if expected.is_some() {
+            known.stands = Stands::Done;
+        }
+        let item = self.inbox.acknowledge(self.model[at].message.id);
+        assert_eq!(item.map(|item| item.receipt), expected);
+    }
+
+    fn acknowledge_up_to(&mut self, at: usize) {
+        let (last, known) = (self.model[at].last_lease, self.model[at].may_be_acknowledged());
+        let mut expected = Vec::new();
+        for (place, other) in self.model.iter_mut().enumerate().filter(|_| known) {
+            if place == at || (other.stands == Stands::Leased && other.last_lease < last) {
+                other.stands = Stands::Done;
+                expected.push(receipt(place));
+            }
+        }
+        let mut done = Vec::new();
+        let answer = self
+            .inbox
+            .acknowledge_up_to(self.model[at].message.id, |item| done.push(item.receipt));
+        done.sort_unstable();
+        assert_eq!((answer, done), (known, expected));
+    }
+
+    fn release(&mut self, picks: Vec<usize>, which: &Release) {
+        let mut expected = Vec::new();
+        for at in picks {
+            let known = &mut self.model[at];
+            if known.stands == Stands::Leased {
+                known.stands = if known.deadline_ms <= self.now_ms {
+                    Stands::Dead(DeadLetterReason::Expired)
+                } else if known.deliveries >= DELIVERY_LIMIT {
+                    Stands::Dead(DeadLetterReason::DeliveryLimit)
+                } else {
+                    Stands::Waiting
+                };
+                expected.push((receipt(at), known.stands));
+            }
+        }
+        let mut fates = Vec::new();
+        self.inbox.release(which, DELIVERY_LIMIT, self.now_ms, |fate| {
+            fates.push(match fate {
+                Fate::Returned(item) => (item.receipt, Stands::Waiting),
+                Fate::Dead(item, reason) => (item.receipt, Stands::Dead(reason)),
+            });
+        });
+        expected.sort_unstable_by_key(|(receipt, _)| *receipt);
+        fates.sort_unstable_by_key(|(receipt, _)| *receipt);
+        assert_eq!(fates, expected);
+    }
+
+    fn expire(&mut self, at: usize) {
+        let known = &mut self.model[at];
+        let expected = (known.stands == Stands::Waiting).then_some(receipt(at));
+        if expected.is_some() {
+            known.stands = Stands::Dead(DeadLetterReason::Expired);
+        }
+        let item = self.inbox.expire(known.message.id, known.message.priority, known.seq);
+        assert_eq!(item.map(|item| item.receipt), expected);
+    }
+
+    fn check(&self) {
+        let count = |stands| self.model.iter().filter(|known| known.stands == stands).count();
+        let (waiting, leased) = (count(Stands::Waiting), count(Stands::Leased));
+        assert_eq!(self.inbox.depth(), Depth { waiting, leased });
+        for known in &self.model {
+            let here = matches!(known.stands, Stands::Waiting | Stands::Leased);
+            assert_eq!(
+                self.inbox.holds(known.message.id, known.message.priority, known.seq),
+                here
+            );
+        }
+        let delivered = self.model.iter().filter(|known| known.may_be_acknowledged()).count();
+        assert_eq!(self.inbox.delivered.len(), delivered);
+        assert!(
+            self.inbox.leased.len() <= 2 * leased + 32,
+            "gaps: {}",
+            self.inbox.leased.len()
+        );
+    }
+}
+
+impl Known {
+    fn may_be_acknowledged(&self) -> bool {
+        self.deliveries > 0 && matches!(self.stands, Stands::Waiting | Stands::Leased)
+    }
+}
+
+fn receipt(at: usize) -> ReceiptKey {
+    ReceiptKey {
+        receipt: at as u64,
+        recipient: 0,
+    }
+}
+
+fn message(ids: &MessageIds, priority: Priority) -> Message {
+    let sender = SessionRecord {
+        id: SessionId::generate(),
+        name: None,
+        capabilities: Capabilities::default(),
+        metadata: serde_json::Map::new(),
+        connected_at_ms: 0,
+    };
+    let headers = Headers {
+        priority,
+        ..Headers::default()
+    };
+    let draft = Draft::new(
+        &ProjectId::default_project(),
+        &sender,
+        To::Many,
+        ("chat", "1.0.0"),
+        "{}",
+        &headers,
+    );
+    draft.seal(ids.next(now()), None, now(), false)
+}
+
+proptest! {
+    #[test]
+    fn an_inbox_does_what_a_list_would(steps in steps()) {
+        let mut pair = Pair::default();
+        for step in steps {
+            pair.take(step);
+        }
+        let rest: Vec<_> = pair.inbox.into_items().iter().map(|item| item.receipt).collect();
+        let here = |known: &Known| matches!(known.stands, Stands::Waiting | Stands::Leased);
+        let expected: Vec<_> =
+            (0..pair.model.len()).filter(|&at| here(&pair.model[at])).map(receipt).collect();
+        prop_assert_eq!(rest, expected);
+    }
+}
+
+#[test]
+fn an_inbox_that_is_empty_again_keeps_no_memory_of_a_burst() {
+    let (mut inbox, ids) = (Inbox::default(), MessageIds::default());
+    for at in 0..1000 {
+        inbox.push(Arc::new(message(&ids, Priority::Normal)), receipt(at), NEVER);
+    }
+    let mut leased = Vec::new();
+    inbox.lease(1000, usize::MAX, |item| leased.push(item.message.id));
+    for &id in leased.iter().rev() {
+        assert!(inbox.acknowledge(id).is_some());
+    }
+    assert_eq!(
+        (
+            inbox.waiting[1].capacity(),
+            inbox.leased.capacity(),
+            inbox.delivered.capacity()
+        ),
+        (0, 0, 0)
+    );
+}
+
+#[test]
+fn one_message_that_nobody_acknowledges_keeps_no_place_for_those_after_it() {
+    let (mut inbox, ids) = (Inbox::default(), MessageIds::default());
+    for at in 0..10_000 {
+        let message = Arc::new(message(&ids, Priority::Normal));
+        let id = message.id;
+        inbox.push(message, receipt(at), NEVER);
+        inbox.lease(1, usize::MAX, |_| ());
+        assert!(at == 0 || inbox.acknowledge(id).is_some());
+    }
+    assert!(inbox.leased.capacity() < 100, "{}", inbox.leased.capacity());
+}

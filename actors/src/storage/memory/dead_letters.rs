@@ -1,0 +1,97 @@
+use std::collections::BTreeMap;
+
+use crate::model::{DeadLetter, DeadLetterReason, MessageId, ProjectId, SessionId};
+
+type Key = (MessageId, SessionId);
+
+/// What was given up, until it is redriven or there is too much of it.
+///
+/// Listed in the order of message ids, so that a cursor stays good when its dead letter is gone; forgotten in the
+/// order in which it died, so that the long inbox of a removed session is not the first to go.
+#[derive(Debug)]
+pub(super) struct DeadLetters {
+    letters: BTreeMap<Key, Kept>,
+    by_death: BTreeMap<u64, Key>,
+    deaths: u64,
+    len_max: usize,
+    dropped: u64,
+    dropped_told: u64,
+}
+
+#[derive(Debug)]
+struct Kept {
+    letter: DeadLetter,
+    death: u64,
+}
+
+impl DeadLetters {
+    pub fn new(len_max: usize) -> Self {
+        Self {
+            letters: BTreeMap::new(),
+            by_death: BTreeMap::new(),
+            deaths: 0,
+            len_max,
+            dropped: 0,
+            dropped_told: 0,
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.letters.len()
+    }
+
+    pub fn keep(&mut self, letter: DeadLetter) {
+        let key = (letter.message.id, letter.recipient);
+        let death = self.deaths;
+        self.deaths += 1;
+        if let Some(earlier) = self.letters.insert(key, Kept { letter, death }) {
+            self.by_death.remove(&earlier.death);
+        }
+        self.by_death.insert(death, key);
+        while self.letters.len() > self.len_max {
+            let Some((_, oldest)) = self.by_death.pop_first() else {
+                return;
+            };
+            self.letters.remove(&oldest);
+            self.dropped += 1;
+        }
+    }
+
+    pub fn take(&mut self, key: Key) -> Option<DeadLetter> {
+        let kept = self.letters.remove(&key)?;
+        self.by_death.remove(&kept.death);
+        Some(kept.letter)
+    }
+
+    /// For whom this message was given up.
+    pub fn recipients(&self, message: MessageId) -> Vec<SessionId> {
+        self.letters
+            .range((message, FIRST)..)
+            .take_while(|((id, _), _)| *id == message)
+            .map(|((_, recipient), _)| *recipient)
+            .collect()
+    }
+
+    pub fn list(&self, reason: Option<DeadLetterReason>, after: Option<Key>, limit: usize) -> Vec<DeadLetter> {
+        use std::ops::Bound::{Excluded, Unbounded};
+        self.letters
+            .range((after.map_or(Unbounded, Excluded), Unbounded))
+            .map(|(_, kept)| &kept.letter)
+            .filter(|letter| reason.is_none_or(|reason| letter.reason == reason))
+            .take(limit)
+            .cloned()
+            .collect()
+    }
+
+    /// Warns once of all that were dropped since the last time, so that a flood of them does not flood the log.
+    pub fn tell_dropped(&mut self, project: &ProjectId) {
+        if self.dropped > self.dropped_told {
+            let dropped = self.dropped - self.dropped_told;
+            let (total, limit) = (self.dropped, self.len_max);
+            tracing::warn!(%project, dropped, total, limit, "too many dead letters: the oldest were dropped");
+            self.dropped_told = self.dropped;
+        }
+    }
+}
+
+const FIRST: SessionId = SessionId::from_uuid(uuid::Uuid::nil());

@@ -1,0 +1,154 @@
+//! The reference backend: everything in this process, gone with it.
+
+mod dead_letters;
+mod expiries;
+mod idempotency;
+mod state;
+
+use std::{
+    collections::HashMap,
+    future::ready,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use self::state::State;
+use super::{
+    Acknowledge, Acknowledged, Append, Appended, Depth, Leased, Op, Outcome, Redriven, Release, Released, Retention,
+    Storage, Store,
+};
+use crate::{
+    clock::Now,
+    model::{
+        DeadLetter, DeadLetterReason, MessageId, ProjectId, ProtocolName, ProtocolRecord, RecipientStatus, SessionId,
+        SessionRecord,
+    },
+};
+
+/// Keeps the store of each project for as long as it lives itself.
+#[derive(Debug, Default)]
+pub struct MemoryStorage {
+    retention: Retention,
+    stores: Mutex<HashMap<ProjectId, Arc<MemoryStore>>>,
+}
+
+impl MemoryStorage {
+    /// `retention` holds for each project by itself.
+    #[must_use]
+    pub fn new(retention: Retention) -> Self {
+        Self {
+            retention,
+            stores: Mutex::default(),
+        }
+    }
+}
+
+impl Storage for MemoryStorage {
+    fn name(&self) -> &'static str {
+        "memory"
+    }
+
+    fn open(&self, project: &ProjectId) -> Arc<dyn Store> {
+        let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(store) = stores.get(project) {
+            return store.clone();
+        }
+        let store = Arc::new(MemoryStore(Mutex::new(State::new(project.clone(), self.retention))));
+        stores.insert(project.clone(), store.clone());
+        store
+    }
+}
+
+/// Does each operation before it returns, under the one lock of the project; the future only carries the answer.
+#[derive(Debug)]
+struct MemoryStore(Mutex<State>);
+
+impl MemoryStore {
+    fn run<T: Send + 'static>(&self, operation: impl FnOnce(&mut State) -> T) -> Op<T> {
+        let answer = operation(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        Box::pin(ready(Ok(answer)))
+    }
+}
+
+impl Store for MemoryStore {
+    fn put_session(&self, record: SessionRecord) -> Op<()> {
+        self.run(|state| state.put_session(record))
+    }
+
+    fn sessions(&self) -> Op<Vec<SessionRecord>> {
+        self.run(|state| state.sessions())
+    }
+
+    fn remove_session(&self, session: SessionId, reason: DeadLetterReason, now: Now) -> Op<usize> {
+        self.run(|state| state.remove_session(session, reason, now))
+    }
+
+    fn insert_protocol(&self, record: Arc<ProtocolRecord>) -> Op<bool> {
+        self.run(|state| state.insert_protocol(record))
+    }
+
+    fn protocols(&self) -> Op<Vec<Arc<ProtocolRecord>>> {
+        self.run(|state| state.protocols())
+    }
+
+    fn protocol(&self, name: ProtocolName, version: semver::Version) -> Op<Option<Arc<ProtocolRecord>>> {
+        self.run(|state| state.protocol(name, version))
+    }
+
+    fn append(&self, batch: Vec<Append>, now: Now) -> Op<Vec<Appended>> {
+        self.run(|state| state.append(batch, now))
+    }
+
+    fn settle_outcome(&self, sender: SessionId, key: String, outcome: Outcome) -> Op<()> {
+        self.run(|state| state.settle_outcome(sender, key, outcome))
+    }
+
+    fn lease(&self, session: SessionId, limit: usize, bytes_max: usize, now: Now) -> Op<Leased> {
+        self.run(|state| state.lease(session, limit, bytes_max, now))
+    }
+
+    fn acknowledge(&self, session: SessionId, which: Acknowledge, now: Now) -> Op<Acknowledged> {
+        self.run(|state| state.acknowledge(session, which, now))
+    }
+
+    fn release(&self, session: SessionId, which: Release, delivery_limit: u32, now: Now) -> Op<Released> {
+        self.run(|state| state.release(session, &which, delivery_limit, now))
+    }
+
+    fn depth(&self, session: SessionId) -> Op<Depth> {
+        self.run(|state| state.depth(session))
+    }
+
+    fn sweep(&self, now: Now) -> Op<Vec<(SessionId, usize)>> {
+        self.run(|state| state.sweep(now))
+    }
+
+    fn message_status(&self, message: MessageId, now: Now) -> Op<Option<Vec<RecipientStatus>>> {
+        self.run(|state| state.message_status(message, now))
+    }
+
+    fn dead_letters(
+        &self,
+        reason: Option<DeadLetterReason>,
+        after: Option<(MessageId, SessionId)>,
+        limit: usize,
+    ) -> Op<Vec<DeadLetter>> {
+        self.run(|state| state.dead_letters(reason, after, limit))
+    }
+
+    fn redrive(
+        &self,
+        messages: Vec<MessageId>,
+        recipient: Option<SessionId>,
+        queue_capacity: usize,
+        now: Now,
+    ) -> Op<Redriven> {
+        self.run(|state| state.redrive(messages, recipient, queue_capacity, now))
+    }
+
+    fn dead_letter_count(&self) -> Op<usize> {
+        self.run(|state| state.dead_letter_count())
+    }
+}
+
+#[cfg(test)]
+mod tests;

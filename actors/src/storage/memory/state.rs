@@ -1,0 +1,446 @@
+//! What a project's memory store holds, and each operation on it. The time is an argument everywhere.
+//!
+//! Operations that look at waiting messages first bury those whose time is over, so that all of them see the same.
+//! An acknowledgement does not: it is about what was delivered in time.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use semver::Version;
+
+use super::{
+    super::{
+        Acknowledge, Acknowledged, Append, Appended, Audience, Delivery, Depth, Leased, Outcome, RedriveRefusal,
+        Redriven, Release, Released, Retention,
+        id_map::{IdMap, IdSet},
+        inbox::{Fate, Inbox, Item, NEVER},
+        receipts::{ReceiptKey, Receipts},
+    },
+    dead_letters::DeadLetters,
+    expiries::{Expiries, Expiry},
+    idempotency::Outcomes,
+};
+use crate::{
+    clock::Now,
+    model::{
+        DeadLetter, DeadLetterReason, Message, MessageId, ProjectId, ProtocolName, ProtocolRecord, RecipientStatus,
+        SessionId, SessionRecord, Status,
+    },
+};
+
+#[derive(Debug)]
+pub(super) struct State {
+    project: ProjectId,
+    participants: IdMap<SessionId, Participant>,
+    protocols: BTreeMap<(ProtocolName, Version), Arc<ProtocolRecord>>,
+    outcomes: Outcomes,
+    ledger: Ledger,
+    expiries: Expiries,
+    /// Up to when `expiries` was emptied. Callers read their clocks before they take the lock, so that an operation may
+    /// bring an earlier time than the one before it.
+    expired_until_ms: u64,
+    /// Whose queues lost an expired message since the last sweep, whichever operation noticed it.
+    thinned: IdSet<SessionId>,
+}
+
+#[derive(Debug)]
+struct Participant {
+    inbox: Inbox,
+    record: SessionRecord,
+}
+
+/// What is known of messages beside where they wait.
+#[derive(Debug)]
+struct Ledger {
+    receipts: Receipts,
+    dead_letters: DeadLetters,
+}
+
+impl State {
+    pub fn new(project: ProjectId, retention: Retention) -> Self {
+        Self {
+            project,
+            participants: IdMap::default(),
+            protocols: BTreeMap::new(),
+            outcomes: Outcomes::new(&retention),
+            ledger: Ledger {
+                receipts: Receipts::new(retention.receipts_len_max),
+                dead_letters: DeadLetters::new(retention.dead_letters_len_max),
+            },
+            expiries: Expiries::default(),
+            expired_until_ms: 0,
+            thinned: IdSet::default(),
+        }
+    }
+
+    pub fn put_session(&mut self, record: SessionRecord) {
+        if let Some(known) = self.participants.get_mut(&record.id) {
+            known.record = record;
+        } else {
+            let inbox = Inbox::default();
+            self.participants.insert(record.id, Participant { inbox, record });
+        }
+    }
+
+    pub fn sessions(&self) -> Vec<SessionRecord> {
+        self.participants
+            .values()
+            .map(|participant| participant.record.clone())
+            .collect()
+    }
+
+    pub fn remove_session(&mut self, session: SessionId, reason: DeadLetterReason, now: Now) -> usize {
+        self.expire(now);
+        let Some(participant) = self.participants.remove(&session) else {
+            return 0;
+        };
+        let items = participant.inbox.into_items();
+        let count = items.len();
+        for item in items {
+            self.expiries.left(item.deadline_ms);
+            self.ledger.bury(item, session, reason, now);
+        }
+        count
+    }
+
+    pub fn insert_protocol(&mut self, record: Arc<ProtocolRecord>) -> bool {
+        use std::collections::btree_map::Entry::{Occupied, Vacant};
+        match self.protocols.entry((record.name.clone(), record.version.clone())) {
+            Occupied(_) => false,
+            Vacant(place) => {
+                place.insert(record);
+                true
+            }
+        }
+    }
+
+    pub fn protocols(&self) -> Vec<Arc<ProtocolRecord>> {
+        self.protocols.values().cloned().collect()
+    }
+
+    pub fn protocol(&self, name: ProtocolName, version: Version) -> Option<Arc<ProtocolRecord>> {
+        self.protocols.get(&(name, version)).cloned()
+    }
+
+    pub fn append(&mut self, batch: Vec<Append>, now: Now) -> Vec<Appended> {
+        self.expire(now);
+        batch.into_iter().map(|append| self.append_one(append, now)).collect()
+    }
+
+    fn append_one(&mut self, append: Append, now: Now) -> Appended {
+        let (id, audience_len) = (append.message.id, append.audience.ids().len());
+        let key = append
+            .idempotency_key
+            .map(|key| (append.message.sender, Arc::from(key)));
+        if let Some(first) = key.as_ref().and_then(|key| self.outcomes.first(key, now)) {
+            return Appended::Repeated(first.clone());
+        }
+        let (queue_len, refused) = match append.audience {
+            Audience::One(to) => self.append_direct(append.message, to, append.queue_capacity, now),
+            Audience::Many(to) => self.append_broadcast(&append.message, &to, append.queue_capacity, now),
+        };
+        if let Some(key) = key.filter(|_| refused.len() < audience_len) {
+            let outcome = Outcome::accepted(id, audience_len, queue_len, refused.clone());
+            self.outcomes.keep(key, outcome, now);
+        }
+        Appended::Accepted { queue_len, refused }
+    }
+
+    fn append_direct(
+        &mut self,
+        message: Arc<Message>,
+        to: SessionId,
+        capacity: usize,
+        now: Now,
+    ) -> (usize, Vec<SessionId>) {
+        let (id, receipt) = (message.id, self.ledger.receipts.next_key(0));
+        match self.enqueue(message, to, capacity, receipt, now) {
+            Ok(queue_len) => {
+                self.ledger.receipts.accept_one(id, to, now.unix_ms);
+                (queue_len, Vec::new())
+            }
+            Err(_) => (0, vec![to]),
+        }
+    }
+
+    fn append_broadcast(
+        &mut self,
+        message: &Arc<Message>,
+        to: &[SessionId],
+        capacity: usize,
+        now: Now,
+    ) -> (usize, Vec<SessionId>) {
+        let mut accepted = Vec::with_capacity(to.len());
+        let (mut longest, mut refused) = (0, Vec::new());
+        for &session in to {
+            let receipt = self.ledger.receipts.next_key(accepted.len());
+            match self.enqueue(message.clone(), session, capacity, receipt, now) {
+                Ok(queue_len) => {
+                    longest = longest.max(queue_len);
+                    accepted.push(session);
+                }
+                Err(_) => refused.push(session),
+            }
+        }
+        if !accepted.is_empty() {
+            self.ledger.receipts.accept_many(message.id, &accepted, now.unix_ms);
+        }
+        (longest, refused)
+    }
+
+    /// Returns how many wait for the session now.
+    fn enqueue(
+        &mut self,
+        message: Arc<Message>,
+        to: SessionId,
+        capacity: usize,
+        receipt: ReceiptKey,
+        now: Now,
+    ) -> Result<usize, RedriveRefusal> {
+        let inbox = match self.participants.get_mut(&to) {
+            None => return Err(RedriveRefusal::RecipientGone),
+            Some(participant) if participant.inbox.is_full(capacity) => return Err(RedriveRefusal::QueueFull),
+            Some(participant) => &mut participant.inbox,
+        };
+        let deadline_ms = message.ttl.map_or(NEVER, |ttl| now.after(ttl));
+        let (id, priority) = (message.id, message.priority);
+        let seq = inbox.push(message, receipt, deadline_ms);
+        let queue_len = inbox.waiting_len();
+        if deadline_ms != NEVER {
+            let expiry = Expiry {
+                deadline_ms,
+                seq,
+                session: to,
+                message: id,
+                priority,
+            };
+            let participants = &self.participants;
+            self.expiries.push(expiry, |expiry| {
+                participants
+                    .get(&expiry.session)
+                    .is_some_and(|participant| participant.inbox.holds(expiry.message, expiry.priority, expiry.seq))
+            });
+        }
+        Ok(queue_len)
+    }
+
+    pub fn settle_outcome(&mut self, sender: SessionId, key: String, outcome: Outcome) {
+        self.outcomes.settle(&(sender, key.into()), outcome);
+    }
+
+    pub fn lease(&mut self, session: SessionId, limit: usize, bytes_max: usize, now: Now) -> Leased {
+        self.expire(now);
+        let Some(Participant { inbox, .. }) = self.participants.get_mut(&session) else {
+            return Leased::default();
+        };
+        let receipts = &mut self.ledger.receipts;
+        let mut deliveries = Vec::with_capacity(limit.min(inbox.waiting_len()));
+        inbox.lease(limit, bytes_max, |item| {
+            receipts.set(item.receipt, item.message.id, Status::Delivered, now.unix_ms);
+            deliveries.push(Delivery {
+                message: item.message.clone(),
+                count: item.deliveries,
+            });
+        });
+        Leased {
+            deliveries,
+            depth: inbox.depth(),
+        }
+    }
+
+    pub fn acknowledge(&mut self, session: SessionId, which: Acknowledge, now: Now) -> Acknowledged {
+        let mut answer = Acknowledged::default();
+        let Some(Participant { inbox, .. }) = self.participants.get_mut(&session) else {
+            answer.unknown = match which {
+                Acknowledge::Ids(ids) => ids,
+                Acknowledge::UpTo(id) => vec![id],
+            };
+            return answer;
+        };
+        let mut done = |item: Item| {
+            self.expiries.left(item.deadline_ms);
+            self.ledger
+                .receipts
+                .set(item.receipt, item.message.id, Status::Acknowledged, now.unix_ms);
+            answer.acknowledged += 1;
+            if item.message.progress.subscribe().is_some() {
+                answer.watched.push(item.message);
+            }
+        };
+        match which {
+            Acknowledge::Ids(ids) => {
+                for id in ids {
+                    match inbox.acknowledge(id) {
+                        Some(item) => done(item),
+                        None => answer.unknown.push(id),
+                    }
+                }
+            }
+            Acknowledge::UpTo(id) => {
+                if !inbox.acknowledge_up_to(id, done) {
+                    answer.unknown.push(id);
+                }
+            }
+        }
+        answer.depth = inbox.depth();
+        answer
+    }
+
+    pub fn release(&mut self, session: SessionId, which: &Release, delivery_limit: u32, now: Now) -> Released {
+        self.expire(now);
+        let Some(Participant { inbox, .. }) = self.participants.get_mut(&session) else {
+            return Released::default();
+        };
+        let (mut returned, mut dead) = (0, 0);
+        inbox.release(which, delivery_limit, self.expired_until_ms, |fate| match fate {
+            Fate::Returned(item) => {
+                returned += 1;
+                self.ledger
+                    .receipts
+                    .set(item.receipt, item.message.id, Status::Queued, now.unix_ms);
+            }
+            Fate::Dead(item, reason) => {
+                dead += 1;
+                self.expiries.left(item.deadline_ms);
+                self.ledger.bury(item, session, reason, now);
+            }
+        });
+        Released {
+            returned,
+            dead,
+            depth: inbox.depth(),
+        }
+    }
+
+    pub fn depth(&self, session: SessionId) -> Depth {
+        self.participants
+            .get(&session)
+            .map_or_else(Depth::default, |participant| participant.inbox.depth())
+    }
+
+    pub fn sweep(&mut self, now: Now) -> Vec<(SessionId, usize)> {
+        self.expire(now);
+        self.outcomes.forget_old(now);
+        self.ledger.dead_letters.tell_dropped(&self.project);
+        let thinned = std::mem::take(&mut self.thinned);
+        let waiting_len = |session| {
+            self.participants
+                .get(&session)
+                .map(|participant| participant.inbox.waiting_len())
+        };
+        thinned
+            .into_iter()
+            .filter_map(|session| Some((session, waiting_len(session)?)))
+            .collect()
+    }
+
+    pub fn message_status(&mut self, message: MessageId, now: Now) -> Option<Vec<RecipientStatus>> {
+        self.expire(now);
+        self.ledger.receipts.get(message)
+    }
+
+    pub fn dead_letters(
+        &self,
+        reason: Option<DeadLetterReason>,
+        after: Option<(MessageId, SessionId)>,
+        limit: usize,
+    ) -> Vec<DeadLetter> {
+        self.ledger.dead_letters.list(reason, after, limit)
+    }
+
+    pub fn dead_letter_count(&self) -> usize {
+        self.ledger.dead_letters.len()
+    }
+
+    pub fn redrive(
+        &mut self,
+        messages: Vec<MessageId>,
+        recipient: Option<SessionId>,
+        capacity: usize,
+        now: Now,
+    ) -> Redriven {
+        self.expire(now);
+        let mut answer = Redriven::default();
+        for message in messages {
+            let given_up_for = self.ledger.dead_letters.recipients(message);
+            if given_up_for.is_empty() {
+                answer.unknown.push(message);
+            }
+            for from in given_up_for {
+                let to = recipient.unwrap_or(from);
+                match self.redrive_one((message, from), to, capacity, now) {
+                    Ok(queue_len) => answer.sent.push((message, to, queue_len)),
+                    Err(refusal) => answer.refused.push((message, refusal)),
+                }
+            }
+        }
+        answer
+    }
+
+    #[cfg(test)]
+    pub fn expiries_len(&self) -> usize {
+        self.expiries.len()
+    }
+
+    fn redrive_one(
+        &mut self,
+        letter: (MessageId, SessionId),
+        to: SessionId,
+        capacity: usize,
+        now: Now,
+    ) -> Result<usize, RedriveRefusal> {
+        let inbox = &self.participants.get(&to).ok_or(RedriveRefusal::RecipientGone)?.inbox;
+        if self.ledger.receipts.is_open(letter.0, to) {
+            // It has its own copy: of a broadcast, or of a redrive just before. A second one would be a repeat.
+            self.ledger.dead_letters.take(letter);
+            return Ok(inbox.waiting_len());
+        }
+        if inbox.is_full(capacity) {
+            return Err(RedriveRefusal::QueueFull);
+        }
+        let Some(DeadLetter { message, recipient, .. }) = self.ledger.dead_letters.take(letter) else {
+            return Ok(inbox.waiting_len());
+        };
+        let message = if to == recipient {
+            message
+        } else {
+            Arc::new(message.readdressed(to))
+        };
+        let receipt = self.ledger.receipts.requeue(message.id, to, now.unix_ms);
+        self.enqueue(message, to, capacity, receipt, now)
+    }
+
+    /// Buries what has waited beyond its time.
+    fn expire(&mut self, now: Now) {
+        self.expired_until_ms = self.expired_until_ms.max(now.mono_ms);
+        while let Some(expiry) = self.expiries.next_due(now.mono_ms) {
+            let Some(Participant { inbox, .. }) = self.participants.get_mut(&expiry.session) else {
+                continue;
+            };
+            // None when it was acknowledged, or is leased: then its release sees that it is too late.
+            if let Some(item) = inbox.expire(expiry.message, expiry.priority, expiry.seq) {
+                self.expiries.left(item.deadline_ms);
+                self.ledger.bury(item, expiry.session, DeadLetterReason::Expired, now);
+                self.thinned.insert(expiry.session);
+            }
+        }
+    }
+}
+
+impl Ledger {
+    /// Makes a dead letter of a message that has left its inbox. Tells the waiting sender, as nobody else sees it.
+    fn bury(&mut self, item: Item, recipient: SessionId, reason: DeadLetterReason, now: Now) {
+        let status = match reason {
+            DeadLetterReason::Expired => Status::Expired,
+            reason => Status::DeadLettered(reason),
+        };
+        self.receipts.set(item.receipt, item.message.id, status, now.unix_ms);
+        item.message.progress.reach(status);
+        self.dead_letters.keep(DeadLetter {
+            message: item.message,
+            recipient,
+            reason,
+            at_ms: now.unix_ms,
+            deliveries: item.deliveries,
+        });
+    }
+}

@@ -1,0 +1,223 @@
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+
+use super::*;
+use crate::{
+    model::{Capabilities, Draft, Headers, MessageIds, Status, To},
+    storage::{
+        Audience,
+        conformance::{CASES, Case, TIMED_CASES, run},
+    },
+};
+
+/// None of its operations ever waits, so that neither does a suite of them.
+fn passes(cases: &[Case]) {
+    let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::default());
+    run(cases, || storage.clone())
+        .now_or_never()
+        .expect("an operation was not ready at the first poll");
+}
+
+#[test]
+fn memory_keeps_every_promise() {
+    passes(CASES);
+}
+
+#[test]
+fn memory_takes_the_time_from_its_callers() {
+    passes(TIMED_CASES);
+}
+
+/// Alice and bob in a store that keeps little.
+struct Little {
+    state: State,
+    ids: MessageIds,
+    alice: SessionId,
+    bob: SessionId,
+}
+
+const AT_FIRST: Now = Now {
+    unix_ms: 1_790_000_000_000,
+    mono_ms: 5_000,
+};
+
+impl Little {
+    fn new(retention: Retention) -> Self {
+        let mut state = State::new(ProjectId::default_project(), retention);
+        let [alice, bob] = [(); 2].map(|()| SessionId::generate());
+        for id in [alice, bob] {
+            state.put_session(record(id));
+        }
+        Self {
+            state,
+            ids: MessageIds::default(),
+            alice,
+            bob,
+        }
+    }
+
+    fn sends(&mut self, key: Option<&str>, ttl_seconds: Option<u64>) -> (MessageId, Appended) {
+        let headers = Headers {
+            ttl_seconds,
+            ..Headers::default()
+        };
+        let protocol = ("chat", "1.0.0");
+        let draft = Draft::new(
+            &ProjectId::default_project(),
+            &record(self.alice),
+            To::One,
+            protocol,
+            "{}",
+            &headers,
+        );
+        let message = draft.seal(self.ids.next(AT_FIRST), Some(self.bob), AT_FIRST, false);
+        let id = message.id;
+        let append = Append {
+            message: Arc::new(message),
+            audience: Audience::One(self.bob),
+            queue_capacity: usize::MAX,
+            idempotency_key: key.map(str::to_owned),
+        };
+        (id, self.state.append(vec![append], AT_FIRST).remove(0))
+    }
+
+    fn bob_takes_one(&mut self) -> MessageId {
+        let id = self.state.lease(self.bob, 1, usize::MAX, AT_FIRST).deliveries[0]
+            .message
+            .id;
+        let done = self.state.acknowledge(self.bob, Acknowledge::Ids(vec![id]), AT_FIRST);
+        assert_eq!(done.acknowledged, 1);
+        id
+    }
+}
+
+fn record(id: SessionId) -> SessionRecord {
+    SessionRecord {
+        id,
+        name: None,
+        capabilities: Capabilities::default(),
+        metadata: serde_json::Map::new(),
+        connected_at_ms: 0,
+    }
+}
+
+#[test]
+fn too_many_dead_letters_drop_those_that_died_first() {
+    let mut little = Little::new(Retention {
+        dead_letters_len_max: 2,
+        ..Retention::default()
+    });
+    let sent = [(); 4].map(|()| little.sends(None, None).0);
+    little.state.lease(little.bob, 4, usize::MAX, AT_FIRST);
+    for id in [sent[3], sent[0], sent[1]] {
+        little.state.release(little.bob, &Release::Ids(vec![id]), 1, AT_FIRST);
+    }
+    let kept: Vec<_> = little
+        .state
+        .dead_letters(None, None, 9)
+        .iter()
+        .map(|letter| letter.message.id)
+        .collect();
+    assert_eq!(kept, sent[..2]);
+    assert_eq!(little.state.dead_letter_count(), 2);
+}
+
+#[test]
+fn too_many_idempotency_keys_forget_the_oldest() {
+    let mut little = Little::new(Retention {
+        idempotency_keys_len_max: 2,
+        ..Retention::default()
+    });
+    for key in ["a", "b", "c"] {
+        little.sends(Some(key), None);
+    }
+    assert!(matches!(little.sends(Some("b"), None).1, Appended::Repeated(_)));
+    assert!(matches!(little.sends(Some("a"), None).1, Appended::Accepted { .. }));
+    assert!(matches!(little.sends(Some("b"), None).1, Appended::Accepted { .. }));
+}
+
+#[test]
+fn receipts_of_what_still_waits_are_never_forgotten() {
+    let mut little = Little::new(Retention {
+        receipts_len_max: 2,
+        ..Retention::default()
+    });
+    let sent: Vec<_> = (0..5).map(|_| little.sends(None, None).0).collect();
+    for &id in &sent {
+        assert!(little.state.message_status(id, AT_FIRST).is_some());
+    }
+    while little.state.depth(little.bob).waiting > 0 {
+        little.bob_takes_one();
+    }
+    let known: Vec<_> = sent
+        .iter()
+        .map(|&id| little.state.message_status(id, AT_FIRST).is_some())
+        .collect();
+    assert_eq!(known, [false, false, false, true, true]);
+}
+
+#[test]
+fn a_dead_letter_whose_receipt_was_forgotten_has_one_again_when_it_is_redriven() {
+    let mut little = Little::new(Retention {
+        receipts_len_max: 1,
+        ..Retention::default()
+    });
+    let dead = little.sends(None, None).0;
+    little.state.lease(little.bob, 1, usize::MAX, AT_FIRST);
+    little.state.release(little.bob, &Release::All, 1, AT_FIRST);
+    little.sends(None, None);
+    assert_eq!(little.state.message_status(dead, AT_FIRST), None);
+    little.bob_takes_one();
+    little.state.redrive(vec![dead], None, 9, AT_FIRST);
+    assert_eq!(
+        little.state.message_status(dead, AT_FIRST).unwrap()[0].status,
+        Status::Queued
+    );
+    assert_eq!(little.bob_takes_one(), dead);
+    assert_eq!(
+        little.state.message_status(dead, AT_FIRST).unwrap()[0].status,
+        Status::Acknowledged
+    );
+}
+
+#[test]
+fn what_is_acknowledged_long_before_its_time_leaves_nothing_behind() {
+    let mut little = Little::new(Retention::default());
+    let kept = little.sends(None, Some(60)).0;
+    let leased = little.state.lease(little.bob, 1, usize::MAX, AT_FIRST).deliveries[0]
+        .message
+        .id;
+    for _ in 0..10_000 {
+        little.sends(None, Some(3600));
+        little.bob_takes_one();
+    }
+    assert!(little.state.expiries_len() < 2000, "{}", little.state.expiries_len());
+    little.state.release(little.bob, &Release::All, 9, AT_FIRST);
+    let later = Now {
+        mono_ms: AT_FIRST.mono_ms + 60_000,
+        ..AT_FIRST
+    };
+    assert_eq!(leased, kept);
+    assert_eq!(
+        little.state.message_status(kept, later).unwrap()[0].status,
+        Status::Expired
+    );
+}
+
+#[test]
+fn a_clock_read_before_the_lock_was_taken_revives_nothing() {
+    let mut little = Little::new(Retention::default());
+    let id = little.sends(None, Some(1)).0;
+    little.state.lease(little.bob, 1, usize::MAX, AT_FIRST);
+    let later = Now {
+        mono_ms: AT_FIRST.mono_ms + 1000,
+        ..AT_FIRST
+    };
+    little.state.sweep(later);
+    assert_eq!(little.state.release(little.bob, &Release::All, 9, AT_FIRST).dead, 1);
+    assert_eq!(
+        little.state.message_status(id, AT_FIRST).unwrap()[0].status,
+        Status::Expired
+    );
+}

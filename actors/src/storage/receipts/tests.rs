@@ -1,0 +1,199 @@
+//! The receipts against a model that forgets nothing by itself and is told what it may forget.
+
+use std::collections::{BTreeMap, HashSet};
+
+use proptest::{collection::vec, prelude::*, sample::Index};
+use uuid::Uuid;
+
+use super::*;
+use crate::model::DeadLetterReason;
+
+const LEN_MAX: usize = 12;
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// A message with an id of this size, for so many sessions.
+    Accept { id: u16, sessions: usize },
+    /// Moves one of the entries on.
+    Set { entry: Index, status: Status },
+    /// Sends one that is final again, to this session.
+    Requeue { entry: Index, session: u8 },
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let status = prop::sample::select(vec![
+        Status::Queued,
+        Status::Delivered,
+        Status::Acknowledged,
+        Status::Expired,
+        Status::DeadLettered(DeadLetterReason::DeliveryLimit),
+    ]);
+    // Mostly ascending ids, as a router makes them; the model skips those that are taken.
+    let step = (0..40_u16, 0..6_usize, any::<Index>(), status, 0..8_u8, 0..10).prop_map(
+        |(offset, sessions, entry, status, session, kind)| match kind {
+            0..4 => Step::Accept { id: offset, sessions },
+            4..9 => Step::Set { entry, status },
+            _ => Step::Requeue { entry, session },
+        },
+    );
+    vec(step, 1..150)
+}
+
+#[derive(Default)]
+struct Model {
+    /// By receipt number: the message, and its entries.
+    receipts: BTreeMap<u64, (MessageId, Vec<RecipientStatus>)>,
+    /// Receipts below this number have left the ring.
+    base: u64,
+}
+
+impl Model {
+    fn evict(&mut self) {
+        let len = |model: &Self| {
+            model
+                .receipts
+                .range(model.base..)
+                .map(|(_, (_, all))| all.len())
+                .sum::<usize>()
+        };
+        while len(self) > LEN_MAX {
+            self.base += 1;
+        }
+    }
+
+    /// What must be told of a message: all of it in the ring, and what is not settled anywhere.
+    fn expected(&self, id: MessageId) -> HashSet<(SessionId, Status, u64)> {
+        let of_it = self.receipts.iter().filter(|(_, (other, _))| *other == id);
+        of_it
+            .flat_map(|(number, (_, all))| all.iter().filter(move |e| *number >= self.base || !e.status.is_final()))
+            .map(|entry| (entry.session, entry.status, entry.at_ms))
+            .collect()
+    }
+
+    fn keys(&self) -> Vec<ReceiptKey> {
+        let keys = |(&receipt, (_, all)): (&u64, &(MessageId, Vec<RecipientStatus>))| {
+            (0..all.len() as u32)
+                .map(move |recipient| ReceiptKey { receipt, recipient })
+                .collect::<Vec<_>>()
+        };
+        self.receipts.iter().flat_map(keys).collect()
+    }
+
+    fn entry(&mut self, key: ReceiptKey) -> (MessageId, &mut RecipientStatus) {
+        let (id, all) = self.receipts.get_mut(&key.receipt).expect("a key of the model");
+        (*id, &mut all[key.recipient as usize])
+    }
+}
+
+fn id(number: u128) -> MessageId {
+    MessageId::from_uuid(Uuid::from_u128(number))
+}
+
+fn session(number: u128) -> SessionId {
+    SessionId::from_uuid(Uuid::from_u128(number))
+}
+
+fn run(steps: Vec<Step>) {
+    let (mut receipts, mut model) = (Receipts::new(LEN_MAX), Model::default());
+    let (mut ids, mut next_id) = (HashSet::new(), 100_u128);
+    for (at_ms, step) in (0..).zip(steps) {
+        match step {
+            Step::Accept { id: offset, sessions } => {
+                let new = id(next_id + u128::from(offset) - 20);
+                if sessions == 0 || !ids.insert(new) {
+                    continue;
+                }
+                next_id += 3;
+                accept(&mut receipts, &mut model, new, sessions, at_ms);
+            }
+            Step::Set { entry, status } => set(&mut receipts, &mut model, entry, status, at_ms),
+            Step::Requeue { entry, session: to } => {
+                requeue(&mut receipts, &mut model, entry, session(to.into()), at_ms);
+            }
+        }
+        check(&receipts, &model, &ids);
+    }
+}
+
+fn accept(receipts: &mut Receipts, model: &mut Model, id: MessageId, count: usize, at_ms: u64) {
+    let sessions: Vec<_> = (0..count as u128).map(session).collect();
+    let number = receipts.next_key(0).receipt;
+    match sessions[..] {
+        [only] => receipts.accept_one(id, only, at_ms),
+        _ => receipts.accept_many(id, &sessions, at_ms),
+    }
+    let entries = sessions.iter().map(|&session| queued(session, at_ms)).collect();
+    model.receipts.insert(number, (id, entries));
+    model.evict();
+}
+
+fn set(receipts: &mut Receipts, model: &mut Model, entry: Index, status: Status, at_ms: u64) {
+    let keys = model.keys();
+    if keys.is_empty() {
+        return;
+    }
+    let key = *entry.get(&keys);
+    let (id, entry) = model.entry(key);
+    // As the store does it: only a redrive revives what is final.
+    if !entry.status.is_final() {
+        (entry.status, entry.at_ms) = (status, at_ms);
+        receipts.set(key, id, status, at_ms);
+    }
+}
+
+fn requeue(receipts: &mut Receipts, model: &mut Model, entry: Index, to: SessionId, at_ms: u64) {
+    let keys: Vec<_> = model
+        .keys()
+        .into_iter()
+        .filter(|&key| model.entry(key).1.status.is_final())
+        .collect();
+    if keys.is_empty() {
+        return;
+    }
+    let (id, _) = model.entry(*entry.get(&keys));
+    let open = model
+        .expected(id)
+        .iter()
+        .any(|(session, status, _)| *session == to && !status.is_final());
+    assert_eq!(receipts.is_open(id, to), open);
+    if open {
+        return;
+    }
+    let key = receipts.requeue(id, to, at_ms);
+    let (other, entries) = model.receipts.entry(key.receipt).or_insert((id, Vec::new()));
+    assert_eq!(*other, id, "the key of another message");
+    let place = key.recipient as usize;
+    if place == entries.len() {
+        entries.push(queued(to, at_ms));
+    }
+    assert_eq!(entries[place].session, to, "the key of another recipient");
+    entries[place] = queued(to, at_ms);
+    model.evict();
+}
+
+fn check(receipts: &Receipts, model: &Model, ids: &HashSet<MessageId>) {
+    let mut open = 0;
+    for id in ids.iter().copied().chain([79, 110, 150, 100_000].map(id)) {
+        let told = receipts.get(id);
+        assert_ne!(told, Some(Vec::new()));
+        let told: HashSet<_> = told
+            .into_iter()
+            .flatten()
+            .map(|entry| (entry.session, entry.status, entry.at_ms))
+            .collect();
+        open += told.iter().filter(|(_, status, _)| !status.is_final()).count();
+        assert_eq!(told, model.expected(id), "{id}");
+    }
+    assert!(receipts.len <= LEN_MAX && receipts.ring.len() <= LEN_MAX && receipts.strays.len() <= LEN_MAX);
+    assert!(receipts.elders.values().map(Vec::len).sum::<usize>() <= open);
+    assert!(receipts.elders.values().all(|entries| !entries.is_empty()));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn receipts_tell_what_happened_and_forget_only_what_is_settled(steps in steps()) {
+        run(steps);
+    }
+}

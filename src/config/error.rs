@@ -1,0 +1,111 @@
+use std::path::PathBuf;
+
+/// Where the text of a setting came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    Default,
+    File(PathBuf),
+    /// The variable, as it was spelled.
+    Env(String),
+    Flag,
+}
+
+impl Origin {
+    /// How somebody who writes there spells a key.
+    pub fn spell(&self, key: &str) -> String {
+        match self {
+            Self::Default | Self::File(_) => key.to_owned(),
+            Self::Env(_) => format!("{}{}", super::ENV_PREFIX, key.to_ascii_uppercase()),
+            Self::Flag => format!("--{}", key.replace('_', "-")),
+        }
+    }
+}
+
+/// The text of one setting and where it came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Given {
+    pub key: String,
+    pub text: String,
+    pub origin: Origin,
+}
+
+impl Given {
+    /// The place to change it: `--port`, `MCP_BROKER_PORT`, the path of the file, or `default`.
+    pub fn place(&self) -> String {
+        match &self.origin {
+            Origin::Default => "default".to_owned(),
+            Origin::File(path) => path.display().to_string(),
+            Origin::Env(name) => name.clone(),
+            Origin::Flag => self.origin.spell(&self.key),
+        }
+    }
+}
+
+/// Why the configuration was refused: one line, whatever the value holds. It names the key, the value, where it was set,
+/// and what is allowed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ConfigError(String);
+
+impl ConfigError {
+    /// The value is not one of those allowed.
+    pub(super) fn refused(given: &Given, allowed: &str) -> Self {
+        Self::new(given, "is not allowed", allowed)
+    }
+
+    /// The value, or the whole key, asks for what a later release will do.
+    pub(super) fn not_yet(given: &Given, allowed: &str) -> Self {
+        Self::new(given, "is not available in this version", allowed)
+    }
+
+    /// No setting has this name.
+    pub(super) fn unknown(given: &Given, nearest: Option<&str>, allowed: &str) -> Self {
+        let hint = nearest.map_or_else(String::new, |nearest| format!("; did you mean {nearest}?"));
+        Self::new(given, &format!("is no known setting{hint}"), allowed)
+    }
+
+    /// The configuration file cannot be used.
+    pub(super) fn file(given: &Given, reason: &str) -> Self {
+        let allowed = "a readable file in TOML (.toml) or YAML (.yaml, .yml) with one table of settings";
+        Self::new(given, &format!("cannot be used: {reason}"), allowed)
+    }
+
+    fn new(given: &Given, problem: &str, allowed: &str) -> Self {
+        let (key, value, place) = (&given.key, shown(&given.key, &given.text), given.place());
+        Self(one_line(&format!(
+            "{key} = {value} ({place}) {problem}; allowed: {allowed}"
+        )))
+    }
+}
+
+const SHOWN_CHARS_MAX: usize = 120;
+
+/// A value as the message quotes it: short, and hidden where its name says that it is nobody's business.
+fn shown(key: &str, text: &str) -> String {
+    let key = key.to_ascii_uppercase();
+    if ["KEY", "SECRET", "TOKEN", "PASSWORD", "URL"]
+        .iter()
+        .any(|word| key.contains(word))
+    {
+        return "(hidden)".to_owned();
+    }
+    match text.char_indices().nth(SHOWN_CHARS_MAX) {
+        Some((end, _)) => format!("{:?}...", &text[..end]),
+        None => format!("{text:?}"),
+    }
+}
+
+/// Control characters become spaces or escapes, so that one message is one line of a log and cannot paint a terminal.
+pub fn one_line(text: &str) -> String {
+    let words = text.split_ascii_whitespace().collect::<Vec<_>>().join(" ");
+    words
+        .chars()
+        .map(|c| {
+            if c.is_control() {
+                c.escape_default().to_string()
+            } else {
+                c.to_string()
+            }
+        })
+        .collect()
+}

@@ -1,0 +1,226 @@
+//! Flags beat environment beats file beats default, and every text remembers where it came from.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::path::Path;
+
+use ::config::{File, FileFormat, Source, Value, ValueKind};
+
+use super::error::{ConfigError, Given, Origin};
+use super::rules::{Refusal, Rule, Shape};
+use super::setting::Setting;
+use super::{Config, SETTINGS};
+
+/// Every environment variable of the broker starts with this.
+pub const ENV_PREFIX: &str = "MCP_BROKER_";
+
+/// The variable that names the configuration file.
+pub const CONFIG_ENV: &str = "MCP_BROKER_CONFIG";
+
+/// Names that the documentation of the whole product speaks of and this release does not serve.
+const LATER: &[&str] = &[
+    "admin_key",
+    "data_dir",
+    "enable_multi_project",
+    "rate_limit",
+    "redis_url",
+    "storage_deadline",
+];
+
+/// A flag as it was given: the key of its setting and its value.
+pub type Flag = (&'static str, OsString);
+
+/// Reads the configuration from the flags, the environment and the file that one of them names.
+///
+/// Variables without the prefix are ignored. Only the value that wins is checked, so a flag can mend a bad file.
+///
+/// # Errors
+///
+/// The first problem: an unusable file, an unknown key or variable, a value that is not allowed, or two values that
+/// exclude each other.
+pub fn load(
+    config_flag: Option<OsString>,
+    flags: Vec<Flag>,
+    env: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Result<Config, ConfigError> {
+    let mut env = broker_variables(env);
+    let config_env = env
+        .remove(CONFIG_ENV)
+        .map(|path| (path, Origin::Env(CONFIG_ENV.to_owned())));
+    let mut layers = Layers::default();
+    if let Some((path, origin)) = config_flag.map(|path| (path, Origin::Flag)).or(config_env) {
+        layers.add_file(Path::new(&path), origin)?;
+    }
+    for (name, value) in env {
+        let key = name.replacen(ENV_PREFIX, "", 1).to_ascii_lowercase();
+        layers.add(given(key, value, Origin::Env(name))?)?;
+    }
+    for (key, value) in flags {
+        layers.add(given(key.to_owned(), value, Origin::Flag)?)?;
+    }
+    let config = super::read(&layers)?;
+    super::check(&config, &layers)?;
+    Ok(config)
+}
+
+/// What was given for each key; a later layer overwrites an earlier one.
+#[derive(Default)]
+pub struct Layers {
+    given: BTreeMap<&'static str, Given>,
+}
+
+impl Layers {
+    /// The text that wins for a key, or its default.
+    pub fn given(&self, key: &str) -> Given {
+        let default = || Given {
+            key: key.to_owned(),
+            text: Setting::find(key).map_or("", |setting| setting.default).to_owned(),
+            origin: Origin::Default,
+        };
+        self.given.get(key).cloned().unwrap_or_else(default)
+    }
+
+    /// The value that wins for a key.
+    pub fn read<R: Rule>(&self, key: &str, rule: &R) -> Result<R::Value, ConfigError> {
+        let given = self.given(key);
+        rule.parse(given.text.trim()).map_err(|refusal| match refusal {
+            Refusal::NotAllowed => ConfigError::refused(&given, &rule.allowed()),
+            Refusal::NotYet => ConfigError::not_yet(&given, &rule.allowed()),
+        })
+    }
+
+    fn add(&mut self, given: Given) -> Result<(), ConfigError> {
+        let is_spelled = |setting: &&Setting| match &given.origin {
+            Origin::Env(name) => *name == setting.env(),
+            _ => true,
+        };
+        let setting = Setting::find(&given.key)
+            .filter(is_spelled)
+            .ok_or_else(|| unknown(&given))?;
+        self.given.insert(setting.key, given);
+        Ok(())
+    }
+
+    fn add_file(&mut self, path: &Path, origin: Origin) -> Result<(), ConfigError> {
+        let (key, text) = ("config".to_owned(), path.display().to_string());
+        let file = Given { key, text, origin };
+        let table = read_file(path).map_err(|reason| ConfigError::file(&file, &reason))?;
+        let mut entries = table.into_iter();
+        entries.try_for_each(|(key, value)| self.add_entry(key, &value, Origin::File(path.to_owned())))
+    }
+
+    fn add_entry(&mut self, key: String, value: &Value, origin: Origin) -> Result<(), ConfigError> {
+        let setting = Setting::find(&key);
+        let is_list = setting.is_some_and(|setting| matches!(setting.shape, Shape::Many(_)));
+        let text = if is_list { list_text(value) } else { scalar_text(value) };
+        let shown = text.clone().unwrap_or_else(|| value.kind.to_string());
+        let given = Given {
+            key,
+            text: shown,
+            origin,
+        };
+        match setting {
+            Some(setting) if text.is_none() => Err(ConfigError::refused(&given, &(setting.allowed)())),
+            _ => self.add(given),
+        }
+    }
+}
+
+/// The table of a file, sorted by key so that of several mistakes always the same one is told.
+fn read_file(path: &Path) -> Result<BTreeMap<String, Value>, String> {
+    let format = match path.extension().and_then(|extension| extension.to_str()) {
+        Some("toml") => FileFormat::Toml,
+        Some("yaml" | "yml") => FileFormat::Yaml,
+        _ => return Err("its name has none of the endings".to_owned()),
+    };
+    let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
+    let table = File::from_str(&text, format).collect();
+    let table = table.map_err(|error| without_excerpt(&error.to_string()))?;
+    Ok(table.into_iter().collect())
+}
+
+/// The parser of TOML draws the line at fault between bars; what stands in the file is not for the log.
+fn without_excerpt(message: &str) -> String {
+    let lines: Vec<&str> = message.trim().lines().filter(|line| !line.contains('|')).collect();
+    lines.join(": ")
+}
+
+/// A list in the file is what the same items separated by commas are elsewhere.
+fn list_text(value: &Value) -> Option<String> {
+    let ValueKind::Array(items) = &value.kind else {
+        return scalar_text(value);
+    };
+    let items: Option<Vec<String>> = items.iter().map(scalar_text).collect();
+    items.map(|items| items.join(","))
+}
+
+/// A single value as a user would write it in a flag; none for a list, a table or an empty value.
+fn scalar_text(value: &Value) -> Option<String> {
+    match &value.kind {
+        ValueKind::Table(_) | ValueKind::Array(_) | ValueKind::Nil => None,
+        kind => Some(kind.to_string()),
+    }
+}
+
+/// The variables of the broker by their name.
+fn broker_variables(env: impl IntoIterator<Item = (OsString, OsString)>) -> BTreeMap<String, OsString> {
+    let as_text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value));
+    let mut variables: BTreeMap<String, OsString> = env.into_iter().filter_map(as_text).collect();
+    variables.retain(|name, _| name.starts_with(ENV_PREFIX));
+    let names = variables.keys();
+    let services: BTreeSet<String> = names
+        .filter_map(|name| name.strip_suffix("_SERVICE_HOST"))
+        .map(ToOwned::to_owned)
+        .collect();
+    variables.retain(|name, value| !is_service_link(&services, name, &value.to_string_lossy()));
+    variables
+}
+
+/// Kubernetes tells every pod of the services next to it, so one called `mcp-broker` sets `MCP_BROKER_SERVICE_HOST` and
+/// `MCP_BROKER_PORT=tcp://10.0.0.7:8000`. Nobody wrote these for us: without this rule such a pod would never start.
+fn is_service_link(services: &BTreeSet<String>, name: &str, value: &str) -> bool {
+    let starts_with_digit = |rest: &str| rest.starts_with(|first: char| first.is_ascii_digit());
+    services
+        .iter()
+        .filter_map(|service| name.strip_prefix(service.as_str()))
+        .any(|rest| match rest {
+            "_SERVICE_HOST" | "_SERVICE_PORT" => true,
+            "_PORT" => value.contains("://"),
+            _ => rest.starts_with("_SERVICE_PORT_") || rest.strip_prefix("_PORT_").is_some_and(starts_with_digit),
+        })
+}
+
+fn given(key: String, value: OsString, origin: Origin) -> Result<Given, ConfigError> {
+    match value.into_string() {
+        Ok(text) => Ok(Given { key, text, origin }),
+        Err(value) => {
+            let text = value.to_string_lossy().into_owned();
+            Err(ConfigError::refused(&Given { key, text, origin }, "text in UTF-8"))
+        }
+    }
+}
+
+fn unknown(given: &Given) -> ConfigError {
+    let mut keys: Vec<&str> = SETTINGS.iter().map(|setting| setting.key).collect();
+    if matches!(given.origin, Origin::Env(_)) {
+        keys.push("config");
+    }
+    let allowed = keys
+        .iter()
+        .map(|key| given.origin.spell(key))
+        .collect::<Vec<_>>()
+        .join(", ");
+    if LATER.contains(&given.key.as_str()) {
+        return ConfigError::not_yet(given, &allowed);
+    }
+    let nearest = nearest(&given.key, &keys).map(|key| given.origin.spell(key));
+    ConfigError::unknown(given, nearest.as_deref(), &allowed)
+}
+
+/// The name that a typo most likely meant: at most a third of its letters may differ.
+pub fn nearest<'a>(name: &str, names: &[&'a str]) -> Option<&'a str> {
+    let name = name.to_ascii_lowercase().replace('-', "_");
+    let distance = |other: &str| strsim::damerau_levenshtein(&name, other);
+    let best = names.iter().copied().min_by_key(|other| distance(other))?;
+    (distance(best) <= best.len() / 3).then_some(best)
+}

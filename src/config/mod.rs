@@ -1,0 +1,180 @@
+//! The settings of `serve`: one table, from which the flags, the environment variables, the keys of the file, the
+//! help, the docs and [`Config`] itself are made.
+//!
+//! A setting is one entry of the `settings!` block below. Text is parsed here and nowhere else: inside the program
+//! there are only typed values that passed every check.
+
+mod docs;
+mod error;
+mod layers;
+mod rules;
+mod setting;
+
+use std::net::IpAddr;
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+pub use docs::settings_markdown;
+pub use error::ConfigError;
+pub(crate) use error::one_line;
+pub(crate) use layers::nearest;
+pub use layers::{CONFIG_ENV, ENV_PREFIX, Flag, load};
+pub use rules::Shape;
+pub use setting::Setting;
+
+use error::{Given, Origin};
+use layers::Layers;
+use rules::{Address, AutoOr, Choice, Integer, LogFilter, Names, Origins, Ratio, Span, hours, millis, seconds};
+use setting::settings;
+
+settings! {
+    /// Address to listen on. Any other than a loopback address also needs `allow_anonymous`.
+    host: IpAddr = "127.0.0.1", Address;
+
+    /// Port to listen on. 0 takes a free one.
+    port: u16 = "8000", Integer(0..=u16::MAX);
+
+    /// Start on a non-loopback `host` although nobody is asked for a key: whoever reaches the port is let in.
+    allow_anonymous: bool = "false", Choice { now: SWITCH, later: &[] };
+
+    /// Ask every caller for an API key.
+    enable_auth: bool = "false", Choice { now: &[("false", false)], later: &["true"] };
+
+    /// Host names a request may be addressed to, without port; `*` lets every name in. Guards a broker on a
+    /// developer's machine against web pages that rebind their DNS name to it.
+    allowed_hosts: Vec<String> = "localhost,127.0.0.1,::1", Names;
+
+    /// Origins whose web pages may call the broker, such as `https://ops.example.com`; `*` lets every origin in.
+    /// Programs that are not browsers send no Origin and are not concerned.
+    cors_origins: Vec<String> = "", Origins;
+
+    /// Live connections at once, over all ways in. One more is refused until another closes.
+    connections_max: usize = "25000", Integer(1..=1_000_000);
+
+    /// Threads that serve connections; `auto` takes as many as the machine has processors for.
+    workers: Option<NonZeroUsize> = "auto", AutoOr(1..=1024);
+
+    /// Where sessions, protocols and messages live. `memory` loses them when the broker ends.
+    storage: Storage = "memory", Choice { now: &[("memory", Storage::Memory)], later: &["redis", "disk"] };
+
+    /// Messages that may wait for one session. One more is refused with `queue_full`.
+    queue_capacity: usize = "1000", Integer(1..=1_000_000);
+
+    /// Share of `queue_capacity` at which a warning is logged and counted.
+    queue_warning: f64 = "0.9", Ratio;
+
+    /// Largest message on every way in, in MB of 1,048,576 bytes.
+    max_payload_mb: usize = "10", Integer(1..=64);
+
+    /// Deliveries of one message without acknowledgement until it is dead-lettered.
+    delivery_limit: u32 = "5", Integer(1..=1000);
+
+    /// Time between two signs of life that clients are told to keep. Must be shorter than `stale_threshold`.
+    heartbeat_interval: Duration = "10s", Span(millis(100)..=hours(1));
+
+    /// Silence after which a session counts as stale. Must be shorter than `disconnect_threshold`.
+    stale_threshold: Duration = "30s", Span(millis(100)..=hours(24));
+
+    /// Silence after which a session counts as disconnected.
+    disconnect_threshold: Duration = "60s", Span(millis(100)..=hours(7 * 24));
+
+    /// Time a disconnected session keeps its name and inbox; then its messages are dead-lettered.
+    session_retention: Duration = "24h", Span(millis(100)..=hours(365 * 24));
+
+    /// Time after SIGTERM for requests under way to finish. 0 cuts them off.
+    shutdown_grace: Duration = "30s", Span(seconds(0)..=hours(1));
+
+    /// Least severe level to log, or a filter such as `info,mcp_broker::http=debug`. Logs go to stderr only.
+    log_level: String = "info", LogFilter;
+
+    /// Form of the logs: lines to read, or one JSON object per line; `auto` reads the wish from stderr: `pretty` on a
+    /// terminal, else `json`.
+    log_format: LogFormat = "auto", Choice { now: LOG_FORMATS, later: &[] };
+}
+
+const SWITCH: &[(&str, bool)] = &[("true", true), ("false", false)];
+
+const LOG_FORMATS: &[(&str, LogFormat)] = &[
+    ("auto", LogFormat::Auto),
+    ("pretty", LogFormat::Pretty),
+    ("json", LogFormat::Json),
+];
+
+/// Where the broker keeps what it knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Storage {
+    Memory,
+}
+
+/// The form of a log line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    /// `Pretty` when stderr is a terminal, else `Json`.
+    Auto,
+    Pretty,
+    Json,
+}
+
+impl Config {
+    /// The largest message in bytes, on every way in.
+    pub fn max_payload_bytes(&self) -> usize {
+        self.max_payload_mb * 1024 * 1024
+    }
+
+    /// Whether only programs on this machine can reach the listener.
+    pub fn is_loopback(&self) -> bool {
+        self.host.to_canonical().is_loopback()
+    }
+
+    /// What an operator should hear once at the start: settings that are allowed and still likely a mistake.
+    pub fn warnings(&self) -> Vec<&'static str> {
+        let mut warnings = Vec::new();
+        if !self.is_loopback() {
+            warnings.push("everybody who reaches this address may read and send messages: authentication is off");
+            if self.allowed_hosts.iter().all(|name| is_loopback_name(name)) {
+                warnings.push("allowed_hosts holds only loopback names: requests to any other name will be refused");
+            }
+        }
+        if self.cors_origins.iter().any(|origin| origin == "*") {
+            warnings.push("cors_origins is *: every web page that a user opens may call the broker");
+        }
+        warnings
+    }
+}
+
+fn is_loopback_name(name: &str) -> bool {
+    name == "localhost" || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+/// The rules between settings. Each value has passed its own rule before.
+fn check(config: &Config, layers: &Layers) -> Result<(), ConfigError> {
+    if !config.is_loopback() && !config.allow_anonymous {
+        let allowed = "a loopback address, because authentication is off, or any address with allow_anonymous = true";
+        return Err(ConfigError::refused(&layers.given("host"), allowed));
+    }
+    if config.allowed_hosts.is_empty() {
+        let allowed = "at least one host name, or * for every name";
+        return Err(ConfigError::refused(&layers.given("allowed_hosts"), allowed));
+    }
+    let heartbeat = ("heartbeat_interval", config.heartbeat_interval);
+    let stale = ("stale_threshold", config.stale_threshold);
+    let disconnect = ("disconnect_threshold", config.disconnect_threshold);
+    check_order(layers, heartbeat, stale)?;
+    check_order(layers, stale, disconnect)
+}
+
+/// Names the setting that somebody chose: a default is never the one to change.
+fn check_order(layers: &Layers, short: (&str, Duration), long: (&str, Duration)) -> Result<(), ConfigError> {
+    if short.1 < long.1 {
+        return Ok(());
+    }
+    let (short, long) = (layers.given(short.0), layers.given(long.0));
+    let bound = |word: &str, other: &Given| format!("{word} than {} = {:?} ({})", other.key, other.text, other.place());
+    if short.origin == Origin::Default {
+        return Err(ConfigError::refused(&long, &bound("longer", &short)));
+    }
+    Err(ConfigError::refused(&short, &bound("shorter", &long)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,338 @@
+//! What a value may be: each rule parses a text and says in words what it takes, from the same bounds.
+
+use std::fmt::Display;
+use std::net::IpAddr;
+use std::num::NonZeroUsize;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+use std::time::Duration;
+
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
+
+/// How a value looks on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// One value, shown in the help under this name.
+    One(&'static str),
+    /// `true` or `false`; the flag alone means `true`.
+    Switch,
+    /// Values separated by commas; the flag may be repeated.
+    Many(&'static str),
+}
+
+/// Why a rule did not take a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    NotAllowed,
+    /// A later release takes it.
+    NotYet,
+}
+
+/// Reads one kind of value.
+pub trait Rule {
+    type Value;
+    const SHAPE: Shape;
+
+    fn parse(&self, text: &str) -> Result<Self::Value, Refusal>;
+
+    /// The values it takes, as the end of the sentence "allowed: ...".
+    fn allowed(&self) -> String;
+}
+
+/// The shape of a rule, in a form that a constant can use.
+pub const fn shape<R: Rule>(_: &R) -> Shape {
+    R::SHAPE
+}
+
+/// A whole number within bounds.
+pub struct Integer<T>(pub RangeInclusive<T>);
+
+impl<T: FromStr + PartialOrd + Display> Rule for Integer<T> {
+    type Value = T;
+    const SHAPE: Shape = Shape::One("N");
+
+    fn parse(&self, text: &str) -> Result<T, Refusal> {
+        let number = text.parse().map_err(|_| Refusal::NotAllowed)?;
+        if self.0.contains(&number) {
+            Ok(number)
+        } else {
+            Err(Refusal::NotAllowed)
+        }
+    }
+
+    fn allowed(&self) -> String {
+        format!("a whole number from {} to {}", self.0.start(), self.0.end())
+    }
+}
+
+/// A count, or `auto` for one that the start chooses.
+pub struct AutoOr(pub RangeInclusive<usize>);
+
+impl Rule for AutoOr {
+    type Value = Option<NonZeroUsize>;
+    const SHAPE: Shape = Shape::One("N");
+
+    fn parse(&self, text: &str) -> Result<Self::Value, Refusal> {
+        if text == "auto" {
+            return Ok(None);
+        }
+        Integer(self.0.clone())
+            .parse(text)
+            .and_then(|n| NonZeroUsize::new(n).map(Some).ok_or(Refusal::NotAllowed))
+    }
+
+    fn allowed(&self) -> String {
+        format!("auto, or {}", Integer(self.0.clone()).allowed())
+    }
+}
+
+/// A share: more than 0, at most 1.
+pub struct Ratio;
+
+impl Rule for Ratio {
+    type Value = f64;
+    const SHAPE: Shape = Shape::One("RATIO");
+
+    fn parse(&self, text: &str) -> Result<f64, Refusal> {
+        let ratio: f64 = text.parse().map_err(|_| Refusal::NotAllowed)?;
+        if ratio > 0.0 && ratio <= 1.0 {
+            Ok(ratio)
+        } else {
+            Err(Refusal::NotAllowed)
+        }
+    }
+
+    fn allowed(&self) -> String {
+        "a number greater than 0 and at most 1".to_owned()
+    }
+}
+
+/// A length of time within bounds: `500ms`, `10s`, `2m`, `24h`, `7d`, or a bare number of seconds.
+pub struct Span(pub RangeInclusive<Duration>);
+
+impl Rule for Span {
+    type Value = Duration;
+    const SHAPE: Shape = Shape::One("TIME");
+
+    fn parse(&self, text: &str) -> Result<Duration, Refusal> {
+        parse_duration(text)
+            .filter(|span| self.0.contains(span))
+            .ok_or(Refusal::NotAllowed)
+    }
+
+    fn allowed(&self) -> String {
+        let (least, most) = (show_duration(*self.0.start()), show_duration(*self.0.end()));
+        format!("a time from {least} to {most}, such as 500ms, 10s, 2m, 24h, 7d, or a bare number of seconds")
+    }
+}
+
+/// Units with their length in milliseconds, longest first.
+const UNITS: [(&str, u64); 5] = [
+    ("d", 86_400_000),
+    ("h", 3_600_000),
+    ("m", 60_000),
+    ("s", 1000),
+    ("ms", 1),
+];
+
+pub const fn millis(count: u64) -> Duration {
+    Duration::from_millis(count)
+}
+
+pub const fn seconds(count: u64) -> Duration {
+    Duration::from_secs(count)
+}
+
+pub const fn hours(count: u64) -> Duration {
+    Duration::from_secs(count * 3600)
+}
+
+fn parse_duration(text: &str) -> Option<Duration> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (count, unit) = text.split_at(digits);
+    let unit = if unit.is_empty() { "s" } else { unit };
+    let (_, length) = UNITS.iter().find(|(name, _)| *name == unit)?;
+    Some(millis(count.parse::<u64>().ok()?.checked_mul(*length)?))
+}
+
+fn show_duration(span: Duration) -> String {
+    let span = span.as_millis();
+    let fits = |length: u64| span != 0 && span.is_multiple_of(u128::from(length));
+    let (name, length) = UNITS
+        .into_iter()
+        .find(|&(_, length)| fits(length))
+        .unwrap_or(("s", 1000));
+    format!("{}{name}", span / u128::from(length))
+}
+
+/// One of a few words. `later` are words that this release knows and cannot serve.
+pub struct Choice<T: 'static> {
+    pub now: &'static [(&'static str, T)],
+    pub later: &'static [&'static str],
+}
+
+/// A type that [`Choice`] picks from.
+pub trait Choosable: Copy {
+    const SHAPE: Shape;
+}
+
+impl Choosable for bool {
+    const SHAPE: Shape = Shape::Switch;
+}
+
+impl Choosable for super::Storage {
+    const SHAPE: Shape = Shape::One("KIND");
+}
+
+impl Choosable for super::LogFormat {
+    const SHAPE: Shape = Shape::One("FORMAT");
+}
+
+impl<T: Choosable> Rule for Choice<T> {
+    type Value = T;
+    const SHAPE: Shape = T::SHAPE;
+
+    fn parse(&self, text: &str) -> Result<T, Refusal> {
+        let is_later = || self.later.contains(&text);
+        let refusal = || {
+            if is_later() {
+                Refusal::NotYet
+            } else {
+                Refusal::NotAllowed
+            }
+        };
+        self.now
+            .iter()
+            .find(|(word, _)| *word == text)
+            .map(|(_, value)| *value)
+            .ok_or_else(refusal)
+    }
+
+    fn allowed(&self) -> String {
+        let words: Vec<_> = self.now.iter().map(|(word, _)| *word).collect();
+        words.join(", ")
+    }
+}
+
+/// An IP address to listen on; `localhost` is 127.0.0.1.
+pub struct Address;
+
+impl Rule for Address {
+    type Value = IpAddr;
+    const SHAPE: Shape = Shape::One("IP");
+
+    fn parse(&self, text: &str) -> Result<IpAddr, Refusal> {
+        let text = if text == "localhost" {
+            "127.0.0.1"
+        } else {
+            unbracketed(text)
+        };
+        text.parse().map_err(|_| Refusal::NotAllowed)
+    }
+
+    fn allowed(&self) -> String {
+        "an IPv4 or IPv6 address, or localhost".to_owned()
+    }
+}
+
+fn unbracketed(text: &str) -> &str {
+    text.strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'))
+        .unwrap_or(text)
+}
+
+/// Host names without port, in lower case; IPv6 addresses without brackets.
+pub struct Names;
+
+impl Rule for Names {
+    type Value = Vec<String>;
+    const SHAPE: Shape = Shape::Many("NAMES");
+
+    fn parse(&self, text: &str) -> Result<Self::Value, Refusal> {
+        parse_list(text, |item| {
+            let name = unbracketed(item);
+            (name == "*" || is_host(name)).then(|| name.to_owned())
+        })
+    }
+
+    fn allowed(&self) -> String {
+        "host names or IP addresses without port, separated by commas, or *".to_owned()
+    }
+}
+
+/// Web origins in lower case, as a browser sends them: scheme, host, and the port unless it is the usual one.
+pub struct Origins;
+
+impl Rule for Origins {
+    type Value = Vec<String>;
+    const SHAPE: Shape = Shape::Many("ORIGINS");
+
+    fn parse(&self, text: &str) -> Result<Self::Value, Refusal> {
+        parse_list(text, |item| (item == "*" || is_origin(item)).then(|| item.to_owned()))
+    }
+
+    fn allowed(&self) -> String {
+        "origins such as https://ops.example.com or http://localhost:3000, separated by commas, or *".to_owned()
+    }
+}
+
+/// Items in lower case without spaces around them. The empty text is the empty list.
+fn parse_list(text: &str, item: impl Fn(&str) -> Option<String>) -> Result<Vec<String>, Refusal> {
+    if text.trim().is_empty() {
+        return Ok(Vec::new());
+    }
+    text.to_ascii_lowercase()
+        .split(',')
+        .map(|part| item(part.trim()).ok_or(Refusal::NotAllowed))
+        .collect()
+}
+
+fn is_host(name: &str) -> bool {
+    let is_label = |label: &str| {
+        let is_inner = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+        !label.is_empty() && label.len() <= 63 && label.bytes().all(is_inner)
+    };
+    name.parse::<IpAddr>().is_ok() || name.split('.').all(is_label)
+}
+
+fn is_origin(text: &str) -> bool {
+    let Some((scheme, rest)) = text.split_once("://") else {
+        return false;
+    };
+    let is_scheme = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
+    let (host, port) = match rest.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
+        _ => (rest, None),
+    };
+    scheme.starts_with(|first: char| first.is_ascii_alphabetic())
+        && scheme.bytes().all(is_scheme)
+        && is_host(unbracketed(host))
+        && port.is_none_or(|port| port.parse::<u16>().is_ok())
+}
+
+/// A level, or directives of tracing's `EnvFilter`.
+pub struct LogFilter;
+
+impl Rule for LogFilter {
+    type Value = String;
+    const SHAPE: Shape = Shape::One("LEVEL");
+
+    /// `EnvFilter` takes a misspelt level for the name of a module and then logs next to nothing, so a part without
+    /// `=` must be a level here.
+    fn parse(&self, text: &str) -> Result<String, Refusal> {
+        let is_part =
+            |part: &str| part.contains('=') || part.trim().parse::<LevelFilter>().is_ok_and(|_| is_word(part));
+        let is_filter = text.split(',').all(is_part) && EnvFilter::builder().parse(text).is_ok();
+        is_filter.then(|| text.to_owned()).ok_or(Refusal::NotAllowed)
+    }
+
+    fn allowed(&self) -> String {
+        "error, warn, info, debug, trace, off, or a filter such as info,mcp_broker::http=debug".to_owned()
+    }
+}
+
+/// `LevelFilter` also takes numbers and the empty text.
+fn is_word(part: &str) -> bool {
+    part.contains(|c: char| c.is_ascii_alphabetic())
+}

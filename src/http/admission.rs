@@ -1,0 +1,120 @@
+use std::sync::Arc;
+
+use actix_http::header::{HOST, HeaderMap, ORIGIN};
+
+/// Which `Host` and `Origin` headers are let in: the defence against DNS rebinding and against pages of other
+/// sites that talk to a broker on the reader's own machine.
+#[derive(Clone, Debug)]
+pub struct Admission {
+    hosts: Arc<[String]>,
+    origins: Arc<[String]>,
+}
+
+const ANY: &str = "*";
+
+impl Admission {
+    /// Both lists in lower case; hosts without ports, IPv6 addresses without brackets.
+    pub fn new(hosts: &[String], origins: &[String]) -> Self {
+        Self {
+            hosts: hosts.into(),
+            origins: origins.into(),
+        }
+    }
+
+    /// # Errors
+    /// Why the request is refused.
+    pub fn check(&self, headers: &HeaderMap) -> Result<(), &'static str> {
+        if !self.host_allowed(headers) {
+            return Err("this Host is not allowed: see allowed_hosts");
+        }
+        if headers.contains_key(ORIGIN) && !self.origin_allowed(headers) {
+            return Err("this Origin is not allowed: see cors_origins");
+        }
+        Ok(())
+    }
+
+    fn host_allowed(&self, headers: &HeaderMap) -> bool {
+        if self.hosts.iter().any(|host| host == ANY) {
+            return true;
+        }
+        let mut given = headers.get_all(HOST);
+        let (Some(host), None) = (given.next(), given.next()) else {
+            return false;
+        };
+        let Ok(host) = host.to_str() else { return false };
+        let name = without_port(host).to_ascii_lowercase();
+        self.hosts.contains(&name)
+    }
+
+    /// A page served by this broker itself is of one of its hosts; any other must be listed.
+    fn origin_allowed(&self, headers: &HeaderMap) -> bool {
+        if self.origins.iter().any(|origin| origin == ANY) {
+            return true;
+        }
+        let mut given = headers.get_all(ORIGIN);
+        let (Some(origin), None) = (given.next(), given.next()) else {
+            return false;
+        };
+        let Ok(origin) = origin.to_str().map(str::to_ascii_lowercase) else {
+            return false;
+        };
+        let own = headers
+            .get(HOST)
+            .and_then(|host| host.to_str().ok())
+            .is_some_and(|host| origin.strip_prefix("http://") == Some(&host.to_ascii_lowercase()));
+        own || self.origins.contains(&origin)
+    }
+}
+
+/// `name:port`, `[v6]:port`, `name` or `[v6]`, without port and brackets.
+fn without_port(host: &str) -> &str {
+    match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or(rest),
+        None => host.split(':').next().unwrap_or(host),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_http::header::HeaderValue;
+
+    use super::*;
+
+    fn verdict(host: Option<&str>, origin: Option<&str>) -> bool {
+        let hosts = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
+        let admission = Admission::new(&hosts, &["https://ops.example".to_owned()]);
+        let mut headers = HeaderMap::new();
+        for (name, value) in [(HOST, host), (ORIGIN, origin)] {
+            if let Some(value) = value {
+                headers.append(name, HeaderValue::from_str(value).unwrap());
+            }
+        }
+        admission.check(&headers).is_ok()
+    }
+
+    #[test]
+    fn only_own_hosts_and_known_origins_are_let_in() {
+        for host in ["localhost", "LOCALHOST:8000", "127.0.0.1:1", "[::1]:8000", "[::1]"] {
+            assert!(verdict(Some(host), None), "{host}");
+        }
+        for host in [
+            "evil.example",
+            "localhost.evil.example:8000",
+            "",
+            "127.0.0.1.evil.example",
+        ] {
+            assert!(!verdict(Some(host), None), "{host}");
+        }
+        assert!(!verdict(None, None));
+        assert!(verdict(Some("localhost:8000"), Some("https://ops.example")));
+        assert!(verdict(Some("localhost:8000"), Some("http://localhost:8000")));
+        for origin in [
+            "https://evil.example",
+            "null",
+            "http://localhost:8001",
+            "https://ops.example.evil.example",
+        ] {
+            assert!(!verdict(Some("localhost:8000"), Some(origin)), "{origin}");
+        }
+    }
+}

@@ -1,0 +1,509 @@
+//! Methods: which there are, in which era, and what each does.
+
+use std::{borrow::Cow, rc::Rc};
+
+use actors::model::BrokerError;
+use futures_util::FutureExt;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::{
+    INSTRUCTIONS,
+    peer::{Peer, is_json},
+    reply::{ReplyTo, server_info},
+    resources,
+    rpc::{self, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, RpcError},
+    scan::{self, ScanError},
+    subscriptions::{INBOX, Listen},
+    tools::{self, Arguments, Caller, Run, Tool},
+    version::{Era, MODERN, PUSH_EXTENSION, PushSettings, RequestMeta, negotiate_legacy},
+};
+
+/// Listens that one connection may have open.
+const LISTENS_LEN_MAX: usize = 64;
+/// How long a client may keep the lists, which change only with the version of the broker.
+const LIST_TTL_MS: u64 = 3_600_000;
+
+/// What `initialize` agreed.
+#[derive(Debug)]
+pub struct Legacy {
+    pub version: &'static str,
+    pub push: Option<PushSettings>,
+}
+
+/// The parameters of a request, taken apart as far as every method needs.
+#[derive(Default)]
+struct Params<'a> {
+    text: Option<&'a str>,
+    name: Option<&'a str>,
+    arguments: Option<&'a str>,
+    meta: Option<&'a str>,
+}
+
+impl<'a> Params<'a> {
+    fn scan(text: Option<&'a str>) -> Result<Self, RpcError> {
+        let mut params = Self {
+            text,
+            ..Self::default()
+        };
+        let Some(text) = text else { return Ok(params) };
+        if !text.starts_with('{') {
+            scan::check(text)?;
+            return Err(RpcError::invalid_params("params must be an object"));
+        }
+        scan::members::<RpcError>(text, |key, value| {
+            match &*key {
+                "name" => params.name = Some(value),
+                "arguments" => params.arguments = Some(value),
+                "_meta" => params.meta = Some(value),
+                _ => scan::check(value)?,
+            }
+            Ok(())
+        })?;
+        Ok(params)
+    }
+
+    fn meta(&self) -> Result<RequestMeta, RpcError> {
+        match self.meta {
+            None => Ok(RequestMeta::default()),
+            Some(meta) => serde_json::from_str(meta).map_err(|error| unreadable(meta, &error)),
+        }
+    }
+
+    fn read<T: Deserialize<'a>>(&self) -> Result<T, RpcError> {
+        let text = self.text.unwrap_or("{}");
+        serde_json::from_str(text).map_err(|error| unreadable(text, &error))
+    }
+}
+
+/// JSON that does not fit is the caller's params; what is no JSON is a parse error.
+fn unreadable(text: &str, error: &serde_json::Error) -> RpcError {
+    if is_json(text) {
+        RpcError::invalid_params(format!("Invalid params: {error}"))
+    } else {
+        ScanError::Syntax.into()
+    }
+}
+
+/// Serves one request. `text` is the whole frame, for when it has to be taken up again later.
+pub(super) fn request(peer: &mut Peer, mut to: ReplyTo, method: &str, params: Option<&str>, text: &str) {
+    if let Err(error) = serve(peer, &mut to, method, params, text) {
+        if error.code == rpc::PARSE_ERROR {
+            to.id = "null".into();
+        }
+        to.error(&peer.shared().outbox, &error);
+    }
+}
+
+fn serve(peer: &mut Peer, to: &mut ReplyTo, method: &str, params: Option<&str>, text: &str) -> Result<(), RpcError> {
+    let params = Params::scan(params)?;
+    let era = era(peer, to, method, &params)?;
+    let Some(era) = era else {
+        return Err(RpcError::new(
+            INVALID_PARAMS,
+            "neither initialized (2025-11-25 and before) nor a request with the _meta of 2026-07-28",
+        ));
+    };
+    if method == "tools/call" {
+        return call(peer, to, &params, text);
+    }
+    // Only the hot path leaves parts of the params to its own parsers.
+    params.text.map_or(Ok(()), scan::check)?;
+    let modern = to.modern;
+    let result = match (method, &era) {
+        ("ping", Era::Legacy) => json!({}),
+        ("initialize", _) => initialize(peer, &params)?,
+        ("server/discover", Era::Modern { .. }) => discover(),
+        ("tools/list", _) => list(&params, "tools", tools::list())?,
+        ("resources/list", _) => list(&params, "resources", resources::list())?,
+        ("resources/templates/list", _) => list(&params, "resourceTemplates", resources::templates())?,
+        ("resources/read", _) => read(peer, &params, modern)?,
+        ("resources/subscribe", Era::Legacy) => return subscribe_legacy(peer, to, &params, text, true),
+        ("resources/unsubscribe", Era::Legacy) => return subscribe_legacy(peer, to, &params, text, false),
+        ("subscriptions/listen", Era::Modern { capabilities }) => return listen(peer, to, &params, capabilities, text),
+        _ => {
+            return Err(RpcError::new(
+                METHOD_NOT_FOUND,
+                format!("Method not found: {}", shortened(method)),
+            ));
+        }
+    };
+    to.result(&peer.shared().outbox, &in_era(result, modern));
+    Ok(())
+}
+
+/// The era of a request; None when it is of neither.
+fn era(peer: &Peer, to: &mut ReplyTo, method: &str, params: &Params<'_>) -> Result<Option<Era>, RpcError> {
+    if method == "initialize" {
+        return Ok(Some(Era::Legacy));
+    }
+    if params.meta.is_some() {
+        let meta = params.meta()?;
+        if meta.is_modern() {
+            to.modern = true;
+            return meta.modern().map(Some);
+        }
+    }
+    let initialized = peer.shared().legacy.borrow().is_some();
+    Ok((initialized || method == "ping").then_some(Era::Legacy))
+}
+
+fn shortened(text: &str) -> String {
+    text.chars().take(100).collect()
+}
+
+/// Every modern result says what it is and who it is from.
+fn in_era(mut result: Value, modern: bool) -> Value {
+    if modern && let Some(result) = result.as_object_mut() {
+        result.insert("resultType".to_owned(), json!("complete"));
+        let meta = result.entry("_meta").or_insert_with(|| json!({}));
+        meta["io.modelcontextprotocol/serverInfo"] = server_info();
+    }
+    result
+}
+
+fn cacheable(mut result: Value, ttl_ms: u64, scope: &str) -> Value {
+    result["ttlMs"] = json!(ttl_ms);
+    result["cacheScope"] = json!(scope);
+    result
+}
+
+fn initialize(peer: &Peer, params: &Params<'_>) -> Result<Value, RpcError> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Initialize<'a> {
+        #[serde(borrow)]
+        protocol_version: Cow<'a, str>,
+        #[serde(default)]
+        capabilities: Map<String, Value>,
+    }
+    let Initialize {
+        protocol_version,
+        capabilities,
+    } = params.read()?;
+    let shared = peer.shared();
+    if shared.legacy.borrow().is_some() {
+        return Err(RpcError::new(INVALID_REQUEST, "Invalid Request: already initialized"));
+    }
+    let push = PushSettings::read(capabilities.get("experimental"))?;
+    let version = negotiate_legacy(&protocol_version);
+    *shared.legacy.borrow_mut() = Some(Legacy { version, push });
+    shared.subscriptions_changed();
+    Ok(json!({
+        "protocolVersion": version,
+        "capabilities": {
+            "tools": {"listChanged": false},
+            "resources": {"subscribe": true, "listChanged": false},
+            "experimental": {PUSH_EXTENSION: {}},
+        },
+        "serverInfo": server_info(),
+        "instructions": INSTRUCTIONS,
+    }))
+}
+
+fn discover() -> Value {
+    let result = json!({
+        "supportedVersions": [MODERN],
+        "capabilities": {
+            "tools": {},
+            "resources": {"subscribe": true},
+            "extensions": {PUSH_EXTENSION: {}},
+        },
+        "instructions": INSTRUCTIONS,
+    });
+    cacheable(result, LIST_TTL_MS, "public")
+}
+
+/// All of a list: none is so long that it has pages, so no cursor is ever handed out.
+fn list(params: &Params<'_>, key: &str, items: Value) -> Result<Value, RpcError> {
+    #[derive(Deserialize)]
+    struct List {
+        cursor: Option<Value>,
+    }
+    if params.read::<List>()?.cursor.is_some() {
+        return Err(RpcError::invalid_params("Invalid cursor"));
+    }
+    Ok(cacheable(json!({key: items}), LIST_TTL_MS, "public"))
+}
+
+#[derive(Deserialize)]
+struct Uri<'a> {
+    #[serde(borrow)]
+    uri: Cow<'a, str>,
+}
+
+fn read(peer: &Peer, params: &Params<'_>, modern: bool) -> Result<Value, RpcError> {
+    let Uri { uri } = params.read()?;
+    let caller = Caller::of(peer.shared());
+    match resources::read(&caller, &uri) {
+        Some(content) => {
+            let content = json!({"uri": uri, "mimeType": "application/json", "text": content.to_string()});
+            Ok(cacheable(json!({"contents": [content]}), 0, "private"))
+        }
+        None => Err(no_resource(&uri, modern)),
+    }
+}
+
+/// The one error whose code differs between the eras (2026-07-28, server/resources, Error Handling).
+fn no_resource(uri: &str, modern: bool) -> RpcError {
+    let code = if modern {
+        INVALID_PARAMS
+    } else {
+        rpc::RESOURCE_NOT_FOUND
+    };
+    RpcError::new(code, "Resource not found").with_data(json!({"uri": uri}))
+}
+
+/// Whether this URI is the inbox of the connection's session.
+fn is_own_inbox(peer: &Peer, uri: &str) -> bool {
+    uri == INBOX
+        || peer.shared().session.borrow().as_ref().is_some_and(|member| {
+            uri.strip_prefix("broker://sessions/")
+                .and_then(|rest| rest.strip_suffix("/inbox"))
+                == Some(&member.record.id.to_string())
+        })
+}
+
+fn subscribe_legacy(
+    peer: &mut Peer,
+    to: &mut ReplyTo,
+    params: &Params<'_>,
+    text: &str,
+    on: bool,
+) -> Result<(), RpcError> {
+    let Uri { uri } = params.read()?;
+    if !is_own_inbox(peer, &uri) {
+        let error = match resources::exists(&Caller::of(peer.shared()), &uri) {
+            true => RpcError::invalid_params(format!("only {INBOX} tells of its changes")),
+            false => no_resource(&uri, false),
+        };
+        return Err(error);
+    }
+    if on && needs_session(peer, to, text) {
+        return Ok(());
+    }
+    let shared = peer.shared();
+    if on {
+        shared.subscriptions.borrow_mut().subscribe_legacy(uri.into_owned());
+    } else {
+        shared.subscriptions.borrow_mut().unsubscribe_legacy(&uri);
+    }
+    // The answer first: nothing of a subscription comes before it.
+    to.result(&shared.outbox, &json!({}));
+    shared.subscriptions_changed();
+    Ok(())
+}
+
+fn listen(
+    peer: &mut Peer,
+    to: &mut ReplyTo,
+    params: &Params<'_>,
+    capabilities: &Map<String, Value>,
+    text: &str,
+) -> Result<(), RpcError> {
+    #[derive(Deserialize)]
+    struct ListenParams {
+        notifications: Filter,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Filter {
+        #[serde(default)]
+        resource_subscriptions: Vec<String>,
+    }
+    let ListenParams { notifications } = params.read()?;
+    let push = PushSettings::read(capabilities.get("extensions"))?;
+    let inbox = notifications
+        .resource_subscriptions
+        .into_iter()
+        .find(|uri| is_own_inbox(peer, uri));
+    {
+        let subscriptions = peer.shared().subscriptions.borrow();
+        if subscriptions.has_listen(&to.id) {
+            return Err(RpcError::new(INVALID_REQUEST, "Invalid Request: this id is in use"));
+        }
+        if subscriptions.listens_len() >= LISTENS_LEN_MAX {
+            return Err(RpcError::new(
+                INVALID_REQUEST,
+                "Invalid Request: too many open subscriptions",
+            ));
+        }
+    }
+    if inbox.is_some() && needs_session(peer, to, text) {
+        return Ok(());
+    }
+    let honored = match &inbox {
+        Some(uri) => json!({"resourceSubscriptions": [uri]}),
+        None => json!({}),
+    };
+    let acknowledged = format!(
+        "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/subscriptions/acknowledged\",\"params\":{{\"_meta\":\
+         {{\"io.modelcontextprotocol/subscriptionId\":{}}},\"notifications\":{honored}}}}}",
+        to.id
+    );
+    let shared = peer.shared();
+    shared.outbox.send(acknowledged.as_bytes());
+    shared.subscriptions.borrow_mut().listen(Listen {
+        id: to.id.clone(),
+        inbox,
+        push,
+    });
+    shared.subscriptions_changed();
+    Ok(())
+}
+
+/// Makes a session for a connection that has none and comes back to the frame then. False when there is one.
+fn needs_session(peer: &mut Peer, to: &ReplyTo, text: &str) -> bool {
+    if peer.shared().session.borrow().is_some() || peer.shared().said_goodbye.get() {
+        return false;
+    }
+    let shared = Rc::clone(peer.shared());
+    let (id, modern) = (to.id.clone(), to.modern);
+    if to.batch.is_some() {
+        // An element of a batch cannot be taken up again alone.
+        return false;
+    }
+    let opening = async move {
+        if let Err(error) = shared.open_session().await {
+            let to = ReplyTo {
+                id,
+                modern,
+                batch: None,
+            };
+            to.error(&shared.outbox, &RpcError::new(rpc::INTERNAL_ERROR, error.to_string()));
+            shared.said_goodbye.set(true);
+        }
+    };
+    peer.exclusively(to.id.clone(), opening, Some(text));
+    true
+}
+
+fn call(peer: &mut Peer, to: &mut ReplyTo, params: &Params<'_>, text: &str) -> Result<(), RpcError> {
+    let name = params
+        .name
+        .ok_or_else(|| RpcError::invalid_params("Invalid params: no tool is named"))?;
+    let Some(name) = scan::string(name) else {
+        scan::check(name)?;
+        return Err(RpcError::invalid_params(
+            "Invalid params: the name of a tool is a string",
+        ));
+    };
+    if let Some(arguments) = params
+        .arguments
+        .filter(|arguments| !arguments.starts_with('{') && *arguments != "null")
+    {
+        scan::check(arguments)?;
+        return Err(RpcError::invalid_params("Invalid params: arguments must be an object"));
+    }
+    let Some(tool) = tools::find(&name) else {
+        params.arguments.map_or(Ok(()), scan::check)?;
+        return Err(RpcError::invalid_params(format!("Unknown tool: {}", shortened(&name))));
+    };
+    let arguments = params.arguments.filter(|arguments| *arguments != "null");
+    match run(peer, to, tool, arguments, text) {
+        Ok(()) => Ok(()),
+        // What made the tool refuse may be that the frame was no JSON, which nobody had looked at yet.
+        Err(_) if arguments.is_some_and(|arguments| !is_json(arguments)) => Err(ScanError::Syntax.into()),
+        Err(error) => {
+            peer.shared().refuse(to, &error);
+            Ok(())
+        }
+    }
+}
+
+fn run(
+    peer: &mut Peer,
+    to: &mut ReplyTo,
+    tool: &'static Tool,
+    text_of_arguments: Option<&str>,
+    text: &str,
+) -> Result<(), BrokerError> {
+    let mut arguments = Arguments::scan(text_of_arguments)?;
+    let session = arguments.session_id()?;
+    if tool.acts_as_session && session.is_none() && needs_session(peer, to, text) {
+        return Ok(());
+    }
+    let shared = Rc::clone(peer.shared());
+    let mut caller = Caller::of(&shared);
+    if let Some(id) = session {
+        let member = shared.project.session(id)?;
+        member.touch(shared.project.settings().presence, actors::clock::now());
+        caller.session = Some(member);
+    }
+    let to = || ReplyTo {
+        id: to.id.clone(),
+        modern: to.modern,
+        batch: to.batch.clone(),
+    };
+    match tool.run {
+        Run::Submit(prepare) => {
+            let prepared = prepare(&caller, arguments, to())?;
+            peer.submit(prepared);
+        }
+        Run::Now(run) => {
+            let answer = run(&caller, arguments)?;
+            shared.answer(&to(), Ok(answer));
+        }
+        Run::Later(start) => {
+            if !shared.has_room_for_calls() {
+                return Err(BrokerError::unavailable());
+            }
+            let call = start(caller, arguments)?;
+            let to = to();
+            let task = {
+                let (shared, to) = (Rc::clone(&shared), to);
+                let id = to.id.clone();
+                (id, async move {
+                    let outcome = std::panic::AssertUnwindSafe(call.answer).catch_unwind().await;
+                    match outcome {
+                        Ok(answer) => shared.answer(&to, answer),
+                        Err(_) => to.error(&shared.outbox, &RpcError::new(rpc::INTERNAL_ERROR, "Internal error")),
+                    }
+                    if let Some(then) = call.then {
+                        then.await;
+                    }
+                })
+            };
+            if tool.exclusive {
+                peer.exclusively(task.0, task.1, None);
+            } else {
+                shared.spawn(task.0, task.1);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Serves one notification. Nothing is ever answered to one.
+pub(super) fn notification(peer: &mut Peer, method: &str, params: Option<&str>) {
+    match method {
+        "notifications/cancelled" => cancelled(peer, params),
+        "notifications/dev.mcp-broker/ack" => acknowledged(peer, params),
+        _ => {}
+    }
+}
+
+fn cancelled(peer: &Peer, params: Option<&str>) {
+    let mut id = None;
+    let Some(params) = params else { return };
+    let scanned = scan::members::<ScanError>(params, |key, value| {
+        if key == "requestId" {
+            id = Some(value);
+        }
+        Ok(())
+    });
+    let (Ok(()), Some(id)) = (scanned, id) else { return };
+    let shared = peer.shared();
+    if !shared.cancel(id) && shared.subscriptions.borrow_mut().end_listen(id) {
+        shared.subscriptions_changed();
+    }
+}
+
+fn acknowledged(peer: &Peer, params: Option<&str>) {
+    let (Some(params), Some(member)) = (params, peer.shared().session.borrow().clone()) else {
+        return;
+    };
+    if let Some(which) = tools::read_acknowledgement(params) {
+        peer.shared().project.acknowledge_unheard(&member, which);
+    }
+}

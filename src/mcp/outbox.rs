@@ -1,0 +1,227 @@
+//! What is to be written to one peer: bounded, coalesced, filled from any thread, drained by one.
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    task::Waker,
+};
+
+use actors::{
+    model::{ConnectionId, MessageId},
+    session::{Closing, Connection},
+    storage::Delivery,
+};
+use futures_util::task::AtomicWaker;
+
+/// Bytes of pushed messages that may wait for the socket. One message may go beyond it.
+pub const PUSH_BYTES_MAX: usize = 512 * 1024;
+/// Once this many bytes wait, no further request is read until the peer has read some answers.
+pub const ANSWER_BYTES_MAX: usize = 1024 * 1024;
+
+/// How a frame is told from the next on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// RFC 6455, unmasked text frames.
+    WebSocket,
+    /// One line each.
+    Line,
+}
+
+/// The writing half of a live connection.
+pub struct Outbox {
+    id: ConnectionId,
+    framing: Framing,
+    waker: AtomicWaker,
+    /// Bytes that wait, in the queue or with the transport.
+    waiting_len: AtomicUsize,
+    /// The session was told that there is no room; it is to be told when there is.
+    refused: AtomicBool,
+    queue: Mutex<Queue>,
+}
+
+#[derive(Default)]
+struct Queue {
+    bytes: Vec<u8>,
+    /// Bytes ever queued, and the marks of pushed messages in them: a message is written when its end is.
+    queued: u64,
+    marks: VecDeque<(u64, MessageId)>,
+    /// What goes around a pushed message, if the peer takes them.
+    push: Option<PushFrame>,
+    /// One frame for each subscription to the inbox.
+    inbox_frames: Vec<Box<[u8]>>,
+    /// These frames are in the queue already.
+    announced: bool,
+    closing: Option<Closing>,
+}
+
+/// The bytes before and after the message object of a push notification.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PushFrame {
+    pub before: Box<[u8]>,
+    pub after: Box<[u8]>,
+}
+
+impl Outbox {
+    pub fn new(framing: Framing) -> Self {
+        Self {
+            id: ConnectionId::next(),
+            framing,
+            waker: AtomicWaker::new(),
+            waiting_len: AtomicUsize::new(0),
+            refused: AtomicBool::new(false),
+            queue: Mutex::default(),
+        }
+    }
+
+    /// Queues one frame.
+    pub fn send(&self, frame: &[u8]) {
+        let mut queue = self.queue();
+        self.put(&mut queue, frame.len(), |out| out.extend_from_slice(frame));
+        drop(queue);
+        self.waker.wake();
+    }
+
+    /// Queues a frame that is not text, as the transport has encoded it.
+    pub fn send_raw(&self, bytes: &[u8]) {
+        let mut queue = self.queue();
+        queue.bytes.extend_from_slice(bytes);
+        queue.queued += bytes.len() as u64;
+        self.waiting_len.fetch_add(bytes.len(), Ordering::Relaxed);
+        drop(queue);
+        self.waker.wake();
+    }
+
+    /// How messages are to be pushed from now on, and what tells of changes of the inbox.
+    pub fn configure(&self, push: Option<PushFrame>, inbox_frames: Vec<Box<[u8]>>) {
+        let mut queue = self.queue();
+        queue.push = push;
+        queue.inbox_frames = inbox_frames;
+    }
+
+    /// Bytes that wait for the socket.
+    pub fn waiting_len(&self) -> usize {
+        self.waiting_len.load(Ordering::Relaxed)
+    }
+
+    /// Moves what is queued to `into`, which must be empty, and its marks to `marks`. Returns why the connection
+    /// is to be closed after that, if it is.
+    pub fn take(&self, into: &mut Vec<u8>, marks: &mut VecDeque<(u64, MessageId)>) -> Option<Closing> {
+        let mut queue = self.queue();
+        std::mem::swap(&mut queue.bytes, into);
+        marks.append(&mut queue.marks);
+        queue.announced = false;
+        queue.closing
+    }
+
+    /// Says that this many bytes went to the socket. True when the session waits for room and there is some now.
+    pub fn written(&self, len: usize) -> bool {
+        let before = self.waiting_len.fetch_sub(len, Ordering::Relaxed);
+        before.saturating_sub(len) < PUSH_BYTES_MAX / 2 && self.refused.swap(false, Ordering::AcqRel)
+    }
+
+    /// Wakes the transport, as if something had been queued.
+    pub fn wake(&self) {
+        self.waker.wake();
+    }
+
+    /// The task to wake when something is queued.
+    pub fn register(&self, waker: &Waker) {
+        self.waker.register(waker);
+    }
+
+    fn put(&self, queue: &mut Queue, len: usize, write: impl FnOnce(&mut Vec<u8>)) {
+        let before = queue.bytes.len();
+        match self.framing {
+            Framing::WebSocket => {
+                text_frame_header(&mut queue.bytes, len);
+                write(&mut queue.bytes);
+            }
+            Framing::Line => {
+                write(&mut queue.bytes);
+                queue.bytes.push(b'\n');
+            }
+        }
+        let added = queue.bytes.len() - before;
+        queue.queued += added as u64;
+        self.waiting_len.fetch_add(added, Ordering::Relaxed);
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Connection for Outbox {
+    fn id(&self) -> ConnectionId {
+        self.id
+    }
+
+    fn room(&self) -> usize {
+        let room = PUSH_BYTES_MAX.saturating_sub(self.waiting_len());
+        if room == 0 {
+            self.refused.store(true, Ordering::Release);
+        }
+        room
+    }
+
+    fn push(&self, deliveries: &[Delivery]) {
+        if deliveries.is_empty() {
+            return;
+        }
+        let mut queue = self.queue();
+        // Asked not to push any more since the lease: what is lost here was leased, and waits again with the next
+        // release.
+        let Some(frame) = queue.push.take() else { return };
+        for Delivery { message, count } in deliveries {
+            let len = frame.before.len() + message.encoded_len(*count) + frame.after.len();
+            self.put(&mut queue, len, |out| {
+                out.extend_from_slice(&frame.before);
+                message.write(out, *count);
+                out.extend_from_slice(&frame.after);
+            });
+            let end = queue.queued;
+            queue.marks.push_back((end, message.id));
+        }
+        queue.push = Some(frame);
+        drop(queue);
+        self.waker.wake();
+    }
+
+    fn inbox_changed(&self) {
+        let mut queue = self.queue();
+        if std::mem::replace(&mut queue.announced, true) {
+            return;
+        }
+        let frames = std::mem::take(&mut queue.inbox_frames);
+        for frame in &frames {
+            self.put(&mut queue, frame.len(), |out| out.extend_from_slice(frame));
+        }
+        queue.inbox_frames = frames;
+        drop(queue);
+        self.waker.wake();
+    }
+
+    fn close(&self, why: Closing) {
+        self.queue().closing.get_or_insert(why);
+        self.waker.wake();
+    }
+}
+
+/// RFC 6455, section 5.2: FIN, text, not masked.
+fn text_frame_header(out: &mut Vec<u8>, len: usize) {
+    const FIN_TEXT: u8 = 0x81;
+    match len {
+        0..126 => out.extend_from_slice(&[FIN_TEXT, len as u8]),
+        126..65_536 => {
+            let [high, low] = (len as u16).to_be_bytes();
+            out.extend_from_slice(&[FIN_TEXT, 126, high, low]);
+        }
+        _ => {
+            out.extend_from_slice(&[FIN_TEXT, 127]);
+            out.extend_from_slice(&(len as u64).to_be_bytes());
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Resources: what can be read of the broker without a tool.
+
+use actors::{project::SessionQuery, registry::DiscoverQuery};
+use serde_json::{Value, json};
+
+use super::{
+    subscriptions::INBOX,
+    tools::{Caller, protocol_json, session_json},
+};
+
+const SESSIONS: &str = "broker://sessions";
+const PROTOCOLS: &str = "broker://protocols";
+/// Entries that a list resource shows; the tools of the same purpose have pages.
+const LIST_LEN_MAX: usize = 1000;
+
+/// `resources/list`.
+pub fn list() -> Value {
+    let entry = |uri: &str, name: &str, title: &str, description: &str| json!({"uri": uri, "name": name, "title": title, "description": description, "mimeType": "application/json"});
+    json!([
+        entry(
+            INBOX,
+            "inbox",
+            "Your inbox",
+            "How many messages wait for this connection's session. Subscribe to be told of new ones."
+        ),
+        entry(
+            SESSIONS,
+            "sessions",
+            "Sessions",
+            "The sessions of the project and their presence."
+        ),
+        entry(PROTOCOLS, "protocols", "Protocols", "The registered protocols."),
+    ])
+}
+
+/// `resources/templates/list`.
+pub fn templates() -> Value {
+    let entry = |template: &str, name: &str, title: &str, description: &str| {
+        json!({
+            "uriTemplate": template, "name": name, "title": title, "description": description,
+            "mimeType": "application/json",
+        })
+    };
+    json!([
+        entry(
+            "broker://sessions/{session_id}/inbox",
+            "session-inbox",
+            "Inbox of a session",
+            "How many messages wait for a session."
+        ),
+        entry(
+            "broker://protocols/{name}/{version}",
+            "protocol",
+            "Protocol",
+            "One protocol with its JSON Schema."
+        ),
+    ])
+}
+
+pub fn exists(caller: &Caller, uri: &str) -> bool {
+    read(caller, uri).is_some()
+}
+
+/// What a resource holds; None when there is none of this URI.
+pub fn read(caller: &Caller, uri: &str) -> Option<Value> {
+    match uri {
+        INBOX => Some(match &caller.session {
+            Some(member) => inbox(caller, member),
+            None => json!({"session_id": null, "waiting": 0}),
+        }),
+        SESSIONS => {
+            let query = SessionQuery {
+                status: None,
+                protocol: None,
+                feature: None,
+                limit: LIST_LEN_MAX,
+                after: None,
+            };
+            let page = caller.project.list_sessions(&query);
+            let sessions: Vec<_> = page
+                .items
+                .iter()
+                .map(|member| session_json(&caller.project, member, false))
+                .collect();
+            Some(json!({"sessions": sessions, "more": page.more}))
+        }
+        PROTOCOLS => {
+            let page = caller
+                .project
+                .discover_protocols(&DiscoverQuery {
+                    limit: Some(LIST_LEN_MAX),
+                    ..DiscoverQuery::default()
+                })
+                .ok()?;
+            let protocols: Vec<_> = page
+                .protocols
+                .iter()
+                .map(|protocol| protocol_json(protocol, false))
+                .collect();
+            Some(json!({"protocols": protocols, "more": page.next_cursor.is_some()}))
+        }
+        _ => read_one(caller, uri),
+    }
+}
+
+fn read_one(caller: &Caller, uri: &str) -> Option<Value> {
+    if let Some(rest) = uri.strip_prefix("broker://protocols/") {
+        let (name, version) = rest.split_once('/')?;
+        let protocol = caller.project.protocol(name, version).ok()?;
+        return Some(protocol_json(&protocol, true));
+    }
+    let id = uri.strip_prefix("broker://sessions/")?.strip_suffix("/inbox")?;
+    let member = caller.project.session(actors::model::SessionId::parse(id)?).ok()?;
+    Some(inbox(caller, &member))
+}
+
+fn inbox(caller: &Caller, member: &actors::session::Member) -> Value {
+    json!({
+        "session_id": member.record.id,
+        "name": member.record.name,
+        "status": caller.project.status(member).as_str(),
+        "waiting": member.vitals.waiting(),
+    })
+}

@@ -1,0 +1,334 @@
+//! JSON-RPC 2.0 frames: one borrowed pass over what comes in, direct writing of what goes out.
+
+use std::borrow::Cow;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::scan::{self, ScanError};
+
+pub const PARSE_ERROR: i32 = -32700;
+pub const INVALID_REQUEST: i32 = -32600;
+pub const METHOD_NOT_FOUND: i32 = -32601;
+pub const INVALID_PARAMS: i32 = -32602;
+pub const INTERNAL_ERROR: i32 = -32603;
+/// Legacy revisions: a resource that is not there. The modern one uses [`INVALID_PARAMS`].
+pub const RESOURCE_NOT_FOUND: i32 = -32002;
+/// 2026-07-28: the protocol version of the request is not spoken here.
+pub const UNSUPPORTED_VERSION: i32 = -32022;
+
+/// Longest id that is echoed.
+const ID_LEN_MAX: usize = 256;
+
+/// A frame, taken apart. `params` has only been scanned: who reads it must parse or check it.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Incoming<'a> {
+    Request {
+        id: &'a str,
+        method: Cow<'a, str>,
+        params: Option<&'a str>,
+    },
+    Notification {
+        method: Cow<'a, str>,
+        params: Option<&'a str>,
+    },
+    /// An answer to a request of ours. There are none in this direction, so nobody waits for it.
+    Response,
+    /// Elements of a batch (2025-03-26), each a frame.
+    Batch(Vec<&'a str>),
+}
+
+/// Why a frame is none. `id` is there when it could be read.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Malformed<'a> {
+    pub id: Option<&'a str>,
+    pub code: i32,
+    pub message: &'static str,
+}
+
+impl From<ScanError> for Malformed<'_> {
+    fn from(error: ScanError) -> Self {
+        let message = match error {
+            ScanError::Syntax => "Parse error: the frame is not JSON",
+            ScanError::TooDeep => "Parse error: the frame is nested too deeply",
+        };
+        Malformed {
+            id: None,
+            code: PARSE_ERROR,
+            message,
+        }
+    }
+}
+
+/// Takes one frame apart.
+pub fn parse(text: &str) -> Result<Incoming<'_>, Malformed<'_>> {
+    if text.trim_start().starts_with('[') {
+        return batch(text);
+    }
+    if !text.trim_start().starts_with('{') {
+        scan::check(text)?;
+        return Err(invalid(None, "Invalid Request: a frame is a JSON object"));
+    }
+    let mut frame = Frame::default();
+    scan::members(text, |key, value| frame.member(&key, value))?;
+    frame.finish()
+}
+
+#[derive(Default)]
+struct Frame<'a> {
+    version: Option<&'a str>,
+    id: Option<&'a str>,
+    method: Option<&'a str>,
+    params: Option<&'a str>,
+    answered: bool,
+    repeated: bool,
+}
+
+impl<'a> Frame<'a> {
+    fn member(&mut self, key: &str, value: &'a str) -> Result<(), Malformed<'a>> {
+        let place = match key {
+            "jsonrpc" => &mut self.version,
+            "id" => &mut self.id,
+            "method" => &mut self.method,
+            "params" => &mut self.params,
+            "result" | "error" => {
+                self.answered = true;
+                return Ok(scan::check(value)?);
+            }
+            _ => return Ok(scan::check(value)?),
+        };
+        self.repeated |= place.replace(value).is_some();
+        Ok(())
+    }
+
+    fn finish(self) -> Result<Incoming<'a>, Malformed<'a>> {
+        let id = match self.id {
+            Some(id) if is_id(id) => Some(id),
+            Some(id) => {
+                self.check_rest()?;
+                scan::check(id)?;
+                return Err(invalid(None, "Invalid Request: an id is a string or an integer"));
+            }
+            None => None,
+        };
+        if self.repeated || self.version != Some("\"2.0\"") {
+            self.check_rest()?;
+            return Err(invalid(
+                id,
+                "Invalid Request: jsonrpc must be \"2.0\", and no member may be repeated",
+            ));
+        }
+        let Some(method) = self.method else {
+            self.check_rest()?;
+            return if self.answered {
+                Ok(Incoming::Response)
+            } else {
+                Err(invalid(id, "Invalid Request: no method"))
+            };
+        };
+        let Some(method) = scan::string(method) else {
+            scan::check(method)?;
+            return Err(invalid(id, "Invalid Request: the method is not a string"));
+        };
+        match id {
+            Some(id) => Ok(Incoming::Request {
+                id,
+                method,
+                params: self.params,
+            }),
+            None => Ok(Incoming::Notification {
+                method,
+                params: self.params,
+            }),
+        }
+    }
+
+    /// A frame that is refused for its shape must be JSON at all.
+    fn check_rest(&self) -> Result<(), ScanError> {
+        [self.version, self.method, self.params]
+            .into_iter()
+            .flatten()
+            .try_for_each(scan::check)
+    }
+}
+
+fn invalid<'a>(id: Option<&'a str>, message: &'static str) -> Malformed<'a> {
+    Malformed {
+        id,
+        code: INVALID_REQUEST,
+        message,
+    }
+}
+
+fn batch(text: &str) -> Result<Incoming<'_>, Malformed<'_>> {
+    let mut frames = Vec::new();
+    scan::elements::<Malformed<'_>>(text, |element| {
+        frames.push(element);
+        Ok(())
+    })?;
+    if frames.is_empty() {
+        return Err(invalid(None, "Invalid Request: an empty batch"));
+    }
+    Ok(Incoming::Batch(frames))
+}
+
+/// A string or an integer, as all revisions of MCP have it; floats and null are none.
+fn is_id(raw: &str) -> bool {
+    let integer = {
+        let digits = raw.strip_prefix('-').unwrap_or(raw).as_bytes();
+        !digits.is_empty() && digits.iter().all(u8::is_ascii_digit) && (digits.len() == 1 || digits[0] != b'0')
+    };
+    raw.len() <= ID_LEN_MAX && (integer || scan::string(raw).is_some())
+}
+
+/// An error of JSON-RPC itself, as opposed to a result that reports a failure.
+#[derive(Debug)]
+pub struct RpcError {
+    pub code: i32,
+    pub message: Cow<'static, str>,
+    pub data: Option<Value>,
+}
+
+impl RpcError {
+    pub fn new(code: i32, message: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+            data: None,
+        }
+    }
+
+    pub fn invalid_params(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(INVALID_PARAMS, message)
+    }
+
+    #[must_use]
+    pub fn with_data(mut self, data: Value) -> Self {
+        self.data = Some(data);
+        self
+    }
+}
+
+impl From<ScanError> for RpcError {
+    fn from(error: ScanError) -> Self {
+        let Malformed { code, message, .. } = error.into();
+        Self::new(code, message)
+    }
+}
+
+/// Writes `{"jsonrpc":"2.0","id":…,"result":`, to be followed by the result and `}`.
+pub fn begin_result(out: &mut Vec<u8>, id: &str) {
+    out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
+    out.extend_from_slice(id.as_bytes());
+    out.extend_from_slice(b",\"result\":");
+}
+
+/// Writes an error response; `id` null when the request's could not be read (JSON-RPC 2.0, section 5).
+pub fn write_error(out: &mut Vec<u8>, id: Option<&str>, error: &RpcError) {
+    #[derive(Serialize)]
+    struct Body<'a> {
+        code: i32,
+        message: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        data: Option<&'a Value>,
+    }
+    out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
+    out.extend_from_slice(id.unwrap_or("null").as_bytes());
+    out.extend_from_slice(b",\"error\":");
+    write_json(
+        out,
+        &Body {
+            code: error.code,
+            message: &error.message,
+            data: error.data.as_ref(),
+        },
+    );
+    out.push(b'}');
+}
+
+/// Writes a value as JSON.
+pub fn write_json(out: &mut Vec<u8>, value: &impl Serialize) {
+    let written = serde_json::to_writer(out, value);
+    debug_assert!(written.is_ok(), "plain values always serialize");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(text: &str) -> (i32, Option<&str>) {
+        let malformed = parse(text).unwrap_err();
+        (malformed.code, malformed.id)
+    }
+
+    #[test]
+    fn requests_and_notifications_are_told_apart() {
+        assert_eq!(
+            parse(r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"x"}}"#).unwrap(),
+            Incoming::Request {
+                id: "7",
+                method: "tools/call".into(),
+                params: Some(r#"{"name":"x"}"#)
+            }
+        );
+        assert_eq!(
+            parse(r#"{"method":"a\u002fb","jsonrpc":"2.0","id":"é"}"#).unwrap(),
+            Incoming::Request {
+                id: "\"é\"",
+                method: "a/b".into(),
+                params: None
+            }
+        );
+        assert_eq!(
+            parse(r#"{"jsonrpc":"2.0","method":"n"}"#).unwrap(),
+            Incoming::Notification {
+                method: "n".into(),
+                params: None
+            }
+        );
+        assert_eq!(
+            parse(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#).unwrap(),
+            Incoming::Response
+        );
+        assert_eq!(parse("[1, {}]").unwrap(), Incoming::Batch(vec!["1", "{}"]));
+    }
+
+    #[test]
+    fn what_is_not_json_is_a_parse_error_and_what_is_not_a_request_is_invalid() {
+        for bad in [
+            "",
+            "{",
+            "nonsense",
+            "{\"jsonrpc\":\"2.0\",}",
+            "[1,",
+            "{\"id\":1x}",
+            "{\"x\":[1,,2]}",
+        ] {
+            assert_eq!(refused(bad), (PARSE_ERROR, None), "{bad}");
+        }
+        for (bad, id) in [
+            ("1", None),
+            ("[]", None),
+            ("{}", None),
+            (r#"{"jsonrpc":"2.0","id":null,"method":"x"}"#, None),
+            (r#"{"jsonrpc":"2.0","id":1.5,"method":"x"}"#, None),
+            (r#"{"jsonrpc":"2.0","id":true,"method":"x"}"#, None),
+            (r#"{"jsonrpc":"1.0","id":1,"method":"x"}"#, Some("1")),
+            (r#"{"jsonrpc":"2.0","id":"a","method":5}"#, Some("\"a\"")),
+            (r#"{"jsonrpc":"2.0","id":1}"#, Some("1")),
+            (r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"x"}"#, Some("2")),
+        ] {
+            assert_eq!(refused(bad), (INVALID_REQUEST, id), "{bad}");
+        }
+    }
+
+    #[test]
+    fn errors_are_written_with_the_id_or_null() {
+        let mut out = Vec::new();
+        write_error(&mut out, None, &RpcError::new(PARSE_ERROR, "no \"JSON\""));
+        assert_eq!(
+            out,
+            br#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"no \"JSON\""}}"#
+        );
+    }
+}

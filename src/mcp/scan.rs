@@ -1,0 +1,282 @@
+//! A lazy scanner: finds the members of a JSON object as slices of the text, without building anything.
+//!
+//! It skips values, it does not check them: brackets are counted, strings are respected, the rest is left to
+//! whoever reads the slice. So every slice must be read by a real parser, or be passed to [`check`], before a frame
+//! counts as JSON. What it does promise: it never recurses, never reads a byte twice at one level, and refuses
+//! text that is nested too deeply before any recursive parser sees it.
+
+use std::borrow::Cow;
+
+use memchr::memchr2;
+
+/// Deepest nesting of arrays and objects in a frame.
+pub const DEPTH_MAX: usize = 100;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScanError {
+    Syntax,
+    TooDeep,
+}
+
+/// Calls `member` with the key and the raw value of each member of an object, in order.
+///
+/// # Errors
+/// `Syntax` when the text is not an object followed by nothing; `TooDeep` past [`DEPTH_MAX`]; and what `member`
+/// returns.
+pub fn members<'a, E: From<ScanError>>(
+    text: &'a str,
+    mut member: impl FnMut(Cow<'a, str>, &'a str) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut scan = Scan { text, at: 0 };
+    scan.expect(b'{')?;
+    if scan.peek() == Some(b'}') {
+        scan.at += 1;
+    } else {
+        loop {
+            let key = scan.key()?;
+            scan.expect(b':')?;
+            let value = scan.value()?;
+            member(key, value)?;
+            match scan.next()? {
+                b',' => {}
+                b'}' => break,
+                _ => return Err(ScanError::Syntax.into()),
+            }
+        }
+    }
+    if scan.peek().is_some() {
+        Err(ScanError::Syntax.into())
+    } else {
+        Ok(())
+    }
+}
+
+/// Calls `element` with the raw value of each element of an array, in order.
+///
+/// # Errors
+/// As [`members`].
+pub fn elements<'a, E: From<ScanError>>(
+    text: &'a str,
+    mut element: impl FnMut(&'a str) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut scan = Scan { text, at: 0 };
+    scan.expect(b'[')?;
+    if scan.peek() == Some(b']') {
+        scan.at += 1;
+    } else {
+        loop {
+            let value = scan.value()?;
+            element(value)?;
+            match scan.next()? {
+                b',' => {}
+                b']' => break,
+                _ => return Err(ScanError::Syntax.into()),
+            }
+        }
+    }
+    if scan.peek().is_some() {
+        Err(ScanError::Syntax.into())
+    } else {
+        Ok(())
+    }
+}
+
+/// Whether the text is one JSON value, read by a real parser.
+pub fn check(text: &str) -> Result<(), ScanError> {
+    serde_json::from_str::<serde::de::IgnoredAny>(text)
+        .map(drop)
+        .map_err(|_| ScanError::Syntax)
+}
+
+/// The string a raw JSON string stands for; None when it is not one.
+pub fn string(raw: &str) -> Option<Cow<'_, str>> {
+    let inner = raw.strip_prefix('"')?.strip_suffix('"')?;
+    let plain = !inner.bytes().any(|byte| byte == b'\\' || byte == b'"' || byte < 0x20);
+    if plain {
+        Some(Cow::Borrowed(inner))
+    } else {
+        serde_json::from_str::<String>(raw).ok().map(Cow::Owned)
+    }
+}
+
+struct Scan<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl<'a> Scan<'a> {
+    fn bytes(&self) -> &'a [u8] {
+        self.text.as_bytes()
+    }
+
+    /// The next byte that is not white space, left where it is.
+    fn peek(&mut self) -> Option<u8> {
+        let bytes = self.bytes();
+        while let Some(&byte) = bytes.get(self.at) {
+            if !matches!(byte, b' ' | b'\n' | b'\r' | b'\t') {
+                return Some(byte);
+            }
+            self.at += 1;
+        }
+        None
+    }
+
+    fn next(&mut self) -> Result<u8, ScanError> {
+        let byte = self.peek().ok_or(ScanError::Syntax)?;
+        self.at += 1;
+        Ok(byte)
+    }
+
+    fn expect(&mut self, wanted: u8) -> Result<(), ScanError> {
+        if self.next()? == wanted {
+            Ok(())
+        } else {
+            Err(ScanError::Syntax)
+        }
+    }
+
+    fn key(&mut self) -> Result<Cow<'a, str>, ScanError> {
+        if self.peek() != Some(b'"') {
+            return Err(ScanError::Syntax);
+        }
+        let start = self.at;
+        self.skip_string()?;
+        self.slice(start).and_then(string).ok_or(ScanError::Syntax)
+    }
+
+    fn value(&mut self) -> Result<&'a str, ScanError> {
+        let first = self.peek().ok_or(ScanError::Syntax)?;
+        let start = self.at;
+        match first {
+            b'"' => self.skip_string()?,
+            b'{' | b'[' => self.skip_container()?,
+            _ => self.skip_scalar()?,
+        }
+        self.slice(start).ok_or(ScanError::Syntax)
+    }
+
+    /// None would mean a boundary inside a character, which a skip cannot stop at: it stops at ASCII bytes only.
+    fn slice(&self, start: usize) -> Option<&'a str> {
+        self.text.get(start..self.at)
+    }
+
+    /// From an opening quote to after the closing one.
+    fn skip_string(&mut self) -> Result<(), ScanError> {
+        let bytes = self.bytes();
+        self.at += 1;
+        loop {
+            let rest = bytes.get(self.at..).ok_or(ScanError::Syntax)?;
+            let found = memchr2(b'"', b'\\', rest).ok_or(ScanError::Syntax)?;
+            let escape = rest[found] == b'\\';
+            self.at += found + 1 + usize::from(escape);
+            if !escape {
+                return Ok(());
+            }
+        }
+    }
+
+    /// From an opening bracket to after the one that closes it.
+    fn skip_container(&mut self) -> Result<(), ScanError> {
+        let bytes = self.bytes();
+        let mut depth = 0;
+        loop {
+            match bytes.get(self.at).ok_or(ScanError::Syntax)? {
+                b'"' => {
+                    self.skip_string()?;
+                    continue;
+                }
+                b'{' | b'[' => {
+                    depth += 1;
+                    if depth > DEPTH_MAX {
+                        return Err(ScanError::TooDeep);
+                    }
+                }
+                b'}' | b']' => depth -= 1,
+                _ => {}
+            }
+            self.at += 1;
+            if depth == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// A number or a literal, up to what ends it.
+    fn skip_scalar(&mut self) -> Result<(), ScanError> {
+        let bytes = self.bytes();
+        let start = self.at;
+        while bytes
+            .get(self.at)
+            .is_some_and(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(byte))
+        {
+            self.at += 1;
+        }
+        if self.at == start {
+            Err(ScanError::Syntax)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scanned(text: &str) -> Result<Vec<(String, String)>, ScanError> {
+        let mut found = Vec::new();
+        members(text, |key, value| {
+            found.push((key.into_owned(), value.to_owned()));
+            Ok::<_, ScanError>(())
+        })
+        .map(|()| found)
+    }
+
+    #[test]
+    fn members_are_slices_of_the_text() {
+        let text = r#" {"a" : 1.5e-3, "b\u0063":"x\"}", "d":{"e":[1,{"f":"]"}]} ,"g":null} "#;
+        let expected = [
+            ("a", "1.5e-3"),
+            ("bc", r#""x\"}""#),
+            ("d", r#"{"e":[1,{"f":"]"}]}"#),
+            ("g", "null"),
+        ];
+        let expected: Vec<_> = expected
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+            .collect();
+        assert_eq!(scanned(text).unwrap(), expected);
+        assert_eq!(scanned("{}").unwrap(), vec![]);
+    }
+
+    #[test]
+    fn what_is_not_an_object_is_refused() {
+        for bad in [
+            "",
+            "[]",
+            "1",
+            "{",
+            "{\"a\"}",
+            "{\"a\":}",
+            "{\"a\":1,}",
+            "{\"a\":1}x",
+            "{a:1}",
+            "{\"a\":\"",
+            "{\"a\":1 2}",
+            "{,}",
+            "{\"\\",
+        ] {
+            assert_eq!(scanned(bad), Err(ScanError::Syntax), "{bad}");
+        }
+    }
+
+    #[test]
+    fn depth_is_bounded_without_recursion() {
+        let deep = format!("{{\"a\":{}{}}}", "[".repeat(DEPTH_MAX + 1), "]".repeat(DEPTH_MAX + 1));
+        assert_eq!(scanned(&deep), Err(ScanError::TooDeep));
+        let huge = format!("{{\"a\":{}", "[".repeat(1_000_000));
+        assert_eq!(scanned(&huge), Err(ScanError::TooDeep));
+        let fine = format!("{{\"a\":{}{}}}", "[".repeat(DEPTH_MAX), "]".repeat(DEPTH_MAX));
+        assert!(scanned(&fine).is_ok());
+    }
+}

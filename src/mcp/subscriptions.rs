@@ -1,0 +1,132 @@
+//! What a peer wants to hear of unasked, in both eras.
+
+use actors::{
+    model::ConnectionId,
+    session::{AckMode, Push, Subscribe},
+};
+
+use super::{outbox::PushFrame, version::PushSettings};
+
+/// The inbox of the session of the connection.
+pub const INBOX: &str = "broker://inbox";
+
+#[derive(Default)]
+pub struct Subscriptions {
+    /// Legacy `resources/subscribe`: the URIs by which the peer knows its inbox.
+    legacy_inbox: Vec<String>,
+    listens: Vec<Listen>,
+}
+
+/// An open `subscriptions/listen` (2026-07-28).
+pub struct Listen {
+    /// The id of the request, as it was written.
+    pub id: Box<str>,
+    /// The URI by which the peer knows its inbox, if it asked for it.
+    pub inbox: Option<String>,
+    pub push: Option<PushSettings>,
+}
+
+/// All of it together, as the session and the outbox need it.
+#[derive(Debug, Default, PartialEq)]
+pub struct Wanted {
+    pub push: Option<PushSettings>,
+    pub push_frame: Option<PushFrame>,
+    pub inbox_frames: Vec<Box<[u8]>>,
+}
+
+impl Wanted {
+    pub fn message(&self, connection: ConnectionId) -> Subscribe {
+        let push = self.push.map(|PushSettings { window, auto }| Push {
+            window,
+            ack: if auto { AckMode::Auto } else { AckMode::Manual },
+        });
+        Subscribe {
+            connection,
+            inbox_changes: !self.inbox_frames.is_empty(),
+            push,
+        }
+    }
+}
+
+impl Subscriptions {
+    pub fn subscribe_legacy(&mut self, uri: String) {
+        if !self.legacy_inbox.contains(&uri) {
+            self.legacy_inbox.push(uri);
+        }
+    }
+
+    pub fn unsubscribe_legacy(&mut self, uri: &str) {
+        self.legacy_inbox.retain(|known| known != uri);
+    }
+
+    pub fn listen(&mut self, listen: Listen) {
+        self.listens.push(listen);
+    }
+
+    /// Ends a listen; false when there is none of this id.
+    pub fn end_listen(&mut self, id: &str) -> bool {
+        let before = self.listens.len();
+        self.listens.retain(|listen| &*listen.id != id);
+        self.listens.len() < before
+    }
+
+    pub fn has_listen(&self, id: &str) -> bool {
+        self.listens.iter().any(|listen| &*listen.id == id)
+    }
+
+    pub fn listens_len(&self) -> usize {
+        self.listens.len()
+    }
+
+    /// Messages go to one place: to the first listen that takes them, or else to the legacy connection that does.
+    /// A listen that gets the messages themselves is not told besides that there are some.
+    pub fn wanted(&self, legacy_push: Option<PushSettings>) -> Wanted {
+        let mut wanted = Wanted::default();
+        if let Some(settings) = legacy_push {
+            wanted.push = Some(settings);
+            wanted.push_frame = Some(push_frame(None));
+        }
+        for uri in &self.legacy_inbox {
+            wanted.inbox_frames.push(updated_frame(None, uri));
+        }
+        for listen in &self.listens {
+            let Some(uri) = &listen.inbox else { continue };
+            match listen.push {
+                Some(settings) if wanted.push.is_none() => {
+                    wanted.push = Some(settings);
+                    wanted.push_frame = Some(push_frame(Some(&listen.id)));
+                }
+                _ => wanted.inbox_frames.push(updated_frame(Some(&listen.id), uri)),
+            }
+        }
+        wanted
+    }
+}
+
+/// `_meta` of a notification that belongs to a listen: the id of its request, verbatim.
+fn meta(listen: Option<&str>) -> String {
+    listen.map_or_else(String::new, |id| {
+        format!("\"_meta\":{{\"io.modelcontextprotocol/subscriptionId\":{id}}},")
+    })
+}
+
+fn push_frame(listen: Option<&str>) -> PushFrame {
+    let before = format!(
+        "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/dev.mcp-broker/message\",\"params\":{{{}\"message\":",
+        meta(listen)
+    );
+    PushFrame {
+        before: before.into_bytes().into(),
+        after: (*b"}}").into(),
+    }
+}
+
+fn updated_frame(listen: Option<&str>, uri: &str) -> Box<[u8]> {
+    let uri = serde_json::Value::from(uri);
+    format!(
+        "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/resources/updated\",\"params\":{{{}\"uri\":{uri}}}}}",
+        meta(listen)
+    )
+    .into_bytes()
+    .into()
+}

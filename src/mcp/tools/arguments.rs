@@ -1,0 +1,122 @@
+use std::borrow::Cow;
+
+use actors::model::{BrokerError, SessionId};
+use serde::Deserialize;
+
+use crate::mcp::scan::{self, ScanError};
+
+/// The arguments of one call: slices of the frame, taken one by one, so that each error names its argument.
+#[derive(Debug)]
+pub struct Arguments<'a> {
+    members: Vec<(Cow<'a, str>, &'a str)>,
+}
+
+impl<'a> Arguments<'a> {
+    /// # Errors
+    /// When the text is not an object, or names something twice.
+    pub fn scan(text: Option<&'a str>) -> Result<Self, BrokerError> {
+        let mut members: Vec<(Cow<'a, str>, &'a str)> = Vec::with_capacity(8);
+        let Some(text) = text else { return Ok(Self { members }) };
+        let scanned = scan::members::<Refused>(text, |name, value| {
+            if members.iter().any(|(known, _)| *known == name) {
+                return Err(Refused(BrokerError::invalid(name, "given twice")));
+            }
+            members.push((name, value));
+            Ok(())
+        });
+        scanned.map(|()| Self { members }).map_err(|Refused(error)| error)
+    }
+
+    /// The raw JSON of an argument; `null` is as good as absent.
+    pub fn raw(&mut self, name: &str) -> Option<&'a str> {
+        let at = self.members.iter().position(|(known, _)| known == name)?;
+        let (_, value) = self.members.swap_remove(at);
+        (value != "null").then_some(value)
+    }
+
+    pub fn optional<T: Deserialize<'a>>(&mut self, name: &str) -> Result<Option<T>, BrokerError> {
+        let Some(raw) = self.raw(name) else { return Ok(None) };
+        serde_json::from_str(raw)
+            .map(Some)
+            .map_err(|error| BrokerError::invalid(name, reason(&error)))
+    }
+
+    pub fn required<T: Deserialize<'a>>(&mut self, name: &str) -> Result<T, BrokerError> {
+        self.optional(name)?
+            .ok_or_else(|| BrokerError::invalid(name, "required"))
+    }
+
+    pub fn required_raw(&mut self, name: &str) -> Result<&'a str, BrokerError> {
+        self.raw(name).ok_or_else(|| BrokerError::invalid(name, "required"))
+    }
+
+    /// A string, without a copy where none is needed.
+    pub fn text(&mut self, name: &str) -> Result<Option<Cow<'a, str>>, BrokerError> {
+        let Some(raw) = self.raw(name) else { return Ok(None) };
+        scan::string(raw)
+            .map(Some)
+            .ok_or_else(|| BrokerError::invalid(name, "must be a string"))
+    }
+
+    pub fn required_text(&mut self, name: &str) -> Result<Cow<'a, str>, BrokerError> {
+        self.text(name)?.ok_or_else(|| BrokerError::invalid(name, "required"))
+    }
+
+    /// A whole number within bounds, or the default.
+    pub fn bounded(&mut self, name: &str, default: usize, min: usize, max: usize) -> Result<usize, BrokerError> {
+        match self.optional::<usize>(name)? {
+            None => Ok(default),
+            Some(value) if (min..=max).contains(&value) => Ok(value),
+            Some(_) => Err(BrokerError::invalid(
+                name,
+                format!("a whole number from {min} to {max}"),
+            )),
+        }
+    }
+
+    /// Seconds, whole or not, up to a bound.
+    pub fn seconds(&mut self, name: &str, default: f64, max: f64) -> Result<std::time::Duration, BrokerError> {
+        let seconds = self.optional::<f64>(name)?.unwrap_or(default);
+        if (0.0..=max).contains(&seconds) {
+            Ok(std::time::Duration::from_secs_f64(seconds))
+        } else {
+            Err(BrokerError::invalid(name, format!("seconds, from 0 to {max}")))
+        }
+    }
+
+    /// The `session_id` that every tool takes.
+    pub fn session_id(&mut self) -> Result<Option<SessionId>, BrokerError> {
+        match self.text("session_id")? {
+            None => Ok(None),
+            Some(text) => SessionId::parse(&text).map(Some).ok_or(BrokerError::SessionNotFound),
+        }
+    }
+
+    /// Refuses what nobody asked for: most likely a misspelling.
+    pub fn finish(self) -> Result<(), BrokerError> {
+        match self.members.into_iter().next() {
+            None => Ok(()),
+            Some((name, _)) => Err(BrokerError::invalid(name, "no such argument")),
+        }
+    }
+}
+
+struct Refused(BrokerError);
+
+impl From<ScanError> for Refused {
+    fn from(error: ScanError) -> Self {
+        Self(BrokerError::invalid(
+            "arguments",
+            match error {
+                ScanError::Syntax => "must be an object",
+                ScanError::TooDeep => "nested too deeply",
+            },
+        ))
+    }
+}
+
+/// What serde says, without the position in a slice that the caller does not see.
+fn reason(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    text.split(" at line ").next().unwrap_or(&text).to_owned()
+}

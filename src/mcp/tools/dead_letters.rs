@@ -1,0 +1,165 @@
+use actors::{
+    clock::rfc3339_text,
+    model::{BrokerError, DeadLetter, DeadLetterReason, MessageId, SessionId},
+    project::{Page, RedriveRequest},
+    storage::RedriveRefusal,
+};
+use serde_json::{Value, json};
+
+use super::{
+    ADDS, Arguments, Caller, LOOKS, Pending, Run, Tool, count, cursor, limit,
+    receiving::{message_schema, parse_ids},
+    text,
+};
+use crate::mcp::{reply::Answer, rpc::write_json};
+
+const PAGE_LEN: usize = 50;
+const PAGE_LEN_MAX: usize = 500;
+
+pub const LIST_DEAD_LETTERS: Tool = Tool {
+    name: "list_dead_letters",
+    title: "List dead letters",
+    description: "Messages that were given up, oldest first, each with the reason. They can be sent again with \
+                  redrive_dead_letters.",
+    hints: LOOKS,
+    input: || {
+        let properties = json!({
+            "reason": {"enum": ["expired", "delivery_limit", "recipient_gone", "rejected"]},
+            "limit": limit(PAGE_LEN, PAGE_LEN_MAX),
+            "cursor": cursor(),
+        });
+        (properties, &[])
+    },
+    output: || {
+        let letter = json!({
+            "type": "object",
+            "properties": {
+                "message": message_schema(),
+                "session_id": text("The recipient it was given up for."),
+                "reason": {"enum": ["expired", "delivery_limit", "recipient_gone", "rejected"]},
+                "at": text("RFC 3339."),
+                "deliveries": count("How often it had been delivered."),
+            },
+            "required": ["message", "reason", "at", "deliveries"],
+        });
+        (
+            json!({"dead_letters": {"type": "array", "items": letter}, "next_cursor": cursor()}),
+            &["dead_letters"],
+        )
+    },
+    acts_as_session: false,
+    exclusive: false,
+    run: Run::Later(list_dead_letters),
+};
+
+fn list_dead_letters(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pending, BrokerError> {
+    let reason = arguments.optional::<DeadLetterReason>("reason")?;
+    let limit = arguments.bounded("limit", PAGE_LEN, 1, PAGE_LEN_MAX)?;
+    let after = arguments
+        .text("cursor")?
+        .map(|cursor| read_cursor(&cursor))
+        .transpose()?;
+    arguments.finish()?;
+    Ok(Pending::new(async move {
+        let page = caller.project.dead_letters(reason, after, limit).await?;
+        Ok(page_answer(&page))
+    }))
+}
+
+/// Where a page ended: the message and the recipient of its last entry.
+fn read_cursor(text: &str) -> Result<(MessageId, SessionId), BrokerError> {
+    text.split_once('_')
+        .and_then(|(message, session)| Some((MessageId::parse(message)?, SessionId::parse(session)?)))
+        .ok_or_else(|| BrokerError::invalid("cursor", "not a cursor of this list"))
+}
+
+fn page_answer(page: &Page<DeadLetter>) -> Answer {
+    let mut out = Vec::with_capacity(1024);
+    out.extend_from_slice(b"{\"dead_letters\":[");
+    for (at, letter) in page.items.iter().enumerate() {
+        if at > 0 {
+            out.push(b',');
+        }
+        out.extend_from_slice(b"{\"message\":");
+        letter.message.write(&mut out, letter.deliveries);
+        out.extend_from_slice(b",\"session_id\":");
+        write_json(&mut out, &letter.recipient);
+        out.extend_from_slice(b",\"reason\":");
+        write_json(&mut out, &letter.reason);
+        out.extend_from_slice(b",\"at\":");
+        write_json(&mut out, &rfc3339_text(letter.at_ms));
+        out.extend_from_slice(b",\"deliveries\":");
+        write_json(&mut out, &letter.deliveries);
+        out.push(b'}');
+    }
+    out.push(b']');
+    if page.more
+        && let Some(last) = page.items.last()
+    {
+        out.extend_from_slice(b",\"next_cursor\":");
+        write_json(&mut out, &format!("{}_{}", last.message.id, last.recipient));
+    }
+    out.push(b'}');
+    Answer(out)
+}
+
+pub const REDRIVE_DEAD_LETTERS: Tool = Tool {
+    name: "redrive_dead_letters",
+    title: "Send dead letters again",
+    description: "Send messages that were given up again, to whom they were for or to another session. Their time \
+                  to live begins anew.",
+    hints: ADDS,
+    input: || {
+        let properties = json!({
+            "message_ids": {"type": "array", "items": {"type": "string"}},
+            "recipient_id": text("Another recipient: session id or name."),
+        });
+        (properties, &["message_ids"])
+    },
+    output: || {
+        let refused = json!({
+            "type": "object",
+            "properties": {"message_id": text(""), "code": text("")},
+            "required": ["message_id", "code"],
+        });
+        let properties = json!({
+            "redriven": count(""),
+            "unknown": {"type": "array", "items": {"type": "string"}, "description": "Not among the dead letters."},
+            "failures": {
+                "type": "array", "items": refused,
+                "description": "Still dead letters: the recipient is gone or its queue is full.",
+            },
+        });
+        (properties, &["redriven", "unknown"])
+    },
+    acts_as_session: false,
+    exclusive: false,
+    run: Run::Later(redrive_dead_letters),
+};
+
+fn redrive_dead_letters(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pending, BrokerError> {
+    let texts = arguments.required::<Vec<String>>("message_ids")?;
+    let recipient = arguments
+        .text("recipient_id")?
+        .map(|address| caller.project.resolve(&address))
+        .transpose()?;
+    arguments.finish()?;
+    let (messages, mut unknown) = parse_ids(texts)?;
+    let recipient = recipient.map(|member| member.record.id);
+    Ok(Pending::new(async move {
+        let done = caller.project.redrive(RedriveRequest { messages, recipient }).await?;
+        unknown.extend(done.unknown.iter().map(MessageId::to_string));
+        let failures: Vec<Value> = done
+            .refused
+            .iter()
+            .map(|(message, refusal)| {
+                let code = match refusal {
+                    RedriveRefusal::RecipientGone => "session_not_found",
+                    RedriveRefusal::QueueFull => "queue_full",
+                };
+                json!({"message_id": message, "code": code})
+            })
+            .collect();
+        Ok(json!({"redriven": done.sent.len(), "unknown": unknown, "failures": failures}).into())
+    }))
+}

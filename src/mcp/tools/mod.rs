@@ -1,0 +1,256 @@
+//! The tools: a table, and one file for each subject. A new tool is one entry here and one function there.
+
+mod arguments;
+mod dead_letters;
+mod negotiation;
+mod protocols;
+mod receiving;
+mod sending;
+mod sessions;
+
+use std::{rc::Rc, sync::Arc, sync::LazyLock};
+
+use actors::{model::BrokerError, project::ProjectHandle, session::Member};
+use futures_util::future::LocalBoxFuture;
+use serde_json::{Map, Value, json};
+
+pub use arguments::Arguments;
+pub use protocols::protocol_json;
+pub use receiving::read_acknowledgement;
+pub use sending::{Prepared, SendAnswer};
+pub use sessions::session_json;
+
+use super::{
+    peer::Shared,
+    reply::{Answer, ReplyTo},
+};
+
+/// A tool, as `tools/list` shows it and `tools/call` runs it.
+pub struct Tool {
+    pub name: &'static str,
+    title: &'static str,
+    description: &'static str,
+    hints: Hints,
+    /// The properties and the required ones of its arguments, `session_id` left out.
+    input: fn() -> (Value, &'static [&'static str]),
+    /// The same of its result.
+    output: fn() -> (Value, &'static [&'static str]),
+    /// A caller without a session gets one before the tool runs.
+    pub acts_as_session: bool,
+    /// No later frame of the connection may overtake it.
+    pub exclusive: bool,
+    pub run: Run,
+}
+
+/// How a tool runs.
+#[derive(Clone, Copy)]
+pub enum Run {
+    /// It has its answer at once.
+    Now(fn(&Caller, Arguments<'_>) -> Result<Answer, BrokerError>),
+    /// It waits for somebody.
+    Later(fn(Caller, Arguments<'_>) -> Result<Pending, BrokerError>),
+    /// It sends a message, together with whatever else the turn sends.
+    Submit(fn(&Caller, Arguments<'_>, ReplyTo) -> Result<Prepared, BrokerError>),
+}
+
+/// A call under way.
+pub struct Pending {
+    pub answer: LocalBoxFuture<'static, Result<Answer, BrokerError>>,
+    /// What is to be done when the answer has been sent.
+    pub then: Option<LocalBoxFuture<'static, ()>>,
+}
+
+impl Pending {
+    fn new(answer: impl Future<Output = Result<Answer, BrokerError>> + 'static) -> Self {
+        Self {
+            answer: Box::pin(answer),
+            then: None,
+        }
+    }
+}
+
+/// What a tool says of itself (`ToolAnnotations`). None reaches out of the broker.
+#[derive(Clone, Copy)]
+struct Hints {
+    read_only: bool,
+    destructive: bool,
+    idempotent: bool,
+}
+
+const LOOKS: Hints = Hints {
+    read_only: true,
+    destructive: false,
+    idempotent: true,
+};
+const ADDS: Hints = Hints {
+    read_only: false,
+    destructive: false,
+    idempotent: false,
+};
+const SETS: Hints = Hints {
+    read_only: false,
+    destructive: false,
+    idempotent: true,
+};
+const TAKES: Hints = Hints {
+    read_only: false,
+    destructive: true,
+    idempotent: false,
+};
+
+/// Who calls a tool.
+#[derive(Clone)]
+pub struct Caller {
+    pub project: ProjectHandle,
+    pub session: Option<Arc<Member>>,
+    /// The lasting connection the call came by.
+    home: Rc<Shared>,
+}
+
+impl Caller {
+    pub fn of(home: &Rc<Shared>) -> Self {
+        Self {
+            project: home.project.clone(),
+            session: home.session.borrow().clone(),
+            home: Rc::clone(home),
+        }
+    }
+
+    fn session(&self) -> Result<&Arc<Member>, BrokerError> {
+        self.session.as_ref().ok_or(BrokerError::SessionRequired)
+    }
+}
+
+/// All tools, in the order of `tools/list`.
+pub static TOOLS: &[Tool] = &[
+    sessions::REGISTER_SESSION,
+    sessions::HEARTBEAT,
+    sessions::DISCONNECT_SESSION,
+    sessions::LIST_SESSIONS,
+    protocols::REGISTER_PROTOCOL,
+    protocols::DISCOVER_PROTOCOLS,
+    negotiation::NEGOTIATE_CAPABILITIES,
+    negotiation::COMPATIBILITY_MATRIX,
+    sending::SEND_MESSAGE,
+    sending::BROADCAST_MESSAGE,
+    receiving::RECEIVE_MESSAGES,
+    receiving::ACKNOWLEDGE_MESSAGES,
+    receiving::GET_MESSAGE_STATUS,
+    dead_letters::LIST_DEAD_LETTERS,
+    dead_letters::REDRIVE_DEAD_LETTERS,
+];
+
+pub fn find(name: &str) -> Option<&'static Tool> {
+    TOOLS.iter().find(|tool| tool.name == name)
+}
+
+/// `tools/list`.
+pub fn list() -> Value {
+    static LIST: LazyLock<Value> = LazyLock::new(|| TOOLS.iter().map(Tool::describe).collect());
+    LIST.clone()
+}
+
+impl Tool {
+    fn describe(&self) -> Value {
+        let (mut arguments, required) = (self.input)();
+        arguments["session_id"] = json!({
+            "type": "string", "format": "uuid",
+            "description": "The session that acts. Only needed without a lasting connection.",
+        });
+        let Hints {
+            read_only,
+            destructive,
+            idempotent,
+        } = self.hints;
+        json!({
+            "name": self.name,
+            "title": self.title,
+            "description": self.description,
+            "inputSchema": object(arguments, required),
+            "outputSchema": self.output_schema(),
+            "annotations": {
+                "title": self.title, "readOnlyHint": read_only, "destructiveHint": destructive,
+                "idempotentHint": idempotent, "openWorldHint": false,
+            },
+        })
+    }
+
+    /// The result, or the error object: clients check `structuredContent` against it in both cases.
+    fn output_schema(&self) -> Value {
+        let (properties, required) = (self.output)();
+        json!({
+            "type": "object",
+            "anyOf": [
+                {"title": "Result", "properties": properties, "required": required},
+                {
+                    "title": "Error",
+                    "properties": {
+                        "code": {"type": "string"},
+                        "message": {"type": "string"},
+                        "detail": {"type": "object"},
+                        "retry_after_ms": {"type": "integer", "minimum": 0},
+                    },
+                    "required": ["code", "message"],
+                },
+            ],
+        })
+    }
+}
+
+fn object(properties: Value, required: &[&str]) -> Value {
+    let mut schema = Map::new();
+    schema.insert("type".to_owned(), json!("object"));
+    schema.insert("properties".to_owned(), properties);
+    if !required.is_empty() {
+        schema.insert("required".to_owned(), json!(required));
+    }
+    schema.insert("additionalProperties".to_owned(), json!(false));
+    Value::Object(schema)
+}
+
+fn text(description: &str) -> Value {
+    json!({"type": "string", "description": description})
+}
+
+fn id(description: &str) -> Value {
+    json!({"type": "string", "format": "uuid", "description": description})
+}
+
+fn count(description: &str) -> Value {
+    json!({"type": "integer", "minimum": 0, "description": description})
+}
+
+fn words(description: &str) -> Value {
+    json!({"type": "array", "items": {"type": "string"}, "description": description})
+}
+
+fn limit(default: usize, max: usize) -> Value {
+    json!({"type": "integer", "minimum": 1, "maximum": max, "default": default})
+}
+
+fn cursor() -> Value {
+    text("Where the last page ended: its next_cursor.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_tool_describes_itself_fully() {
+        for tool in TOOLS {
+            let described = tool.describe();
+            for side in ["inputSchema", "outputSchema"] {
+                let schema = &described[side];
+                assert_eq!(schema["type"], "object", "{} {side}", tool.name);
+                assert!(
+                    actors::registry::Schema::compile(schema).is_ok(),
+                    "{} {side}",
+                    tool.name
+                );
+            }
+            assert!(tool.name.len() <= 40 && tool.name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'));
+            assert!(described["annotations"]["readOnlyHint"].is_boolean());
+        }
+    }
+}

@@ -1,0 +1,132 @@
+use actors::{model::BrokerError, negotiate::RequiredProtocol};
+use serde_json::{Value, json};
+
+use super::{Arguments, Caller, LOOKS, Run, Tool, text, words};
+use crate::mcp::reply::Answer;
+
+/// Sessions that one matrix compares: the work grows with the square.
+const MATRIX_LEN_MAX: usize = 100;
+
+pub const NEGOTIATE_CAPABILITIES: Tool = Tool {
+    name: "negotiate_capabilities",
+    title: "Negotiate capabilities",
+    description: "What you and another session can speak: the agreed version of each shared protocol, the shared \
+                  features, and what stands in the way of the rest.",
+    hints: LOOKS,
+    input: || {
+        let required = json!({
+            "type": "array",
+            "description": "Protocols without which there is no agreement.",
+            "items": {
+                "type": "object",
+                "properties": {"name": text(""), "version": text("A version or a version requirement.")},
+                "required": ["name", "version"],
+                "additionalProperties": false,
+            },
+        });
+        let properties =
+            json!({"target_session_id": text("Id or name of the other session."), "required_protocols": required});
+        (properties, &["target_session_id"])
+    },
+    output: || {
+        let properties = json!({
+            "compatible": {"type": "boolean"},
+            "supported_protocols": {"type": "object", "additionalProperties": {"type": "string"}},
+            "feature_intersections": words("Features both have."),
+            "unsupported_features": {
+                "type": "object",
+                "properties": {"ours": words("Ours that they lack."), "theirs": words("Theirs that we lack.")},
+                "required": ["ours", "theirs"],
+            },
+            "incompatibilities": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "properties": {"protocol": text(""), "reason": text(""), "ours": words(""), "theirs": words("")},
+                    "required": ["protocol", "reason", "ours", "theirs"],
+                },
+            },
+            "suggestions": words("What would help."),
+        });
+        let required = &[
+            "compatible",
+            "supported_protocols",
+            "feature_intersections",
+            "unsupported_features",
+            "incompatibilities",
+            "suggestions",
+        ];
+        (properties, required)
+    },
+    acts_as_session: true,
+    exclusive: false,
+    run: Run::Now(negotiate_capabilities),
+};
+
+fn negotiate_capabilities(caller: &Caller, mut arguments: Arguments<'_>) -> Result<Answer, BrokerError> {
+    let target = arguments.required_text("target_session_id")?;
+    let required = arguments
+        .optional::<Vec<RequiredProtocol>>("required_protocols")?
+        .unwrap_or_default();
+    arguments.finish()?;
+    let theirs = caller.project.resolve(&target)?;
+    let negotiation = caller.project.negotiate(caller.session()?, &theirs, &required);
+    Ok(json!(negotiation).into())
+}
+
+pub const COMPATIBILITY_MATRIX: Tool = Tool {
+    name: "compatibility_matrix",
+    title: "Compatibility matrix",
+    description: "For every pair of sessions, whether they can speak with each other, and what. Without \
+                  session_ids, of the sessions that are active.",
+    hints: LOOKS,
+    input: || (json!({"session_ids": words("Ids or names.")}), &[]),
+    output: || {
+        let row = json!({
+            "type": "object",
+            "properties": {
+                "session_a": text(""), "session_b": text(""), "compatible": {"type": "boolean"},
+                "common_protocols": {"type": "object"}, "common_features": words(""),
+            },
+            "required": ["session_a", "session_b", "compatible", "common_protocols", "common_features"],
+        });
+        (json!({"rows": {"type": "array", "items": row}}), &["rows"])
+    },
+    acts_as_session: false,
+    exclusive: false,
+    run: Run::Now(compatibility_matrix),
+};
+
+fn compatibility_matrix(caller: &Caller, mut arguments: Arguments<'_>) -> Result<Answer, BrokerError> {
+    let ids = arguments.optional::<Vec<String>>("session_ids")?;
+    arguments.finish()?;
+    let too_many = || {
+        BrokerError::invalid(
+            "session_ids",
+            format!("at most {MATRIX_LEN_MAX} sessions can be compared: name some"),
+        )
+    };
+    let members = match ids {
+        Some(ids) if ids.len() > MATRIX_LEN_MAX => return Err(too_many()),
+        Some(ids) => ids
+            .iter()
+            .map(|id| caller.project.resolve(id))
+            .collect::<Result<Vec<_>, _>>()?,
+        None => {
+            let query = actors::project::SessionQuery {
+                status: Some(actors::model::SessionStatus::Active),
+                protocol: None,
+                feature: None,
+                limit: MATRIX_LEN_MAX,
+                after: None,
+            };
+            let page = caller.project.list_sessions(&query);
+            if page.more {
+                return Err(too_many());
+            }
+            page.items
+        }
+    };
+    let rows: Value = json!(caller.project.compatibility_matrix(&members));
+    Ok(json!({"rows": rows}).into())
+}

@@ -1,0 +1,184 @@
+use std::collections::BTreeSet;
+
+use actors::{
+    clock::rfc3339_text,
+    model::{BrokerError, Pattern, ProtocolMetadata, ProtocolName},
+    project::ProtocolDefinition,
+    registry::{DiscoverQuery, Protocol},
+};
+use semver::{Version, VersionReq};
+use serde_json::{Value, json};
+
+use super::{ADDS, Arguments, Caller, LOOKS, Pending, Run, Tool, cursor, limit, text, words};
+use crate::mcp::reply::Answer;
+
+const PATTERNS: [&str; 4] = ["point_to_point", "broadcast", "request_response", "streaming"];
+const METADATA_LEN_MAX: usize = 16 * 1024;
+
+fn patterns() -> Value {
+    json!({"type": "array", "items": {"enum": PATTERNS}, "description": "How it is meant to be used."})
+}
+
+fn metadata() -> Value {
+    json!({
+        "type": "object",
+        "properties": {"author": text(""), "description": text(""), "tags": words("To be found by.")},
+        "additionalProperties": false,
+    })
+}
+
+pub const REGISTER_PROTOCOL: Tool = Tool {
+    name: "register_protocol",
+    title: "Register a protocol",
+    description: "Publish a message format: a JSON Schema (draft-07 or 2020-12) under a name and a semantic \
+                  version. It never changes; a change is a new version.",
+    hints: ADDS,
+    input: || {
+        let properties = json!({
+            "name": {"type": "string", "pattern": "^[a-z][a-z0-9_-]{0,62}[a-z0-9]$"},
+            "version": text("Semantic version, such as 1.0.0."),
+            "schema": {"type": "object", "description": "The JSON Schema of the payload, which is an object."},
+            "capabilities": patterns(),
+            "metadata": metadata(),
+        });
+        (properties, &["name", "version", "schema"])
+    },
+    output: || {
+        (
+            described(),
+            &["name", "version", "capabilities", "metadata", "registered_at"],
+        )
+    },
+    acts_as_session: false,
+    exclusive: true,
+    run: Run::Later(register_protocol),
+};
+
+fn described() -> Value {
+    json!({
+        "name": text(""),
+        "version": text(""),
+        "schema": {"type": "object"},
+        "capabilities": patterns(),
+        "metadata": {"type": "object"},
+        "registered_at": text("RFC 3339."),
+        "registered_by": {"type": ["string", "null"], "description": "The session that registered it."},
+    })
+}
+
+fn register_protocol(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pending, BrokerError> {
+    let name = ProtocolName::parse(&arguments.required_text("name")?)?;
+    let version = parse_version(&arguments.required_text("version")?)?;
+    let schema = arguments.required::<Value>("schema")?;
+    let capabilities = arguments
+        .optional::<BTreeSet<Pattern>>("capabilities")?
+        .unwrap_or_default();
+    let metadata = match arguments.raw("metadata") {
+        None => ProtocolMetadata::default(),
+        Some(raw) if raw.len() > METADATA_LEN_MAX => {
+            return Err(BrokerError::invalid(
+                "metadata",
+                format!("at most {METADATA_LEN_MAX} bytes of JSON"),
+            ));
+        }
+        Some(raw) => serde_json::from_str(raw).map_err(|error| BrokerError::invalid("metadata", error.to_string()))?,
+    };
+    arguments.finish()?;
+    let registered_by = caller.session.as_ref().map(|member| member.record.id);
+    let definition = ProtocolDefinition {
+        name,
+        version,
+        schema,
+        capabilities,
+        metadata,
+        registered_by,
+    };
+    Ok(Pending::new(async move {
+        let protocol = caller.project.register_protocol(definition).await?;
+        Ok(protocol_json(&protocol, false).into())
+    }))
+}
+
+fn parse_version(text: &str) -> Result<Version, BrokerError> {
+    Version::parse(text).map_err(|error| BrokerError::invalid("version", format!("a semantic version: {error}")))
+}
+
+pub const DISCOVER_PROTOCOLS: Tool = Tool {
+    name: "discover_protocols",
+    title: "Discover protocols",
+    description: "Which message formats there are, by name, version requirement, tags or pattern of use.",
+    hints: LOOKS,
+    input: || {
+        let properties = json!({
+            "name": text("Exactly this one."),
+            "version": text("Semantic version requirement, such as ^1.2 or >=1, <3."),
+            "tags": words("Those that have all of these."),
+            "capability": {"enum": PATTERNS},
+            "include_schema": {"type": "boolean", "default": false},
+            "limit": limit(100, 1000),
+            "cursor": cursor(),
+        });
+        (properties, &[])
+    },
+    output: || {
+        let protocol = json!({"type": "object", "properties": described(), "required": ["name", "version"]});
+        (
+            json!({"protocols": {"type": "array", "items": protocol}, "next_cursor": cursor()}),
+            &["protocols"],
+        )
+    },
+    acts_as_session: false,
+    exclusive: false,
+    run: Run::Now(discover_protocols),
+};
+
+fn discover_protocols(caller: &Caller, mut arguments: Arguments<'_>) -> Result<Answer, BrokerError> {
+    let version = match arguments.text("version")? {
+        None => None,
+        Some(text) => Some(
+            VersionReq::parse(&text)
+                .map_err(|error| BrokerError::invalid("version", format!("a version requirement: {error}")))?,
+        ),
+    };
+    let query = DiscoverQuery {
+        name: arguments
+            .text("name")?
+            .map(|name| ProtocolName::parse(&name))
+            .transpose()?,
+        version,
+        tags: arguments.optional("tags")?.unwrap_or_default(),
+        capability: arguments.optional("capability")?,
+        limit: Some(arguments.bounded("limit", 100, 1, 1000)?),
+        cursor: arguments.text("cursor")?.map(std::borrow::Cow::into_owned),
+    };
+    let with_schema = arguments.optional::<bool>("include_schema")?.unwrap_or(false);
+    arguments.finish()?;
+    let page = caller.project.discover_protocols(&query)?;
+    let protocols: Vec<_> = page
+        .protocols
+        .iter()
+        .map(|protocol| protocol_json(protocol, with_schema))
+        .collect();
+    let mut answer = json!({"protocols": protocols});
+    if let Some(next) = page.next_cursor {
+        answer["next_cursor"] = json!(next);
+    }
+    Ok(answer.into())
+}
+
+/// A protocol as others see it.
+pub fn protocol_json(protocol: &Protocol, with_schema: bool) -> Value {
+    let record = &protocol.record;
+    let mut described = json!({
+        "name": record.name,
+        "version": record.version,
+        "capabilities": record.capabilities,
+        "metadata": record.metadata,
+        "registered_at": rfc3339_text(record.registered_at_ms),
+        "registered_by": record.registered_by,
+    });
+    if with_schema {
+        described["schema"] = record.schema.clone();
+    }
+    described
+}

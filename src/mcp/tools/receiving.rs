@@ -1,0 +1,235 @@
+use std::{sync::Arc, time::Duration};
+
+use actors::{
+    clock::rfc3339_text,
+    model::{BrokerError, MessageId, Status},
+    project::ReceiveRequest,
+    session::{ReceiveMode, Received},
+    storage::Acknowledge,
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{Arguments, Caller, LOOKS, Pending, Run, SETS, TAKES, Tool, count, id, limit, text};
+use crate::mcp::{peer::WAIT_MAX, reply::Answer, rpc::write_json};
+
+const LIMIT: usize = 20;
+const LIMIT_MAX: usize = 1000;
+/// Ids that one call acknowledges.
+const IDS_LEN_MAX: usize = 10_000;
+
+pub fn message_schema() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "message_id": id("The same in a repeated delivery."),
+            "project_id": text(""),
+            "sender_id": id(""),
+            "sender_name": {"type": ["string", "null"]},
+            "recipient_id": {"type": ["string", "null"], "description": "null for a broadcast."},
+            "timestamp": text("RFC 3339."),
+            "protocol_name": text(""),
+            "protocol_version": text(""),
+            "payload": {"type": "object"},
+            "headers": {"type": "object"},
+            "delivery_count": {"type": "integer", "description": "More than 1: a repeat."},
+        },
+        "required": ["message_id", "sender_id", "timestamp", "protocol_name", "protocol_version", "payload", "delivery_count"],
+    })
+}
+
+pub const RECEIVE_MESSAGES: Tool = Tool {
+    name: "receive_messages",
+    title: "Receive messages",
+    description: "Read your inbox: urgent before low, old before new. With wait_seconds the call waits for the \
+                  first message. Unless you choose otherwise, calling it again acknowledges what it returned.",
+    hints: TAKES,
+    input: || {
+        let properties = json!({
+            "limit": limit(LIMIT, LIMIT_MAX),
+            "wait_seconds": {"type": "number", "minimum": 0, "maximum": WAIT_MAX.as_secs(), "default": 0},
+            "acknowledge": {
+                "enum": ["on_next", "manual", "immediate"], "default": "on_next",
+                "description": "on_next: this call acknowledges what the last one returned; manual: \
+                                acknowledge_messages does; immediate: what is returned needs no more.",
+            },
+        });
+        (properties, &[])
+    },
+    output: || {
+        let properties = json!({
+            "messages": {"type": "array", "items": message_schema()},
+            "remaining": count("Messages that still wait."),
+        });
+        (properties, &["messages", "remaining"])
+    },
+    acts_as_session: true,
+    exclusive: false,
+    run: Run::Later(receive_messages),
+};
+
+fn receive_messages(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pending, BrokerError> {
+    let limit = arguments.bounded("limit", LIMIT, 1, LIMIT_MAX)?;
+    let wait: Duration = arguments.seconds("wait_seconds", 0.0, WAIT_MAX.as_secs_f64())?;
+    let mode = match arguments.text("acknowledge")?.as_deref() {
+        None | Some("on_next") => ReceiveMode::OnNext,
+        Some("manual") => ReceiveMode::Manual,
+        Some("immediate") => ReceiveMode::Immediate,
+        Some(_) => return Err(BrokerError::invalid("acknowledge", "on_next, manual or immediate")),
+    };
+    arguments.finish()?;
+    let member = Arc::clone(caller.session()?);
+    Ok(Pending::new(async move {
+        let received = caller
+            .project
+            .receive(&member, ReceiveRequest { limit, wait, mode })
+            .await?;
+        Ok(received_answer(&received))
+    }))
+}
+
+/// `{messages, remaining}`; the messages are written as they were encoded at acceptance.
+fn received_answer(received: &Received) -> Answer {
+    let len: usize = received
+        .deliveries
+        .iter()
+        .map(|delivery| delivery.message.encoded_len(delivery.count) + 1)
+        .sum();
+    let mut out = Vec::with_capacity(len + 48);
+    out.extend_from_slice(b"{\"messages\":[");
+    for (at, delivery) in received.deliveries.iter().enumerate() {
+        if at > 0 {
+            out.push(b',');
+        }
+        delivery.message.write(&mut out, delivery.count);
+    }
+    out.extend_from_slice(b"],\"remaining\":");
+    write_json(&mut out, &received.remaining);
+    out.push(b'}');
+    Answer(out)
+}
+
+pub const ACKNOWLEDGE_MESSAGES: Tool = Tool {
+    name: "acknowledge_messages",
+    title: "Acknowledge messages",
+    description: "Say that you are done with these messages: they will not be delivered again.",
+    hints: SETS,
+    input: || {
+        let ids = json!({"type": "array", "items": {"type": "string"}, "maxItems": IDS_LEN_MAX});
+        (json!({"message_ids": ids}), &["message_ids"])
+    },
+    output: || {
+        let properties = json!({
+            "acknowledged": count("How many of them are done with by this."),
+            "unknown": {
+                "type": "array", "items": {"type": "string"},
+                "description": "Ids that are not, or no longer, in your inbox.",
+            },
+        });
+        (properties, &["acknowledged", "unknown"])
+    },
+    acts_as_session: true,
+    exclusive: false,
+    run: Run::Later(acknowledge_messages),
+};
+
+fn acknowledge_messages(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pending, BrokerError> {
+    let texts = arguments.required::<Vec<String>>("message_ids")?;
+    arguments.finish()?;
+    let member = Arc::clone(caller.session()?);
+    let (ids, mut unknown) = parse_ids(texts)?;
+    Ok(Pending::new(async move {
+        let done = caller.project.acknowledge(&member, Acknowledge::Ids(ids)).await?;
+        unknown.extend(done.unknown.iter().map(MessageId::to_string));
+        Ok(json!({"acknowledged": done.acknowledged, "unknown": unknown}).into())
+    }))
+}
+
+/// Message ids, and what is of no form of one.
+pub fn parse_ids(texts: Vec<String>) -> Result<(Vec<MessageId>, Vec<String>), BrokerError> {
+    if texts.len() > IDS_LEN_MAX {
+        return Err(BrokerError::invalid("message_ids", format!("at most {IDS_LEN_MAX}")));
+    }
+    let mut unknown = Vec::new();
+    let ids = texts
+        .into_iter()
+        .filter_map(|text| {
+            let id = MessageId::parse(&text);
+            if id.is_none() {
+                unknown.push(text);
+            }
+            id
+        })
+        .collect();
+    Ok((ids, unknown))
+}
+
+/// Reads the params of `notifications/dev.mcp-broker/ack`: `{message_ids: [...]}` or `{up_to: id}`. A notification
+/// cannot be refused, so what makes no sense is None.
+pub fn read_acknowledgement(params: &str) -> Option<Acknowledge> {
+    #[derive(Deserialize)]
+    struct Ack {
+        message_ids: Option<Vec<MessageId>>,
+        up_to: Option<MessageId>,
+    }
+    let ack: Ack = serde_json::from_str(params).ok()?;
+    match (ack.message_ids, ack.up_to) {
+        (Some(ids), None) => Some(Acknowledge::Ids(ids)),
+        (None, Some(id)) => Some(Acknowledge::UpTo(id)),
+        _ => None,
+    }
+}
+
+pub const GET_MESSAGE_STATUS: Tool = Tool {
+    name: "get_message_status",
+    title: "Get the status of a message",
+    description: "Where a message stands for each of its recipients.",
+    hints: LOOKS,
+    input: || (json!({"message_id": id("")}), &["message_id"]),
+    output: || {
+        let recipient = json!({
+            "type": "object",
+            "properties": {
+                "session_id": id(""),
+                "status": {"enum": ["queued", "delivered", "acknowledged", "expired", "dead_lettered"]},
+                "at": text("Since when, RFC 3339."),
+                "reason": {"enum": ["expired", "delivery_limit", "recipient_gone", "rejected"]},
+            },
+            "required": ["session_id", "status", "at"],
+        });
+        (
+            json!({"message_id": id(""), "recipients": {"type": "array", "items": recipient}}),
+            &["message_id", "recipients"],
+        )
+    },
+    acts_as_session: false,
+    exclusive: false,
+    run: Run::Later(get_message_status),
+};
+
+fn get_message_status(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pending, BrokerError> {
+    let text = arguments.required_text("message_id")?;
+    arguments.finish()?;
+    let not_known = || BrokerError::invalid("message_id", "no such message, or none that is remembered");
+    let message = MessageId::parse(&text).ok_or_else(not_known)?;
+    Ok(Pending::new(async move {
+        let recipients = caller.project.message_status(message).await?.ok_or_else(not_known)?;
+        let recipients: Vec<_> = recipients
+            .iter()
+            .map(|recipient| {
+                let mut entry = json!({
+                    "session_id": recipient.session,
+                    "status": recipient.status.as_str(),
+                    "at": rfc3339_text(recipient.at_ms),
+                });
+                match recipient.status {
+                    Status::DeadLettered(reason) => entry["reason"] = json!(reason),
+                    Status::Expired => entry["reason"] = json!("expired"),
+                    _ => {}
+                }
+                entry
+            })
+            .collect();
+        Ok(json!({"message_id": message, "recipients": recipients}).into())
+    }))
+}

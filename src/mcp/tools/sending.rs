@@ -1,0 +1,360 @@
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc, time::Duration};
+
+use actors::{
+    clock::rfc3339,
+    model::{BrokerError, CapabilityFilter, Headers, MessageId, ProtocolName, SessionId, Status},
+    project::{Envelope, ProjectHandle},
+    router::{Routed, Submission},
+    session::Member,
+    storage::Outcome,
+};
+use semver::VersionReq;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{ADDS, Arguments, Caller, Run, Tool, count, id, text};
+use crate::mcp::{
+    peer::{WAIT_MAX, as_status},
+    reply::{ReplyTo, write_tool_result},
+    rpc::write_json,
+};
+
+/// How long `wait_for` waits when no `timeout_seconds` is given.
+const WAIT: f64 = 30.0;
+const KEY_LEN_MAX: usize = 256;
+
+fn headers() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "priority": {"enum": ["low", "normal", "high", "urgent"], "default": "normal"},
+            "ttl_seconds": {"type": "integer", "minimum": 1, "description": "After this it is no longer delivered."},
+            "correlation_id": text("Ties an answer to its question."),
+            "reply_to": text("Where an answer should go."),
+            "idempotency_key": text("Within 24 hours the same key sends nothing and returns the first result."),
+        },
+        "additionalProperties": false,
+    })
+}
+
+fn payload() -> Value {
+    json!({"type": "object", "description": "Must fit the schema of the protocol."})
+}
+
+pub const SEND_MESSAGE: Tool = Tool {
+    name: "send_message",
+    title: "Send a message",
+    description: "Send to one session, present or absent. The result says how far the message has come: queued, \
+                  delivered to a live connection, or acknowledged if you wait for it.",
+    hints: ADDS,
+    input: || {
+        let properties = json!({
+            "recipient_id": text("Session id, name, or name@project."),
+            "protocol_name": text(""),
+            "protocol_version": text(""),
+            "payload": payload(),
+            "headers": headers(),
+            "wait_for": {"enum": ["queued", "delivered", "acknowledged"], "default": "queued"},
+            "timeout_seconds": {
+                "type": "number", "minimum": 0, "maximum": WAIT_MAX.as_secs(), "default": WAIT,
+                "description": "How long to wait for that; then the result says where the message is.",
+            },
+        });
+        (
+            properties,
+            &["recipient_id", "protocol_name", "protocol_version", "payload"],
+        )
+    },
+    output: || {
+        let properties = json!({
+            "message_id": id(""),
+            "status": {"enum": ["queued", "delivered", "acknowledged", "expired", "dead_lettered"]},
+            "queue_size": count("Messages that wait for the recipient."),
+            "delivered_at": text("RFC 3339; there when it was delivered."),
+        });
+        (properties, &["message_id", "status", "queue_size"])
+    },
+    acts_as_session: true,
+    exclusive: false,
+    run: Run::Submit(send_message),
+};
+
+pub const BROADCAST_MESSAGE: Tool = Tool {
+    name: "broadcast_message",
+    title: "Broadcast a message",
+    description: "Send to every other session of the project that the filter lets through and that speaks the \
+                  protocol. Those who are away get it when they are back.",
+    hints: ADDS,
+    input: || {
+        let filter = json!({
+            "type": "object",
+            "properties": {
+                "protocols": {
+                    "type": "object", "additionalProperties": {"type": "string"},
+                    "description": "Protocol names with version requirements the recipient must meet.",
+                },
+                "features": {"type": "array", "items": {"type": "string"}},
+            },
+            "additionalProperties": false,
+        });
+        let properties = json!({
+            "protocol_name": text(""), "protocol_version": text(""), "payload": payload(),
+            "capability_filter": filter, "headers": headers(),
+        });
+        (properties, &["protocol_name", "protocol_version", "payload"])
+    },
+    output: || {
+        let failure = json!({
+            "type": "object",
+            "properties": {"session_id": id(""), "code": text("")},
+            "required": ["session_id", "code"],
+        });
+        let properties = json!({
+            "message_id": id(""),
+            "recipients": count("Sessions it was for."),
+            "delivered": count("Handed to a live connection."),
+            "queued": count("Waiting for their recipient."),
+            "failed": count("Not accepted for their recipient."),
+            "skipped": count("Sessions left out."),
+            "failures": {"type": "array", "items": failure},
+        });
+        (
+            properties,
+            &[
+                "message_id",
+                "recipients",
+                "delivered",
+                "queued",
+                "failed",
+                "skipped",
+                "failures",
+            ],
+        )
+    },
+    acts_as_session: true,
+    exclusive: false,
+    run: Run::Submit(broadcast_message),
+};
+
+/// A message that is checked, and how its sender is to be answered.
+pub struct Prepared {
+    pub submission: Submission,
+    pub answer: SendAnswer,
+}
+
+/// What a sender is told about a message.
+pub struct SendAnswer {
+    pub to: ReplyTo,
+    sender: Arc<Member>,
+    broadcast: bool,
+    /// The status the sender waits for, and how long.
+    goal: Option<(Status, Duration)>,
+    idempotency_key: Option<String>,
+}
+
+/// The members that both tools take.
+struct Common<'a> {
+    protocol_name: Cow<'a, str>,
+    protocol_version: Cow<'a, str>,
+    payload: &'a str,
+    headers: Headers,
+}
+
+impl<'a> Common<'a> {
+    fn take(caller: &Caller, arguments: &mut Arguments<'a>) -> Result<Self, BrokerError> {
+        let common = Self {
+            protocol_name: arguments.required_text("protocol_name")?,
+            protocol_version: arguments.required_text("protocol_version")?,
+            payload: arguments.required_raw("payload")?,
+            headers: arguments.optional("headers")?.unwrap_or_default(),
+        };
+        let limit = caller.home.limits.payload_len_max;
+        if common.payload.len() > limit {
+            return Err(BrokerError::PayloadTooLarge { limit });
+        }
+        check_headers(&common.headers)?;
+        Ok(common)
+    }
+
+    fn envelope(&self, watched: bool) -> Envelope<'_> {
+        Envelope {
+            protocol_name: &self.protocol_name,
+            protocol_version: &self.protocol_version,
+            payload: self.payload,
+            headers: &self.headers,
+            watched,
+        }
+    }
+}
+
+fn check_headers(headers: &Headers) -> Result<(), BrokerError> {
+    if headers.ttl_seconds == Some(0) {
+        return Err(BrokerError::invalid("headers.ttl_seconds", "at least 1"));
+    }
+    let texts = [
+        ("headers.idempotency_key", &headers.idempotency_key),
+        ("headers.correlation_id", &headers.correlation_id),
+        ("headers.reply_to", &headers.reply_to),
+    ];
+    for (name, text) in texts {
+        if text
+            .as_ref()
+            .is_some_and(|text| text.is_empty() || text.len() > KEY_LEN_MAX)
+        {
+            return Err(BrokerError::invalid(name, format!("1 to {KEY_LEN_MAX} bytes")));
+        }
+    }
+    Ok(())
+}
+
+fn send_message(caller: &Caller, mut arguments: Arguments<'_>, to: ReplyTo) -> Result<Prepared, BrokerError> {
+    let recipient = arguments.required_text("recipient_id")?;
+    let goal = goal(&mut arguments)?;
+    let common = Common::take(caller, &mut arguments)?;
+    arguments.finish()?;
+    let sender = Arc::clone(caller.session()?);
+    let submission = caller
+        .project
+        .direct(&sender, &recipient, &common.envelope(goal.is_some()))?;
+    let idempotency_key = common.headers.idempotency_key;
+    Ok(Prepared {
+        submission,
+        answer: SendAnswer {
+            to,
+            sender,
+            broadcast: false,
+            goal,
+            idempotency_key,
+        },
+    })
+}
+
+/// What `wait_for` and `timeout_seconds` ask for; None when the first answer will do.
+fn goal(arguments: &mut Arguments<'_>) -> Result<Option<(Status, Duration)>, BrokerError> {
+    let goal = match arguments.text("wait_for")? {
+        None => None,
+        Some(word) => Some(
+            as_status(&word).ok_or_else(|| BrokerError::invalid("wait_for", "queued, delivered or acknowledged"))?,
+        ),
+    };
+    let timeout = arguments.seconds("timeout_seconds", WAIT, WAIT_MAX.as_secs_f64())?;
+    Ok(goal.filter(|goal| *goal != Status::Queued).map(|goal| (goal, timeout)))
+}
+
+fn broadcast_message(caller: &Caller, mut arguments: Arguments<'_>, to: ReplyTo) -> Result<Prepared, BrokerError> {
+    #[derive(Default, Deserialize)]
+    #[serde(default, deny_unknown_fields)]
+    struct Filter {
+        protocols: BTreeMap<ProtocolName, VersionReq>,
+        features: std::collections::BTreeSet<String>,
+    }
+    let Filter { protocols, features } = arguments.optional("capability_filter")?.unwrap_or_default();
+    let common = Common::take(caller, &mut arguments)?;
+    arguments.finish()?;
+    let sender = Arc::clone(caller.session()?);
+    let filter = CapabilityFilter { protocols, features };
+    let submission = caller.project.broadcast(&sender, filter, &common.envelope(false))?;
+    let idempotency_key = common.headers.idempotency_key;
+    Ok(Prepared {
+        submission,
+        answer: SendAnswer {
+            to,
+            sender,
+            broadcast: true,
+            goal: None,
+            idempotency_key,
+        },
+    })
+}
+
+impl SendAnswer {
+    /// Whether nothing has to be waited for: neither a status nor the store.
+    pub fn is_settled_by(&self, routed: &Routed) -> bool {
+        routed.repeated || (self.goal.is_none() && self.idempotency_key.is_none())
+    }
+
+    /// Waits for the status the sender wants, and keeps the result for its idempotency key.
+    pub async fn settle(&self, project: &ProjectHandle, mut routed: Routed) -> Routed {
+        if let (Some((goal, timeout)), Some(status)) = (self.goal, routed.status.clone()) {
+            let reached = project.follow(status, goal, timeout).await;
+            let at_ms = actors::clock::now().unix_ms;
+            let outcome = &mut routed.outcome;
+            if reached != Status::Queued && outcome.delivered_at_ms.is_none() {
+                outcome.delivered = 1;
+                outcome.queued = 0;
+                outcome.queue_len = outcome.queue_len.saturating_sub(1);
+                outcome.delivered_at_ms =
+                    (!matches!(reached, Status::Expired | Status::DeadLettered(_))).then_some(at_ms);
+            }
+            outcome.status = Some(reached);
+        }
+        if let Some(key) = &self.idempotency_key {
+            let kept = project
+                .settle_outcome(self.sender.record.id, key.clone(), routed.outcome.clone())
+                .await;
+            if let Err(error) = kept {
+                tracing::warn!(%error, "the first result of an idempotency key is only known as queued");
+            }
+        }
+        routed
+    }
+
+    /// Writes the whole response.
+    pub fn write(&self, out: &mut Vec<u8>, routed: &Routed) {
+        let mut object = Vec::with_capacity(192);
+        if self.broadcast {
+            write_json(&mut object, &broadcast_json(&routed.outcome));
+        } else {
+            write_direct(&mut object, &routed.outcome);
+        }
+        write_tool_result(out, &self.to, &object, false, self.sender.vitals.waiting());
+    }
+}
+
+/// `{message_id, status, queue_size, delivered_at?}`, without a detour: this is the answer to most calls.
+fn write_direct(out: &mut Vec<u8>, outcome: &Outcome) {
+    let status = outcome.status.unwrap_or(if outcome.delivered > 0 {
+        Status::Delivered
+    } else {
+        Status::Queued
+    });
+    out.extend_from_slice(b"{\"message_id\":\"");
+    let at = out.len();
+    out.resize(at + actors::model::UNSET_ID.len(), 0);
+    outcome.message.as_uuid().as_hyphenated().encode_lower(&mut out[at..]);
+    out.extend_from_slice(b"\",\"status\":\"");
+    out.extend_from_slice(status.as_str().as_bytes());
+    out.extend_from_slice(b"\",\"queue_size\":");
+    write_json(out, &outcome.queue_len);
+    if let Some(at_ms) = outcome.delivered_at_ms {
+        out.extend_from_slice(b",\"delivered_at\":\"");
+        out.extend_from_slice(&rfc3339(at_ms));
+        out.push(b'"');
+    }
+    out.push(b'}');
+}
+
+fn broadcast_json(outcome: &Outcome) -> Value {
+    let Outcome {
+        message,
+        delivered,
+        queued,
+        skipped,
+        refused,
+        ..
+    } = outcome;
+    let message: &MessageId = message;
+    let failures: Vec<_> = refused
+        .iter()
+        .map(|session: &SessionId| json!({"session_id": session, "code": "queue_full"}))
+        .collect();
+    json!({
+        "message_id": message,
+        "recipients": delivered + queued + refused.len(),
+        "delivered": delivered,
+        "queued": queued,
+        "failed": refused.len(),
+        "skipped": skipped,
+        "failures": failures,
+    })
+}

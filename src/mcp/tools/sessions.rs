@@ -1,0 +1,292 @@
+use std::{rc::Rc, sync::Arc};
+
+use actors::{
+    clock::rfc3339_text,
+    model::{BrokerError, Capabilities, ProtocolName, SessionId, SessionName, SessionStatus},
+    project::{ProjectHandle, Registered, Registration, SessionQuery},
+    session::{Connection, Member},
+};
+use serde_json::{Map, Value, json};
+
+use super::{Arguments, Caller, LOOKS, Pending, Run, SETS, Tool, count, cursor, id, limit, text};
+use crate::mcp::reply::Answer;
+
+const PAGE_LEN: usize = 100;
+const PAGE_LEN_MAX: usize = 1000;
+const METADATA_LEN_MAX: usize = 16 * 1024;
+const CAPABILITIES_LEN_MAX: usize = 64 * 1024;
+
+pub const REGISTER_SESSION: Tool = Tool {
+    name: "register_session",
+    title: "Register a session",
+    description: "Join the project, under a name of your own if you give one. The name is your durable address: \
+                  registering it again resumes the session with its inbox and closes an older connection.",
+    hints: SETS,
+    input: || {
+        let versions = json!({"type": "array", "items": {"type": "string"}});
+        let capabilities = json!({
+            "type": "object",
+            "description": "What you can speak and do. Without protocols, senders may send you any.",
+            "properties": {
+                "supported_protocols": {
+                    "type": "object", "additionalProperties": versions,
+                    "description": "Protocol names with the semantic versions you speak.",
+                },
+                "supported_features": {"type": "array", "items": {"type": "string"}},
+            },
+            "additionalProperties": false,
+        });
+        let properties = json!({
+            "name": {
+                "type": "string", "minLength": 1, "maxLength": 128,
+                "description": "Your address, unique in the project; no '@'.",
+            },
+            "capabilities": capabilities,
+            "metadata": {"type": "object", "description": "Anything others may want to know about you."},
+        });
+        (properties, &[])
+    },
+    output: || {
+        let properties = json!({
+            "session_id": id("Your session."),
+            "project_id": text("Its project."),
+            "name": {"type": ["string", "null"]},
+            "status": {"enum": ["active", "stale", "disconnected"]},
+            "resumed": {"type": "boolean", "description": "The session was there before, with its inbox."},
+            "queue_size": count("Messages that wait for you."),
+            "heartbeat_interval_seconds": {"type": "number"},
+            "stale_after_seconds": {"type": "number"},
+            "disconnect_after_seconds": {"type": "number"},
+        });
+        (
+            properties,
+            &["session_id", "project_id", "name", "status", "resumed", "queue_size"],
+        )
+    },
+    acts_as_session: false,
+    exclusive: true,
+    run: Run::Later(register_session),
+};
+
+fn register_session(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pending, BrokerError> {
+    let name = arguments
+        .text("name")?
+        .map(|name| SessionName::parse(&name))
+        .transpose()?;
+    let capabilities = bounded::<Capabilities>(&mut arguments, "capabilities", CAPABILITIES_LEN_MAX)?;
+    let metadata = bounded::<Map<String, Value>>(&mut arguments, "metadata", METADATA_LEN_MAX)?;
+    arguments.finish()?;
+    let home = Rc::clone(&caller.home);
+    let connection = Arc::clone(&home.outbox) as Arc<dyn Connection>;
+    let current = caller.session.as_ref().map(|member| member.record.id);
+    let registration = Registration {
+        name,
+        capabilities,
+        metadata,
+        current,
+        connection: Some(connection),
+    };
+    let settled = Rc::clone(&home);
+    Ok(Pending {
+        answer: Box::pin(async move {
+            let Registered { member, resumed } = caller.project.register(registration).await?;
+            *home.session.borrow_mut() = Some(Arc::clone(&member));
+            Ok(registered(&caller.project, &member, resumed).into())
+        }),
+        // Messages are pushed only after the answer: the client does not know yet who it is.
+        then: Some(Box::pin(async move {
+            let member = settled.session.borrow().clone();
+            if let Some(member) = member {
+                settled.settle_session(member);
+            }
+        })),
+    })
+}
+
+fn bounded<'a, T: serde::Deserialize<'a>>(
+    arguments: &mut Arguments<'a>,
+    name: &str,
+    len_max: usize,
+) -> Result<Option<T>, BrokerError> {
+    let Some(raw) = arguments.raw(name) else {
+        return Ok(None);
+    };
+    if raw.len() > len_max {
+        return Err(BrokerError::invalid(name, format!("at most {len_max} bytes of JSON")));
+    }
+    serde_json::from_str(raw)
+        .map(Some)
+        .map_err(|error| BrokerError::invalid(name, error.to_string()))
+}
+
+fn registered(project: &ProjectHandle, member: &Member, resumed: bool) -> Value {
+    let settings = project.settings();
+    json!({
+        "session_id": member.record.id,
+        "project_id": project.id(),
+        "name": member.record.name,
+        "status": project.status(member).as_str(),
+        "resumed": resumed,
+        "queue_size": member.vitals.waiting(),
+        "heartbeat_interval_seconds": settings.heartbeat_interval.as_secs_f64(),
+        "stale_after_seconds": settings.presence.stale_after.as_secs_f64(),
+        "disconnect_after_seconds": settings.presence.disconnect_after.as_secs_f64(),
+    })
+}
+
+pub const HEARTBEAT: Tool = Tool {
+    name: "heartbeat",
+    title: "Show a sign of life",
+    description: "Keeps your session active. Any other call does so too, and so does an open WebSocket.",
+    hints: SETS,
+    input: || (json!({}), &[]),
+    output: || {
+        let properties = json!({
+            "status": {"enum": ["active", "stale", "disconnected"]},
+            "last_heartbeat": text("When you were last heard of."),
+            "queue_size": count("Messages that wait for you."),
+        });
+        (properties, &["status", "last_heartbeat", "queue_size"])
+    },
+    acts_as_session: true,
+    exclusive: false,
+    run: Run::Now(|caller, arguments| {
+        arguments.finish()?;
+        let member = caller.session()?;
+        member.touch(caller.project.settings().presence, actors::clock::now());
+        Ok(Answer::from(json!({
+            "status": caller.project.status(member).as_str(),
+            "last_heartbeat": rfc3339_text(member.vitals.last_seen_unix_ms()),
+            "queue_size": member.vitals.waiting(),
+        })))
+    }),
+};
+
+pub const DISCONNECT_SESSION: Tool = Tool {
+    name: "disconnect_session",
+    title: "Leave",
+    description: "Leave the project. Your name and inbox are kept for the retention time: register the name again \
+                  to resume.",
+    hints: SETS,
+    input: || (json!({}), &[]),
+    output: || {
+        let properties = json!({
+            "status": {"enum": ["active", "stale", "disconnected"]},
+            "queue_size": count("Messages that wait for you."),
+        });
+        (properties, &["status", "queue_size"])
+    },
+    acts_as_session: false,
+    exclusive: true,
+    run: Run::Later(|caller, arguments| {
+        arguments.finish()?;
+        let member = Arc::clone(caller.session()?);
+        Ok(Pending::new(async move {
+            let queue_size = caller.project.disconnect(&member).await?;
+            let mut own = caller.home.session.borrow_mut();
+            if own.as_ref().is_some_and(|own| own.record.id == member.record.id) {
+                *own = None;
+                caller.home.said_goodbye.set(true);
+            }
+            Ok(json!({"status": "disconnected", "queue_size": queue_size}).into())
+        }))
+    }),
+};
+
+pub const LIST_SESSIONS: Tool = Tool {
+    name: "list_sessions",
+    title: "List sessions",
+    description: "Who is here: the sessions of the project with their presence, in order of creation.",
+    hints: LOOKS,
+    input: || {
+        let properties = json!({
+            "status": {"enum": ["active", "stale", "disconnected", "all"], "default": "active"},
+            "protocol": text("Only those that speak this protocol."),
+            "feature": text("Only those that have this feature."),
+            "include_capabilities": {"type": "boolean", "default": false},
+            "limit": limit(PAGE_LEN, PAGE_LEN_MAX),
+            "cursor": cursor(),
+        });
+        (properties, &[])
+    },
+    output: || {
+        let session = json!({
+            "type": "object",
+            "properties": {
+                "session_id": id(""), "name": {"type": ["string", "null"]}, "project_id": {"type": "string"},
+                "status": {"enum": ["active", "stale", "disconnected"]},
+                "connection_time": {"type": "string"}, "last_heartbeat": {"type": "string"},
+                "queue_size": {"type": "integer"}, "capabilities": {"type": "object"},
+                "metadata": {"type": "object"},
+            },
+            "required": ["session_id", "name", "project_id", "status", "connection_time", "last_heartbeat", "queue_size"],
+        });
+        (
+            json!({"sessions": {"type": "array", "items": session}, "next_cursor": cursor()}),
+            &["sessions"],
+        )
+    },
+    acts_as_session: false,
+    exclusive: false,
+    run: Run::Now(list_sessions),
+};
+
+fn list_sessions(caller: &Caller, mut arguments: Arguments<'_>) -> Result<Answer, BrokerError> {
+    let status = match arguments.text("status")?.as_deref() {
+        None | Some("active") => Some(SessionStatus::Active),
+        Some("stale") => Some(SessionStatus::Stale),
+        Some("disconnected") => Some(SessionStatus::Disconnected),
+        Some("all") => None,
+        Some(_) => return Err(BrokerError::invalid("status", "active, stale, disconnected or all")),
+    };
+    let after = match arguments.text("cursor")? {
+        None => None,
+        Some(text) => {
+            Some(SessionId::parse(&text).ok_or_else(|| BrokerError::invalid("cursor", "not a cursor of this list"))?)
+        }
+    };
+    let query = SessionQuery {
+        status,
+        protocol: arguments
+            .text("protocol")?
+            .map(|name| ProtocolName::parse(&name))
+            .transpose()?,
+        feature: arguments.text("feature")?.map(std::borrow::Cow::into_owned),
+        limit: arguments.bounded("limit", PAGE_LEN, 1, PAGE_LEN_MAX)?,
+        after,
+    };
+    let with_capabilities = arguments.optional::<bool>("include_capabilities")?.unwrap_or(false);
+    arguments.finish()?;
+    let page = caller.project.list_sessions(&query);
+    let sessions: Vec<_> = page
+        .items
+        .iter()
+        .map(|member| session_json(&caller.project, member, with_capabilities))
+        .collect();
+    let mut answer = json!({"sessions": sessions});
+    if page.more
+        && let Some(last) = page.items.last()
+    {
+        answer["next_cursor"] = json!(last.record.id);
+    }
+    Ok(answer.into())
+}
+
+/// A session as others see it.
+pub fn session_json(project: &ProjectHandle, member: &Member, with_capabilities: bool) -> Value {
+    let record = &member.record;
+    let mut session = json!({
+        "session_id": record.id,
+        "name": record.name,
+        "project_id": project.id(),
+        "status": project.status(member).as_str(),
+        "connection_time": rfc3339_text(record.connected_at_ms),
+        "last_heartbeat": rfc3339_text(member.vitals.last_seen_unix_ms()),
+        "queue_size": member.vitals.waiting(),
+    });
+    if with_capabilities {
+        session["capabilities"] = json!(record.capabilities);
+        session["metadata"] = json!(record.metadata);
+    }
+    session
+}

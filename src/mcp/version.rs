@@ -1,0 +1,113 @@
+//! The two eras of MCP: how a request tells which it is of, and what is agreed in each.
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::rpc::{INVALID_PARAMS, RpcError, UNSUPPORTED_VERSION};
+
+/// The modern revision: stateless, the version in each request.
+pub const MODERN: &str = "2026-07-28";
+/// The revisions that begin with `initialize`, newest first.
+pub const LEGACY: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
+/// The one revision in which a server must accept batches (2025-03-26, basic/index, Batching).
+pub const WITH_BATCHES: &str = "2025-03-26";
+/// The extension that pushes messages themselves.
+pub const PUSH_EXTENSION: &str = "dev.mcp-broker/push";
+
+/// What a server answers to a client that asks for a version in `initialize`: the same if it knows it, else its
+/// newest one of that era (lifecycle, Version Negotiation).
+pub fn negotiate_legacy(requested: &str) -> &'static str {
+    LEGACY
+        .into_iter()
+        .find(|known| *known == requested)
+        .unwrap_or(LEGACY[0])
+}
+
+/// `_meta` of a request.
+#[derive(Debug, Default, Deserialize)]
+pub struct RequestMeta {
+    #[serde(rename = "io.modelcontextprotocol/protocolVersion")]
+    pub protocol_version: Option<Value>,
+    #[serde(rename = "io.modelcontextprotocol/clientCapabilities")]
+    pub client_capabilities: Option<Value>,
+    #[serde(rename = "progressToken")]
+    pub progress_token: Option<Value>,
+}
+
+/// The era of one request.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Era {
+    Legacy,
+    Modern { capabilities: Map<String, Value> },
+}
+
+impl RequestMeta {
+    /// Whether the request is a modern one, well formed or not.
+    pub fn is_modern(&self) -> bool {
+        self.protocol_version.is_some()
+    }
+
+    /// Checks what a modern request must say about itself (2026-07-28, basic/index, `_meta`).
+    pub fn modern(self) -> Result<Era, RpcError> {
+        let Some(Value::String(version)) = self.protocol_version else {
+            return Err(RpcError::invalid_params(
+                "_meta: io.modelcontextprotocol/protocolVersion must be a string",
+            ));
+        };
+        if version != MODERN {
+            let data = json!({"supported": [MODERN], "requested": version});
+            return Err(RpcError::new(UNSUPPORTED_VERSION, "Unsupported protocol version").with_data(data));
+        }
+        match self.client_capabilities {
+            Some(Value::Object(capabilities)) => Ok(Era::Modern { capabilities }),
+            _ => Err(RpcError::new(
+                INVALID_PARAMS,
+                "_meta: io.modelcontextprotocol/clientCapabilities is required, an object",
+            )),
+        }
+    }
+}
+
+/// What a client declares about messages by push.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PushSettings {
+    pub window: usize,
+    pub auto: bool,
+}
+
+impl PushSettings {
+    const WINDOW: usize = 64;
+    const WINDOW_MAX: usize = 65_536;
+
+    /// Reads the settings of the extension; None when it is not declared.
+    ///
+    /// # Errors
+    /// Invalid params when they are there and make no sense.
+    pub fn read(extensions: Option<&Value>) -> Result<Option<Self>, RpcError> {
+        let Some(settings) = extensions.and_then(|all| all.get(PUSH_EXTENSION)) else {
+            return Ok(None);
+        };
+        let refuse = || {
+            let message = format!(
+                "{PUSH_EXTENSION}: {{window: 1 to {}, ack: \"manual\" or \"auto\"}}",
+                Self::WINDOW_MAX
+            );
+            RpcError::invalid_params(message)
+        };
+        let settings = settings.as_object().ok_or_else(refuse)?;
+        let window = match settings.get("window") {
+            None => Self::WINDOW,
+            Some(window) => window
+                .as_u64()
+                .and_then(|window| usize::try_from(window).ok())
+                .filter(|window| (1..=Self::WINDOW_MAX).contains(window))
+                .ok_or_else(refuse)?,
+        };
+        let auto = match settings.get("ack").map(Value::as_str) {
+            None | Some(Some("manual")) => false,
+            Some(Some("auto")) => true,
+            Some(_) => return Err(refuse()),
+        };
+        Ok(Some(Self { window, auto }))
+    }
+}

@@ -1,0 +1,231 @@
+//! The one place where the parts meet.
+
+use std::{
+    future::Future,
+    io,
+    net::{SocketAddr, TcpListener},
+    process::ExitCode,
+    sync::{Arc, OnceLock, mpsc},
+    time::Duration,
+};
+
+use actix_codec::Framed;
+use actix_http::{HttpService, Request, h1};
+use actix_rt::{Arbiter, ArbiterHandle, System, net::TcpStream};
+use actix_server::Server;
+use actix_service::{fn_service, map_config};
+use actix_web::{App, dev::AppConfig, middleware::from_fn, web};
+use actors::{
+    broker::Broker,
+    model::Presence,
+    project::Settings,
+    session::Closing,
+    storage::{Retention, memory::MemoryStorage},
+    supervise::Policy,
+};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::Notify,
+};
+use tracing_actix_web::TracingLogger;
+
+use crate::{
+    config::Config,
+    exit,
+    http::{self, Admission, Phase, State},
+    mcp::Limits,
+    transport::{
+        Connections,
+        websocket::{self, Gate, Tempo},
+    },
+};
+
+/// How long a client may take for the head of a request.
+const REQUEST_HEAD_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Runs a broker until it is told to stop; the exit code says how it ended.
+pub fn serve(config: Config) -> ExitCode {
+    match System::new().block_on(run(config)) {
+        Ok(code) => code,
+        Err(error) => {
+            tracing::error!(%error, "the broker ended");
+            ExitCode::from(exit::FAILED)
+        }
+    }
+}
+
+async fn run(config: Config) -> io::Result<ExitCode> {
+    let listener = bind(&config)?;
+    let address = listener.local_addr()?;
+    let admission = Admission::new(&config.allowed_hosts, &config.cors_origins);
+    let state = Arc::new(State {
+        broker: OnceLock::new(),
+        phase: Phase::default(),
+        admission: admission.clone(),
+    });
+    let connections = Connections::new(config.connections_max);
+    let gate = Arc::new(OnceLock::new());
+
+    let (server, arbiters) = start_server(&config, listener, &state, &gate)?;
+    let handle = server.handle();
+    let serving = actix_rt::spawn(server);
+
+    let gave_up = Arc::new(Notify::new());
+    let storage = Arc::new(MemoryStorage::new(Retention::default()));
+    let broker = Broker::start(settings(&config), storage, arbiters, {
+        let gave_up = Arc::clone(&gave_up);
+        move || gave_up.notify_one()
+    });
+    let _ = state.broker.set(broker.clone());
+    let limits = Limits {
+        payload_len_max: config.max_payload_bytes(),
+    };
+    let _ = gate.set(Gate {
+        broker,
+        connections: Arc::clone(&connections),
+        admission,
+        limits,
+        tempo: tempo(&config),
+    });
+    state.phase.start();
+    announce(address);
+
+    let code = tokio::select! {
+        () = gave_up.notified() => {
+            tracing::error!("a part without which the broker cannot go on was given up: the process ends");
+            ExitCode::from(exit::GAVE_UP)
+        }
+        result = stop_signal() => {
+            result?;
+            ExitCode::SUCCESS
+        }
+    };
+    drain(&state, &connections, config.shutdown_grace).await;
+    handle.stop(true).await;
+    let _ = serving.await;
+    Ok(code)
+}
+
+fn bind(config: &Config) -> io::Result<TcpListener> {
+    let wanted = SocketAddr::new(config.host, config.port);
+    let socket = socket2::Socket::new(socket2::Domain::for_address(wanted), socket2::Type::STREAM, None)?;
+    socket.set_reuse_address(true)?;
+    socket
+        .bind(&wanted.into())
+        .and_then(|()| socket.listen(4096))
+        .map_err(|error| {
+            io::Error::new(
+                error.kind(),
+                format!("cannot listen on {wanted}: {error}; choose another --port"),
+            )
+        })?;
+    socket.set_nonblocking(true)?;
+    Ok(socket.into())
+}
+
+/// Starts the workers. Their arbiters are where the projects' actors live: with one worker no message ever
+/// changes the thread.
+fn start_server(
+    config: &Config,
+    listener: TcpListener,
+    state: &Arc<State>,
+    gate: &Arc<OnceLock<Gate>>,
+) -> io::Result<(Server, Vec<ArbiterHandle>)> {
+    let (found, arbiters) = mpsc::channel();
+    let (state, gate) = (Arc::clone(state), Arc::clone(gate));
+    let server = Server::build()
+        .workers(workers(config))
+        .max_concurrent_connections(config.connections_max)
+        .shutdown_timeout(config.shutdown_grace.as_secs().max(1))
+        .disable_signals()
+        .listen("mcp-broker", listener, move || {
+            let _ = found.send(Arbiter::current());
+            let (state, gate) = (Arc::clone(&state), Arc::clone(&gate));
+            let app = App::new()
+                .app_data(web::Data::new(state))
+                .wrap(from_fn(http::admit))
+                .wrap(TracingLogger::default())
+                .configure(http::routes);
+            HttpService::build()
+                .client_request_timeout(REQUEST_HEAD_TIME_MAX)
+                .tcp_nodelay(true)
+                .upgrade(fn_service(
+                    move |(request, framed): (Request, Framed<TcpStream, h1::Codec>)| {
+                        let gate = gate.get().cloned();
+                        async move {
+                            if let Err(error) = websocket::upgrade(gate, request, framed).await {
+                                tracing::debug!(%error, "the peer left during the handshake");
+                            }
+                            Ok::<_, actix_web::Error>(())
+                        }
+                    },
+                ))
+                .finish(map_config(app, |_| AppConfig::default()))
+                .tcp()
+        })?
+        .run();
+    Ok((server, arbiters.try_iter().collect()))
+}
+
+/// Routing is done by one thread for each project; a second one pays off only where there are cores to spare
+/// beside those that clients on the same machine need.
+fn workers(config: &Config) -> usize {
+    config.workers.map_or_else(
+        || std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1)),
+        std::num::NonZero::get,
+    )
+}
+
+fn settings(config: &Config) -> Settings {
+    Settings {
+        queue_capacity: config.queue_capacity,
+        queue_warning: config.queue_warning,
+        delivery_limit: config.delivery_limit,
+        heartbeat_interval: config.heartbeat_interval,
+        presence: Presence {
+            stale_after: config.stale_threshold,
+            disconnect_after: config.disconnect_threshold,
+        },
+        session_retention: config.session_retention,
+        restarts: Policy::default(),
+    }
+}
+
+fn tempo(config: &Config) -> Tempo {
+    Tempo {
+        ping_interval: config.heartbeat_interval,
+        stall_max: config.stale_threshold,
+        silence_max: config.disconnect_threshold,
+    }
+}
+
+fn announce(address: SocketAddr) {
+    eprintln!(
+        "mcp-broker {} is listening: ws://{address}/ws (health: http://{address}/health)",
+        env!("CARGO_PKG_VERSION")
+    );
+}
+
+fn stop_signal() -> impl Future<Output = io::Result<()>> {
+    async {
+        let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        Ok(())
+    }
+}
+
+/// Not ready from now on; every connection is told when to come back, and given the grace to take its leave.
+async fn drain(state: &State, connections: &Connections, grace: Duration) {
+    state.phase.stop();
+    tracing::info!(connections = connections.len(), "shutting down");
+    connections.close_all(Closing::ShuttingDown);
+    if tokio::time::timeout(grace, connections.all_gone()).await.is_err() {
+        tracing::warn!(
+            connections = connections.len(),
+            "connections are cut: the grace is over"
+        );
+    }
+}

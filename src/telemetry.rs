@@ -1,0 +1,151 @@
+//! Logs. They go to stderr and nowhere else: stdout belongs to the answers of a command.
+
+use std::fmt::{self, Write};
+use std::io::{IsTerminal, stderr};
+
+use tracing::Subscriber;
+use tracing::field::Field;
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::fmt::format::{FormatFields, Writer, debug_fn};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer, field::MakeExt, registry};
+
+use crate::config::{Config, LogFormat};
+
+/// Starts logging for the whole process, as `log_level` and `log_format` say. A second call changes nothing.
+pub fn init(config: &Config) {
+    let is_terminal = stderr().is_terminal();
+    let is_json = match config.log_format {
+        LogFormat::Auto => !is_terminal,
+        LogFormat::Pretty => false,
+        LogFormat::Json => true,
+    };
+    // The rule of the setting has parsed the same text; `info` is what a mistake there would leave us with.
+    let filter = EnvFilter::try_new(&config.log_level).unwrap_or_else(|_| EnvFilter::new("info"));
+    let installed = if is_json {
+        registry().with(json(stderr).with_filter(filter)).try_init()
+    } else {
+        registry()
+            .with(pretty(stderr, is_terminal).with_filter(filter))
+            .try_init()
+    };
+    drop(installed);
+}
+
+/// One JSON object per line. JSON itself escapes what could break the line.
+fn json<S, W>(writer: W) -> impl Layer<S>
+where
+    S: Subscriber + for<'span> registry::LookupSpan<'span>,
+    W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
+{
+    tracing_subscriber::fmt::layer()
+        .json()
+        .flatten_event(true)
+        .log_internal_errors(false)
+        .with_writer(writer)
+}
+
+/// One line per event, for people.
+fn pretty<S, W>(writer: W, ansi: bool) -> impl Layer<S>
+where
+    S: Subscriber + for<'span> registry::LookupSpan<'span>,
+    W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
+{
+    tracing_subscriber::fmt::layer()
+        .fmt_fields(escaping_fields())
+        .with_ansi(ansi)
+        .log_internal_errors(false)
+        .with_writer(writer)
+}
+
+/// Fields of an event with control characters escaped. The library escapes those that steer a terminal; a line break
+/// would remain, and with it a caller's way to forge a line of the log.
+fn escaping_fields() -> impl for<'writer> FormatFields<'writer> + 'static {
+    debug_fn(
+        |writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug| match field.name() {
+            "message" => write!(Escaped(writer), "{value:?}"),
+            name => write!(Escaped(writer), "{name}={value:?}"),
+        },
+    )
+    .delimited(" ")
+}
+
+struct Escaped<'a, W>(&'a mut W);
+
+impl<W: Write> Write for Escaped<'_, W> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        text.chars().try_for_each(|c| {
+            if c.is_control() {
+                write!(self.0, "{}", c.escape_default())
+            } else {
+                self.0.write_char(c)
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Sink(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Sink {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Sink {
+        fn text(&self) -> String {
+            String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+        }
+    }
+
+    const EVIL: &str = "bob\n2026 ERROR forged\u{1b}[2J\u{9b}31m\u{7f}\r\0";
+
+    fn log_evil() {
+        let span = tracing::info_span!("session", name = %EVIL);
+        let _inside = span.enter();
+        tracing::info!(name = %EVIL, quoted = EVIL, debug = ?EVIL, "hello {EVIL}");
+    }
+
+    #[test]
+    fn a_pretty_event_is_one_line_whatever_the_values_hold() {
+        let sink = Sink::default();
+        let writer = sink.clone();
+        tracing::subscriber::with_default(registry().with(pretty(move || writer.clone(), false)), log_evil);
+        let text = sink.text();
+        assert_eq!(
+            text.chars().filter(|c| c.is_control()).collect::<String>(),
+            "\n",
+            "{text:?}"
+        );
+        assert!(text.contains("session{name=bob\\n2026"), "{text}");
+        assert!(text.contains("quoted=\"bob\\n2026"), "{text}");
+    }
+
+    #[test]
+    fn a_json_event_is_one_object_on_one_line() {
+        let sink = Sink::default();
+        let writer = sink.clone();
+        tracing::subscriber::with_default(registry().with(json(move || writer.clone())), log_evil);
+        let text = sink.text();
+        assert_eq!(text.lines().count(), 1, "{text:?}");
+        let event: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(event["name"], EVIL);
+        assert_eq!(event["quoted"], EVIL);
+        assert_eq!(event["message"], format!("hello {EVIL}"));
+        assert_eq!(event["level"], "INFO");
+    }
+}

@@ -1,0 +1,89 @@
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, PoisonError, Weak,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use actors::{
+    model::ConnectionId,
+    session::{Closing, Connection},
+};
+use tokio::sync::Notify;
+
+use crate::mcp::Outbox;
+
+/// The live connections of the process: so that there are not too many, and that all can be told to go.
+#[derive(Default)]
+pub struct Connections {
+    max: usize,
+    len: AtomicUsize,
+    live: Mutex<HashMap<ConnectionId, Weak<Outbox>>>,
+    one_left: Notify,
+}
+
+impl Connections {
+    pub fn new(max: usize) -> Arc<Self> {
+        Arc::new(Self { max, ..Self::default() })
+    }
+
+    pub fn len(&self) -> usize {
+        self.len.load(Ordering::Relaxed)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// A place for one connection; None when all are taken.
+    pub fn seat(self: &Arc<Self>, outbox: &Arc<Outbox>) -> Option<Seat> {
+        let len = self.len.fetch_add(1, Ordering::Relaxed);
+        let seat = Seat {
+            connections: Arc::clone(self),
+            id: outbox.id(),
+        };
+        if len >= self.max {
+            return None;
+        }
+        self.live().insert(outbox.id(), Arc::downgrade(outbox));
+        Some(seat)
+    }
+
+    /// Asks every connection to close.
+    pub fn close_all(&self, why: Closing) {
+        let live: Vec<_> = self.live().values().filter_map(Weak::upgrade).collect();
+        for outbox in live {
+            outbox.close(why);
+        }
+    }
+
+    /// Returns when the last connection has gone.
+    pub async fn all_gone(&self) {
+        loop {
+            let gone = self.one_left.notified();
+            if self.is_empty() {
+                return;
+            }
+            gone.await;
+        }
+    }
+
+    fn live(&self) -> std::sync::MutexGuard<'_, HashMap<ConnectionId, Weak<Outbox>>> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The place of one live connection, given up when it is dropped.
+pub struct Seat {
+    connections: Arc<Connections>,
+    id: ConnectionId,
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.connections.live().remove(&self.id);
+        self.connections.len.fetch_sub(1, Ordering::Relaxed);
+        self.connections.one_left.notify_waiters();
+    }
+}

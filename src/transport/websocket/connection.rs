@@ -1,0 +1,336 @@
+//! The task of one connection: reads frames, gives the turn to MCP, writes what the outbox holds in one go.
+
+use std::{
+    cell::RefCell,
+    collections::VecDeque,
+    future::{Future, poll_fn},
+    io,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use actix_rt::net::TcpStream;
+use actix_web_actors::ws::CloseCode;
+use actors::{
+    clock::{Now, millis, now},
+    model::MessageId,
+    session::Closing,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    time::{Instant, Sleep},
+};
+
+use super::frame::{self, Decoder, Event, Violation};
+use crate::{
+    mcp::{Outbox, Peer, Taken},
+    transport::Seat,
+};
+
+/// Bytes that one read takes at most. The buffer is shared by all connections of a thread.
+const READ_LEN: usize = 128 * 1024;
+/// Reads of one connection before the others have their turn.
+const READS_PER_TURN: usize = 4;
+/// An empty write buffer of more than this is given back.
+const WRITE_BUFFER_KEPT: usize = 128 * 1024;
+/// Frames in a row that are not JSON after which a peer is sent away.
+const MALFORMED_IN_A_ROW_MAX: usize = 10;
+/// How long a connection that is being closed is given to take the last bytes and close its side.
+const LINGER: Duration = Duration::from_secs(2);
+
+thread_local! {
+    static READ_BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_LEN]);
+}
+
+/// The times by which a connection lives.
+#[derive(Clone, Copy, Debug)]
+pub struct Tempo {
+    /// How often an idle peer is pinged.
+    pub ping_interval: Duration,
+    /// A peer that takes nothing of what waits for it for so long is a slow consumer.
+    pub stall_max: Duration,
+    /// A peer that shows no sign of life for so long is gone.
+    pub silence_max: Duration,
+}
+
+pub struct Connection {
+    io: TcpStream,
+    peer: Peer,
+    outbox: Arc<Outbox>,
+    decoder: Decoder,
+    tempo: Tempo,
+    /// What is being written, and how much of it has been.
+    writing: Vec<u8>,
+    written: usize,
+    /// Bytes ever written; marks are in the same count.
+    written_in_all: u64,
+    marks: VecDeque<(u64, MessageId)>,
+    end: End,
+    /// Nothing is read because enough is under way.
+    paused: bool,
+    tick: Pin<Box<Sleep>>,
+    last_read_ms: u64,
+    last_write_ms: u64,
+    _seat: Seat,
+}
+
+/// How far a connection is from its end.
+#[derive(Debug, PartialEq, Eq)]
+enum End {
+    Open,
+    /// The close frame waits to be written.
+    Closing,
+    /// Nothing more is written; the peer's side is awaited.
+    Lingering,
+}
+
+impl Connection {
+    pub fn new(
+        io: TcpStream,
+        peer: Peer,
+        outbox: Arc<Outbox>,
+        message_len_max: usize,
+        tempo: Tempo,
+        seat: Seat,
+    ) -> Self {
+        let now = now();
+        Self {
+            io,
+            peer,
+            outbox,
+            decoder: Decoder::new(message_len_max),
+            tempo,
+            writing: Vec::new(),
+            written: 0,
+            written_in_all: 0,
+            marks: VecDeque::new(),
+            end: End::Open,
+            paused: false,
+            tick: Box::pin(tokio::time::sleep(tempo.ping_interval)),
+            last_read_ms: now.mono_ms,
+            last_write_ms: now.mono_ms,
+            _seat: seat,
+        }
+    }
+
+    /// Runs the connection to its end. `first` are bytes that came with the handshake.
+    pub async fn run(mut self, mut first: Vec<u8>) {
+        if !first.is_empty() {
+            self.took(&mut first, now());
+        }
+        drop(first);
+        poll_fn(|cx| self.poll(cx)).await;
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.outbox.register(cx.waker());
+        let now = now();
+        while self.tick.as_mut().poll(cx).is_ready() {
+            if self.end != End::Open {
+                // The time to close decently is over.
+                return Poll::Ready(());
+            }
+            self.tick.as_mut().reset(Instant::now() + self.tempo.ping_interval);
+            self.ticked(now);
+        }
+        self.peer.poll(cx, now);
+        if self.read(cx, now).is_err() {
+            return Poll::Ready(());
+        }
+        self.peer.poll(cx, now);
+        if self.write(cx, now).is_err() {
+            return Poll::Ready(());
+        }
+        if self.paused && self.peer.wants_frames() {
+            cx.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+
+    /// Reads what is there, as long as there is use for it. An error is the end of the connection.
+    fn read(&mut self, cx: &mut Context<'_>, now: Now) -> io::Result<()> {
+        READ_BUFFER.with_borrow_mut(|buffer| {
+            for _ in 0..READS_PER_TURN {
+                self.paused = self.end == End::Open && !self.peer.wants_frames();
+                if self.paused {
+                    return Ok(());
+                }
+                let mut read = ReadBuf::new(buffer);
+                match Pin::new(&mut self.io).poll_read(cx, &mut read) {
+                    Poll::Pending => return Ok(()),
+                    Poll::Ready(result) => result?,
+                }
+                let len = read.filled().len();
+                if len == 0 {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+                self.took(&mut buffer[..len], now);
+            }
+            // There may be more; the others first.
+            cx.waker().wake_by_ref();
+            Ok(())
+        })
+    }
+
+    /// Decodes one read and gives its frames to MCP, as one turn.
+    fn took(&mut self, bytes: &mut [u8], now: Now) {
+        self.last_read_ms = now.mono_ms;
+        if self.end != End::Open {
+            return;
+        }
+        let (peer, outbox) = (&mut self.peer, &self.outbox);
+        let mut refusal = None;
+        let mut closed = None;
+        let decoded = self.decoder.decode(bytes, |event| match event {
+            _ if refusal.is_some() || closed.is_some() => {}
+            Event::Text(text) => {
+                if let Taken::Malformed { in_a_row } = peer.frame(text)
+                    && in_a_row >= MALFORMED_IN_A_ROW_MAX
+                {
+                    refusal = Some((
+                        u16::from(CloseCode::Policy),
+                        "too many frames in a row that are not JSON",
+                    ));
+                }
+            }
+            Event::Ping(payload) => outbox.send_raw(&frame::pong(payload)),
+            Event::Pong => peer.touch(now),
+            Event::Close(code) => closed = Some(code),
+        });
+        self.peer.end_turn(now);
+        match (decoded, refusal, closed) {
+            (Err(violation), ..) => self.close(violation as u16, in_words(violation)),
+            (_, Some((code, reason)), _) => self.close(code, reason),
+            (_, _, Some(code)) => self.close(code.unwrap_or(u16::from(CloseCode::Normal)), ""),
+            _ => {}
+        }
+    }
+
+    /// Writes what waits until the socket takes no more. An error is the end of the connection.
+    fn write(&mut self, cx: &mut Context<'_>, now: Now) -> io::Result<()> {
+        loop {
+            if self.written == self.writing.len() {
+                self.refill();
+                if self.writing.is_empty() {
+                    return self.all_written(cx);
+                }
+            }
+            match Pin::new(&mut self.io).poll_write(cx, &self.writing[self.written..]) {
+                Poll::Pending => return Ok(()),
+                Poll::Ready(len) => self.wrote(len?, now),
+            }
+        }
+    }
+
+    fn refill(&mut self) {
+        self.writing.clear();
+        self.written = 0;
+        if self.writing.capacity() > WRITE_BUFFER_KEPT {
+            self.writing = Vec::new();
+        }
+        let closing = self.outbox.take(&mut self.writing, &mut self.marks);
+        if let Some(why) = closing
+            && self.end == End::Open
+        {
+            let (code, reason) = close_frame(why);
+            self.close(code, &reason);
+            if self.writing.is_empty() {
+                self.outbox.take(&mut self.writing, &mut self.marks);
+            }
+        }
+    }
+
+    fn wrote(&mut self, len: usize, now: Now) {
+        self.written += len;
+        self.written_in_all += len as u64;
+        self.last_write_ms = now.mono_ms;
+        if self.outbox.written(len) {
+            self.peer.writable();
+        }
+        let done = self
+            .marks
+            .iter()
+            .take_while(|(end, _)| *end <= self.written_in_all)
+            .count();
+        if done > 0 {
+            let messages = self.marks.drain(..done).map(|(_, id)| id).collect();
+            self.peer.written(messages);
+        }
+    }
+
+    fn all_written(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        if self.end == End::Closing {
+            self.end = End::Lingering;
+            let _ = Pin::new(&mut self.io).poll_shutdown(cx);
+        }
+        Ok(())
+    }
+
+    /// Queues a close frame, once. What is in the outbox before it is still written.
+    fn close(&mut self, code: u16, reason: &str) {
+        if self.end == End::Open {
+            self.end = End::Closing;
+            self.outbox.send_raw(&frame::close(code, reason));
+            self.tick.as_mut().reset(Instant::now() + LINGER);
+        }
+    }
+
+    /// Looks after the peer: pings it when it is idle, lets it go when it is gone or takes nothing.
+    fn ticked(&mut self, now: Now) {
+        if self.outbox.waiting_len() == 0 {
+            self.last_write_ms = now.mono_ms;
+        } else if now.since(self.last_write_ms) >= self.tempo.stall_max {
+            return self.close(SLOW_CONSUMER, "slow consumer: read faster, or ask for a smaller window");
+        }
+        let silence = now.since(self.last_read_ms);
+        if silence >= self.tempo.silence_max {
+            return self.close(SILENT, "no sign of life");
+        }
+        if millis(silence) >= millis(self.tempo.ping_interval) / 2 {
+            self.outbox.send_raw(&frame::ping());
+        }
+        self.peer.shrink();
+        self.decoder.shrink();
+        if self.written == self.writing.len() {
+            self.writing = Vec::new();
+            self.written = 0;
+        }
+        self.marks.shrink_to_fit();
+    }
+}
+
+/// Close codes of our own (RFC 6455, section 7.4.2).
+pub const TAKEN_OVER: u16 = 4001;
+pub const SILENT: u16 = 4002;
+pub const SLOW_CONSUMER: u16 = 4003;
+pub const RELEASED: u16 = 4004;
+
+fn close_frame(why: Closing) -> (u16, String) {
+    match why {
+        Closing::TakenOver => (TAKEN_OVER, "a newer connection has taken this session over".to_owned()),
+        Closing::Silent => (SILENT, "no sign of life".to_owned()),
+        Closing::Released => (RELEASED, "the session is over".to_owned()),
+        Closing::Failed => (
+            u16::from(CloseCode::Error),
+            "the session failed: connect again".to_owned(),
+        ),
+        Closing::ShuttingDown => {
+            let retry_ms = 200 + uuid::Uuid::new_v4().as_u128() % 1800;
+            (
+                u16::from(CloseCode::Restart),
+                format!("shutting down: retry in {retry_ms} ms"),
+            )
+        }
+    }
+}
+
+fn in_words(violation: Violation) -> &'static str {
+    match violation {
+        Violation::Protocol => "not a frame of RFC 6455",
+        Violation::Binary => "one JSON-RPC message per text frame",
+        Violation::Utf8 => "a text frame must be UTF-8",
+        Violation::TooLarge => "the message is too large",
+    }
+}

@@ -1,0 +1,342 @@
+//! RFC 6455 frames from a client, decoded in place.
+
+/// What a peer sent.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Event<'a> {
+    /// A whole text message.
+    Text(&'a str),
+    Ping(&'a [u8]),
+    Pong,
+    /// The peer closes, with this status code if it gave one.
+    Close(Option<u16>),
+}
+
+/// Why a connection cannot go on. The numbers are close codes of RFC 6455, section 7.4.1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Violation {
+    Protocol = 1002,
+    Binary = 1003,
+    Utf8 = 1007,
+    TooLarge = 1009,
+}
+
+/// Takes bytes as they come and gives messages. It holds at most one message and one partial frame, each bounded.
+#[derive(Debug)]
+pub struct Decoder {
+    message_len_max: usize,
+    /// The beginning of a frame whose end has not come yet.
+    partial: Vec<u8>,
+    /// How many bytes that frame has in all, as far as known.
+    partial_needs: usize,
+    /// The payloads of the fragments so far.
+    fragments: Option<Vec<u8>>,
+}
+
+struct Header {
+    fin: bool,
+    opcode: u8,
+    mask: [u8; 4],
+    len: usize,
+    payload_len: usize,
+}
+
+const CONTINUATION: u8 = 0x0;
+const TEXT: u8 = 0x1;
+const BINARY: u8 = 0x2;
+const CLOSE: u8 = 0x8;
+const PING: u8 = 0x9;
+const PONG: u8 = 0xa;
+/// Longest payload of a control frame (section 5.5).
+const CONTROL_LEN_MAX: usize = 125;
+/// Longest header: two bytes, eight of length, four of mask.
+const HEADER_LEN_MAX: usize = 14;
+
+impl Decoder {
+    pub fn new(message_len_max: usize) -> Self {
+        Self {
+            message_len_max,
+            partial: Vec::new(),
+            partial_needs: 0,
+            fragments: None,
+        }
+    }
+
+    /// Takes the bytes of one read; they are unmasked where they are. Calls `on` for each whole message or control
+    /// frame; after an error the connection is to be closed.
+    pub fn decode(&mut self, bytes: &mut [u8], mut on: impl FnMut(Event<'_>)) -> Result<(), Violation> {
+        if self.partial.is_empty() {
+            let used = self.run(bytes, &mut on)?;
+            self.keep(&bytes[used..]);
+            return Ok(());
+        }
+        self.partial.extend_from_slice(bytes);
+        if self.partial.len() < self.partial_needs {
+            return Ok(());
+        }
+        let mut pending = std::mem::take(&mut self.partial);
+        let used = self.run(&mut pending, &mut on)?;
+        if used == pending.len() {
+            // Room for the next one, unless it was unusually large.
+            pending.clear();
+            pending.shrink_to(HEADER_LEN_MAX);
+        } else {
+            pending.drain(..used);
+        }
+        self.partial = pending;
+        Ok(())
+    }
+
+    /// Gives back what buffers have grown to.
+    pub fn shrink(&mut self) {
+        self.partial.shrink_to_fit();
+    }
+
+    fn keep(&mut self, rest: &[u8]) {
+        if !rest.is_empty() {
+            self.partial
+                .reserve_exact(self.partial_needs.min(64 * 1024).max(rest.len()));
+            self.partial.extend_from_slice(rest);
+        }
+    }
+
+    /// Decodes whole frames; returns how many bytes they took.
+    fn run(&mut self, bytes: &mut [u8], on: &mut impl FnMut(Event<'_>)) -> Result<usize, Violation> {
+        let mut at = 0;
+        loop {
+            self.partial_needs = 0;
+            let Some(header) = self.header(&bytes[at..])? else {
+                return Ok(at);
+            };
+            let end = header.len + header.payload_len;
+            if bytes.len() - at < end {
+                self.partial_needs = end;
+                return Ok(at);
+            }
+            let payload = &mut bytes[at + header.len..at + end];
+            unmask(payload, header.mask);
+            self.frame(&header, payload, on)?;
+            at += end;
+        }
+    }
+
+    /// Reads a header and refuses what cannot become an acceptable frame before its payload is there.
+    fn header(&self, bytes: &[u8]) -> Result<Option<Header>, Violation> {
+        let &[first, second, ref rest @ ..] = bytes else {
+            return Ok(None);
+        };
+        let (fin, opcode) = (first & 0x80 != 0, first & 0x0f);
+        let reserved = first & 0x70 != 0;
+        let masked = second & 0x80 != 0;
+        if reserved || !masked {
+            return Err(Violation::Protocol);
+        }
+        let (len_len, payload_len) = match (second & 0x7f, rest) {
+            (126, [a, b, ..]) => (2, u64::from(u16::from_be_bytes([*a, *b]))),
+            (127, [a, b, c, d, e, f, g, h, ..]) => (8, u64::from_be_bytes([*a, *b, *c, *d, *e, *f, *g, *h])),
+            (126 | 127, _) => return Ok(None),
+            (len, _) => (0, u64::from(len)),
+        };
+        let payload_len = usize::try_from(payload_len).map_err(|_| Violation::TooLarge)?;
+        self.check(fin, opcode, payload_len)?;
+        let Some(&[a, b, c, d]) = rest.get(len_len..len_len + 4).and_then(|mask| mask.first_chunk::<4>()) else {
+            return Ok(None);
+        };
+        Ok(Some(Header {
+            fin,
+            opcode,
+            mask: [a, b, c, d],
+            len: 2 + len_len + 4,
+            payload_len,
+        }))
+    }
+
+    fn check(&self, fin: bool, opcode: u8, payload_len: usize) -> Result<(), Violation> {
+        let so_far = match (opcode, &self.fragments) {
+            (CLOSE | PING | PONG, _) if fin && payload_len <= CONTROL_LEN_MAX => return Ok(()),
+            (CONTINUATION, Some(fragments)) => fragments.len(),
+            (TEXT, None) => 0,
+            (BINARY, None) => return Err(Violation::Binary),
+            _ => return Err(Violation::Protocol),
+        };
+        if payload_len > self.message_len_max - so_far {
+            Err(Violation::TooLarge)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn frame(&mut self, header: &Header, payload: &[u8], on: &mut impl FnMut(Event<'_>)) -> Result<(), Violation> {
+        match header.opcode {
+            PING => on(Event::Ping(payload)),
+            PONG => on(Event::Pong),
+            CLOSE => on(Event::Close(close_code(payload)?)),
+            _ => match (header.fin, self.fragments.take()) {
+                (true, None) => on(Event::Text(text(payload)?)),
+                (true, Some(mut fragments)) => {
+                    fragments.extend_from_slice(payload);
+                    on(Event::Text(text(&fragments)?));
+                }
+                (false, fragments) => {
+                    let mut fragments = fragments.unwrap_or_default();
+                    fragments.extend_from_slice(payload);
+                    self.fragments = Some(fragments);
+                }
+            },
+        }
+        Ok(())
+    }
+}
+
+fn text(payload: &[u8]) -> Result<&str, Violation> {
+    std::str::from_utf8(payload).map_err(|_| Violation::Utf8)
+}
+
+/// Section 5.5.1 and 7.4: nothing, or a code that may be sent and a reason in UTF-8.
+fn close_code(payload: &[u8]) -> Result<Option<u16>, Violation> {
+    match payload {
+        [] => Ok(None),
+        [a, b, reason @ ..] => {
+            text(reason)?;
+            let code = u16::from_be_bytes([*a, *b]);
+            let sendable = matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999);
+            if sendable {
+                Ok(Some(code))
+            } else {
+                Err(Violation::Protocol)
+            }
+        }
+        [_] => Err(Violation::Protocol),
+    }
+}
+
+/// Section 5.3, eight bytes at a time.
+fn unmask(payload: &mut [u8], mask: [u8; 4]) {
+    let [a, b, c, d] = mask;
+    let wide = u64::from_ne_bytes([a, b, c, d, a, b, c, d]);
+    let mut chunks = payload.chunks_exact_mut(8);
+    for chunk in &mut chunks {
+        if let Ok(bytes) = <[u8; 8]>::try_from(&*chunk) {
+            chunk.copy_from_slice(&(u64::from_ne_bytes(bytes) ^ wide).to_ne_bytes());
+        }
+    }
+    for (byte, key) in chunks.into_remainder().iter_mut().zip(mask.into_iter().cycle()) {
+        *byte ^= key;
+    }
+}
+
+/// Writes an unmasked control frame: a ping, a pong or a close.
+fn control(opcode: u8, payload: &[u8]) -> Vec<u8> {
+    let payload = &payload[..payload.len().min(CONTROL_LEN_MAX)];
+    let mut out = vec![0x80 | opcode, payload.len() as u8];
+    out.extend_from_slice(payload);
+    out
+}
+
+pub fn ping() -> Vec<u8> {
+    control(PING, b"")
+}
+
+pub fn pong(payload: &[u8]) -> Vec<u8> {
+    control(PONG, payload)
+}
+
+pub fn close(code: u16, reason: &str) -> Vec<u8> {
+    let mut payload = code.to_be_bytes().to_vec();
+    payload.extend_from_slice(reason.as_bytes());
+    control(CLOSE, &payload)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn masked(first: u8, payload: &[u8]) -> Vec<u8> {
+        let mut out = vec![first];
+        match payload.len() {
+            len @ 0..126 => out.push(0x80 | len as u8),
+            len @ 126..65_536 => {
+                out.push(0x80 | 126);
+                out.extend_from_slice(&(len as u16).to_be_bytes());
+            }
+            len => {
+                out.push(0x80 | 127);
+                out.extend_from_slice(&(len as u64).to_be_bytes());
+            }
+        }
+        let mask = [1, 2, 3, 4];
+        out.extend_from_slice(&mask);
+        out.extend(
+            payload
+                .iter()
+                .zip(mask.into_iter().cycle())
+                .map(|(byte, key)| byte ^ key),
+        );
+        out
+    }
+
+    /// What comes out when the bytes arrive in pieces of this size.
+    fn decoded(bytes: &[u8], piece: usize, max: usize) -> Result<Vec<String>, Violation> {
+        let mut decoder = Decoder::new(max);
+        let mut events = Vec::new();
+        for piece in bytes.chunks(piece) {
+            decoder.decode(&mut piece.to_vec(), |event| events.push(format!("{event:?}")))?;
+        }
+        Ok(events)
+    }
+
+    #[test]
+    fn messages_are_the_same_however_the_bytes_are_cut() {
+        let long = "x".repeat(70_000);
+        let mut bytes = masked(0x81, b"hello");
+        bytes.extend(masked(0x01, "é".as_bytes().split_at(1).0));
+        bytes.extend(masked(0x89, b"p"));
+        bytes.extend(masked(0x80, "é".as_bytes().split_at(1).1));
+        bytes.extend(masked(0x8a, b""));
+        bytes.extend(masked(0x81, long.as_bytes()));
+        bytes.extend(masked(0x88, &[3, 232, b'o', b'k']));
+        let whole = decoded(&bytes, usize::MAX, 100_000).unwrap();
+        let expected = ["Text(\"hello\")", "Ping([112])", "Text(\"é\")", "Pong"];
+        assert_eq!(whole[..4], expected.map(str::to_owned));
+        assert_eq!(whole[4].len(), 70_000 + "Text(\"\")".len());
+        assert_eq!(whole[5], "Close(Some(1000))");
+        for piece in [1, 2, 3, 7, 1000, 65_536] {
+            assert_eq!(decoded(&bytes, piece, 100_000).unwrap(), whole, "pieces of {piece}");
+        }
+    }
+
+    #[test]
+    fn violations_have_their_codes() {
+        let unmasked = vec![0x81, 1, b'a'];
+        for (bytes, violation) in [
+            (unmasked, Violation::Protocol),
+            (masked(0x82, b"a"), Violation::Binary),
+            (masked(0xc1, b"a"), Violation::Protocol),
+            (masked(0x83, b"a"), Violation::Protocol),
+            (masked(0x80, b"a"), Violation::Protocol),
+            (masked(0x09, b"a"), Violation::Protocol),
+            (masked(0x89, &[0; 126]), Violation::Protocol),
+            (masked(0x81, &[0xff]), Violation::Utf8),
+            (masked(0x81, &[b'a'; 11]), Violation::TooLarge),
+            (
+                [masked(0x01, b"abcdef"), masked(0x80, b"ghijk")].concat(),
+                Violation::TooLarge,
+            ),
+            ([masked(0x01, b"a"), masked(0x81, b"b")].concat(), Violation::Protocol),
+            (masked(0x88, &[1]), Violation::Protocol),
+            (masked(0x88, &1005_u16.to_be_bytes()), Violation::Protocol),
+            (
+                vec![0x81, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff],
+                Violation::TooLarge,
+            ),
+        ] {
+            assert_eq!(decoded(&bytes, usize::MAX, 10), Err(violation), "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn a_frame_that_is_too_large_is_refused_at_its_header() {
+        let mut decoder = Decoder::new(10);
+        let mut header = masked(0x81, &[b'a'; 200])[..8].to_vec();
+        assert_eq!(decoder.decode(&mut header, |_| {}), Err(Violation::TooLarge));
+    }
+}

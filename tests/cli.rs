@@ -1,0 +1,289 @@
+//! The binary from the outside: what it prints and how it ends.
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+
+use mcp_broker::config::SETTINGS;
+
+/// The binary with an empty environment.
+fn broker(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mcp-broker"));
+    command.env_clear().args(args).stdin(Stdio::null());
+    command
+}
+
+fn run(args: &[&str]) -> Output {
+    broker(args).output().unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// The one line on stderr of a start that was refused with exit code 2.
+fn refusal(mut command: Command) -> String {
+    let output = command.output().unwrap();
+    let stderr = String::from_utf8(output.stderr.clone()).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(output.stdout.is_empty(), "{}", stdout(&output));
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    assert!(stderr.starts_with("error: ") && stderr.ends_with('\n'), "{stderr}");
+    stderr.trim_end().to_owned()
+}
+
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts the broker and waits until it says where to reach it.
+fn address(mut command: Command) -> String {
+    let mut running = Running(command.stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
+    let stderr = BufReader::new(running.0.stderr.take().unwrap());
+    let told = |line: String| line.split_once("http://").map(|(_, rest)| rest.to_owned());
+    stderr
+        .lines()
+        .map(Result::unwrap)
+        .find_map(told)
+        .expect("the broker says where to reach it")
+}
+
+fn file(name: &str, text: &str) -> PathBuf {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+#[test]
+fn serve_starts_without_any_configuration() {
+    assert!(address(broker(&["serve", "--port", "0"])).starts_with("127.0.0.1:"));
+}
+
+#[test]
+fn a_switch_stands_alone_or_takes_a_value() {
+    for consent in [
+        &["--allow-anonymous"][..],
+        &["--allow-anonymous", "true"],
+        &["--allow-anonymous=true"],
+    ] {
+        let mut command = broker(&["serve", "--port=0", "--host=0.0.0.0"]);
+        command.args(consent);
+        address(command);
+    }
+    let line = refusal(broker(&["serve", "--host=0.0.0.0", "--allow-anonymous=false"]));
+    assert!(
+        line.contains("host = \"0.0.0.0\" (--host) is not allowed; allowed: a loopback address"),
+        "{line}"
+    );
+}
+
+#[test]
+fn a_public_address_is_warned_about_in_the_form_asked_for() {
+    let first_line = |format: &str| {
+        let mut command = broker(&[
+            "serve",
+            "--port=0",
+            "--host=0.0.0.0",
+            "--allow-anonymous",
+            "--log-format",
+            format,
+        ]);
+        let mut running = Running(command.stderr(Stdio::piped()).spawn().unwrap());
+        let mut line = String::new();
+        BufReader::new(running.0.stderr.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        assert!(
+            line.contains("WARN") && line.contains("authentication is off"),
+            "{line}"
+        );
+        line
+    };
+    assert!(first_line("auto").starts_with('{'), "stderr is no terminal here");
+    assert!(first_line("json").starts_with('{'));
+    assert!(!first_line("pretty").starts_with('{'));
+}
+
+#[test]
+fn a_list_takes_commas_and_repeated_flags() {
+    let flags = ["serve", "--cors-origins", "http://a,http://b", "--cors-origins", "oops"];
+    let line = refusal(broker(&flags));
+    assert!(
+        line.contains("cors_origins = \"http://a,http://b,oops\" (--cors-origins)"),
+        "{line}"
+    );
+}
+
+#[test]
+fn flag_beats_environment_beats_file() {
+    let path = file("layers.toml", "port = 70001\nqueue_capacity = 0");
+    let path = path.to_str().unwrap();
+    let line = refusal(broker(&["serve", "--config", path]));
+    assert!(
+        line.contains("port = \"70001\"") && line.contains("layers.toml"),
+        "{line}"
+    );
+
+    let with_env = |flags: &[&str]| {
+        let mut command = broker(&["serve"]);
+        command
+            .args(flags)
+            .env("MCP_BROKER_CONFIG", path)
+            .env("MCP_BROKER_PORT", "70002");
+        command
+    };
+    let line = refusal(with_env(&[]));
+    assert!(line.contains("port = \"70002\" (MCP_BROKER_PORT)"), "{line}");
+    let line = refusal(with_env(&["--port", "70003"]));
+    assert!(line.contains("port = \"70003\" (--port)"), "{line}");
+    let line = refusal(with_env(&["--port", "0"]));
+    assert!(line.contains("queue_capacity = \"0\""), "{line}");
+    address(with_env(&["--port", "0", "--queue-capacity", "10"]));
+}
+
+#[test]
+fn files_in_toml_and_yaml_are_read() {
+    for (name, text) in [
+        ("good.toml", "port = 0\nstale_threshold = \"20s\""),
+        ("good.yaml", "port: 0\nhost: '::1'"),
+    ] {
+        let path = file(name, text);
+        let told = address(broker(&["serve", "--config", path.to_str().unwrap()]));
+        assert_eq!(told.starts_with("[::1]:"), name == "good.yaml", "{told}");
+    }
+}
+
+#[test]
+fn unknown_names_are_refused_wherever_they_stand() {
+    let line = refusal(broker(&["serve", "--queue-capacty", "5"]));
+    assert!(
+        line.contains("\"--queue-capacty\" is not known here; did you mean --queue-capacity?; allowed: --host"),
+        "{line}"
+    );
+
+    let mut command = broker(&["serve"]);
+    command.env("MCP_BROKER_PROT", "5");
+    let line = refusal(command);
+    assert!(
+        line.contains("MCP_BROKER_PROT") && line.contains("did you mean MCP_BROKER_PORT?"),
+        "{line}"
+    );
+
+    let path = file("unknown.yaml", "prot: 5");
+    let line = refusal(broker(&["serve", "--config", path.to_str().unwrap()]));
+    assert!(
+        line.contains("prot = \"5\"") && line.contains("did you mean port?"),
+        "{line}"
+    );
+}
+
+#[test]
+fn mistakes_of_the_command_line_are_one_line_too() {
+    for args in [
+        &["serv"][..],
+        &["serve", "extra"],
+        &["serve", "--port"],
+        &["serve", "--port", "--host"],
+        &["serve", "--port", "1", "--port", "2"],
+        &["serve", "--port", "-1"],
+        &["serve", "-p", "1"],
+        &["serve", "--config", "/nowhere/broker.toml"],
+        &["--port", "1"],
+        &["serve", "--storage", "redis"],
+        &["serve", "--enable-auth"],
+    ] {
+        refusal(broker(args));
+    }
+}
+
+#[test]
+fn mistakes_of_the_command_line_say_what_would_be_right() {
+    for (args, words) in [
+        (&["serv"][..], "command \"serv\" is not known; allowed: serve, help"),
+        (
+            &["--port", "1"],
+            "\"--port\" is not known here; it belongs behind the command serve",
+        ),
+        (&["serve", "x"], "\"x\" is not known here; allowed: --host, "),
+        (
+            &["serve", "--port"],
+            "'--port <N>' but none was supplied; allowed: a whole number from 0 to 65535",
+        ),
+        (
+            &["serve", "--port", "-1"],
+            "port = \"-1\" (--port) is not allowed; allowed: a whole number from 0 to 65535",
+        ),
+    ] {
+        let line = refusal(broker(args));
+        assert!(line.contains(words), "{line}");
+    }
+}
+
+#[test]
+fn help_is_complete() {
+    let help = stdout(&run(&["serve", "--help"]));
+    let words: Vec<&str> = help.split(|c: char| c.is_whitespace() || "[]".contains(c)).collect();
+    for setting in SETTINGS {
+        assert!(
+            words.contains(&format!("--{}", setting.flag()).as_str()),
+            "{}",
+            setting.key
+        );
+        assert!(words.contains(&setting.env().as_str()), "{}", setting.key);
+        let default = if setting.default.is_empty() {
+            "none"
+        } else {
+            setting.default
+        };
+        assert!(
+            help.contains(&format!("[default: {default}] [env: {}]", setting.env())),
+            "{}",
+            setting.key
+        );
+        assert!(
+            help.contains(&format!("[allowed: {}]", (setting.allowed)())),
+            "{}",
+            setting.key
+        );
+        assert!(setting.text().ends_with('.'), "{}", setting.key);
+    }
+    assert!(
+        words.contains(&"--config") && words.contains(&"MCP_BROKER_CONFIG"),
+        "{help}"
+    );
+    assert!(help.contains("Exit codes: "), "{help}");
+    assert!(help.lines().all(|line| line.len() <= 120), "{help}");
+}
+
+#[test]
+fn asking_for_help_or_version_succeeds_on_stdout() {
+    for args in [
+        &["--help"][..],
+        &["help"],
+        &["help", "serve"],
+        &["serve", "--help"],
+        &["serve", "-h"],
+    ] {
+        let output = run(args);
+        assert_eq!(output.status.code(), Some(0));
+        assert!(
+            stdout(&output).contains("Usage: mcp-broker") && output.stderr.is_empty(),
+            "{output:?}"
+        );
+    }
+    for args in [&["--version"][..], &["serve", "-V"]] {
+        assert!(stdout(&run(args)).contains(env!("CARGO_PKG_VERSION")));
+    }
+}
+
+#[test]
+fn no_command_shows_the_help_and_fails() {
+    let output = run(&[]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("serve"));
+}
