@@ -5,7 +5,7 @@ use std::{
     io,
     net::{SocketAddr, TcpListener},
     process::ExitCode,
-    sync::{Arc, OnceLock, mpsc},
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
@@ -25,7 +25,7 @@ use actors::{
 };
 use tokio::{
     signal::unix::{SignalKind, signal},
-    sync::Notify,
+    sync::{Notify, mpsc},
 };
 use tracing_actix_web::TracingLogger;
 
@@ -66,13 +66,21 @@ async fn run(config: Config) -> io::Result<ExitCode> {
     let connections = Connections::new(config.connections_max);
     let gate = Arc::new(OnceLock::new());
 
-    let (server, arbiters) = start_server(&config, listener, &state, &gate)?;
+    let workers = workers(&config);
+    let (found, mut arbiters) = mpsc::unbounded_channel();
+    let server = build_server(&config, workers, listener, found, &state, &gate)?;
     let handle = server.handle();
     let serving = actix_rt::spawn(server);
+    let mut arbiters_found = Vec::with_capacity(workers);
+    while arbiters_found.len() < workers
+        && let Some(arbiter) = arbiters.recv().await
+    {
+        arbiters_found.push(arbiter);
+    }
 
     let gave_up = Arc::new(Notify::new());
     let storage = Arc::new(MemoryStorage::new(Retention::default()));
-    let broker = Broker::start(settings(&config), storage, arbiters, {
+    let broker = Broker::start(settings(&config), storage, arbiters_found, {
         let gave_up = Arc::clone(&gave_up);
         move || gave_up.notify_one()
     });
@@ -123,18 +131,19 @@ fn bind(config: &Config) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// Starts the workers. Their arbiters are where the projects' actors live: with one worker no message ever
+/// Builds the server; each worker that starts says which arbiter it is. Their arbiters are where the projects' actors live: with one worker no message ever
 /// changes the thread.
-fn start_server(
+fn build_server(
     config: &Config,
+    workers: usize,
     listener: TcpListener,
+    found: mpsc::UnboundedSender<ArbiterHandle>,
     state: &Arc<State>,
     gate: &Arc<OnceLock<Gate>>,
-) -> io::Result<(Server, Vec<ArbiterHandle>)> {
-    let (found, arbiters) = mpsc::channel();
+) -> io::Result<Server> {
     let (state, gate) = (Arc::clone(state), Arc::clone(gate));
     let server = Server::build()
-        .workers(workers(config))
+        .workers(workers)
         .max_concurrent_connections(config.connections_max)
         .shutdown_timeout(config.shutdown_grace.as_secs().max(1))
         .disable_signals()
@@ -164,7 +173,7 @@ fn start_server(
                 .tcp()
         })?
         .run();
-    Ok((server, arbiters.try_iter().collect()))
+    Ok(server)
 }
 
 /// Routing is done by one thread for each project; a second one pays off only where there are cores to spare
