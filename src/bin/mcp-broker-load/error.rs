@@ -1,0 +1,48 @@
+//! Why a run ended without a result. What was measured and found wrong is not here: it stands in the report.
+
+use std::time::Duration;
+
+use thiserror::Error;
+
+pub type Result<T> = std::result::Result<T, LoadError>;
+
+#[derive(Debug, Error)]
+pub enum LoadError {
+    #[error("the address {url:?} is of no use: {reason}")]
+    Url { url: String, reason: String },
+    #[error("no connection to {address}: {reason}")]
+    Connect { address: String, reason: String },
+    #[error("the server refused the WebSocket: {0}")]
+    Upgrade(String),
+    #[error("the server broke the WebSocket protocol: {0}")]
+    Framing(String),
+    #[error("connection {link} ended while it was needed: {reason}")]
+    Lost { link: usize, reason: String },
+    #[error("the server refused {what}: {answer}")]
+    Refused { what: String, answer: String },
+    #[error("the server stalled while {phase}: nothing came for {} s", .quiet.as_secs())]
+    Stalled { phase: &'static str, quiet: Duration },
+    #[error("{phase} took longer than {} s", .limit.as_secs())]
+    TooLong { phase: &'static str, limit: Duration },
+    #[error("the server falls behind {rate} messages per second: {under_way} are under way")]
+    Behind { rate: u64, under_way: usize },
+    #[error("{needed} open files are needed, and the hard limit is {limit}: raise it with `ulimit -Hn {needed}`")]
+    Files { needed: u64, limit: u64 },
+    #[error("no figures of process {pid}: {reason}")]
+    Process { pid: u32, reason: String },
+    #[error("{0}")]
+    Arguments(String),
+    #[error("the generator's own input and output failed: {0}")]
+    Io(#[from] std::io::Error),
+}
+
+impl LoadError {
+    /// A frame of the server in an error, cut to what fits on a line or two.
+    pub fn refused(what: impl Into<String>, frame: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(frame);
+        Self::Refused {
+            what: what.into(),
+            answer: text.chars().take(400).collect(),
+        }
+    }
+}

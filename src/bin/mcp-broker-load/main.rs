@@ -1,0 +1,207 @@
+//! `mcp-broker-load`: puts a broker under load, to size a deployment. It speaks MCP over WebSocket like any agent,
+//! and verifies the order, content and number of what it measures.
+
+mod engine;
+mod error;
+#[cfg(test)]
+mod fake;
+mod fleet;
+mod messages;
+mod process;
+mod report;
+mod track;
+mod wire;
+mod workloads;
+
+use std::{process::ExitCode, time::Duration};
+
+use clap::{Args, Parser, Subcommand};
+
+use error::{LoadError, Result};
+use process::Server;
+use report::Report;
+use wire::Target;
+use workloads::{Bench, broadcast, direct, growth, idle, latency, offline, storm};
+
+/// Put an mcp-broker under load and measure it.
+///
+/// Every workload verifies what it measures: the content and order of all messages, and that none is lost. The exit
+/// code is 0 when everything was right, 1 when it was not or the run failed, 2 for wrong arguments.
+///
+/// Use a broker, or at least a project, of its own: the sessions and protocols that are made stay there. Run the
+/// tool on another machine than the broker, or leave it a core of its own: it uses one thread, and near one core
+/// (generator cores) it measures itself.
+#[derive(Parser)]
+#[command(
+    version,
+    after_help = "Example: mcp-broker-load direct --pairs 50 --window 64 --pid $(pidof mcp-broker)"
+)]
+struct Cli {
+    #[command(flatten)]
+    common: Common,
+    #[command(subcommand)]
+    workload: Workload,
+}
+
+#[derive(Args)]
+#[command(next_help_heading = "Options of all workloads")]
+struct Common {
+    /// WebSocket of the broker
+    #[arg(long, global = true, default_value = "ws://127.0.0.1:8000/ws")]
+    url: String,
+    /// API key, sent as X-API-Key
+    #[arg(long, global = true, env = "MCP_BROKER_API_KEY", hide_env_values = true)]
+    api_key: Option<String>,
+    /// Project, sent as X-Project-ID
+    #[arg(long, global = true)]
+    project: Option<String>,
+    /// Process of the broker on this machine: adds its processor time and memory (Linux)
+    #[arg(long, global = true)]
+    pid: Option<u32>,
+    /// One line of JSON per workload instead of a table
+    #[arg(long, global = true)]
+    json: bool,
+    /// Seconds that are measured
+    #[arg(long, global = true, default_value = "5", value_parser = some_seconds)]
+    seconds: Duration,
+    /// Seconds under load before measuring begins
+    #[arg(long, global = true, default_value = "1", value_parser = seconds)]
+    warm_up: Duration,
+    /// Bytes of a frame that sends a message; short ones grow to what the call needs
+    #[arg(long, global = true, default_value_t = 400, value_parser = at_least_one)]
+    size: usize,
+    /// Beginning of the names of all sessions; two runs at once need different ones
+    #[arg(long, global = true, default_value = "load")]
+    names: String,
+}
+
+#[derive(Subcommand)]
+enum Workload {
+    /// Messages from senders to one recipient each: throughput and latency
+    Direct(direct::Options),
+    /// One publisher to many subscribers
+    Broadcast(broadcast::Options),
+    /// Connections that do nothing: memory and connection rate
+    Idle(idle::Options),
+    /// Messages to recipients that are away, and their return
+    Offline(offline::Options),
+    /// One operation at a time, beside the times that the broker promises
+    Latency(latency::Options),
+    /// Throughput with more and more protocols and sessions: the cost must not grow
+    Growth(growth::Options),
+    /// All connections lost at once, and everybody coming back
+    Storm(storm::Options),
+}
+
+fn seconds(text: &str) -> std::result::Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "a number of seconds".to_owned())?;
+    if !(0.0..=86_400.0).contains(&seconds) {
+        return Err("0 to 86400 seconds".into());
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+/// For times that something is divided by.
+fn some_seconds(text: &str) -> std::result::Result<Duration, String> {
+    seconds(text).and_then(|time| {
+        if time < Duration::from_millis(10) {
+            Err("at least 0.01".into())
+        } else {
+            Ok(time)
+        }
+    })
+}
+
+/// For counts of which none makes no sense.
+fn at_least_one(text: &str) -> std::result::Result<usize, String> {
+    match text.parse() {
+        Ok(1..=1_000_000_000) => text.parse().map_err(|_| String::new()),
+        _ => Err("a number from 1 to 1000000000".into()),
+    }
+}
+
+fn run(cli: Cli) -> Result<Report> {
+    let Common {
+        url,
+        api_key,
+        project,
+        pid,
+        seconds,
+        warm_up,
+        size,
+        names,
+        json: _,
+    } = cli.common;
+    let key = api_key.as_deref().map(|key| ("X-API-Key", key));
+    let project = project.as_deref().map(|project| ("X-Project-ID", project));
+    let headers: Vec<_> = key.into_iter().chain(project).collect();
+    let target = Target::parse(&url, &headers)?;
+    let bench = Bench {
+        target,
+        server: Server::new(pid)?,
+        seconds,
+        warm_up,
+        size,
+        names,
+        stall: fleet::STALL,
+    };
+    match cli.workload {
+        Workload::Direct(options) => direct::run(&bench, &options),
+        Workload::Broadcast(options) => broadcast::run(&bench, &options),
+        Workload::Idle(options) => idle::run(&bench, &options),
+        Workload::Offline(options) => offline::run(&bench, &options),
+        Workload::Latency(options) => latency::run(&bench, &options),
+        Workload::Growth(options) => growth::run(&bench, &options),
+        Workload::Storm(options) => storm::run(&bench, &options),
+    }
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let json = cli.common.json;
+    let outcome = run(cli).and_then(|report| {
+        report.print(json)?;
+        Ok(report)
+    });
+    match outcome {
+        Ok(report) if report.problems().is_empty() => ExitCode::SUCCESS,
+        Ok(report) => {
+            for problem in report.problems() {
+                eprintln!("mcp-broker-load: {problem}");
+            }
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("mcp-broker-load: {error}");
+            ExitCode::from(if matches!(error, LoadError::Url { .. } | LoadError::Arguments(_)) {
+                2
+            } else {
+                1
+            })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn shared_options_are_taken_behind_the_workload() {
+        let cli = Cli::try_parse_from(["load", "direct", "--pairs", "2", "--seconds", "0.3", "--json"]).unwrap();
+        assert_eq!(
+            (cli.common.seconds, cli.common.json),
+            (Duration::from_millis(300), true)
+        );
+        assert!(Cli::try_parse_from(["load", "direct", "--pairs", "0"]).is_err());
+        assert!(Cli::try_parse_from(["load", "direct", "--seconds", "-1"]).is_err());
+        assert!(Cli::try_parse_from(["load", "direct", "--seconds", "0"]).is_err());
+    }
+}

@@ -1,0 +1,408 @@
+//! The JSON-RPC text that goes out, and a quick look at what comes back.
+//!
+//! Sends are written into a template, and a delivery is compared with what was sent byte by byte. Whatever does not
+//! compare equal is parsed, so that a server that writes the same JSON in another order costs time, not truth.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use memchr::memmem;
+use serde::Deserialize;
+use serde_json::{Value, json, value::RawValue};
+
+use crate::{
+    engine::Outbox,
+    error::{LoadError, Result},
+};
+
+/// The protocol of all messages, with a schema that describes their payload.
+pub const PROTOCOL: &str = "load";
+
+const PUSHED: &str = "notifications/dev.mcp-broker/message";
+/// Numbers keep one width, so that a template can be written over: the first of 9 billion messages has this one.
+const FIRST: u64 = 1_000_000_000;
+const DIGITS: usize = 10;
+
+/// A tag that no other measurement has, in this process or another: what is left in an inbox by an interrupted run
+/// is told apart by it.
+pub fn fresh_tag() -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let since = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap_or_default();
+    let micros = since.as_micros() & 0xffff_ffff_ffff;
+    format!(
+        "{micros:012x}-{:x}-{:x}",
+        std::process::id(),
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    )
+}
+
+/// One `tools/call`.
+pub fn call(id: u64, tool: &str, arguments: &Value) -> String {
+    let params = json!({"name": tool, "arguments": arguments});
+    json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}).to_string()
+}
+
+/// The arguments that register a protocol whose payload is the one sent here.
+pub fn protocol(name: &str, version: &str) -> Value {
+    let schema = json!({
+        "type": "object",
+        "required": ["lane", "run", "seq"],
+        "properties": {
+            "lane": {"type": "integer", "minimum": 0},
+            "pad": {"type": "string"},
+            "run": {"type": "string"},
+            "seq": {"type": "integer", "minimum": 0},
+        },
+    });
+    json!({"name": name, "version": version, "schema": schema, "capabilities": ["point_to_point", "broadcast"]})
+}
+
+/// The notification that acknowledges what one read brought. It grows as text: an acknowledgement for each message
+/// would cost the recipient more than the message itself.
+#[derive(Default)]
+pub struct Acknowledgement(Vec<u8>);
+
+impl Acknowledgement {
+    const HEAD: &[u8] = br#"{"jsonrpc":"2.0","method":"notifications/dev.mcp-broker/ack","params":{"message_ids":["#;
+
+    /// Adds the message in a pushed frame. Any other frame adds nothing.
+    pub fn add(&mut self, frame: &[u8]) {
+        let Some(id) = pushed_id(frame) else { return };
+        self.0
+            .extend_from_slice(if self.0.is_empty() { Self::HEAD } else { b"," });
+        self.0.push(b'"');
+        self.0.extend_from_slice(id);
+        self.0.push(b'"');
+    }
+
+    /// Sends what was added, if anything was.
+    pub fn send(&mut self, link: usize, out: &mut Outbox) {
+        if !self.0.is_empty() {
+            self.0.extend_from_slice(b"]}}");
+            out.text(link, &self.0);
+            self.0.clear();
+        }
+    }
+}
+
+/// A stream of numbered messages with one content, as its sender writes it.
+pub struct Template {
+    frame: Vec<u8>,
+    id_at: usize,
+    seq_at: usize,
+}
+
+impl Template {
+    /// `size` is the length of the whole frame; a frame cannot be shorter than with an empty `pad`.
+    pub fn new(tool: &str, mut arguments: Value, run: &str, lane: usize, size: usize) -> (Self, Content) {
+        arguments["protocol_name"] = PROTOCOL.into();
+        arguments["protocol_version"] = "1.0.0".into();
+        let build = |pad: &str| {
+            let content = Content::new(run, lane, pad);
+            let mut arguments = arguments.clone();
+            arguments["payload"] = "PAYLOAD".into();
+            let text = call(FIRST, tool, &arguments);
+            (text.replacen("\"PAYLOAD\"", &content.payload(FIRST), 1), content)
+        };
+        let missing = size.saturating_sub(build("").0.len());
+        let alphabet = "abcdefghijklmnopqrstuvwxyz0123456789".chars().cycle();
+        let (text, content) = build(&alphabet.skip(lane % 36).take(missing).collect::<String>());
+        let number = FIRST.to_string();
+        let key_at = |key: &str| {
+            text.find(&format!("\"{key}\":{number}"))
+                .map_or(0, |at| at + key.len() + 3)
+        };
+        let (id_at, seq_at) = (key_at("id"), key_at("seq"));
+        (
+            Self {
+                frame: text.into_bytes(),
+                id_at,
+                seq_at,
+            },
+            content,
+        )
+    }
+
+    /// The frame of message `seq`, which is also what its answer is known by.
+    pub fn frame(&mut self, seq: u64) -> &[u8] {
+        self.frame_answered(seq, seq)
+    }
+
+    /// The frame of message `seq`, whose answer is known by `request`: for connections that send several streams.
+    pub fn frame_answered(&mut self, request: u64, seq: u64) -> &[u8] {
+        write_number(&mut self.frame[self.id_at..self.id_at + DIGITS], request);
+        write_number(&mut self.frame[self.seq_at..self.seq_at + DIGITS], seq);
+        &self.frame
+    }
+}
+
+fn write_number(digits: &mut [u8], number: u64) {
+    let mut rest = FIRST + number;
+    for digit in digits.iter_mut().rev() {
+        *digit = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+}
+
+/// A stream of numbered messages with one content, as its recipient knows it.
+#[derive(Clone)]
+pub struct Content {
+    run: String,
+    /// The payload up to the number. Its keys are in alphabetical order: a server that keeps objects in sorted maps
+    /// writes the same bytes.
+    head: String,
+}
+
+/// What came to a recipient.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Incoming {
+    /// The right content, with its number.
+    Message(u64),
+    /// A message of another run.
+    Foreign,
+    /// A message of this run with other content than was sent.
+    Corrupt,
+    /// No message.
+    Other,
+}
+
+impl Content {
+    fn new(run: &str, lane: usize, pad: &str) -> Self {
+        Self {
+            run: run.into(),
+            head: format!(r#"{{"lane":{lane},"pad":"{pad}","run":"{run}","seq":"#),
+        }
+    }
+
+    fn payload(&self, number: u64) -> String {
+        format!("{}{number}}}", self.head)
+    }
+
+    pub fn read(&self, frame: &[u8]) -> Incoming {
+        if memmem::find(frame, PUSHED.as_bytes()).is_none() {
+            return Incoming::Other;
+        }
+        self.compare(frame).map_or_else(|| self.parse(frame), Incoming::Message)
+    }
+
+    fn compare(&self, frame: &[u8]) -> Option<u64> {
+        const KEY: &[u8] = b"\"payload\":";
+        let payload = &frame[memmem::find(frame, KEY)? + KEY.len()..];
+        let (digits, end) = payload
+            .strip_prefix(self.head.as_bytes())?
+            .split_first_chunk::<DIGITS>()?;
+        let number = digits
+            .iter()
+            .try_fold(0, |n, d| d.is_ascii_digit().then(|| n * 10 + u64::from(d - b'0')))?;
+        (end.first() == Some(&b'}')).then(|| number.checked_sub(FIRST))?
+    }
+
+    fn parse(&self, frame: &[u8]) -> Incoming {
+        let Ok(frame) = serde_json::from_slice::<Value>(frame) else {
+            return Incoming::Corrupt;
+        };
+        if frame["method"] != PUSHED {
+            return Incoming::Other;
+        }
+        let payload = &frame["params"]["message"]["payload"];
+        if payload["run"] != *self.run {
+            return Incoming::Foreign;
+        }
+        let number = payload["seq"].as_u64().unwrap_or_default();
+        let sent: Option<Value> = serde_json::from_str(&self.payload(number)).ok();
+        match number.checked_sub(FIRST) {
+            Some(seq) if sent.as_ref() == Some(payload) => Incoming::Message(seq),
+            _ => Incoming::Corrupt,
+        }
+    }
+}
+
+/// The id of the message in a pushed frame, as it stands there; nothing for any other frame.
+fn pushed_id(frame: &[u8]) -> Option<&[u8]> {
+    const KEY: &[u8] = b"\"message_id\"";
+    memmem::find(frame, PUSHED.as_bytes())?;
+    let after_key = &frame[memmem::find(frame, KEY)? + KEY.len()..];
+    let id = &after_key[memchr::memchr(b'"', after_key)? + 1..];
+    id.get(..memchr::memchr(b'"', id)?)
+}
+
+/// An answer to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reply {
+    pub id: u64,
+    /// A JSON-RPC error, or a tool result with `isError`.
+    pub failed: bool,
+}
+
+impl Reply {
+    /// The number of the message whose frame was answered.
+    pub fn seq(self) -> Option<u64> {
+        self.id.checked_sub(FIRST)
+    }
+}
+
+#[derive(Deserialize)]
+struct Envelope<'a> {
+    id: Option<u64>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
+    #[serde(borrow)]
+    result: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Outcome {
+    #[serde(rename = "isError", default)]
+    is_error: bool,
+}
+
+/// Reads a frame as an answer; nothing if it is none.
+pub fn read_reply(frame: &[u8]) -> Option<Reply> {
+    let suspicious = memmem::find(frame, b"\"error\"").is_some() || memmem::find(frame, b"\"isError\":true").is_some();
+    let quick = frame.strip_prefix(br#"{"jsonrpc":"2.0","id":"#).filter(|_| !suspicious);
+    if let Some(rest) = quick {
+        let digits = rest.iter().take_while(|b| b.is_ascii_digit()).count();
+        if let (1..=DIGITS, Some(b',')) = (digits, rest.get(digits)) {
+            let id = rest[..digits].iter().fold(0, |n, d| n * 10 + u64::from(d - b'0'));
+            return Some(Reply { id, failed: false });
+        }
+    }
+    let envelope: Envelope<'_> = serde_json::from_slice(frame).ok()?;
+    let outcome = envelope
+        .result
+        .and_then(|result| serde_json::from_str::<Outcome>(result.get()).ok());
+    envelope.result.or(envelope.error)?;
+    Some(Reply {
+        id: envelope.id?,
+        failed: envelope.error.is_some() || outcome.is_some_and(|o| o.is_error),
+    })
+}
+
+/// The structured content of a tool result, or the result itself where it has none.
+pub fn structured(frame: &[u8]) -> Result<Value> {
+    let mut frame: Value =
+        serde_json::from_slice(frame).map_err(|e| LoadError::Framing(format!("an answer is no JSON: {e}")))?;
+    let mut result = frame["result"].take();
+    Ok(match result["structuredContent"].take() {
+        Value::Null => result,
+        content => content,
+    })
+}
+
+/// The code of a failed tool call, in its structured content or in its text.
+pub fn error_code(frame: &[u8]) -> Option<String> {
+    let content = structured(frame).ok()?;
+    let text = content["content"][0]["text"]
+        .as_str()
+        .and_then(|text| serde_json::from_str::<Value>(text).ok());
+    let code = |value: &Value| {
+        value["code"]
+            .as_str()
+            .or_else(|| value["error"]["code"].as_str())
+            .map(str::to_owned)
+    };
+    code(&content).or_else(|| text.as_ref().and_then(code))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pushed(payload: &str) -> String {
+        format!(
+            r#"{{"jsonrpc":"2.0","method":"{PUSHED}","params":{{"message":{{"message_id":"m-1","payload":{payload},"headers":{{}}}}}}}}"#
+        )
+    }
+
+    fn stream() -> (Template, Content) {
+        Template::new("send_message", json!({"recipient_id": "bob"}), "r1", 3, 400)
+    }
+
+    #[test]
+    fn a_frame_has_the_size_asked_for_and_carries_its_number_twice() {
+        let (mut template, _) = stream();
+        assert_eq!(template.frame(7).len(), 400);
+        let frame: Value = serde_json::from_slice(template.frame(41)).unwrap();
+        assert_eq!(frame["id"], 1_000_000_041);
+        assert_eq!(frame["params"]["arguments"]["payload"]["seq"], 1_000_000_041);
+        assert_eq!(frame["params"]["arguments"]["recipient_id"], "bob");
+        let (mut tiny, _) = Template::new("send_message", json!({}), "r1", 0, 1);
+        assert!(serde_json::from_slice::<Value>(tiny.frame(0)).is_ok());
+    }
+
+    #[test]
+    fn what_was_sent_is_known_again_in_any_writing() {
+        let (mut template, content) = stream();
+        let frame: Value = serde_json::from_slice(template.frame(5)).unwrap();
+        let payload = &frame["params"]["arguments"]["payload"];
+        assert_eq!(content.compare(pushed(&payload.to_string()).as_bytes()), Some(5));
+        let loose = pushed(&payload.to_string()).replace(':', " : ");
+        assert_eq!(content.compare(loose.as_bytes()), None);
+        assert_eq!(content.read(loose.as_bytes()), Incoming::Message(5));
+    }
+
+    #[test]
+    fn other_runs_and_other_content_are_told_apart() {
+        let (mut template, content) = stream();
+        let frame: Value = serde_json::from_slice(template.frame(5)).unwrap();
+        let mut payload = frame["params"]["arguments"]["payload"].clone();
+        payload["pad"] = "x".into();
+        assert_eq!(content.read(pushed(&payload.to_string()).as_bytes()), Incoming::Corrupt);
+        payload["run"] = "r0".into();
+        assert_eq!(content.read(pushed(&payload.to_string()).as_bytes()), Incoming::Foreign);
+        assert_eq!(
+            content.read(br#"{"method":"notifications/resources/updated"}"#),
+            Incoming::Other
+        );
+    }
+
+    #[test]
+    fn answers_are_read_with_their_outcome() {
+        let read = |frame: &str| read_reply(frame.as_bytes()).map(|r| (r.id, r.failed));
+        assert_eq!(
+            read(r#"{"jsonrpc":"2.0","id":12,"result":{"isError":false}}"#),
+            Some((12, false))
+        );
+        assert_eq!(read(r#"{"result":{},"id":12,"jsonrpc":"2.0"}"#), Some((12, false)));
+        assert_eq!(
+            read(r#"{"jsonrpc":"2.0","id":12,"result":{"isError":true}}"#),
+            Some((12, true))
+        );
+        assert_eq!(
+            read(r#"{"jsonrpc":"2.0","id":12,"error":{"code":-32602}}"#),
+            Some((12, true))
+        );
+        assert_eq!(read(r#"{"jsonrpc":"2.0","method":"x","params":{}}"#), None);
+        assert_eq!(read(r#"{"jsonrpc":"2.0","id":"a","result":{}}"#), None);
+    }
+
+    #[test]
+    fn an_error_code_is_found_where_servers_put_it() {
+        let both = r#"{"id":1,"result":{"isError":true,"structuredContent":{"code":"queue_full"},"content":[]}}"#;
+        let text =
+            r#"{"id":1,"result":{"isError":true,"content":[{"type":"text","text":"{\"code\":\"queue_full\"}"}]}}"#;
+        assert_eq!(error_code(both.as_bytes()).as_deref(), Some("queue_full"));
+        assert_eq!(error_code(text.as_bytes()).as_deref(), Some("queue_full"));
+    }
+
+    #[test]
+    fn message_ids_are_found() {
+        assert_eq!(pushed_id(pushed("{}").as_bytes()), Some(&b"m-1"[..]));
+        assert_eq!(
+            pushed_id(pushed("{}").replace("\":", "\" : ").as_bytes()),
+            Some(&b"m-1"[..])
+        );
+        assert_eq!(pushed_id(br#"{"id":1,"result":{"message_id":"m-1"}}"#), None);
+    }
+
+    #[test]
+    fn an_acknowledgement_names_all_messages_of_a_read() {
+        let mut acknowledgement = Acknowledgement::default();
+        acknowledgement.add(pushed("{}").as_bytes());
+        acknowledgement.add(pushed("{}").as_bytes());
+        acknowledgement.0.extend_from_slice(b"]}}");
+        let frame: Value = serde_json::from_slice(&acknowledgement.0).unwrap();
+        assert_eq!(frame["params"]["message_ids"], json!(["m-1", "m-1"]));
+    }
+}

@@ -1,0 +1,118 @@
+//! What the measuring costs and what it may use: processor time, memory, open files.
+
+use std::{fs, time::Duration};
+
+use crate::error::{LoadError, Result};
+
+/// The process under load, seen through `/proc`. Without a pid every figure is absent.
+#[derive(Clone, Copy, Debug)]
+pub struct Server {
+    pid: Option<u32>,
+}
+
+impl Server {
+    /// Fails now for a process that cannot be read, instead of after minutes of load.
+    pub fn new(pid: Option<u32>) -> Result<Self> {
+        let server = Self { pid };
+        server.cpu()?;
+        server.resident_kib()?;
+        Ok(server)
+    }
+
+    /// Processor time of all threads since the process began, in steps of a clock tick (mostly 10 ms).
+    pub fn cpu(self) -> Result<Option<Duration>> {
+        let Some(pid) = self.pid else { return Ok(None) };
+        let stat = read(pid, "stat")?;
+        // The name in parentheses may hold blanks and parentheses; user and system time are the 12th and 13th after.
+        let times = stat
+            .rfind(')')
+            .map(|end| stat[end + 1..].split_whitespace().skip(11).take(2));
+        let ticks: Option<u64> = times.and_then(|t| t.map(|n| n.parse::<u64>().ok()).sum());
+        let ticks = ticks.ok_or_else(|| unreadable(pid, "stat has an unknown form"))?;
+        Ok(Some(Duration::from_nanos(ticks * (1_000_000_000 / ticks_per_second()))))
+    }
+
+    pub fn resident_kib(self) -> Result<Option<u64>> {
+        let Some(pid) = self.pid else { return Ok(None) };
+        let status = read(pid, "status")?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line
+            .and_then(|rest| rest.split_whitespace().next())
+            .and_then(|n| n.parse().ok());
+        kib.map(Some).ok_or_else(|| unreadable(pid, "status has no VmRSS"))
+    }
+}
+
+fn read(pid: u32, file: &str) -> Result<String> {
+    fs::read_to_string(format!("/proc/{pid}/{file}")).map_err(|e| unreadable(pid, &e.to_string()))
+}
+
+fn unreadable(pid: u32, reason: &str) -> LoadError {
+    LoadError::Process {
+        pid,
+        reason: reason.into(),
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn ticks_per_second() -> u64 {
+    rustix::param::clock_ticks_per_second()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn ticks_per_second() -> u64 {
+    100
+}
+
+/// Processor time of this process.
+pub fn own_cpu() -> Duration {
+    let spent = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::try_from(spent).unwrap_or_default()
+}
+
+/// Raises the soft limit of open files, up to the hard one, so that `connections` fit.
+pub fn allow_connections(connections: usize) -> Result<()> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    const OTHER_FILES: u64 = 64;
+    let needed = connections as u64 + OTHER_FILES;
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current.is_none_or(|limit| limit >= needed) {
+        return Ok(());
+    }
+    if let Some(limit) = maximum.filter(|limit| *limit < needed) {
+        return Err(LoadError::Files { needed, limit });
+    }
+    setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: Some(needed),
+            maximum,
+        },
+    )
+    .map_err(|_| LoadError::Files {
+        needed,
+        limit: maximum.unwrap_or(needed),
+    })
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_own_process_can_be_read_and_an_unknown_one_is_an_error() {
+        let own = Server::new(Some(std::process::id())).unwrap();
+        assert!(own.resident_kib().unwrap() > Some(100));
+        assert!(Server::new(Some(u32::MAX)).is_err());
+        assert_eq!(Server::new(None).unwrap().cpu().unwrap(), None);
+    }
+
+    #[test]
+    fn more_connections_than_the_hard_limit_are_a_clear_error() {
+        assert!(allow_connections(10).is_ok());
+        let hard = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
+        if let Some(hard) = hard.and_then(|h| usize::try_from(h).ok()) {
+            assert!(allow_connections(hard).unwrap_err().to_string().contains("ulimit"));
+        }
+    }
+}

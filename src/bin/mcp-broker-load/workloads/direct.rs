@@ -1,0 +1,326 @@
+//! Messages from senders to one recipient each.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::{Bench, Span, Steady, measure};
+use crate::{
+    engine::{Nanos, Outbox, nanos},
+    error::{LoadError, Result},
+    fleet::{Fleet, Push, Workload},
+    messages::{self, Acknowledgement, Content, Incoming, Template},
+    report::{Latencies, Report},
+    track::{Faults, Step, Track},
+};
+
+/// An open loop gives up at this many messages under way: past it the server is too slow, and memory is not endless.
+const UNDER_WAY_MAX: usize = 100_000;
+
+#[derive(clap::Args)]
+pub struct Options {
+    /// Senders, each with a recipient of its own
+    #[arg(long, default_value_t = 50, value_parser = crate::at_least_one)]
+    pub pairs: usize,
+    /// Messages of a pair that are under way: neither delivered nor answered. Not used with --rate
+    #[arg(long, default_value_t = 64, value_parser = crate::at_least_one)]
+    pub window: usize,
+    /// Messages per second of all pairs together, sent on time whatever the server does (open loop). Latency counts
+    /// from when a message was due
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    pub rate: Option<u64>,
+    #[command(flatten)]
+    pub push: PushOptions,
+}
+
+#[derive(clap::Args, Clone, Copy)]
+pub struct PushOptions {
+    /// How deliveries are acknowledged: by the broker when written, or by the recipient, once per read
+    #[arg(long, value_enum, default_value_t = Ack::Auto)]
+    pub ack: Ack,
+    /// Deliveries that a recipient takes without acknowledgement
+    #[arg(long, default_value_t = 64, value_parser = crate::at_least_one)]
+    pub push_window: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Ack {
+    Auto,
+    Manual,
+}
+
+impl PushOptions {
+    pub fn push(self) -> Push {
+        Push {
+            window: self.push_window,
+            manual: self.ack == Ack::Manual,
+        }
+    }
+
+    pub fn ack_name(self) -> &'static str {
+        if self.ack == Ack::Manual { "manual" } else { "auto" }
+    }
+}
+
+/// What decides when the next message goes out.
+#[derive(Clone, Copy)]
+pub enum Pace {
+    Window(usize),
+    Rate(u64),
+}
+
+pub fn run(bench: &Bench, options: &Options) -> Result<Report> {
+    let mut fleet = bench.fleet(2 * options.pairs)?;
+    let pairs = Pairs::open(bench, &mut fleet, options.pairs, options.push.push())?;
+    let pace = options.rate.map_or(Pace::Window(options.window), Pace::Rate);
+    let mut direct = Direct::new(bench, &pairs, pace);
+    let span = measure(&mut fleet, bench, &mut direct)?;
+
+    let mut report = Report::new("direct");
+    report.add("pairs", options.pairs);
+    match pace {
+        Pace::Window(window) => report.add("window", window),
+        Pace::Rate(rate) => report.add("rate", rate),
+    }
+    report.add("ack", options.push.ack_name());
+    report.add("frame_bytes", direct.frame_bytes());
+    direct.describe(&span, &mut report);
+    direct.faults().describe(&mut report);
+    Ok(report)
+}
+
+/// The connections of senders and recipients.
+pub struct Pairs {
+    senders: Vec<usize>,
+    recipients: Vec<usize>,
+    manual: bool,
+}
+
+impl Pairs {
+    pub fn open(bench: &Bench, fleet: &mut Fleet, count: usize, push: Push) -> Result<Self> {
+        let recipients = bench.log_in(fleet, "to", count, |role| role.pushed(push))?;
+        let senders = bench.log_in(fleet, "from", count, |role| role)?;
+        Ok(Self {
+            senders,
+            recipients,
+            manual: push.manual,
+        })
+    }
+}
+
+struct Lane {
+    sender: usize,
+    template: Template,
+    content: Content,
+    track: Track,
+}
+
+#[derive(Clone, Copy)]
+enum Side {
+    Sends(usize),
+    Receives(usize),
+    Neither,
+}
+
+pub struct Direct {
+    lanes: Vec<Lane>,
+    /// By number of the connection.
+    sides: Vec<Side>,
+    pace: Pace,
+    began: Nanos,
+    /// Messages sent by an open loop.
+    sent: u64,
+    sending: bool,
+    measuring: bool,
+    manual: bool,
+    acknowledgement: Acknowledgement,
+    corrupt: u64,
+    steps: u64,
+    pub delivered: u64,
+    pub delivery: Latencies,
+    answer: Latencies,
+}
+
+impl Direct {
+    pub fn new(bench: &Bench, pairs: &Pairs, pace: Pace) -> Self {
+        let last = pairs
+            .senders
+            .iter()
+            .chain(&pairs.recipients)
+            .max()
+            .copied()
+            .unwrap_or(0);
+        let mut sides = vec![Side::Neither; last + 1];
+        let run = messages::fresh_tag();
+        let mut lanes = vec![];
+        for (lane, (&sender, &recipient)) in pairs.senders.iter().zip(&pairs.recipients).enumerate() {
+            sides[sender] = Side::Sends(lane);
+            sides[recipient] = Side::Receives(lane);
+            let to = json!({"recipient_id": bench.name("to", lane)});
+            let (template, content) = Template::new("send_message", to, &run, lane, bench.size);
+            lanes.push(Lane {
+                sender,
+                template,
+                content,
+                track: Track::default(),
+            });
+        }
+        Self {
+            lanes,
+            sides,
+            pace,
+            began: 0,
+            sent: 0,
+            sending: true,
+            measuring: false,
+            manual: pairs.manual,
+            acknowledgement: Acknowledgement::default(),
+            corrupt: 0,
+            steps: 0,
+            delivered: 0,
+            delivery: Latencies::default(),
+            answer: Latencies::default(),
+        }
+    }
+
+    pub fn frame_bytes(&mut self) -> usize {
+        self.lanes.first_mut().map_or(0, |lane| lane.template.frame(0).len())
+    }
+
+    fn send(&mut self, lane: usize, at: Nanos, out: &mut Outbox) {
+        let lane = &mut self.lanes[lane];
+        let seq = lane.track.send(at);
+        out.text(lane.sender, lane.template.frame(seq));
+    }
+
+    fn advance(&mut self, lane: usize, step: Step, now: Nanos, out: &mut Outbox) {
+        self.steps += 1;
+        if step.finished && self.sending && matches!(self.pace, Pace::Window(_)) {
+            self.send(lane, now, out);
+        }
+    }
+
+    fn receive(&mut self, lane: usize, frame: &[u8], now: Nanos, out: &mut Outbox) {
+        let incoming = self.lanes[lane].content.read(frame);
+        if self.manual && incoming != Incoming::Other {
+            self.acknowledgement.add(frame);
+        }
+        match incoming {
+            Incoming::Message(seq) => {
+                let Some(step) = self.lanes[lane].track.deliver(seq) else {
+                    return;
+                };
+                if self.measuring {
+                    self.delivered += 1;
+                    self.delivery.record(now.saturating_sub(step.sent_at));
+                }
+                self.advance(lane, step, now, out);
+            }
+            Incoming::Corrupt => self.corrupt += 1,
+            Incoming::Foreign | Incoming::Other => {}
+        }
+    }
+
+    fn answered(&mut self, lane: usize, frame: &[u8], now: Nanos, out: &mut Outbox) -> Result<()> {
+        let Some(reply) = messages::read_reply(frame) else {
+            return Ok(());
+        };
+        if reply.failed {
+            return Err(LoadError::refused("a message", frame));
+        }
+        if let Some(step) = reply.seq().and_then(|seq| self.lanes[lane].track.answer(seq)) {
+            if self.measuring {
+                self.answer.record(now.saturating_sub(step.sent_at));
+            }
+            self.advance(lane, step, now, out);
+        }
+        Ok(())
+    }
+
+    fn describe(&self, span: &Span, report: &mut Report) {
+        report.add("seconds", span.time.as_secs_f64());
+        report.add("messages", self.delivered);
+        report.add("messages_per_second", span.per_second(self.delivered));
+        report.add("delivery_us", &self.delivery);
+        report.add("acknowledgement_us", &self.answer);
+        span.costs(report, self.delivered);
+    }
+
+    pub fn faults(&self) -> Faults {
+        let mut faults = Faults {
+            corrupt: self.corrupt,
+            ..Faults::default()
+        };
+        self.lanes.iter().for_each(|lane| faults.add(lane.track.faults()));
+        faults
+    }
+
+    fn due_at(&self, message: u64, rate: u64) -> Nanos {
+        let after = u128::from(message) * u128::from(nanos(Duration::from_secs(1))) / u128::from(rate);
+        self.began + u64::try_from(after).unwrap_or(Nanos::MAX)
+    }
+}
+
+impl Workload for Direct {
+    fn frame(&mut self, link: usize, frame: &[u8], now: Nanos, out: &mut Outbox) -> Result<()> {
+        match self.sides.get(link).copied().unwrap_or(Side::Neither) {
+            Side::Receives(lane) => self.receive(lane, frame, now, out),
+            Side::Sends(lane) => self.answered(lane, frame, now, out)?,
+            Side::Neither => {}
+        }
+        Ok(())
+    }
+
+    fn drained(&mut self, link: usize, out: &mut Outbox) {
+        self.acknowledgement.send(link, out);
+    }
+
+    fn due(&mut self, now: Nanos, out: &mut Outbox) -> Result<Option<Nanos>> {
+        let Pace::Rate(rate) = self.pace else { return Ok(None) };
+        if !self.sending {
+            return Ok(None);
+        }
+        loop {
+            let at = self.due_at(self.sent, rate);
+            if at > now {
+                return Ok(Some(at));
+            }
+            let lane = (self.sent % self.lanes.len() as u64) as usize;
+            let under_way = self.lanes[lane].track.under_way() * self.lanes.len();
+            if under_way > UNDER_WAY_MAX {
+                return Err(LoadError::Behind { rate, under_way });
+            }
+            self.send(lane, at, out);
+            self.sent += 1;
+        }
+    }
+
+    fn progress(&self) -> u64 {
+        self.steps
+    }
+}
+
+impl Steady for Direct {
+    fn start(&mut self, now: Nanos, out: &mut Outbox) -> Result<()> {
+        self.began = now;
+        if let Pace::Window(window) = self.pace {
+            for lane in (0..self.lanes.len()).cycle().take(window * self.lanes.len()) {
+                self.send(lane, now, out);
+            }
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self) {
+        self.measuring = true;
+    }
+
+    fn stop(&mut self) {
+        self.measuring = false;
+        self.sending = false;
+    }
+
+    fn is_settled(&self) -> bool {
+        self.lanes.iter().all(|lane| lane.track.is_settled())
+    }
+}

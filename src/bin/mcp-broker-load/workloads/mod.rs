@@ -1,0 +1,157 @@
+//! The workloads, one per file, and the measuring that they share.
+
+pub mod broadcast;
+pub mod calls;
+pub mod direct;
+pub mod growth;
+pub mod idle;
+pub mod latency;
+pub mod offline;
+pub mod storm;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use crate::{
+    engine::{Nanos, Outbox},
+    error::{LoadError, Result},
+    fleet::{Fleet, Idle, LOGINS, Role, Workload},
+    messages,
+    process::{self, Server},
+    report::{Report, float, rate},
+    wire::Target,
+};
+
+/// What all workloads of a run share.
+pub struct Bench {
+    pub target: Target,
+    pub server: Server,
+    pub seconds: Duration,
+    pub warm_up: Duration,
+    pub size: usize,
+    pub names: String,
+    pub stall: Duration,
+}
+
+impl Bench {
+    /// A fleet for up to `connections`, with the protocol of the messages registered.
+    fn fleet(&self, connections: usize) -> Result<Fleet> {
+        process::allow_connections(connections + 1)?;
+        let mut fleet = Fleet::new(self.target.clone(), self.stall)?;
+        let admin = fleet.open(vec![Role::named(self.name("admin", 0))], 1, &mut Idle)?;
+        let protocol = |_| messages::protocol(messages::PROTOCOL, "1.0.0");
+        calls::run(&mut fleet, admin[0], "register_protocol", 1, 1, protocol)?;
+        fleet.close(&admin, &mut Idle)?;
+        Ok(fleet)
+    }
+
+    /// The same names in each run: the sessions of the last one are resumed instead of piling up.
+    fn name(&self, part: &str, index: usize) -> String {
+        format!("{}-{part}-{index}", self.names)
+    }
+
+    fn roles(&self, part: &str, count: usize, adapt: impl Fn(Role) -> Role) -> Vec<Role> {
+        (0..count)
+            .map(|index| adapt(Role::named(self.name(part, index))))
+            .collect()
+    }
+
+    fn log_in(&self, fleet: &mut Fleet, part: &str, count: usize, adapt: impl Fn(Role) -> Role) -> Result<Vec<usize>> {
+        fleet.open(self.roles(part, count, adapt), LOGINS, &mut Idle)
+    }
+}
+
+/// A workload that runs until it is stopped.
+trait Steady: Workload {
+    fn start(&mut self, now: Nanos, out: &mut Outbox) -> Result<()>;
+    /// What happens from now on counts.
+    fn begin(&mut self);
+    /// What happens from now on does not count, and nothing new is sent.
+    fn stop(&mut self);
+    /// Nothing is under way any more.
+    fn is_settled(&self) -> bool;
+}
+
+/// Warms up, measures, and waits for what is under way. What does not come is for the workload to report as lost.
+fn measure<W: Steady>(fleet: &mut Fleet, bench: &Bench, workload: &mut W) -> Result<Span> {
+    let now = fleet.now();
+    workload.start(now, fleet.outbox())?;
+    fleet.run_for(bench.warm_up, "warming up", workload)?;
+    workload.begin();
+    let meter = Meter::start(fleet, bench.server)?;
+    fleet.run_for(bench.seconds, "measuring", workload)?;
+    let span = meter.stop(fleet)?;
+    workload.stop();
+    match fleet.run_until("waiting for what is under way", workload, W::is_settled) {
+        Err(LoadError::Stalled { .. }) => Ok(span),
+        other => other.map(|()| span),
+    }
+}
+
+/// Readings at the beginning of a measurement.
+struct Meter {
+    server: Server,
+    at: Nanos,
+    server_cpu: Option<Duration>,
+    own_cpu: Duration,
+}
+
+impl Meter {
+    fn start(fleet: &Fleet, server: Server) -> Result<Self> {
+        Ok(Self {
+            server,
+            at: fleet.now(),
+            server_cpu: server.cpu()?,
+            own_cpu: process::own_cpu(),
+        })
+    }
+
+    fn stop(&self, fleet: &Fleet) -> Result<Span> {
+        let server_cpu = self
+            .server
+            .cpu()?
+            .zip(self.server_cpu)
+            .map(|(end, start)| end.saturating_sub(start));
+        Ok(Span {
+            time: Duration::from_nanos(fleet.now() - self.at),
+            server_cpu,
+            own_cpu: process::own_cpu().saturating_sub(self.own_cpu),
+            resident_kib: self.server.resident_kib()?,
+        })
+    }
+}
+
+/// What a measurement took.
+pub struct Span {
+    time: Duration,
+    server_cpu: Option<Duration>,
+    own_cpu: Duration,
+    resident_kib: Option<u64>,
+}
+
+impl Span {
+    fn per_second(&self, count: u64) -> f64 {
+        rate(count, self.time)
+    }
+
+    fn server_cpu_us_per(&self, count: u64) -> Option<f64> {
+        self.server_cpu.map(|cpu| micros_per(cpu, count))
+    }
+
+    /// What a message cost on both sides. A generator near one core is the limit itself.
+    fn costs(&self, report: &mut Report, count: u64) {
+        report.add_known("server_cpu_us_per_message", self.server_cpu_us_per(count));
+        report.add_known(
+            "server_cores",
+            self.server_cpu.map(|cpu| cpu.as_secs_f64() / self.time.as_secs_f64()),
+        );
+        report.add_known("server_resident_kib", self.resident_kib);
+        report.add("generator_cpu_us_per_message", micros_per(self.own_cpu, count));
+        report.add("generator_cores", self.own_cpu.as_secs_f64() / self.time.as_secs_f64());
+    }
+}
+
+fn micros_per(cpu: Duration, count: u64) -> f64 {
+    cpu.as_secs_f64() * 1e6 / float(count.max(1))
+}

@@ -1,0 +1,307 @@
+//! Messages to recipients that are away, and their return.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{Bench, Meter, Span, direct::PushOptions};
+use crate::{
+    engine::{Nanos, Outbox},
+    error::{LoadError, Result},
+    fleet::{Fleet, Idle, LOGINS, Push, Role, Workload},
+    messages::{self, Acknowledgement, Content, Incoming, Template},
+    report::{Latencies, Report},
+    track::{Faults, Track},
+};
+
+#[derive(clap::Args)]
+pub struct Options {
+    /// Recipients that are away
+    #[arg(long, default_value_t = 20, value_parser = crate::at_least_one)]
+    recipients: usize,
+    /// Messages for each recipient; at most the broker's queue capacity
+    #[arg(long, default_value_t = 500, value_parser = crate::at_least_one)]
+    each: usize,
+    /// Connections that send
+    #[arg(long, default_value_t = 20, value_parser = crate::at_least_one)]
+    senders: usize,
+    /// Messages of a sender without an answer
+    #[arg(long, default_value_t = 64, value_parser = crate::at_least_one)]
+    window: usize,
+    #[command(flatten)]
+    push: PushOptions,
+}
+
+pub fn run(bench: &Bench, options: &Options) -> Result<Report> {
+    let Options {
+        recipients,
+        each,
+        senders,
+        window,
+        push,
+    } = *options;
+    let plan = Plan {
+        recipients,
+        each,
+        senders,
+        window,
+        push: push.push(),
+        crash: false,
+        at_once: LOGINS,
+    };
+    let absence = absence(bench, &plan)?;
+
+    let mut report = Report::new("offline");
+    report.add("recipients", recipients);
+    report.add("each", each);
+    report.add("senders", senders);
+    report.add("window", window);
+    report.add("ack", push.ack_name());
+    report.add("frame_bytes", absence.frame_bytes);
+    report.add("messages", absence.total);
+    report.add("enqueued_per_second", absence.enqueue.per_second(absence.total));
+    report.add("acknowledgement_us", &absence.offline.answer);
+    report.add_known(
+        "server_cpu_us_per_enqueue",
+        absence.enqueue.server_cpu_us_per(absence.total),
+    );
+    report.add_known("server_resident_kib_queued", absence.enqueue.resident_kib);
+    report.add(
+        "drained_per_second",
+        absence.drain.per_second(absence.offline.delivered),
+    );
+    report.add("login_us", &absence.logins);
+    report.add_known(
+        "server_cpu_us_per_drain",
+        absence.drain.server_cpu_us_per(absence.offline.delivered),
+    );
+    absence.offline.verdict(&mut report);
+    Ok(report)
+}
+
+pub struct Plan {
+    pub recipients: usize,
+    pub each: usize,
+    pub senders: usize,
+    pub window: usize,
+    pub push: Push,
+    /// The recipients drop out instead of saying goodbye.
+    pub crash: bool,
+    /// Recipients that come back at the same time.
+    pub at_once: usize,
+}
+
+pub struct Absence {
+    pub offline: Offline,
+    pub total: u64,
+    frame_bytes: usize,
+    enqueue: Span,
+    /// From the first recipient that comes back until everybody has everything.
+    pub drain: Span,
+    pub logins: Latencies,
+}
+
+/// The server may take a moment to notice who has gone; what it writes to a dead connection proves nothing.
+const NOTICE: Duration = Duration::from_millis(500);
+
+/// Recipients log in and leave, messages are sent to them, and they come back.
+pub fn absence(bench: &Bench, plan: &Plan) -> Result<Absence> {
+    let total = (plan.recipients * plan.each) as u64;
+    let mut fleet = bench.fleet(2 * plan.recipients + plan.senders)?;
+    let mut offline = Offline::new(bench, plan);
+    let links = fleet.open(offline.roles(plan.push), LOGINS, &mut Idle)?;
+    if plan.crash {
+        fleet.cut(&links);
+    } else {
+        fleet.close(&links, &mut Idle)?;
+    }
+    fleet.rest(NOTICE)?;
+    offline.senders = bench.log_in(&mut fleet, "away-from", plan.senders, |role| role)?;
+
+    let enqueue = Meter::start(&fleet, bench.server)?;
+    offline.start(plan.window, &mut fleet);
+    fleet.run_until("queueing messages", &mut offline, |offline| offline.answers == total)?;
+    let enqueue = enqueue.stop(&fleet)?;
+
+    fleet.take_login_latencies();
+    let drain = Meter::start(&fleet, bench.server)?;
+    offline.first_back = Some(fleet.next_link());
+    fleet.open(offline.roles(plan.push), plan.at_once, &mut offline)?;
+    match fleet.run_until("draining queues", &mut offline, |offline| offline.delivered == total) {
+        Err(LoadError::Stalled { .. }) => {}
+        other => other?,
+    }
+    let drain = drain.stop(&fleet)?;
+    let frame_bytes = offline.lanes[0].template.frame(0).len();
+    Ok(Absence {
+        offline,
+        total,
+        frame_bytes,
+        enqueue,
+        drain,
+        logins: fleet.take_login_latencies(),
+    })
+}
+
+/// The messages for one recipient. All come from one sender, so their order is known.
+struct Lane {
+    name: String,
+    sender: usize,
+    template: Template,
+    content: Content,
+    track: Track,
+}
+
+pub struct Offline {
+    lanes: Vec<Lane>,
+    senders: Vec<usize>,
+    /// The connection of the first recipient that came back.
+    first_back: Option<usize>,
+    manual: bool,
+    acknowledgement: Acknowledgement,
+    /// By sender: the lanes that it serves in turn, and how many it has sent.
+    turns: Vec<(Vec<usize>, usize)>,
+    /// Recipients that found their session again.
+    pub resumed: u64,
+    each: usize,
+    answers: u64,
+    pub delivered: u64,
+    corrupt: u64,
+    answer: Latencies,
+}
+
+impl Offline {
+    fn new(bench: &Bench, plan: &Plan) -> Self {
+        let run = messages::fresh_tag();
+        let lane = |index: usize| {
+            // A name of its own in each run: the queue of an interrupted one would take the place of this one's.
+            let name = format!("{}-{run}", bench.name("away", index));
+            let to = json!({"recipient_id": &name});
+            let (template, content) = Template::new("send_message", to, &run, index, bench.size);
+            Lane {
+                name,
+                sender: index % plan.senders,
+                template,
+                content,
+                track: Track::default(),
+            }
+        };
+        let lanes: Vec<Lane> = (0..plan.recipients).map(lane).collect();
+        let of = |sender| (0..lanes.len()).filter(|&lane| lanes[lane].sender == sender).collect();
+        Self {
+            turns: (0..plan.senders).map(|sender| (of(sender), 0)).collect(),
+            lanes,
+            senders: vec![],
+            first_back: None,
+            manual: plan.push.manual,
+            acknowledgement: Acknowledgement::default(),
+            resumed: 0,
+            each: plan.each,
+            answers: 0,
+            delivered: 0,
+            corrupt: 0,
+            answer: Latencies::default(),
+        }
+    }
+
+    fn roles(&self, push: Push) -> Vec<Role> {
+        self.lanes
+            .iter()
+            .map(|lane| Role::named(lane.name.clone()).pushed(push))
+            .collect()
+    }
+
+    fn start(&mut self, window: usize, fleet: &mut Fleet) {
+        let now = fleet.now();
+        for _ in 0..window {
+            (0..self.senders.len()).for_each(|sender| self.send(sender, now, fleet.outbox()));
+        }
+    }
+
+    /// Sends the next message of a sender, unless it has sent all.
+    fn send(&mut self, sender: usize, now: Nanos, out: &mut Outbox) {
+        let (lanes, sent) = &mut self.turns[sender];
+        if *sent == lanes.len() * self.each {
+            return;
+        }
+        let lane = &mut self.lanes[lanes[*sent % lanes.len()]];
+        let seq = lane.track.send(now);
+        out.text(self.senders[sender], lane.template.frame_answered(*sent as u64, seq));
+        *sent += 1;
+    }
+
+    fn answered(&mut self, sender: usize, frame: &[u8], now: Nanos, out: &mut Outbox) -> Result<()> {
+        let Some(reply) = messages::read_reply(frame) else {
+            return Ok(());
+        };
+        if reply.failed {
+            return Err(LoadError::refused("a message for an absent recipient", frame));
+        }
+        let (lanes, sent) = &self.turns[sender];
+        let request = reply
+            .seq()
+            .and_then(|request| usize::try_from(request).ok())
+            .filter(|request| request < sent);
+        let step = request.and_then(|request| {
+            let track = &mut self.lanes[lanes[request % lanes.len()]].track;
+            track.answer((request / lanes.len()) as u64)
+        });
+        if let Some(step) = step {
+            self.answers += 1;
+            self.answer.record(now.saturating_sub(step.sent_at));
+            self.send(sender, now, out);
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self, lane: usize, frame: &[u8]) {
+        let lane = &mut self.lanes[lane];
+        let incoming = lane.content.read(frame);
+        if self.manual && incoming != Incoming::Other {
+            self.acknowledgement.add(frame);
+        }
+        match incoming {
+            Incoming::Message(seq) => self.delivered += u64::from(lane.track.deliver(seq).is_some()),
+            Incoming::Corrupt => self.corrupt += 1,
+            Incoming::Foreign | Incoming::Other => {}
+        }
+    }
+
+    pub fn verdict(&self, report: &mut Report) {
+        let mut faults = Faults {
+            corrupt: self.corrupt,
+            ..Faults::default()
+        };
+        self.lanes.iter().for_each(|lane| faults.add(lane.track.faults()));
+        let away = self.lanes.len() as u64;
+        report.add_fault("not_resumed", away - self.resumed.min(away));
+        faults.describe(report);
+    }
+}
+
+impl Workload for Offline {
+    fn ready(&mut self, _: usize, registered: &Value, _: Nanos, _: &mut Outbox) -> Result<()> {
+        self.resumed += u64::from(registered["resumed"] == true);
+        Ok(())
+    }
+
+    fn frame(&mut self, link: usize, frame: &[u8], now: Nanos, out: &mut Outbox) -> Result<()> {
+        // Connections that were opened together have numbers in a row.
+        let index = |first: Option<usize>, count| link.checked_sub(first?).filter(|&index| index < count);
+        if let Some(sender) = index(self.senders.first().copied(), self.senders.len()) {
+            return self.answered(sender, frame, now, out);
+        }
+        if let Some(lane) = index(self.first_back, self.lanes.len()) {
+            self.receive(lane, frame);
+        }
+        Ok(())
+    }
+
+    fn drained(&mut self, link: usize, out: &mut Outbox) {
+        self.acknowledgement.send(link, out);
+    }
+
+    fn progress(&self) -> u64 {
+        self.answers + self.delivered
+    }
+}

@@ -1,0 +1,55 @@
+//! All connections lost at once, as when a proxy restarts, and everybody coming back together.
+
+use super::{
+    Bench,
+    direct::PushOptions,
+    offline::{self, Plan},
+};
+use crate::{
+    error::Result,
+    report::{Report, rate},
+};
+
+#[derive(clap::Args)]
+pub struct Options {
+    /// Connections that are lost
+    #[arg(long, default_value_t = 500, value_parser = crate::at_least_one)]
+    connections: usize,
+    /// Logins under way at once; all by default
+    #[arg(long, value_parser = crate::at_least_one)]
+    at_once: Option<usize>,
+    #[command(flatten)]
+    push: PushOptions,
+}
+
+pub fn run(bench: &Bench, options: &Options) -> Result<Report> {
+    const SENDERS: usize = 4;
+    let at_once = options.at_once.unwrap_or(options.connections);
+    // One message for each waits, so that being back means more than being connected.
+    let plan = Plan {
+        recipients: options.connections,
+        each: 1,
+        senders: SENDERS,
+        window: 64,
+        push: options.push.push(),
+        crash: true,
+        at_once,
+    };
+    let absence = offline::absence(bench, &plan)?;
+
+    let mut report = Report::new("storm");
+    report.add("connections", options.connections);
+    report.add("logins_at_once", at_once);
+    report.add("ack", options.push.ack_name());
+    report.add("messages", absence.total);
+    report.add("seconds_until_all_are_back", absence.drain.time.as_secs_f64());
+    report.add("logins_per_second", rate(absence.logins.count(), absence.drain.time));
+    report.add("login_us", &absence.logins);
+    report.add_known(
+        "server_cpu_us_per_login",
+        absence.drain.server_cpu_us_per(absence.total),
+    );
+    report.add_known("server_resident_kib", absence.drain.resident_kib);
+    absence.offline.verdict(&mut report);
+    Ok(report)
+}

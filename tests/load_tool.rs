@@ -1,0 +1,137 @@
+//! The load tool against a real broker: what it measures is correct, and it says so.
+
+use std::{
+    io::{BufRead, BufReader},
+    process::{Child, Command, Output, Stdio},
+    sync::mpsc,
+    thread,
+    time::Duration,
+};
+
+use serde_json::Value;
+
+struct Broker {
+    process: Child,
+    url: String,
+}
+
+impl Broker {
+    /// Starts a broker on a free port and waits until it has told where it listens.
+    fn start() -> Self {
+        let mut process = Command::new(env!("CARGO_BIN_EXE_mcp-broker"))
+            .args(["serve", "--port", "0"])
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(process.stderr.take().unwrap()).lines();
+        let (told, url) = mpsc::channel();
+        // Reads to the end: a broker whose log nobody takes would stop at a full pipe.
+        thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                if let Some(at) = line.find("ws://") {
+                    let end = |c: char| c.is_whitespace() || c == '"' || c == '\u{1b}';
+                    drop(told.send(line[at..].split(end).next().unwrap_or_default().to_owned()));
+                }
+            }
+        });
+        let url = url.recv_timeout(Duration::from_secs(20));
+        let broker = Self {
+            process,
+            url: url.clone().unwrap_or_default(),
+        };
+        url.expect("the broker says where it listens");
+        broker
+    }
+
+    fn load(&self, line: &str) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_mcp-broker-load"))
+            .args(line.split_whitespace())
+            .args(["--url", &self.url, "--seconds", "0.3", "--warm-up", "0.1", "--json"])
+            .output()
+            .unwrap()
+    }
+
+    /// Runs a workload that must succeed, and returns what it reports.
+    fn measures(&self, line: &str) -> Value {
+        let output = self.load(line);
+        let (out, err) = (
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr),
+        );
+        assert!(output.status.success(), "{line}: {}\n{out}\n{err}", output.status);
+        assert_eq!(out.lines().count(), 1, "one line of JSON: {out}");
+        let report: Value = serde_json::from_str(&out).unwrap();
+        assert_eq!(report["workload"], line.split_whitespace().next().unwrap());
+        report
+    }
+
+    fn delivers(&self, line: &str) {
+        let report = self.measures(line);
+        assert_eq!(report["lost"], 0, "{report}");
+        assert_eq!(report["out_of_order"], 0, "{report}");
+        assert!(report["messages"].as_u64() > Some(0), "{report}");
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        drop(self.process.kill());
+        drop(self.process.wait());
+    }
+}
+
+#[test]
+fn messages_arrive_once_in_order_and_whole() {
+    let broker = Broker::start();
+    broker.delivers("direct --pairs 2");
+    broker.delivers("direct --pairs 2 --window 8 --ack manual --push-window 4");
+    broker.delivers("direct --pairs 2 --rate 200");
+    broker.delivers("direct --pairs 1 --window 4 --size 70000");
+    broker.delivers("broadcast --subscribers 5");
+    broker.delivers("broadcast --subscribers 5 --window 4 --ack manual");
+}
+
+#[test]
+fn recipients_that_were_away_find_their_messages() {
+    let broker = Broker::start();
+    broker.delivers("offline --recipients 3 --each 50 --senders 2");
+    broker.delivers("offline --recipients 3 --each 50 --senders 2 --ack manual --push-window 8");
+    broker.delivers("storm --connections 20");
+}
+
+#[test]
+fn idle_connections_are_counted() {
+    let report = Broker::start().measures("idle --connections 20");
+    assert_eq!(report["connections"], 20);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn the_process_of_the_broker_adds_its_costs() {
+    let broker = Broker::start();
+    let report = broker.measures(&format!("idle --connections 20 --pid {}", broker.process.id()));
+    assert!(report["server_resident_kib"].as_u64() > Some(0), "{report}");
+}
+
+#[test]
+fn promises_and_growth_have_a_row_each() {
+    let broker = Broker::start();
+    let rows = |report: Value| report["rows"].as_array().map(Vec::len);
+    assert_eq!(rows(broker.measures("latency --count 20 --subscribers 5")), Some(5));
+    assert_eq!(rows(broker.measures("growth --steps 1,20 --rounds 1")), Some(4));
+}
+
+#[test]
+fn a_broker_that_is_not_there_is_exit_code_1_and_a_wrong_argument_2() {
+    let code = |args: &[&str]| {
+        let tool = Command::new(env!("CARGO_BIN_EXE_mcp-broker-load"))
+            .args(args)
+            .output()
+            .unwrap();
+        assert!(tool.stdout.is_empty() && !tool.stderr.is_empty());
+        tool.status.code()
+    };
+    assert_eq!(code(&["idle", "--url", "ws://127.0.0.1:1/ws"]), Some(1));
+    assert_eq!(code(&["idle", "--url", "http://127.0.0.1:1"]), Some(2));
+    assert_eq!(code(&["direct", "--pairs", "none"]), Some(2));
+}
