@@ -50,7 +50,7 @@ struct Common {
     #[arg(long, global = true, default_value = "ws://127.0.0.1:8000/ws")]
     url: String,
     /// API key, sent as X-API-Key
-    #[arg(long, global = true, env = "MCP_BROKER_API_KEY", hide_env_values = true)]
+    #[arg(long, global = true, env = "MCP_LOAD_API_KEY", hide_env_values = true)]
     api_key: Option<String>,
     /// Project, sent as X-Project-ID
     #[arg(long, global = true)]
