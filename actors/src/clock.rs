@@ -1,6 +1,6 @@
 //! The one place that reads a clock. Everything that decides takes [`Now`] as an argument.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 /// One reading of both clocks. Durations are measured on `mono_ms`, so that a jump of the wall clock moves
 /// neither staleness nor expiry; `unix_ms` is only for people and for ids.
@@ -31,13 +31,34 @@ pub fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Reads both clocks.
+/// Reads both clocks, with the resolution of the kernel's tick (1 to 10 ms): a broker reads them several times for
+/// each message, and nothing here is decided by less.
+#[cfg(target_os = "linux")]
 #[must_use]
 pub fn now() -> Now {
-    static ORIGIN: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
-    let origin = *ORIGIN.get_or_init(Instant::now);
+    use rustix::time::{ClockId, Timespec, clock_gettime};
+    static ORIGIN_MS: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
+    let read = |clock| {
+        let Timespec { tv_sec, tv_nsec } = clock_gettime(clock);
+        u64::try_from(tv_sec).unwrap_or(0) * 1000 + u64::try_from(tv_nsec).unwrap_or(0) / 1_000_000
+    };
+    let mono_ms = read(ClockId::MonotonicCoarse);
     Now {
-        unix_ms: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, millis),
+        unix_ms: read(ClockId::RealtimeCoarse),
+        mono_ms: mono_ms.saturating_sub(*ORIGIN_MS.get_or_init(|| mono_ms)),
+    }
+}
+
+/// Reads both clocks.
+#[cfg(not(target_os = "linux"))]
+#[must_use]
+pub fn now() -> Now {
+    static ORIGIN: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
+    let origin = *ORIGIN.get_or_init(std::time::Instant::now);
+    Now {
+        unix_ms: std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .map_or(0, millis),
         mono_ms: millis(origin.elapsed()),
     }
 }

@@ -35,6 +35,8 @@ pub struct Outbox {
     id: ConnectionId,
     framing: Framing,
     waker: AtomicWaker,
+    /// Something was queued, or happened, since the transport last looked.
+    poked: AtomicBool,
     /// Bytes that wait, in the queue or with the transport.
     waiting_len: AtomicUsize,
     /// The session was told that there is no room; it is to be told when there is.
@@ -70,6 +72,7 @@ impl Outbox {
             id: ConnectionId::next(),
             framing,
             waker: AtomicWaker::new(),
+            poked: AtomicBool::new(false),
             waiting_len: AtomicUsize::new(0),
             refused: AtomicBool::new(false),
             queue: Mutex::default(),
@@ -81,7 +84,7 @@ impl Outbox {
         let mut queue = self.queue();
         self.put(&mut queue, frame.len(), |out| out.extend_from_slice(frame));
         drop(queue);
-        self.waker.wake();
+        self.wake();
     }
 
     /// Queues a frame that is not text, as the transport has encoded it.
@@ -91,7 +94,7 @@ impl Outbox {
         queue.queued += bytes.len() as u64;
         self.waiting_len.fetch_add(bytes.len(), Ordering::Relaxed);
         drop(queue);
-        self.waker.wake();
+        self.wake();
     }
 
     /// How messages are to be pushed from now on, and what tells of changes of the inbox.
@@ -109,6 +112,7 @@ impl Outbox {
     /// Moves what is queued to `into`, which must be empty, and its marks to `marks`. Returns why the connection
     /// is to be closed after that, if it is.
     pub fn take(&self, into: &mut Vec<u8>, marks: &mut VecDeque<(u64, MessageId)>) -> Option<Closing> {
+        self.poked.store(false, Ordering::Release);
         let mut queue = self.queue();
         std::mem::swap(&mut queue.bytes, into);
         marks.append(&mut queue.marks);
@@ -124,12 +128,19 @@ impl Outbox {
 
     /// Wakes the transport, as if something had been queued.
     pub fn wake(&self) {
+        self.poked.store(true, Ordering::Release);
         self.waker.wake();
     }
 
-    /// The task to wake when something is queued.
-    pub fn register(&self, waker: &Waker) {
+    /// The transport is awake: nobody has to be woken until it calls [`Outbox::sleep`].
+    pub fn awake(&self) {
+        drop(self.waker.take());
+    }
+
+    /// The task to wake from now on. False when something was queued meanwhile, and is to be written first.
+    pub fn sleep(&self, waker: &Waker) -> bool {
         self.waker.register(waker);
+        !self.poked.swap(false, Ordering::AcqRel)
     }
 
     fn put(&self, queue: &mut Queue, len: usize, write: impl FnOnce(&mut Vec<u8>)) {
@@ -187,7 +198,7 @@ impl Connection for Outbox {
         }
         queue.push = Some(frame);
         drop(queue);
-        self.waker.wake();
+        self.wake();
     }
 
     fn inbox_changed(&self) {
@@ -201,12 +212,12 @@ impl Connection for Outbox {
         }
         queue.inbox_frames = frames;
         drop(queue);
-        self.waker.wake();
+        self.wake();
     }
 
     fn close(&self, why: Closing) {
         self.queue().closing.get_or_insert(why);
-        self.waker.wake();
+        self.wake();
     }
 }
 

@@ -140,15 +140,20 @@ impl<'a> Scan<'a> {
             return Err(ScanError::Syntax);
         }
         let start = self.at;
-        self.skip_string()?;
-        self.slice(start).and_then(string).ok_or(ScanError::Syntax)
+        let plain = self.skip_string()?;
+        let raw = self.slice(start).ok_or(ScanError::Syntax)?;
+        match raw.get(1..raw.len() - 1) {
+            // A control character in a key would be no JSON, but it makes the key an unknown one, which is checked.
+            Some(inner) if plain => Ok(Cow::Borrowed(inner)),
+            _ => string(raw).ok_or(ScanError::Syntax),
+        }
     }
 
     fn value(&mut self) -> Result<&'a str, ScanError> {
         let first = self.peek().ok_or(ScanError::Syntax)?;
         let start = self.at;
         match first {
-            b'"' => self.skip_string()?,
+            b'"' => drop(self.skip_string()?),
             b'{' | b'[' => self.skip_container()?,
             _ => self.skip_scalar()?,
         }
@@ -160,18 +165,20 @@ impl<'a> Scan<'a> {
         self.text.get(start..self.at)
     }
 
-    /// From an opening quote to after the closing one.
-    fn skip_string(&mut self) -> Result<(), ScanError> {
+    /// From an opening quote to after the closing one. True when there is no escape between them.
+    fn skip_string(&mut self) -> Result<bool, ScanError> {
         let bytes = self.bytes();
         self.at += 1;
+        let mut plain = true;
         loop {
             let rest = bytes.get(self.at..).ok_or(ScanError::Syntax)?;
             let found = memchr2(b'"', b'\\', rest).ok_or(ScanError::Syntax)?;
             let escape = rest[found] == b'\\';
             self.at += found + 1 + usize::from(escape);
             if !escape {
-                return Ok(());
+                return Ok(plain);
             }
+            plain = false;
         }
     }
 

@@ -6,7 +6,8 @@ use std::{
 
 use crate::{
     clock::Now,
-    model::{CapabilityFilter, Presence, ProtocolName, SessionId, SessionName, SessionStatus},
+    model::{Presence, ProtocolName, SessionId, SessionName, SessionStatus},
+    router::Audience,
     session::Member,
 };
 
@@ -102,18 +103,17 @@ impl Directory {
 
     /// Everybody a broadcast is for, and how many it leaves out: those the filter or their protocols exclude, and
     /// those without a name that are disconnected, since nobody can come back for what is kept for them.
-    pub fn audience(
-        &self,
-        sender: SessionId,
-        filter: &CapabilityFilter,
-        protocol: &ProtocolName,
-        version: &semver::Version,
-        now: Now,
-    ) -> (Vec<Arc<Member>>, usize) {
+    pub fn audience(&self, wanted: &Audience, now: Now) -> (Vec<Arc<Member>>, usize) {
+        let Audience {
+            sender,
+            filter,
+            protocol,
+            version,
+        } = wanted;
         let members = self.read();
         let mut audience = Vec::with_capacity(members.in_order.len());
         let mut skipped = 0;
-        for member in members.in_order.values().filter(|member| member.record.id != sender) {
+        for member in members.in_order.values().filter(|member| member.record.id != *sender) {
             let capabilities = &member.record.capabilities;
             let reachable =
                 member.record.name.is_some() || member.status(self.presence, now) != SessionStatus::Disconnected;

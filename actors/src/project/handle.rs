@@ -13,7 +13,7 @@ use crate::{
     },
     negotiate::{self, MatrixRow, Negotiation, RequiredProtocol},
     registry::{Admit, Catalog, DiscoverPage, DiscoverQuery, Protocol, Registry},
-    router::{Answer, Route, Router, Submission, Target},
+    router::{Answer, Audience, Route, Router, Submission, Target},
     session::{
         AcknowledgeMessages, Detach, Disconnect, Member, ReceiveMessages, ReceiveMode, Received, Subscribe, Writable,
         Written,
@@ -272,12 +272,12 @@ impl ProjectHandle {
         envelope: &Envelope<'_>,
     ) -> Result<Submission, BrokerError> {
         let protocol = self.protocol(envelope.protocol_name, envelope.protocol_version)?;
-        let target = Target::Many {
+        let target = Target::Many(Box::new(Audience {
             sender: sender.record.id,
             filter,
             protocol: protocol.record.name.clone(),
             version: protocol.record.version.clone(),
-        };
+        }));
         self.submission(sender, To::Many, &protocol, envelope, target)
     }
 

@@ -118,13 +118,8 @@ impl Router {
                 let id = member.record.id;
                 (Some(id), Audience::One(id), Addressees::One(member))
             }
-            Target::Many {
-                sender,
-                filter,
-                protocol,
-                version,
-            } => {
-                let (members, skipped) = self.directory.audience(sender, &filter, &protocol, &version, now);
+            Target::Many(audience) => {
+                let (members, skipped) = self.directory.audience(&audience, now);
                 let ids = members.iter().map(|member| member.record.id).collect();
                 (None, Audience::Many(ids), Addressees::Many { members, skipped })
             }

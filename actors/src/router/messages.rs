@@ -31,13 +31,15 @@ pub struct Submission {
 
 pub enum Target {
     One(Arc<Member>),
-    /// Everyone but the sender whom the filter lets through and who speaks the protocol.
-    Many {
-        sender: SessionId,
-        filter: CapabilityFilter,
-        protocol: ProtocolName,
-        version: semver::Version,
-    },
+    Many(Box<Audience>),
+}
+
+/// Everyone but the sender whom the filter lets through and who speaks the protocol.
+pub struct Audience {
+    pub sender: SessionId,
+    pub filter: CapabilityFilter,
+    pub protocol: ProtocolName,
+    pub version: semver::Version,
 }
 
 pub struct Routed {

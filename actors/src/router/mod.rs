@@ -7,4 +7,4 @@ mod messages;
 pub use actor::Router;
 #[cfg(feature = "faults")]
 pub use messages::Panic;
-pub use messages::{Answer, Route, Routed, Submission, Target};
+pub use messages::{Answer, Audience, Route, Routed, Submission, Target};

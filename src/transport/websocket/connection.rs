@@ -125,7 +125,7 @@ impl Connection {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.outbox.register(cx.waker());
+        self.outbox.awake();
         let now = now();
         while self.tick.as_mut().poll(cx).is_ready() {
             if self.end != End::Open {
@@ -135,13 +135,17 @@ impl Connection {
             self.tick.as_mut().reset(Instant::now() + self.tempo.ping_interval);
             self.ticked(now);
         }
-        self.peer.poll(cx, now);
         if self.read(cx, now).is_err() {
             return Poll::Ready(());
         }
-        self.peer.poll(cx, now);
-        if self.write(cx, now).is_err() {
-            return Poll::Ready(());
+        loop {
+            self.peer.poll(cx, now);
+            if self.write(cx, now).is_err() {
+                return Poll::Ready(());
+            }
+            if self.outbox.sleep(cx.waker()) {
+                break;
+            }
         }
         if self.paused && self.peer.wants_frames() {
             cx.waker().wake_by_ref();
