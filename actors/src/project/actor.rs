@@ -71,7 +71,7 @@ impl Project {
             Pulse::new("router", id.as_str()),
             settings.restarts,
             down(Child::Router),
-            |_| Router::new(Arc::clone(&directory), Arc::clone(&store), settings.queue_capacity),
+            |_| Router::new(Arc::clone(&directory), Arc::clone(&store), &settings),
         );
         ProjectHandle::new(id, settings, address, registry, router, directory, catalog, store)
     }

@@ -31,3 +31,13 @@ pub struct Settings {
     pub session_retention: Duration,
     pub restarts: Policy,
 }
+
+impl Settings {
+    /// Messages in one queue from which on it is nearly full.
+    pub fn queue_warning_len(&self) -> usize {
+        // A share of a count that fits into memory is exact enough as a float.
+        #[allow(clippy::cast_precision_loss, clippy::cast_sign_loss)]
+        let len = (self.queue_capacity as f64 * self.queue_warning).ceil() as usize;
+        len.max(1)
+    }
+}

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     clock::{Now, now},
     model::{BrokerError, Message, MessageIds},
-    project::Directory,
+    project::{Directory, Settings},
     session::{Member, Nudge},
     storage::{Append, Appended, Audience, Outcome, Store, StoreError},
     supervise::{Posted, settle},
@@ -24,6 +24,8 @@ pub struct Router {
     directory: Arc<Directory>,
     store: Arc<dyn Store>,
     queue_capacity: usize,
+    /// Messages in one queue from which on it is nearly full.
+    queue_warning_len: usize,
     ids: MessageIds,
     batch: u64,
     appending: bool,
@@ -49,11 +51,12 @@ struct Underway {
 }
 
 impl Router {
-    pub(crate) fn new(directory: Arc<Directory>, store: Arc<dyn Store>, queue_capacity: usize) -> Self {
+    pub(crate) fn new(directory: Arc<Directory>, store: Arc<dyn Store>, settings: &Settings) -> Self {
         Self {
             directory,
             store,
-            queue_capacity,
+            queue_capacity: settings.queue_capacity,
+            queue_warning_len: settings.queue_warning_len(),
             ids: MessageIds::default(),
             batch: 0,
             appending: false,
@@ -188,6 +191,7 @@ impl Router {
                 if !refused.is_empty() {
                     return Open::Answered(Err(self.refusal(member)));
                 }
+                self.warn_of(member, queue_len);
                 member.vitals.set_waiting(queue_len);
                 nudge(member);
                 (1, 0)
@@ -207,6 +211,14 @@ impl Router {
             message,
             outcome,
             skipped,
+        }
+    }
+
+    /// Says so when a queue has just grown past the warning.
+    fn warn_of(&self, member: &Member, queue_len: usize) {
+        if queue_len >= self.queue_warning_len && member.vitals.waiting() < self.queue_warning_len {
+            let capacity = self.queue_capacity;
+            tracing::warn!(session = %member.record.id, queue_len, capacity, "an inbox is nearly full");
         }
     }
 

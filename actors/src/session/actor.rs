@@ -320,7 +320,9 @@ impl Session {
     }
 
     fn release(&mut self, which: Release, ctx: &mut Context<Self>) {
-        self.returned.clear();
+        if which == Release::All {
+            self.returned.clear();
+        }
         let op = self.store.release(self.id, which, self.settings.delivery_limit, now());
         settle(op, self, ctx, |session, result, ctx| match result {
             Ok(Released { dead, depth, .. }) => {
