@@ -12,7 +12,7 @@ use super::{
     peer::{Peer, is_json},
     reply::{ReplyTo, server_info},
     resources,
-    rpc::{self, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, RpcError},
+    rpc::{self, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Params, RpcError},
     scan::{self, ScanError},
     subscriptions::{INBOX, Listen},
     tools::{self, Arguments, Caller, Run, Tool},
@@ -31,38 +31,7 @@ pub struct Legacy {
     pub push: Option<PushSettings>,
 }
 
-/// The parameters of a request, taken apart as far as every method needs.
-#[derive(Default)]
-struct Params<'a> {
-    text: Option<&'a str>,
-    name: Option<&'a str>,
-    arguments: Option<&'a str>,
-    meta: Option<&'a str>,
-}
-
 impl<'a> Params<'a> {
-    fn scan(text: Option<&'a str>) -> Result<Self, RpcError> {
-        let mut params = Self {
-            text,
-            ..Self::default()
-        };
-        let Some(text) = text else { return Ok(params) };
-        if !text.starts_with('{') {
-            scan::check(text)?;
-            return Err(RpcError::invalid_params("params must be an object"));
-        }
-        scan::members::<RpcError>(text, |key, value| {
-            match &*key {
-                "name" => params.name = Some(value),
-                "arguments" => params.arguments = Some(value),
-                "_meta" => params.meta = Some(value),
-                _ => scan::check(value)?,
-            }
-            Ok(())
-        })?;
-        Ok(params)
-    }
-
     fn meta(&self) -> Result<RequestMeta, RpcError> {
         match self.meta {
             None => Ok(RequestMeta::default()),
@@ -86,7 +55,7 @@ fn unreadable(text: &str, error: &serde_json::Error) -> RpcError {
 }
 
 /// Serves one request. `text` is the whole frame, for when it has to be taken up again later.
-pub(super) fn request(peer: &mut Peer, mut to: ReplyTo, method: &str, params: Option<&str>, text: &str) {
+pub(super) fn request(peer: &mut Peer, mut to: ReplyTo, method: &str, params: Params<'_>, text: &str) {
     if let Err(error) = serve(peer, &mut to, method, params, text) {
         if error.code == rpc::PARSE_ERROR {
             to.id = "null".into();
@@ -95,8 +64,10 @@ pub(super) fn request(peer: &mut Peer, mut to: ReplyTo, method: &str, params: Op
     }
 }
 
-fn serve(peer: &mut Peer, to: &mut ReplyTo, method: &str, params: Option<&str>, text: &str) -> Result<(), RpcError> {
-    let params = Params::scan(params)?;
+fn serve(peer: &mut Peer, to: &mut ReplyTo, method: &str, mut params: Params<'_>, text: &str) -> Result<(), RpcError> {
+    if params.text.is_some_and(|params| !params.starts_with('{')) {
+        return Err(RpcError::invalid_params("params must be an object"));
+    }
     let era = era(peer, to, method, &params)?;
     let Some(era) = era else {
         return Err(RpcError::new(
@@ -105,7 +76,7 @@ fn serve(peer: &mut Peer, to: &mut ReplyTo, method: &str, params: Option<&str>, 
         ));
     };
     if method == "tools/call" {
-        return call(peer, to, &params, text);
+        return call(peer, to, &mut params, text);
     }
     // Only the hot path leaves parts of the params to its own parsers.
     params.text.map_or(Ok(()), scan::check)?;
@@ -378,7 +349,7 @@ fn needs_session(peer: &mut Peer, to: &ReplyTo, text: &str) -> bool {
     true
 }
 
-fn call(peer: &mut Peer, to: &mut ReplyTo, params: &Params<'_>, text: &str) -> Result<(), RpcError> {
+fn call(peer: &mut Peer, to: &mut ReplyTo, params: &mut Params<'_>, text: &str) -> Result<(), RpcError> {
     let name = params
         .name
         .ok_or_else(|| RpcError::invalid_params("Invalid params: no tool is named"))?;
@@ -400,7 +371,7 @@ fn call(peer: &mut Peer, to: &mut ReplyTo, params: &Params<'_>, text: &str) -> R
         return Err(RpcError::invalid_params(format!("Unknown tool: {}", shortened(&name))));
     };
     let arguments = params.arguments.filter(|arguments| *arguments != "null");
-    match run(peer, to, tool, arguments, text) {
+    match run(peer, to, tool, std::mem::take(&mut params.members), text) {
         Ok(()) => Ok(()),
         // What made the tool refuse may be that the frame was no JSON, which nobody had looked at yet.
         Err(_) if arguments.is_some_and(|arguments| !is_json(arguments)) => Err(ScanError::Syntax.into()),
@@ -415,10 +386,10 @@ fn run(
     peer: &mut Peer,
     to: &mut ReplyTo,
     tool: &'static Tool,
-    text_of_arguments: Option<&str>,
+    members: Vec<(Cow<'_, str>, &str)>,
     text: &str,
 ) -> Result<(), BrokerError> {
-    let mut arguments = Arguments::scan(text_of_arguments)?;
+    let mut arguments = Arguments::new(members)?;
     let session = arguments.session_id()?;
     if tool.acts_as_session && session.is_none() && needs_session(peer, to, text) {
         return Ok(());
@@ -475,10 +446,10 @@ fn run(
 }
 
 /// Serves one notification. Nothing is ever answered to one.
-pub(super) fn notification(peer: &mut Peer, method: &str, params: Option<&str>) {
+pub(super) fn notification(peer: &mut Peer, method: &str, params: &Params<'_>) {
     match method {
-        "notifications/cancelled" => cancelled(peer, params),
-        "notifications/dev.mcp-broker/ack" => acknowledged(peer, params),
+        "notifications/cancelled" => cancelled(peer, params.text),
+        "notifications/dev.mcp-broker/ack" => acknowledged(peer, params.text),
         _ => {}
     }
 }

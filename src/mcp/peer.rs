@@ -170,7 +170,7 @@ impl Peer {
                 };
                 dispatch::request(self, to, &method, params, text);
             }
-            Incoming::Notification { method, params } => dispatch::notification(self, &method, params),
+            Incoming::Notification { method, params } => dispatch::notification(self, &method, &params),
             Incoming::Response => {}
             Incoming::Batch(frames) => {
                 let accepted = self

@@ -20,22 +20,34 @@ pub const UNSUPPORTED_VERSION: i32 = -32022;
 /// Longest id that is echoed.
 const ID_LEN_MAX: usize = 256;
 
-/// A frame, taken apart. `params` has only been scanned: who reads it must parse or check it.
+/// A frame, taken apart.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Incoming<'a> {
     Request {
         id: &'a str,
         method: Cow<'a, str>,
-        params: Option<&'a str>,
+        params: Params<'a>,
     },
     Notification {
         method: Cow<'a, str>,
-        params: Option<&'a str>,
+        params: Params<'a>,
     },
     /// An answer to a request of ours. There are none in this direction, so nobody waits for it.
     Response,
     /// Elements of a batch (2025-03-26), each a frame.
     Batch(Vec<&'a str>),
+}
+
+/// The params of a frame and the parts that most methods have. `name`, `arguments`, `meta` and what is in `arguments`
+/// have only been scanned: who reads them must parse or check them. Everything else in them has been checked.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Params<'a> {
+    pub text: Option<&'a str>,
+    pub name: Option<&'a str>,
+    pub arguments: Option<&'a str>,
+    pub meta: Option<&'a str>,
+    /// The members of `arguments`, if it is an object.
+    pub members: Vec<(Cow<'a, str>, &'a str)>,
 }
 
 /// Why a frame is none. `id` is there when it could be read.
@@ -70,7 +82,11 @@ pub fn parse(text: &str) -> Result<Incoming<'_>, Malformed<'_>> {
         return Err(invalid(None, "Invalid Request: a frame is a JSON object"));
     }
     let mut frame = Frame::default();
-    scan::members(text, |key, value| frame.member(&key, value))?;
+    scan::walk(
+        text,
+        |level, key| matches!((level, key), (0, "params") | (1, "arguments")),
+        |level, key, value| frame.member(level, key, value),
+    )?;
     frame.finish()
 }
 
@@ -79,21 +95,37 @@ struct Frame<'a> {
     version: Option<&'a str>,
     id: Option<&'a str>,
     method: Option<&'a str>,
-    params: Option<&'a str>,
+    params: Params<'a>,
     answered: bool,
     repeated: bool,
 }
 
 impl<'a> Frame<'a> {
-    fn member(&mut self, key: &str, value: &'a str) -> Result<(), Malformed<'a>> {
-        let place = match key {
-            "jsonrpc" => &mut self.version,
-            "id" => &mut self.id,
-            "method" => &mut self.method,
-            "params" => &mut self.params,
-            "result" | "error" => {
+    fn member(&mut self, level: usize, key: Cow<'a, str>, value: &'a str) -> Result<(), Malformed<'a>> {
+        let params = &mut self.params;
+        let place = match (level, &*key) {
+            (0, "jsonrpc") => &mut self.version,
+            (0, "id") => &mut self.id,
+            (0, "method") => &mut self.method,
+            (0, "params") => {
+                if !value.starts_with('{') {
+                    scan::check(value)?;
+                }
+                &mut params.text
+            }
+            (0, "result" | "error") => {
                 self.answered = true;
                 return Ok(scan::check(value)?);
+            }
+            (1, "name") => &mut params.name,
+            (1, "arguments") => &mut params.arguments,
+            (1, "_meta") => &mut params.meta,
+            (2, _) => {
+                if params.members.capacity() == 0 {
+                    params.members.reserve(8);
+                }
+                params.members.push((key, value));
+                return Ok(());
             }
             _ => return Ok(scan::check(value)?),
         };
@@ -145,7 +177,7 @@ impl<'a> Frame<'a> {
 
     /// A frame that is refused for its shape must be JSON at all.
     fn check_rest(&self) -> Result<(), ScanError> {
-        [self.version, self.method, self.params]
+        [self.version, self.method, self.params.text]
             .into_iter()
             .flatten()
             .try_for_each(scan::check)
@@ -268,7 +300,11 @@ mod tests {
             Incoming::Request {
                 id: "7",
                 method: "tools/call".into(),
-                params: Some(r#"{"name":"x"}"#)
+                params: Params {
+                    text: Some(r#"{"name":"x"}"#),
+                    name: Some("\"x\""),
+                    ..Params::default()
+                }
             }
         );
         assert_eq!(
@@ -276,14 +312,14 @@ mod tests {
             Incoming::Request {
                 id: "\"é\"",
                 method: "a/b".into(),
-                params: None
+                params: Params::default()
             }
         );
         assert_eq!(
             parse(r#"{"jsonrpc":"2.0","method":"n"}"#).unwrap(),
             Incoming::Notification {
                 method: "n".into(),
-                params: None
+                params: Params::default()
             }
         );
         assert_eq!(

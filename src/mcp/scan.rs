@@ -27,29 +27,30 @@ pub fn members<'a, E: From<ScanError>>(
     text: &'a str,
     mut member: impl FnMut(Cow<'a, str>, &'a str) -> Result<(), E>,
 ) -> Result<(), E> {
+    walk(text, |_, _| false, |_, key, value| member(key, value))
+}
+
+/// As [`members`], and goes into those member objects that `enter` names by their level and key: their members come
+/// with the next level, before the object itself. So nested objects are found in one pass.
+///
+/// # Errors
+/// As [`members`].
+pub fn walk<'a, E: From<ScanError>>(
+    text: &'a str,
+    enter: fn(usize, &str) -> bool,
+    mut member: impl FnMut(usize, Cow<'a, str>, &'a str) -> Result<(), E>,
+) -> Result<(), E> {
     let mut scan = Scan { text, at: 0 };
-    scan.expect(b'{')?;
-    if scan.peek() == Some(b'}') {
-        scan.at += 1;
-    } else {
-        loop {
-            let key = scan.key()?;
-            scan.expect(b':')?;
-            let value = scan.value()?;
-            member(key, value)?;
-            match scan.next()? {
-                b',' => {}
-                b'}' => break,
-                _ => return Err(ScanError::Syntax.into()),
-            }
-        }
-    }
+    scan.object(0, enter, &mut member)?;
     if scan.peek().is_some() {
         Err(ScanError::Syntax.into())
     } else {
         Ok(())
     }
 }
+
+/// Levels that [`walk`] goes into at most, whatever it is told: it recurses for them.
+const LEVELS_MAX: usize = 3;
 
 /// Calls `element` with the raw value of each element of an array, in order.
 ///
@@ -107,6 +108,36 @@ struct Scan<'a> {
 impl<'a> Scan<'a> {
     fn bytes(&self) -> &'a [u8] {
         self.text.as_bytes()
+    }
+
+    fn object<E: From<ScanError>>(
+        &mut self,
+        level: usize,
+        enter: fn(usize, &str) -> bool,
+        member: &mut impl FnMut(usize, Cow<'a, str>, &'a str) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.expect(b'{')?;
+        if self.peek() == Some(b'}') {
+            self.at += 1;
+            return Ok(());
+        }
+        loop {
+            let key = self.key()?;
+            self.expect(b':')?;
+            let value = if self.peek() == Some(b'{') && level < LEVELS_MAX && enter(level, &key) {
+                let start = self.at;
+                self.object(level + 1, enter, member)?;
+                self.slice(start).ok_or(ScanError::Syntax)?
+            } else {
+                self.value()?
+            };
+            member(level, key, value)?;
+            match self.next()? {
+                b',' => {}
+                b'}' => return Ok(()),
+                _ => return Err(ScanError::Syntax.into()),
+            }
+        }
     }
 
     /// The next byte that is not white space, left where it is.
@@ -169,6 +200,17 @@ impl<'a> Scan<'a> {
     fn skip_string(&mut self) -> Result<bool, ScanError> {
         let bytes = self.bytes();
         self.at += 1;
+        // Most strings end soon: finding that out costs less than setting up a wide search.
+        for _ in 0..16 {
+            match bytes.get(self.at) {
+                Some(b'"') => {
+                    self.at += 1;
+                    return Ok(true);
+                }
+                Some(b'\\') | None => break,
+                Some(_) => self.at += 1,
+            }
+        }
         let mut plain = true;
         loop {
             let rest = bytes.get(self.at..).ok_or(ScanError::Syntax)?;
@@ -275,6 +317,27 @@ mod tests {
         ] {
             assert_eq!(scanned(bad), Err(ScanError::Syntax), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_walk_goes_into_what_it_is_told_to_and_nowhere_else() {
+        let text = r#"{"p":{"q":{"r":1},"s":{"t":2}},"u":{"q":{}},"q":3}"#;
+        let mut found = Vec::new();
+        let enter = |level: usize, key: &str| (level, key) == (0, "p") || (level, key) == (1, "q");
+        walk(text, enter, |level, key, value| {
+            found.push(format!("{level} {key} {value}"));
+            Ok::<_, ScanError>(())
+        })
+        .unwrap();
+        let expected = [
+            "2 r 1",
+            r#"1 q {"r":1}"#,
+            r#"1 s {"t":2}"#,
+            r#"0 p {"q":{"r":1},"s":{"t":2}}"#,
+            r#"0 u {"q":{}}"#,
+            "0 q 3",
+        ];
+        assert_eq!(found, expected);
     }
 
     #[test]

@@ -249,7 +249,7 @@ pub struct Retention {
 impl Default for Retention {
     fn default() -> Self {
         Self {
-            receipts_len_max: 1_000_000,
+            receipts_len_max: 200_000,
             dead_letters_len_max: 10_000,
             idempotency_keys_len_max: 1_000_000,
             idempotency_window: Duration::from_hours(24),

@@ -3,7 +3,7 @@ use std::borrow::Cow;
 use actors::model::{BrokerError, SessionId};
 use serde::Deserialize;
 
-use crate::mcp::scan::{self, ScanError};
+use crate::mcp::scan;
 
 /// The arguments of one call: slices of the frame, taken one by one, so that each error names its argument.
 #[derive(Debug)]
@@ -13,18 +13,13 @@ pub struct Arguments<'a> {
 
 impl<'a> Arguments<'a> {
     /// # Errors
-    /// When the text is not an object, or names something twice.
-    pub fn scan(text: Option<&'a str>) -> Result<Self, BrokerError> {
-        let mut members: Vec<(Cow<'a, str>, &'a str)> = Vec::with_capacity(8);
-        let Some(text) = text else { return Ok(Self { members }) };
-        let scanned = scan::members::<Refused>(text, |name, value| {
-            if members.iter().any(|(known, _)| *known == name) {
-                return Err(Refused(BrokerError::invalid(name, "given twice")));
-            }
-            members.push((name, value));
-            Ok(())
-        });
-        scanned.map(|()| Self { members }).map_err(|Refused(error)| error)
+    /// When something is named twice.
+    pub fn new(members: Vec<(Cow<'a, str>, &'a str)>) -> Result<Self, BrokerError> {
+        let twice = (1..members.len()).find(|&at| members[..at].iter().any(|(name, _)| *name == members[at].0));
+        match twice {
+            Some(at) => Err(BrokerError::invalid(members[at].0.clone(), "given twice")),
+            None => Ok(Self { members }),
+        }
     }
 
     /// The raw JSON of an argument; `null` is as good as absent.
@@ -98,20 +93,6 @@ impl<'a> Arguments<'a> {
             None => Ok(()),
             Some((name, _)) => Err(BrokerError::invalid(name, "no such argument")),
         }
-    }
-}
-
-struct Refused(BrokerError);
-
-impl From<ScanError> for Refused {
-    fn from(error: ScanError) -> Self {
-        Self(BrokerError::invalid(
-            "arguments",
-            match error {
-                ScanError::Syntax => "must be an object",
-                ScanError::TooDeep => "nested too deeply",
-            },
-        ))
     }
 }
 
