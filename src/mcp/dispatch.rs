@@ -395,6 +395,9 @@ fn run(
         return Ok(());
     }
     let shared = Rc::clone(peer.shared());
+    if shared.outbox.taken_over() {
+        return Err(BrokerError::SessionTakenOver);
+    }
     let mut caller = Caller::of(&shared);
     if let Some(id) = session {
         let member = shared.project.session(id)?;

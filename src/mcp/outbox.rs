@@ -41,6 +41,8 @@ pub struct Outbox {
     waiting_len: AtomicUsize,
     /// The session was told that there is no room; it is to be told when there is.
     refused: AtomicBool,
+    /// Another connection has the session now.
+    taken_over: AtomicBool,
     queue: Mutex<Queue>,
 }
 
@@ -75,6 +77,7 @@ impl Outbox {
             poked: AtomicBool::new(false),
             waiting_len: AtomicUsize::new(0),
             refused: AtomicBool::new(false),
+            taken_over: AtomicBool::new(false),
             queue: Mutex::default(),
         }
     }
@@ -102,6 +105,11 @@ impl Outbox {
         let mut queue = self.queue();
         queue.push = push;
         queue.inbox_frames = inbox_frames;
+    }
+
+    /// Whether another connection has the session now: nothing is done for this one any more.
+    pub fn taken_over(&self) -> bool {
+        self.taken_over.load(Ordering::Acquire)
     }
 
     /// Bytes that wait for the socket.
@@ -216,6 +224,9 @@ impl Connection for Outbox {
     }
 
     fn close(&self, why: Closing) {
+        if why == Closing::TakenOver {
+            self.taken_over.store(true, Ordering::Release);
+        }
         self.queue().closing.get_or_insert(why);
         self.wake();
     }
