@@ -176,13 +176,10 @@ fn build_server(
     Ok(server)
 }
 
-/// Routing is done by one thread for each project; a second one pays off only where there are cores to spare
-/// beside those that clients on the same machine need.
+/// One worker for each core, unless the configuration says otherwise.
 fn workers(config: &Config) -> usize {
-    config.workers.map_or_else(
-        || std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1)),
-        std::num::NonZero::get,
-    )
+    let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    config.workers.map_or_else(cores, std::num::NonZero::get)
 }
 
 fn settings(config: &Config) -> Settings {

@@ -315,7 +315,7 @@ fn listen(
     let shared = peer.shared();
     shared.outbox.send(acknowledged.as_bytes());
     shared.subscriptions.borrow_mut().listen(Listen {
-        id: to.id.clone(),
+        id: Rc::clone(&to.id),
         inbox,
         push,
     });
@@ -384,7 +384,7 @@ fn call(peer: &mut Peer, to: &mut ReplyTo, params: &mut Params<'_>, text: &str) 
 
 fn run(
     peer: &mut Peer,
-    to: &mut ReplyTo,
+    to: &ReplyTo,
     tool: &'static Tool,
     members: Vec<(Cow<'_, str>, &str)>,
     text: &str,
@@ -404,26 +404,21 @@ fn run(
         member.touch(shared.project.settings().presence, actors::clock::now());
         caller.session = Some(member);
     }
-    let to = || ReplyTo {
-        id: to.id.clone(),
-        modern: to.modern,
-        batch: to.batch.clone(),
-    };
     match tool.run {
         Run::Submit(prepare) => {
-            let prepared = prepare(&caller, arguments, to())?;
+            let prepared = prepare(&caller, arguments, to.clone())?;
             peer.submit(prepared);
         }
         Run::Now(run) => {
             let answer = run(&caller, arguments)?;
-            shared.answer(&to(), Ok(answer));
+            shared.answer(to, Ok(answer));
         }
         Run::Later(start) => {
             if !shared.has_room_for_calls() {
                 return Err(BrokerError::unavailable());
             }
             let call = start(caller, arguments)?;
-            let to = to();
+            let to = to.clone();
             let task = {
                 let (shared, to) = (Rc::clone(&shared), to);
                 let id = to.id.clone();

@@ -46,7 +46,9 @@ pub struct Peer {
     /// Frames that wait until an exclusive call is done.
     held: VecDeque<String>,
     malformed_in_a_row: usize,
+    /// Where an answer is written, and the object in it.
     scratch: Vec<u8>,
+    object: Vec<u8>,
 }
 
 struct RoutedBatch {
@@ -64,7 +66,7 @@ pub struct Shared {
     pub(super) subscriptions: RefCell<Subscriptions>,
     /// The session said goodbye on this connection: none is made for it again unasked.
     pub said_goodbye: Cell<bool>,
-    calls: RefCell<HashMap<Box<str>, AbortHandle>>,
+    calls: RefCell<HashMap<Rc<str>, AbortHandle>>,
     exclusive: Cell<bool>,
 }
 
@@ -98,6 +100,7 @@ impl Peer {
             held: VecDeque::new(),
             malformed_in_a_row: 0,
             scratch: Vec::new(),
+            object: Vec::new(),
         }
     }
 
@@ -270,7 +273,7 @@ impl Peer {
             };
             if waiting.is_settled_by(&routed) {
                 self.scratch.clear();
-                waiting.write(&mut self.scratch, &routed);
+                waiting.write(&mut self.scratch, &mut self.object, &routed);
                 waiting.to.send(&self.shared.outbox, &self.scratch);
             } else {
                 let (shared, project) = (Rc::clone(&self.shared), self.shared.project.clone());
@@ -279,7 +282,7 @@ impl Peer {
                 shared.spawn(id, async move {
                     let mut out = Vec::new();
                     let settled = waiting.settle(&project, routed).await;
-                    waiting.write(&mut out, &settled);
+                    waiting.write(&mut out, &mut Vec::new(), &settled);
                     waiting.to.send(&outbox, &out);
                 });
             }
@@ -290,7 +293,7 @@ impl Peer {
     /// and `again` is set.
     pub(super) fn exclusively(
         &mut self,
-        to_id: Box<str>,
+        to_id: Rc<str>,
         call: impl Future<Output = ()> + 'static,
         again: Option<&str>,
     ) {
@@ -379,7 +382,7 @@ impl Drop for ExclusiveDone {
 
 impl Shared {
     /// Runs a call beside the turn. It can be cancelled by the id of its request, and answers -32603 if it panics.
-    pub fn spawn(self: &Rc<Self>, id: Box<str>, call: impl Future<Output = ()> + 'static) {
+    pub fn spawn(self: &Rc<Self>, id: Rc<str>, call: impl Future<Output = ()> + 'static) {
         let shared = Rc::clone(self);
         let key = id.clone();
         let mut calls = self.calls.borrow_mut();

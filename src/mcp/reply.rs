@@ -11,8 +11,10 @@ use super::{
 };
 
 /// The request an answer belongs to.
+#[derive(Clone)]
 pub struct ReplyTo {
-    pub id: Box<str>,
+    /// As it was written.
+    pub id: Rc<str>,
     pub modern: bool,
     pub batch: Option<Rc<Batch>>,
 }

@@ -20,7 +20,7 @@ pub struct Subscriptions {
 /// An open `subscriptions/listen` (2026-07-28).
 pub struct Listen {
     /// The id of the request, as it was written.
-    pub id: Box<str>,
+    pub id: std::rc::Rc<str>,
     /// The URI by which the peer knows its inbox, if it asked for it.
     pub inbox: Option<String>,
     pub push: Option<PushSettings>,

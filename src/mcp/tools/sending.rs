@@ -299,15 +299,15 @@ impl SendAnswer {
         routed
     }
 
-    /// Writes the whole response.
-    pub fn write(&self, out: &mut Vec<u8>, routed: &Routed) {
-        let mut object = Vec::with_capacity(192);
+    /// Writes the whole response; `object` is room for the object in it.
+    pub fn write(&self, out: &mut Vec<u8>, object: &mut Vec<u8>, routed: &Routed) {
+        object.clear();
         if self.broadcast {
-            write_json(&mut object, &broadcast_json(&routed.outcome));
+            write_json(object, &broadcast_json(&routed.outcome));
         } else {
-            write_direct(&mut object, &routed.outcome);
+            write_direct(object, &routed.outcome);
         }
-        write_tool_result(out, &self.to, &object, false, self.sender.vitals.waiting());
+        write_tool_result(out, &self.to, object, false, self.sender.vitals.waiting());
     }
 }
 
