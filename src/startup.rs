@@ -1,7 +1,6 @@
 //! The one place where the parts meet.
 
 use std::{
-    future::Future,
     io,
     net::{SocketAddr, TcpListener},
     process::ExitCode,
@@ -169,7 +168,7 @@ fn build_server(
                         }
                     },
                 ))
-                .finish(map_config(app, |_| AppConfig::default()))
+                .finish(map_config(app, |()| AppConfig::default()))
                 .tcp()
         })?
         .run();
@@ -212,15 +211,13 @@ fn announce(address: SocketAddr) {
     );
 }
 
-fn stop_signal() -> impl Future<Output = io::Result<()>> {
-    async {
-        let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        Ok(())
+async fn stop_signal() -> io::Result<()> {
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
     }
+    Ok(())
 }
 
 /// Not ready from now on; every connection is told when to come back, and given the grace to take its leave.

@@ -244,9 +244,10 @@ fn subscribe_legacy(
 ) -> Result<(), RpcError> {
     let Uri { uri } = params.read()?;
     if !is_own_inbox(peer, &uri) {
-        let error = match resources::exists(&Caller::of(peer.shared()), &uri) {
-            true => RpcError::invalid_params(format!("only {INBOX} tells of its changes")),
-            false => no_resource(&uri, false),
+        let error = if resources::exists(&Caller::of(peer.shared()), &uri) {
+            RpcError::invalid_params(format!("only {INBOX} tells of its changes"))
+        } else {
+            no_resource(&uri, false)
         };
         return Err(error);
     }

@@ -111,22 +111,15 @@ impl Peer {
             return Taken::Fine;
         }
         let before = self.turn.len();
-        match catch_unwind(AssertUnwindSafe(|| self.dispatch(text, None))) {
-            Ok(taken) => taken,
-            Err(_) => {
-                self.turn.truncate(before);
-                let id = match rpc::parse(text) {
-                    Ok(Incoming::Request { id, .. }) => Some(id),
-                    _ => None,
-                };
-                if let Some(id) = id {
-                    let mut out = Vec::new();
-                    rpc::write_error(&mut out, Some(id), &RpcError::new(INTERNAL_ERROR, "Internal error"));
-                    self.shared.outbox.send(&out);
-                }
-                Taken::Fine
+        catch_unwind(AssertUnwindSafe(|| self.dispatch(text, None))).unwrap_or_else(|_| {
+            self.turn.truncate(before);
+            if let Ok(Incoming::Request { id, .. }) = rpc::parse(text) {
+                let mut out = Vec::new();
+                rpc::write_error(&mut out, Some(id), &RpcError::new(INTERNAL_ERROR, "Internal error"));
+                self.shared.outbox.send(&out);
             }
-        }
+            Taken::Fine
+        })
     }
 
     fn dispatch(&mut self, text: &str, batch: Option<&Rc<Batch>>) -> Taken {

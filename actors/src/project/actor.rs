@@ -116,7 +116,7 @@ impl Project {
         settle(op, self, ctx, move |project, stored, _| {
             let answer = match stored {
                 Ok(()) => {
-                    project.leave(left, connection.as_deref());
+                    Self::leave(left, connection.as_deref());
                     member.vitals.touch(now());
                     // The mailbox of a session just made or found is not full, and if it is the caller hears of it.
                     member
@@ -189,7 +189,7 @@ impl Project {
 
     /// A caller that registers another session leaves the one it had. One without a name ends with that: nobody
     /// could come back to it.
-    fn leave(&self, left: Option<Arc<Member>>, connection: Option<&dyn Connection>) {
+    fn leave(left: Option<Arc<Member>>, connection: Option<&dyn Connection>) {
         let Some(left) = left else { return };
         let told = match (&left.record.name, connection) {
             (None, _) => left.address.tell(Retire {

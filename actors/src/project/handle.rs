@@ -322,8 +322,7 @@ impl ProjectHandle {
         };
         // Both ends of the wait look at the same thing: where the message is then.
         let _ = tokio::time::timeout(timeout, status.wait_for(reached)).await;
-        let now = *status.borrow();
-        now
+        *status.borrow_and_update()
     }
 
     /// Keeps the first result of a send for its idempotency key.

@@ -218,7 +218,8 @@ impl Connection {
             if self.written == self.writing.len() {
                 self.refill();
                 if self.writing.is_empty() {
-                    return self.all_written(cx);
+                    self.all_written(cx);
+                    return Ok(());
                 }
             }
             match Pin::new(&mut self.io).poll_write(cx, &self.writing[self.written..]) {
@@ -264,12 +265,11 @@ impl Connection {
         }
     }
 
-    fn all_written(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+    fn all_written(&mut self, cx: &mut Context<'_>) {
         if self.end == End::Closing {
             self.end = End::Lingering;
             let _ = Pin::new(&mut self.io).poll_shutdown(cx);
         }
-        Ok(())
     }
 
     /// Queues a close frame, once. What is in the outbox before it is still written.

@@ -132,7 +132,7 @@ impl Decoder {
         }
         let (len_len, payload_len) = match (second & 0x7f, rest) {
             (126, [a, b, ..]) => (2, u64::from(u16::from_be_bytes([*a, *b]))),
-            (127, [a, b, c, d, e, f, g, h, ..]) => (8, u64::from_be_bytes([*a, *b, *c, *d, *e, *f, *g, *h])),
+            (127, rest) if let Some(len) = rest.first_chunk() => (8, u64::from_be_bytes(*len)),
             (126 | 127, _) => return Ok(None),
             (len, _) => (0, u64::from(len)),
         };
@@ -255,11 +255,11 @@ mod tests {
         match payload.len() {
             len @ 0..126 => out.push(0x80 | len as u8),
             len @ 126..65_536 => {
-                out.push(0x80 | 126);
+                out.push(0xfe);
                 out.extend_from_slice(&(len as u16).to_be_bytes());
             }
             len => {
-                out.push(0x80 | 127);
+                out.push(0xff);
                 out.extend_from_slice(&(len as u64).to_be_bytes());
             }
         }

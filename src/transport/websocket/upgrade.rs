@@ -9,7 +9,7 @@ use actix_http::{
 use actix_rt::net::TcpStream;
 use actix_web_actors::ws::HandshakeError;
 use actors::{broker::BrokerHandle, model::ProjectId};
-use futures_util::{SinkExt, StreamExt as _};
+use futures_util::SinkExt;
 
 use super::connection::{Connection, Tempo};
 use crate::{
@@ -137,7 +137,5 @@ async fn refuse(mut framed: Framed<TcpStream, h1::Codec>, Refusal(status, reason
     if let Ok(bytes) = actix_http::body::to_bytes(body).await {
         framed.send(h1::Message::Chunk(Some(bytes))).await?;
     }
-    framed.close().await?;
-    let _ = framed.next();
-    Ok(())
+    framed.close().await
 }
