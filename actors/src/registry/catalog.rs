@@ -83,10 +83,10 @@ pub struct Page {
 /// Versions that differ only in build metadata are one version (semver 2.0.0, section 10): the second is refused as
 /// there already, and either spelling finds the first.
 #[derive(Clone, Debug, Default)]
-pub struct Catalog(Arc<RwLock<Shelf>>);
+pub struct Catalog(Arc<RwLock<Shelves>>);
 
 #[derive(Debug, Default)]
-struct Shelf {
+struct Shelves {
     /// By version without build metadata, as text: what a message names.
     by_text: HashMap<ProtocolName, HashMap<Box<str>, Arc<Protocol>>>,
     ordered: BTreeMap<(ProtocolName, Version), Arc<Protocol>>,
@@ -116,14 +116,14 @@ impl Catalog {
     /// `protocol_exists`; then nothing changes.
     pub fn admit(&self, protocol: Arc<Protocol>) -> Result<(), BrokerError> {
         let record = Arc::clone(&protocol.record);
-        let mut shelf = self.write();
-        let versions = shelf.by_text.entry(record.name.clone()).or_default();
+        let mut shelves = self.write();
+        let versions = shelves.by_text.entry(record.name.clone()).or_default();
         let text: Box<str> = precedence(&protocol.version_text).into();
         if versions.contains_key(&text) {
             return Err(exists(&record));
         }
         versions.insert(text, Arc::clone(&protocol));
-        shelf
+        shelves
             .ordered
             .insert((record.name.clone(), record.version.clone()), protocol);
         Ok(())
@@ -154,8 +154,8 @@ impl Catalog {
                 .map_or(Bound::Unbounded, |name| Bound::Included((name, least()))),
         };
         let wanted = |protocol: &&Arc<Protocol>| query.matches(&protocol.record);
-        let shelf = self.read();
-        let mut found = shelf
+        let shelves = self.read();
+        let mut found = shelves
             .ordered
             .range((start, Bound::Unbounded))
             .map(|(_, protocol)| protocol)
@@ -183,11 +183,11 @@ impl Catalog {
 
     /// A panic under the lock leaves at worst a protocol that is found but not listed, which is no reason to stop
     /// every sender for ever.
-    fn read(&self) -> RwLockReadGuard<'_, Shelf> {
+    fn read(&self) -> RwLockReadGuard<'_, Shelves> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Shelf> {
+    fn write(&self) -> RwLockWriteGuard<'_, Shelves> {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -388,7 +388,10 @@ mod tests {
     #[test]
     fn a_cursor_that_no_page_gave_is_refused() {
         let catalog = catalog(&[("chat", "1.0.0")]);
-        let hex = |text: &str| text.bytes().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let hex = |text: &str| {
+            let digits = text.bytes().map(|byte| format!("{byte:02x}"));
+            digits.collect::<Vec<_>>().concat()
+        };
         for cursor in ["", "zz", "6", "é", "ff", &hex("chat"), &hex("chat 1"), &hex("X 1.0.0")] {
             let query = DiscoverQuery {
                 cursor: Some(cursor.to_owned()),

@@ -175,10 +175,11 @@ impl Node {
 
     fn keyword(&mut self, keyword: &str, value: &Value, draft: Draft) -> Option<()> {
         match keyword {
-            "$schema" | "$id" | "$comment" | "$defs" | "definitions" | "title" | "description" | "default"
-            | "examples" | "deprecated" | "readOnly" | "writeOnly" => {}
+            // `required` is read by `close`, when the properties are known.
+            "required" | "$schema" | "$id" | "$comment" | "$defs" | "definitions" | "title" | "description"
+            | "default" | "examples" | "deprecated" | "readOnly" | "writeOnly" => {}
             // An annotation in 2020-12, as the complete validator has it; draft-07 asserts it.
-            "format" if draft == Draft::Draft202012 => {}
+            "format" => return (draft == Draft::Draft202012).then_some(()),
             "type" => self.refused |= types::ALL & !types_of(value)?,
             "enum" => self
                 .choices
@@ -203,7 +204,6 @@ impl Node {
                     self.named.push(Named { name, node });
                 }
             }
-            "required" => {} // Read by `close`, when the properties are known.
             _ => return None,
         }
         Some(())

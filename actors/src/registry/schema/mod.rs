@@ -12,31 +12,39 @@ mod strict;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
+use std::{
+    fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::atomic::{AtomicBool, Ordering},
+};
 
-use jsonschema::{PatternOptions, Validator};
+use jsonschema::{Draft, PatternOptions, Validator};
 use serde_json::Value;
 
 use crate::model::{BrokerError, PathFailure};
 
 use cost::Cost;
-use strict::Payload;
 
 /// Failures that are listed of one payload.
 const FAILURES_LEN_MAX: usize = 20;
 /// Compiled size of one regular expression; Unicode classes take tens of KiB.
 const REGEX_BYTES_MAX: usize = 256 * 1024;
-/// What a payload may cost: work on one value ([`Cost::per_value`]) times bytes of payload. About 5 seconds at the
-/// measured worst; a payload of 10 MiB reaches it with 200 keywords that all look at the same value.
+/// What a payload may cost, in keywords applied ([`Cost::of_payload`]): about 2 seconds at the measured worst. A
+/// payload of 10 MiB reaches it with 200 keywords that all look at the same value; so does a small and deep one with
+/// a schema that refers to itself more than once for the same member.
 const WORK_MAX: u64 = 1 << 31;
-/// The same when failures are to be listed: listing them takes memory for each, not only for those that are shown.
-const LISTING_WORK_MAX: u64 = 1 << 19;
+/// The same when failures are to be listed, and the payload bytes then: listing them takes memory for each, not only
+/// for those that are shown.
+const LISTING_WORK_MAX: u64 = 1 << 20;
+const LISTING_BYTES_MAX: usize = 64 * 1024;
 
 /// A compiled schema.
 pub struct Schema {
     fast: Option<fast::Node>,
     full: Validator,
     cost: Cost,
+    /// The complete validator has panicked with this schema, and is not asked again.
+    broken: AtomicBool,
 }
 
 impl fmt::Debug for Schema {
@@ -55,25 +63,15 @@ impl Schema {
     /// # Errors
     /// `invalid_schema` for anything else, for a reference that leaves the document, for a regular expression that
     /// takes more than linear time (look-around, back-references), and beyond the limits: 256 KiB, depth 32,
-    /// 4096 values, 128 regular expressions, 100 000 keywords when references are followed (16 000 when they recur).
+    /// 4096 values, 128 regular expressions, 100 000 keywords when references are followed.
     pub fn compile(value: &Value) -> Result<Self, BrokerError> {
         let admitted = intake::admit(value)?;
-        let full = jsonschema::options()
-            .with_draft(admitted.draft)
-            .offline()
-            .with_pattern_options(
-                PatternOptions::regex()
-                    .size_limit(REGEX_BYTES_MAX)
-                    .dfa_size_limit(REGEX_BYTES_MAX),
-            )
-            .build(value)
-            .map_err(|error| BrokerError::InvalidSchema {
-                reason: pointer::bounded(&format_args!("{error}, at {}", error.instance_path())),
-            })?;
+        let full = catch_unwind(|| compile(value, admitted.draft)).unwrap_or_else(|_| intake::refuse(DEFECT))?;
         Ok(Self {
             fast: fast::Node::compile(value, admitted.draft),
             full,
             cost: admitted.cost,
+            broken: AtomicBool::new(false),
         })
     }
 
@@ -94,28 +92,50 @@ impl Schema {
         if !payload.value.is_object() {
             return failed("", "a payload is a JSON object");
         }
-        let len = text.len() as u64;
-        if self.fast.is_none() && self.cost.per_value.saturating_mul(len) > WORK_MAX {
-            return failed("", "too large for a schema that looks at each value this often");
+        let work = self.cost.of_payload(text.len(), payload.depth);
+        // The common part of the language looks at each value once, whatever the bound says.
+        if self.fast.is_none() && work > WORK_MAX {
+            return failed(
+                "",
+                "too large, or nested too deeply, for a schema that looks at each value this often",
+            );
         }
-        if self.full.is_valid(&payload.value) {
-            return Ok(());
+        let list = work <= LISTING_WORK_MAX && text.len() <= LISTING_BYTES_MAX;
+        let check = || {
+            if self.full.is_valid(&payload.value) {
+                Ok(())
+            } else {
+                Err(self.failures(&payload.value, list))
+            }
+        };
+        match self.guarded(check) {
+            Some(Ok(())) => Ok(()),
+            Some(Err(failures)) => Err(BrokerError::PayloadInvalid { failures }),
+            None => failed("", DEFECT),
         }
-        Err(BrokerError::PayloadInvalid {
-            failures: self.failures(&payload, len),
-        })
     }
 
-    fn failures(&self, payload: &Payload, len: u64) -> Vec<PathFailure> {
-        if self.listing_work(payload.depth, len) <= LISTING_WORK_MAX {
-            let errors = self.full.iter_errors(&payload.value);
+    /// None when the validator panicked, now or before. A schema comes from a client, so a defect of the validator
+    /// would otherwise be a way to take actors down.
+    fn guarded<T>(&self, check: impl FnOnce() -> T) -> Option<T> {
+        if self.broken.load(Ordering::Relaxed) {
+            return None;
+        }
+        // It holds nothing that a panic could leave half changed.
+        let result = catch_unwind(AssertUnwindSafe(check)).ok();
+        if result.is_none() {
+            self.broken.store(true, Ordering::Relaxed);
+        }
+        result
+    }
+
+    fn failures(&self, payload: &Value, all: bool) -> Vec<PathFailure> {
+        if all {
+            let errors = self.full.iter_errors(payload);
             return errors.take(FAILURES_LEN_MAX).map(|error| failure(&error)).collect();
         }
-        // Without alternatives or references the first failure costs no more than the verdict did.
-        let first = self
-            .fast
-            .as_ref()
-            .and_then(|_| self.full.validate(&payload.value).err());
+        // Without alternatives and references the first failure costs no more than the verdict did.
+        let first = self.fast.as_ref().and_then(|_| self.full.validate(payload).err());
         vec![first.map_or_else(
             || PathFailure {
                 path: String::new(),
@@ -124,12 +144,22 @@ impl Schema {
             |error| failure(&error),
         )]
     }
+}
 
-    /// At most this much work, and as many failures, can come of listing what is wrong.
-    fn listing_work(&self, depth: u32, len: u64) -> u64 {
-        let turns = self.cost.loops.max(1).saturating_pow(depth);
-        self.cost.per_value.saturating_mul(len).saturating_mul(turns)
-    }
+const DEFECT: &str = "the validator cannot run this schema, a defect of its own: use fewer or simpler references";
+
+fn compile(schema: &Value, draft: Draft) -> Result<Validator, BrokerError> {
+    let patterns = PatternOptions::regex()
+        .size_limit(REGEX_BYTES_MAX)
+        .dfa_size_limit(REGEX_BYTES_MAX);
+    jsonschema::options()
+        .with_draft(draft)
+        .offline()
+        .with_pattern_options(patterns)
+        .build(schema)
+        .map_err(|error| BrokerError::InvalidSchema {
+            reason: pointer::bounded(&format_args!("{error}, at {}", error.instance_path())),
+        })
 }
 
 fn failed(path: &str, reason: &str) -> Result<(), BrokerError> {

@@ -15,7 +15,7 @@ use super::{FAILURES_LEN_MAX, pointer};
 pub(super) struct Payload {
     pub value: Value,
     /// 1 for a payload without arrays and objects inside.
-    pub depth: u32,
+    pub depth: usize,
 }
 
 /// # Errors
@@ -42,8 +42,8 @@ pub(super) fn parse(payload: &str) -> Result<Payload, BrokerError> {
 struct Walk {
     /// JSON Pointer to the object under way.
     path: String,
-    depth: u32,
-    depth_max: u32,
+    depth: usize,
+    depth_max: usize,
     duplicates: Vec<PathFailure>,
 }
 

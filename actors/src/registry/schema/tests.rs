@@ -64,7 +64,7 @@ fn a_failure_says_where_and_why() {
 fn failures_are_few_and_short() {
     let strict = schema(&json!({"additionalProperties": {"type": "string"}}));
     let members: Map<String, Value> = (0..100)
-        .map(|at| (format!("{at}{}", "k".repeat(1000)), json!(1)))
+        .map(|at| (format!("{at}{}", "k".repeat(500)), json!(1)))
         .collect();
     let found = failures(&strict, &json!(members).to_string());
     assert_eq!(found.len(), FAILURES_LEN_MAX);
@@ -259,7 +259,7 @@ fn a_circle_that_consumes_nothing_is_refused() {
 fn references_that_multiply_are_refused() {
     let twice = |next: Value| json!({"allOf": [next, next]});
     assert!(refused(&chain(30, json!({}), twice)).contains("keywords"));
-    assert!(refused(&chain(600, json!({}), twice)).contains("far too many"));
+    assert!(refused(&chain(600, json!({}), twice)).contains("keywords"));
     assert!(
         refused(&chain(
             30,
@@ -280,6 +280,45 @@ fn references_that_multiply_are_refused() {
     long["$defs"]["d1000"] = json!({"$dynamicRef": "#m"});
     long["$defs"]["m"] = json!({"$defs": {"a": {"$dynamicAnchor": "m"}, "b": {"$dynamicAnchor": "m"}}});
     assert!(refused(&long).contains("dynamicAnchor"));
+}
+
+#[test]
+fn a_long_way_through_references_takes_no_stack_that_is_not_there() {
+    let around = json!({"properties": {"x": {"$ref": "#/$defs/d0"}}});
+    let schema = schema(&chain(500, around, |next| next));
+    assert_eq!(schema.validate(r#"{"x":1}"#), Ok(()));
+    assert!(failures(&schema, &nested(120, "{}"))[0].1.contains("nested too deeply"));
+    assert!(refused(&chain(1500, json!({}), |next| next)).contains("1024"));
+}
+
+#[test]
+fn a_defect_of_the_validator_is_a_refusal() {
+    // Panics in jsonschema 0.60.2: "pending schema target dropped". Found by `the_dearest_references_cost`.
+    let schema = schema(&json!({
+        "$ref": "#/$defs/d0",
+        "$defs": {
+            "d0": {"properties": {"x": {"anyOf": [{"$ref": "#/$defs/d2"}]}}},
+            "d2": {"oneOf": [{"$ref": "#/$defs/d5"}], "unevaluatedProperties": {}},
+            "d5": {"anyOf": [{"$ref": "#/$defs/d7"}, {"$ref": "#/$defs/d14"}]},
+            "d7": {"additionalProperties": {"anyOf": [{"$ref": "#/$defs/d9"}]}},
+            "d9": {"anyOf": [{"$ref": "#/$defs/d11"}]},
+            "d11": {"additionalProperties": {"anyOf": [{"$ref": "#/$defs/d12"}]}},
+            "d12": {"oneOf": [{"$ref": "#/$defs/d14"}]},
+            "d14": {"anyOf": [{"$ref": "#/$defs/d17"}]},
+            "d17": {"patternProperties": {"x": {"$ref": "#/$defs/d18"}}},
+            "d18": {"patternProperties": {"x": {"$ref": "#/$defs/d18"}}},
+        },
+    }));
+    for _ in 0..2 {
+        assert!(
+            failures(
+                &schema,
+                r#"{"x":{"x":{"x":{"x":{},"y":{"x":1}},"y":{"x":1}},"y":{"x":1}},"y":{"x":1}}"#
+            )[0]
+            .1
+            .contains("defect")
+        );
+    }
 }
 
 #[test]
@@ -340,7 +379,7 @@ fn expressions_take_linear_time() {
     let evil = schema(&json!({"properties": {"a": {"pattern": "^(a|a)*(a|aa)+$"}}}));
     let start = Instant::now();
     assert_eq!(
-        failures(&evil, &format!(r#"{{"a":"{}!"}}"#, "a".repeat(100_000)))[0].0,
+        failures(&evil, &format!(r#"{{"a":"{}!"}}"#, "a".repeat(10_000)))[0].0,
         "/a"
     );
     assert!(start.elapsed() < Duration::from_secs(5));
@@ -420,14 +459,14 @@ fn keyword(inner: BoxedStrategy<Value>) -> impl Strategy<Value = (&'static str, 
     let number_of = |name| number().prop_map(move |n| (name, n)).boxed();
     let count_of = |name, max| (0..max).prop_map(move |n: i32| (name, json!(n))).boxed();
     let named = prop::collection::btree_map(text(), inner.clone(), 0..4);
-    let names = prop::collection::btree_set(text(), 0..3);
+    let required = prop::collection::btree_set(text(), 0..3);
     let types = prop::collection::btree_set(type_name(), 1..4);
     let choices = prop::collection::vec(scalar(), 1..4);
     prop_oneof![
         4 => type_name().prop_map(|name| ("type", json!(name))),
         2 => types.prop_map(|names| ("type", json!(names))),
         4 => named.prop_map(|members| ("properties", json!(members))),
-        2 => names.prop_map(|names| ("required", json!(names))),
+        2 => required.prop_map(|names| ("required", json!(names))),
         2 => inner.clone().prop_map(|schema| ("additionalProperties", schema)),
         2 => inner.prop_map(|schema| ("items", schema)),
         1 => choices.prop_map(|choices| ("enum", json!(choices))),
@@ -494,7 +533,6 @@ proptest! {
                 let verdict = schema.full.is_valid(&read);
                 prop_assert_eq!(fast.map(|node| fast::is_valid(node, &text)), Some(verdict), "{} {}", value, text);
                 prop_assert_eq!(schema.validate(&text).is_ok(), verdict);
-                eprintln!("MIX {verdict}");
             }
         }
     }
@@ -524,9 +562,11 @@ fn the_fast_path_costs() {
     let fast = |text: &str| schema.validate(text).is_ok();
     let complete = |text: &str| schema.validate_fully(text).is_ok();
     let ignored = |text: &str| serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok();
-    let runs: [(_, &dyn Fn(&str) -> bool); 3] =
-        [("fast", &fast), ("complete", &complete), ("read and ignored", &ignored)];
-    for (name, run) in runs {
+    for (name, run) in [
+        ("fast", &fast as &dyn Fn(&str) -> bool),
+        ("complete", &complete),
+        ("read and ignored", &ignored),
+    ] {
         let batch = || {
             let start = Instant::now();
             assert!((0..100_000).all(|_| run(std::hint::black_box(&payload))));
@@ -548,10 +588,83 @@ fn the_dearest_payload_costs() {
         let verdict = schema.validate(&payload).map_err(|error| error.code());
         println!("{subschemas} subschemas: {:?}, {verdict:?}", start.elapsed());
     }
-    let patterns = vec![json!({"pattern": "(a|b)*c.*(d|e).*f$"}); 100];
+    let patterns = vec![json!({"pattern": "([a-z]*[xy]){1,40}[0-9]"}); 5];
     let schema = schema(&json!({"properties": {"a": {"allOf": patterns}}}));
-    let payload = format!("{{\"a\":\"{}f\"}}", "abc".repeat(3_000_000));
+    let payload = format!("{{\"a\":\"{}f\"}}", "abcdxyzxy".repeat(1_000_000));
     let start = Instant::now();
     let verdict = schema.validate(&payload).map_err(|error| error.code());
     println!("expressions: {:?}, {verdict:?}", start.elapsed());
+}
+
+/// As above. Schemas that refer at random to one another, against payloads as deep as they come: what is admitted
+/// must stay cheap, wherever the validator keeps its results.
+#[test]
+#[ignore = "a measurement"]
+fn the_dearest_references_cost() {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut pick = move |below: usize| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % below
+    };
+    let leaves = ["{}", "1", r#"{"y":{"x":1}}"#];
+    let payload = |depth| leaves.map(|leaf| nested(depth, leaf));
+    let payloads = [1, 2, 3, 5, 8, 12, 20, 40, 120].map(payload).concat();
+    let (mut admitted, mut broken, mut worst) = (0, 0, Duration::ZERO);
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_mins(1) {
+        let len = 3 + pick(24);
+        let mut defs = Map::new();
+        for at in 0..len {
+            let mut def = Map::new();
+            for _ in 0..=pick(2) {
+                // Mostly forward, which multiplies, and now and then anywhere, which recurs.
+                let to = |n: usize, any: usize| if n == 0 { any } else { (at + n).min(len - 1) };
+                let (a, b) = (to(pick(4), pick(len)), to(pick(4), pick(len)));
+                let (a, b) = (
+                    json!({"$ref": format!("#/$defs/d{a}")}),
+                    json!({"$ref": format!("#/$defs/d{b}")}),
+                );
+                let (keyword, value) = match pick(12) {
+                    0 => ("allOf", json!([a, b])),
+                    1 => ("anyOf", json!([a, b])),
+                    2 => ("oneOf", json!([a, b])),
+                    3 => ("not", json!({"allOf": [a, b]})),
+                    4 => ("unevaluatedProperties", a),
+                    5 => ("additionalProperties", json!({"anyOf": [a, b]})),
+                    6 => ("patternProperties", json!({"x": a, ".": b})),
+                    7 => ("if", a),
+                    8 => ("then", b),
+                    _ => (
+                        "properties",
+                        json!({"x": {(["allOf", "anyOf", "oneOf"][pick(3)]): [a, b]}, "y": b}),
+                    ),
+                };
+                def.insert(keyword.to_owned(), value);
+            }
+            defs.insert(format!("d{at}"), Value::Object(def));
+        }
+        let value = json!({"$ref": "#/$defs/d0", "$defs": defs});
+        let Ok(schema) = Schema::compile(&value) else { continue };
+        admitted += 1;
+        for payload in &payloads {
+            let start = Instant::now();
+            let _ = schema.validate(payload);
+            if schema.broken.load(Ordering::Relaxed) {
+                broken += 1;
+                println!("BROKEN {} {}", value.to_string().contains("unevaluated"), value);
+                break;
+            }
+            if start.elapsed() > worst {
+                worst = start.elapsed();
+                println!(
+                    "{worst:?}, {:?}, {} bytes: {value}",
+                    schema.cost.of_payload(payload.len(), payload.matches('{').count()),
+                    payload.len()
+                );
+            }
+        }
+    }
+    println!("{admitted} admitted, {broken} that the validator cannot run, the worst took {worst:?}");
 }
