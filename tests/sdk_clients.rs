@@ -1,0 +1,185 @@
+//! Agents written with the official MCP SDKs, in TypeScript and Python, talk to each other through the real binary.
+//!
+//! `scripts/test` installs the SDKs. Where they are missing a test says so and passes, unless
+//! `SDK_CLIENTS=required`.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::{self, JoinHandle, sleep};
+use std::time::{Duration, Instant};
+
+/// A scenario ends itself after 30 seconds; this is for one that cannot.
+const SCENARIO_SECONDS_MAX: u64 = 60;
+
+#[test]
+fn agents_with_the_typescript_sdk_v1_talk_to_each_other() {
+    Client::TypeScript.runs("typescript-v1.js");
+}
+
+#[test]
+fn agents_with_the_typescript_sdk_v2_talk_to_each_other() {
+    Client::TypeScript.runs("typescript-v2.js");
+}
+
+#[test]
+fn agents_of_two_eras_talk_to_each_other() {
+    Client::TypeScript.runs("mixed.js");
+}
+
+#[test]
+fn agents_with_the_python_sdk_v1_talk_to_each_other() {
+    Client::PythonV1.runs("python_v1.py");
+}
+
+#[test]
+fn agents_with_the_python_sdk_v2_talk_to_each_other() {
+    Client::PythonV2.runs("python_v2.py");
+}
+
+#[derive(Clone, Copy)]
+enum Client {
+    TypeScript,
+    PythonV1,
+    PythonV2,
+}
+
+impl Client {
+    /// Runs a scenario against a broker of its own.
+    fn runs(self, scenario: &str) {
+        if !self.is_installed() {
+            assert!(
+                std::env::var_os("SDK_CLIENTS").is_none_or(|it| it != "required"),
+                "the SDK is not installed: run scripts/test"
+            );
+            eprintln!("skipped {scenario}: the SDK is not installed; scripts/test installs it");
+            return;
+        }
+        let broker = Broker::start();
+        let (program, folder) = match self {
+            Client::TypeScript => (PathBuf::from("node"), "js"),
+            Client::PythonV1 | Client::PythonV2 => (self.environment().join("bin/python"), "py"),
+        };
+        let mut command = Command::new(program);
+        command.env("PYTHONDONTWRITEBYTECODE", "1").env("PYTHONUTF8", "1");
+        command
+            .arg(root().join("tests/clients").join(folder).join(scenario))
+            .arg(format!("ws://{}/ws", broker.address));
+        let (succeeded, said) = Running::start(&mut command).finish();
+        let log = broker.stop();
+        assert!(succeeded, "{scenario} failed\n{said}\nthe broker said\n{log}");
+    }
+
+    fn is_installed(self) -> bool {
+        match self {
+            Client::TypeScript => root().join("tests/clients/node_modules").is_dir(),
+            Client::PythonV1 | Client::PythonV2 => self.environment().is_dir(),
+        }
+    }
+
+    /// The Python environment, where `scripts/test` makes it.
+    fn environment(self) -> PathBuf {
+        let name = match self {
+            Client::PythonV2 => "python-v2",
+            Client::TypeScript | Client::PythonV1 => "python-v1",
+        };
+        root().join("target/clients").join(name)
+    }
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+struct Broker {
+    running: Child,
+    address: String,
+    log: JoinHandle<String>,
+}
+
+impl Broker {
+    /// Starts the binary on a free port and waits until it says where to reach it.
+    fn start() -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_mcp-broker"));
+        command
+            .env_clear()
+            .args(["serve", "--port", "0"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
+        let mut running = command.stderr(Stdio::piped()).spawn().unwrap();
+        let mut stderr = BufReader::new(running.stderr.take().unwrap());
+        let mut said = String::new();
+        let address = loop {
+            let start = said.len();
+            let is_over = stderr.read_line(&mut said).unwrap() == 0;
+            if let Some(address) = loopback_address(&said[start..]) {
+                break address;
+            }
+            assert!(!is_over, "the broker never said where to reach it\n{said}");
+        };
+        let log = thread::spawn(move || {
+            stderr.read_to_string(&mut said).ok();
+            said
+        });
+        Self { running, address, log }
+    }
+
+    /// Ends it; everything it said on stderr.
+    fn stop(mut self) -> String {
+        end(&mut self.running);
+        self.log.join().unwrap()
+    }
+}
+
+fn loopback_address(line: &str) -> Option<String> {
+    let start = line.find("127.0.0.1:")?;
+    let length = line[start..].find(|c: char| !c.is_ascii_digit() && c != '.' && c != ':')?;
+    Some(line[start..start + length].to_owned())
+}
+
+struct Running {
+    child: Child,
+    outputs: [JoinHandle<String>; 2],
+}
+
+impl Running {
+    fn start(command: &mut Command) -> Self {
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let outputs = [drain(child.stdout.take().unwrap()), drain(child.stderr.take().unwrap())];
+        Self { child, outputs }
+    }
+
+    /// Whether it succeeded, and everything it said.
+    fn finish(mut self) -> (bool, String) {
+        let deadline = Instant::now() + Duration::from_secs(SCENARIO_SECONDS_MAX);
+        let succeeded = loop {
+            match self.child.try_wait().unwrap() {
+                Some(status) => break status.success(),
+                None if Instant::now() > deadline => {
+                    end(&mut self.child);
+                    break false;
+                }
+                None => sleep(Duration::from_millis(10)),
+            }
+        };
+        (succeeded, self.outputs.map(|output| output.join().unwrap()).concat())
+    }
+}
+
+fn drain(mut pipe: impl Read + Send + 'static) -> JoinHandle<String> {
+    thread::spawn(move || {
+        let mut text = Vec::new();
+        pipe.read_to_end(&mut text).ok();
+        String::from_utf8_lossy(&text).into_owned()
+    })
+}
+
+fn end(child: &mut Child) {
+    let _ = child.kill();
+    let _ = child.wait();
+}
