@@ -71,6 +71,8 @@ pub struct Connection {
     /// Nothing is read because enough is under way.
     paused: bool,
     tick: Pin<Box<Sleep>>,
+    /// The timer knows whom to wake.
+    armed: bool,
     last_read_ms: u64,
     last_write_ms: u64,
     _seat: Seat,
@@ -109,6 +111,7 @@ impl Connection {
             end: End::Open,
             paused: false,
             tick: Box::pin(tokio::time::sleep(tempo.ping_interval)),
+            armed: false,
             last_read_ms: now.mono_ms,
             last_write_ms: now.mono_ms,
             _seat: seat,
@@ -127,14 +130,16 @@ impl Connection {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.outbox.awake();
         let now = now();
-        while self.tick.as_mut().poll(cx).is_ready() {
+        // A timer that is armed wakes this task by itself; asking it at every turn would be for nothing.
+        while (!self.armed || self.tick.is_elapsed()) && self.tick.as_mut().poll(cx).is_ready() {
             if self.end != End::Open {
                 // The time to close decently is over.
                 return Poll::Ready(());
             }
-            self.tick.as_mut().reset(Instant::now() + self.tempo.ping_interval);
+            self.set_tick(self.tempo.ping_interval);
             self.ticked(now);
         }
+        self.armed = true;
         if self.read(cx, now).is_err() {
             return Poll::Ready(());
         }
@@ -147,7 +152,8 @@ impl Connection {
                 break;
             }
         }
-        if self.paused && self.peer.wants_frames() {
+        let more_to_do = self.paused && self.peer.wants_frames();
+        if more_to_do || !self.armed {
             cx.waker().wake_by_ref();
         }
         Poll::Pending
@@ -277,8 +283,13 @@ impl Connection {
         if self.end == End::Open {
             self.end = End::Closing;
             self.outbox.send_raw(&frame::close(code, reason));
-            self.tick.as_mut().reset(Instant::now() + LINGER);
+            self.set_tick(LINGER);
         }
+    }
+
+    fn set_tick(&mut self, delay: Duration) {
+        self.tick.as_mut().reset(Instant::now() + delay);
+        self.armed = false;
     }
 
     /// Looks after the peer: pings it when it is idle, lets it go when it is gone or takes nothing.
