@@ -82,7 +82,7 @@ fn serve(mut stream: TcpStream, world: &Mutex<World>) -> Option<()> {
         head.push(byte[0]);
     }
     let upgraded = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
-         Sec-WebSocket-Accept: s3pPLBMiTxaQ9kYGzzhZRbK+xOo=\r\nSec-WebSocket-Protocol: mcp\r\n\r\n";
+         Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\nSec-WebSocket-Protocol: mcp\r\n\r\n";
     stream.write_all(upgraded.as_bytes()).ok()?;
     let mut client = Client {
         push: (0, false),

@@ -22,7 +22,7 @@ const UPGRADE_BYTES_MAX: usize = 16 << 10;
 /// The example pair of RFC 6455, section 1.3. The key only has to show that the peer speaks WebSocket, so a
 /// constant one does, and its answer needs no SHA-1 here.
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
-const ACCEPT: &str = "s3pPLBMiTxaQ9kYGzzhZRbK+xOo=";
+const ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
 
 /// Where the server is and what every connection says first.
 #[derive(Clone, Debug)]
