@@ -117,9 +117,6 @@ impl Session {
             }
             Effect::Became(status) => {
                 tracing::debug!(session = %self.id, status = status.as_str(), "presence changed");
-                if status == SessionStatus::Disconnected {
-                    self.connection = None;
-                }
             }
             Effect::WakeAt { mono_ms } => self.wake_at(mono_ms, ctx),
             Effect::Retire => self.retire(DeadLetterReason::RecipientGone, ctx),
