@@ -77,6 +77,20 @@ impl<A: Actor<Context = Context<A>>> Address<A> {
             .map_err(|_| BrokerError::unavailable())
     }
 
+    /// Tells a parent a fact about its child, full mailbox or not: a child has few to tell, and if one were lost the
+    /// parent would keep a child that is dead. To a parent that is gone it says nothing.
+    pub fn report<M>(&self, fact: M)
+    where
+        A: Handler<Posted<M>>,
+        M: Message<Result = ()> + Send + 'static,
+    {
+        let (place, _) = self.take_place();
+        self.addr.do_send(Posted {
+            message: fact,
+            _place: place,
+        });
+    }
+
     /// Puts a command into the mailbox and waits for the answer.
     ///
     /// # Errors
@@ -99,13 +113,16 @@ impl<A: Actor<Context = Context<A>>> Address<A> {
     }
 
     fn place(&self) -> Result<Place, BrokerError> {
-        let len = self.pulse.mailbox_len.fetch_add(1, Ordering::Relaxed);
-        let place = Place(Arc::clone(&self.pulse));
-        if len < MAILBOX_LEN_MAX {
-            Ok(place)
-        } else {
-            Err(BrokerError::unavailable())
+        match self.take_place() {
+            (place, len) if len < MAILBOX_LEN_MAX => Ok(place),
+            _ => Err(BrokerError::unavailable()),
         }
+    }
+
+    /// A place in the mailbox, and how many were taken before it.
+    fn take_place(&self) -> (Place, usize) {
+        let len = self.pulse.mailbox_len.fetch_add(1, Ordering::Relaxed);
+        (Place(Arc::clone(&self.pulse)), len)
     }
 }
 

@@ -59,7 +59,7 @@ impl Project {
         );
         let down = |child| {
             let project = address.clone();
-            move || drop(project.tell(ChildDown { child }))
+            move || project.report(ChildDown { child })
         };
         let registry = supervise::start(
             Pulse::new("registry", id.as_str()),
@@ -170,13 +170,13 @@ impl Project {
             Arc::clone(&pulse),
             self.settings.restarts,
             move || {
-                drop(project.tell(ChildDown {
+                project.report(ChildDown {
                     child: Child::Session(id),
-                }))
+                })
             },
             |_| {
                 Session::new(id, settings, Arc::clone(&vitals), store, pulse, move |fact| {
-                    drop(ended.tell(fact))
+                    ended.report(fact)
                 })
             },
         );
