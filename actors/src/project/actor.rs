@@ -191,14 +191,19 @@ impl Project {
     /// could come back to it.
     fn leave(left: Option<Arc<Member>>, connection: Option<&dyn Connection>) {
         let Some(left) = left else { return };
-        let told = match (&left.record.name, connection) {
-            (None, _) => left.address.tell(Retire {
-                reason: DeadLetterReason::RecipientGone,
-            }),
-            (Some(_), Some(connection)) => left.address.tell(Detach {
+        // The connection goes on, with another session.
+        let detached = connection.map_or(Ok(()), |connection| {
+            left.address.tell(Detach {
                 connection: connection.id(),
+            })
+        });
+        let told = match left.record.name {
+            None => detached.and_then(|()| {
+                left.address.tell(Retire {
+                    reason: DeadLetterReason::RecipientGone,
+                })
             }),
-            (Some(_), None) => Ok(()),
+            Some(_) => detached,
         };
         if told.is_err() {
             tracing::warn!(session = %left.record.id, "a session that was left could not be told");
