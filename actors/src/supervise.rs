@@ -188,7 +188,7 @@ impl Pulse {
         self.state.store(FINISHED, Ordering::Relaxed);
     }
 
-    fn finished(&self) -> bool {
+    pub(crate) fn finished(&self) -> bool {
         self.state.load(Ordering::Relaxed) == FINISHED
     }
 }

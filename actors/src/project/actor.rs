@@ -84,8 +84,10 @@ impl Project {
             current,
             connection,
         } = registration;
-        let current = current.and_then(|id| self.directory.by_id(id));
+        let lives = |member: &Arc<Member>| !member.is_over();
+        let current = current.and_then(|id| self.directory.by_id(id)).filter(lives);
         let holder = name.as_ref().and_then(|name| self.directory.by_name(name.as_str()));
+        let holder = holder.filter(lives);
         let is_nameless = |member: &Arc<Member>| member.record.name.is_none();
         // Whom the registration is about: whoever holds the name; else the caller's own session, if it can take it.
         let subject = match (holder, &current) {

@@ -224,7 +224,8 @@ impl Router {
 
     /// Why the store refused a direct message: the session has just been released, or its queue is full.
     fn refusal(&self, member: &Member) -> BrokerError {
-        if self.directory.by_id(member.record.id).is_some() {
+        let here = self.directory.by_id(member.record.id);
+        if here.is_some_and(|member| !member.is_over()) {
             BrokerError::QueueFull {
                 limit: self.queue_capacity,
             }

@@ -377,12 +377,13 @@ impl Session {
             let _ = waiter.reply.send(Err(BrokerError::SessionNotFound));
         }
         self.vitals.set_attentive(false);
+        // From now on, for whoever registers its name meanwhile.
+        self.pulse.finish();
         let op = self.store.remove_session(self.id, reason, now());
         settle(op, self, ctx, move |session, result, ctx| match result {
             Ok(dead) => {
                 tracing::info!(session = %session.id, dead, "session released");
                 (session.ended)(Ended { session: session.id });
-                session.pulse.finish();
                 actix::ActorContext::stop(ctx);
             }
             Err(error) => {

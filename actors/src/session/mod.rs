@@ -41,6 +41,11 @@ impl Member {
         self.vitals.status(presence, now)
     }
 
+    /// The session has ended, or is about to: whoever comes back to its name gets a new one.
+    pub(crate) fn is_over(&self) -> bool {
+        self.address.pulse().finished()
+    }
+
     /// A sign of life. One after a long silence is news to the session's actor.
     pub fn touch(&self, presence: Presence, now: Now) {
         let was_away = self.status(presence, now) == SessionStatus::Disconnected;
