@@ -158,10 +158,18 @@ impl Router {
                 .collect();
             let handover = Handover::new(open, reply);
             for member in nudges {
-                // A session whose mailbox is full finds the message in its inbox.
-                let _ = member.address.tell(Nudge {
-                    until_handled: Some(Arc::clone(&handover) as _),
-                });
+                let nudge = |member: &Member| {
+                    member.address.tell(Nudge {
+                        until_handled: Some(Arc::clone(&handover) as _),
+                    })
+                };
+                // An actor that was given up while the message was on its way has a successor. One whose mailbox is full
+                // finds the message in its inbox.
+                if nudge(&member).is_err()
+                    && let Some(successor) = self.directory.by_id(member.record.id)
+                {
+                    let _ = nudge(&successor);
+                }
             }
         }
     }

@@ -445,12 +445,11 @@ impl Handler<Posted<Nudge>> for Session {
 impl Handler<Posted<Attach>> for Session {
     type Result = ();
 
-    fn handle(&mut self, Posted { message, .. }: Posted<Attach>, ctx: &mut Context<Self>) {
-        let Attach { connection, named } = message;
-        if named {
+    fn handle(&mut self, Posted { mut message, .. }: Posted<Attach>, ctx: &mut Context<Self>) {
+        if message.named {
             self.state.set_named();
         }
-        match connection {
+        match message.connection.take() {
             Some(connection) => {
                 let id = connection.id();
                 self.older = self.connection.replace(connection).filter(|older| older.id() != id);
