@@ -88,11 +88,15 @@ impl Router {
         settle(op, self, ctx, move |router, appended, ctx| {
             router.appending = false;
             router.appended(appended, sent, underway);
-            let gathered = router.take_gathered();
-            if !gathered.is_empty() {
-                router.route(gathered, ctx);
-            }
+            router.route_gathered(ctx);
         });
+    }
+
+    fn route_gathered(&mut self, ctx: &mut Context<Self>) {
+        let gathered = self.take_gathered();
+        if !gathered.is_empty() {
+            self.route(gathered, ctx);
+        }
     }
 
     fn take_gathered(&mut self) -> Vec<Route> {
@@ -245,12 +249,15 @@ impl Router {
 
 impl Actor for Router {
     type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        self.route_gathered(ctx);
+    }
 }
 
 impl Supervised for Router {
     fn restarting(&mut self, _: &mut Context<Self>) {
-        // Callers of what was gathered or under way learn it from the dropped reply.
-        self.gathered.clear();
+        // Callers of what was under way learn it from the dropped reply. What was gathered is as good as queued.
         self.appending = false;
     }
 }
