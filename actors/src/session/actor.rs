@@ -359,11 +359,13 @@ impl Session {
         }
         let said_goodbye = self.vitals.status(self.settings.presence, now) == SessionStatus::Disconnected;
         let last_seen_mono_ms = self.vitals.last_seen_mono_ms();
+        let waiting = self.vitals.waiting();
         self.happened(
             Event::Ticked {
                 now,
                 last_seen_mono_ms,
                 said_goodbye,
+                waiting,
             },
             ctx,
         );

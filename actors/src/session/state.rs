@@ -87,6 +87,8 @@ pub enum Event {
         now: Now,
         last_seen_mono_ms: u64,
         said_goodbye: bool,
+        /// Messages that wait. Nobody tells a session that does not listen, so it cannot know by itself.
+        waiting: usize,
     },
 }
 
@@ -243,7 +245,11 @@ impl State {
                 now,
                 last_seen_mono_ms,
                 said_goodbye,
-            } => self.ticked(now, last_seen_mono_ms, said_goodbye),
+                waiting,
+            } => {
+                self.depth.waiting = waiting;
+                self.ticked(now, last_seen_mono_ms, said_goodbye)
+            }
         }
     }
 
@@ -323,7 +329,7 @@ impl State {
             SessionStatus::Active => self.presence.stale_after,
             SessionStatus::Stale => self.presence.disconnect_after,
             SessionStatus::Disconnected if self.nothing_to_keep() => self.presence.disconnect_after,
-            SessionStatus::Disconnected => self.presence.disconnect_after + self.retention,
+            SessionStatus::Disconnected => self.retained_for(),
         };
         effects.and(Effect::WakeAt {
             mono_ms: last_seen_mono_ms.saturating_add(millis(next)).max(now.mono_ms + 1),
@@ -332,8 +338,12 @@ impl State {
 
     /// A name and an inbox are kept for the retention; a session that has neither has nothing to be kept for.
     fn is_over(&self, silence: Duration) -> bool {
-        silence >= self.presence.disconnect_after + self.retention
-            || (self.nothing_to_keep() && silence >= self.presence.disconnect_after)
+        silence >= self.retained_for() || (self.nothing_to_keep() && silence >= self.presence.disconnect_after)
+    }
+
+    /// The silence after which nothing is kept any more.
+    fn retained_for(&self) -> Duration {
+        self.presence.disconnect_after.saturating_add(self.retention)
     }
 
     fn nothing_to_keep(&self) -> bool {
