@@ -281,8 +281,10 @@ impl State {
         match &mut self.link {
             Some(link) if link.connection == connection => {
                 link.inbox_changes = inbox_changes;
-                link.push = push;
-                Effects::default().and_maybe(self.drain())
+                let before = std::mem::replace(&mut link.push, push);
+                // What was pushed last may have met a connection that takes no more: it must not stay leased.
+                let release = (before.is_some() && push.is_none()).then_some(Effect::Release);
+                Effects::default().and_maybe(self.drain()).and_maybe(release)
             }
             _ => Effects::default(),
         }
