@@ -113,7 +113,7 @@ impl Project {
             },
         };
         let left = current.filter(|current| current.record.id != record.id);
-        let member = self.seat(record, subject.as_deref());
+        let member = self.seat(record, subject.as_deref(), false);
         let op = self.store.put_session(member.record.clone());
         settle(op, self, ctx, move |project, stored, _| {
             let answer = match stored {
@@ -143,27 +143,29 @@ impl Project {
 
     /// Puts a session into the directory: a new actor, or the one that is there with a new record. The name is
     /// taken from this moment on, however long the store needs.
-    fn seat(&self, record: SessionRecord, before: Option<&Member>) -> Arc<Member> {
+    fn seat(&self, record: SessionRecord, before: Option<&Member>, resumes: bool) -> Arc<Member> {
         let member = match before {
             Some(before) => Member {
                 record,
                 vitals: Arc::clone(&before.vitals),
                 address: before.address.clone(),
             },
-            None => self.open(record, Vitals::new(now())),
+            None => self.open(record, Vitals::new(now()), resumes),
         };
         let member = Arc::new(member);
         self.directory.put(&member);
         member
     }
 
-    fn open(&self, record: SessionRecord, vitals: Arc<Vitals>) -> Member {
+    /// Starts the actor of a session, which `resumes` one that the store has.
+    fn open(&self, record: SessionRecord, vitals: Arc<Vitals>, resumes: bool) -> Member {
         let id = record.id;
         let settings = SessionSettings {
             presence: self.settings.presence,
             retention: self.settings.session_retention,
             delivery_limit: self.settings.delivery_limit,
             named: record.name.is_some(),
+            resumes,
         };
         let pulse = Pulse::new("session", record.id.to_string());
         let (project, store) = (self.address.clone(), Arc::clone(&self.store));
@@ -219,7 +221,7 @@ impl Project {
             Ok(records) => {
                 for record in records {
                     if project.directory.by_id(record.id).is_none() {
-                        project.seat(record, None);
+                        project.seat(record, None, true);
                     }
                 }
             }
@@ -283,7 +285,7 @@ impl Handler<Posted<ChildDown>> for Project {
             Child::Session(id) => {
                 if let Some(before) = self.directory.by_id(id) {
                     tracing::error!(session = %id, "session given up: opened anew");
-                    let member = self.open(before.record.clone(), Arc::clone(&before.vitals));
+                    let member = self.open(before.record.clone(), Arc::clone(&before.vitals), true);
                     self.directory.put(&Arc::new(member));
                 }
             }

@@ -2,6 +2,8 @@
 
 mod actor;
 mod messages;
+#[cfg(test)]
+mod properties;
 mod state;
 
 use std::sync::{
