@@ -109,6 +109,7 @@ enum Awaited {
 }
 
 /// Everything around a state.
+#[allow(clippy::struct_excessive_bools)] // Each is a fact of its own.
 struct World {
     state: State,
     named: bool,
