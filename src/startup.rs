@@ -29,9 +29,10 @@ use tokio::{
 use tracing_actix_web::TracingLogger;
 
 use crate::{
+    admission::Admission,
     config::Config,
     exit,
-    http::{self, Admission, Phase, State},
+    http::{self, Phase, State},
     mcp::Limits,
     transport::{
         Connections,

@@ -19,12 +19,17 @@ use std::{
 };
 
 use actix::{
-    Actor, ActorFutureExt, Addr, AsyncContext, Context, Handler, Message, Supervised, WrapFuture,
+    Actor, ActorFuture, ActorFutureExt, Addr, AsyncContext, Context, Handler, Message, Supervised, WrapFuture,
     dev::{ContextFut, channel},
 };
+use futures_util::{StreamExt, stream::FuturesOrdered};
 use serde::Serialize;
 
-use crate::{clock, model::BrokerError};
+use crate::{
+    clock,
+    model::BrokerError,
+    storage::{Op, StoreError},
+};
 
 /// What an actor's mailbox holds: a command, and the place it takes until it has been handled or dropped.
 pub struct Posted<M> {
@@ -77,6 +82,20 @@ impl<A: Actor<Context = Context<A>>> Address<A> {
             .map_err(|_| BrokerError::unavailable())
     }
 
+    /// Tells a parent a fact about its child, full mailbox or not: a child has few to tell, and if one were lost the
+    /// parent would keep a child that is dead. To a parent that is gone it says nothing.
+    pub fn report<M>(&self, fact: M)
+    where
+        A: Handler<Posted<M>>,
+        M: Message<Result = ()> + Send + 'static,
+    {
+        let (place, _) = self.take_place();
+        self.addr.do_send(Posted {
+            message: fact,
+            _place: place,
+        });
+    }
+
     /// Puts a command into the mailbox and waits for the answer.
     ///
     /// # Errors
@@ -99,13 +118,16 @@ impl<A: Actor<Context = Context<A>>> Address<A> {
     }
 
     fn place(&self) -> Result<Place, BrokerError> {
-        let len = self.pulse.mailbox_len.fetch_add(1, Ordering::Relaxed);
-        let place = Place(Arc::clone(&self.pulse));
-        if len < MAILBOX_LEN_MAX {
-            Ok(place)
-        } else {
-            Err(BrokerError::unavailable())
+        match self.take_place() {
+            (place, len) if len < MAILBOX_LEN_MAX => Ok(place),
+            _ => Err(BrokerError::unavailable()),
         }
+    }
+
+    /// A place in the mailbox, and how many were taken before it.
+    fn take_place(&self) -> (Place, usize) {
+        let len = self.pulse.mailbox_len.fetch_add(1, Ordering::Relaxed);
+        (Place(Arc::clone(&self.pulse)), len)
     }
 }
 
@@ -171,7 +193,7 @@ impl Pulse {
         self.state.store(FINISHED, Ordering::Relaxed);
     }
 
-    fn finished(&self) -> bool {
+    pub(crate) fn finished(&self) -> bool {
         self.state.load(Ordering::Relaxed) == FINISHED
     }
 }
@@ -318,10 +340,10 @@ impl<A: Supervised + Actor<Context = Context<A>>> Supervision<A> {
 /// Runs an operation of the store for an actor: at once when its answer is there at the first poll, which is
 /// always so in memory, else beside the actor's other work.
 pub fn settle<A, T>(
-    mut op: crate::storage::Op<T>,
+    mut op: Op<T>,
     actor: &mut A,
     ctx: &mut Context<A>,
-    then: impl FnOnce(&mut A, Result<T, crate::storage::StoreError>, &mut Context<A>) + 'static,
+    then: impl FnOnce(&mut A, Result<T, StoreError>, &mut Context<A>) + 'static,
 ) where
     A: Actor<Context = Context<A>>,
     T: 'static,
@@ -332,5 +354,75 @@ pub fn settle<A, T>(
         Poll::Pending => {
             ctx.spawn(op.into_actor(actor).map(|result, actor, ctx| then(actor, result, ctx)));
         }
+    }
+}
+
+/// Operations of the store whose answers an actor hears in the order in which it began them. [`settle`] promises none,
+/// and an actor that keeps what the last answer said would be left with what an older one said.
+pub struct InOrder<A: Actor<Context = Context<A>>> {
+    /// There while a [`Driver`] is at work, which with a store in memory is never.
+    awaited: Option<Box<FuturesOrdered<Awaited<A>>>>,
+}
+
+type Awaited<A> = Pin<Box<dyn Future<Output = Then<A>>>>;
+/// What is left to do when an operation has been answered.
+type Then<A> = Box<dyn FnOnce(&mut A, &mut Context<A>)>;
+
+impl<A: Actor<Context = Context<A>>> Default for InOrder<A> {
+    fn default() -> Self {
+        Self { awaited: None }
+    }
+}
+
+impl<A: Actor<Context = Context<A>>> InOrder<A> {
+    /// As [`settle`]; at once only when no answer is awaited from before. `of` finds it in its actor.
+    pub fn settle<T: 'static>(
+        of: fn(&mut A) -> &mut Self,
+        mut op: Op<T>,
+        actor: &mut A,
+        ctx: &mut Context<A>,
+        then: impl FnOnce(&mut A, Result<T, StoreError>, &mut Context<A>) + 'static,
+    ) {
+        let polled = op.as_mut().poll(&mut TaskContext::from_waker(std::task::Waker::noop()));
+        let awaited = &mut of(actor).awaited;
+        match polled {
+            Poll::Ready(result) if awaited.as_ref().is_none_or(|awaited| awaited.is_empty()) => {
+                then(actor, result, ctx);
+            }
+            polled => {
+                if awaited.is_none() {
+                    ctx.spawn(Driver(of));
+                }
+                awaited.get_or_insert_default().push_back(Box::pin(async move {
+                    let result = match polled {
+                        Poll::Ready(result) => result,
+                        Poll::Pending => op.await,
+                    };
+                    Box::new(move |actor: &mut A, ctx: &mut Context<A>| then(actor, result, ctx)) as Then<A>
+                }));
+            }
+        }
+    }
+}
+
+/// Hears the answers; `.0` finds what is awaited.
+struct Driver<A: Actor<Context = Context<A>>>(fn(&mut A) -> &mut InOrder<A>);
+
+impl<A: Actor<Context = Context<A>>> ActorFuture<A> for Driver<A> {
+    type Output = ();
+
+    fn poll(
+        self: Pin<&mut Self>,
+        actor: &mut A,
+        ctx: &mut Context<A>,
+        task: &mut TaskContext<'_>,
+    ) -> Poll<Self::Output> {
+        while let Some(awaited) = &mut (self.0)(actor).awaited {
+            match ready!(awaited.poll_next_unpin(task)) {
+                Some(then) => then(actor, ctx),
+                None => (self.0)(actor).awaited = None,
+            }
+        }
+        Poll::Ready(())
     }
 }

@@ -1,6 +1,5 @@
 //! The HTTP side: health, probes, and a look at the tree. Origin and Host are checked before anything else.
 
-mod admission;
 mod health;
 mod problem;
 
@@ -15,7 +14,8 @@ use actix_web::{
 };
 use actors::broker::BrokerHandle;
 
-pub use admission::Admission;
+use crate::admission::Admission;
+
 pub use health::Phase;
 
 use problem::problem;

@@ -59,7 +59,7 @@ impl Project {
         );
         let down = |child| {
             let project = address.clone();
-            move || drop(project.tell(ChildDown { child }))
+            move || project.report(ChildDown { child })
         };
         let registry = supervise::start(
             Pulse::new("registry", id.as_str()),
@@ -84,8 +84,10 @@ impl Project {
             current,
             connection,
         } = registration;
-        let current = current.and_then(|id| self.directory.by_id(id));
+        let lives = |member: &Arc<Member>| !member.is_over();
+        let current = current.and_then(|id| self.directory.by_id(id)).filter(lives);
         let holder = name.as_ref().and_then(|name| self.directory.by_name(name.as_str()));
+        let holder = holder.filter(lives);
         let is_nameless = |member: &Arc<Member>| member.record.name.is_none();
         // Whom the registration is about: whoever holds the name; else the caller's own session, if it can take it.
         let subject = match (holder, &current) {
@@ -111,7 +113,7 @@ impl Project {
             },
         };
         let left = current.filter(|current| current.record.id != record.id);
-        let member = self.seat(record, subject.as_deref());
+        let member = self.seat(record, subject.as_deref(), false);
         let op = self.store.put_session(member.record.clone());
         settle(op, self, ctx, move |project, stored, _| {
             let answer = match stored {
@@ -141,27 +143,29 @@ impl Project {
 
     /// Puts a session into the directory: a new actor, or the one that is there with a new record. The name is
     /// taken from this moment on, however long the store needs.
-    fn seat(&self, record: SessionRecord, before: Option<&Member>) -> Arc<Member> {
+    fn seat(&self, record: SessionRecord, before: Option<&Member>, resumes: bool) -> Arc<Member> {
         let member = match before {
             Some(before) => Member {
                 record,
                 vitals: Arc::clone(&before.vitals),
                 address: before.address.clone(),
             },
-            None => self.open(record, Vitals::new(now())),
+            None => self.open(record, Vitals::new(now()), resumes),
         };
         let member = Arc::new(member);
         self.directory.put(&member);
         member
     }
 
-    fn open(&self, record: SessionRecord, vitals: Arc<Vitals>) -> Member {
+    /// Starts the actor of a session, which `resumes` one that the store has.
+    fn open(&self, record: SessionRecord, vitals: Arc<Vitals>, resumes: bool) -> Member {
         let id = record.id;
         let settings = SessionSettings {
             presence: self.settings.presence,
             retention: self.settings.session_retention,
             delivery_limit: self.settings.delivery_limit,
             named: record.name.is_some(),
+            resumes,
         };
         let pulse = Pulse::new("session", record.id.to_string());
         let (project, store) = (self.address.clone(), Arc::clone(&self.store));
@@ -170,13 +174,13 @@ impl Project {
             Arc::clone(&pulse),
             self.settings.restarts,
             move || {
-                drop(project.tell(ChildDown {
+                project.report(ChildDown {
                     child: Child::Session(id),
-                }))
+                })
             },
             |_| {
                 Session::new(id, settings, Arc::clone(&vitals), store, pulse, move |fact| {
-                    drop(ended.tell(fact))
+                    ended.report(fact)
                 })
             },
         );
@@ -191,14 +195,19 @@ impl Project {
     /// could come back to it.
     fn leave(left: Option<Arc<Member>>, connection: Option<&dyn Connection>) {
         let Some(left) = left else { return };
-        let told = match (&left.record.name, connection) {
-            (None, _) => left.address.tell(Retire {
-                reason: DeadLetterReason::RecipientGone,
-            }),
-            (Some(_), Some(connection)) => left.address.tell(Detach {
+        // The connection goes on, with another session.
+        let detached = connection.map_or(Ok(()), |connection| {
+            left.address.tell(Detach {
                 connection: connection.id(),
+            })
+        });
+        let told = match left.record.name {
+            None => detached.and_then(|()| {
+                left.address.tell(Retire {
+                    reason: DeadLetterReason::RecipientGone,
+                })
             }),
-            (Some(_), None) => Ok(()),
+            Some(_) => detached,
         };
         if told.is_err() {
             tracing::warn!(session = %left.record.id, "a session that was left could not be told");
@@ -212,7 +221,7 @@ impl Project {
             Ok(records) => {
                 for record in records {
                     if project.directory.by_id(record.id).is_none() {
-                        project.seat(record, None);
+                        project.seat(record, None, true);
                     }
                 }
             }
@@ -276,7 +285,7 @@ impl Handler<Posted<ChildDown>> for Project {
             Child::Session(id) => {
                 if let Some(before) = self.directory.by_id(id) {
                     tracing::error!(session = %id, "session given up: opened anew");
-                    let member = self.open(before.record.clone(), Arc::clone(&before.vitals));
+                    let member = self.open(before.record.clone(), Arc::clone(&before.vitals), true);
                     self.directory.put(&Arc::new(member));
                 }
             }

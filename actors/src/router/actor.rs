@@ -88,11 +88,15 @@ impl Router {
         settle(op, self, ctx, move |router, appended, ctx| {
             router.appending = false;
             router.appended(appended, sent, underway);
-            let gathered = router.take_gathered();
-            if !gathered.is_empty() {
-                router.route(gathered, ctx);
-            }
+            router.route_gathered(ctx);
         });
+    }
+
+    fn route_gathered(&mut self, ctx: &mut Context<Self>) {
+        let gathered = self.take_gathered();
+        if !gathered.is_empty() {
+            self.route(gathered, ctx);
+        }
     }
 
     fn take_gathered(&mut self) -> Vec<Route> {
@@ -158,10 +162,18 @@ impl Router {
                 .collect();
             let handover = Handover::new(open, reply);
             for member in nudges {
-                // A session whose mailbox is full finds the message in its inbox.
-                let _ = member.address.tell(Nudge {
-                    until_handled: Some(Arc::clone(&handover) as _),
-                });
+                let nudge = |member: &Member| {
+                    member.address.tell(Nudge {
+                        until_handled: Some(Arc::clone(&handover) as _),
+                    })
+                };
+                // An actor that was given up while the message was on its way has a successor. One whose mailbox is full
+                // finds the message in its inbox.
+                if nudge(&member).is_err()
+                    && let Some(successor) = self.directory.by_id(member.record.id)
+                {
+                    let _ = nudge(&successor);
+                }
             }
         }
     }
@@ -224,7 +236,8 @@ impl Router {
 
     /// Why the store refused a direct message: the session has just been released, or its queue is full.
     fn refusal(&self, member: &Member) -> BrokerError {
-        if self.directory.by_id(member.record.id).is_some() {
+        let here = self.directory.by_id(member.record.id);
+        if here.is_some_and(|member| !member.is_over()) {
             BrokerError::QueueFull {
                 limit: self.queue_capacity,
             }
@@ -236,12 +249,15 @@ impl Router {
 
 impl Actor for Router {
     type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        self.route_gathered(ctx);
+    }
 }
 
 impl Supervised for Router {
     fn restarting(&mut self, _: &mut Context<Self>) {
-        // Callers of what was gathered or under way learn it from the dropped reply.
-        self.gathered.clear();
+        // Callers of what was under way learn it from the dropped reply. What was gathered is as good as queued.
         self.appending = false;
     }
 }

@@ -11,8 +11,8 @@ use super::{
 use crate::{
     clock::now,
     model::{BrokerError, ConnectionId, DeadLetterReason, MessageId, Presence, SessionId, SessionStatus, Status},
-    storage::{Acknowledge, Acknowledged, Delivery, Leased, Release, Released, Store, StoreError},
-    supervise::{Posted, Pulse, settle},
+    storage::{Acknowledge, Acknowledged, Delivery, Depth, Leased, Op, Release, Released, Store, StoreError},
+    supervise::{InOrder, Posted, Pulse},
 };
 
 /// Most messages one lease asks for: what one turn of the actor may take.
@@ -21,6 +21,8 @@ const LEASE_LEN_MAX: usize = 1024;
 const RECEIVE_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Most calls of `receive_messages` that may wait for one session.
 const WAITERS_LEN_MAX: usize = 32;
+/// How long after a failure of the store what it left undone is put right.
+const MEND_AFTER: Duration = Duration::from_secs(1);
 
 /// The actor of one session. Its inbox is in the store, and so is all that must survive it; the link to the live
 /// connection is a handle that survives a restart.
@@ -35,12 +37,24 @@ pub struct Session {
     connection: Option<Arc<dyn Connection>>,
     /// Taken over, about to be closed.
     older: Option<Arc<dyn Connection>>,
+    /// Operations of the store, heard of in the order in which they were begun: what each says of the inbox is then
+    /// newer than what the one before it said.
+    ops: InOrder<Session>,
+    /// By number.
     waiters: VecDeque<Waiter>,
     waiters_counted: u64,
+    /// Calls for which the inbox is being read.
+    looking: usize,
+    /// Something came while it was being read.
+    look_again: bool,
     /// What the last `receive_messages` in mode `on_next` returned.
     returned: Vec<MessageId>,
     timer: Option<SpawnHandle>,
-    restarted: bool,
+    mending: Option<SpawnHandle>,
+    /// Mending is to put back what is leased.
+    release_owed: bool,
+    /// An actor before this start may have left messages leased.
+    resumes: bool,
 }
 
 /// A session is over; its parent forgets it.
@@ -56,15 +70,19 @@ pub(crate) struct SessionSettings {
     pub retention: Duration,
     pub delivery_limit: u32,
     pub named: bool,
+    /// The session was there before this actor.
+    pub resumes: bool,
 }
 
+/// A call of `receive_messages`.
 struct Waiter {
     limit: usize,
     mode: ReceiveMode,
     reply: oneshot::Sender<Result<Received, BrokerError>>,
-    /// On the monotonic clock.
-    until_ms: u64,
-    deadline: SpawnHandle,
+    /// On the monotonic clock; None for a call that does not wait.
+    until_ms: Option<u64>,
+    /// There while it waits.
+    deadline: Option<SpawnHandle>,
     number: u64,
 }
 
@@ -87,11 +105,16 @@ impl Session {
             state: State::new(settings.presence, settings.retention, settings.named),
             connection: None,
             older: None,
+            ops: InOrder::default(),
             waiters: VecDeque::new(),
             waiters_counted: 0,
+            looking: 0,
+            look_again: false,
             returned: Vec::new(),
             timer: None,
-            restarted: false,
+            mending: None,
+            release_owed: false,
+            resumes: settings.resumes,
         }
     }
 
@@ -117,9 +140,6 @@ impl Session {
             }
             Effect::Became(status) => {
                 tracing::debug!(session = %self.id, status = status.as_str(), "presence changed");
-                if status == SessionStatus::Disconnected {
-                    self.connection = None;
-                }
             }
             Effect::WakeAt { mono_ms } => self.wake_at(mono_ms, ctx),
             Effect::Retire => self.retire(DeadLetterReason::RecipientGone, ctx),
@@ -135,38 +155,34 @@ impl Session {
     }
 
     fn drain(&mut self, limit: usize, ctx: &mut Context<Self>) {
-        let Some(connection) = self.connection.clone() else {
-            return;
-        };
-        let room = connection.room();
+        let room = self.connection.as_ref().map_or(0, |connection| connection.room());
         if room == 0 {
-            let depth = self.state.depth();
-            return self.happened(Event::Drained { depth, handed_over: 0 }, ctx);
+            return self.drained_nothing(ctx);
         }
+        let link = self.state.link_number();
         let lease = self.store.lease(self.id, limit.min(LEASE_LEN_MAX), room, now());
-        settle(lease, self, ctx, move |session, leased, ctx| {
-            session.drained(&connection, leased, ctx)
+        self.in_order(lease, ctx, move |session, leased, ctx| {
+            session.drained(link, leased, ctx)
         });
     }
 
-    fn drained(
-        &mut self,
-        connection: &Arc<dyn Connection>,
-        leased: Result<Leased, StoreError>,
-        ctx: &mut Context<Self>,
-    ) {
+    fn drained(&mut self, link: Option<u64>, leased: Result<Leased, StoreError>, ctx: &mut Context<Self>) {
+        let current = self.state.link_number() == link;
         let Leased { deliveries, depth } = match leased {
             Ok(leased) => leased,
             Err(error) => {
-                tracing::warn!(session = %self.id, %error, "the inbox cannot be read; tried again at the next event");
-                let depth = self.state.depth();
-                return self.happened(Event::Drained { depth, handed_over: 0 }, ctx);
+                tracing::warn!(session = %self.id, %error, "the inbox cannot be read yet: tried again");
+                self.mend_later(false, ctx);
+                if current {
+                    self.drained_nothing(ctx);
+                }
+                return;
             }
         };
-        if self.state.connection() != Some(connection.id()) {
-            // Taken for a connection that is gone: its successor gets them.
+        let Some(connection) = self.connection.clone().filter(|_| current) else {
+            // Taken for a link that is gone: its successor gets them.
             return self.release(Release::Ids(ids_of(&deliveries)), ctx);
-        }
+        };
         hand_over(&deliveries);
         connection.push(&deliveries);
         self.vitals.set_depth(depth);
@@ -179,45 +195,70 @@ impl Session {
         );
     }
 
-    /// Hands what waits to the calls that wait, in their order.
-    fn serve(&mut self, ctx: &mut Context<Self>) {
-        while let Some(waiter) = self.waiters.pop_front() {
-            ctx.cancel_future(waiter.deadline);
-            if waiter.reply.is_closed() {
-                continue;
-            }
-            self.happened(
-                Event::WaitersChanged {
-                    waiters: self.waiters.len(),
-                },
-                ctx,
-            );
-            let lease = self.store.lease(self.id, waiter.limit, RECEIVE_BYTES_MAX, now());
-            return settle(lease, self, ctx, move |session, leased, ctx| {
-                session.serve_one(waiter, leased, ctx)
-            });
-        }
-        self.happened(Event::WaitersChanged { waiters: 0 }, ctx);
+    /// Nothing could be leased for the connection, for reasons of its own or of the store's.
+    fn drained_nothing(&mut self, ctx: &mut Context<Self>) {
+        let depth = self.state.depth();
+        self.happened(Event::Drained { depth, handed_over: 0 }, ctx);
     }
 
-    fn serve_one(&mut self, waiter: Waiter, leased: Result<Leased, StoreError>, ctx: &mut Context<Self>) {
-        match leased {
-            Ok(leased) if leased.deliveries.is_empty() => {
-                // The connection, or another call, was quicker.
-                self.happened(Event::Changed { depth: leased.depth }, ctx);
-                self.wait(waiter.limit, waiter.until_ms, waiter.mode, waiter.reply, ctx);
+    /// Hands what waits to the calls that wait, in their order.
+    fn serve(&mut self, ctx: &mut Context<Self>) {
+        if self.looking > 0 {
+            self.look_again = true;
+            return;
+        }
+        while let Some(waiter) = self.waiters.pop_front() {
+            if let Some(deadline) = waiter.deadline {
+                ctx.cancel_future(deadline);
             }
-            Ok(leased) => {
-                let more = leased.depth.waiting > 0;
-                self.return_messages(leased, waiter.mode, waiter.reply, ctx);
-                if more {
-                    self.serve(ctx);
-                }
-            }
-            Err(error) => {
-                let _ = waiter.reply.send(Err(error.into()));
+            if !waiter.reply.is_closed() {
+                return self.look(waiter, ctx);
             }
         }
+        self.waiters_changed(ctx);
+    }
+
+    /// Reads the inbox for a call. The call counts among those that wait from before the reading on, so that the session
+    /// is told of what comes meanwhile.
+    fn look(&mut self, waiter: Waiter, ctx: &mut Context<Self>) {
+        self.looking += 1;
+        self.waiters_changed(ctx);
+        let lease = self.store.lease(self.id, waiter.limit.max(1), RECEIVE_BYTES_MAX, now());
+        self.in_order(lease, ctx, move |session, leased, ctx| {
+            session.looking -= 1;
+            session.looked(waiter, leased, ctx);
+            if std::mem::take(&mut session.look_again) {
+                session.serve(ctx);
+            }
+        });
+    }
+
+    fn looked(&mut self, waiter: Waiter, leased: Result<Leased, StoreError>, ctx: &mut Context<Self>) {
+        match leased {
+            Ok(leased) if leased.deliveries.is_empty() && waiter.until_ms.is_some() => {
+                self.wait(waiter, ctx);
+                // Whatever the depth says: there is nothing to be had now.
+                let depth = Depth {
+                    waiting: 0,
+                    ..leased.depth
+                };
+                self.happened(Event::Changed { depth }, ctx);
+            }
+            Ok(leased) => {
+                self.waiters_changed(ctx);
+                self.return_messages(leased, waiter.mode, waiter.reply, ctx);
+            }
+            Err(error) => {
+                self.waiters_changed(ctx);
+                let _ = waiter.reply.send(Err(error.into()));
+                self.mend_later(false, ctx);
+            }
+        }
+    }
+
+    fn waiters_changed(&mut self, ctx: &mut Context<Self>) {
+        let waiters = self.waiters.len() + self.looking;
+        self.happened(Event::WaitersChanged { waiters }, ctx);
     }
 
     /// Gives a caller its messages, or puts them back if it has gone.
@@ -248,32 +289,19 @@ impl Session {
         }
     }
 
-    fn wait(
-        &mut self,
-        limit: usize,
-        until_ms: u64,
-        mode: ReceiveMode,
-        reply: oneshot::Sender<Result<Received, BrokerError>>,
-        ctx: &mut Context<Self>,
-    ) {
-        self.waiters_counted += 1;
-        let number = self.waiters_counted;
-        let wait = Duration::from_millis(until_ms.saturating_sub(now().mono_ms));
-        let deadline = ctx.run_later(wait, move |session, ctx| session.give_up_waiting(number, ctx));
-        self.waiters.push_back(Waiter {
-            limit,
-            mode,
-            reply,
-            until_ms,
-            deadline,
-            number,
-        });
-        self.happened(
-            Event::WaitersChanged {
-                waiters: self.waiters.len(),
-            },
-            ctx,
-        );
+    /// Lets a call wait, in the place that is its by age.
+    fn wait(&mut self, mut waiter: Waiter, ctx: &mut Context<Self>) {
+        if self.waiters.len() >= WAITERS_LEN_MAX {
+            let _ = waiter.reply.send(Err(BrokerError::unavailable()));
+            return self.waiters_changed(ctx);
+        }
+        let number = waiter.number;
+        let wait_ms = waiter.until_ms.unwrap_or(0).saturating_sub(now().mono_ms);
+        let give_up = move |session: &mut Self, ctx: &mut Context<Self>| session.give_up_waiting(number, ctx);
+        waiter.deadline = Some(ctx.run_later(Duration::from_millis(wait_ms), give_up));
+        let at = self.waiters.partition_point(|other| other.number < number);
+        self.waiters.insert(at, waiter);
+        self.waiters_changed(ctx);
     }
 
     fn give_up_waiting(&mut self, number: u64, ctx: &mut Context<Self>) {
@@ -285,12 +313,7 @@ impl Session {
                 remaining: self.state.depth().waiting,
             }));
         }
-        self.happened(
-            Event::WaitersChanged {
-                waiters: self.waiters.len(),
-            },
-            ctx,
-        );
+        self.waiters_changed(ctx);
     }
 
     fn acknowledge(
@@ -300,7 +323,7 @@ impl Session {
         ctx: &mut Context<Self>,
     ) {
         let op = self.store.acknowledge(self.id, which, now());
-        settle(op, self, ctx, move |session, result, ctx| {
+        self.in_order(op, ctx, move |session, result, ctx| {
             if let Ok(done) = &result {
                 for message in &done.watched {
                     message.progress.reach(Status::Acknowledged);
@@ -313,6 +336,8 @@ impl Session {
                 None => {
                     if let Err(error) = result {
                         tracing::warn!(session = %session.id, %error, "an acknowledgement is lost: expect a repeat");
+                        // Nobody acknowledges it again, and what stays leased keeps the window shut.
+                        session.mend_later(true, ctx);
                     }
                 }
             }
@@ -324,24 +349,45 @@ impl Session {
             self.returned.clear();
         }
         let op = self.store.release(self.id, which, self.settings.delivery_limit, now());
-        settle(op, self, ctx, |session, result, ctx| match result {
+        self.in_order(op, ctx, |session, result, ctx| match result {
             Ok(Released { dead, depth, .. }) => {
                 if dead > 0 {
                     tracing::warn!(session = %session.id, dead, "messages reached the delivery limit: dead-lettered");
                 }
                 session.vitals.set_depth(depth);
                 session.happened(Event::Changed { depth }, ctx);
-                if depth.waiting > 0 && !session.waiters.is_empty() {
-                    session.serve(ctx);
-                }
             }
             Err(error) => {
                 tracing::warn!(session = %session.id, %error, "what was delivered cannot be put back yet: tried again");
-                ctx.run_later(Duration::from_secs(1), |session, ctx| {
-                    session.release(Release::All, ctx)
-                });
+                session.mend_later(true, ctx);
             }
         });
+    }
+
+    /// Begins an operation of the store. At once when its answer is there at the first poll and none is awaited from
+    /// before, which is always so in memory; else when the answers to those have been heard.
+    fn in_order<T: 'static>(
+        &mut self,
+        op: Op<T>,
+        ctx: &mut Context<Self>,
+        then: impl FnOnce(&mut Self, Result<T, StoreError>, &mut Context<Self>) + 'static,
+    ) {
+        InOrder::settle(|session: &mut Self| &mut session.ops, op, self, ctx, then);
+    }
+
+    /// The store failed. In a while, what it left undone is done: there may be no other event that asks for it.
+    fn mend_later(&mut self, release: bool, ctx: &mut Context<Self>) {
+        self.release_owed |= release;
+        if self.mending.is_none() {
+            self.mending = Some(ctx.run_later(MEND_AFTER, |session, ctx| {
+                session.mending = None;
+                if std::mem::take(&mut session.release_owed) {
+                    session.release(Release::All, ctx);
+                } else {
+                    session.happened(Event::Nudged, ctx);
+                }
+            }));
+        }
     }
 
     fn wake_at(&mut self, mono_ms: u64, ctx: &mut Context<Self>) {
@@ -362,11 +408,13 @@ impl Session {
         }
         let said_goodbye = self.vitals.status(self.settings.presence, now) == SessionStatus::Disconnected;
         let last_seen_mono_ms = self.vitals.last_seen_mono_ms();
+        let waiting = self.vitals.waiting();
         self.happened(
             Event::Ticked {
                 now,
                 last_seen_mono_ms,
                 said_goodbye,
+                waiting,
             },
             ctx,
         );
@@ -380,12 +428,13 @@ impl Session {
             let _ = waiter.reply.send(Err(BrokerError::SessionNotFound));
         }
         self.vitals.set_attentive(false);
+        // From now on, for whoever registers its name meanwhile.
+        self.pulse.finish();
         let op = self.store.remove_session(self.id, reason, now());
-        settle(op, self, ctx, move |session, result, ctx| match result {
+        self.in_order(op, ctx, move |session, result, ctx| match result {
             Ok(dead) => {
                 tracing::info!(session = %session.id, dead, "session released");
                 (session.ended)(Ended { session: session.id });
-                session.pulse.finish();
                 actix::ActorContext::stop(ctx);
             }
             Err(error) => {
@@ -414,21 +463,27 @@ impl Actor for Session {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Context<Self>) {
-        self.tick(ctx);
-        if std::mem::take(&mut self.restarted) {
+        if std::mem::take(&mut self.resumes) {
             // What was leased when the actor panicked may never have been written: it is delivered again.
             self.release(Release::All, ctx);
         }
+        self.tick(ctx);
     }
 }
 
 impl Supervised for Session {
     fn restarting(&mut self, _: &mut Context<Self>) {
-        self.state.reload();
+        self.state
+            .reload(self.connection.as_ref().map(|connection| connection.id()));
+        self.ops = InOrder::default();
         self.waiters.clear();
+        self.looking = 0;
+        self.look_again = false;
         self.returned.clear();
         self.timer = None;
-        self.restarted = true;
+        self.mending = None;
+        self.release_owed = false;
+        self.resumes = true;
     }
 }
 
@@ -447,12 +502,11 @@ impl Handler<Posted<Nudge>> for Session {
 impl Handler<Posted<Attach>> for Session {
     type Result = ();
 
-    fn handle(&mut self, Posted { message, .. }: Posted<Attach>, ctx: &mut Context<Self>) {
-        let Attach { connection, named } = message;
-        if named {
+    fn handle(&mut self, Posted { mut message, .. }: Posted<Attach>, ctx: &mut Context<Self>) {
+        if message.named {
             self.state.set_named();
         }
-        match connection {
+        match message.connection.take() {
             Some(connection) => {
                 let id = connection.id();
                 self.older = self.connection.replace(connection).filter(|older| older.id() != id);
@@ -545,19 +599,16 @@ impl Handler<Posted<ReceiveMessages>> for Session {
         if mode == ReceiveMode::OnNext && !returned.is_empty() {
             self.acknowledge(Acknowledge::Ids(returned), None, ctx);
         }
-        let lease = self.store.lease(self.id, limit, RECEIVE_BYTES_MAX, now());
-        settle(lease, self, ctx, move |session, leased, ctx| match leased {
-            Ok(leased) if leased.deliveries.is_empty() && !wait.is_zero() => {
-                session.happened(Event::Changed { depth: leased.depth }, ctx);
-                if session.waiters.len() < WAITERS_LEN_MAX {
-                    session.wait(limit, now().after(wait), mode, reply, ctx);
-                } else {
-                    let _ = reply.send(Err(BrokerError::unavailable()));
-                }
-            }
-            Ok(leased) => session.return_messages(leased, mode, reply, ctx),
-            Err(error) => drop(reply.send(Err(error.into()))),
-        });
+        self.waiters_counted += 1;
+        let waiter = Waiter {
+            limit,
+            mode,
+            reply,
+            until_ms: (!wait.is_zero()).then(|| now().after(wait)),
+            deadline: None,
+            number: self.waiters_counted,
+        };
+        self.look(waiter, ctx);
     }
 }
 

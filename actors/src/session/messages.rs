@@ -3,7 +3,7 @@ use std::{any::Any, sync::Arc, time::Duration};
 use actix::Message;
 use tokio::sync::oneshot;
 
-use super::{Connection, Push};
+use super::{Closing, Connection, Push};
 use crate::{
     model::{BrokerError, ConnectionId, DeadLetterReason, MessageId},
     storage::{Acknowledge, Acknowledged, Delivery},
@@ -25,6 +25,15 @@ pub struct Attach {
     /// The connection that is the session's from now on; None for a caller that has no lasting one.
     pub connection: Option<Arc<dyn Connection>>,
     pub named: bool,
+}
+
+impl Drop for Attach {
+    /// Lost with the mailbox of a session that was given up: nobody will ever talk to the connection.
+    fn drop(&mut self) {
+        if let Some(connection) = self.connection.take() {
+            connection.close(Closing::Failed);
+        }
+    }
 }
 
 #[derive(Message)]

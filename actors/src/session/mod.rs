@@ -2,6 +2,8 @@
 
 mod actor;
 mod messages;
+#[cfg(test)]
+mod properties;
 mod state;
 
 use std::sync::{
@@ -39,6 +41,11 @@ pub struct Member {
 impl Member {
     pub fn status(&self, presence: Presence, now: Now) -> SessionStatus {
         self.vitals.status(presence, now)
+    }
+
+    /// The session has ended, or is about to: whoever comes back to its name gets a new one.
+    pub(crate) fn is_over(&self) -> bool {
+        self.address.pulse().finished()
     }
 
     /// A sign of life. One after a long silence is news to the session's actor.

@@ -29,6 +29,8 @@ struct Link {
     connection: ConnectionId,
     push: Option<Push>,
     inbox_changes: bool,
+    /// Of all links of this session. The same connection may be linked again.
+    number: u64,
 }
 
 /// The pure part of a session.
@@ -38,13 +40,16 @@ pub struct State {
     retention: Duration,
     named: bool,
     link: Option<Link>,
+    /// How many links there were.
+    links: u64,
     depth: Depth,
     /// Calls of `receive_messages` that wait.
     waiters: usize,
     /// A lease for the connection is under way.
     draining: bool,
-    /// Something happened during it that calls for another.
-    drain_again: bool,
+    /// Something called for a lease that could not be had, for one is under way or the window is closed. What `depth`
+    /// says of that moment may be older.
+    drain_wanted: bool,
     /// As last acted upon; the truth is always derived from the silence.
     acted_on: SessionStatus,
 }
@@ -75,7 +80,7 @@ pub enum Event {
         depth: Depth,
         handed_over: usize,
     },
-    /// The inbox changed by an acknowledgement, a release or a call of `receive_messages`.
+    /// The inbox was seen by an acknowledgement, a release or a call of `receive_messages`.
     Changed {
         depth: Depth,
     },
@@ -87,6 +92,8 @@ pub enum Event {
         now: Now,
         last_seen_mono_ms: u64,
         said_goodbye: bool,
+        /// Messages that wait. Nobody tells a session that does not listen, so it cannot know by itself.
+        waiting: usize,
     },
 }
 
@@ -152,16 +159,22 @@ impl State {
             retention,
             named,
             link: None,
+            links: 0,
             depth: Depth::default(),
             waiters: 0,
             draining: false,
-            drain_again: false,
+            drain_wanted: false,
             acted_on: SessionStatus::Active,
         }
     }
 
     pub fn connection(&self) -> Option<ConnectionId> {
         self.link.map(|link| link.connection)
+    }
+
+    /// Which link this is. What was begun for another is not for this one, even if the connection is the same.
+    pub fn link_number(&self) -> Option<u64> {
+        self.link.map(|link| link.number)
     }
 
     pub fn push(&self) -> Option<Push> {
@@ -181,11 +194,12 @@ impl State {
         self.acted_on == SessionStatus::Disconnected
     }
 
-    /// What is left after a panic: the link, which is a fact about the world. The rest is read from the store anew.
-    pub fn reload(&mut self) {
+    /// What is left after a panic: the link, which is a fact about the world, if `connection` is still held. The rest is
+    /// read from the store anew.
+    pub fn reload(&mut self, connection: Option<ConnectionId>) {
         *self = Self {
-            link: self.link,
-            named: self.named,
+            link: self.link.filter(|link| connection == Some(link.connection)),
+            links: self.links,
             ..Self::new(self.presence, self.retention, self.named)
         };
     }
@@ -199,8 +213,7 @@ impl State {
         match event {
             Event::Attached { connection } => self.attached(connection),
             Event::Resumed => {
-                let before = self.link.take();
-                self.draining = false;
+                let before = self.unlink();
                 Effects::default()
                     .and_maybe(before.map(|link| Effect::CloseTakenOver(link.connection)))
                     .and(Effect::Release)
@@ -216,9 +229,7 @@ impl State {
                     .link
                     .is_some_and(|link| link.inbox_changes)
                     .then_some(Effect::Announce);
-                let serve = (self.waiters > 0).then_some(Effect::Serve);
-                let drain = self.drain();
-                Effects::default().and_maybe(drain).and_maybe(serve).and_maybe(announce)
+                self.look().and_maybe(announce)
             }
             Event::Writable { connection } if self.connection() == Some(connection) => {
                 Effects::default().and_maybe(self.drain())
@@ -228,12 +239,16 @@ impl State {
                 self.depth = depth;
                 self.draining = false;
                 // With nothing handed over there is nothing to hand over now, or no room: an event will say so.
-                let again = std::mem::take(&mut self.drain_again) || (handed_over > 0 && depth.waiting > 0);
+                let again = std::mem::take(&mut self.drain_wanted) || (handed_over > 0 && depth.waiting > 0);
                 Effects::default().and_maybe(if again { self.drain() } else { None })
             }
             Event::Changed { depth } => {
                 self.depth = depth;
-                Effects::default().and_maybe(if depth.waiting > 0 { self.drain() } else { None })
+                if depth.waiting > 0 {
+                    self.look()
+                } else {
+                    Effects::default().and_maybe(if self.drain_wanted { self.drain() } else { None })
+                }
             }
             Event::WaitersChanged { waiters } => {
                 self.waiters = waiters;
@@ -243,7 +258,11 @@ impl State {
                 now,
                 last_seen_mono_ms,
                 said_goodbye,
-            } => self.ticked(now, last_seen_mono_ms, said_goodbye),
+                waiting,
+            } => {
+                self.depth.waiting = waiting;
+                self.ticked(now, last_seen_mono_ms, said_goodbye)
+            }
         }
     }
 
@@ -251,12 +270,14 @@ impl State {
         if self.connection() == Some(connection) {
             return Effects::default();
         }
-        let before = self.link.replace(Link {
+        let before = self.unlink();
+        self.links += 1;
+        self.link = Some(Link {
             connection,
             push: None,
             inbox_changes: false,
+            number: self.links,
         });
-        self.draining = false;
         Effects::default()
             .and_maybe(before.map(|link| Effect::CloseTakenOver(link.connection)))
             .and(Effect::Release)
@@ -266,31 +287,42 @@ impl State {
         if self.connection() != Some(connection) {
             return Effects::default();
         }
-        self.link = None;
-        self.draining = false;
+        self.unlink();
         Effects::default().and(Effect::Release)
+    }
+
+    /// What was under way or wanted for the link ends with it.
+    fn unlink(&mut self) -> Option<Link> {
+        self.draining = false;
+        self.drain_wanted = false;
+        self.link.take()
     }
 
     fn subscribed(&mut self, connection: ConnectionId, inbox_changes: bool, push: Option<Push>) -> Effects {
         match &mut self.link {
             Some(link) if link.connection == connection => {
                 link.inbox_changes = inbox_changes;
-                link.push = push;
-                Effects::default().and_maybe(self.drain())
+                let before = std::mem::replace(&mut link.push, push);
+                // What was pushed last may have met a connection that takes no more: it must not stay leased.
+                let release = (before.is_some() && push.is_none()).then_some(Effect::Release);
+                Effects::default().and_maybe(self.drain()).and_maybe(release)
             }
             _ => Effects::default(),
         }
     }
 
+    /// Something waits: whoever takes messages gets them.
+    fn look(&mut self) -> Effects {
+        let serve = (self.waiters > 0).then_some(Effect::Serve);
+        Effects::default().and_maybe(self.drain()).and_maybe(serve)
+    }
+
     /// A lease for the connection, if it takes messages and its window is open.
     fn drain(&mut self) -> Option<Effect> {
-        if self.draining {
-            self.drain_again = true;
-            return None;
-        }
         let window = self.push()?.window;
         let limit = window.saturating_sub(self.depth.leased);
-        if limit == 0 {
+        self.drain_wanted = self.draining || limit == 0;
+        if self.drain_wanted {
             return None;
         }
         self.draining = true;
@@ -309,8 +341,7 @@ impl State {
             self.acted_on = status;
             effects = effects.and(Effect::Became(status));
             if status == SessionStatus::Disconnected {
-                let link = self.link.take();
-                self.draining = false;
+                let link = self.unlink();
                 effects = effects
                     .and_maybe(link.map(|link| Effect::CloseSilent(link.connection)))
                     .and(Effect::Release);
@@ -323,8 +354,14 @@ impl State {
             SessionStatus::Active => self.presence.stale_after,
             SessionStatus::Stale => self.presence.disconnect_after,
             SessionStatus::Disconnected if self.nothing_to_keep() => self.presence.disconnect_after,
-            SessionStatus::Disconnected => self.presence.disconnect_after + self.retention,
+            SessionStatus::Disconnected => self.retained_for(),
         };
+        if self.depth.waiting > 0 && status != SessionStatus::Disconnected {
+            // Nothing should have to be found here; a command that met a full mailbox is made good for.
+            effects = effects
+                .and_maybe(self.drain())
+                .and_maybe((self.waiters > 0).then_some(Effect::Serve));
+        }
         effects.and(Effect::WakeAt {
             mono_ms: last_seen_mono_ms.saturating_add(millis(next)).max(now.mono_ms + 1),
         })
@@ -332,8 +369,12 @@ impl State {
 
     /// A name and an inbox are kept for the retention; a session that has neither has nothing to be kept for.
     fn is_over(&self, silence: Duration) -> bool {
-        silence >= self.presence.disconnect_after + self.retention
-            || (self.nothing_to_keep() && silence >= self.presence.disconnect_after)
+        silence >= self.retained_for() || (self.nothing_to_keep() && silence >= self.presence.disconnect_after)
+    }
+
+    /// The silence after which nothing is kept any more.
+    fn retained_for(&self) -> Duration {
+        self.presence.disconnect_after.saturating_add(self.retention)
     }
 
     fn nothing_to_keep(&self) -> bool {

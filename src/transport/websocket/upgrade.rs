@@ -13,7 +13,7 @@ use futures_util::SinkExt;
 
 use super::connection::{Connection, Tempo};
 use crate::{
-    http::Admission,
+    admission::Admission,
     mcp::{Framing, Limits, Outbox, Peer},
     transport::Connections,
 };

@@ -1,3 +1,5 @@
+//! Who may talk to this broker at all, decided before anything else is read of a request, on every way in over HTTP.
+
 use std::sync::Arc;
 
 use actix_http::header::{HOST, HeaderMap, ORIGIN};

@@ -1,0 +1,604 @@
+//! The session's state against a world in which its effects are carried out, with a store, connections, callers and
+//! timers of its own.
+//!
+//! The world knows what is true: what waits, what is leased, who is connected. The state only hears of it by events,
+//! some of them late. After each step the promises of a session are checked against the world.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use proptest::{collection::vec, prelude::*};
+
+use super::state::{AckMode, Effect, Event, Push, State};
+use crate::{
+    clock::Now,
+    model::{ConnectionId, Presence, SessionStatus},
+    storage::Depth,
+};
+
+const PRESENCE: Presence = Presence {
+    stale_after: Duration::from_secs(30),
+    disconnect_after: Duration::from_mins(1),
+};
+const RETENTION: Duration = Duration::from_mins(10);
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Attach,
+    /// The live connection registers once more.
+    AttachAgain,
+    Resume,
+    /// The live connection goes, or one that went long ago.
+    Detach {
+        stale: bool,
+    },
+    Subscribe {
+        window: Option<usize>,
+        inbox_changes: bool,
+        stale: bool,
+    },
+    /// Messages are appended. Told only if the session is attentive.
+    Append {
+        count: usize,
+    },
+    /// The operation that was begun first is answered.
+    Answer,
+    Acknowledge {
+        count: usize,
+    },
+    /// A call of `receive_messages` begins to wait, or takes what there is.
+    Receive {
+        count: usize,
+    },
+    GiveUpWaiting,
+    /// The connection has no more room, or has some again.
+    Room(bool),
+    Touch,
+    SayGoodbye,
+    Pass {
+        seconds: u64,
+    },
+    Panic,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let window = prop::option::weighted(0.8, 1..5_usize);
+    let subscribe =
+        (window, any::<bool>(), prop::bool::weighted(0.1)).prop_map(|(window, inbox_changes, stale)| Step::Subscribe {
+            window,
+            inbox_changes,
+            stale,
+        });
+    let step = prop_oneof![
+        2 => Just(Step::Attach),
+        1 => Just(Step::AttachAgain),
+        1 => Just(Step::Resume),
+        2 => prop::bool::weighted(0.3).prop_map(|stale| Step::Detach { stale }),
+        6 => subscribe,
+        8 => (1..4_usize).prop_map(|count| Step::Append { count }),
+        12 => Just(Step::Answer),
+        5 => (1..4_usize).prop_map(|count| Step::Acknowledge { count }),
+        4 => (1..4_usize).prop_map(|count| Step::Receive { count }),
+        1 => Just(Step::GiveUpWaiting),
+        3 => any::<bool>().prop_map(Step::Room),
+        3 => Just(Step::Touch),
+        1 => Just(Step::SayGoodbye),
+        4 => prop_oneof![3 => 1..40_u64, 1 => 60..700_u64].prop_map(|seconds| Step::Pass { seconds }),
+        1 => Just(Step::Panic),
+    ];
+    vec(step, 1..120)
+}
+
+/// An operation of the store that took effect, and whose answer is still to be heard.
+#[derive(Clone, Copy, Debug)]
+enum Awaited {
+    /// A lease for the connection, over this link.
+    Drain {
+        link: Option<u64>,
+        leased: usize,
+        depth: Depth,
+    },
+    Serve {
+        leased: usize,
+        depth: Depth,
+    },
+    Other {
+        /// By a call that did not have to wait.
+        leased: usize,
+        depth: Depth,
+    },
+}
+
+/// Everything around a state.
+#[allow(clippy::struct_excessive_bools)] // Each is a fact of its own.
+struct World {
+    state: State,
+    named: bool,
+    /// Answers come at once, as from memory.
+    prompt: bool,
+    now: Now,
+    last_seen_mono_ms: u64,
+    said_goodbye: bool,
+    /// The truth, in the store.
+    waiting: usize,
+    leased: usize,
+    /// How often what is leased was put back.
+    releases: usize,
+    awaited: Vec<Awaited>,
+    waiters: usize,
+    serving: bool,
+    serve_again: bool,
+    room: bool,
+    live: Option<ConnectionId>,
+    /// Every connection there was, and how often it was closed.
+    closed: BTreeMap<ConnectionId, usize>,
+    /// What the live connection asked for.
+    window: Option<usize>,
+    wake_at_ms: u64,
+    presence: SessionStatus,
+    over: bool,
+}
+
+impl World {
+    fn new(named: bool, prompt: bool) -> Self {
+        let now = Now {
+            unix_ms: 1_800_000_000_000,
+            mono_ms: 5000,
+        };
+        let mut world = Self {
+            state: State::new(PRESENCE, RETENTION, named),
+            named,
+            prompt,
+            now,
+            last_seen_mono_ms: now.mono_ms,
+            said_goodbye: false,
+            waiting: 0,
+            leased: 0,
+            releases: 0,
+            awaited: Vec::new(),
+            waiters: 0,
+            serving: false,
+            serve_again: false,
+            room: true,
+            live: None,
+            closed: BTreeMap::new(),
+            window: None,
+            wake_at_ms: 0,
+            presence: SessionStatus::Active,
+            over: false,
+        };
+        world.tick();
+        world
+    }
+
+    fn take(&mut self, step: Step) {
+        match step {
+            Step::Attach => self.attach(ConnectionId::next()),
+            Step::AttachAgain => self.live.into_iter().for_each(|connection| self.attach(connection)),
+            Step::Resume => {
+                let before = self.live.take();
+                let closed_before = self.closed.clone();
+                self.happens(Event::Resumed);
+                self.check_taken_over(before, &closed_before);
+                self.touch();
+            }
+            Step::Detach { stale } => self.detach(stale),
+            Step::Subscribe {
+                window,
+                inbox_changes,
+                stale,
+            } => self.subscribe(window, inbox_changes, stale),
+            Step::Append { count } => {
+                self.waiting += count;
+                if self.state.attentive() {
+                    self.happens(Event::Nudged);
+                }
+            }
+            Step::Answer => self.answer(),
+            Step::Acknowledge { count } => {
+                self.leased -= count.min(self.leased);
+                self.begin_other();
+            }
+            Step::Receive { count } => {
+                // Whoever calls is alive.
+                self.touch();
+                let leased = count.min(self.waiting);
+                if leased > 0 {
+                    self.lease(leased);
+                    let depth = self.depth();
+                    self.begin(Awaited::Other { leased, depth });
+                } else {
+                    self.waiters += 1;
+                    self.waiters_changed();
+                    // It looks once it is counted, so that nothing can come between.
+                    self.serve();
+                }
+            }
+            Step::GiveUpWaiting => {
+                self.waiters = self.waiters.saturating_sub(1);
+                self.waiters_changed();
+            }
+            Step::Room(room) => {
+                self.room = room;
+                if let Some(connection) = self.live.filter(|_| room) {
+                    self.happens(Event::Writable { connection });
+                }
+            }
+            Step::Touch => self.touch(),
+            Step::SayGoodbye => {
+                self.said_goodbye = true;
+                if let Some(connection) = self.live.take() {
+                    self.happens(Event::Detached { connection });
+                }
+                self.tick();
+            }
+            Step::Pass { seconds } => self.pass(seconds),
+            Step::Panic => self.panic(),
+        }
+        self.check();
+    }
+
+    fn attach(&mut self, connection: ConnectionId) {
+        let again = self.live == Some(connection);
+        let before = self.live.replace(connection).filter(|_| !again);
+        let closed_before = self.closed.clone();
+        self.closed.entry(connection).or_default();
+        if !again {
+            self.window = None;
+            self.room = true;
+        }
+        self.happens(Event::Attached { connection });
+        self.check_taken_over(before, &closed_before);
+        self.touch();
+    }
+
+    /// Exactly the connection that was live before has been closed, exactly once.
+    fn check_taken_over(&self, before: Option<ConnectionId>, closed_before: &BTreeMap<ConnectionId, usize>) {
+        for (connection, times) in &self.closed {
+            let expected =
+                closed_before.get(connection).copied().unwrap_or(0) + usize::from(before == Some(*connection));
+            assert_eq!(*times, expected, "closings of {connection:?}");
+        }
+    }
+
+    fn detach(&mut self, stale: bool) {
+        let connection = if stale {
+            self.closed
+                .keys()
+                .copied()
+                .find(|&connection| self.live != Some(connection))
+        } else {
+            self.live.take()
+        };
+        if let Some(connection) = connection {
+            let releases = self.releases;
+            self.happens(Event::Detached { connection });
+            let released = self.releases > releases;
+            assert_eq!(released, !stale && !self.over, "what it had is put back, once");
+        }
+    }
+
+    fn subscribe(&mut self, window: Option<usize>, inbox_changes: bool, stale: bool) {
+        let connection = if stale {
+            self.closed
+                .keys()
+                .copied()
+                .find(|&connection| self.live != Some(connection))
+        } else {
+            self.window = self.live.and(window);
+            self.live
+        };
+        let push = window.map(|window| Push {
+            window,
+            ack: AckMode::Manual,
+        });
+        if let Some(connection) = connection {
+            self.happens(Event::Subscribed {
+                connection,
+                inbox_changes,
+                push,
+            });
+        }
+    }
+
+    fn touch(&mut self) {
+        self.last_seen_mono_ms = self.now.mono_ms;
+        self.said_goodbye = false;
+        self.tick();
+    }
+
+    /// Time passes; every timer that falls due goes off, on time. The store answers sooner than any of them.
+    fn pass(&mut self, seconds: u64) {
+        let until_ms = self.now.mono_ms + seconds * 1000;
+        self.answer_all();
+        while self.wake_at_ms <= until_ms && !self.over {
+            self.at(self.wake_at_ms);
+            self.tick();
+            self.answer_all();
+        }
+        self.at(until_ms.max(self.now.mono_ms));
+    }
+
+    fn at(&mut self, mono_ms: u64) {
+        self.now.unix_ms += mono_ms - self.now.mono_ms;
+        self.now.mono_ms = mono_ms;
+    }
+
+    fn tick(&mut self) {
+        self.happens(Event::Ticked {
+            now: self.now,
+            last_seen_mono_ms: self.last_seen_mono_ms,
+            said_goodbye: self.said_goodbye,
+            waiting: self.waiting,
+        });
+        if self.over {
+            return;
+        }
+        assert!(self.wake_at_ms > self.now.mono_ms, "it wakes in the future");
+        assert_eq!(self.presence, self.true_presence(), "presence is what silence says");
+    }
+
+    /// The actor goes down with all that it had in hand, and starts again.
+    fn panic(&mut self) {
+        self.awaited.clear();
+        self.waiters = 0;
+        self.serving = false;
+        self.serve_again = false;
+        self.state.reload(self.live);
+        self.presence = SessionStatus::Active;
+        self.release();
+        self.tick();
+    }
+
+    fn true_presence(&self) -> SessionStatus {
+        if self.said_goodbye {
+            SessionStatus::Disconnected
+        } else {
+            PRESENCE.status(self.silence())
+        }
+    }
+
+    fn silence(&self) -> Duration {
+        self.now.since(self.last_seen_mono_ms)
+    }
+
+    fn depth(&self) -> Depth {
+        Depth {
+            waiting: self.waiting,
+            leased: self.leased,
+        }
+    }
+
+    fn lease(&mut self, count: usize) {
+        self.waiting -= count;
+        self.leased += count;
+    }
+
+    fn release(&mut self) {
+        self.releases += 1;
+        self.waiting += std::mem::take(&mut self.leased);
+        self.begin_other();
+    }
+
+    fn waiters_changed(&mut self) {
+        let waiters = self.waiters + usize::from(self.serving);
+        self.happens(Event::WaitersChanged { waiters });
+    }
+
+    fn serve(&mut self) {
+        if self.serving {
+            self.serve_again = true;
+        } else if self.waiters > 0 {
+            self.waiters -= 1;
+            self.serving = true;
+            self.waiters_changed();
+            let leased = self.waiting.min(2);
+            self.lease(leased);
+            self.begin(Awaited::Serve {
+                leased,
+                depth: self.depth(),
+            });
+        }
+    }
+
+    /// An operation that leases nothing.
+    fn begin_other(&mut self) {
+        let depth = self.depth();
+        self.begin(Awaited::Other { leased: 0, depth });
+    }
+
+    fn begin(&mut self, awaited: Awaited) {
+        self.awaited.push(awaited);
+        if self.prompt {
+            self.answer();
+        }
+    }
+
+    /// Answers are heard in the order in which their operations were begun.
+    fn answer(&mut self) {
+        if self.awaited.is_empty() {
+            return;
+        }
+        match self.awaited.remove(0) {
+            Awaited::Drain { link, leased, depth } => {
+                if self.state.link_number() == link {
+                    let handed_over = leased;
+                    self.happens(Event::Drained { depth, handed_over });
+                } else {
+                    // What an earlier link leased has been put back with that link.
+                    self.begin_other();
+                }
+            }
+            Awaited::Serve { leased, depth } => {
+                self.serving = false;
+                if leased == 0 {
+                    self.waiters += 1;
+                }
+                self.waiters_changed();
+                self.happens(Event::Changed { depth });
+                if std::mem::take(&mut self.serve_again) {
+                    self.serve();
+                }
+            }
+            Awaited::Other { depth, .. } => self.happens(Event::Changed { depth }),
+        }
+    }
+
+    fn answer_all(&mut self) {
+        while !self.awaited.is_empty() && !self.over {
+            self.answer();
+        }
+    }
+
+    fn happens(&mut self, event: Event) {
+        if self.over {
+            return;
+        }
+        let effects = self.state.on(event);
+        let mut seen = Vec::new();
+        for effect in effects {
+            seen.push(effect);
+            self.carry_out(effect, event);
+        }
+        let disconnected = seen.contains(&Effect::Became(SessionStatus::Disconnected));
+        if disconnected {
+            assert!(
+                seen.contains(&Effect::Release),
+                "{seen:?} puts back what was handed out"
+            );
+            assert_eq!(
+                self.state.connection(),
+                None,
+                "nobody is linked to a session that is disconnected"
+            );
+        }
+    }
+
+    fn carry_out(&mut self, effect: Effect, cause: Event) {
+        match effect {
+            Effect::CloseTakenOver(connection) | Effect::CloseSilent(connection) => {
+                if matches!(effect, Effect::CloseSilent(_)) {
+                    assert_eq!(self.live.take(), Some(connection), "the live one is closed");
+                }
+                *self.closed.entry(connection).or_default() += 1;
+                assert_eq!(self.closed[&connection], 1, "a connection is closed once");
+                assert_ne!(self.live, Some(connection));
+            }
+            Effect::Release => self.release(),
+            Effect::Drain { limit } => self.drain(limit, cause),
+            Effect::Serve => {
+                assert!(self.waiters > 0 || self.serving, "somebody waits");
+                self.serve();
+            }
+            Effect::Announce => assert!(self.live.is_some(), "somebody listens"),
+            Effect::Became(status) => {
+                assert_ne!(status, self.presence, "it is news");
+                assert_eq!(status, self.true_presence(), "it is true");
+                self.presence = status;
+            }
+            Effect::WakeAt { mono_ms } => {
+                assert!(mono_ms > self.now.mono_ms, "it wakes in the future");
+                self.wake_at_ms = mono_ms;
+            }
+            Effect::Retire => {
+                let nothing_kept = !self.named && self.waiting == 0 && self.leased == 0 && self.waiters == 0;
+                let least = PRESENCE.disconnect_after + if nothing_kept { Duration::ZERO } else { RETENTION };
+                assert!(self.silence() >= least, "too early: {:?} of {least:?}", self.silence());
+                self.over = true;
+            }
+        }
+    }
+
+    fn drain(&mut self, limit: usize, cause: Event) {
+        let window = self.window.expect("a connection that takes messages");
+        assert!(self.live.is_some() && limit > 0);
+        let under_way =
+            |awaited: &&Awaited| matches!(awaited, Awaited::Drain { link, .. } if *link == self.state.link_number());
+        assert!(
+            !self.awaited.iter().any(|awaited| under_way(&awaited)),
+            "one lease at a time"
+        );
+        // What is still unheard can only have made the window wider, but for the calls that took something.
+        let taken_by_calls: usize = self
+            .awaited
+            .iter()
+            .map(|awaited| match awaited {
+                Awaited::Serve { leased, .. } | Awaited::Other { leased, .. } => *leased,
+                Awaited::Drain { .. } => 0,
+            })
+            .sum();
+        assert!(
+            self.leased + limit <= window + taken_by_calls,
+            "{} leased, {limit} more asked for, the window is {window}, after {cause:?}",
+            self.leased
+        );
+        let depth = self.depth();
+        let link = self.state.link_number();
+        if self.room {
+            let leased = limit.min(self.waiting);
+            self.lease(leased);
+            self.begin(Awaited::Drain {
+                link,
+                leased,
+                depth: self.depth(),
+            });
+        } else {
+            self.happens(Event::Drained { depth, handed_over: 0 });
+        }
+    }
+
+    /// What must hold when every answer has been heard and nothing else happens.
+    fn check(&self) {
+        assert_eq!(
+            self.state.connection(),
+            self.live.filter(|_| !self.over),
+            "at most one link, to the live one"
+        );
+        let quiet = self.awaited.is_empty() && !self.over;
+        if !quiet || self.waiting == 0 {
+            return;
+        }
+        assert!(
+            self.waiters == 0,
+            "{} wait, {} calls wait for them",
+            self.waiting,
+            self.waiters
+        );
+        if let (Some(window), true) = (self.window, self.room && self.live.is_some()) {
+            assert!(
+                self.leased >= window,
+                "{} wait, {} of {window} are out, and nothing is under way",
+                self.waiting,
+                self.leased
+            );
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_session_keeps_its_promises_over_a_store_that_answers_at_once(steps in steps(), named: bool) {
+        let mut world = World::new(named, true);
+        for step in steps {
+            world.take(step);
+            if world.over {
+                break;
+            }
+        }
+    }
+
+    #[test]
+    fn a_session_keeps_its_promises_over_a_store_that_answers_later(steps in steps(), named: bool) {
+        let mut world = World::new(named, false);
+        for step in steps {
+            world.take(step);
+            if world.over {
+                return Ok(());
+            }
+        }
+        // In the end all is heard.
+        world.answer_all();
+        world.check();
+    }
+}

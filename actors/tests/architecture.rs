@@ -1,0 +1,315 @@
+//! The direction of imports, and who may read a clock: by reading the sources.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Who imports whom inside this crate, from the bottom up. A module that is not listed is one that somebody has to
+/// find a place for.
+const LAYERS: &[(&str, &[&str])] = &[
+    ("clock", &[]),
+    ("negotiate", &["model"]),
+    ("model", &["clock", "negotiate"]),
+    ("storage", &["clock", "model"]),
+    ("supervise", &["clock", "model", "storage"]),
+    ("registry", &["clock", "model", "storage", "supervise"]),
+    ("session", &["clock", "model", "storage", "supervise"]),
+    // Of the project only what is no actor: its directory and its settings.
+    (
+        "router",
+        &["clock", "model", "project", "session", "storage", "supervise"],
+    ),
+    (
+        "project",
+        &[
+            "clock",
+            "model",
+            "negotiate",
+            "registry",
+            "router",
+            "session",
+            "storage",
+            "supervise",
+        ],
+    ),
+    ("broker", &["clock", "model", "project", "storage", "supervise"]),
+];
+
+/// What decides without running, by the beginning or the end of its path.
+const PURE: &[&str] = &[
+    "model/",
+    "negotiate.rs",
+    "registry/schema/",
+    "registry/catalog.rs",
+    "storage/inbox.rs",
+    "storage/receipts",
+    "storage/memory/",
+    "state.rs",
+];
+
+#[test]
+fn a_module_of_the_actors_imports_only_what_is_below_it() {
+    let layers: BTreeMap<_, _> = LAYERS.iter().copied().collect();
+    let mut wrong = Vec::new();
+    for source in sources("actors/src") {
+        let module = source.module();
+        if module == "lib" {
+            continue;
+        }
+        let Some(allowed) = layers.get(module.as_str()) else {
+            wrong.push(format!("{}: {module} has no layer", source.path));
+            continue;
+        };
+        for import in source.imports() {
+            if import != module && !allowed.contains(&import.as_str()) {
+                wrong.push(format!("{}: {module} imports {import}", source.path));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn the_router_knows_of_its_project_no_more_than_where_to_find_sessions() {
+    for source in sources("actors/src") {
+        if source.module() == "router" {
+            for name in ["ProjectHandle", "project::Project", "project::messages"] {
+                assert!(!source.text.contains(name), "{}: {name}", source.path);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_decides_runs_nothing_and_reads_no_clock() {
+    let mut wrong = Vec::new();
+    for source in sources("actors/src").iter().filter(|source| source.is_pure()) {
+        for word in ["actix", "tokio::time", "tokio::spawn", "clock::now"] {
+            if source.text.contains(word) {
+                wrong.push(format!("{}: {word}", source.path));
+            }
+        }
+        if source.path.ends_with("state.rs") && source.text.contains("tokio") {
+            wrong.push(format!("{}: tokio", source.path));
+        }
+        let now_of_clock = source.text.contains("clock::{") && source.imported_from("clock").contains("now");
+        if now_of_clock {
+            wrong.push(format!("{}: clock::now", source.path));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn one_module_reads_the_clocks() {
+    let mut wrong = Vec::new();
+    for source in sources("actors/src") {
+        if source.path.ends_with("src/clock.rs") {
+            continue;
+        }
+        // An id made by `Uuid::now_v7` reads one too; nothing is decided by what it says.
+        for word in ["Instant", "SystemTime", "clock_gettime"] {
+            if source.text.contains(word) {
+                wrong.push(format!("{}: {word}", source.path));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn the_actors_depend_on_no_crate_for_sockets_stores_or_terminals() {
+    let manifest = fs::read_to_string(root().join("actors/Cargo.toml")).unwrap();
+    let dependencies = manifest.split("[dev-dependencies]").next().unwrap();
+    for line in dependencies.lines() {
+        let name = line.split(['.', '=', ' ']).next().unwrap_or_default();
+        for foreign in [
+            "actix-http",
+            "actix-server",
+            "actix-web",
+            "actix-web-actors",
+            "awc",
+            "axum",
+            "clap",
+            "config",
+            "crossterm",
+            "fred",
+            "hyper",
+            "mcp-broker",
+            "mio",
+            "ratatui",
+            "redis",
+            "reqwest",
+            "rmcp",
+            "rustls",
+            "socket2",
+            "tokio-tungstenite",
+            "tracing-subscriber",
+            "tungstenite",
+        ] {
+            assert_ne!(name, foreign, "actors/Cargo.toml");
+        }
+    }
+}
+
+#[test]
+fn outside_the_actors_the_parts_meet_in_startup_only() {
+    let forbidden: &[(&str, &[&str])] = &[
+        ("mcp", &["transport", "http", "startup", "cli", "config", "telemetry"]),
+        ("transport", &["http", "startup", "cli", "config", "telemetry"]),
+        ("http", &["startup", "cli"]),
+        ("storage", &["mcp", "transport", "http", "startup", "cli"]),
+        ("bridge", &["mcp", "transport", "http", "startup", "cli"]),
+        ("config", &["mcp", "transport", "http", "startup"]),
+        ("telemetry", &["mcp", "transport", "http", "startup"]),
+    ];
+    let mut wrong = Vec::new();
+    for source in sources("src") {
+        let module = source.module();
+        let imports = source.imports();
+        let rules = forbidden.iter().filter(|(of, _)| *of == module);
+        for import in rules.flat_map(|(_, forbidden)| forbidden.iter()) {
+            if imports.contains(*import) {
+                wrong.push(format!("{}: {module} imports {import}", source.path));
+            }
+        }
+        if imports.contains("startup") && module != "cli" {
+            wrong.push(format!("{}: only the command line starts the program", source.path));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn the_reader_of_sources_sees_what_it_should() {
+    let source = Source {
+        path: "actors/src/session/state.rs".to_owned(),
+        text: code(
+            "use crate::{\n    clock::{Now, now}, // crate::hidden\n    model::X,\n};\nfn f() { crate::storage::g() }\n\
+             #[cfg(test)]\nmod tests {\n    use crate::broker;\n}\n",
+        ),
+    };
+    assert_eq!(source.module(), "session");
+    let imports: Vec<_> = source.imports().into_iter().collect();
+    assert_eq!(imports, ["clock", "model", "storage"]);
+    assert!(source.imported_from("clock").contains("now"));
+    assert!(source.is_pure());
+}
+
+/// A file, without its comments and its tests.
+struct Source {
+    /// From the root of the repository.
+    path: String,
+    text: String,
+}
+
+impl Source {
+    /// The module directly under the root of its crate.
+    fn module(&self) -> String {
+        let inside = self.path.split_once("src/").unwrap().1;
+        let first = inside.split('/').next().unwrap();
+        first.trim_end_matches(".rs").to_owned()
+    }
+
+    fn is_pure(&self) -> bool {
+        let inside = self.path.split_once("src/").unwrap().1;
+        PURE.iter()
+            .any(|pure| inside.starts_with(pure) || inside.ends_with(pure))
+    }
+
+    /// The modules of its own crate that it names.
+    fn imports(&self) -> BTreeSet<String> {
+        let mut found = BTreeSet::new();
+        for (at, prefix) in self.text.match_indices("crate::") {
+            let boundary = self.text[..at].chars().next_back();
+            if boundary.is_some_and(|before| before.is_alphanumeric() || before == '_') {
+                continue;
+            }
+            let rest = &self.text[at + prefix.len()..];
+            if let Some(group) = rest.strip_prefix('{') {
+                found.extend(names(group));
+            } else {
+                found.insert(identifier(rest).to_owned());
+            }
+        }
+        found
+    }
+
+    /// What it takes by `module::{…}`.
+    fn imported_from(&self, module: &str) -> BTreeSet<String> {
+        let opening = format!("{module}::{{");
+        let groups = self.text.match_indices(&opening);
+        groups
+            .flat_map(|(at, _)| names(&self.text[at + opening.len()..]))
+            .collect()
+    }
+}
+
+/// The first identifier of each item of a brace group, whose opening brace has been read.
+fn names(group: &str) -> Vec<String> {
+    let (mut depth, mut item, mut found) = (0, String::new(), Vec::new());
+    for character in group.chars() {
+        match character {
+            '{' => depth += 1,
+            '}' if depth == 0 => break,
+            '}' => depth -= 1,
+            ',' if depth == 0 => {
+                found.push(identifier(item.trim()).to_owned());
+                item.clear();
+                continue;
+            }
+            _ => {}
+        }
+        item.push(character);
+    }
+    found.push(identifier(item.trim()).to_owned());
+    found.retain(|name| !name.is_empty());
+    found
+}
+
+fn identifier(text: &str) -> &str {
+    let end = text.find(|character: char| !character.is_alphanumeric() && character != '_');
+    &text[..end.unwrap_or(text.len())]
+}
+
+/// What the compiler sees of a file when it does not test.
+fn code(text: &str) -> String {
+    let tests = text.find("#[cfg(test)]\nmod tests {").unwrap_or(text.len());
+    let lines = text[..tests].lines();
+    lines
+        .map(|line| line.split_once("//").map_or(line, |(code, _)| code))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+/// All files under a folder that are neither tests nor the suites that tests call.
+fn sources(folder: &str) -> Vec<Source> {
+    let mut found = Vec::new();
+    let mut open = vec![root().join(folder)];
+    while let Some(folder) = open.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let relative = path.strip_prefix(root()).unwrap().to_str().unwrap().to_owned();
+            let is_test = ["tests", "properties", "conformance"]
+                .iter()
+                .any(|name| path.file_stem().is_some_and(|stem| stem == *name));
+            if is_test || relative == "src/bin" {
+                continue;
+            }
+            if path.is_dir() {
+                open.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = code(&fs::read_to_string(&path).unwrap());
+                found.push(Source { path: relative, text });
+            }
+        }
+    }
+    assert!(found.len() > 5, "{folder} has sources");
+    found
+}

@@ -1,0 +1,225 @@
+//! Past the limit of panics, the parent takes over.
+
+use std::time::{Duration, Instant};
+
+use actors::{
+    model::SessionId,
+    project, registry, router,
+    session::{self, Closing, Member},
+    supervise::Policy,
+};
+
+use crate::world::{Line, Threads, World, run, settings, soon};
+
+/// Two panics are borne, the second after a pause; the third is one too many.
+fn short_tempered(backoff: Duration) -> project::Settings {
+    project::Settings {
+        restarts: Policy {
+            restarts_max: 2,
+            window: Duration::from_mins(1),
+            backoff,
+            backoff_max: backoff,
+        },
+        ..settings()
+    }
+}
+
+/// One panic more than is borne.
+fn panics_too_often(member: &Member) {
+    for _ in 0..3 {
+        member.address.tell(session::Panic).unwrap();
+    }
+}
+
+#[test]
+fn a_session_given_up_closes_its_connection_and_is_opened_anew_with_its_inbox() {
+    run(|| async {
+        let world = World::new(short_tempered(Duration::from_millis(1)), Threads::One).await;
+        let alice = world.register("alice", None).await;
+        let (bob, line) = world.listener("bob").await;
+        let sent = world.send_many(&alice, "bob", 3).await;
+        line.sees(&sent).await;
+        panics_too_often(&bob);
+        line.is_closed(Closing::Failed).await;
+
+        let (anew, new_line) = world.listener("bob").await;
+        assert_eq!(anew.record.id, bob.record.id);
+        new_line.sees(&sent).await;
+        let node = world.session_node(&anew);
+        assert_eq!((node.state, node.restarts), ("running", 0));
+        // Whoever still holds the old address is told so, and its siblings did not notice.
+        assert!(bob.address.tell(session::Nudge { until_handled: None }).is_err());
+        assert_eq!(world.restarts(), []);
+    });
+}
+
+#[test]
+fn what_a_session_had_handed_out_when_it_was_given_up_waits_again_unasked() {
+    run(|| async {
+        let world = World::new(short_tempered(Duration::from_millis(1)), Threads::One).await;
+        let alice = world.register("alice", None).await;
+        let line = Line::new();
+        let bob = world.register("bob", Some(&line)).await;
+        let sent = world.send_many(&alice, "bob", 3).await;
+        assert_eq!(world.inbox(&bob).await, sent);
+        panics_too_often(&bob);
+        line.is_closed(Closing::Failed).await;
+        // Answered after the project has opened the session anew.
+        world.register("carol", None).await;
+        let anew = world.project.resolve("bob").unwrap();
+        assert_eq!(world.inbox(&anew).await, sent);
+    });
+}
+
+#[test]
+fn a_connection_on_its_way_to_a_session_that_is_given_up_is_closed() {
+    run(|| async {
+        let world = World::new(short_tempered(Duration::from_millis(200)), Threads::One).await;
+        let bob = world.register("bob", None).await;
+        panics_too_often(&bob);
+        let line = Line::new();
+        // Registered while the session pauses before its third panic.
+        let registered = world.try_register("bob", Some(&line)).await.unwrap();
+        assert!(registered.resumed);
+        line.is_closed(Closing::Failed).await;
+    });
+}
+
+#[test]
+fn a_message_on_its_way_to_a_session_that_is_given_up_reaches_its_successor() {
+    run(|| async {
+        let world = World::new(short_tempered(Duration::from_millis(1)), Threads::One).await;
+        let alice = world.register("alice", None).await;
+        let (bob, line) = world.listener("bob").await;
+        let to_the_old_one = world.submission(&alice, "bob").unwrap();
+        panics_too_often(&bob);
+        line.is_closed(Closing::Failed).await;
+        let (_anew, new_line) = world.listener("bob").await;
+        let mut answers = world.submit(vec![to_the_old_one]).await.unwrap();
+        let routed = answers.pop().unwrap().unwrap();
+        new_line.sees(&[routed.outcome.message]).await;
+    });
+}
+
+#[test]
+fn a_session_given_up_while_its_project_is_flooded_is_opened_anew_all_the_same() {
+    run(|| async {
+        let world = World::new(short_tempered(Duration::from_millis(300)), Threads::One).await;
+        let (bob, line) = world.listener("bob").await;
+        panics_too_often(&bob);
+        // So that the session gives up in the middle of the project's pause.
+        tokio::time::sleep(Duration::from_millis(150)).await;
+        let (project, _, _) = world.project.addresses();
+        for _ in 0..2 {
+            project.tell(project::Panic).unwrap();
+        }
+        let nobody = SessionId::generate();
+        while project.tell(session::Ended { session: nobody }).is_ok() {}
+        line.is_closed(Closing::Failed).await;
+        let (anew, _line) = loop {
+            let line = Line::new();
+            if let Ok(registered) = world.try_register("bob", Some(&line)).await {
+                break (registered.member, line);
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        };
+        assert_eq!(anew.record.id, bob.record.id);
+        soon("the new actor", world.inbox(&anew)).await;
+    });
+}
+
+#[test]
+fn a_router_a_registry_and_a_project_that_give_up_say_so_to_the_outside() {
+    for kind in ["router", "registry", "project"] {
+        run(move || async move {
+            let world = World::new(short_tempered(Duration::from_millis(1)), Threads::Two).await;
+            let (project, registry, router) = world.project.addresses();
+            for _ in 0..3 {
+                match kind {
+                    "router" => router.tell(router::Panic),
+                    "registry" => registry.tell(registry::Panic),
+                    _ => project.tell(project::Panic),
+                }
+                .unwrap();
+            }
+            world.has_given_up().await;
+            let node = world.node(kind, "default");
+            assert_eq!((node.state, node.restarts), ("gave_up", 2), "{kind}");
+            assert_eq!(world.restarts().len(), 1, "{kind}");
+        });
+    }
+}
+
+#[test]
+fn the_first_restart_is_immediate_and_the_next_ones_wait_longer_and_longer() {
+    run(|| async {
+        let restarts = Policy {
+            restarts_max: 10,
+            window: Duration::from_mins(1),
+            backoff: Duration::from_millis(40),
+            backoff_max: Duration::from_millis(100),
+        };
+        let settings = project::Settings { restarts, ..settings() };
+        let world = World::new(settings, Threads::One).await;
+        let (_, _, router) = world.project.addresses();
+        for (at_least, below) in [(0, 40), (40, 80), (80, 100), (100, 1000), (100, 1000)] {
+            let began = Instant::now();
+            router.tell(router::Panic).unwrap();
+            let answer = world.project.submit(Vec::new()).unwrap();
+            tokio::task::yield_now().await;
+            if at_least > 0 {
+                assert_eq!(world.node("router", "default").state, "restarting");
+            }
+            soon("the restart", answer).await.unwrap();
+            let took = began.elapsed().as_millis();
+            assert!(took >= at_least, "took {took} ms, at least {at_least} expected");
+            // Not asserted as tightly: the machine may be busy.
+            assert!(took < below + 2000, "took {took} ms, about {at_least} expected");
+            assert_eq!(world.node("router", "default").state, "running");
+        }
+    });
+}
+
+#[test]
+fn panics_that_are_long_past_do_not_count() {
+    run(|| async {
+        let mut settings = short_tempered(Duration::from_millis(1));
+        settings.restarts.window = Duration::from_millis(50);
+        let world = World::new(settings, Threads::One).await;
+        let (_, _, router) = world.project.addresses();
+        for _ in 0..5 {
+            router.tell(router::Panic).unwrap();
+            soon("the restart", world.submit(Vec::new())).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(80)).await;
+        }
+        let node = world.node("router", "default");
+        assert_eq!((node.state, node.restarts), ("running", 5));
+    });
+}
+
+#[test]
+fn observe_tells_the_whole_tree() {
+    run(|| async {
+        let world = World::new(settings(), Threads::Two).await;
+        let alice = world.register("alice", None).await;
+        let (bob, _line) = world.listener("bob").await;
+        let tree = world.broker.observe();
+        assert_eq!((tree.kind, tree.children.len()), ("broker", 1));
+        let project = &tree.children[0];
+        assert_eq!((project.kind, project.name.as_str()), ("project", "default"));
+        let children: Vec<_> = project
+            .children
+            .iter()
+            .map(|node| (node.kind, node.name.clone(), node.state, node.children.len()))
+            .collect();
+        let expected = [
+            ("registry", "default".to_owned(), "running", 0),
+            ("router", "default".to_owned(), "running", 0),
+            ("session", alice.record.id.to_string(), "running", 0),
+            ("session", bob.record.id.to_string(), "running", 0),
+        ];
+        assert_eq!(children, expected);
+        let text = serde_json::to_value(&tree).unwrap();
+        assert_eq!(text["children"][0]["children"][2]["restarts"], 0);
+    });
+}

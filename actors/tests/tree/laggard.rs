@@ -1,0 +1,145 @@
+//! A store as a server on the network would be: operations take effect in their order, but somewhere else and later;
+//! answers come when they come; and sometimes none does.
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+        mpsc,
+    },
+    thread,
+    time::Duration,
+};
+
+use actors::{
+    clock::Now,
+    model::{
+        DeadLetter, DeadLetterReason, MessageId, ProjectId, ProtocolName, ProtocolRecord, RecipientStatus, SessionId,
+        SessionRecord,
+    },
+    storage::{
+        Acknowledge, Acknowledged, Append, Appended, Depth, Leased, Op, Outcome, Redriven, Release, Released, Storage,
+        Store, StoreError, memory::MemoryStorage,
+    },
+};
+use futures_util::FutureExt;
+use tokio::sync::oneshot;
+
+type Work = Box<dyn FnOnce() + Send>;
+
+/// Memory behind a thread of its own.
+#[derive(Default)]
+pub struct Laggard {
+    inner: MemoryStorage,
+    opened: Mutex<Option<Arc<Remote>>>,
+    down: Arc<AtomicBool>,
+}
+
+impl Laggard {
+    /// From now on every operation fails, or no longer.
+    pub fn set_down(&self, down: bool) {
+        self.down.store(down, Ordering::SeqCst);
+    }
+}
+
+impl Storage for Laggard {
+    fn name(&self) -> &'static str {
+        "laggard"
+    }
+
+    fn open(&self, project: &ProjectId) -> Arc<dyn Store> {
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let remote = opened.get_or_insert_with(|| {
+            let (work, queue) = mpsc::channel::<Work>();
+            thread::spawn(move || queue.into_iter().for_each(|work| work()));
+            Arc::new(Remote {
+                inner: self.inner.open(project),
+                work: Mutex::new(work),
+                down: Arc::clone(&self.down),
+                dice: AtomicU64::new(1),
+            })
+        });
+        Arc::clone(remote) as _
+    }
+}
+
+struct Remote {
+    inner: Arc<dyn Store>,
+    work: Mutex<mpsc::Sender<Work>>,
+    down: Arc<AtomicBool>,
+    dice: AtomicU64,
+}
+
+impl Remote {
+    fn begin<T: Send + 'static>(&self, operation: impl FnOnce(&dyn Store) -> Op<T> + Send + 'static) -> Op<T> {
+        if self.down.load(Ordering::SeqCst) {
+            return Box::pin(async {
+                tokio::task::yield_now().await;
+                Err(StoreError::Unreachable("it is down".to_owned()))
+            });
+        }
+        let (reply, answer) = oneshot::channel();
+        let inner = Arc::clone(&self.inner);
+        let work = Box::new(move || {
+            let result = operation(&*inner).now_or_never().expect("memory answers at once");
+            let _ = reply.send(result);
+        });
+        let queue = self.work.lock().unwrap_or_else(PoisonError::into_inner);
+        queue.send(work).expect("the thread runs as long as the store is there");
+        // A cheap generator: what matters is that answers overtake each other.
+        let roll = self
+            .dice
+            .fetch_add(1, Ordering::Relaxed)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            >> 62;
+        Box::pin(async move {
+            let result = answer.await.expect("the thread answers everything");
+            match roll {
+                0 => tokio::time::sleep(Duration::from_millis(1)).await,
+                1 => tokio::task::yield_now().await,
+                _ => {}
+            }
+            result
+        })
+    }
+}
+
+/// Each operation of the trait, done by the one behind it.
+macro_rules! remote {
+    ($(fn $name:ident($($argument:ident: $type:ty),*) -> $answer:ty;)*) => {$(
+        fn $name(&self, $($argument: $type),*) -> Op<$answer> {
+            self.begin(move |store| store.$name($($argument),*))
+        }
+    )*};
+}
+
+impl Store for Remote {
+    remote! {
+        fn put_session(record: SessionRecord) -> ();
+        fn sessions() -> Vec<SessionRecord>;
+        fn remove_session(session: SessionId, reason: DeadLetterReason, now: Now) -> usize;
+        fn insert_protocol(record: Arc<ProtocolRecord>) -> bool;
+        fn protocols() -> Vec<Arc<ProtocolRecord>>;
+        fn protocol(name: ProtocolName, version: semver::Version) -> Option<Arc<ProtocolRecord>>;
+        fn append(batch: Vec<Append>, now: Now) -> Vec<Appended>;
+        fn settle_outcome(sender: SessionId, key: String, outcome: Outcome) -> ();
+        fn lease(session: SessionId, limit: usize, bytes_max: usize, now: Now) -> Leased;
+        fn acknowledge(session: SessionId, which: Acknowledge, now: Now) -> Acknowledged;
+        fn release(session: SessionId, which: Release, delivery_limit: u32, now: Now) -> Released;
+        fn depth(session: SessionId) -> Depth;
+        fn sweep(now: Now) -> Vec<(SessionId, usize)>;
+        fn message_status(message: MessageId, now: Now) -> Option<Vec<RecipientStatus>>;
+        fn dead_letters(
+            reason: Option<DeadLetterReason>,
+            after: Option<(MessageId, SessionId)>,
+            limit: usize
+        ) -> Vec<DeadLetter>;
+        fn redrive(
+            messages: Vec<MessageId>,
+            recipient: Option<SessionId>,
+            queue_capacity: usize,
+            now: Now
+        ) -> Redriven;
+        fn dead_letter_count() -> usize;
+    }
+}

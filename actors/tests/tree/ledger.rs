@@ -1,0 +1,90 @@
+//! Who was promised which message, and who has it.
+
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use actors::model::{MessageId, SessionId};
+use tokio::sync::watch;
+
+use crate::world::soon;
+
+/// Accepted messages, each for each of its recipients, and what arrived.
+#[derive(Default)]
+pub struct Ledger {
+    entries: Mutex<Entries>,
+    changes: watch::Sender<()>,
+}
+
+#[derive(Default)]
+struct Entries {
+    accepted: usize,
+    seen: HashSet<(SessionId, MessageId)>,
+    /// Accepted and not seen.
+    open: HashSet<(SessionId, MessageId)>,
+    repeats: usize,
+}
+
+impl Ledger {
+    pub fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    /// The sender has the id: from now on it is owed.
+    pub fn accepted(&self, recipient: SessionId, message: MessageId) {
+        let mut entries = self.entries();
+        entries.accepted += 1;
+        // The recipient may have been quicker than the answer.
+        if !entries.seen.contains(&(recipient, message)) {
+            entries.open.insert((recipient, message));
+        }
+        drop(entries);
+        self.changes.send_replace(());
+    }
+
+    pub fn seen(&self, recipient: SessionId, message: MessageId) {
+        let mut entries = self.entries();
+        entries.open.remove(&(recipient, message));
+        if !entries.seen.insert((recipient, message)) {
+            entries.repeats += 1;
+        }
+        drop(entries);
+        self.changes.send_replace(());
+    }
+
+    pub fn accepted_len(&self) -> usize {
+        self.entries().accepted
+    }
+
+    pub fn open(&self) -> Vec<(SessionId, MessageId)> {
+        self.entries().open.iter().copied().collect()
+    }
+
+    /// Waits until so many more were accepted.
+    pub async fn grows_by(&self, more: usize) {
+        let goal = self.accepted_len() + more;
+        self.until("more accepted messages", |entries| entries.accepted >= goal)
+            .await;
+    }
+
+    /// Waits until nothing is owed.
+    pub async fn is_settled(&self) {
+        self.until("all that was accepted", |entries| entries.open.is_empty())
+            .await;
+    }
+
+    async fn until(&self, what: &str, fulfilled: impl Fn(&Entries) -> bool) {
+        let mut changes = self.changes.subscribe();
+        soon(what, async {
+            while !fulfilled(&self.entries()) {
+                changes.changed().await.unwrap();
+            }
+        })
+        .await;
+    }
+
+    fn entries(&self) -> MutexGuard<'_, Entries> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,91 @@
+//! A mailbox is bounded, whoever writes to it.
+
+use std::time::Duration;
+
+use actors::{
+    model::BrokerError,
+    project, router,
+    session::{self, Nudge},
+    supervise::{MAILBOX_LEN_MAX, Policy},
+};
+
+use crate::world::{Threads, World, run, settings, soon};
+
+/// After its second panic an actor pauses for long enough to be flooded.
+fn sluggish() -> project::Settings {
+    project::Settings {
+        restarts: Policy {
+            restarts_max: 10,
+            window: Duration::from_mins(1),
+            backoff: Duration::from_millis(500),
+            backoff_max: Duration::from_millis(500),
+        },
+        ..settings()
+    }
+}
+
+#[test]
+fn a_flooded_router_says_unavailable_and_answers_what_it_took_when_it_is_back() {
+    run(|| async {
+        let world = World::new(sluggish(), Threads::One).await;
+        let (_, _, router) = world.project.addresses();
+        for _ in 0..2 {
+            router.tell(router::Panic).unwrap();
+        }
+        let mut answers = Vec::new();
+        let refused = loop {
+            match world.project.submit(Vec::new()) {
+                Ok(answer) => answers.push(answer),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(answers.len(), MAILBOX_LEN_MAX - 2);
+        assert!(matches!(refused, BrokerError::Unavailable { .. }));
+        // A fresh clone of the address is no way around the bound, and what is refused takes no place.
+        for _ in 0..100 {
+            assert!(router.clone().tell(router::Panic).is_err());
+        }
+        assert_eq!(world.node("router", "default").mailbox_len, MAILBOX_LEN_MAX);
+        for answer in answers {
+            soon("an answer", answer).await.unwrap();
+        }
+        assert_eq!(world.node("router", "default").mailbox_len, 0);
+        world.submit(Vec::new()).await.unwrap();
+    });
+}
+
+#[test]
+fn a_message_for_a_session_with_a_full_mailbox_is_accepted_and_found() {
+    run(|| async {
+        let world = World::new(sluggish(), Threads::One).await;
+        let alice = world.register("alice", None).await;
+        let (bob, line) = world.listener("bob").await;
+        for _ in 0..2 {
+            bob.address.tell(session::Panic).unwrap();
+        }
+        while world.session_node(&bob).restarts < 2 {
+            tokio::task::yield_now().await;
+        }
+        while bob.address.tell(Nudge { until_handled: None }).is_ok() {}
+        // Answered at once: nobody holds it back.
+        let routed = soon("the answer", world.send(&alice, "bob")).await;
+        line.sees(&[routed.outcome.message]).await;
+    });
+}
+
+#[test]
+fn who_asks_a_flooded_session_is_told_at_once() {
+    run(|| async {
+        let world = World::new(sluggish(), Threads::One).await;
+        let bob = world.register("bob", None).await;
+        for _ in 0..2 {
+            bob.address.tell(session::Panic).unwrap();
+        }
+        while bob.address.tell(Nudge { until_handled: None }).is_ok() {}
+        let refused = world.project.disconnect(&bob).await;
+        assert!(matches!(refused, Err(BrokerError::Unavailable { .. })));
+        let wait = Duration::from_secs(30);
+        let refused = world.receive(&bob, wait, session::ReceiveMode::Manual).await;
+        assert!(matches!(refused, Err(BrokerError::Unavailable { .. })));
+    });
+}

@@ -1,0 +1,14 @@
+//! The actor tree from outside, in one process and over memory: what a panic costs, what a full mailbox says, who is
+//! closed, what is kept.
+//!
+//! `cargo test -p mcp-broker-actors --features faults`
+
+mod agents;
+mod giving_up;
+mod laggard;
+mod ledger;
+mod mailboxes;
+mod panics;
+mod sessions;
+mod stores;
+mod world;

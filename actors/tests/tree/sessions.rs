@@ -1,0 +1,295 @@
+//! A session outlives its connections: who is closed, what is put back, what is kept for how long.
+
+use std::{sync::Arc, time::Duration};
+
+use actors::{
+    model::{DeadLetterReason, Presence, SessionStatus, Status},
+    project::{Registration, Settings},
+    session::{Closing, Connection, Detach, ReceiveMode, Writable},
+};
+
+use crate::world::{Line, MANUAL, Threads, World, ids, run, settings};
+
+/// Silence has its consequences soon.
+fn impatient(retention: Duration) -> Settings {
+    Settings {
+        presence: Presence {
+            stale_after: Duration::from_millis(60),
+            disconnect_after: Duration::from_millis(120),
+        },
+        session_retention: retention,
+        ..settings()
+    }
+}
+
+#[test]
+fn a_newer_connection_takes_over_and_gets_what_the_older_one_had_not_acknowledged() {
+    run(|| async {
+        let world = World::new(settings(), Threads::One).await;
+        let alice = world.register("alice", None).await;
+        let (bob, older) = world.listener("bob").await;
+        let sent = world.send_many(&alice, "bob", 3).await;
+        older.sees(&sent).await;
+        world.acknowledge(&bob, vec![sent[1]]).await;
+
+        let newer = Line::new();
+        let again = world.try_register("bob", Some(&newer)).await.unwrap();
+        assert!(again.resumed);
+        older.is_closed(Closing::TakenOver).await;
+        assert!(newer.seen().pushed.is_empty(), "nothing before it has subscribed");
+        world.subscribe(&again.member, &newer, Some(MANUAL));
+        newer.sees(&[sent[0], sent[2]]).await;
+        assert!(newer.seen().pushed.iter().all(|delivery| delivery.count == 2));
+
+        // The older one notices late; that is nobody's business any more.
+        let late = Detach { connection: older.id() };
+        world.project.detach(&bob, late);
+        let last = world.send(&alice, "bob").await.outcome.message;
+        newer.sees(&[sent[0], sent[2], last]).await;
+        assert_eq!(older.closed(), [Closing::TakenOver]);
+        assert!(newer.closed().is_empty());
+    });
+}
+
+#[test]
+fn a_caller_without_a_connection_takes_over_as_well() {
+    run(|| async {
+        let world = World::new(settings(), Threads::One).await;
+        let alice = world.register("alice", None).await;
+        let (_, line) = world.listener("bob").await;
+        let sent = world.send_many(&alice, "bob", 1).await;
+        line.sees(&sent).await;
+        let bob = world.register("bob", None).await;
+        line.is_closed(Closing::TakenOver).await;
+        assert_eq!(world.inbox(&bob).await, sent);
+    });
+}
+
+#[test]
+fn what_a_lost_connection_had_not_acknowledged_waits_again_in_its_place() {
+    run(|| async {
+        let world = World::new(settings(), Threads::One).await;
+        let alice = world.register("alice", None).await;
+        let (bob, line) = world.listener("bob").await;
+        let first = world.send_many(&alice, "bob", 2).await;
+        line.sees(&first).await;
+        let connection = line.id();
+        world.project.detach(&bob, Detach { connection });
+        let second = world.send_many(&alice, "bob", 2).await;
+        assert_eq!(world.inbox(&bob).await, [first, second].concat());
+        assert!(line.closed().is_empty(), "it is gone: there is nothing to close");
+    });
+}
+
+#[test]
+fn a_connection_that_wants_no_more_pushes_leaves_nothing_out_of_reach() {
+    run(|| async {
+        let world = World::new(settings(), Threads::One).await;
+        let alice = world.register("alice", None).await;
+        let (bob, line) = world.listener("bob").await;
+        let sent = world.send_many(&alice, "bob", 2).await;
+        line.sees(&sent).await;
+        world.subscribe(&bob, &line, None);
+        assert_eq!(world.inbox(&bob).await, sent);
+    });
+}
+
+#[test]
+fn a_connection_is_pushed_its_window_and_goes_on_as_it_acknowledges() {
+    run(|| async {
+        let world = World::new(settings(), Threads::One).await;
+        let alice = world.register("alice", None).await;
+        let (bob, line) = world.listener("bob").await;
+        let sent = world.send_many(&alice, "bob", MANUAL.window + 5).await;
+        line.sees(&sent[..MANUAL.window]).await;
+        world.acknowledge(&bob, sent[..2].to_vec()).await;
+        line.sees(&sent[..MANUAL.window + 2]).await;
+        world.acknowledge(&bob, sent[2..MANUAL.window].to_vec()).await;
+        line.sees(&sent).await;
+    });
+}
+
+#[test]
+fn a_connection_without_room_gets_its_messages_when_it_says_that_it_has_some() {
+    run(|| async {
+        let world = World::new(settings(), Threads::One).await;
+        let alice = world.register("alice", None).await;
+        let (bob, line) = world.listener("bob").await;
+        line.set_room(0);
+        let sent = world.send_many(&alice, "bob", 3).await;
+        assert!(line.seen().pushed.is_empty());
+        line.set_room(1);
+        let connection = line.id();
+        world.project.writable(&bob, Writable { connection });
+        line.sees(&sent).await;
+    });
+}
+
+#[test]
+fn a_connection_goes_on_with_the_session_that_it_registers_next() {
+    run(|| async {
+        let world = World::new(settings(), Threads::One).await;
+        let alice = world.register("alice", None).await;
+        let bob = world.register("bob", None).await;
+        let line = Line::new();
+        let nameless = world.nameless(Some(&line)).await;
+        let registration = Registration {
+            name: bob.record.name.clone(),
+            current: Some(nameless.record.id),
+            connection: Some(Arc::clone(&line) as _),
+            ..Registration::default()
+        };
+        let registered = world.project.register(registration).await.unwrap();
+        assert!(registered.resumed);
+        assert_eq!(registered.member.record.id, bob.record.id);
+        world.subscribe(&registered.member, &line, Some(MANUAL));
+        let sent = world.send_many(&alice, "bob", 1).await;
+        line.sees(&sent).await;
+        // The session that it left, to which nobody could come back, is over; the connection is not.
+        assert!(world.project.session(nameless.record.id).is_err());
+        assert!(line.closed().is_empty());
+    });
+}
+
+#[test]
+fn a_silent_connection_is_closed_and_its_session_kept() {
+    run(|| async {
+        let world = World::new(impatient(Duration::from_hours(1)), Threads::One).await;
+        let alice = world.register("alice", None).await;
+        let (bob, line) = world.listener("bob").await;
+        let sent = world.send_many(&alice, "bob", 2).await;
+        line.sees(&sent).await;
+        line.is_closed(Closing::Silent).await;
+        assert_eq!(world.project.status(&bob), SessionStatus::Disconnected);
+        let again = world.try_register("bob", None).await.unwrap();
+        assert!(again.resumed);
+        assert_eq!(world.project.status(&again.member), SessionStatus::Active);
+        assert_eq!(world.inbox(&again.member).await, sent);
+    });
+}
+
+#[test]
+fn a_call_that_waits_is_a_sign_of_life() {
+    run(|| async {
+        let world = World::new(impatient(Duration::ZERO), Threads::One).await;
+        let bob = world.register("bob", None).await;
+        let wait = Duration::from_millis(500);
+        let received = world.receive(&bob, wait, ReceiveMode::Manual).await.unwrap();
+        assert!(received.deliveries.is_empty());
+        assert!(world.project.session(bob.record.id).is_ok());
+    });
+}
+
+#[test]
+fn after_the_retention_the_messages_are_dead_letters_and_the_name_is_free() {
+    run(|| async {
+        let world = World::new(impatient(Duration::from_millis(100)), Threads::One).await;
+        let bob = world.register("bob", None).await;
+        let alice = world.nameless(None).await;
+        let routed = world.send(&alice, "bob").await;
+        let end = Status::DeadLettered(DeadLetterReason::RecipientGone);
+        let status = routed.status.unwrap();
+        let reached = world
+            .project
+            .follow(status, Status::Acknowledged, crate::world::DEADLINE);
+        assert_eq!(reached.await, end);
+        let dead = world.project.dead_letters(None, None, 10).await.unwrap();
+        assert_eq!(dead.items.len(), 1);
+        assert_eq!(dead.items[0].reason, DeadLetterReason::RecipientGone);
+        assert_eq!(dead.items[0].recipient, bob.record.id);
+        let again = world.try_register("bob", None).await.unwrap();
+        assert!(!again.resumed);
+        assert_ne!(again.member.record.id, bob.record.id);
+        let redriven = world
+            .project
+            .redrive(actors::project::RedriveRequest {
+                messages: vec![routed.outcome.message],
+                recipient: Some(again.member.record.id),
+            })
+            .await
+            .unwrap();
+        assert_eq!(redriven.sent.len(), 1);
+        assert_eq!(world.inbox(&again.member).await, [routed.outcome.message]);
+    });
+}
+
+#[test]
+fn a_session_without_a_name_is_kept_for_the_messages_that_wait_for_it() {
+    run(|| async {
+        let world = World::new(impatient(Duration::from_hours(1)), Threads::One).await;
+        let alice = world.register("alice", None).await;
+        let nameless = world.nameless(None).await;
+        let forgotten = world.nameless(None).await;
+        let routed = world.send(&alice, &nameless.record.id.to_string()).await;
+        // Long after both were found to be disconnected.
+        let status = routed.status.unwrap();
+        let reached = world
+            .project
+            .follow(status, Status::Acknowledged, Duration::from_millis(400));
+        assert_eq!(reached.await, Status::Queued);
+        assert_eq!(world.inbox(&nameless).await, [routed.outcome.message]);
+        assert!(world.project.session(forgotten.record.id).is_err());
+    });
+}
+
+#[test]
+fn who_leaves_is_disconnected_at_once_and_finds_its_inbox_again() {
+    run(|| async {
+        let world = World::new(settings(), Threads::One).await;
+        let alice = world.register("alice", None).await;
+        let (bob, line) = world.listener("bob").await;
+        let sent = world.send_many(&alice, "bob", 2).await;
+        line.sees(&sent).await;
+        assert_eq!(world.project.disconnect(&bob).await.unwrap(), 2);
+        assert_eq!(world.project.status(&bob), SessionStatus::Disconnected);
+        assert!(line.closed().is_empty(), "it may register again");
+        let again = world.register("bob", Some(&line)).await;
+        line.take_pushed();
+        world.subscribe(&again, &line, Some(MANUAL));
+        line.sees(&sent).await;
+    });
+}
+
+#[test]
+fn calls_that_wait_are_served_in_their_order_each_with_its_own() {
+    run(|| async {
+        let world = World::new(settings(), Threads::One).await;
+        let alice = world.register("alice", None).await;
+        let bob = world.register("bob", None).await;
+        let mut calls = Vec::new();
+        for _ in 0..3 {
+            let (world, bob) = (world.clone(), Arc::clone(&bob));
+            calls.push(actix_rt::spawn(async move {
+                let request = actors::project::ReceiveRequest {
+                    limit: 1,
+                    wait: Duration::from_secs(30),
+                    mode: ReceiveMode::Manual,
+                };
+                ids(&world.project.receive(&bob, request).await.unwrap().deliveries)
+            }));
+        }
+        // They have asked before anything is sent.
+        tokio::task::yield_now().await;
+        let sent = world.send_many(&alice, "bob", 3).await;
+        for (call, message) in calls.into_iter().zip(sent) {
+            assert_eq!(crate::world::soon("a call", call).await.unwrap(), [message]);
+        }
+    });
+}
+
+#[test]
+fn what_a_caller_that_went_away_was_to_get_stays_in_the_inbox() {
+    run(|| async {
+        let world = World::new(settings(), Threads::One).await;
+        let alice = world.register("alice", None).await;
+        let bob = world.register("bob", None).await;
+        let wait = Duration::from_secs(30);
+        let gave_up = tokio::time::timeout(
+            Duration::from_millis(20),
+            world.receive(&bob, wait, ReceiveMode::Immediate),
+        );
+        assert!(gave_up.await.is_err());
+        let sent = world.send_many(&alice, "bob", 2).await;
+        assert_eq!(world.inbox(&bob).await, sent);
+    });
+}

@@ -1,0 +1,372 @@
+//! A broker in this process, and a connection that writes down what it is told.
+
+use std::{
+    collections::BTreeSet,
+    future::Future,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use actix_rt::{Arbiter, System};
+use actors::{
+    broker::{Broker, BrokerHandle},
+    model::{
+        BrokerError, ConnectionId, Headers, MessageId, Presence, ProjectId, ProtocolMetadata, ProtocolName, SessionName,
+    },
+    project::{
+        Envelope, ProjectHandle, ProtocolDefinition, ReceiveRequest, Registered, Registration, SessionQuery, Settings,
+    },
+    router::{Answer, Routed, Submission},
+    session::{AckMode, Closing, Connection, Member, Push, ReceiveMode, Received, Subscribe},
+    storage::{Delivery, Storage, memory::MemoryStorage},
+    supervise::{Node, Policy},
+};
+use tokio::sync::watch;
+
+/// Longer than anything here takes; only a failure waits for it.
+pub const DEADLINE: Duration = Duration::from_secs(60);
+/// The protocol that everything is said in.
+pub const CHAT: &str = "chat";
+pub const VERSION: &str = "1.0.0";
+/// Acknowledged by whoever received it.
+pub const MANUAL: Push = Push {
+    window: 16,
+    ack: AckMode::Manual,
+};
+
+/// On which thread the project's actors live.
+#[derive(Clone, Copy, Debug)]
+pub enum Threads {
+    /// On that of the test: whatever a test does between two awaits, they see at once.
+    One,
+    /// On one of their own.
+    Two,
+}
+
+/// Settings under which nothing happens by itself while a test runs.
+pub fn settings() -> Settings {
+    Settings {
+        queue_capacity: 1000,
+        queue_warning: 0.9,
+        delivery_limit: 1000,
+        heartbeat_interval: Duration::from_secs(10),
+        presence: Presence {
+            stale_after: Duration::from_mins(10),
+            disconnect_after: Duration::from_mins(20),
+        },
+        session_retention: Duration::from_hours(24),
+        restarts: Policy {
+            restarts_max: 1000,
+            window: Duration::from_mins(1),
+            backoff: Duration::from_millis(1),
+            backoff_max: Duration::from_millis(2),
+        },
+    }
+}
+
+/// Runs a test in an actor system of its own.
+pub fn run<F: Future<Output = ()> + 'static>(test: impl FnOnce() -> F) {
+    System::new().block_on(async {
+        let test = tokio::time::timeout(2 * DEADLINE, test());
+        test.await.expect("the test comes to an end");
+    });
+}
+
+/// The awaited, which must come.
+pub async fn soon<T>(what: &str, awaited: impl Future<Output = T>) -> T {
+    tokio::time::timeout(DEADLINE, awaited)
+        .await
+        .unwrap_or_else(|_| panic!("waited in vain: {what}"))
+}
+
+#[derive(Clone)]
+pub struct World {
+    pub broker: BrokerHandle,
+    pub project: ProjectHandle,
+    gave_up: watch::Receiver<bool>,
+}
+
+impl World {
+    pub async fn new(settings: Settings, threads: Threads) -> Self {
+        Self::over(Arc::new(MemoryStorage::default()), settings, threads).await
+    }
+
+    pub async fn over(storage: Arc<dyn Storage>, settings: Settings, threads: Threads) -> Self {
+        let arbiter = match threads {
+            Threads::One => Arbiter::current(),
+            // It ends with the system.
+            Threads::Two => Arbiter::new().handle(),
+        };
+        let (given_up, gave_up) = watch::channel(false);
+        let broker = Broker::start(settings, storage, vec![arbiter], move || {
+            given_up.send_replace(true);
+        });
+        let project = broker.project(&ProjectId::default_project()).await.unwrap();
+        let world = Self {
+            broker,
+            project,
+            gave_up,
+        };
+        world.register_protocol(CHAT).await.unwrap();
+        world
+    }
+
+    pub async fn register_protocol(&self, name: &str) -> Result<(), BrokerError> {
+        let definition = ProtocolDefinition {
+            name: ProtocolName::parse(name).unwrap(),
+            version: semver::Version::parse(VERSION).unwrap(),
+            schema: serde_json::json!({ "type": "object" }),
+            capabilities: BTreeSet::new(),
+            metadata: ProtocolMetadata::default(),
+            registered_by: None,
+        };
+        self.project.register_protocol(definition).await.map(drop)
+    }
+
+    /// A part without which nothing goes on has panicked too often.
+    pub async fn has_given_up(&self) {
+        let mut gave_up = self.gave_up.clone();
+        soon("giving up", gave_up.wait_for(|&gave_up| gave_up)).await.unwrap();
+    }
+
+    pub async fn try_register(&self, name: &str, line: Option<&Arc<Line>>) -> Result<Registered, BrokerError> {
+        let registration = Registration {
+            name: Some(SessionName::parse(name).unwrap()),
+            connection: line.map(|line| Arc::clone(line) as _),
+            ..Registration::default()
+        };
+        self.project.register(registration).await
+    }
+
+    /// A session of this name, with this connection or none.
+    pub async fn register(&self, name: &str, line: Option<&Arc<Line>>) -> Arc<Member> {
+        self.try_register(name, line).await.unwrap().member
+    }
+
+    /// A session without a name.
+    pub async fn nameless(&self, line: Option<&Arc<Line>>) -> Arc<Member> {
+        let registration = Registration {
+            connection: line.map(|line| Arc::clone(line) as _),
+            ..Registration::default()
+        };
+        self.project.register(registration).await.unwrap().member
+    }
+
+    pub fn subscribe(&self, member: &Member, line: &Line, push: Option<Push>) {
+        self.project.subscribe(
+            member,
+            Subscribe {
+                connection: line.id(),
+                inbox_changes: false,
+                push,
+            },
+        );
+    }
+
+    /// A session whose connection takes messages, to be acknowledged by [`World::acknowledge`].
+    pub async fn listener(&self, name: &str) -> (Arc<Member>, Arc<Line>) {
+        let line = Line::new();
+        let member = self.register(name, Some(&line)).await;
+        self.subscribe(&member, &line, Some(MANUAL));
+        (member, line)
+    }
+
+    pub fn submission(&self, sender: &Member, to: &str) -> Result<Submission, BrokerError> {
+        self.project.direct(sender, to, &envelope(false))
+    }
+
+    pub fn broadcast(&self, sender: &Member) -> Result<Submission, BrokerError> {
+        self.project
+            .broadcast(sender, actors::model::CapabilityFilter::default(), &envelope(false))
+    }
+
+    /// Hands submissions to the router and waits for the answers.
+    pub async fn submit(&self, submissions: Vec<Submission>) -> Result<Vec<Answer>, BrokerError> {
+        let answers = self.project.submit(submissions)?;
+        answers.await.map_err(|_| BrokerError::unavailable())
+    }
+
+    /// Sends one message, which is accepted. Its status can be followed.
+    pub async fn send(&self, sender: &Member, to: &str) -> Routed {
+        let submission = self.project.direct(sender, to, &envelope(true)).unwrap();
+        let mut answers = self.submit(vec![submission]).await.unwrap();
+        answers.pop().unwrap().unwrap()
+    }
+
+    pub async fn send_many(&self, sender: &Member, to: &str, count: usize) -> Vec<MessageId> {
+        let submissions = (0..count).map(|_| self.submission(sender, to).unwrap()).collect();
+        let answers = self.submit(submissions).await.unwrap();
+        answers
+            .into_iter()
+            .map(|answer| answer.unwrap().outcome.message)
+            .collect()
+    }
+
+    pub async fn receive(&self, member: &Member, wait: Duration, mode: ReceiveMode) -> Result<Received, BrokerError> {
+        let request = ReceiveRequest { limit: 20, wait, mode };
+        self.project.receive(member, request).await
+    }
+
+    /// What waits for a session, left as it is but for the delivery count.
+    pub async fn inbox(&self, member: &Member) -> Vec<MessageId> {
+        let received = self.receive(member, Duration::ZERO, ReceiveMode::Manual).await.unwrap();
+        ids(&received.deliveries)
+    }
+
+    pub async fn acknowledge(&self, member: &Member, messages: Vec<MessageId>) {
+        let which = actors::storage::Acknowledge::Ids(messages);
+        self.project.acknowledge(member, which).await.unwrap();
+    }
+
+    /// This actor as `observe` shows it.
+    pub fn node(&self, kind: &str, name: &str) -> Node {
+        let tree = self.broker.observe();
+        let mut open = vec![&tree];
+        while let Some(node) = open.pop() {
+            if node.kind == kind && node.name == name {
+                return node.clone();
+            }
+            open.extend(&node.children);
+        }
+        panic!("no {kind} {name} in {tree:?}");
+    }
+
+    pub fn session_node(&self, member: &Member) -> Node {
+        self.node("session", &member.record.id.to_string())
+    }
+
+    /// How often each actor was restarted, by kind and name; those that never were are left out.
+    pub fn restarts(&self) -> Vec<(&'static str, String, u32)> {
+        let mut restarts = Vec::new();
+        let mut open = vec![self.broker.observe()];
+        while let Some(node) = open.pop() {
+            if node.restarts > 0 {
+                restarts.push((node.kind, node.name, node.restarts));
+            }
+            open.extend(node.children);
+        }
+        restarts
+    }
+
+    pub fn sessions_len(&self) -> usize {
+        let all = SessionQuery {
+            status: None,
+            protocol: None,
+            feature: None,
+            limit: usize::MAX,
+            after: None,
+        };
+        self.project.list_sessions(&all).items.len()
+    }
+}
+
+fn envelope(watched: bool) -> Envelope<'static> {
+    static HEADERS: std::sync::LazyLock<Headers> = std::sync::LazyLock::new(Headers::default);
+    Envelope {
+        protocol_name: CHAT,
+        protocol_version: VERSION,
+        payload: "{\"text\":\"hi\"}",
+        headers: &HEADERS,
+        watched,
+    }
+}
+
+pub fn ids(deliveries: &[Delivery]) -> Vec<MessageId> {
+    deliveries.iter().map(|delivery| delivery.message.id).collect()
+}
+
+/// A connection that writes down what its session does to it.
+pub struct Line {
+    id: ConnectionId,
+    room: AtomicUsize,
+    seen: Mutex<Seen>,
+    changes: watch::Sender<()>,
+}
+
+#[derive(Clone, Default)]
+pub struct Seen {
+    pub pushed: Vec<Delivery>,
+    pub announced: usize,
+    pub closed: Vec<Closing>,
+}
+
+impl Line {
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self {
+            id: ConnectionId::next(),
+            room: AtomicUsize::new(usize::MAX),
+            seen: Mutex::default(),
+            changes: watch::Sender::new(()),
+        })
+    }
+
+    pub fn set_room(&self, room: usize) {
+        self.room.store(room, Ordering::SeqCst);
+    }
+
+    pub fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn closed(&self) -> Vec<Closing> {
+        self.seen().closed.clone()
+    }
+
+    /// Waits until what was seen fulfils a condition.
+    pub async fn until(&self, what: &str, fulfilled: impl Fn(&Seen) -> bool) {
+        let mut changes = self.changes.subscribe();
+        soon(what, async {
+            while !fulfilled(&self.seen()) {
+                changes.changed().await.unwrap();
+            }
+        })
+        .await;
+    }
+
+    /// Waits until exactly these were pushed, in this order.
+    pub async fn sees(&self, expected: &[MessageId]) {
+        self.until("the messages", |seen| seen.pushed.len() >= expected.len())
+            .await;
+        assert_eq!(ids(&self.seen().pushed), expected);
+    }
+
+    pub async fn is_closed(&self, why: Closing) {
+        self.until("its end", |seen| !seen.closed.is_empty()).await;
+        assert_eq!(self.closed(), [why]);
+    }
+
+    /// What was pushed since it was last taken.
+    pub fn take_pushed(&self) -> Vec<Delivery> {
+        std::mem::take(&mut self.seen().pushed)
+    }
+
+    fn note(&self, note: impl FnOnce(&mut Seen)) {
+        note(&mut self.seen());
+        self.changes.send_replace(());
+    }
+}
+
+impl Connection for Line {
+    fn id(&self) -> ConnectionId {
+        self.id
+    }
+
+    fn room(&self) -> usize {
+        self.room.load(Ordering::SeqCst)
+    }
+
+    fn push(&self, deliveries: &[Delivery]) {
+        self.note(|seen| seen.pushed.extend_from_slice(deliveries));
+    }
+
+    fn inbox_changed(&self) {
+        self.note(|seen| seen.announced += 1);
+    }
+
+    fn close(&self, why: Closing) {
+        self.note(|seen| seen.closed.push(why));
+    }
+}
