@@ -108,9 +108,18 @@ async fn run(config: Config) -> io::Result<ExitCode> {
             ExitCode::SUCCESS
         }
     };
-    drain(&state, &connections, config.shutdown_grace).await;
-    handle.stop(true).await;
-    let _ = serving.await;
+    // What is still open at the end of the grace ends with the process.
+    let stopping = async {
+        drain(&state, &connections).await;
+        handle.stop(true).await;
+        let _ = serving.await;
+    };
+    if tokio::time::timeout(config.shutdown_grace, stopping).await.is_err() {
+        tracing::warn!(
+            connections = connections.len(),
+            "the grace is over: what is open is cut"
+        );
+    }
     Ok(code)
 }
 
@@ -221,15 +230,10 @@ async fn stop_signal() -> io::Result<()> {
     Ok(())
 }
 
-/// Not ready from now on; every connection is told when to come back, and given the grace to take its leave.
-async fn drain(state: &State, connections: &Connections, grace: Duration) {
+/// Not ready from now on; every connection is told when to come back, and takes its leave.
+async fn drain(state: &State, connections: &Connections) {
     state.phase.stop();
     tracing::info!(connections = connections.len(), "shutting down");
     connections.close_all(Closing::ShuttingDown);
-    if tokio::time::timeout(grace, connections.all_gone()).await.is_err() {
-        tracing::warn!(
-            connections = connections.len(),
-            "connections are cut: the grace is over"
-        );
-    }
+    connections.all_gone().await;
 }

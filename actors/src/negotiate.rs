@@ -27,6 +27,7 @@ pub fn compatible(a: &Version, b: &Version) -> bool {
 
 /// A protocol that a negotiation must agree on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct RequiredProtocol {
     pub name: ProtocolName,
     /// What the agreed version must satisfy. A bare version is the caret requirement that semver's `VersionReq` makes

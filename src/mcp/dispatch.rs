@@ -12,10 +12,10 @@ use super::{
     peer::{Peer, is_json},
     reply::{ReplyTo, server_info},
     resources,
-    rpc::{self, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Params, RpcError},
+    rpc::{self, INVALID_PARAMS, INVALID_REQUEST, Incoming, METHOD_NOT_FOUND, Params, RpcError},
     scan::{self, ScanError},
     subscriptions::{INBOX, Listen},
-    tools::{self, Arguments, Caller, Run, Tool},
+    tools::{self, Arguments, Caller, Object, Run, Tool},
     version::{Era, MODERN, PUSH_EXTENSION, PushSettings, RequestMeta, negotiate_legacy},
 };
 
@@ -35,7 +35,9 @@ impl<'a> Params<'a> {
     fn meta(&self) -> Result<RequestMeta, RpcError> {
         match self.meta {
             None => Ok(RequestMeta::default()),
-            Some(meta) => serde_json::from_str(meta).map_err(|error| unreadable(meta, &error)),
+            Some(meta) => serde_json::from_str(meta)
+                .map(|Object(meta)| meta)
+                .map_err(|error| unreadable(meta, &error)),
         }
     }
 
@@ -54,14 +56,18 @@ fn unreadable(text: &str, error: &serde_json::Error) -> RpcError {
     }
 }
 
-/// Serves one request. `text` is the whole frame, for when it has to be taken up again later.
-pub(super) fn request(peer: &mut Peer, mut to: ReplyTo, method: &str, params: Params<'_>, text: &str) {
-    if let Err(error) = serve(peer, &mut to, method, params, text) {
-        if error.code == rpc::PARSE_ERROR {
-            to.id = "null".into();
-        }
-        to.error(&peer.shared().outbox, &error);
+/// Serves one request. `text` is the whole frame, for when it has to be taken up again later. False when it turned out
+/// not to be JSON.
+pub(super) fn request(peer: &mut Peer, mut to: ReplyTo, method: &str, params: Params<'_>, text: &str) -> bool {
+    let Err(error) = serve(peer, &mut to, method, params, text) else {
+        return true;
+    };
+    let malformed = error.code == rpc::PARSE_ERROR;
+    if malformed {
+        to.id = "null".into();
     }
+    to.error(&peer.shared().outbox, &error);
+    !malformed
 }
 
 fn serve(peer: &mut Peer, to: &mut ReplyTo, method: &str, mut params: Params<'_>, text: &str) -> Result<(), RpcError> {
@@ -275,7 +281,7 @@ fn listen(
 ) -> Result<(), RpcError> {
     #[derive(Deserialize)]
     struct ListenParams {
-        notifications: Filter,
+        notifications: Object<Filter>,
     }
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -283,7 +289,9 @@ fn listen(
         #[serde(default)]
         resource_subscriptions: Vec<String>,
     }
-    let ListenParams { notifications } = params.read()?;
+    let ListenParams {
+        notifications: Object(notifications),
+    } = params.read()?;
     let push = PushSettings::read(capabilities.get("extensions"))?;
     let inbox = notifications
         .resource_subscriptions
@@ -348,6 +356,27 @@ fn needs_session(peer: &mut Peer, to: &ReplyTo, text: &str) -> bool {
     };
     peer.exclusively(to.id.clone(), opening, Some(text));
     true
+}
+
+/// Whether a frame calls a tool for the session of the connection.
+pub(super) fn acts_as_session(frame: &str) -> bool {
+    let Ok(Incoming::Request { method, params, .. }) = rpc::parse(frame) else {
+        return false;
+    };
+    let tool = params.name.and_then(scan::string).and_then(|name| tools::find(&name));
+    method == "tools/call"
+        && tool.is_some_and(|tool| tool.acts_as_session)
+        && params.members.iter().all(|(name, _)| name != "session_id")
+}
+
+/// The same as [`needs_session`] for a whole batch.
+pub(super) fn opens_session(peer: &mut Peer, batch: &str) -> bool {
+    let to = ReplyTo {
+        id: "null".into(),
+        modern: false,
+        batch: None,
+    };
+    needs_session(peer, &to, batch)
 }
 
 fn call(peer: &mut Peer, to: &mut ReplyTo, params: &mut Params<'_>, text: &str) -> Result<(), RpcError> {
@@ -418,8 +447,11 @@ fn run(
             if !shared.has_room_for_calls() {
                 return Err(BrokerError::unavailable());
             }
-            let call = start(caller, arguments)?;
+            let mut call = start(caller, arguments)?;
             let to = to.clone();
+            if let Some(taking) = call.takes.take() {
+                shared.remember(to.id.clone(), taking);
+            }
             let task = {
                 let (shared, to) = (Rc::clone(&shared), to);
                 let id = to.id.clone();
@@ -464,6 +496,8 @@ fn cancelled(peer: &Peer, params: Option<&str>) {
     });
     let (Ok(()), Some(id)) = (scanned, id) else { return };
     let shared = peer.shared();
+    // Before the call is given up, so that no later frame comes between.
+    shared.give_back(id);
     if !shared.cancel(id) && shared.subscriptions.borrow_mut().end_listen(id) {
         shared.subscriptions_changed();
     }

@@ -26,16 +26,18 @@ use super::{
     CALLS_LEN_MAX, Limits, Outbox,
     dispatch::{self, Legacy},
     outbox::ANSWER_BYTES_MAX,
-    reply::{Answer, Batch, ReplyTo, error_object, write_tool_result},
+    reply::{Answer, Batch, ReplyTo, error_object, server_info, write_tool_result},
     rpc::{self, INTERNAL_ERROR, Incoming, RpcError},
     scan,
     subscriptions::Subscriptions,
-    tools::{Prepared, SendAnswer},
+    tools::{Prepared, SendAnswer, Taking},
     version::WITH_BATCHES,
 };
 
 /// Batches of messages that may be with the router for one connection before it is read no further.
 const ROUTES_LEN_MAX: usize = 8;
+/// Calls of `receive_messages` that can still be cancelled after they were answered.
+const TAKINGS_LEN_MAX: usize = 16;
 
 /// The MCP side of one connection. Lives on the connection's thread.
 pub struct Peer {
@@ -67,6 +69,8 @@ pub struct Shared {
     /// The session said goodbye on this connection: none is made for it again unasked.
     pub said_goodbye: Cell<bool>,
     calls: RefCell<HashMap<Rc<str>, AbortHandle>>,
+    /// The last calls that took messages out of an inbox, by the ids of their requests, under way or answered.
+    takings: RefCell<VecDeque<(Rc<str>, Taking)>>,
     exclusive: Cell<bool>,
 }
 
@@ -91,6 +95,7 @@ impl Peer {
             subscriptions: RefCell::default(),
             said_goodbye: Cell::default(),
             calls: RefCell::default(),
+            takings: RefCell::default(),
             exclusive: Cell::default(),
         };
         Self {
@@ -125,9 +130,14 @@ impl Peer {
     fn dispatch(&mut self, text: &str, batch: Option<&Rc<Batch>>) -> Taken {
         match rpc::parse(text) {
             Ok(incoming) => {
-                self.malformed_in_a_row = 0;
-                self.incoming(incoming, text, batch);
-                Taken::Fine
+                if self.incoming(incoming, text, batch) {
+                    self.malformed_in_a_row = 0;
+                    return Taken::Fine;
+                }
+                self.malformed_in_a_row += 1;
+                Taken::Malformed {
+                    in_a_row: self.malformed_in_a_row,
+                }
             }
             Err(malformed) => {
                 let mut out = Vec::new();
@@ -156,7 +166,8 @@ impl Peer {
         }
     }
 
-    fn incoming(&mut self, incoming: Incoming<'_>, text: &str, batch: Option<&Rc<Batch>>) {
+    /// False when it turned out not to be JSON.
+    fn incoming(&mut self, incoming: Incoming<'_>, text: &str, batch: Option<&Rc<Batch>>) -> bool {
         match incoming {
             Incoming::Request { id, method, params } => {
                 let to = ReplyTo {
@@ -164,7 +175,7 @@ impl Peer {
                     modern: false,
                     batch: batch.cloned(),
                 };
-                dispatch::request(self, to, &method, params, text);
+                return dispatch::request(self, to, &method, params, text);
             }
             Incoming::Notification { method, params } => dispatch::notification(self, &method, &params),
             Incoming::Response => {}
@@ -180,7 +191,11 @@ impl Peer {
                     let error = RpcError::new(rpc::INVALID_REQUEST, "Invalid Request: batches are of 2025-03-26 only");
                     rpc::write_error(&mut out, None, &error);
                     self.shared.outbox.send(&out);
-                    return;
+                    return true;
+                }
+                // One element of a batch cannot be taken up again later, the whole can.
+                if frames.iter().any(|frame| dispatch::acts_as_session(frame)) && dispatch::opens_session(self, text) {
+                    return true;
                 }
                 let batch = Batch::new(Arc::clone(&self.shared.outbox));
                 for frame in frames {
@@ -188,6 +203,7 @@ impl Peer {
                 }
             }
         }
+        true
     }
 
     /// Hands over what the turn's frames want sent.
@@ -302,6 +318,23 @@ impl Peer {
         });
     }
 
+    /// The broker ends the connection: every open `subscriptions/listen` gets its result (2026-07-28, subscriptions).
+    pub fn say_farewell(&self) {
+        let ended = self.shared.subscriptions.borrow_mut().end_all();
+        if ended.is_empty() {
+            return;
+        }
+        for id in ended {
+            let result = format!(
+                "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{\"resultType\":\"complete\",\"_meta\":\
+                 {{\"io.modelcontextprotocol/subscriptionId\":{id},\"io.modelcontextprotocol/serverInfo\":{}}}}}}}",
+                server_info()
+            );
+            self.shared.outbox.send(result.as_bytes());
+        }
+        self.shared.subscriptions_changed();
+    }
+
     /// Messages that were written to the socket.
     pub fn written(&self, messages: Vec<MessageId>) {
         if let Some(member) = &*self.shared.session.borrow() {
@@ -352,6 +385,10 @@ impl Drop for Peer {
         for (_, call) in self.shared.calls.borrow_mut().drain() {
             call.abort();
         }
+        // Those of other sessions, for which this connection acted: its own session puts back all.
+        for (_, Taking { member, call }) in self.shared.takings.borrow_mut().drain(..) {
+            self.shared.project.give_back(&member, &call);
+        }
         if let Some(member) = self.shared.session.borrow_mut().take() {
             self.shared.project.detach(
                 &member,
@@ -388,6 +425,26 @@ impl Shared {
             shared.calls.borrow_mut().remove(&key);
         });
         calls.insert(id, task.abort_handle());
+    }
+
+    /// Holds on to what a call takes, in case it is cancelled.
+    pub fn remember(&self, id: Rc<str>, taking: Taking) {
+        let mut takings = self.takings.borrow_mut();
+        if takings.len() == TAKINGS_LEN_MAX {
+            takings.pop_front();
+        }
+        takings.push_back((id, taking));
+    }
+
+    /// A call is cancelled: what it took waits again, even when the answer is on its way. Who cancels does not look at
+    /// an answer that crosses the cancellation (2025-11-25 and 2026-07-28, cancellation).
+    pub fn give_back(&self, id: &str) {
+        let mut takings = self.takings.borrow_mut();
+        if let Some(at) = takings.iter().rposition(|(known, _)| &**known == id)
+            && let Some((_, Taking { member, call })) = takings.remove(at)
+        {
+            self.project.give_back(&member, &call);
+        }
     }
 
     pub fn has_room_for_calls(&self) -> bool {

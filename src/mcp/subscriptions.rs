@@ -1,5 +1,7 @@
 //! What a peer wants to hear of unasked, in both eras.
 
+use std::rc::Rc;
+
 use actors::{
     model::ConnectionId,
     session::{AckMode, Push, Subscribe},
@@ -20,7 +22,7 @@ pub struct Subscriptions {
 /// An open `subscriptions/listen` (2026-07-28).
 pub struct Listen {
     /// The id of the request, as it was written.
-    pub id: std::rc::Rc<str>,
+    pub id: Rc<str>,
     /// The URI by which the peer knows its inbox, if it asked for it.
     pub inbox: Option<String>,
     pub push: Option<PushSettings>,
@@ -68,6 +70,11 @@ impl Subscriptions {
         let before = self.listens.len();
         self.listens.retain(|listen| &*listen.id != id);
         self.listens.len() < before
+    }
+
+    /// Ends all listens; returns their ids.
+    pub fn end_all(&mut self) -> Vec<Rc<str>> {
+        self.listens.drain(..).map(|listen| listen.id).collect()
     }
 
     pub fn has_listen(&self, id: &str) -> bool {

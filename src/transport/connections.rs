@@ -2,7 +2,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, Mutex, PoisonError, Weak,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
@@ -19,6 +19,8 @@ use crate::mcp::Outbox;
 pub struct Connections {
     max: usize,
     len: AtomicUsize,
+    /// All were told to go: nobody is let in any more. Changed while `live` is locked.
+    closed: AtomicBool,
     live: Mutex<HashMap<ConnectionId, Weak<Outbox>>>,
     one_left: Notify,
 }
@@ -36,23 +38,30 @@ impl Connections {
         self.len() == 0
     }
 
-    /// A place for one connection; None when all are taken.
+    /// A place for one connection; None when all are taken, or all were told to go.
     pub fn seat(self: &Arc<Self>, outbox: &Arc<Outbox>) -> Option<Seat> {
         let len = self.len.fetch_add(1, Ordering::Relaxed);
         let seat = Seat {
             connections: Arc::clone(self),
             id: outbox.id(),
         };
-        if len >= self.max {
+        let mut live = self.live();
+        if len >= self.max || self.closed.load(Ordering::Relaxed) {
+            drop(live);
             return None;
         }
-        self.live().insert(outbox.id(), Arc::downgrade(outbox));
+        live.insert(outbox.id(), Arc::downgrade(outbox));
+        drop(live);
         Some(seat)
     }
 
-    /// Asks every connection to close.
+    /// Asks every connection to close, and lets no other in.
     pub fn close_all(&self, why: Closing) {
-        let live: Vec<_> = self.live().values().filter_map(Weak::upgrade).collect();
+        let live: Vec<_> = {
+            let live = self.live();
+            self.closed.store(true, Ordering::Relaxed);
+            live.values().filter_map(Weak::upgrade).collect()
+        };
         for outbox in live {
             outbox.close(why);
         }

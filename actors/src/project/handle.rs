@@ -15,8 +15,8 @@ use crate::{
     registry::{Admit, Catalog, DiscoverPage, DiscoverQuery, Protocol, Registry},
     router::{Answer, Audience, Route, Router, Submission, Target},
     session::{
-        AcknowledgeMessages, Detach, Disconnect, Member, ReceiveMessages, ReceiveMode, Received, Subscribe, Writable,
-        Written,
+        AcknowledgeMessages, Detach, Disconnect, GiveBack, Member, ReceiveCall, ReceiveMessages, ReceiveMode, Received,
+        Subscribe, Writable, Written,
     },
     storage::{Acknowledge, Acknowledged, Outcome, Redriven, Store},
     supervise::{Address, Node},
@@ -251,7 +251,14 @@ impl ProjectHandle {
     /// Checks a message for one recipient and encodes it. Nothing is accepted yet.
     pub fn direct(&self, sender: &Member, recipient: &str, envelope: &Envelope<'_>) -> Result<Submission, BrokerError> {
         let protocol = self.protocol(envelope.protocol_name, envelope.protocol_version)?;
-        let member = self.resolve(recipient)?;
+        let member = match self.resolve(recipient) {
+            Ok(member) => member,
+            // It may have been sent while the recipient was there: then the first result is the answer.
+            Err(error) if envelope.headers.idempotency_key.is_some() => {
+                return self.submission(sender, To::Many, &protocol, envelope, Target::Nobody(error));
+            }
+            Err(error) => return Err(error),
+        };
         let record = &protocol.record;
         if !member.record.capabilities.accepts(&record.name, &record.version) {
             return Err(BrokerError::IncompatibleProtocol {
@@ -332,15 +339,40 @@ impl ProjectHandle {
 
     /// Takes messages out of an inbox. Dropping the future ends the wait and loses nothing.
     pub async fn receive(&self, member: &Member, request: ReceiveRequest) -> Result<Received, BrokerError> {
+        self.receive_as(&ReceiveCall::default(), member, request).await
+    }
+
+    /// The same for a caller that may give the call up even later; see [`Self::give_back`].
+    pub async fn receive_as(
+        &self,
+        call: &ReceiveCall,
+        member: &Member,
+        request: ReceiveRequest,
+    ) -> Result<Received, BrokerError> {
         let ReceiveRequest { limit, wait, mode } = request;
         let (reply, answer) = oneshot::channel();
         member.address.tell(ReceiveMessages {
+            call: call.clone(),
             limit,
             wait,
             mode,
             reply,
         })?;
-        answer.await.unwrap_or(Err(BrokerError::unavailable()))
+        let mut unanswered = Unanswered {
+            project: self,
+            member,
+            call: Some(call),
+        };
+        let received = answer.await.unwrap_or(Err(BrokerError::unavailable()));
+        unanswered.call = None;
+        received
+    }
+
+    /// A caller of `receive` does not want, or never got, what it was returned: unless it was acknowledged it waits
+    /// again. What is asked of the session after this finds it so.
+    pub fn give_back(&self, member: &Member, call: &ReceiveCall) {
+        call.give_up();
+        self.tell(member, member.address.tell(GiveBack { call: call.clone() }));
     }
 
     pub async fn acknowledge(&self, member: &Member, which: Acknowledge) -> Result<Acknowledged, BrokerError> {
@@ -401,6 +433,21 @@ impl ProjectHandle {
     #[cfg(feature = "faults")]
     pub fn addresses(&self) -> (&Address<Project>, &Address<Registry>, &Address<Router>) {
         (&self.0.project, &self.0.registry, &self.0.router)
+    }
+}
+
+/// The answer of a session may be on its way when its caller lets go.
+struct Unanswered<'a> {
+    project: &'a ProjectHandle,
+    member: &'a Member,
+    call: Option<&'a ReceiveCall>,
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        if let Some(call) = self.call {
+            self.project.give_back(self.member, call);
+        }
     }
 }
 

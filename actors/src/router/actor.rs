@@ -36,6 +36,7 @@ pub struct Router {
 enum Addressees {
     One(Arc<Member>),
     Many { members: Vec<Arc<Member>>, skipped: usize },
+    Nobody(BrokerError),
 }
 
 /// What was handed to the store, waiting for its answer.
@@ -130,6 +131,7 @@ impl Router {
                 let ids = members.iter().map(|member| member.record.id).collect();
                 (None, Audience::Many(ids), Addressees::Many { members, skipped })
             }
+            Target::Nobody(error) => (None, Audience::Many(Arc::default()), Addressees::Nobody(error)),
         };
         let message = Arc::new(draft.seal(id, recipient, now, watched));
         (
@@ -199,6 +201,7 @@ impl Router {
             }
         };
         let (audience, skipped) = match &to {
+            Addressees::Nobody(error) => return Open::Answered(Err(error.clone())),
             Addressees::One(member) => {
                 if !refused.is_empty() {
                     return Open::Answered(Err(self.refusal(member)));

@@ -32,6 +32,9 @@ pub struct Submission {
 pub enum Target {
     One(Arc<Member>),
     Many(Box<Audience>),
+    /// Nobody is there any more. Only when the sender has used the idempotency key before is the answer another than
+    /// this.
+    Nobody(BrokerError),
 }
 
 /// Everyone but the sender whom the filter lets through and who speaks the protocol.

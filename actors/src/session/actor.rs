@@ -4,8 +4,8 @@ use actix::{Actor, AsyncContext, Context, Handler, Message, SpawnHandle, Supervi
 use tokio::sync::oneshot;
 
 use super::{
-    AcknowledgeMessages, Attach, Closing, Connection, Detach, Disconnect, Nudge, ReceiveMessages, ReceiveMode,
-    Received, Retire, Subscribe, Vitals, Writable, Written,
+    AcknowledgeMessages, Attach, Closing, Connection, Detach, Disconnect, GiveBack, Nudge, ReceiveCall,
+    ReceiveMessages, ReceiveMode, Received, Retire, Subscribe, Vitals, Writable, Written,
     state::{AckMode, Effect, Event, State},
 };
 use crate::{
@@ -17,12 +17,15 @@ use crate::{
 
 /// Most messages one lease asks for: what one turn of the actor may take.
 const LEASE_LEN_MAX: usize = 1024;
-/// Most bytes of messages one call of `receive_messages` returns, unless a single one is larger.
-const RECEIVE_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Most bytes of messages one call of `receive_messages` returns, unless a single one is larger. An answer has them
+/// twice, and common WebSocket clients take no frame of more than 1 MiB.
+const RECEIVE_BYTES_MAX: usize = 384 * 1024;
 /// Most calls of `receive_messages` that may wait for one session.
 const WAITERS_LEN_MAX: usize = 32;
 /// How long after a failure of the store what it left undone is put right.
 const MEND_AFTER: Duration = Duration::from_secs(1);
+/// Answered calls of `receive_messages` that are remembered, to be acknowledged by the next or given back.
+const RETURNED_LEN_MAX: usize = 32;
 
 /// The actor of one session. Its inbox is in the store, and so is all that must survive it; the link to the live
 /// connection is a handle that survives a restart.
@@ -47,8 +50,8 @@ pub struct Session {
     looking: usize,
     /// Something came while it was being read.
     look_again: bool,
-    /// What the last `receive_messages` in mode `on_next` returned.
-    returned: Vec<MessageId>,
+    /// What the last calls of `receive_messages` returned.
+    returned: VecDeque<Returned>,
     timer: Option<SpawnHandle>,
     mending: Option<SpawnHandle>,
     /// Mending is to put back what is leased.
@@ -74,8 +77,17 @@ pub(crate) struct SessionSettings {
     pub resumes: bool,
 }
 
+/// What one call returned.
+struct Returned {
+    call: ReceiveCall,
+    messages: Vec<MessageId>,
+    /// The next call acknowledges it.
+    on_next: bool,
+}
+
 /// A call of `receive_messages`.
 struct Waiter {
+    call: ReceiveCall,
     limit: usize,
     mode: ReceiveMode,
     reply: oneshot::Sender<Result<Received, BrokerError>>,
@@ -84,6 +96,13 @@ struct Waiter {
     /// There while it waits.
     deadline: Option<SpawnHandle>,
     number: u64,
+}
+
+impl Waiter {
+    /// Whether somebody still wants the answer.
+    fn is_wanted(&self) -> bool {
+        !self.call.is_given_up() && !self.reply.is_closed()
+    }
 }
 
 impl Session {
@@ -110,7 +129,7 @@ impl Session {
             waiters_counted: 0,
             looking: 0,
             look_again: false,
-            returned: Vec::new(),
+            returned: VecDeque::new(),
             timer: None,
             mending: None,
             release_owed: false,
@@ -211,7 +230,7 @@ impl Session {
             if let Some(deadline) = waiter.deadline {
                 ctx.cancel_future(deadline);
             }
-            if !waiter.reply.is_closed() {
+            if waiter.is_wanted() {
                 return self.look(waiter, ctx);
             }
         }
@@ -236,7 +255,11 @@ impl Session {
     fn looked(&mut self, waiter: Waiter, leased: Result<Leased, StoreError>, ctx: &mut Context<Self>) {
         match leased {
             Ok(leased) if leased.deliveries.is_empty() && waiter.until_ms.is_some() => {
-                self.wait(waiter, ctx);
+                if waiter.is_wanted() {
+                    self.wait(waiter, ctx);
+                } else {
+                    self.waiters_changed(ctx);
+                }
                 // Whatever the depth says: there is nothing to be had now.
                 let depth = Depth {
                     waiting: 0,
@@ -246,7 +269,7 @@ impl Session {
             }
             Ok(leased) => {
                 self.waiters_changed(ctx);
-                self.return_messages(leased, waiter.mode, waiter.reply, ctx);
+                self.return_messages(leased, waiter.call, waiter.mode, waiter.reply, ctx);
             }
             Err(error) => {
                 self.waiters_changed(ctx);
@@ -265,6 +288,7 @@ impl Session {
     fn return_messages(
         &mut self,
         leased: Leased,
+        call: ReceiveCall,
         mode: ReceiveMode,
         reply: oneshot::Sender<Result<Received, BrokerError>>,
         ctx: &mut Context<Self>,
@@ -272,6 +296,9 @@ impl Session {
         let Leased { deliveries, depth } = leased;
         let ids = ids_of(&deliveries);
         self.vitals.set_depth(depth);
+        if call.is_given_up() {
+            return self.release(Release::Ids(ids), ctx);
+        }
         hand_over(&deliveries);
         let sent = reply.send(Ok(Received {
             deliveries,
@@ -282,11 +309,38 @@ impl Session {
         }
         self.happened(Event::Changed { depth }, ctx);
         match mode {
-            ReceiveMode::OnNext => self.returned = ids,
-            ReceiveMode::Manual => {}
-            ReceiveMode::Immediate if ids.is_empty() => {}
+            _ if ids.is_empty() => {}
             ReceiveMode::Immediate => self.acknowledge(Acknowledge::Ids(ids), None, ctx),
+            ReceiveMode::OnNext | ReceiveMode::Manual => {
+                if self.returned.len() == RETURNED_LEN_MAX {
+                    self.returned.pop_front();
+                }
+                self.returned.push_back(Returned {
+                    call,
+                    messages: ids,
+                    on_next: mode == ReceiveMode::OnNext,
+                });
+            }
         }
+    }
+
+    /// What the calls so far returned for the next one to acknowledge.
+    fn take_returned(&mut self) -> Vec<MessageId> {
+        let (taken, kept) = std::mem::take(&mut self.returned)
+            .into_iter()
+            .partition::<VecDeque<_>, _>(|returned| returned.on_next);
+        self.returned = kept;
+        taken.into_iter().flat_map(|returned| returned.messages).collect()
+    }
+
+    /// What came before this was not told, and the client, which has its answer already, counts on it.
+    fn tell_of_waiting(&mut self, ctx: &mut Context<Self>) {
+        let op = self.store.depth(self.id);
+        self.in_order(op, ctx, |session, depth, _| {
+            if let (Ok(Depth { waiting: 1.., .. }), Some(connection)) = (depth, &session.connection) {
+                connection.inbox_changed();
+            }
+        });
     }
 
     /// Lets a call wait, in the place that is its by age.
@@ -542,6 +596,7 @@ impl Handler<Posted<Subscribe>> for Session {
             inbox_changes,
             push,
         } = message;
+        let was_told = self.state.inbox_changes();
         self.happened(
             Event::Subscribed {
                 connection,
@@ -550,6 +605,9 @@ impl Handler<Posted<Subscribe>> for Session {
             },
             ctx,
         );
+        if self.state.inbox_changes() && !was_told {
+            self.tell_of_waiting(ctx);
+        }
     }
 }
 
@@ -590,17 +648,19 @@ impl Handler<Posted<ReceiveMessages>> for Session {
 
     fn handle(&mut self, Posted { message, .. }: Posted<ReceiveMessages>, ctx: &mut Context<Self>) {
         let ReceiveMessages {
+            call,
             limit,
             wait,
             mode,
             reply,
         } = message;
-        let returned = std::mem::take(&mut self.returned);
-        if mode == ReceiveMode::OnNext && !returned.is_empty() {
+        if mode == ReceiveMode::OnNext && !self.returned.is_empty() {
+            let returned = self.take_returned();
             self.acknowledge(Acknowledge::Ids(returned), None, ctx);
         }
         self.waiters_counted += 1;
         let waiter = Waiter {
+            call,
             limit,
             mode,
             reply,
@@ -609,6 +669,27 @@ impl Handler<Posted<ReceiveMessages>> for Session {
             number: self.waiters_counted,
         };
         self.look(waiter, ctx);
+    }
+}
+
+impl Handler<Posted<GiveBack>> for Session {
+    type Result = ();
+
+    fn handle(&mut self, Posted { message, .. }: Posted<GiveBack>, ctx: &mut Context<Self>) {
+        let GiveBack { call } = message;
+        if let Some(at) = self.waiters.iter().position(|waiter| waiter.call.is(&call))
+            && let Some(waiter) = self.waiters.remove(at)
+        {
+            if let Some(deadline) = waiter.deadline {
+                ctx.cancel_future(deadline);
+            }
+            self.waiters_changed(ctx);
+        }
+        if let Some(at) = self.returned.iter().position(|returned| returned.call.is(&call))
+            && let Some(returned) = self.returned.remove(at)
+        {
+            self.release(Release::Ids(returned.messages), ctx);
+        }
     }
 }
 

@@ -1,4 +1,11 @@
-use std::{any::Any, sync::Arc, time::Duration};
+use std::{
+    any::Any,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use actix::Message;
 use tokio::sync::oneshot;
@@ -79,10 +86,37 @@ pub struct AcknowledgeMessages {
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct ReceiveMessages {
+    pub call: ReceiveCall,
     pub limit: usize,
     pub wait: Duration,
     pub mode: ReceiveMode,
     pub reply: oneshot::Sender<Result<Received, BrokerError>>,
+}
+
+/// A call of `receive_messages`, as its caller holds on to it: it can be given up, even when it has been answered.
+#[derive(Clone, Debug, Default)]
+pub struct ReceiveCall(Arc<AtomicBool>);
+
+impl ReceiveCall {
+    /// From now on the session gives this call nothing. To be followed by [`GiveBack`], for what it gave before.
+    pub fn give_up(&self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+
+    pub fn is_given_up(&self) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+/// The caller has given a call of `receive_messages` up: what it returned and nobody acknowledged waits again.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct GiveBack {
+    pub call: ReceiveCall,
 }
 
 /// When what `receive_messages` returns counts as acknowledged.

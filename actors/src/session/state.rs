@@ -181,6 +181,11 @@ impl State {
         self.link.and_then(|link| link.push)
     }
 
+    /// Whether the connection is told of changes of the inbox.
+    pub fn inbox_changes(&self) -> bool {
+        self.link.is_some_and(|link| link.inbox_changes)
+    }
+
     pub fn depth(&self) -> Depth {
         self.depth
     }

@@ -1,7 +1,10 @@
-use std::borrow::Cow;
+use std::{borrow::Cow, fmt, marker::PhantomData};
 
 use actors::model::{BrokerError, SessionId};
-use serde::Deserialize;
+use serde::{
+    Deserialize, Deserializer,
+    de::{MapAccess, Visitor, value::MapAccessDeserializer},
+};
 
 use crate::mcp::scan;
 
@@ -33,6 +36,17 @@ impl<'a> Arguments<'a> {
         let Some(raw) = self.raw(name) else { return Ok(None) };
         serde_json::from_str(raw)
             .map(Some)
+            .map_err(|error| BrokerError::invalid(name, reason(&error)))
+    }
+
+    /// An object of not too many bytes of JSON.
+    pub fn object<T: Deserialize<'a>>(&mut self, name: &str, len_max: usize) -> Result<Option<T>, BrokerError> {
+        let Some(raw) = self.raw(name) else { return Ok(None) };
+        if raw.len() > len_max {
+            return Err(BrokerError::invalid(name, format!("at most {len_max} bytes of JSON")));
+        }
+        serde_json::from_str(raw)
+            .map(|Object(value)| Some(value))
             .map_err(|error| BrokerError::invalid(name, reason(&error)))
     }
 
@@ -100,4 +114,26 @@ impl<'a> Arguments<'a> {
 fn reason(error: &serde_json::Error) -> String {
     let text = error.to_string();
     text.split(" at line ").next().unwrap_or(&text).to_owned()
+}
+
+/// What is an object in JSON. For a struct serde would also take a list of its values, which no input schema allows.
+#[derive(Debug)]
+pub struct Object<T>(pub T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct OfMap<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for OfMap<T> {
+            type Value = Object<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Object<T>, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(Object)
+            }
+        }
+        deserializer.deserialize_map(OfMap(PhantomData))
+    }
 }

@@ -10,11 +10,15 @@ mod sessions;
 
 use std::{rc::Rc, sync::Arc, sync::LazyLock};
 
-use actors::{model::BrokerError, project::ProjectHandle, session::Member};
+use actors::{
+    model::BrokerError,
+    project::ProjectHandle,
+    session::{Member, ReceiveCall},
+};
 use futures_util::future::LocalBoxFuture;
 use serde_json::{Map, Value, json};
 
-pub use arguments::Arguments;
+pub use arguments::{Arguments, Object};
 pub use protocols::protocol_json;
 pub use receiving::read_acknowledgement;
 pub use sending::{Prepared, SendAnswer};
@@ -58,6 +62,14 @@ pub struct Pending {
     pub answer: LocalBoxFuture<'static, Result<Answer, BrokerError>>,
     /// What is to be done when the answer has been sent.
     pub then: Option<LocalBoxFuture<'static, ()>>,
+    /// What it takes out of an inbox, to be given back when the caller cancels it, however late.
+    pub takes: Option<Taking>,
+}
+
+/// A call of `receive_messages` and whose inbox it is about.
+pub struct Taking {
+    pub member: Arc<Member>,
+    pub call: ReceiveCall,
 }
 
 impl Pending {
@@ -65,6 +77,7 @@ impl Pending {
         Self {
             answer: Box::pin(answer),
             then: None,
+            takes: None,
         }
     }
 }

@@ -1,7 +1,7 @@
 use actors::{model::BrokerError, negotiate::RequiredProtocol};
 use serde_json::{Value, json};
 
-use super::{Arguments, Caller, LOOKS, Run, Tool, text, words};
+use super::{Arguments, Caller, LOOKS, Object, Run, Tool, text, words};
 use crate::mcp::reply::Answer;
 
 /// Sessions that one matrix compares: the work grows with the square.
@@ -65,9 +65,12 @@ pub const NEGOTIATE_CAPABILITIES: Tool = Tool {
 
 fn negotiate_capabilities(caller: &Caller, mut arguments: Arguments<'_>) -> Result<Answer, BrokerError> {
     let target = arguments.required_text("target_session_id")?;
-    let required = arguments
-        .optional::<Vec<RequiredProtocol>>("required_protocols")?
-        .unwrap_or_default();
+    let required: Vec<RequiredProtocol> = arguments
+        .optional::<Vec<Object<_>>>("required_protocols")?
+        .unwrap_or_default()
+        .into_iter()
+        .map(|Object(required)| required)
+        .collect();
     arguments.finish()?;
     let theirs = caller.project.resolve(&target)?;
     let negotiation = caller.project.negotiate(caller.session()?, &theirs, &required);

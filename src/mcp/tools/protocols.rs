@@ -7,6 +7,7 @@ use actors::{
     registry::{DiscoverQuery, Protocol},
 };
 use semver::{Version, VersionReq};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{ADDS, Arguments, Caller, LOOKS, Pending, Run, Tool, cursor, limit, text, words};
@@ -66,6 +67,30 @@ fn described() -> Value {
     })
 }
 
+/// What may be said about a protocol. What is stored may have more one day; a caller that names more is mistaken.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Metadata {
+    author: Option<String>,
+    description: Option<String>,
+    tags: BTreeSet<String>,
+}
+
+impl From<Metadata> for ProtocolMetadata {
+    fn from(metadata: Metadata) -> Self {
+        let Metadata {
+            author,
+            description,
+            tags,
+        } = metadata;
+        Self {
+            author,
+            description,
+            tags,
+        }
+    }
+}
+
 fn register_protocol(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pending, BrokerError> {
     let name = ProtocolName::parse(&arguments.required_text("name")?)?;
     let version = parse_version(&arguments.required_text("version")?)?;
@@ -73,16 +98,7 @@ fn register_protocol(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pen
     let capabilities = arguments
         .optional::<BTreeSet<Pattern>>("capabilities")?
         .unwrap_or_default();
-    let metadata = match arguments.raw("metadata") {
-        None => ProtocolMetadata::default(),
-        Some(raw) if raw.len() > METADATA_LEN_MAX => {
-            return Err(BrokerError::invalid(
-                "metadata",
-                format!("at most {METADATA_LEN_MAX} bytes of JSON"),
-            ));
-        }
-        Some(raw) => serde_json::from_str(raw).map_err(|error| BrokerError::invalid("metadata", error.to_string()))?,
-    };
+    let metadata = arguments.object::<Metadata>("metadata", METADATA_LEN_MAX)?;
     arguments.finish()?;
     let registered_by = caller.session.as_ref().map(|member| member.record.id);
     let definition = ProtocolDefinition {
@@ -90,7 +106,7 @@ fn register_protocol(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pen
         version,
         schema,
         capabilities,
-        metadata,
+        metadata: metadata.unwrap_or_default().into(),
         registered_by,
     };
     Ok(Pending::new(async move {

@@ -4,13 +4,13 @@ use actors::{
     clock::rfc3339_text,
     model::{BrokerError, MessageId, Status},
     project::ReceiveRequest,
-    session::{ReceiveMode, Received},
+    session::{ReceiveCall, ReceiveMode, Received},
     storage::Acknowledge,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Arguments, Caller, LOOKS, Pending, Run, SETS, TAKES, Tool, count, id, limit, text};
+use super::{Arguments, Caller, LOOKS, Object, Pending, Run, SETS, TAKES, Taking, Tool, count, id, limit, text};
 use crate::mcp::{peer::WAIT_MAX, reply::Answer, rpc::write_json};
 
 const LIMIT: usize = 20;
@@ -79,13 +79,18 @@ fn receive_messages(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pend
     };
     arguments.finish()?;
     let member = Arc::clone(caller.session()?);
-    Ok(Pending::new(async move {
-        let received = caller
-            .project
-            .receive(&member, ReceiveRequest { limit, wait, mode })
-            .await?;
+    let taking = Taking {
+        member: Arc::clone(&member),
+        call: ReceiveCall::default(),
+    };
+    let call = taking.call.clone();
+    let mut pending = Pending::new(async move {
+        let request = ReceiveRequest { limit, wait, mode };
+        let received = caller.project.receive_as(&call, &member, request).await?;
         Ok(received_answer(&received))
-    }))
+    });
+    pending.takes = Some(taking);
+    Ok(pending)
 }
 
 /// `{messages, remaining}`; the messages are written as they were encoded at acceptance.
@@ -172,7 +177,7 @@ pub fn read_acknowledgement(params: &str) -> Option<Acknowledge> {
         message_ids: Option<Vec<MessageId>>,
         up_to: Option<MessageId>,
     }
-    let ack: Ack = serde_json::from_str(params).ok()?;
+    let Object(ack) = serde_json::from_str::<Object<Ack>>(params).ok()?;
     match (ack.message_ids, ack.up_to) {
         (Some(ids), None) => Some(Acknowledge::Ids(ids)),
         (None, Some(id)) => Some(Acknowledge::UpTo(id)),

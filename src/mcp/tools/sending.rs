@@ -12,7 +12,7 @@ use semver::VersionReq;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{ADDS, Arguments, Caller, Run, Tool, count, id, text};
+use super::{ADDS, Arguments, Caller, Object, Run, Tool, count, id, text};
 use crate::mcp::{
     peer::{WAIT_MAX, as_status},
     reply::{ReplyTo, write_tool_result},
@@ -166,7 +166,10 @@ impl<'a> Common<'a> {
             protocol_name: arguments.required_text("protocol_name")?,
             protocol_version: arguments.required_text("protocol_version")?,
             payload: arguments.required_raw("payload")?,
-            headers: arguments.optional("headers")?.unwrap_or_default(),
+            headers: arguments
+                .optional::<Object<_>>("headers")?
+                .map(|Object(headers)| headers)
+                .unwrap_or_default(),
         };
         let limit = caller.home.limits.payload_len_max;
         if common.payload.len() > limit {
@@ -248,7 +251,8 @@ fn broadcast_message(caller: &Caller, mut arguments: Arguments<'_>, to: ReplyTo)
         protocols: BTreeMap<ProtocolName, VersionReq>,
         features: std::collections::BTreeSet<String>,
     }
-    let Filter { protocols, features } = arguments.optional("capability_filter")?.unwrap_or_default();
+    let filter = arguments.optional::<Object<_>>("capability_filter")?;
+    let Filter { protocols, features } = filter.map(|Object(filter)| filter).unwrap_or_default();
     let common = Common::take(caller, &mut arguments)?;
     arguments.finish()?;
     let sender = Arc::clone(caller.session()?);

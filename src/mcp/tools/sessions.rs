@@ -1,4 +1,8 @@
-use std::{rc::Rc, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    rc::Rc,
+    sync::Arc,
+};
 
 use actors::{
     clock::rfc3339_text,
@@ -6,6 +10,8 @@ use actors::{
     project::{ProjectHandle, Registered, Registration, SessionQuery},
     session::{Connection, Member},
 };
+use semver::Version;
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{Arguments, Caller, LOOKS, Pending, Run, SETS, Tool, count, cursor, id, limit, text};
@@ -73,15 +79,15 @@ fn register_session(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pend
         .text("name")?
         .map(|name| SessionName::parse(&name))
         .transpose()?;
-    let capabilities = bounded::<Capabilities>(&mut arguments, "capabilities", CAPABILITIES_LEN_MAX)?;
-    let metadata = bounded::<Map<String, Value>>(&mut arguments, "metadata", METADATA_LEN_MAX)?;
+    let capabilities = arguments.object::<Declared>("capabilities", CAPABILITIES_LEN_MAX)?;
+    let metadata = arguments.object::<Map<String, Value>>("metadata", METADATA_LEN_MAX)?;
     arguments.finish()?;
     let home = Rc::clone(&caller.home);
     let connection = Arc::clone(&home.outbox) as Arc<dyn Connection>;
     let current = caller.session.as_ref().map(|member| member.record.id);
     let registration = Registration {
         name,
-        capabilities,
+        capabilities: capabilities.map(Capabilities::from),
         metadata,
         current,
         connection: Some(connection),
@@ -100,23 +106,29 @@ fn register_session(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pend
                 settled.settle_session(member);
             }
         })),
+        takes: None,
     })
 }
 
-fn bounded<'a, T: serde::Deserialize<'a>>(
-    arguments: &mut Arguments<'a>,
-    name: &str,
-    len_max: usize,
-) -> Result<Option<T>, BrokerError> {
-    let Some(raw) = arguments.raw(name) else {
-        return Ok(None);
-    };
-    if raw.len() > len_max {
-        return Err(BrokerError::invalid(name, format!("at most {len_max} bytes of JSON")));
+/// What a session may say that it can do. What is stored may have more one day; a caller that names more is mistaken.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Declared {
+    supported_protocols: BTreeMap<ProtocolName, BTreeSet<Version>>,
+    supported_features: BTreeSet<String>,
+}
+
+impl From<Declared> for Capabilities {
+    fn from(declared: Declared) -> Self {
+        let Declared {
+            supported_protocols,
+            supported_features,
+        } = declared;
+        Self {
+            supported_protocols,
+            supported_features,
+        }
     }
-    serde_json::from_str(raw)
-        .map(Some)
-        .map_err(|error| BrokerError::invalid(name, error.to_string()))
 }
 
 fn registered(project: &ProjectHandle, member: &Member, resumed: bool) -> Value {

@@ -246,6 +246,7 @@ impl Connection {
             && self.end == End::Open
         {
             let (code, reason) = close_frame(why);
+            self.peer.say_farewell();
             self.close(code, &reason);
             if self.writing.is_empty() {
                 self.outbox.take(&mut self.writing, &mut self.marks);

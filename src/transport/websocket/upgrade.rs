@@ -47,7 +47,10 @@ pub async fn upgrade(gate: Option<Gate>, request: Request, mut framed: Framed<Tc
     let Some(seat) = gate.connections.seat(&outbox) else {
         return refuse(
             framed,
-            Refusal(StatusCode::SERVICE_UNAVAILABLE, "too many connections: try again later"),
+            Refusal(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "no place for another connection now: try again later",
+            ),
         )
         .await;
     };

@@ -1,0 +1,419 @@
+//! What clients should not do, and the stated answer to it. The broker must be well after each.
+
+use std::{
+    io::{Read, Write},
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+
+use crate::support::{Broker, PATIENCE, Response, Wire, exchange, masked};
+
+const NO_JSON: [&str; 10] = [
+    "nonsense",
+    "",
+    "   ",
+    "{",
+    "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"",
+    "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}x",
+    "{'jsonrpc':'2.0'}",
+    "[1,",
+    "\u{feff}{}",
+    "nul",
+];
+
+fn refusal(wire: &Wire) -> Value {
+    wire.hears("a refusal", |frame| frame.get("error").is_some())
+}
+
+#[test]
+fn what_is_not_json_is_refused_and_the_socket_stays_open() {
+    let broker = Broker::start();
+    let wire = broker.wire();
+    for text in NO_JSON {
+        wire.sends_text(text);
+        let refused = refusal(&wire);
+        assert_eq!(refused["error"]["code"], -32700, "{text}");
+        assert_eq!(refused.get("id"), Some(&Value::Null), "{text}");
+        // A good frame in between: it is not "several in a row".
+        wire.catches_up();
+    }
+}
+
+#[test]
+fn what_is_not_json_somewhere_inside_is_refused_too() {
+    let broker = Broker::start();
+    let alice = broker.agent("alice");
+    for (at, params) in [
+        r#"{"name":"heartbeat","arguments":{"x":}}"#,
+        r#"{"name":"heartbeat","arguments":{}, "more": [1,,2]}"#,
+        r#"{"name":"send_message","arguments":{"recipient_id":"alice","protocol_name":"note","protocol_version":"1.0.0","payload":{"text":"x",}}}"#,
+        r#"{"name":"send_message","arguments":{"recipient_id":"alice","protocol_name":"note","protocol_version":"1.0.0","payload":{"text":"x"},"headers":{priority:"low"}}}"#,
+        r#"{"name":"heartbeat","arguments":{"session_id":"\x"}}"#,
+        r#"{"name":"list_sessions","arguments":{"limit":01}}"#,
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let id = 1000 + at;
+        alice
+            .wire
+            .sends_text(&format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{params}}}"#));
+        let refused = refusal(&alice.wire);
+        assert_eq!(refused["error"]["code"], -32700, "{params}: {refused}");
+        assert_eq!(refused["id"], Value::Null, "{params}");
+    }
+    alice.sees_nothing();
+}
+
+#[test]
+fn several_in_a_row_close_the_connection() {
+    let broker = Broker::start();
+    let wire = broker.wire();
+    for _ in 0..100 {
+        wire.sends_text("nonsense");
+    }
+    assert!(!wire.is_closed_with(1008).is_empty());
+}
+
+#[test]
+fn several_calls_in_a_row_that_are_not_json_close_the_connection_too() {
+    let broker = Broker::start();
+    let alice = broker.agent("alice");
+    for _ in 0..100 {
+        alice.wire.sends_text(
+            r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"heartbeat","arguments":{"x":[1,,2]}}}"#,
+        );
+    }
+    alice.wire.is_closed_with(1008);
+}
+
+#[test]
+fn what_is_json_but_no_request_is_invalid() {
+    let broker = Broker::start();
+    let wire = broker.wire();
+    for text in [
+        "1",
+        "\"text\"",
+        "null",
+        "{}",
+        r#"{"jsonrpc":"1.0","id":1,"method":"ping"}"#,
+        r#"{"jsonrpc":"2.0","id":1,"method":5}"#,
+        r#"{"jsonrpc":"2.0","id":1}"#,
+        r#"{"id":1,"method":"ping"}"#,
+        r#"{"jsonrpc":"2.0","id":1,"method":"ping","method":"ping"}"#,
+    ] {
+        wire.sends_text(text);
+        assert_eq!(refusal(&wire)["error"]["code"], -32600, "{text}");
+    }
+    wire.catches_up();
+}
+
+#[test]
+fn deep_json_is_refused_before_anything_recurses() {
+    let broker = Broker::start();
+    let alice = broker.agent("alice");
+    for depth in [200, 10_000, 1_000_000] {
+        let deep = format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        let objects = format!("{}1{}", "{\"a\":".repeat(depth), "}".repeat(depth));
+        for text in [
+            deep.clone(),
+            objects.clone(),
+            format!(r#"{{"jsonrpc":"2.0","id":1,"method":"ping","params":{{"x":{deep}}}}}"#),
+            format!(
+                r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"send_message","arguments":{{"recipient_id":"alice","protocol_name":"note","protocol_version":"1.0.0","payload":{objects}}}}}}}"#
+            ),
+            format!(
+                r#"{{"jsonrpc":"2.0","id":1,"method":"ping","params":{{"x":{}"#,
+                "[".repeat(depth)
+            ),
+        ] {
+            alice.wire.sends_text(&text);
+            let refused = refusal(&alice.wire);
+            assert!(
+                refused["error"]["code"] == -32700 || refused["error"]["code"] == -32600,
+                "{refused}"
+            );
+            alice.wire.catches_up();
+        }
+    }
+    alice.sees_nothing();
+}
+
+#[test]
+fn violations_of_the_framing_have_their_codes() {
+    let broker = Broker::with(&["--max-payload-mb=1"]);
+    let ping = br#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
+    let unmasked = [&[0x81, ping.len() as u8][..], ping].concat();
+    // A header that announces more than the limit, and not one byte of it.
+    let huge = [&[0x81, 0xff][..], &(2_u64 << 20).to_be_bytes(), &[1, 2, 3, 4]].concat();
+    let absurd = [&[0x81, 0xff][..], &[0xff; 8], &[1, 2, 3, 4]].concat();
+    let mut many = Vec::new();
+    many.extend(masked(0x01, &vec![b' '; 600_000]));
+    many.extend(masked(0x80, &vec![b' '; 600_000]));
+    for (what, bytes, code) in [
+        ("a frame that is not masked", unmasked, 1002),
+        ("a binary frame", masked(0x82, ping), 1003),
+        ("bytes that are not UTF-8", masked(0x81, b"\"\xff\xfe\""), 1007),
+        ("half a character", masked(0x81, b"\"\xc3\""), 1007),
+        ("a surrogate", masked(0x81, b"\"\xed\xa0\x80\""), 1007),
+        ("a huge frame", huge, 1009),
+        ("an absurd length", absurd, 1009),
+        ("a huge message in fragments", many, 1009),
+        ("reserved bits", masked(0xc1, ping), 1002),
+        ("an unknown opcode", masked(0x83, ping), 1002),
+        ("a continuation of nothing", masked(0x80, ping), 1002),
+        ("a control frame in fragments", masked(0x09, b""), 1002),
+        ("a large control frame", masked(0x89, &[0; 126]), 1002),
+        ("a close frame of one byte", masked(0x88, &[3]), 1002),
+        (
+            "a close code that may not be sent",
+            masked(0x88, &1006_u16.to_be_bytes()),
+            1002,
+        ),
+    ] {
+        let wire = broker.wire();
+        wire.sends_bytes(&bytes);
+        let closed = wire.is_closed();
+        assert_eq!(closed.code, Some(code), "{what}: {closed:?}");
+    }
+}
+
+#[test]
+fn a_frame_as_large_as_the_limit_is_read_in_whatever_pieces() {
+    let broker = Broker::with(&["--max-payload-mb=1"]);
+    let alice = broker.agent("alice");
+    let text = "é".repeat(500_000);
+    let call = json!({
+        "jsonrpc": "2.0", "id": "large", "method": "tools/call",
+        "params": {"name": "send_message", "arguments": alice.sends(&text).arguments_to(&alice)},
+    })
+    .to_string();
+    // In fragments that cut characters, with a ping between them.
+    let (first, rest) = call.as_bytes().split_at(400_001);
+    let (second, third) = rest.split_at(300_000);
+    let mut bytes = masked(0x01, first);
+    bytes.extend(masked(0x89, b"still there?"));
+    bytes.extend(masked(0x00, second));
+    bytes.extend(masked(0x80, third));
+    for piece in bytes.chunks(70_001) {
+        alice.wire.sends_bytes(piece);
+    }
+    alice.returns("send_message", &json!("large"));
+    assert_eq!(alice.reads(json!({}))[0]["payload"]["text"], text.as_str());
+}
+
+#[test]
+fn a_client_that_dies_in_mid_frame_publishes_nothing() {
+    let broker = Broker::start();
+    let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
+    let call = json!({
+        "jsonrpc": "2.0", "id": 1, "method": "tools/call",
+        "params": {"name": "send_message", "arguments": alice.sends("half").arguments_to(&bob)},
+    });
+    let frame = masked(0x81, call.to_string().as_bytes());
+    for len in [1, 2, 7, 8, frame.len() / 2, frame.len() - 1] {
+        let carol = broker.agent("carol");
+        carol.wire.sends_bytes(&frame[..len]);
+        carol.wire.dies();
+    }
+    // In fragments of which the last is missing, too.
+    let carol = broker.agent("carol");
+    carol.wire.sends_frame(0x01, call.to_string().as_bytes());
+    carol.wire.dies();
+    broker.agent("carol").calls("heartbeat", json!({}));
+    alice.sends("whole").to(&bob);
+    bob.sees(["whole"]);
+    bob.sees_nothing();
+}
+
+#[test]
+fn foreign_origins_and_hosts_are_refused_before_the_upgrade() {
+    let broker = Broker::with(&[
+        "--cors-origins=https://ops.example",
+        "--allowed-hosts=localhost,127.0.0.1",
+    ]);
+    for (name, value) in [
+        ("Origin", "https://evil.example"),
+        ("Origin", "null"),
+        ("Origin", "https://ops.example.evil.example"),
+        ("Origin", "http://localhost:1"),
+        ("Host", "evil.example"),
+        ("Host", "localhost.evil.example"),
+        ("Host", ""),
+    ] {
+        let response = broker.upgrade(&[(name, value)]);
+        assert_eq!(response.status, 403, "{name}: {value}");
+        let head = format!(
+            "{}\r\n{name}: {value}\r\nConnection: close\r\n\r\n",
+            "GET /health HTTP/1.1"
+        );
+        let head = match name {
+            "Host" => head,
+            _ => head.replace("\r\nOrigin", &format!("\r\nHost: {}\r\nOrigin", broker.address)),
+        };
+        assert_eq!(
+            exchange(&broker.socket(), head.as_bytes()).status,
+            403,
+            "{name}: {value}"
+        );
+    }
+    let two = broker.upgrade(&[("Host", "localhost"), ("Host", "evil.example")]);
+    assert!([400, 403].contains(&two.status), "{two:?}");
+    for lines in [
+        &[][..],
+        &[("Origin", "https://ops.example")],
+        &[("Host", "localhost:8000")],
+        &[("Host", "localhost:8000"), ("Origin", "http://localhost:8000")],
+    ] {
+        assert_eq!(broker.upgrade(lines).status, 101, "{lines:?}");
+    }
+}
+
+#[test]
+fn a_handshake_that_is_none_is_refused() {
+    let broker = Broker::start();
+    for (lines, status) in [
+        (&[("Sec-WebSocket-Version", "12")][..], 426),
+        (&[("Sec-WebSocket-Key", "")], 400),
+        (&[("Sec-WebSocket-Key", "short")], 400),
+        (&[("Sec-WebSocket-Protocol", "graphql-ws")], 400),
+        (&[("Sec-WebSocket-Protocol", "mcp2, xmcp")], 400),
+    ] {
+        let response: Response = broker.upgrade(lines);
+        assert_eq!(response.status, status, "{lines:?} {response:?}");
+    }
+    let chosen = broker.upgrade(&[("Sec-WebSocket-Protocol", "other, mcp")]);
+    assert_eq!(chosen.status, 101);
+    assert_eq!(chosen.header("sec-websocket-protocol"), Some("mcp"));
+    // RFC 6455, section 1.3.
+    assert_eq!(
+        chosen.header("sec-websocket-accept"),
+        Some("s3pPLMBiTxaQ9kYGzzhZRbK+xOo=")
+    );
+    // One that offers nothing is let in and told nothing.
+    let plain = broker.upgrade(&[]);
+    assert_eq!(plain.status, 101);
+    assert_eq!(plain.header("sec-websocket-protocol"), None);
+    let elsewhere = format!(
+        "GET /elsewhere HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: \
+         13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+        broker.address
+    );
+    assert_eq!(exchange(&broker.socket(), elsewhere.as_bytes()).status, 404);
+}
+
+#[test]
+fn requests_that_two_readers_would_read_differently_are_refused() {
+    let broker = Broker::start();
+    let host = broker.address;
+    let both =
+        format!("POST / HTTP/1.1\r\nHost: {host}\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n");
+    assert_eq!(exchange(&broker.socket(), both.as_bytes()).status, 400);
+    for head in [
+        "nonsense\r\n\r\n".to_owned(),
+        format!("GET / HTTP/1.1\r\nHost: {host}\r\nbad header\r\n\r\n"),
+        format!("POST / HTTP/1.1\r\nHost: {host}\r\nContent-Length: -1\r\n\r\n"),
+        format!("POST / HTTP/1.1\r\nHost: {host}\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n"),
+        format!("GET / HTTP/1.1\r\nHost: {host}\r\nX: {}\r\n\r\n", "x".repeat(1_000_000)),
+    ] {
+        let mut socket = broker.socket();
+        let _ = socket.write_all(head.as_bytes());
+        let mut answer = Vec::new();
+        let _ = socket.read_to_end(&mut answer);
+        let answer = String::from_utf8_lossy(&answer);
+        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{answer}");
+    }
+}
+
+#[test]
+fn sockets_that_never_finish_a_head_are_closed() {
+    let broker = Broker::start();
+    let began = Instant::now();
+    let silent = broker.socket();
+    let mut slow = broker.socket();
+    slow.write_all(b"GET /ws HTTP/1.1\r\n").unwrap();
+    let dripping = std::thread::spawn({
+        let mut socket = broker.socket();
+        move || {
+            // A byte now and then keeps nothing open.
+            let _ = socket.set_read_timeout(Some(Duration::from_millis(300)));
+            let began = Instant::now();
+            let mut answer = [0; 512];
+            loop {
+                assert!(began.elapsed() < PATIENCE, "still open");
+                let sent = socket.write_all(b"x");
+                match socket.read(&mut answer) {
+                    Ok(0) => return,
+                    Err(_) if sent.is_err() => return,
+                    Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return,
+                    _ => {}
+                }
+            }
+        }
+    });
+    for mut socket in [silent, slow] {
+        let mut answer = Vec::new();
+        let _ = socket.read_to_end(&mut answer);
+        let answer = String::from_utf8_lossy(&answer);
+        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 408"), "{answer}");
+    }
+    dripping.join().unwrap();
+    assert!(began.elapsed() < PATIENCE);
+}
+
+#[test]
+fn one_connection_more_than_allowed_is_told_to_come_later() {
+    let broker = Broker::with(&["--connections-max=3"]);
+    // The one that registered the protocol may still be on its way out.
+    let wires: Vec<_> = (0..2).map(|_| broker.wire()).collect();
+    let last = crate::support::eventually("a third is let in", || {
+        (broker.upgrade(&[]).status == 101).then(|| broker.socket())
+    });
+    drop((wires, last));
+}
+
+#[test]
+fn hostile_text_is_carried_and_never_acted_on() {
+    let broker = Broker::with(&["--log-level=debug", "--log-format=pretty"]);
+    let alice = broker.agent("alice");
+    let hostile = "\u{1b}[2J\u{1b}]0;owned\u{7}\r\n{\"level\":\"fake\"}\u{0}\u{202e}<script>alert(1)</script>";
+    alice.sends(hostile).with("correlation_id", hostile).to(&alice);
+    alice.sees([hostile]);
+    alice.calls(
+        "register_session",
+        json!({"name": "alice", "metadata": {"x": hostile}, "capabilities": {"supported_features": [hostile]}}),
+    );
+    alice.is_refused("register_session", json!({"name": hostile}));
+    alice.sends("hi").fails_as("session_not_found", hostile);
+    alice.is_refused("heartbeat", json!({hostile: 1}));
+    assert_eq!(alice.error_of(hostile, json!({})), -32601);
+    assert_eq!(alice.error_of("tools/call", json!({"name": hostile})), -32602);
+    let _ = alice.request("resources/read", json!({"uri": hostile}));
+    broker.get("/%1b%5b2J%0d%0afake");
+    broker.get("/health?key=%1b%5b2J");
+    let log = broker.log();
+    let control = |c: char| c.is_control() && c != '\n';
+    assert!(!log.contains(control), "{log:?}");
+}
+
+#[test]
+fn many_calls_at_once_are_bounded() {
+    let broker = Broker::start();
+    let alice = broker.agent("alice");
+    let calls: Vec<_> = (0..600)
+        .map(|_| alice.begins("receive_messages", &json!({"wait_seconds": 100})))
+        .collect();
+    // Some wait, the rest are told to try again; the connection is as good as before.
+    let mut refused = 0;
+    alice.wire.catches_up();
+    for call in &calls {
+        if let Some(answer) = alice.wire.answer_so_far(call) {
+            assert_eq!(answer["result"]["structuredContent"]["code"], "unavailable", "{answer}");
+            assert!(answer["result"]["structuredContent"]["retry_after_ms"].is_u64());
+            refused += 1;
+        }
+    }
+    assert!((1..600).contains(&refused), "{refused}");
+    alice.calls("list_sessions", json!({}));
+}

@@ -1,0 +1,91 @@
+//! What operators and their machines look at.
+
+use serde_json::{Value, json};
+
+use crate::support::{Broker, keys};
+
+#[test]
+fn health_says_how_it_is() {
+    let broker = Broker::start();
+    let health = |broker: &Broker| {
+        let response = broker.get("/health");
+        assert_eq!(response.status, 200);
+        assert!(response.header("content-type").unwrap().starts_with("application/json"));
+        response.json()
+    };
+    let first = health(&broker);
+    for key in [
+        "status",
+        "version",
+        "storage_backend",
+        "active_sessions",
+        "authentication_enabled",
+    ] {
+        assert!(first.get(key).is_some(), "{key}: {first}");
+    }
+    assert_eq!(first["status"], "healthy");
+    assert_eq!(first["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(first["storage_backend"], "memory");
+    assert_eq!(first["active_sessions"], 0);
+    assert_eq!(first["authentication_enabled"], false);
+    let agents = broker.agents("agent", 3);
+    assert_eq!(health(&broker)["active_sessions"], 3);
+    agents[0].calls("disconnect_session", json!({}));
+    assert_eq!(health(&broker)["active_sessions"], 2);
+}
+
+#[test]
+fn the_probes_answer() {
+    let broker = Broker::start();
+    for path in ["/livez", "/readyz", "/startupz"] {
+        assert_eq!(broker.get(path).status, 200, "{path}");
+    }
+    let welcome = broker.get("/");
+    assert_eq!(welcome.status, 200);
+    assert_eq!(welcome.json()["name"], "mcp-broker");
+}
+
+#[test]
+fn the_tree_shows_every_actor() {
+    let broker = Broker::start();
+    let agents = broker.agents("agent", 2);
+    let tree = broker.get("/api/v1/tree").json();
+    let mut kinds = Vec::new();
+    let mut names = Vec::new();
+    walk(&tree, &mut |node| {
+        assert_eq!(
+            keys(node),
+            ["children", "kind", "mailbox_len", "name", "restarts", "state"]
+        );
+        assert_eq!(node["state"], "running", "{node}");
+        assert_eq!(node["restarts"], 0, "{node}");
+        assert!(node["mailbox_len"].is_u64());
+        kinds.push(node["kind"].as_str().unwrap().to_owned());
+        names.push(node["name"].as_str().unwrap().to_owned());
+    });
+    assert_eq!(kinds, ["broker", "project", "registry", "router", "session", "session"]);
+    for agent in &agents {
+        assert!(names.contains(&agent.session));
+    }
+}
+
+fn walk(node: &Value, see: &mut impl FnMut(&Value)) {
+    see(node);
+    for child in node["children"].as_array().unwrap() {
+        walk(child, see);
+    }
+}
+
+#[test]
+fn what_is_not_there_is_a_problem_with_a_code() {
+    let broker = Broker::start();
+    let response = broker.get("/no/such/path");
+    assert_eq!(response.status, 404);
+    assert_eq!(response.header("content-type"), Some("application/problem+json"));
+    assert_eq!(response.json()["status"], 404);
+    assert!(response.json()["code"].is_string());
+    // A browser at the WebSocket's address learns what it is.
+    let response = broker.get("/ws");
+    assert_eq!(response.status, 426);
+    assert_eq!(response.header("upgrade"), Some("websocket"));
+}

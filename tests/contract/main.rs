@@ -1,0 +1,24 @@
+//! The contract from the outside: each test starts the real binary and talks to it over the network.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod abuse;
+mod broadcasts;
+mod eras;
+mod health;
+mod messages;
+mod negotiation;
+mod paging;
+mod presence;
+mod protocols;
+mod push;
+mod receipts;
+mod receiving;
+mod redelivery;
+mod refusals;
+mod resources;
+mod shutdown;
+mod slow_clients;
+mod subscriptions;
+mod tools;

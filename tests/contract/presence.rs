@@ -1,0 +1,272 @@
+//! Sessions come, go, come back, are taken over, and are forgotten.
+
+use serde_json::json;
+
+use crate::support::{Broker, eventually};
+
+#[test]
+fn a_name_is_an_address_that_outlives_its_connection() {
+    let broker = Broker::start();
+    let alice = broker.agent("alice");
+    let bob = broker.agent("bob");
+    bob.wire.dies();
+    alice.sends("while you were away").to("bob");
+    let again = broker.visitor();
+    let session = again.calls("register_session", json!({"name": "bob"}));
+    assert_eq!(session["resumed"], true);
+    assert_eq!(session["session_id"], bob.session.as_str());
+    assert_eq!(session["queue_size"], 1);
+    assert_eq!(again.unread(), 1);
+    again.sees(["while you were away"]);
+}
+
+#[test]
+fn a_newer_connection_takes_the_session_over() {
+    let broker = Broker::start();
+    let alice = broker.agent("alice");
+    for name in ["bob", "carol"] {
+        let older = broker.pushed(name, &json!({"ack": "manual"}));
+        let waiting = alice.sends("hi").to(&older);
+        older.is_pushed(["hi"]);
+        // By a client of the other era, too.
+        let newer = if name == "bob" {
+            broker.agent(name)
+        } else {
+            broker.modern(name)
+        };
+        assert_eq!(newer.session, older.session);
+        assert!(!older.wire.is_closed_with(4001).is_empty());
+        let again = newer.sees(["hi"]);
+        assert_eq!(again[0]["message_id"], waiting.id.as_str());
+        assert_eq!(again[0]["delivery_count"], 2);
+        // That the older one has gone does not concern the newer one.
+        alice.sends("still here").to(name);
+        newer.sees(["still here"]);
+        assert!(newer.wire.is_open());
+        let listed = alice.calls("list_sessions", json!({"status": "all"}));
+        let same = |session: &&serde_json::Value| session["name"] == name;
+        assert_eq!(listed["sessions"].as_array().unwrap().iter().filter(same).count(), 1);
+    }
+}
+
+#[test]
+fn registering_again_on_the_same_connection_changes_what_is_known() {
+    let broker = Broker::start();
+    let alice = broker.agent("alice");
+    let bob = broker.pushed("bob", &json!({"ack": "manual"}));
+    alice.sends("hi").to(&bob);
+    bob.is_pushed(["hi"]);
+    let again = bob.calls(
+        "register_session",
+        json!({"name": "bob", "capabilities": {"supported_features": ["new"]}}),
+    );
+    assert_eq!(again["resumed"], true);
+    let listed = alice.calls("list_sessions", json!({"feature": "new"}));
+    assert_eq!(listed["sessions"][0]["name"], "bob");
+    // It is the same connection: nothing is delivered again, and nothing is closed.
+    bob.is_pushed_nothing();
+    assert!(bob.wire.is_open());
+}
+
+#[test]
+fn two_agents_fight_for_a_name_and_one_has_it() {
+    let broker = Broker::start();
+    let agents: Vec<_> = (0..8).map(|_| broker.visitor()).collect();
+    let calls: Vec<_> = agents
+        .iter()
+        .map(|agent| agent.begins("register_session", &json!({"name": "only"})))
+        .collect();
+    // Each is answered, or closed because another came after it.
+    let witness = broker.agent("witness");
+    eventually("one is left", || {
+        (agents.iter().filter(|agent| agent.wire.is_open()).count() == 1).then_some(())
+    });
+    let (winner, call) = agents
+        .iter()
+        .zip(calls)
+        .find(|(agent, _)| agent.wire.is_open())
+        .unwrap();
+    winner.returns("register_session", &call);
+    witness.sends("hi").to("only");
+    winner.sees(["hi"]);
+}
+
+#[test]
+fn presence_follows_the_signs_of_life() {
+    let broker = Broker::hasty();
+    let alice = broker.agent("alice");
+    let bob = broker.agent("bob");
+    bob.wire.falls_silent();
+    alice.notices("bob", "stale");
+    // Any frame is a sign of life.
+    bob.wire.sends_frame(0x8a, b"");
+    alice.notices("bob", "active");
+    alice.notices("bob", "disconnected");
+    // Silence for so long also ends the connection.
+    assert_eq!(bob.wire.is_closed().code, Some(4002));
+    // Within the retention the name brings the session back.
+    let bob = broker.agent("bob");
+    assert_eq!(alice.presence_of("bob").as_deref(), Some("active"));
+    bob.calls("heartbeat", json!({}));
+}
+
+#[test]
+fn who_answers_pings_stays_active() {
+    let broker = Broker::hasty();
+    let alice = broker.agent("alice");
+    let bob = broker.agent("bob");
+    let silent = broker.agent("silent");
+    silent.wire.falls_silent();
+    alice.misses("silent");
+    assert!(bob.wire.pings() > 0);
+    assert_eq!(alice.presence_of("bob").as_deref(), Some("active"));
+    assert!(bob.wire.is_open());
+}
+
+#[test]
+fn after_the_retention_a_session_is_gone_and_its_messages_can_be_found() {
+    let broker = Broker::hasty();
+    let alice = broker.agent("alice");
+    let bob = broker.pushed("bob", &json!({"window": 1}));
+    let first = alice.sends("delivered").to(&bob);
+    let second = alice.sends("waiting").to(&bob);
+    bob.is_pushed(["delivered"]);
+    bob.wire.dies();
+    alice.misses("bob");
+    for sent in [&first, &second] {
+        alice.learns(&sent.id, "dead_lettered");
+        assert_eq!(alice.looks_up(&sent.id)[0]["reason"], "recipient_gone");
+    }
+    let dead = alice.dead_letters("recipient_gone");
+    assert_eq!(dead.len(), 2);
+    alice.sends("hi").fails_as("session_not_found", "bob");
+    // The name is free: whoever takes it is somebody new.
+    let newcomer = broker.agent("bob");
+    assert_ne!(newcomer.session, bob.session);
+    newcomer.sees_nothing();
+    // Nobody is there to be sent it again, unless somebody is named.
+    let ids = json!([first.id, second.id]);
+    let redriven = alice.calls("redrive_dead_letters", json!({"message_ids": ids}));
+    assert_eq!(redriven["redriven"], 0);
+    assert_eq!(redriven["failures"][0]["code"], "session_not_found");
+    let redriven = alice.calls(
+        "redrive_dead_letters",
+        json!({"message_ids": ids, "recipient_id": "bob"}),
+    );
+    assert_eq!(redriven["redriven"], 2);
+    newcomer.sees(["delivered", "waiting"]);
+}
+
+#[test]
+fn who_said_goodbye_is_disconnected_at_once_and_gone_after_the_retention() {
+    let broker = Broker::hasty();
+    let alice = broker.agent("alice");
+    let bob = broker.agent("bob");
+    bob.calls("disconnect_session", json!({}));
+    assert_eq!(alice.presence_of("bob").as_deref(), Some("disconnected"));
+    let listed = alice.calls("list_sessions", json!({"status": "disconnected"}));
+    assert_eq!(listed["sessions"][0]["name"], "bob");
+    alice.misses("bob");
+    // The connection itself has done nothing wrong.
+    bob.wire.catches_up();
+}
+
+#[test]
+fn a_goodbye_holds_whatever_the_connection_says_after_it() {
+    let broker = Broker::start();
+    let alice = broker.agent("alice");
+    for round in 0..40 {
+        let name = format!("bob{round}");
+        let bob = broker.agent(&name);
+        let call = bob.begins("disconnect_session", &json!({}));
+        for _ in 0..5 {
+            bob.wire.sends_frame(0x8a, b"");
+        }
+        bob.returns("disconnect_session", &call);
+        bob.wire.catches_up();
+        assert_eq!(
+            alice.presence_of(&name).as_deref(),
+            Some("disconnected"),
+            "round {round}"
+        );
+    }
+}
+
+#[test]
+fn a_long_poll_keeps_a_session_alive() {
+    let broker = Broker::hasty();
+    let alice = broker.agent("alice");
+    // By way of another's connection, so that nothing else is a sign of life.
+    let bob = broker.agent("bob");
+    let carrier = broker.agent("carrier");
+    bob.wire.dies();
+    let poll = carrier.begins(
+        "receive_messages",
+        &json!({"session_id": bob.session, "wait_seconds": 100}),
+    );
+    let silent = broker.agent("silent");
+    silent.wire.falls_silent();
+    // Longer than it takes to be forgotten.
+    alice.misses("silent");
+    assert!(alice.presence_of("bob").is_some());
+    alice.sends("still there").to("bob");
+    let received = carrier.returns("receive_messages", &poll);
+    assert_eq!(received["messages"][0]["payload"]["text"], "still there");
+}
+
+#[test]
+fn a_session_without_a_name_ends_with_its_connection() {
+    let broker = Broker::hasty();
+    let alice = broker.agent("alice");
+    let nobody = broker.visitor();
+    let session = nobody.calls("register_session", json!({}))["session_id"].take();
+    nobody.wire.dies();
+    eventually("it is gone", || {
+        let listed = alice.calls("list_sessions", json!({"status": "all"}));
+        let sessions = listed["sessions"].as_array().unwrap();
+        sessions
+            .iter()
+            .all(|other| other["session_id"] != session)
+            .then_some(())
+    });
+}
+
+#[test]
+fn names_are_told_apart_exactly() {
+    let broker = Broker::start();
+    let alice = broker.agent("alice");
+    let names = [
+        "Alice",
+        "ALICE",
+        "alice b",
+        "älice",
+        "a/b",
+        "\"quoted\\\"",
+        "😀",
+        "default",
+        "null",
+    ];
+    let others: Vec<_> = names.into_iter().map(|name| broker.agent(name)).collect();
+    for other in &others {
+        alice.sends(&other.name).to(other);
+    }
+    for other in &others {
+        other.sees([other.name.as_str()]);
+        other.sees_nothing();
+    }
+    for name in [
+        "a\u{0}b",
+        "a\nb",
+        "a\u{1b}[31mb",
+        "\u{7f}",
+        "\u{9b}31m",
+        " a",
+        "a ",
+        "\t",
+        &alice.session,
+    ] {
+        broker
+            .visitor()
+            .is_refused_as("invalid_argument", "register_session", json!({"name": name}));
+    }
+}

@@ -1,0 +1,189 @@
+//! What a sender is told: never more than happened.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::support::{Broker, eventually, texts};
+
+#[test]
+fn a_message_for_somebody_absent_is_queued() {
+    let broker = Broker::start();
+    let alice = broker.agent("alice");
+    broker.agent("bob").calls("disconnect_session", json!({}));
+    let sent = alice.sends("hi").to("bob");
+    assert_eq!(sent.status, "queued");
+    assert_eq!(sent.object["queue_size"], 1);
+    assert!(sent.object.get("delivered_at").is_none());
+    assert_eq!(alice.status_of(&sent.id), "queued");
+    let bob = broker.agent("bob");
+    bob.sees(["hi"]);
+    assert_eq!(alice.status_of(&sent.id), "delivered");
+}
+
+#[test]
+fn a_message_for_somebody_who_does_not_listen_is_queued() {
+    let broker = Broker::start();
+    let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
+    assert_eq!(alice.sends("hi").to(&bob).status, "queued");
+}
+
+#[test]
+fn a_pushed_message_is_delivered_and_then_acknowledged() {
+    let broker = Broker::start();
+    let (alice, bob) = (broker.agent("alice"), broker.pushed("bob", &json!({"ack": "manual"})));
+    let sent = alice.sends("hi").to(&bob);
+    assert_eq!(sent.status, "delivered");
+    assert!(sent.object["delivered_at"].is_string());
+    let pushed = bob.is_pushed(["hi"]);
+    assert_eq!(alice.status_of(&sent.id), "delivered");
+    bob.acknowledges(&pushed);
+    alice.learns(&sent.id, "acknowledged");
+}
+
+#[test]
+fn the_time_of_a_status_is_when_it_came_to_be() {
+    let broker = Broker::start();
+    let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
+    let sent = alice.sends("hi").to(&bob);
+    let at = |id: &str| alice.looks_up(id)[0]["at"].as_str().unwrap().to_owned();
+    let queued = at(&sent.id);
+    assert_eq!(at(&sent.id), queued);
+    bob.sees(["hi"]);
+    let delivered = at(&sent.id);
+    assert!(queued <= delivered, "{queued} {delivered}");
+}
+
+#[test]
+fn a_sender_can_wait_until_its_message_is_delivered() {
+    let broker = Broker::start();
+    let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
+    let arguments = alice.sends("hi").and("wait_for", "delivered").arguments_to(&bob);
+    let call = alice.begins("send_message", &arguments);
+    eventually("it waits", || {
+        (!bob.calls("heartbeat", json!({})).is_null() && bob.unread() == 1).then_some(())
+    });
+    assert_eq!(alice.wire.answer_so_far(&call), None);
+    bob.sees(["hi"]);
+    let told = alice.returns("send_message", &call);
+    assert_eq!(told["status"], "delivered");
+    assert!(told["delivered_at"].is_string());
+    assert_eq!(told["queue_size"], 0);
+}
+
+#[test]
+fn a_sender_can_wait_until_its_message_is_acknowledged() {
+    let broker = Broker::start();
+    let (alice, bob) = (broker.agent("alice"), broker.pushed("bob", &json!({"ack": "manual"})));
+    let arguments = alice.sends("hi").and("wait_for", "acknowledged").arguments_to(&bob);
+    let call = alice.begins("send_message", &arguments);
+    let pushed = bob.is_pushed(["hi"]);
+    assert_eq!(alice.wire.answer_so_far(&call), None);
+    bob.acknowledges(&pushed);
+    assert_eq!(alice.returns("send_message", &call)["status"], "acknowledged");
+}
+
+#[test]
+fn who_waits_in_vain_is_told_where_the_message_is() {
+    let broker = Broker::start();
+    let (alice, bob) = (broker.agent("alice"), broker.pushed("bob", &json!({"ack": "manual"})));
+    let began = Instant::now();
+    let sent = alice
+        .sends("hi")
+        .and("wait_for", "acknowledged")
+        .and("timeout_seconds", 0.2)
+        .to(&bob);
+    assert!(began.elapsed() >= Duration::from_millis(190));
+    assert_eq!(sent.status, "delivered");
+    let carol = broker.agent("carol");
+    let sent = alice
+        .sends("hi")
+        .and("wait_for", "delivered")
+        .and("timeout_seconds", 0.2)
+        .to(&carol);
+    assert_eq!(sent.status, "queued");
+    // It was sent all the same.
+    carol.sees(["hi"]);
+}
+
+#[test]
+fn who_waits_for_a_message_that_expires_learns_it() {
+    let broker = Broker::start();
+    let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
+    let sent = alice
+        .sends("late")
+        .with("ttl_seconds", 1)
+        .and("wait_for", "acknowledged")
+        .and("timeout_seconds", 30)
+        .to(&bob);
+    assert_eq!(sent.status, "expired");
+    assert!(sent.object.get("delivered_at").is_none());
+}
+
+#[test]
+fn waiting_for_queued_is_not_waiting() {
+    let broker = Broker::start();
+    let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
+    let sent = alice.sends("hi").and("wait_for", "queued").to(&bob);
+    assert_eq!(sent.status, "queued");
+}
+
+#[test]
+fn a_wait_that_was_cancelled_has_sent_the_message_all_the_same() {
+    let broker = Broker::start();
+    let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
+    let arguments = alice.sends("hi").and("wait_for", "acknowledged").arguments_to(&bob);
+    let call = alice.begins("send_message", &arguments);
+    eventually("it waits", || {
+        (!bob.calls("heartbeat", json!({})).is_null() && bob.unread() == 1).then_some(())
+    });
+    alice.wire.catches_up();
+    alice.wire.cancels(&call);
+    alice.wire.catches_up();
+    bob.sees(["hi"]);
+    bob.sees_nothing();
+    assert_eq!(alice.wire.answer_so_far(&call), None);
+}
+
+#[test]
+fn the_first_result_of_a_wait_is_what_its_idempotency_key_returns() {
+    let broker = Broker::start();
+    let (alice, bob) = (broker.agent("alice"), broker.pushed("bob", &json!({"ack": "auto"})));
+    let letter = || {
+        alice
+            .sends("hi")
+            .with("idempotency_key", "k")
+            .and("wait_for", "acknowledged")
+            .to(&bob)
+    };
+    let first = letter();
+    assert_eq!(first.status, "acknowledged");
+    assert_eq!(letter(), first);
+    bob.is_pushed(["hi"]);
+    bob.is_pushed_nothing();
+}
+
+#[test]
+fn a_broadcast_has_a_status_for_each_recipient() {
+    let broker = Broker::start();
+    let alice = broker.agent("alice");
+    let (bob, carol) = (broker.agent("bob"), broker.agent("carol"));
+    let id = alice.sends("all").for_everyone()["message_id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    assert_eq!(texts(&bob.reads(json!({"acknowledge": "immediate"}))), ["all"]);
+    let status = |session: &str| {
+        let recipients = alice.looks_up(&id);
+        assert_eq!(recipients.len(), 2);
+        let of = |recipient: &&Value| recipient["session_id"] == session;
+        recipients.iter().find(of).unwrap()["status"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
+    eventually("bob is done with it", || {
+        (status(&bob.session) == "acknowledged").then_some(())
+    });
+    assert_eq!(status(&carol.session), "queued");
+}

@@ -1,0 +1,118 @@
+//! SIGTERM: nobody is cut off without a word, and the process ends in time.
+
+use std::{
+    io::Read,
+    time::{Duration, Instant},
+};
+
+use serde_json::json;
+
+use crate::support::{Broker, PATIENCE, eventually};
+
+#[test]
+fn everyone_is_told_when_to_come_back() {
+    let mut broker = Broker::with(&["--shutdown-grace=10s"]);
+    let agents = broker.agents("agent", 4);
+    let modern = broker.modern("modern");
+    agents[0].begins("receive_messages", &json!({"wait_seconds": 100}));
+    agents[0].settles();
+    let filter = json!({"notifications": {"resourceSubscriptions": ["broker://inbox"]}});
+    let listen = modern.wire.asks("subscriptions/listen", modern.params(filter));
+    modern.wire.told("notifications/subscriptions/acknowledged");
+    let told = Instant::now();
+    broker.is_told_to_stop();
+    // An open subscription ends with its result (2026-07-28, subscriptions).
+    let ended = modern.wire.answer_to(&listen).unwrap();
+    assert_eq!(ended["resultType"], "complete");
+    assert_eq!(ended["_meta"]["io.modelcontextprotocol/subscriptionId"], listen);
+    let mut hints = Vec::new();
+    for agent in agents.iter().chain([&modern]) {
+        let reason = agent.wire.is_closed_with(1012);
+        let digits: String = reason.chars().filter(char::is_ascii_digit).collect();
+        let hint: u64 = digits
+            .parse()
+            .unwrap_or_else(|_| panic!("no hint when to retry: {reason}"));
+        assert!((1..60_000).contains(&hint), "{reason}");
+        hints.push(hint);
+    }
+    assert!(
+        hints.iter().any(|hint| *hint != hints[0]),
+        "all would come back at once: {hints:?}"
+    );
+    assert_eq!(broker.ends().code(), Some(0));
+    assert!(told.elapsed() < Duration::from_secs(10));
+}
+
+#[test]
+fn what_was_accepted_before_is_answered_before() {
+    let mut broker = Broker::start();
+    let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
+    let calls: Vec<_> = (0..50).map(|at| alice.sends(&at.to_string()).off_to(&bob)).collect();
+    alice.returns("send_message", &calls[49]);
+    broker.is_told_to_stop();
+    for call in &calls[..49] {
+        assert_eq!(alice.returns("send_message", call)["status"], "queued");
+    }
+    alice.wire.is_closed_with(1012);
+    assert_eq!(broker.ends().code(), Some(0));
+}
+
+#[test]
+fn while_it_drains_it_is_alive_not_ready_and_takes_nobody_in() {
+    let mut broker = Broker::with(&["--shutdown-grace=20s"]);
+    // A client that never says goodbye keeps the drain going for a while.
+    let stubborn = stubborn(&broker);
+    let observer = broker.socket();
+    broker.is_told_to_stop();
+    eventually("it says that it is not ready", || {
+        (broker.get("/readyz").status == 503).then_some(())
+    });
+    assert_eq!(broker.get("/livez").status, 200);
+    assert_eq!(broker.get("/health").json()["status"], "unhealthy");
+    let refused = broker.upgrade(&[]);
+    assert_eq!(refused.status, 503, "{refused:?}");
+    assert!(refused.header("retry-after").is_some());
+    drop((stubborn, observer));
+    assert_eq!(broker.ends().code(), Some(0));
+}
+
+/// A socket on which the handshake is done and which then neither reads nor closes.
+fn stubborn(broker: &Broker) -> std::net::TcpStream {
+    use std::io::Write;
+    let mut socket = broker.socket();
+    let head = format!(
+        "GET /ws HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+        broker.address
+    );
+    socket.write_all(head.as_bytes()).unwrap();
+    let mut answer = [0; 512];
+    let len = socket.read(&mut answer).unwrap();
+    assert!(answer[..len].starts_with(b"HTTP/1.1 101"));
+    socket
+}
+
+#[test]
+fn nobody_can_hold_the_process_up_beyond_its_grace() {
+    let mut broker = Broker::with(&["--shutdown-grace=3s"]);
+    let stubborn = stubborn(&broker);
+    let silent = broker.socket();
+    let agent = broker.agent("agent");
+    let told = Instant::now();
+    broker.is_told_to_stop();
+    agent.wire.is_closed_with(1012);
+    assert_eq!(broker.ends().code(), Some(0));
+    // The rest is what a busy machine may need to notice.
+    let took = told.elapsed();
+    assert!(took < Duration::from_secs(3 + 3), "{took:?}");
+    drop((stubborn, silent));
+}
+
+#[test]
+fn an_idle_broker_ends_at_once() {
+    let mut broker = Broker::start();
+    let told = Instant::now();
+    broker.is_told_to_stop();
+    assert_eq!(broker.ends().code(), Some(0));
+    assert!(told.elapsed() < PATIENCE / 2);
+}

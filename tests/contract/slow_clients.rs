@@ -1,0 +1,196 @@
+//! Clients that read too slowly, or not at all: they harm themselves only.
+
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    time::{Duration, Instant},
+};
+
+use serde_json::json;
+
+use crate::support::{Agent, Broker, Wire, eventually, masked};
+
+/// A client to which messages are pushed and which does not read what comes after its registration.
+fn deaf(broker: &Broker, name: &str, window: usize) -> TcpStream {
+    let mut socket = broker.socket();
+    let head = format!(
+        "GET /ws HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+        broker.address
+    );
+    socket.write_all(head.as_bytes()).unwrap();
+    let hello = json!({
+        "jsonrpc": "2.0", "id": 1, "method": "initialize",
+        "params": {
+            "protocolVersion": "2025-11-25", "clientInfo": {"name": "deaf", "version": "1"},
+            "capabilities": {"experimental": {"dev.mcp-broker/push": {"window": window, "ack": "manual"}}},
+        },
+    });
+    let register = json!({
+        "jsonrpc": "2.0", "id": 2, "method": "tools/call",
+        "params": {"name": "register_session", "arguments": {"name": name}},
+    });
+    for frame in [hello, register] {
+        socket.write_all(&masked(0x81, frame.to_string().as_bytes())).unwrap();
+    }
+    let mut heard = Vec::new();
+    let mut chunk = [0; 1024];
+    while !String::from_utf8_lossy(&heard).contains("\"resumed\"") {
+        let len = socket.read(&mut chunk).unwrap();
+        assert!(len > 0);
+        heard.extend_from_slice(&chunk[..len]);
+    }
+    socket
+}
+
+#[test]
+fn who_does_not_read_costs_a_bounded_amount_of_memory() {
+    const MESSAGES: usize = 300;
+    const LEN: usize = 200_000;
+    let broker = Broker::with(&["--stale-threshold=50s", "--log-level=warn"]);
+    let alice = broker.agent("alice");
+    let deaf: Vec<_> = (0..4).map(|at| deaf(&broker, &format!("deaf{at}"), 65_536)).collect();
+    let well = broker.pushed("well", &json!({"ack": "auto"}));
+    let before = broker.rss_kib();
+    // One copy of each message is kept for all, but nothing besides for each who does not read.
+    let text = "x".repeat(LEN);
+    for _ in 0..MESSAGES {
+        alice.sends(&text).for_everyone();
+        assert_eq!(well.next_push()["payload"]["text"], text.as_str());
+    }
+    let grown = broker.rss_kib() - before;
+    let kept = (MESSAGES * LEN / 1024) as u64;
+    assert!(grown < kept + 40_000, "{grown} KiB for {kept} KiB of messages");
+    drop(deaf);
+}
+
+#[test]
+fn who_takes_nothing_is_closed_and_keeps_its_messages() {
+    // The closing frame waits two seconds for a reader: it must come within them to be seen. On a machine that is too
+    // busy for that it is tried again.
+    for attempt in 0.. {
+        let broker = Broker::with(&[
+            "--heartbeat-interval=100ms",
+            "--stale-threshold=1s",
+            "--disconnect-threshold=60s",
+        ]);
+        let alice = broker.agent("alice");
+        let deaf = deaf(&broker, "deaf", 1000);
+        let text = "x".repeat(100_000);
+        let sent: Vec<_> = (0..60).map(|_| alice.sends(&text).to("deaf")).collect();
+        // Others are not concerned.
+        let bob = broker.agent("bob");
+        alice.sends("quick").to(&bob);
+        bob.sees(["quick"]);
+        std::thread::sleep(Duration::from_millis(2000));
+        let closed = Wire::over(deaf).is_closed();
+        for sent in &sent {
+            alice.learns(&sent.id, "queued");
+        }
+        let again = broker.agent("deaf");
+        let mut seen = Vec::new();
+        while seen.len() < sent.len() {
+            let read = again.reads(json!({"limit": 10}));
+            assert!(!read.is_empty());
+            seen.extend(read);
+        }
+        let ids = |messages: &[serde_json::Value]| -> Vec<String> {
+            let id = |message: &serde_json::Value| message["message_id"].as_str().unwrap().to_owned();
+            messages.iter().map(id).collect()
+        };
+        let expected: Vec<_> = sent.iter().map(|sent| sent.id.clone()).collect();
+        assert_eq!(ids(&seen), expected);
+        if closed.code == Some(4003) {
+            break;
+        }
+        assert!(attempt < 3, "{closed:?}");
+    }
+}
+
+#[test]
+fn who_reads_slowly_but_reads_is_left_alone() {
+    let broker = Broker::with(&[
+        "--heartbeat-interval=100ms",
+        "--stale-threshold=1s",
+        "--disconnect-threshold=60s",
+    ]);
+    let alice = broker.agent("alice");
+    let mut slow = deaf(&broker, "slow", 1000);
+    let text = "x".repeat(100_000);
+    for _ in 0..60 {
+        alice.sends(&text).to("slow");
+    }
+    // Three times the threshold, a little at a time.
+    let began = Instant::now();
+    let mut chunk = vec![0; 64 * 1024];
+    let mut len = 0;
+    while began.elapsed() < Duration::from_secs(3) {
+        len += slow.read(&mut chunk).unwrap();
+        std::thread::sleep(Duration::from_millis(60));
+    }
+    assert!(len < 60 * text.len(), "it was not slow");
+    alice.sends("still there").to("slow");
+    assert_eq!(
+        alice
+            .presence_of("slow")
+            .as_deref()
+            .map(|status| status != "disconnected"),
+        Some(true)
+    );
+    let wire = Wire::over(slow);
+    drop(wire);
+}
+
+#[test]
+fn who_sends_without_reading_is_read_no_further() {
+    let broker = Broker::with(&["--stale-threshold=50s", "--log-level=warn"]);
+    let mut deaf = deaf(&broker, "deaf", 1);
+    deaf.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
+    let before = broker.rss_kib();
+    // Each request is small and has a large answer.
+    let list = json!({"jsonrpc": "2.0", "id": 3, "method": "tools/list"}).to_string();
+    let frames = masked(0x81, list.as_bytes()).repeat(100);
+    let mut taken = 0;
+    while taken < 200 && deaf.write_all(&frames).is_ok() {
+        taken += 1;
+    }
+    let grown = broker.rss_kib().saturating_sub(before);
+    assert!(grown < 60_000, "{grown} KiB, {taken} times taken");
+    // Others are served all the while.
+    broker.agent("alice").calls("heartbeat", json!({}));
+}
+
+#[test]
+fn a_half_open_connection_is_noticed_and_its_queue_kept() {
+    let broker = Broker::hasty();
+    let alice = broker.agent("alice");
+    let bob = broker.pushed("bob", &json!({"ack": "manual"}));
+    alice.sends("hi").to(&bob);
+    bob.is_pushed(["hi"]);
+    // The peer is there and says nothing any more, as when the network between drops everything.
+    bob.wire.falls_silent();
+    bob.wire.is_closed_with(4002);
+    let bob = broker.pushed("bob", &json!({"ack": "manual"}));
+    assert_eq!(bob.is_pushed(["hi"])[0]["delivery_count"], 2);
+}
+
+#[test]
+fn a_client_that_dies_while_much_is_under_way_leaves_nothing_behind() {
+    let broker = Broker::start();
+    let alice = broker.agent("alice");
+    for round in 0..20 {
+        let bob: Agent = broker.pushed("bob", &json!({"window": 1000}));
+        for at in 0..20 {
+            alice.sends(&format!("{round} {at}")).off_to(&bob);
+            bob.sends("noise").off_to("alice");
+        }
+        bob.begins("receive_messages", &json!({"wait_seconds": 100}));
+        bob.wire.dies();
+    }
+    eventually("only two are left", || {
+        let tree = broker.get("/api/v1/tree").json();
+        let sessions = tree["children"][0]["children"].as_array().unwrap().len() - 2;
+        (sessions == 2).then_some(())
+    });
+    alice.calls("heartbeat", json!({}));
+}

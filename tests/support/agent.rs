@@ -1,0 +1,407 @@
+use std::{
+    collections::HashMap,
+    sync::{Mutex, OnceLock, PoisonError},
+};
+
+use jsonschema::Validator;
+use serde_json::{Value, json};
+
+use super::{Wire, eventually, keys};
+
+pub const MODERN: &str = "2026-07-28";
+const UNREAD: &str = "dev.mcp-broker/unread";
+const CODES: [&str; 21] = [
+    "authentication_failed",
+    "forbidden",
+    "project_mismatch",
+    "project_not_found",
+    "project_exists",
+    "session_required",
+    "session_not_found",
+    "session_taken_over",
+    "protocol_not_found",
+    "protocol_exists",
+    "invalid_schema",
+    "payload_invalid",
+    "incompatible_protocol",
+    "queue_full",
+    "payload_too_large",
+    "rate_limited",
+    "cross_project_disabled",
+    "cross_project_forbidden",
+    "invalid_argument",
+    "timeout",
+    "unavailable",
+];
+
+/// A client of MCP on one connection.
+pub struct Agent {
+    pub wire: Wire,
+    pub name: String,
+    pub session: String,
+    /// The `_meta` of every request, in the modern era.
+    meta: Option<Value>,
+    unread: Mutex<u64>,
+}
+
+impl Agent {
+    /// One that has said `initialize`.
+    pub fn legacy(wire: Wire, version: &str, capabilities: &Value) -> Self {
+        let params = json!({
+            "protocolVersion": version, "capabilities": capabilities,
+            "clientInfo": {"name": "a test", "version": "1"},
+        });
+        let result = wire.request("initialize", params).unwrap();
+        assert_eq!(result["protocolVersion"], version);
+        wire.notifies("notifications/initialized", &json!({}));
+        Self::new(wire, None)
+    }
+
+    /// One that says in every request what it is.
+    pub fn modern(wire: Wire, capabilities: Value) -> Self {
+        let meta = json!({
+            "io.modelcontextprotocol/protocolVersion": MODERN,
+            "io.modelcontextprotocol/clientInfo": {"name": "a test", "version": "1"},
+            "io.modelcontextprotocol/clientCapabilities": capabilities,
+        });
+        Self::new(wire, Some(meta))
+    }
+
+    fn new(wire: Wire, meta: Option<Value>) -> Self {
+        Self {
+            wire,
+            name: String::new(),
+            session: String::new(),
+            meta,
+            unread: Mutex::default(),
+        }
+    }
+
+    pub fn registered(self, name: &str) -> Self {
+        self.registered_with(&json!({"name": name}))
+    }
+
+    pub fn registered_with(mut self, arguments: &Value) -> Self {
+        let session = self.calls("register_session", arguments.clone());
+        session["name"].as_str().unwrap_or_default().clone_into(&mut self.name);
+        session["session_id"].as_str().unwrap().clone_into(&mut self.session);
+        self
+    }
+
+    /// The params of a request in this agent's era.
+    pub fn params(&self, mut params: Value) -> Value {
+        if let Some(meta) = &self.meta {
+            params["_meta"] = meta.clone();
+        }
+        params
+    }
+
+    pub fn request(&self, method: &str, params: Value) -> Result<Value, Value> {
+        self.wire.request(method, self.params(params))
+    }
+
+    pub fn error_of(&self, method: &str, params: Value) -> i64 {
+        self.wire.error_of(method, self.params(params))
+    }
+
+    /// Begins a call and goes on; returns the id of the request.
+    pub fn begins(&self, tool: &str, arguments: &Value) -> Value {
+        let params = self.params(json!({"name": tool, "arguments": arguments}));
+        self.wire.asks("tools/call", params)
+    }
+
+    /// What a call that was begun returns.
+    pub fn returns(&self, tool: &str, id: &Value) -> Value {
+        let result = self.wire.answer_to(id).unwrap();
+        self.object(tool, &result, false)
+    }
+
+    /// What a tool returns.
+    pub fn calls(&self, tool: &str, arguments: Value) -> Value {
+        let id = self.begins(tool, &arguments);
+        self.returns(tool, &id)
+    }
+
+    /// The error object a tool refuses with.
+    pub fn is_refused(&self, tool: &str, arguments: Value) -> Value {
+        let id = self.begins(tool, &arguments);
+        let result = self.wire.answer_to(&id).unwrap();
+        self.object(tool, &result, true)
+    }
+
+    /// Asserts that a tool refuses with this code; returns the error object.
+    pub fn is_refused_as(&self, code: &str, tool: &str, arguments: Value) -> Value {
+        let error = self.is_refused(tool, arguments);
+        assert_eq!(error["code"], code, "{error}");
+        error
+    }
+
+    /// Returns when the session has taken in everything that this agent sent before: it serves one after the other.
+    pub fn settles(&self) {
+        self.calls("acknowledge_messages", json!({"message_ids": []}));
+    }
+
+    /// How many messages waited, as the last result said.
+    pub fn unread(&self) -> u64 {
+        *self.unread.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The object of a tool's result, which must have the form that all results have.
+    fn object(&self, tool: &str, result: &Value, is_error: bool) -> Value {
+        let mut members = vec!["_meta", "content", "isError", "structuredContent"];
+        if self.meta.is_some() {
+            members.insert(3, "resultType");
+            assert_eq!(result["resultType"], "complete");
+            assert_eq!(
+                result["_meta"]["io.modelcontextprotocol/serverInfo"]["name"],
+                "mcp-broker"
+            );
+        }
+        assert_eq!(keys(result), members, "{result}");
+        assert_eq!(result["isError"], is_error, "{tool}: {result}");
+        let content = result["content"].as_array().unwrap();
+        assert_eq!(content.len(), 1, "{result}");
+        assert_eq!(content[0]["type"], "text");
+        let text: Value = serde_json::from_str(content[0]["text"].as_str().unwrap()).unwrap();
+        let object = &result["structuredContent"];
+        assert_eq!(text, *object);
+        let unread = result["_meta"][UNREAD].as_u64();
+        *self.unread.lock().unwrap() = unread.unwrap_or_else(|| panic!("no {UNREAD}: {result}"));
+        if is_error {
+            assert!(CODES.contains(&object["code"].as_str().unwrap()), "{object}");
+            assert!(!object["message"].as_str().unwrap().is_empty());
+        }
+        self.fits(tool, object, is_error);
+        object.clone()
+    }
+
+    /// Checks an object against the output schema of its tool, and against the half of it that is meant.
+    fn fits(&self, tool: &str, object: &Value, is_error: bool) {
+        static SCHEMAS: OnceLock<HashMap<String, [Validator; 3]>> = OnceLock::new();
+        let schemas = SCHEMAS.get_or_init(|| {
+            let listed = self.request("tools/list", json!({})).unwrap();
+            let tools = listed["tools"].as_array().unwrap().iter();
+            let compiled = tools.map(|tool| {
+                let schema = &tool["outputSchema"];
+                let parts = [schema, &schema["anyOf"][0], &schema["anyOf"][1]];
+                let validators = parts.map(|part| jsonschema::validator_for(part).unwrap());
+                (tool["name"].as_str().unwrap().to_owned(), validators)
+            });
+            compiled.collect()
+        });
+        let [whole, result, error] = &schemas[tool];
+        for schema in [whole, if is_error { error } else { result }] {
+            let failure = schema.validate(object).err().map(|error| error.to_string());
+            assert_eq!(failure, None, "{tool}: {object}");
+        }
+    }
+
+    /// Begins a letter in the protocol `note`; see [`Letter`].
+    pub fn sends(&self, text: &str) -> Letter<'_> {
+        Letter {
+            from: self,
+            arguments: json!({
+                "protocol_name": "note", "protocol_version": "1.0.0", "payload": {"text": text}, "headers": {},
+            }),
+        }
+    }
+
+    /// Reads with these arguments; returns the messages.
+    pub fn reads(&self, arguments: Value) -> Vec<Value> {
+        let mut received = self.calls("receive_messages", arguments);
+        match received["messages"].take() {
+            Value::Array(messages) => messages,
+            other => panic!("not a list of messages: {other}"),
+        }
+    }
+
+    /// Reads until as many texts have come, which must be these in this order; the next read acknowledges them.
+    pub fn sees<const N: usize>(&self, expected: [&str; N]) -> Vec<Value> {
+        let mut seen = Vec::new();
+        while seen.len() < N {
+            let messages = self.reads(json!({"wait_seconds": 20}));
+            assert!(!messages.is_empty(), "{} saw only {:?}", self.name, texts(&seen));
+            seen.extend(messages);
+        }
+        assert_eq!(texts(&seen), expected);
+        seen
+    }
+
+    /// Nothing waits.
+    pub fn sees_nothing(&self) {
+        assert_eq!(texts(&self.reads(json!({}))), [""; 0]);
+    }
+
+    /// The next messages that are pushed, which must be these.
+    pub fn is_pushed<const N: usize>(&self, expected: [&str; N]) -> Vec<Value> {
+        let seen: Vec<_> = expected.iter().map(|_| self.next_push()).collect();
+        assert_eq!(texts(&seen), expected);
+        seen
+    }
+
+    pub fn next_push(&self) -> Value {
+        self.wire.told("notifications/dev.mcp-broker/message")["message"].take()
+    }
+
+    /// No message was pushed that has not been looked at.
+    pub fn is_pushed_nothing(&self) {
+        self.settles();
+        assert_eq!(self.wire.told_so_far("notifications/dev.mcp-broker/message"), 0);
+    }
+
+    pub fn acknowledges(&self, messages: &[Value]) {
+        let ids: Vec<_> = messages.iter().map(|message| &message["message_id"]).collect();
+        self.wire
+            .notifies("notifications/dev.mcp-broker/ack", &json!({"message_ids": ids}));
+    }
+
+    /// Where a message stands for each recipient.
+    pub fn looks_up(&self, message: &str) -> Vec<Value> {
+        let mut status = self.calls("get_message_status", json!({"message_id": message}));
+        assert_eq!(status["message_id"], message);
+        match status["recipients"].take() {
+            Value::Array(recipients) => recipients,
+            other => panic!("not a list of recipients: {other}"),
+        }
+    }
+
+    /// The status of a message with one recipient.
+    pub fn status_of(&self, message: &str) -> String {
+        let recipients = self.looks_up(message);
+        assert_eq!(recipients.len(), 1, "{recipients:?}");
+        recipients[0]["status"].as_str().unwrap().to_owned()
+    }
+
+    /// Waits until a message with one recipient has this status.
+    pub fn learns(&self, message: &str, status: &str) {
+        eventually(&format!("{message} is {status}"), || {
+            (self.status_of(message) == status).then_some(())
+        });
+    }
+
+    /// The presence of a session, by name; None when there is none.
+    pub fn presence_of(&self, name: &str) -> Option<String> {
+        let listed = self.calls("list_sessions", json!({"status": "all", "limit": 1000}));
+        let sessions = listed["sessions"].as_array().unwrap();
+        let session = sessions.iter().find(|session| session["name"] == name)?;
+        Some(session["status"].as_str().unwrap().to_owned())
+    }
+
+    /// Waits until a session, by name, has this presence.
+    pub fn notices(&self, name: &str, status: &str) {
+        eventually(&format!("{name} is {status}"), || {
+            (self.presence_of(name)? == status).then_some(())
+        });
+    }
+
+    /// Waits until a session is gone.
+    pub fn misses(&self, name: &str) {
+        eventually(&format!("{name} is gone"), || {
+            self.presence_of(name).is_none().then_some(())
+        });
+    }
+
+    /// The dead letters of a reason.
+    pub fn dead_letters(&self, reason: &str) -> Vec<Value> {
+        let mut listed = self.calls("list_dead_letters", json!({"reason": reason, "limit": 500}));
+        match listed["dead_letters"].take() {
+            Value::Array(letters) => letters,
+            other => panic!("not a list of dead letters: {other}"),
+        }
+    }
+}
+
+/// The texts of messages of the protocol `note`.
+pub fn texts(messages: &[Value]) -> Vec<&str> {
+    let text = |message: &'_ Value| message["payload"]["text"].as_str().is_some();
+    assert!(messages.iter().all(text), "{messages:?}");
+    messages
+        .iter()
+        .filter_map(|message| message["payload"]["text"].as_str())
+        .collect()
+}
+
+/// A message before it is sent: `alice.sends("hi").with("priority", "high").to("bob")`.
+#[must_use]
+pub struct Letter<'a> {
+    from: &'a Agent,
+    arguments: Value,
+}
+
+/// Whom a message can be sent to: an agent by its name, or whatever a text means.
+pub trait Address {
+    fn address(&self) -> &str;
+}
+
+impl Address for &str {
+    fn address(&self) -> &str {
+        self
+    }
+}
+
+impl Address for &String {
+    fn address(&self) -> &str {
+        self
+    }
+}
+
+impl Address for &Agent {
+    fn address(&self) -> &str {
+        &self.name
+    }
+}
+
+/// What the sender of a direct message is told.
+#[derive(Debug, PartialEq)]
+pub struct Receipt {
+    pub id: String,
+    pub status: String,
+    pub object: Value,
+}
+
+impl Letter<'_> {
+    /// With a header.
+    pub fn with(mut self, header: &str, value: impl Into<Value>) -> Self {
+        self.arguments["headers"][header] = value.into();
+        self
+    }
+
+    /// With an argument of the tool.
+    pub fn and(mut self, argument: &str, value: impl Into<Value>) -> Self {
+        self.arguments[argument] = value.into();
+        self
+    }
+
+    pub fn arguments_to(&self, recipient: impl Address) -> Value {
+        let mut arguments = self.arguments.clone();
+        arguments["recipient_id"] = recipient.address().into();
+        arguments
+    }
+
+    /// Sends it to an id or a name.
+    pub fn to(self, recipient: impl Address) -> Receipt {
+        let object = self.from.calls("send_message", self.arguments_to(recipient));
+        let text = |key: &str| object[key].as_str().unwrap().to_owned();
+        Receipt {
+            id: text("message_id"),
+            status: text("status"),
+            object,
+        }
+    }
+
+    /// Sends it without waiting for the answer; returns the id of the request.
+    pub fn off_to(self, recipient: impl Address) -> Value {
+        self.from.begins("send_message", &self.arguments_to(recipient))
+    }
+
+    /// Broadcasts it.
+    pub fn for_everyone(self) -> Value {
+        self.from.calls("broadcast_message", self.arguments)
+    }
+
+    /// Asserts that sending it is refused with this code; returns the error object.
+    pub fn fails_as(self, code: &str, recipient: impl Address) -> Value {
+        let arguments = self.arguments_to(recipient);
+        self.from.is_refused_as(code, "send_message", arguments)
+    }
+}

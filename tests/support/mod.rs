@@ -1,0 +1,229 @@
+//! The product from the outside: a broker process, agents that talk to it, and words to say what they see.
+
+mod agent;
+mod http;
+mod wire;
+
+use std::{
+    io::{BufRead, BufReader},
+    net::{SocketAddr, TcpStream},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+
+pub use agent::{Agent, texts};
+pub use http::{Response, exchange};
+pub use wire::{Wire, masked};
+
+/// The longest that anything here is waited for. Far more than it takes, so that a slow machine changes nothing.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Presence changes within a second or two, and a session that is left is soon forgotten. No shorter: an agent of a
+/// test on a busy machine must still be quick enough to count as present.
+pub const HASTY: [&str; 4] = [
+    "--heartbeat-interval=100ms",
+    "--stale-threshold=800ms",
+    "--disconnect-threshold=1600ms",
+    "--session-retention=800ms",
+];
+
+/// Asks again and again until there is an answer.
+pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "never came to be: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The keys of an object, sorted.
+pub fn keys(object: &Value) -> Vec<&str> {
+    let object = object.as_object().unwrap_or_else(|| panic!("not an object: {object}"));
+    let mut keys: Vec<_> = object.keys().map(String::as_str).collect();
+    keys.sort_unstable();
+    keys
+}
+
+/// A running broker. When it is dropped it must still be alive and well, and nothing of it is left.
+pub struct Broker {
+    child: Child,
+    pub address: SocketAddr,
+    log: Arc<Mutex<String>>,
+    may_be_gone: bool,
+}
+
+impl Broker {
+    pub fn start() -> Self {
+        Self::with(&[])
+    }
+
+    /// One whose thresholds are short.
+    pub fn hasty() -> Self {
+        Self::with(&HASTY)
+    }
+
+    pub fn with(flags: &[&str]) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_mcp-broker"))
+            .env_clear()
+            .args(["serve", "--port=0"])
+            .args(flags)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stderr = BufReader::new(child.stderr.take().unwrap());
+        let log = Arc::new(Mutex::new(String::new()));
+        let mut address = None;
+        while address.is_none() {
+            let mut line = String::new();
+            let len = stderr.read_line(&mut line).unwrap();
+            assert!(len > 0, "the broker ended before it listened: {}", log.lock().unwrap());
+            address = line
+                .split_once("ws://")
+                .and_then(|(_, rest)| rest.split_once("/ws"))
+                .map(|(address, _)| address.parse().unwrap());
+            log.lock().unwrap().push_str(&line);
+        }
+        std::thread::spawn({
+            let log = Arc::clone(&log);
+            move || {
+                for line in stderr.split(b'\n').map_while(Result::ok) {
+                    let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
+                    log.push_str(&String::from_utf8_lossy(&line));
+                    log.push('\n');
+                }
+            }
+        });
+        let broker = Self {
+            child,
+            address: address.unwrap(),
+            log,
+            may_be_gone: false,
+        };
+        let schema = json!({
+            "type": "object",
+            "properties": {"text": {"type": "string"}},
+            "required": ["text"],
+        });
+        let note = json!({"name": "note", "version": "1.0.0", "schema": schema});
+        broker.visitor().calls("register_protocol", note);
+        broker
+    }
+
+    /// A WebSocket connection, and nothing said on it yet.
+    pub fn wire(&self) -> Wire {
+        Wire::open(self.address)
+    }
+
+    /// A legacy client that is initialized and has no session.
+    pub fn visitor(&self) -> Agent {
+        Agent::legacy(self.wire(), "2025-11-25", &json!({}))
+    }
+
+    /// A legacy client, registered under this name.
+    pub fn agent(&self, name: &str) -> Agent {
+        self.visitor().registered(name)
+    }
+
+    /// A client of 2026-07-28, registered under this name.
+    pub fn modern(&self, name: &str) -> Agent {
+        Agent::modern(self.wire(), json!({})).registered(name)
+    }
+
+    /// A legacy client to which messages are pushed, registered under this name.
+    pub fn pushed(&self, name: &str, settings: &Value) -> Agent {
+        let capabilities = json!({"experimental": {"dev.mcp-broker/push": settings}});
+        let agent = Agent::legacy(self.wire(), "2025-11-25", &capabilities).registered(name);
+        agent.settles();
+        agent
+    }
+
+    /// Several, named `prefix0`, `prefix1`, and so on.
+    pub fn agents(&self, prefix: &str, len: usize) -> Vec<Agent> {
+        (0..len).map(|at| self.agent(&format!("{prefix}{at}"))).collect()
+    }
+
+    /// A TCP connection, and nothing sent on it yet.
+    pub fn socket(&self) -> TcpStream {
+        let socket = TcpStream::connect(self.address).unwrap();
+        socket.set_nodelay(true).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket
+    }
+
+    pub fn get(&self, path: &str) -> Response {
+        let head = format!(
+            "GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n",
+            self.address
+        );
+        exchange(&self.socket(), head.as_bytes())
+    }
+
+    /// An upgrade request with these lines instead of the usual ones of the same names.
+    pub fn upgrade(&self, lines: &[(&str, &str)]) -> Response {
+        let host = self.address.to_string();
+        let usual = [
+            ("Host", host.as_str()),
+            ("Connection", "Upgrade"),
+            ("Upgrade", "websocket"),
+            ("Sec-WebSocket-Version", "13"),
+            ("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="),
+        ];
+        let kept = usual
+            .iter()
+            .filter(|(name, _)| lines.iter().all(|(other, _)| name != other));
+        let mut head = "GET /ws HTTP/1.1\r\n".to_owned();
+        for (name, value) in kept.chain(lines) {
+            head.extend([name, ": ", value, "\r\n"]);
+        }
+        head.push_str("\r\n");
+        exchange(&self.socket(), head.as_bytes())
+    }
+
+    /// What the process has written to stderr so far.
+    pub fn log(&self) -> String {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Memory the process holds, in KiB.
+    pub fn rss_kib(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
+    /// Asks the process to stop.
+    pub fn is_told_to_stop(&mut self) {
+        self.may_be_gone = true;
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    }
+
+    /// Waits until the process has ended.
+    pub fn ends(&mut self) -> ExitStatus {
+        self.may_be_gone = true;
+        eventually("the process ends", || self.child.try_wait().unwrap())
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        let healthy = self.may_be_gone || std::thread::panicking() || self.get("/livez").status == 200;
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let log = self.log();
+        if std::thread::panicking() {
+            eprintln!("--- the broker said:\n{log}---");
+            return;
+        }
+        assert!(healthy, "the broker does not answer any more:\n{log}");
+        assert!(!log.contains("panicked"), "the broker panicked:\n{log}");
+    }
+}

@@ -1,0 +1,346 @@
+use std::{
+    cell::Cell,
+    collections::VecDeque,
+    io::Write,
+    net::{Shutdown, SocketAddr, TcpStream},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Instant,
+};
+
+use serde_json::{Value, json};
+use tungstenite::{
+    client::IntoClientRequest,
+    protocol::frame::{
+        Frame, FrameSocket,
+        coding::{Control, Data, OpCode},
+    },
+};
+
+use super::PATIENCE;
+
+/// One WebSocket connection. A thread reads it and answers pings, so that it is as present as a real client.
+pub struct Wire {
+    stream: TcpStream,
+    writer: Arc<Mutex<TcpStream>>,
+    heard: Arc<Heard>,
+    last_id: Cell<u64>,
+}
+
+#[derive(Default)]
+struct Heard {
+    state: Mutex<State>,
+    changed: Condvar,
+    mute: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    frames: VecDeque<Value>,
+    pings: usize,
+    closed: Option<Closed>,
+}
+
+/// How a connection ended: the code is None when there was no close frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Closed {
+    pub code: Option<u16>,
+    pub reason: String,
+}
+
+impl Wire {
+    pub fn open(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        let mut request = format!("ws://{address}/ws").into_client_request().unwrap();
+        let offer = "mcp".parse().unwrap();
+        request.headers_mut().insert("Sec-WebSocket-Protocol", offer);
+        // The handshake is tungstenite's, which checks the answer to the key and the subprotocol.
+        let (socket, _) = tungstenite::client(request, stream.try_clone().unwrap()).unwrap();
+        drop(socket);
+        Self::over(stream)
+    }
+
+    /// Over a socket on which the handshake is done.
+    pub fn over(stream: TcpStream) -> Self {
+        let writer = Arc::new(Mutex::new(stream.try_clone().unwrap()));
+        let heard = Arc::new(Heard::default());
+        let reader = Reader {
+            socket: FrameSocket::new(stream.try_clone().unwrap()),
+            writer: Arc::clone(&writer),
+            heard: Arc::clone(&heard),
+        };
+        std::thread::spawn(move || reader.run());
+        Self {
+            stream,
+            writer,
+            heard,
+            last_id: Cell::new(0),
+        }
+    }
+
+    pub fn sends_text(&self, text: &str) {
+        self.sends_frame(0x81, text.as_bytes());
+    }
+
+    pub fn sends(&self, frame: &Value) {
+        self.sends_text(&frame.to_string());
+    }
+
+    /// Sends one masked frame with this first byte.
+    pub fn sends_frame(&self, first: u8, payload: &[u8]) {
+        self.sends_bytes(&masked(first, payload));
+    }
+
+    /// Sends bytes as they are, between the frames of the thread that answers pings.
+    pub fn sends_bytes(&self, bytes: &[u8]) {
+        let mut writer = self.writer.lock().unwrap();
+        // That the peer has gone is seen when reading.
+        let _ = writer.write_all(bytes);
+    }
+
+    /// Sends a request and goes on; returns its id.
+    pub fn asks(&self, method: &str, params: Value) -> Value {
+        self.last_id.set(self.last_id.get() + 1);
+        let id = json!(self.last_id.get());
+        self.asks_as(&id, method, params);
+        id
+    }
+
+    /// The same with an id of the caller's choice.
+    pub fn asks_as(&self, id: &Value, method: &str, params: Value) {
+        let mut frame = json!({"jsonrpc": "2.0", "id": id, "method": method});
+        if !params.is_null() {
+            frame["params"] = params;
+        }
+        self.sends(&frame);
+    }
+
+    pub fn notifies(&self, method: &str, params: &Value) {
+        self.sends(&json!({"jsonrpc": "2.0", "method": method, "params": params}));
+    }
+
+    /// The response to a request: its result, or its error.
+    pub fn answer_to(&self, id: &Value) -> Result<Value, Value> {
+        let mut frame = self.hears(&format!("the answer to {id}"), |frame| {
+            frame["id"] == *id && frame.get("method").is_none()
+        });
+        assert_eq!(frame["jsonrpc"], "2.0", "{frame}");
+        match (frame.get("result").is_some(), frame.get("error").is_some()) {
+            (true, false) => Ok(frame["result"].take()),
+            (false, true) => Err(frame["error"].take()),
+            _ => panic!("neither a result nor an error: {frame}"),
+        }
+    }
+
+    /// Sends a request and waits for what comes of it.
+    pub fn request(&self, method: &str, params: Value) -> Result<Value, Value> {
+        let id = self.asks(method, params);
+        self.answer_to(&id)
+    }
+
+    /// The code of the error that a request must be answered with.
+    pub fn error_of(&self, method: &str, params: Value) -> i64 {
+        let error = self.request(method, params).expect_err("a refusal");
+        error["code"].as_i64().unwrap()
+    }
+
+    /// The params of the next notification of this method.
+    pub fn told(&self, method: &str) -> Value {
+        let mut frame = self.hears(method, |frame| frame["method"] == method);
+        assert!(frame.get("id").is_none(), "{frame}");
+        frame["params"].take()
+    }
+
+    /// How many notifications of this method have come, once everything before now has.
+    pub fn told_so_far(&self, method: &str) -> usize {
+        self.catches_up();
+        let state = self.heard.lock();
+        state.frames.iter().filter(|frame| frame["method"] == method).count()
+    }
+
+    /// Returns when what the broker had sent before has been read: the answer to a ping comes after it.
+    pub fn catches_up(&self) {
+        assert_eq!(self.request("ping", Value::Null), Ok(json!({})));
+    }
+
+    /// The first frame that fits, whenever it comes; others stay.
+    pub fn hears(&self, what: &str, fits: impl Fn(&Value) -> bool) -> Value {
+        self.await_state(what, |state| {
+            let at = state.frames.iter().position(&fits)?;
+            state.frames.remove(at)
+        })
+    }
+
+    /// The answer to a request, if it has come by now.
+    pub fn answer_so_far(&self, id: &Value) -> Option<Value> {
+        self.catches_up();
+        let mut state = self.heard.lock();
+        let is_it = |frame: &Value| frame["id"] == *id && frame.get("method").is_none();
+        let at = state.frames.iter().position(is_it)?;
+        state.frames.remove(at)
+    }
+
+    /// Cancels a request.
+    pub fn cancels(&self, id: &Value) {
+        self.notifies("notifications/cancelled", &json!({"requestId": id}));
+    }
+
+    /// Pings received so far.
+    pub fn pings(&self) -> usize {
+        self.heard.lock().pings
+    }
+
+    /// How the connection ends.
+    pub fn is_closed(&self) -> Closed {
+        let deadline = Instant::now() + PATIENCE;
+        let mut state = self.heard.lock();
+        loop {
+            if let Some(closed) = &state.closed {
+                return closed.clone();
+            }
+            state = self.heard.wait(state, deadline, "the connection ends");
+        }
+    }
+
+    pub fn is_closed_with(&self, code: u16) -> String {
+        let closed = self.is_closed();
+        assert_eq!(closed.code, Some(code), "{closed:?}");
+        closed.reason
+    }
+
+    pub fn is_open(&self) -> bool {
+        self.heard.lock().closed.is_none()
+    }
+
+    /// From now on pings go unanswered.
+    pub fn falls_silent(&self) {
+        self.heard.mute.store(true, Ordering::SeqCst);
+    }
+
+    /// The connection is gone, without a word.
+    pub fn dies(&self) {
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
+
+    fn await_state<T>(&self, what: &str, mut look: impl FnMut(&mut State) -> Option<T>) -> T {
+        let deadline = Instant::now() + PATIENCE;
+        let mut state = self.heard.lock();
+        loop {
+            if let Some(found) = look(&mut state) {
+                return found;
+            }
+            if let Some(closed) = &state.closed {
+                panic!("waited for {what}, and the connection ended: {closed:?}");
+            }
+            state = self.heard.wait(state, deadline, what);
+        }
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        self.dies();
+    }
+}
+
+impl Heard {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>, deadline: Instant, what: &str) -> MutexGuard<'a, State> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        assert!(!left.is_zero(), "never heard: {what}; but {:#?}", state.frames);
+        let waited = self.changed.wait_timeout(state, left);
+        waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+struct Reader {
+    socket: FrameSocket<TcpStream>,
+    writer: Arc<Mutex<TcpStream>>,
+    heard: Arc<Heard>,
+}
+
+impl Reader {
+    fn run(mut self) {
+        let mut closed = Closed {
+            code: None,
+            reason: String::new(),
+        };
+        while let Ok(Some(frame)) = self.socket.read(None) {
+            let header = frame.header();
+            assert!(header.is_final && header.mask.is_none(), "{header:?}");
+            match header.opcode {
+                OpCode::Data(Data::Text) => self.text(&frame),
+                OpCode::Control(Control::Ping) => self.ping(frame.payload()),
+                OpCode::Control(Control::Pong) => {}
+                OpCode::Control(Control::Close) => {
+                    closed = closing(frame.payload());
+                    self.send(0x88, frame.payload());
+                    break;
+                }
+                other => panic!("a server sends no {other:?}"),
+            }
+        }
+        let _ = self.socket.get_ref().shutdown(Shutdown::Both);
+        self.heard.lock().closed = Some(closed);
+        self.heard.changed.notify_all();
+    }
+
+    fn text(&self, frame: &Frame) {
+        let text = frame.to_text().unwrap();
+        let value = serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"));
+        self.heard.lock().frames.push_back(value);
+        self.heard.changed.notify_all();
+    }
+
+    fn ping(&self, payload: &[u8]) {
+        self.heard.lock().pings += 1;
+        self.heard.changed.notify_all();
+        if !self.heard.mute.load(Ordering::SeqCst) {
+            self.send(0x8a, payload);
+        }
+    }
+
+    fn send(&self, first: u8, payload: &[u8]) {
+        let _ = self.writer.lock().unwrap().write_all(&masked(first, payload));
+    }
+}
+
+fn closing(payload: &[u8]) -> Closed {
+    let (code, reason) = match payload {
+        [high, low, reason @ ..] => (Some(u16::from_be_bytes([*high, *low])), reason),
+        _ => (None, &[][..]),
+    };
+    Closed {
+        code,
+        reason: String::from_utf8(reason.to_vec()).unwrap(),
+    }
+}
+
+/// One frame of a client, masked, with this first byte.
+pub fn masked(first: u8, payload: &[u8]) -> Vec<u8> {
+    const MASK: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
+    const MASKED: u8 = 0x80;
+    let mut out = vec![first];
+    match payload.len() {
+        len @ 0..126 => out.push(MASKED + len as u8),
+        len @ 126..65_536 => {
+            out.push(MASKED + 126);
+            out.extend_from_slice(&(len as u16).to_be_bytes());
+        }
+        len => {
+            out.push(MASKED + 127);
+            out.extend_from_slice(&(len as u64).to_be_bytes());
+        }
+    }
+    out.extend_from_slice(&MASK);
+    let body = payload.iter().zip(MASK.iter().cycle());
+    out.extend(body.map(|(byte, key)| byte ^ key));
+    out
+}
