@@ -1,0 +1,9 @@
+//! The files of the product that are looked at, as they are: linking the whole broker would take minutes.
+#![allow(dead_code)]
+
+#[path = "../../src/transport/websocket/frame.rs"]
+pub mod frame;
+#[path = "../../src/mcp/rpc.rs"]
+pub mod rpc;
+#[path = "../../src/mcp/scan.rs"]
+pub mod scan;
