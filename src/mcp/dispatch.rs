@@ -9,13 +9,14 @@ use serde_json::{Map, Value, json};
 
 use super::{
     INSTRUCTIONS,
-    peer::{Peer, is_json},
     reply::{ReplyTo, server_info},
     resources,
     rpc::{self, INVALID_PARAMS, INVALID_REQUEST, Incoming, METHOD_NOT_FOUND, Params, RpcError},
     scan::{self, ScanError},
+    shared::Legacy,
     subscriptions::{INBOX, Listen},
     tools::{self, Arguments, Caller, Object, Run, Tool},
+    turn::Turn,
     version::{Era, MODERN, PUSH_EXTENSION, PushSettings, RequestMeta, negotiate_legacy},
 };
 
@@ -23,13 +24,6 @@ use super::{
 const LISTENS_LEN_MAX: usize = 64;
 /// How long a client may keep the lists, which change only with the version of the broker.
 const LIST_TTL_MS: u64 = 3_600_000;
-
-/// What `initialize` agreed.
-#[derive(Debug)]
-pub struct Legacy {
-    pub version: &'static str,
-    pub push: Option<PushSettings>,
-}
 
 impl<'a> Params<'a> {
     fn meta(&self) -> Result<RequestMeta, RpcError> {
@@ -58,23 +52,23 @@ fn unreadable(text: &str, error: &serde_json::Error) -> RpcError {
 
 /// Serves one request. `text` is the whole frame, for when it has to be taken up again later. False when it turned out
 /// not to be JSON.
-pub(super) fn request(peer: &mut Peer, mut to: ReplyTo, method: &str, params: Params<'_>, text: &str) -> bool {
-    let Err(error) = serve(peer, &mut to, method, params, text) else {
+pub(super) fn request(turn: &mut Turn, mut to: ReplyTo, method: &str, params: Params<'_>, text: &str) -> bool {
+    let Err(error) = serve(turn, &mut to, method, params, text) else {
         return true;
     };
     let malformed = error.code == rpc::PARSE_ERROR;
     if malformed {
         to.id = "null".into();
     }
-    to.error(&peer.shared().outbox, &error);
+    to.error(&turn.shared.outbox, &error);
     !malformed
 }
 
-fn serve(peer: &mut Peer, to: &mut ReplyTo, method: &str, mut params: Params<'_>, text: &str) -> Result<(), RpcError> {
+fn serve(turn: &mut Turn, to: &mut ReplyTo, method: &str, mut params: Params<'_>, text: &str) -> Result<(), RpcError> {
     if params.text.is_some_and(|params| !params.starts_with('{')) {
         return Err(RpcError::invalid_params("params must be an object"));
     }
-    let era = era(peer, to, method, &params)?;
+    let era = era(turn, to, method, &params)?;
     let Some(era) = era else {
         return Err(RpcError::new(
             INVALID_PARAMS,
@@ -82,22 +76,22 @@ fn serve(peer: &mut Peer, to: &mut ReplyTo, method: &str, mut params: Params<'_>
         ));
     };
     if method == "tools/call" {
-        return call(peer, to, &mut params, text);
+        return call(turn, to, &mut params, text);
     }
     // Only the hot path leaves parts of the params to its own parsers.
     params.text.map_or(Ok(()), scan::check)?;
     let modern = to.modern;
     let result = match (method, &era) {
         ("ping", Era::Legacy) => json!({}),
-        ("initialize", _) => initialize(peer, &params)?,
+        ("initialize", _) => initialize(turn, &params)?,
         ("server/discover", Era::Modern { .. }) => discover(),
         ("tools/list", _) => list(&params, "tools", tools::list())?,
         ("resources/list", _) => list(&params, "resources", resources::list())?,
         ("resources/templates/list", _) => list(&params, "resourceTemplates", resources::templates())?,
-        ("resources/read", _) => read(peer, &params, modern)?,
-        ("resources/subscribe", Era::Legacy) => return subscribe_legacy(peer, to, &params, text, true),
-        ("resources/unsubscribe", Era::Legacy) => return subscribe_legacy(peer, to, &params, text, false),
-        ("subscriptions/listen", Era::Modern { capabilities }) => return listen(peer, to, &params, capabilities, text),
+        ("resources/read", _) => read(turn, &params, modern)?,
+        ("resources/subscribe", Era::Legacy) => return subscribe_legacy(turn, to, &params, text, true),
+        ("resources/unsubscribe", Era::Legacy) => return subscribe_legacy(turn, to, &params, text, false),
+        ("subscriptions/listen", Era::Modern { capabilities }) => return listen(turn, to, &params, capabilities, text),
         _ => {
             return Err(RpcError::new(
                 METHOD_NOT_FOUND,
@@ -105,12 +99,12 @@ fn serve(peer: &mut Peer, to: &mut ReplyTo, method: &str, mut params: Params<'_>
             ));
         }
     };
-    to.result(&peer.shared().outbox, &in_era(result, modern));
+    to.result(&turn.shared.outbox, &in_era(result, modern));
     Ok(())
 }
 
 /// The era of a request; None when it is of neither.
-fn era(peer: &Peer, to: &mut ReplyTo, method: &str, params: &Params<'_>) -> Result<Option<Era>, RpcError> {
+fn era(turn: &Turn, to: &mut ReplyTo, method: &str, params: &Params<'_>) -> Result<Option<Era>, RpcError> {
     if method == "initialize" {
         return Ok(Some(Era::Legacy));
     }
@@ -121,7 +115,7 @@ fn era(peer: &Peer, to: &mut ReplyTo, method: &str, params: &Params<'_>) -> Resu
             return meta.modern().map(Some);
         }
     }
-    let initialized = peer.shared().legacy.borrow().is_some();
+    let initialized = turn.shared.legacy.borrow().is_some();
     Ok((initialized || method == "ping").then_some(Era::Legacy))
 }
 
@@ -145,7 +139,7 @@ fn cacheable(mut result: Value, ttl_ms: u64, scope: &str) -> Value {
     result
 }
 
-fn initialize(peer: &Peer, params: &Params<'_>) -> Result<Value, RpcError> {
+fn initialize(turn: &Turn, params: &Params<'_>) -> Result<Value, RpcError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Initialize<'a> {
@@ -158,7 +152,7 @@ fn initialize(peer: &Peer, params: &Params<'_>) -> Result<Value, RpcError> {
         protocol_version,
         capabilities,
     } = params.read()?;
-    let shared = peer.shared();
+    let shared = &turn.shared;
     if shared.legacy.borrow().is_some() {
         return Err(RpcError::new(INVALID_REQUEST, "Invalid Request: already initialized"));
     }
@@ -209,9 +203,9 @@ struct Uri<'a> {
     uri: Cow<'a, str>,
 }
 
-fn read(peer: &Peer, params: &Params<'_>, modern: bool) -> Result<Value, RpcError> {
+fn read(turn: &Turn, params: &Params<'_>, modern: bool) -> Result<Value, RpcError> {
     let Uri { uri } = params.read()?;
-    let caller = Caller::of(peer.shared());
+    let caller = Caller::of(&turn.shared);
     match resources::read(&caller, &uri) {
         Some(content) => {
             let content = json!({"uri": uri, "mimeType": "application/json", "text": content.to_string()});
@@ -232,9 +226,9 @@ fn no_resource(uri: &str, modern: bool) -> RpcError {
 }
 
 /// Whether this URI is the inbox of the connection's session.
-fn is_own_inbox(peer: &Peer, uri: &str) -> bool {
+fn is_own_inbox(turn: &Turn, uri: &str) -> bool {
     uri == INBOX
-        || peer.shared().session.borrow().as_ref().is_some_and(|member| {
+        || turn.shared.session.borrow().as_ref().is_some_and(|member| {
             uri.strip_prefix("broker://sessions/")
                 .and_then(|rest| rest.strip_suffix("/inbox"))
                 == Some(&member.record.id.to_string())
@@ -242,25 +236,25 @@ fn is_own_inbox(peer: &Peer, uri: &str) -> bool {
 }
 
 fn subscribe_legacy(
-    peer: &mut Peer,
+    turn: &mut Turn,
     to: &mut ReplyTo,
     params: &Params<'_>,
     text: &str,
     on: bool,
 ) -> Result<(), RpcError> {
     let Uri { uri } = params.read()?;
-    if !is_own_inbox(peer, &uri) {
-        let error = if resources::exists(&Caller::of(peer.shared()), &uri) {
+    if !is_own_inbox(turn, &uri) {
+        let error = if resources::exists(&Caller::of(&turn.shared), &uri) {
             RpcError::invalid_params(format!("only {INBOX} tells of its changes"))
         } else {
             no_resource(&uri, false)
         };
         return Err(error);
     }
-    if on && needs_session(peer, to, text) {
+    if on && needs_session(turn, to, text) {
         return Ok(());
     }
-    let shared = peer.shared();
+    let shared = &turn.shared;
     if on {
         shared.subscriptions.borrow_mut().subscribe_legacy(uri.into_owned());
     } else {
@@ -273,7 +267,7 @@ fn subscribe_legacy(
 }
 
 fn listen(
-    peer: &mut Peer,
+    turn: &mut Turn,
     to: &mut ReplyTo,
     params: &Params<'_>,
     capabilities: &Map<String, Value>,
@@ -296,9 +290,9 @@ fn listen(
     let inbox = notifications
         .resource_subscriptions
         .into_iter()
-        .find(|uri| is_own_inbox(peer, uri));
+        .find(|uri| is_own_inbox(turn, uri));
     {
-        let subscriptions = peer.shared().subscriptions.borrow();
+        let subscriptions = turn.shared.subscriptions.borrow();
         if subscriptions.has_listen(&to.id) {
             return Err(RpcError::new(INVALID_REQUEST, "Invalid Request: this id is in use"));
         }
@@ -309,7 +303,7 @@ fn listen(
             ));
         }
     }
-    if inbox.is_some() && needs_session(peer, to, text) {
+    if inbox.is_some() && needs_session(turn, to, text) {
         return Ok(());
     }
     let honored = match &inbox {
@@ -321,7 +315,7 @@ fn listen(
          {{\"io.modelcontextprotocol/subscriptionId\":{}}},\"notifications\":{honored}}}}}",
         to.id
     );
-    let shared = peer.shared();
+    let shared = &turn.shared;
     shared.outbox.send(acknowledged.as_bytes());
     shared.subscriptions.borrow_mut().listen(Listen {
         id: Rc::clone(&to.id),
@@ -333,11 +327,11 @@ fn listen(
 }
 
 /// Makes a session for a connection that has none and comes back to the frame then. False when there is one.
-fn needs_session(peer: &mut Peer, to: &ReplyTo, text: &str) -> bool {
-    if peer.shared().session.borrow().is_some() || peer.shared().said_goodbye.get() {
+fn needs_session(turn: &mut Turn, to: &ReplyTo, text: &str) -> bool {
+    if turn.shared.session.borrow().is_some() || turn.shared.said_goodbye.get() {
         return false;
     }
-    let shared = Rc::clone(peer.shared());
+    let shared = Rc::clone(&turn.shared);
     let (id, modern) = (to.id.clone(), to.modern);
     if to.batch.is_some() {
         // An element of a batch cannot be taken up again alone.
@@ -354,7 +348,7 @@ fn needs_session(peer: &mut Peer, to: &ReplyTo, text: &str) -> bool {
             shared.said_goodbye.set(true);
         }
     };
-    peer.exclusively(to.id.clone(), opening, Some(text));
+    turn.exclusively(to.id.clone(), opening, Some(text));
     true
 }
 
@@ -370,16 +364,16 @@ pub(super) fn acts_as_session(frame: &str) -> bool {
 }
 
 /// The same as [`needs_session`] for a whole batch.
-pub(super) fn opens_session(peer: &mut Peer, batch: &str) -> bool {
+pub(super) fn opens_session(turn: &mut Turn, batch: &str) -> bool {
     let to = ReplyTo {
         id: "null".into(),
         modern: false,
         batch: None,
     };
-    needs_session(peer, &to, batch)
+    needs_session(turn, &to, batch)
 }
 
-fn call(peer: &mut Peer, to: &mut ReplyTo, params: &mut Params<'_>, text: &str) -> Result<(), RpcError> {
+fn call(turn: &mut Turn, to: &mut ReplyTo, params: &mut Params<'_>, text: &str) -> Result<(), RpcError> {
     let name = params
         .name
         .ok_or_else(|| RpcError::invalid_params("Invalid params: no tool is named"))?;
@@ -401,19 +395,19 @@ fn call(peer: &mut Peer, to: &mut ReplyTo, params: &mut Params<'_>, text: &str) 
         return Err(RpcError::invalid_params(format!("Unknown tool: {}", shortened(&name))));
     };
     let arguments = params.arguments.filter(|arguments| *arguments != "null");
-    match run(peer, to, tool, std::mem::take(&mut params.members), text) {
+    match run(turn, to, tool, std::mem::take(&mut params.members), text) {
         Ok(()) => Ok(()),
         // What made the tool refuse may be that the frame was no JSON, which nobody had looked at yet.
         Err(_) if arguments.is_some_and(|arguments| !is_json(arguments)) => Err(ScanError::Syntax.into()),
         Err(error) => {
-            peer.shared().refuse(to, &error);
+            turn.shared.refuse(to, &error);
             Ok(())
         }
     }
 }
 
 fn run(
-    peer: &mut Peer,
+    turn: &mut Turn,
     to: &ReplyTo,
     tool: &'static Tool,
     members: Vec<(Cow<'_, str>, &str)>,
@@ -421,10 +415,10 @@ fn run(
 ) -> Result<(), BrokerError> {
     let mut arguments = Arguments::new(members)?;
     let session = arguments.session_id()?;
-    if tool.acts_as_session && session.is_none() && needs_session(peer, to, text) {
+    if tool.acts_as_session && session.is_none() && needs_session(turn, to, text) {
         return Ok(());
     }
-    let shared = Rc::clone(peer.shared());
+    let shared = Rc::clone(&turn.shared);
     if shared.outbox.taken_over() {
         return Err(BrokerError::SessionTakenOver);
     }
@@ -437,7 +431,7 @@ fn run(
     match tool.run {
         Run::Submit(prepare) => {
             let prepared = prepare(&caller, arguments, to.clone())?;
-            peer.submit(prepared);
+            turn.submit(prepared);
         }
         Run::Now(run) => {
             let answer = run(&caller, arguments)?;
@@ -467,7 +461,7 @@ fn run(
                 })
             };
             if tool.exclusive {
-                peer.exclusively(task.0, task.1, None);
+                turn.exclusively(task.0, task.1, None);
             } else {
                 shared.spawn(task.0, task.1);
             }
@@ -477,15 +471,15 @@ fn run(
 }
 
 /// Serves one notification. Nothing is ever answered to one.
-pub(super) fn notification(peer: &mut Peer, method: &str, params: &Params<'_>) {
+pub(super) fn notification(turn: &Turn, method: &str, params: &Params<'_>) {
     match method {
-        "notifications/cancelled" => cancelled(peer, params.text),
-        "notifications/dev.mcp-broker/ack" => acknowledged(peer, params.text),
+        "notifications/cancelled" => cancelled(turn, params.text),
+        "notifications/dev.mcp-broker/ack" => acknowledged(turn, params.text),
         _ => {}
     }
 }
 
-fn cancelled(peer: &Peer, params: Option<&str>) {
+fn cancelled(turn: &Turn, params: Option<&str>) {
     let mut id = None;
     let Some(params) = params else { return };
     let scanned = scan::members::<ScanError>(params, |key, value| {
@@ -495,7 +489,7 @@ fn cancelled(peer: &Peer, params: Option<&str>) {
         Ok(())
     });
     let (Ok(()), Some(id)) = (scanned, id) else { return };
-    let shared = peer.shared();
+    let shared = &turn.shared;
     // Before the call is given up, so that no later frame comes between.
     shared.give_back(id);
     if !shared.cancel(id) && shared.subscriptions.borrow_mut().end_listen(id) {
@@ -503,11 +497,16 @@ fn cancelled(peer: &Peer, params: Option<&str>) {
     }
 }
 
-fn acknowledged(peer: &Peer, params: Option<&str>) {
-    let (Some(params), Some(member)) = (params, peer.shared().session.borrow().clone()) else {
+fn acknowledged(turn: &Turn, params: Option<&str>) {
+    let (Some(params), Some(member)) = (params, turn.shared.session.borrow().clone()) else {
         return;
     };
     if let Some(which) = tools::read_acknowledgement(params) {
-        peer.shared().project.acknowledge_unheard(&member, which);
+        turn.shared.project.acknowledge_unheard(&member, which);
     }
+}
+
+/// Whether a text that could not be served was JSON at all.
+fn is_json(text: &str) -> bool {
+    scan::check(text).is_ok()
 }

@@ -11,8 +11,10 @@ mod reply;
 mod resources;
 pub mod rpc;
 pub mod scan;
+mod shared;
 mod subscriptions;
 mod tools;
+mod turn;
 pub mod version;
 
 pub use outbox::{Framing, Outbox};
@@ -27,6 +29,3 @@ pub struct Limits {
     /// Bytes of one payload.
     pub payload_len_max: usize,
 }
-
-/// Calls of one connection that may be under way beyond the turn that brought them.
-pub const CALLS_LEN_MAX: usize = 256;

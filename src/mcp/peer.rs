@@ -1,52 +1,43 @@
 //! One lasting connection, as MCP sees it.
 
 use std::{
-    cell::{Cell, RefCell},
-    collections::{HashMap, VecDeque},
+    collections::VecDeque,
     future::Future,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     rc::Rc,
     sync::Arc,
     task::{Context, Poll},
-    time::Duration,
 };
 
 use actors::{
     clock::Now,
-    model::{BrokerError, ConnectionId, MessageId, Status},
-    project::{ProjectHandle, Registration},
+    model::{BrokerError, ConnectionId, MessageId},
+    project::ProjectHandle,
     router::{Answer as Routed, Submission},
-    session::{Connection, Detach, Member, Writable, Written},
+    session::{Connection, Detach, Writable, Written},
 };
-use futures_util::FutureExt;
-use tokio::{sync::oneshot, task::AbortHandle};
+use tokio::sync::oneshot;
 
 use super::{
-    CALLS_LEN_MAX, Limits, Outbox,
-    dispatch::{self, Legacy},
+    Limits, Outbox, dispatch,
     outbox::ANSWER_BYTES_MAX,
-    reply::{Answer, Batch, ReplyTo, error_object, server_info, write_tool_result},
+    reply::{Batch, ReplyTo, server_info},
     rpc::{self, INTERNAL_ERROR, Incoming, RpcError},
-    scan,
-    subscriptions::Subscriptions,
-    tools::{Prepared, SendAnswer, Taking},
+    shared::Shared,
+    tools::{Prepared, SendAnswer},
+    turn::Turn,
     version::WITH_BATCHES,
 };
 
 /// Batches of messages that may be with the router for one connection before it is read no further.
 const ROUTES_LEN_MAX: usize = 8;
-/// Calls of `receive_messages` that can still be cancelled after they were answered.
-const TAKINGS_LEN_MAX: usize = 16;
 
 /// The MCP side of one connection. Lives on the connection's thread.
 pub struct Peer {
     shared: Rc<Shared>,
-    /// What this turn's frames want sent, handed to the router together.
-    turn: Vec<Prepared>,
+    turn: Turn,
     routes: VecDeque<RoutedBatch>,
-    /// Frames that wait until an exclusive call is done.
-    held: VecDeque<String>,
     malformed_in_a_row: usize,
     /// Where an answer is written, and the object in it.
     scratch: Vec<u8>,
@@ -56,22 +47,6 @@ pub struct Peer {
 struct RoutedBatch {
     answers: oneshot::Receiver<Vec<Routed>>,
     waiting: Vec<SendAnswer>,
-}
-
-/// What calls that outlive their turn share with the peer.
-pub struct Shared {
-    pub project: ProjectHandle,
-    pub outbox: Arc<Outbox>,
-    pub limits: Limits,
-    pub session: RefCell<Option<Arc<Member>>>,
-    pub(super) legacy: RefCell<Option<Legacy>>,
-    pub(super) subscriptions: RefCell<Subscriptions>,
-    /// The session said goodbye on this connection: none is made for it again unasked.
-    pub said_goodbye: Cell<bool>,
-    calls: RefCell<HashMap<Rc<str>, AbortHandle>>,
-    /// The last calls that took messages out of an inbox, by the ids of their requests, under way or answered.
-    takings: RefCell<VecDeque<(Rc<str>, Taking)>>,
-    exclusive: Cell<bool>,
 }
 
 /// What became of a frame.
@@ -86,23 +61,11 @@ pub enum Taken {
 
 impl Peer {
     pub fn new(project: ProjectHandle, outbox: Arc<Outbox>, limits: Limits) -> Self {
-        let shared = Shared {
-            project,
-            outbox,
-            limits,
-            session: RefCell::default(),
-            legacy: RefCell::default(),
-            subscriptions: RefCell::default(),
-            said_goodbye: Cell::default(),
-            calls: RefCell::default(),
-            takings: RefCell::default(),
-            exclusive: Cell::default(),
-        };
+        let shared = Shared::new(project, outbox, limits);
         Self {
-            shared: Rc::new(shared),
-            turn: Vec::new(),
+            turn: Turn::new(Rc::clone(&shared)),
+            shared,
             routes: VecDeque::new(),
-            held: VecDeque::new(),
             malformed_in_a_row: 0,
             scratch: Vec::new(),
             object: Vec::new(),
@@ -111,13 +74,13 @@ impl Peer {
 
     /// Takes one frame. What it asks for may be done by [`Peer::end_turn`] only.
     pub fn frame(&mut self, text: &str) -> Taken {
-        if self.shared.exclusive.get() {
-            self.held.push_back(text.to_owned());
+        if self.shared.is_exclusive() {
+            self.turn.held.push_back(text.to_owned());
             return Taken::Fine;
         }
-        let before = self.turn.len();
+        let before = self.turn.prepared.len();
         catch_unwind(AssertUnwindSafe(|| self.dispatch(text, None))).unwrap_or_else(|_| {
-            self.turn.truncate(before);
+            self.turn.prepared.truncate(before);
             if let Ok(Incoming::Request { id, .. }) = rpc::parse(text) {
                 let mut out = Vec::new();
                 rpc::write_error(&mut out, Some(id), &RpcError::new(INTERNAL_ERROR, "Internal error"));
@@ -175,9 +138,9 @@ impl Peer {
                     modern: false,
                     batch: batch.cloned(),
                 };
-                return dispatch::request(self, to, &method, params, text);
+                return dispatch::request(&mut self.turn, to, &method, params, text);
             }
-            Incoming::Notification { method, params } => dispatch::notification(self, &method, &params),
+            Incoming::Notification { method, params } => dispatch::notification(&self.turn, &method, &params),
             Incoming::Response => {}
             Incoming::Batch(frames) => {
                 let accepted = self
@@ -194,7 +157,9 @@ impl Peer {
                     return true;
                 }
                 // One element of a batch cannot be taken up again later, the whole can.
-                if frames.iter().any(|frame| dispatch::acts_as_session(frame)) && dispatch::opens_session(self, text) {
+                if frames.iter().any(|frame| dispatch::acts_as_session(frame))
+                    && dispatch::opens_session(&mut self.turn, text)
+                {
                     return true;
                 }
                 let batch = Batch::new(Arc::clone(&self.shared.outbox));
@@ -211,11 +176,12 @@ impl Peer {
         if let Some(member) = &*self.shared.session.borrow() {
             member.touch(self.shared.project.settings().presence, now);
         }
-        if self.turn.is_empty() {
+        if self.turn.prepared.is_empty() {
             return;
         }
         let (submissions, waiting): (Vec<Submission>, Vec<SendAnswer>) = self
             .turn
+            .prepared
             .drain(..)
             .map(|Prepared { submission, answer }| (submission, answer))
             .unzip();
@@ -229,19 +195,10 @@ impl Peer {
         }
     }
 
-    /// Queues a message for the end of the turn.
-    pub(super) fn submit(&mut self, prepared: Prepared) {
-        self.turn.push(prepared);
-    }
-
-    pub(super) fn shared(&self) -> &Rc<Shared> {
-        &self.shared
-    }
-
     /// Whether more frames should be read now. When not, a later poll of [`Peer::poll`] changes it.
     pub fn wants_frames(&self) -> bool {
-        !self.shared.exclusive.get()
-            && self.held.is_empty()
+        !self.shared.is_exclusive()
+            && self.turn.held.is_empty()
             && self.routes.len() < ROUTES_LEN_MAX
             && self.shared.outbox.waiting_len() < ANSWER_BYTES_MAX
     }
@@ -256,11 +213,11 @@ impl Peer {
                 self.answer(waiting, answers.unwrap_or_default());
             }
         }
-        if self.shared.exclusive.get() || self.held.is_empty() {
+        if self.shared.is_exclusive() || self.turn.held.is_empty() {
             return;
         }
-        while !self.shared.exclusive.get()
-            && let Some(text) = self.held.pop_front()
+        while !self.shared.is_exclusive()
+            && let Some(text) = self.turn.held.pop_front()
         {
             self.frame(&text);
         }
@@ -296,26 +253,6 @@ impl Peer {
                 });
             }
         }
-    }
-
-    /// Runs a call that no other frame of this connection may overtake; `text` is taken up again when it is done
-    /// and `again` is set.
-    pub(super) fn exclusively(
-        &mut self,
-        to_id: Rc<str>,
-        call: impl Future<Output = ()> + 'static,
-        again: Option<&str>,
-    ) {
-        if let Some(text) = again {
-            self.held.push_front(text.to_owned());
-        }
-        self.shared.exclusive.set(true);
-        let shared = Rc::clone(&self.shared);
-        let done = ExclusiveDone(Rc::clone(&shared));
-        shared.spawn(to_id, async move {
-            call.await;
-            drop(done);
-        });
     }
 
     /// The broker ends the connection: every open `subscriptions/listen` gets its result (2026-07-28, subscriptions).
@@ -374,7 +311,7 @@ impl Peer {
     /// Gives back what buffers have grown to: the connection is idle.
     pub fn shrink(&mut self) {
         self.scratch = Vec::new();
-        self.turn = Vec::new();
+        self.turn.prepared = Vec::new();
         self.routes.shrink_to_fit();
     }
 }
@@ -382,13 +319,7 @@ impl Peer {
 impl Drop for Peer {
     /// The connection is over: calls are given up, and what was not acknowledged waits again.
     fn drop(&mut self) {
-        for (_, call) in self.shared.calls.borrow_mut().drain() {
-            call.abort();
-        }
-        // Those of other sessions, for which this connection acted: its own session puts back all.
-        for (_, Taking { member, call }) in self.shared.takings.borrow_mut().drain(..) {
-            self.shared.project.give_back(&member, &call);
-        }
+        self.shared.give_up_calls();
         if let Some(member) = self.shared.session.borrow_mut().take() {
             self.shared.project.detach(
                 &member,
@@ -398,136 +329,4 @@ impl Drop for Peer {
             );
         }
     }
-}
-
-/// Lets the next frame in, however the exclusive call ended.
-struct ExclusiveDone(Rc<Shared>);
-
-impl Drop for ExclusiveDone {
-    fn drop(&mut self) {
-        self.0.exclusive.set(false);
-        self.0.outbox.wake();
-    }
-}
-
-impl Shared {
-    /// Runs a call beside the turn. It can be cancelled by the id of its request, and answers -32603 if it panics.
-    pub fn spawn(self: &Rc<Self>, id: Rc<str>, call: impl Future<Output = ()> + 'static) {
-        let shared = Rc::clone(self);
-        let key = id.clone();
-        let mut calls = self.calls.borrow_mut();
-        let task = actix_rt::spawn(async move {
-            if AssertUnwindSafe(call).catch_unwind().await.is_err() {
-                let mut out = Vec::new();
-                rpc::write_error(&mut out, Some(&key), &RpcError::new(INTERNAL_ERROR, "Internal error"));
-                shared.outbox.send(&out);
-            }
-            shared.calls.borrow_mut().remove(&key);
-        });
-        calls.insert(id, task.abort_handle());
-    }
-
-    /// Holds on to what a call takes, in case it is cancelled.
-    pub fn remember(&self, id: Rc<str>, taking: Taking) {
-        let mut takings = self.takings.borrow_mut();
-        if takings.len() == TAKINGS_LEN_MAX {
-            takings.pop_front();
-        }
-        takings.push_back((id, taking));
-    }
-
-    /// A call is cancelled: what it took waits again, even when the answer is on its way. Who cancels does not look at
-    /// an answer that crosses the cancellation (2025-11-25 and 2026-07-28, cancellation).
-    pub fn give_back(&self, id: &str) {
-        let mut takings = self.takings.borrow_mut();
-        if let Some(at) = takings.iter().rposition(|(known, _)| &**known == id)
-            && let Some((_, Taking { member, call })) = takings.remove(at)
-        {
-            self.project.give_back(&member, &call);
-        }
-    }
-
-    pub fn has_room_for_calls(&self) -> bool {
-        self.calls.borrow().len() < CALLS_LEN_MAX
-    }
-
-    /// Gives a call up; nothing is answered to it. False when it is not known, or no longer.
-    pub fn cancel(&self, id: &str) -> bool {
-        let call = self.calls.borrow_mut().remove(id);
-        call.inspect(AbortHandle::abort).is_some()
-    }
-
-    /// Answers a `tools/call`.
-    pub fn answer(&self, to: &ReplyTo, result: Result<Answer, BrokerError>) {
-        match result {
-            Ok(Answer(object)) => self.tool_result(to, &object, false),
-            Err(error) => self.refuse(to, &error),
-        }
-    }
-
-    /// Answers a `tools/call` that failed inside the tool.
-    pub fn refuse(&self, to: &ReplyTo, error: &BrokerError) {
-        let Answer(object) = error_object(error).into();
-        self.tool_result(to, &object, true);
-    }
-
-    fn tool_result(&self, to: &ReplyTo, object: &[u8], is_error: bool) {
-        let mut out = Vec::with_capacity(object.len() * 2 + 256);
-        write_tool_result(&mut out, to, object, is_error, self.unread());
-        to.send(&self.outbox, &out);
-    }
-
-    pub fn unread(&self) -> usize {
-        self.session
-            .borrow()
-            .as_ref()
-            .map_or(0, |member| member.vitals.waiting())
-    }
-
-    /// Makes a session without a name for this connection.
-    pub async fn open_session(&self) -> Result<(), BrokerError> {
-        let connection = Arc::clone(&self.outbox) as _;
-        let registration = Registration {
-            connection: Some(connection),
-            ..Registration::default()
-        };
-        let registered = self.project.register(registration).await?;
-        self.settle_session(registered.member);
-        Ok(())
-    }
-
-    /// This connection's session is that one from now on.
-    pub fn settle_session(&self, member: Arc<Member>) {
-        *self.session.borrow_mut() = Some(member);
-        self.said_goodbye.set(false);
-        self.subscriptions_changed();
-    }
-
-    /// Tells the outbox and the session what the peer wants to hear of.
-    pub fn subscriptions_changed(&self) {
-        let legacy_push = self.legacy.borrow().as_ref().and_then(|legacy| legacy.push);
-        let wanted = self.subscriptions.borrow().wanted(legacy_push);
-        let message = wanted.message(self.outbox.id());
-        self.outbox.configure(wanted.push_frame, wanted.inbox_frames);
-        if let Some(member) = &*self.session.borrow() {
-            self.project.subscribe(member, message);
-        }
-    }
-}
-
-/// Longest wait for a status, on which clients and proxies still keep a call alive.
-pub const WAIT_MAX: Duration = Duration::from_secs(110);
-
-pub(super) fn as_status(word: &str) -> Option<Status> {
-    match word {
-        "queued" => Some(Status::Queued),
-        "delivered" => Some(Status::Delivered),
-        "acknowledged" => Some(Status::Acknowledged),
-        _ => None,
-    }
-}
-
-/// Whether a text that could not be served was JSON at all.
-pub(super) fn is_json(text: &str) -> bool {
-    scan::check(text).is_ok()
 }

@@ -8,13 +8,13 @@ mod receiving;
 mod sending;
 mod sessions;
 
-use std::{rc::Rc, sync::Arc, sync::LazyLock};
-
-use actors::{
-    model::BrokerError,
-    project::ProjectHandle,
-    session::{Member, ReceiveCall},
+use std::{
+    rc::Rc,
+    sync::{Arc, LazyLock},
+    time::Duration,
 };
+
+use actors::{model::BrokerError, project::ProjectHandle, session::Member};
 use futures_util::future::LocalBoxFuture;
 use serde_json::{Map, Value, json};
 
@@ -25,9 +25,12 @@ pub use sending::{Prepared, SendAnswer};
 pub use sessions::session_json;
 
 use super::{
-    peer::Shared,
     reply::{Answer, ReplyTo},
+    shared::{Shared, Taking},
 };
+
+/// Longest wait of a call: clients and proxies keep one alive for two minutes.
+pub const WAIT_MAX: Duration = Duration::from_secs(110);
 
 /// A tool, as `tools/list` shows it and `tools/call` runs it.
 pub struct Tool {
@@ -64,12 +67,6 @@ pub struct Pending {
     pub then: Option<LocalBoxFuture<'static, ()>>,
     /// What it takes out of an inbox, to be given back when the caller cancels it, however late.
     pub takes: Option<Taking>,
-}
-
-/// A call of `receive_messages` and whose inbox it is about.
-pub struct Taking {
-    pub member: Arc<Member>,
-    pub call: ReceiveCall,
 }
 
 impl Pending {

@@ -10,8 +10,8 @@ use actors::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Arguments, Caller, LOOKS, Object, Pending, Run, SETS, TAKES, Taking, Tool, count, id, limit, text};
-use crate::mcp::{peer::WAIT_MAX, reply::Answer, rpc::write_json};
+use super::{Arguments, Caller, LOOKS, Object, Pending, Run, SETS, TAKES, Tool, WAIT_MAX, count, id, limit, text};
+use crate::mcp::{reply::Answer, rpc::write_json, shared::Taking};
 
 const LIMIT: usize = 20;
 const LIMIT_MAX: usize = 1000;

@@ -12,9 +12,8 @@ use semver::VersionReq;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{ADDS, Arguments, Caller, Object, Run, Tool, count, id, text};
+use super::{ADDS, Arguments, Caller, Object, Run, Tool, WAIT_MAX, count, id, text};
 use crate::mcp::{
-    peer::{WAIT_MAX, as_status},
     reply::{ReplyTo, write_tool_result},
     rpc::write_json,
 };
@@ -361,4 +360,13 @@ fn broadcast_json(outcome: &Outcome) -> Value {
         "skipped": skipped,
         "failures": failures,
     })
+}
+
+fn as_status(word: &str) -> Option<Status> {
+    match word {
+        "queued" => Some(Status::Queued),
+        "delivered" => Some(Status::Delivered),
+        "acknowledged" => Some(Status::Acknowledged),
+        _ => None,
+    }
 }

@@ -1,0 +1,54 @@
+//! What the frames of one read want done at its end.
+
+use std::{collections::VecDeque, future::Future, rc::Rc};
+
+use super::{shared::Shared, tools::Prepared};
+
+/// Collects for the end of the turn, and keeps frames back while a call is under way that none may overtake.
+pub struct Turn {
+    pub shared: Rc<Shared>,
+    /// What is to be sent, handed to the router together.
+    pub prepared: Vec<Prepared>,
+    /// Frames that wait until an exclusive call is done.
+    pub held: VecDeque<String>,
+}
+
+impl Turn {
+    pub fn new(shared: Rc<Shared>) -> Self {
+        Self {
+            shared,
+            prepared: Vec::new(),
+            held: VecDeque::new(),
+        }
+    }
+
+    /// Queues a message for the end of the turn.
+    pub fn submit(&mut self, prepared: Prepared) {
+        self.prepared.push(prepared);
+    }
+
+    /// Runs a call that no other frame of this connection may overtake; `text` is taken up again when it is done
+    /// and `again` is set.
+    pub fn exclusively(&mut self, to_id: Rc<str>, call: impl Future<Output = ()> + 'static, again: Option<&str>) {
+        if let Some(text) = again {
+            self.held.push_front(text.to_owned());
+        }
+        self.shared.set_exclusive(true);
+        let shared = Rc::clone(&self.shared);
+        let done = ExclusiveDone(Rc::clone(&shared));
+        shared.spawn(to_id, async move {
+            call.await;
+            drop(done);
+        });
+    }
+}
+
+/// Lets the next frame in, however the exclusive call ended.
+struct ExclusiveDone(Rc<Shared>);
+
+impl Drop for ExclusiveDone {
+    fn drop(&mut self) {
+        self.0.set_exclusive(false);
+        self.0.outbox.wake();
+    }
+}
