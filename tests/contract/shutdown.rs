@@ -1,9 +1,6 @@
 //! SIGTERM: nobody is cut off without a word, and the process ends in time.
 
-use std::{
-    io::Read,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
@@ -61,7 +58,7 @@ fn what_was_accepted_before_is_answered_before() {
 fn while_it_drains_it_is_alive_not_ready_and_takes_nobody_in() {
     let mut broker = Broker::with(&["--shutdown-grace=20s"]);
     // A client that never says goodbye keeps the drain going for a while.
-    let stubborn = stubborn(&broker);
+    let stubborn = broker.upgraded();
     let observer = broker.socket();
     broker.is_told_to_stop();
     eventually("it says that it is not ready", || {
@@ -76,26 +73,10 @@ fn while_it_drains_it_is_alive_not_ready_and_takes_nobody_in() {
     assert_eq!(broker.ends().code(), Some(0));
 }
 
-/// A socket on which the handshake is done and which then neither reads nor closes.
-fn stubborn(broker: &Broker) -> std::net::TcpStream {
-    use std::io::Write;
-    let mut socket = broker.socket();
-    let head = format!(
-        "GET /ws HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
-         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
-        broker.address
-    );
-    socket.write_all(head.as_bytes()).unwrap();
-    let mut answer = [0; 512];
-    let len = socket.read(&mut answer).unwrap();
-    assert!(answer[..len].starts_with(b"HTTP/1.1 101"));
-    socket
-}
-
 #[test]
 fn nobody_can_hold_the_process_up_beyond_its_grace() {
     let mut broker = Broker::with(&["--shutdown-grace=3s"]);
-    let stubborn = stubborn(&broker);
+    let stubborn = broker.upgraded();
     let silent = broker.socket();
     let agent = broker.agent("agent");
     let told = Instant::now();

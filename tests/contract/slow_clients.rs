@@ -8,17 +8,11 @@ use std::{
 
 use serde_json::json;
 
-use crate::support::{Agent, Broker, Wire, eventually, masked};
+use crate::support::{Agent, Broker, Wire, eventually, masked, read_frame};
 
 /// A client to which messages are pushed and which does not read what comes after its registration.
 fn deaf(broker: &Broker, name: &str, window: usize) -> TcpStream {
-    let mut socket = broker.socket();
-    let head = format!(
-        "GET /ws HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
-         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
-        broker.address
-    );
-    socket.write_all(head.as_bytes()).unwrap();
+    let mut socket = broker.upgraded();
     let hello = json!({
         "jsonrpc": "2.0", "id": 1, "method": "initialize",
         "params": {
@@ -33,13 +27,8 @@ fn deaf(broker: &Broker, name: &str, window: usize) -> TcpStream {
     for frame in [hello, register] {
         socket.write_all(&masked(0x81, frame.to_string().as_bytes())).unwrap();
     }
-    let mut heard = Vec::new();
-    let mut chunk = [0; 1024];
-    while !String::from_utf8_lossy(&heard).contains("\"resumed\"") {
-        let len = socket.read(&mut chunk).unwrap();
-        assert!(len > 0);
-        heard.extend_from_slice(&chunk[..len]);
-    }
+    // Not one byte more than the two answers.
+    while !String::from_utf8_lossy(&read_frame(&mut socket)).contains("\"resumed\"") {}
     socket
 }
 

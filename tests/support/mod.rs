@@ -5,7 +5,7 @@ mod http;
 mod wire;
 
 use std::{
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Read, Write},
     net::{SocketAddr, TcpStream},
     process::{Child, Command, ExitStatus, Stdio},
     sync::{Arc, Mutex, PoisonError},
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 pub use agent::{Agent, texts};
 pub use http::{Response, exchange};
-pub use wire::{Wire, masked};
+pub use wire::{Wire, masked, read_frame};
 
 /// The longest that anything here is waited for. Far more than it takes, so that a slow machine changes nothing.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -155,6 +155,29 @@ impl Broker {
         let socket = TcpStream::connect(self.address).unwrap();
         socket.set_nodelay(true).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket
+    }
+
+    /// A TCP connection on which the WebSocket handshake is done. Not one byte beyond it has been read.
+    pub fn upgraded(&self) -> TcpStream {
+        let mut socket = self.socket();
+        let head = format!(
+            "GET /ws HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+            self.address
+        );
+        socket.write_all(head.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            socket.read_exact(&mut byte).unwrap();
+            answer.extend(byte);
+        }
+        assert!(
+            answer.starts_with(b"HTTP/1.1 101 "),
+            "{}",
+            String::from_utf8_lossy(&answer)
+        );
         socket
     }
 

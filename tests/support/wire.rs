@@ -1,7 +1,7 @@
 use std::{
     cell::Cell,
     collections::VecDeque,
-    io::Write,
+    io::{Read, Write},
     net::{Shutdown, SocketAddr, TcpStream},
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
@@ -343,4 +343,22 @@ pub fn masked(first: u8, payload: &[u8]) -> Vec<u8> {
     let body = payload.iter().zip(MASK.iter().cycle());
     out.extend(body.map(|(byte, key)| byte ^ key));
     out
+}
+
+/// Reads exactly one frame of a server and returns its payload.
+pub fn read_frame(socket: &mut TcpStream) -> Vec<u8> {
+    let mut header = [0; 2];
+    socket.read_exact(&mut header).unwrap();
+    let len = match header[1] {
+        126 => {
+            let mut len = [0; 2];
+            socket.read_exact(&mut len).unwrap();
+            usize::from(u16::from_be_bytes(len))
+        }
+        len @ 0..126 => usize::from(len),
+        len => panic!("a long or masked frame: {len}"),
+    };
+    let mut payload = vec![0; len];
+    socket.read_exact(&mut payload).unwrap();
+    payload
 }
