@@ -59,6 +59,8 @@ struct Queue {
     /// These frames are in the queue already.
     announced: bool,
     closing: Option<Closing>,
+    /// Nothing more may be sent.
+    ended: bool,
 }
 
 /// The bytes before and after the message object of a push notification.
@@ -90,9 +92,19 @@ impl Outbox {
         self.wake();
     }
 
+    /// Queues the last bytes of the connection, as the transport has encoded them. What comes after is dropped: after a
+    /// close frame nothing may be sent (RFC 6455, section 5.5.1).
+    pub fn send_last(&self, bytes: &[u8]) {
+        self.send_raw(bytes);
+        self.queue().ended = true;
+    }
+
     /// Queues a frame that is not text, as the transport has encoded it.
     pub fn send_raw(&self, bytes: &[u8]) {
         let mut queue = self.queue();
+        if queue.ended {
+            return;
+        }
         queue.bytes.extend_from_slice(bytes);
         queue.queued += bytes.len() as u64;
         self.waiting_len.fetch_add(bytes.len(), Ordering::Relaxed);
@@ -152,6 +164,9 @@ impl Outbox {
     }
 
     fn put(&self, queue: &mut Queue, len: usize, write: impl FnOnce(&mut Vec<u8>)) {
+        if queue.ended {
+            return;
+        }
         let before = queue.bytes.len();
         match self.framing {
             Framing::WebSocket => {
@@ -201,8 +216,10 @@ impl Connection for Outbox {
                 message.write(out, *count);
                 out.extend_from_slice(&frame.after);
             });
-            let end = queue.queued;
-            queue.marks.push_back((end, message.id));
+            if !queue.ended {
+                let end = queue.queued;
+                queue.marks.push_back((end, message.id));
+            }
         }
         queue.push = Some(frame);
         drop(queue);

@@ -283,7 +283,7 @@ impl Connection {
     fn close(&mut self, code: u16, reason: &str) {
         if self.end == End::Open {
             self.end = End::Closing;
-            self.outbox.send_raw(&frame::close(code, reason));
+            self.outbox.send_last(&frame::close(code, reason));
             self.set_tick(LINGER);
         }
     }
