@@ -100,11 +100,11 @@ fn cooked(choices: &mut Choices<'_>) -> Vec<u8> {
         out.push(first);
         match (len, choices.below(16)) {
             (_, 0) => {
-                out.push(masked | 127);
+                out.push(masked | 0x7f);
                 out.extend_from_slice(&(len as u64).to_be_bytes());
             }
             (126.., _) | (_, 1) => {
-                out.push(masked | 126);
+                out.push(masked | 0x7e);
                 out.extend_from_slice(&(len as u16).to_be_bytes());
             }
             _ => out.push(masked | len as u8),

@@ -1,6 +1,6 @@
 //! Inputs that are nearly right: the corpus, changed a little, crossed, and seasoned with words that matter.
 
-/// Random numbers that are the same for the same seed (SplitMix64).
+/// Random numbers that are the same for the same seed (`SplitMix64`).
 pub struct Dice(u64);
 
 impl Dice {
