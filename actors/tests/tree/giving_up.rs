@@ -113,6 +113,9 @@ fn a_session_given_up_while_its_project_is_flooded_is_opened_anew_all_the_same()
         for _ in 0..2 {
             project.tell(project::Panic).unwrap();
         }
+        while world.node("project", "default").restarts < 2 {
+            tokio::task::yield_now().await;
+        }
         let nobody = SessionId::generate();
         while project.tell(session::Ended { session: nobody }).is_ok() {}
         line.is_closed(Closing::Failed).await;

@@ -3,7 +3,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Condvar, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
         mpsc,
     },
@@ -33,9 +33,16 @@ pub struct Laggard {
     inner: MemoryStorage,
     opened: Mutex<Option<Arc<Remote>>>,
     down: Arc<AtomicBool>,
+    held: Arc<(Mutex<bool>, Condvar)>,
 }
 
 impl Laggard {
+    /// From now on operations wait, or no longer.
+    pub fn set_held(&self, held: bool) {
+        *self.held.0.lock().unwrap_or_else(PoisonError::into_inner) = held;
+        self.held.1.notify_all();
+    }
+
     /// From now on every operation fails, or no longer.
     pub fn set_down(&self, down: bool) {
         self.down.store(down, Ordering::SeqCst);
@@ -51,7 +58,14 @@ impl Storage for Laggard {
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
         let remote = opened.get_or_insert_with(|| {
             let (work, queue) = mpsc::channel::<Work>();
-            thread::spawn(move || queue.into_iter().for_each(|work| work()));
+            let held = Arc::clone(&self.held);
+            thread::spawn(move || {
+                for work in queue {
+                    let held_now = held.0.lock().unwrap_or_else(PoisonError::into_inner);
+                    drop(held.1.wait_while(held_now, |held| *held));
+                    work();
+                }
+            });
             Arc::new(Remote {
                 inner: self.inner.open(project),
                 work: Mutex::new(work),

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use actors::{
     model::{DeadLetterReason, Presence, SessionStatus, Status},
     project::{Registration, Settings},
-    session::{Closing, Connection, Detach, ReceiveMode, Writable},
+    session::{Closing, Connection, Detach, ReceiveMode, Retire, Writable},
 };
 
 use crate::world::{Line, MANUAL, Threads, World, ids, run, settings};
@@ -210,6 +210,24 @@ fn after_the_retention_the_messages_are_dead_letters_and_the_name_is_free() {
             .unwrap();
         assert_eq!(redriven.sent.len(), 1);
         assert_eq!(world.inbox(&again.member).await, [routed.outcome.message]);
+    });
+}
+
+#[test]
+fn a_name_whose_session_ends_at_this_moment_can_be_registered() {
+    run(|| async {
+        let world = World::new(settings(), Threads::One).await;
+        let bob = world.register("bob", None).await;
+        let reason = DeadLetterReason::RecipientGone;
+        // Its end is not known to the project when it hears of the registration.
+        bob.address.tell(Retire { reason }).unwrap();
+        let again = world.try_register("bob", None).await.unwrap();
+        assert!(!again.resumed);
+        assert_ne!(again.member.record.id, bob.record.id);
+        assert!(world.inbox(&again.member).await.is_empty());
+        let found = world.project.resolve("bob").unwrap();
+        assert_eq!(found.record.id, again.member.record.id);
+        assert_eq!(world.sessions_len(), 1);
     });
 }
 

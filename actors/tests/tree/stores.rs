@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use actors::{
+    router,
     session::{AckMode, Connection, Push, ReceiveMode, Written},
     storage::Acknowledge,
 };
@@ -100,6 +101,33 @@ fn a_connection_that_leaves_and_comes_back_is_pushed_no_more_than_its_window() {
             assert!(done.depth.leased < MANUAL.window, "{:?}", done.depth);
             left -= 1;
         }
+    });
+}
+
+#[test]
+fn what_a_router_had_gathered_when_it_panicked_is_accepted() {
+    run(|| async {
+        let (world, store) = slow_world().await;
+        let alice = world.register("alice", None).await;
+        let (_bob, line) = world.listener("bob").await;
+        store.set_held(true);
+        let (_, _, router) = world.project.addresses();
+        // The first is under way, the second gathered, when the router panics.
+        let mut answers = Vec::new();
+        for _ in 0..2 {
+            let submission = world.submission(&alice, "bob").unwrap();
+            answers.push(world.project.submit(vec![submission]).unwrap());
+        }
+        router.tell(router::Panic).unwrap();
+        while world.node("router", "default").restarts == 0 {
+            tokio::task::yield_now().await;
+        }
+        store.set_held(false);
+        let gathered = soon("the second answer", answers.pop().unwrap()).await.unwrap();
+        let accepted = gathered[0].as_ref().unwrap().outcome.message;
+        assert!(soon("the first answer", answers.pop().unwrap()).await.is_err());
+        line.until("the second message", |seen| ids(&seen.pushed).contains(&accepted))
+            .await;
     });
 }
 
