@@ -185,9 +185,10 @@ fn build_server(
     Ok(server)
 }
 
-/// One worker for each core, unless the configuration says otherwise.
+/// Half as many as there are cores: the agents are often on the same machine, and a thread more costs each message two
+/// crossings (docs/decisions/0005-workers.md).
 fn workers(config: &Config) -> usize {
-    let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let cores = || std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1));
     config.workers.map_or_else(cores, std::num::NonZero::get)
 }
 

@@ -51,7 +51,7 @@ settings! {
     /// Live connections at once, over all ways in. One more is refused until another closes.
     connections_max: usize = "25000", Integer(1..=1_000_000);
 
-    /// Threads that serve connections; `auto` takes as many as the machine has processors for.
+    /// Threads that serve connections; `auto` takes half as many as the machine has processors, at least one.
     workers: Option<NonZeroUsize> = "auto", AutoOr(1..=1024);
 
     /// Where sessions, protocols and messages live. `memory` loses them when the broker ends.

@@ -1,5 +1,6 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
+use futures_util::FutureExt;
 use tokio::sync::{oneshot, watch};
 
 use super::{
@@ -171,8 +172,28 @@ impl ProjectHandle {
         self.tell(member, member.address.tell(message));
     }
 
+    /// These messages were written to the socket of the member's connection.
+    ///
+    /// Where that acknowledges them and the store answers at once, they are acknowledged here and now: the session hears
+    /// of it only if something waits for the room in its window.
     pub fn written(&self, member: &Member, message: Written) {
-        self.tell(member, member.address.tell(message));
+        let store = &self.0.store;
+        if !store.answers_at_once() || !member.vitals.acknowledged_by_writes_of(message.connection) {
+            return self.tell(member, member.address.tell(message));
+        }
+        let op = store.acknowledge(member.record.id, Acknowledge::Ids(message.messages), now());
+        if let Some(Ok(done)) = op.now_or_never() {
+            for message in &done.watched {
+                message.progress.reach(Status::Acknowledged);
+            }
+            member.vitals.set_depth(done.depth);
+            if done.depth.waiting > 0 {
+                self.tell(
+                    member,
+                    member.address.tell(crate::session::Nudge { until_handled: None }),
+                );
+            }
+        }
     }
 
     pub fn writable(&self, member: &Member, message: Writable) {

@@ -140,6 +140,8 @@ impl Session {
     fn happened(&mut self, event: Event, ctx: &mut Context<Self>) {
         let effects = self.state.on(event);
         self.vitals.set_attentive(self.state.attentive());
+        self.vitals
+            .set_acknowledged_by_writes_of(self.state.acknowledging_connection());
         for effect in effects {
             self.act(effect, ctx);
         }
@@ -455,7 +457,21 @@ impl Session {
         }));
     }
 
+    /// Learns what the connection has acknowledged by writing it, which it does beside this actor
+    /// ([`ProjectHandle::written`](crate::project::ProjectHandle::written)).
+    fn count(&mut self, ctx: &mut Context<Self>) {
+        if self.store.answers_at_once() && self.state.acknowledging_connection().is_some() {
+            let depth = self.store.depth(self.id);
+            self.in_order(depth, ctx, |session, depth, ctx| {
+                if let Ok(depth) = depth {
+                    session.happened(Event::Counted { depth }, ctx);
+                }
+            });
+        }
+    }
+
     fn tick(&mut self, ctx: &mut Context<Self>) {
+        self.count(ctx);
         let now = now();
         if self.waiters.iter().any(|waiter| !waiter.reply.is_closed()) {
             self.vitals.touch(now);
@@ -548,6 +564,7 @@ impl Handler<Posted<Nudge>> for Session {
         if self.state.is_away() {
             self.tick(ctx);
         }
+        self.count(ctx);
         self.happened(Event::Nudged, ctx);
         drop(message.until_handled);
     }

@@ -66,6 +66,8 @@ pub struct Vitals {
     last_seen_unix_ms: AtomicU64,
     said_goodbye: AtomicBool,
     attentive: AtomicBool,
+    /// The connection whose writes acknowledge; 0 when there is none.
+    acknowledged_by_writes_of: AtomicU64,
     waiting: AtomicUsize,
     routed: AtomicU64,
 }
@@ -77,6 +79,7 @@ impl Vitals {
             last_seen_unix_ms: AtomicU64::new(now.unix_ms),
             said_goodbye: AtomicBool::new(false),
             attentive: AtomicBool::new(false),
+            acknowledged_by_writes_of: AtomicU64::new(0),
             waiting: AtomicUsize::new(0),
             routed: AtomicU64::new(0),
         })
@@ -137,6 +140,16 @@ impl Vitals {
 
     pub fn set_attentive(&self, attentive: bool) {
         self.attentive.store(attentive, Ordering::SeqCst);
+    }
+
+    /// Whether what this connection has written is acknowledged by that.
+    pub fn acknowledged_by_writes_of(&self, connection: ConnectionId) -> bool {
+        self.acknowledged_by_writes_of.load(Ordering::Acquire) == connection.get()
+    }
+
+    pub fn set_acknowledged_by_writes_of(&self, connection: Option<ConnectionId>) {
+        let connection = connection.map_or(0, ConnectionId::get);
+        self.acknowledged_by_writes_of.store(connection, Ordering::Release);
     }
 
     /// True the first time it is called with this number in a row: one nudge per session and batch is enough.

@@ -84,6 +84,10 @@ pub enum Event {
     Changed {
         depth: Depth,
     },
+    /// The inbox was counted: connections acknowledge beside the session.
+    Counted {
+        depth: Depth,
+    },
     WaitersChanged {
         waiters: usize,
     },
@@ -209,6 +213,14 @@ impl State {
         };
     }
 
+    /// The connection whose writes acknowledge what they write.
+    pub fn acknowledging_connection(&self) -> Option<ConnectionId> {
+        let link = self
+            .link
+            .filter(|link| link.push.is_some_and(|push| push.ack == AckMode::Auto))?;
+        Some(link.connection)
+    }
+
     /// Whether a new message should be told at once.
     pub fn attentive(&self) -> bool {
         self.waiters > 0 || self.link.is_some_and(|link| link.push.is_some() || link.inbox_changes)
@@ -254,6 +266,10 @@ impl State {
                 } else {
                     Effects::default().and_maybe(if self.drain_wanted { self.drain() } else { None })
                 }
+            }
+            Event::Counted { depth } => {
+                self.depth = depth;
+                Effects::default()
             }
             Event::WaitersChanged { waiters } => {
                 self.waiters = waiters;

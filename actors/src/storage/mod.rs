@@ -45,6 +45,11 @@ pub trait Storage: Send + Sync + 'static {
 /// be answered in another. Of the messages: a message that `append` accepted for a recipient is, until it is
 /// acknowledged, either waiting, or leased, or a dead letter; never in two places, never in none.
 pub trait Store: Send + Sync + 'static {
+    /// Whether every operation is ready at its first poll, on whatever thread that is, and cannot fail.
+    fn answers_at_once(&self) -> bool {
+        false
+    }
+
     /// Adds a session, or replaces what was kept of it.
     fn put_session(&self, record: SessionRecord) -> Op<()>;
     fn sessions(&self) -> Op<Vec<SessionRecord>>;

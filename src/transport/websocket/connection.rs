@@ -232,6 +232,9 @@ impl Connection {
                 Poll::Pending => return Ok(()),
                 Poll::Ready(len) => self.wrote(len?, now),
             }
+            if self.outbox.waiting_len() == 0 && self.end == End::Open {
+                return Ok(());
+            }
         }
     }
 

@@ -70,6 +70,10 @@ impl MemoryStore {
 }
 
 impl Store for MemoryStore {
+    fn answers_at_once(&self) -> bool {
+        true
+    }
+
     fn put_session(&self, record: SessionRecord) -> Op<()> {
         self.run(|state| state.put_session(record))
     }
