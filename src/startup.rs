@@ -55,6 +55,7 @@ pub fn serve(config: Config) -> ExitCode {
 }
 
 async fn run(config: Config) -> io::Result<ExitCode> {
+    raise_file_limit(config.connections_max);
     let listener = bind(&config)?;
     let address = listener.local_addr()?;
     let admission = Admission::new(&config.allowed_hosts, &config.cors_origins);
@@ -121,6 +122,30 @@ async fn run(config: Config) -> io::Result<ExitCode> {
         );
     }
     Ok(code)
+}
+
+/// Every connection is an open file, and the limit that a shell gives is often 1024: asks for as many as may come.
+fn raise_file_limit(connections_max: usize) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    /// Files that are open beside the connections.
+    const OTHERS: u64 = 256;
+    let wanted = connections_max as u64 + OTHERS;
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current.is_none_or(|current| current >= wanted) {
+        return;
+    }
+    let raised = maximum.map_or(wanted, |maximum| maximum.min(wanted));
+    let limit = Rlimit {
+        current: Some(raised),
+        maximum,
+    };
+    if setrlimit(Resource::Nofile, limit).is_err() || raised < wanted {
+        tracing::warn!(
+            connections_max,
+            limit = raised,
+            "the limit of open files is lower than connections_max"
+        );
+    }
 }
 
 fn bind(config: &Config) -> io::Result<TcpListener> {
