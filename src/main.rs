@@ -5,5 +5,9 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    // A queue that grows touches fresh memory, and 2 MiB at once are slow to clear: docs/performance.md. Refused by
+    // kernels without huge pages, which need no telling.
+    #[cfg(target_os = "linux")]
+    let _ = rustix::thread::disable_transparent_huge_pages(true);
     mcp_broker::cli::run(std::env::args_os(), std::env::vars_os())
 }
