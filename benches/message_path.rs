@@ -136,7 +136,7 @@ fn store(payload: &str) {
     if done(store.put_session(record)).is_none() {
         return;
     }
-    measure("append, lease and acknowledge, 64 at a time", || {
+    measure("encode, append, lease, acknowledge, 64 a batch", || {
         for _ in 0..ROUND / BATCH {
             exchange(&*store, &project, &sender, recipient, &ids, payload);
         }
