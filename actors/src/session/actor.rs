@@ -1,11 +1,15 @@
+mod calls;
+
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use actix::{Actor, AsyncContext, Context, Handler, Message, SpawnHandle, Supervised};
 use tokio::sync::oneshot;
 
+use calls::{Returned, Waiter};
+
 use super::{
-    AcknowledgeMessages, Attach, Closing, Connection, Detach, Disconnect, GiveBack, Nudge, ReceiveCall,
-    ReceiveMessages, ReceiveMode, Received, Retire, Subscribe, Vitals, Writable, Written,
+    AcknowledgeMessages, Attach, Closing, Connection, Detach, Disconnect, Nudge, Retire, Subscribe, Vitals, Writable,
+    Written,
     state::{AckMode, Effect, Event, State},
 };
 use crate::{
@@ -17,15 +21,8 @@ use crate::{
 
 /// Most messages one lease asks for: what one turn of the actor may take.
 const LEASE_LEN_MAX: usize = 1024;
-/// Most bytes of messages one call of `receive_messages` returns, unless a single one is larger. An answer has them
-/// twice, and common WebSocket clients take no frame of more than 1 MiB.
-const RECEIVE_BYTES_MAX: usize = 384 * 1024;
-/// Most calls of `receive_messages` that may wait for one session.
-const WAITERS_LEN_MAX: usize = 32;
 /// How long after a failure of the store what it left undone is put right.
 const MEND_AFTER: Duration = Duration::from_secs(1);
-/// Answered calls of `receive_messages` that are remembered, to be acknowledged by the next or given back.
-const RETURNED_LEN_MAX: usize = 32;
 
 /// The actor of one session. Its inbox is in the store, and so is all that must survive it; the link to the live
 /// connection is a handle that survives a restart.
@@ -75,34 +72,6 @@ pub(crate) struct SessionSettings {
     pub named: bool,
     /// The session was there before this actor.
     pub resumes: bool,
-}
-
-/// What one call returned.
-struct Returned {
-    call: ReceiveCall,
-    messages: Vec<MessageId>,
-    /// The next call acknowledges it.
-    on_next: bool,
-}
-
-/// A call of `receive_messages`.
-struct Waiter {
-    call: ReceiveCall,
-    limit: usize,
-    mode: ReceiveMode,
-    reply: oneshot::Sender<Result<Received, BrokerError>>,
-    /// On the monotonic clock; None for a call that does not wait.
-    until_ms: Option<u64>,
-    /// There while it waits.
-    deadline: Option<SpawnHandle>,
-    number: u64,
-}
-
-impl Waiter {
-    /// Whether somebody still wants the answer.
-    fn is_wanted(&self) -> bool {
-        !self.call.is_given_up() && !self.reply.is_closed()
-    }
 }
 
 impl Session {
@@ -222,119 +191,6 @@ impl Session {
         self.happened(Event::Drained { depth, handed_over: 0 }, ctx);
     }
 
-    /// Hands what waits to the calls that wait, in their order.
-    fn serve(&mut self, ctx: &mut Context<Self>) {
-        if self.looking > 0 {
-            self.look_again = true;
-            return;
-        }
-        while let Some(waiter) = self.waiters.pop_front() {
-            if let Some(deadline) = waiter.deadline {
-                ctx.cancel_future(deadline);
-            }
-            if waiter.is_wanted() {
-                return self.look(waiter, ctx);
-            }
-        }
-        self.waiters_changed(ctx);
-    }
-
-    /// Reads the inbox for a call. The call counts among those that wait from before the reading on, so that the session
-    /// is told of what comes meanwhile.
-    fn look(&mut self, waiter: Waiter, ctx: &mut Context<Self>) {
-        self.looking += 1;
-        self.waiters_changed(ctx);
-        let lease = self.store.lease(self.id, waiter.limit.max(1), RECEIVE_BYTES_MAX, now());
-        self.in_order(lease, ctx, move |session, leased, ctx| {
-            session.looking -= 1;
-            session.looked(waiter, leased, ctx);
-            if std::mem::take(&mut session.look_again) {
-                session.serve(ctx);
-            }
-        });
-    }
-
-    fn looked(&mut self, waiter: Waiter, leased: Result<Leased, StoreError>, ctx: &mut Context<Self>) {
-        match leased {
-            Ok(leased) if leased.deliveries.is_empty() && waiter.until_ms.is_some() => {
-                if waiter.is_wanted() {
-                    self.wait(waiter, ctx);
-                } else {
-                    self.waiters_changed(ctx);
-                }
-                // Whatever the depth says: there is nothing to be had now.
-                let depth = Depth {
-                    waiting: 0,
-                    ..leased.depth
-                };
-                self.happened(Event::Changed { depth }, ctx);
-            }
-            Ok(leased) => {
-                self.waiters_changed(ctx);
-                self.return_messages(leased, waiter.call, waiter.mode, waiter.reply, ctx);
-            }
-            Err(error) => {
-                self.waiters_changed(ctx);
-                let _ = waiter.reply.send(Err(error.into()));
-                self.mend_later(false, ctx);
-            }
-        }
-    }
-
-    fn waiters_changed(&mut self, ctx: &mut Context<Self>) {
-        let waiters = self.waiters.len() + self.looking;
-        self.happened(Event::WaitersChanged { waiters }, ctx);
-    }
-
-    /// Gives a caller its messages, or puts them back if it has gone.
-    fn return_messages(
-        &mut self,
-        leased: Leased,
-        call: ReceiveCall,
-        mode: ReceiveMode,
-        reply: oneshot::Sender<Result<Received, BrokerError>>,
-        ctx: &mut Context<Self>,
-    ) {
-        let Leased { deliveries, depth } = leased;
-        let ids = ids_of(&deliveries);
-        self.vitals.set_depth(depth);
-        if call.is_given_up() {
-            return self.release(Release::Ids(ids), ctx);
-        }
-        hand_over(&deliveries);
-        let sent = reply.send(Ok(Received {
-            deliveries,
-            remaining: depth.waiting,
-        }));
-        if sent.is_err() {
-            return self.release(Release::Ids(ids), ctx);
-        }
-        self.happened(Event::Changed { depth }, ctx);
-        match mode {
-            _ if ids.is_empty() => {}
-            ReceiveMode::Immediate => self.acknowledge(Acknowledge::Ids(ids), None, ctx),
-            ReceiveMode::OnNext | ReceiveMode::Manual => {
-                if self.returned.len() == RETURNED_LEN_MAX {
-                    self.returned.pop_front();
-                }
-                self.returned.push_back(Returned {
-                    call,
-                    messages: ids,
-                    on_next: mode == ReceiveMode::OnNext,
-                });
-            }
-        }
-    }
-
-    /// What the calls so far returned for the next one to acknowledge.
-    fn take_returned(&mut self) -> Vec<MessageId> {
-        let (taken, kept) = std::mem::take(&mut self.returned)
-            .into_iter()
-            .partition::<VecDeque<_>, _>(|returned| returned.on_next);
-        self.returned = kept;
-        taken.into_iter().flat_map(|returned| returned.messages).collect()
-    }
-
     /// What came before this was not told, and the client, which has its answer already, counts on it.
     fn tell_of_waiting(&mut self, ctx: &mut Context<Self>) {
         let op = self.store.depth(self.id);
@@ -343,33 +199,6 @@ impl Session {
                 connection.inbox_changed();
             }
         });
-    }
-
-    /// Lets a call wait, in the place that is its by age.
-    fn wait(&mut self, mut waiter: Waiter, ctx: &mut Context<Self>) {
-        if self.waiters.len() >= WAITERS_LEN_MAX {
-            let _ = waiter.reply.send(Err(BrokerError::unavailable()));
-            return self.waiters_changed(ctx);
-        }
-        let number = waiter.number;
-        let wait_ms = waiter.until_ms.unwrap_or(0).saturating_sub(now().mono_ms);
-        let give_up = move |session: &mut Self, ctx: &mut Context<Self>| session.give_up_waiting(number, ctx);
-        waiter.deadline = Some(ctx.run_later(Duration::from_millis(wait_ms), give_up));
-        let at = self.waiters.partition_point(|other| other.number < number);
-        self.waiters.insert(at, waiter);
-        self.waiters_changed(ctx);
-    }
-
-    fn give_up_waiting(&mut self, number: u64, ctx: &mut Context<Self>) {
-        if let Some(at) = self.waiters.iter().position(|waiter| waiter.number == number)
-            && let Some(waiter) = self.waiters.remove(at)
-        {
-            let _ = waiter.reply.send(Ok(Received {
-                deliveries: Vec::new(),
-                remaining: self.state.depth().waiting,
-            }));
-        }
-        self.waiters_changed(ctx);
     }
 
     fn acknowledge(
@@ -657,56 +486,6 @@ impl Handler<Posted<AcknowledgeMessages>> for Session {
 
     fn handle(&mut self, Posted { message, .. }: Posted<AcknowledgeMessages>, ctx: &mut Context<Self>) {
         self.acknowledge(message.which, message.reply, ctx);
-    }
-}
-
-impl Handler<Posted<ReceiveMessages>> for Session {
-    type Result = ();
-
-    fn handle(&mut self, Posted { message, .. }: Posted<ReceiveMessages>, ctx: &mut Context<Self>) {
-        let ReceiveMessages {
-            call,
-            limit,
-            wait,
-            mode,
-            reply,
-        } = message;
-        if mode == ReceiveMode::OnNext && !self.returned.is_empty() {
-            let returned = self.take_returned();
-            self.acknowledge(Acknowledge::Ids(returned), None, ctx);
-        }
-        self.waiters_counted += 1;
-        let waiter = Waiter {
-            call,
-            limit,
-            mode,
-            reply,
-            until_ms: (!wait.is_zero()).then(|| now().after(wait)),
-            deadline: None,
-            number: self.waiters_counted,
-        };
-        self.look(waiter, ctx);
-    }
-}
-
-impl Handler<Posted<GiveBack>> for Session {
-    type Result = ();
-
-    fn handle(&mut self, Posted { message, .. }: Posted<GiveBack>, ctx: &mut Context<Self>) {
-        let GiveBack { call } = message;
-        if let Some(at) = self.waiters.iter().position(|waiter| waiter.call.is(&call))
-            && let Some(waiter) = self.waiters.remove(at)
-        {
-            if let Some(deadline) = waiter.deadline {
-                ctx.cancel_future(deadline);
-            }
-            self.waiters_changed(ctx);
-        }
-        if let Some(at) = self.returned.iter().position(|returned| returned.call.is(&call))
-            && let Some(returned) = self.returned.remove(at)
-        {
-            self.release(Release::Ids(returned.messages), ctx);
-        }
     }
 }
 
