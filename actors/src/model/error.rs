@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::{ProtocolName, SessionName};
+use super::ProtocolName;
 
 /// Why a payload does not fit its schema, at one place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,11 +87,5 @@ impl BrokerError {
             Self::Timeout => "timeout",
             Self::Unavailable { .. } => "unavailable",
         }
-    }
-}
-
-impl From<&SessionName> for String {
-    fn from(name: &SessionName) -> Self {
-        name.as_str().to_owned()
     }
 }

@@ -4,6 +4,7 @@ use actix::{Actor, AsyncContext, Context, Handler, Supervised};
 
 use super::{
     Directory, ProjectHandle, Registered, Registration, Settings,
+    handle::Parts,
     messages::{Child, ChildDown, Register},
 };
 use crate::{
@@ -73,7 +74,16 @@ impl Project {
             down(Child::Router),
             |_| Router::new(Arc::clone(&directory), Arc::clone(&store), &settings),
         );
-        ProjectHandle::new(id, settings, address, registry, router, directory, catalog, store)
+        ProjectHandle::new(Parts {
+            id,
+            settings,
+            project: address,
+            registry,
+            router,
+            directory,
+            catalog,
+            store,
+        })
     }
 
     fn register(&mut self, registration: Registration, ctx: &mut Context<Self>, reply: Reply) {

@@ -26,17 +26,18 @@ use crate::{
 /// The verbs of a project: what every surface calls. Cheap to clone; needs no lock and, for what only looks, no
 /// actor.
 #[derive(Clone)]
-pub struct ProjectHandle(Arc<Inner>);
+pub struct ProjectHandle(Arc<Parts>);
 
-struct Inner {
-    id: ProjectId,
-    settings: Settings,
-    project: Address<Project>,
-    registry: Address<Registry>,
-    router: Address<Router>,
-    directory: Arc<Directory>,
-    catalog: Arc<Catalog>,
-    store: Arc<dyn Store>,
+/// What a project is made of, joined where it starts.
+pub(super) struct Parts {
+    pub id: ProjectId,
+    pub settings: Settings,
+    pub project: Address<Project>,
+    pub registry: Address<Registry>,
+    pub router: Address<Router>,
+    pub directory: Arc<Directory>,
+    pub catalog: Arc<Catalog>,
+    pub store: Arc<dyn Store>,
 }
 
 /// Some of a list, and whether there is more.
@@ -70,27 +71,8 @@ pub struct RedriveRequest {
 }
 
 impl ProjectHandle {
-    #[allow(clippy::too_many_arguments)] // The parts of a project, joined in one place only.
-    pub(super) fn new(
-        id: ProjectId,
-        settings: Settings,
-        project: Address<Project>,
-        registry: Address<Registry>,
-        router: Address<Router>,
-        directory: Arc<Directory>,
-        catalog: Arc<Catalog>,
-        store: Arc<dyn Store>,
-    ) -> Self {
-        Self(Arc::new(Inner {
-            id,
-            settings,
-            project,
-            registry,
-            router,
-            directory,
-            catalog,
-            store,
-        }))
+    pub(super) fn new(parts: Parts) -> Self {
+        Self(Arc::new(parts))
     }
 
     pub fn id(&self) -> &ProjectId {
@@ -107,7 +89,7 @@ impl ProjectHandle {
 
     /// This project and its actors as data.
     pub fn observe(&self) -> Node {
-        let Inner {
+        let Parts {
             project,
             registry,
             router,
