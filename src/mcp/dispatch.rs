@@ -331,20 +331,15 @@ fn needs_session(turn: &mut Turn, to: &ReplyTo, text: &str) -> bool {
     if turn.shared.session.borrow().is_some() || turn.shared.said_goodbye.get() {
         return false;
     }
-    let shared = Rc::clone(&turn.shared);
-    let (id, modern) = (to.id.clone(), to.modern);
     if to.batch.is_some() {
         // An element of a batch cannot be taken up again alone.
         return false;
     }
+    let shared = Rc::clone(&turn.shared);
     let opening = async move {
         if let Err(error) = shared.open_session().await {
-            let to = ReplyTo {
-                id,
-                modern,
-                batch: None,
-            };
-            to.error(&shared.outbox, &RpcError::new(rpc::INTERNAL_ERROR, error.to_string()));
+            // The frame is taken up again without a session, and that answers it.
+            tracing::warn!(%error, "a connection got no session of its own");
             shared.said_goodbye.set(true);
         }
     };
