@@ -9,15 +9,15 @@ use super::{
 use crate::{
     clock::now,
     model::{
-        BrokerError, CapabilityFilter, DeadLetter, DeadLetterReason, Draft, Headers, MessageId, ProjectId,
-        ProtocolRecord, RecipientStatus, SessionId, SessionStatus, Status, To,
+        BrokerError, CapabilityFilter, ConnectionId, DeadLetter, DeadLetterReason, Draft, Headers, MessageId,
+        ProjectId, ProtocolRecord, RecipientStatus, SessionId, SessionStatus, Status, To,
     },
     negotiate::{self, MatrixRow, Negotiation, RequiredProtocol},
     registry::{Admit, Catalog, DiscoverPage, DiscoverQuery, Protocol, Registry},
     router::{Answer, Audience, Route, Router, Submission, Target},
     session::{
-        AcknowledgeMessages, Detach, Disconnect, GiveBack, Member, ReceiveCall, ReceiveMessages, ReceiveMode, Received,
-        Subscribe, Writable, Written,
+        AcknowledgeMessages, Attach, Connection, Detach, Disconnect, GiveBack, Member, ReceiveCall, ReceiveMessages,
+        ReceiveMode, Received, Subscribe, Unwatch, Watch, Writable, Written,
     },
     storage::{Acknowledge, Acknowledged, Outcome, Redriven, Store},
     supervise::{Address, Node},
@@ -148,6 +148,27 @@ impl ProjectHandle {
     /// The connection is gone. What it had not acknowledged waits again.
     pub fn detach(&self, member: &Member, message: Detach) {
         self.tell(member, member.address.tell(message));
+    }
+
+    /// This connection is the session's live one from now on; an older one is closed as taken over.
+    pub fn attach(&self, member: &Member, connection: Arc<dyn Connection>) {
+        let attach = Attach {
+            connection: Some(connection),
+            named: member.record.name.is_some(),
+        };
+        self.tell(member, member.address.tell(attach));
+    }
+
+    /// Tells `connection`, beside the live one, of changes of the inbox. Nothing is pushed to it.
+    pub fn watch(&self, member: &Member, connection: Arc<dyn Connection>) {
+        let watch = Watch {
+            connection: Some(connection),
+        };
+        self.tell(member, member.address.tell(watch));
+    }
+
+    pub fn unwatch(&self, member: &Member, connection: ConnectionId) {
+        self.tell(member, member.address.tell(Unwatch { connection }));
     }
 
     pub fn subscribe(&self, member: &Member, message: Subscribe) {

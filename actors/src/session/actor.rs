@@ -8,8 +8,8 @@ use tokio::sync::oneshot;
 use calls::{Returned, Waiter};
 
 use super::{
-    AcknowledgeMessages, Attach, Closing, Connection, Detach, Disconnect, Nudge, Retire, Subscribe, Vitals, Writable,
-    Written,
+    AcknowledgeMessages, Attach, Closing, Connection, Detach, Disconnect, Nudge, Retire, Subscribe, Unwatch, Vitals,
+    Watch, Writable, Written,
     state::{AckMode, Effect, Event, State},
 };
 use crate::{
@@ -21,6 +21,8 @@ use crate::{
 
 /// Most messages one lease asks for: what one turn of the actor may take.
 const LEASE_LEN_MAX: usize = 1024;
+/// Connections beside the live one that may watch an inbox.
+const WATCHERS_LEN_MAX: usize = 32;
 /// How long after a failure of the store what it left undone is put right.
 const MEND_AFTER: Duration = Duration::from_secs(1);
 
@@ -37,6 +39,8 @@ pub struct Session {
     connection: Option<Arc<dyn Connection>>,
     /// Taken over, about to be closed.
     older: Option<Arc<dyn Connection>>,
+    /// Told of changes of the inbox beside the connection, by age.
+    watchers: VecDeque<Arc<dyn Connection>>,
     /// Operations of the store, heard of in the order in which they were begun: what each says of the inbox is then
     /// newer than what the one before it said.
     ops: InOrder<Session>,
@@ -93,6 +97,7 @@ impl Session {
             state: State::new(settings.presence, settings.retention, settings.named),
             connection: None,
             older: None,
+            watchers: VecDeque::new(),
             ops: InOrder::default(),
             waiters: VecDeque::new(),
             waiters_counted: 0,
@@ -124,7 +129,8 @@ impl Session {
             Effect::Drain { limit } => self.drain(limit, ctx),
             Effect::Serve => self.serve(ctx),
             Effect::Announce => {
-                if let Some(connection) = &self.connection {
+                let told = self.connection.as_ref().filter(|_| self.state.inbox_changes());
+                for connection in told.into_iter().chain(&self.watchers) {
                     connection.inbox_changed();
                 }
             }
@@ -192,13 +198,25 @@ impl Session {
     }
 
     /// What came before this was not told, and the client, which has its answer already, counts on it.
-    fn tell_of_waiting(&mut self, ctx: &mut Context<Self>) {
+    fn tell_of_waiting(&mut self, connection: Option<Arc<dyn Connection>>, ctx: &mut Context<Self>) {
         let op = self.store.depth(self.id);
-        self.in_order(op, ctx, |session, depth, _| {
-            if let (Ok(Depth { waiting: 1.., .. }), Some(connection)) = (depth, &session.connection) {
+        self.in_order(op, ctx, |_, depth, _| {
+            if let (Ok(Depth { waiting: 1.., .. }), Some(connection)) = (depth, connection) {
                 connection.inbox_changed();
             }
         });
+    }
+
+    fn watchers_changed(&mut self, ctx: &mut Context<Self>) {
+        let watchers = self.watchers.len();
+        self.happened(Event::WatchersChanged { watchers }, ctx);
+    }
+
+    /// Nobody will ever talk again to those who do.
+    fn close_all(&mut self, why: Closing) {
+        for connection in self.connection.take().into_iter().chain(self.watchers.drain(..)) {
+            connection.close(why);
+        }
     }
 
     fn acknowledge(
@@ -320,9 +338,7 @@ impl Session {
     }
 
     fn retire(&mut self, reason: DeadLetterReason, ctx: &mut Context<Self>) {
-        if let Some(connection) = self.connection.take() {
-            connection.close(Closing::Released);
-        }
+        self.close_all(Closing::Released);
         for waiter in self.waiters.drain(..) {
             let _ = waiter.reply.send(Err(BrokerError::SessionNotFound));
         }
@@ -433,6 +449,33 @@ impl Handler<Posted<Detach>> for Session {
     }
 }
 
+impl Handler<Posted<Watch>> for Session {
+    type Result = ();
+
+    fn handle(&mut self, Posted { mut message, .. }: Posted<Watch>, ctx: &mut Context<Self>) {
+        let Some(connection) = message.connection.take() else {
+            return;
+        };
+        if self.watchers.len() == WATCHERS_LEN_MAX
+            && let Some(oldest) = self.watchers.pop_front()
+        {
+            oldest.close(Closing::Released);
+        }
+        self.watchers.push_back(Arc::clone(&connection));
+        self.watchers_changed(ctx);
+        self.tell_of_waiting(Some(connection), ctx);
+    }
+}
+
+impl Handler<Posted<Unwatch>> for Session {
+    type Result = ();
+
+    fn handle(&mut self, Posted { message, .. }: Posted<Unwatch>, ctx: &mut Context<Self>) {
+        self.watchers.retain(|connection| connection.id() != message.connection);
+        self.watchers_changed(ctx);
+    }
+}
+
 impl Handler<Posted<Subscribe>> for Session {
     type Result = ();
 
@@ -452,7 +495,7 @@ impl Handler<Posted<Subscribe>> for Session {
             ctx,
         );
         if self.state.inbox_changes() && !was_told {
-            self.tell_of_waiting(ctx);
+            self.tell_of_waiting(self.connection.clone(), ctx);
         }
     }
 }
@@ -524,8 +567,6 @@ impl Handler<Posted<super::messages::Panic>> for Session {
 impl Drop for Session {
     /// A session that was given up leaves nobody to talk to its connection; the client may come back.
     fn drop(&mut self) {
-        if let Some(connection) = self.connection.take() {
-            connection.close(Closing::Failed);
-        }
+        self.close_all(Closing::Failed);
     }
 }

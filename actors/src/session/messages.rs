@@ -35,11 +35,15 @@ pub struct Attach {
 }
 
 impl Drop for Attach {
-    /// Lost with the mailbox of a session that was given up: nobody will ever talk to the connection.
     fn drop(&mut self) {
-        if let Some(connection) = self.connection.take() {
-            connection.close(Closing::Failed);
-        }
+        close_unheard(&mut self.connection);
+    }
+}
+
+/// Lost with the mailbox of a session that was given up: nobody will ever talk to the connection.
+fn close_unheard(connection: &mut Option<Arc<dyn Connection>>) {
+    if let Some(connection) = connection.take() {
+        connection.close(Closing::Failed);
     }
 }
 
@@ -56,6 +60,27 @@ pub struct Subscribe {
     pub connection: ConnectionId,
     pub inbox_changes: bool,
     pub push: Option<Push>,
+}
+
+/// Somebody beside the live connection wants to hear of changes of the inbox, until [`Unwatch`]. Too many, and the oldest
+/// is let go.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Watch {
+    /// There until it is taken.
+    pub connection: Option<Arc<dyn Connection>>,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        close_unheard(&mut self.connection);
+    }
+}
+
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Unwatch {
+    pub connection: ConnectionId,
 }
 
 /// These messages were written to the socket.

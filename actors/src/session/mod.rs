@@ -17,7 +17,7 @@ pub use actor::{Ended, Session};
 pub use messages::Panic;
 pub use messages::{
     AcknowledgeMessages, Attach, Detach, Disconnect, GiveBack, Nudge, ReceiveCall, ReceiveMessages, ReceiveMode,
-    Received, Retire, Subscribe, Writable, Written,
+    Received, Retire, Subscribe, Unwatch, Watch, Writable, Written,
 };
 pub use state::{AckMode, Push};
 

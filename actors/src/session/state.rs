@@ -45,6 +45,8 @@ pub struct State {
     depth: Depth,
     /// Calls of `receive_messages` that wait.
     waiters: usize,
+    /// Connections beside the live one that are told of changes of the inbox.
+    watchers: usize,
     /// A lease for the connection is under way.
     draining: bool,
     /// Something called for a lease that could not be had, for one is under way or the window is closed. What `depth`
@@ -91,6 +93,9 @@ pub enum Event {
     WaitersChanged {
         waiters: usize,
     },
+    WatchersChanged {
+        watchers: usize,
+    },
     /// The timer went off.
     Ticked {
         now: Now,
@@ -115,7 +120,7 @@ pub enum Effect {
     },
     /// Serve the calls that wait.
     Serve,
-    /// Tell the connection that the inbox changed.
+    /// Tell the connection, if it wants to hear of it, and those who watch that the inbox changed.
     Announce,
     /// Presence is something else than before.
     Became(SessionStatus),
@@ -166,6 +171,7 @@ impl State {
             links: 0,
             depth: Depth::default(),
             waiters: 0,
+            watchers: 0,
             draining: false,
             drain_wanted: false,
             acted_on: SessionStatus::Active,
@@ -207,6 +213,7 @@ impl State {
     /// read from the store anew.
     pub fn reload(&mut self, connection: Option<ConnectionId>) {
         *self = Self {
+            watchers: self.watchers,
             link: self.link.filter(|link| connection == Some(link.connection)),
             links: self.links,
             ..Self::new(self.presence, self.retention, self.named)
@@ -223,7 +230,7 @@ impl State {
 
     /// Whether a new message should be told at once.
     pub fn attentive(&self) -> bool {
-        self.waiters > 0 || self.link.is_some_and(|link| link.push.is_some() || link.inbox_changes)
+        self.waiters > 0 || self.watchers > 0 || self.link.is_some_and(|link| link.push.is_some() || link.inbox_changes)
     }
 
     pub fn on(&mut self, event: Event) -> Effects {
@@ -242,10 +249,7 @@ impl State {
                 push,
             } => self.subscribed(connection, inbox_changes, push),
             Event::Nudged => {
-                let announce = self
-                    .link
-                    .is_some_and(|link| link.inbox_changes)
-                    .then_some(Effect::Announce);
+                let announce = (self.inbox_changes() || self.watchers > 0).then_some(Effect::Announce);
                 self.look().and_maybe(announce)
             }
             Event::Writable { connection } if self.connection() == Some(connection) => {
@@ -273,6 +277,10 @@ impl State {
             }
             Event::WaitersChanged { waiters } => {
                 self.waiters = waiters;
+                Effects::default()
+            }
+            Event::WatchersChanged { watchers } => {
+                self.watchers = watchers;
                 Effects::default()
             }
             Event::Ticked {
