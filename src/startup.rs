@@ -4,15 +4,16 @@ use std::{
     io,
     net::{SocketAddr, TcpListener},
     process::ExitCode,
+    rc::Rc,
     sync::{Arc, OnceLock},
     time::Duration,
 };
 
 use actix_codec::Framed;
-use actix_http::{HttpService, Request, h1};
+use actix_http::{Extensions, HttpService, Protocol, Request, error::DispatchError, h1};
 use actix_rt::{Arbiter, ArbiterHandle, System, net::TcpStream};
 use actix_server::Server;
-use actix_service::{fn_service, map_config};
+use actix_service::{ServiceFactoryExt, fn_service, map_config};
 use actix_web::{App, dev::AppConfig, middleware::from_fn, web};
 use actors::{
     broker::Broker,
@@ -33,10 +34,11 @@ use crate::{
     config::Config,
     exit,
     http::{self, Phase, State},
-    mcp::Limits,
+    mcp::Service,
     transport::{
-        Connections,
-        websocket::{self, Gate, Tempo},
+        Connections, Gate, Socket, Tempo,
+        streamable_http::{self, Endpoint, Sessions},
+        websocket,
     },
 };
 
@@ -65,11 +67,14 @@ async fn run(config: Config) -> io::Result<ExitCode> {
         admission: admission.clone(),
     });
     let connections = Connections::new(config.connections_max);
-    let gate = Arc::new(OnceLock::new());
+    let endpoint = Arc::new(Endpoint {
+        gate: Arc::new(OnceLock::new()),
+        sessions: Sessions::new(config.connections_max, config.session_retention),
+    });
 
     let workers = workers(&config);
     let (found, mut arbiters) = mpsc::unbounded_channel();
-    let server = build_server(&config, workers, listener, found, &state, &gate)?;
+    let server = build_server(&config, workers, listener, found, &state, &endpoint)?;
     let handle = server.handle();
     let serving = actix_rt::spawn(server);
     let mut arbiters_found = Vec::with_capacity(workers);
@@ -86,14 +91,15 @@ async fn run(config: Config) -> io::Result<ExitCode> {
         move || gave_up.notify_one()
     });
     let _ = state.broker.set(broker.clone());
-    let limits = Limits {
+    let service = Arc::new(Service {
         payload_len_max: config.max_payload_bytes(),
-    };
-    let _ = gate.set(Gate {
+        progress_interval: config.heartbeat_interval,
+    });
+    let _ = endpoint.gate.set(Gate {
         broker,
         connections: Arc::clone(&connections),
         admission,
-        limits,
+        service,
         tempo: tempo(&config),
     });
     state.phase.start();
@@ -173,9 +179,10 @@ fn build_server(
     listener: TcpListener,
     found: mpsc::UnboundedSender<ArbiterHandle>,
     state: &Arc<State>,
-    gate: &Arc<OnceLock<Gate>>,
+    endpoint: &Arc<Endpoint>,
 ) -> io::Result<Server> {
-    let (state, gate) = (Arc::clone(state), Arc::clone(gate));
+    let (state, endpoint) = (Arc::clone(state), Arc::clone(endpoint));
+    let stall_max = config.stale_threshold * 2;
     let server = Server::build()
         .workers(workers)
         .max_concurrent_connections(config.connections_max)
@@ -183,17 +190,21 @@ fn build_server(
         .disable_signals()
         .listen("mcp-broker", listener, move || {
             let _ = found.send(Arbiter::current());
-            let (state, gate) = (Arc::clone(&state), Arc::clone(&gate));
+            let (state, gate) = (Arc::clone(&state), Arc::clone(&endpoint.gate));
             let app = App::new()
                 .app_data(web::Data::new(state))
                 .wrap(from_fn(http::admit))
                 .wrap(TracingLogger::default())
+                .app_data(web::Data::from(Arc::clone(&endpoint)))
+                .configure(streamable_http::routes)
                 .configure(http::routes);
-            HttpService::build()
+            let http = HttpService::build()
                 .client_request_timeout(REQUEST_HEAD_TIME_MAX)
-                .tcp_nodelay(true)
+                .on_connect_ext(|socket: &Socket, data: &mut Extensions| {
+                    data.insert(Rc::clone(socket.line()));
+                })
                 .upgrade(fn_service(
-                    move |(request, framed): (Request, Framed<TcpStream, h1::Codec>)| {
+                    move |(request, framed): (Request, Framed<Socket, h1::Codec>)| {
                         let gate = gate.get().cloned();
                         async move {
                             if let Err(error) = websocket::upgrade(gate, request, framed).await {
@@ -203,11 +214,38 @@ fn build_server(
                         }
                     },
                 ))
-                .finish(map_config(app, |()| AppConfig::default()))
-                .tcp()
+                .finish(map_config(app, |()| AppConfig::default()));
+            fn_service(move |io: TcpStream| async move {
+                let address = io.peer_addr().ok();
+                prepare(&io, stall_max);
+                Ok::<_, DispatchError>((Socket::new(io), Protocol::Http1, address))
+            })
+            .and_then(http)
         })?
         .run();
     Ok(server)
+}
+
+/// Answers are small and somebody waits for them: they are not held back. A peer that takes nothing of what was sent to it for
+/// too long is gone, whatever it acknowledges (RFC 5482). WebSocket looks for that itself and earlier, and says so.
+fn prepare(io: &TcpStream, stall_max: Duration) {
+    let socket = socket2::SockRef::from(io);
+    let prepared = socket
+        .set_tcp_nodelay(true)
+        .and_then(|()| set_stall_max(&socket, stall_max));
+    if let Err(error) = prepared {
+        tracing::debug!(%error, "the peer left before it was served");
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn set_stall_max(socket: &socket2::Socket, stall_max: Duration) -> io::Result<()> {
+    socket.set_tcp_user_timeout(Some(stall_max))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn set_stall_max(_: &socket2::Socket, _: Duration) -> io::Result<()> {
+    Ok(())
 }
 
 /// Half as many as there are cores: the agents are often on the same machine, and a thread more costs each message two
@@ -242,7 +280,7 @@ fn tempo(config: &Config) -> Tempo {
 
 fn announce(address: SocketAddr) {
     eprintln!(
-        "mcp-broker {} is listening: ws://{address}/ws (health: http://{address}/health)",
+        "mcp-broker {} is listening: http://{address}/mcp, ws://{address}/ws (health: http://{address}/health)",
         env!("CARGO_PKG_VERSION")
     );
 }

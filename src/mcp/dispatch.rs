@@ -1,19 +1,20 @@
 //! Methods: which there are, in which era, and what each does.
 
-use std::{borrow::Cow, rc::Rc};
+use std::{borrow::Cow, rc::Rc, sync::Arc};
 
-use actors::model::BrokerError;
+use actors::model::{BrokerError, SessionId};
 use futures_util::FutureExt;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{
     INSTRUCTIONS,
-    reply::{ReplyTo, server_info},
+    logging::Level,
+    reply::{Lane, ReplyTo, server_info},
     resources,
-    rpc::{self, INVALID_PARAMS, INVALID_REQUEST, Incoming, METHOD_NOT_FOUND, Params, RpcError},
+    rpc::{self, INVALID_PARAMS, INVALID_REQUEST, Incoming, METHOD_NOT_FOUND, Params, RpcError, is_json, unreadable},
     scan::{self, ScanError},
-    shared::Legacy,
+    shared::{Kind, Legacy},
     subscriptions::{INBOX, Listen},
     tools::{self, Arguments, Caller, Object, Run, Tool},
     turn::Turn,
@@ -26,27 +27,9 @@ const LISTENS_LEN_MAX: usize = 64;
 const LIST_TTL_MS: u64 = 3_600_000;
 
 impl<'a> Params<'a> {
-    fn meta(&self) -> Result<RequestMeta, RpcError> {
-        match self.meta {
-            None => Ok(RequestMeta::default()),
-            Some(meta) => serde_json::from_str(meta)
-                .map(|Object(meta)| meta)
-                .map_err(|error| unreadable(meta, &error)),
-        }
-    }
-
     fn read<T: Deserialize<'a>>(&self) -> Result<T, RpcError> {
         let text = self.text.unwrap_or("{}");
         serde_json::from_str(text).map_err(|error| unreadable(text, &error))
-    }
-}
-
-/// JSON that does not fit is the caller's params; what is no JSON is a parse error.
-fn unreadable(text: &str, error: &serde_json::Error) -> RpcError {
-    if is_json(text) {
-        RpcError::invalid_params(format!("Invalid params: {error}"))
-    } else {
-        ScanError::Syntax.into()
     }
 }
 
@@ -68,8 +51,7 @@ fn serve(turn: &mut Turn, to: &mut ReplyTo, method: &str, mut params: Params<'_>
     if params.text.is_some_and(|params| !params.starts_with('{')) {
         return Err(RpcError::invalid_params("params must be an object"));
     }
-    let era = era(turn, to, method, &params)?;
-    let Some(era) = era else {
+    let Some(era) = era(turn, to, method, &params)? else {
         return Err(RpcError::new(
             INVALID_PARAMS,
             "neither initialized (2025-11-25 and before) nor a request with the _meta of 2026-07-28",
@@ -84,6 +66,7 @@ fn serve(turn: &mut Turn, to: &mut ReplyTo, method: &str, mut params: Params<'_>
     let result = match (method, &era) {
         ("ping", Era::Legacy) => json!({}),
         ("initialize", _) => initialize(turn, &params)?,
+        ("logging/setLevel", Era::Legacy) => set_log_level(turn, &params)?,
         ("server/discover", Era::Modern { .. }) => discover(),
         ("tools/list", _) => list(&params, "tools", tools::list())?,
         ("resources/list", _) => list(&params, "resources", resources::list())?,
@@ -103,20 +86,31 @@ fn serve(turn: &mut Turn, to: &mut ReplyTo, method: &str, mut params: Params<'_>
     Ok(())
 }
 
-/// The era of a request; None when it is of neither.
+/// The era of a request, and what its `_meta` asks for; None when it is of neither.
 fn era(turn: &Turn, to: &mut ReplyTo, method: &str, params: &Params<'_>) -> Result<Option<Era>, RpcError> {
+    to.log_level = turn.shared.log_level.get();
+    let meta = RequestMeta::of(params)?;
+    to.progress = meta.progress_token();
     if method == "initialize" {
         return Ok(Some(Era::Legacy));
     }
-    if params.meta.is_some() {
-        let meta = params.meta()?;
-        if meta.is_modern() {
-            to.modern = true;
-            return meta.modern().map(Some);
-        }
+    if meta.is_modern() {
+        to.modern = true;
+        to.log_level = meta.log_level()?;
+        return meta.modern().map(Some);
     }
     let initialized = turn.shared.legacy.borrow().is_some();
     Ok((initialized || method == "ping").then_some(Era::Legacy))
+}
+
+fn set_log_level(turn: &Turn, params: &Params<'_>) -> Result<Value, RpcError> {
+    #[derive(Deserialize)]
+    struct SetLevel {
+        level: Level,
+    }
+    let SetLevel { level } = params.read()?;
+    turn.shared.log_level.set(Some(level));
+    Ok(json!({}))
 }
 
 fn shortened(text: &str) -> String {
@@ -165,6 +159,7 @@ fn initialize(turn: &Turn, params: &Params<'_>) -> Result<Value, RpcError> {
         "capabilities": {
             "tools": {"listChanged": false},
             "resources": {"subscribe": true, "listChanged": false},
+            "logging": {},
             "experimental": {PUSH_EXTENSION: {}},
         },
         "serverInfo": server_info(),
@@ -178,6 +173,7 @@ fn discover() -> Value {
         "capabilities": {
             "tools": {},
             "resources": {"subscribe": true},
+            "logging": {},
             "extensions": {PUSH_EXTENSION: {}},
         },
         "instructions": INSTRUCTIONS,
@@ -225,14 +221,24 @@ fn no_resource(uri: &str, modern: bool) -> RpcError {
     RpcError::new(code, "Resource not found").with_data(json!({"uri": uri}))
 }
 
-/// Whether this URI is the inbox of the connection's session.
+/// Whether this URI is the inbox of the connection's session. A stateless caller names a session by it.
 fn is_own_inbox(turn: &Turn, uri: &str) -> bool {
-    uri == INBOX
-        || turn.shared.session.borrow().as_ref().is_some_and(|member| {
-            uri.strip_prefix("broker://sessions/")
-                .and_then(|rest| rest.strip_suffix("/inbox"))
-                == Some(&member.record.id.to_string())
-        })
+    let shared = &turn.shared;
+    if uri == INBOX {
+        return shared.kind != Kind::Stateless;
+    }
+    let Some(id) = uri
+        .strip_prefix("broker://sessions/")
+        .and_then(|rest| rest.strip_suffix("/inbox"))
+        .and_then(SessionId::parse)
+    else {
+        return false;
+    };
+    let mut session = shared.session.borrow_mut();
+    if shared.kind == Kind::Stateless && session.is_none() {
+        *session = shared.project.session(id).ok();
+    }
+    session.as_ref().is_some_and(|member| member.record.id == id)
 }
 
 fn subscribe_legacy(
@@ -316,22 +322,25 @@ fn listen(
         to.id
     );
     let shared = &turn.shared;
-    shared.outbox.send(acknowledged.as_bytes());
+    to.notify(&shared.outbox, acknowledged.as_bytes());
+    let pushes = inbox.is_some() && push.is_some();
     shared.subscriptions.borrow_mut().listen(Listen {
         id: Rc::clone(&to.id),
         inbox,
         push,
     });
+    shared.tie(pushes);
     shared.subscriptions_changed();
     Ok(())
 }
 
 /// Makes a session for a connection that has none and comes back to the frame then. False when there is one.
 fn needs_session(turn: &mut Turn, to: &ReplyTo, text: &str) -> bool {
-    if turn.shared.session.borrow().is_some() || turn.shared.said_goodbye.get() {
+    let shared = &turn.shared;
+    if shared.kind == Kind::Stateless || shared.session.borrow().is_some() || shared.said_goodbye.get() {
         return false;
     }
-    if to.batch.is_some() {
+    if to.lane.is_batch() {
         // An element of a batch cannot be taken up again alone.
         return false;
     }
@@ -343,7 +352,7 @@ fn needs_session(turn: &mut Turn, to: &ReplyTo, text: &str) -> bool {
             shared.said_goodbye.set(true);
         }
     };
-    turn.exclusively(to.id.clone(), opening, Some(text));
+    turn.exclusively(to, opening, Some(text));
     true
 }
 
@@ -359,13 +368,8 @@ pub(super) fn acts_as_session(frame: &str) -> bool {
 }
 
 /// The same as [`needs_session`] for a whole batch.
-pub(super) fn opens_session(turn: &mut Turn, batch: &str) -> bool {
-    let to = ReplyTo {
-        id: "null".into(),
-        modern: false,
-        batch: None,
-    };
-    needs_session(turn, &to, batch)
+pub(super) fn opens_session(turn: &mut Turn, batch: &str, lane: Lane) -> bool {
+    needs_session(turn, &ReplyTo::new("null", lane), batch)
 }
 
 fn call(turn: &mut Turn, to: &mut ReplyTo, params: &mut Params<'_>, text: &str) -> Result<(), RpcError> {
@@ -414,13 +418,16 @@ fn run(
         return Ok(());
     }
     let shared = Rc::clone(&turn.shared);
-    if shared.outbox.taken_over() {
+    if shared.outbox.taken_over() && !(shared.kind == Kind::Resumable && tool.name == "register_session") {
         return Err(BrokerError::SessionTakenOver);
     }
     let mut caller = Caller::of(&shared);
     if let Some(id) = session {
         let member = shared.project.session(id)?;
         member.touch(shared.project.settings().presence, actors::clock::now());
+        if shared.kind == Kind::Stateless {
+            *shared.session.borrow_mut() = Some(Arc::clone(&member));
+        }
         caller.session = Some(member);
     }
     match tool.run {
@@ -437,14 +444,12 @@ fn run(
                 return Err(BrokerError::unavailable());
             }
             let mut call = start(caller, arguments)?;
-            let to = to.clone();
             if let Some(taking) = call.takes.take() {
-                shared.remember(to.id.clone(), taking);
+                shared.remember(to.clone(), taking);
             }
             let task = {
-                let (shared, to) = (Rc::clone(&shared), to);
-                let id = to.id.clone();
-                (id, async move {
+                let (shared, to) = (Rc::clone(&shared), to.clone());
+                async move {
                     let outcome = std::panic::AssertUnwindSafe(call.answer).catch_unwind().await;
                     match outcome {
                         Ok(answer) => shared.answer(&to, answer),
@@ -453,12 +458,12 @@ fn run(
                     if let Some(then) = call.then {
                         then.await;
                     }
-                })
+                }
             };
             if tool.exclusive {
-                turn.exclusively(task.0, task.1, None);
+                turn.exclusively(to, task, None);
             } else {
-                shared.spawn(task.0, task.1);
+                shared.spawn(to, task);
             }
         }
     }
@@ -493,15 +498,17 @@ fn cancelled(turn: &Turn, params: Option<&str>) {
 }
 
 fn acknowledged(turn: &Turn, params: Option<&str>) {
-    let (Some(params), Some(member)) = (params, turn.shared.session.borrow().clone()) else {
+    let Some(params) = params else { return };
+    let shared = &turn.shared;
+    let Some((which, session)) = tools::read_acknowledgement(params) else {
         return;
     };
-    if let Some(which) = tools::read_acknowledgement(params) {
-        turn.shared.project.acknowledge_unheard(&member, which);
+    // Who has no lasting connection says for whom it acknowledges.
+    let member = match session.filter(|_| shared.kind == Kind::Stateless) {
+        Some(id) => shared.project.session(id).ok(),
+        None => shared.session.borrow().clone(),
+    };
+    if let Some(member) = member {
+        shared.project.acknowledge_unheard(&member, which);
     }
-}
-
-/// Whether a text that could not be served was JSON at all.
-fn is_json(text: &str) -> bool {
-    scan::check(text).is_ok()
 }

@@ -5,27 +5,33 @@
 //! statelessly, an `initialize` opens a legacy session.
 
 mod dispatch;
+mod logging;
 pub mod outbox;
 mod peer;
-mod reply;
+pub mod reply;
 mod resources;
 pub mod rpc;
 pub mod scan;
 mod shared;
 mod subscriptions;
-mod tools;
+pub mod tools;
 mod turn;
 pub mod version;
 
+use std::time::Duration;
+
 pub use outbox::{Framing, Outbox};
 pub use peer::{Peer, Taken};
+pub use reply::Lane;
 
 /// What a server tells a model that has just connected.
 pub const INSTRUCTIONS: &str = include_str!("instructions.txt");
 
-/// Largest message, and what else bounds a connection.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
+/// What all peers of a process have in common.
+#[derive(Debug)]
+pub struct Service {
     /// Bytes of one payload.
     pub payload_len_max: usize,
+    /// How often the caller of a call that waits is told that it still does, so that neither it nor a proxy gives up.
+    pub progress_interval: Duration,
 }

@@ -28,6 +28,20 @@ pub enum Framing {
     WebSocket,
     /// One line each.
     Line,
+    /// Server-sent events (HTML, section 9.2), one each. `stream` numbers the events, so that they can be asked for again.
+    Events { stream: Option<u64> },
+    /// The answer to one request over HTTP: an answer that comes first is the whole body, anything else begins a stream
+    /// of events.
+    Exchange { stream: Option<u64> },
+}
+
+/// The response to the request of an exchange was queued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answered {
+    /// The code of the JSON-RPC error, if it is one.
+    pub error: Option<i32>,
+    /// It is the whole body, not the last of the events.
+    pub whole: bool,
 }
 
 /// The writing half of a live connection.
@@ -61,6 +75,17 @@ struct Queue {
     closing: Option<Closing>,
     /// Nothing more may be sent.
     ended: bool,
+    /// Events queued so far.
+    events: u64,
+    exchange: Exchange,
+}
+
+/// How far the answer of an exchange has come.
+#[derive(Default)]
+struct Exchange {
+    answered: Option<Answered>,
+    streaming: bool,
+    interrupted: bool,
 }
 
 /// The bytes before and after the message object of a push notification.
@@ -90,6 +115,75 @@ impl Outbox {
         self.put(&mut queue, frame.len(), |out| out.extend_from_slice(frame));
         drop(queue);
         self.wake();
+    }
+
+    /// Queues the response to a request; `error` is the code in it. An exchange ends with it.
+    pub fn respond(&self, frame: &[u8], error: Option<i32>) {
+        let Framing::Exchange { .. } = self.framing else {
+            return self.send(frame);
+        };
+        let mut queue = self.queue();
+        if queue.ended {
+            return;
+        }
+        let whole = queue.queued == 0 && !queue.exchange.streaming;
+        if whole {
+            queue.bytes.extend_from_slice(frame);
+            queue.queued += frame.len() as u64;
+            self.waiting_len.fetch_add(frame.len(), Ordering::Relaxed);
+        } else {
+            self.put(&mut queue, frame.len(), |out| out.extend_from_slice(frame));
+        }
+        queue.exchange.answered = Some(Answered { error, whole });
+        queue.ended = true;
+        drop(queue);
+        self.wake();
+    }
+
+    /// Whether the response of an exchange is queued, or was taken.
+    pub fn answered(&self) -> Option<Answered> {
+        self.queue().exchange.answered
+    }
+
+    /// Begins a stream of events before there is any (SSE, a comment), or keeps an idle one alive.
+    pub fn comment(&self) {
+        self.send_raw(b": keep-alive\n\n");
+    }
+
+    /// From now on the answer of an exchange is a stream of events.
+    pub fn begin_stream(&self) {
+        self.queue().exchange.streaming = true;
+    }
+
+    /// Ends the HTTP response that carries an exchange, and not the exchange: the peer comes back for the rest.
+    pub fn interrupt(&self) {
+        self.queue().exchange.interrupted = true;
+        self.wake();
+    }
+
+    pub fn is_interrupted(&self) -> bool {
+        self.queue().exchange.interrupted
+    }
+
+    /// Why the connection is to be closed, if it is.
+    pub fn closing(&self) -> Option<Closing> {
+        self.queue().closing
+    }
+
+    /// Whether the response is to be ended now; says so once.
+    pub fn take_interrupt(&self) -> bool {
+        std::mem::take(&mut self.queue().exchange.interrupted)
+    }
+
+    /// Takes back that the connection is to be closed, and says why it was to be. For a peer that is not gone with a
+    /// connection, and came back.
+    pub fn reopen(&self) -> Option<Closing> {
+        self.queue().closing.take()
+    }
+
+    /// This connection has a session again.
+    pub fn retake(&self) {
+        self.taken_over.store(false, Ordering::Release);
     }
 
     /// Queues the last bytes of the connection, as the transport has encoded them. What comes after is dropped: after a
@@ -175,7 +269,22 @@ impl Outbox {
             }
             Framing::Line => {
                 write(&mut queue.bytes);
+                on_one_line(&mut queue.bytes[before..]);
                 queue.bytes.push(b'\n');
+            }
+            Framing::Events { stream } | Framing::Exchange { stream } => {
+                queue.events += 1;
+                if let Some(stream) = stream {
+                    let number = queue.events;
+                    queue
+                        .bytes
+                        .extend_from_slice(format!("id: {stream}-{number}\n").as_bytes());
+                }
+                queue.bytes.extend_from_slice(b"event: message\ndata: ");
+                let data = queue.bytes.len();
+                write(&mut queue.bytes);
+                on_one_line(&mut queue.bytes[data..]);
+                queue.bytes.extend_from_slice(b"\n\n");
             }
         }
         let added = queue.bytes.len() - before;
@@ -246,6 +355,15 @@ impl Connection for Outbox {
         }
         self.queue().closing.get_or_insert(why);
         self.wake();
+    }
+}
+
+/// A line break in JSON text is white space between its parts, never part of a string: a space means the same.
+fn on_one_line(json: &mut [u8]) {
+    let mut from = 0;
+    while let Some(at) = memchr::memchr2(b'\n', b'\r', &json[from..]) {
+        json[from + at] = b' ';
+        from += at + 1;
     }
 }
 

@@ -1,4 +1,4 @@
-//! One lasting connection, as MCP sees it.
+//! One caller, as MCP sees it: a lasting connection, or one stateless request.
 
 use std::{
     collections::VecDeque,
@@ -15,16 +15,16 @@ use actors::{
     model::{BrokerError, ConnectionId, MessageId},
     project::ProjectHandle,
     router::{Answer as Routed, Submission},
-    session::{Connection, Detach, Writable, Written},
+    session::{Connection, Writable, Written},
 };
 use tokio::sync::oneshot;
 
 use super::{
-    Limits, Outbox, dispatch,
+    Outbox, Service, dispatch,
     outbox::ANSWER_BYTES_MAX,
-    reply::{Batch, ReplyTo, server_info},
-    rpc::{self, INTERNAL_ERROR, Incoming, RpcError},
-    shared::Shared,
+    reply::{Batch, Lane, ReplyTo, server_info},
+    rpc::{self, INTERNAL_ERROR, Incoming, Malformed, RpcError},
+    shared::{Kind, Shared},
     tools::{Prepared, SendAnswer},
     turn::Turn,
     version::WITH_BATCHES,
@@ -60,8 +60,24 @@ pub enum Taken {
 }
 
 impl Peer {
-    pub fn new(project: ProjectHandle, outbox: Arc<Outbox>, limits: Limits) -> Self {
-        let shared = Shared::new(project, outbox, limits);
+    /// The peer of a lasting connection.
+    pub fn new(project: ProjectHandle, outbox: Arc<Outbox>, service: Arc<Service>) -> Self {
+        Self::of(Shared::new(project, outbox, service, Kind::Lasting))
+    }
+
+    /// The peer of an HTTP session (2025-11-25 and before). Nothing is pushed to it until somebody listens.
+    pub fn resumable(project: ProjectHandle, outbox: Arc<Outbox>, service: Arc<Service>) -> Self {
+        let shared = Shared::new(project, outbox, service, Kind::Resumable);
+        shared.listening.set(false);
+        Self::of(shared)
+    }
+
+    /// The peer of one request that stands for itself.
+    pub fn stateless(project: ProjectHandle, outbox: Arc<Outbox>, service: Arc<Service>) -> Self {
+        Self::of(Shared::new(project, outbox, service, Kind::Stateless))
+    }
+
+    fn of(shared: Rc<Shared>) -> Self {
         Self {
             turn: Turn::new(Rc::clone(&shared)),
             shared,
@@ -74,101 +90,105 @@ impl Peer {
 
     /// Takes one frame. What it asks for may be done by [`Peer::end_turn`] only.
     pub fn frame(&mut self, text: &str) -> Taken {
+        self.take(text, rpc::parse(text), Lane::Connection)
+    }
+
+    /// Takes one frame that has been parsed; what belongs to it goes to `lane`.
+    pub fn take(&mut self, text: &str, parsed: Result<Incoming<'_>, Malformed<'_>>, lane: Lane) -> Taken {
         if self.shared.is_exclusive() {
-            self.turn.held.push_back(text.to_owned());
+            self.turn.held.push_back((text.to_owned(), lane));
             return Taken::Fine;
         }
         let before = self.turn.prepared.len();
-        catch_unwind(AssertUnwindSafe(|| self.dispatch(text, None))).unwrap_or_else(|_| {
+        let answered_by = lane.clone();
+        catch_unwind(AssertUnwindSafe(|| self.dispatch(text, parsed, lane))).unwrap_or_else(|_| {
             self.turn.prepared.truncate(before);
             if let Ok(Incoming::Request { id, .. }) = rpc::parse(text) {
-                let mut out = Vec::new();
-                rpc::write_error(&mut out, Some(id), &RpcError::new(INTERNAL_ERROR, "Internal error"));
-                self.shared.outbox.send(&out);
+                let error = RpcError::new(INTERNAL_ERROR, "Internal error");
+                answered_by.refuse(&self.shared.outbox, Some(id), &error);
             }
             Taken::Fine
         })
     }
 
-    fn dispatch(&mut self, text: &str, batch: Option<&Rc<Batch>>) -> Taken {
-        match rpc::parse(text) {
-            Ok(incoming) => {
-                if self.incoming(incoming, text, batch) {
-                    self.malformed_in_a_row = 0;
+    fn dispatch(&mut self, text: &str, parsed: Result<Incoming<'_>, Malformed<'_>>, lane: Lane) -> Taken {
+        let well_formed = match parsed {
+            Ok(incoming) => self.incoming(incoming, text, lane),
+            Err(Malformed { id, code, message }) => {
+                lane.refuse(&self.shared.outbox, id, &RpcError::new(code, message));
+                if code != rpc::PARSE_ERROR {
                     return Taken::Fine;
                 }
-                self.malformed_in_a_row += 1;
-                Taken::Malformed {
-                    in_a_row: self.malformed_in_a_row,
-                }
+                false
             }
-            Err(malformed) => {
-                let mut out = Vec::new();
-                rpc::write_error(
-                    &mut out,
-                    malformed.id,
-                    &RpcError::new(malformed.code, malformed.message),
-                );
-                match batch {
-                    Some(_) => ReplyTo {
-                        id: "null".into(),
-                        modern: false,
-                        batch: batch.cloned(),
-                    }
-                    .send(&self.shared.outbox, &out),
-                    None => self.shared.outbox.send(&out),
-                }
-                if malformed.code != rpc::PARSE_ERROR {
-                    return Taken::Fine;
-                }
-                self.malformed_in_a_row += 1;
-                Taken::Malformed {
-                    in_a_row: self.malformed_in_a_row,
-                }
-            }
+        };
+        if well_formed {
+            self.malformed_in_a_row = 0;
+            return Taken::Fine;
+        }
+        self.malformed_in_a_row += 1;
+        Taken::Malformed {
+            in_a_row: self.malformed_in_a_row,
         }
     }
 
     /// False when it turned out not to be JSON.
-    fn incoming(&mut self, incoming: Incoming<'_>, text: &str, batch: Option<&Rc<Batch>>) -> bool {
+    fn incoming(&mut self, incoming: Incoming<'_>, text: &str, lane: Lane) -> bool {
         match incoming {
             Incoming::Request { id, method, params } => {
-                let to = ReplyTo {
-                    id: id.into(),
-                    modern: false,
-                    batch: batch.cloned(),
-                };
-                return dispatch::request(&mut self.turn, to, &method, params, text);
+                return dispatch::request(&mut self.turn, ReplyTo::new(id, lane), &method, params, text);
             }
             Incoming::Notification { method, params } => dispatch::notification(&self.turn, &method, &params),
             Incoming::Response => {}
             Incoming::Batch(frames) => {
-                let accepted = self
-                    .shared
-                    .legacy
-                    .borrow()
-                    .as_ref()
-                    .is_some_and(|legacy| legacy.version == WITH_BATCHES);
-                if batch.is_some() || !accepted {
-                    let mut out = Vec::new();
+                if lane.is_batch() || !self.takes_batches() {
                     let error = RpcError::new(rpc::INVALID_REQUEST, "Invalid Request: batches are of 2025-03-26 only");
-                    rpc::write_error(&mut out, None, &error);
-                    self.shared.outbox.send(&out);
+                    lane.refuse(&self.shared.outbox, None, &error);
                     return true;
                 }
                 // One element of a batch cannot be taken up again later, the whole can.
                 if frames.iter().any(|frame| dispatch::acts_as_session(frame))
-                    && dispatch::opens_session(&mut self.turn, text)
+                    && dispatch::opens_session(&mut self.turn, text, lane.clone())
                 {
                     return true;
                 }
-                let batch = Batch::new(Arc::clone(&self.shared.outbox));
+                let outbox = match lane {
+                    Lane::Exchange(outbox) => outbox,
+                    _ => Arc::clone(&self.shared.outbox),
+                };
+                let batch = Batch::new(outbox);
                 for frame in frames {
-                    self.dispatch(frame, Some(&batch));
+                    self.dispatch(frame, rpc::parse(frame), Lane::Batch(Rc::clone(&batch)));
                 }
             }
         }
         true
+    }
+
+    fn takes_batches(&self) -> bool {
+        let legacy = self.shared.legacy.borrow();
+        legacy.as_ref().is_some_and(|legacy| legacy.version == WITH_BATCHES)
+    }
+
+    /// The version that `initialize` agreed on.
+    pub fn version(&self) -> Option<&'static str> {
+        self.shared.legacy.borrow().as_ref().map(|legacy| legacy.version)
+    }
+
+    /// Whether somebody reads what is sent unasked, as on a connection of any other kind always somebody does.
+    pub fn set_listening(&self, listening: bool) {
+        if self.shared.listening.replace(listening) != listening {
+            self.shared.subscriptions_changed();
+        }
+        if listening && self.shared.unread() > 0 {
+            // What was told before may have been lost with whoever read it.
+            self.shared.outbox.inbox_changed();
+        }
+    }
+
+    /// The client is here again after the broker may have let go of it.
+    pub fn come_back(&self) {
+        self.shared.come_back();
     }
 
     /// Hands over what the turn's frames want sent.
@@ -205,6 +225,7 @@ impl Peer {
 
     /// Answers what the router has answered, and goes on with frames that were held back.
     pub fn poll(&mut self, cx: &mut Context<'_>, now: Now) {
+        self.shared.polled_by(cx.waker());
         while let Some(batch) = self.routes.front_mut() {
             let Poll::Ready(answers) = Pin::new(&mut batch.answers).poll(cx) else {
                 break;
@@ -217,9 +238,9 @@ impl Peer {
             return;
         }
         while !self.shared.is_exclusive()
-            && let Some(text) = self.turn.held.pop_front()
+            && let Some((text, lane)) = self.turn.held.pop_front()
         {
-            self.frame(&text);
+            self.take(&text, rpc::parse(&text), lane);
         }
         self.end_turn(now);
         self.shared.outbox.wake();
@@ -243,9 +264,9 @@ impl Peer {
                 waiting.to.send(&self.shared.outbox, &self.scratch);
             } else {
                 let (shared, project) = (Rc::clone(&self.shared), self.shared.project.clone());
-                let id = waiting.to.id.clone();
+                let to = waiting.to.clone();
                 let outbox = Arc::clone(&self.shared.outbox);
-                shared.spawn(id, async move {
+                shared.spawn(&to, async move {
                     let mut out = Vec::new();
                     let settled = waiting.settle(&project, routed).await;
                     waiting.write(&mut out, &mut Vec::new(), &settled);
@@ -256,10 +277,11 @@ impl Peer {
     }
 
     /// The broker ends the connection: every open `subscriptions/listen` gets its result (2026-07-28, subscriptions).
-    pub fn say_farewell(&self) {
+    /// False when there is none.
+    pub fn say_farewell(&self) -> bool {
         let ended = self.shared.subscriptions.borrow_mut().end_all();
         if ended.is_empty() {
-            return;
+            return false;
         }
         for id in ended {
             let result = format!(
@@ -267,9 +289,21 @@ impl Peer {
                  {{\"io.modelcontextprotocol/subscriptionId\":{id},\"io.modelcontextprotocol/serverInfo\":{}}}}}}}",
                 server_info()
             );
-            self.shared.outbox.send(result.as_bytes());
+            self.shared.outbox.respond(result.as_bytes(), None);
         }
         self.shared.subscriptions_changed();
+        true
+    }
+
+    /// The caller of a request has left before its answer was written. What the request took waits again, and a wait ends;
+    /// what else it does goes on (2025-11-25, basic/transports: a disconnection is no cancellation).
+    pub fn caller_left(&self, id: &str) {
+        self.shared.caller_left(id);
+    }
+
+    /// The answers to all requests are written: nothing of them is to be given back any more.
+    pub fn all_answered(&self) {
+        self.shared.forget_takings();
     }
 
     /// Messages that were written to the socket.
@@ -320,13 +354,6 @@ impl Drop for Peer {
     /// The connection is over: calls are given up, and what was not acknowledged waits again.
     fn drop(&mut self) {
         self.shared.give_up_calls();
-        if let Some(member) = self.shared.session.borrow_mut().take() {
-            self.shared.project.detach(
-                &member,
-                Detach {
-                    connection: self.shared.outbox.id(),
-                },
-            );
-        }
+        self.shared.untie();
     }
 }

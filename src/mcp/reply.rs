@@ -1,12 +1,13 @@
 //! Who is to be answered, and how an answer is written.
 
-use std::{cell::RefCell, rc::Rc};
+use std::{cell::RefCell, rc::Rc, sync::Arc};
 
 use actors::{clock::millis, model::BrokerError};
 use serde_json::{Value, json};
 
 use super::{
     Outbox,
+    logging::Level,
     rpc::{self, RpcError, begin_result, write_json},
 };
 
@@ -16,17 +17,64 @@ pub struct ReplyTo {
     /// As it was written.
     pub id: Rc<str>,
     pub modern: bool,
-    pub batch: Option<Rc<Batch>>,
+    /// The token by which the caller knows notifications of progress, as it was written.
+    pub progress: Option<Rc<str>>,
+    /// The least severe log messages that the caller wants to hear of.
+    pub log_level: Option<Level>,
+    pub lane: Lane,
+}
+
+/// Where what belongs to a request goes.
+#[derive(Clone, Default)]
+pub enum Lane {
+    /// To the connection, with everything else.
+    #[default]
+    Connection,
+    /// To the answer to the HTTP request that brought it.
+    Exchange(Arc<Outbox>),
+    /// To the answer of the batch it was part of (2025-03-26).
+    Batch(Rc<Batch>),
+}
+
+impl Lane {
+    /// Where notifications of this lane go.
+    pub fn outbox<'a>(&'a self, connection: &'a Outbox) -> &'a Outbox {
+        match self {
+            Self::Connection => connection,
+            Self::Exchange(outbox) => outbox,
+            Self::Batch(batch) => &batch.outbox,
+        }
+    }
+
+    /// Sends the response to a request of this lane; `error` is the code in it.
+    pub fn respond(&self, connection: &Outbox, frame: &[u8], error: Option<i32>) {
+        match self {
+            Self::Connection => connection.respond(frame, error),
+            Self::Exchange(outbox) => outbox.respond(frame, error),
+            Self::Batch(batch) => batch.frames.borrow_mut().push(frame.to_vec()),
+        }
+    }
+
+    /// Refuses a request whose id is not known.
+    pub fn refuse(&self, connection: &Outbox, id: Option<&str>, error: &RpcError) {
+        let mut out = Vec::with_capacity(128);
+        rpc::write_error(&mut out, id, error);
+        self.respond(connection, &out, Some(error.code));
+    }
+
+    pub fn is_batch(&self) -> bool {
+        matches!(self, Self::Batch(_))
+    }
 }
 
 /// The answers of a batch (2025-03-26), sent together when the last is there.
 pub struct Batch {
-    outbox: std::sync::Arc<Outbox>,
+    outbox: Arc<Outbox>,
     frames: RefCell<Vec<Vec<u8>>>,
 }
 
 impl Batch {
-    pub fn new(outbox: std::sync::Arc<Outbox>) -> Rc<Self> {
+    pub fn new(outbox: Arc<Outbox>) -> Rc<Self> {
         Rc::new(Self {
             outbox,
             frames: RefCell::default(),
@@ -41,32 +89,55 @@ impl Drop for Batch {
             let mut array = vec![b'['];
             array.extend_from_slice(&frames.join(&b','));
             array.push(b']');
-            self.outbox.send(&array);
+            self.outbox.respond(&array, None);
         }
     }
 }
 
 impl ReplyTo {
-    /// Sends one response.
-    pub fn send(&self, outbox: &Outbox, frame: &[u8]) {
-        match &self.batch {
-            Some(batch) => batch.frames.borrow_mut().push(frame.to_vec()),
-            None => outbox.send(frame),
+    /// A request of the connection itself.
+    pub fn new(id: &str, lane: Lane) -> Self {
+        Self {
+            id: id.into(),
+            modern: false,
+            progress: None,
+            log_level: None,
+            lane,
         }
     }
 
-    pub fn result(&self, outbox: &Outbox, result: &Value) {
+    /// Sends one response.
+    pub fn send(&self, connection: &Outbox, frame: &[u8]) {
+        self.lane.respond(connection, frame, None);
+    }
+
+    pub fn result(&self, connection: &Outbox, result: &Value) {
         let mut out = Vec::with_capacity(256);
         begin_result(&mut out, &self.id);
         write_json(&mut out, &result);
         out.push(b'}');
-        self.send(outbox, &out);
+        self.send(connection, &out);
     }
 
-    pub fn error(&self, outbox: &Outbox, error: &RpcError) {
-        let mut out = Vec::with_capacity(128);
-        rpc::write_error(&mut out, Some(&self.id), error);
-        self.send(outbox, &out);
+    pub fn error(&self, connection: &Outbox, error: &RpcError) {
+        self.lane.refuse(connection, Some(&self.id), error);
+    }
+
+    /// Sends a notification that belongs to the request.
+    pub fn notify(&self, connection: &Outbox, frame: &[u8]) {
+        self.lane.outbox(connection).send(frame);
+    }
+
+    /// Says how far the request has come, if its caller wants to know.
+    pub fn notify_progress(&self, connection: &Outbox, progress: f64, total: Option<f64>, message: Option<&str>) {
+        let Some(token) = &self.progress else { return };
+        let total = total.map_or_else(String::new, |total| format!(",\"total\":{total}"));
+        let message = message.map_or_else(String::new, |message| format!(",\"message\":{}", Value::from(message)));
+        let frame = format!(
+            "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{{\"progressToken\":{token},\
+             \"progress\":{progress}{total}{message}}}}}"
+        );
+        self.notify(connection, frame.as_bytes());
     }
 }
 
@@ -179,9 +250,8 @@ mod tests {
             for modern in [false, true] {
                 out.clear();
                 let to = ReplyTo {
-                    id: "\"é\"".into(),
                     modern,
-                    batch: None,
+                    ..ReplyTo::new("\"é\"", Lane::Connection)
                 };
                 write_tool_result(&mut out, &to, &text, false, 3);
                 let read: Value = serde_json::from_slice(&out).unwrap();

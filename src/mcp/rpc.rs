@@ -14,6 +14,10 @@ pub const INVALID_PARAMS: i32 = -32602;
 pub const INTERNAL_ERROR: i32 = -32603;
 /// Legacy revisions: a resource that is not there. The modern one uses [`INVALID_PARAMS`].
 pub const RESOURCE_NOT_FOUND: i32 = -32002;
+/// 2026-07-28: the headers of the request do not say what its body says.
+pub const HEADER_MISMATCH: i32 = -32020;
+/// 2026-07-28: the client has not declared a capability that serving the request needs.
+pub const MISSING_CAPABILITY: i32 = -32021;
 /// 2026-07-28: the protocol version of the request is not spoken here.
 pub const UNSUPPORTED_VERSION: i32 = -32022;
 
@@ -246,6 +250,20 @@ impl From<ScanError> for RpcError {
         let Malformed { code, message, .. } = error.into();
         Self::new(code, message)
     }
+}
+
+/// What is wrong with JSON that is not what it should be; or, if it is none, that.
+pub fn unreadable(text: &str, error: &serde_json::Error) -> RpcError {
+    if is_json(text) {
+        RpcError::invalid_params(format!("Invalid params: {error}"))
+    } else {
+        ScanError::Syntax.into()
+    }
+}
+
+/// Whether a text that could not be served was JSON at all.
+pub fn is_json(text: &str) -> bool {
+    scan::check(text).is_ok()
 }
 
 /// Writes `{"jsonrpc":"2.0","id":…,"result":`, to be followed by the result and `}`.

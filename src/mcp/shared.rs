@@ -5,22 +5,28 @@ use std::{
     collections::{HashMap, VecDeque},
     future::Future,
     panic::AssertUnwindSafe,
+    pin::pin,
     rc::Rc,
     sync::Arc,
+    task::Waker,
 };
 
 use actors::{
     model::BrokerError,
     project::{ProjectHandle, Registration},
-    session::{Connection, Member, ReceiveCall},
+    session::{Closing, Connection, Detach, Member, ReceiveCall},
 };
 use futures_util::FutureExt;
-use tokio::task::AbortHandle;
+use tokio::{
+    task::AbortHandle,
+    time::{Instant, timeout},
+};
 
 use super::{
-    Limits, Outbox,
+    Outbox, Service,
+    logging::Level,
     reply::{Answer, ReplyTo, error_object, write_tool_result},
-    rpc::{self, INTERNAL_ERROR, RpcError},
+    rpc::{INTERNAL_ERROR, RpcError},
     subscriptions::Subscriptions,
     version::PushSettings,
 };
@@ -43,36 +49,90 @@ pub struct Taking {
     pub call: ReceiveCall,
 }
 
+/// A call that takes messages, and whom it answers.
+struct TakingCall {
+    to: ReplyTo,
+    taking: Taking,
+}
+
+/// How long what is known of a caller lasts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A connection has a session, and is told of what happens to it.
+    Lasting,
+    /// The same for an HTTP session (2025-11-25 and before), which is not over when the broker lets go of it.
+    Resumable,
+    /// One request over HTTP (2026-07-28): it names the session it acts for.
+    Stateless,
+}
+
+/// What ties a peer to its session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tie {
+    None,
+    /// The outbox is the live connection of the session.
+    Connected,
+    /// The outbox is told of changes of the inbox, beside the connection.
+    Watching,
+}
+
 /// What calls that outlive their turn share with the peer.
 pub struct Shared {
     pub project: ProjectHandle,
     pub outbox: Arc<Outbox>,
-    pub limits: Limits,
+    pub service: Arc<Service>,
+    pub kind: Kind,
     pub session: RefCell<Option<Arc<Member>>>,
+    tie: Cell<Tie>,
     pub legacy: RefCell<Option<Legacy>>,
     pub subscriptions: RefCell<Subscriptions>,
+    /// What a legacy client wants to hear of the log.
+    pub log_level: Cell<Option<Level>>,
+    /// Somebody reads what is sent unasked. Until then nothing is pushed, for what is pushed is nobody else's to receive.
+    pub listening: Cell<bool>,
     /// The session said goodbye on this connection: none is made for it again unasked.
     pub said_goodbye: Cell<bool>,
     calls: RefCell<HashMap<Rc<str>, AbortHandle>>,
     /// The last calls that took messages out of an inbox, by the ids of their requests, under way or answered.
-    takings: RefCell<VecDeque<(Rc<str>, Taking)>>,
+    takings: RefCell<VecDeque<TakingCall>>,
     exclusive: Cell<bool>,
+    /// Who polls the peer.
+    waker: RefCell<Option<Waker>>,
 }
 
 impl Shared {
-    pub fn new(project: ProjectHandle, outbox: Arc<Outbox>, limits: Limits) -> Rc<Self> {
+    pub fn new(project: ProjectHandle, outbox: Arc<Outbox>, service: Arc<Service>, kind: Kind) -> Rc<Self> {
         Rc::new(Self {
             project,
             outbox,
-            limits,
+            service,
+            kind,
             session: RefCell::default(),
+            tie: Cell::new(Tie::None),
             legacy: RefCell::default(),
             subscriptions: RefCell::default(),
+            log_level: Cell::default(),
+            listening: Cell::new(true),
             said_goodbye: Cell::default(),
             calls: RefCell::default(),
             takings: RefCell::default(),
             exclusive: Cell::default(),
+            waker: RefCell::default(),
         })
+    }
+
+    /// The task to wake when a frame that was held back can be taken up.
+    pub fn polled_by(&self, waker: &Waker) {
+        let mut known = self.waker.borrow_mut();
+        if !known.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            *known = Some(waker.clone());
+        }
+    }
+
+    pub fn wake(&self) {
+        if let Some(waker) = &*self.waker.borrow() {
+            waker.wake_by_ref();
+        }
     }
 
     /// Whether a call is under way that no frame may overtake.
@@ -89,44 +149,73 @@ impl Shared {
         for (_, call) in self.calls.borrow_mut().drain() {
             call.abort();
         }
-        for (_, Taking { member, call }) in self.takings.borrow_mut().drain(..) {
-            self.project.give_back(&member, &call);
+        for TakingCall { taking, .. } in self.takings.borrow_mut().drain(..) {
+            self.project.give_back(&taking.member, &taking.call);
         }
     }
 
-    /// Runs a call beside the turn. It can be cancelled by the id of its request, and answers -32603 if it panics.
-    pub fn spawn(self: &Rc<Self>, id: Rc<str>, call: impl Future<Output = ()> + 'static) {
+    /// Runs a call beside the turn. It can be cancelled by the id of its request, tells its caller from time to time that it
+    /// still runs, and answers -32603 if it panics.
+    pub fn spawn(self: &Rc<Self>, to: &ReplyTo, call: impl Future<Output = ()> + 'static) {
         let shared = Rc::clone(self);
-        let key = id.clone();
+        let to = to.clone();
+        let key = to.id.clone();
         let mut calls = self.calls.borrow_mut();
         let task = actix_rt::spawn(async move {
-            if AssertUnwindSafe(call).catch_unwind().await.is_err() {
-                let mut out = Vec::new();
-                rpc::write_error(&mut out, Some(&key), &RpcError::new(INTERNAL_ERROR, "Internal error"));
-                shared.outbox.send(&out);
+            let call = AssertUnwindSafe(call).catch_unwind();
+            let ended = if to.progress.is_some() {
+                shared.with_progress(&to, call).await
+            } else {
+                call.await
+            };
+            if ended.is_err() {
+                to.error(&shared.outbox, &RpcError::new(INTERNAL_ERROR, "Internal error"));
             }
-            shared.calls.borrow_mut().remove(&key);
+            shared.calls.borrow_mut().remove(&to.id);
         });
-        calls.insert(id, task.abort_handle());
+        calls.insert(key, task.abort_handle());
+    }
+
+    async fn with_progress<T>(&self, to: &ReplyTo, call: impl Future<Output = T>) -> T {
+        let mut call = pin!(call);
+        let started = Instant::now();
+        loop {
+            match timeout(self.service.progress_interval, &mut call).await {
+                Ok(ended) => return ended,
+                Err(_) => to.notify_progress(&self.outbox, started.elapsed().as_secs_f64(), None, Some("waiting")),
+            }
+        }
     }
 
     /// Holds on to what a call takes, in case it is cancelled.
-    pub fn remember(&self, id: Rc<str>, taking: Taking) {
+    pub fn remember(&self, to: ReplyTo, taking: Taking) {
         let mut takings = self.takings.borrow_mut();
         if takings.len() == TAKINGS_LEN_MAX {
             takings.pop_front();
         }
-        takings.push_back((id, taking));
+        takings.push_back(TakingCall { to, taking });
     }
 
     /// A call is cancelled: what it took waits again, even when the answer is on its way. Who cancels does not look at
     /// an answer that crosses the cancellation (2025-11-25 and 2026-07-28, cancellation).
-    pub fn give_back(&self, id: &str) {
+    pub fn give_back(&self, id: &str) -> Option<ReplyTo> {
         let mut takings = self.takings.borrow_mut();
-        if let Some(at) = takings.iter().rposition(|(known, _)| &**known == id)
-            && let Some((_, Taking { member, call })) = takings.remove(at)
+        let at = takings.iter().rposition(|known| &*known.to.id == id)?;
+        let TakingCall { to, taking } = takings.remove(at)?;
+        self.project.give_back(&taking.member, &taking.call);
+        Some(to)
+    }
+
+    pub fn forget_takings(&self) {
+        self.takings.borrow_mut().clear();
+    }
+
+    /// The caller of a request has left. A wait for messages ends, with an answer for whoever comes to look for one.
+    pub fn caller_left(&self, id: &str) {
+        if let Some(to) = self.give_back(id)
+            && self.cancel(id)
         {
-            self.project.give_back(&member, &call);
+            self.refuse(&to, &BrokerError::unavailable());
         }
     }
 
@@ -150,7 +239,9 @@ impl Shared {
 
     /// Answers a `tools/call` that failed inside the tool.
     pub fn refuse(&self, to: &ReplyTo, error: &BrokerError) {
-        let Answer(object) = error_object(error).into();
+        let object = error_object(error);
+        to.log(&self.outbox, Level::Warning, "tools", &object);
+        let Answer(object) = object.into();
         self.tool_result(to, &object, true);
     }
 
@@ -167,11 +258,15 @@ impl Shared {
             .map_or(0, |member| member.vitals.waiting())
     }
 
+    /// The connection by which a session that registers here is reached.
+    pub fn connection(&self) -> Option<Arc<dyn Connection>> {
+        (self.kind != Kind::Stateless).then(|| Arc::clone(&self.outbox) as _)
+    }
+
     /// Makes a session without a name for this connection.
     pub async fn open_session(&self) -> Result<(), BrokerError> {
-        let connection = Arc::clone(&self.outbox) as _;
         let registration = Registration {
-            connection: Some(connection),
+            connection: self.connection(),
             ..Registration::default()
         };
         let registered = self.project.register(registration).await?;
@@ -182,17 +277,73 @@ impl Shared {
     /// This connection's session is that one from now on.
     pub fn settle_session(&self, member: Arc<Member>) {
         *self.session.borrow_mut() = Some(member);
+        if self.kind != Kind::Stateless {
+            self.tie.set(Tie::Connected);
+            self.outbox.retake();
+        }
         self.said_goodbye.set(false);
         self.subscriptions_changed();
+    }
+
+    /// A stateless subscription begins: messages are pushed to the one live connection that a session has, while of
+    /// changes of its inbox any number may be told.
+    pub fn tie(&self, pushes: bool) {
+        if self.kind != Kind::Stateless || self.tie.get() != Tie::None {
+            return;
+        }
+        if let Some(member) = &*self.session.borrow() {
+            let connection = Arc::clone(&self.outbox) as Arc<dyn Connection>;
+            if pushes {
+                self.tie.set(Tie::Connected);
+                self.project.attach(member, connection);
+            } else {
+                self.tie.set(Tie::Watching);
+                self.project.watch(member, connection);
+            }
+        }
+    }
+
+    /// The client is here again after the broker had let go of it.
+    pub fn come_back(&self) {
+        match self.outbox.reopen() {
+            None | Some(Closing::TakenOver | Closing::ShuttingDown) => {}
+            Some(Closing::Silent) => {
+                if let Some(member) = self.session.borrow().as_ref() {
+                    self.project.attach(member, Arc::clone(&self.outbox) as _);
+                }
+                self.subscriptions_changed();
+            }
+            Some(Closing::Released | Closing::Failed) => {
+                self.session.borrow_mut().take();
+                self.tie.set(Tie::None);
+            }
+        }
+    }
+
+    /// The peer is gone: what was pushed to it and not acknowledged waits again.
+    pub fn untie(&self) {
+        if let Some(member) = self.session.borrow_mut().take() {
+            let connection = self.outbox.id();
+            match self.tie.replace(Tie::None) {
+                Tie::None => {}
+                Tie::Connected => self.project.detach(&member, Detach { connection }),
+                Tie::Watching => self.project.unwatch(&member, connection),
+            }
+        }
     }
 
     /// Tells the outbox and the session what the peer wants to hear of.
     pub fn subscriptions_changed(&self) {
         let legacy_push = self.legacy.borrow().as_ref().and_then(|legacy| legacy.push);
-        let wanted = self.subscriptions.borrow().wanted(legacy_push);
+        let wanted = self
+            .subscriptions
+            .borrow()
+            .wanted(legacy_push.filter(|_| self.listening.get()));
         let message = wanted.message(self.outbox.id());
         self.outbox.configure(wanted.push_frame, wanted.inbox_frames);
-        if let Some(member) = &*self.session.borrow() {
+        if self.tie.get() == Tie::Connected
+            && let Some(member) = &*self.session.borrow()
+        {
             self.project.subscribe(member, message);
         }
     }

@@ -2,7 +2,11 @@
 
 use std::{collections::VecDeque, future::Future, rc::Rc};
 
-use super::{shared::Shared, tools::Prepared};
+use super::{
+    reply::{Lane, ReplyTo},
+    shared::Shared,
+    tools::Prepared,
+};
 
 /// Collects for the end of the turn, and keeps frames back while a call is under way that none may overtake.
 pub struct Turn {
@@ -10,7 +14,7 @@ pub struct Turn {
     /// What is to be sent, handed to the router together.
     pub prepared: Vec<Prepared>,
     /// Frames that wait until an exclusive call is done.
-    pub held: VecDeque<String>,
+    pub held: VecDeque<(String, Lane)>,
 }
 
 impl Turn {
@@ -27,16 +31,14 @@ impl Turn {
         self.prepared.push(prepared);
     }
 
-    /// Runs a call that no other frame of this connection may overtake; `text` is taken up again when it is done
-    /// and `again` is set.
-    pub fn exclusively(&mut self, to_id: Rc<str>, call: impl Future<Output = ()> + 'static, again: Option<&str>) {
+    /// Runs a call that no other frame of this connection may overtake; `again` is taken up again when it is done.
+    pub fn exclusively(&mut self, to: &ReplyTo, call: impl Future<Output = ()> + 'static, again: Option<&str>) {
         if let Some(text) = again {
-            self.held.push_front(text.to_owned());
+            self.held.push_front((text.to_owned(), to.lane.clone()));
         }
         self.shared.set_exclusive(true);
-        let shared = Rc::clone(&self.shared);
-        let done = ExclusiveDone(Rc::clone(&shared));
-        shared.spawn(to_id, async move {
+        let done = ExclusiveDone(Rc::clone(&self.shared));
+        self.shared.spawn(to, async move {
             call.await;
             drop(done);
         });
@@ -49,6 +51,6 @@ struct ExclusiveDone(Rc<Shared>);
 impl Drop for ExclusiveDone {
     fn drop(&mut self) {
         self.0.set_exclusive(false);
-        self.0.outbox.wake();
+        self.0.wake();
     }
 }

@@ -1,9 +1,15 @@
 //! The two eras of MCP: how a request tells which it is of, and what is agreed in each.
 
+use std::rc::Rc;
+
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::rpc::{INVALID_PARAMS, RpcError, UNSUPPORTED_VERSION};
+use super::{
+    logging::Level,
+    rpc::{INVALID_PARAMS, Params, RpcError, UNSUPPORTED_VERSION, unreadable},
+    tools::Object,
+};
 
 /// The modern revision: stateless, the version in each request.
 pub const MODERN: &str = "2026-07-28";
@@ -30,8 +36,10 @@ pub struct RequestMeta {
     pub protocol_version: Option<Value>,
     #[serde(rename = "io.modelcontextprotocol/clientCapabilities")]
     pub client_capabilities: Option<Value>,
+    #[serde(rename = "io.modelcontextprotocol/logLevel")]
+    log_level: Option<Value>,
     #[serde(rename = "progressToken")]
-    pub progress_token: Option<Value>,
+    progress_token: Option<Value>,
 }
 
 /// The era of one request.
@@ -42,9 +50,32 @@ pub enum Era {
 }
 
 impl RequestMeta {
+    /// # Errors
+    /// Invalid params when it is no object, or has parts that are not what they should be.
+    pub fn of(params: &Params<'_>) -> Result<Self, RpcError> {
+        match params.meta {
+            None => Ok(Self::default()),
+            Some(meta) => serde_json::from_str(meta)
+                .map(|Object(meta)| meta)
+                .map_err(|error| unreadable(meta, &error)),
+        }
+    }
+
     /// Whether the request is a modern one, well formed or not.
     pub fn is_modern(&self) -> bool {
         self.protocol_version.is_some()
+    }
+
+    /// The token of the caller for notifications of progress, as JSON; it is a string or an integer in all revisions.
+    pub fn progress_token(&self) -> Option<Rc<str>> {
+        let token = self.progress_token.as_ref()?;
+        (token.is_string() || token.is_i64() || token.is_u64()).then(|| token.to_string().into())
+    }
+
+    /// The least severe log messages that a modern caller wants to hear of (2026-07-28, server/utilities/logging).
+    pub fn log_level(&self) -> Result<Option<Level>, RpcError> {
+        let level = self.log_level.as_ref().map(Level::deserialize).transpose();
+        level.map_err(|error| RpcError::invalid_params(format!("_meta: io.modelcontextprotocol/logLevel: {error}")))
     }
 
     /// Checks what a modern request must say about itself (2026-07-28, basic/index, `_meta`).

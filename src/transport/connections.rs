@@ -2,14 +2,11 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, Mutex, PoisonError, Weak,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
 };
 
-use actors::{
-    model::ConnectionId,
-    session::{Closing, Connection},
-};
+use actors::session::{Closing, Connection};
 use tokio::sync::Notify;
 
 use crate::mcp::Outbox;
@@ -21,7 +18,8 @@ pub struct Connections {
     len: AtomicUsize,
     /// All were told to go: nobody is let in any more. Changed while `live` is locked.
     closed: AtomicBool,
-    live: Mutex<HashMap<ConnectionId, Weak<Outbox>>>,
+    live: Mutex<HashMap<u64, Weak<Outbox>>>,
+    seats: AtomicU64,
     one_left: Notify,
 }
 
@@ -41,16 +39,17 @@ impl Connections {
     /// A place for one connection; None when all are taken, or all were told to go.
     pub fn seat(self: &Arc<Self>, outbox: &Arc<Outbox>) -> Option<Seat> {
         let len = self.len.fetch_add(1, Ordering::Relaxed);
+        let number = self.seats.fetch_add(1, Ordering::Relaxed);
         let seat = Seat {
             connections: Arc::clone(self),
-            id: outbox.id(),
+            number,
         };
         let mut live = self.live();
         if len >= self.max || self.closed.load(Ordering::Relaxed) {
             drop(live);
             return None;
         }
-        live.insert(outbox.id(), Arc::downgrade(outbox));
+        live.insert(number, Arc::downgrade(outbox));
         drop(live);
         Some(seat)
     }
@@ -78,7 +77,7 @@ impl Connections {
         }
     }
 
-    fn live(&self) -> std::sync::MutexGuard<'_, HashMap<ConnectionId, Weak<Outbox>>> {
+    fn live(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Weak<Outbox>>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -86,12 +85,12 @@ impl Connections {
 /// The place of one live connection, given up when it is dropped.
 pub struct Seat {
     connections: Arc<Connections>,
-    id: ConnectionId,
+    number: u64,
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.connections.live().remove(&self.id);
+        self.connections.live().remove(&self.number);
         self.connections.len.fetch_sub(1, Ordering::Relaxed);
         self.connections.one_left.notify_waiters();
     }

@@ -1,6 +1,11 @@
 //! The ways in. Each brings frames to a [`Peer`](crate::mcp::Peer) and writes what its outbox holds.
 
 mod connections;
+mod gate;
+mod socket;
+pub mod streamable_http;
 pub mod websocket;
 
 pub use connections::{Connections, Seat};
+pub use gate::{Gate, Tempo};
+pub use socket::{Line, Socket};

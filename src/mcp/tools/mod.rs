@@ -9,6 +9,7 @@ mod sending;
 mod sessions;
 
 use std::{
+    collections::HashMap,
     rc::Rc,
     sync::{Arc, LazyLock},
     time::Duration,
@@ -152,6 +153,41 @@ pub static TOOLS: &[Tool] = &[
 
 pub fn find(name: &str) -> Option<&'static Tool> {
     TOOLS.iter().find(|tool| tool.name == name)
+}
+
+/// A parameter that is said in a header too (`x-mcp-header`, 2026-07-28, basic/transports/streamable-http, Custom Headers).
+#[derive(Debug)]
+pub struct Mirrored {
+    /// Where it is in the arguments (RFC 6901).
+    pub pointer: String,
+    pub header: String,
+}
+
+/// The parameters of a tool that are mirrored in headers.
+pub fn mirrored(tool: &str) -> &'static [Mirrored] {
+    static MIRRORED: LazyLock<HashMap<&str, Vec<Mirrored>>> = LazyLock::new(|| {
+        let of = |tool: &'static Tool| {
+            let mut found = Vec::new();
+            find_mirrored(&(tool.input)().0, "", &mut found);
+            (tool.name, found)
+        };
+        TOOLS.iter().map(of).filter(|(_, found)| !found.is_empty()).collect()
+    });
+    MIRRORED.get(tool).map_or(&[], Vec::as_slice)
+}
+
+fn find_mirrored(properties: &Value, at: &str, found: &mut Vec<Mirrored>) {
+    for (name, schema) in properties.as_object().into_iter().flatten() {
+        let pointer = format!("{at}/{}", name.replace('~', "~0").replace('/', "~1"));
+        if let Some(header) = schema["x-mcp-header"].as_str() {
+            let header = format!("Mcp-Param-{header}");
+            found.push(Mirrored {
+                pointer: pointer.clone(),
+                header,
+            });
+        }
+        find_mirrored(&schema["properties"], &pointer, found);
+    }
 }
 
 /// `tools/list`.

@@ -2,7 +2,7 @@ use std::{sync::Arc, time::Duration};
 
 use actors::{
     clock::rfc3339_text,
-    model::{BrokerError, MessageId, Status},
+    model::{BrokerError, MessageId, SessionId, Status},
     project::ReceiveRequest,
     session::{ReceiveCall, ReceiveMode, Received},
     storage::Acknowledge,
@@ -169,20 +169,22 @@ pub fn parse_ids(texts: Vec<String>) -> Result<(Vec<MessageId>, Vec<String>), Br
     Ok((ids, unknown))
 }
 
-/// Reads the params of `notifications/dev.mcp-broker/ack`: `{message_ids: [...]}` or `{up_to: id}`. A notification
-/// cannot be refused, so what makes no sense is None.
-pub fn read_acknowledgement(params: &str) -> Option<Acknowledge> {
+/// Reads the params of `notifications/dev.mcp-broker/ack`: `{message_ids: [...]}` or `{up_to: id}`, with the `session_id` of
+/// a caller that has no lasting connection. A notification cannot be refused, so what makes no sense is None.
+pub fn read_acknowledgement(params: &str) -> Option<(Acknowledge, Option<SessionId>)> {
     #[derive(Deserialize)]
     struct Ack {
         message_ids: Option<Vec<MessageId>>,
         up_to: Option<MessageId>,
+        session_id: Option<SessionId>,
     }
     let Object(ack) = serde_json::from_str::<Object<Ack>>(params).ok()?;
-    match (ack.message_ids, ack.up_to) {
-        (Some(ids), None) => Some(Acknowledge::Ids(ids)),
-        (None, Some(id)) => Some(Acknowledge::UpTo(id)),
-        _ => None,
-    }
+    let which = match (ack.message_ids, ack.up_to) {
+        (Some(ids), None) => Acknowledge::Ids(ids),
+        (None, Some(id)) => Acknowledge::UpTo(id),
+        _ => return None,
+    };
+    Some((which, ack.session_id))
 }
 
 pub const GET_MESSAGE_STATUS: Tool = Tool {

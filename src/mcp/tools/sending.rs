@@ -170,7 +170,7 @@ impl<'a> Common<'a> {
                 .map(|Object(headers)| headers)
                 .unwrap_or_default(),
         };
-        let limit = caller.home.limits.payload_len_max;
+        let limit = caller.home.service.payload_len_max;
         if common.payload.len() > limit {
             return Err(BrokerError::PayloadTooLarge { limit });
         }

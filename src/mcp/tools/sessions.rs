@@ -8,7 +8,7 @@ use actors::{
     clock::rfc3339_text,
     model::{BrokerError, Capabilities, ProtocolName, SessionId, SessionName, SessionStatus},
     project::{ProjectHandle, Registered, Registration, SessionQuery},
-    session::{Connection, Member},
+    session::Member,
 };
 use semver::Version;
 use serde::Deserialize;
@@ -83,14 +83,13 @@ fn register_session(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pend
     let metadata = arguments.object::<Map<String, Value>>("metadata", METADATA_LEN_MAX)?;
     arguments.finish()?;
     let home = Rc::clone(&caller.home);
-    let connection = Arc::clone(&home.outbox) as Arc<dyn Connection>;
     let current = caller.session.as_ref().map(|member| member.record.id);
     let registration = Registration {
         name,
         capabilities: capabilities.map(Capabilities::from),
         metadata,
         current,
-        connection: Some(connection),
+        connection: home.connection(),
     };
     let settled = Rc::clone(&home);
     Ok(Pending {

@@ -26,7 +26,7 @@ use tokio::{
 use super::frame::{self, Decoder, Event, Violation};
 use crate::{
     mcp::{Outbox, Peer, Taken},
-    transport::Seat,
+    transport::{Seat, Tempo},
 };
 
 /// Bytes that one read takes at most. The buffer is shared by all connections of a thread.
@@ -42,17 +42,6 @@ const LINGER: Duration = Duration::from_secs(2);
 
 thread_local! {
     static READ_BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_LEN]);
-}
-
-/// The times by which a connection lives.
-#[derive(Clone, Copy, Debug)]
-pub struct Tempo {
-    /// How often an idle peer is pinged.
-    pub ping_interval: Duration,
-    /// A peer that takes nothing of what waits for it for so long is a slow consumer.
-    pub stall_max: Duration,
-    /// A peer that shows no sign of life for so long is gone.
-    pub silence_max: Duration,
 }
 
 pub struct Connection {

@@ -7,5 +7,4 @@ mod connection;
 pub mod frame;
 mod upgrade;
 
-pub use connection::Tempo;
-pub use upgrade::{Gate, upgrade};
+pub use upgrade::upgrade;

@@ -6,33 +6,18 @@ use actix_http::{
     body::{BodySize, BoxBody, MessageBody},
     h1, ws,
 };
-use actix_rt::net::TcpStream;
 use actix_web_actors::ws::HandshakeError;
-use actors::{broker::BrokerHandle, model::ProjectId};
+use actors::model::ProjectId;
 use futures_util::SinkExt;
 
-use super::connection::{Connection, Tempo};
+use super::connection::Connection;
 use crate::{
-    admission::Admission,
-    mcp::{Framing, Limits, Outbox, Peer},
-    transport::Connections,
+    mcp::{Framing, Outbox, Peer},
+    transport::{Gate, Socket},
 };
 
-/// Room for the JSON-RPC envelope around the largest payload.
-const ENVELOPE_LEN_MAX: usize = 64 * 1024;
-
-/// What an upgrade needs to know.
-#[derive(Clone)]
-pub struct Gate {
-    pub broker: BrokerHandle,
-    pub connections: Arc<Connections>,
-    pub admission: Admission,
-    pub limits: Limits,
-    pub tempo: Tempo,
-}
-
 /// Serves one request to upgrade: refuses it as HTTP, or becomes a connection.
-pub async fn upgrade(gate: Option<Gate>, request: Request, mut framed: Framed<TcpStream, h1::Codec>) -> io::Result<()> {
+pub async fn upgrade(gate: Option<Gate>, request: Request, mut framed: Framed<Socket, h1::Codec>) -> io::Result<()> {
     let Some(gate) = gate else {
         return refuse(
             framed,
@@ -40,7 +25,7 @@ pub async fn upgrade(gate: Option<Gate>, request: Request, mut framed: Framed<Tc
         )
         .await;
     };
-    if let Err(refusal) = gate.admit(&request) {
+    if let Err(refusal) = admit(&gate, &request) {
         return refuse(framed, refusal).await;
     }
     let outbox = Arc::new(Outbox::new(Framing::WebSocket));
@@ -68,9 +53,9 @@ pub async fn upgrade(gate: Option<Gate>, request: Request, mut framed: Framed<Tc
     let response = response.finish().drop_body();
     framed.send((response, BodySize::None).into()).await?;
     let parts = framed.into_parts();
-    let peer = Peer::new(project, Arc::clone(&outbox), gate.limits);
-    let message_len_max = gate.limits.payload_len_max + ENVELOPE_LEN_MAX;
-    let connection = Connection::new(parts.io, peer, outbox, message_len_max, gate.tempo, seat);
+    let peer = Peer::new(project, Arc::clone(&outbox), Arc::clone(&gate.service));
+    let message_len_max = gate.message_len_max();
+    let connection = Connection::new(parts.io.into_inner(), peer, outbox, message_len_max, gate.tempo, seat);
     let first = parts.read_buf.to_vec();
     // Its own task: what served the handshake is given back with its buffers.
     actix_rt::spawn(connection.run(first));
@@ -81,30 +66,26 @@ const SUBPROTOCOL: &str = "mcp";
 
 struct Refusal(StatusCode, &'static str);
 
-impl Gate {
-    fn admit(&self, request: &Request) -> Result<(), Refusal> {
-        let head = request.head();
-        self.admission
-            .check(head.headers())
-            .map_err(|reason| Refusal(StatusCode::FORBIDDEN, reason))?;
-        if head.uri.path() != "/ws" {
-            return Err(Refusal(StatusCode::NOT_FOUND, "WebSocket is served at /ws"));
-        }
-        ws::verify_handshake(head).map_err(|error| match error {
-            HandshakeError::GetMethodRequired => Refusal(StatusCode::METHOD_NOT_ALLOWED, "WebSocket begins with GET"),
-            HandshakeError::UnsupportedVersion => {
-                Refusal(StatusCode::UPGRADE_REQUIRED, "WebSocket version 13 is spoken")
-            }
-            _ => Refusal(
-                StatusCode::BAD_REQUEST,
-                "not a WebSocket handshake (RFC 6455, section 4.1)",
-            ),
-        })?;
-        // A client that offers nothing may be one that cannot; one that offers only others speaks something else.
-        match offered(request) {
-            Some(false) => Err(Refusal(StatusCode::BAD_REQUEST, "offer the subprotocol mcp")),
-            _ => Ok(()),
-        }
+fn admit(gate: &Gate, request: &Request) -> Result<(), Refusal> {
+    let head = request.head();
+    gate.admission
+        .check(head.headers())
+        .map_err(|reason| Refusal(StatusCode::FORBIDDEN, reason))?;
+    if head.uri.path() != "/ws" {
+        return Err(Refusal(StatusCode::NOT_FOUND, "WebSocket is served at /ws"));
+    }
+    ws::verify_handshake(head).map_err(|error| match error {
+        HandshakeError::GetMethodRequired => Refusal(StatusCode::METHOD_NOT_ALLOWED, "WebSocket begins with GET"),
+        HandshakeError::UnsupportedVersion => Refusal(StatusCode::UPGRADE_REQUIRED, "WebSocket version 13 is spoken"),
+        _ => Refusal(
+            StatusCode::BAD_REQUEST,
+            "not a WebSocket handshake (RFC 6455, section 4.1)",
+        ),
+    })?;
+    // A client that offers nothing may be one that cannot; one that offers only others speaks something else.
+    match offered(request) {
+        Some(false) => Err(Refusal(StatusCode::BAD_REQUEST, "offer the subprotocol mcp")),
+        _ => Ok(()),
     }
 }
 
@@ -121,7 +102,7 @@ fn offered(request: &Request) -> Option<bool> {
     )
 }
 
-async fn refuse(mut framed: Framed<TcpStream, h1::Codec>, Refusal(status, reason): Refusal) -> io::Result<()> {
+async fn refuse(mut framed: Framed<Socket, h1::Codec>, Refusal(status, reason): Refusal) -> io::Result<()> {
     let body = serde_json::json!({"type": "about:blank", "title": status.canonical_reason(), "status": status.as_u16(), "detail": reason});
     let mut response = Response::build(status);
     response

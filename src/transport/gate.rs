@@ -1,0 +1,37 @@
+use std::{sync::Arc, time::Duration};
+
+use actors::broker::BrokerHandle;
+
+use super::Connections;
+use crate::{admission::Admission, mcp::Service};
+
+/// Room for the JSON-RPC envelope around the largest payload.
+const ENVELOPE_LEN_MAX: usize = 64 * 1024;
+
+/// What every way in needs to know.
+#[derive(Clone)]
+pub struct Gate {
+    pub broker: BrokerHandle,
+    pub connections: Arc<Connections>,
+    pub admission: Admission,
+    pub service: Arc<Service>,
+    pub tempo: Tempo,
+}
+
+impl Gate {
+    /// Bytes of one message, with everything around its payload.
+    pub fn message_len_max(&self) -> usize {
+        self.service.payload_len_max + ENVELOPE_LEN_MAX
+    }
+}
+
+/// The times by which a connection lives.
+#[derive(Clone, Copy, Debug)]
+pub struct Tempo {
+    /// How often an idle peer is pinged.
+    pub ping_interval: Duration,
+    /// A peer that takes nothing of what waits for it for so long is a slow consumer.
+    pub stall_max: Duration,
+    /// A peer that shows no sign of life for so long is gone.
+    pub silence_max: Duration,
+}

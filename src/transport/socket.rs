@@ -1,0 +1,104 @@
+//! The socket under HTTP, with what a handler has to know of it and HTTP does not tell.
+
+use std::{
+    cell::{Cell, RefCell},
+    io,
+    pin::Pin,
+    rc::Rc,
+    task::{Context, Poll, Waker},
+};
+
+use actix_rt::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// A socket that tells its [`Line`] what happens to it.
+pub struct Socket {
+    io: TcpStream,
+    line: Rc<Line>,
+}
+
+/// The state of a socket, for the requests that come by it. Lives on the socket's thread.
+#[derive(Default)]
+pub struct Line {
+    hung_up: Cell<bool>,
+    emptied: Cell<u64>,
+    wakes: RefCell<Option<Waker>>,
+}
+
+impl Line {
+    /// Whether the peer has closed its side. HTTP allows it to wait for its answer all the same; no client does, and what one
+    /// that has gone waits for must not be taken from others. Looked at by a handler whenever it is polled: reading the
+    /// end of the stream wakes it.
+    pub fn hung_up(&self) -> bool {
+        self.hung_up.get()
+    }
+
+    /// How often all that was to be written had been written. What was queued before this grew is with the kernel.
+    pub fn emptied(&self) -> u64 {
+        self.emptied.get()
+    }
+
+    /// Wakes this task when everything is written the next time.
+    pub fn wake_when_empty(&self, waker: &Waker) {
+        *self.wakes.borrow_mut() = Some(waker.clone());
+    }
+
+    fn has_emptied(&self) {
+        self.emptied.set(self.emptied.get() + 1);
+        if let Some(waker) = self.wakes.borrow_mut().take() {
+            waker.wake();
+        }
+    }
+}
+
+impl Socket {
+    pub fn new(io: TcpStream) -> Self {
+        Self {
+            io,
+            line: Rc::default(),
+        }
+    }
+
+    pub fn line(&self) -> &Rc<Line> {
+        &self.line
+    }
+
+    pub fn into_inner(self) -> TcpStream {
+        self.io
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let polled = Pin::new(&mut self.io).poll_read(cx, buf);
+        let ended = match &polled {
+            Poll::Ready(Ok(())) => buf.filled().len() == before && buf.remaining() > 0,
+            Poll::Ready(Err(_)) => true,
+            Poll::Pending => false,
+        };
+        if ended {
+            self.line.hung_up.set(true);
+        }
+        polled
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.io).poll_write(cx, buf);
+        // Who writes gives all that there is to be written.
+        if matches!(polled, Poll::Ready(Ok(len)) if len == buf.len()) {
+            self.line.has_emptied();
+        }
+        polled
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,369 @@
+//! What the headers of a request say, and whether its body says the same (2026-07-28, basic/transports/streamable-http).
+
+use std::borrow::Cow;
+
+use actix_web::{
+    HttpResponse,
+    http::{
+        StatusCode,
+        header::{self, HeaderMap, HeaderName, HeaderValue},
+    },
+};
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::mcp::{
+    rpc::{self, HEADER_MISMATCH, INVALID_REQUEST, METHOD_NOT_FOUND, Params, RpcError},
+    scan,
+    tools::{self, Mirrored},
+    version::{LEGACY, MODERN, RequestMeta},
+};
+
+pub const PROTOCOL_VERSION: &str = "MCP-Protocol-Version";
+const METHOD: &str = "Mcp-Method";
+const NAME: &str = "Mcp-Name";
+
+/// Why a request is not served, as HTTP.
+pub struct Refusal {
+    status: StatusCode,
+    error: RpcError,
+    id: Option<String>,
+    headers: Vec<(HeaderName, &'static str)>,
+    closes: bool,
+}
+
+impl Refusal {
+    pub fn new(status: StatusCode, error: RpcError) -> Self {
+        Self {
+            status,
+            error,
+            id: None,
+            headers: Vec::new(),
+            closes: false,
+        }
+    }
+
+    pub fn starting() -> Self {
+        Self::unavailable("the broker is starting")
+    }
+
+    pub fn unavailable(reason: &'static str) -> Self {
+        Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            RpcError::new(rpc::INTERNAL_ERROR, reason),
+        )
+        .with_header(header::RETRY_AFTER, "1")
+    }
+
+    /// Answers the request of this id.
+    pub fn to(mut self, id: Option<&str>) -> Self {
+        self.id = id.map(str::to_owned).or(self.id);
+        self
+    }
+
+    pub fn with_header(mut self, name: HeaderName, value: &'static str) -> Self {
+        self.headers.push((name, value));
+        self
+    }
+
+    /// Nothing more is to be read of this connection.
+    pub fn closing(mut self) -> Self {
+        self.closes = true;
+        self
+    }
+
+    pub fn into_response(self) -> HttpResponse {
+        let mut body = Vec::with_capacity(128);
+        rpc::write_error(&mut body, self.id.as_deref(), &self.error);
+        let mut response = HttpResponse::build(self.status);
+        for (name, value) in self.headers {
+            response.insert_header((name, value));
+        }
+        if self.closes {
+            response.force_close();
+        }
+        response.content_type(header::ContentType::json()).body(body)
+    }
+}
+
+/// Which kinds of answer a caller takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Accepts {
+    json: bool,
+    events: bool,
+    /// It named events first.
+    prefers_events: bool,
+}
+
+impl Accepts {
+    pub const EVENTS: Self = Self {
+        json: false,
+        events: true,
+        prefers_events: true,
+    };
+
+    pub fn events(self) -> bool {
+        self.events
+    }
+
+    /// Whether even an answer that is there at once should be an event.
+    pub fn wants_events(self) -> bool {
+        self.events && (self.prefers_events || !self.json)
+    }
+}
+
+/// What `Accept` says; without it everything is taken (RFC 9110, section 12.5.1).
+///
+/// # Errors
+/// 406 when neither kind is taken.
+pub fn accepts(headers: &HeaderMap) -> Result<Accepts, Refusal> {
+    let mut accepts = Accepts {
+        json: false,
+        events: false,
+        prefers_events: false,
+    };
+    let mut any = false;
+    for value in headers.get_all(header::ACCEPT) {
+        any = true;
+        for range in value.to_str().unwrap_or("").split(',') {
+            let range = range.split(';').next().unwrap_or("").trim();
+            if ["application/json", "application/*", "*/*"]
+                .iter()
+                .any(|known| range.eq_ignore_ascii_case(known))
+            {
+                accepts.json = true;
+            }
+            if ["text/event-stream", "text/*", "*/*"]
+                .iter()
+                .any(|known| range.eq_ignore_ascii_case(known))
+            {
+                accepts.prefers_events |= !accepts.json;
+                accepts.events = true;
+            }
+        }
+    }
+    if !any {
+        (accepts.json, accepts.events) = (true, true);
+    }
+    if accepts.json || accepts.events {
+        return Ok(accepts);
+    }
+    let error = RpcError::new(
+        INVALID_REQUEST,
+        "Not Acceptable: accept application/json and text/event-stream",
+    );
+    Err(Refusal::new(StatusCode::NOT_ACCEPTABLE, error))
+}
+
+/// # Errors
+/// 415 when the body is said to be something else than JSON.
+pub fn check_content_type(headers: &HeaderMap) -> Result<(), Refusal> {
+    let is_json = headers.get(header::CONTENT_TYPE).is_some_and(|value| {
+        let kind = value.to_str().unwrap_or("").split(';').next().unwrap_or("").trim();
+        kind.eq_ignore_ascii_case("application/json")
+    });
+    if is_json {
+        return Ok(());
+    }
+    let error = RpcError::new(
+        INVALID_REQUEST,
+        "Unsupported Media Type: the Content-Type must be application/json",
+    );
+    Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, error))
+}
+
+/// Whether the headers are of the modern revision.
+pub fn is_modern(headers: &HeaderMap) -> bool {
+    headers
+        .get(PROTOCOL_VERSION)
+        .is_some_and(|version| version.as_bytes() == MODERN.as_bytes())
+}
+
+/// The header is only checked for versions that nobody speaks: those who do speak one may be of any other.
+///
+/// # Errors
+/// 400 (2025-06-18 and 2025-11-25, basic/transports, Protocol Version Header).
+pub fn check_legacy_version(headers: &HeaderMap) -> Result<(), Refusal> {
+    match headers.get(PROTOCOL_VERSION) {
+        Some(version) if !is_spoken(version) => Err(unsupported(version)),
+        _ => Ok(()),
+    }
+}
+
+fn is_spoken(version: &HeaderValue) -> bool {
+    LEGACY
+        .iter()
+        .chain([&MODERN])
+        .any(|known| known.as_bytes() == version.as_bytes())
+}
+
+fn unsupported(version: &HeaderValue) -> Refusal {
+    let requested = String::from_utf8_lossy(version.as_bytes());
+    let data = json!({"supported": [MODERN], "requested": requested});
+    let error = RpcError::new(rpc::UNSUPPORTED_VERSION, "Unsupported protocol version").with_data(data);
+    Refusal::new(StatusCode::BAD_REQUEST, error)
+}
+
+/// Whether a request is a modern one; if it is, its headers and its `_meta` have been checked.
+///
+/// # Errors
+/// 400: -32020 when header and body differ, -32022 for a version that is not spoken, -32602 for `_meta` that lacks something.
+pub fn check_era(headers: &HeaderMap, method: &str, params: &Params<'_>) -> Result<bool, Refusal> {
+    let refuse = |error| Refusal::new(StatusCode::BAD_REQUEST, error);
+    let meta = RequestMeta::of(params).map_err(refuse)?;
+    let version = match &meta.protocol_version {
+        None if !is_modern(headers) => return Ok(false),
+        version => version.as_ref(),
+    };
+    let header = single(headers, PROTOCOL_VERSION).map_err(refuse)?;
+    match (header, version) {
+        (None, _) => return Err(refuse(missing(PROTOCOL_VERSION))),
+        (Some(header), Some(Value::String(version))) if header != *version => {
+            return Err(refuse(mismatch(PROTOCOL_VERSION, &header, version)));
+        }
+        _ => {}
+    }
+    meta.modern().map_err(refuse)?;
+    mirrors(headers, METHOD, method, false).map_err(refuse)?;
+    check_name(headers, method, params).map_err(refuse)?;
+    Ok(true)
+}
+
+/// `Mcp-Name`, and the headers of the parameters that a tool wants mirrored.
+fn check_name(headers: &HeaderMap, method: &str, params: &Params<'_>) -> Result<(), RpcError> {
+    #[derive(Default, Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Names<'a> {
+        #[serde(borrow)]
+        uri: Option<Cow<'a, str>>,
+        #[serde(borrow)]
+        task_id: Option<Cow<'a, str>>,
+    }
+    let names = || -> Names<'_> {
+        params
+            .text
+            .and_then(|text| serde_json::from_str(text).ok())
+            .unwrap_or_default()
+    };
+    let name = match method {
+        "tools/call" | "prompts/get" => params.name.and_then(scan::string),
+        "resources/read" => names().uri,
+        "tasks/get" | "tasks/update" | "tasks/cancel" => names().task_id,
+        _ => return Ok(()),
+    };
+    // What the body lacks is refused for that.
+    let Some(name) = name else { return Ok(()) };
+    mirrors(headers, NAME, &name, true)?;
+    if method != "tools/call" {
+        return Ok(());
+    }
+    for parameter in tools::mirrored(&name) {
+        check_parameter(headers, parameter, params)?;
+    }
+    Ok(())
+}
+
+fn check_parameter(headers: &HeaderMap, parameter: &Mirrored, params: &Params<'_>) -> Result<(), RpcError> {
+    let arguments: Value = params
+        .arguments
+        .and_then(|arguments| serde_json::from_str(arguments).ok())
+        .unwrap_or_default();
+    let name = &parameter.header;
+    let header = single(headers, name)?.map(|value| decoded(name, value)).transpose()?;
+    let body = match arguments.pointer(&parameter.pointer) {
+        None | Some(Value::Null) => None,
+        Some(Value::String(text)) => Some(text.clone()),
+        Some(other) => Some(other.to_string()),
+    };
+    match (header, body) {
+        (None, None) => Ok(()),
+        (Some(header), Some(body)) if header == body || same_number(&header, &body) => Ok(()),
+        (None, Some(_)) => Err(missing(name)),
+        (Some(header), body) => Err(mismatch(name, &header, &body.unwrap_or_default())),
+    }
+}
+
+/// Integers are compared by value: 42 and 42.0 are equal.
+fn same_number(header: &str, body: &str) -> bool {
+    match (header.parse::<f64>(), body.parse::<f64>()) {
+        (Ok(header), Ok(body)) => header.total_cmp(&body).is_eq(),
+        _ => false,
+    }
+}
+
+/// Checks that a header says what the body says.
+fn mirrors(headers: &HeaderMap, name: &str, body: &str, encodable: bool) -> Result<(), RpcError> {
+    let header = single(headers, name)?.ok_or_else(|| missing(name))?;
+    let header = if encodable { decoded(name, header)? } else { header };
+    if header == body {
+        Ok(())
+    } else {
+        Err(mismatch(name, &header, body))
+    }
+}
+
+/// The one value of a header, without the white space around it.
+fn single<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<Cow<'a, str>>, RpcError> {
+    let mut values = headers.get_all(name);
+    let Some(value) = values.next() else { return Ok(None) };
+    match (values.next(), value.to_str()) {
+        (None, Ok(text)) => Ok(Some(Cow::Borrowed(text.trim_matches([' ', '\t'])))),
+        (None, Err(_)) => Err(RpcError::new(
+            HEADER_MISMATCH,
+            format!("Header mismatch: {name} has invalid characters"),
+        )),
+        (Some(_), _) => Err(RpcError::new(
+            HEADER_MISMATCH,
+            format!("Header mismatch: {name} is given twice"),
+        )),
+    }
+}
+
+/// Decodes the Base64 sentinel (section Value Encoding).
+fn decoded<'a>(name: &str, value: Cow<'a, str>) -> Result<Cow<'a, str>, RpcError> {
+    let encoded = value.strip_prefix("=?base64?").and_then(|rest| rest.strip_suffix("?="));
+    let Some(encoded) = encoded else { return Ok(value) };
+    let text = STANDARD
+        .decode(encoded)
+        .ok()
+        .and_then(|bytes| String::from_utf8(bytes).ok());
+    text.map(Cow::Owned).ok_or_else(|| {
+        RpcError::new(
+            HEADER_MISMATCH,
+            format!("Header mismatch: {name} is not Base64 of UTF-8"),
+        )
+    })
+}
+
+fn missing(name: &str) -> RpcError {
+    RpcError::new(HEADER_MISMATCH, format!("Header mismatch: {name} is missing"))
+}
+
+fn mismatch(name: &str, header: &str, body: &str) -> RpcError {
+    let shortened = |text: &str| text.chars().take(100).collect::<String>();
+    let (header, body) = (shortened(header), shortened(body));
+    RpcError::new(
+        HEADER_MISMATCH,
+        format!("Header mismatch: {name} header value '{header}' does not match body value '{body}'"),
+    )
+}
+
+/// The status of an answer to a modern request.
+pub fn modern_status(error: Option<i32>) -> StatusCode {
+    match error {
+        Some(METHOD_NOT_FOUND) => StatusCode::NOT_FOUND,
+        Some(
+            rpc::PARSE_ERROR | INVALID_REQUEST | HEADER_MISMATCH | rpc::MISSING_CAPABILITY | rpc::UNSUPPORTED_VERSION,
+        ) => StatusCode::BAD_REQUEST,
+        _ => StatusCode::OK,
+    }
+}
+
+/// The status of an answer in a session: an error of JSON-RPC is an answer like any other, unless there was no request.
+pub fn legacy_status(error: Option<i32>) -> StatusCode {
+    match error {
+        Some(rpc::PARSE_ERROR | INVALID_REQUEST) => StatusCode::BAD_REQUEST,
+        _ => StatusCode::OK,
+    }
+}

@@ -1,0 +1,321 @@
+//! MCP over Streamable HTTP at `/mcp`, in both eras on one endpoint.
+//!
+//! A request with modern `_meta` (2026-07-28) stands for itself and is served by a [`Peer`] that lives as long as its answer.
+//! An `initialize` (2025-11-25 and before) opens a [`Session`], whose peer lives in a task of its own until it is deleted or
+//! forgotten; the answers to its requests go to the HTTP requests that brought them, and what nobody asked for goes to the
+//! stream of its `GET`. A `GET` that names no session is a client of 2024-11-05, which gets all its answers there.
+
+mod body;
+mod exchange;
+mod headers;
+mod sessions;
+
+use std::{
+    rc::Rc,
+    sync::{Arc, OnceLock},
+};
+
+use actix_web::{
+    HttpRequest, HttpResponse,
+    http::{StatusCode, header},
+    web,
+};
+use actors::{clock::now, model::ProjectId, project::ProjectHandle};
+
+use self::{
+    exchange::{Driver, Exchange},
+    headers::{Accepts, Refusal},
+    sessions::{Command, Session},
+};
+use super::{Gate, Line};
+use crate::mcp::{
+    Framing, Outbox, Peer,
+    rpc::{self, INVALID_REQUEST, Incoming, Malformed, Params, RpcError},
+};
+
+pub use sessions::Sessions;
+
+/// What the endpoint needs to know. The gate is there as soon as the broker has started.
+pub struct Endpoint {
+    pub gate: Arc<OnceLock<Gate>>,
+    pub sessions: Arc<Sessions>,
+}
+
+/// Adds the routes.
+pub fn routes(config: &mut web::ServiceConfig) {
+    config.service(
+        web::resource("/mcp")
+            .route(web::post().to(post))
+            .route(web::get().to(get))
+            .route(web::delete().to(delete))
+            .default_service(web::to(not_allowed)),
+    );
+}
+
+const SESSION_ID: &str = "Mcp-Session-Id";
+
+type Shared = web::Data<Endpoint>;
+type Answer = Result<HttpResponse, Refusal>;
+
+async fn post(request: HttpRequest, payload: web::Payload, endpoint: Shared) -> HttpResponse {
+    served(take(&request, payload, &endpoint).await)
+}
+
+async fn get(request: HttpRequest, endpoint: Shared) -> HttpResponse {
+    served(listen(&request, &endpoint).await)
+}
+
+async fn delete(request: HttpRequest, endpoint: Shared) -> HttpResponse {
+    served(end(&request, &endpoint))
+}
+
+async fn not_allowed() -> HttpResponse {
+    served(Err(method_not_allowed()))
+}
+
+fn served(answer: Answer) -> HttpResponse {
+    answer.unwrap_or_else(Refusal::into_response)
+}
+
+fn method_not_allowed() -> Refusal {
+    let error = RpcError::new(
+        INVALID_REQUEST,
+        "this endpoint takes POST; GET and DELETE need the session of an initialize",
+    );
+    Refusal::new(StatusCode::METHOD_NOT_ALLOWED, error).with_header(header::ALLOW, "POST, GET, DELETE")
+}
+
+/// One POST: a message, or a batch of them.
+async fn take(request: &HttpRequest, payload: web::Payload, endpoint: &Endpoint) -> Answer {
+    let gate = endpoint.gate.get().ok_or_else(Refusal::starting)?;
+    headers::check_content_type(request.headers())?;
+    let body = body::read(request.headers(), payload, gate.message_len_max()).await?;
+    let text = std::str::from_utf8(&body).map_err(|_| {
+        let error = RpcError::new(rpc::PARSE_ERROR, "Parse error: the body is not UTF-8");
+        Refusal::new(StatusCode::BAD_REQUEST, error)
+    })?;
+    let post = Post {
+        request,
+        gate,
+        endpoint,
+        text,
+    };
+    let parsed = rpc::parse(text).map_err(|malformed| {
+        let Malformed { id, code, message } = malformed;
+        Refusal::new(StatusCode::BAD_REQUEST, RpcError::new(code, message)).to(id)
+    })?;
+    if let Some(id) = sessions::id_in_query(request.query_string()) {
+        let session = endpoint.sessions.find(id)?;
+        return Ok(post.to_stream(&session));
+    }
+    match &parsed {
+        Incoming::Request { id, method, params } => {
+            let answer = post.request(id, method, params).await;
+            answer.map_err(|refusal| refusal.to(Some(id)))
+        }
+        Incoming::Notification { .. } if headers::is_modern(request.headers()) => post.modern_notification().await,
+        Incoming::Notification { .. } | Incoming::Response => {
+            let session = post.session()?;
+            session.tell(Command::Frame {
+                text: text.to_owned(),
+                lane: None,
+            });
+            Ok(HttpResponse::Accepted().finish())
+        }
+        Incoming::Batch(frames) => {
+            let session = post.session()?;
+            let asks = frames.iter().any(|frame| {
+                !matches!(
+                    rpc::parse(frame),
+                    Ok(Incoming::Notification { .. } | Incoming::Response)
+                )
+            });
+            if asks || !session.takes_batches() {
+                return post.legacy(&session, None).await;
+            }
+            session.tell(Command::Frame {
+                text: text.to_owned(),
+                lane: None,
+            });
+            Ok(HttpResponse::Accepted().finish())
+        }
+    }
+}
+
+/// A POST under way.
+struct Post<'a> {
+    request: &'a HttpRequest,
+    gate: &'a Gate,
+    endpoint: &'a Endpoint,
+    text: &'a str,
+}
+
+impl Post<'_> {
+    async fn project(&self) -> Result<ProjectHandle, Refusal> {
+        let project = self.gate.broker.project(&ProjectId::default_project()).await;
+        project.map_err(|_| Refusal::unavailable("the broker is busy: try again"))
+    }
+
+    /// The session that the request names.
+    fn session(&self) -> Result<Arc<Session>, Refusal> {
+        session_of(self.request, self.endpoint)
+    }
+
+    async fn request(&self, id: &str, method: &str, params: &Params<'_>) -> Answer {
+        if method == "initialize" {
+            return self.initialize(id).await;
+        }
+        if headers::check_era(self.request.headers(), method, params)? {
+            return self.modern().await;
+        }
+        self.legacy(&self.session()?, Some(id)).await
+    }
+
+    /// A request that stands for itself (2026-07-28).
+    async fn modern(&self) -> Answer {
+        let accepts = headers::accepts(self.request.headers())?;
+        let outbox = Arc::new(Outbox::new(Framing::Exchange { stream: None }));
+        let service = Arc::clone(&self.gate.service);
+        let mut peer = Peer::stateless(self.project().await?, Arc::clone(&outbox), service);
+        peer.frame(self.text);
+        peer.end_turn(now());
+        let exchange = self.exchange(outbox, Driver::Stateless(Box::new(peer)), accepts);
+        exchange.respond(headers::modern_status).await
+    }
+
+    async fn modern_notification(&self) -> Answer {
+        let outbox = Arc::new(Outbox::new(Framing::Exchange { stream: None }));
+        let mut peer = Peer::stateless(self.project().await?, outbox, Arc::clone(&self.gate.service));
+        peer.frame(self.text);
+        Ok(HttpResponse::Accepted().finish())
+    }
+
+    async fn initialize(&self, id: &str) -> Answer {
+        if self.request.headers().contains_key(SESSION_ID) {
+            let error = RpcError::new(INVALID_REQUEST, "Invalid Request: already initialized");
+            return Err(Refusal::new(StatusCode::BAD_REQUEST, error));
+        }
+        headers::accepts(self.request.headers())?;
+        let outbox = Arc::new(Outbox::new(Framing::Events { stream: Some(0) }));
+        let service = Arc::clone(&self.gate.service);
+        let peer = Peer::resumable(self.project().await?, Arc::clone(&outbox), service);
+        let session = self.endpoint.sessions.open(peer, outbox);
+        let answer = self.legacy(&session, Some(id)).await;
+        let Some(_) = session.version() else {
+            // It was refused; nobody knows of the session.
+            self.endpoint.sessions.close(&session.id);
+            return answer;
+        };
+        answer.map(|mut response| {
+            if let Ok(id) = header::HeaderValue::from_str(&session.id) {
+                response
+                    .headers_mut()
+                    .insert(header::HeaderName::from_static("mcp-session-id"), id);
+            }
+            response
+        })
+    }
+
+    /// A frame with requests of a session (2025-11-25 and before), answered here.
+    async fn legacy(&self, session: &Arc<Session>, id: Option<&str>) -> Answer {
+        let accepts = headers::accepts(self.request.headers())?;
+        let (stream, outbox) = session.open_stream();
+        session.tell(Command::Frame {
+            text: self.text.to_owned(),
+            lane: Some(Arc::clone(&outbox)),
+        });
+        let driver = Driver::Call {
+            session: Arc::clone(session),
+            request: id.map(str::to_owned),
+            stream,
+        };
+        self.exchange(outbox, driver, accepts)
+            .respond(headers::legacy_status)
+            .await
+    }
+
+    /// A message of a client of 2024-11-05: everything is answered on its stream.
+    fn to_stream(&self, session: &Session) -> HttpResponse {
+        session.tell(Command::Frame {
+            text: self.text.to_owned(),
+            lane: None,
+        });
+        HttpResponse::Accepted().body("Accepted")
+    }
+
+    fn exchange(&self, outbox: Arc<Outbox>, driver: Driver, accepts: Accepts) -> Exchange {
+        Exchange::new(outbox, driver, line(self.request), self.gate, accepts)
+    }
+}
+
+fn line(request: &HttpRequest) -> Rc<Line> {
+    request.conn_data::<Rc<Line>>().cloned().unwrap_or_default()
+}
+
+fn session_of(request: &HttpRequest, endpoint: &Endpoint) -> Result<Arc<Session>, Refusal> {
+    let headers = request.headers();
+    headers::check_legacy_version(headers)?;
+    let Some(id) = headers.get(SESSION_ID) else {
+        let error = RpcError::new(
+            INVALID_REQUEST,
+            "neither an Mcp-Session-Id (initialize first) nor a request with the _meta of 2026-07-28",
+        );
+        return Err(Refusal::new(StatusCode::BAD_REQUEST, error));
+    };
+    endpoint.sessions.find(id.to_str().unwrap_or(""))
+}
+
+/// One GET: the stream of a session, or the rest of another stream of it.
+async fn listen(request: &HttpRequest, endpoint: &Endpoint) -> Answer {
+    let gate = endpoint.gate.get().ok_or_else(Refusal::starting)?;
+    let headers = request.headers();
+    if headers::is_modern(headers) || !headers::accepts(headers)?.events() || !headers.contains_key(header::ACCEPT) {
+        return Err(method_not_allowed());
+    }
+    if !headers.contains_key(SESSION_ID) && !headers.contains_key(headers::PROTOCOL_VERSION) {
+        return listen_old(request, endpoint, gate).await;
+    }
+    let session = session_of(request, endpoint)?;
+    let last = headers
+        .get("Last-Event-ID")
+        .and_then(|id| id.to_str().ok())
+        .and_then(sessions::parse_event_id);
+    let (stream, replay) = session.resume(last);
+    let outbox = Arc::clone(&stream.outbox);
+    let driver = Driver::reader(session, stream);
+    let exchange = Exchange::new(outbox, driver, line(request), gate, Accepts::EVENTS);
+    exchange.stream(replay)
+}
+
+/// The transport of 2024-11-05: all that the broker says goes to this stream, and its first event says where to POST.
+async fn listen_old(request: &HttpRequest, endpoint: &Endpoint, gate: &Gate) -> Answer {
+    let project = gate.broker.project(&ProjectId::default_project()).await;
+    let project = project.map_err(|_| Refusal::unavailable("the broker is busy: try again"))?;
+    let outbox = Arc::new(Outbox::new(Framing::Events { stream: None }));
+    let peer = Peer::resumable(project, Arc::clone(&outbox), Arc::clone(&gate.service));
+    let session = endpoint.sessions.open(peer, Arc::clone(&outbox));
+    let (stream, _) = session.resume(None);
+    let endpoint_event = format!(
+        "event: endpoint\ndata: {}?{}={}\n\n",
+        request.path(),
+        sessions::QUERY_KEY,
+        session.id
+    );
+    let driver = Driver::Sole {
+        sessions: Arc::clone(&endpoint.sessions),
+        session,
+        stream,
+    };
+    let exchange = Exchange::new(outbox, driver, line(request), gate, Accepts::EVENTS);
+    exchange.stream(Some(endpoint_event.into()))
+}
+
+fn end(request: &HttpRequest, endpoint: &Endpoint) -> Answer {
+    let headers = request.headers();
+    if headers::is_modern(headers) {
+        return Err(method_not_allowed());
+    }
+    let session = session_of(request, endpoint)?;
+    endpoint.sessions.close(&session.id);
+    Ok(HttpResponse::NoContent().finish())
+}

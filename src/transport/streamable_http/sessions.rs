@@ -1,0 +1,410 @@
+//! HTTP sessions (2025-11-25 and before): what outlives the requests of a client.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    future::poll_fn,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use actix_web::{
+    http::StatusCode,
+    web::{Bytes, BytesMut},
+};
+use actors::{
+    clock::{Now, millis, now},
+    model::MessageId,
+    session::{Closing, Connection},
+};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, Sleep, sleep},
+};
+use uuid::Uuid;
+
+use super::headers::Refusal;
+use crate::mcp::{
+    Framing, Lane, Outbox, Peer,
+    rpc::{self, INVALID_REQUEST, RpcError},
+    version::{LEGACY, WITH_BATCHES},
+};
+
+/// The parameter by which a client of 2024-11-05 names its session: its only place is the URI it was given.
+pub const QUERY_KEY: &str = "session_id";
+/// Streams of one session that can be resumed, the one of `GET` left out.
+const STREAMS_LEN_MAX: usize = 16;
+/// Bytes of one stream that can be asked for again.
+const LOG_BYTES_MAX: usize = 256 * 1024;
+
+/// The sessions of the process.
+pub struct Sessions {
+    max: usize,
+    /// A session that is silent for so long is forgotten.
+    idle_max: Duration,
+    open: Mutex<HashMap<Box<str>, Arc<Session>>>,
+}
+
+impl Sessions {
+    pub fn new(max: usize, idle_max: Duration) -> Arc<Self> {
+        Arc::new(Self {
+            max,
+            idle_max,
+            open: Mutex::default(),
+        })
+    }
+
+    /// Opens a session around a peer, which lives on this thread from now on. When there are too many, the one that has
+    /// been silent for longest makes room.
+    pub fn open(self: &Arc<Self>, peer: Peer, outbox: Arc<Outbox>) -> Arc<Session> {
+        let (commands, received) = mpsc::unbounded_channel();
+        let main = Stream::new(0, outbox);
+        let session = Arc::new(Session {
+            id: Uuid::new_v4().simple().to_string(),
+            main,
+            commands,
+            version: OnceLock::new(),
+            streams: Mutex::default(),
+            streams_opened: AtomicU64::new(0),
+            last_used_ms: AtomicU64::new(now().mono_ms),
+        });
+        let crowded_out = {
+            let mut open = self.lock();
+            let oldest = (open.len() >= self.max)
+                .then(|| {
+                    open.values()
+                        .min_by_key(|session| session.last_used_ms.load(Ordering::Relaxed))
+                })
+                .flatten()
+                .cloned();
+            if let Some(oldest) = &oldest {
+                open.remove(oldest.id.as_str());
+            }
+            open.insert(session.id.as_str().into(), Arc::clone(&session));
+            oldest
+        };
+        if let Some(session) = crowded_out {
+            tracing::warn!(
+                max = self.max,
+                "too many HTTP sessions: the one longest silent is forgotten"
+            );
+            session.end();
+        }
+        let task = Task {
+            peer,
+            session: Arc::downgrade(&session),
+            received,
+            sessions: Arc::downgrade(self),
+            idle_max: self.idle_max,
+            idle: Box::pin(sleep(self.idle_max)),
+        };
+        actix_rt::spawn(task.run());
+        session
+    }
+
+    /// # Errors
+    /// 404 for one that is not there: the client is to initialize anew (2025-11-25, basic/transports, Session Management).
+    pub fn find(&self, id: &str) -> Result<Arc<Session>, Refusal> {
+        let found = self.lock().get(id).cloned();
+        let session = found.ok_or_else(|| {
+            let error = RpcError::new(INVALID_REQUEST, "Session not found: initialize again");
+            Refusal::new(StatusCode::NOT_FOUND, error)
+        })?;
+        session.last_used_ms.store(now().mono_ms, Ordering::Relaxed);
+        Ok(session)
+    }
+
+    /// Ends a session: its stream too. Requests under way are still answered.
+    pub fn close(&self, id: &str) {
+        let session = self.lock().remove(id);
+        if let Some(session) = session {
+            session.end();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Box<str>, Arc<Session>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One client, from `initialize` to `DELETE`. Its peer is on one thread; its requests may come on any.
+pub struct Session {
+    pub id: String,
+    main: Arc<Stream>,
+    commands: mpsc::UnboundedSender<Command>,
+    version: OnceLock<&'static str>,
+    streams: Mutex<VecDeque<Arc<Stream>>>,
+    streams_opened: AtomicU64,
+    last_used_ms: AtomicU64,
+}
+
+/// What the requests of a session tell its peer. There are never more than open requests.
+pub enum Command {
+    /// A frame; what belongs to it goes to `lane`, or to the stream of the session.
+    Frame {
+        text: String,
+        lane: Option<Arc<Outbox>>,
+    },
+    /// Whoever made this request has gone without its answer.
+    Left {
+        request: String,
+    },
+    /// Somebody reads the stream of the session, or nobody any more.
+    Listening(bool),
+    Written(Vec<MessageId>),
+    Writable,
+    /// A sign of life.
+    Alive,
+}
+
+impl Session {
+    /// What it does, it does in the order in which it is told. A session that is over does nothing.
+    pub fn tell(&self, command: Command) {
+        let _ = self.commands.send(command);
+    }
+
+    /// What `initialize` agreed on; None before it did.
+    pub fn version(&self) -> Option<&'static str> {
+        self.version.get().copied()
+    }
+
+    pub fn takes_batches(&self) -> bool {
+        self.version() == Some(WITH_BATCHES)
+    }
+
+    /// Whether streams begin with an event without data: clients of older revisions stumble over one.
+    pub fn takes_priming(&self) -> bool {
+        self.version() == Some(LEGACY[0])
+    }
+
+    /// A number for the stream of an answer, and where the answer goes.
+    pub fn open_stream(&self) -> (u64, Arc<Outbox>) {
+        let number = self.streams_opened.fetch_add(1, Ordering::Relaxed) + 1;
+        let framing = Framing::Exchange { stream: Some(number) };
+        (number, Arc::new(Outbox::new(framing)))
+    }
+
+    /// Keeps a stream so that it can be resumed.
+    pub fn keep(&self, number: u64, outbox: Arc<Outbox>) -> Arc<Stream> {
+        let stream = Stream::new(number, outbox);
+        let mut streams = self.streams();
+        if streams.len() == STREAMS_LEN_MAX {
+            streams.pop_front();
+        }
+        streams.push_back(Arc::clone(&stream));
+        stream
+    }
+
+    /// The stream that a `GET` is to read, and what of it it has missed. Without a last event, or with one that is no
+    /// longer known, the stream of the session.
+    pub fn resume(&self, last: Option<EventId>) -> (Arc<Stream>, Option<Bytes>) {
+        let Some(EventId { stream, number }) = last else {
+            return (Arc::clone(&self.main), None);
+        };
+        let known = match stream {
+            0 => Some(Arc::clone(&self.main)),
+            _ => self.streams().iter().find(|known| known.number == stream).cloned(),
+        };
+        match known {
+            Some(stream) => {
+                let missed = stream.after(number);
+                (stream, missed)
+            }
+            None => (Arc::clone(&self.main), None),
+        }
+    }
+
+    fn end(&self) {
+        self.main.outbox.close(Closing::Released);
+    }
+
+    fn streams(&self) -> MutexGuard<'_, VecDeque<Arc<Stream>>> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What names an event: its stream, and its number there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EventId {
+    stream: u64,
+    number: u64,
+}
+
+pub fn parse_event_id(text: &str) -> Option<EventId> {
+    let (stream, number) = text.split_once('-')?;
+    Some(EventId {
+        stream: stream.parse().ok()?,
+        number: number.parse().ok()?,
+    })
+}
+
+/// The first event of a stream: nothing but its number, and when to come back for the rest (2025-11-25, basic/transports).
+pub fn priming_event(stream: u64) -> Bytes {
+    const RETRY: Duration = Duration::from_secs(1);
+    format!("id: {stream}-0\nretry: {}\ndata: \n\n", RETRY.as_millis()).into()
+}
+
+/// The session that the query of a URI names.
+pub fn id_in_query(query: &str) -> Option<&str> {
+    query
+        .split('&')
+        .find_map(|pair| pair.strip_prefix(QUERY_KEY)?.strip_prefix('='))
+}
+
+/// Events in their order, of which one response after the other may be the bearer.
+pub struct Stream {
+    number: u64,
+    pub outbox: Arc<Outbox>,
+    log: Mutex<Log>,
+    /// Who reads it: the last who began to.
+    reader: AtomicU64,
+}
+
+/// The last events of a stream.
+#[derive(Default)]
+struct Log {
+    chunks: VecDeque<Bytes>,
+    len: usize,
+}
+
+impl Stream {
+    fn new(number: u64, outbox: Arc<Outbox>) -> Arc<Self> {
+        Arc::new(Self {
+            number,
+            outbox,
+            log: Mutex::default(),
+            reader: AtomicU64::new(0),
+        })
+    }
+
+    /// Whether it is the one of the session itself, and not of an answer.
+    pub fn is_main(&self) -> bool {
+        self.number == 0
+    }
+
+    /// The one who asks reads the stream from now on, and who did before no more.
+    pub fn take_over(&self) -> u64 {
+        let reader = self.reader.fetch_add(1, Ordering::AcqRel) + 1;
+        self.outbox.wake();
+        reader
+    }
+
+    pub fn is_read_by(&self, reader: u64) -> bool {
+        self.reader.load(Ordering::Acquire) == reader
+    }
+
+    /// Keeps what is about to be written, in case it has to be written again.
+    pub fn log(&self, chunk: &Bytes) {
+        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        log.len += chunk.len();
+        log.chunks.push_back(chunk.clone());
+        while log.len > LOG_BYTES_MAX
+            && let Some(oldest) = log.chunks.pop_front()
+        {
+            log.len -= oldest.len();
+        }
+    }
+
+    /// The events after this one, as far as they are kept.
+    fn after(&self, number: u64) -> Option<Bytes> {
+        let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut missed = BytesMut::new();
+        let mut found = number == 0;
+        for event in log.chunks.iter().flat_map(|chunk| events(chunk)) {
+            if found {
+                missed.extend_from_slice(event);
+            }
+            found |= event_number(event, self.number).is_some_and(|known| known >= number);
+        }
+        (!missed.is_empty()).then(|| missed.freeze())
+    }
+}
+
+/// The events of a chunk, each with the empty line at its end.
+fn events(chunk: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = chunk;
+    std::iter::from_fn(move || {
+        let end = memchr::memmem::find(rest, b"\n\n")? + 2;
+        let (event, after) = rest.split_at(end);
+        rest = after;
+        Some(event)
+    })
+}
+
+fn event_number(event: &[u8], stream: u64) -> Option<u64> {
+    let line = event.strip_prefix(b"id: ")?.split(|&byte| byte == b'\n').next()?;
+    let id = parse_event_id(std::str::from_utf8(line).ok()?)?;
+    (id.stream == stream).then_some(id.number)
+}
+
+/// What runs the peer of a session.
+struct Task {
+    peer: Peer,
+    session: Weak<Session>,
+    received: mpsc::UnboundedReceiver<Command>,
+    sessions: Weak<Sessions>,
+    idle_max: Duration,
+    idle: std::pin::Pin<Box<Sleep>>,
+}
+
+impl Task {
+    async fn run(mut self) {
+        poll_fn(|cx| self.poll(cx)).await;
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let now = now();
+        while let Poll::Ready(command) = self.received.poll_recv(cx) {
+            let Some(command) = command else { return Poll::Ready(()) };
+            self.obey(command, now);
+        }
+        self.peer.end_turn(now);
+        self.peer.poll(cx, now);
+        while self.idle.as_mut().poll(cx).is_ready() {
+            self.look_whether_idle(now);
+        }
+        Poll::Pending
+    }
+
+    fn obey(&mut self, command: Command, now: Now) {
+        match command {
+            Command::Frame { text, lane } => {
+                self.peer.come_back();
+                let lane = lane.map_or(Lane::Connection, Lane::Exchange);
+                self.peer.take(&text, rpc::parse(&text), lane);
+                self.note_version();
+            }
+            Command::Left { request } => self.peer.caller_left(&request),
+            Command::Listening(listening) => {
+                if listening {
+                    self.peer.come_back();
+                }
+                self.peer.set_listening(listening);
+            }
+            Command::Written(messages) => self.peer.written(messages),
+            Command::Writable => self.peer.writable(),
+            Command::Alive => self.peer.touch(now),
+        }
+    }
+
+    fn note_version(&self) {
+        if let (Some(version), Some(session)) = (self.peer.version(), self.session.upgrade()) {
+            let _ = session.version.set(version);
+        }
+    }
+
+    fn look_whether_idle(&mut self, now: Now) {
+        let Some(session) = self.session.upgrade() else { return };
+        let silence = now.since(session.last_used_ms.load(Ordering::Relaxed));
+        if silence >= self.idle_max
+            && let Some(sessions) = self.sessions.upgrade()
+        {
+            sessions.close(&session.id);
+        }
+        let left = millis(self.idle_max).saturating_sub(millis(silence)).max(1000);
+        self.idle.as_mut().reset(Instant::now() + Duration::from_millis(left));
+    }
+}
