@@ -3,11 +3,16 @@
 //! `scripts/test` installs the SDKs. Where they are missing a test says so and passes, unless
 //! `SDK_CLIENTS=required`.
 
-use std::io::{BufRead, BufReader, Read};
+#[path = "support/process.rs"]
+mod process;
+
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::{self, JoinHandle, sleep};
 use std::time::{Duration, Instant};
+
+use process::Broker;
 
 /// A scenario ends itself after 30 seconds; this is for one that cannot.
 const SCENARIO_SECONDS_MAX: u64 = 60;
@@ -89,52 +94,6 @@ impl Client {
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-struct Broker {
-    running: Child,
-    address: String,
-    log: JoinHandle<String>,
-}
-
-impl Broker {
-    /// Starts the binary on a free port and waits until it says where to reach it.
-    fn start() -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_mcp-broker"));
-        command
-            .env_clear()
-            .args(["serve", "--port", "0"])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null());
-        let mut running = command.stderr(Stdio::piped()).spawn().unwrap();
-        let mut stderr = BufReader::new(running.stderr.take().unwrap());
-        let mut said = String::new();
-        let address = loop {
-            let start = said.len();
-            let is_over = stderr.read_line(&mut said).unwrap() == 0;
-            if let Some(address) = loopback_address(&said[start..]) {
-                break address;
-            }
-            assert!(!is_over, "the broker never said where to reach it\n{said}");
-        };
-        let log = thread::spawn(move || {
-            stderr.read_to_string(&mut said).ok();
-            said
-        });
-        Self { running, address, log }
-    }
-
-    /// Ends it; everything it said on stderr.
-    fn stop(mut self) -> String {
-        end(&mut self.running);
-        self.log.join().unwrap()
-    }
-}
-
-fn loopback_address(line: &str) -> Option<String> {
-    let start = line.find("127.0.0.1:")?;
-    let length = line[start..].find(|c: char| !c.is_ascii_digit() && c != '.' && c != ':')?;
-    Some(line[start..start + length].to_owned())
 }
 
 struct Running {

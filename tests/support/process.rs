@@ -1,0 +1,70 @@
+//! A broker process for tests in which other programs talk to it.
+
+use std::{
+    io::{BufRead, BufReader, Read},
+    net::SocketAddr,
+    process::{Child, Command, Stdio},
+    thread::{self, JoinHandle},
+};
+
+/// A running broker. When it is dropped nothing of it is left.
+pub struct Broker {
+    process: Child,
+    pub address: SocketAddr,
+    log: Option<JoinHandle<String>>,
+}
+
+impl Broker {
+    /// Starts the binary on a free port and waits until it says where to reach it.
+    pub fn start() -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_mcp-broker"));
+        command
+            .env_clear()
+            .args(["serve", "--port", "0"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
+        let mut process = command.stderr(Stdio::piped()).spawn().unwrap();
+        let mut stderr = BufReader::new(process.stderr.take().unwrap());
+        let mut said = String::new();
+        let address = loop {
+            let start = said.len();
+            let is_over = stderr.read_line(&mut said).unwrap() == 0;
+            if let Some(address) = loopback_address(&said[start..]) {
+                break address;
+            }
+            assert!(!is_over, "the broker never said where to reach it\n{said}");
+        };
+        let log = thread::spawn(move || {
+            stderr.read_to_string(&mut said).ok();
+            said
+        });
+        Self {
+            process,
+            address,
+            log: Some(log),
+        }
+    }
+
+    /// Ends it; everything it said on stderr.
+    pub fn stop(mut self) -> String {
+        self.end();
+        self.log.take().unwrap().join().unwrap()
+    }
+
+    fn end(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn loopback_address(line: &str) -> Option<SocketAddr> {
+    let start = line.find("127.0.0.1:")?;
+    let length = line[start..].find(|c: char| !c.is_ascii_digit() && c != '.' && c != ':')?;
+    line[start..start + length].parse().ok()
+}
