@@ -35,12 +35,23 @@ set_up_sdk_clients() {
   python_environment v2
   wait "$first"
   node_and_npm
-  if ! cmp -s tests/clients/package-lock.json tests/clients/node_modules/.installed; then
-    npm ci --prefix tests/clients
-    cp tests/clients/package-lock.json tests/clients/node_modules/.installed
-  fi
+  node_packages tests/clients
   # From here on a test that finds no SDK fails, and is not skipped.
   export SDK_CLIENTS=required
+}
+
+# The official conformance suite, and on Linux the Node it wants.
+set_up_conformance() {
+  node_and_npm
+  node_packages tests/conformance
+  # From here on a test that finds no suite fails, and is not skipped.
+  export CONFORMANCE=required
+}
+
+node_packages() {
+  cmp -s "$1/package-lock.json" "$1/node_modules/.installed" && return
+  npm ci --prefix "$1"
+  cp "$1/package-lock.json" "$1/node_modules/.installed"
 }
 
 python_environment() {

