@@ -91,10 +91,7 @@ async fn run(config: Config) -> io::Result<ExitCode> {
         move || gave_up.notify_one()
     });
     let _ = state.broker.set(broker.clone());
-    let service = Arc::new(Service {
-        payload_len_max: config.max_payload_bytes(),
-        progress_interval: config.heartbeat_interval,
-    });
+    let service = Arc::new(Service::new(config.max_payload_bytes(), config.heartbeat_interval)?);
     let _ = endpoint.gate.set(Gate {
         broker,
         connections: Arc::clone(&connections),

@@ -3,19 +3,25 @@
 use std::{borrow::Cow, rc::Rc, sync::Arc};
 
 use actors::model::{BrokerError, SessionId};
-use futures_util::FutureExt;
+use futures_util::{FutureExt, future::LocalBoxFuture};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{
     INSTRUCTIONS,
+    conversation::{Conversation, Outcome},
+    list_changes::List,
     logging::Level,
-    reply::{Lane, ReplyTo, server_info},
+    reply::{Lane, ReplyTo, in_era, server_info},
     resources,
-    rpc::{self, INVALID_PARAMS, INVALID_REQUEST, Incoming, METHOD_NOT_FOUND, Params, RpcError, is_json, unreadable},
+    rpc::{
+        self, INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, Incoming, METHOD_NOT_FOUND, Params, RpcError, is_json,
+        unreadable,
+    },
     scan::{self, ScanError},
     shared::{Kind, Legacy},
-    subscriptions::{INBOX, Listen},
+    subscriptions::{INBOX, Listen, Teller},
+    tasks,
     tools::{self, Arguments, Caller, Object, Run, Tool},
     turn::Turn,
     version::{Era, MODERN, PUSH_EXTENSION, PushSettings, RequestMeta, negotiate_legacy},
@@ -23,6 +29,10 @@ use super::{
 
 /// Listens that one connection may have open.
 const LISTENS_LEN_MAX: usize = 64;
+/// Tasks that one listen may tell of.
+const TASKS_LEN_MAX: usize = 256;
+/// Whether the lists change while the broker runs: only the fixtures do as if.
+const LISTS_CHANGE: bool = cfg!(feature = "conformance-fixtures");
 /// How long a client may keep the lists, which change only with the version of the broker.
 const LIST_TTL_MS: u64 = 3_600_000;
 
@@ -58,7 +68,7 @@ fn serve(turn: &mut Turn, to: &mut ReplyTo, method: &str, mut params: Params<'_>
         ));
     };
     if method == "tools/call" {
-        return call(turn, to, &mut params, text);
+        return call(turn, to, &mut params, &era, text);
     }
     // Only the hot path leaves parts of the params to its own parsers.
     params.text.map_or(Ok(()), scan::check)?;
@@ -74,6 +84,7 @@ fn serve(turn: &mut Turn, to: &mut ReplyTo, method: &str, mut params: Params<'_>
         ("resources/read", _) => read(turn, &params, modern)?,
         ("resources/subscribe", Era::Legacy) => return subscribe_legacy(turn, to, &params, text, true),
         ("resources/unsubscribe", Era::Legacy) => return subscribe_legacy(turn, to, &params, text, false),
+        ("tasks/get" | "tasks/update" | "tasks/cancel", Era::Modern { .. }) => return task(turn, to, method, &params),
         ("subscriptions/listen", Era::Modern { capabilities }) => return listen(turn, to, &params, capabilities, text),
         _ => {
             return Err(RpcError::new(
@@ -91,16 +102,15 @@ fn era(turn: &Turn, to: &mut ReplyTo, method: &str, params: &Params<'_>) -> Resu
     to.log_level = turn.shared.log_level.get();
     let meta = RequestMeta::of(params)?;
     to.progress = meta.progress_token();
-    if method == "initialize" {
-        return Ok(Some(Era::Legacy));
-    }
     if meta.is_modern() {
         to.modern = true;
         to.log_level = meta.log_level()?;
-        return meta.modern().map(Some);
+        let era = meta.modern()?;
+        to.takes_tasks = era.declares_extension(tasks::EXTENSION);
+        return Ok(Some(era));
     }
     let initialized = turn.shared.legacy.borrow().is_some();
-    Ok((initialized || method == "ping").then_some(Era::Legacy))
+    Ok((initialized || matches!(method, "initialize" | "ping")).then_some(Era::Legacy))
 }
 
 fn set_log_level(turn: &Turn, params: &Params<'_>) -> Result<Value, RpcError> {
@@ -115,16 +125,6 @@ fn set_log_level(turn: &Turn, params: &Params<'_>) -> Result<Value, RpcError> {
 
 fn shortened(text: &str) -> String {
     text.chars().take(100).collect()
-}
-
-/// Every modern result says what it is and who it is from.
-fn in_era(mut result: Value, modern: bool) -> Value {
-    if modern && let Some(result) = result.as_object_mut() {
-        result.insert("resultType".to_owned(), json!("complete"));
-        let meta = result.entry("_meta").or_insert_with(|| json!({}));
-        meta["io.modelcontextprotocol/serverInfo"] = server_info();
-    }
-    result
 }
 
 fn cacheable(mut result: Value, ttl_ms: u64, scope: &str) -> Value {
@@ -152,7 +152,11 @@ fn initialize(turn: &Turn, params: &Params<'_>) -> Result<Value, RpcError> {
     }
     let push = PushSettings::read(capabilities.get("experimental"))?;
     let version = negotiate_legacy(&protocol_version);
-    *shared.legacy.borrow_mut() = Some(Legacy { version, push });
+    *shared.legacy.borrow_mut() = Some(Legacy {
+        version,
+        push,
+        capabilities,
+    });
     shared.subscriptions_changed();
     Ok(json!({
         "protocolVersion": version,
@@ -174,7 +178,7 @@ fn discover() -> Value {
             "tools": {},
             "resources": {"subscribe": true},
             "logging": {},
-            "extensions": {PUSH_EXTENSION: {}},
+            "extensions": {PUSH_EXTENSION: {}, tasks::EXTENSION: {}},
         },
         "instructions": INSTRUCTIONS,
     });
@@ -288,12 +292,18 @@ fn listen(
     struct Filter {
         #[serde(default)]
         resource_subscriptions: Vec<String>,
+        task_ids: Option<Vec<String>>,
+        #[serde(flatten)]
+        others: Map<String, Value>,
     }
     let ListenParams {
-        notifications: Object(notifications),
+        notifications: Object(wanted),
     } = params.read()?;
     let push = PushSettings::read(capabilities.get("extensions"))?;
-    let inbox = notifications
+    if wanted.task_ids.is_some() && !to.takes_tasks {
+        return Err(tasks::undeclared());
+    }
+    let inbox = wanted
         .resource_subscriptions
         .into_iter()
         .find(|uri| is_own_inbox(turn, uri));
@@ -312,22 +322,54 @@ fn listen(
     if inbox.is_some() && needs_session(turn, to, text) {
         return Ok(());
     }
-    let honored = match &inbox {
-        Some(uri) => json!({"resourceSubscriptions": [uri]}),
-        None => json!({}),
-    };
+    let shared = &turn.shared;
+    let mut honored = Map::new();
+    if let Some(uri) = &inbox {
+        honored.insert("resourceSubscriptions".to_owned(), json!([uri]));
+    }
+    let project = shared.project.id();
+    let tasks: Option<Vec<_>> = wanted.task_ids.map(|ids| {
+        let ids = ids.iter().take(TASKS_LEN_MAX);
+        ids.filter_map(|id| shared.service.tasks.find(project, id).ok())
+            .collect()
+    });
+    if let Some(tasks) = &tasks {
+        let ids: Vec<_> = tasks.iter().map(|task| task.id()).collect();
+        honored.insert("taskIds".to_owned(), json!(ids));
+    }
+    let lists: Vec<_> = List::ALL
+        .into_iter()
+        .filter(|list| LISTS_CHANGE && wanted.others.get(list.filter()) == Some(&json!(true)))
+        .collect();
+    for list in &lists {
+        honored.insert(list.filter().to_owned(), json!(true));
+    }
     let acknowledged = format!(
         "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/subscriptions/acknowledged\",\"params\":{{\"_meta\":\
-         {{\"io.modelcontextprotocol/subscriptionId\":{}}},\"notifications\":{honored}}}}}",
-        to.id
+         {{\"io.modelcontextprotocol/subscriptionId\":{}}},\"notifications\":{}}}}}",
+        to.id,
+        Value::Object(honored)
     );
-    let shared = &turn.shared;
     to.notify(&shared.outbox, acknowledged.as_bytes());
+    let sender = || {
+        let outbox = Arc::clone(&shared.outbox);
+        move |frame: &[u8]| outbox.send(frame)
+    };
+    let mut tellers = Vec::new();
+    for task in tasks.into_iter().flatten() {
+        let telling = actix_rt::spawn(task.notify(Rc::clone(&to.id), sender()));
+        tellers.push(Teller(telling.abort_handle()));
+    }
+    for list in lists {
+        let telling = actix_rt::spawn(shared.service.lists.notify(list, &to.id, sender()));
+        tellers.push(Teller(telling.abort_handle()));
+    }
     let pushes = inbox.is_some() && push.is_some();
     shared.subscriptions.borrow_mut().listen(Listen {
         id: Rc::clone(&to.id),
         inbox,
         push,
+        tellers,
     });
     shared.tie(pushes);
     shared.subscriptions_changed();
@@ -372,7 +414,40 @@ pub(super) fn opens_session(turn: &mut Turn, batch: &str, lane: Lane) -> bool {
     needs_session(turn, &ReplyTo::new("null", lane), batch)
 }
 
-fn call(turn: &mut Turn, to: &mut ReplyTo, params: &mut Params<'_>, text: &str) -> Result<(), RpcError> {
+/// `tasks/get`, `tasks/update`, `tasks/cancel`.
+fn task(turn: &Turn, to: &ReplyTo, method: &str, params: &Params<'_>) -> Result<(), RpcError> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct TaskParams {
+        task_id: String,
+        input_responses: Option<Map<String, Value>>,
+    }
+    if !to.takes_tasks {
+        return Err(tasks::undeclared());
+    }
+    let TaskParams {
+        task_id,
+        input_responses,
+    } = params.read()?;
+    let shared = &turn.shared;
+    let task = shared.service.tasks.find(shared.project.id(), &task_id)?;
+    match method {
+        "tasks/get" => {
+            to.raw_result(&shared.outbox, &task.detailed());
+            return Ok(());
+        }
+        "tasks/update" => {
+            let responses = input_responses
+                .ok_or_else(|| RpcError::invalid_params("Invalid params: inputResponses is required, an object"))?;
+            task.update(responses);
+        }
+        _ => task.cancel(),
+    }
+    to.result(&shared.outbox, &in_era(json!({}), true));
+    Ok(())
+}
+
+fn call(turn: &mut Turn, to: &mut ReplyTo, params: &mut Params<'_>, era: &Era, text: &str) -> Result<(), RpcError> {
     let name = params
         .name
         .ok_or_else(|| RpcError::invalid_params("Invalid params: no tool is named"))?;
@@ -394,6 +469,9 @@ fn call(turn: &mut Turn, to: &mut ReplyTo, params: &mut Params<'_>, text: &str) 
         return Err(RpcError::invalid_params(format!("Unknown tool: {}", shortened(&name))));
     };
     let arguments = params.arguments.filter(|arguments| *arguments != "null");
+    if let Run::Converse(tool) = tool.run {
+        return converse(turn, to, "tools/call", params, era, tool);
+    }
     match run(turn, to, tool, std::mem::take(&mut params.members), text) {
         Ok(()) => Ok(()),
         // What made the tool refuse may be that the frame was no JSON, which nobody had looked at yet.
@@ -403,6 +481,33 @@ fn call(turn: &mut Turn, to: &mut ReplyTo, params: &mut Params<'_>, text: &str) 
             Ok(())
         }
     }
+}
+
+/// Begins a call that talks with its caller.
+fn converse(
+    turn: &Turn,
+    to: &ReplyTo,
+    method: &str,
+    params: &Params<'_>,
+    era: &Era,
+    run: fn(Conversation) -> LocalBoxFuture<'static, Outcome>,
+) -> Result<(), RpcError> {
+    let shared = &turn.shared;
+    if !shared.has_room_for_calls() {
+        return Err(RpcError::new(INTERNAL_ERROR, "too many calls are under way"));
+    }
+    let capabilities = match era {
+        Era::Modern { capabilities } => capabilities.clone(),
+        Era::Legacy => {
+            let legacy = shared.legacy.borrow();
+            legacy
+                .as_ref()
+                .map(|legacy| legacy.capabilities.clone())
+                .unwrap_or_default()
+        }
+    };
+    Conversation::new(shared, to, method, params.read()?, capabilities)?.start(run);
+    Ok(())
 }
 
 fn run(
@@ -444,6 +549,10 @@ fn run(
                 return Err(BrokerError::unavailable());
             }
             let mut call = start(caller, arguments)?;
+            if call.lasts && to.takes_tasks {
+                shared.run_as_task(to, call.takes, call.answer);
+                return Ok(());
+            }
             if let Some(taking) = call.takes.take() {
                 shared.remember(to.clone(), taking);
             }
@@ -453,7 +562,7 @@ fn run(
                     let outcome = std::panic::AssertUnwindSafe(call.answer).catch_unwind().await;
                     match outcome {
                         Ok(answer) => shared.answer(&to, answer),
-                        Err(_) => to.error(&shared.outbox, &RpcError::new(rpc::INTERNAL_ERROR, "Internal error")),
+                        Err(_) => to.error(&shared.outbox, &RpcError::new(INTERNAL_ERROR, "Internal error")),
                     }
                     if let Some(then) = call.then {
                         then.await;
@@ -466,6 +575,7 @@ fn run(
                 shared.spawn(to, task);
             }
         }
+        Run::Converse(_) => return Err(BrokerError::unavailable()),
     }
     Ok(())
 }

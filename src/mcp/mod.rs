@@ -4,25 +4,33 @@
 //! [`Outbox`] holds. Both eras are served on the same connection: a request with modern `_meta` is answered
 //! statelessly, an `initialize` opens a legacy session.
 
+pub mod conversation;
 mod dispatch;
-mod logging;
+pub mod list_changes;
+pub mod logging;
 pub mod outbox;
 mod peer;
 pub mod reply;
+pub mod request_state;
 mod resources;
 pub mod rpc;
 pub mod scan;
 mod shared;
 mod subscriptions;
+pub mod tasks;
 pub mod tools;
 mod turn;
 pub mod version;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 pub use outbox::{Framing, Outbox};
 pub use peer::{Peer, Taken};
 pub use reply::Lane;
+
+use list_changes::ListChanges;
+use request_state::Sealer;
+use tasks::Tasks;
 
 /// What a server tells a model that has just connected.
 pub const INSTRUCTIONS: &str = include_str!("instructions.txt");
@@ -34,4 +42,21 @@ pub struct Service {
     pub payload_len_max: usize,
     /// How often the caller of a call that waits is told that it still does, so that neither it nor a proxy gives up.
     pub progress_interval: Duration,
+    pub tasks: Arc<Tasks>,
+    pub lists: ListChanges,
+    sealer: Sealer,
+}
+
+impl Service {
+    /// # Errors
+    /// When the system has no random numbers.
+    pub fn new(payload_len_max: usize, progress_interval: Duration) -> Result<Self, getrandom::Error> {
+        Ok(Self {
+            payload_len_max,
+            progress_interval,
+            tasks: Arc::default(),
+            lists: ListChanges::default(),
+            sealer: Sealer::random()?,
+        })
+    }
 }

@@ -139,7 +139,7 @@ impl Peer {
                 return dispatch::request(&mut self.turn, ReplyTo::new(id, lane), &method, params, text);
             }
             Incoming::Notification { method, params } => dispatch::notification(&self.turn, &method, &params),
-            Incoming::Response => {}
+            Incoming::Response { id, outcome } => self.shared.asked.answered(id, outcome),
             Incoming::Batch(frames) => {
                 if lane.is_batch() || !self.takes_batches() {
                     let error = RpcError::new(rpc::INVALID_REQUEST, "Invalid Request: batches are of 2025-03-26 only");
@@ -262,6 +262,13 @@ impl Peer {
                 self.scratch.clear();
                 waiting.write(&mut self.scratch, &mut self.object, &routed);
                 waiting.to.send(&self.shared.outbox, &self.scratch);
+            } else if waiting.lasts() && waiting.to.takes_tasks {
+                let (to, project) = (waiting.to.clone(), self.shared.project.clone());
+                let call = async move {
+                    let settled = waiting.settle(&project, routed).await;
+                    Ok(waiting.answer(&settled))
+                };
+                self.shared.run_as_task(&to, None, call);
             } else {
                 let (shared, project) = (Rc::clone(&self.shared), self.shared.project.clone());
                 let to = waiting.to.clone();

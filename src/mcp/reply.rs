@@ -17,6 +17,8 @@ pub struct ReplyTo {
     /// As it was written.
     pub id: Rc<str>,
     pub modern: bool,
+    /// The caller declares the extension for tasks.
+    pub takes_tasks: bool,
     /// The token by which the caller knows notifications of progress, as it was written.
     pub progress: Option<Rc<str>>,
     /// The least severe log messages that the caller wants to hear of.
@@ -100,6 +102,7 @@ impl ReplyTo {
         Self {
             id: id.into(),
             modern: false,
+            takes_tasks: false,
             progress: None,
             log_level: None,
             lane,
@@ -112,9 +115,16 @@ impl ReplyTo {
     }
 
     pub fn result(&self, connection: &Outbox, result: &Value) {
-        let mut out = Vec::with_capacity(256);
+        let mut text = Vec::with_capacity(256);
+        write_json(&mut text, result);
+        self.raw_result(connection, &text);
+    }
+
+    /// Sends a response whose result is JSON text already.
+    pub fn raw_result(&self, connection: &Outbox, result: &[u8]) {
+        let mut out = Vec::with_capacity(result.len() + 64);
         begin_result(&mut out, &self.id);
-        write_json(&mut out, &result);
+        out.extend_from_slice(result);
         out.push(b'}');
         self.send(connection, &out);
     }
@@ -152,10 +162,16 @@ impl From<Value> for Answer {
     }
 }
 
-/// Writes the response to a `tools/call`: the object as `structuredContent` and as text, and how many messages
-/// wait for the caller.
+/// Writes the response to a `tools/call`.
 pub fn write_tool_result(out: &mut Vec<u8>, to: &ReplyTo, object: &[u8], is_error: bool, unread: usize) {
     begin_result(out, &to.id);
+    write_call_result(out, to.modern, object, is_error, Some(unread));
+    out.push(b'}');
+}
+
+/// Writes the result of a `tools/call`: the object as `structuredContent` and as text, and how many messages wait for the
+/// caller, if that is known.
+pub fn write_call_result(out: &mut Vec<u8>, modern: bool, object: &[u8], is_error: bool, unread: Option<usize>) {
     out.extend_from_slice(b"{\"content\":[{\"type\":\"text\",\"text\":\"");
     escape_into(out, object);
     out.extend_from_slice(b"\"}],\"structuredContent\":");
@@ -165,15 +181,31 @@ pub fn write_tool_result(out: &mut Vec<u8>, to: &ReplyTo, object: &[u8], is_erro
     } else {
         b",\"isError\":false"
     });
-    out.extend_from_slice(b",\"_meta\":{\"dev.mcp-broker/unread\":");
-    write_json(out, &unread);
-    if to.modern {
-        out.extend_from_slice(b",\"io.modelcontextprotocol/serverInfo\":");
-        write_json(out, &server_info());
-        out.extend_from_slice(b"},\"resultType\":\"complete\"}}");
-    } else {
-        out.extend_from_slice(b"}}}");
+    out.extend_from_slice(b",\"_meta\":{");
+    if let Some(unread) = unread {
+        out.extend_from_slice(b"\"dev.mcp-broker/unread\":");
+        write_json(out, &unread);
     }
+    if modern {
+        if unread.is_some() {
+            out.push(b',');
+        }
+        out.extend_from_slice(b"\"io.modelcontextprotocol/serverInfo\":");
+        write_json(out, &server_info());
+        out.extend_from_slice(b"},\"resultType\":\"complete\"}");
+    } else {
+        out.extend_from_slice(b"}}");
+    }
+}
+
+/// Every modern result says what it is and who it is from.
+pub fn in_era(mut result: Value, modern: bool) -> Value {
+    if modern && let Some(result) = result.as_object_mut() {
+        result.insert("resultType".to_owned(), json!("complete"));
+        let meta = result.entry("_meta").or_insert_with(|| json!({}));
+        meta["io.modelcontextprotocol/serverInfo"] = server_info();
+    }
+    result
 }
 
 /// JSON text inside a JSON string. JSON text has no raw control characters but those of its white space, so what

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::scan::{self, ScanError};
 
@@ -36,8 +36,11 @@ pub enum Incoming<'a> {
         method: Cow<'a, str>,
         params: Params<'a>,
     },
-    /// An answer to a request of ours. There are none in this direction, so nobody waits for it.
-    Response,
+    /// An answer to a request of ours: the JSON of its result, or of its error.
+    Response {
+        id: Option<&'a str>,
+        outcome: Result<&'a str, &'a str>,
+    },
     /// Elements of a batch (2025-03-26), each a frame.
     Batch(Vec<&'a str>),
 }
@@ -100,7 +103,7 @@ struct Frame<'a> {
     id: Option<&'a str>,
     method: Option<&'a str>,
     params: Params<'a>,
-    answered: bool,
+    outcome: Option<Result<&'a str, &'a str>>,
     repeated: bool,
 }
 
@@ -117,8 +120,12 @@ impl<'a> Frame<'a> {
                 }
                 &mut params.text
             }
-            (0, "result" | "error") => {
-                self.answered = true;
+            (0, "result") => {
+                self.outcome = Some(Ok(value));
+                return Ok(scan::check(value)?);
+            }
+            (0, "error") => {
+                self.outcome = Some(Err(value));
                 return Ok(scan::check(value)?);
             }
             (1, "name") => &mut params.name,
@@ -156,10 +163,9 @@ impl<'a> Frame<'a> {
         }
         let Some(method) = self.method else {
             self.check_rest()?;
-            return if self.answered {
-                Ok(Incoming::Response)
-            } else {
-                Err(invalid(id, "Invalid Request: no method"))
+            return match self.outcome {
+                Some(outcome) => Ok(Incoming::Response { id, outcome }),
+                None => Err(invalid(id, "Invalid Request: no method")),
             };
         };
         let Some(method) = scan::string(method) else {
@@ -238,6 +244,15 @@ impl RpcError {
         Self::new(INVALID_PARAMS, message)
     }
 
+    /// The error object of a response.
+    pub fn to_json(&self) -> Value {
+        let mut error = json!({"code": self.code, "message": self.message});
+        if let Some(data) = &self.data {
+            error["data"] = data.clone();
+        }
+        error
+    }
+
     #[must_use]
     pub fn with_data(mut self, data: Value) -> Self {
         self.data = Some(data);
@@ -275,24 +290,10 @@ pub fn begin_result(out: &mut Vec<u8>, id: &str) {
 
 /// Writes an error response; `id` null when the request's could not be read (JSON-RPC 2.0, section 5).
 pub fn write_error(out: &mut Vec<u8>, id: Option<&str>, error: &RpcError) {
-    #[derive(Serialize)]
-    struct Body<'a> {
-        code: i32,
-        message: &'a str,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        data: Option<&'a Value>,
-    }
     out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
     out.extend_from_slice(id.unwrap_or("null").as_bytes());
     out.extend_from_slice(b",\"error\":");
-    write_json(
-        out,
-        &Body {
-            code: error.code,
-            message: &error.message,
-            data: error.data.as_ref(),
-        },
-    );
+    write_json(out, &error.to_json());
     out.push(b'}');
 }
 
@@ -342,7 +343,10 @@ mod tests {
         );
         assert_eq!(
             parse(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#).unwrap(),
-            Incoming::Response
+            Incoming::Response {
+                id: Some("1"),
+                outcome: Ok("{}")
+            }
         );
         assert_eq!(parse("[1, {}]").unwrap(), Incoming::Batch(vec!["1", "{}"]));
     }

@@ -17,6 +17,7 @@ use actors::{
     session::{Closing, Connection, Detach, Member, ReceiveCall},
 };
 use futures_util::FutureExt;
+use serde_json::{Map, Value};
 use tokio::{
     task::AbortHandle,
     time::{Instant, timeout},
@@ -24,6 +25,7 @@ use tokio::{
 
 use super::{
     Outbox, Service,
+    conversation::Asked,
     logging::Level,
     reply::{Answer, ReplyTo, error_object, write_tool_result},
     rpc::{INTERNAL_ERROR, RpcError},
@@ -41,6 +43,8 @@ const TAKINGS_LEN_MAX: usize = 16;
 pub struct Legacy {
     pub version: &'static str,
     pub push: Option<PushSettings>,
+    /// What the client declared.
+    pub capabilities: Map<String, Value>,
 }
 
 /// A call of `receive_messages` and whose inbox it is about.
@@ -92,6 +96,8 @@ pub struct Shared {
     pub listening: Cell<bool>,
     /// The session said goodbye on this connection: none is made for it again unasked.
     pub said_goodbye: Cell<bool>,
+    /// What the client has been asked.
+    pub asked: Asked,
     calls: RefCell<HashMap<Rc<str>, AbortHandle>>,
     /// The last calls that took messages out of an inbox, by the ids of their requests, under way or answered.
     takings: RefCell<VecDeque<TakingCall>>,
@@ -114,6 +120,7 @@ impl Shared {
             log_level: Cell::default(),
             listening: Cell::new(true),
             said_goodbye: Cell::default(),
+            asked: Asked::default(),
             calls: RefCell::default(),
             takings: RefCell::default(),
             exclusive: Cell::default(),
@@ -217,6 +224,11 @@ impl Shared {
         {
             self.refuse(&to, &BrokerError::unavailable());
         }
+    }
+
+    /// A call goes on without its request: neither its end nor that of the peer ends it.
+    pub fn let_go(&self, id: &str) -> Option<AbortHandle> {
+        self.calls.borrow_mut().remove(id)
     }
 
     pub fn has_room_for_calls(&self) -> bool {

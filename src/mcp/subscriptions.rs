@@ -6,6 +6,7 @@ use actors::{
     model::ConnectionId,
     session::{AckMode, Push, Subscribe},
 };
+use tokio::task::AbortHandle;
 
 use super::{outbox::PushFrame, version::PushSettings};
 
@@ -26,6 +27,17 @@ pub struct Listen {
     /// The URI by which the peer knows its inbox, if it asked for it.
     pub inbox: Option<String>,
     pub push: Option<PushSettings>,
+    /// What tells it of other things, for as long as it is open.
+    pub tellers: Vec<Teller>,
+}
+
+/// A task that tells a listen of something. It ends with it.
+pub struct Teller(pub AbortHandle);
+
+impl Drop for Teller {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// All of it together, as the session and the outbox need it.
@@ -74,7 +86,7 @@ impl Subscriptions {
 
     /// Ends all listens; returns their ids.
     pub fn end_all(&mut self) -> Vec<Rc<str>> {
-        self.listens.drain(..).map(|listen| listen.id).collect()
+        self.listens.drain(..).map(|listen| Rc::clone(&listen.id)).collect()
     }
 
     pub fn has_listen(&self, id: &str) -> bool {

@@ -49,6 +49,19 @@ pub enum Era {
     Modern { capabilities: Map<String, Value> },
 }
 
+impl Era {
+    /// Whether the caller declares this extension, with the request itself.
+    pub fn declares_extension(&self, name: &str) -> bool {
+        match self {
+            Self::Legacy => false,
+            Self::Modern { capabilities } => capabilities
+                .get("extensions")
+                .and_then(|extensions| extensions.get(name))
+                .is_some_and(Value::is_object),
+        }
+    }
+}
+
 impl RequestMeta {
     /// # Errors
     /// Invalid params when it is no object, or has parts that are not what they should be.

@@ -14,10 +14,17 @@ pub struct Arguments<'a> {
     members: Vec<(Cow<'a, str>, &'a str)>,
 }
 
+/// No tool has nearly as many.
+const ARGUMENTS_LEN_MAX: usize = 64;
+
 impl<'a> Arguments<'a> {
     /// # Errors
-    /// When something is named twice.
+    /// When something is named twice, or more than any tool takes.
     pub fn new(members: Vec<(Cow<'a, str>, &'a str)>) -> Result<Self, BrokerError> {
+        if members.len() > ARGUMENTS_LEN_MAX {
+            let text = format!("more than {ARGUMENTS_LEN_MAX} arguments: no tool takes so many");
+            return Err(BrokerError::invalid("arguments", text));
+        }
         let twice = (1..members.len()).find(|&at| members[..at].iter().any(|(name, _)| *name == members[at].0));
         match twice {
             Some(at) => Err(BrokerError::invalid(members[at].0.clone(), "given twice")),

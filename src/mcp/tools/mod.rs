@@ -26,6 +26,7 @@ pub use sending::{Prepared, SendAnswer};
 pub use sessions::session_json;
 
 use super::{
+    conversation::{Conversation, Outcome},
     reply::{Answer, ReplyTo},
     shared::{Shared, Taking},
 };
@@ -59,6 +60,8 @@ pub enum Run {
     Later(fn(Caller, Arguments<'_>) -> Result<Pending, BrokerError>),
     /// It sends a message, together with whatever else the turn sends.
     Submit(fn(&Caller, Arguments<'_>, ReplyTo) -> Result<Prepared, BrokerError>),
+    /// It talks with its caller while it runs.
+    Converse(fn(Conversation) -> LocalBoxFuture<'static, Outcome>),
 }
 
 /// A call under way.
@@ -68,6 +71,8 @@ pub struct Pending {
     pub then: Option<LocalBoxFuture<'static, ()>>,
     /// What it takes out of an inbox, to be given back when the caller cancels it, however late.
     pub takes: Option<Taking>,
+    /// It may last: whoever takes tasks gets one.
+    pub lasts: bool,
 }
 
 impl Pending {
@@ -76,6 +81,7 @@ impl Pending {
             answer: Box::pin(answer),
             then: None,
             takes: None,
+            lasts: false,
         }
     }
 }

@@ -79,6 +79,7 @@ fn receive_messages(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pend
     };
     arguments.finish()?;
     let member = Arc::clone(caller.session()?);
+    caller.home.service.tasks.give_back_unclaimed(member.record.id);
     let taking = Taking {
         member: Arc::clone(&member),
         call: ReceiveCall::default(),
@@ -90,6 +91,7 @@ fn receive_messages(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pend
         Ok(received_answer(&received))
     });
     pending.takes = Some(taking);
+    pending.lasts = !wait.is_zero();
     Ok(pending)
 }
 

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::{ADDS, Arguments, Caller, Object, Run, Tool, WAIT_MAX, count, id, text};
 use crate::mcp::{
-    reply::{ReplyTo, write_tool_result},
+    reply::{Answer, ReplyTo, write_tool_result},
     rpc::write_json,
 };
 
@@ -276,6 +276,11 @@ impl SendAnswer {
         routed.repeated || (self.goal.is_none() && self.idempotency_key.is_none())
     }
 
+    /// Whether the sender waits for more than the first answer.
+    pub fn lasts(&self) -> bool {
+        self.goal.is_some()
+    }
+
     /// Waits for the status the sender wants, and keeps the result for its idempotency key.
     pub async fn settle(&self, project: &ProjectHandle, mut routed: Routed) -> Routed {
         if let (Some((goal, timeout)), Some(status)) = (self.goal, routed.status.clone()) {
@@ -302,14 +307,25 @@ impl SendAnswer {
         routed
     }
 
-    /// Writes the whole response; `object` is room for the object in it.
-    pub fn write(&self, out: &mut Vec<u8>, object: &mut Vec<u8>, routed: &Routed) {
-        object.clear();
+    /// The object of the result.
+    pub fn answer(&self, routed: &Routed) -> Answer {
+        let mut object = Vec::with_capacity(256);
+        self.write_object(&mut object, routed);
+        Answer(object)
+    }
+
+    fn write_object(&self, object: &mut Vec<u8>, routed: &Routed) {
         if self.broadcast {
             write_json(object, &broadcast_json(&routed.outcome));
         } else {
             write_direct(object, &routed.outcome);
         }
+    }
+
+    /// Writes the whole response; `object` is room for the object in it.
+    pub fn write(&self, out: &mut Vec<u8>, object: &mut Vec<u8>, routed: &Routed) {
+        object.clear();
+        self.write_object(object, routed);
         write_tool_result(out, &self.to, object, false, self.sender.vitals.waiting());
     }
 }

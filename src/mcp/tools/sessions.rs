@@ -106,6 +106,7 @@ fn register_session(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pend
             }
         })),
         takes: None,
+        lasts: false,
     })
 }
 

@@ -213,7 +213,8 @@ pub fn check_era(headers: &HeaderMap, method: &str, params: &Params<'_>) -> Resu
     let refuse = |error| Refusal::new(StatusCode::BAD_REQUEST, error);
     let meta = RequestMeta::of(params).map_err(refuse)?;
     let version = match &meta.protocol_version {
-        None if !is_modern(headers) => return Ok(false),
+        // A client of both eras may say so even where it begins with the older one.
+        None if !is_modern(headers) || method == "initialize" => return Ok(false),
         version => version.as_ref(),
     };
     let header = single(headers, PROTOCOL_VERSION).map_err(refuse)?;

@@ -114,7 +114,7 @@ async fn take(request: &HttpRequest, payload: web::Payload, endpoint: &Endpoint)
             answer.map_err(|refusal| refusal.to(Some(id)))
         }
         Incoming::Notification { .. } if headers::is_modern(request.headers()) => post.modern_notification().await,
-        Incoming::Notification { .. } | Incoming::Response => {
+        Incoming::Notification { .. } | Incoming::Response { .. } => {
             let session = post.session()?;
             session.tell(Command::Frame {
                 text: text.to_owned(),
@@ -127,7 +127,7 @@ async fn take(request: &HttpRequest, payload: web::Payload, endpoint: &Endpoint)
             let asks = frames.iter().any(|frame| {
                 !matches!(
                     rpc::parse(frame),
-                    Ok(Incoming::Notification { .. } | Incoming::Response)
+                    Ok(Incoming::Notification { .. } | Incoming::Response { .. })
                 )
             });
             if asks || !session.takes_batches() {
@@ -162,11 +162,11 @@ impl Post<'_> {
     }
 
     async fn request(&self, id: &str, method: &str, params: &Params<'_>) -> Answer {
-        if method == "initialize" {
-            return self.initialize(id).await;
-        }
         if headers::check_era(self.request.headers(), method, params)? {
             return self.modern().await;
+        }
+        if method == "initialize" {
+            return self.initialize(id).await;
         }
         self.legacy(&self.session()?, Some(id)).await
     }

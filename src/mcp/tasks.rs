@@ -1,0 +1,418 @@
+//! The extension `io.modelcontextprotocol/tasks` (2026-07-28): calls whose result is fetched later.
+//!
+//! A task belongs to its project and not to a connection: whoever knows its id, which cannot be guessed, may fetch, feed and
+//! cancel it. It is kept until its time is over, however it ended.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    future::Future,
+    panic::AssertUnwindSafe,
+    rc::Rc,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use actors::{
+    clock::{millis, now, rfc3339_text},
+    model::{BrokerError, ProjectId, SessionId},
+    project::ProjectHandle,
+};
+use futures_util::FutureExt;
+use serde::Serialize;
+use serde_json::{Map, Value, json, value::RawValue};
+use tokio::{
+    sync::{oneshot, watch},
+    task::AbortHandle,
+};
+use uuid::Uuid;
+
+use super::{
+    reply::{Answer, ReplyTo, error_object, server_info, write_call_result},
+    rpc::{INTERNAL_ERROR, MISSING_CAPABILITY, RpcError, write_json},
+    shared::{Shared, Taking},
+};
+
+/// The name of the extension.
+pub const EXTENSION: &str = "io.modelcontextprotocol/tasks";
+/// How long a task is kept, from its creation on. No wait of a call is nearly as long.
+const TTL: Duration = Duration::from_secs(600);
+/// How often a client should ask.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// Tasks that may be kept at once.
+const TASKS_LEN_MAX: usize = 10_000;
+
+/// What a server answers to whoever needs the extension and has not declared it with the request.
+pub fn undeclared() -> RpcError {
+    let data = json!({"requiredCapabilities": {"extensions": {EXTENSION: {}}}});
+    RpcError::new(MISSING_CAPABILITY, "Missing required client capability").with_data(data)
+}
+
+/// The tasks of the process.
+#[derive(Debug, Default)]
+pub struct Tasks {
+    known: Mutex<HashMap<Box<str>, Arc<Task>>>,
+}
+
+impl Tasks {
+    /// A new task that works.
+    ///
+    /// # Errors
+    /// When there are too many.
+    pub fn create(self: &Arc<Self>, project: &ProjectId) -> Result<Arc<Task>, BrokerError> {
+        let task = Arc::new(Task::new(project.clone()));
+        {
+            let mut known = lock(&self.known);
+            if known.len() >= TASKS_LEN_MAX {
+                return Err(BrokerError::unavailable());
+            }
+            known.insert(task.id.as_str().into(), Arc::clone(&task));
+        }
+        let (tasks, id) = (Arc::clone(self), task.id.clone());
+        actix_rt::spawn(async move {
+            tokio::time::sleep(TTL).await;
+            let expired = lock(&tasks.known).remove(id.as_str());
+            if let Some(task) = expired {
+                task.stop();
+            }
+        });
+        Ok(task)
+    }
+
+    /// # Errors
+    /// Invalid params when there is none of this id, or none of this project, or none any more.
+    pub fn find(&self, project: &ProjectId, id: &str) -> Result<Arc<Task>, RpcError> {
+        let task = lock(&self.known).get(id).cloned();
+        task.filter(|task| task.project == *project)
+            .ok_or_else(|| RpcError::invalid_params("Task not found: there is none of this id, or none any more"))
+    }
+
+    /// Before somebody else takes messages of this session: what a task has taken and nobody fetched waits again, for the next
+    /// call acknowledges what was returned, and that was not.
+    pub fn give_back_unclaimed(&self, session: SessionId) {
+        let tasks: Vec<_> = lock(&self.known).values().cloned().collect();
+        for task in tasks {
+            if task.has_ended() {
+                task.give_back_if(|taking| taking.member.record.id == session);
+            }
+        }
+    }
+}
+
+/// One call whose result is fetched later.
+pub struct Task {
+    id: String,
+    project: ProjectId,
+    created_at_ms: u64,
+    /// What it is and has; who listens hears of every change.
+    state: watch::Sender<State>,
+    runner: Mutex<Option<AbortHandle>>,
+    inputs: Mutex<Inputs>,
+    /// Messages that it took, until its result is fetched.
+    unclaimed: Mutex<Option<(ProjectHandle, Taking)>>,
+}
+
+impl fmt::Debug for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Task").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+/// The questions of a task that wait for an answer.
+#[derive(Default)]
+struct Inputs {
+    asked: u64,
+    waiting: HashMap<String, oneshot::Sender<Value>>,
+}
+
+#[derive(Clone, Debug)]
+struct State {
+    updated_at_ms: u64,
+    course: Course,
+}
+
+#[derive(Clone, Debug)]
+enum Course {
+    Working,
+    InputRequired(Map<String, Value>),
+    Completed(Arc<RawValue>),
+    Failed(Arc<RpcError>),
+    Cancelled,
+}
+
+impl Course {
+    fn as_str(&self) -> &'static str {
+        match self {
+            Self::Working => "working",
+            Self::InputRequired(_) => "input_required",
+            Self::Completed(_) => "completed",
+            Self::Failed(_) => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        matches!(self, Self::Completed(_) | Self::Failed(_) | Self::Cancelled)
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Detailed<'a> {
+    task_id: &'a str,
+    status: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status_message: Option<&'a str>,
+    created_at: String,
+    last_updated_at: String,
+    ttl_ms: u64,
+    poll_interval_ms: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    input_requests: Option<&'a Map<String, Value>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<Value>,
+}
+
+impl Task {
+    fn new(project: ProjectId) -> Self {
+        let now_ms = now().unix_ms;
+        Self {
+            id: Uuid::new_v4().to_string(),
+            project,
+            created_at_ms: now_ms,
+            state: watch::Sender::new(State {
+                updated_at_ms: now_ms,
+                course: Course::Working,
+            }),
+            runner: Mutex::default(),
+            inputs: Mutex::default(),
+            unclaimed: Mutex::default(),
+        }
+    }
+
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// What runs it, so that it can be cancelled.
+    pub fn run_by(&self, runner: AbortHandle) {
+        if self.has_ended() {
+            runner.abort();
+        } else {
+            *lock(&self.runner) = Some(runner);
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        self.state.borrow().course.has_ended()
+    }
+
+    /// Moves on, unless it has ended.
+    fn become_(&self, course: Course) -> bool {
+        self.state.send_if_modified(|state| {
+            let moves = !state.course.has_ended();
+            if moves {
+                *state = State {
+                    updated_at_ms: now().unix_ms,
+                    course,
+                };
+            }
+            moves
+        })
+    }
+
+    /// The call has its result, a refusal of the tool among them.
+    pub fn complete(&self, result: Vec<u8>) {
+        let result = String::from_utf8(result)
+            .ok()
+            .and_then(|text| RawValue::from_string(text).ok());
+        match result {
+            Some(result) => drop(self.become_(Course::Completed(result.into()))),
+            None => self.fail(RpcError::new(INTERNAL_ERROR, "Internal error")),
+        }
+    }
+
+    /// The call ended with an error of JSON-RPC.
+    pub fn fail(&self, error: RpcError) {
+        self.become_(Course::Failed(error.into()));
+    }
+
+    /// Gives it up; one that has ended stays as it is.
+    pub fn cancel(&self) {
+        if self.become_(Course::Cancelled) {
+            self.stop();
+        }
+    }
+
+    fn stop(&self) {
+        if let Some(runner) = lock(&self.runner).take() {
+            runner.abort();
+        }
+        lock(&self.inputs).waiting.clear();
+        self.give_back_if(|_| true);
+    }
+
+    fn give_back_if(&self, wanted: impl Fn(&Taking) -> bool) {
+        let taken = lock(&self.unclaimed).take_if(|(_, taking)| wanted(taking));
+        if let Some((project, Taking { member, call })) = taken {
+            project.give_back(&member, &call);
+        }
+    }
+
+    /// Asks its client; the answer comes when it does. Keys are never used twice in one task.
+    pub fn ask(&self, key: &str, request: Value) -> oneshot::Receiver<Value> {
+        let (reply, answer) = oneshot::channel();
+        let mut inputs = lock(&self.inputs);
+        inputs.asked += 1;
+        let key = format!("{key}-{}", inputs.asked);
+        inputs.waiting.insert(key.clone(), reply);
+        let mut requests = match &self.state.borrow().course {
+            Course::InputRequired(requests) => requests.clone(),
+            _ => Map::new(),
+        };
+        requests.insert(key, request);
+        self.become_(Course::InputRequired(requests));
+        answer
+    }
+
+    /// Answers of its client. What nobody waits for is ignored (tasks/update).
+    pub fn update(&self, responses: Map<String, Value>) {
+        let mut inputs = lock(&self.inputs);
+        let answered: Vec<_> = responses
+            .into_iter()
+            .filter_map(|(key, response)| Some((inputs.waiting.remove(&key)?, key, response)))
+            .collect();
+        if answered.is_empty() {
+            return;
+        }
+        let mut requests = match &self.state.borrow().course {
+            Course::InputRequired(requests) => requests.clone(),
+            _ => return,
+        };
+        for (_, key, _) in &answered {
+            requests.remove(key);
+        }
+        self.become_(if requests.is_empty() {
+            Course::Working
+        } else {
+            Course::InputRequired(requests)
+        });
+        for (reply, _, response) in answered {
+            let _ = reply.send(response);
+        }
+    }
+
+    /// The members of the task, as an object without its braces. Whoever gets to see a result has it.
+    fn members(&self) -> Vec<u8> {
+        let state = self.state.borrow().clone();
+        if state.course.has_ended() {
+            lock(&self.unclaimed).take();
+        }
+        let mut detailed = Detailed {
+            task_id: &self.id,
+            status: state.course.as_str(),
+            status_message: None,
+            created_at: rfc3339_text(self.created_at_ms),
+            last_updated_at: rfc3339_text(state.updated_at_ms),
+            ttl_ms: millis(TTL),
+            poll_interval_ms: millis(POLL_INTERVAL),
+            input_requests: None,
+            result: None,
+            error: None,
+        };
+        match &state.course {
+            Course::Working | Course::Cancelled => {}
+            Course::InputRequired(requests) => detailed.input_requests = Some(requests),
+            Course::Completed(result) => detailed.result = Some(result),
+            Course::Failed(error) => {
+                detailed.status_message = Some(&error.message);
+                detailed.error = Some(error.to_json());
+            }
+        }
+        let mut out = Vec::with_capacity(256);
+        write_json(&mut out, &detailed);
+        out[1..out.len() - 1].to_vec()
+    }
+
+    /// The result of the call that became this task.
+    fn created(&self) -> Vec<u8> {
+        self.result("task")
+    }
+
+    /// The result of `tasks/get`.
+    pub fn detailed(&self) -> Vec<u8> {
+        self.result("complete")
+    }
+
+    fn result(&self, kind: &str) -> Vec<u8> {
+        let mut out = format!(
+            "{{\"resultType\":\"{kind}\",\"_meta\":{{\"io.modelcontextprotocol/serverInfo\":{}}},",
+            server_info()
+        )
+        .into_bytes();
+        out.extend_from_slice(&self.members());
+        out.push(b'}');
+        out
+    }
+
+    /// Tells a subscription of the task as it is, and of every change, until the future is dropped.
+    pub fn notify(self: Arc<Self>, subscription: Rc<str>, send: impl Fn(&[u8])) -> impl Future<Output = ()> {
+        let mut changes = self.state.subscribe();
+        async move {
+            loop {
+                changes.borrow_and_update();
+                let mut frame = Vec::with_capacity(512);
+                frame.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/tasks\",\"params\":{");
+                let meta = format!("\"_meta\":{{\"io.modelcontextprotocol/subscriptionId\":{subscription}}},");
+                frame.extend_from_slice(meta.as_bytes());
+                frame.extend_from_slice(&self.members());
+                frame.extend_from_slice(b"}}");
+                send(&frame);
+                if changes.changed().await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// Makes a task of a request: its answer is the task, and from now on it lives as long as that.
+    pub fn become_task(&self, to: &ReplyTo) -> Result<Arc<Task>, BrokerError> {
+        let task = self.service.tasks.create(self.project.id())?;
+        to.raw_result(&self.outbox, &task.created());
+        Ok(task)
+    }
+
+    /// Runs a call as a task. `taking` is what it takes out of an inbox, to be given back unless its result is fetched.
+    pub fn run_as_task(
+        &self,
+        to: &ReplyTo,
+        taking: Option<Taking>,
+        call: impl Future<Output = Result<Answer, BrokerError>> + 'static,
+    ) {
+        let task = match self.become_task(to) {
+            Ok(task) => task,
+            Err(error) => return self.refuse(to, &error),
+        };
+        *lock(&task.unclaimed) = taking.map(|taking| (self.project.clone(), taking));
+        let running = Arc::clone(&task);
+        let runner = actix_rt::spawn(async move {
+            let (Answer(object), is_error) = match AssertUnwindSafe(call).catch_unwind().await {
+                Ok(Ok(answer)) => (answer, false),
+                Ok(Err(error)) => (error_object(&error).into(), true),
+                Err(_) => return running.fail(RpcError::new(INTERNAL_ERROR, "Internal error")),
+            };
+            let mut result = Vec::with_capacity(object.len() * 2 + 256);
+            write_call_result(&mut result, true, &object, is_error, None);
+            running.complete(result);
+        });
+        task.run_by(runner.abort_handle());
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
