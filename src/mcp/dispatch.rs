@@ -15,7 +15,7 @@ use super::{
     reply::{Lane, ReplyTo, in_era, server_info},
     resources,
     rpc::{
-        self, INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, Incoming, METHOD_NOT_FOUND, Params, RpcError, is_json,
+        self, INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, Incoming, METHOD_NOT_FOUND, Params, RpcError, is_json, shortened,
         unreadable,
     },
     scan::{self, ScanError},
@@ -121,10 +121,6 @@ fn set_log_level(turn: &Turn, params: &Params<'_>) -> Result<Value, RpcError> {
     let SetLevel { level } = params.read()?;
     turn.shared.log_level.set(Some(level));
     Ok(json!({}))
-}
-
-fn shortened(text: &str) -> String {
-    text.chars().take(100).collect()
 }
 
 fn cacheable(mut result: Value, ttl_ms: u64, scope: &str) -> Value {

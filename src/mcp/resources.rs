@@ -8,6 +8,10 @@ use super::{
     tools::{Caller, protocol_json, session_json},
 };
 
+/// Where the inbox of any session is; `session_id` can be completed.
+pub const SESSION_INBOX_TEMPLATE: &str = "broker://sessions/{session_id}/inbox";
+/// Where one protocol is; `name` and `version` can be completed.
+pub const PROTOCOL_TEMPLATE: &str = "broker://protocols/{name}/{version}";
 const SESSIONS: &str = "broker://sessions";
 const PROTOCOLS: &str = "broker://protocols";
 /// Entries that a list resource shows; the tools of the same purpose have pages.
@@ -43,13 +47,13 @@ pub fn templates() -> Value {
     };
     json!([
         entry(
-            "broker://sessions/{session_id}/inbox",
+            SESSION_INBOX_TEMPLATE,
             "session-inbox",
             "Inbox of a session",
             "How many messages wait for a session."
         ),
         entry(
-            "broker://protocols/{name}/{version}",
+            PROTOCOL_TEMPLATE,
             "protocol",
             "Protocol",
             "One protocol with its JSON Schema."

@@ -281,6 +281,11 @@ pub fn is_json(text: &str) -> bool {
     scan::check(text).is_ok()
 }
 
+/// What an error says of a text the caller sent: not all of it, however long it is.
+pub fn shortened(text: &str) -> String {
+    text.chars().take(100).collect()
+}
+
 /// Writes `{"jsonrpc":"2.0","id":…,"result":`, to be followed by the result and `}`.
 pub fn begin_result(out: &mut Vec<u8>, id: &str) {
     out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
