@@ -73,6 +73,7 @@ mod without_fixtures {
         REVISION_2025_11_25.passes(&[
             ("dns-rebinding-protection", &[]),
             ("ping", &[]),
+            ("prompts-list", &[]),
             ("resources-list", &[]),
             ("server-initialize", &[]),
             ("server-session-lifecycle", &[]),
@@ -84,10 +85,11 @@ mod without_fixtures {
     #[test]
     fn what_wants_no_fixture_passes_for_2026_07_28() {
         REVISION_2026_07_28.passes(&[
-            ("caching", &["sep-2549-prompts-list-caching-hints"]),
+            ("caching", &[]),
             ("dns-rebinding-protection", &[]),
             ("http-header-validation", &[]),
             ("input-required-result-unsupported-methods", &[]),
+            ("prompts-list", &[]),
             ("resources-list", &[]),
             ("sep-2164-resource-not-found", &[]),
             ("server-sse-multiple-streams", &[]),
@@ -109,6 +111,7 @@ mod without_fixtures {
         OLDER_SUITE.passes(&[
             ("dns-rebinding-protection", &[]),
             ("ping", &[]),
+            ("prompts-list", &[]),
             ("resources-list", &[]),
             ("server-initialize", &[]),
             ("server-sse-multiple-streams", &[]),

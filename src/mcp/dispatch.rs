@@ -12,6 +12,7 @@ use super::{
     conversation::{Conversation, Outcome},
     list_changes::List,
     logging::Level,
+    prompts,
     reply::{Lane, ReplyTo, in_era, server_info},
     resources,
     rpc::{
@@ -81,6 +82,8 @@ fn serve(turn: &mut Turn, to: &mut ReplyTo, method: &str, mut params: Params<'_>
         ("tools/list", _) => list(&params, "tools", tools::list())?,
         ("resources/list", _) => list(&params, "resources", resources::list())?,
         ("resources/templates/list", _) => list(&params, "resourceTemplates", resources::templates())?,
+        ("prompts/list", _) => list(&params, "prompts", prompts::list())?,
+        ("prompts/get", _) => prompts::get(&turn.shared.project, &params)?,
         ("resources/read", _) => read(turn, &params, modern)?,
         ("resources/subscribe", Era::Legacy) => return subscribe_legacy(turn, to, &params, text, true),
         ("resources/unsubscribe", Era::Legacy) => return subscribe_legacy(turn, to, &params, text, false),
@@ -159,6 +162,7 @@ fn initialize(turn: &Turn, params: &Params<'_>) -> Result<Value, RpcError> {
         "capabilities": {
             "tools": {"listChanged": false},
             "resources": {"subscribe": true, "listChanged": false},
+            "prompts": {"listChanged": false},
             "logging": {},
             "experimental": {PUSH_EXTENSION: {}},
         },
@@ -173,6 +177,7 @@ fn discover() -> Value {
         "capabilities": {
             "tools": {},
             "resources": {"subscribe": true},
+            "prompts": {},
             "logging": {},
             "extensions": {PUSH_EXTENSION: {}, tasks::EXTENSION: {}},
         },

@@ -10,6 +10,7 @@ pub mod list_changes;
 pub mod logging;
 pub mod outbox;
 mod peer;
+mod prompts;
 pub mod reply;
 pub mod request_state;
 mod resources;

@@ -11,6 +11,7 @@ mod messages;
 mod negotiation;
 mod paging;
 mod presence;
+mod prompts;
 mod protocols;
 mod push;
 mod receipts;

@@ -412,7 +412,7 @@ fn what_is_no_tool_and_no_method_is_a_json_rpc_error() {
         ] {
             assert_eq!(agent.error_of("tools/call", params.clone()), -32602, "{params}");
         }
-        for method in ["no/such/method", "", "tools", "prompts/list", "prompts/get_all"] {
+        for method in ["no/such/method", "", "tools", "prompts", "prompts/get_all"] {
             assert_eq!(agent.error_of(method, json!({})), -32601, "{method}");
         }
         assert_eq!(agent.error_of("tools/list", json!({"cursor": "nonsense"})), -32602);
