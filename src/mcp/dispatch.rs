@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{
-    INSTRUCTIONS,
+    INSTRUCTIONS, completions,
     conversation::{Conversation, Outcome},
     list_changes::List,
     logging::Level,
@@ -16,8 +16,8 @@ use super::{
     reply::{Lane, ReplyTo, in_era, server_info},
     resources,
     rpc::{
-        self, INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, Incoming, METHOD_NOT_FOUND, Params, RpcError, is_json, shortened,
-        unreadable,
+        self, INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, Incoming, METHOD_NOT_FOUND, Params, RpcError, is_json,
+        shortened, unreadable,
     },
     scan::{self, ScanError},
     shared::{Kind, Legacy},
@@ -84,6 +84,7 @@ fn serve(turn: &mut Turn, to: &mut ReplyTo, method: &str, mut params: Params<'_>
         ("resources/templates/list", _) => list(&params, "resourceTemplates", resources::templates())?,
         ("prompts/list", _) => list(&params, "prompts", prompts::list())?,
         ("prompts/get", _) => prompts::get(&turn.shared.project, &params)?,
+        ("completion/complete", _) => completions::complete(&turn.shared.project, params.read()?)?,
         ("resources/read", _) => read(turn, &params, modern)?,
         ("resources/subscribe", Era::Legacy) => return subscribe_legacy(turn, to, &params, text, true),
         ("resources/unsubscribe", Era::Legacy) => return subscribe_legacy(turn, to, &params, text, false),
@@ -163,6 +164,7 @@ fn initialize(turn: &Turn, params: &Params<'_>) -> Result<Value, RpcError> {
             "tools": {"listChanged": false},
             "resources": {"subscribe": true, "listChanged": false},
             "prompts": {"listChanged": false},
+            "completions": {},
             "logging": {},
             "experimental": {PUSH_EXTENSION: {}},
         },
@@ -178,6 +180,7 @@ fn discover() -> Value {
             "tools": {},
             "resources": {"subscribe": true},
             "prompts": {},
+            "completions": {},
             "logging": {},
             "extensions": {PUSH_EXTENSION: {}, tasks::EXTENSION: {}},
         },

@@ -26,7 +26,7 @@ const NAMED_LEN_MAX: usize = 20;
 const VERSION_LEN_MAX: usize = 64;
 
 /// A prompt, as `prompts/list` shows it and `prompts/get` fills it in.
-struct Prompt {
+pub struct Prompt {
     name: &'static str,
     title: &'static str,
     description: &'static str,
@@ -36,10 +36,12 @@ struct Prompt {
     facts: &'static [Fact],
 }
 
-struct Argument {
+pub struct Argument {
     name: &'static str,
     description: &'static str,
     required: bool,
+    /// It is the address of a session, so there is something to suggest.
+    pub is_address: bool,
 }
 
 /// Something that is true at the moment, under the name by which texts refer to it.
@@ -63,11 +65,13 @@ static PROMPTS: &[Prompt] = &[
                 name: "name",
                 description: "The name to register, the agent's durable address.",
                 required: false,
+                is_address: false,
             },
             Argument {
                 name: "role",
                 description: "What the agent is there for, shown to the others.",
                 required: false,
+                is_address: false,
             },
         ],
         text: include_str!("prompts/join.txt"),
@@ -83,11 +87,13 @@ static PROMPTS: &[Prompt] = &[
                 name: "goal",
                 description: "What is to be reached.",
                 required: true,
+                is_address: false,
             },
             Argument {
                 name: "with",
                 description: "The partner to work with: name or id of a session.",
                 required: false,
+                is_address: true,
             },
         ],
         text: include_str!("prompts/coordinate.txt"),
@@ -103,16 +109,19 @@ static PROMPTS: &[Prompt] = &[
                 name: "to",
                 description: "Who takes the task: name or id of a session.",
                 required: true,
+                is_address: true,
             },
             Argument {
                 name: "task",
                 description: "The task to hand over.",
                 required: true,
+                is_address: false,
             },
             Argument {
                 name: "notes",
                 description: "What else the recipient has to know.",
                 required: false,
+                is_address: false,
             },
         ],
         text: include_str!("prompts/hand_over.txt"),
@@ -122,7 +131,7 @@ static PROMPTS: &[Prompt] = &[
 
 /// # Errors
 /// Invalid params when there is no prompt of this name (server/prompts, Error Handling).
-fn find(name: &str) -> Result<&'static Prompt, RpcError> {
+pub fn find(name: &str) -> Result<&'static Prompt, RpcError> {
     PROMPTS
         .iter()
         .find(|prompt| prompt.name == name)
@@ -165,7 +174,7 @@ pub fn get(project: &ProjectHandle, params: &Params<'_>) -> Result<Value, RpcErr
 impl Prompt {
     /// # Errors
     /// Invalid params when the prompt has no such argument.
-    fn argument(&self, name: &str) -> Result<&'static Argument, RpcError> {
+    pub fn argument(&self, name: &str) -> Result<&'static Argument, RpcError> {
         let mut arguments = self.arguments.iter();
         arguments
             .find(|argument| argument.name == name)

@@ -1,4 +1,4 @@
-//! Prompts: what a person gives an agent so that it takes part.
+//! Prompts, and what is suggested for their arguments and for the variables of resource templates.
 
 use serde_json::{Value, json};
 
@@ -37,16 +37,18 @@ fn refusal(agent: &Agent, method: &str, params: Value) -> String {
 }
 
 #[test]
-fn every_era_is_told_that_there_are_prompts() {
+fn every_era_is_told_that_there_are_prompts_and_completions() {
     let broker = Broker::start();
     for version in ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"] {
         let hello =
             json!({"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "a test", "version": "1"}});
         let capabilities = broker.wire().request("initialize", hello).unwrap()["capabilities"].take();
         assert_eq!(capabilities["prompts"], json!({"listChanged": false}), "{version}");
+        assert_eq!(capabilities["completions"], json!({}), "{version}");
     }
     let discovered = broker.modern("bob").request("server/discover", json!({})).unwrap();
     assert_eq!(discovered["capabilities"]["prompts"], json!({}));
+    assert_eq!(discovered["capabilities"]["completions"], json!({}));
 }
 
 #[test]
@@ -311,5 +313,206 @@ fn who_does_what_a_prompt_says_is_refused_nothing() {
         follow(&agent, "join", arguments, &words);
         bob.sees(["hi"]);
         assert_eq!(bob.presence_of("zoe").unwrap(), "disconnected");
+    }
+}
+
+/// What is suggested; `context` may be null.
+fn completion(agent: &Agent, reference: Value, argument: &str, value: &str, context: Value) -> Value {
+    let mut params = json!({"ref": reference, "argument": {"name": argument, "value": value}});
+    if !context.is_null() {
+        params["context"] = json!({"arguments": context});
+    }
+    let mut result = agent.request("completion/complete", params).unwrap();
+    if result.get("resultType").is_some() {
+        assert_eq!(keys(&result), ["_meta", "completion", "resultType"]);
+    } else {
+        assert_eq!(keys(&result), ["completion"]);
+    }
+    result["completion"].take()
+}
+
+fn of_prompt(name: &str) -> Value {
+    json!({"type": "ref/prompt", "name": name})
+}
+
+fn of_template(uri: &str) -> Value {
+    json!({"type": "ref/resource", "uri": uri})
+}
+
+fn all<T: AsRef<str>>(values: &[T]) -> Value {
+    let values: Vec<_> = values.iter().map(AsRef::as_ref).collect();
+    json!({"values": values, "total": values.len(), "hasMore": false})
+}
+
+const INBOX: &str = "broker://sessions/{session_id}/inbox";
+const PROTOCOL: &str = "broker://protocols/{name}/{version}";
+
+#[test]
+fn names_of_sessions_are_suggested_those_who_are_there_first() {
+    let broker = Broker::start();
+    let anna = broker.agent("anna");
+    let agents = [anna, broker.agent("Andy"), broker.modern("bob"), broker.visitor()];
+    agents[3].calls("register_session", json!({}));
+    let [anna, _, bob, _] = &agents;
+    for agent in [anna, bob] {
+        for (prompt, argument) in [("coordinate", "with"), ("hand_over", "to")] {
+            let suggested = |value: &str| completion(agent, of_prompt(prompt), argument, value, Value::Null);
+            assert_eq!(suggested(""), all(&["Andy", "anna", "bob"]));
+            assert_eq!(suggested("an"), all(&["Andy", "anna"]));
+            assert_eq!(suggested("ann"), all(&["anna"]));
+            assert_eq!(suggested("anna."), all(&[""; 0]));
+        }
+        // Anything goes: nothing to suggest.
+        for (prompt, argument) in [
+            ("join", "name"),
+            ("join", "role"),
+            ("coordinate", "goal"),
+            ("hand_over", "notes"),
+        ] {
+            let suggested = completion(agent, of_prompt(prompt), argument, "a", json!({"to": "bob"}));
+            assert_eq!(suggested, all(&[""; 0]));
+        }
+    }
+    agents[1].calls("disconnect_session", json!({}));
+    assert_eq!(
+        completion(bob, of_prompt("hand_over"), "to", "", Value::Null),
+        all(&["anna", "bob", "Andy"])
+    );
+}
+
+#[test]
+fn ids_of_sessions_are_suggested_by_id_and_by_name() {
+    let broker = Broker::start();
+    let [legacy, modern] = both(&broker);
+    for agent in [&legacy, &modern] {
+        let suggested = |value: &str| completion(agent, of_template(INBOX), "session_id", value, Value::Null);
+        assert_eq!(suggested("leg"), all(&[&legacy.session]));
+        assert_eq!(suggested(&modern.session), all(&[&modern.session]));
+        assert_eq!(suggested(&modern.session.to_uppercase()), all(&[&modern.session]));
+        assert_eq!(suggested(&format!("{}0", modern.session)), all(&[""; 0]));
+        // The visitor that registered a protocol has gone, and with it its session.
+        let values = suggested("")["values"].take();
+        assert!(
+            values
+                .as_array()
+                .unwrap()
+                .starts_with(&[json!(legacy.session), json!(modern.session)])
+        );
+        // What is suggested can be read.
+        let uri = INBOX.replace("{session_id}", values[0].as_str().unwrap());
+        agent.request("resources/read", json!({"uri": uri})).unwrap();
+    }
+}
+
+#[test]
+fn protocols_and_their_versions_are_suggested_the_newest_first() {
+    let broker = Broker::start();
+    let [legacy, modern] = both(&broker);
+    for (name, version) in [
+        ("news", "1.0.0"),
+        ("news", "1.10.0"),
+        ("news", "1.9.0"),
+        ("news", "2.0.0-rc.1"),
+        ("plan", "1.0.0"),
+        ("plan", "3.0.0"),
+    ] {
+        let protocol = json!({"name": name, "version": version, "schema": {"type": "object"}});
+        legacy.calls("register_protocol", protocol);
+    }
+    for agent in [&legacy, &modern] {
+        let names = |value: &str| completion(agent, of_template(PROTOCOL), "name", value, Value::Null);
+        assert_eq!(names(""), all(&["news", "note", "plan"]));
+        assert_eq!(names("n"), all(&["news", "note"]));
+        assert_eq!(names("x"), all(&[""; 0]));
+        let versions =
+            |value: &str, context: Value| completion(agent, of_template(PROTOCOL), "version", value, context);
+        let news = || json!({"name": "news"});
+        assert_eq!(versions("", news()), all(&["2.0.0-rc.1", "1.10.0", "1.9.0", "1.0.0"]));
+        assert_eq!(versions("1.", news()), all(&["1.10.0", "1.9.0", "1.0.0"]));
+        assert_eq!(versions("3", news()), all(&[""; 0]));
+        for other in ["none", "no name", ""] {
+            assert_eq!(versions("", json!({"name": other})), all(&[""; 0]));
+        }
+        let of_all = all(&["3.0.0", "2.0.0-rc.1", "1.10.0", "1.9.0", "1.0.0"]);
+        assert_eq!(versions("", Value::Null), of_all);
+        assert_eq!(versions("", json!({})), of_all);
+    }
+}
+
+#[test]
+fn at_most_a_hundred_values_are_suggested_of_how_many_there_are() {
+    let broker = Broker::start();
+    let [legacy, modern] = both(&broker);
+    for minor in 0..104 {
+        let version = format!("1.{minor}.0");
+        let protocol = json!({"name": "many", "version": version, "schema": {"type": "object"}});
+        legacy.calls("register_protocol", protocol);
+    }
+    // Longer than anybody types.
+    let version = format!("1.0.1-{}", "x".repeat(300));
+    let protocol = json!({"name": "many", "version": version, "schema": {"type": "object"}});
+    legacy.calls("register_protocol", protocol);
+    for agent in [&legacy, &modern] {
+        let context = json!({"name": "many"});
+        let suggested = completion(agent, of_template(PROTOCOL), "version", "", context.clone());
+        let values = suggested["values"].as_array().unwrap();
+        assert_eq!(values.len(), 100);
+        assert_eq!((&values[0], &values[99]), (&json!("1.103.0"), &json!("1.4.0")));
+        assert_eq!(
+            (&suggested["total"], &suggested["hasMore"]),
+            (&json!(104), &json!(true))
+        );
+        let suggested = completion(agent, of_template(PROTOCOL), "version", "1.10", context);
+        assert_eq!(suggested, all(&["1.103.0", "1.102.0", "1.101.0", "1.100.0", "1.10.0"]));
+    }
+}
+
+#[test]
+fn what_cannot_be_completed_is_refused() {
+    let broker = Broker::start();
+    for agent in both(&broker) {
+        let argument = json!({"name": "to", "value": ""});
+        for (params, expected) in [
+            (
+                json!({"ref": of_prompt("none"), "argument": argument}),
+                "Unknown prompt: none",
+            ),
+            (
+                json!({"ref": of_prompt("join"), "argument": argument}),
+                "Invalid params: prompt join: to: no such argument",
+            ),
+            (
+                json!({"ref": of_template("broker://sessions"), "argument": argument}),
+                "Unknown resource template: broker://sessions",
+            ),
+            (
+                json!({"ref": of_template(INBOX), "argument": argument}),
+                "Invalid params: broker://sessions/{session_id}/inbox has no variable to",
+            ),
+            (
+                json!({"ref": of_template(PROTOCOL), "argument": {"name": "session_id", "value": ""}}),
+                "Invalid params: broker://protocols/{name}/{version} has no variable session_id",
+            ),
+        ] {
+            assert_eq!(refusal(&agent, "completion/complete", params), expected);
+        }
+        let reference = of_prompt("hand_over");
+        for params in [
+            json!({}),
+            json!({"ref": reference}),
+            json!({"argument": argument}),
+            json!({"ref": "hand_over", "argument": argument}),
+            json!({"ref": {"type": "ref/tool", "name": "heartbeat"}, "argument": argument}),
+            json!({"ref": {"type": "ref/prompt"}, "argument": argument}),
+            json!({"ref": reference, "argument": "to"}),
+            json!({"ref": reference, "argument": {"name": "to", "value": 5}}),
+            json!({"ref": reference, "argument": argument, "context": {"arguments": {"task": 5}}}),
+        ] {
+            assert_eq!(
+                agent.error_of("completion/complete", params.clone()),
+                -32602,
+                "{params}"
+            );
+        }
     }
 }
