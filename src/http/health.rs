@@ -41,7 +41,7 @@ pub async fn welcome() -> HttpResponse {
     HttpResponse::Ok().json(json!({
         "name": "mcp-broker",
         "version": env!("CARGO_PKG_VERSION"),
-        "mcp": {"websocket": "/ws"},
+        "mcp": {"http": "/mcp", "websocket": "/ws"},
         "health": "/health",
     }))
 }

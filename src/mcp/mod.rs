@@ -26,7 +26,7 @@ pub mod version;
 
 use std::{sync::Arc, time::Duration};
 
-pub use outbox::{Framing, Outbox};
+pub use outbox::{Form, Framing, Outbox};
 pub use peer::{Peer, Taken};
 pub use reply::Lane;
 

@@ -30,9 +30,19 @@ pub enum Framing {
     Line,
     /// Server-sent events (HTML, section 9.2), one each. `stream` numbers the events, so that they can be asked for again.
     Events { stream: Option<u64> },
-    /// The answer to one request over HTTP: an answer that comes first is the whole body, anything else begins a stream
-    /// of events.
-    Exchange { stream: Option<u64> },
+    /// The answer to one request over HTTP.
+    Exchange { stream: Option<u64>, form: Form },
+}
+
+/// What the answer to a request over HTTP may look like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// A response that comes first is the whole body, anything else begins a stream of events.
+    Either,
+    /// A stream of events, even of one.
+    Events,
+    /// The response and nothing else: the peer takes no events.
+    Whole,
 }
 
 /// The response to the request of an exchange was queued.
@@ -111,6 +121,9 @@ impl Outbox {
 
     /// Queues one frame.
     pub fn send(&self, frame: &[u8]) {
+        if let Framing::Exchange { form: Form::Whole, .. } = self.framing {
+            return;
+        }
         let mut queue = self.queue();
         self.put(&mut queue, frame.len(), |out| out.extend_from_slice(frame));
         drop(queue);
@@ -119,14 +132,18 @@ impl Outbox {
 
     /// Queues the response to a request; `error` is the code in it. An exchange ends with it.
     pub fn respond(&self, frame: &[u8], error: Option<i32>) {
-        let Framing::Exchange { .. } = self.framing else {
+        let Framing::Exchange { form, .. } = self.framing else {
             return self.send(frame);
         };
         let mut queue = self.queue();
         if queue.ended {
             return;
         }
-        let whole = queue.queued == 0 && !queue.exchange.streaming;
+        let whole = match form {
+            Form::Either => queue.queued == 0 && !queue.exchange.streaming,
+            Form::Events => false,
+            Form::Whole => true,
+        };
         if whole {
             queue.bytes.extend_from_slice(frame);
             queue.queued += frame.len() as u64;
@@ -272,7 +289,7 @@ impl Outbox {
                 on_one_line(&mut queue.bytes[before..]);
                 queue.bytes.push(b'\n');
             }
-            Framing::Events { stream } | Framing::Exchange { stream } => {
+            Framing::Events { stream } | Framing::Exchange { stream, .. } => {
                 queue.events += 1;
                 if let Some(stream) = stream {
                     let number = queue.events;

@@ -33,7 +33,7 @@ use super::{
     sessions::{Command, Session, Sessions, Stream, priming_event},
 };
 use crate::{
-    mcp::{Outbox, Peer, outbox::Answered},
+    mcp::{Form, Outbox, Peer, outbox::Answered},
     transport::{Connections, Gate, Line, Seat},
 };
 
@@ -124,9 +124,6 @@ enum Begins {
 
 impl Exchange {
     pub fn new(outbox: Arc<Outbox>, driver: Driver, line: Rc<Line>, gate: &Gate, accepts: Accepts) -> Self {
-        if accepts.wants_events() {
-            outbox.begin_stream();
-        }
         Self {
             outbox,
             driver,
@@ -210,7 +207,7 @@ impl Exchange {
                 self.finish();
                 return Poll::Ready(Begins::Whole(body.into(), answered));
             }
-            if self.outbox.waiting_len() > 0 || self.accepts.wants_events() || self.outbox.is_interrupted() {
+            if self.outbox.waiting_len() > 0 || self.accepts.form() == Form::Events || self.outbox.is_interrupted() {
                 return Poll::Ready(if self.sit() { Begins::Stream } else { Begins::Stopped });
             }
             if self.line.hung_up() {

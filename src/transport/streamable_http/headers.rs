@@ -14,6 +14,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::mcp::{
+    Form,
     rpc::{self, HEADER_MISMATCH, INVALID_REQUEST, METHOD_NOT_FOUND, Params, RpcError},
     scan,
     tools::{self, Mirrored},
@@ -107,9 +108,13 @@ impl Accepts {
         self.events
     }
 
-    /// Whether even an answer that is there at once should be an event.
-    pub fn wants_events(self) -> bool {
-        self.events && (self.prefers_events || !self.json)
+    /// The form of an answer. Who names events first gets them, even of an answer that is there at once.
+    pub fn form(self) -> Form {
+        match (self.json, self.events) {
+            (true, true) if !self.prefers_events => Form::Either,
+            (_, true) => Form::Events,
+            (_, false) => Form::Whole,
+        }
     }
 }
 
@@ -149,11 +154,16 @@ pub fn accepts(headers: &HeaderMap) -> Result<Accepts, Refusal> {
     if accepts.json || accepts.events {
         return Ok(accepts);
     }
+    Err(not_acceptable())
+}
+
+/// The answer would be of a kind that the caller does not take.
+pub fn not_acceptable() -> Refusal {
     let error = RpcError::new(
         INVALID_REQUEST,
         "Not Acceptable: accept application/json and text/event-stream",
     );
-    Err(Refusal::new(StatusCode::NOT_ACCEPTABLE, error))
+    Refusal::new(StatusCode::NOT_ACCEPTABLE, error)
 }
 
 /// # Errors

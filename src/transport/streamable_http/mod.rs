@@ -29,7 +29,7 @@ use self::{
 };
 use super::{Gate, Line};
 use crate::mcp::{
-    Framing, Outbox, Peer,
+    Form, Framing, Outbox, Peer,
     rpc::{self, INVALID_REQUEST, Incoming, Malformed, Params, RpcError},
 };
 
@@ -163,7 +163,7 @@ impl Post<'_> {
 
     async fn request(&self, id: &str, method: &str, params: &Params<'_>) -> Answer {
         if headers::check_era(self.request.headers(), method, params)? {
-            return self.modern().await;
+            return self.modern(method).await;
         }
         if method == "initialize" {
             return self.initialize(id).await;
@@ -172,9 +172,13 @@ impl Post<'_> {
     }
 
     /// A request that stands for itself (2026-07-28).
-    async fn modern(&self) -> Answer {
+    async fn modern(&self, method: &str) -> Answer {
         let accepts = headers::accepts(self.request.headers())?;
-        let outbox = Arc::new(Outbox::new(Framing::Exchange { stream: None }));
+        if method == "subscriptions/listen" && !accepts.events() {
+            return Err(headers::not_acceptable());
+        }
+        let form = accepts.form();
+        let outbox = Arc::new(Outbox::new(Framing::Exchange { stream: None, form }));
         let service = Arc::clone(&self.gate.service);
         let mut peer = Peer::stateless(self.project().await?, Arc::clone(&outbox), service);
         peer.frame(self.text);
@@ -184,7 +188,8 @@ impl Post<'_> {
     }
 
     async fn modern_notification(&self) -> Answer {
-        let outbox = Arc::new(Outbox::new(Framing::Exchange { stream: None }));
+        let form = Form::Whole;
+        let outbox = Arc::new(Outbox::new(Framing::Exchange { stream: None, form }));
         let mut peer = Peer::stateless(self.project().await?, outbox, Arc::clone(&self.gate.service));
         peer.frame(self.text);
         Ok(HttpResponse::Accepted().finish())
@@ -219,7 +224,7 @@ impl Post<'_> {
     /// A frame with requests of a session (2025-11-25 and before), answered here.
     async fn legacy(&self, session: &Arc<Session>, id: Option<&str>) -> Answer {
         let accepts = headers::accepts(self.request.headers())?;
-        let (stream, outbox) = session.open_stream();
+        let (stream, outbox) = session.open_stream(accepts.form());
         session.tell(Command::Frame {
             text: self.text.to_owned(),
             lane: Some(Arc::clone(&outbox)),

@@ -28,7 +28,7 @@ use uuid::Uuid;
 
 use super::headers::Refusal;
 use crate::mcp::{
-    Framing, Lane, Outbox, Peer,
+    Form, Framing, Lane, Outbox, Peer,
     rpc::{self, INVALID_REQUEST, RpcError},
     version::{LEGACY, WITH_BATCHES},
 };
@@ -181,9 +181,10 @@ impl Session {
     }
 
     /// A number for the stream of an answer, and where the answer goes.
-    pub fn open_stream(&self) -> (u64, Arc<Outbox>) {
+    pub fn open_stream(&self, form: Form) -> (u64, Arc<Outbox>) {
         let number = self.streams_opened.fetch_add(1, Ordering::Relaxed) + 1;
-        let framing = Framing::Exchange { stream: Some(number) };
+        let stream = Some(number);
+        let framing = Framing::Exchange { stream, form };
         (number, Arc::new(Outbox::new(framing)))
     }
 
