@@ -45,6 +45,10 @@ use crate::{
 /// How long a client may take for the head of a request.
 const REQUEST_HEAD_TIME_MAX: Duration = Duration::from_secs(10);
 
+/// How long a connection may wait for its next request. Clients keep theirs for shorter, so that it is not the broker that
+/// closes one while a request is on its way.
+const KEEP_ALIVE: Duration = Duration::from_secs(75);
+
 /// Runs a broker until it is told to stop; the exit code says how it ended.
 pub fn serve(config: Config) -> ExitCode {
     match System::new().block_on(run(config)) {
@@ -180,7 +184,9 @@ fn build_server(
 ) -> io::Result<Server> {
     let (state, endpoint) = (Arc::clone(state), Arc::clone(endpoint));
     let stall_max = config.stale_threshold * 2;
-    let server = Server::build()
+    let builder = Server::build();
+    let stopping = builder.graceful_shutdown_signal();
+    let server = builder
         .workers(workers)
         .max_concurrent_connections(config.connections_max)
         .shutdown_timeout(config.shutdown_grace.as_secs().max(1))
@@ -188,6 +194,7 @@ fn build_server(
         .listen("mcp-broker", listener, move || {
             let _ = found.send(Arbiter::current());
             let (state, gate) = (Arc::clone(&state), Arc::clone(&endpoint.gate));
+            let stopping = stopping.clone();
             let app = App::new()
                 .app_data(web::Data::new(state))
                 .wrap(from_fn(http::admit))
@@ -197,6 +204,11 @@ fn build_server(
                 .configure(http::routes);
             let http = HttpService::build()
                 .client_request_timeout(REQUEST_HEAD_TIME_MAX)
+                .keep_alive(KEEP_ALIVE)
+                .graceful_shutdown_signal(move || {
+                    let stopping = stopping.clone();
+                    async move { stopping.notified().await }
+                })
                 .on_connect_ext(|socket: &Socket, data: &mut Extensions| {
                     data.insert(Rc::clone(socket.line()));
                 })
