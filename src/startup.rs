@@ -14,7 +14,12 @@ use actix_http::{Extensions, HttpService, Protocol, Request, error::DispatchErro
 use actix_rt::{Arbiter, ArbiterHandle, System, net::TcpStream};
 use actix_server::Server;
 use actix_service::{ServiceFactoryExt, fn_service, map_config};
-use actix_web::{App, dev::AppConfig, middleware::from_fn, web};
+use actix_web::{
+    App,
+    dev::AppConfig,
+    middleware::{Condition, from_fn},
+    web,
+};
 use actors::{
     broker::Broker,
     model::Presence,
@@ -184,6 +189,7 @@ fn build_server(
 ) -> io::Result<Server> {
     let (state, endpoint) = (Arc::clone(state), Arc::clone(endpoint));
     let stall_max = config.stale_threshold * 2;
+    let has_origins = !config.cors_origins.is_empty();
     let builder = Server::build();
     let stopping = builder.graceful_shutdown_signal();
     let server = builder
@@ -196,7 +202,8 @@ fn build_server(
             let (state, gate) = (Arc::clone(&state), Arc::clone(&endpoint.gate));
             let stopping = stopping.clone();
             let app = App::new()
-                .app_data(web::Data::new(state))
+                .app_data(web::Data::new(Arc::clone(&state)))
+                .wrap(Condition::new(has_origins, http::cors(state.admission.clone())))
                 .wrap(from_fn(http::admit))
                 .wrap(TracingLogger::default())
                 .app_data(web::Data::from(Arc::clone(&endpoint)))

@@ -5,10 +5,12 @@ mod problem;
 
 use std::sync::{Arc, OnceLock};
 
+use actix_cors::Cors;
 use actix_web::{
     Error, HttpResponse,
     body::MessageBody,
     dev::{ServiceRequest, ServiceResponse},
+    http::Method,
     middleware::Next,
     web,
 };
@@ -59,6 +61,17 @@ async fn not_found() -> HttpResponse {
         "invalid_argument",
         "there is nothing at this path; see /",
     )
+}
+
+/// Lets pages of the origins that are admitted read what they get (Fetch, section 3.2): whoever comes so far is one of them.
+pub fn cors(admission: Admission) -> Cors {
+    const ASKED_AGAIN_AFTER: usize = 3600;
+    Cors::default()
+        .allowed_origin_fn(move |_, head| admission.check(head.headers()).is_ok())
+        .allowed_methods([Method::GET, Method::POST, Method::DELETE])
+        .allow_any_header()
+        .expose_headers(["Mcp-Session-Id"])
+        .max_age(ASKED_AGAIN_AFTER)
 }
 
 /// Refuses foreign origins and hosts that are not ours, before anything looks at the request.
