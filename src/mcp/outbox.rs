@@ -96,6 +96,7 @@ struct Exchange {
     answered: Option<Answered>,
     streaming: bool,
     interrupted: bool,
+    abandoned: bool,
 }
 
 /// The bytes before and after the message object of a push notification.
@@ -176,6 +177,19 @@ impl Outbox {
     pub fn interrupt(&self) {
         self.queue().exchange.interrupted = true;
         self.wake();
+    }
+
+    /// There will be no answer: the caller has cancelled its request.
+    pub fn abandon(&self) {
+        let mut queue = self.queue();
+        queue.exchange.abandoned = true;
+        queue.ended = true;
+        drop(queue);
+        self.wake();
+    }
+
+    pub fn is_abandoned(&self) -> bool {
+        self.queue().exchange.abandoned
     }
 
     pub fn is_interrupted(&self) -> bool {

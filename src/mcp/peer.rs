@@ -152,11 +152,7 @@ impl Peer {
                 {
                     return true;
                 }
-                let outbox = match lane {
-                    Lane::Exchange(outbox) => outbox,
-                    _ => Arc::clone(&self.shared.outbox),
-                };
-                let batch = Batch::new(outbox);
+                let batch = Batch::new(&self.shared.outbox, lane);
                 for frame in frames {
                     self.dispatch(frame, rpc::parse(frame), Lane::Batch(Rc::clone(&batch)));
                 }
@@ -226,6 +222,23 @@ impl Peer {
     /// Answers what the router has answered, and goes on with frames that were held back.
     pub fn poll(&mut self, cx: &mut Context<'_>, now: Now) {
         self.shared.polled_by(cx.waker());
+        loop {
+            self.poll_routes(cx);
+            if self.shared.is_exclusive() || self.turn.held.is_empty() {
+                return;
+            }
+            while !self.shared.is_exclusive()
+                && let Some((text, lane)) = self.turn.held.pop_front()
+            {
+                self.take(&text, rpc::parse(&text), lane);
+            }
+            // What it sends is with the router now, whose answer has to know whom to wake.
+            self.end_turn(now);
+            self.shared.outbox.wake();
+        }
+    }
+
+    fn poll_routes(&mut self, cx: &mut Context<'_>) {
         while let Some(batch) = self.routes.front_mut() {
             let Poll::Ready(answers) = Pin::new(&mut batch.answers).poll(cx) else {
                 break;
@@ -234,16 +247,6 @@ impl Peer {
                 self.answer(waiting, answers.unwrap_or_default());
             }
         }
-        if self.shared.is_exclusive() || self.turn.held.is_empty() {
-            return;
-        }
-        while !self.shared.is_exclusive()
-            && let Some((text, lane)) = self.turn.held.pop_front()
-        {
-            self.take(&text, rpc::parse(&text), lane);
-        }
-        self.end_turn(now);
-        self.shared.outbox.wake();
     }
 
     fn answer(&mut self, waiting: Vec<SendAnswer>, answers: Vec<Routed>) {

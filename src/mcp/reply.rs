@@ -64,6 +64,13 @@ impl Lane {
         self.respond(connection, &out, Some(error.code));
     }
 
+    /// There will be no answer to the one request that this lane is for.
+    pub fn abandon(&self) {
+        if let Self::Exchange(outbox) = self {
+            outbox.abandon();
+        }
+    }
+
     pub fn is_batch(&self) -> bool {
         matches!(self, Self::Batch(_))
     }
@@ -72,13 +79,21 @@ impl Lane {
 /// The answers of a batch (2025-03-26), sent together when the last is there.
 pub struct Batch {
     outbox: Arc<Outbox>,
+    /// The outbox is for this batch alone.
+    is_exchange: bool,
     frames: RefCell<Vec<Vec<u8>>>,
 }
 
 impl Batch {
-    pub fn new(outbox: Arc<Outbox>) -> Rc<Self> {
+    /// A batch that came by `lane`.
+    pub fn new(connection: &Arc<Outbox>, lane: Lane) -> Rc<Self> {
+        let (outbox, is_exchange) = match lane {
+            Lane::Exchange(outbox) => (outbox, true),
+            Lane::Connection | Lane::Batch(_) => (Arc::clone(connection), false),
+        };
         Rc::new(Self {
             outbox,
+            is_exchange,
             frames: RefCell::default(),
         })
     }
@@ -87,12 +102,16 @@ impl Batch {
 impl Drop for Batch {
     fn drop(&mut self) {
         let frames = self.frames.take();
-        if !frames.is_empty() {
-            let mut array = vec![b'['];
-            array.extend_from_slice(&frames.join(&b','));
-            array.push(b']');
-            self.outbox.respond(&array, None);
+        if frames.is_empty() {
+            if self.is_exchange {
+                self.outbox.abandon();
+            }
+            return;
         }
+        let mut array = vec![b'['];
+        array.extend_from_slice(&frames.join(&b','));
+        array.push(b']');
+        self.outbox.respond(&array, None);
     }
 }
 

@@ -27,7 +27,7 @@ use super::{
     Outbox, Service,
     conversation::Asked,
     logging::Level,
-    reply::{Answer, ReplyTo, error_object, write_tool_result},
+    reply::{Answer, Lane, ReplyTo, error_object, write_tool_result},
     rpc::{INTERNAL_ERROR, RpcError},
     subscriptions::Subscriptions,
     version::PushSettings,
@@ -51,6 +51,12 @@ pub struct Legacy {
 pub struct Taking {
     pub member: Arc<Member>,
     pub call: ReceiveCall,
+}
+
+/// A call that runs beside the turn.
+struct Underway {
+    task: AbortHandle,
+    lane: Lane,
 }
 
 /// A call that takes messages, and whom it answers.
@@ -98,7 +104,7 @@ pub struct Shared {
     pub said_goodbye: Cell<bool>,
     /// What the client has been asked.
     pub asked: Asked,
-    calls: RefCell<HashMap<Rc<str>, AbortHandle>>,
+    calls: RefCell<HashMap<Rc<str>, Underway>>,
     /// The last calls that took messages out of an inbox, by the ids of their requests, under way or answered.
     takings: RefCell<VecDeque<TakingCall>>,
     exclusive: Cell<bool>,
@@ -153,8 +159,8 @@ impl Shared {
 
     /// The connection is over: calls are given up, and what they took for other sessions than its own waits again.
     pub fn give_up_calls(&self) {
-        for (_, call) in self.calls.borrow_mut().drain() {
-            call.abort();
+        for (_, Underway { task, .. }) in self.calls.borrow_mut().drain() {
+            task.abort();
         }
         for TakingCall { taking, .. } in self.takings.borrow_mut().drain(..) {
             self.project.give_back(&taking.member, &taking.call);
@@ -166,7 +172,7 @@ impl Shared {
     pub fn spawn(self: &Rc<Self>, to: &ReplyTo, call: impl Future<Output = ()> + 'static) {
         let shared = Rc::clone(self);
         let to = to.clone();
-        let key = to.id.clone();
+        let (key, lane) = (to.id.clone(), to.lane.clone());
         let mut calls = self.calls.borrow_mut();
         let task = actix_rt::spawn(async move {
             let call = AssertUnwindSafe(call).catch_unwind();
@@ -180,7 +186,8 @@ impl Shared {
             }
             shared.calls.borrow_mut().remove(&to.id);
         });
-        calls.insert(key, task.abort_handle());
+        let task = task.abort_handle();
+        calls.insert(key, Underway { task, lane });
     }
 
     async fn with_progress<T>(&self, to: &ReplyTo, call: impl Future<Output = T>) -> T {
@@ -220,15 +227,17 @@ impl Shared {
     /// The caller of a request has left. A wait for messages ends, with an answer for whoever comes to look for one.
     pub fn caller_left(&self, id: &str) {
         if let Some(to) = self.give_back(id)
-            && self.cancel(id)
+            && let Some(task) = self.let_go(id)
         {
+            task.abort();
             self.refuse(&to, &BrokerError::unavailable());
         }
     }
 
     /// A call goes on without its request: neither its end nor that of the peer ends it.
     pub fn let_go(&self, id: &str) -> Option<AbortHandle> {
-        self.calls.borrow_mut().remove(id)
+        let call = self.calls.borrow_mut().remove(id)?;
+        Some(call.task)
     }
 
     pub fn has_room_for_calls(&self) -> bool {
@@ -238,7 +247,11 @@ impl Shared {
     /// Gives a call up; nothing is answered to it. False when it is not known, or no longer.
     pub fn cancel(&self, id: &str) -> bool {
         let call = self.calls.borrow_mut().remove(id);
-        call.inspect(AbortHandle::abort).is_some()
+        call.inspect(|Underway { task, lane }| {
+            task.abort();
+            lane.abandon();
+        })
+        .is_some()
     }
 
     /// Answers a `tools/call`.

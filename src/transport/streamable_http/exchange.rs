@@ -33,7 +33,7 @@ use super::{
     sessions::{Command, Session, Sessions, Stream, priming_event},
 };
 use crate::{
-    mcp::{Form, Outbox, Peer, outbox::Answered},
+    mcp::{Outbox, Peer, outbox::Answered},
     transport::{Connections, Gate, Line, Seat},
 };
 
@@ -82,11 +82,18 @@ impl Driver {
         }
     }
 
-    /// The stream that is read, if it can be resumed.
-    fn stream(&self) -> Option<&Arc<Stream>> {
+    /// The stream of a session that is read.
+    fn stream(&self) -> Option<(&Arc<Session>, &Arc<Stream>)> {
         match self {
-            Self::Reader { stream, .. } | Self::Sole { stream, .. } => Some(stream),
+            Self::Reader { session, stream } | Self::Sole { session, stream, .. } => Some((session, stream)),
             Self::Stateless(_) | Self::Call { .. } => None,
+        }
+    }
+
+    fn session(&self) -> Option<&Arc<Session>> {
+        match self {
+            Self::Stateless(_) => None,
+            Self::Call { session, .. } | Self::Reader { session, .. } | Self::Sole { session, .. } => Some(session),
         }
     }
 }
@@ -116,6 +123,8 @@ pub struct Exchange {
 enum Begins {
     Whole(Bytes, Answered),
     Stream,
+    /// There is no answer, for its request was cancelled.
+    Abandoned,
     /// The peer has gone.
     Unheard,
     /// The broker stops.
@@ -156,21 +165,27 @@ impl Exchange {
                 }
                 Ok(self.events())
             }
+            Begins::Abandoned => Ok(HttpResponse::Accepted().finish()),
             Begins::Unheard => Ok(HttpResponse::build(StatusCode::BAD_REQUEST).force_close().finish()),
             Begins::Stopped => Err(Refusal::unavailable("nobody can wait here now: try again later")),
         }
     }
 
     /// The stream of a session, with what its reader has missed before it.
-    pub fn stream(mut self, first: Option<Bytes>) -> Answer {
+    pub async fn stream(mut self, first: Option<Bytes>) -> Answer {
         self.first = first;
-        if let Some(stream) = self.driver.stream() {
-            let stream = Arc::clone(stream);
+        let read = self
+            .driver
+            .stream()
+            .map(|(session, stream)| (Arc::clone(session), Arc::clone(stream)));
+        if let Some((session, stream)) = read {
             let reader = stream.take_over();
+            if stream.is_main() {
+                session.tell(Command::Listening(true));
+                // A session that was given up for silent is alive again before its stream is looked at.
+                session.caught_up().await;
+            }
             self.reading = Some((stream, reader));
-        }
-        if self.driver.stream().is_some_and(|stream| stream.is_main()) {
-            self.driver.tell(Command::Listening(true));
         }
         if !self.sit() {
             return Err(Refusal::unavailable(
@@ -207,7 +222,11 @@ impl Exchange {
                 self.finish();
                 return Poll::Ready(Begins::Whole(body.into(), answered));
             }
-            if self.outbox.waiting_len() > 0 || self.accepts.form() == Form::Events || self.outbox.is_interrupted() {
+            if self.outbox.is_abandoned() {
+                self.done = true;
+                return Poll::Ready(Begins::Abandoned);
+            }
+            if self.outbox.waiting_len() > 0 || self.outbox.is_interrupted() {
                 return Poll::Ready(if self.sit() { Begins::Stream } else { Begins::Stopped });
             }
             if self.line.hung_up() {
@@ -277,6 +296,13 @@ impl Exchange {
             }
             if self.outbox.answered().is_some() {
                 self.finish();
+                return Poll::Ready(None);
+            }
+            if self.outbox.is_abandoned() {
+                if let Driver::Call { session, stream, .. } = &self.driver {
+                    session.forget(*stream);
+                }
+                self.done = true;
                 return Poll::Ready(None);
             }
             if self.outbox.take_interrupt() {
@@ -349,6 +375,9 @@ impl MessageBody for Exchange {
 
 impl Drop for Exchange {
     fn drop(&mut self) {
+        if let Some(session) = self.driver.session() {
+            session.is_used();
+        }
         let is_current = self
             .reading
             .as_ref()

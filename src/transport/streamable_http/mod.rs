@@ -206,6 +206,7 @@ impl Post<'_> {
         let peer = Peer::resumable(self.project().await?, Arc::clone(&outbox), service);
         let session = self.endpoint.sessions.open(peer, outbox);
         let answer = self.legacy(&session, Some(id)).await;
+        session.caught_up().await;
         let Some(_) = session.version() else {
             // It was refused; nobody knows of the session.
             self.endpoint.sessions.close(&session.id);
@@ -285,11 +286,12 @@ async fn listen(request: &HttpRequest, endpoint: &Endpoint) -> Answer {
         .get("Last-Event-ID")
         .and_then(|id| id.to_str().ok())
         .and_then(sessions::parse_event_id);
-    let (stream, replay) = session.resume(last);
+    // A stream that is not kept any more is one that cannot be read: the client is to ask no further.
+    let (stream, replay) = session.resume(last).ok_or_else(method_not_allowed)?;
     let outbox = Arc::clone(&stream.outbox);
     let driver = Driver::reader(session, stream);
     let exchange = Exchange::new(outbox, driver, line(request), gate, Accepts::EVENTS);
-    exchange.stream(replay)
+    exchange.stream(replay).await
 }
 
 /// The transport of 2024-11-05: all that the broker says goes to this stream, and its first event says where to POST.
@@ -299,7 +301,7 @@ async fn listen_old(request: &HttpRequest, endpoint: &Endpoint, gate: &Gate) -> 
     let outbox = Arc::new(Outbox::new(Framing::Events { stream: None }));
     let peer = Peer::resumable(project, Arc::clone(&outbox), Arc::clone(&gate.service));
     let session = endpoint.sessions.open(peer, Arc::clone(&outbox));
-    let (stream, _) = session.resume(None);
+    let stream = session.main_stream();
     let endpoint_event = format!(
         "event: endpoint\ndata: {}?{}={}\n\n",
         request.path(),
@@ -312,7 +314,7 @@ async fn listen_old(request: &HttpRequest, endpoint: &Endpoint, gate: &Gate) -> 
         stream,
     };
     let exchange = Exchange::new(outbox, driver, line(request), gate, Accepts::EVENTS);
-    exchange.stream(Some(endpoint_event.into()))
+    exchange.stream(Some(endpoint_event.into())).await
 }
 
 fn end(request: &HttpRequest, endpoint: &Endpoint) -> Answer {

@@ -21,7 +21,7 @@ use actors::{
     session::{Closing, Connection},
 };
 use tokio::{
-    sync::mpsc,
+    sync::{mpsc, oneshot},
     time::{Instant, Sleep, sleep},
 };
 use uuid::Uuid;
@@ -76,6 +76,7 @@ impl Sessions {
             let oldest = (open.len() >= self.max)
                 .then(|| {
                     open.values()
+                        .filter(|session| Arc::strong_count(session) == 1)
                         .min_by_key(|session| session.last_used_ms.load(Ordering::Relaxed))
                 })
                 .flatten()
@@ -113,7 +114,7 @@ impl Sessions {
             let error = RpcError::new(INVALID_REQUEST, "Session not found: initialize again");
             Refusal::new(StatusCode::NOT_FOUND, error)
         })?;
-        session.last_used_ms.store(now().mono_ms, Ordering::Relaxed);
+        session.is_used();
         Ok(session)
     }
 
@@ -158,6 +159,8 @@ pub enum Command {
     Writable,
     /// A sign of life.
     Alive,
+    /// Answered when everything before it is done.
+    Caught(oneshot::Sender<()>),
 }
 
 impl Session {
@@ -199,23 +202,39 @@ impl Session {
         stream
     }
 
-    /// The stream that a `GET` is to read, and what of it it has missed. Without a last event, or with one that is no
-    /// longer known, the stream of the session.
-    pub fn resume(&self, last: Option<EventId>) -> (Arc<Stream>, Option<Bytes>) {
+    /// Nobody is to resume this one.
+    pub fn forget(&self, number: u64) {
+        self.streams().retain(|stream| stream.number != number);
+    }
+
+    pub fn main_stream(&self) -> Arc<Stream> {
+        Arc::clone(&self.main)
+    }
+
+    /// The stream that a `GET` is to read, and what of it it has missed: without a last event, the stream of the session.
+    /// None when it is not kept any more.
+    pub fn resume(&self, last: Option<EventId>) -> Option<(Arc<Stream>, Option<Bytes>)> {
         let Some(EventId { stream, number }) = last else {
-            return (Arc::clone(&self.main), None);
+            return Some((self.main_stream(), None));
         };
-        let known = match stream {
-            0 => Some(Arc::clone(&self.main)),
-            _ => self.streams().iter().find(|known| known.number == stream).cloned(),
+        let stream = match stream {
+            0 => self.main_stream(),
+            _ => self.streams().iter().find(|known| known.number == stream).cloned()?,
         };
-        match known {
-            Some(stream) => {
-                let missed = stream.after(number);
-                (stream, missed)
-            }
-            None => (Arc::clone(&self.main), None),
-        }
+        let missed = stream.after(number);
+        Some((stream, missed))
+    }
+
+    /// A sign of life of the client.
+    pub fn is_used(&self) {
+        self.last_used_ms.store(now().mono_ms, Ordering::Relaxed);
+    }
+
+    /// Returns when everything that the peer was told so far is done.
+    pub async fn caught_up(&self) {
+        let (reply, done) = oneshot::channel();
+        self.tell(Command::Caught(reply));
+        let _ = done.await;
     }
 
     fn end(&self) {
@@ -388,6 +407,7 @@ impl Task {
             Command::Written(messages) => self.peer.written(messages),
             Command::Writable => self.peer.writable(),
             Command::Alive => self.peer.touch(now),
+            Command::Caught(reply) => drop(reply.send(())),
         }
     }
 
@@ -399,13 +419,17 @@ impl Task {
 
     fn look_whether_idle(&mut self, now: Now) {
         let Some(session) = self.session.upgrade() else { return };
+        // Besides the table and this function only requests hold on to it.
+        if Arc::strong_count(&session) > 2 {
+            session.is_used();
+        }
         let silence = now.since(session.last_used_ms.load(Ordering::Relaxed));
         if silence >= self.idle_max
             && let Some(sessions) = self.sessions.upgrade()
         {
             sessions.close(&session.id);
         }
-        let left = millis(self.idle_max).saturating_sub(millis(silence)).max(1000);
+        let left = millis(self.idle_max).saturating_sub(millis(silence)).max(10);
         self.idle.as_mut().reset(Instant::now() + Duration::from_millis(left));
     }
 }
