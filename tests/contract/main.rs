@@ -22,4 +22,5 @@ mod resources;
 mod shutdown;
 mod slow_clients;
 mod subscriptions;
+mod tasks;
 mod tools;

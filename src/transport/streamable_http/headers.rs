@@ -378,3 +378,107 @@ pub fn legacy_status(error: Option<i32>) -> StatusCode {
         _ => StatusCode::OK,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn headers(lines: &[(&str, &str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in lines {
+            headers.append(name.parse().unwrap(), HeaderValue::from_str(value).unwrap());
+        }
+        headers
+    }
+
+    fn form(accept: &[&str]) -> Option<Form> {
+        let lines: Vec<_> = accept.iter().map(|value| ("accept", *value)).collect();
+        accepts(&headers(&lines)).ok().map(Accepts::form)
+    }
+
+    #[test]
+    fn what_a_client_accepts_decides_the_form_of_its_answers() {
+        for (accept, expected) in [
+            (&[][..], Some(Form::Either)),
+            (&["application/json, text/event-stream"], Some(Form::Either)),
+            (&["application/json", "text/event-stream"], Some(Form::Either)),
+            (&["*/*"], Some(Form::Either)),
+            (&["APPLICATION/JSON;q=0.5,Text/Event-Stream"], Some(Form::Either)),
+            (&["text/event-stream, application/json"], Some(Form::Events)),
+            (&["text/event-stream"], Some(Form::Events)),
+            (&["text/*"], Some(Form::Events)),
+            (&["application/json"], Some(Form::Whole)),
+            (&["application/*"], Some(Form::Whole)),
+            (&["text/html"], None),
+            (&[""], None),
+        ] {
+            assert_eq!(form(accept), expected, "{accept:?}");
+        }
+    }
+
+    fn checked(lines: &[(&str, &str)], body: &str) -> Result<bool, i32> {
+        let Ok(rpc::Incoming::Request { method, params, .. }) = rpc::parse(body) else {
+            panic!("not a request: {body}");
+        };
+        check_era(&headers(lines), &method, &params).map_err(|refusal| refusal.error.code)
+    }
+
+    const VERSION: (&str, &str) = ("mcp-protocol-version", MODERN);
+
+    fn read(uri: &str) -> String {
+        json!({
+            "jsonrpc": "2.0", "id": 1, "method": "resources/read",
+            "params": {"uri": uri, "_meta": {
+                "io.modelcontextprotocol/protocolVersion": MODERN, "io.modelcontextprotocol/clientCapabilities": {},
+            }},
+        })
+        .to_string()
+    }
+
+    #[test]
+    fn the_era_is_in_the_body_or_in_the_header() {
+        let bare = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#;
+        assert_eq!(checked(&[], bare), Ok(false));
+        assert_eq!(checked(&[("mcp-protocol-version", "2025-11-25")], bare), Ok(false));
+        assert_eq!(checked(&[VERSION], bare), Err(rpc::INVALID_PARAMS));
+        let initialize = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}"#;
+        assert_eq!(checked(&[VERSION], initialize), Ok(false));
+        assert_eq!(checked(&[], &read("a")), Err(HEADER_MISMATCH));
+        assert_eq!(
+            checked(&[("mcp-protocol-version", "2025-11-25")], &read("a")),
+            Err(HEADER_MISMATCH)
+        );
+    }
+
+    #[test]
+    fn a_value_is_compared_as_it_was_meant() {
+        let with = |name: &'static str| checked(&[VERSION, (METHOD, "resources/read"), (NAME, name)], &read("é"));
+        assert_eq!(with("=?base64?w6k=?="), Ok(true));
+        assert_eq!(with(" =?base64?w6k=?= "), Ok(true));
+        for wrong in [
+            "e",
+            "=?base64?w6k?=",
+            "=?BASE64?w6k=?=",
+            "=?base64?w6k=",
+            "=?base64?/w==?=",
+            "",
+        ] {
+            assert_eq!(with(wrong), Err(HEADER_MISMATCH), "{wrong}");
+        }
+        let twice = [VERSION, (METHOD, "resources/read"), (NAME, "a"), (NAME, "a")];
+        assert_eq!(checked(&twice, &read("a")), Err(HEADER_MISMATCH));
+        let other_case = [VERSION, (METHOD, "Resources/Read"), (NAME, "a")];
+        assert_eq!(checked(&other_case, &read("a")), Err(HEADER_MISMATCH));
+    }
+
+    proptest! {
+        #[test]
+        fn what_a_client_encodes_is_what_the_broker_reads(uri in "\\PC{0,40}") {
+            let encoded = format!("=?base64?{}?=", STANDARD.encode(&uri));
+            let lines = [VERSION, (METHOD, "resources/read"), (NAME, encoded.as_str())];
+            prop_assert_eq!(checked(&lines, &read(&uri)), Ok(true));
+        }
+    }
+}

@@ -433,3 +433,60 @@ impl Task {
         self.idle.as_mut().reset(Instant::now() + Duration::from_millis(left));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stream_of(number: u64, frames: &[&str]) -> Arc<Stream> {
+        let framing = Framing::Events { stream: Some(number) };
+        let stream = Stream::new(number, Arc::new(Outbox::new(framing)));
+        for frame in frames {
+            stream.outbox.send(frame.as_bytes());
+            let mut chunk = Vec::new();
+            stream.outbox.take(&mut chunk, &mut VecDeque::new());
+            stream.log(&chunk.into());
+        }
+        stream
+    }
+
+    fn text(missed: Option<Bytes>) -> String {
+        String::from_utf8(missed.unwrap_or_default().to_vec()).unwrap()
+    }
+
+    #[test]
+    fn what_was_missed_is_what_came_after_the_last_event() {
+        let stream = stream_of(3, &["{\"a\":\n1}", "{\"b\":2}", "{\"c\":3}"]);
+        assert_eq!(text(stream.after(3)), "");
+        assert_eq!(text(stream.after(2)), "id: 3-3\nevent: message\ndata: {\"c\":3}\n\n");
+        assert!(text(stream.after(1)).starts_with("id: 3-2\n"));
+        // The number of the priming event, which is not in the log.
+        assert_eq!(text(stream.after(0)).matches("id: ").count(), 3);
+        assert!(text(stream.after(0)).contains("data: {\"a\": 1}\n"), "one line each");
+        assert_eq!(text(stream.after(99)), "");
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let large = format!("\"{}\"", "x".repeat(LOG_BYTES_MAX / 3));
+        let stream = stream_of(0, &[&large, &large, &large, &large]);
+        assert_eq!(text(stream.after(0)).matches("id: ").count(), 2);
+    }
+
+    #[test]
+    fn the_id_of_an_event_names_its_stream() {
+        assert_eq!(parse_event_id("7-12"), Some(EventId { stream: 7, number: 12 }));
+        for bad in ["", "7", "-", "7-", "-12", "7-x", "a-1", "7-12-3"] {
+            assert_eq!(parse_event_id(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_session_of_a_query_is_found_among_others() {
+        assert_eq!(id_in_query("session_id=abc"), Some("abc"));
+        assert_eq!(id_in_query("x=1&session_id=abc&y=2"), Some("abc"));
+        for none in ["", "session_idx=1", "other=session_id=1", "session_id"] {
+            assert_eq!(id_in_query(none), None, "{none}");
+        }
+    }
+}

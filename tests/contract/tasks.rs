@@ -1,0 +1,225 @@
+//! Waits that become tasks: the extension `io.modelcontextprotocol/tasks` of 2026-07-28.
+
+use serde_json::{Value, json};
+
+use crate::support::{Agent, Broker, eventually};
+
+const EXTENSION: &str = "io.modelcontextprotocol/tasks";
+
+/// An agent that takes tasks.
+fn patient(broker: &Broker, name: &str) -> Agent {
+    Agent::modern(broker.wire(), json!({"extensions": {EXTENSION: {}}})).registered(name)
+}
+
+/// Calls a tool and gets a task.
+fn begins(agent: &Agent, tool: &str, arguments: &Value) -> String {
+    let task = agent
+        .request("tools/call", json!({"name": tool, "arguments": arguments}))
+        .unwrap();
+    assert_eq!(task["resultType"], "task", "{task}");
+    assert_eq!(task["status"], "working", "{task}");
+    assert!(
+        task["ttlMs"].as_u64() > Some(0) && task["pollIntervalMs"].as_u64() > Some(0),
+        "{task}"
+    );
+    assert!(
+        task["createdAt"].is_string() && task["lastUpdatedAt"].is_string(),
+        "{task}"
+    );
+    task["taskId"].as_str().unwrap().to_owned()
+}
+
+fn waits_for_messages(agent: &Agent) -> String {
+    begins(agent, "receive_messages", &json!({"wait_seconds": 60}))
+}
+
+fn looks_at(agent: &Agent, task: &str) -> Value {
+    let found = agent.request("tasks/get", json!({"taskId": task})).unwrap();
+    assert_eq!(found["resultType"], "complete", "{found}");
+    assert_eq!(found["taskId"], task);
+    found
+}
+
+/// The result of a task that ends with one.
+fn fetches(agent: &Agent, task: &str) -> Value {
+    eventually("the task is completed", || {
+        let found = looks_at(agent, task);
+        (found["status"] == "completed").then(|| found["result"].clone())
+    })
+}
+
+/// Reads without waiting: the one message that is there.
+fn reads(agent: &Agent, text: &str) -> Value {
+    let messages = agent.reads(json!({}));
+    assert_eq!(messages.len(), 1);
+    assert_eq!(messages[0]["payload"]["text"], text);
+    messages[0].clone()
+}
+
+fn texts(result: &Value) -> Vec<&str> {
+    let messages = result["structuredContent"]["messages"].as_array().unwrap();
+    messages
+        .iter()
+        .map(|message| message["payload"]["text"].as_str().unwrap())
+        .collect()
+}
+
+#[test]
+fn a_wait_for_messages_is_a_task_that_ends_with_them() {
+    let broker = Broker::start();
+    let (alice, bob) = (broker.agent("alice"), patient(&broker, "bob"));
+    let task = waits_for_messages(&bob);
+    assert_eq!(looks_at(&bob, &task)["status"], "working");
+    alice.sends("hi").to(&bob);
+    for _ in 0..2 {
+        let result = fetches(&bob, &task);
+        assert_eq!(texts(&result), ["hi"]);
+        assert_eq!(result["isError"], false);
+    }
+}
+
+#[test]
+fn a_wait_for_a_receipt_is_a_task() {
+    let broker = Broker::start();
+    let (alice, bob) = (patient(&broker, "alice"), broker.agent("bob"));
+    let arguments = alice.sends("hi").and("wait_for", "acknowledged").arguments_to(&bob);
+    let task = begins(&alice, "send_message", &arguments);
+    let messages = bob.sees(["hi"]);
+    assert_eq!(looks_at(&alice, &task)["status"], "working");
+    bob.acknowledges(&messages);
+    let result = fetches(&alice, &task);
+    assert_eq!(result["structuredContent"]["status"], "acknowledged");
+}
+
+#[test]
+fn what_does_not_wait_is_no_task() {
+    let broker = Broker::start();
+    let (alice, bob) = (patient(&broker, "alice"), broker.agent("bob"));
+    alice.calls("heartbeat", json!({}));
+    assert!(alice.reads(json!({})).is_empty());
+    alice.sends("hi").to(&bob);
+    bob.sees(["hi"]);
+    // What is refused at once is told at once.
+    let to_nobody = alice.sends("hi").and("wait_for", "acknowledged").arguments_to("nobody");
+    alice.is_refused_as("session_not_found", "send_message", to_nobody);
+}
+
+#[test]
+fn who_does_not_declare_the_extension_gets_no_task() {
+    let broker = Broker::start();
+    let (alice, bob) = (broker.agent("alice"), broker.modern("bob"));
+    let call = bob.begins("receive_messages", &json!({"wait_seconds": 60}));
+    alice.sends("hi").to(&bob);
+    let returned = bob.returns("receive_messages", &call);
+    assert_eq!(returned["messages"][0]["payload"]["text"], "hi");
+    for (method, params) in [
+        ("tasks/get", json!({"taskId": "any"})),
+        ("tasks/update", json!({"taskId": "any", "inputResponses": {}})),
+        ("tasks/cancel", json!({"taskId": "any"})),
+        ("subscriptions/listen", json!({"notifications": {"taskIds": []}})),
+    ] {
+        let error = bob.request(method, params).unwrap_err();
+        assert_eq!(error["code"], -32021, "{method}");
+        assert_eq!(
+            error["data"]["requiredCapabilities"]["extensions"][EXTENSION],
+            json!({})
+        );
+    }
+    // Older revisions do not have it, whatever a client says.
+    let capabilities = json!({"extensions": {EXTENSION: {}}, "experimental": {EXTENSION: {}}});
+    let old = Agent::legacy(broker.wire(), "2025-11-25", &capabilities).registered("old");
+    let call = old.begins("receive_messages", &json!({"wait_seconds": 60}));
+    alice.sends("hello").to(&old);
+    assert_eq!(
+        old.returns("receive_messages", &call)["messages"][0]["payload"]["text"],
+        "hello"
+    );
+    assert_eq!(old.error_of("tasks/get", json!({"taskId": "any"})), -32601);
+}
+
+#[test]
+fn a_cancelled_task_takes_nothing() {
+    let broker = Broker::start();
+    let (alice, bob) = (broker.agent("alice"), patient(&broker, "bob"));
+    let task = waits_for_messages(&bob);
+    for _ in 0..2 {
+        let done = bob.request("tasks/cancel", json!({"taskId": task})).unwrap();
+        assert_eq!(done["resultType"], "complete");
+        assert_eq!(looks_at(&bob, &task)["status"], "cancelled");
+    }
+    alice.sends("hi").to(&bob);
+    assert_eq!(reads(&bob, "hi")["delivery_count"], 1);
+}
+
+#[test]
+fn what_a_task_took_and_nobody_fetched_waits_again() {
+    let broker = Broker::start();
+    let (alice, bob) = (broker.agent("alice"), patient(&broker, "bob"));
+    waits_for_messages(&bob);
+    let receipt = alice.sends("hi").to(&bob);
+    alice.learns(&receipt.id, "delivered");
+    // The next call acknowledges what the last one returned, and that one has returned nothing.
+    assert_eq!(reads(&bob, "hi")["delivery_count"], 2);
+}
+
+#[test]
+fn what_was_fetched_is_acknowledged_by_the_next_call() {
+    let broker = Broker::start();
+    let (alice, bob) = (broker.agent("alice"), patient(&broker, "bob"));
+    let task = waits_for_messages(&bob);
+    let receipt = alice.sends("hi").to(&bob);
+    assert_eq!(texts(&fetches(&bob, &task)), ["hi"]);
+    bob.sees_nothing();
+    alice.learns(&receipt.id, "acknowledged");
+}
+
+#[test]
+fn a_task_outlives_its_connection() {
+    let broker = Broker::start();
+    let (alice, bob) = (broker.agent("alice"), patient(&broker, "bob"));
+    let task = waits_for_messages(&bob);
+    drop(bob);
+    alice.sends("hi").to("bob");
+    let other = Agent::modern(broker.wire(), json!({"extensions": {EXTENSION: {}}}));
+    assert_eq!(texts(&fetches(&other, &task)), ["hi"]);
+}
+
+#[test]
+fn a_subscription_hears_of_its_tasks() {
+    let broker = Broker::start();
+    let (alice, bob) = (broker.agent("alice"), patient(&broker, "bob"));
+    let task = waits_for_messages(&bob);
+    let filter = json!({"notifications": {"taskIds": [task, "unknown"]}});
+    let listen = bob.wire.asks("subscriptions/listen", bob.params(filter));
+    let acknowledged = bob.wire.told("notifications/subscriptions/acknowledged");
+    assert_eq!(acknowledged["notifications"], json!({"taskIds": [task]}));
+    let working = bob.wire.told("notifications/tasks");
+    assert_eq!(working["status"], "working");
+    alice.sends("hi").to(&bob);
+    let completed = bob.wire.told("notifications/tasks");
+    assert_eq!(completed["status"], "completed");
+    assert_eq!(completed["taskId"], task.as_str());
+    assert_eq!(completed["_meta"]["io.modelcontextprotocol/subscriptionId"], listen);
+    assert_eq!(texts(&completed["result"]), ["hi"]);
+    assert!(completed.get("resultType").is_none(), "{completed}");
+}
+
+#[test]
+fn what_is_no_task_is_not_found() {
+    let broker = Broker::start();
+    let bob = patient(&broker, "bob");
+    for method in ["tasks/get", "tasks/cancel"] {
+        assert_eq!(bob.error_of(method, json!({"taskId": "none"})), -32602, "{method}");
+        assert_eq!(bob.error_of(method, json!({})), -32602, "{method}");
+    }
+    let nobodys = json!({"taskId": "none", "inputResponses": {}});
+    assert_eq!(bob.error_of("tasks/update", nobodys), -32602);
+    let task = waits_for_messages(&bob);
+    assert_eq!(bob.error_of("tasks/update", json!({"taskId": task})), -32602);
+    // What nobody asked is not heard.
+    let update = json!({"taskId": task, "inputResponses": {"name": {"action": "accept"}}});
+    assert_eq!(bob.request("tasks/update", update).unwrap()["resultType"], "complete");
+    for method in ["tasks/result", "tasks/list"] {
+        assert_eq!(bob.error_of(method, json!({"taskId": task})), -32601, "{method}");
+    }
+}
