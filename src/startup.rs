@@ -40,6 +40,7 @@ use crate::{
     exit,
     http::{self, Phase, State},
     mcp::Service,
+    telemetry::RequestSpan,
     transport::{
         Connections, Gate, Socket, Tempo,
         streamable_http::{self, Endpoint, Sessions},
@@ -188,7 +189,7 @@ fn build_server(
     endpoint: &Arc<Endpoint>,
 ) -> io::Result<Server> {
     let (state, endpoint) = (Arc::clone(state), Arc::clone(endpoint));
-    let stall_max = config.stale_threshold * 2;
+    let stall_max = config.stale_threshold;
     let has_origins = !config.cors_origins.is_empty();
     let builder = Server::build();
     let stopping = builder.graceful_shutdown_signal();
@@ -205,7 +206,7 @@ fn build_server(
                 .app_data(web::Data::new(Arc::clone(&state)))
                 .wrap(Condition::new(has_origins, http::cors(state.admission.clone())))
                 .wrap(from_fn(http::admit))
-                .wrap(TracingLogger::default())
+                .wrap(TracingLogger::<RequestSpan>::new())
                 .app_data(web::Data::from(Arc::clone(&endpoint)))
                 .configure(streamable_http::routes)
                 .configure(http::routes);
@@ -233,35 +234,12 @@ fn build_server(
                 .finish(map_config(app, |()| AppConfig::default()));
             fn_service(move |io: TcpStream| async move {
                 let address = io.peer_addr().ok();
-                prepare(&io, stall_max);
-                Ok::<_, DispatchError>((Socket::new(io), Protocol::Http1, address))
+                Ok::<_, DispatchError>((Socket::new(io, stall_max), Protocol::Http1, address))
             })
             .and_then(http)
         })?
         .run();
     Ok(server)
-}
-
-/// Answers are small and somebody waits for them: they are not held back. A peer that takes nothing of what was sent to it for
-/// too long is gone, whatever it acknowledges (RFC 5482). WebSocket looks for that itself and earlier, and says so.
-fn prepare(io: &TcpStream, stall_max: Duration) {
-    let socket = socket2::SockRef::from(io);
-    let prepared = socket
-        .set_tcp_nodelay(true)
-        .and_then(|()| set_stall_max(&socket, stall_max));
-    if let Err(error) = prepared {
-        tracing::debug!(%error, "the peer left before it was served");
-    }
-}
-
-#[cfg(target_os = "linux")]
-fn set_stall_max(socket: &socket2::Socket, stall_max: Duration) -> io::Result<()> {
-    socket.set_tcp_user_timeout(Some(stall_max))
-}
-
-#[cfg(not(target_os = "linux"))]
-fn set_stall_max(_: &socket2::Socket, _: Duration) -> io::Result<()> {
-    Ok(())
 }
 
 /// Half as many as there are cores: the agents are often on the same machine, and a thread more costs each message two

@@ -51,10 +51,8 @@ pub(super) fn request(turn: &mut Turn, mut to: ReplyTo, method: &str, params: Pa
         return true;
     };
     let malformed = error.code == rpc::PARSE_ERROR;
-    if malformed {
-        to.id = "null".into();
-    }
-    to.error(&turn.shared.outbox, &error);
+    let id = (!malformed).then_some(&*to.id);
+    to.lane.refuse(&turn.shared.outbox, id, &error);
     !malformed
 }
 
@@ -297,8 +295,10 @@ fn listen(
         #[serde(default)]
         resource_subscriptions: Vec<String>,
         task_ids: Option<Vec<String>>,
-        #[serde(flatten)]
-        others: Map<String, Value>,
+        tools_list_changed: Option<bool>,
+        prompts_list_changed: Option<bool>,
+        #[serde(rename = "resourcesListChanged")]
+        _resources_list_changed: Option<bool>,
     }
     let ListenParams {
         notifications: Object(wanted),
@@ -343,7 +343,13 @@ fn listen(
     }
     let lists: Vec<_> = List::ALL
         .into_iter()
-        .filter(|list| LISTS_CHANGE && wanted.others.get(list.filter()) == Some(&json!(true)))
+        .filter(|list| {
+            let asked = match list {
+                List::Tools => wanted.tools_list_changed,
+                List::Prompts => wanted.prompts_list_changed,
+            };
+            LISTS_CHANGE && asked == Some(true)
+        })
         .collect();
     for list in &lists {
         honored.insert(list.filter().to_owned(), json!(true));

@@ -22,7 +22,7 @@ use tokio::sync::oneshot;
 use super::{
     Outbox, Service, dispatch,
     outbox::ANSWER_BYTES_MAX,
-    reply::{Batch, Lane, ReplyTo, server_info},
+    reply::{Batch, Lane, ReplyTo, server_info_text},
     rpc::{self, INTERNAL_ERROR, Incoming, Malformed, RpcError},
     shared::{Kind, Shared},
     tools::{Prepared, SendAnswer},
@@ -297,7 +297,7 @@ impl Peer {
             let result = format!(
                 "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{\"resultType\":\"complete\",\"_meta\":\
                  {{\"io.modelcontextprotocol/subscriptionId\":{id},\"io.modelcontextprotocol/serverInfo\":{}}}}}}}",
-                server_info()
+                server_info_text()
             );
             self.shared.outbox.respond(result.as_bytes(), None);
         }

@@ -1,6 +1,10 @@
 //! Who is to be answered, and how an answer is written.
 
-use std::{cell::RefCell, rc::Rc, sync::Arc};
+use std::{
+    cell::RefCell,
+    rc::Rc,
+    sync::{Arc, LazyLock},
+};
 
 use actors::{clock::millis, model::BrokerError};
 use serde_json::{Value, json};
@@ -57,9 +61,14 @@ impl Lane {
         }
     }
 
-    /// Refuses a request whose id is not known.
+    /// Refuses what may have been a request. Without the id that is known, one over HTTP has none, while on a connection
+    /// it is null (JSON-RPC 2.0, section 5).
     pub fn refuse(&self, connection: &Outbox, id: Option<&str>, error: &RpcError) {
         let mut out = Vec::with_capacity(128);
+        let id = match self {
+            Self::Connection => id.or(Some("null")),
+            Self::Exchange(_) | Self::Batch(_) => id,
+        };
         rpc::write_error(&mut out, id, error);
         self.respond(connection, &out, Some(error.code));
     }
@@ -210,7 +219,7 @@ pub fn write_call_result(out: &mut Vec<u8>, modern: bool, object: &[u8], is_erro
             out.push(b',');
         }
         out.extend_from_slice(b"\"io.modelcontextprotocol/serverInfo\":");
-        write_json(out, &server_info());
+        out.extend_from_slice(server_info_text().as_bytes());
         out.extend_from_slice(b"},\"resultType\":\"complete\"}");
     } else {
         out.extend_from_slice(b"}}");
@@ -250,6 +259,12 @@ fn escape_into(out: &mut Vec<u8>, json: &[u8]) {
 /// `Implementation` of this server, in all revisions.
 pub fn server_info() -> Value {
     json!({"name": "mcp-broker", "title": "MCP Broker", "version": env!("CARGO_PKG_VERSION")})
+}
+
+/// The same as text.
+pub fn server_info_text() -> &'static str {
+    static TEXT: LazyLock<String> = LazyLock::new(|| server_info().to_string());
+    &TEXT
 }
 
 /// The error object of the contract, section 7. The one place where a refusal becomes words for a client.

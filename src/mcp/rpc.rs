@@ -293,11 +293,15 @@ pub fn begin_result(out: &mut Vec<u8>, id: &str) {
     out.extend_from_slice(b",\"result\":");
 }
 
-/// Writes an error response; `id` null when the request's could not be read (JSON-RPC 2.0, section 5).
+/// Writes an error response; without an id when the request's could not be read (2025-11-25 and 2026-07-28, basic/index).
 pub fn write_error(out: &mut Vec<u8>, id: Option<&str>, error: &RpcError) {
-    out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
-    out.extend_from_slice(id.unwrap_or("null").as_bytes());
-    out.extend_from_slice(b",\"error\":");
+    out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",");
+    if let Some(id) = id {
+        out.extend_from_slice(b"\"id\":");
+        out.extend_from_slice(id.as_bytes());
+        out.push(b',');
+    }
+    out.extend_from_slice(b"\"error\":");
     write_json(out, &error.to_json());
     out.push(b'}');
 }
@@ -386,12 +390,15 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_written_with_the_id_or_null() {
+    fn errors_are_written_with_the_id_or_without() {
         let mut out = Vec::new();
         write_error(&mut out, None, &RpcError::new(PARSE_ERROR, "no \"JSON\""));
         assert_eq!(
             out,
-            br#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"no \"JSON\""}}"#
+            br#"{"jsonrpc":"2.0","error":{"code":-32700,"message":"no \"JSON\""}}"#
         );
+        out.clear();
+        write_error(&mut out, Some("7"), &RpcError::new(PARSE_ERROR, ""));
+        assert_eq!(out, br#"{"jsonrpc":"2.0","id":7,"error":{"code":-32700,"message":""}}"#);
     }
 }

@@ -28,7 +28,7 @@ use tokio::{
 use uuid::Uuid;
 
 use super::{
-    reply::{Answer, ReplyTo, error_object, server_info, write_call_result},
+    reply::{Answer, ReplyTo, error_object, server_info_text, write_call_result},
     rpc::{INTERNAL_ERROR, MISSING_CAPABILITY, RpcError, write_json},
     shared::{Shared, Taking},
 };
@@ -349,7 +349,7 @@ impl Task {
     fn result(&self, kind: &str) -> Vec<u8> {
         let mut out = format!(
             "{{\"resultType\":\"{kind}\",\"_meta\":{{\"io.modelcontextprotocol/serverInfo\":{}}},",
-            server_info()
+            server_info_text()
         )
         .into_bytes();
         out.extend_from_slice(&self.members());

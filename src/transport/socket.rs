@@ -6,9 +6,11 @@ use std::{
     pin::Pin,
     rc::Rc,
     task::{Context, Poll, Waker},
+    time::Duration,
 };
 
 use actix_rt::net::TcpStream;
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// A socket that tells its [`Line`] what happens to it.
@@ -52,7 +54,16 @@ impl Line {
 }
 
 impl Socket {
-    pub fn new(io: TcpStream) -> Self {
+    /// Answers are small and somebody waits for them, so they are not held back. A peer that takes nothing of what was sent
+    /// to it for `stall_max` is gone, whatever it acknowledges (RFC 5482).
+    pub fn new(io: TcpStream, stall_max: Duration) -> Self {
+        let socket = SockRef::from(&io);
+        let prepared = socket
+            .set_tcp_nodelay(true)
+            .and_then(|()| set_stall_max(&socket, Some(stall_max)));
+        if let Err(error) = prepared {
+            tracing::debug!(%error, "the peer left before it was served");
+        }
         Self {
             io,
             line: Rc::default(),
@@ -63,9 +74,22 @@ impl Socket {
         &self.line
     }
 
+    /// The bare socket, for who looks after a stalled peer itself, and tells it.
     pub fn into_inner(self) -> TcpStream {
+        // An error is one of the socket, which shows again.
+        let _ = set_stall_max(&SockRef::from(&self.io), None);
         self.io
     }
+}
+
+#[cfg(target_os = "linux")]
+fn set_stall_max(socket: &SockRef<'_>, stall_max: Option<Duration>) -> io::Result<()> {
+    socket.set_tcp_user_timeout(stall_max)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn set_stall_max(_: &SockRef<'_>, _: Option<Duration>) -> io::Result<()> {
+    Ok(())
 }
 
 impl AsyncRead for Socket {

@@ -9,7 +9,7 @@ use actix_web::{
     },
     web::{Bytes, BytesMut, Payload},
 };
-use futures_util::StreamExt;
+use futures_util::{FutureExt, StreamExt};
 use tokio::time::{Instant, timeout_at};
 
 use super::headers::Refusal;
@@ -32,25 +32,32 @@ pub async fn read(headers: &HeaderMap, mut payload: Payload, len_max: usize) -> 
     if told.is_some_and(|len| len > len_max) {
         return Err(too_large(len_max));
     }
-    let end = Instant::now() + TIME_MAX;
     let mut body = Body::None;
+    let mut end = None;
     loop {
-        let patience = (Instant::now() + PATIENCE).min(end);
-        match timeout_at(patience, payload.next()).await {
-            Ok(Some(Ok(chunk))) => {
+        // Mostly the body came with the head, and no clock has to be looked at.
+        let next = match payload.next().now_or_never() {
+            Some(next) => next,
+            None => {
+                let now = Instant::now();
+                let end = *end.get_or_insert(now + TIME_MAX);
+                timeout_at(end.min(now + PATIENCE), payload.next()).await.map_err(|_| {
+                    let error = RpcError::new(INVALID_REQUEST, "the body came too slowly");
+                    Refusal::new(StatusCode::REQUEST_TIMEOUT, error).closing()
+                })?
+            }
+        };
+        match next {
+            Some(Ok(chunk)) => {
                 if body.len() + chunk.len() > len_max {
                     return Err(too_large(len_max));
                 }
                 body = body.and(chunk);
             }
-            Ok(None) => return Ok(body.finish()),
-            Ok(Some(Err(error))) => {
+            None => return Ok(body.finish()),
+            Some(Err(error)) => {
                 let error = RpcError::new(INVALID_REQUEST, format!("the body broke off: {error}"));
                 return Err(Refusal::new(StatusCode::BAD_REQUEST, error));
-            }
-            Err(_) => {
-                let error = RpcError::new(INVALID_REQUEST, "the body came too slowly");
-                return Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, error).closing());
             }
         }
     }

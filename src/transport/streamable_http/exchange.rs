@@ -16,7 +16,7 @@ use actix_web::{
     body::{BodySize, MessageBody},
     http::{
         StatusCode,
-        header::{CACHE_CONTROL, ContentType, HeaderName},
+        header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue},
     },
     web::Bytes,
 };
@@ -37,6 +37,8 @@ use crate::{
     transport::{Connections, Gate, Line, Seat},
 };
 
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
 /// Who fills the outbox that is being written, and hears what becomes of it.
 pub enum Driver {
     /// The peer of this one request, which is over with it.
@@ -48,7 +50,12 @@ pub enum Driver {
         stream: u64,
     },
     /// The stream of a session, or the rest of the answer to one of its requests.
-    Reader { session: Arc<Session>, stream: Arc<Stream> },
+    Reader {
+        session: Arc<Session>,
+        stream: Arc<Stream>,
+        /// It goes on after an event that it names.
+        resumes: bool,
+    },
     /// The stream on which a client of 2024-11-05 gets everything: its session ends with it.
     Sole {
         sessions: Arc<Sessions>,
@@ -58,10 +65,6 @@ pub enum Driver {
 }
 
 impl Driver {
-    pub fn reader(session: Arc<Session>, stream: Arc<Stream>) -> Self {
-        Self::Reader { session, stream }
-    }
-
     fn poll(&mut self, cx: &mut Context<'_>, now: Now) {
         if let Self::Stateless(peer) = self {
             peer.poll(cx, now);
@@ -85,7 +88,7 @@ impl Driver {
     /// The stream of a session that is read.
     fn stream(&self) -> Option<(&Arc<Session>, &Arc<Stream>)> {
         match self {
-            Self::Reader { session, stream } | Self::Sole { session, stream, .. } => Some((session, stream)),
+            Self::Reader { session, stream, .. } | Self::Sole { session, stream, .. } => Some((session, stream)),
             Self::Stateless(_) | Self::Call { .. } => None,
         }
     }
@@ -153,7 +156,7 @@ impl Exchange {
     pub async fn respond(mut self, status: fn(Option<i32>) -> StatusCode) -> Answer {
         match poll_fn(|cx| self.begin(cx)).await {
             Begins::Whole(body, Answered { error, .. }) => Ok(HttpResponse::build(status(error))
-                .content_type(ContentType::json())
+                .insert_header((CONTENT_TYPE, JSON))
                 .body(body)),
             Begins::Stream => {
                 if let Driver::Call { session, stream, .. } = &self.driver {
@@ -181,7 +184,8 @@ impl Exchange {
         if let Some((session, stream)) = read {
             let reader = stream.take_over();
             if stream.is_main() {
-                session.tell(Command::Listening(true));
+                let resumes = matches!(self.driver, Driver::Reader { resumes: true, .. });
+                session.tell(Command::Listening { resumes });
                 // A session that was given up for silent is alive again before its stream is looked at.
                 session.caught_up().await;
             }
@@ -198,7 +202,7 @@ impl Exchange {
     fn events(self) -> HttpResponse {
         self.outbox.begin_stream();
         HttpResponse::Ok()
-            .content_type(ContentType(actix_web::mime::TEXT_EVENT_STREAM))
+            .insert_header((CONTENT_TYPE, HeaderValue::from_static("text/event-stream")))
             .insert_header((CACHE_CONTROL, "no-cache, no-transform"))
             .insert_header((HeaderName::from_static("x-accel-buffering"), "no"))
             .body(self)
@@ -275,7 +279,6 @@ impl Exchange {
             return Poll::Ready(Some(first));
         }
         loop {
-            self.outbox.awake();
             self.tell_of_written(cx);
             self.driver.poll(cx, now());
             if self
@@ -321,28 +324,34 @@ impl Exchange {
                 self.outbox.comment();
                 continue;
             }
-            if self.outbox.sleep(cx.waker()) {
+            let sleeps = match &self.reading {
+                Some((stream, reader)) => stream.sleep(*reader, cx.waker()),
+                None => self.outbox.sleep(cx.waker()),
+            };
+            if sleeps {
                 return Poll::Pending;
             }
         }
     }
 
     fn take(&mut self) -> (Option<Bytes>, Option<Closing>) {
-        let mut bytes = Vec::new();
         let mut marks = VecDeque::new();
-        let closing = self.outbox.take(&mut bytes, &mut marks);
-        if bytes.is_empty() {
+        let (chunk, closing) = match &self.reading {
+            Some((stream, reader)) => stream.take(*reader, &mut marks),
+            None => {
+                let mut bytes = Vec::new();
+                let closing = self.outbox.take(&mut bytes, &mut marks);
+                (Bytes::from(bytes), closing)
+            }
+        };
+        if chunk.is_empty() {
             return (None, closing);
         }
         let emptied = self.line.emptied();
         self.marks
             .extend(marks.into_iter().map(|(_, message)| (emptied, message)));
-        if self.outbox.written(bytes.len()) {
+        if self.outbox.written(chunk.len()) {
             self.driver.tell(Command::Writable);
-        }
-        let chunk = Bytes::from(bytes);
-        if let Some((stream, _)) = &self.reading {
-            stream.log(&chunk);
         }
         (Some(chunk), closing)
     }
@@ -392,9 +401,7 @@ impl Drop for Exchange {
                 request: request.clone(),
             }),
             Driver::Call { .. } => {}
-            Driver::Reader { session, stream } if is_current && stream.is_main() => {
-                session.tell(Command::Listening(false))
-            }
+            Driver::Reader { session, stream, .. } if is_current && stream.is_main() => session.tell(Command::Deaf),
             Driver::Reader { .. } => {}
             Driver::Sole { sessions, session, .. } => sessions.close(&session.id),
         }

@@ -132,7 +132,12 @@ pub fn accepts(headers: &HeaderMap) -> Result<Accepts, Refusal> {
     for value in headers.get_all(header::ACCEPT) {
         any = true;
         for range in value.to_str().unwrap_or("").split(',') {
-            let range = range.split(';').next().unwrap_or("").trim();
+            let mut parts = range.split(';').map(str::trim);
+            let range = parts.next().unwrap_or("");
+            let weight = parts.find_map(|part| part.strip_prefix("q=").or_else(|| part.strip_prefix("Q=")));
+            if weight.and_then(|weight| weight.parse().ok()) == Some(0.0) {
+                continue;
+            }
             if ["application/json", "application/*", "*/*"]
                 .iter()
                 .any(|known| range.eq_ignore_ascii_case(known))
@@ -411,6 +416,8 @@ mod tests {
             (&["text/*"], Some(Form::Events)),
             (&["application/json"], Some(Form::Whole)),
             (&["application/*"], Some(Form::Whole)),
+            (&["application/json;q=0, text/event-stream"], Some(Form::Events)),
+            (&["text/event-stream; q=0.0, */*;q=0.1"], Some(Form::Either)),
             (&["text/html"], None),
             (&[""], None),
         ] {

@@ -11,6 +11,7 @@ mod headers;
 mod sessions;
 
 use std::{
+    borrow::Cow,
     rc::Rc,
     sync::{Arc, OnceLock},
 };
@@ -29,7 +30,7 @@ use self::{
 };
 use super::{Gate, Line};
 use crate::mcp::{
-    Form, Framing, Outbox, Peer,
+    Form, Framing, Lane, Outbox, Peer,
     rpc::{self, INVALID_REQUEST, Incoming, Malformed, Params, RpcError},
 };
 
@@ -108,7 +109,7 @@ async fn take(request: &HttpRequest, payload: web::Payload, endpoint: &Endpoint)
         let session = endpoint.sessions.find(id)?;
         return Ok(post.to_stream(&session));
     }
-    match &parsed {
+    match parsed {
         Incoming::Request { id, method, params } => {
             let answer = post.request(id, method, params).await;
             answer.map_err(|refusal| refusal.to(Some(id)))
@@ -161,9 +162,9 @@ impl Post<'_> {
         session_of(self.request, self.endpoint)
     }
 
-    async fn request(&self, id: &str, method: &str, params: &Params<'_>) -> Answer {
-        if headers::check_era(self.request.headers(), method, params)? {
-            return self.modern(method).await;
+    async fn request(&self, id: &str, method: Cow<'_, str>, params: Params<'_>) -> Answer {
+        if headers::check_era(self.request.headers(), &method, &params)? {
+            return self.modern(id, method, params).await;
         }
         if method == "initialize" {
             return self.initialize(id).await;
@@ -172,7 +173,7 @@ impl Post<'_> {
     }
 
     /// A request that stands for itself (2026-07-28).
-    async fn modern(&self, method: &str) -> Answer {
+    async fn modern(&self, id: &str, method: Cow<'_, str>, params: Params<'_>) -> Answer {
         let accepts = headers::accepts(self.request.headers())?;
         if method == "subscriptions/listen" && !accepts.events() {
             return Err(headers::not_acceptable());
@@ -181,7 +182,8 @@ impl Post<'_> {
         let outbox = Arc::new(Outbox::new(Framing::Exchange { stream: None, form }));
         let service = Arc::clone(&self.gate.service);
         let mut peer = Peer::stateless(self.project().await?, Arc::clone(&outbox), service);
-        peer.frame(self.text);
+        let request = Incoming::Request { id, method, params };
+        peer.take(self.text, Ok(request), Lane::Connection);
         peer.end_turn(now());
         let exchange = self.exchange(outbox, Driver::Stateless(Box::new(peer)), accepts);
         exchange.respond(headers::modern_status).await
@@ -197,6 +199,7 @@ impl Post<'_> {
 
     async fn initialize(&self, id: &str) -> Answer {
         if self.request.headers().contains_key(SESSION_ID) {
+            self.session()?;
             let error = RpcError::new(INVALID_REQUEST, "Invalid Request: already initialized");
             return Err(Refusal::new(StatusCode::BAD_REQUEST, error));
         }
@@ -289,7 +292,11 @@ async fn listen(request: &HttpRequest, endpoint: &Endpoint) -> Answer {
     // A stream that is not kept any more is one that cannot be read: the client is to ask no further.
     let (stream, replay) = session.resume(last).ok_or_else(method_not_allowed)?;
     let outbox = Arc::clone(&stream.outbox);
-    let driver = Driver::reader(session, stream);
+    let driver = Driver::Reader {
+        session,
+        stream,
+        resumes: last.is_some(),
+    };
     let exchange = Exchange::new(outbox, driver, line(request), gate, Accepts::EVENTS);
     exchange.stream(replay).await
 }

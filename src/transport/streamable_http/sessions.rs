@@ -7,7 +7,7 @@ use std::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
         atomic::{AtomicU64, Ordering},
     },
-    task::{Context, Poll},
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
@@ -153,8 +153,13 @@ pub enum Command {
     Left {
         request: String,
     },
-    /// Somebody reads the stream of the session, or nobody any more.
-    Listening(bool),
+    /// Somebody reads the stream of the session. Unless it goes on where another left off, what was pushed to that one and
+    /// not acknowledged is pushed again.
+    Listening {
+        resumes: bool,
+    },
+    /// Nobody reads it any more.
+    Deaf,
     Written(Vec<MessageId>),
     Writable,
     /// A sign of life.
@@ -279,15 +284,27 @@ pub struct Stream {
     number: u64,
     pub outbox: Arc<Outbox>,
     log: Mutex<Log>,
-    /// Who reads it: the last who began to.
-    reader: AtomicU64,
 }
 
-/// The last events of a stream.
+/// The last events of a stream, and who reads it.
 #[derive(Default)]
 struct Log {
     chunks: VecDeque<Bytes>,
     len: usize,
+    /// Who reads the stream: the last who began to.
+    reader: u64,
+}
+
+impl Log {
+    fn keep(&mut self, chunk: Bytes) {
+        self.len += chunk.len();
+        self.chunks.push_back(chunk);
+        while self.len > LOG_BYTES_MAX
+            && let Some(oldest) = self.chunks.pop_front()
+        {
+            self.len -= oldest.len();
+        }
+    }
 }
 
 impl Stream {
@@ -296,7 +313,6 @@ impl Stream {
             number,
             outbox,
             log: Mutex::default(),
-            reader: AtomicU64::new(0),
         })
     }
 
@@ -307,30 +323,46 @@ impl Stream {
 
     /// The one who asks reads the stream from now on, and who did before no more.
     pub fn take_over(&self) -> u64 {
-        let reader = self.reader.fetch_add(1, Ordering::AcqRel) + 1;
+        let mut log = self.lock();
+        log.reader += 1;
         self.outbox.wake();
-        reader
+        log.reader
     }
 
     pub fn is_read_by(&self, reader: u64) -> bool {
-        self.reader.load(Ordering::Acquire) == reader
+        self.lock().reader == reader
     }
 
-    /// Keeps what is about to be written, in case it has to be written again.
-    pub fn log(&self, chunk: &Bytes) {
-        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
-        log.len += chunk.len();
-        log.chunks.push_back(chunk.clone());
-        while log.len > LOG_BYTES_MAX
-            && let Some(oldest) = log.chunks.pop_front()
-        {
-            log.len -= oldest.len();
+    /// As [`Outbox::sleep`], for the one who reads the stream: whoever did before must not be woken in its place. False
+    /// for that one too.
+    pub fn sleep(&self, reader: u64, waker: &Waker) -> bool {
+        let log = self.lock();
+        log.reader == reader && self.outbox.sleep(waker)
+    }
+
+    /// As [`Outbox::take`], for the one who reads the stream: there is nothing for whoever did before. What is taken is kept
+    /// for a while, in case it has to be written again.
+    pub fn take(&self, reader: u64, marks: &mut VecDeque<(u64, MessageId)>) -> (Bytes, Option<Closing>) {
+        let mut log = self.lock();
+        if log.reader != reader {
+            return (Bytes::new(), None);
         }
+        let mut bytes = Vec::new();
+        let closing = self.outbox.take(&mut bytes, marks);
+        let chunk = Bytes::from(bytes);
+        if !chunk.is_empty() {
+            log.keep(chunk.clone());
+        }
+        (chunk, closing)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The events after this one, as far as they are kept.
     fn after(&self, number: u64) -> Option<Bytes> {
-        let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        let log = self.lock();
         let mut missed = BytesMut::new();
         let mut found = number == 0;
         for event in log.chunks.iter().flat_map(|chunk| events(chunk)) {
@@ -398,12 +430,14 @@ impl Task {
                 self.note_version();
             }
             Command::Left { request } => self.peer.caller_left(&request),
-            Command::Listening(listening) => {
-                if listening {
-                    self.peer.come_back();
+            Command::Listening { resumes } => {
+                self.peer.come_back();
+                if !resumes {
+                    self.peer.set_listening(false);
                 }
-                self.peer.set_listening(listening);
+                self.peer.set_listening(true);
             }
+            Command::Deaf => self.peer.set_listening(false),
             Command::Written(messages) => self.peer.written(messages),
             Command::Writable => self.peer.writable(),
             Command::Alive => self.peer.touch(now),
@@ -441,11 +475,10 @@ mod tests {
     fn stream_of(number: u64, frames: &[&str]) -> Arc<Stream> {
         let framing = Framing::Events { stream: Some(number) };
         let stream = Stream::new(number, Arc::new(Outbox::new(framing)));
+        let reader = stream.take_over();
         for frame in frames {
             stream.outbox.send(frame.as_bytes());
-            let mut chunk = Vec::new();
-            stream.outbox.take(&mut chunk, &mut VecDeque::new());
-            stream.log(&chunk.into());
+            stream.take(reader, &mut VecDeque::new());
         }
         stream
     }
