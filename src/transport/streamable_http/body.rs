@@ -36,16 +36,15 @@ pub async fn read(headers: &HeaderMap, mut payload: Payload, len_max: usize) -> 
     let mut end = None;
     loop {
         // Mostly the body came with the head, and no clock has to be looked at.
-        let next = match payload.next().now_or_never() {
-            Some(next) => next,
-            None => {
-                let now = Instant::now();
-                let end = *end.get_or_insert(now + TIME_MAX);
-                timeout_at(end.min(now + PATIENCE), payload.next()).await.map_err(|_| {
-                    let error = RpcError::new(INVALID_REQUEST, "the body came too slowly");
-                    Refusal::new(StatusCode::REQUEST_TIMEOUT, error).closing()
-                })?
-            }
+        let next = if let Some(next) = payload.next().now_or_never() {
+            next
+        } else {
+            let now = Instant::now();
+            let end = *end.get_or_insert(now + TIME_MAX);
+            timeout_at(end.min(now + PATIENCE), payload.next()).await.map_err(|_| {
+                let error = RpcError::new(INVALID_REQUEST, "the body came too slowly");
+                Refusal::new(StatusCode::REQUEST_TIMEOUT, error).closing()
+            })?
         };
         match next {
             Some(Ok(chunk)) => {

@@ -336,13 +336,12 @@ impl Exchange {
 
     fn take(&mut self) -> (Option<Bytes>, Option<Closing>) {
         let mut marks = VecDeque::new();
-        let (chunk, closing) = match &self.reading {
-            Some((stream, reader)) => stream.take(*reader, &mut marks),
-            None => {
-                let mut bytes = Vec::new();
-                let closing = self.outbox.take(&mut bytes, &mut marks);
-                (Bytes::from(bytes), closing)
-            }
+        let (chunk, closing) = if let Some((stream, reader)) = &self.reading {
+            stream.take(*reader, &mut marks)
+        } else {
+            let mut bytes = Vec::new();
+            let closing = self.outbox.take(&mut bytes, &mut marks);
+            (Bytes::from(bytes), closing)
         };
         if chunk.is_empty() {
             return (None, closing);
