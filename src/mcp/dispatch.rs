@@ -74,7 +74,7 @@ fn serve(turn: &mut Turn, to: &mut ReplyTo, method: &str, mut params: Params<'_>
     let modern = to.modern;
     let result = match (method, &era) {
         ("ping", Era::Legacy) => json!({}),
-        ("initialize", _) => initialize(turn, &params)?,
+        ("initialize", Era::Legacy) => initialize(turn, &params)?,
         ("logging/setLevel", Era::Legacy) => set_log_level(turn, &params)?,
         ("server/discover", Era::Modern { .. }) => discover(),
         ("tools/list", _) => list(&params, "tools", tools::list())?,

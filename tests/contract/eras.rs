@@ -158,7 +158,7 @@ fn a_modern_request_must_say_what_it_is() {
 fn modern_methods_that_are_gone_are_not_found() {
     let broker = Broker::start();
     let bob = broker.modern("bob");
-    for method in ["ping", "logging/setLevel", "resources/subscribe"] {
+    for method in ["initialize", "ping", "logging/setLevel", "resources/subscribe"] {
         assert_eq!(
             bob.error_of(method, json!({"uri": "broker://inbox"})),
             -32601,
