@@ -158,14 +158,15 @@ impl Conversation {
     }
 
     /// Runs it beside the turn, to its answer.
-    pub fn start<F: Future<Output = Outcome> + 'static>(self, tool: impl FnOnce(Self) -> F) {
+    pub fn start<F: Future<Output = Outcome> + 'static>(self, tool: impl FnOnce(Self) -> F + 'static) {
         let call = Rc::clone(&self.0);
         // It says itself how far it is.
         let to = ReplyTo {
             progress: None,
             ..call.to.clone()
         };
-        let running = tool(self);
+        // Before it is under way, a call cannot become a task.
+        let running = async move { tool(self).await };
         let run = {
             let call = Rc::clone(&call);
             async move {
