@@ -209,10 +209,7 @@ fn read(turn: &Turn, params: &Params<'_>, modern: bool) -> Result<Value, RpcErro
     let Uri { uri } = params.read()?;
     let caller = Caller::of(&turn.shared);
     match resources::read(&caller, &uri) {
-        Some(content) => {
-            let content = json!({"uri": uri, "mimeType": "application/json", "text": content.to_string()});
-            Ok(cacheable(json!({"contents": [content]}), 0, "private"))
-        }
+        Some(content) => Ok(cacheable(json!({"contents": [content]}), 0, "private")),
         None => Err(no_resource(&uri, modern)),
     }
 }

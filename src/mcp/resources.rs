@@ -65,8 +65,13 @@ pub fn exists(caller: &Caller, uri: &str) -> bool {
     read(caller, uri).is_some()
 }
 
-/// What a resource holds; None when there is none of this URI.
+/// What a resource holds, as `resources/read` shows it; None when there is none of this URI.
 pub fn read(caller: &Caller, uri: &str) -> Option<Value> {
+    let content = content(caller, uri)?;
+    Some(json!({"uri": uri, "mimeType": "application/json", "text": content.to_string()}))
+}
+
+fn content(caller: &Caller, uri: &str) -> Option<Value> {
     match uri {
         INBOX => Some(match &caller.session {
             Some(member) => inbox(caller, member),

@@ -171,13 +171,16 @@ pub struct Mirrored {
 
 /// The parameters of a tool that are mirrored in headers.
 pub fn mirrored(tool: &str) -> &'static [Mirrored] {
-    static MIRRORED: LazyLock<HashMap<&str, Vec<Mirrored>>> = LazyLock::new(|| {
-        let of = |tool: &'static Tool| {
+    // As clients find them, which know of a tool what is listed.
+    static MIRRORED: LazyLock<HashMap<String, Vec<Mirrored>>> = LazyLock::new(|| {
+        let of = |tool: &Value| {
             let mut found = Vec::new();
-            find_mirrored(&(tool.input)().0, "", &mut found);
-            (tool.name, found)
+            find_mirrored(&tool["inputSchema"]["properties"], "", &mut found);
+            (tool["name"].as_str().unwrap_or_default().to_owned(), found)
         };
-        TOOLS.iter().map(of).filter(|(_, found)| !found.is_empty()).collect()
+        let tools = list();
+        let tools = tools.as_array().into_iter().flatten();
+        tools.map(of).filter(|(_, found)| !found.is_empty()).collect()
     });
     MIRRORED.get(tool).map_or(&[], Vec::as_slice)
 }
