@@ -15,6 +15,8 @@ use actors::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+#[cfg(feature = "conformance-fixtures")]
+use super::fixtures;
 use super::{
     prompts,
     resources::{PROTOCOL_TEMPLATE, SESSION_INBOX_TEMPLATE},
@@ -84,6 +86,8 @@ pub fn complete(project: &ProjectHandle, request: Complete) -> Result<Value, Rpc
     } = request;
     let Argument { name, value: begun } = argument;
     let found = match reference {
+        #[cfg(feature = "conformance-fixtures")]
+        Reference::Prompt { name: prompt } if fixtures::prompts::has_argument(&prompt, &name) => Found::default(),
         Reference::Prompt { name: prompt } => {
             if prompts::find(&prompt)?.argument(&name)?.is_address {
                 session_names(project, &begun)

@@ -239,6 +239,12 @@ impl Conversation {
         self.0.to.lane.outbox(&self.0.shared.outbox).interrupt();
     }
 
+    /// Tells everybody who listens that a list is not any more what it was.
+    #[cfg(feature = "conformance-fixtures")]
+    pub fn list_changed(&self, list: super::list_changes::List) {
+        self.0.shared.service.lists.changed(list);
+    }
+
     /// Goes on as a task, if the client takes one. False when it does not.
     pub fn become_task(&self) -> bool {
         let call = &self.0;

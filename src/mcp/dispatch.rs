@@ -7,6 +7,8 @@ use futures_util::{FutureExt, future::LocalBoxFuture};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+#[cfg(feature = "conformance-fixtures")]
+use super::fixtures;
 use super::{
     INSTRUCTIONS, completions,
     conversation::{Conversation, Outcome},
@@ -71,6 +73,12 @@ fn serve(turn: &mut Turn, to: &mut ReplyTo, method: &str, mut params: Params<'_>
     }
     // Only the hot path leaves parts of the params to its own parsers.
     params.text.map_or(Ok(()), scan::check)?;
+    #[cfg(feature = "conformance-fixtures")]
+    if method == "prompts/get"
+        && let Some(prompt) = fixtures::prompts::find(&params)
+    {
+        return converse(turn, to, method, &params, &era, prompt);
+    }
     let modern = to.modern;
     let result = match (method, &era) {
         ("ping", Era::Legacy) => json!({}),
@@ -172,12 +180,17 @@ fn initialize(turn: &Turn, params: &Params<'_>) -> Result<Value, RpcError> {
 }
 
 fn discover() -> Value {
+    let lists = if LISTS_CHANGE {
+        json!({"listChanged": true})
+    } else {
+        json!({})
+    };
     let result = json!({
         "supportedVersions": [MODERN],
         "capabilities": {
-            "tools": {},
+            "tools": lists,
             "resources": {"subscribe": true},
-            "prompts": {},
+            "prompts": lists,
             "completions": {},
             "logging": {},
             "extensions": {PUSH_EXTENSION: {}, tasks::EXTENSION: {}},
@@ -252,6 +265,11 @@ fn subscribe_legacy(
     on: bool,
 ) -> Result<(), RpcError> {
     let Uri { uri } = params.read()?;
+    #[cfg(feature = "conformance-fixtures")]
+    if fixtures::resources::is_watched(&uri) {
+        to.result(&turn.shared.outbox, &json!({}));
+        return Ok(());
+    }
     if !is_own_inbox(turn, &uri) {
         let error = if resources::exists(&Caller::of(&turn.shared), &uri) {
             RpcError::invalid_params(format!("only {INBOX} tells of its changes"))

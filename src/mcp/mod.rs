@@ -7,6 +7,8 @@
 mod completions;
 pub mod conversation;
 mod dispatch;
+#[cfg(feature = "conformance-fixtures")]
+mod fixtures;
 pub mod list_changes;
 pub mod logging;
 pub mod outbox;

@@ -12,6 +12,8 @@ use actors::{
 };
 use serde_json::{Value, json};
 
+#[cfg(feature = "conformance-fixtures")]
+use super::fixtures;
 use super::{
     rpc::{Params, RpcError, shortened},
     scan,
@@ -140,7 +142,12 @@ pub fn find(name: &str) -> Result<&'static Prompt, RpcError> {
 
 /// `prompts/list`.
 pub fn list() -> Value {
-    static LIST: LazyLock<Value> = LazyLock::new(|| PROMPTS.iter().map(Prompt::describe).collect());
+    static LIST: LazyLock<Value> = LazyLock::new(|| {
+        let prompts = PROMPTS.iter().map(Prompt::describe);
+        #[cfg(feature = "conformance-fixtures")]
+        let prompts = prompts.chain(fixtures::prompts::list());
+        prompts.collect()
+    });
     LIST.clone()
 }
 

@@ -3,6 +3,8 @@
 use actors::{project::SessionQuery, registry::DiscoverQuery};
 use serde_json::{Value, json};
 
+#[cfg(feature = "conformance-fixtures")]
+use super::fixtures;
 use super::{
     subscriptions::INBOX,
     tools::{Caller, protocol_json, session_json},
@@ -20,21 +22,25 @@ const LIST_LEN_MAX: usize = 1000;
 /// `resources/list`.
 pub fn list() -> Value {
     let entry = |uri: &str, name: &str, title: &str, description: &str| json!({"uri": uri, "name": name, "title": title, "description": description, "mimeType": "application/json"});
-    json!([
+    let entries = [
         entry(
             INBOX,
             "inbox",
             "Your inbox",
-            "How many messages wait for this connection's session. Subscribe to be told of new ones."
+            "How many messages wait for this connection's session. Subscribe to be told of new ones.",
         ),
         entry(
             SESSIONS,
             "sessions",
             "Sessions",
-            "The sessions of the project and their presence."
+            "The sessions of the project and their presence.",
         ),
         entry(PROTOCOLS, "protocols", "Protocols", "The registered protocols."),
-    ])
+    ]
+    .into_iter();
+    #[cfg(feature = "conformance-fixtures")]
+    let entries = entries.chain(fixtures::resources::list());
+    entries.collect()
 }
 
 /// `resources/templates/list`.
@@ -45,20 +51,24 @@ pub fn templates() -> Value {
             "mimeType": "application/json",
         })
     };
-    json!([
+    let entries = [
         entry(
             SESSION_INBOX_TEMPLATE,
             "session-inbox",
             "Inbox of a session",
-            "How many messages wait for a session."
+            "How many messages wait for a session.",
         ),
         entry(
             PROTOCOL_TEMPLATE,
             "protocol",
             "Protocol",
-            "One protocol with its JSON Schema."
+            "One protocol with its JSON Schema.",
         ),
-    ])
+    ]
+    .into_iter();
+    #[cfg(feature = "conformance-fixtures")]
+    let entries = entries.chain(fixtures::resources::templates());
+    entries.collect()
 }
 
 pub fn exists(caller: &Caller, uri: &str) -> bool {
@@ -67,6 +77,10 @@ pub fn exists(caller: &Caller, uri: &str) -> bool {
 
 /// What a resource holds, as `resources/read` shows it; None when there is none of this URI.
 pub fn read(caller: &Caller, uri: &str) -> Option<Value> {
+    #[cfg(feature = "conformance-fixtures")]
+    if let Some(content) = fixtures::resources::read(uri) {
+        return Some(content);
+    }
     let content = content(caller, uri)?;
     Some(json!({"uri": uri, "mimeType": "application/json", "text": content.to_string()}))
 }

@@ -25,6 +25,8 @@ pub use receiving::read_acknowledgement;
 pub use sending::{Prepared, SendAnswer};
 pub use sessions::session_json;
 
+#[cfg(feature = "conformance-fixtures")]
+use super::fixtures;
 use super::{
     conversation::{Conversation, Outcome},
     reply::{Answer, ReplyTo},
@@ -158,6 +160,10 @@ pub static TOOLS: &[Tool] = &[
 ];
 
 pub fn find(name: &str) -> Option<&'static Tool> {
+    #[cfg(feature = "conformance-fixtures")]
+    if let Some(tool) = fixtures::tools::find(name) {
+        return Some(tool);
+    }
     TOOLS.iter().find(|tool| tool.name == name)
 }
 
@@ -201,11 +207,32 @@ fn find_mirrored(properties: &Value, at: &str, found: &mut Vec<Mirrored>) {
 
 /// `tools/list`.
 pub fn list() -> Value {
-    static LIST: LazyLock<Value> = LazyLock::new(|| TOOLS.iter().map(Tool::describe).collect());
+    static LIST: LazyLock<Value> = LazyLock::new(|| {
+        let tools = TOOLS.iter().map(Tool::describe);
+        #[cfg(feature = "conformance-fixtures")]
+        let tools = fixtures::tools::list().chain(tools);
+        tools.collect()
+    });
     LIST.clone()
 }
 
 impl Tool {
+    /// One of the fixtures, which are not listed as the others are.
+    #[cfg(feature = "conformance-fixtures")]
+    pub const fn fixture(name: &'static str, run: fixtures::Run) -> Self {
+        Self {
+            name,
+            title: "",
+            description: "",
+            hints: LOOKS,
+            input: || (Value::Null, &[]),
+            output: || (Value::Null, &[]),
+            acts_as_session: false,
+            exclusive: false,
+            run: Run::Converse(run),
+        }
+    }
+
     fn describe(&self) -> Value {
         let (mut arguments, required) = (self.input)();
         arguments["session_id"] = json!({
