@@ -7,6 +7,8 @@ mod abuse;
 mod broadcasts;
 mod eras;
 mod health;
+mod http_modern;
+mod http_streams;
 mod messages;
 mod negotiation;
 mod paging;

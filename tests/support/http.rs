@@ -1,11 +1,15 @@
 use std::{
+    collections::VecDeque,
     io::{Read, Write},
-    net::TcpStream,
+    net::{Shutdown, SocketAddr, TcpStream},
+    time::Instant,
 };
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-/// An HTTP response, read until the peer closed or nothing came any more.
+use super::PATIENCE;
+
+/// An HTTP response that has come to its end.
 #[derive(Debug)]
 pub struct Response {
     pub status: u16,
@@ -15,41 +19,630 @@ pub struct Response {
 
 impl Response {
     pub fn header(&self, name: &str) -> Option<&str> {
-        self.head.lines().find_map(|line| {
-            let (key, value) = line.split_once(':')?;
-            key.eq_ignore_ascii_case(name).then(|| value.trim())
-        })
+        header(&self.head, name)
     }
 
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
-}
 
-/// Sends a request as it is and reads one response to it.
-pub fn exchange(mut socket: &TcpStream, request: &[u8]) -> Response {
-    socket.write_all(request).unwrap();
-    let mut bytes = Vec::new();
-    let mut chunk = [0; 4096];
-    loop {
-        if let Some(response) = parse(&bytes) {
-            return response;
-        }
-        let len = socket.read(&mut chunk).unwrap();
-        assert!(len > 0, "no whole response: {}", String::from_utf8_lossy(&bytes));
-        bytes.extend_from_slice(&chunk[..len]);
+    /// The code of the JSON-RPC error that it carries, and its status.
+    pub fn refusal(&self) -> (u16, i64) {
+        assert_eq!(self.header("content-type"), Some("application/json"), "{self:?}");
+        let error = &self.json()["error"];
+        (self.status, error["code"].as_i64().unwrap_or_else(|| panic!("{self:?}")))
     }
 }
 
-fn parse(bytes: &[u8]) -> Option<Response> {
-    let text = std::str::from_utf8(bytes).ok()?;
-    let (head, body) = text.split_once("\r\n\r\n")?;
-    let mut response = Response {
-        status: head.split(' ').nth(1)?.parse().ok()?,
-        head: head.to_owned(),
-        body: String::new(),
-    };
-    let len = response.header("content-length").map_or(0, |len| len.parse().unwrap());
-    body.get(..len)?.clone_into(&mut response.body);
-    Some(response)
+fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
+    head.lines().find_map(|line| {
+        let (key, value) = line.split_once(':')?;
+        key.eq_ignore_ascii_case(name).then(|| value.trim())
+    })
+}
+
+/// Sends a request as it is and reads one response to it.
+pub fn exchange(socket: &TcpStream, request: &[u8]) -> Response {
+    let mut socket = socket.try_clone().unwrap();
+    socket.write_all(request).unwrap();
+    Reply::on(socket).whole()
+}
+
+/// A request before it is sent, by default a POST of JSON to `/mcp`.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Request {
+    address: SocketAddr,
+    method: String,
+    path: String,
+    headers: Vec<(String, String)>,
+    pub body: Vec<u8>,
+}
+
+impl Request {
+    pub fn post(address: SocketAddr, body: impl Into<Vec<u8>>) -> Self {
+        Self {
+            address,
+            method: "POST".to_owned(),
+            path: "/mcp".to_owned(),
+            headers: Vec::new(),
+            body: body.into(),
+        }
+        .with("Host", address.to_string())
+        .with("Content-Type", "application/json")
+        .with("Accept", "application/json, text/event-stream")
+    }
+
+    pub fn get(address: SocketAddr) -> Self {
+        Self::post(address, "")
+            .by("GET")
+            .without("Content-Type")
+            .with("Accept", "text/event-stream")
+    }
+
+    pub fn by(mut self, method: &str) -> Self {
+        method.clone_into(&mut self.method);
+        self
+    }
+
+    pub fn at(mut self, path: &str) -> Self {
+        path.clone_into(&mut self.path);
+        self
+    }
+
+    /// With this header instead of those of the same name.
+    pub fn with(self, name: &str, value: impl Into<String>) -> Self {
+        self.without(name).and(name, value)
+    }
+
+    /// With this header, whatever others there are.
+    pub fn and(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.headers.push((name.to_owned(), value.into()));
+        self
+    }
+
+    pub fn without(mut self, name: &str) -> Self {
+        self.headers.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
+        self
+    }
+
+    /// Its head, which says nothing of a length.
+    pub fn head(&self) -> String {
+        let mut head = format!("{} {} HTTP/1.1\r\n", self.method, self.path);
+        for (name, value) in &self.headers {
+            head.extend([name, ": ", value, "\r\n"]);
+        }
+        head
+    }
+
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut bytes = self.head();
+        if !self.body.is_empty() || self.method == "POST" {
+            bytes.push_str(&format!("Content-Length: {}\r\n", self.body.len()));
+        }
+        bytes.push_str("\r\n");
+        [bytes.as_bytes(), &self.body].concat()
+    }
+
+    /// Sends it on a connection of its own.
+    pub fn sent(&self) -> Reply {
+        let mut socket = connect(self.address);
+        // That the peer does not take it all is seen by what it answers.
+        let _ = socket.write_all(&self.bytes());
+        Reply::on(socket)
+    }
+
+    pub fn answered(&self) -> Response {
+        self.sent().whole()
+    }
+
+    /// The status and the code of the error it is refused with.
+    pub fn refused(&self) -> (u16, i64) {
+        self.answered().refusal()
+    }
+}
+
+pub fn connect(address: SocketAddr) -> TcpStream {
+    let socket = TcpStream::connect(address).unwrap();
+    socket.set_nodelay(true).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_write_timeout(Some(PATIENCE)).unwrap();
+    socket
+}
+
+/// A server-sent event.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Event {
+    pub id: Option<String>,
+    pub kind: Option<String>,
+    pub retry: Option<u64>,
+    pub data: String,
+}
+
+impl Event {
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.data).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+}
+
+/// How a body tells its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Length {
+    Known(usize),
+    Chunked,
+    UntilClosed,
+}
+
+/// A response while it comes. Dropping it closes the connection.
+#[derive(Debug)]
+pub struct Reply {
+    socket: TcpStream,
+    raw: Vec<u8>,
+    head: Option<(String, Length)>,
+    body: Vec<u8>,
+    /// The body has come to its end as HTTP says it.
+    complete: bool,
+    events: VecDeque<Event>,
+    pub comments: usize,
+}
+
+impl Reply {
+    pub fn on(socket: TcpStream) -> Self {
+        Self {
+            socket,
+            raw: Vec::new(),
+            head: None,
+            body: Vec::new(),
+            complete: false,
+            events: VecDeque::new(),
+            comments: 0,
+        }
+    }
+
+    pub fn status(&mut self) -> u16 {
+        self.read_head();
+        let (head, _) = self.head.as_ref().unwrap();
+        head.split(' ').nth(1).unwrap().parse().unwrap()
+    }
+
+    pub fn header(&mut self, name: &str) -> Option<String> {
+        self.read_head();
+        let (head, _) = self.head.as_ref().unwrap();
+        header(head, name).map(str::to_owned)
+    }
+
+    fn read_head(&mut self) {
+        while self.head.is_none() {
+            assert!(
+                self.reads(),
+                "no whole head: {:?}",
+                String::from_utf8_lossy(&self.raw)
+            );
+        }
+    }
+
+    /// Reads to the end of the body.
+    pub fn whole(mut self) -> Response {
+        self.read_head();
+        while !self.complete {
+            assert!(self.reads(), "no whole body: {self:?}");
+        }
+        self.take()
+    }
+
+    /// What has come when the peer has closed, if that is a whole response.
+    pub fn whole_if_any(mut self) -> Option<Response> {
+        while !self.complete {
+            if !self.reads() {
+                return None;
+            }
+        }
+        Some(self.take())
+    }
+
+    fn take(&mut self) -> Response {
+        let status = self.status();
+        let (head, _) = self.head.take().unwrap();
+        Response {
+            status,
+            head,
+            body: String::from_utf8(std::mem::take(&mut self.body)).unwrap(),
+        }
+    }
+
+    /// The result of the request of this id, or its error, in whatever form it comes.
+    pub fn answer_to(&mut self, id: &Value) -> Result<Value, Value> {
+        let frame = if self.is_stream() {
+            self.hears(&format!("the answer to {id}"), |frame| {
+                frame["id"] == *id && frame.get("method").is_none()
+            })
+        } else {
+            while !self.complete {
+                assert!(self.reads(), "no whole body: {self:?}");
+            }
+            serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+        };
+        assert_eq!(frame["jsonrpc"], "2.0", "{frame}");
+        assert_eq!(frame["id"], *id, "{frame}");
+        match (frame.get("result"), frame.get("error")) {
+            (Some(result), None) => Ok(result.clone()),
+            (None, Some(error)) => Err(error.clone()),
+            _ => panic!("neither a result nor an error: {frame}"),
+        }
+    }
+
+    pub fn is_stream(&mut self) -> bool {
+        self.header("content-type").is_some_and(|kind| kind == "text/event-stream")
+    }
+
+    /// Asserts that it is a stream of events.
+    pub fn streams(mut self) -> Self {
+        let status = self.status();
+        if status != 200 || !self.is_stream() {
+            let head = self.head.take();
+            panic!("not a stream: {head:?}");
+        }
+        self
+    }
+
+    /// The next event, whatever it is; None when the stream has ended.
+    pub fn next_event(&mut self) -> Option<Event> {
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return Some(event);
+            }
+            if self.complete || !self.reads() {
+                return None;
+            }
+        }
+    }
+
+    /// The next frame.
+    pub fn next_frame(&mut self) -> Value {
+        let event = self.next_event().unwrap_or_else(|| panic!("the stream has ended"));
+        assert!(event.kind.as_deref().is_none_or(|kind| kind == "message"), "{event:?}");
+        event.json()
+    }
+
+    /// The first frame that fits; those before it are passed over.
+    pub fn hears(&mut self, what: &str, fits: impl Fn(&Value) -> bool) -> Value {
+        let mut others = Vec::new();
+        let began = Instant::now();
+        loop {
+            let Some(event) = self.next_event() else {
+                panic!("waited for {what}, and the stream ended after {others:#?}");
+            };
+            if !event.data.is_empty() {
+                let frame = event.json();
+                if fits(&frame) {
+                    return frame;
+                }
+                others.push(frame);
+            }
+            assert!(began.elapsed() < PATIENCE, "never heard: {what}; but {others:#?}");
+        }
+    }
+
+    /// The params of the next notification of this method.
+    pub fn told(&mut self, method: &str) -> Value {
+        let mut frame = self.hears(method, |frame| frame["method"] == method);
+        assert!(frame.get("id").is_none(), "{frame}");
+        frame["params"].take()
+    }
+
+    /// Waits for one more comment.
+    pub fn is_kept_alive(&mut self) {
+        let before = self.comments;
+        while self.comments == before {
+            assert!(!self.complete && self.reads(), "the stream ended");
+        }
+    }
+
+    /// Asserts that nothing comes any more and that the body ends as HTTP says it.
+    pub fn ends(&mut self) {
+        let event = self.next_event();
+        assert_eq!(event, None);
+        assert!(self.complete, "the stream was cut: {self:?}");
+    }
+
+    /// The connection is over, in whatever way.
+    pub fn is_over(&mut self) {
+        while self.reads() {}
+    }
+
+    /// The client goes away: it will send nothing more, and is ready for nothing more.
+    pub fn leaves(self) {
+        drop(self);
+    }
+
+    /// The client says that it will send nothing more, and still reads.
+    pub fn half_closes(&self) {
+        let _ = self.socket.shutdown(Shutdown::Write);
+    }
+
+    pub fn socket(&self) -> &TcpStream {
+        &self.socket
+    }
+
+    /// Reads what there is; false at the end of the connection.
+    fn reads(&mut self) -> bool {
+        let mut chunk = [0; 16 * 1024];
+        let len = match self.socket.read(&mut chunk) {
+            Ok(len) => len,
+            Err(error) if matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut) => {
+                panic!("nothing came for {PATIENCE:?}: {self:?}")
+            }
+            Err(_) => 0,
+        };
+        self.raw.extend_from_slice(&chunk[..len]);
+        if self.head.is_none() {
+            self.parse_head();
+        }
+        let Some((_, length)) = self.head else { return len > 0 };
+        match length {
+            Length::Known(known) => {
+                self.body.append(&mut self.raw);
+                self.complete = self.body.len() >= known;
+            }
+            Length::UntilClosed => {
+                self.body.append(&mut self.raw);
+                self.complete = len == 0;
+            }
+            Length::Chunked => {
+                while let Some((chunk, rest)) = first_chunk(&self.raw) {
+                    self.complete |= chunk.is_empty();
+                    self.body.extend_from_slice(chunk);
+                    self.raw = rest.to_vec();
+                }
+            }
+        }
+        if self.is_stream() {
+            self.parse_events();
+        }
+        len > 0
+    }
+
+    fn parse_head(&mut self) {
+        let Some(end) = self.raw.windows(4).position(|window| window == b"\r\n\r\n") else {
+            return;
+        };
+        let head = String::from_utf8(self.raw[..end].to_vec()).unwrap();
+        self.raw.drain(..end + 4);
+        let status = head.split(' ').nth(1).unwrap_or("");
+        let length = match (header(&head, "content-length"), header(&head, "transfer-encoding")) {
+            (None, None) if status.starts_with('1') || status == "204" => Length::Known(0),
+            (Some(len), None) => Length::Known(len.parse().unwrap()),
+            (None, Some("chunked")) => Length::Chunked,
+            (None, None) => Length::UntilClosed,
+            other => panic!("{other:?}: {head}"),
+        };
+        self.head = Some((head, length));
+    }
+
+    fn parse_events(&mut self) {
+        while let Some(end) = self.body.windows(2).position(|window| window == b"\n\n") {
+            let text = String::from_utf8(self.body[..end].to_vec()).unwrap();
+            self.body.drain(..end + 2);
+            let mut event = Event::default();
+            let mut fields = 0;
+            for line in text.lines() {
+                let (field, value) = line.split_once(':').unwrap_or((line, ""));
+                let value = value.strip_prefix(' ').unwrap_or(value);
+                fields += usize::from(!field.is_empty());
+                match field {
+                    "" => self.comments += 1,
+                    "id" => event.id = Some(value.to_owned()),
+                    "event" => event.kind = Some(value.to_owned()),
+                    "retry" => event.retry = Some(value.parse().unwrap()),
+                    "data" => event.data.push_str(value),
+                    _ => panic!("no field of an event: {text:?}"),
+                }
+            }
+            if fields > 0 {
+                self.events.push_back(event);
+            }
+        }
+    }
+}
+
+/// The first chunk of a chunked body, and what follows it.
+fn first_chunk(raw: &[u8]) -> Option<(&[u8], &[u8])> {
+    let line = raw.windows(2).position(|window| window == b"\r\n")?;
+    let len = std::str::from_utf8(&raw[..line]).unwrap();
+    let len = usize::from_str_radix(len, 16).unwrap_or_else(|_| panic!("not the length of a chunk: {len:?}"));
+    let chunk = raw.get(line + 2..line + 2 + len)?;
+    let rest = raw.get(line + 2 + len + 2..)?;
+    Some((chunk, rest))
+}
+
+const MODERN: &str = "2026-07-28";
+const SESSION: &str = "Mcp-Session-Id";
+
+/// A client of MCP over HTTP. Each of its requests has a connection of its own.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    pub address: SocketAddr,
+    headers: Vec<(String, String)>,
+    /// The `_meta` of every request, in the modern era.
+    meta: Option<Value>,
+    /// Its session with the broker, if it has registered.
+    pub session: Option<String>,
+    pub name: String,
+}
+
+impl Caller {
+    /// One that says in every request what it is (2026-07-28).
+    pub fn modern(address: SocketAddr, capabilities: Value) -> Self {
+        let meta = json!({
+            "io.modelcontextprotocol/protocolVersion": MODERN,
+            "io.modelcontextprotocol/clientInfo": {"name": "a test", "version": "1"},
+            "io.modelcontextprotocol/clientCapabilities": capabilities,
+        });
+        Self {
+            address,
+            headers: vec![("MCP-Protocol-Version".to_owned(), MODERN.to_owned())],
+            meta: Some(meta),
+            session: None,
+            name: String::new(),
+        }
+    }
+
+    /// One that has said `initialize`, and names its session from then on.
+    pub fn legacy(address: SocketAddr, version: &str, capabilities: Value) -> Self {
+        let response = hello(address, version, capabilities).answered();
+        assert_eq!(response.status, 200, "{response:?}");
+        assert_eq!(response.json()["result"]["protocolVersion"], version);
+        let id = response.header(SESSION).expect("a session");
+        let mut headers = vec![(SESSION.to_owned(), id.to_owned())];
+        if version > "2025-03-26" {
+            headers.push(("MCP-Protocol-Version".to_owned(), version.to_owned()));
+        }
+        let caller = Self {
+            address,
+            headers,
+            meta: None,
+            session: None,
+            name: String::new(),
+        };
+        caller.notifies("notifications/initialized", json!({}));
+        caller
+    }
+
+    pub fn registered(mut self, name: &str) -> Self {
+        let session = self.calls("register_session", json!({"name": name}));
+        self.session = Some(session["session_id"].as_str().unwrap().to_owned());
+        name.clone_into(&mut self.name);
+        self
+    }
+
+    fn headed(&self, request: Request) -> Request {
+        self.headers
+            .iter()
+            .fold(request, |request, (name, value)| request.with(name, value))
+    }
+
+    /// Any frame, in a POST with the headers that this client always sends.
+    pub fn post(&self, frame: &Value) -> Request {
+        self.headed(Request::post(self.address, frame.to_string()))
+    }
+
+    /// A request of this id.
+    pub fn asks_as(&self, id: &Value, method: &str, mut params: Value) -> Request {
+        let name = match method {
+            "tools/call" => params["name"].as_str().map(str::to_owned),
+            "resources/read" => params["uri"].as_str().map(str::to_owned),
+            _ => None,
+        };
+        if let Some(meta) = &self.meta {
+            let asked = params["_meta"].take();
+            params["_meta"] = meta.clone();
+            for (key, value) in asked.as_object().into_iter().flatten() {
+                params["_meta"][key] = value.clone();
+            }
+        }
+        let frame = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
+        let mut request = self.post(&frame);
+        if self.meta.is_some() {
+            request = request.with("Mcp-Method", method);
+            if let Some(name) = name {
+                request = request.with("Mcp-Name", name);
+            }
+        }
+        request
+    }
+
+    pub fn asks(&self, method: &str, params: Value) -> Request {
+        self.asks_as(&json!(1), method, params)
+    }
+
+    pub fn request(&self, method: &str, params: Value) -> Result<Value, Value> {
+        self.asks(method, params).sent().answer_to(&json!(1))
+    }
+
+    /// A call of a tool, for its own session.
+    pub fn call(&self, tool: &str, mut arguments: Value) -> Request {
+        if let (Some(session), Some(_)) = (&self.session, &self.meta) {
+            arguments["session_id"] = session.as_str().into();
+        }
+        self.asks("tools/call", json!({"name": tool, "arguments": arguments}))
+    }
+
+    /// What a tool returns.
+    pub fn calls(&self, tool: &str, arguments: Value) -> Value {
+        let mut result = self.call(tool, arguments).sent().answer_to(&json!(1)).unwrap();
+        assert_eq!(result["isError"], false, "{tool}: {result}");
+        assert!(result["_meta"]["dev.mcp-broker/unread"].is_u64(), "{result}");
+        result["structuredContent"].take()
+    }
+
+    /// Asserts that a tool refuses with this code.
+    pub fn is_refused_as(&self, code: &str, tool: &str, arguments: Value) {
+        let result = self.call(tool, arguments).sent().answer_to(&json!(1)).unwrap();
+        assert_eq!(result["isError"], true, "{tool}: {result}");
+        assert_eq!(result["structuredContent"]["code"], code, "{result}");
+    }
+
+    pub fn notifies(&self, method: &str, params: Value) {
+        let frame = json!({"jsonrpc": "2.0", "method": method, "params": params});
+        let response = self.post(&frame).answered();
+        assert_eq!((response.status, response.body.as_str()), (202, ""), "{response:?}");
+    }
+
+    pub fn cancels(&self, id: &Value) {
+        self.notifies("notifications/cancelled", json!({"requestId": id}));
+    }
+
+    /// A GET of the stream of its session.
+    pub fn stream(&self) -> Request {
+        self.headed(Request::get(self.address))
+    }
+
+    /// Reads the stream of its session from now on.
+    pub fn reads_stream(&self) -> Reply {
+        self.stream().sent().streams()
+    }
+
+    pub fn delete(&self) -> Request {
+        self.stream().by("DELETE")
+    }
+
+    /// Listens to its own inbox (2026-07-28); returns when that has been acknowledged.
+    pub fn listens_as(&self, id: &Value) -> Reply {
+        let inbox = self.inbox();
+        let params = json!({"notifications": {"resourceSubscriptions": [inbox]}});
+        let mut reply = self.asks_as(id, "subscriptions/listen", params).sent().streams();
+        let first = reply.next_frame();
+        let expected = json!({
+            "jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged",
+            "params": {
+                "_meta": {"io.modelcontextprotocol/subscriptionId": id},
+                "notifications": {"resourceSubscriptions": [inbox]},
+            },
+        });
+        assert_eq!(first, expected);
+        reply
+    }
+
+    pub fn inbox(&self) -> String {
+        format!("broker://sessions/{}/inbox", self.session.as_deref().unwrap())
+    }
+
+    /// Reads once with these arguments; the texts of the messages.
+    pub fn reads(&self, arguments: Value) -> Vec<Value> {
+        let mut received = self.calls("receive_messages", arguments);
+        match received["messages"].take() {
+            Value::Array(messages) => messages,
+            other => panic!("not a list of messages: {other}"),
+        }
+    }
+}
+
+/// The `initialize` of a legacy client.
+pub fn hello(address: SocketAddr, version: &str, capabilities: Value) -> Request {
+    let params = json!({
+        "protocolVersion": version, "capabilities": capabilities,
+        "clientInfo": {"name": "a test", "version": "1"},
+    });
+    let frame = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params});
+    Request::post(address, frame.to_string())
 }

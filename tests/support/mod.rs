@@ -15,7 +15,7 @@ use std::{
 use serde_json::{Value, json};
 
 pub use agent::{Agent, texts};
-pub use http::{Response, exchange};
+pub use http::{Caller, Event, Reply, Request, Response, connect, exchange, hello};
 pub use wire::{Wire, masked, read_frame};
 
 /// The longest that anything here is waited for. Far more than it takes, so that a slow machine changes nothing.
@@ -143,6 +143,16 @@ impl Broker {
         let agent = Agent::legacy(self.wire(), "2025-11-25", &capabilities).registered(name);
         agent.settles();
         agent
+    }
+
+    /// A client of 2026-07-28 over HTTP, registered under this name.
+    pub fn stateless(&self, name: &str) -> Caller {
+        Caller::modern(self.address, json!({})).registered(name)
+    }
+
+    /// A client of 2025-11-25 over HTTP, registered under this name.
+    pub fn resumable(&self, name: &str) -> Caller {
+        Caller::legacy(self.address, "2025-11-25", json!({})).registered(name)
     }
 
     /// Several, named `prefix0`, `prefix1`, and so on.

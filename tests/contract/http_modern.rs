@@ -1,0 +1,603 @@
+//! 2026-07-28 over HTTP: each POST stands for itself, and its headers say what its body says.
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde_json::{Value, json};
+
+use crate::support::{Broker, Caller, Request, keys};
+
+const MODERN: &str = "2026-07-28";
+const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+
+fn stranger(broker: &Broker) -> Caller {
+    Caller::modern(broker.address, json!({}))
+}
+
+fn sentinel(text: &str) -> String {
+    format!("=?base64?{}?=", STANDARD.encode(text))
+}
+
+/// A call of a tool that is answered whoever calls it.
+fn list_sessions(caller: &Caller) -> Request {
+    caller.call("list_sessions", json!({}))
+}
+
+#[test]
+fn discovery_lists_and_calls_are_answered_as_json() {
+    let broker = Broker::start();
+    let stranger = stranger(&broker);
+    for (method, params, member) in [
+        ("server/discover", json!({}), "supportedVersions"),
+        ("tools/list", json!({}), "tools"),
+        ("resources/list", json!({}), "resources"),
+        ("resources/templates/list", json!({}), "resourceTemplates"),
+        ("resources/read", json!({"uri": "broker://sessions"}), "contents"),
+        (
+            "tools/call",
+            json!({"name": "list_sessions", "arguments": {}}),
+            "structuredContent",
+        ),
+    ] {
+        for id in [json!(0), json!(-7), json!("é \"x\""), json!(9_007_199_254_740_991_u64)] {
+            let response = stranger.asks_as(&id, method, params.clone()).answered();
+            assert_eq!(response.status, 200, "{method}");
+            assert_eq!(response.header("content-type"), Some("application/json"));
+            let frame = response.json();
+            assert_eq!(keys(&frame), ["id", "jsonrpc", "result"]);
+            assert_eq!(frame["id"], id);
+            let result = &frame["result"];
+            assert!(result.get(member).is_some(), "{method}: {result}");
+            assert_eq!(result["resultType"], "complete");
+            assert_eq!(
+                result["_meta"]["io.modelcontextprotocol/serverInfo"]["name"],
+                "mcp-broker"
+            );
+            assert_eq!(result["ttlMs"].is_u64(), method != "tools/call", "{result}");
+            assert_eq!(result["cacheScope"].is_string(), method != "tools/call", "{result}");
+        }
+    }
+    assert_eq!(
+        stranger.request("server/discover", json!({})).unwrap()["supportedVersions"],
+        json!([MODERN])
+    );
+}
+
+#[test]
+fn requests_follow_each_other_on_one_connection() {
+    let broker = Broker::start();
+    let stranger = stranger(&broker);
+    let request = list_sessions(&stranger).bytes();
+    let socket = broker.socket();
+    for _ in 0..3 {
+        assert_eq!(crate::support::exchange(&socket, &request).status, 200);
+    }
+    // Of whatever era, and after a refusal as well.
+    let refused = list_sessions(&stranger).without("Mcp-Name").bytes();
+    assert_eq!(crate::support::exchange(&socket, &refused).status, 400);
+    let hello = crate::support::hello(broker.address, "2025-11-25", json!({})).bytes();
+    assert_eq!(crate::support::exchange(&socket, &hello).status, 200);
+    assert_eq!(crate::support::exchange(&socket, &request).status, 200);
+}
+
+#[test]
+fn a_header_that_is_required_must_be_there_and_say_what_the_body_says() {
+    let broker = Broker::start();
+    let stranger = stranger(&broker);
+    let call = list_sessions(&stranger);
+    let read = stranger.asks("resources/read", json!({"uri": "broker://sessions"}));
+    let list = stranger.asks("tools/list", json!({}));
+    assert_eq!(call.answered().status, 200);
+    for (what, request) in [
+        ("no version", call.clone().without("MCP-Protocol-Version")),
+        (
+            "an older version",
+            call.clone().with("MCP-Protocol-Version", "2025-11-25"),
+        ),
+        ("no such version", call.clone().with("MCP-Protocol-Version", "v999.0.0")),
+        ("an empty version", call.clone().with("MCP-Protocol-Version", "")),
+        ("two versions", call.clone().and("MCP-Protocol-Version", MODERN)),
+        (
+            "two versions in one",
+            call.clone()
+                .with("MCP-Protocol-Version", format!("{MODERN}, {MODERN}")),
+        ),
+        ("no method", call.clone().without("Mcp-Method")),
+        ("no method of a list", list.clone().without("Mcp-Method")),
+        ("another method", list.clone().with("Mcp-Method", "resources/list")),
+        ("a method in capitals", list.clone().with("Mcp-Method", "TOOLS/LIST")),
+        ("an encoded method", list.clone().with("Mcp-Method", sentinel("tools/list"))),
+        ("two methods", list.clone().and("Mcp-Method", "tools/list")),
+        (
+            "two methods, the second wrong",
+            list.clone().and("Mcp-Method", "tools/call"),
+        ),
+        ("no name", call.clone().without("Mcp-Name")),
+        ("an empty name", call.clone().with("Mcp-Name", "")),
+        ("another name", call.clone().with("Mcp-Name", "heartbeat")),
+        ("a name in capitals", call.clone().with("Mcp-Name", "List_Sessions")),
+        ("two names", call.clone().and("Mcp-Name", "list_sessions")),
+        (
+            "another name encoded",
+            call.clone().with("Mcp-Name", sentinel("heartbeat")),
+        ),
+        (
+            "a name that is not Base64",
+            call.clone().with("Mcp-Name", "=?base64?list!!sessions?="),
+        ),
+        (
+            "Base64 without its padding",
+            call.clone().with("Mcp-Name", "=?base64?bGlzdF9zZXNzaW9ucw?="),
+        ),
+        (
+            "Base64 of no UTF-8",
+            call.clone().with("Mcp-Name", format!("=?base64?{}?=", STANDARD.encode([0xff, 0xfe]))),
+        ),
+        (
+            "a sentinel in capitals",
+            call.clone().with("Mcp-Name", sentinel("list_sessions").replace("base64", "BASE64")),
+        ),
+        ("a name that is not ASCII", call.clone().with("Mcp-Name", "list_sessiöns")),
+        ("no URI", read.clone().without("Mcp-Name")),
+        ("another URI", read.clone().with("Mcp-Name", "broker://protocols")),
+    ] {
+        let response = request.answered();
+        assert_eq!(response.refusal(), (400, -32020), "{what}: {response:?}");
+        assert_eq!(response.json()["id"], 1, "{what}");
+    }
+    // Nothing of it left a trace.
+    assert_eq!(call.answered().status, 200);
+}
+
+#[test]
+fn a_header_may_be_written_in_every_way_that_means_the_same() {
+    let broker = Broker::start();
+    let stranger = stranger(&broker);
+    let call = list_sessions(&stranger);
+    for (what, request) in [
+        (
+            "small letters",
+            call.clone()
+                .without("Mcp-Method")
+                .with("mcp-method", "tools/call")
+                .without("MCP-Protocol-Version")
+                .with("mcp-protocol-version", MODERN),
+        ),
+        (
+            "capitals",
+            call.clone()
+                .without("Mcp-Name")
+                .with("MCP-NAME", "list_sessions")
+                .without("Mcp-Method")
+                .with("MCP-METHOD", "tools/call"),
+        ),
+        (
+            "white space around values",
+            call.clone()
+                .with("Mcp-Name", "  list_sessions  ")
+                .with("Mcp-Method", " tools/call\t"),
+        ),
+        (
+            "an encoded name",
+            call.clone().with("Mcp-Name", sentinel("list_sessions")),
+        ),
+        (
+            "an encoded name with white space around",
+            call.clone()
+                .with("Mcp-Name", format!(" {} ", sentinel("list_sessions"))),
+        ),
+        (
+            "headers that mean nothing here",
+            call.clone()
+                .with("Mcp-Param-Region", "nowhere")
+                .with("Last-Event-ID", "1-1")
+                .with("X-Whatever", "x"),
+        ),
+        (
+            "a type with a parameter",
+            call.clone().with("Content-Type", "Application/JSON; charset=utf-8"),
+        ),
+        ("no name for a list", stranger.asks("tools/list", json!({}))),
+        (
+            "a name that a list does not need",
+            stranger.asks("tools/list", json!({})).with("Mcp-Name", "whatever"),
+        ),
+    ] {
+        let response = request.answered();
+        assert_eq!(response.status, 200, "{what}: {response:?}");
+        assert!(response.json()["result"].is_object(), "{what}: {response:?}");
+    }
+}
+
+#[test]
+fn a_name_that_no_header_can_carry_comes_encoded() {
+    let broker = Broker::start();
+    let stranger = stranger(&broker);
+    for name in ["wörld", " padded ", "line\nbreak", "=?base64?literal?=", "\u{1F980}"] {
+        let call = stranger
+            .asks("tools/call", json!({"name": name, "arguments": {}}))
+            .with("Mcp-Name", sentinel(name));
+        // It is understood, so that what is wrong with it is that there is no such tool.
+        assert_eq!(call.answered().json()["error"]["code"], -32602, "{name:?}");
+        let read = stranger
+            .asks("resources/read", json!({"uri": name}))
+            .with("Mcp-Name", sentinel(name));
+        let error = &read.answered().json()["error"];
+        assert_eq!((&error["code"], &error["data"]["uri"]), (&json!(-32602), &json!(name)));
+    }
+    // What looks like the sentinel and is not is meant as it stands.
+    for name in ["=?base64?SGVsbG8=", "SGVsbG8=?=", "=?utf-8?SGVsbG8=?="] {
+        let call = stranger.asks("tools/call", json!({"name": name, "arguments": {}}));
+        assert_eq!(call.answered().json()["error"]["code"], -32602, "{name:?}");
+    }
+    // And what is the sentinel is never meant as it stands.
+    let literal = "=?base64?SGVsbG8=?=";
+    let call = stranger.asks("tools/call", json!({"name": literal, "arguments": {}}));
+    assert_eq!(call.refused(), (400, -32020));
+}
+
+#[test]
+fn what_a_request_says_of_itself_is_checked() {
+    let broker = Broker::start();
+    let stranger = stranger(&broker);
+    for version in ["2025-11-25", "2024-11-05", "v999.0.0", "1900-01-01", "2026-07-29", ""] {
+        let request = stranger
+            .asks("server/discover", json!({"_meta": {VERSION: version}}))
+            .with("MCP-Protocol-Version", version);
+        let response = request.answered();
+        assert_eq!(response.refusal(), (400, -32022), "{version}");
+        let frame = response.json();
+        assert_eq!(frame["id"], 1);
+        assert_eq!(
+            frame["error"]["data"],
+            json!({"supported": [MODERN], "requested": version})
+        );
+    }
+    // Header and body differ: that comes first, whatever is in them.
+    let differ = stranger.asks("server/discover", json!({"_meta": {VERSION: "v999.0.0"}}));
+    assert_eq!(differ.refused(), (400, -32020));
+
+    for (what, meta) in [
+        ("no version", json!({"io.modelcontextprotocol/clientCapabilities": {}})),
+        ("no capabilities", json!({VERSION: MODERN})),
+        (
+            "capabilities that are none",
+            json!({VERSION: MODERN, "io.modelcontextprotocol/clientCapabilities": []}),
+        ),
+        (
+            "a version that is none",
+            json!({VERSION: 1, "io.modelcontextprotocol/clientCapabilities": {}}),
+        ),
+        ("nothing", json!({})),
+        ("no object", json!([])),
+        ("null", json!(null)),
+        ("a text", json!("x")),
+    ] {
+        let frame = json!({"jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": {"_meta": meta}});
+        let request = stranger.post(&frame).with("Mcp-Method", "server/discover");
+        let response = request.answered();
+        assert_eq!(response.refusal(), (400, -32602), "{what}");
+        assert_eq!(response.json()["id"], 1, "{what}");
+    }
+    for params in [json!({}), json!([]), json!(null), json!(1)] {
+        let frame = json!({"jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": params});
+        let request = stranger.post(&frame).with("Mcp-Method", "server/discover");
+        assert_eq!(request.refused(), (400, -32602), "{params}");
+    }
+    let bare = json!({"jsonrpc": "2.0", "id": 1, "method": "server/discover"});
+    let request = stranger.post(&bare).with("Mcp-Method", "server/discover");
+    assert_eq!(request.refused(), (400, -32602));
+}
+
+#[test]
+fn methods_that_this_revision_does_not_have_are_not_found() {
+    let broker = Broker::start();
+    let stranger = stranger(&broker);
+    for method in [
+        "ping",
+        "initialize",
+        "logging/setLevel",
+        "resources/subscribe",
+        "resources/unsubscribe",
+        "prompts/get",
+        "completion/complete",
+        "tasks/get",
+        "roots/list",
+        "unknown/method",
+        "tools/call/",
+        "TOOLS/LIST",
+        "",
+    ] {
+        let response = stranger.asks(method, json!({})).answered();
+        assert_eq!(response.refusal(), (404, -32601), "{method}: {response:?}");
+        assert_eq!(response.json()["id"], 1, "{method}");
+        assert_eq!(response.header("mcp-session-id"), None, "{method}");
+    }
+}
+
+#[test]
+fn a_tool_that_is_not_there_is_an_error_and_a_tool_that_refuses_is_a_result() {
+    let broker = Broker::start();
+    let stranger = stranger(&broker);
+    let error = stranger
+        .request("tools/call", json!({"name": "no_such_tool", "arguments": {}}))
+        .unwrap_err();
+    assert_eq!(error["code"], -32602);
+    for params in [
+        json!({"arguments": {}}),
+        json!({"name": 1, "arguments": {}}),
+        json!({"name": "heartbeat", "arguments": []}),
+        json!({"name": "heartbeat", "arguments": "x"}),
+    ] {
+        assert_eq!(
+            stranger.request("tools/call", params.clone()).unwrap_err()["code"],
+            -32602,
+            "{params}"
+        );
+    }
+    let response = stranger.call("heartbeat", json!({})).answered();
+    assert_eq!(response.status, 200);
+    assert_eq!(response.json()["result"]["isError"], true);
+}
+
+#[test]
+fn a_notification_is_accepted_without_a_word() {
+    let broker = Broker::start();
+    let stranger = stranger(&broker);
+    for method in [
+        "notifications/cancelled",
+        "notifications/whatever",
+        "notifications/dev.mcp-broker/ack",
+    ] {
+        stranger.notifies(method, json!({}));
+        stranger.notifies(method, json!({"requestId": 1, "message_ids": ["nonsense"]}));
+    }
+    // An answer to nothing, and a list of frames, are nothing that this revision knows.
+    for frame in [
+        json!({"jsonrpc": "2.0", "id": 1, "result": {}}),
+        json!([]),
+        json!([{"jsonrpc": "2.0", "id": 1, "method": "server/discover"}]),
+        json!([{"jsonrpc": "2.0", "method": "notifications/cancelled"}]),
+    ] {
+        let response = stranger.post(&frame).answered();
+        assert_eq!(response.status, 400, "{frame}: {response:?}");
+    }
+}
+
+#[test]
+fn there_is_nothing_to_get_and_nothing_to_delete() {
+    let broker = Broker::start();
+    let stranger = stranger(&broker);
+    for request in [
+        stranger.stream(),
+        stranger.delete(),
+        stranger.delete().with("Mcp-Session-Id", "whatever"),
+        stranger.stream().with("Last-Event-ID", "0-0"),
+        stranger.stream().by("PUT"),
+        stranger.stream().by("PATCH"),
+        stranger.stream().by("OPTIONS").without("MCP-Protocol-Version"),
+    ] {
+        let response = request.answered();
+        assert_eq!(response.status, 405, "{request:?}: {response:?}");
+        let allow = response.header("allow").expect("what is allowed");
+        assert!(allow.split(", ").any(|method| method == "POST"), "{allow}");
+    }
+}
+
+#[test]
+fn no_session_of_the_transport_is_made_or_heeded() {
+    let broker = Broker::start();
+    let legacy = Caller::legacy(broker.address, "2025-11-25", json!({}));
+    let known = legacy.stream();
+    let known = known.head();
+    let known = known
+        .lines()
+        .find_map(|line| line.strip_prefix("Mcp-Session-Id: "))
+        .unwrap();
+    let stranger = stranger(&broker);
+    for id in ["", "nonsense", known] {
+        for request in [
+            stranger.asks("server/discover", json!({})),
+            stranger.call("register_session", json!({})),
+            stranger.call("heartbeat", json!({})),
+        ] {
+            let response = request.with("Mcp-Session-Id", id).answered();
+            assert_eq!(response.status, 200, "{id}");
+            assert_eq!(response.header("mcp-session-id"), None, "{id}");
+        }
+    }
+    // Nor is what the other session knows used for it.
+    let legacy = legacy.registered("legacy");
+    let result = stranger
+        .call("heartbeat", json!({}))
+        .with("Mcp-Session-Id", known)
+        .answered();
+    assert_eq!(
+        result.json()["result"]["structuredContent"]["code"],
+        "session_required",
+        "{result:?}"
+    );
+    legacy.calls("heartbeat", json!({}));
+}
+
+#[test]
+fn who_acts_as_a_session_names_it() {
+    let broker = Broker::start();
+    let alice = broker.agent("alice");
+    let stranger = stranger(&broker);
+    for (tool, arguments) in [
+        ("heartbeat", json!({})),
+        ("disconnect_session", json!({})),
+        ("receive_messages", json!({})),
+        ("receive_messages", json!({"wait_seconds": 100})),
+        ("acknowledge_messages", json!({"message_ids": []})),
+        (
+            "send_message",
+            json!({
+                "recipient_id": "alice", "protocol_name": "note", "protocol_version": "1.0.0",
+                "payload": {"text": "from nobody"},
+            }),
+        ),
+    ] {
+        stranger.is_refused_as("session_required", tool, arguments.clone());
+        let mut unknown = arguments;
+        unknown["session_id"] = json!("00000000-0000-4000-8000-000000000000");
+        stranger.is_refused_as("session_not_found", tool, unknown);
+    }
+    alice.sees_nothing();
+
+    let bob = broker.stateless("bob");
+    assert_eq!(bob.calls("heartbeat", json!({}))["queue_size"], 0);
+    let sent = bob.calls(
+        "send_message",
+        json!({
+            "recipient_id": "alice", "protocol_name": "note", "protocol_version": "1.0.0",
+            "payload": {"text": "from bob"},
+        }),
+    );
+    let seen = alice.sees(["from bob"]);
+    assert_eq!(seen[0]["message_id"], sent["message_id"]);
+    assert_eq!(seen[0]["sender_id"], bob.session.as_deref().unwrap());
+    // Again under the same name, it is the same session, whoever asks.
+    assert_eq!(broker.stateless("bob").session, bob.session);
+}
+
+#[test]
+fn every_result_says_how_many_messages_wait() {
+    let broker = Broker::start();
+    let alice = broker.agent("alice");
+    let bob = broker.stateless("bob");
+    let unread = |tool: &str, arguments: Value| {
+        let result = bob.call(tool, arguments).sent().answer_to(&json!(1)).unwrap();
+        result["_meta"]["dev.mcp-broker/unread"].as_u64().unwrap()
+    };
+    for (at, text) in ["one", "two", "three"].iter().enumerate() {
+        assert_eq!(unread("heartbeat", json!({})), at as u64);
+        alice.sends(text).to("bob");
+    }
+    assert_eq!(unread("list_sessions", json!({})), 3);
+    assert_eq!(unread("get_message_status", json!({"message_id": "nonsense"})), 3);
+    assert_eq!(unread("receive_messages", json!({"limit": 2})), 1);
+    assert_eq!(unread("receive_messages", json!({})), 0);
+}
+
+#[test]
+fn what_a_stateless_client_reads_is_acknowledged_like_any_other() {
+    let broker = Broker::start();
+    let alice = broker.agent("alice");
+    let bob = broker.stateless("bob");
+    let first = alice.sends("first").to("bob");
+    let second = alice.sends("second").to("bob");
+    let read = bob.reads(json!({"limit": 1}));
+    assert_eq!(read[0]["message_id"], first.id.as_str());
+    assert_eq!(alice.status_of(&first.id), "delivered");
+    let read = bob.reads(json!({}));
+    assert_eq!(read[0]["message_id"], second.id.as_str());
+    assert_eq!(alice.status_of(&first.id), "acknowledged");
+    assert_eq!(alice.status_of(&second.id), "delivered");
+    let done = bob.calls("acknowledge_messages", json!({"message_ids": [second.id]}));
+    assert_eq!(done["acknowledged"], 1);
+    // By a notification too.
+    let third = alice.sends("third").to("bob");
+    assert_eq!(bob.reads(json!({"acknowledge": "manual"})).len(), 1);
+    bob.notifies(
+        "notifications/dev.mcp-broker/ack",
+        json!({"message_ids": [third.id], "session_id": bob.session}),
+    );
+    alice.learns(&third.id, "acknowledged");
+}
+
+#[test]
+fn an_answer_is_an_event_for_who_names_events_first() {
+    let broker = Broker::start();
+    let stranger = stranger(&broker);
+    for accept in [
+        "text/event-stream, application/json",
+        "text/event-stream",
+        "TEXT/Event-Stream;q=0.9, application/json;q=0.1",
+        "text/*, application/json",
+    ] {
+        for (method, params) in [
+            ("tools/list", json!({})),
+            ("tools/call", json!({"name": "list_sessions", "arguments": {}})),
+        ] {
+            let request = stranger.asks(method, params).with("Accept", accept);
+            let mut reply = request.sent().streams();
+            assert_eq!(reply.header("x-accel-buffering").as_deref(), Some("no"), "{accept}");
+            let caching = reply.header("cache-control").unwrap();
+            assert!(caching.contains("no-cache"), "{caching}");
+            let event = reply.next_event().unwrap();
+            // Streams of this revision cannot be resumed, so their events have no names.
+            assert_eq!((event.id.as_deref(), event.retry), (None, None), "{event:?}");
+            assert_eq!(event.json()["result"]["resultType"], "complete");
+            reply.ends();
+        }
+    }
+    for accept in [
+        "application/json, text/event-stream",
+        "application/json",
+        "application/json;q=0.5",
+        "*/*",
+        "application/*",
+    ] {
+        let response = list_sessions(&stranger).with("Accept", accept).answered();
+        assert_eq!(response.header("content-type"), Some("application/json"), "{accept}");
+    }
+    let response = list_sessions(&stranger).without("Accept").answered();
+    assert_eq!(response.header("content-type"), Some("application/json"));
+}
+
+#[test]
+fn an_error_among_the_events_is_one_too() {
+    let broker = Broker::start();
+    let stranger = stranger(&broker);
+    let request = stranger
+        .asks("tools/call", json!({"name": "no_such_tool", "arguments": {}}))
+        .with("Accept", "text/event-stream, application/json");
+    assert_eq!(request.sent().answer_to(&json!(1)).unwrap_err()["code"], -32602);
+    // Before it is known what is asked for, a refusal is an answer of HTTP.
+    for request in [
+        request.clone().without("Mcp-Name"),
+        stranger
+            .asks("server/discover", json!({"_meta": {VERSION: "x"}}))
+            .with("MCP-Protocol-Version", "x")
+            .with("Accept", "text/event-stream, application/json"),
+    ] {
+        assert_eq!(request.answered().status, 400);
+    }
+}
+
+#[test]
+fn who_wants_to_hear_of_the_log_hears_of_it_before_the_answer() {
+    let broker = Broker::start();
+    let stranger = stranger(&broker);
+    let call = |level: &str| {
+        let meta = json!({"io.modelcontextprotocol/logLevel": level});
+        let params = json!({"name": "heartbeat", "arguments": {}, "_meta": meta});
+        stranger.asks("tools/call", params)
+    };
+    let mut reply = call("warning").sent().streams();
+    let logged = reply.next_frame();
+    assert_eq!(logged["method"], "notifications/message");
+    assert_eq!(logged["params"]["level"], "warning");
+    assert_eq!(logged["params"]["data"]["code"], "session_required");
+    assert_eq!(reply.answer_to(&json!(1)).unwrap()["isError"], true);
+    reply.ends();
+    // Of nothing less severe, and never unasked.
+    let quiet = call("emergency").answered();
+    assert_eq!(quiet.header("content-type"), Some("application/json"));
+    let error = call("loud").sent().answer_to(&json!(1)).unwrap_err();
+    assert_eq!(error["code"], -32602);
+}
+
+#[test]
+fn who_takes_no_events_gets_none() {
+    let broker = Broker::start();
+    let stranger = stranger(&broker);
+    let meta = json!({"io.modelcontextprotocol/logLevel": "debug", "progressToken": 1});
+    let params = json!({"name": "heartbeat", "arguments": {}, "_meta": meta});
+    let request = stranger
+        .asks("tools/call", params)
+        .with("Accept", "application/json");
+    let response = request.answered();
+    assert_eq!(response.header("content-type"), Some("application/json"));
+    assert_eq!(response.json()["result"]["isError"], true);
+}

@@ -1,0 +1,349 @@
+//! 2026-07-28 over HTTP: streams of `subscriptions/listen`, each the answer to one POST.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::support::{Agent, Broker, Caller, Reply};
+
+const UPDATED: &str = "notifications/resources/updated";
+const PUSH: &str = "notifications/dev.mcp-broker/message";
+const ID: &str = "io.modelcontextprotocol/subscriptionId";
+
+/// A client that wants messages themselves.
+fn pushed(broker: &Broker, name: &str, settings: Value) -> Caller {
+    let capabilities = json!({"extensions": {"dev.mcp-broker/push": settings}});
+    Caller::modern(broker.address, capabilities).registered(name)
+}
+
+fn is_told(stream: &mut Reply, caller: &Caller, id: &Value) {
+    assert_eq!(
+        stream.told(UPDATED),
+        json!({"_meta": {ID: id}, "uri": caller.inbox()})
+    );
+}
+
+/// The texts of the next messages that are pushed on a stream.
+fn is_pushed<const N: usize>(stream: &mut Reply, expected: [&str; N]) -> Vec<Value> {
+    let pushed: Vec<_> = expected.iter().map(|_| stream.told(PUSH)["message"].take()).collect();
+    assert_eq!(crate::support::texts(&pushed), expected);
+    pushed
+}
+
+#[test]
+fn a_stream_begins_with_its_acknowledgement_and_tells_of_each_change() {
+    let broker = Broker::start();
+    let alice = broker.agent("alice");
+    for (at, id) in [json!(7), json!("7"), json!("ünï \"q\" \\"), json!(0), json!(-3)].iter().enumerate() {
+        let name = format!("bob{at}");
+        let bob = broker.stateless(&name);
+        let mut stream = bob.listens_as(id);
+        assert_eq!(stream.header("x-accel-buffering").as_deref(), Some("no"));
+        assert_eq!(stream.header("mcp-session-id"), None);
+        for text in ["one", "two"] {
+            alice.sends(text).to(name.as_str());
+            is_told(&mut stream, &bob, id);
+        }
+        assert_eq!(bob.reads(json!({})).len(), 2);
+    }
+}
+
+#[test]
+fn what_waits_already_is_told_after_the_acknowledgement() {
+    let broker = Broker::start();
+    let alice = broker.agent("alice");
+    let bob = broker.stateless("bob");
+    alice.sends("early").to("bob");
+    let id = json!("early");
+    let mut stream = bob.listens_as(&id);
+    is_told(&mut stream, &bob, &id);
+}
+
+#[test]
+fn events_of_this_revision_have_no_names_to_come_back_by() {
+    let broker = Broker::start();
+    let alice = broker.agent("alice");
+    let bob = broker.stateless("bob");
+    let mut stream = bob.listens_as(&json!(1));
+    alice.sends("hi").to("bob");
+    let event = stream.next_event().unwrap();
+    assert_eq!((event.id, event.retry), (None, None));
+    drop(stream);
+    // A name of one is not heeded.
+    let params = json!({"notifications": {"resourceSubscriptions": [bob.inbox()]}});
+    let mut stream = bob
+        .asks("subscriptions/listen", params)
+        .with("Last-Event-ID", "0-1")
+        .sent()
+        .streams();
+    assert_eq!(
+        stream.next_frame()["method"],
+        "notifications/subscriptions/acknowledged"
+    );
+}
+
+#[test]
+fn two_streams_at_once_are_both_told() {
+    let broker = Broker::start();
+    let alice = broker.agent("alice");
+    let bob = broker.stateless("bob");
+    let mut first = bob.listens_as(&json!("first"));
+    let mut second = bob.listens_as(&json!("second"));
+    // The same id on another connection is another stream.
+    let mut third = bob.listens_as(&json!("second"));
+    alice.sends("hi").to("bob");
+    is_told(&mut first, &bob, &json!("first"));
+    is_told(&mut second, &bob, &json!("second"));
+    is_told(&mut third, &bob, &json!("second"));
+    // That one goes changes nothing for the others.
+    first.leaves();
+    third.leaves();
+    alice.sends("again").to("bob");
+    is_told(&mut second, &bob, &json!("second"));
+    // Nor do they take anything from who reads.
+    assert_eq!(bob.reads(json!({})).len(), 2);
+}
+
+#[test]
+fn streams_of_many_clients_are_told_of_their_own_inboxes_only() {
+    let broker = Broker::with(&["--workers=2"]);
+    let alice = broker.agent("alice");
+    let callers: Vec<_> = (0..10).map(|at| broker.stateless(&format!("bob{at}"))).collect();
+    let mut streams: Vec<_> = callers.iter().map(|caller| caller.listens_as(&json!(1))).collect();
+    for (at, (caller, stream)) in callers.iter().zip(&mut streams).enumerate().rev() {
+        alice.sends("hi").to(format!("bob{at}").as_str());
+        let frame = stream.next_frame();
+        assert_eq!(frame["params"], json!({"_meta": {ID: 1}, "uri": caller.inbox()}));
+    }
+}
+
+#[test]
+fn what_is_not_offered_is_left_out_of_the_acknowledgement() {
+    let broker = Broker::start();
+    let bob = broker.stateless("bob");
+    let alice = broker.stateless("alice");
+    for (filter, honored) in [
+        (json!({}), json!({})),
+        (json!({"toolsListChanged": true, "promptsListChanged": true}), json!({})),
+        (
+            json!({"resourceSubscriptions": ["broker://nothing", "broker://sessions", "broker://inbox"]}),
+            json!({}),
+        ),
+        (
+            json!({"resourceSubscriptions": ["broker://nothing", bob.inbox()]}),
+            json!({"resourceSubscriptions": [bob.inbox()]}),
+        ),
+        (
+            json!({"resourceSubscriptions": ["broker://sessions/00000000-0000-4000-8000-000000000000/inbox"]}),
+            json!({}),
+        ),
+    ] {
+        let params = json!({"notifications": filter});
+        let mut stream = bob.asks("subscriptions/listen", params).sent().streams();
+        let frame = stream.next_frame();
+        assert_eq!(frame["params"]["notifications"], honored, "{filter}");
+        assert_eq!(frame["params"]["_meta"][ID], 1);
+    }
+    for params in [
+        json!({}),
+        json!({"notifications": []}),
+        json!({"notifications": {"resourceSubscriptions": "x"}}),
+    ] {
+        let error = bob.request("subscriptions/listen", params.clone()).unwrap_err();
+        assert_eq!(error["code"], -32602, "{params}");
+    }
+    alice.calls("heartbeat", json!({}));
+}
+
+#[test]
+fn a_silent_stream_is_kept_alive_by_comments() {
+    let broker = Broker::with(&["--heartbeat-interval=100ms"]);
+    let alice = broker.agent("alice");
+    let bob = broker.stateless("bob");
+    let mut stream = bob.listens_as(&json!(1));
+    for _ in 0..3 {
+        stream.is_kept_alive();
+    }
+    // They are no events, and events still come between them.
+    alice.sends("hi").to("bob");
+    is_told(&mut stream, &bob, &json!(1));
+    stream.is_kept_alive();
+}
+
+#[test]
+fn who_listens_stays_active_until_the_stream_is_gone() {
+    let broker = Broker::with(&[
+        "--heartbeat-interval=100ms",
+        "--stale-threshold=800ms",
+        "--disconnect-threshold=1600ms",
+        "--session-retention=1h",
+    ]);
+    let alice = broker.agent("alice");
+    let bob = broker.stateless("bob");
+    let stream = bob.listens_as(&json!(1));
+    // By the time that another who is silent counts as disconnected, this one would as well.
+    let silent = broker.stateless("silent");
+    alice.notices("silent", "disconnected");
+    assert_eq!(alice.presence_of("bob").as_deref(), Some("active"));
+    stream.leaves();
+    alice.notices("bob", "stale");
+    alice.notices("bob", "disconnected");
+    // Whatever they are, they come back by any call, and by a stream.
+    silent.calls("heartbeat", json!({}));
+    assert_eq!(alice.presence_of("silent").as_deref(), Some("active"));
+    let _stream = bob.listens_as(&json!(2));
+    alice.notices("bob", "active");
+}
+
+#[test]
+fn messages_are_pushed_while_somebody_listens() {
+    let broker = Broker::start();
+    let alice = broker.agent("alice");
+    let bob = pushed(&broker, "bob", json!({"window": 2, "ack": "manual"}));
+    let early = alice.sends("early").to("bob");
+    assert_eq!(early.status, "queued");
+    let mut stream = bob.listens_as(&json!("é"));
+    let first = stream.told(PUSH);
+    assert_eq!(first["_meta"][ID], "é");
+    assert_eq!(first["message"]["message_id"], early.id.as_str());
+    assert_eq!(first["message"]["delivery_count"], 1);
+    alice.learns(&early.id, "delivered");
+
+    let second = alice.sends("second").to("bob");
+    is_pushed(&mut stream, ["second"]);
+    let third = alice.sends("third").to("bob");
+    assert_eq!(third.status, "queued");
+    // The window has room again by an acknowledgement of either kind.
+    bob.notifies(
+        "notifications/dev.mcp-broker/ack",
+        json!({"up_to": early.id, "session_id": bob.session}),
+    );
+    is_pushed(&mut stream, ["third"]);
+    alice.learns(&early.id, "acknowledged");
+    alice.sends("fourth").to("bob");
+    let done = bob.calls("acknowledge_messages", json!({"message_ids": [second.id]}));
+    assert_eq!(done["acknowledged"], 1);
+    is_pushed(&mut stream, ["fourth"]);
+    stream.leaves();
+
+    // What was pushed and never acknowledged waits again, and is pushed to who listens next.
+    alice.learns(&third.id, "queued");
+    let mut stream = bob.listens_as(&json!(2));
+    let again = is_pushed(&mut stream, ["third", "fourth"]);
+    assert_eq!(again[0]["delivery_count"], 2);
+}
+
+#[test]
+fn what_is_written_is_acknowledged_for_who_wants_that() {
+    let broker = Broker::start();
+    let alice = broker.agent("alice");
+    let bob = pushed(&broker, "bob", json!({"window": 4, "ack": "auto"}));
+    let mut stream = bob.listens_as(&json!(1));
+    let sent: Vec<_> = (0..50).map(|at| alice.sends(&at.to_string()).to("bob").id).collect();
+    for id in &sent {
+        assert_eq!(stream.told(PUSH)["message"]["message_id"], id.as_str());
+    }
+    for id in &sent {
+        alice.learns(id, "acknowledged");
+    }
+    let last = alice.sends("last").and("wait_for", "acknowledged").to("bob");
+    assert_eq!(last.status, "acknowledged");
+}
+
+#[test]
+fn who_declared_nothing_is_pushed_nothing() {
+    let broker = Broker::start();
+    let alice = broker.agent("alice");
+    let bob = broker.stateless("bob");
+    let mut stream = bob.listens_as(&json!(1));
+    assert_eq!(alice.sends("hi").to("bob").status, "queued");
+    assert_eq!(stream.next_frame()["method"], UPDATED);
+    alice.sends("ho").to("bob");
+    assert_eq!(stream.next_frame()["method"], UPDATED);
+    assert_eq!(bob.reads(json!({})).len(), 2);
+}
+
+#[test]
+fn of_two_who_want_messages_the_later_gets_them() {
+    let broker = Broker::start();
+    let alice = broker.agent("alice");
+    let bob = pushed(&broker, "bob", json!({"ack": "manual"}));
+    let mut older = bob.listens_as(&json!("older"));
+    let sent = alice.sends("hi").to("bob");
+    is_pushed(&mut older, ["hi"]);
+    let mut newer = bob.listens_as(&json!("newer"));
+    let again = is_pushed(&mut newer, ["hi"]);
+    assert_eq!(again[0]["message_id"], sent.id.as_str());
+    assert_eq!(again[0]["delivery_count"], 2);
+    older.is_over();
+    alice.sends("ho").to("bob");
+    is_pushed(&mut newer, ["ho"]);
+}
+
+#[test]
+fn a_stateless_registration_takes_the_name_from_an_older_connection() {
+    let broker = Broker::start();
+    let alice = broker.agent("alice");
+    let older: Agent = broker.pushed("bob", &json!({"ack": "manual"}));
+    alice.sends("hi").to("bob");
+    older.is_pushed(["hi"]);
+    let newer = broker.stateless("bob");
+    assert_eq!(newer.session.as_deref(), Some(older.session.as_str()));
+    older.wire.is_closed_with(4001);
+    let again = newer.reads(json!({}));
+    assert_eq!(again[0]["delivery_count"], 2);
+}
+
+#[test]
+fn streams_end_with_their_result_when_the_broker_stops() {
+    for workers in ["--workers=1", "--workers=2"] {
+        let mut broker = Broker::with(&[workers, "--shutdown-grace=20s"]);
+        let callers: Vec<_> = (0..4).map(|at| broker.stateless(&format!("bob{at}"))).collect();
+        let ids = [json!(1), json!("é \"x\""), json!(3), json!("4")];
+        let mut streams: Vec<_> = callers
+            .iter()
+            .zip(&ids)
+            .map(|(caller, id)| caller.listens_as(id))
+            .collect();
+        let waiting = callers[0].call("receive_messages", json!({"wait_seconds": 100})).sent();
+        let began = Instant::now();
+        broker.is_told_to_stop();
+        for (stream, id) in streams.iter_mut().zip(&ids) {
+            let result = stream.answer_to(id).unwrap();
+            assert_eq!(result["resultType"], "complete");
+            assert_eq!(result["_meta"][ID], *id);
+            stream.ends();
+        }
+        // Who waits for a message is told to come again.
+        let mut waiting = waiting;
+        let status = waiting.status();
+        assert!(status == 503 || status == 200, "{waiting:?}");
+        assert!(status == 200 || waiting.header("retry-after").is_some());
+        assert_eq!(broker.ends().code(), Some(0));
+        assert!(began.elapsed() < Duration::from_secs(15), "nothing held it up");
+    }
+}
+
+#[test]
+fn many_streams_come_and_go_and_leave_nothing_behind() {
+    let broker = Broker::start();
+    let alice = broker.agent("alice");
+    let bob = pushed(&broker, "bob", json!({"ack": "manual"}));
+    for round in 0..50 {
+        let stream = bob.listens_as(&json!(round));
+        if round % 2 == 0 {
+            alice.sends("noise").off_to("bob");
+        }
+        drop(stream);
+    }
+    let mut stream = bob.listens_as(&json!("last"));
+    // Everything that was accepted and not dead-lettered is still there, once each.
+    let letters = alice.dead_letters("delivery_limit").len();
+    let mut seen = std::collections::HashSet::new();
+    while seen.len() + letters < 25 {
+        let message = stream.told(PUSH)["message"].take();
+        assert!(seen.insert(message["message_id"].to_string()), "{message}");
+    }
+    alice.sends("last").to("bob");
+    assert_eq!(stream.told(PUSH)["message"]["payload"]["text"], "last");
+}
