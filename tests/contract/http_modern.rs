@@ -23,7 +23,7 @@ fn list_sessions(caller: &Caller) -> Request {
 
 #[test]
 fn discovery_lists_and_calls_are_answered_as_json() {
-    let broker = Broker::start();
+    let broker = Broker::timeless();
     let stranger = stranger(&broker);
     for (method, params, member) in [
         ("server/discover", json!({}), "supportedVersions"),
@@ -63,7 +63,7 @@ fn discovery_lists_and_calls_are_answered_as_json() {
 
 #[test]
 fn requests_follow_each_other_on_one_connection() {
-    let broker = Broker::start();
+    let broker = Broker::timeless();
     let stranger = stranger(&broker);
     let request = list_sessions(&stranger).bytes();
     let socket = broker.socket();
@@ -80,7 +80,7 @@ fn requests_follow_each_other_on_one_connection() {
 
 #[test]
 fn a_header_that_is_required_must_be_there_and_say_what_the_body_says() {
-    let broker = Broker::start();
+    let broker = Broker::timeless();
     let stranger = stranger(&broker);
     let call = list_sessions(&stranger);
     let read = stranger.asks("resources/read", json!({"uri": "broker://sessions"}));
@@ -149,7 +149,7 @@ fn a_header_that_is_required_must_be_there_and_say_what_the_body_says() {
 
 #[test]
 fn a_header_may_be_written_in_every_way_that_means_the_same() {
-    let broker = Broker::start();
+    let broker = Broker::timeless();
     let stranger = stranger(&broker);
     let call = list_sessions(&stranger);
     for (what, request) in [
@@ -209,7 +209,7 @@ fn a_header_may_be_written_in_every_way_that_means_the_same() {
 
 #[test]
 fn a_name_that_no_header_can_carry_comes_encoded() {
-    let broker = Broker::start();
+    let broker = Broker::timeless();
     let stranger = stranger(&broker);
     for name in ["wörld", " padded ", "line\nbreak", "=?base64?literal?=", "\u{1F980}"] {
         let call = stranger
@@ -236,7 +236,7 @@ fn a_name_that_no_header_can_carry_comes_encoded() {
 
 #[test]
 fn what_a_request_says_of_itself_is_checked() {
-    let broker = Broker::start();
+    let broker = Broker::timeless();
     let stranger = stranger(&broker);
     for version in ["2025-11-25", "2024-11-05", "v999.0.0", "1900-01-01", "2026-07-29", ""] {
         let request = stranger
@@ -289,7 +289,7 @@ fn what_a_request_says_of_itself_is_checked() {
 
 #[test]
 fn methods_that_this_revision_does_not_have_are_not_found() {
-    let broker = Broker::start();
+    let broker = Broker::timeless();
     let stranger = stranger(&broker);
     for method in [
         "ping",
@@ -315,7 +315,7 @@ fn methods_that_this_revision_does_not_have_are_not_found() {
 
 #[test]
 fn a_tool_that_is_not_there_is_an_error_and_a_tool_that_refuses_is_a_result() {
-    let broker = Broker::start();
+    let broker = Broker::timeless();
     let stranger = stranger(&broker);
     let error = stranger
         .request("tools/call", json!({"name": "no_such_tool", "arguments": {}}))
@@ -340,7 +340,7 @@ fn a_tool_that_is_not_there_is_an_error_and_a_tool_that_refuses_is_a_result() {
 
 #[test]
 fn a_notification_is_accepted_without_a_word() {
-    let broker = Broker::start();
+    let broker = Broker::timeless();
     let stranger = stranger(&broker);
     for method in [
         "notifications/cancelled",
@@ -364,7 +364,7 @@ fn a_notification_is_accepted_without_a_word() {
 
 #[test]
 fn there_is_nothing_to_get_and_nothing_to_delete() {
-    let broker = Broker::start();
+    let broker = Broker::timeless();
     let stranger = stranger(&broker);
     for request in [
         stranger.stream(),
@@ -384,7 +384,7 @@ fn there_is_nothing_to_get_and_nothing_to_delete() {
 
 #[test]
 fn no_session_of_the_transport_is_made_or_heeded() {
-    let broker = Broker::start();
+    let broker = Broker::timeless();
     let legacy = Caller::legacy(broker.address, "2025-11-25", json!({}));
     let known = legacy.stream();
     let known = known.head();
@@ -420,7 +420,7 @@ fn no_session_of_the_transport_is_made_or_heeded() {
 
 #[test]
 fn who_acts_as_a_session_names_it() {
-    let broker = Broker::start();
+    let broker = Broker::timeless();
     let alice = broker.agent("alice");
     let stranger = stranger(&broker);
     for (tool, arguments) in [
@@ -462,7 +462,7 @@ fn who_acts_as_a_session_names_it() {
 
 #[test]
 fn every_result_says_how_many_messages_wait() {
-    let broker = Broker::start();
+    let broker = Broker::timeless();
     let alice = broker.agent("alice");
     let bob = broker.stateless("bob");
     let unread = |tool: &str, arguments: Value| {
@@ -481,7 +481,7 @@ fn every_result_says_how_many_messages_wait() {
 
 #[test]
 fn what_a_stateless_client_reads_is_acknowledged_like_any_other() {
-    let broker = Broker::start();
+    let broker = Broker::timeless();
     let alice = broker.agent("alice");
     let bob = broker.stateless("bob");
     let first = alice.sends("first").to("bob");
@@ -507,7 +507,7 @@ fn what_a_stateless_client_reads_is_acknowledged_like_any_other() {
 
 #[test]
 fn an_answer_is_an_event_for_who_names_events_first() {
-    let broker = Broker::start();
+    let broker = Broker::timeless();
     let stranger = stranger(&broker);
     for accept in [
         "text/event-stream, application/json",
@@ -547,7 +547,7 @@ fn an_answer_is_an_event_for_who_names_events_first() {
 
 #[test]
 fn an_error_among_the_events_is_one_too() {
-    let broker = Broker::start();
+    let broker = Broker::timeless();
     let stranger = stranger(&broker);
     let request = stranger
         .asks("tools/call", json!({"name": "no_such_tool", "arguments": {}}))
@@ -567,7 +567,7 @@ fn an_error_among_the_events_is_one_too() {
 
 #[test]
 fn who_wants_to_hear_of_the_log_hears_of_it_before_the_answer() {
-    let broker = Broker::start();
+    let broker = Broker::timeless();
     let stranger = stranger(&broker);
     let call = |level: &str| {
         let meta = json!({"io.modelcontextprotocol/logLevel": level});
@@ -590,7 +590,7 @@ fn who_wants_to_hear_of_the_log_hears_of_it_before_the_answer() {
 
 #[test]
 fn who_takes_no_events_gets_none() {
-    let broker = Broker::start();
+    let broker = Broker::timeless();
     let stranger = stranger(&broker);
     let meta = json!({"io.modelcontextprotocol/logLevel": "debug", "progressToken": 1});
     let params = json!({"name": "heartbeat", "arguments": {}, "_meta": meta});

@@ -32,7 +32,7 @@ fn is_pushed<const N: usize>(stream: &mut Reply, expected: [&str; N]) -> Vec<Val
 
 #[test]
 fn a_stream_begins_with_its_acknowledgement_and_tells_of_each_change() {
-    let broker = Broker::start();
+    let broker = Broker::timeless();
     let alice = broker.agent("alice");
     for (at, id) in [json!(7), json!("7"), json!("ünï \"q\" \\"), json!(0), json!(-3)].iter().enumerate() {
         let name = format!("bob{at}");
@@ -50,7 +50,7 @@ fn a_stream_begins_with_its_acknowledgement_and_tells_of_each_change() {
 
 #[test]
 fn what_waits_already_is_told_after_the_acknowledgement() {
-    let broker = Broker::start();
+    let broker = Broker::timeless();
     let alice = broker.agent("alice");
     let bob = broker.stateless("bob");
     alice.sends("early").to("bob");
@@ -61,7 +61,7 @@ fn what_waits_already_is_told_after_the_acknowledgement() {
 
 #[test]
 fn events_of_this_revision_have_no_names_to_come_back_by() {
-    let broker = Broker::start();
+    let broker = Broker::timeless();
     let alice = broker.agent("alice");
     let bob = broker.stateless("bob");
     let mut stream = bob.listens_as(&json!(1));
@@ -84,7 +84,7 @@ fn events_of_this_revision_have_no_names_to_come_back_by() {
 
 #[test]
 fn two_streams_at_once_are_both_told() {
-    let broker = Broker::start();
+    let broker = Broker::timeless();
     let alice = broker.agent("alice");
     let bob = broker.stateless("bob");
     let mut first = bob.listens_as(&json!("first"));
@@ -106,7 +106,7 @@ fn two_streams_at_once_are_both_told() {
 
 #[test]
 fn streams_of_many_clients_are_told_of_their_own_inboxes_only() {
-    let broker = Broker::with(&["--workers=2"]);
+    let broker = Broker::timeless();
     let alice = broker.agent("alice");
     let callers: Vec<_> = (0..10).map(|at| broker.stateless(&format!("bob{at}"))).collect();
     let mut streams: Vec<_> = callers.iter().map(|caller| caller.listens_as(&json!(1))).collect();
@@ -119,7 +119,7 @@ fn streams_of_many_clients_are_told_of_their_own_inboxes_only() {
 
 #[test]
 fn what_is_not_offered_is_left_out_of_the_acknowledgement() {
-    let broker = Broker::start();
+    let broker = Broker::timeless();
     let bob = broker.stateless("bob");
     let alice = broker.stateless("alice");
     for (filter, honored) in [
@@ -197,7 +197,7 @@ fn who_listens_stays_active_until_the_stream_is_gone() {
 
 #[test]
 fn messages_are_pushed_while_somebody_listens() {
-    let broker = Broker::start();
+    let broker = Broker::timeless();
     let alice = broker.agent("alice");
     let bob = pushed(&broker, "bob", json!({"window": 2, "ack": "manual"}));
     let early = alice.sends("early").to("bob");
@@ -235,7 +235,7 @@ fn messages_are_pushed_while_somebody_listens() {
 
 #[test]
 fn what_is_written_is_acknowledged_for_who_wants_that() {
-    let broker = Broker::start();
+    let broker = Broker::timeless();
     let alice = broker.agent("alice");
     let bob = pushed(&broker, "bob", json!({"window": 4, "ack": "auto"}));
     let mut stream = bob.listens_as(&json!(1));
@@ -252,7 +252,7 @@ fn what_is_written_is_acknowledged_for_who_wants_that() {
 
 #[test]
 fn who_declared_nothing_is_pushed_nothing() {
-    let broker = Broker::start();
+    let broker = Broker::timeless();
     let alice = broker.agent("alice");
     let bob = broker.stateless("bob");
     let mut stream = bob.listens_as(&json!(1));
@@ -265,7 +265,7 @@ fn who_declared_nothing_is_pushed_nothing() {
 
 #[test]
 fn of_two_who_want_messages_the_later_gets_them() {
-    let broker = Broker::start();
+    let broker = Broker::timeless();
     let alice = broker.agent("alice");
     let bob = pushed(&broker, "bob", json!({"ack": "manual"}));
     let mut older = bob.listens_as(&json!("older"));
@@ -282,7 +282,7 @@ fn of_two_who_want_messages_the_later_gets_them() {
 
 #[test]
 fn a_stateless_registration_takes_the_name_from_an_older_connection() {
-    let broker = Broker::start();
+    let broker = Broker::timeless();
     let alice = broker.agent("alice");
     let older: Agent = broker.pushed("bob", &json!({"ack": "manual"}));
     alice.sends("hi").to("bob");
@@ -326,7 +326,7 @@ fn streams_end_with_their_result_when_the_broker_stops() {
 
 #[test]
 fn many_streams_come_and_go_and_leave_nothing_behind() {
-    let broker = Broker::start();
+    let broker = Broker::timeless();
     let alice = broker.agent("alice");
     let bob = pushed(&broker, "bob", json!({"ack": "manual"}));
     for round in 0..50 {

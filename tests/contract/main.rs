@@ -8,6 +8,8 @@ mod broadcasts;
 mod eras;
 mod health;
 mod http_modern;
+mod http_replay;
+mod http_sessions;
 mod http_streams;
 mod messages;
 mod negotiation;

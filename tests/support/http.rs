@@ -287,6 +287,7 @@ impl Reply {
 
     /// The next event, whatever it is; None when the stream has ended.
     pub fn next_event(&mut self) -> Option<Event> {
+        let began = Instant::now();
         loop {
             if let Some(event) = self.events.pop_front() {
                 return Some(event);
@@ -294,6 +295,7 @@ impl Reply {
             if self.complete || !self.reads() {
                 return None;
             }
+            assert!(began.elapsed() < PATIENCE, "no event came, but {} comments", self.comments);
         }
     }
 
@@ -347,7 +349,10 @@ impl Reply {
 
     /// The connection is over, in whatever way.
     pub fn is_over(&mut self) {
-        while self.reads() {}
+        let began = Instant::now();
+        while self.reads() {
+            assert!(began.elapsed() < PATIENCE, "the connection is still open");
+        }
     }
 
     /// The client goes away: it will send nothing more, and is ready for nothing more.

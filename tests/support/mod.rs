@@ -30,6 +30,13 @@ pub const HASTY: [&str; 4] = [
     "--session-retention=800ms",
 ];
 
+/// Nothing happens because of time: what ought to wake somebody and does not is not made good by the next sign of life.
+pub const TIMELESS: [&str; 3] = [
+    "--heartbeat-interval=1h",
+    "--stale-threshold=2h",
+    "--disconnect-threshold=3h",
+];
+
 /// Asks again and again until there is an answer.
 pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
@@ -66,6 +73,11 @@ impl Broker {
     /// One whose thresholds are short.
     pub fn hasty() -> Self {
         Self::with(&HASTY)
+    }
+
+    /// One in which nothing happens because of time, with two threads.
+    pub fn timeless() -> Self {
+        Self::with(&[&TIMELESS[..], &["--workers=2"]].concat())
     }
 
     pub fn with(flags: &[&str]) -> Self {

@@ -1,0 +1,498 @@
+//! 2025-11-25 and before over HTTP: sessions from `initialize` to `DELETE`.
+
+use serde_json::{Value, json};
+
+use crate::support::{Broker, Caller, HASTY, Request, eventually, hello, keys};
+
+const LEGACY: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
+const SESSION: &str = "Mcp-Session-Id";
+const INBOX: &str = "broker://inbox";
+const UPDATED: &str = "notifications/resources/updated";
+
+fn visitor(broker: &Broker, version: &str) -> Caller {
+    Caller::legacy(broker.address, version, json!({}))
+}
+
+fn request(id: impl Into<Value>, method: &str, params: Value) -> Value {
+    json!({"jsonrpc": "2.0", "id": id.into(), "method": method, "params": params})
+}
+
+fn call(id: impl Into<Value>, tool: &str, arguments: Value) -> Value {
+    request(id, "tools/call", json!({"name": tool, "arguments": arguments}))
+}
+
+#[test]
+fn initialize_opens_a_session_of_its_own() {
+    let broker = Broker::timeless();
+    let mut ids = std::collections::HashSet::new();
+    for version in LEGACY {
+        for accept in ["application/json, text/event-stream", "application/json"] {
+            let response = hello(broker.address, version, json!({})).with("Accept", accept).answered();
+            assert_eq!(response.status, 200);
+            assert_eq!(response.header("content-type"), Some("application/json"));
+            let frame = response.json();
+            assert_eq!(keys(&frame), ["id", "jsonrpc", "result"]);
+            assert_eq!(frame["result"]["protocolVersion"], version);
+            let id = response.header(SESSION).expect("a session").to_owned();
+            assert!(id.len() >= 16 && id.bytes().all(|byte| byte.is_ascii_graphic()), "{id}");
+            assert!(ids.insert(id), "given twice");
+        }
+    }
+    // The version asked for in the header has nothing to say yet, and one that nobody knows is answered with the newest.
+    let response = hello(broker.address, "1999-01-01", json!({}))
+        .with("MCP-Protocol-Version", "2025-06-18")
+        .answered();
+    assert_eq!(response.json()["result"]["protocolVersion"], LEGACY[0]);
+    // As an event for who wants it so.
+    let mut reply = hello(broker.address, LEGACY[0], json!({}))
+        .with("Accept", "text/event-stream, application/json")
+        .sent();
+    assert!(reply.header(SESSION).is_some());
+    assert_eq!(
+        reply.answer_to(&json!(1)).unwrap()["protocolVersion"],
+        LEGACY[0]
+    );
+}
+
+#[test]
+fn initialize_that_is_refused_opens_none() {
+    let broker = Broker::timeless();
+    for params in [
+        json!({}),
+        json!({"protocolVersion": 1}),
+        json!({"protocolVersion": "2025-11-25", "capabilities": {"experimental": {"dev.mcp-broker/push": 1}}}),
+    ] {
+        let response = Request::post(broker.address, request(1, "initialize", params.clone()).to_string()).answered();
+        assert_eq!(response.json()["error"]["code"], -32602, "{params}");
+        assert_eq!(response.header(SESSION), None, "{params}");
+    }
+}
+
+#[test]
+fn initialize_makes_sense_once() {
+    let broker = Broker::timeless();
+    let bob = visitor(&broker, LEGACY[0]).registered("bob");
+    let again = json!({"protocolVersion": LEGACY[0], "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
+    let (status, code) = bob.asks("initialize", again).refused();
+    assert_eq!((status, code), (400, -32600));
+    // It is as good as before; and without naming it, another is opened.
+    bob.calls("heartbeat", json!({}));
+    visitor(&broker, LEGACY[0]);
+}
+
+#[test]
+fn a_session_lives_from_its_opening_to_its_deletion() {
+    let broker = Broker::timeless();
+    let alice = broker.agent("alice");
+    let bob = visitor(&broker, LEGACY[0]).registered("bob");
+    assert_eq!(bob.request("ping", json!({})), Ok(json!({})));
+    let mut stream = bob.reads_stream();
+    let deleted = bob.delete().answered();
+    assert!((200..300).contains(&deleted.status), "{deleted:?}");
+    // Its stream ends with it.
+    stream.ends();
+    for request in [
+        bob.asks("tools/list", json!({})),
+        bob.call("heartbeat", json!({})),
+        bob.post(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"})),
+        bob.post(&json!({"jsonrpc": "2.0", "id": 1, "result": {}})),
+        bob.stream(),
+        bob.stream().with("Last-Event-ID", "0-0"),
+        bob.delete(),
+    ] {
+        let response = request.answered();
+        assert_eq!(response.status, 404, "{request:?}");
+    }
+    // What the broker knows of the agent is not gone: its name has its inbox still.
+    alice.sends("later").to("bob");
+    let again = visitor(&broker, LEGACY[0]).registered("bob");
+    assert_eq!(again.session, bob.session);
+    assert_eq!(again.reads(json!({}))[0]["payload"]["text"], "later");
+}
+
+#[test]
+fn who_names_no_session_or_none_that_is_there_is_told_so() {
+    let broker = Broker::timeless();
+    let bob = visitor(&broker, LEGACY[0]);
+    let nobody = |request: Request| request.without(SESSION);
+    for request in [
+        bob.asks("tools/list", json!({})),
+        bob.post(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"})),
+        bob.post(&json!({"jsonrpc": "2.0", "id": 1, "result": {}})),
+        bob.stream(),
+        bob.delete(),
+    ] {
+        assert_eq!(nobody(request.clone()).answered().status, 400, "{request:?}");
+        for id in ["nonsense", "", "00000000000000000000000000000000", "a b", "\u{e9}"] {
+            let response = request.clone().with(SESSION, id).answered();
+            assert_eq!(response.status, 404, "{id:?} {request:?}");
+        }
+    }
+    let response = nobody(bob.asks("tools/list", json!({}))).answered();
+    assert_eq!(response.json()["id"], 1);
+    bob.request("tools/list", json!({})).unwrap();
+}
+
+#[test]
+fn the_version_header_must_name_a_version() {
+    let broker = Broker::timeless();
+    let bob = visitor(&broker, LEGACY[0]);
+    for version in ["nonsense", "", "2025-11-26", "1900-01-01", "2025-11-25, 2025-06-18"] {
+        for request in [
+            bob.asks("tools/list", json!({})),
+            bob.post(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"})),
+            bob.stream(),
+            bob.delete(),
+        ] {
+            let response = request.with("MCP-Protocol-Version", version).answered();
+            assert_eq!(response.status, 400, "{version:?}");
+        }
+    }
+    // Any that is spoken is taken, and none as well: what was agreed on counts.
+    for version in LEGACY {
+        let request = bob.asks("tools/list", json!({})).with("MCP-Protocol-Version", version);
+        assert_eq!(request.answered().status, 200, "{version}");
+    }
+    let request = bob.asks("tools/list", json!({})).without("MCP-Protocol-Version");
+    assert_eq!(request.answered().status, 200);
+}
+
+#[test]
+fn a_session_has_the_rules_of_its_revision() {
+    let broker = Broker::timeless();
+    for version in LEGACY {
+        let bob = visitor(&broker, version);
+        assert_eq!(bob.request("ping", json!({})), Ok(json!({})));
+        assert_eq!(bob.request("logging/setLevel", json!({"level": "error"})), Ok(json!({})));
+        let tools = bob.request("tools/list", json!({})).unwrap();
+        assert!(tools["tools"].as_array().unwrap().len() > 5);
+        let response = bob.asks("no/such", json!({})).answered();
+        assert_eq!((response.status, response.json()["error"]["code"].as_i64()), (200, Some(-32601)));
+        let error = bob.request("tools/call", json!({"name": "no_such"})).unwrap_err();
+        assert_eq!(error["code"], -32602);
+        // And none of the other era.
+        let error = bob.request("subscriptions/listen", json!({"notifications": {}})).unwrap_err();
+        assert_eq!(error["code"], -32601);
+    }
+}
+
+#[test]
+fn notifications_and_responses_are_accepted_without_a_word() {
+    let broker = Broker::timeless();
+    let bob = visitor(&broker, LEGACY[0]);
+    for frame in [
+        json!({"jsonrpc": "2.0", "method": "notifications/initialized"}),
+        json!({"jsonrpc": "2.0", "method": "notifications/no_such", "params": {"x": 1}}),
+        json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {}}),
+        json!({"jsonrpc": "2.0", "id": 1, "result": {}}),
+        json!({"jsonrpc": "2.0", "id": "x", "error": {"code": 1, "message": "no"}}),
+    ] {
+        let response = bob.post(&frame).answered();
+        assert_eq!((response.status, response.body.as_str()), (202, ""), "{frame}");
+        // Even for who takes nothing else.
+        let response = bob.post(&frame).without("Accept").answered();
+        assert_eq!(response.status, 202, "{frame}");
+    }
+}
+
+#[test]
+fn batches_are_of_one_revision() {
+    let broker = Broker::timeless();
+    let batch = json!([
+        request("a", "ping", json!({})),
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        call(2, "list_sessions", json!({})),
+        {"jsonrpc": "2.0", "id": 77, "result": {}},
+        request("c", "no/such", json!({})),
+    ]);
+    for version in LEGACY {
+        let bob = visitor(&broker, version);
+        let response = bob.post(&batch).answered();
+        if version != "2025-03-26" {
+            assert_eq!(response.refusal(), (400, -32600), "{version}");
+            bob.request("ping", json!({})).unwrap();
+            continue;
+        }
+        assert_eq!(response.status, 200, "{response:?}");
+        let answers = response.json();
+        let mut ids: Vec<_> = answers
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|answer| (answer["id"].to_string(), answer.get("result").is_some()))
+            .collect();
+        ids.sort();
+        let expected = [("\"a\"", true), ("\"c\"", false), ("2", true)].map(|(id, is)| (id.to_owned(), is));
+        assert_eq!(ids, expected);
+        // As an event too.
+        let mut reply = bob
+            .post(&batch)
+            .with("Accept", "text/event-stream, application/json")
+            .sent()
+            .streams();
+        let mut answers = Vec::new();
+        while let Some(event) = reply.next_event() {
+            match event.json() {
+                Value::Array(all) => answers.extend(all),
+                one => answers.push(one),
+            }
+        }
+        assert_eq!(answers.len(), 3, "{answers:?}");
+        // Without a request there is nothing to answer.
+        for batch in [
+            json!([{"jsonrpc": "2.0", "method": "notifications/initialized"}]),
+            json!([{"jsonrpc": "2.0", "id": 1, "result": {}}, {"jsonrpc": "2.0", "id": 2, "result": {}}]),
+        ] {
+            let response = bob.post(&batch).answered();
+            assert_eq!((response.status, response.body.as_str()), (202, ""), "{batch}");
+        }
+        assert_eq!(bob.post(&json!([])).refused(), (400, -32600));
+    }
+}
+
+#[test]
+fn a_first_call_may_send() {
+    let broker = Broker::timeless();
+    let alice = broker.agent("alice");
+    for version in LEGACY {
+        // A session of the broker is made for it by the way.
+        let bob = visitor(&broker, version);
+        let sent = bob.calls("send_message", alice.sends(version).arguments_to("alice"));
+        assert_eq!(alice.sees([version])[0]["message_id"], sent["message_id"]);
+    }
+}
+
+#[test]
+fn a_batch_may_act_as_the_session() {
+    let broker = Broker::timeless();
+    let alice = broker.agent("alice");
+    let bob = visitor(&broker, "2025-03-26");
+    let letter = |text: &str| alice.sends(text).arguments_to("alice");
+    let batch = json!([
+        call(1, "send_message", letter("one")),
+        call(2, "send_message", letter("two")),
+    ]);
+    let answers = bob.post(&batch).answered().json();
+    for answer in answers.as_array().unwrap() {
+        assert_eq!(answer["result"]["isError"], false, "{answer}");
+    }
+    assert_eq!(answers.as_array().unwrap().len(), 2);
+    alice.sees(["one", "two"]);
+}
+
+#[test]
+fn the_stream_of_a_session_tells_of_its_inbox() {
+    let broker = Broker::timeless();
+    let alice = broker.agent("alice");
+    for version in LEGACY {
+        let bob = visitor(&broker, version).registered(version);
+        let mut stream = bob.reads_stream();
+        assert_eq!(stream.header("x-accel-buffering").as_deref(), Some("no"));
+        assert_eq!(
+            bob.request("resources/subscribe", json!({"uri": INBOX})),
+            Ok(json!({}))
+        );
+        alice.sends("hi").to(version);
+        assert_eq!(stream.told(UPDATED), json!({"uri": INBOX}));
+        // No answer ever comes on it: the next that comes is told after two more.
+        bob.calls("heartbeat", json!({}));
+        assert_eq!(bob.reads(json!({})).len(), 1);
+        alice.sends("ho").to(version);
+        let frame = stream.next_frame();
+        assert_eq!(frame["method"], UPDATED, "{frame}");
+        bob.request("resources/unsubscribe", json!({"uri": INBOX})).unwrap();
+        bob.delete().answered();
+        stream.ends();
+    }
+}
+
+#[test]
+fn one_inbox_subscribed_to_before_anybody_listens_is_told_to_who_does() {
+    let broker = Broker::timeless();
+    let alice = broker.agent("alice");
+    let bob = visitor(&broker, LEGACY[0]).registered("bob");
+    bob.request("resources/subscribe", json!({"uri": INBOX})).unwrap();
+    alice.sends("hi").to("bob");
+    let mut stream = bob.reads_stream();
+    assert_eq!(stream.told(UPDATED), json!({"uri": INBOX}));
+    // Gone without a word, and here again.
+    stream.leaves();
+    alice.sends("ho").to("bob");
+    let mut stream = bob.reads_stream();
+    assert_eq!(stream.told(UPDATED), json!({"uri": INBOX}));
+}
+
+#[test]
+fn a_client_hears_of_the_log_what_it_wants_to() {
+    let broker = Broker::timeless();
+    let bob = visitor(&broker, LEGACY[0]);
+    let refused = || bob.call("get_message_status", json!({"message_id": "nonsense"}));
+    assert_eq!(refused().answered().header("content-type"), Some("application/json"));
+    bob.request("logging/setLevel", json!({"level": "debug"})).unwrap();
+    let mut reply = refused().sent().streams();
+    let logged = reply.told("notifications/message");
+    assert_eq!(logged["level"], "warning");
+    assert_eq!(reply.answer_to(&json!(1)).unwrap()["isError"], true);
+    reply.ends();
+    bob.request("logging/setLevel", json!({"level": "alert"})).unwrap();
+    assert_eq!(refused().answered().header("content-type"), Some("application/json"));
+    let error = bob.request("logging/setLevel", json!({"level": "loud"})).unwrap_err();
+    assert_eq!(error["code"], -32602);
+    // It is for this client alone.
+    bob.request("logging/setLevel", json!({"level": "debug"})).unwrap();
+    let carol = visitor(&broker, LEGACY[0]);
+    let response = carol.call("get_message_status", json!({"message_id": "nonsense"})).answered();
+    assert_eq!(response.header("content-type"), Some("application/json"));
+}
+
+#[test]
+fn many_sessions_on_several_threads_do_not_mix_up() {
+    let broker = Broker::timeless();
+    let alice = broker.agent("alice");
+    let threads: Vec<_> = (0..8)
+        .map(|at| {
+            let address = broker.address;
+            std::thread::spawn(move || {
+                let name = format!("bob{at}");
+                let bob = Caller::legacy(address, LEGACY[at % 2], json!({})).registered(&name);
+                bob.request("resources/subscribe", json!({"uri": INBOX})).unwrap();
+                let mut stream = bob.reads_stream();
+                for round in 0..20 {
+                    // Each request has a connection of its own, on whichever thread.
+                    let text = format!("{at} {round}");
+                    let sent = bob.calls(
+                        "send_message",
+                        json!({
+                            "recipient_id": name, "protocol_name": "note", "protocol_version": "1.0.0",
+                            "payload": {"text": text},
+                        }),
+                    );
+                    stream.told(UPDATED);
+                    let read = bob.reads(json!({"acknowledge": "immediate"}));
+                    assert_eq!(read.len(), 1);
+                    assert_eq!(read[0]["message_id"], sent["message_id"]);
+                    assert_eq!(read[0]["sender_id"], bob.session.as_deref().unwrap());
+                }
+                assert_eq!(bob.delete().answered().status, 204);
+                assert_eq!(bob.call("heartbeat", json!({})).answered().status, 404);
+            })
+        })
+        .collect();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    alice.calls("heartbeat", json!({}));
+}
+
+#[test]
+fn a_session_that_was_taken_over_can_take_it_back() {
+    let broker = Broker::timeless();
+    let alice = broker.agent("alice");
+    let bob = visitor(&broker, LEGACY[0]).registered("bob");
+    let newer = broker.agent("bob");
+    assert_eq!(Some(newer.session.as_str()), bob.session.as_deref());
+    eventually("the older hears of it", || {
+        let result = bob.request("tools/call", json!({"name": "heartbeat", "arguments": {}})).unwrap();
+        (result["structuredContent"]["code"] == "session_taken_over").then_some(())
+    });
+    bob.is_refused_as("session_taken_over", "receive_messages", json!({}));
+    alice.sends("for the newer").to("bob");
+    newer.sees(["for the newer"]);
+    // The newer one has not acknowledged it.
+    let back = bob.calls("register_session", json!({"name": "bob"}));
+    assert_eq!(back["resumed"], true);
+    assert_eq!(back["session_id"], bob.session.as_deref().unwrap());
+    newer.wire.is_closed_with(4001);
+    let again = bob.reads(json!({}));
+    assert_eq!(again[0]["delivery_count"], 2);
+    // Or it may be somebody else from now on.
+    let newest = broker.agent("bob");
+    let other = bob.calls("register_session", json!({"name": "robert"}));
+    assert_ne!(other["session_id"], newest.session.as_str());
+    alice.sends("hi").to("robert");
+    assert_eq!(bob.reads(json!({}))[0]["payload"]["text"], "hi");
+    newest.calls("heartbeat", json!({}));
+}
+
+#[test]
+fn who_was_silent_comes_back_by_any_request() {
+    let broker = Broker::with(&[
+        "--heartbeat-interval=100ms",
+        "--stale-threshold=300ms",
+        "--disconnect-threshold=600ms",
+        "--session-retention=1h",
+    ]);
+    let alice = broker.agent("alice");
+    let bob = visitor(&broker, LEGACY[0]).registered("bob");
+    bob.request("resources/subscribe", json!({"uri": INBOX})).unwrap();
+    for round in 0..3 {
+        alice.notices("bob", "disconnected");
+        let text = round.to_string();
+        let sent = alice.sends(&text).to("bob");
+        assert_eq!(sent.status, "queued");
+        let read = bob.reads(json!({"acknowledge": "immediate"}));
+        assert_eq!(read[0]["message_id"], sent.id.as_str());
+        assert_eq!(alice.presence_of("bob").as_deref(), Some("active"));
+        // And what it subscribed to is still told.
+        let mut stream = bob.reads_stream();
+        alice.sends("more").to("bob");
+        assert_eq!(stream.told(UPDATED), json!({"uri": INBOX}));
+        assert_eq!(bob.reads(json!({"acknowledge": "immediate"})).len(), 1);
+    }
+}
+
+#[test]
+fn who_was_silent_comes_back_by_its_stream() {
+    let broker = Broker::with(&[
+        "--heartbeat-interval=100ms",
+        "--stale-threshold=300ms",
+        "--disconnect-threshold=600ms",
+        "--session-retention=1h",
+    ]);
+    let alice = broker.agent("alice");
+    let bob = visitor(&broker, LEGACY[0]).registered("bob");
+    bob.request("resources/subscribe", json!({"uri": INBOX})).unwrap();
+    alice.notices("bob", "disconnected");
+    alice.sends("while away").to("bob");
+    let mut stream = bob.reads_stream();
+    assert_eq!(stream.told(UPDATED), json!({"uri": INBOX}));
+    alice.notices("bob", "active");
+    assert_eq!(bob.reads(json!({"acknowledge": "immediate"})).len(), 1);
+    alice.sends("here").to("bob");
+    assert_eq!(stream.told(UPDATED), json!({"uri": INBOX}));
+}
+
+#[test]
+fn who_reads_the_stream_is_present_and_not_forgotten() {
+    let broker = Broker::hasty();
+    let alice = broker.agent("alice");
+    let bob = visitor(&broker, LEGACY[0]).registered("bob");
+    let mut stream = bob.reads_stream();
+    bob.request("resources/subscribe", json!({"uri": INBOX})).unwrap();
+    // Another, who does nothing, comes and is forgotten; twice as long as that takes.
+    for _ in 0..2 {
+        let silent = visitor(&broker, LEGACY[0]).registered("silent");
+        alice.misses("silent");
+        eventually("its session is forgotten", || {
+            (silent.delete().with(SESSION, "x").answered().status == 404).then_some(())
+        });
+        assert_eq!(alice.presence_of("bob").as_deref(), Some("active"));
+    }
+    alice.sends("hi").to("bob");
+    assert_eq!(stream.told(UPDATED), json!({"uri": INBOX}));
+    assert_eq!(bob.reads(json!({})).len(), 1);
+}
+
+#[test]
+fn who_is_silent_for_too_long_is_forgotten() {
+    let broker = Broker::with(&HASTY);
+    let alice = broker.agent("alice");
+    let bob = visitor(&broker, LEGACY[0]).registered("bob");
+    alice.misses("bob");
+    // Asking renews it, so this asks once, when it must long be over.
+    let carol = visitor(&broker, LEGACY[0]).registered("carol");
+    alice.misses("carol");
+    let status = bob.call("heartbeat", json!({})).answered().status;
+    assert_eq!(status, 404);
+    drop(carol);
+}
