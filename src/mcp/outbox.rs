@@ -168,6 +168,11 @@ impl Outbox {
         self.send_raw(b": keep-alive\n\n");
     }
 
+    /// How many events were queued so far.
+    pub fn events(&self) -> u64 {
+        self.queue().events
+    }
+
     /// From now on the answer of an exchange is a stream of events.
     pub fn begin_stream(&self) {
         self.queue().exchange.streaming = true;

@@ -311,6 +311,11 @@ impl Peer {
         self.shared.caller_left(id);
     }
 
+    /// The broker stops: the call of this id, or every call, is answered that it is to be tried again later.
+    pub fn give_up(&self, id: Option<&str>) {
+        self.shared.give_up(id);
+    }
+
     /// The answers to all requests are written: nothing of them is to be given back any more.
     pub fn all_answered(&self) {
         self.shared.forget_takings();

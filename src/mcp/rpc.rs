@@ -45,6 +45,16 @@ pub enum Incoming<'a> {
     Batch(Vec<&'a str>),
 }
 
+impl<'a> Incoming<'a> {
+    /// The id of a request.
+    pub fn id(&self) -> Option<&'a str> {
+        match self {
+            Self::Request { id, .. } => Some(id),
+            _ => None,
+        }
+    }
+}
+
 /// The params of a frame and the parts that most methods have. `name`, `arguments`, `meta` and what is in `arguments`
 /// have only been scanned: who reads them must parse or check them. Everything else in them has been checked.
 #[derive(Debug, Default, PartialEq, Eq)]

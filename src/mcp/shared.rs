@@ -27,7 +27,7 @@ use super::{
     Outbox, Service,
     conversation::Asked,
     logging::Level,
-    reply::{Answer, Lane, ReplyTo, error_object, write_tool_result},
+    reply::{Answer, ReplyTo, error_object, write_tool_result},
     rpc::{INTERNAL_ERROR, RpcError},
     subscriptions::Subscriptions,
     version::PushSettings,
@@ -56,7 +56,7 @@ pub struct Taking {
 /// A call that runs beside the turn.
 struct Underway {
     task: AbortHandle,
-    lane: Lane,
+    to: ReplyTo,
 }
 
 /// A call that takes messages, and whom it answers.
@@ -172,7 +172,7 @@ impl Shared {
     pub fn spawn(self: &Rc<Self>, to: &ReplyTo, call: impl Future<Output = ()> + 'static) {
         let shared = Rc::clone(self);
         let to = to.clone();
-        let (key, lane) = (to.id.clone(), to.lane.clone());
+        let answered = to.clone();
         let mut calls = self.calls.borrow_mut();
         let task = actix_rt::spawn(async move {
             let call = AssertUnwindSafe(call).catch_unwind();
@@ -187,7 +187,7 @@ impl Shared {
             shared.calls.borrow_mut().remove(&to.id);
         });
         let task = task.abort_handle();
-        calls.insert(key, Underway { task, lane });
+        calls.insert(Rc::clone(&answered.id), Underway { task, to: answered });
     }
 
     async fn with_progress<T>(&self, to: &ReplyTo, call: impl Future<Output = T>) -> T {
@@ -234,6 +234,21 @@ impl Shared {
         }
     }
 
+    /// Answers the call of this id, or every call, that it cannot be waited for: try again later. What it took waits again.
+    pub fn give_up(&self, id: Option<&str>) {
+        let given_up: Vec<_> = {
+            let mut calls = self.calls.borrow_mut();
+            calls
+                .extract_if(|known, _| id.is_none_or(|id| **known == *id))
+                .collect()
+        };
+        for (id, Underway { task, to }) in given_up {
+            task.abort();
+            self.give_back(&id);
+            self.refuse(&to, &BrokerError::unavailable());
+        }
+    }
+
     /// A call goes on without its request: neither its end nor that of the peer ends it.
     pub fn let_go(&self, id: &str) -> Option<AbortHandle> {
         let call = self.calls.borrow_mut().remove(id)?;
@@ -247,9 +262,9 @@ impl Shared {
     /// Gives a call up; nothing is answered to it. False when it is not known, or no longer.
     pub fn cancel(&self, id: &str) -> bool {
         let call = self.calls.borrow_mut().remove(id);
-        call.inspect(|Underway { task, lane }| {
+        call.inspect(|Underway { task, to }| {
             task.abort();
-            lane.abandon();
+            to.lane.abandon();
         })
         .is_some()
     }

@@ -92,7 +92,10 @@ fn an_answer_that_came_too_late_is_read_on() {
     let bob = bob(&broker, "2025-11-25");
     for round in 0..20 {
         let text = round.to_string();
-        let letter = alice.sends(&text).and("wait_for", "acknowledged").and("timeout_seconds", 60);
+        let letter = alice
+            .sends(&text)
+            .and("wait_for", "acknowledged")
+            .and("timeout_seconds", 60);
         let mut reply = bob
             .call("send_message", letter.arguments_to("alice"))
             .with("Accept", EVENTS_FIRST)
@@ -116,7 +119,10 @@ fn progress_of_a_call_is_read_on_without_a_gap() {
     let broker = Broker::with(&["--heartbeat-interval=100ms"]);
     let alice = broker.agent("alice");
     let bob = bob(&broker, "2025-11-25");
-    let letter = alice.sends("hi").and("wait_for", "acknowledged").and("timeout_seconds", 60);
+    let letter = alice
+        .sends("hi")
+        .and("wait_for", "acknowledged")
+        .and("timeout_seconds", 60);
     let params = json!({
         "name": "send_message", "arguments": letter.arguments_to("alice"), "_meta": {"progressToken": "p"},
     });
@@ -262,7 +268,17 @@ fn a_name_that_nobody_gave_begins_anew() {
     let alice = broker.agent("alice");
     let bob = bob(&broker, "2025-11-25");
     bob.request("resources/subscribe", json!({"uri": INBOX})).unwrap();
-    for last in ["nonsense", "", "0-99999", "17-1", "-", "0-", "-1-1", "99999999999999999999-1", "0-18446744073709551615"] {
+    for last in [
+        "nonsense",
+        "",
+        "0-99999",
+        "17-1",
+        "-",
+        "0-",
+        "-1-1",
+        "99999999999999999999-1",
+        "0-18446744073709551615",
+    ] {
         let mut stream = resumed(&bob, last);
         alice.sends("hi").to("bob");
         assert_eq!(stream.told(UPDATED), json!({"uri": INBOX}), "{last:?}");
@@ -374,7 +390,9 @@ fn a_client_that_comes_and_goes_is_told_everything_at_least_once() {
     let alice = broker.agent("alice");
     let bob = pushed(&broker, json!({"ack": "manual", "window": 20}));
     let sender = std::thread::spawn(move || {
-        let ids: Vec<_> = (0..MESSAGES).map(|at| alice.sends(&at.to_string()).to("bob").id).collect();
+        let ids: Vec<_> = (0..MESSAGES)
+            .map(|at| alice.sends(&at.to_string()).to("bob").id)
+            .collect();
         (alice, ids)
     });
     let mut seen = HashSet::new();

@@ -27,7 +27,9 @@ fn initialize_opens_a_session_of_its_own() {
     let mut ids = std::collections::HashSet::new();
     for version in LEGACY {
         for accept in ["application/json, text/event-stream", "application/json"] {
-            let response = hello(broker.address, version, json!({})).with("Accept", accept).answered();
+            let response = hello(broker.address, version, json!({}))
+                .with("Accept", accept)
+                .answered();
             assert_eq!(response.status, 200);
             assert_eq!(response.header("content-type"), Some("application/json"));
             let frame = response.json();
@@ -48,10 +50,7 @@ fn initialize_opens_a_session_of_its_own() {
         .with("Accept", "text/event-stream, application/json")
         .sent();
     assert!(reply.header(SESSION).is_some());
-    assert_eq!(
-        reply.answer_to(&json!(1)).unwrap()["protocolVersion"],
-        LEGACY[0]
-    );
+    assert_eq!(reply.answer_to(&json!(1)).unwrap()["protocolVersion"], LEGACY[0]);
 }
 
 #[test]
@@ -163,15 +162,23 @@ fn a_session_has_the_rules_of_its_revision() {
     for version in LEGACY {
         let bob = visitor(&broker, version);
         assert_eq!(bob.request("ping", json!({})), Ok(json!({})));
-        assert_eq!(bob.request("logging/setLevel", json!({"level": "error"})), Ok(json!({})));
+        assert_eq!(
+            bob.request("logging/setLevel", json!({"level": "error"})),
+            Ok(json!({}))
+        );
         let tools = bob.request("tools/list", json!({})).unwrap();
         assert!(tools["tools"].as_array().unwrap().len() > 5);
         let response = bob.asks("no/such", json!({})).answered();
-        assert_eq!((response.status, response.json()["error"]["code"].as_i64()), (200, Some(-32601)));
+        assert_eq!(
+            (response.status, response.json()["error"]["code"].as_i64()),
+            (200, Some(-32601))
+        );
         let error = bob.request("tools/call", json!({"name": "no_such"})).unwrap_err();
         assert_eq!(error["code"], -32602);
         // And none of the other era.
-        let error = bob.request("subscriptions/listen", json!({"notifications": {}})).unwrap_err();
+        let error = bob
+            .request("subscriptions/listen", json!({"notifications": {}}))
+            .unwrap_err();
         assert_eq!(error["code"], -32601);
     }
 }
@@ -288,10 +295,7 @@ fn the_stream_of_a_session_tells_of_its_inbox() {
         let bob = visitor(&broker, version).registered(version);
         let mut stream = bob.reads_stream();
         assert_eq!(stream.header("x-accel-buffering").as_deref(), Some("no"));
-        assert_eq!(
-            bob.request("resources/subscribe", json!({"uri": INBOX})),
-            Ok(json!({}))
-        );
+        assert_eq!(bob.request("resources/subscribe", json!({"uri": INBOX})), Ok(json!({})));
         alice.sends("hi").to(version);
         assert_eq!(stream.told(UPDATED), json!({"uri": INBOX}));
         // No answer ever comes on it: the next that comes is told after two more.
@@ -341,7 +345,9 @@ fn a_client_hears_of_the_log_what_it_wants_to() {
     // It is for this client alone.
     bob.request("logging/setLevel", json!({"level": "debug"})).unwrap();
     let carol = visitor(&broker, LEGACY[0]);
-    let response = carol.call("get_message_status", json!({"message_id": "nonsense"})).answered();
+    let response = carol
+        .call("get_message_status", json!({"message_id": "nonsense"}))
+        .answered();
     assert_eq!(response.header("content-type"), Some("application/json"));
 }
 
@@ -392,7 +398,9 @@ fn a_session_that_was_taken_over_can_take_it_back() {
     let newer = broker.agent("bob");
     assert_eq!(Some(newer.session.as_str()), bob.session.as_deref());
     eventually("the older hears of it", || {
-        let result = bob.request("tools/call", json!({"name": "heartbeat", "arguments": {}})).unwrap();
+        let result = bob
+            .request("tools/call", json!({"name": "heartbeat", "arguments": {}}))
+            .unwrap();
         (result["structuredContent"]["code"] == "session_taken_over").then_some(())
     });
     bob.is_refused_as("session_taken_over", "receive_messages", json!({}));

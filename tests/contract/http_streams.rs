@@ -17,10 +17,7 @@ fn pushed(broker: &Broker, name: &str, settings: Value) -> Caller {
 }
 
 fn is_told(stream: &mut Reply, caller: &Caller, id: &Value) {
-    assert_eq!(
-        stream.told(UPDATED),
-        json!({"_meta": {ID: id}, "uri": caller.inbox()})
-    );
+    assert_eq!(stream.told(UPDATED), json!({"_meta": {ID: id}, "uri": caller.inbox()}));
 }
 
 /// The texts of the next messages that are pushed on a stream.
@@ -34,7 +31,10 @@ fn is_pushed<const N: usize>(stream: &mut Reply, expected: [&str; N]) -> Vec<Val
 fn a_stream_begins_with_its_acknowledgement_and_tells_of_each_change() {
     let broker = Broker::timeless();
     let alice = broker.agent("alice");
-    for (at, id) in [json!(7), json!("7"), json!("ünï \"q\" \\"), json!(0), json!(-3)].iter().enumerate() {
+    for (at, id) in [json!(7), json!("7"), json!("ünï \"q\" \\"), json!(0), json!(-3)]
+        .iter()
+        .enumerate()
+    {
         let name = format!("bob{at}");
         let bob = broker.stateless(&name);
         let mut stream = bob.listens_as(id);

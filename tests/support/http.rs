@@ -30,7 +30,10 @@ impl Response {
     pub fn refusal(&self) -> (u16, i64) {
         assert_eq!(self.header("content-type"), Some("application/json"), "{self:?}");
         let error = &self.json()["error"];
-        (self.status, error["code"].as_i64().unwrap_or_else(|| panic!("{self:?}")))
+        (
+            self.status,
+            error["code"].as_i64().unwrap_or_else(|| panic!("{self:?}")),
+        )
     }
 }
 
@@ -213,11 +216,7 @@ impl Reply {
 
     fn read_head(&mut self) {
         while self.head.is_none() {
-            assert!(
-                self.reads(),
-                "no whole head: {:?}",
-                String::from_utf8_lossy(&self.raw)
-            );
+            assert!(self.reads(), "no whole head: {:?}", String::from_utf8_lossy(&self.raw));
         }
     }
 
@@ -272,7 +271,8 @@ impl Reply {
     }
 
     pub fn is_stream(&mut self) -> bool {
-        self.header("content-type").is_some_and(|kind| kind == "text/event-stream")
+        self.header("content-type")
+            .is_some_and(|kind| kind == "text/event-stream")
     }
 
     /// Asserts that it is a stream of events.
@@ -295,7 +295,11 @@ impl Reply {
             if self.complete || !self.reads() {
                 return None;
             }
-            assert!(began.elapsed() < PATIENCE, "no event came, but {} comments", self.comments);
+            assert!(
+                began.elapsed() < PATIENCE,
+                "no event came, but {} comments",
+                self.comments
+            );
         }
     }
 
@@ -374,7 +378,12 @@ impl Reply {
         let mut chunk = [0; 16 * 1024];
         let len = match self.socket.read(&mut chunk) {
             Ok(len) => len,
-            Err(error) if matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut) => {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut
+                ) =>
+            {
                 panic!("nothing came for {PATIENCE:?}: {self:?}")
             }
             Err(_) => 0,

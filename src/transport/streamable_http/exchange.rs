@@ -33,7 +33,7 @@ use super::{
     sessions::{Command, Session, Sessions, Stream, priming_event},
 };
 use crate::{
-    mcp::{Outbox, Peer, outbox::Answered},
+    mcp::{Form, Outbox, Peer, outbox::Answered},
     transport::{Connections, Gate, Line, Seat},
 };
 
@@ -85,6 +85,28 @@ impl Driver {
         }
     }
 
+    /// The broker stops: what is open is answered, as far as it is to be, and the stream ends with that.
+    fn give_up(&self, outbox: &Arc<Outbox>) {
+        let request = match self {
+            Self::Stateless(peer) => {
+                peer.say_farewell();
+                peer.give_up(None);
+                return outbox.interrupt();
+            }
+            Self::Reader { .. } => return outbox.interrupt(),
+            Self::Call { request, .. } => request.clone(),
+            Self::Sole { .. } => None,
+        };
+        self.tell(Command::GiveUp {
+            request,
+            stream: Arc::clone(outbox),
+        });
+    }
+
+    fn says_farewell(&self) -> bool {
+        matches!(self, Self::Stateless(peer) if peer.say_farewell())
+    }
+
     /// The stream of a session that is read.
     fn stream(&self) -> Option<(&Arc<Session>, &Arc<Stream>)> {
         match self {
@@ -109,6 +131,10 @@ pub struct Exchange {
     connections: Arc<Connections>,
     seat: Option<Seat>,
     accepts: Accepts,
+    /// A stream begins only when there is something in it.
+    waits_for_first: bool,
+    /// The broker stops, and whoever is to answer was told.
+    given_up: bool,
     /// How often somebody who waits is told that the stream is alive.
     keep_alive: Duration,
     tick: Option<Pin<Box<Sleep>>>,
@@ -143,6 +169,8 @@ impl Exchange {
             connections: Arc::clone(&gate.connections),
             seat: None,
             accepts,
+            waits_for_first: false,
+            given_up: false,
             keep_alive: gate.tempo.ping_interval,
             tick: None,
             first: None,
@@ -150,6 +178,12 @@ impl Exchange {
             marks: VecDeque::new(),
             done: false,
         }
+    }
+
+    /// The response begins with the first frame and not before.
+    pub fn after_the_first_frame(mut self) -> Self {
+        self.waits_for_first = true;
+        self
     }
 
     /// Waits for how the answer begins; `status` is that of an answer which is whole.
@@ -230,7 +264,8 @@ impl Exchange {
                 self.done = true;
                 return Poll::Ready(Begins::Abandoned);
             }
-            if self.outbox.waiting_len() > 0 || self.outbox.is_interrupted() {
+            let at_once = self.accepts.form() == Form::Events && !self.waits_for_first;
+            if at_once || self.outbox.waiting_len() > 0 || self.outbox.is_interrupted() {
                 return Poll::Ready(if self.sit() { Begins::Stream } else { Begins::Stopped });
             }
             if self.line.hung_up() {
@@ -303,7 +338,7 @@ impl Exchange {
             }
             if self.outbox.is_abandoned() {
                 if let Driver::Call { session, stream, .. } = &self.driver {
-                    session.forget(*stream);
+                    session.cancelled(*stream);
                 }
                 self.done = true;
                 return Poll::Ready(None);
@@ -312,12 +347,17 @@ impl Exchange {
                 self.done = true;
                 return Poll::Ready(None);
             }
-            if let Some(why) = closing {
-                match &self.driver {
-                    // The result of a subscription says that it ends on purpose.
-                    Driver::Stateless(peer) if why != Closing::TakenOver && peer.say_farewell() => continue,
-                    _ => return Poll::Ready(None),
+            match closing {
+                None => {}
+                Some(Closing::ShuttingDown) if self.given_up => {}
+                Some(Closing::ShuttingDown) => {
+                    self.given_up = true;
+                    self.driver.give_up(&self.outbox);
+                    continue;
                 }
+                // The result of a subscription says that it ends on purpose.
+                Some(Closing::Released | Closing::Failed) if self.driver.says_farewell() => continue,
+                Some(_) => return Poll::Ready(None),
             }
             if self.ticked(cx) {
                 self.driver.tell(Command::Alive);

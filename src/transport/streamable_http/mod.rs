@@ -26,7 +26,7 @@ use actors::{clock::now, model::ProjectId, project::ProjectHandle};
 use self::{
     exchange::{Driver, Exchange},
     headers::{Accepts, Refusal},
-    sessions::{Command, Session},
+    sessions::{Command, Resumption, Session},
 };
 use super::{Gate, Line};
 use crate::mcp::{
@@ -106,7 +106,7 @@ async fn take(request: &HttpRequest, payload: web::Payload, endpoint: &Endpoint)
         Refusal::new(StatusCode::BAD_REQUEST, RpcError::new(code, message)).to(id)
     })?;
     if let Some(id) = sessions::id_in_query(request.query_string()) {
-        let session = endpoint.sessions.find(id)?;
+        let session = endpoint.sessions.find(id).map_err(|refusal| refusal.to(parsed.id()))?;
         return Ok(post.to_stream(&session));
     }
     match parsed {
@@ -208,7 +208,7 @@ impl Post<'_> {
         let service = Arc::clone(&self.gate.service);
         let peer = Peer::resumable(self.project().await?, Arc::clone(&outbox), service);
         let session = self.endpoint.sessions.open(peer, outbox);
-        let answer = self.legacy(&session, Some(id)).await;
+        let answer = self.first(&session, id).await;
         session.caught_up().await;
         let Some(_) = session.version() else {
             // It was refused; nobody knows of the session.
@@ -228,6 +228,17 @@ impl Post<'_> {
     /// A frame with requests of a session (2025-11-25 and before), answered here.
     async fn legacy(&self, session: &Arc<Session>, id: Option<&str>) -> Answer {
         let accepts = headers::accepts(self.request.headers())?;
+        self.asks(session, id, accepts).respond(headers::legacy_status).await
+    }
+
+    /// The request that opens a session. Its answer names the session in a header, so it has to be there first.
+    async fn first(&self, session: &Arc<Session>, id: &str) -> Answer {
+        let accepts = headers::accepts(self.request.headers())?;
+        let exchange = self.asks(session, Some(id), accepts);
+        exchange.after_the_first_frame().respond(headers::legacy_status).await
+    }
+
+    fn asks(&self, session: &Arc<Session>, id: Option<&str>, accepts: Accepts) -> Exchange {
         let (stream, outbox) = session.open_stream(accepts.form());
         session.tell(Command::Frame {
             text: self.text.to_owned(),
@@ -239,8 +250,6 @@ impl Post<'_> {
             stream,
         };
         self.exchange(outbox, driver, accepts)
-            .respond(headers::legacy_status)
-            .await
     }
 
     /// A message of a client of 2024-11-05: everything is answered on its stream.
@@ -289,16 +298,21 @@ async fn listen(request: &HttpRequest, endpoint: &Endpoint) -> Answer {
         .get("Last-Event-ID")
         .and_then(|id| id.to_str().ok())
         .and_then(sessions::parse_event_id);
-    // A stream that is not kept any more is one that cannot be read: the client is to ask no further.
-    let (stream, replay) = session.resume(last).ok_or_else(method_not_allowed)?;
+    // There will never be an answer to a cancelled request: the client is to ask no further.
+    let resumption = session.resume(last).ok_or_else(method_not_allowed)?;
+    let Resumption {
+        stream,
+        missed,
+        resumes,
+    } = resumption;
     let outbox = Arc::clone(&stream.outbox);
     let driver = Driver::Reader {
         session,
         stream,
-        resumes: last.is_some(),
+        resumes,
     };
     let exchange = Exchange::new(outbox, driver, line(request), gate, Accepts::EVENTS);
-    exchange.stream(replay).await
+    exchange.stream(missed).await
 }
 
 /// The transport of 2024-11-05: all that the broker says goes to this stream, and its first event says where to POST.

@@ -137,9 +137,17 @@ pub struct Session {
     main: Arc<Stream>,
     commands: mpsc::UnboundedSender<Command>,
     version: OnceLock<&'static str>,
-    streams: Mutex<VecDeque<Arc<Stream>>>,
+    streams: Mutex<Streams>,
     streams_opened: AtomicU64,
     last_used_ms: AtomicU64,
+}
+
+/// The streams of a session beside the one of `GET`.
+#[derive(Default)]
+struct Streams {
+    kept: VecDeque<Arc<Stream>>,
+    /// Those whose requests were cancelled, by number.
+    cancelled: VecDeque<u64>,
 }
 
 /// What the requests of a session tell its peer. There are never more than open requests.
@@ -166,6 +174,11 @@ pub enum Command {
     Alive,
     /// Answered when everything before it is done.
     Caught(oneshot::Sender<()>),
+    /// The broker stops: this request, or all of them, are answered as they are, and the stream ends with that.
+    GiveUp {
+        request: Option<String>,
+        stream: Arc<Outbox>,
+    },
 }
 
 impl Session {
@@ -200,34 +213,54 @@ impl Session {
     pub fn keep(&self, number: u64, outbox: Arc<Outbox>) -> Arc<Stream> {
         let stream = Stream::new(number, outbox);
         let mut streams = self.streams();
-        if streams.len() == STREAMS_LEN_MAX {
-            streams.pop_front();
+        if streams.kept.len() == STREAMS_LEN_MAX {
+            streams.kept.pop_front();
         }
-        streams.push_back(Arc::clone(&stream));
+        streams.kept.push_back(Arc::clone(&stream));
         stream
     }
 
-    /// Nobody is to resume this one.
-    pub fn forget(&self, number: u64) {
-        self.streams().retain(|stream| stream.number != number);
+    /// The request that this stream answered was cancelled: nobody is to come back for the rest.
+    pub fn cancelled(&self, number: u64) {
+        let mut streams = self.streams();
+        streams.kept.retain(|stream| stream.number != number);
+        if streams.cancelled.len() == STREAMS_LEN_MAX {
+            streams.cancelled.pop_front();
+        }
+        streams.cancelled.push_back(number);
     }
 
     pub fn main_stream(&self) -> Arc<Stream> {
         Arc::clone(&self.main)
     }
 
-    /// The stream that a `GET` is to read, and what of it it has missed: without a last event, the stream of the session.
-    /// None when it is not kept any more.
-    pub fn resume(&self, last: Option<EventId>) -> Option<(Arc<Stream>, Option<Bytes>)> {
+    /// The stream that a `GET` is to read from its last event on. Without one that is known, it is the stream of the session
+    /// from now on. None for one whose request was cancelled.
+    pub fn resume(&self, last: Option<EventId>) -> Option<Resumption> {
+        let anew = Resumption {
+            stream: self.main_stream(),
+            missed: None,
+            resumes: false,
+        };
         let Some(EventId { stream, number }) = last else {
-            return Some((self.main_stream(), None));
+            return Some(anew);
         };
-        let stream = match stream {
-            0 => self.main_stream(),
-            _ => self.streams().iter().find(|known| known.number == stream).cloned()?,
+        let known = {
+            let streams = self.streams();
+            if streams.cancelled.contains(&stream) {
+                return None;
+            }
+            let kept = streams.kept.iter().find(|known| known.number == stream);
+            kept.cloned().or_else(|| (stream == 0).then(|| self.main_stream()))
         };
-        let missed = stream.after(number);
-        Some((stream, missed))
+        let Some(stream) = known.filter(|stream| stream.has_sent(number)) else {
+            return Some(anew);
+        };
+        Some(Resumption {
+            missed: stream.after(number),
+            resumes: true,
+            stream,
+        })
     }
 
     /// A sign of life of the client.
@@ -246,9 +279,17 @@ impl Session {
         self.main.outbox.close(Closing::Released);
     }
 
-    fn streams(&self) -> MutexGuard<'_, VecDeque<Arc<Stream>>> {
+    fn streams(&self) -> MutexGuard<'_, Streams> {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// A stream that is read from somewhere on.
+pub struct Resumption {
+    pub stream: Arc<Stream>,
+    pub missed: Option<Bytes>,
+    /// It goes on after an event that was sent.
+    pub resumes: bool,
 }
 
 /// What names an event: its stream, and its number there.
@@ -360,6 +401,11 @@ impl Stream {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether there was an event of this number.
+    fn has_sent(&self, number: u64) -> bool {
+        number <= self.outbox.events()
+    }
+
     /// The events after this one, as far as they are kept.
     fn after(&self, number: u64) -> Option<Bytes> {
         let log = self.lock();
@@ -442,6 +488,10 @@ impl Task {
             Command::Writable => self.peer.writable(),
             Command::Alive => self.peer.touch(now),
             Command::Caught(reply) => drop(reply.send(())),
+            Command::GiveUp { request, stream } => {
+                self.peer.give_up(request.as_deref());
+                stream.interrupt();
+            }
         }
     }
 
