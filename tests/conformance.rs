@@ -183,7 +183,7 @@ impl Run {
             .join("conformance")
             .join(self.name);
         fs::remove_dir_all(&folder).ok();
-        let broker = Broker::start();
+        let broker = Broker::start(&[]);
         let output = Command::new(node(&modules))
             .arg(modules.join(self.suite).join("dist/index.js"))
             .args(["server", "--url", &format!("http://{}/mcp", broker.address)])

@@ -60,7 +60,7 @@ impl Client {
             eprintln!("skipped {scenario}: the SDK is not installed; scripts/test installs it");
             return;
         }
-        let broker = Broker::start();
+        let broker = Broker::start(&[]);
         let (program, folder) = match self {
             Client::TypeScript => (PathBuf::from("node"), "js"),
             Client::PythonV1 | Client::PythonV2 => (self.environment().join("bin/python"), "py"),

@@ -15,12 +15,13 @@ pub struct Broker {
 }
 
 impl Broker {
-    /// Starts the binary on a free port and waits until it says where to reach it.
-    pub fn start() -> Self {
+    /// Starts the binary with these settings on a free port and waits until it says where to reach it.
+    pub fn start(settings: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_mcp-broker"));
         command
             .env_clear()
             .args(["serve", "--port", "0"])
+            .args(settings)
             .stdin(Stdio::null())
             .stdout(Stdio::null());
         let mut process = command.stderr(Stdio::piped()).spawn().unwrap();
