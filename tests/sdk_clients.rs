@@ -16,30 +16,107 @@ use process::Broker;
 
 /// A scenario ends itself after 30 seconds; this is for one that cannot.
 const SCENARIO_SECONDS_MAX: u64 = 60;
+/// A call tells of its progress as often. Over HTTP a scenario waits for that to know that a long poll has begun.
+const HEARTBEAT_INTERVAL: &str = "100ms";
 
 #[test]
-fn agents_with_the_typescript_sdk_v1_talk_to_each_other() {
-    Client::TypeScript.runs("typescript-v1.js");
+fn agents_with_typescript_v1_talk_over_websocket() {
+    Client::TypeScript.runs("typescript-v1.js WS");
 }
 
 #[test]
-fn agents_with_the_typescript_sdk_v2_talk_to_each_other() {
-    Client::TypeScript.runs("typescript-v2.js");
+fn agents_with_typescript_v1_talk_over_http() {
+    Client::TypeScript.runs("typescript-v1.js HTTP");
 }
 
 #[test]
-fn agents_of_two_eras_talk_to_each_other() {
-    Client::TypeScript.runs("mixed.js");
+fn agents_with_typescript_v1_talk_over_the_http_of_2024_11_05() {
+    Client::TypeScript.runs("typescript-v1.js HTTP sse");
 }
 
 #[test]
-fn agents_with_the_python_sdk_v1_talk_to_each_other() {
-    Client::PythonV1.runs("python_v1.py");
+fn agents_with_typescript_v2_pinned_talk_over_websocket() {
+    Client::TypeScript.runs("typescript-v2.js WS pin");
 }
 
 #[test]
-fn agents_with_the_python_sdk_v2_talk_to_each_other() {
-    Client::PythonV2.runs("python_v2.py");
+fn agents_with_typescript_v2_pinned_talk_over_http() {
+    Client::TypeScript.runs("typescript-v2.js HTTP pin");
+}
+
+#[test]
+fn agents_with_typescript_v2_negotiating_talk_over_websocket() {
+    Client::TypeScript.runs("typescript-v2.js WS auto");
+}
+
+#[test]
+fn agents_with_typescript_v2_negotiating_talk_over_http() {
+    Client::TypeScript.runs("typescript-v2.js HTTP auto");
+}
+
+#[test]
+fn agents_with_typescript_v2_as_legacy_talk_over_websocket() {
+    Client::TypeScript.runs("typescript-v2.js WS legacy");
+}
+
+#[test]
+fn agents_with_typescript_v2_as_legacy_talk_over_http() {
+    Client::TypeScript.runs("typescript-v2.js HTTP legacy");
+}
+
+#[test]
+fn agents_with_python_v1_talk_over_websocket() {
+    Client::PythonV1.runs("python_v1.py WS");
+}
+
+#[test]
+fn agents_with_python_v1_talk_over_http() {
+    Client::PythonV1.runs("python_v1.py HTTP");
+}
+
+#[test]
+fn agents_with_python_v1_talk_over_the_http_of_2024_11_05() {
+    Client::PythonV1.runs("python_v1.py HTTP sse");
+}
+
+#[test]
+fn agents_with_python_v2_pinned_talk_over_websocket() {
+    Client::PythonV2.runs("python_v2.py WS pin");
+}
+
+#[test]
+fn agents_with_python_v2_pinned_talk_over_http() {
+    Client::PythonV2.runs("python_v2.py HTTP pin");
+}
+
+#[test]
+fn agents_with_python_v2_negotiating_talk_over_websocket() {
+    Client::PythonV2.runs("python_v2.py WS auto");
+}
+
+#[test]
+fn agents_with_python_v2_negotiating_talk_over_http() {
+    Client::PythonV2.runs("python_v2.py HTTP auto");
+}
+
+#[test]
+fn agents_with_python_v2_as_legacy_talk_over_websocket() {
+    Client::PythonV2.runs("python_v2.py WS legacy");
+}
+
+#[test]
+fn agents_with_python_v2_as_legacy_talk_over_http() {
+    Client::PythonV2.runs("python_v2.py HTTP legacy");
+}
+
+#[test]
+fn agents_of_two_eras_talk_over_websocket() {
+    Client::TypeScript.runs("mixed.js WS WS");
+}
+
+#[test]
+fn agents_of_two_eras_talk_across_websocket_and_http() {
+    Client::TypeScript.runs("mixed.js WS HTTP");
 }
 
 #[derive(Clone, Copy)]
@@ -50,7 +127,7 @@ enum Client {
 }
 
 impl Client {
-    /// Runs a scenario against a broker of its own.
+    /// Runs a scenario, with its arguments, against a broker of its own. `WS` and `HTTP` stand for where that is.
     fn runs(self, scenario: &str) {
         if !self.is_installed() {
             assert!(
@@ -60,16 +137,21 @@ impl Client {
             eprintln!("skipped {scenario}: the SDK is not installed; scripts/test installs it");
             return;
         }
-        let broker = Broker::start(&[]);
+        let broker = Broker::start(&["--heartbeat-interval", HEARTBEAT_INTERVAL]);
         let (program, folder) = match self {
             Client::TypeScript => (PathBuf::from("node"), "js"),
             Client::PythonV1 | Client::PythonV2 => (self.environment().join("bin/python"), "py"),
         };
         let mut command = Command::new(program);
         command.env("PYTHONDONTWRITEBYTECODE", "1").env("PYTHONUTF8", "1");
-        command
-            .arg(root().join("tests/clients").join(folder).join(scenario))
-            .arg(format!("ws://{}/ws", broker.address));
+        let mut words = scenario.split(' ');
+        let scripts = root().join("tests/clients").join(folder);
+        command.args(words.next().map(|script| scripts.join(script)));
+        command.args(words.map(|word| match word {
+            "WS" => format!("ws://{}/ws", broker.address),
+            "HTTP" => format!("http://{}/mcp", broker.address),
+            mode => mode.to_owned(),
+        }));
         let (succeeded, said) = Running::start(&mut command).finish();
         let log = broker.stop();
         assert!(succeeded, "{scenario} failed\n{said}\nthe broker said\n{log}");

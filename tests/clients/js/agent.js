@@ -20,12 +20,13 @@ export class Refused extends Error {
 
 /** A client of one of the SDKs. The subclass brings what its SDK spells differently. */
 export class Agent {
-  /** The URI of each `notifications/resources/updated`. */
-  updated = new Events();
   /** Each message that was pushed. */
   pushed = new Events();
   /** What the SDK reports apart from answers: a frame that it could not read, for example. */
   problems = [];
+  /** The id of its session, once it has registered. */
+  session;
+  #told = new Map();
 
   watch(client) {
     client.onerror = error => this.problems.push(error);
@@ -33,15 +34,46 @@ export class Agent {
     this.client = client;
   }
 
+  async connect(url, transport) {
+    // Whether the broker reads everything in the order in which it is sent. HTTP requests overtake each other.
+    this.ordered = url.startsWith('ws:');
+    this.transport = transport;
+    await this.client.connect(transport);
+    // Only after this does the SDK check results against the outputSchema of their tool.
+    await this.client.listTools();
+    return this;
+  }
+
+  /** Each `notifications/resources/updated` of a URI. */
+  told(uri) {
+    if (!this.#told.has(uri)) this.#told.set(uri, new Events());
+    return this.#told.get(uri);
+  }
+
+  /** Whether the broker knows nothing of it between two requests, so that each has to name the session. */
+  get stateless() {
+    return this.modern && !this.ordered;
+  }
+
+  /** Its inbox. Who is not known by the connection has to say whose it is. */
+  get inbox() {
+    return this.stateless ? this.namedInbox : INBOX;
+  }
+
+  get namedInbox() {
+    return `broker://sessions/${this.session}/inbox`;
+  }
+
   /** Calls a tool; its result, which the SDK has checked against the outputSchema. */
-  async call(tool, args = {}) {
-    const { error, value } = await this.#ask(tool, args);
+  async call(tool, args, options) {
+    const { error, value } = await this.#ask(tool, args, options);
     if (error) throw new Refused(tool, error);
+    if (tool === 'register_session') this.session = value.session_id;
     return value;
   }
 
   /** Calls a tool that must refuse; the error object. */
-  async refusal(tool, args = {}) {
+  async refusal(tool, args) {
     const { error, value } = await this.#ask(tool, args);
     assert.ok(error, `${tool} was to be refused and returned ${JSON.stringify(value)}`);
     assert.equal(typeof error.message, 'string');
@@ -50,12 +82,12 @@ export class Agent {
 
   /** How many messages wait, as the `_meta` of every tool result says. */
   async unread() {
-    const result = await this.callTool({ name: 'heartbeat', arguments: {} });
+    const result = await this.callTool({ name: 'heartbeat', arguments: this.#named() });
     return result._meta?.[UNREAD];
   }
 
-  async #ask(tool, args) {
-    const result = await this.callTool({ name: tool, arguments: args });
+  async #ask(tool, args, options) {
+    const result = await this.callTool({ name: tool, arguments: this.#named(args) }, options);
     assert.equal(result.content[0]?.type, 'text', `${tool} answers with text too`);
     const value = JSON.parse(result.content[0].text);
     if (result.isError) return { error: value };
@@ -63,13 +95,23 @@ export class Agent {
     return { value };
   }
 
+  /** What a tool, or a notification of ours, is told: over stateless HTTP also for whom. */
+  #named(args = {}) {
+    return this.stateless && this.session ? { session_id: this.session, ...args } : args;
+  }
+
   tools() {
     return this.client.listTools().then(result => result.tools);
   }
 
-  /** Asks for messages until a signal says that they are not wanted any more. */
-  poll(signal) {
-    return this.callTool({ name: 'receive_messages', arguments: { wait_seconds: 20 } }, { signal });
+  /** Begins a long poll; the broker is waiting with it then. What it will answer, and each progress it tells of. */
+  async poll(args = {}, signal) {
+    const progress = new Events();
+    const options = { signal, onprogress: event => progress.push(event) };
+    const answer = this.call('receive_messages', { wait_seconds: 20, ...args }, options);
+    // Where frames are read in order, the answer to a later one tells of it too, and sooner.
+    await (this.ordered ? this.call('heartbeat') : progress.next());
+    return { answer, progress };
   }
 
   async read(uri) {
@@ -80,11 +122,12 @@ export class Agent {
 
   /** Acknowledges by notification: `{message_ids}` or `{up_to}`. */
   acknowledge(params) {
-    return this.client.notification({ method: ACKNOWLEDGE, params });
+    return this.client.notification({ method: ACKNOWLEDGE, params: this.#named(params) });
   }
 
-  /** Hangs up, and waits until the socket is closed. */
+  /** Hangs up, and waits until the transport is closed. A session of HTTP is ended besides. */
   async close() {
+    await this.transport.terminateSession?.();
     await this.client.close();
     await this.gone;
   }

@@ -105,7 +105,7 @@ export async function converse(alice, bob, topic) {
     assert.equal(session.project_id, 'default');
     assert.equal(session.resumed, false);
     assert.equal(session.queue_size, 0);
-    assert.equal(session.heartbeat_interval_seconds, 10);
+    assert.ok(session.heartbeat_interval_seconds > 0);
     assert.equal(session.stale_after_seconds, 30);
     assert.equal(session.disconnect_after_seconds, 60);
   }
@@ -157,14 +157,14 @@ export async function converse(alice, bob, topic) {
   assert.equal(rows.length, 1);
   assert.equal(rows[0].compatible, true);
 
-  step(`${bobName} subscribes to ${INBOX} and is told of a message sent to its name`);
+  step(`${bobName} subscribes to ${bob.inbox} and is told of a message sent to its name`);
   await bob.subscribe();
   const sent = await alice.call('send_message', message('hello', { headers: { correlation_id: 'c-1', priority: 'high' } }));
   assert.equal(sent.status, 'queued');
-  assert.equal(await bob.updated.next(), INBOX);
+  await bob.told(bob.inbox).next();
   assert.equal(await status(sent.message_id), 'queued');
   assert.equal(await bob.unread(), 1);
-  assert.equal((await bob.read(INBOX)).waiting, 1);
+  assert.equal((await bob.read(bob.inbox)).waiting, 1);
 
   step('it receives the message, and the status says delivered, not more');
   const received = await bob.call('receive_messages', { acknowledge: 'manual' });
@@ -193,23 +193,16 @@ export async function converse(alice, bob, topic) {
   assert.deepEqual(nothing.messages, []);
 
   step('a long poll waits, lets other calls overtake it, and ends with the message');
-  const poll = bob.call('receive_messages', { wait_seconds: 20, acknowledge: 'immediate' });
-  // Frames of one connection are read in order: when this is answered, the poll is waiting.
+  const poll = await bob.poll({ acknowledge: 'immediate' });
   assert.equal((await bob.call('heartbeat')).status, 'active');
+  // Progress is told once in a heartbeat interval, which is short where this is run as a test.
+  if (b.heartbeat_interval_seconds <= 1) {
+    const [first, second] = [await poll.progress.next(), await poll.progress.next()];
+    assert.ok(0 < first.progress && first.progress < second.progress, `${first.progress}, ${second.progress}`);
+  }
   const answered = await alice.call('send_message', message('wake up', { wait_for: 'acknowledged', timeout_seconds: 10 }));
   assert.equal(answered.status, 'acknowledged');
-  assert.deepEqual((await poll).messages.map(({ payload }) => payload), [{ text: 'wake up' }]);
-
-  step('a long poll that is cancelled takes no message with it');
-  const cancelled = new AbortController();
-  const abandoned = assert.rejects(bob.poll(cancelled.signal));
-  await bob.call('heartbeat');
-  cancelled.abort('changed my mind');
-  await abandoned;
-  await bob.call('heartbeat');
-  await alice.call('send_message', message('still there'));
-  const later = await bob.call('receive_messages', { acknowledge: 'immediate' });
-  assert.deepEqual(later.messages.map(({ payload, delivery_count }) => [payload.text, delivery_count]), [['still there', 1]]);
+  assert.deepEqual((await poll.answer).messages.map(({ payload }) => payload), [{ text: 'wake up' }]);
 
   step('order within a priority, and the next call acknowledges what the last one returned');
   for (const text of ['one', 'two', 'three']) await alice.call('send_message', message(text));
@@ -270,6 +263,61 @@ export async function converse(alice, bob, topic) {
   assert.deepEqual([...alice.problems, ...bob.problems], []);
 }
 
+/** An agent without patience, which writes to itself. `topic` is that of a conversation that has been held. */
+export async function cancellation(agent, topic) {
+  step('a long poll that is cancelled takes no message with it');
+  const name = `impatient-${topic}`;
+  await agent.call('register_session', { name });
+  const signal = new AbortController();
+  const { answer } = await agent.poll({}, signal.signal);
+  signal.abort('changed my mind');
+  await assert.rejects(answer);
+  await agent.call('heartbeat');
+  for (let tries = 1; ; tries += 1) {
+    const { message_id } = await agent.call('send_message', {
+      recipient_id: name,
+      protocol_name: `chat-${topic}`,
+      protocol_version: '1.0.0',
+      payload: { text: 'still there' }
+    });
+    const { messages } = await agent.call('receive_messages', { acknowledge: 'manual' });
+    if (messages.some(message => message.message_id === message_id && message.delivery_count === 1)) break;
+    // Over HTTP a message can be there before the cancellation. The poll took that one, and is over.
+    assert.ok(!agent.ordered && tries === 1, `${JSON.stringify(messages)} and not ${message_id}`);
+  }
+  // Progress that crosses the cancellation is told to nobody.
+  const crossed = ({ message }) => message.includes('progress notification for an unknown token');
+  assert.deepEqual(agent.problems.filter(problem => !crossed(problem)), []);
+}
+
+/** Bob, who is subscribed to his inbox, does not want to be told any more. */
+export async function endOfSubscription(alice, bob, topic) {
+  const say = text =>
+    alice.call('send_message', {
+      recipient_id: `bob-${topic}`,
+      protocol_name: `chat-${topic}`,
+      protocol_version: '1.0.0',
+      payload: { text }
+    });
+  step('after the end of a subscription nothing is told any more');
+  // What is told of the inbox by its other name comes after what was told of it before.
+  if (!bob.stateless) {
+    await bob.subscribe(bob.namedInbox);
+    await say('loudly');
+    await bob.told(bob.namedInbox).next();
+  }
+  await bob.unsubscribe();
+  // The end of a subscription is a notification in one era: what is answered after it comes after it.
+  await bob.call('heartbeat');
+  const told = bob.told(bob.inbox).count;
+  await say('quietly');
+  if (!bob.stateless) await bob.told(bob.namedInbox).next();
+  const received = await bob.call('receive_messages', { wait_seconds: 10, acknowledge: 'immediate' });
+  assert.equal(received.messages.at(-1).payload.text, 'quietly');
+  assert.equal(bob.told(bob.inbox).count, told);
+  assert.deepEqual(bob.problems, []);
+}
+
 /** A name outlives its connection: who comes back under it finds its inbox. Returns the agent that came back. */
 export async function comeBack(alice, bob, reconnect, topic) {
   const [bobName, protocol] = [`bob-${topic}`, `chat-${topic}`];
@@ -294,17 +342,25 @@ export async function comeBack(alice, bob, reconnect, topic) {
   return back;
 }
 
-/** Whoever registers a name again has it from then on, and the connection that had it is closed. */
+/** Whoever registers a name again has it from then on, and a connection that had it is closed. */
 export async function takeOver(older, connect, topic) {
   const name = `taken-${topic}`;
-  step('an agent that registers a name again takes it over from its older connection');
+  step('an agent that registers a name again has it from then on');
   const first = await older.call('register_session', { name });
   const newer = await connect();
   const second = await newer.call('register_session', { name });
   assert.deepEqual([second.session_id, second.resumed], [first.session_id, true]);
-  await older.gone;
-  // The transport of SDK v1 keeps the code to itself.
-  if (older.transport) assert.equal(older.transport.closeCode, 4001);
+  if (older.ordered) {
+    await older.gone;
+    // The transport of SDK v1 keeps the code to itself.
+    const { closeCode = 4001 } = older.transport;
+    assert.equal(closeCode, 4001);
+  } else if (older.stateless) {
+    // There is no connection to take it from: whoever names the session has it.
+    assert.equal((await older.call('heartbeat')).status, 'active');
+  } else {
+    assert.equal((await older.refusal('heartbeat')).code, 'session_taken_over');
+  }
   assert.equal((await newer.call('heartbeat')).status, 'active');
   await newer.close();
 }
@@ -365,7 +421,7 @@ export async function push(sender, wide, narrow, automatic, topic) {
   step('one acknowledgement covers everything up to a message');
   const burst = [3, 4, 5, 6].map(number => send('wide', number, untilAcknowledged));
   const four = await take(wide, 4);
-  assert.deepEqual(numbers(four), [3, 4, 5, 6]);
+  assert.deepEqual(sender.ordered ? numbers(four) : numbers(four).sort(), [3, 4, 5, 6]);
   await wide.acknowledge({ up_to: four[3].message_id });
   for (const answer of burst) assert.equal((await answer).status, 'acknowledged');
 

@@ -1,20 +1,24 @@
-// One conversation of two eras: an agent with SDK v1 and one with SDK v2.
+// One conversation of two eras: an agent with SDK v1 and one with SDK v2, on one transport or on two.
 
 import { comeBack, converse, push, takeOver } from './conversation.js';
 import { scenario, step } from './scenario.js';
 import { AgentV1 } from './v1.js';
 import { AgentV2 } from './v2.js';
 
-await scenario('TypeScript SDK v1 and v2 together', async url => {
+await scenario('TypeScript SDK v1 and v2 together', async (urlV1, urlV2 = urlV1) => {
+  const agents = [
+    { sdk: AgentV1.sdk, connect: options => AgentV1.connect(urlV1, options) },
+    { sdk: AgentV2.sdk, connect: options => AgentV2.connect(urlV2, options) }
+  ];
   const settings = [{ window: 64, ack: 'manual' }, { window: 2, ack: 'manual' }, { window: 64, ack: 'auto' }];
-  for (const [Alice, Bob, topic] of [[AgentV1, AgentV2, 'old-to-new'], [AgentV2, AgentV1, 'new-to-old']]) {
-    step(`${Alice.sdk} talks to ${Bob.sdk}`);
-    const [alice, bob] = [await Alice.connect(url), await Bob.connect(url)];
+  for (const [from, to, topic] of [[...agents, 'old-to-new'], [...agents.toReversed(), 'new-to-old']]) {
+    step(`${from.sdk} talks to ${to.sdk}`);
+    const [alice, bob] = [await from.connect(), await to.connect()];
     await converse(alice, bob, topic);
     // The session outlives not only its connection but the era of it.
-    await comeBack(alice, bob, () => Alice.connect(url), topic);
-    await takeOver(await Bob.connect(url), () => Alice.connect(url), topic);
-    const receivers = await Promise.all(settings.map(push => Bob.connect(url, { push })));
-    await push(await Alice.connect(url), ...receivers, topic);
+    await comeBack(alice, bob, from.connect, topic);
+    await takeOver(await to.connect(), from.connect, topic);
+    const receivers = await Promise.all(settings.map(push => to.connect({ push })));
+    await push(await from.connect(), ...receivers, topic);
   }
 });

@@ -12,11 +12,11 @@ export function step(text) {
   console.log(`  - ${text}`);
 }
 
-/** Runs `body` with the WebSocket address of a broker, the script's only argument. */
+/** Runs `body` with the arguments of the script: where a broker is, and what is to be run of the scenario. */
 export async function scenario(name, body) {
-  const url = process.argv[2];
-  if (!url) {
-    console.error(`usage: node ${process.argv[1]} ws://HOST:PORT/ws`);
+  const args = process.argv.slice(2);
+  if (args.length === 0) {
+    console.error(`usage: node ${process.argv[1]} ws://HOST:PORT/ws|http://HOST:PORT/mcp ...`);
     process.exit(1);
   }
   const fail = error => {
@@ -26,9 +26,9 @@ export async function scenario(name, body) {
   setTimeout(() => fail(new Error(`not done after ${DEADLINE_MS} ms`)), DEADLINE_MS);
   process.on('unhandledRejection', fail);
   process.on('uncaughtException', fail);
-  console.log(name);
+  console.log(name, ...args);
   try {
-    await body(url);
+    await body(...args);
   } catch (error) {
     fail(error);
   }

@@ -1,18 +1,24 @@
 // Agents with the official TypeScript SDK v1 (legacy era).
 
-import { comeBack, converse, push, resources, takeOver, tools } from './conversation.js';
+import assert from 'node:assert/strict';
+
+import { cancellation, comeBack, converse, endOfSubscription, push, resources, takeOver, tools } from './conversation.js';
 import { scenario } from './scenario.js';
 import { AgentV1 } from './v1.js';
 
-const connect = (url, ack, window = 64) => AgentV1.connect(url, ack && { push: { window, ack } });
-
-await scenario(AgentV1.sdk, async url => {
-  const [alice, bob] = [await connect(url), await connect(url)];
+await scenario(AgentV1.sdk, async (url, mode) => {
+  const sse = mode === 'sse';
+  assert.ok(sse || mode === undefined, `there is no mode ${mode}`);
+  const connect = (ack, window = 64) => AgentV1.connect(url, { sse, push: ack && { window, ack } });
+  const [alice, bob] = [await connect(), await connect()];
   await tools(alice);
   await converse(alice, bob, 'v1');
+  await endOfSubscription(alice, bob, 'v1');
   await resources(alice, 'v1');
-  await comeBack(alice, bob, () => connect(url), 'v1');
-  await takeOver(await connect(url), () => connect(url), 'v1');
-  const receivers = [await connect(url, 'manual'), await connect(url, 'manual', 2), await connect(url, 'auto')];
-  await push(await connect(url), ...receivers, 'v1');
+  await cancellation(await connect(), 'v1');
+  await comeBack(alice, bob, connect, 'v1');
+  // A client of 2024-11-05 loses its stream and its session with it, and its SDK tells nobody.
+  if (!sse) await takeOver(await connect(), connect, 'v1');
+  const receivers = [await connect('manual'), await connect('manual', 2), await connect('auto')];
+  await push(await connect(), ...receivers, 'v1');
 });

@@ -1,12 +1,14 @@
-// The official SDK v1 with the WebSocket transport it ships.
+// The official SDK v1 with the transports it ships.
 
 import WebSocket from 'ws';
 import * as z from 'zod';
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
+import { SSEClientTransport } from '@modelcontextprotocol/sdk/client/sse.js';
+import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
 import { WebSocketClientTransport } from '@modelcontextprotocol/sdk/client/websocket.js';
 import { ResourceUpdatedNotificationSchema } from '@modelcontextprotocol/sdk/types.js';
 
-import { Agent, INBOX, PUSH, PUSHED } from './agent.js';
+import { Agent, PUSH, PUSHED } from './agent.js';
 
 // Node 20 has no WebSocket of its own, and the transport takes the global one.
 globalThis.WebSocket = WebSocket;
@@ -18,27 +20,27 @@ const PushedSchema = z.object({
 
 export class AgentV1 extends Agent {
   static sdk = 'TypeScript SDK v1';
+  modern = false;
   /** What the era answers when a resource is not there. */
   resourceNotFound = -32002;
 
-  /** `push`: the settings of the push extension, or none of it. */
-  static async connect(url, { push } = {}) {
+  /** `push`: the settings of the push extension, or none of it. `sse`: the transport of 2024-11-05. */
+  static async connect(url, { push, sse = false } = {}) {
     const agent = new AgentV1();
     const capabilities = push ? { experimental: { [PUSH]: push } } : {};
     agent.watch(new Client({ name: 'scenario-v1', version: '1.0.0' }, { capabilities }));
-    agent.client.setNotificationHandler(ResourceUpdatedNotificationSchema, ({ params }) => agent.updated.push(params.uri));
+    agent.client.setNotificationHandler(ResourceUpdatedNotificationSchema, ({ params }) => agent.told(params.uri).push(params));
     agent.client.setNotificationHandler(PushedSchema, ({ params }) => agent.pushed.push(params.message));
-    await agent.client.connect(new WebSocketClientTransport(new URL(url)));
-    // Only after this does the SDK check results against the outputSchema of their tool.
-    await agent.client.listTools();
-    return agent;
+    const Http = sse ? SSEClientTransport : StreamableHTTPClientTransport;
+    const Transport = url.startsWith('ws:') ? WebSocketClientTransport : Http;
+    return agent.connect(url, new Transport(new URL(url)));
   }
 
-  subscribe(uri = INBOX) {
+  subscribe(uri = this.inbox) {
     return this.client.subscribeResource({ uri });
   }
 
-  unsubscribe(uri = INBOX) {
+  unsubscribe(uri = this.inbox) {
     return this.client.unsubscribeResource({ uri });
   }
 

@@ -1,8 +1,8 @@
-// The official SDK v2, over a WebSocket transport of our own.
+// The official SDK v2, over Streamable HTTP or a WebSocket transport of our own.
 
-import { Client } from '@modelcontextprotocol/client';
+import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
 
-import { Agent, INBOX, PUSH, PUSHED } from './agent.js';
+import { Agent, PUSH, PUSHED } from './agent.js';
 import { WebSocketTransport } from './ws-transport.js';
 
 export const PINNED = { pin: '2026-07-28' };
@@ -12,6 +12,7 @@ const anything = { '~standard': { version: 1, vendor: 'scenario', validate: valu
 
 export class AgentV2 extends Agent {
   static sdk = 'TypeScript SDK v2';
+  #subscriptions = new Map();
 
   /** `push`: the settings of the push extension, or none of it. `mode`: how to agree on a protocol version. */
   static async connect(url, { push, mode = PINNED } = {}) {
@@ -19,13 +20,10 @@ export class AgentV2 extends Agent {
     // Each era has its own place for extensions.
     const capabilities = push ? { [mode === 'legacy' ? 'experimental' : 'extensions']: { [PUSH]: push } } : {};
     agent.watch(new Client({ name: 'scenario-v2', version: '1.0.0' }, { capabilities, versionNegotiation: { mode } }));
-    agent.client.setNotificationHandler('notifications/resources/updated', ({ params }) => agent.updated.push(params.uri));
+    agent.client.setNotificationHandler('notifications/resources/updated', ({ params }) => agent.told(params.uri).push(params));
     agent.client.setNotificationHandler(PUSHED, { params: anything }, ({ message }) => agent.pushed.push(message));
-    agent.transport = new WebSocketTransport(url);
-    await agent.client.connect(agent.transport);
-    // Only after this does the SDK check results against the outputSchema of their tool.
-    await agent.client.listTools();
-    return agent;
+    const Transport = url.startsWith('ws:') ? WebSocketTransport : StreamableHTTPClientTransport;
+    return agent.connect(url, new Transport(new URL(url)));
   }
 
   get modern() {
@@ -35,14 +33,13 @@ export class AgentV2 extends Agent {
   /** What the modern era answers when a resource is not there. The SDK makes this of what the legacy one answers. */
   resourceNotFound = -32602;
 
-  async subscribe(uri = INBOX) {
+  async subscribe(uri = this.inbox) {
     if (!this.modern) return this.client.subscribeResource({ uri });
-    this.subscription = await this.client.listen({ resourceSubscriptions: [uri] });
-    return this.subscription;
+    this.#subscriptions.set(uri, await this.client.listen({ resourceSubscriptions: [uri] }));
   }
 
-  unsubscribe(uri = INBOX) {
-    return this.modern ? this.subscription.close() : this.client.unsubscribeResource({ uri });
+  unsubscribe(uri = this.inbox) {
+    return this.modern ? this.#subscriptions.get(uri).close() : this.client.unsubscribeResource({ uri });
   }
 
   /** A modern client is pushed messages while it is subscribed. */

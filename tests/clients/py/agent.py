@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections import defaultdict
 
 from scenario import Events, expect
 
@@ -19,15 +20,20 @@ class Refused(Exception):
 class Agent:
     """A client of one of the SDKs. The subclass brings `run` and the requests that its SDK spells differently."""
 
+    modern = False
+
     def __init__(self):
-        self.updated = Events()  # the URI of each notifications/resources/updated
+        self.told = defaultdict(Events)  # by URI, each notifications/resources/updated
         self.pushed = Events()  # each message that was pushed
         self.problems = []  # what the SDK could not read
+        self.session_id = None  # of its session, once it has registered
         self._hang_up = asyncio.Event()
 
     @classmethod
     async def connect(cls, url, **options):
         agent = cls(**options)
+        # Whether the broker reads everything in the order in which it is sent. HTTP requests overtake each other.
+        agent.ordered = url.startswith("ws:")
         ready = asyncio.get_running_loop().create_future()
         # The connection lives in one task: its cancel scopes must be left where they were entered.
         agent._task = asyncio.create_task(agent._live(url, ready))
@@ -48,26 +54,65 @@ class Agent:
         self._hang_up.set()
         await self._task
 
-    async def call(self, tool, **arguments):
+    @property
+    def stateless(self):
+        """Whether the broker knows nothing of it between two requests, so that each has to name the session."""
+        return self.modern and not self.ordered
+
+    @property
+    def inbox(self):
+        """Its inbox. Who is not known by the connection has to say whose it is."""
+        return self.named_inbox if self.stateless else INBOX
+
+    @property
+    def named_inbox(self):
+        return f"broker://sessions/{self.session_id}/inbox"
+
+    async def call(self, tool, *, progress=None, **arguments):
         """Calls a tool; its result, which the SDK has checked against the outputSchema."""
-        value, is_error = await self._ask(tool, arguments)
+        value, is_error = await self._ask(tool, arguments, progress)
         if is_error:
             raise Refused(f"{tool} was refused: {value}")
+        if tool == "register_session":
+            self.session_id = value["session_id"]
         return value
+
+    async def poll(self, **arguments):
+        """Begins a long poll; the broker is waiting with it then. What it will answer, and the progress it tells of."""
+        progress = Events()
+
+        async def on_progress(value, total, message):
+            progress.push(value)
+
+        poll = self.call("receive_messages", wait_seconds=20, progress=on_progress, **arguments)
+        answer = asyncio.create_task(poll)
+        await asyncio.sleep(0)
+        # Where frames are read in order, the answer to a later one tells of it too, and sooner.
+        begun = asyncio.create_task(self.call("heartbeat") if self.ordered else progress.next())
+        done, _ = await asyncio.wait([answer, begun], return_when=asyncio.FIRST_COMPLETED)
+        for outcome in done:
+            outcome.result()
+        return answer, progress
 
     async def refusal(self, tool, **arguments):
         """Calls a tool that must refuse; the error object."""
-        value, is_error = await self._ask(tool, arguments)
+        value, is_error = await self._ask(tool, arguments, None)
         expect(is_error, True, f"{tool} was to be refused and returned {value}")
         expect(type(value["message"]), str, "an error has a message")
         return value
 
     async def unread(self):
         """How many messages wait, as the `_meta` of every tool result says."""
-        return (await self.call_tool("heartbeat", {})).meta.get(UNREAD)
+        return (await self.call_tool("heartbeat", self.named({}))).meta.get(UNREAD)
 
-    async def _ask(self, tool, arguments):
-        result = (await self.call_tool(tool, arguments)).model_dump(by_alias=True)
+    def named(self, arguments):
+        """What a tool, or a notification of ours, is told: over stateless HTTP also for whom."""
+        if self.stateless and self.session_id:
+            return {"session_id": self.session_id, **arguments}
+        return arguments
+
+    async def _ask(self, tool, arguments, progress):
+        result = (await self.call_tool(tool, self.named(arguments), progress)).model_dump(by_alias=True)
         expect(result["content"][0]["type"], "text", f"{tool} answers with text too")
         value = json.loads(result["content"][0]["text"])
         if not result["isError"]:

@@ -4,9 +4,12 @@ from conversation import come_back, converse, push, tools
 from scenario import expect, scenario, step
 from v2 import PINNED, AgentV2
 
+MODES = {"pin": PINNED, "auto": "auto", "legacy": "legacy"}
 
-async def main(url):
-    for mode, topic in [(PINNED, "pin"), ("auto", "auto"), ("legacy", "legacy")]:
+
+async def main(url, only=None):
+    for topic in [only] if only else MODES:
+        mode = MODES[topic]
 
         def connect(**options):
             return AgentV2.connect(url, mode=mode, **options)

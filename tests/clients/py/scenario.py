@@ -35,16 +35,16 @@ class _Complaints(logging.Handler):
 
 
 def scenario(name, body):
-    """Runs `body` with the WebSocket address of a broker, the script's only argument."""
-    if len(sys.argv) != 2:
-        sys.exit(f"usage: {sys.argv[0]} ws://HOST:PORT/ws")
+    """Runs `body` with the arguments of the script: where a broker is, and what is to be run of the scenario."""
+    if len(sys.argv) < 2:
+        sys.exit(f"usage: {sys.argv[0]} ws://HOST:PORT/ws|http://HOST:PORT/mcp ...")
     # The SDKs deprecate v1's transport and the subscriptions of the legacy era; both are wanted here.
     warnings.simplefilter("ignore")
     logging.getLogger().addHandler(_Complaints(logging.WARNING))
-    print(name, flush=True)
+    print(name, *sys.argv[1:], flush=True)
 
     async def bounded():
-        await asyncio.wait_for(body(sys.argv[1]), DEADLINE_SECONDS)
+        await asyncio.wait_for(body(*sys.argv[1:]), DEADLINE_SECONDS)
 
     try:
         asyncio.run(bounded())

@@ -1,27 +1,31 @@
-"""The official SDK v1 with the WebSocket transport it ships."""
+"""The official SDK v1 with the transports it ships."""
 
 from contextlib import asynccontextmanager
 
 import mcp.types as types
 from mcp import ClientSession, McpError
+from mcp.client.sse import sse_client
+from mcp.client.streamable_http import streamablehttp_client
 from mcp.client.websocket import websocket_client
 from mcp.shared.message import SessionMessage
 from pydantic import AnyUrl
 
-from agent import ACKNOWLEDGE, INBOX, PUSH, PUSHED, Agent
+from agent import ACKNOWLEDGE, PUSH, PUSHED, Agent
 
 
 class AgentV1(Agent):
     sdk = "Python SDK v1"
     RpcError = McpError
 
-    def __init__(self, push=None):
+    def __init__(self, push=None, sse=False):
         super().__init__()
         self.push = push
+        self._http = sse_client if sse else streamablehttp_client
 
     @asynccontextmanager
     async def run(self, url):
-        async with websocket_client(url) as (read, self._write):
+        transport = websocket_client if self.ordered else self._http
+        async with transport(url) as (read, self._write, *_):
             reader = PushReader(read, self.pushed)
             async with DeclaringSession(reader, self._write, message_handler=self._on_message) as self.session:
                 self.session.push = self.push
@@ -32,10 +36,10 @@ class AgentV1(Agent):
         if isinstance(message, Exception):
             self.problems.append(message)
         elif isinstance(message.root, types.ResourceUpdatedNotification):
-            self.updated.push(str(message.root.params.uri))
+            self.told[str(message.root.params.uri)].push(message)
 
-    async def call_tool(self, tool, arguments):
-        return await self.session.call_tool(tool, arguments)
+    async def call_tool(self, tool, arguments, progress=None):
+        return await self.session.call_tool(tool, arguments, progress_callback=progress)
 
     async def tools(self):
         return [tool.model_dump(by_alias=True) for tool in (await self.session.list_tools()).tools]
@@ -43,10 +47,10 @@ class AgentV1(Agent):
     async def read(self, uri):
         return [content.text for content in (await self.session.read_resource(AnyUrl(uri))).contents]
 
-    async def subscribe(self, uri=INBOX):
+    async def subscribe(self, uri):
         await self.session.subscribe_resource(AnyUrl(uri))
 
-    async def unsubscribe(self, uri=INBOX):
+    async def unsubscribe(self, uri):
         await self.session.unsubscribe_resource(AnyUrl(uri))
 
     async def expect_pushes(self):

@@ -1,4 +1,4 @@
-"""The official SDK v2, over a WebSocket transport of our own: it has none any more."""
+"""The official SDK v2, over Streamable HTTP or a WebSocket transport of our own: it has none any more."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -12,7 +12,7 @@ from mcp.shared.message import SessionMessage
 from pydantic import BaseModel
 from websockets.asyncio.client import connect
 
-from agent import ACKNOWLEDGE, INBOX, PUSH, PUSHED, Agent
+from agent import ACKNOWLEDGE, PUSH, PUSHED, Agent
 
 PINNED = "2026-07-28"
 
@@ -76,6 +76,7 @@ class AgentV2(Agent):
     def __init__(self, push=None, mode=PINNED):
         super().__init__()
         self.push, self.mode = push, mode
+        self._listening = {}
 
     @property
     def modern(self):
@@ -85,7 +86,7 @@ class AgentV2(Agent):
     async def run(self, url):
         extensions = [Push(self.push, self.pushed)] if self.push else None
         client = Client(
-            websocket_transport(url),
+            websocket_transport(url) if self.ordered else url,
             mode=self.mode,
             client_info=types.Implementation(name="scenario-v2", version="1.0.0"),
             message_handler=self._on_message,
@@ -98,10 +99,10 @@ class AgentV2(Agent):
         if isinstance(message, Exception):
             self.problems.append(message)
         elif isinstance(message, types.ResourceUpdatedNotification):
-            self.updated.push(message.params.uri)
+            self.told[message.params.uri].push(message)
 
-    async def call_tool(self, tool, arguments):
-        return await self.client.call_tool(tool, arguments)
+    async def call_tool(self, tool, arguments, progress=None):
+        return await self.client.call_tool(tool, arguments, progress_callback=progress)
 
     async def tools(self):
         return [tool.model_dump(by_alias=True) for tool in (await self.client.list_tools()).tools]
@@ -109,12 +110,12 @@ class AgentV2(Agent):
     async def read(self, uri):
         return [content.text for content in (await self.client.read_resource(uri)).contents]
 
-    async def subscribe(self, uri=INBOX):
+    async def subscribe(self, uri):
         if not self.modern:
             return await self.client.subscribe_resource(uri)
         acknowledged = asyncio.get_running_loop().create_future()
-        self._listening = asyncio.create_task(self._listen(uri, acknowledged))
-        done, _ = await asyncio.wait([acknowledged, self._listening], return_when=asyncio.FIRST_COMPLETED)
+        self._listening[uri] = asyncio.create_task(self._listen(uri, acknowledged))
+        done, _ = await asyncio.wait([acknowledged, self._listening[uri]], return_when=asyncio.FIRST_COMPLETED)
         for outcome in done:
             outcome.result()
 
@@ -124,16 +125,23 @@ class AgentV2(Agent):
             async for _ in subscription:
                 pass  # `_on_message` is told as well, and also of what the subscription takes for a repetition
 
-    async def unsubscribe(self, uri=INBOX):
+    async def unsubscribe(self, uri):
         if not self.modern:
             return await self.client.unsubscribe_resource(uri)
-        self._listening.cancel()
-        await asyncio.wait([self._listening])
+        listening = self._listening.pop(uri)
+        listening.cancel()
+        await asyncio.wait([listening])
+
+    async def close(self):
+        # A subscription that is open when its connection ends is an error that somebody has to look at.
+        for uri in list(self._listening):
+            await self.unsubscribe(uri)
+        await super().close()
 
     async def expect_pushes(self):
         """A modern client is pushed messages while it is subscribed."""
         if self.modern:
-            await self.subscribe()
+            await self.subscribe(self.inbox)
 
     async def acknowledge(self, **params):
-        await self.client.session.send_notification(Acknowledge(params=params))
+        await self.client.session.send_notification(Acknowledge(params=self.named(params)))
