@@ -51,6 +51,8 @@ use crate::{
 /// How long a client may take for the head of a request.
 const REQUEST_HEAD_TIME_MAX: Duration = Duration::from_secs(10);
 
+/// How long what was refused is still read, so that the peer gets to read why.
+const LINGER: Duration = Duration::from_secs(2);
 /// How long a connection may wait for its next request. Clients keep theirs for shorter, so that it is not the broker that
 /// closes one while a request is on its way.
 const KEEP_ALIVE: Duration = Duration::from_secs(75);
@@ -212,6 +214,7 @@ fn build_server(
                 .configure(http::routes);
             let http = HttpService::build()
                 .client_request_timeout(REQUEST_HEAD_TIME_MAX)
+                .client_disconnect_timeout(LINGER)
                 .keep_alive(KEEP_ALIVE)
                 .graceful_shutdown_signal(move || {
                     let stopping = stopping.clone();

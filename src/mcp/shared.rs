@@ -204,8 +204,12 @@ impl Shared {
     /// Holds on to what a call takes, in case it is cancelled.
     pub fn remember(&self, to: ReplyTo, taking: Taking) {
         let mut takings = self.takings.borrow_mut();
-        if takings.len() == TAKINGS_LEN_MAX {
-            takings.pop_front();
+        if takings.len() >= TAKINGS_LEN_MAX {
+            // Of those under way there are no more than calls, and none of them may fall out.
+            let calls = self.calls.borrow();
+            if let Some(at) = takings.iter().position(|known| !calls.contains_key(&known.to.id)) {
+                takings.remove(at);
+            }
         }
         takings.push_back(TakingCall { to, taking });
     }

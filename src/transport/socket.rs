@@ -19,12 +19,20 @@ pub struct Socket {
     line: Rc<Line>,
 }
 
+/// Bytes that are still read, and thrown away, of who sends what was refused, so that it gets to read why.
+const REFUSED_LEN_MAX: usize = 256 * 1024;
+/// For how long it may go on.
+const REFUSED_TIME_MAX: Duration = Duration::from_secs(2);
+
 /// The state of a socket, for the requests that come by it. Lives on the socket's thread.
 #[derive(Default)]
 pub struct Line {
     hung_up: Cell<bool>,
     emptied: Cell<u64>,
     wakes: RefCell<Option<Waker>>,
+    /// How many more bytes are read; None when nothing was refused.
+    left: Cell<Option<usize>>,
+    reader: RefCell<Option<Waker>>,
 }
 
 impl Line {
@@ -43,6 +51,19 @@ impl Line {
     /// Wakes this task when everything is written the next time.
     pub fn wake_when_empty(&self, waker: &Waker) {
         *self.wakes.borrow_mut() = Some(waker.clone());
+    }
+
+    /// What else the peer sends is not wanted: soon nothing more is read.
+    pub fn refuse(self: &Rc<Self>) {
+        self.left.set(Some(REFUSED_LEN_MAX));
+        let line = Rc::clone(self);
+        actix_rt::spawn(async move {
+            tokio::time::sleep(REFUSED_TIME_MAX).await;
+            line.left.set(Some(0));
+            if let Some(reader) = line.reader.borrow_mut().take() {
+                reader.wake();
+            }
+        });
     }
 
     fn has_emptied(&self) {
@@ -95,7 +116,17 @@ fn set_stall_max(_: &SockRef<'_>, _: Option<Duration>) -> io::Result<()> {
 impl AsyncRead for Socket {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
+        if self.line.left.get() == Some(0) {
+            self.line.hung_up.set(true);
+            return Poll::Ready(Ok(()));
+        }
         let polled = Pin::new(&mut self.io).poll_read(cx, buf);
+        if let Some(left) = self.line.left.get() {
+            self.line
+                .left
+                .set(Some(left.saturating_sub(buf.filled().len() - before)));
+            *self.line.reader.borrow_mut() = Some(cx.waker().clone());
+        }
         let ended = match &polled {
             Poll::Ready(Ok(())) => buf.filled().len() == before && buf.remaining() > 0,
             Poll::Ready(Err(_)) => true,

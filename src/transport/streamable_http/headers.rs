@@ -74,6 +74,10 @@ impl Refusal {
         self
     }
 
+    pub fn closes(&self) -> bool {
+        self.closes
+    }
+
     pub fn into_response(self) -> HttpResponse {
         let mut body = Vec::with_capacity(128);
         rpc::write_error(&mut body, self.id.as_deref(), &self.error);

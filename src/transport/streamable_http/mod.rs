@@ -59,7 +59,11 @@ type Shared = web::Data<Endpoint>;
 type Answer = Result<HttpResponse, Refusal>;
 
 async fn post(request: HttpRequest, payload: web::Payload, endpoint: Shared) -> HttpResponse {
-    served(take(&request, payload, &endpoint).await)
+    let answer = take(&request, payload, &endpoint).await;
+    if matches!(&answer, Err(refusal) if refusal.closes()) {
+        line(&request).refuse();
+    }
+    served(answer)
 }
 
 async fn get(request: HttpRequest, endpoint: Shared) -> HttpResponse {
