@@ -230,7 +230,12 @@ fn unsupported(version: &HeaderValue) -> Refusal {
 /// 400: -32020 when header and body differ, -32022 for a version that is not spoken, -32602 for `_meta` that lacks something.
 pub fn check_era(headers: &HeaderMap, method: &str, params: &Params<'_>) -> Result<bool, Refusal> {
     let refuse = |error| Refusal::new(StatusCode::BAD_REQUEST, error);
-    let meta = RequestMeta::of(params).map_err(refuse)?;
+    let meta = match RequestMeta::of(params) {
+        Ok(meta) => meta,
+        // Not a modern request, whatever else it is.
+        Err(_) if !is_modern(headers) => return Ok(false),
+        Err(error) => return Err(refuse(error)),
+    };
     let version = match &meta.protocol_version {
         // A client of both eras may say so even where it begins with the older one.
         None if !is_modern(headers) || method == "initialize" => return Ok(false),
@@ -291,25 +296,34 @@ fn check_parameter(headers: &HeaderMap, parameter: &Mirrored, params: &Params<'_
         .unwrap_or_default();
     let name = &parameter.header;
     let header = single(headers, name)?.map(|value| decoded(name, value)).transpose()?;
-    let body = match arguments.pointer(&parameter.pointer) {
-        None | Some(Value::Null) => None,
-        Some(Value::String(text)) => Some(text.clone()),
-        Some(other) => Some(other.to_string()),
-    };
+    let body = arguments.pointer(&parameter.pointer).filter(|body| !body.is_null());
     match (header, body) {
         (None, None) => Ok(()),
-        (Some(header), Some(body)) if header == body || same_number(&header, &body) => Ok(()),
         (None, Some(_)) => Err(missing(name)),
-        (Some(header), body) => Err(mismatch(name, &header, &body.unwrap_or_default())),
+        (Some(header), None) => Err(mismatch(name, &header, "")),
+        (Some(header), Some(body)) => {
+            let same = match body {
+                Value::String(text) => header == *text,
+                Value::Number(_) => is_integer(&header, body),
+                _ => header == body.to_string(),
+            };
+            if same {
+                Ok(())
+            } else {
+                Err(mismatch(name, &header, &body.to_string()))
+            }
+        }
     }
 }
 
 /// Integers are compared by value: 42 and 42.0 are equal.
-fn same_number(header: &str, body: &str) -> bool {
-    match (header.parse::<f64>(), body.parse::<f64>()) {
-        (Ok(header), Ok(body)) => header.total_cmp(&body).is_eq(),
-        _ => false,
-    }
+fn is_integer(header: &str, body: &Value) -> bool {
+    let whole = match header.split_once('.') {
+        Some((whole, zeros)) if !zeros.is_empty() && zeros.bytes().all(|digit| digit == b'0') => whole,
+        Some(_) => return false,
+        None => header,
+    };
+    whole.parse::<i64>().is_ok_and(|header| body.as_i64() == Some(header))
 }
 
 /// Checks that a header says what the body says.
@@ -482,6 +496,21 @@ mod tests {
         assert_eq!(checked(&twice, &read("a")), Err(HEADER_MISMATCH));
         let other_case = [VERSION, (METHOD, "Resources/Read"), (NAME, "a")];
         assert_eq!(checked(&other_case, &read("a")), Err(HEADER_MISMATCH));
+    }
+
+    #[test]
+    fn integers_are_compared_by_value() {
+        for (header, body, same) in [
+            ("42", json!(42), true),
+            ("42.0", json!(42), true),
+            ("-7", json!(-7), true),
+            ("42.", json!(42), false),
+            ("42.5", json!(42), false),
+            ("9007199254740993", json!(9_007_199_254_740_992_i64), false),
+            ("1e3", json!(1000), false),
+        ] {
+            assert_eq!(is_integer(header, &body), same, "{header} {body}");
+        }
     }
 
     proptest! {
