@@ -109,6 +109,10 @@ impl Request {
         self
     }
 
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// Its head, which says nothing of a length.
     pub fn head(&self) -> String {
         let mut head = format!("{} {} HTTP/1.1\r\n", self.method, self.path);
@@ -351,11 +355,11 @@ impl Reply {
         assert!(self.complete, "the stream was cut: {self:?}");
     }
 
-    /// The connection is over, in whatever way.
+    /// Waits until the stream has ended, in whatever way.
     pub fn is_over(&mut self) {
         let began = Instant::now();
-        while self.reads() {
-            assert!(began.elapsed() < PATIENCE, "the connection is still open");
+        while !self.complete && self.reads() {
+            assert!(began.elapsed() < PATIENCE, "the stream goes on");
         }
     }
 

@@ -1,0 +1,211 @@
+//! The transport of 2024-11-05, HTTP with server-sent events: one stream for all that the broker says.
+
+use serde_json::{Value, json};
+
+use crate::support::{Broker, Reply, Request, eventually};
+
+const INBOX: &str = "broker://inbox";
+
+/// A client that has been told where to POST.
+struct Old {
+    stream: Reply,
+    post: Request,
+    last_id: i64,
+}
+
+impl Old {
+    fn open(broker: &Broker) -> Self {
+        let mut stream = Request::get(broker.address).sent().streams();
+        let first = stream.next_event().unwrap();
+        assert_eq!(first.kind.as_deref(), Some("endpoint"), "{first:?}");
+        // It can be resolved against the URI of the stream and stays at the same origin.
+        assert!(first.data.starts_with("/mcp?"), "{first:?}");
+        assert_eq!(stream.header("mcp-session-id"), None);
+        Self {
+            stream,
+            post: Request::post(broker.address, "").at(&first.data),
+            last_id: 0,
+        }
+    }
+
+    fn initialized(broker: &Broker, version: &str, capabilities: Value) -> Self {
+        let mut old = Self::open(broker);
+        let params = json!({
+            "protocolVersion": version, "capabilities": capabilities, "clientInfo": {"name": "old", "version": "1"},
+        });
+        assert_eq!(old.request("initialize", params).unwrap()["protocolVersion"], version);
+        old.sends(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
+        old
+    }
+
+    fn posts(&self, frame: &Value) -> Request {
+        let mut post = self.post.clone();
+        post.body = frame.to_string().into_bytes();
+        post
+    }
+
+    fn sends(&self, frame: &Value) {
+        let response = self.posts(frame).answered();
+        assert_eq!(response.status, 202, "{response:?}");
+        assert_eq!(response.header("mcp-session-id"), None);
+    }
+
+    fn asks(&mut self, method: &str, params: Value) -> Value {
+        self.last_id += 1;
+        self.sends(&json!({"jsonrpc": "2.0", "id": self.last_id, "method": method, "params": params}));
+        json!(self.last_id)
+    }
+
+    fn request(&mut self, method: &str, params: Value) -> Result<Value, Value> {
+        let id = self.asks(method, params);
+        self.stream.answer_to(&id)
+    }
+
+    fn calls(&mut self, tool: &str, arguments: Value) -> Value {
+        let params = json!({"name": tool, "arguments": arguments});
+        let mut result = self.request("tools/call", params).unwrap();
+        assert_eq!(result["isError"], false, "{result}");
+        result["structuredContent"].take()
+    }
+}
+
+#[test]
+fn everything_is_answered_on_the_stream() {
+    let broker = Broker::timeless();
+    let alice = broker.agent("alice");
+    for version in ["2024-11-05", "2025-03-26", "2025-11-25"] {
+        let mut old = Old::initialized(&broker, version, json!({}));
+        assert_eq!(old.request("ping", json!({})), Ok(json!({})));
+        assert!(old.request("tools/list", json!({})).unwrap()["tools"].is_array());
+        assert_eq!(old.request("no/such", json!({})).unwrap_err()["code"], -32601);
+        old.calls("register_session", json!({"name": version}));
+        // Several at once; each is answered.
+        let ids: Vec<_> = (0..5)
+            .map(|_| old.asks("tools/call", json!({"name": "heartbeat", "arguments": {}})))
+            .collect();
+        for id in &ids {
+            // No event is named, for this transport has nothing to come back by.
+            assert_eq!(old.stream.answer_to(id).unwrap()["isError"], false);
+        }
+        assert_eq!(old.request("resources/subscribe", json!({"uri": INBOX})), Ok(json!({})));
+        alice.sends("hi").to(version);
+        let told = old.stream.told("notifications/resources/updated");
+        assert_eq!(told, json!({"uri": INBOX}));
+        assert_eq!(
+            old.calls("receive_messages", json!({}))["messages"][0]["payload"]["text"],
+            "hi"
+        );
+    }
+}
+
+#[test]
+fn what_is_pushed_comes_on_the_stream_too() {
+    let broker = Broker::timeless();
+    let alice = broker.agent("alice");
+    let capabilities = json!({"experimental": {"dev.mcp-broker/push": {"window": 1, "ack": "manual"}}});
+    let mut old = Old::initialized(&broker, "2024-11-05", capabilities);
+    old.calls("register_session", json!({"name": "old"}));
+    let first = alice.sends("first").to("old");
+    alice.sends("second").to("old");
+    let event = old.stream.next_event().unwrap();
+    assert_eq!(event.id, None);
+    assert_eq!(event.json()["params"]["message"]["message_id"], first.id.as_str());
+    old.sends(&json!({
+        "jsonrpc": "2.0", "method": "notifications/dev.mcp-broker/ack", "params": {"message_ids": [first.id]},
+    }));
+    let message = old.stream.told("notifications/dev.mcp-broker/message");
+    assert_eq!(message["message"]["payload"]["text"], "second");
+    alice.learns(&first.id, "acknowledged");
+}
+
+#[test]
+fn a_wait_on_the_stream_can_be_cancelled_and_ends_with_a_message() {
+    let broker = Broker::timeless();
+    let alice = broker.agent("alice");
+    let mut old = Old::initialized(&broker, "2024-11-05", json!({}));
+    old.calls("register_session", json!({"name": "old"}));
+    let wait = json!({"name": "receive_messages", "arguments": {"wait_seconds": 100}});
+    let cancelled = old.asks("tools/call", wait.clone());
+    old.sends(&json!({
+        "jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": cancelled},
+    }));
+    let id = old.asks("tools/call", wait);
+    alice.sends("hi").to("old");
+    let frame = old.stream.next_frame();
+    assert_eq!(frame["id"], id, "{frame}");
+    assert_eq!(
+        frame["result"]["structuredContent"]["messages"][0]["payload"]["text"],
+        "hi"
+    );
+}
+
+#[test]
+fn the_session_ends_with_its_stream() {
+    let broker = Broker::timeless();
+    let alice = broker.agent("alice");
+    let mut old = Old::initialized(&broker, "2024-11-05", json!({}));
+    old.calls("register_session", json!({"name": "old"}));
+    let sent = alice.sends("hi").to("old");
+    old.calls("receive_messages", json!({}));
+    alice.learns(&sent.id, "delivered");
+    // Of what it has not acknowledged it may not have heard.
+    old.asks("tools/call", json!({"name": "receive_messages", "arguments": {"wait_seconds": 100}}));
+    let ping = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"});
+    let post = old.posts(&ping);
+    old.stream.leaves();
+    eventually("its endpoint is gone", || {
+        (post.answered().status == 404).then_some(())
+    });
+    let mut again = Old::initialized(&broker, "2024-11-05", json!({}));
+    assert_eq!(again.calls("register_session", json!({"name": "old"}))["resumed"], true);
+    alice.sends("ho").to("old");
+    let mut seen = Vec::new();
+    while seen.last().is_none_or(|last| last != "ho") {
+        let read = again.calls("receive_messages", json!({"wait_seconds": 20, "acknowledge": "immediate"}));
+        for message in read["messages"].as_array().unwrap() {
+            seen.push(message["payload"]["text"].as_str().unwrap().to_owned());
+        }
+    }
+}
+
+#[test]
+fn an_endpoint_that_nobody_was_told_of_is_not_there() {
+    let broker = Broker::timeless();
+    let old = Old::initialized(&broker, "2024-11-05", json!({}));
+    let ping = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"});
+    for path in ["/mcp?session_id=nonsense", "/mcp?session_id=", "/mcp?session_id=00000000000000000000000000000000"] {
+        assert_eq!(old.posts(&ping).at(path).answered().status, 404, "{path}");
+    }
+    // What is no frame is refused where it was sent.
+    let mut post = old.posts(&ping);
+    post.body = b"nonsense".to_vec();
+    assert_eq!(post.refused(), (400, -32700));
+    assert_eq!(old.posts(&ping).with("Content-Type", "text/plain").answered().status, 415);
+    assert_eq!(old.posts(&ping).with("Origin", "https://evil.example").answered().status, 403);
+}
+
+#[test]
+fn each_stream_has_an_endpoint_that_cannot_be_guessed() {
+    let broker = Broker::timeless();
+    let olds: Vec<_> = (0..20).map(|_| Old::open(&broker)).collect();
+    let mut heads: Vec<_> = olds.iter().map(|old| old.post.head()).collect();
+    heads.sort();
+    heads.dedup();
+    assert_eq!(heads.len(), 20);
+    let id = heads[0].split("session_id=").nth(1).unwrap().split(' ').next().unwrap();
+    assert!(id.len() >= 22, "{id}");
+}
+
+#[test]
+fn who_asks_for_no_events_is_not_given_any() {
+    let broker = Broker::timeless();
+    for request in [
+        Request::get(broker.address).with("Accept", "application/json"),
+        Request::get(broker.address).with("Accept", "text/html"),
+        Request::get(broker.address).without("Accept"),
+        Request::get(broker.address).with("MCP-Protocol-Version", "2026-07-28"),
+    ] {
+        let status = request.answered().status;
+        assert!([405, 406].contains(&status), "{status} {request:?}");
+    }
+}

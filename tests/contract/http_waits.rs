@@ -1,0 +1,416 @@
+//! Calls over HTTP that wait, in both eras, and what becomes of them when their callers go.
+
+use std::{
+    io::Write,
+    sync::mpsc,
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+
+use crate::support::{Broker, Caller, Reply, Request, TIMELESS, connect, texts};
+
+const EVENTS_FIRST: &str = "text/event-stream, application/json";
+
+/// One of each era, under the names `modern` and `legacy`.
+fn callers(broker: &Broker) -> [Caller; 2] {
+    [broker.stateless("modern"), broker.resumable("legacy")]
+}
+
+fn wait(caller: &Caller) -> Request {
+    caller.call("receive_messages", json!({"wait_seconds": 100}))
+}
+
+/// The messages that came as the answer to a wait.
+fn came(reply: &mut Reply) -> Vec<Value> {
+    let mut result = reply.answer_to(&json!(1)).unwrap();
+    assert_eq!(result["isError"], false, "{result}");
+    match result["structuredContent"]["messages"].take() {
+        Value::Array(messages) => messages,
+        other => panic!("not a list of messages: {other}"),
+    }
+}
+
+#[test]
+fn a_wait_ends_with_a_message() {
+    let broker = Broker::timeless();
+    let alice = broker.agent("alice");
+    for caller in callers(&broker) {
+        for accept in [EVENTS_FIRST, "application/json, text/event-stream", "application/json"] {
+            let began = Instant::now();
+            let mut reply = wait(&caller).with("Accept", accept).sent();
+            let sent = alice.sends("hi").to(&caller.name);
+            let messages = came(&mut reply);
+            assert_eq!(messages[0]["message_id"], sent.id.as_str());
+            assert_eq!(messages[0]["delivery_count"], 1);
+            assert!(began.elapsed() < Duration::from_secs(100));
+        }
+        assert_eq!(caller.reads(json!({})), [Value::Null; 0]);
+    }
+}
+
+#[test]
+fn a_wait_in_vain_ends_with_nothing() {
+    let broker = Broker::timeless();
+    for caller in callers(&broker) {
+        let began = Instant::now();
+        assert_eq!(caller.reads(json!({"wait_seconds": 0.3})), [Value::Null; 0]);
+        assert!(began.elapsed() >= Duration::from_millis(290));
+    }
+}
+
+#[test]
+fn who_gave_a_token_hears_that_the_wait_goes_on() {
+    let broker = Broker::with(&["--heartbeat-interval=100ms"]);
+    let alice = broker.agent("alice");
+    for caller in callers(&broker) {
+        for token in [json!("tökén"), json!(42), json!(0)] {
+            let params = |session: &Option<String>| {
+                let mut arguments = json!({"wait_seconds": 100});
+                if caller.name == "modern" {
+                    arguments["session_id"] = json!(session);
+                }
+                json!({"name": "receive_messages", "arguments": arguments, "_meta": {"progressToken": token}})
+            };
+            let mut reply = caller.asks("tools/call", params(&caller.session)).sent().streams();
+            let mut last = -1.0;
+            for _ in 0..3 {
+                let progress = reply.told("notifications/progress");
+                assert_eq!(progress["progressToken"], token);
+                let now = progress["progress"].as_f64().unwrap();
+                assert!(now > last, "{now} after {last}");
+                last = now;
+            }
+            alice.sends("hi").to(&caller.name);
+            assert_eq!(texts(&came(&mut reply)), ["hi"]);
+            // None comes after the answer.
+            reply.ends();
+        }
+        // Nobody else hears of any.
+        let mut reply = wait(&caller).sent();
+        reply.is_kept_alive();
+        alice.sends("ho").to(&caller.name);
+        let frame = loop {
+            let event = reply.next_event().unwrap();
+            if !event.data.is_empty() {
+                break event.json();
+            }
+        };
+        assert!(frame.get("result").is_some(), "{frame}");
+    }
+}
+
+#[test]
+fn who_waits_is_present() {
+    let broker = Broker::with(&[
+        "--heartbeat-interval=100ms",
+        "--stale-threshold=800ms",
+        "--disconnect-threshold=1600ms",
+        "--session-retention=1h",
+    ]);
+    let alice = broker.agent("alice");
+    let callers = callers(&broker);
+    for accept in [EVENTS_FIRST, "application/json"] {
+        let waits = callers.each_ref().map(|caller| wait(caller).with("Accept", accept).sent());
+        // By the time that another, who is silent, counts as disconnected, these would as well.
+        let _silent = broker.stateless("silent");
+        alice.notices("silent", "disconnected");
+        for (caller, mut reply) in callers.iter().zip(waits) {
+            assert_eq!(alice.presence_of(&caller.name).as_deref(), Some("active"), "{accept}");
+            alice.sends("hi").to(&caller.name);
+            assert_eq!(texts(&came(&mut reply)), ["hi"]);
+        }
+    }
+}
+
+#[test]
+fn of_many_who_wait_one_gets_each_message() {
+    let broker = Broker::timeless();
+    let alice = broker.agent("alice");
+    for caller in callers(&broker) {
+        let waits: Vec<_> = (0..8)
+            .map(|_| caller.call("receive_messages", json!({"wait_seconds": 100, "limit": 1, "acknowledge": "manual"})))
+            .map(|request| request.sent())
+            .collect();
+        let mut sent: Vec<_> = (0..8).map(|at| alice.sends(&at.to_string()).to(&caller.name).id).collect();
+        let mut seen: Vec<_> = waits
+            .into_iter()
+            .map(|mut reply| came(&mut reply)[0]["message_id"].as_str().unwrap().to_owned())
+            .collect();
+        sent.sort();
+        seen.sort();
+        assert_eq!(sent, seen);
+    }
+}
+
+/// Sends the bytes of a request, and of another behind it that is never answered.
+fn with_another_behind(request: &Request, other: &Request) -> Reply {
+    let mut socket = connect(request.address());
+    socket.write_all(&[request.bytes(), other.bytes()].concat()).unwrap();
+    Reply::on(socket)
+}
+
+/// Sends a request as chunks.
+fn in_chunks(request: &Request) -> Reply {
+    let mut socket = connect(request.address());
+    let head = format!("{}Transfer-Encoding: chunked\r\n\r\n", request.head());
+    socket.write_all(head.as_bytes()).unwrap();
+    for chunk in request.body.chunks(50) {
+        socket.write_all(format!("{:x}\r\n", chunk.len()).as_bytes()).unwrap();
+        socket.write_all(chunk).unwrap();
+        socket.write_all(b"\r\n").unwrap();
+    }
+    socket.write_all(b"0\r\n\r\n").unwrap();
+    Reply::on(socket)
+}
+
+#[test]
+fn who_goes_away_takes_nothing_along() {
+    let broker = Broker::timeless();
+    let alice = broker.agent("alice");
+    for caller in callers(&broker) {
+        let heartbeat = caller.call("heartbeat", json!({}));
+        for round in 0..40 {
+            let request = wait(&caller).with(
+                "Accept",
+                ["application/json", EVENTS_FIRST, "application/json, text/event-stream"][round % 3],
+            );
+            let gone = match round % 4 {
+                0 => with_another_behind(&request, &heartbeat),
+                1 => in_chunks(&request),
+                _ => request.sent(),
+            };
+            // Sooner or later after it was read.
+            if round % 5 < 3 {
+                caller.calls("heartbeat", json!({}));
+            }
+            if round % 2 == 0 {
+                gone.half_closes();
+                // It is not kept waiting.
+                let _ = gone.whole_if_any();
+            } else {
+                gone.leaves();
+            }
+            let text = round.to_string();
+            let sent = alice.sends(&text).to(&caller.name);
+            let read = caller.reads(json!({"wait_seconds": 20, "acknowledge": "immediate"}));
+            assert_eq!(texts(&read), [text.as_str()], "{} {round}", caller.name);
+            assert_eq!(read[0]["message_id"], sent.id.as_str());
+            if round % 2 == 0 {
+                // The broker had heard that it was gone.
+                assert_eq!(read[0]["delivery_count"], 1, "{} {round}", caller.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_message_that_meets_a_disconnection_is_not_lost() {
+    const ROUNDS: usize = 150;
+    let broker = Broker::with(&[&TIMELESS[..], &["--workers=2", "--delivery-limit=1000"]].concat());
+    let alice = broker.agent("alice");
+    let callers = callers(&broker);
+    let (go, going) = mpsc::channel::<(String, String)>();
+    let (told, sent) = mpsc::channel();
+    let sender = std::thread::spawn(move || {
+        for (name, text) in going {
+            told.send(alice.sends(&text).to(name.as_str()).id).unwrap();
+        }
+    });
+    let mut met = [0, 0];
+    for round in 0..ROUNDS {
+        for caller in &callers {
+            let text = round.to_string();
+            let request = wait(caller).with("Accept", ["application/json", EVENTS_FIRST][round % 2]);
+            let waiting = request.sent();
+            caller.calls("heartbeat", json!({}));
+            go.send((caller.name.clone(), text.clone())).unwrap();
+            // Between before and after the message, in steps.
+            let began = Instant::now();
+            while began.elapsed() < Duration::from_micros(20 * round as u64) {
+                std::hint::spin_loop();
+            }
+            waiting.half_closes();
+            // Whatever had been written by then is still read.
+            let had = read_out(waiting);
+            let id = sent.recv().unwrap();
+            let got = had.contains(&id);
+            met[usize::from(got)] += 1;
+            if got {
+                let done = caller.calls("acknowledge_messages", json!({"message_ids": [id]}));
+                assert_eq!(done["acknowledged"], 1, "{} {round}: {had}", caller.name);
+            } else {
+                let read = caller.reads(json!({"wait_seconds": 20, "acknowledge": "immediate"}));
+                assert_eq!(texts(&read), [text.as_str()], "{} {round}: {had}", caller.name);
+                assert_eq!(read[0]["message_id"], id.as_str());
+            }
+            assert_eq!(caller.reads(json!({})), [Value::Null; 0]);
+        }
+    }
+    drop(go);
+    sender.join().unwrap();
+    assert!(met[0] > 0, "nobody went before the message came: {met:?}");
+}
+
+/// Everything that comes until the end.
+fn read_out(waiting: Reply) -> String {
+    let mut text = String::new();
+    let mut socket = waiting.socket();
+    let _ = std::io::Read::read_to_string(&mut socket, &mut text);
+    text
+}
+
+#[test]
+fn what_was_read_and_not_acknowledged_comes_again_to_who_registers_anew() {
+    let broker = Broker::timeless();
+    let alice = broker.agent("alice");
+    for (at, caller) in callers(&broker).into_iter().enumerate() {
+        let sent = alice.sends("hi").to(&caller.name);
+        assert_eq!(texts(&caller.reads(json!({}))), ["hi"]);
+        // As after a crash: the same name, and nothing known of what was read before.
+        let again = if at == 0 {
+            broker.stateless(&caller.name)
+        } else {
+            broker.resumable(&caller.name)
+        };
+        assert_eq!(again.session, caller.session);
+        let read = again.reads(json!({}));
+        assert_eq!(texts(&read), ["hi"], "{}", caller.name);
+        assert_eq!(read[0]["message_id"], sent.id.as_str());
+        assert_eq!(read[0]["delivery_count"], 2);
+    }
+}
+
+#[test]
+fn a_body_that_does_not_come_whole_does_nothing() {
+    let broker = Broker::timeless();
+    let alice = broker.agent("alice");
+    for caller in callers(&broker) {
+        let request = caller.call("send_message", alice.sends("half").arguments_to("alice"));
+        let bytes = request.bytes();
+        let head = bytes.len() - request.body.len();
+        for len in [head / 2, head, head + 1, head + request.body.len() / 2, bytes.len() - 1] {
+            let mut socket = connect(broker.address);
+            socket.write_all(&bytes[..len]).unwrap();
+            drop(socket);
+            // Half a body that says it is whole, and a chunk that is cut.
+            let mut socket = connect(broker.address);
+            let head = format!("{}Transfer-Encoding: chunked\r\n\r\n", request.head());
+            let chunk = format!("{head}{:x}\r\n", request.body.len());
+            socket.write_all(chunk.as_bytes()).unwrap();
+            socket.write_all(&request.body[..request.body.len() - 1]).unwrap();
+            drop(socket);
+        }
+        let socket = connect(broker.address);
+        let mut half = &socket;
+        half.write_all(&bytes[..bytes.len() - 1]).unwrap();
+        let reply = Reply::on(socket);
+        reply.half_closes();
+        if let Some(response) = reply.whole_if_any() {
+            assert!(response.status >= 400, "{response:?}");
+        }
+        caller.calls("heartbeat", json!({}));
+    }
+    alice.sends("whole").to("alice");
+    alice.sees(["whole"]);
+    alice.sees_nothing();
+}
+
+#[test]
+fn a_sender_can_wait_for_what_becomes_of_its_message() {
+    let broker = Broker::timeless();
+    let bob = broker.agent("bob");
+    let alice = broker.agent("alice");
+    for caller in callers(&broker) {
+        for accept in [EVENTS_FIRST, "application/json"] {
+            for status in ["delivered", "acknowledged"] {
+                let letter = alice.sends("hi").and("wait_for", status).and("timeout_seconds", 60);
+                let request = caller.call("send_message", letter.arguments_to("bob"));
+                let mut reply = request.with("Accept", accept).sent();
+                let read = bob.reads(json!({"wait_seconds": 20}));
+                assert_eq!(texts(&read), ["hi"]);
+                if status == "acknowledged" {
+                    bob.acknowledges(&read);
+                }
+                let result = reply.answer_to(&json!(1)).unwrap();
+                assert_eq!(result["structuredContent"]["status"], status);
+                bob.sees_nothing();
+            }
+            let letter = alice.sends("in vain").and("wait_for", "acknowledged").and("timeout_seconds", 0.2);
+            let sent = caller.calls("send_message", letter.arguments_to("bob"));
+            assert_eq!(sent["status"], "queued");
+            bob.sees(["in vain"]);
+            bob.sees_nothing();
+        }
+    }
+}
+
+#[test]
+fn a_sender_that_goes_has_sent_all_the_same() {
+    let broker = Broker::timeless();
+    let bob = broker.agent("bob");
+    let alice = broker.agent("alice");
+    for caller in callers(&broker) {
+        for accept in [EVENTS_FIRST, "application/json"] {
+            let letter = alice.sends("hi").and("wait_for", "acknowledged").and("timeout_seconds", 60);
+            let request = caller.call("send_message", letter.arguments_to("bob"));
+            let reply = request.with("Accept", accept).sent();
+            assert_eq!(texts(&bob.reads(json!({"wait_seconds": 20}))), ["hi"]);
+            reply.leaves();
+            bob.sees_nothing();
+            caller.calls("heartbeat", json!({}));
+        }
+    }
+}
+
+#[test]
+fn a_wait_that_is_left_among_many_reads_ends() {
+    let broker = Broker::timeless();
+    let alice = broker.agent("alice");
+    for caller in callers(&broker) {
+        let waiting = numbered(&caller, 1000, json!({"wait_seconds": 100})).sent();
+        for at in 0..20 {
+            let mut reply = numbered(&caller, at, json!({"wait_seconds": 0.01})).sent();
+            assert_eq!(reply.answer_to(&json!(at)).unwrap()["isError"], false);
+        }
+        waiting.half_closes();
+        let _ = waiting.whole_if_any();
+        let sent = alice.sends("hi").to(&caller.name);
+        let mut reply = numbered(&caller, 2000, json!({"wait_seconds": 20})).sent();
+        let result = reply.answer_to(&json!(2000)).unwrap();
+        let read = &result["structuredContent"]["messages"][0];
+        assert_eq!(read["message_id"], sent.id.as_str(), "{} {result}", caller.name);
+    }
+}
+
+/// A read with an id of its own, as the requests of a session must have.
+fn numbered(caller: &Caller, id: u64, mut arguments: Value) -> Request {
+    if caller.name == "modern" {
+        arguments["session_id"] = json!(caller.session);
+    }
+    let params = json!({"name": "receive_messages", "arguments": arguments});
+    caller.asks_as(&json!(id), "tools/call", params)
+}
+
+#[test]
+fn many_waits_that_are_left_behind_hold_nothing_up() {
+    let broker = Broker::timeless();
+    let alice = broker.agent("alice");
+    for caller in callers(&broker) {
+        let mut ids = 1000..;
+        let mut next = || numbered(&caller, ids.next().unwrap(), json!({"wait_seconds": 100}));
+        // More than one connection may have under way.
+        for _ in 0..3 {
+            let waits: Vec<_> = (0..150).map(|_| next().sent()).collect();
+            caller.calls("heartbeat", json!({}));
+            for wait in waits {
+                wait.half_closes();
+                let _ = wait.whole_if_any();
+            }
+        }
+        let text = caller.name.as_str();
+        let sent = alice.sends(text).to(text);
+        let read = caller.reads(json!({"wait_seconds": 20}));
+        assert_eq!(read[0]["message_id"], sent.id.as_str());
+    }
+}
