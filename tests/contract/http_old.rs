@@ -149,19 +149,23 @@ fn the_session_ends_with_its_stream() {
     old.calls("receive_messages", json!({}));
     alice.learns(&sent.id, "delivered");
     // Of what it has not acknowledged it may not have heard.
-    old.asks("tools/call", json!({"name": "receive_messages", "arguments": {"wait_seconds": 100}}));
+    old.asks(
+        "tools/call",
+        json!({"name": "receive_messages", "arguments": {"wait_seconds": 100}}),
+    );
     let ping = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"});
     let post = old.posts(&ping);
     old.stream.leaves();
-    eventually("its endpoint is gone", || {
-        (post.answered().status == 404).then_some(())
-    });
+    eventually("its endpoint is gone", || (post.answered().status == 404).then_some(()));
     let mut again = Old::initialized(&broker, "2024-11-05", json!({}));
     assert_eq!(again.calls("register_session", json!({"name": "old"}))["resumed"], true);
     alice.sends("ho").to("old");
     let mut seen = Vec::new();
     while seen.last().is_none_or(|last| last != "ho") {
-        let read = again.calls("receive_messages", json!({"wait_seconds": 20, "acknowledge": "immediate"}));
+        let read = again.calls(
+            "receive_messages",
+            json!({"wait_seconds": 20, "acknowledge": "immediate"}),
+        );
         for message in read["messages"].as_array().unwrap() {
             seen.push(message["payload"]["text"].as_str().unwrap().to_owned());
         }
@@ -173,15 +177,28 @@ fn an_endpoint_that_nobody_was_told_of_is_not_there() {
     let broker = Broker::timeless();
     let old = Old::initialized(&broker, "2024-11-05", json!({}));
     let ping = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"});
-    for path in ["/mcp?session_id=nonsense", "/mcp?session_id=", "/mcp?session_id=00000000000000000000000000000000"] {
+    for path in [
+        "/mcp?session_id=nonsense",
+        "/mcp?session_id=",
+        "/mcp?session_id=00000000000000000000000000000000",
+    ] {
         assert_eq!(old.posts(&ping).at(path).answered().status, 404, "{path}");
     }
     // What is no frame is refused where it was sent.
     let mut post = old.posts(&ping);
     post.body = b"nonsense".to_vec();
     assert_eq!(post.refused(), (400, -32700));
-    assert_eq!(old.posts(&ping).with("Content-Type", "text/plain").answered().status, 415);
-    assert_eq!(old.posts(&ping).with("Origin", "https://evil.example").answered().status, 403);
+    assert_eq!(
+        old.posts(&ping).with("Content-Type", "text/plain").answered().status,
+        415
+    );
+    assert_eq!(
+        old.posts(&ping)
+            .with("Origin", "https://evil.example")
+            .answered()
+            .status,
+        403
+    );
 }
 
 #[test]

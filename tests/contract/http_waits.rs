@@ -111,7 +111,9 @@ fn who_waits_is_present() {
     let alice = broker.agent("alice");
     let callers = callers(&broker);
     for accept in [EVENTS_FIRST, "application/json"] {
-        let waits = callers.each_ref().map(|caller| wait(caller).with("Accept", accept).sent());
+        let waits = callers
+            .each_ref()
+            .map(|caller| wait(caller).with("Accept", accept).sent());
         // By the time that another, who is silent, counts as disconnected, these would as well.
         let _silent = broker.stateless("silent");
         alice.notices("silent", "disconnected");
@@ -129,10 +131,17 @@ fn of_many_who_wait_one_gets_each_message() {
     let alice = broker.agent("alice");
     for caller in callers(&broker) {
         let waits: Vec<_> = (0..8)
-            .map(|_| caller.call("receive_messages", json!({"wait_seconds": 100, "limit": 1, "acknowledge": "manual"})))
+            .map(|_| {
+                caller.call(
+                    "receive_messages",
+                    json!({"wait_seconds": 100, "limit": 1, "acknowledge": "manual"}),
+                )
+            })
             .map(|request| request.sent())
             .collect();
-        let mut sent: Vec<_> = (0..8).map(|at| alice.sends(&at.to_string()).to(&caller.name).id).collect();
+        let mut sent: Vec<_> = (0..8)
+            .map(|at| alice.sends(&at.to_string()).to(&caller.name).id)
+            .collect();
         let mut seen: Vec<_> = waits
             .into_iter()
             .map(|mut reply| came(&mut reply)[0]["message_id"].as_str().unwrap().to_owned())
@@ -336,7 +345,10 @@ fn a_sender_can_wait_for_what_becomes_of_its_message() {
                 assert_eq!(result["structuredContent"]["status"], status);
                 bob.sees_nothing();
             }
-            let letter = alice.sends("in vain").and("wait_for", "acknowledged").and("timeout_seconds", 0.2);
+            let letter = alice
+                .sends("in vain")
+                .and("wait_for", "acknowledged")
+                .and("timeout_seconds", 0.2);
             let sent = caller.calls("send_message", letter.arguments_to("bob"));
             assert_eq!(sent["status"], "queued");
             bob.sees(["in vain"]);
@@ -352,7 +364,10 @@ fn a_sender_that_goes_has_sent_all_the_same() {
     let alice = broker.agent("alice");
     for caller in callers(&broker) {
         for accept in [EVENTS_FIRST, "application/json"] {
-            let letter = alice.sends("hi").and("wait_for", "acknowledged").and("timeout_seconds", 60);
+            let letter = alice
+                .sends("hi")
+                .and("wait_for", "acknowledged")
+                .and("timeout_seconds", 60);
             let request = caller.call("send_message", letter.arguments_to("bob"));
             let reply = request.with("Accept", accept).sent();
             assert_eq!(texts(&bob.reads(json!({"wait_seconds": 20}))), ["hi"]);

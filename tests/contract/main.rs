@@ -7,6 +7,7 @@ mod abuse;
 mod broadcasts;
 mod eras;
 mod health;
+mod http_abuse;
 mod http_modern;
 mod http_old;
 mod http_replay;

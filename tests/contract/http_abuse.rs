@@ -1,0 +1,676 @@
+//! What no honest client does over HTTP, and what it gets.
+
+use std::{
+    io::{Read, Write},
+    net::{Shutdown, TcpStream},
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+
+use crate::support::{Broker, Caller, Reply, Request, connect, eventually, exchange, hello};
+
+const EVENTS_FIRST: &str = "text/event-stream, application/json";
+
+fn stranger(broker: &Broker) -> Caller {
+    Caller::modern(broker.address, json!({}))
+}
+
+fn legacy(broker: &Broker) -> Caller {
+    Caller::legacy(broker.address, "2025-11-25", json!({}))
+}
+
+/// Sends a head that announces a body, and not one byte of the body.
+fn only_head(request: &Request, len: usize) -> Reply {
+    let mut socket = connect(request.address());
+    let head = format!("{}Content-Length: {len}\r\n\r\n", request.head());
+    socket.write_all(head.as_bytes()).unwrap();
+    Reply::on(socket)
+}
+
+#[test]
+fn foreign_origins_and_hosts_are_refused_before_the_body_is_read() {
+    let broker = Broker::with(&[
+        "--cors-origins=https://ops.example",
+        "--allowed-hosts=localhost,127.0.0.1",
+    ]);
+    let post = stranger(&broker).asks("server/discover", json!({}));
+    let get = legacy(&broker).stream();
+    for (name, value) in [
+        ("Origin", "https://evil.example"),
+        ("Origin", "null"),
+        ("Origin", ""),
+        ("Origin", "https://ops.example.evil.example"),
+        ("Origin", "http://localhost:1"),
+        ("Host", "evil.example"),
+        ("Host", "localhost.evil.example"),
+        ("Host", ""),
+    ] {
+        let response = only_head(&post.clone().with(name, value), 1_000_000).whole();
+        assert_eq!(response.status, 403, "{name}: {value}");
+        for request in [
+            post.clone(),
+            get.clone(),
+            get.clone().by("DELETE"),
+            get.clone().by("OPTIONS"),
+        ] {
+            assert_eq!(request.with(name, value).answered().status, 403, "{name}: {value}");
+        }
+    }
+    for (name, value) in [
+        ("Origin", "https://ops.example"),
+        ("Origin", format!("http://{}", broker.address).as_str()),
+        ("Host", "localhost:8000"),
+    ] {
+        assert_eq!(post.clone().with(name, value).answered().status, 200, "{name}: {value}");
+    }
+}
+
+#[test]
+fn a_body_that_is_too_large_is_refused_before_it_has_come() {
+    let broker = Broker::with(&["--max-payload-mb=1"]);
+    let post = stranger(&broker).asks("server/discover", json!({}));
+    let before = broker.rss_kib();
+    for len in [2 << 20, 1 << 40, usize::MAX / 2] {
+        let response = only_head(&post, len).whole();
+        assert_eq!(response.refusal(), (413, -32600), "{len}");
+    }
+    // In chunks nobody knows before how much it will be.
+    for _ in 0..4 {
+        let mut socket = connect(broker.address);
+        socket.set_write_timeout(Some(Duration::from_secs(5))).unwrap();
+        let head = format!("{}Transfer-Encoding: chunked\r\n\r\n", post.head());
+        socket.write_all(head.as_bytes()).unwrap();
+        let chunk = [b"10000\r\n".to_vec(), vec![b' '; 0x10000], b"\r\n".to_vec()].concat();
+        let mut sent = 0;
+        // It is not taken for ever, and what was taken is not kept.
+        while sent < 64 << 20 && socket.write_all(&chunk).is_ok() {
+            sent += chunk.len();
+        }
+        assert!(sent < 64 << 20, "it took everything");
+        if let Some(response) = Reply::on(socket).whole_if_any() {
+            assert_eq!(response.refusal(), (413, -32600));
+        }
+    }
+    let grown = broker.rss_kib().saturating_sub(before);
+    assert!(grown < 30_000, "{grown} KiB");
+    assert_eq!(post.answered().status, 200);
+}
+
+#[test]
+fn a_chunked_body_that_ends_just_above_the_limit_is_told_so() {
+    let broker = Broker::with(&["--max-payload-mb=1"]);
+    let post = stranger(&broker).asks("server/discover", json!({}));
+    let mut socket = connect(broker.address);
+    let head = format!("{}Transfer-Encoding: chunked\r\n\r\n", post.head());
+    socket.write_all(head.as_bytes()).unwrap();
+    // As much as is let in, and then one byte at a time until there is an answer.
+    let len = (1 << 20) + (64 << 10);
+    socket.write_all(format!("{len:x}\r\n").as_bytes()).unwrap();
+    socket.write_all(&vec![b' '; len]).unwrap();
+    socket.write_all(b"\r\n1\r\n \r\n").unwrap();
+    let response = Reply::on(socket).whole();
+    assert_eq!(response.refusal(), (413, -32600));
+}
+
+#[test]
+fn a_body_as_large_as_the_limit_is_taken() {
+    let broker = Broker::with(&["--max-payload-mb=1"]);
+    let alice = broker.agent("alice");
+    for caller in [broker.stateless("modern"), broker.resumable("legacy")] {
+        let text = "x".repeat((1 << 20) - 200);
+        let request = caller.call("send_message", alice.sends(&text).arguments_to("alice"));
+        assert_eq!(request.sent().answer_to(&json!(1)).unwrap()["isError"], false);
+        assert_eq!(alice.reads(json!({"acknowledge": "immediate"})).len(), 1);
+        // A client that asks before it sends is told to go on.
+        let mut socket = connect(broker.address);
+        let head = format!(
+            "{}Expect: 100-continue\r\nContent-Length: {}\r\n\r\n",
+            request.head(),
+            request.body.len()
+        );
+        socket.write_all(head.as_bytes()).unwrap();
+        let mut interim = [0; 25];
+        socket.read_exact(&mut interim).unwrap();
+        assert_eq!(interim, *b"HTTP/1.1 100 Continue\r\n\r\n");
+        socket.write_all(&request.body).unwrap();
+        assert_eq!(Reply::on(socket).whole().status, 200);
+        assert_eq!(alice.reads(json!({"acknowledge": "immediate"})).len(), 1);
+    }
+}
+
+#[test]
+fn what_is_no_json_is_refused_whatever_the_headers_say() {
+    let broker = Broker::start();
+    let alice = broker.agent("alice");
+    let frame = |params: &str| format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{params}}}"#);
+    for caller in [broker.stateless("modern"), broker.resumable("legacy")] {
+        let request = caller.call("heartbeat", json!({}));
+        let whole = String::from_utf8(request.body.clone()).unwrap();
+        let mut bodies: Vec<Vec<u8>> = [
+            "",
+            " ",
+            "nonsense",
+            "{",
+            "[",
+            "}",
+            "[1,]",
+            "{\"jsonrpc\"}",
+            "\u{feff}{}",
+            "\0",
+            "{\"jsonrpc\": \"2.0\", \"id\": 1, \"method\": \"ping\"",
+            "{'jsonrpc': '2.0'}",
+            "NaN",
+        ]
+        .iter()
+        .map(|text| text.as_bytes().to_vec())
+        .collect();
+        bodies.push(whole[..whole.len() - 1].as_bytes().to_vec());
+        bodies.push(format!("{whole}{whole}").into_bytes());
+        bodies.push(format!("{whole}x").into_bytes());
+        bodies.push(b"\"\xff\xfe\"".to_vec());
+        bodies.push(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\xc3\"}".to_vec());
+        bodies.push(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"\xed\xa0\x80\"}".to_vec());
+        for depth in [200, 10_000, 400_000] {
+            bodies.push("[".repeat(depth).into_bytes());
+            bodies.push(format!("{}{}", "[".repeat(depth), "]".repeat(depth)).into_bytes());
+            bodies.push(frame(&format!("{}1{}", "{\"a\":".repeat(depth), "}".repeat(depth))).into_bytes());
+        }
+        for body in bodies {
+            let mut bad = request.clone();
+            bad.body = body;
+            let shown = String::from_utf8_lossy(&bad.body[..bad.body.len().min(60)]).into_owned();
+            let response = bad.answered();
+            assert_eq!(response.refusal(), (400, -32700), "{shown}");
+        }
+        for body in [
+            "1",
+            "\"text\"",
+            "null",
+            "{}",
+            r#"{"jsonrpc":"1.0","id":1,"method":"ping"}"#,
+            r#"{"id":1,"method":"ping"}"#,
+        ] {
+            let mut bad = request.clone();
+            bad.body = body.as_bytes().to_vec();
+            assert_eq!(bad.refused(), (400, -32600), "{body}");
+        }
+        // Not in the frame itself, but in what only the tool looks at.
+        let arguments = alice.sends("x").arguments_to("alice").to_string().replace("\"x\"", "x");
+        let mut bad = caller.call("send_message", json!({}));
+        bad.body = String::from_utf8(bad.body)
+            .unwrap()
+            .replace("\"arguments\":{", &format!("\"arguments\":{{\"payload\":{arguments},"))
+            .into_bytes();
+        assert_eq!(bad.refused(), (400, -32700));
+    }
+    alice.sees_nothing();
+}
+
+#[test]
+fn what_is_not_said_to_be_json_or_cannot_be_answered_is_refused() {
+    let broker = Broker::start();
+    for request in [
+        stranger(&broker).asks("server/discover", json!({})),
+        legacy(&broker).asks("tools/list", json!({})),
+        hello(broker.address, "2025-11-25", json!({})),
+    ] {
+        for kind in [
+            "text/plain",
+            "application/x-www-form-urlencoded",
+            "multipart/form-data; boundary=x",
+            "text/json",
+            "application/jsonp",
+            "application/json2",
+            "",
+            "application/xml, application/json",
+        ] {
+            let response = request.clone().with("Content-Type", kind).answered();
+            assert_eq!(response.status, 415, "{kind}");
+        }
+        assert_eq!(request.clone().without("Content-Type").answered().status, 415);
+        for accept in [
+            "text/html",
+            "image/*",
+            "application/xml;q=0.9",
+            "text/html, application/jsonx",
+        ] {
+            let response = request.clone().with("Accept", accept).answered();
+            assert_eq!(response.status, 406, "{accept}");
+        }
+        assert_eq!(request.answered().status, 200);
+    }
+}
+
+#[test]
+fn requests_that_two_readers_would_read_differently_are_refused() {
+    let broker = Broker::start();
+    let alice = broker.agent("alice");
+    let caller = broker.stateless("modern");
+    let call = caller.call("send_message", alice.sends("smuggled").arguments_to("alice"));
+    let outer = caller.call("heartbeat", json!({}));
+    let head = outer.head();
+    let body = String::from_utf8(outer.body.clone()).unwrap();
+    let len = body.len();
+    for lines in [
+        format!("Content-Length: {len}\r\nTransfer-Encoding: chunked"),
+        format!("Transfer-Encoding: chunked\r\nContent-Length: {len}"),
+        "Content-Length: 0\r\nTransfer-Encoding: chunked".to_owned(),
+        format!("Content-Length: {len}\r\nContent-Length: {}", len + 1),
+        format!("Content-Length: {len}, {len}"),
+        format!("Content-Length: +{len}"),
+        format!("Content-Length: -{len}"),
+        format!("Content-Length: 0x{len:x}"),
+        "Content-Length: 99999999999999999999999".to_owned(),
+        "Transfer-Encoding: chunked, identity".to_owned(),
+        "Transfer-Encoding: xchunked".to_owned(),
+        "Transfer-Encoding: gzip".to_owned(),
+        format!("Content-Length : {len}"),
+        "Transfer-Encoding : chunked".to_owned(),
+        "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity".to_owned(),
+        format!("Content-Length: {len}\r\n Folded: x"),
+        format!("Content-Length: {len}\0"),
+    ] {
+        // Behind it what would be a request of its own to another reader.
+        let bytes = [format!("{head}{lines}\r\n\r\n{body}").as_bytes(), &call.bytes()].concat();
+        let mut socket = connect(broker.address);
+        let _ = socket.write_all(&bytes);
+        let _ = socket.shutdown(Shutdown::Write);
+        let mut answer = Vec::new();
+        let _ = socket.read_to_end(&mut answer);
+        let answer = String::from_utf8_lossy(&answer);
+        assert!(
+            answer.is_empty() || answer.starts_with("HTTP/1.1 4") || answer.starts_with("HTTP/1.1 501"),
+            "{lines:?}: {answer}"
+        );
+        assert_eq!(
+            answer.matches("HTTP/1.1").count().min(2),
+            usize::from(!answer.is_empty()),
+            "{lines:?}: {answer}"
+        );
+    }
+    alice.sees_nothing();
+}
+
+#[test]
+fn a_body_that_comes_too_slowly_is_given_up() {
+    let broker = Broker::start();
+    let alice = broker.agent("alice");
+    let caller = broker.stateless("modern");
+    let request = caller.call("send_message", alice.sends("slow").arguments_to("alice"));
+    let slow: Vec<_> = (0..20).map(|_| only_head(&request, request.body.len())).collect();
+    let mut dripping = only_head(&request, request.body.len());
+    // Others are served all the while, and nothing comes of it.
+    let began = Instant::now();
+    let mut fed = 0;
+    let statuses: Vec<_> = slow
+        .into_iter()
+        .map(|reply| {
+            caller.calls("heartbeat", json!({}));
+            if fed < 5 {
+                let mut socket = dripping.socket();
+                socket.write_all(&request.body[fed..=fed]).unwrap();
+                fed += 1;
+            }
+            reply.whole_if_any().map(|response| response.status)
+        })
+        .collect();
+    assert!(statuses.iter().all(|status| *status == Some(408)), "{statuses:?}");
+    assert!(began.elapsed() >= Duration::from_secs(5));
+    // Who sends now and then is given more time.
+    let mut socket = dripping.socket();
+    socket.write_all(&request.body[fed..]).unwrap();
+    assert_eq!(dripping.status(), 200);
+    alice.sees(["slow"]);
+    alice.sees_nothing();
+}
+
+/// A GET of the stream to which messages are pushed, and that nobody reads.
+fn deaf(broker: &Broker, name: &str) -> (Caller, Reply) {
+    let capabilities = json!({"experimental": {"dev.mcp-broker/push": {"window": 65_536, "ack": "manual"}}});
+    let caller = Caller::legacy(broker.address, "2025-11-25", capabilities).registered(name);
+    let stream = caller.reads_stream();
+    (caller, stream)
+}
+
+/// The same for 2026-07-28.
+fn deaf_listener(broker: &Broker, name: &str) -> (Caller, Reply) {
+    let capabilities = json!({"extensions": {"dev.mcp-broker/push": {"window": 65_536, "ack": "manual"}}});
+    let caller = Caller::modern(broker.address, capabilities).registered(name);
+    let stream = caller.listens_as(&json!(1));
+    (caller, stream)
+}
+
+#[test]
+fn who_does_not_read_a_stream_costs_a_bounded_amount_of_memory() {
+    const MESSAGES: usize = 150;
+    const LEN: usize = 200_000;
+    let broker = Broker::with(&["--stale-threshold=50s", "--log-level=warn"]);
+    let alice = broker.agent("alice");
+    let deaf: Vec<_> = (0..4)
+        .map(|at| match at % 2 {
+            0 => deaf(&broker, &format!("deaf{at}")),
+            _ => deaf_listener(&broker, &format!("deaf{at}")),
+        })
+        .collect();
+    let well = broker.pushed("well", &json!({"ack": "auto"}));
+    let before = broker.rss_kib();
+    let text = "x".repeat(LEN);
+    for _ in 0..MESSAGES {
+        alice.sends(&text).for_everyone();
+        assert_eq!(well.next_push()["payload"]["text"], text.as_str());
+    }
+    let grown = broker.rss_kib().saturating_sub(before);
+    let kept = (MESSAGES * LEN / 1024) as u64;
+    assert!(grown < kept + 40_000, "{grown} KiB for {kept} KiB of messages");
+    // Nothing was lost of what it would not read: it is there for who does.
+    for (caller, mut stream) in deaf {
+        for _ in 0..5 {
+            let message = stream.told("notifications/dev.mcp-broker/message");
+            assert_eq!(message["message"]["payload"]["text"], text.as_str(), "{}", caller.name);
+        }
+    }
+}
+
+#[test]
+fn answers_that_nobody_reads_are_bounded() {
+    let broker = Broker::with(&["--log-level=warn"]);
+    let callers: Vec<_> = (0..4).map(|_| legacy(&broker)).collect();
+    let list = |caller: &Caller| caller.asks("tools/list", json!({})).with("Accept", EVENTS_FIRST);
+    for caller in &callers {
+        list(caller).sent().streams();
+    }
+    let before = broker.rss_kib();
+    for _ in 0..300 {
+        for caller in &callers {
+            // Gone once it has begun, and nobody ever asks for the rest.
+            list(caller).sent().streams().leaves();
+        }
+    }
+    // Sixteen answers of each may be asked for again.
+    let grown = broker.rss_kib().saturating_sub(before);
+    assert!(grown < 30_000, "{grown} KiB");
+}
+
+#[test]
+fn one_connection_that_asks_much_and_reads_nothing_is_read_no_further() {
+    let broker = Broker::with(&["--log-level=warn"]);
+    let request = stranger(&broker).asks("tools/list", json!({})).bytes();
+    let mut socket = connect(broker.address);
+    socket.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
+    let before = broker.rss_kib();
+    let many = request.repeat(100);
+    let mut taken = 0;
+    while taken < 300 && socket.write_all(&many).is_ok() {
+        taken += 1;
+    }
+    let grown = broker.rss_kib().saturating_sub(before);
+    assert!(grown < 60_000, "{grown} KiB, {taken} times taken");
+    assert_eq!(broker.get("/livez").status, 200);
+}
+
+#[test]
+fn sessions_that_nobody_uses_make_room_for_others() {
+    let broker = Broker::with(&["--connections-max=200", "--log-level=error"]);
+    let alice = broker.agent("alice");
+    let first = legacy(&broker).registered("first");
+    let listener = legacy(&broker).registered("listener");
+    let mut stream = listener.reads_stream();
+    listener
+        .request("resources/subscribe", json!({"uri": "broker://inbox"}))
+        .unwrap();
+    // All on one connection, because it is the sessions that are many.
+    let socket = broker.socket();
+    let bytes = hello(broker.address, "2025-11-25", json!({})).bytes();
+    let before = broker.rss_kib();
+    let mut last = String::new();
+    for _ in 0..3000 {
+        let response = exchange(&socket, &bytes);
+        assert_eq!(response.status, 200);
+        response.header("mcp-session-id").unwrap().clone_into(&mut last);
+    }
+    let grown = broker.rss_kib().saturating_sub(before);
+    assert!(grown < 40_000, "{grown} KiB");
+    let newest = listener.asks("tools/list", json!({})).with("Mcp-Session-Id", last);
+    assert_eq!(newest.answered().status, 200);
+    assert_eq!(first.call("heartbeat", json!({})).answered().status, 404);
+    // Who reads its stream is not silent.
+    alice.sends("hi").to("listener");
+    stream.told("notifications/resources/updated");
+    listener.calls("heartbeat", json!({}));
+}
+
+#[test]
+fn thousands_of_sessions_are_served() {
+    let broker = Broker::with(&["--workers=2", "--log-level=error"]);
+    let socket = broker.socket();
+    let bytes = hello(broker.address, "2025-11-25", json!({})).bytes();
+    let before = broker.rss_kib();
+    let ids: Vec<_> = (0..3000)
+        .map(|_| exchange(&socket, &bytes).header("mcp-session-id").unwrap().to_owned())
+        .collect();
+    let grown = broker.rss_kib().saturating_sub(before);
+    assert!(grown < 120_000, "{grown} KiB");
+    let caller = legacy(&broker);
+    for id in ids.iter().step_by(100) {
+        let ping = caller.asks("ping", json!({})).with("Mcp-Session-Id", id.as_str());
+        assert_eq!(ping.answered().status, 200);
+    }
+    for id in &ids {
+        let delete = caller.delete().with("Mcp-Session-Id", id.as_str()).bytes();
+        assert_eq!(exchange(&socket, &delete).status, 204);
+    }
+}
+
+#[test]
+fn one_stream_more_than_allowed_is_told_to_come_later() {
+    let broker = Broker::with(&["--connections-max=6"]);
+    let bob = legacy(&broker).registered("bob");
+    let carol = stranger(&broker).registered("carol");
+    let mut streams = vec![bob.reads_stream()];
+    let listen = carol.asks(
+        "subscriptions/listen",
+        json!({"notifications": {"resourceSubscriptions": [carol.inbox()]}}),
+    );
+    // The connection that registered the protocol may still be on its way out.
+    let refused = eventually("no more are let in", || {
+        let mut reply = listen.sent();
+        match reply.socket().set_read_timeout(Some(Duration::from_millis(500))) {
+            Ok(()) => {}
+            Err(error) => panic!("{error}"),
+        }
+        // One that has to wait until it is accepted is not let in either.
+        let mut byte = [0];
+        if reply.socket().peek(&mut byte).is_err() {
+            return Some(None);
+        }
+        if reply.status() == 200 {
+            streams.push(reply);
+            return None;
+        }
+        Some(Some(reply.whole()))
+    });
+    if let Some(response) = refused {
+        assert_eq!(response.status, 503, "{response:?}");
+        assert!(response.header("retry-after").is_some());
+    }
+    assert!(streams.len() >= 3, "{}", streams.len());
+    drop(streams);
+    // When they have gone there is room.
+    eventually("there is room again", || (listen.sent().status() == 200).then_some(()));
+}
+
+/// Numbers that look random and are the same each time.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % bound as u64) as usize
+    }
+}
+
+#[test]
+fn random_bytes_do_no_harm() {
+    let broker = Broker::with(&["--log-level=error"]);
+    let alice = broker.agent("alice");
+    let session = legacy(&broker).registered("legacy");
+    let stateless = broker.stateless("modern");
+    let sources: Vec<Vec<u8>> = vec![
+        stateless.call("heartbeat", json!({})).bytes(),
+        stateless
+            .asks(
+                "subscriptions/listen",
+                json!({"notifications": {"resourceSubscriptions": [stateless.inbox()]}}),
+            )
+            .bytes(),
+        session.call("receive_messages", json!({"wait_seconds": 0.01})).bytes(),
+        session.stream().with("Last-Event-ID", "1-2").bytes(),
+        session
+            .post(&json!([{"jsonrpc": "2.0", "id": 1, "method": "ping"}]))
+            .bytes(),
+        hello(broker.address, "2025-03-26", json!({})).bytes(),
+        Request::get(broker.address).bytes(),
+    ];
+    let mut dice = Dice(0x9e37_79b9_7f4a_7c15);
+    for _ in 0..1500 {
+        let mut bytes = sources[dice.below(sources.len())].clone();
+        for _ in 0..=dice.below(6) {
+            let at = dice.below(bytes.len());
+            match dice.below(5) {
+                0 => bytes[at] = dice.below(256) as u8,
+                1 => bytes.truncate(at + 1),
+                2 => bytes.insert(at, dice.below(256) as u8),
+                3 => drop(bytes.remove(at)),
+                _ => {
+                    let other = &sources[dice.below(sources.len())];
+                    let from = dice.below(other.len());
+                    bytes.splice(at..at, other[from..].iter().copied());
+                }
+            }
+            if bytes.is_empty() {
+                bytes.push(0);
+            }
+        }
+        let mut socket = connect(broker.address);
+        let _ = socket.write_all(&bytes);
+        let _ = socket.shutdown(Shutdown::Write);
+        if dice.below(4) > 0 {
+            read_some(&socket);
+        }
+    }
+    // Nothing of it killed the sessions, and nothing was sent by it.
+    session.calls("heartbeat", json!({}));
+    stateless.calls("heartbeat", json!({}));
+    alice.sees_nothing();
+}
+
+/// Reads what there is, and at least until something or the end comes.
+fn read_some(mut socket: &TcpStream) {
+    let mut chunk = [0; 1024];
+    let read = socket.read(&mut chunk);
+    let text = String::from_utf8_lossy(&chunk);
+    assert!(
+        !read.is_ok_and(|len| len > 0) || (text.starts_with("HTTP/1.1 ") && !text.starts_with("HTTP/1.1 500")),
+        "{text}"
+    );
+}
+
+#[test]
+fn headers_that_are_too_much_are_refused() {
+    let broker = Broker::start();
+    let caller = stranger(&broker);
+    let long = "x".repeat(1_000_000);
+    for name in ["Mcp-Name", "Mcp-Session-Id", "Last-Event-ID", "Accept", "X"] {
+        let mut socket = connect(broker.address);
+        let request = caller.asks("server/discover", json!({})).with(name, long.clone());
+        let _ = socket.write_all(&request.bytes());
+        if let Some(response) = Reply::on(socket).whole_if_any() {
+            assert!((400..500).contains(&response.status), "{name} {}", response.status);
+        }
+    }
+    // What fits is answered with no more of it than is good.
+    let name = "x".repeat(20_000);
+    let call = caller.asks("tools/call", json!({"name": name, "arguments": {}}));
+    let response = call.with("Mcp-Name", "other").answered();
+    assert_eq!(response.refusal(), (400, -32020));
+    assert!(response.body.len() < 1000, "{}", response.body.len());
+    let mut accept = vec!["x/y"; 1000].join(", ");
+    accept.push_str(", application/json");
+    let response = caller
+        .asks("server/discover", json!({}))
+        .with("Accept", accept)
+        .answered();
+    assert_eq!(response.status, 200);
+}
+
+#[test]
+fn hostile_text_in_headers_reaches_no_log() {
+    let broker = Broker::with(&["--log-level=debug", "--log-format=pretty"]);
+    let caller = stranger(&broker);
+    let session = legacy(&broker);
+    for value in ["\u{9b}2J", "a\u{202e}b", "\u{1b}[2J", "{\"level\":\"fake\"}"] {
+        for name in [
+            "Mcp-Session-Id",
+            "MCP-Protocol-Version",
+            "Mcp-Name",
+            "Last-Event-ID",
+            "Origin",
+            "User-Agent",
+        ] {
+            let _ = caller
+                .asks("server/discover", json!({}))
+                .with(name, value)
+                .sent()
+                .whole_if_any();
+            let _ = session
+                .delete()
+                .with(name, value)
+                .with("Mcp-Session-Id", "x")
+                .sent()
+                .whole_if_any();
+        }
+    }
+    for path in ["/mcp?session_id=%1b%5b2J", "/mcp?x=%0d%0afake"] {
+        let response = Request::post(broker.address, "{}").at(path).answered();
+        assert!(response.status >= 400);
+    }
+    let log = broker.log();
+    assert!(!log.contains(|c: char| c.is_control() && c != '\n'), "{log:?}");
+}
+
+#[test]
+fn a_session_is_no_place_to_pile_things_up() {
+    let broker = Broker::with(&["--log-level=error"]);
+    let alice = broker.agent("alice");
+    let bob = legacy(&broker).registered("bob");
+    bob.request("resources/subscribe", json!({"uri": "broker://inbox"}))
+        .unwrap();
+    let before = broker.rss_kib();
+    // Nobody listens, and it is told all the while that there is something new.
+    for _ in 0..2000 {
+        alice.sends("x").to("bob");
+        bob.reads(json!({"acknowledge": "immediate"}));
+    }
+    let grown = broker.rss_kib().saturating_sub(before);
+    assert!(grown < 20_000, "{grown} KiB");
+    let mut stream = bob.reads_stream();
+    assert_eq!(
+        stream.told("notifications/resources/updated"),
+        json!({"uri": "broker://inbox"})
+    );
+    // It was said once, not two thousand times.
+    bob.calls("heartbeat", json!({}));
+    alice.sends("last").to("bob");
+    let mut told = 0;
+    bob.request("resources/unsubscribe", json!({"uri": "broker://inbox"}))
+        .unwrap();
+    bob.delete().answered();
+    while let Some(event) = stream.next_event() {
+        told += usize::from(!event.data.is_empty());
+    }
+    assert!(told < 10, "{told}");
+    let _: Value = alice.calls("heartbeat", json!({}));
+}
