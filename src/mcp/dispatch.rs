@@ -396,8 +396,11 @@ fn listen(
         push,
         tellers,
     });
-    shared.tie(pushes);
+    // Before the session may tell of anything the outbox knows how.
     shared.subscriptions_changed();
+    if shared.tie(pushes) {
+        shared.subscriptions_changed();
+    }
     Ok(())
 }
 

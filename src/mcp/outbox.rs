@@ -373,7 +373,7 @@ impl Connection for Outbox {
 
     fn inbox_changed(&self) {
         let mut queue = self.queue();
-        if std::mem::replace(&mut queue.announced, true) {
+        if queue.inbox_frames.is_empty() || std::mem::replace(&mut queue.announced, true) {
             return;
         }
         let frames = std::mem::take(&mut queue.inbox_frames);

@@ -330,12 +330,13 @@ impl Shared {
     }
 
     /// A stateless subscription begins: messages are pushed to the one live connection that a session has, while of
-    /// changes of its inbox any number may be told.
-    pub fn tie(&self, pushes: bool) {
+    /// changes of its inbox any number may be told. True when it is tied now and was not.
+    pub fn tie(&self, pushes: bool) -> bool {
         if self.kind != Kind::Stateless || self.tie.get() != Tie::None {
-            return;
+            return false;
         }
-        if let Some(member) = &*self.session.borrow() {
+        let session = self.session.borrow();
+        if let Some(member) = &*session {
             let connection = Arc::clone(&self.outbox) as Arc<dyn Connection>;
             if pushes {
                 self.tie.set(Tie::Connected);
@@ -345,6 +346,7 @@ impl Shared {
                 self.project.watch(member, connection);
             }
         }
+        session.is_some()
     }
 
     /// The client is here again after the broker had let go of it.
