@@ -205,10 +205,13 @@ fn who_goes_away_takes_nothing_along() {
             let read = caller.reads(json!({"wait_seconds": 20, "acknowledge": "immediate"}));
             assert_eq!(texts(&read), [text.as_str()], "{} {round}", caller.name);
             assert_eq!(read[0]["message_id"], sent.id.as_str());
-            if round % 2 == 0 {
-                // The broker had heard that it was gone.
-                assert_eq!(read[0]["delivery_count"], 1, "{} {round}", caller.name);
+            let count = read[0]["delivery_count"].as_u64().unwrap();
+            if round % 2 == 0 && caller.name == "modern" {
+                // The broker had heard that it was gone: nothing was handed to nobody.
+                assert_eq!(count, 1, "{round}");
             }
+            // It never goes through the hands of more than one who has gone.
+            assert!(count <= 2, "{} {round}: {count}", caller.name);
         }
     }
 }

@@ -407,7 +407,9 @@ impl Reply {
                 self.complete = len == 0;
             }
             Length::Chunked => {
-                while let Some((chunk, rest)) = first_chunk(&self.raw) {
+                while !self.complete
+                    && let Some((chunk, rest)) = first_chunk(&self.raw)
+                {
                     self.complete |= chunk.is_empty();
                     self.body.extend_from_slice(chunk);
                     self.raw = rest.to_vec();
