@@ -3,7 +3,7 @@
 use std::{
     io::{Read, Write},
     net::{Shutdown, TcpStream},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use serde_json::{Value, json};
@@ -165,7 +165,7 @@ fn what_is_no_json_is_refused_whatever_the_headers_say() {
         .iter()
         .map(|text| text.as_bytes().to_vec())
         .collect();
-        bodies.push(whole[..whole.len() - 1].as_bytes().to_vec());
+        bodies.push(whole.as_bytes()[..whole.len() - 1].to_vec());
         bodies.push(format!("{whole}{whole}").into_bytes());
         bodies.push(format!("{whole}x").into_bytes());
         bodies.push(b"\"\xff\xfe\"".to_vec());

@@ -125,7 +125,7 @@ impl Request {
     pub fn bytes(&self) -> Vec<u8> {
         let mut bytes = self.head();
         if !self.body.is_empty() || self.method == "POST" {
-            bytes.push_str(&format!("Content-Length: {}\r\n", self.body.len()));
+            bytes.extend(["Content-Length: ", &self.body.len().to_string(), "\r\n"]);
         }
         bytes.push_str("\r\n");
         [bytes.as_bytes(), &self.body].concat()
