@@ -32,6 +32,7 @@ use tokio::{
     signal::unix::{SignalKind, signal},
     sync::{Notify, mpsc},
 };
+use tracing::Level;
 use tracing_actix_web::TracingLogger;
 
 use crate::{
@@ -40,7 +41,6 @@ use crate::{
     exit,
     http::{self, Phase, State},
     mcp::Service,
-    telemetry::RequestSpan,
     transport::{
         Connections, Gate, Socket, Tempo,
         streamable_http::{self, Endpoint, Sessions},
@@ -208,7 +208,11 @@ fn build_server(
                 .app_data(web::Data::new(Arc::clone(&state)))
                 .wrap(Condition::new(has_origins, http::cors(state.admission.clone())))
                 .wrap(from_fn(http::admit))
-                .wrap(TracingLogger::<RequestSpan>::new())
+                // What is known of a request is gathered for logs of level debug: that takes longer than many a request.
+                .wrap(Condition::new(
+                    tracing::enabled!(Level::DEBUG),
+                    TracingLogger::default(),
+                ))
                 .app_data(web::Data::from(Arc::clone(&endpoint)))
                 .configure(streamable_http::routes)
                 .configure(http::routes);

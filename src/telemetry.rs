@@ -3,11 +3,8 @@
 use std::fmt::{self, Write};
 use std::io::{IsTerminal, stderr};
 
-use actix_web::body::MessageBody;
-use actix_web::dev::{ServiceRequest, ServiceResponse};
+use tracing::Subscriber;
 use tracing::field::Field;
-use tracing::{Level, Span, Subscriber};
-use tracing_actix_web::{DefaultRootSpanBuilder, RootSpanBuilder, root_span};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::{FormatFields, Writer, debug_fn};
 use tracing_subscriber::layer::SubscriberExt;
@@ -34,26 +31,6 @@ pub fn init(config: &Config) {
             .try_init()
     };
     drop(installed);
-}
-
-/// What is known of an HTTP request while it is served, at level debug. Below that nothing is gathered: reading host,
-/// client and route off a request takes longer than many a request itself.
-pub struct RequestSpan;
-
-impl RootSpanBuilder for RequestSpan {
-    fn on_request_start(request: &ServiceRequest) -> Span {
-        if tracing::enabled!(Level::DEBUG) {
-            root_span!(level = Level::DEBUG, request)
-        } else {
-            Span::none()
-        }
-    }
-
-    fn on_request_end<B: MessageBody>(span: Span, outcome: &Result<ServiceResponse<B>, actix_web::Error>) {
-        if !span.is_none() {
-            DefaultRootSpanBuilder::on_request_end(span, outcome);
-        }
-    }
 }
 
 /// One JSON object per line. JSON itself escapes what could break the line.
