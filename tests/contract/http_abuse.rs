@@ -22,7 +22,7 @@ fn legacy(broker: &Broker) -> Caller {
 
 /// Sends a head that announces a body, and not one byte of the body.
 fn only_head(request: &Request, len: usize) -> Reply {
-    let mut socket = connect(request.address());
+    let mut socket = connect(request.address);
     let head = format!("{}Content-Length: {len}\r\n\r\n", request.head());
     socket.write_all(head.as_bytes()).unwrap();
     Reply::on(socket)
@@ -290,6 +290,90 @@ fn requests_that_two_readers_would_read_differently_are_refused() {
         );
     }
     alice.sees_nothing();
+}
+
+#[test]
+fn a_body_that_nobody_wanted_is_not_taken_for_a_request() {
+    let broker = Broker::start();
+    let alice = broker.agent("alice");
+    let caller = broker.stateless("modern");
+    let hidden = caller
+        .call("send_message", alice.sends("smuggled").arguments_to("alice"))
+        .bytes();
+    let ping = caller.call("heartbeat", json!({}));
+    let carrier = |request: Request| Request {
+        body: hidden.clone(),
+        ..request
+    };
+    for (request, status) in [
+        (carrier(ping.clone()).with("Content-Type", "text/plain"), 415),
+        (carrier(ping.clone()).with("Accept", "text/html"), 400),
+        (carrier(ping.clone()).with("Origin", "https://evil.example"), 403),
+        (carrier(ping.clone()).by("PUT"), 405),
+        (carrier(caller.stream()), 405),
+        (carrier(caller.delete()), 405),
+        (carrier(ping.clone()).at("/elsewhere"), 404),
+    ] {
+        let mut socket = connect(broker.address);
+        let _ = socket.write_all(&[request.bytes(), ping.bytes()].concat());
+        let _ = socket.shutdown(Shutdown::Write);
+        let mut answer = Vec::new();
+        let _ = socket.read_to_end(&mut answer);
+        let answer = String::from_utf8_lossy(&answer);
+        let statuses: Vec<_> = answer
+            .match_indices("HTTP/1.1 ")
+            .map(|(at, _)| &answer[at + 9..at + 12])
+            .collect();
+        // The one that was sent behind it may be answered, or the connection is closed before that.
+        let expected = [status.to_string(), "200".to_owned()];
+        assert!(!statuses.is_empty() && statuses.len() <= 2, "{statuses:?}");
+        assert!(
+            statuses.iter().zip(&expected).all(|(is, should)| is == should),
+            "{statuses:?} {expected:?}"
+        );
+    }
+    alice.sees_nothing();
+}
+
+#[test]
+fn what_the_socket_did_not_take_is_not_acknowledged() {
+    const MESSAGES: usize = 40;
+    let broker = Broker::with(&["--log-level=warn", "--workers=2", "--stale-threshold=50s"]);
+    let alice = broker.agent("alice");
+    let text = "x".repeat(1_000_000);
+    let modern = {
+        let capabilities = json!({"extensions": {"dev.mcp-broker/push": {"window": 1000, "ack": "auto"}}});
+        let caller = Caller::modern(broker.address, capabilities).registered("modern");
+        let stream = caller.listens_as(&json!(1));
+        (caller, stream)
+    };
+    let legacy = {
+        let capabilities = json!({"experimental": {"dev.mcp-broker/push": {"window": 1000, "ack": "auto"}}});
+        let caller = Caller::legacy(broker.address, "2025-11-25", capabilities).registered("legacy");
+        let stream = caller.reads_stream();
+        (caller, stream)
+    };
+    for (caller, stream) in [modern, legacy] {
+        let sent: Vec<_> = (0..MESSAGES).map(|_| alice.sends(&text).to(&caller.name).id).collect();
+        // No socket holds as much as that.
+        let unread = sent.iter().filter(|id| alice.status_of(id) != "acknowledged").count();
+        assert!(unread > MESSAGES / 2, "{} {unread}", caller.name);
+        stream.leaves();
+        let last = sent.last().unwrap();
+        alice.learns(last, "queued");
+        // Everything that is not acknowledged is there for who asks, in its order.
+        let mut seen = Vec::new();
+        while seen.last() != Some(last) {
+            let read = caller.reads(json!({"limit": 5, "acknowledge": "immediate"}));
+            assert!(!read.is_empty(), "{} {}", caller.name, seen.len());
+            seen.extend(
+                read.iter()
+                    .map(|message| message["message_id"].as_str().unwrap().to_owned()),
+            );
+        }
+        assert!(seen.len() >= unread, "{} of {unread}", seen.len());
+        assert_eq!(seen, sent[MESSAGES - seen.len()..]);
+    }
 }
 
 #[test]

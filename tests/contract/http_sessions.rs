@@ -423,6 +423,67 @@ fn a_session_that_was_taken_over_can_take_it_back() {
 }
 
 #[test]
+fn the_stream_of_a_session_that_was_taken_over_ends_and_can_be_read_again() {
+    let broker = Broker::timeless();
+    let alice = broker.agent("alice");
+    let bob = visitor(&broker, LEGACY[0]).registered("bob");
+    bob.request("resources/subscribe", json!({"uri": INBOX})).unwrap();
+    for _ in 0..3 {
+        let mut stream = bob.reads_stream();
+        let newer = visitor(&broker, LEGACY[0]).registered("bob");
+        stream.is_over();
+        alice.sends("hi").to("bob");
+        assert_eq!(newer.reads(json!({"acknowledge": "immediate"})).len(), 1);
+        bob.calls("register_session", json!({"name": "bob"}));
+        let mut stream = bob.reads_stream();
+        alice.sends("ho").to("bob");
+        assert_eq!(stream.told(UPDATED), json!({"uri": INBOX}));
+        assert_eq!(bob.reads(json!({"acknowledge": "immediate"})).len(), 1);
+    }
+}
+
+#[test]
+fn a_wait_does_not_outlive_its_session_with_a_message() {
+    let broker = Broker::timeless();
+    let alice = broker.agent("alice");
+    for round in 0..10 {
+        let name = format!("bob{round}");
+        let bob = visitor(&broker, LEGACY[0]).registered(&name);
+        let id = json!("wait");
+        let params = json!({"name": "receive_messages", "arguments": {"wait_seconds": 100}});
+        let mut waiting = bob
+            .asks_as(&id, "tools/call", params)
+            .with("Accept", "text/event-stream, application/json")
+            .sent()
+            .streams();
+        // It has begun.
+        assert_eq!(waiting.next_event().unwrap().data, "");
+        assert_eq!(bob.delete().answered().status, 204);
+        let sent = alice.sends("hi").to(name.as_str());
+        // Either the wait is answered with it, or who comes next under this name reads it.
+        let again = visitor(&broker, LEGACY[0]).registered(&name);
+        let read = again.reads(json!({"wait_seconds": 20}));
+        assert_eq!(read[0]["message_id"], sent.id.as_str());
+        // And nobody is left waiting for ever.
+        waiting.is_over();
+    }
+}
+
+#[test]
+fn who_said_goodbye_has_a_session_again_when_it_registers() {
+    let broker = Broker::timeless();
+    let alice = broker.agent("alice");
+    let bob = visitor(&broker, LEGACY[0]).registered("bob");
+    bob.calls("disconnect_session", json!({}));
+    bob.is_refused_as("session_required", "heartbeat", json!({}));
+    assert_eq!(alice.presence_of("bob").as_deref(), Some("disconnected"));
+    alice.sends("while away").to("bob");
+    let back = bob.calls("register_session", json!({"name": "bob"}));
+    assert_eq!((&back["resumed"], &back["queue_size"]), (&json!(true), &json!(1)));
+    assert_eq!(bob.reads(json!({}))[0]["payload"]["text"], "while away");
+}
+
+#[test]
 fn who_was_silent_comes_back_by_any_request() {
     let broker = Broker::with(&[
         "--heartbeat-interval=100ms",

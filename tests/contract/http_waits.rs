@@ -154,14 +154,14 @@ fn of_many_who_wait_one_gets_each_message() {
 
 /// Sends the bytes of a request, and of another behind it that is never answered.
 fn with_another_behind(request: &Request, other: &Request) -> Reply {
-    let mut socket = connect(request.address());
+    let mut socket = connect(request.address);
     socket.write_all(&[request.bytes(), other.bytes()].concat()).unwrap();
     Reply::on(socket)
 }
 
 /// Sends a request as chunks.
 fn in_chunks(request: &Request) -> Reply {
-    let mut socket = connect(request.address());
+    let mut socket = connect(request.address);
     let head = format!("{}Transfer-Encoding: chunked\r\n\r\n", request.head());
     socket.write_all(head.as_bytes()).unwrap();
     for chunk in request.body.chunks(50) {

@@ -55,10 +55,10 @@ pub fn exchange(socket: &TcpStream, request: &[u8]) -> Response {
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Request {
-    address: SocketAddr,
-    method: String,
-    path: String,
-    headers: Vec<(String, String)>,
+    pub address: SocketAddr,
+    pub method: String,
+    pub path: String,
+    pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
 }
 
@@ -107,10 +107,6 @@ impl Request {
     pub fn without(mut self, name: &str) -> Self {
         self.headers.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
         self
-    }
-
-    pub fn address(&self) -> SocketAddr {
-        self.address
     }
 
     /// Its head, which says nothing of a length.
