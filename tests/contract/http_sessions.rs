@@ -533,7 +533,12 @@ fn who_was_silent_comes_back_by_its_stream() {
 
 #[test]
 fn who_reads_the_stream_is_present_and_not_forgotten() {
-    let broker = Broker::hasty();
+    let broker = Broker::with(&[
+        "--heartbeat-interval=100ms",
+        "--stale-threshold=2s",
+        "--disconnect-threshold=3s",
+        "--session-retention=2s",
+    ]);
     let alice = broker.agent("alice");
     let bob = visitor(&broker, LEGACY[0]).registered("bob");
     let mut stream = bob.reads_stream();

@@ -156,6 +156,19 @@ fn what_is_not_offered_is_left_out_of_the_acknowledgement() {
 }
 
 #[test]
+fn who_takes_no_events_cannot_listen() {
+    let broker = Broker::timeless();
+    let bob = broker.stateless("bob");
+    let params = json!({"notifications": {"resourceSubscriptions": [bob.inbox()]}});
+    let listen = bob.asks("subscriptions/listen", params);
+    let response = listen.clone().with("Accept", "application/json").answered();
+    assert_eq!(response.status, 406, "{response:?}");
+    for accept in ["text/event-stream", "*/*", "application/json, text/event-stream"] {
+        listen.clone().with("Accept", accept).sent().streams();
+    }
+}
+
+#[test]
 fn a_silent_stream_is_kept_alive_by_comments() {
     let broker = Broker::with(&["--heartbeat-interval=100ms"]);
     let alice = broker.agent("alice");
@@ -174,8 +187,8 @@ fn a_silent_stream_is_kept_alive_by_comments() {
 fn who_listens_stays_active_until_the_stream_is_gone() {
     let broker = Broker::with(&[
         "--heartbeat-interval=100ms",
-        "--stale-threshold=800ms",
-        "--disconnect-threshold=1600ms",
+        "--stale-threshold=2s",
+        "--disconnect-threshold=3s",
         "--session-retention=1h",
     ]);
     let alice = broker.agent("alice");

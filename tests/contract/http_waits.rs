@@ -104,8 +104,8 @@ fn who_gave_a_token_hears_that_the_wait_goes_on() {
 fn who_waits_is_present() {
     let broker = Broker::with(&[
         "--heartbeat-interval=100ms",
-        "--stale-threshold=800ms",
-        "--disconnect-threshold=1600ms",
+        "--stale-threshold=2s",
+        "--disconnect-threshold=3s",
         "--session-retention=1h",
     ]);
     let alice = broker.agent("alice");
@@ -305,6 +305,79 @@ fn what_was_read_and_not_acknowledged_comes_again_to_who_registers_anew() {
         assert_eq!(texts(&read), ["hi"], "{}", caller.name);
         assert_eq!(read[0]["message_id"], sent.id.as_str());
         assert_eq!(read[0]["delivery_count"], 2);
+    }
+}
+
+#[test]
+fn nothing_is_lost_however_often_clients_go() {
+    const MESSAGES: usize = 200;
+    let broker = Broker::with(&[&TIMELESS[..], &["--workers=2", "--delivery-limit=1000"]].concat());
+    let readers: Vec<_> = callers(&broker)
+        .into_iter()
+        .map(|mut caller| {
+            let alice = broker.agent(&format!("to {}", caller.name));
+            let name = caller.name.clone();
+            let sender = std::thread::spawn(move || {
+                let sent: Vec<_> = (0..MESSAGES)
+                    .map(|at| alice.sends(&at.to_string()).to(name.as_str()).id)
+                    .collect();
+                (alice, sent)
+            });
+            let address = broker.address;
+            std::thread::spawn(move || {
+                let mut seen = std::collections::HashSet::new();
+                let mut id = 0;
+                for round in 0.. {
+                    id += 1;
+                    let mut arguments = json!({"wait_seconds": 5, "limit": 3, "acknowledge": "manual"});
+                    if caller.name == "modern" {
+                        arguments["session_id"] = json!(caller.session);
+                    }
+                    let params = json!({"name": "receive_messages", "arguments": arguments});
+                    let waiting = caller
+                        .asks_as(&json!(id), "tools/call", params)
+                        .with("Accept", ["application/json", EVENTS_FIRST][round % 2]);
+                    let mut waiting = waiting.sent();
+                    match round % 5 {
+                        // Gone without a word, and as a new client that knows nothing.
+                        0 => {
+                            waiting.leaves();
+                            caller = match caller.name.as_str() {
+                                "modern" => Caller::modern(address, json!({})),
+                                _ => Caller::legacy(address, "2025-11-25", json!({})),
+                            }
+                            .registered(&caller.name);
+                        }
+                        1 => {
+                            waiting.half_closes();
+                            let _ = waiting.whole_if_any();
+                        }
+                        _ => {
+                            let result = waiting.answer_to(&json!(id)).unwrap();
+                            let messages = result["structuredContent"]["messages"].as_array().unwrap();
+                            let ids: Vec<_> = messages.iter().map(|message| &message["message_id"]).collect();
+                            let done = caller.calls("acknowledge_messages", json!({"message_ids": ids}));
+                            assert_eq!(done["acknowledged"], ids.len());
+                            for id in ids {
+                                // What was acknowledged never comes again.
+                                assert!(seen.insert(id.as_str().unwrap().to_owned()), "{id}");
+                            }
+                        }
+                    }
+                    if seen.len() == MESSAGES {
+                        break;
+                    }
+                }
+                let (alice, sent) = sender.join().unwrap();
+                assert!(sent.iter().all(|id| seen.contains(id)));
+                for id in &sent {
+                    assert_eq!(alice.status_of(id), "acknowledged");
+                }
+            })
+        })
+        .collect();
+    for reader in readers {
+        reader.join().unwrap();
     }
 }
 
