@@ -223,6 +223,39 @@ fn what_was_missed_on_the_stream_of_the_session_comes_again_in_order() {
 }
 
 #[test]
+fn what_is_too_large_to_be_kept_for_a_replay_comes_again_too() {
+    let broker = Broker::timeless();
+    let alice = broker.agent("alice");
+    for (at, len) in [100_000, 1_000_000, 3_000_000].into_iter().enumerate() {
+        let bob = {
+            let capabilities = json!({"experimental": {"dev.mcp-broker/push": {"window": 100, "ack": "manual"}}});
+            Caller::legacy(broker.address, "2025-11-25", capabilities).registered(&format!("bob{at}"))
+        };
+        let mut stream = bob.reads_stream();
+        alice.sends("small").to(&bob.name);
+        let name = loop {
+            let (name, event) = named(&mut stream);
+            if !event.data.is_empty() {
+                break name;
+            }
+        };
+        let mut sent = Vec::new();
+        for _ in 0..4 {
+            sent.push(alice.sends(&"x".repeat(len)).to(&bob.name).id);
+        }
+        alice.learns(&sent[0], "delivered");
+        // It read none of it.
+        stream.leaves();
+        let mut again = resumed(&bob, &name);
+        let mut missing: HashSet<_> = sent.into_iter().collect();
+        while !missing.is_empty() {
+            let message = again.told(PUSH)["message"].take();
+            missing.remove(message["message_id"].as_str().unwrap());
+        }
+    }
+}
+
+#[test]
 fn what_belongs_to_one_stream_never_comes_on_another() {
     let broker = Broker::timeless();
     let alice = broker.agent("alice");

@@ -1,8 +1,10 @@
 //! 2025-11-25 and before over HTTP: sessions from `initialize` to `DELETE`.
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 
-use crate::support::{Broker, Caller, HASTY, Request, eventually, hello, keys};
+use crate::support::{Broker, Caller, HASTY, Request, TIMELESS, eventually, hello, keys};
 
 const LEGACY: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
 const SESSION: &str = "Mcp-Session-Id";
@@ -466,6 +468,34 @@ fn a_wait_does_not_outlive_its_session_with_a_message() {
         assert_eq!(read[0]["message_id"], sent.id.as_str());
         // And nobody is left waiting for ever.
         waiting.is_over();
+    }
+}
+
+#[test]
+fn everybody_is_let_go_when_the_broker_stops() {
+    for workers in ["--workers=1", "--workers=2"] {
+        let mut broker = Broker::with(&[&TIMELESS[..], &[workers, "--shutdown-grace=20s"]].concat());
+        let bob = visitor(&broker, LEGACY[0]).registered("bob");
+        // One that is idle, one of each stream, and one that waits.
+        let idle = broker.socket();
+        crate::support::exchange(&idle, &bob.asks("ping", json!({})).bytes());
+        let mut old = Request::get(broker.address).sent().streams();
+        let mut stream = bob.reads_stream();
+        let mut waiting = bob
+            .call("receive_messages", json!({"wait_seconds": 100}))
+            .with("Accept", "text/event-stream, application/json")
+            .sent()
+            .streams();
+        let began = Instant::now();
+        broker.is_told_to_stop();
+        let result = waiting.answer_to(&json!(1)).unwrap();
+        assert_eq!(result["structuredContent"]["code"], "unavailable", "{result}");
+        for stream in [&mut old, &mut stream, &mut waiting] {
+            stream.is_over();
+        }
+        assert_eq!(broker.ends().code(), Some(0));
+        // Not even what HTTP gives an idle connection.
+        assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
     }
 }
 
