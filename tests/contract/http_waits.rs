@@ -382,6 +382,41 @@ fn nothing_is_lost_however_often_clients_go() {
 }
 
 #[test]
+fn an_answer_that_was_not_taken_has_delivered_nothing() {
+    let broker = Broker::timeless();
+    let alice = broker.agent("alice");
+    let text = "x".repeat(8_000_000);
+    for caller in callers(&broker) {
+        for accept in ["application/json", EVENTS_FIRST] {
+            // More than any socket holds.
+            let sent: Vec<_> = (0..3).map(|_| alice.sends(&text).to(&caller.name).id).collect();
+            let request = caller.call("receive_messages", json!({})).with("Accept", accept);
+            let mut cut = request.sent();
+            // It has begun to come, and nobody takes the rest.
+            assert_eq!(cut.status(), 200);
+            cut.leaves();
+            // What the next read returns, it does not acknowledge.
+            let mut seen = Vec::new();
+            while seen.len() < sent.len() {
+                let read = caller.reads(json!({"wait_seconds": 20, "limit": 1, "acknowledge": "immediate"}));
+                assert!(
+                    !read.is_empty(),
+                    "{} {accept}: {} of {}",
+                    caller.name,
+                    seen.len(),
+                    sent.len()
+                );
+                seen.extend(
+                    read.iter()
+                        .map(|message| message["message_id"].as_str().unwrap().to_owned()),
+                );
+            }
+            assert_eq!(seen, sent, "{} {accept}", caller.name);
+        }
+    }
+}
+
+#[test]
 fn a_body_that_does_not_come_whole_does_nothing() {
     let broker = Broker::timeless();
     let alice = broker.agent("alice");
