@@ -10,6 +10,7 @@ mod health;
 mod http_abuse;
 mod http_modern;
 mod http_old;
+mod http_pages;
 mod http_replay;
 mod http_sessions;
 mod http_streams;
