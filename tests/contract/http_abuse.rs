@@ -477,6 +477,51 @@ fn answers_that_nobody_reads_are_bounded() {
 }
 
 #[test]
+fn who_reads_nothing_of_the_old_transport_is_bounded() {
+    const POSTS: usize = 4000;
+    let broker = Broker::with(&["--log-level=error", "--workers=2"]);
+    let mut stream = Request::get(broker.address).sent().streams();
+    let endpoint = stream.next_event().unwrap().data;
+    let frame = |id: usize, method: &str, params: Value| {
+        let frame = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
+        Request::post(broker.address, frame.to_string()).at(&endpoint)
+    };
+    let params = json!({
+        "protocolVersion": "2024-11-05", "capabilities": {}, "clientInfo": {"name": "deaf", "version": "1"},
+    });
+    assert_eq!(frame(0, "initialize", params).answered().status, 202);
+    let before = broker.rss_kib();
+    let socket = broker.socket();
+    socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    // Each is small and has a large answer. It may be refused, or kept waiting, or find the session gone.
+    for id in 1..=POSTS {
+        let mut writer = &socket;
+        if writer.write_all(&frame(id, "tools/list", json!({})).bytes()).is_err() {
+            break;
+        }
+        let mut answer = [0; 4096];
+        let len = writer.read(&mut answer).unwrap_or(0);
+        if !answer[..len].starts_with(b"HTTP/1.1 202") {
+            break;
+        }
+    }
+    // If it is still taken in, everything before it has been.
+    let last = frame(
+        POSTS + 1,
+        "tools/call",
+        json!({"name": "register_session", "arguments": {"name": "deaf"}}),
+    );
+    let mut last = last.sent();
+    last.socket().set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    if last.socket().peek(&mut [0]).is_ok() && last.status() == 202 {
+        let alice = broker.agent("alice");
+        eventually("it is there", || alice.presence_of("deaf"));
+    }
+    let grown = broker.rss_kib().saturating_sub(before);
+    assert!(grown < 60_000, "{grown} KiB");
+}
+
+#[test]
 fn one_connection_that_asks_much_and_reads_nothing_is_read_no_further() {
     let broker = Broker::with(&["--log-level=warn"]);
     let request = stranger(&broker).asks("tools/list", json!({})).bytes();
