@@ -168,6 +168,14 @@ impl Outbox {
         self.send_raw(b": keep-alive\n\n");
     }
 
+    /// Whether its events have numbers.
+    pub fn is_numbered(&self) -> bool {
+        matches!(
+            self.framing,
+            Framing::Events { stream: Some(_) } | Framing::Exchange { stream: Some(_), .. }
+        )
+    }
+
     /// How many events were queued so far.
     pub fn events(&self) -> u64 {
         self.queue().events

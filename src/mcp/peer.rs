@@ -316,6 +316,11 @@ impl Peer {
         self.shared.give_up(id);
     }
 
+    /// Whether something was taken out of an inbox for one of the requests.
+    pub fn has_taken(&self) -> bool {
+        self.shared.has_taken()
+    }
+
     /// The answers to all requests are written: nothing of them is to be given back any more.
     pub fn all_answered(&self) {
         self.shared.forget_takings();

@@ -224,6 +224,10 @@ impl Shared {
         Some(to)
     }
 
+    pub fn has_taken(&self) -> bool {
+        !self.takings.borrow().is_empty()
+    }
+
     pub fn forget_takings(&self) {
         self.takings.borrow_mut().clear();
     }

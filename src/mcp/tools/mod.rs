@@ -167,6 +167,11 @@ pub fn find(name: &str) -> Option<&'static Tool> {
     TOOLS.iter().find(|tool| tool.name == name)
 }
 
+/// Whether a tool takes messages out of an inbox.
+pub fn takes_messages(name: &str) -> bool {
+    name == receiving::RECEIVE_MESSAGES.name
+}
+
 /// A parameter that is said in a header too (`x-mcp-header`, 2026-07-28, basic/transports/streamable-http, Custom Headers).
 #[derive(Debug)]
 pub struct Mirrored {

@@ -48,6 +48,8 @@ pub enum Driver {
         session: Arc<Session>,
         request: Option<String>,
         stream: u64,
+        /// What it answers may have been taken out of an inbox.
+        takes: bool,
     },
     /// The stream of a session, or the rest of the answer to one of its requests.
     Reader {
@@ -144,6 +146,10 @@ pub struct Exchange {
     reading: Option<(Arc<Stream>, u64)>,
     /// Pushed messages that are not with the kernel yet, with the number of times that all was written before them.
     marks: VecDeque<(u64, MessageId)>,
+    /// How often all was written before the last bytes were given to HTTP.
+    emptied_before: u64,
+    /// The length of an answer that is whole.
+    whole_len: Option<u64>,
     /// The answer has been given to HTTP to the end, or to somebody else.
     done: bool,
 }
@@ -176,6 +182,8 @@ impl Exchange {
             first: None,
             reading: None,
             marks: VecDeque::new(),
+            emptied_before: 0,
+            whole_len: None,
             done: false,
         }
     }
@@ -189,9 +197,16 @@ impl Exchange {
     /// Waits for how the answer begins; `status` is that of an answer which is whole.
     pub async fn respond(mut self, status: fn(Option<i32>) -> StatusCode) -> Answer {
         match poll_fn(|cx| self.begin(cx)).await {
-            Begins::Whole(body, Answered { error, .. }) => Ok(HttpResponse::build(status(error))
-                .insert_header((CONTENT_TYPE, JSON))
-                .body(body)),
+            Begins::Whole(body, Answered { error, .. }) => {
+                let mut response = HttpResponse::build(status(error));
+                response.insert_header((CONTENT_TYPE, JSON));
+                if self.done {
+                    return Ok(response.body(body));
+                }
+                self.whole_len = Some(body.len() as u64);
+                self.first = Some(body);
+                Ok(response.body(self))
+            }
             Begins::Stream => {
                 if let Driver::Call { session, stream, .. } = &self.driver {
                     let kept = session.keep(*stream, Arc::clone(&self.outbox));
@@ -257,7 +272,9 @@ impl Exchange {
             if let Some(answered) = self.outbox.answered().filter(|answered| answered.whole) {
                 let mut body = Vec::new();
                 self.outbox.take(&mut body, &mut VecDeque::new());
-                self.finish();
+                if !self.holds_messages() {
+                    self.finish();
+                }
                 return Poll::Ready(Begins::Whole(body.into(), answered));
             }
             if self.outbox.is_abandoned() {
@@ -297,6 +314,16 @@ impl Exchange {
         true
     }
 
+    /// Whether there are messages in the answer that nobody else has. They are delivered when they are with the kernel: until
+    /// then they may have to wait again.
+    fn holds_messages(&self) -> bool {
+        match &self.driver {
+            Driver::Stateless(peer) => peer.has_taken(),
+            Driver::Call { takes, .. } => *takes,
+            Driver::Reader { .. } | Driver::Sole { .. } => false,
+        }
+    }
+
     /// The answer is complete and in the hands of HTTP.
     fn finish(&mut self) {
         if self.line.hung_up() {
@@ -311,6 +338,7 @@ impl Exchange {
     /// The next bytes of a stream.
     fn next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         if let Some(first) = self.first.take() {
+            self.emptied_before = self.line.emptied();
             return Poll::Ready(Some(first));
         }
         loop {
@@ -333,6 +361,10 @@ impl Exchange {
                 return Poll::Ready(Some(chunk));
             }
             if self.outbox.answered().is_some() {
+                if self.holds_messages() && self.line.emptied() == self.emptied_before {
+                    self.line.wake_when_empty(cx.waker());
+                    return Poll::Pending;
+                }
                 self.finish();
                 return Poll::Ready(None);
             }
@@ -387,6 +419,7 @@ impl Exchange {
             return (None, closing);
         }
         let emptied = self.line.emptied();
+        self.emptied_before = emptied;
         self.marks
             .extend(marks.into_iter().map(|(_, message)| (emptied, message)));
         if self.outbox.written(chunk.len()) {
@@ -413,7 +446,7 @@ impl MessageBody for Exchange {
     type Error = Infallible;
 
     fn size(&self) -> BodySize {
-        BodySize::Stream
+        self.whole_len.map_or(BodySize::Stream, BodySize::Sized)
     }
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Infallible>>> {

@@ -32,6 +32,7 @@ use super::{Gate, Line};
 use crate::mcp::{
     Form, Framing, Lane, Outbox, Peer,
     rpc::{self, INVALID_REQUEST, Incoming, Malformed, Params, RpcError},
+    scan, tools,
 };
 
 pub use sessions::Sessions;
@@ -110,8 +111,10 @@ async fn take(request: &HttpRequest, payload: web::Payload, endpoint: &Endpoint)
         Refusal::new(StatusCode::BAD_REQUEST, RpcError::new(code, message)).to(id)
     })?;
     if let Some(id) = sessions::id_in_query(request.query_string()) {
-        let session = endpoint.sessions.find(id).map_err(|refusal| refusal.to(parsed.id()))?;
-        return Ok(post.to_stream(&session));
+        let refuse = |refusal: Refusal| refusal.to(parsed.id());
+        let session = endpoint.sessions.find_old(id).map_err(refuse)?;
+        session.take(text).map_err(refuse)?;
+        return Ok(HttpResponse::Accepted().body("Accepted"));
     }
     match parsed {
         Incoming::Request { id, method, params } => {
@@ -120,11 +123,7 @@ async fn take(request: &HttpRequest, payload: web::Payload, endpoint: &Endpoint)
         }
         Incoming::Notification { .. } if headers::is_modern(request.headers()) => post.modern_notification().await,
         Incoming::Notification { .. } | Incoming::Response { .. } => {
-            let session = post.session()?;
-            session.tell(Command::Frame {
-                text: text.to_owned(),
-                lane: None,
-            });
+            post.session()?.take(text)?;
             Ok(HttpResponse::Accepted().finish())
         }
         Incoming::Batch(frames) => {
@@ -136,12 +135,9 @@ async fn take(request: &HttpRequest, payload: web::Payload, endpoint: &Endpoint)
                 )
             });
             if asks || !session.takes_batches() {
-                return post.legacy(&session, None).await;
+                return post.legacy(&session, None, true).await;
             }
-            session.tell(Command::Frame {
-                text: text.to_owned(),
-                lane: None,
-            });
+            session.take(text)?;
             Ok(HttpResponse::Accepted().finish())
         }
     }
@@ -173,7 +169,9 @@ impl Post<'_> {
         if method == "initialize" {
             return self.initialize(id).await;
         }
-        self.legacy(&self.session()?, Some(id)).await
+        let named = params.name.and_then(scan::string);
+        let takes = named.is_some_and(|name| tools::takes_messages(&name));
+        self.legacy(&self.session()?, Some(id), takes).await
     }
 
     /// A request that stands for itself (2026-07-28).
@@ -230,19 +228,20 @@ impl Post<'_> {
     }
 
     /// A frame with requests of a session (2025-11-25 and before), answered here.
-    async fn legacy(&self, session: &Arc<Session>, id: Option<&str>) -> Answer {
+    async fn legacy(&self, session: &Arc<Session>, id: Option<&str>, takes: bool) -> Answer {
         let accepts = headers::accepts(self.request.headers())?;
-        self.asks(session, id, accepts).respond(headers::legacy_status).await
+        let exchange = self.asks(session, id, takes, accepts);
+        exchange.respond(headers::legacy_status).await
     }
 
     /// The request that opens a session. Its answer names the session in a header, so it has to be there first.
     async fn first(&self, session: &Arc<Session>, id: &str) -> Answer {
         let accepts = headers::accepts(self.request.headers())?;
-        let exchange = self.asks(session, Some(id), accepts);
+        let exchange = self.asks(session, Some(id), false, accepts);
         exchange.after_the_first_frame().respond(headers::legacy_status).await
     }
 
-    fn asks(&self, session: &Arc<Session>, id: Option<&str>, accepts: Accepts) -> Exchange {
+    fn asks(&self, session: &Arc<Session>, id: Option<&str>, takes: bool, accepts: Accepts) -> Exchange {
         let (stream, outbox) = session.open_stream(accepts.form());
         session.tell(Command::Frame {
             text: self.text.to_owned(),
@@ -252,17 +251,9 @@ impl Post<'_> {
             session: Arc::clone(session),
             request: id.map(str::to_owned),
             stream,
+            takes,
         };
         self.exchange(outbox, driver, accepts)
-    }
-
-    /// A message of a client of 2024-11-05: everything is answered on its stream.
-    fn to_stream(&self, session: &Session) -> HttpResponse {
-        session.tell(Command::Frame {
-            text: self.text.to_owned(),
-            lane: None,
-        });
-        HttpResponse::Accepted().body("Accepted")
     }
 
     fn exchange(&self, outbox: Arc<Outbox>, driver: Driver, accepts: Accepts) -> Exchange {
@@ -277,14 +268,14 @@ fn line(request: &HttpRequest) -> Rc<Line> {
 fn session_of(request: &HttpRequest, endpoint: &Endpoint) -> Result<Arc<Session>, Refusal> {
     let headers = request.headers();
     headers::check_legacy_version(headers)?;
-    let Some(id) = headers.get(SESSION_ID) else {
-        let error = RpcError::new(
-            INVALID_REQUEST,
-            "neither an Mcp-Session-Id (initialize first) nor a request with the _meta of 2026-07-28",
-        );
-        return Err(Refusal::new(StatusCode::BAD_REQUEST, error));
+    let mut ids = headers.get_all(SESSION_ID);
+    let reason = match (ids.next(), ids.next()) {
+        (Some(id), None) => return endpoint.sessions.find(id.to_str().unwrap_or("")),
+        (Some(_), Some(_)) => "Mcp-Session-Id is given twice",
+        (None, _) => "neither an Mcp-Session-Id (initialize first) nor a request with the _meta of 2026-07-28",
     };
-    endpoint.sessions.find(id.to_str().unwrap_or(""))
+    let error = RpcError::new(INVALID_REQUEST, reason);
+    Err(Refusal::new(StatusCode::BAD_REQUEST, error))
 }
 
 /// One GET: the stream of a session, or the rest of another stream of it.

@@ -5,7 +5,7 @@ use std::{
     future::poll_fn,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     task::{Context, Poll, Waker},
     time::Duration,
@@ -29,6 +29,7 @@ use uuid::Uuid;
 use super::headers::Refusal;
 use crate::mcp::{
     Form, Framing, Lane, Outbox, Peer,
+    outbox::ANSWER_BYTES_MAX,
     rpc::{self, INVALID_REQUEST, RpcError},
     version::{LEGACY, WITH_BATCHES},
 };
@@ -39,6 +40,8 @@ pub const QUERY_KEY: &str = "session_id";
 const STREAMS_LEN_MAX: usize = 16;
 /// Bytes of one stream that can be asked for again.
 const LOG_BYTES_MAX: usize = 256 * 1024;
+/// Frames of one session that nobody waits for and that may wait to be taken up.
+const FRAMES_LEN_MAX: usize = 1024;
 
 /// The sessions of the process.
 pub struct Sessions {
@@ -70,6 +73,7 @@ impl Sessions {
             streams: Mutex::default(),
             streams_opened: AtomicU64::new(0),
             last_used_ms: AtomicU64::new(now().mono_ms),
+            frames: AtomicUsize::new(0),
         });
         let crowded_out = {
             let mut open = self.lock();
@@ -109,7 +113,16 @@ impl Sessions {
     /// # Errors
     /// 404 for one that is not there: the client is to initialize anew (2025-11-25, basic/transports, Session Management).
     pub fn find(&self, id: &str) -> Result<Arc<Session>, Refusal> {
-        let found = self.lock().get(id).cloned();
+        self.find_of(id, false)
+    }
+
+    /// The same for a client of 2024-11-05.
+    pub fn find_old(&self, id: &str) -> Result<Arc<Session>, Refusal> {
+        self.find_of(id, true)
+    }
+
+    fn find_of(&self, id: &str, old: bool) -> Result<Arc<Session>, Refusal> {
+        let found = self.lock().get(id).filter(|session| session.is_old() == old).cloned();
         let session = found.ok_or_else(|| {
             let error = RpcError::new(INVALID_REQUEST, "Session not found: initialize again");
             Refusal::new(StatusCode::NOT_FOUND, error)
@@ -140,6 +153,8 @@ pub struct Session {
     streams: Mutex<Streams>,
     streams_opened: AtomicU64,
     last_used_ms: AtomicU64,
+    /// Frames that nobody waits for and that are not taken up yet.
+    frames: AtomicUsize,
 }
 
 /// The streams of a session beside the one of `GET`.
@@ -185,6 +200,28 @@ impl Session {
     /// What it does, it does in the order in which it is told. A session that is over does nothing.
     pub fn tell(&self, command: Command) {
         let _ = self.commands.send(command);
+    }
+
+    /// Takes a frame whose answer, if any, goes to the stream of the session.
+    ///
+    /// # Errors
+    /// 503 when too much waits already, here or for whoever reads the stream.
+    pub fn take(&self, text: &str) -> Result<(), Refusal> {
+        let waiting = self.frames.fetch_add(1, Ordering::Relaxed);
+        if waiting >= FRAMES_LEN_MAX || self.main.outbox.waiting_len() >= ANSWER_BYTES_MAX {
+            self.frames.fetch_sub(1, Ordering::Relaxed);
+            return Err(Refusal::unavailable("too much waits for this session: read its stream"));
+        }
+        self.tell(Command::Frame {
+            text: text.to_owned(),
+            lane: None,
+        });
+        Ok(())
+    }
+
+    /// Whether it is one of a client of 2024-11-05.
+    fn is_old(&self) -> bool {
+        !self.main.outbox.is_numbered()
     }
 
     /// What `initialize` agreed on; None before it did.
@@ -253,7 +290,9 @@ impl Session {
             let kept = streams.kept.iter().find(|known| known.number == stream);
             kept.cloned().or_else(|| (stream == 0).then(|| self.main_stream()))
         };
-        let Some(stream) = known.filter(|stream| stream.has_sent(number)) else {
+        // An answer is told as far as it is kept; the stream of the session begins anew where it has a gap.
+        let known = known.filter(|stream| !stream.is_main() || stream.goes_on_after(number));
+        let Some(stream) = known else {
             return Some(anew);
         };
         Some(Resumption {
@@ -332,18 +371,23 @@ pub struct Stream {
 struct Log {
     chunks: VecDeque<Bytes>,
     len: usize,
+    /// The last event that is not kept any more.
+    dropped: u64,
     /// Who reads the stream: the last who began to.
     reader: u64,
 }
 
 impl Log {
-    fn keep(&mut self, chunk: Bytes) {
+    /// Keeps a chunk of the events of this stream.
+    fn keep(&mut self, chunk: Bytes, stream: u64) {
         self.len += chunk.len();
         self.chunks.push_back(chunk);
         while self.len > LOG_BYTES_MAX
             && let Some(oldest) = self.chunks.pop_front()
         {
             self.len -= oldest.len();
+            let last = events(&oldest).filter_map(|event| event_number(event, stream)).last();
+            self.dropped = last.unwrap_or(self.dropped);
         }
     }
 }
@@ -392,7 +436,7 @@ impl Stream {
         let closing = self.outbox.take(&mut bytes, marks);
         let chunk = Bytes::from(bytes);
         if !chunk.is_empty() {
-            log.keep(chunk.clone());
+            log.keep(chunk.clone(), self.number);
         }
         (chunk, closing)
     }
@@ -401,9 +445,9 @@ impl Stream {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether there was an event of this number.
-    fn has_sent(&self, number: u64) -> bool {
-        number <= self.outbox.events()
+    /// Whether there was an event of this number, and what came after it is kept.
+    fn goes_on_after(&self, number: u64) -> bool {
+        (self.lock().dropped..=self.outbox.events()).contains(&number)
     }
 
     /// The events after this one, as far as they are kept.
@@ -471,6 +515,11 @@ impl Task {
         match command {
             Command::Frame { text, lane } => {
                 self.peer.come_back();
+                if lane.is_none()
+                    && let Some(session) = self.session.upgrade()
+                {
+                    session.frames.fetch_sub(1, Ordering::Relaxed);
+                }
                 let lane = lane.map_or(Lane::Connection, Lane::Exchange);
                 self.peer.take(&text, rpc::parse(&text), lane);
                 self.note_version();
