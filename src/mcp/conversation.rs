@@ -254,7 +254,7 @@ impl Conversation {
         let Ok(task) = call.shared.become_task(&call.to) else {
             return false;
         };
-        if let Some(runner) = call.shared.let_go(&call.to.id) {
+        if let Some(runner) = call.shared.let_go(&call.to) {
             task.run_by(runner);
         }
         *call.task.borrow_mut() = Some(task);

@@ -305,15 +305,15 @@ impl Peer {
         true
     }
 
-    /// The caller of a request has left before its answer was written. What the request took waits again, and a wait ends;
-    /// what else it does goes on (2025-11-25, basic/transports: a disconnection is no cancellation).
-    pub fn caller_left(&self, id: &str) {
-        self.shared.caller_left(id);
+    /// Who waits for this exchange has left before the answer was written. What was taken for it waits again, and a wait
+    /// ends; what else is done goes on (2025-11-25, basic/transports: a disconnection is no cancellation).
+    pub fn caller_left(&self, exchange: &Outbox) {
+        self.shared.caller_left(exchange);
     }
 
-    /// The broker stops: the call of this id, or every call, is answered that it is to be tried again later.
-    pub fn give_up(&self, id: Option<&str>) {
-        self.shared.give_up(id);
+    /// The broker stops: the calls of this exchange, or all, are answered that they are to be tried again later.
+    pub fn give_up(&self, exchange: Option<&Outbox>) {
+        self.shared.give_up(exchange);
     }
 
     /// Whether something was taken out of an inbox for one of the requests.

@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-use actors::{clock::millis, model::BrokerError};
+use actors::{clock::millis, model::BrokerError, session::Connection};
 use serde_json::{Value, json};
 
 use super::{
@@ -80,6 +80,15 @@ impl Lane {
         }
     }
 
+    /// Whether what belongs to this lane goes to that exchange.
+    pub fn leads_to(&self, exchange: &Outbox) -> bool {
+        match self {
+            Self::Connection => false,
+            Self::Exchange(outbox) => outbox.id() == exchange.id(),
+            Self::Batch(batch) => batch.outbox.id() == exchange.id(),
+        }
+    }
+
     pub fn is_batch(&self) -> bool {
         matches!(self, Self::Batch(_))
     }
@@ -135,6 +144,11 @@ impl ReplyTo {
             log_level: None,
             lane,
         }
+    }
+
+    /// Whether it is the same request, and not only one of the same id.
+    pub fn is_for(&self, other: &Self) -> bool {
+        Rc::ptr_eq(&self.id, &other.id)
     }
 
     /// Sends one response.

@@ -184,7 +184,7 @@ impl Shared {
             if ended.is_err() {
                 to.error(&shared.outbox, &RpcError::new(INTERNAL_ERROR, "Internal error"));
             }
-            shared.calls.borrow_mut().remove(&to.id);
+            shared.let_go(&to);
         });
         let task = task.abort_handle();
         calls.insert(Rc::clone(&answered.id), Underway { task, to: answered });
@@ -216,12 +216,12 @@ impl Shared {
 
     /// A call is cancelled: what it took waits again, even when the answer is on its way. Who cancels does not look at
     /// an answer that crosses the cancellation (2025-11-25 and 2026-07-28, cancellation).
-    pub fn give_back(&self, id: &str) -> Option<ReplyTo> {
+    pub fn give_back(&self, id: &str) {
         let mut takings = self.takings.borrow_mut();
-        let at = takings.iter().rposition(|known| &*known.to.id == id)?;
-        let TakingCall { to, taking } = takings.remove(at)?;
-        self.project.give_back(&taking.member, &taking.call);
-        Some(to)
+        let at = takings.iter().rposition(|known| &*known.to.id == id);
+        if let Some(TakingCall { taking, .. }) = at.and_then(|at| takings.remove(at)) {
+            self.project.give_back(&taking.member, &taking.call);
+        }
     }
 
     pub fn has_taken(&self) -> bool {
@@ -232,23 +232,30 @@ impl Shared {
         self.takings.borrow_mut().clear();
     }
 
-    /// The caller of a request has left. A wait for messages ends, with an answer for whoever comes to look for one.
-    pub fn caller_left(&self, id: &str) {
-        if let Some(to) = self.give_back(id)
-            && let Some(task) = self.let_go(id)
-        {
-            task.abort();
-            self.refuse(&to, &BrokerError::unavailable());
+    /// Who waits for this exchange has left. A wait for messages ends, with an answer for whoever comes to look for one.
+    pub fn caller_left(&self, exchange: &Outbox) {
+        let left: VecDeque<_> = {
+            let mut takings = self.takings.borrow_mut();
+            let (left, others) = takings.drain(..).partition(|known| known.to.lane.leads_to(exchange));
+            *takings = others;
+            left
+        };
+        for TakingCall { to, taking } in left {
+            self.project.give_back(&taking.member, &taking.call);
+            if let Some(task) = self.let_go(&to) {
+                task.abort();
+                self.refuse(&to, &BrokerError::unavailable());
+            }
         }
     }
 
-    /// Answers the call of this id, or every call, that it cannot be waited for: try again later. What it took waits again.
-    pub fn give_up(&self, id: Option<&str>) {
+    /// Answers the calls of this exchange, or every call, that they cannot be waited for: try again later. What they took
+    /// waits again.
+    pub fn give_up(&self, exchange: Option<&Outbox>) {
         let given_up: Vec<_> = {
             let mut calls = self.calls.borrow_mut();
-            calls
-                .extract_if(|known, _| id.is_none_or(|id| **known == *id))
-                .collect()
+            let gives_up = |call: &Underway| exchange.is_none_or(|exchange| call.to.lane.leads_to(exchange));
+            calls.extract_if(|_, call| gives_up(call)).collect()
         };
         for (id, Underway { task, to }) in given_up {
             task.abort();
@@ -258,9 +265,14 @@ impl Shared {
     }
 
     /// A call goes on without its request: neither its end nor that of the peer ends it.
-    pub fn let_go(&self, id: &str) -> Option<AbortHandle> {
-        let call = self.calls.borrow_mut().remove(id)?;
-        Some(call.task)
+    pub fn let_go(&self, to: &ReplyTo) -> Option<AbortHandle> {
+        let mut calls = self.calls.borrow_mut();
+        let known = calls.get(&to.id)?;
+        // A client may use an id again, though it should not, before the first call of that id is over.
+        if !known.to.is_for(to) {
+            return None;
+        }
+        calls.remove(&to.id).map(|call| call.task)
     }
 
     pub fn has_room_for_calls(&self) -> bool {

@@ -46,7 +46,6 @@ pub enum Driver {
     /// A session answers one of its requests; `stream` is the number of its events.
     Call {
         session: Arc<Session>,
-        request: Option<String>,
         stream: u64,
         /// What it answers may have been taken out of an inbox.
         takes: bool,
@@ -89,20 +88,18 @@ impl Driver {
 
     /// The broker stops: what is open is answered, as far as it is to be, and the stream ends with that.
     fn give_up(&self, outbox: &Arc<Outbox>) {
-        let request = match self {
+        match self {
             Self::Stateless(peer) => {
                 peer.say_farewell();
                 peer.give_up(None);
-                return outbox.interrupt();
+                outbox.interrupt();
             }
-            Self::Reader { .. } => return outbox.interrupt(),
-            Self::Call { request, .. } => request.clone(),
-            Self::Sole { .. } => None,
-        };
-        self.tell(Command::GiveUp {
-            request,
-            stream: Arc::clone(outbox),
-        });
+            Self::Reader { .. } => outbox.interrupt(),
+            Self::Call { session, .. } | Self::Sole { session, .. } => session.tell(Command::GiveUp {
+                exchange: Arc::clone(outbox),
+                all: matches!(self, Self::Sole { .. }),
+            }),
+        }
     }
 
     fn says_farewell(&self) -> bool {
@@ -465,12 +462,8 @@ impl Drop for Exchange {
             .is_none_or(|(stream, reader)| stream.is_read_by(*reader));
         match &self.driver {
             Driver::Stateless(_) => {}
-            Driver::Call {
-                session,
-                request: Some(request),
-                ..
-            } if !self.done => session.tell(Command::Left {
-                request: request.clone(),
+            Driver::Call { session, .. } if !self.done => session.tell(Command::Left {
+                exchange: Arc::clone(&self.outbox),
             }),
             Driver::Call { .. } => {}
             Driver::Reader { session, stream, .. } if is_current && stream.is_main() => session.tell(Command::Deaf),

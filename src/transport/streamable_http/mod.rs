@@ -135,7 +135,7 @@ async fn take(request: &HttpRequest, payload: web::Payload, endpoint: &Endpoint)
                 )
             });
             if asks || !session.takes_batches() {
-                return post.legacy(&session, None, true).await;
+                return post.legacy(&session, true).await;
             }
             session.take(text)?;
             Ok(HttpResponse::Accepted().finish())
@@ -167,11 +167,11 @@ impl Post<'_> {
             return self.modern(id, method, params).await;
         }
         if method == "initialize" {
-            return self.initialize(id).await;
+            return self.initialize().await;
         }
         let named = params.name.and_then(scan::string);
         let takes = named.is_some_and(|name| tools::takes_messages(&name));
-        self.legacy(&self.session()?, Some(id), takes).await
+        self.legacy(&self.session()?, takes).await
     }
 
     /// A request that stands for itself (2026-07-28).
@@ -199,7 +199,7 @@ impl Post<'_> {
         Ok(HttpResponse::Accepted().finish())
     }
 
-    async fn initialize(&self, id: &str) -> Answer {
+    async fn initialize(&self) -> Answer {
         if self.request.headers().contains_key(SESSION_ID) {
             self.session()?;
             let error = RpcError::new(INVALID_REQUEST, "Invalid Request: already initialized");
@@ -210,7 +210,7 @@ impl Post<'_> {
         let service = Arc::clone(&self.gate.service);
         let peer = Peer::resumable(self.project().await?, Arc::clone(&outbox), service);
         let session = self.endpoint.sessions.open(peer, outbox);
-        let answer = self.first(&session, id).await;
+        let answer = self.first(&session).await;
         session.caught_up().await;
         let Some(_) = session.version() else {
             // It was refused; nobody knows of the session.
@@ -228,20 +228,20 @@ impl Post<'_> {
     }
 
     /// A frame with requests of a session (2025-11-25 and before), answered here.
-    async fn legacy(&self, session: &Arc<Session>, id: Option<&str>, takes: bool) -> Answer {
+    async fn legacy(&self, session: &Arc<Session>, takes: bool) -> Answer {
         let accepts = headers::accepts(self.request.headers())?;
-        let exchange = self.asks(session, id, takes, accepts);
+        let exchange = self.asks(session, takes, accepts);
         exchange.respond(headers::legacy_status).await
     }
 
     /// The request that opens a session. Its answer names the session in a header, so it has to be there first.
-    async fn first(&self, session: &Arc<Session>, id: &str) -> Answer {
+    async fn first(&self, session: &Arc<Session>) -> Answer {
         let accepts = headers::accepts(self.request.headers())?;
-        let exchange = self.asks(session, Some(id), false, accepts);
+        let exchange = self.asks(session, false, accepts);
         exchange.after_the_first_frame().respond(headers::legacy_status).await
     }
 
-    fn asks(&self, session: &Arc<Session>, id: Option<&str>, takes: bool, accepts: Accepts) -> Exchange {
+    fn asks(&self, session: &Arc<Session>, takes: bool, accepts: Accepts) -> Exchange {
         let (stream, outbox) = session.open_stream(accepts.form());
         session.tell(Command::Frame {
             text: self.text.to_owned(),
@@ -249,7 +249,6 @@ impl Post<'_> {
         });
         let driver = Driver::Call {
             session: Arc::clone(session),
-            request: id.map(str::to_owned),
             stream,
             takes,
         };

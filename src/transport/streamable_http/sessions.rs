@@ -172,9 +172,9 @@ pub enum Command {
         text: String,
         lane: Option<Arc<Outbox>>,
     },
-    /// Whoever made this request has gone without its answer.
+    /// Whoever waits for this answer has gone without it.
     Left {
-        request: String,
+        exchange: Arc<Outbox>,
     },
     /// Somebody reads the stream of the session. Unless it goes on where another left off, what was pushed to that one and
     /// not acknowledged is pushed again.
@@ -189,10 +189,10 @@ pub enum Command {
     Alive,
     /// Answered when everything before it is done.
     Caught(oneshot::Sender<()>),
-    /// The broker stops: this request, or all of them, are answered as they are, and the stream ends with that.
+    /// The broker stops: the calls of this exchange, or `all`, are answered as they are, and the response ends with that.
     GiveUp {
-        request: Option<String>,
-        stream: Arc<Outbox>,
+        exchange: Arc<Outbox>,
+        all: bool,
     },
 }
 
@@ -524,7 +524,7 @@ impl Task {
                 self.peer.take(&text, rpc::parse(&text), lane);
                 self.note_version();
             }
-            Command::Left { request } => self.peer.caller_left(&request),
+            Command::Left { exchange } => self.peer.caller_left(&exchange),
             Command::Listening { resumes } => {
                 self.peer.come_back();
                 if !resumes {
@@ -537,9 +537,9 @@ impl Task {
             Command::Writable => self.peer.writable(),
             Command::Alive => self.peer.touch(now),
             Command::Caught(reply) => drop(reply.send(())),
-            Command::GiveUp { request, stream } => {
-                self.peer.give_up(request.as_deref());
-                stream.interrupt();
+            Command::GiveUp { exchange, all } => {
+                self.peer.give_up((!all).then_some(&exchange));
+                exchange.interrupt();
             }
         }
     }
