@@ -41,8 +41,9 @@ use crate::{
     exit,
     http::{self, Phase, State},
     mcp::Service,
+    telemetry::RequestSpan,
     transport::{
-        Connections, Gate, Socket, Tempo,
+        Connections, Gate, REFUSED_TIME_MAX, Socket, Tempo,
         streamable_http::{self, Endpoint, Sessions},
         websocket,
     },
@@ -51,10 +52,8 @@ use crate::{
 /// How long a client may take for the head of a request.
 const REQUEST_HEAD_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// How long what was refused is still read, so that the peer gets to read why.
-const LINGER: Duration = Duration::from_secs(2);
-/// How long a connection may wait for its next request. Clients keep theirs for shorter, so that it is not the broker that
-/// closes one while a request is on its way.
+/// How long a connection may wait for its next request. Clients keep theirs for shorter, so that it is not the broker
+/// that closes one while a request is on its way.
 const KEEP_ALIVE: Duration = Duration::from_secs(75);
 
 /// Runs a broker until it is told to stop; the exit code says how it ended.
@@ -180,8 +179,8 @@ fn bind(config: &Config) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// Builds the server; each worker that starts says which arbiter it is. Their arbiters are where the projects' actors live: with one worker no message ever
-/// changes the thread.
+/// Builds the server; each worker that starts says which arbiter it is. Their arbiters are where the projects' actors
+/// live: with one worker no message ever changes the thread.
 fn build_server(
     config: &Config,
     workers: usize,
@@ -208,17 +207,18 @@ fn build_server(
                 .app_data(web::Data::new(Arc::clone(&state)))
                 .wrap(Condition::new(has_origins, http::cors(state.admission.clone())))
                 .wrap(from_fn(http::admit))
-                // What is known of a request is gathered for logs of level debug: that takes longer than many a request.
+                // What is known of a request is gathered for logs of level debug: that takes longer than many a
+                // request.
                 .wrap(Condition::new(
                     tracing::enabled!(Level::DEBUG),
-                    TracingLogger::default(),
+                    TracingLogger::<RequestSpan>::new(),
                 ))
                 .app_data(web::Data::from(Arc::clone(&endpoint)))
                 .configure(streamable_http::routes)
                 .configure(http::routes);
             let http = HttpService::build()
                 .client_request_timeout(REQUEST_HEAD_TIME_MAX)
-                .client_disconnect_timeout(LINGER)
+                .client_disconnect_timeout(REFUSED_TIME_MAX)
                 .keep_alive(KEEP_ALIVE)
                 .graceful_shutdown_signal(move || {
                     let stopping = stopping.clone();

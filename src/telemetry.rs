@@ -3,8 +3,11 @@
 use std::fmt::{self, Write};
 use std::io::{IsTerminal, stderr};
 
-use tracing::Subscriber;
+use actix_web::body::MessageBody;
+use actix_web::dev::{ServiceRequest, ServiceResponse};
 use tracing::field::Field;
+use tracing::{Span, Subscriber};
+use tracing_actix_web::RootSpanBuilder;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::{FormatFields, Writer, debug_fn};
 use tracing_subscriber::layer::SubscriberExt;
@@ -31,6 +34,29 @@ pub fn init(config: &Config) {
             .try_init()
     };
     drop(installed);
+}
+
+/// What is logged of an HTTP request. Not its query, where a client of 2024-11-05 has all that its session is protected
+/// by.
+pub struct RequestSpan;
+
+impl RootSpanBuilder for RequestSpan {
+    fn on_request_start(request: &ServiceRequest) -> Span {
+        tracing::debug_span!(
+            "request",
+            http.method = request.method().as_str(),
+            http.path = request.path(),
+            http.status_code = tracing::field::Empty,
+        )
+    }
+
+    fn on_request_end<B: MessageBody>(span: Span, outcome: &Result<ServiceResponse<B>, actix_web::Error>) {
+        let status = match outcome {
+            Ok(response) => response.status(),
+            Err(error) => error.as_response_error().status_code(),
+        };
+        span.record("http.status_code", status.as_u16());
+    }
 }
 
 /// One JSON object per line. JSON itself escapes what could break the line.

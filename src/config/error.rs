@@ -41,8 +41,8 @@ impl Given {
     }
 }
 
-/// Why the configuration was refused: one line, whatever the value holds. It names the key, the value, where it was set,
-/// and what is allowed.
+/// Why the configuration was refused: one line, whatever the value holds. It names the key, the value, where it was
+/// set, and what is allowed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ConfigError(String);

@@ -63,7 +63,8 @@ async fn not_found() -> HttpResponse {
     )
 }
 
-/// Lets pages of the origins that are admitted read what they get (Fetch, section 3.2): whoever comes so far is one of them.
+/// Lets pages of the origins that are admitted read what they get (Fetch, section 3.2): whoever comes so far is one of
+/// them.
 pub fn cors(admission: Admission) -> Cors {
     const ASKED_AGAIN_AFTER: usize = 3600;
     Cors::default()

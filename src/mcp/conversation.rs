@@ -1,7 +1,8 @@
 //! A call that talks with its caller while it runs: tells how far it is, and asks.
 //!
-//! The same tool asks in all eras. A legacy client is sent requests and answers them; a modern one is given the questions as
-//! the result, and comes again with the answers (2026-07-28, basic/patterns/mrtr); the client of a task finds them there.
+//! The same tool asks in all eras. A legacy client is sent requests and answers them; a modern one is given the
+//! questions as the result, and comes again with the answers (2026-07-28, basic/patterns/mrtr); the client of a task
+//! finds them there.
 
 use std::{
     cell::{Cell, RefCell},
@@ -30,7 +31,8 @@ use super::{
     tasks::{self, Task},
 };
 
-/// How long a human or a model may take for an answer: then a request to a legacy client is given up, and a state expires.
+/// How long a human or a model may take for an answer: then a request to a legacy client is given up, and a state
+/// expires.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// How a call ends that has no result.
@@ -234,7 +236,8 @@ impl Conversation {
         }
     }
 
-    /// Ends the HTTP response that was to carry the answer. The client comes back for it (2025-11-25, basic/transports).
+    /// Ends the HTTP response that was to carry the answer. The client comes back for it (2025-11-25,
+    /// basic/transports).
     pub fn close_stream(&self) {
         self.0.to.lane.outbox(&self.0.shared.outbox).interrupt();
     }
@@ -248,10 +251,10 @@ impl Conversation {
     /// Goes on as a task, if the client takes one. False when it does not.
     pub fn become_task(&self) -> bool {
         let call = &self.0;
-        if !call.to.takes_tasks || call.task.borrow().is_some() {
-            return call.task.borrow().is_some();
+        if call.task.borrow().is_some() {
+            return true;
         }
-        let Ok(task) = call.shared.become_task(&call.to) else {
+        let Some(task) = call.shared.become_task(&call.to) else {
             return false;
         };
         if let Some(runner) = call.shared.let_go(&call.to) {

@@ -437,6 +437,18 @@ pub(super) fn acts_as_session(frame: &str) -> bool {
         && params.members.iter().all(|(name, _)| name != "session_id")
 }
 
+/// Whether a frame, or one of a batch, takes messages out of an inbox.
+pub(super) fn takes_messages(frame: &str) -> bool {
+    match rpc::parse(frame) {
+        Ok(Incoming::Request { params, .. }) => params
+            .name
+            .and_then(scan::string)
+            .is_some_and(|name| tools::takes_messages(&name)),
+        Ok(Incoming::Batch(frames)) => frames.into_iter().any(takes_messages),
+        _ => false,
+    }
+}
+
 /// The same as [`needs_session`] for a whole batch.
 pub(super) fn opens_session(turn: &mut Turn, batch: &str, lane: Lane) -> bool {
     needs_session(turn, &ReplyTo::new("null", lane), batch)
@@ -461,6 +473,10 @@ fn task(turn: &Turn, to: &ReplyTo, method: &str, params: &Params<'_>) -> Result<
     let task = shared.service.tasks.find(shared.project.id(), &task_id)?;
     match method {
         "tasks/get" => {
+            if let Some(taking) = task.claim() {
+                // It is the caller's now, unless the answer does not get through.
+                shared.remember(to.clone(), taking);
+            }
             to.raw_result(&shared.outbox, &task.detailed());
             return Ok(());
         }
@@ -577,8 +593,10 @@ fn run(
                 return Err(BrokerError::unavailable());
             }
             let mut call = start(caller, arguments)?;
-            if call.lasts && to.takes_tasks {
-                shared.run_as_task(to, call.takes, call.answer);
+            if call.lasts
+                && let Some(task) = shared.become_task(to)
+            {
+                shared.run_as_task(&task, call.takes, call.answer);
                 return Ok(());
             }
             if let Some(taking) = call.takes.take() {

@@ -28,7 +28,8 @@ pub enum Framing {
     WebSocket,
     /// One line each.
     Line,
-    /// Server-sent events (HTML, section 9.2), one each. `stream` numbers the events, so that they can be asked for again.
+    /// Server-sent events (HTML, section 9.2), one each. `stream` numbers the events, so that they can be asked for
+    /// again.
     Events { stream: Option<u64> },
     /// The answer to one request over HTTP.
     Exchange { stream: Option<u64>, form: Form },
@@ -39,19 +40,32 @@ pub enum Framing {
 pub enum Form {
     /// A response that comes first is the whole body, anything else begins a stream of events.
     Either,
-    /// A stream of events, even of one.
+    /// A stream of events, even of one; an error that comes first is the whole body all the same.
     Events,
+    /// A stream of events, whatever comes.
+    EventsOnly,
     /// The response and nothing else: the peer takes no events.
     Whole,
 }
 
 /// The response to the request of an exchange was queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Answered {
+struct Answered {
     /// The code of the JSON-RPC error, if it is one.
-    pub error: Option<i32>,
+    error: Option<i32>,
     /// It is the whole body, not the last of the events.
-    pub whole: bool,
+    whole: bool,
+}
+
+/// How the response of an exchange begins.
+#[derive(Debug)]
+pub enum Beginning {
+    /// With the answer, and nothing else comes. `error` is the code in it.
+    Whole { body: Vec<u8>, error: Option<i32> },
+    /// With a stream of events. `error` is the code in the answer, if that is there already.
+    Stream { error: Option<i32> },
+    /// There is none, for its request was cancelled.
+    Abandoned,
 }
 
 /// The writing half of a live connection.
@@ -142,7 +156,8 @@ impl Outbox {
         }
         let whole = match form {
             Form::Either => queue.queued == 0 && !queue.exchange.streaming,
-            Form::Events => false,
+            Form::Events => queue.queued == 0 && !queue.exchange.streaming && error.is_some(),
+            Form::EventsOnly => false,
             Form::Whole => true,
         };
         if whole {
@@ -158,9 +173,30 @@ impl Outbox {
         self.wake();
     }
 
-    /// Whether the response of an exchange is queued, or was taken.
-    pub fn answered(&self) -> Option<Answered> {
-        self.queue().exchange.answered
+    /// How the response of an exchange begins, as soon as that can be said; `events_at_once` begins a stream before
+    /// there is anything in it. What is said here holds: whatever is queued from now on fits it.
+    pub fn begin(&self, events_at_once: bool) -> Option<Beginning> {
+        let mut queue = self.queue();
+        if let Some(Answered { error, whole: true }) = queue.exchange.answered {
+            let body = std::mem::take(&mut queue.bytes);
+            return Some(Beginning::Whole { body, error });
+        }
+        if queue.exchange.abandoned {
+            return Some(Beginning::Abandoned);
+        }
+        let begins = events_at_once || queue.queued > 0 || queue.exchange.interrupted;
+        if begins {
+            queue.exchange.streaming = true;
+            let error = queue.exchange.answered.and_then(|answered| answered.error);
+            return Some(Beginning::Stream { error });
+        }
+        None
+    }
+
+    /// Whether the response is queued and was taken to its end.
+    pub fn is_done(&self) -> bool {
+        let queue = self.queue();
+        queue.exchange.answered.is_some() && queue.bytes.is_empty()
     }
 
     /// Begins a stream of events before there is any (SSE, a comment), or keeps an idle one alive.
@@ -179,11 +215,6 @@ impl Outbox {
     /// How many events were queued so far.
     pub fn events(&self) -> u64 {
         self.queue().events
-    }
-
-    /// From now on the answer of an exchange is a stream of events.
-    pub fn begin_stream(&self) {
-        self.queue().exchange.streaming = true;
     }
 
     /// Ends the HTTP response that carries an exchange, and not the exchange: the peer comes back for the rest.
@@ -205,10 +236,6 @@ impl Outbox {
         self.queue().exchange.abandoned
     }
 
-    pub fn is_interrupted(&self) -> bool {
-        self.queue().exchange.interrupted
-    }
-
     /// Why the connection is to be closed, if it is.
     pub fn closing(&self) -> Option<Closing> {
         self.queue().closing
@@ -222,12 +249,14 @@ impl Outbox {
     /// Takes back that the connection is to be closed, and says why it was to be. For a peer that is not gone with a
     /// connection, and came back.
     pub fn reopen(&self) -> Option<Closing> {
-        self.queue().closing.take()
+        let given_up = |why: &mut Closing| matches!(why, Closing::Silent | Closing::Released | Closing::Failed);
+        self.queue().closing.take_if(given_up)
     }
 
     /// This connection has a session again.
     pub fn retake(&self) {
         self.taken_over.store(false, Ordering::Release);
+        self.queue().closing.take_if(|why| *why == Closing::TakenOver);
     }
 
     /// Queues the last bytes of the connection, as the transport has encoded them. What comes after is dropped: after a

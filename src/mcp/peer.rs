@@ -265,18 +265,22 @@ impl Peer {
                 self.scratch.clear();
                 waiting.write(&mut self.scratch, &mut self.object, &routed);
                 waiting.to.send(&self.shared.outbox, &self.scratch);
-            } else if waiting.lasts() && waiting.to.takes_tasks {
-                let (to, project) = (waiting.to.clone(), self.shared.project.clone());
+            } else if waiting.lasts()
+                && let Some(task) = self.shared.become_task(&waiting.to)
+            {
+                let project = self.shared.project.clone();
                 let call = async move {
                     let settled = waiting.settle(&project, routed).await;
                     Ok(waiting.answer(&settled))
                 };
-                self.shared.run_as_task(&to, None, call);
+                self.shared.run_as_task(&task, None, call);
             } else {
                 let (shared, project) = (Rc::clone(&self.shared), self.shared.project.clone());
                 let to = waiting.to.clone();
                 let outbox = Arc::clone(&self.shared.outbox);
-                shared.spawn(&to, async move {
+                let mut settled = Vec::new();
+                waiting.write(&mut settled, &mut self.object, &routed);
+                shared.spawn_settled(&to, Some(settled), async move {
                     let mut out = Vec::new();
                     let settled = waiting.settle(&project, routed).await;
                     waiting.write(&mut out, &mut Vec::new(), &settled);
@@ -305,9 +309,12 @@ impl Peer {
         true
     }
 
-    /// Who waits for this exchange has left before the answer was written. What was taken for it waits again, and a wait
-    /// ends; what else is done goes on (2025-11-25, basic/transports: a disconnection is no cancellation).
-    pub fn caller_left(&self, exchange: &Outbox) {
+    /// Who waits for this exchange has left before the answer was written. What was taken for it waits again, and a
+    /// wait ends; what else is done goes on (2025-11-25, basic/transports: a disconnection is no cancellation).
+    pub fn caller_left(&mut self, exchange: &Outbox) {
+        self.turn
+            .held
+            .retain(|(text, lane)| !(lane.leads_to(exchange) && dispatch::takes_messages(text)));
         self.shared.caller_left(exchange);
     }
 

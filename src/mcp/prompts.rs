@@ -201,7 +201,8 @@ impl Prompt {
     }
 
     /// Reads the members of `arguments`. Forms send empty strings for what nobody filled in: these count as absent, as
-    /// `null` does. It stops at the first member that does not belong there, so it looks at few, however many there are.
+    /// `null` does. It stops at the first member that does not belong there, so it looks at few, however many there
+    /// are.
     fn read<'a>(&self, members: &[(Cow<'a, str>, &'a str)]) -> Result<Given<'a>, RpcError> {
         let mut raw: Vec<(&'static str, &'a str)> = Vec::new();
         for (name, value) in members {

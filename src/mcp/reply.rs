@@ -61,8 +61,8 @@ impl Lane {
         }
     }
 
-    /// Refuses what may have been a request. Without the id that is known, one over HTTP has none, while on a connection
-    /// it is null (JSON-RPC 2.0, section 5).
+    /// Refuses what may have been a request. Without the id that is known, one over HTTP has none, while on a
+    /// connection it is null (JSON-RPC 2.0, section 5).
     pub fn refuse(&self, connection: &Outbox, id: Option<&str>, error: &RpcError) {
         let mut out = Vec::with_capacity(128);
         let id = match self {
@@ -211,8 +211,8 @@ pub fn write_tool_result(out: &mut Vec<u8>, to: &ReplyTo, object: &[u8], is_erro
     out.push(b'}');
 }
 
-/// Writes the result of a `tools/call`: the object as `structuredContent` and as text, and how many messages wait for the
-/// caller, if that is known.
+/// Writes the result of a `tools/call`: the object as `structuredContent` and as text, and how many messages wait for
+/// the caller, if that is known.
 pub fn write_call_result(out: &mut Vec<u8>, modern: bool, object: &[u8], is_error: bool, unread: Option<usize>) {
     out.extend_from_slice(b"{\"content\":[{\"type\":\"text\",\"text\":\"");
     escape_into(out, object);

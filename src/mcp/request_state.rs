@@ -1,5 +1,5 @@
-//! The `requestState` of multi round-trip requests (2026-07-28, basic/patterns/mrtr): what a client carries from one round to
-//! the next and must not be able to change.
+//! The `requestState` of multi round-trip requests (2026-07-28, basic/patterns/mrtr): what a client carries from one
+//! round to the next and must not be able to change.
 
 use std::fmt;
 

@@ -21,6 +21,8 @@ pub const MISSING_CAPABILITY: i32 = -32021;
 /// 2026-07-28: the protocol version of the request is not spoken here.
 pub const UNSUPPORTED_VERSION: i32 = -32022;
 
+/// Most elements of a batch: their answers are held until the last is there.
+const BATCH_LEN_MAX: usize = 100;
 /// Longest id that is echoed.
 const ID_LEN_MAX: usize = 256;
 
@@ -213,8 +215,13 @@ fn invalid<'a>(id: Option<&'a str>, message: &'static str) -> Malformed<'a> {
 }
 
 fn batch(text: &str) -> Result<Incoming<'_>, Malformed<'_>> {
+    // Nothing of what is not JSON as a whole is served (JSON-RPC 2.0, section 6).
+    scan::check(text)?;
     let mut frames = Vec::new();
     scan::elements::<Malformed<'_>>(text, |element| {
+        if frames.len() == BATCH_LEN_MAX {
+            return Err(invalid(None, "Invalid Request: a batch of more than 100"));
+        }
         frames.push(element);
         Ok(())
     })?;
@@ -303,7 +310,8 @@ pub fn begin_result(out: &mut Vec<u8>, id: &str) {
     out.extend_from_slice(b",\"result\":");
 }
 
-/// Writes an error response; without an id when the request's could not be read (2025-11-25 and 2026-07-28, basic/index).
+/// Writes an error response; without an id when the request's could not be read (2025-11-25 and 2026-07-28,
+/// basic/index).
 pub fn write_error(out: &mut Vec<u8>, id: Option<&str>, error: &RpcError) {
     out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",");
     if let Some(id) = id {

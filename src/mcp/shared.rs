@@ -57,6 +57,8 @@ pub struct Taking {
 struct Underway {
     task: AbortHandle,
     to: ReplyTo,
+    /// The response that can be given at any time: the call waits for more than it needs.
+    settled: Option<Vec<u8>>,
 }
 
 /// A call that takes messages, and whom it answers.
@@ -98,7 +100,8 @@ pub struct Shared {
     pub subscriptions: RefCell<Subscriptions>,
     /// What a legacy client wants to hear of the log.
     pub log_level: Cell<Option<Level>>,
-    /// Somebody reads what is sent unasked. Until then nothing is pushed, for what is pushed is nobody else's to receive.
+    /// Somebody reads what is sent unasked. Until then nothing is pushed, for what is pushed is nobody else's to
+    /// receive.
     pub listening: Cell<bool>,
     /// The session said goodbye on this connection: none is made for it again unasked.
     pub said_goodbye: Cell<bool>,
@@ -167,9 +170,19 @@ impl Shared {
         }
     }
 
-    /// Runs a call beside the turn. It can be cancelled by the id of its request, tells its caller from time to time that it
-    /// still runs, and answers -32603 if it panics.
+    /// Runs a call beside the turn. It can be cancelled by the id of its request, tells its caller from time to time
+    /// that it still runs, and answers -32603 if it panics.
     pub fn spawn(self: &Rc<Self>, to: &ReplyTo, call: impl Future<Output = ()> + 'static) {
+        self.spawn_settled(to, None, call);
+    }
+
+    /// The same for a call that waits for more than it needs: `settled` is its response if it is given up.
+    pub fn spawn_settled(
+        self: &Rc<Self>,
+        to: &ReplyTo,
+        settled: Option<Vec<u8>>,
+        call: impl Future<Output = ()> + 'static,
+    ) {
         let shared = Rc::clone(self);
         let to = to.clone();
         let answered = to.clone();
@@ -187,7 +200,12 @@ impl Shared {
             shared.let_go(&to);
         });
         let task = task.abort_handle();
-        calls.insert(Rc::clone(&answered.id), Underway { task, to: answered });
+        let underway = Underway {
+            task,
+            to: answered,
+            settled,
+        };
+        calls.insert(Rc::clone(&underway.to.id), underway);
     }
 
     async fn with_progress<T>(&self, to: &ReplyTo, call: impl Future<Output = T>) -> T {
@@ -232,7 +250,8 @@ impl Shared {
         self.takings.borrow_mut().clear();
     }
 
-    /// Who waits for this exchange has left. A wait for messages ends, with an answer for whoever comes to look for one.
+    /// Who waits for this exchange has left. A wait for messages ends, with an answer for whoever comes to look for
+    /// one.
     pub fn caller_left(&self, exchange: &Outbox) {
         let left: VecDeque<_> = {
             let mut takings = self.takings.borrow_mut();
@@ -249,18 +268,21 @@ impl Shared {
         }
     }
 
-    /// Answers the calls of this exchange, or every call, that they cannot be waited for: try again later. What they took
-    /// waits again.
+    /// Answers the calls of this exchange, or every call, as far as they have come: with what is settled, or that they
+    /// are to be tried again later. What they took waits again.
     pub fn give_up(&self, exchange: Option<&Outbox>) {
         let given_up: Vec<_> = {
             let mut calls = self.calls.borrow_mut();
             let gives_up = |call: &Underway| exchange.is_none_or(|exchange| call.to.lane.leads_to(exchange));
             calls.extract_if(|_, call| gives_up(call)).collect()
         };
-        for (id, Underway { task, to }) in given_up {
+        for (id, Underway { task, to, settled }) in given_up {
             task.abort();
             self.give_back(&id);
-            self.refuse(&to, &BrokerError::unavailable());
+            match settled {
+                Some(response) => to.send(&self.outbox, &response),
+                None => self.refuse(&to, &BrokerError::unavailable()),
+            }
         }
     }
 
@@ -282,7 +304,7 @@ impl Shared {
     /// Gives a call up; nothing is answered to it. False when it is not known, or no longer.
     pub fn cancel(&self, id: &str) -> bool {
         let call = self.calls.borrow_mut().remove(id);
-        call.inspect(|Underway { task, to }| {
+        call.inspect(|Underway { task, to, .. }| {
             task.abort();
             to.lane.abandon();
         })
@@ -371,14 +393,11 @@ impl Shared {
             None | Some(Closing::TakenOver | Closing::ShuttingDown) => {}
             Some(Closing::Silent) => {
                 if let Some(member) = self.session.borrow().as_ref() {
-                    self.project.attach(member, Arc::clone(&self.outbox) as _);
+                    self.project.reattach(member, Arc::clone(&self.outbox) as _);
                 }
                 self.subscriptions_changed();
             }
-            Some(Closing::Released | Closing::Failed) => {
-                self.session.borrow_mut().take();
-                self.tie.set(Tie::None);
-            }
+            Some(Closing::Released | Closing::Failed) => self.untie(),
         }
     }
 

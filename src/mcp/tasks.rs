@@ -1,7 +1,7 @@
 //! The extension `io.modelcontextprotocol/tasks` (2026-07-28): calls whose result is fetched later.
 //!
-//! A task belongs to its project and not to a connection: whoever knows its id, which cannot be guessed, may fetch, feed and
-//! cancel it. It is kept until its time is over, however it ended.
+//! A task belongs to its project and not to a connection: whoever knows its id, which cannot be guessed, may fetch,
+//! feed and cancel it. It is kept until its time is over, however it ended.
 
 use std::{
     collections::HashMap,
@@ -9,7 +9,10 @@ use std::{
     future::Future,
     panic::AssertUnwindSafe,
     rc::Rc,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -41,6 +44,8 @@ const TTL: Duration = Duration::from_secs(600);
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Tasks that may be kept at once.
 const TASKS_LEN_MAX: usize = 10_000;
+/// Bytes of results that may be kept at once.
+const RESULT_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// What a server answers to whoever needs the extension and has not declared it with the request.
 pub fn undeclared() -> RpcError {
@@ -52,31 +57,46 @@ pub fn undeclared() -> RpcError {
 #[derive(Debug, Default)]
 pub struct Tasks {
     known: Mutex<HashMap<Box<str>, Arc<Task>>>,
+    /// Tasks that took messages of a session, by session.
+    takers: Mutex<HashMap<SessionId, Vec<Weak<Task>>>>,
+    result_bytes: AtomicUsize,
 }
 
 impl Tasks {
-    /// A new task that works.
-    ///
-    /// # Errors
-    /// When there are too many.
-    pub fn create(self: &Arc<Self>, project: &ProjectId) -> Result<Arc<Task>, BrokerError> {
-        let task = Arc::new(Task::new(project.clone()));
+    /// A new task that works; None when there is no room, and the call is to go on without.
+    fn create(self: &Arc<Self>, project: &ProjectId) -> Option<Arc<Task>> {
+        let task = Arc::new(Task::new(project.clone(), Arc::clone(self)));
         {
             let mut known = lock(&self.known);
-            if known.len() >= TASKS_LEN_MAX {
-                return Err(BrokerError::unavailable());
+            if known.len() >= TASKS_LEN_MAX || self.result_bytes.load(Ordering::Relaxed) >= RESULT_BYTES_MAX {
+                return None;
             }
             known.insert(task.id.as_str().into(), Arc::clone(&task));
         }
         let (tasks, id) = (Arc::clone(self), task.id.clone());
         actix_rt::spawn(async move {
             tokio::time::sleep(TTL).await;
-            let expired = lock(&tasks.known).remove(id.as_str());
-            if let Some(task) = expired {
-                task.stop();
-            }
+            tasks.expire(&id);
         });
-        Ok(task)
+        Some(task)
+    }
+
+    fn expire(&self, id: &str) {
+        let expired = lock(&self.known).remove(id);
+        let Some(task) = expired else { return };
+        let session = lock(&task.unclaimed)
+            .as_ref()
+            .map(|(_, taking)| taking.member.record.id);
+        task.stop();
+        if let Some(session) = session {
+            let mut takers = lock(&self.takers);
+            if let Some(of_session) = takers.get_mut(&session) {
+                of_session.retain(|taker| taker.upgrade().is_some_and(|taker| taker.id != id));
+                if of_session.is_empty() {
+                    takers.remove(&session);
+                }
+            }
+        }
     }
 
     /// # Errors
@@ -87,15 +107,24 @@ impl Tasks {
             .ok_or_else(|| RpcError::invalid_params("Task not found: there is none of this id, or none any more"))
     }
 
-    /// Before somebody else takes messages of this session: what a task has taken and nobody fetched waits again, for the next
-    /// call acknowledges what was returned, and that was not.
+    /// Before somebody else takes messages of this session: what a task has taken and nobody fetched waits again, for
+    /// the next call acknowledges what was returned, and that was not.
     pub fn give_back_unclaimed(&self, session: SessionId) {
-        let tasks: Vec<_> = lock(&self.known).values().cloned().collect();
-        for task in tasks {
+        let takers = lock(&self.takers).remove(&session);
+        for task in takers.into_iter().flatten().filter_map(|taker| taker.upgrade()) {
             if task.has_ended() {
-                task.give_back_if(|taking| taking.member.record.id == session);
+                task.give_back();
+            } else {
+                self.takes_of(session, &task);
             }
         }
+    }
+
+    fn takes_of(&self, session: SessionId, task: &Arc<Task>) {
+        let mut takers = lock(&self.takers);
+        let of_session = takers.entry(session).or_default();
+        of_session.retain(|taker| taker.strong_count() > 0);
+        of_session.push(Arc::downgrade(task));
     }
 }
 
@@ -110,6 +139,15 @@ pub struct Task {
     inputs: Mutex<Inputs>,
     /// Messages that it took, until its result is fetched.
     unclaimed: Mutex<Option<(ProjectHandle, Taking)>>,
+    tasks: Arc<Tasks>,
+    result_len: AtomicUsize,
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        let len = self.result_len.load(Ordering::Relaxed);
+        self.tasks.result_bytes.fetch_sub(len, Ordering::Relaxed);
+    }
 }
 
 impl fmt::Debug for Task {
@@ -176,7 +214,7 @@ struct Detailed<'a> {
 }
 
 impl Task {
-    fn new(project: ProjectId) -> Self {
+    fn new(project: ProjectId, tasks: Arc<Tasks>) -> Self {
         let now_ms = now().unix_ms;
         Self {
             id: Uuid::new_v4().to_string(),
@@ -189,6 +227,8 @@ impl Task {
             runner: Mutex::default(),
             inputs: Mutex::default(),
             unclaimed: Mutex::default(),
+            tasks,
+            result_len: AtomicUsize::new(0),
         }
     }
 
@@ -198,10 +238,10 @@ impl Task {
 
     /// What runs it, so that it can be cancelled.
     pub fn run_by(&self, runner: AbortHandle) {
+        *lock(&self.runner) = Some(runner);
         if self.has_ended() {
-            runner.abort();
-        } else {
-            *lock(&self.runner) = Some(runner);
+            // Cancelled before anybody could stop it.
+            self.stop();
         }
     }
 
@@ -210,7 +250,7 @@ impl Task {
     }
 
     /// Moves on, unless it has ended.
-    fn become_(&self, course: Course) -> bool {
+    fn move_to(&self, course: Course) -> bool {
         self.state.send_if_modified(|state| {
             let moves = !state.course.has_ended();
             if moves {
@@ -225,23 +265,25 @@ impl Task {
 
     /// The call has its result, a refusal of the tool among them.
     pub fn complete(&self, result: Vec<u8>) {
+        self.result_len.store(result.len(), Ordering::Relaxed);
+        self.tasks.result_bytes.fetch_add(result.len(), Ordering::Relaxed);
         let result = String::from_utf8(result)
             .ok()
             .and_then(|text| RawValue::from_string(text).ok());
         match result {
-            Some(result) => drop(self.become_(Course::Completed(result.into()))),
+            Some(result) => drop(self.move_to(Course::Completed(result.into()))),
             None => self.fail(RpcError::new(INTERNAL_ERROR, "Internal error")),
         }
     }
 
     /// The call ended with an error of JSON-RPC.
     pub fn fail(&self, error: RpcError) {
-        self.become_(Course::Failed(error.into()));
+        self.move_to(Course::Failed(error.into()));
     }
 
     /// Gives it up; one that has ended stays as it is.
     pub fn cancel(&self) {
-        if self.become_(Course::Cancelled) {
+        if self.move_to(Course::Cancelled) {
             self.stop();
         }
     }
@@ -251,14 +293,23 @@ impl Task {
             runner.abort();
         }
         lock(&self.inputs).waiting.clear();
-        self.give_back_if(|_| true);
+        self.give_back();
     }
 
-    fn give_back_if(&self, wanted: impl Fn(&Taking) -> bool) {
-        let taken = lock(&self.unclaimed).take_if(|(_, taking)| wanted(taking));
+    fn give_back(&self) {
+        let taken = lock(&self.unclaimed).take();
         if let Some((project, Taking { member, call })) = taken {
             project.give_back(&member, &call);
         }
+    }
+
+    /// Its result is about to be fetched: what it took is its client's, who answers for it.
+    pub fn claim(&self) -> Option<Taking> {
+        if !self.has_ended() {
+            return None;
+        }
+        let taken = lock(&self.unclaimed).take();
+        taken.map(|(_, taking)| taking)
     }
 
     /// Asks its client; the answer comes when it does. Keys are never used twice in one task.
@@ -273,7 +324,7 @@ impl Task {
             _ => Map::new(),
         };
         requests.insert(key, request);
-        self.become_(Course::InputRequired(requests));
+        self.move_to(Course::InputRequired(requests));
         answer
     }
 
@@ -294,7 +345,7 @@ impl Task {
         for (_, key, _) in &answered {
             requests.remove(key);
         }
-        self.become_(if requests.is_empty() {
+        self.move_to(if requests.is_empty() {
             Course::Working
         } else {
             Course::InputRequired(requests)
@@ -304,12 +355,9 @@ impl Task {
         }
     }
 
-    /// The members of the task, as an object without its braces. Whoever gets to see a result has it.
+    /// The members of the task, as an object without its braces.
     fn members(&self) -> Vec<u8> {
         let state = self.state.borrow().clone();
-        if state.course.has_ended() {
-            lock(&self.unclaimed).take();
-        }
         let mut detailed = Detailed {
             task_id: &self.id,
             status: state.course.as_str(),
@@ -379,26 +427,30 @@ impl Task {
 }
 
 impl Shared {
-    /// Makes a task of a request: its answer is the task, and from now on it lives as long as that.
-    pub fn become_task(&self, to: &ReplyTo) -> Result<Arc<Task>, BrokerError> {
+    /// Makes a task of a request: its answer is the task, and from now on it lives as long as that. None when the
+    /// caller does not take one, or there is no room.
+    pub fn become_task(&self, to: &ReplyTo) -> Option<Arc<Task>> {
+        if !to.takes_tasks {
+            return None;
+        }
         let task = self.service.tasks.create(self.project.id())?;
         to.raw_result(&self.outbox, &task.created());
-        Ok(task)
+        Some(task)
     }
 
     /// Runs a call as a task. `taking` is what it takes out of an inbox, to be given back unless its result is fetched.
     pub fn run_as_task(
         &self,
-        to: &ReplyTo,
+        task: &Arc<Task>,
         taking: Option<Taking>,
         call: impl Future<Output = Result<Answer, BrokerError>> + 'static,
     ) {
-        let task = match self.become_task(to) {
-            Ok(task) => task,
-            Err(error) => return self.refuse(to, &error),
-        };
-        *lock(&task.unclaimed) = taking.map(|taking| (self.project.clone(), taking));
-        let running = Arc::clone(&task);
+        if let Some(taking) = taking {
+            let session = taking.member.record.id;
+            *lock(&task.unclaimed) = Some((self.project.clone(), taking));
+            self.service.tasks.takes_of(session, task);
+        }
+        let running = Arc::clone(task);
         let runner = actix_rt::spawn(async move {
             let (Answer(object), is_error) = match AssertUnwindSafe(call).catch_unwind().await {
                 Ok(Ok(answer)) => (answer, false),

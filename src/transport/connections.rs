@@ -36,6 +36,11 @@ impl Connections {
         self.len() == 0
     }
 
+    /// Whether there would be a place for one more.
+    pub fn has_room(&self) -> bool {
+        self.len() < self.max && !self.closed.load(Ordering::Relaxed)
+    }
+
     /// A place for one connection; None when all are taken, or all were told to go.
     pub fn seat(self: &Arc<Self>, outbox: &Arc<Outbox>) -> Option<Seat> {
         let len = self.len.fetch_add(1, Ordering::Relaxed);

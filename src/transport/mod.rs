@@ -8,4 +8,4 @@ pub mod websocket;
 
 pub use connections::{Connections, Seat};
 pub use gate::{Gate, Tempo};
-pub use socket::{Line, Socket};
+pub use socket::{Line, REFUSED_TIME_MAX, Socket};

@@ -22,7 +22,7 @@ pub struct Socket {
 /// Bytes that are still read, and thrown away, of who sends what was refused, so that it gets to read why.
 const REFUSED_LEN_MAX: usize = 256 * 1024;
 /// For how long it may go on.
-const REFUSED_TIME_MAX: Duration = Duration::from_secs(2);
+pub const REFUSED_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// The state of a socket, for the requests that come by it. Lives on the socket's thread.
 #[derive(Default)]
@@ -36,9 +36,9 @@ pub struct Line {
 }
 
 impl Line {
-    /// Whether the peer has closed its side. HTTP allows it to wait for its answer all the same; no client does, and what one
-    /// that has gone waits for must not be taken from others. Looked at by a handler whenever it is polled: reading the
-    /// end of the stream wakes it.
+    /// Whether the peer has closed its side. HTTP allows it to wait for its answer all the same; no client does, and
+    /// what one that has gone waits for must not be taken from others. Looked at by a handler whenever it is polled:
+    /// reading the end of the stream wakes it.
     pub fn hung_up(&self) -> bool {
         self.hung_up.get()
     }
@@ -75,8 +75,8 @@ impl Line {
 }
 
 impl Socket {
-    /// Answers are small and somebody waits for them, so they are not held back. A peer that takes nothing of what was sent
-    /// to it for `stall_max` is gone, whatever it acknowledges (RFC 5482).
+    /// Answers are small and somebody waits for them, so they are not held back. A peer that takes nothing of what was
+    /// sent to it for `stall_max` is gone, whatever it acknowledges (RFC 5482).
     pub fn new(io: TcpStream, stall_max: Duration) -> Self {
         let socket = SockRef::from(&io);
         let prepared = socket

@@ -42,7 +42,8 @@ fn initialize_opens_a_session_of_its_own() {
             assert!(ids.insert(id), "given twice");
         }
     }
-    // The version asked for in the header has nothing to say yet, and one that nobody knows is answered with the newest.
+    // The version asked for in the header has nothing to say yet, and one that nobody knows is answered with the
+    // newest.
     let response = hello(broker.address, "1999-01-01", json!({}))
         .with("MCP-Protocol-Version", "2025-06-18")
         .answered();

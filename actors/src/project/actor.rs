@@ -136,6 +136,7 @@ impl Project {
                         .tell(Attach {
                             connection,
                             named: member.record.name.is_some(),
+                            reclaims: false,
                         })
                         .map(|()| Registered { member, resumed })
                 }

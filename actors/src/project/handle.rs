@@ -152,9 +152,19 @@ impl ProjectHandle {
 
     /// This connection is the session's live one from now on; an older one is closed as taken over.
     pub fn attach(&self, member: &Member, connection: Arc<dyn Connection>) {
+        self.join(member, connection, false);
+    }
+
+    /// The same for one that was it before, and only if there is no other by now: else it is taken over itself.
+    pub fn reattach(&self, member: &Member, connection: Arc<dyn Connection>) {
+        self.join(member, connection, true);
+    }
+
+    fn join(&self, member: &Member, connection: Arc<dyn Connection>, reclaims: bool) {
         let attach = Attach {
             connection: Some(connection),
             named: member.record.name.is_some(),
+            reclaims,
         };
         self.tell(member, member.address.tell(attach));
     }
@@ -177,8 +187,8 @@ impl ProjectHandle {
 
     /// These messages were written to the socket of the member's connection.
     ///
-    /// Where that acknowledges them and the store answers at once, they are acknowledged here and now: the session hears
-    /// of it only if something waits for the room in its window.
+    /// Where that acknowledges them and the store answers at once, they are acknowledged here and now: the session
+    /// hears of it only if something waits for the room in its window.
     pub fn written(&self, member: &Member, message: Written) {
         let store = &self.0.store;
         if !store.answers_at_once() || !member.vitals.acknowledged_by_writes_of(message.connection) {

@@ -169,8 +169,8 @@ impl Router {
                         until_handled: Some(Arc::clone(&handover) as _),
                     })
                 };
-                // An actor that was given up while the message was on its way has a successor. One whose mailbox is full
-                // finds the message in its inbox.
+                // An actor that was given up while the message was on its way has a successor. One whose mailbox is
+                // full finds the message in its inbox.
                 if nudge(&member).is_err()
                     && let Some(successor) = self.directory.by_id(member.record.id)
                 {

@@ -207,6 +207,11 @@ impl Session {
         });
     }
 
+    fn is_held_by_another(&self, connection: &Arc<dyn Connection>) -> bool {
+        let held = self.connection.as_ref();
+        held.is_some_and(|held| held.id() != connection.id())
+    }
+
     fn watchers_changed(&mut self, ctx: &mut Context<Self>) {
         let watchers = self.watchers.len();
         self.happened(Event::WatchersChanged { watchers }, ctx);
@@ -423,6 +428,9 @@ impl Handler<Posted<Attach>> for Session {
             self.state.set_named();
         }
         match message.connection.take() {
+            Some(connection) if message.reclaims && self.is_held_by_another(&connection) => {
+                connection.close(Closing::TakenOver);
+            }
             Some(connection) => {
                 let id = connection.id();
                 self.older = self.connection.replace(connection).filter(|older| older.id() != id);

@@ -32,6 +32,9 @@ pub struct Attach {
     /// The connection that is the session's from now on; None for a caller that has no lasting one.
     pub connection: Option<Arc<dyn Connection>>,
     pub named: bool,
+    /// The connection was the session's before, and nobody registers: where there is another by now, it is the one that
+    /// goes.
+    pub reclaims: bool,
 }
 
 impl Drop for Attach {
@@ -62,8 +65,8 @@ pub struct Subscribe {
     pub push: Option<Push>,
 }
 
-/// Somebody beside the live connection wants to hear of changes of the inbox, until [`Unwatch`]. Too many, and the oldest
-/// is let go.
+/// Somebody beside the live connection wants to hear of changes of the inbox, until [`Unwatch`]. Too many, and the
+/// oldest is let go.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct Watch {

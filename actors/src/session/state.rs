@@ -209,8 +209,8 @@ impl State {
         self.acted_on == SessionStatus::Disconnected
     }
 
-    /// What is left after a panic: the link, which is a fact about the world, if `connection` is still held. The rest is
-    /// read from the store anew.
+    /// What is left after a panic: the link, which is a fact about the world, if `connection` is still held. The rest
+    /// is read from the store anew.
     pub fn reload(&mut self, connection: Option<ConnectionId>) {
         *self = Self {
             watchers: self.watchers,

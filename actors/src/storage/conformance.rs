@@ -1,8 +1,8 @@
 //! One contract, one suite: what every backend promises, each promise a case.
 //!
 //! A case opens a project of its own, so that a server that others use too will do, and passes the time as an argument.
-//! Cases panic where a promise is broken. Times to live, and the 24 hours of an idempotency key, are in [`TIMED_CASES`]:
-//! a backend with a clock of its own cannot take them from `now`.
+//! Cases panic where a promise is broken. Times to live, and the 24 hours of an idempotency key, are in
+//! [`TIMED_CASES`]: a backend with a clock of its own cannot take them from `now`.
 
 #![allow(clippy::missing_panics_doc, reason = "a broken promise is a panic")]
 

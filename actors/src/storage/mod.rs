@@ -41,8 +41,8 @@ pub trait Storage: Send + Sync + 'static {
 
 /// The store of one project.
 ///
-/// Each operation is atomic, and operations on one session take effect in the order in which they were first polled; they may
-/// be answered in another. Of the messages: a message that `append` accepted for a recipient is, until it is
+/// Each operation is atomic, and operations on one session take effect in the order in which they were first polled;
+/// they may be answered in another. Of the messages: a message that `append` accepted for a recipient is, until it is
 /// acknowledged, either waiting, or leased, or a dead letter; never in two places, never in none.
 pub trait Store: Send + Sync + 'static {
     /// Whether every operation is ready at its first poll, on whatever thread that is, and cannot fail.

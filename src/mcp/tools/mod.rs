@@ -172,7 +172,8 @@ pub fn takes_messages(name: &str) -> bool {
     name == receiving::RECEIVE_MESSAGES.name
 }
 
-/// A parameter that is said in a header too (`x-mcp-header`, 2026-07-28, basic/transports/streamable-http, Custom Headers).
+/// A parameter that is said in a header too (`x-mcp-header`, 2026-07-28, basic/transports/streamable-http, Custom
+/// Headers).
 #[derive(Debug)]
 pub struct Mirrored {
     /// Where it is in the arguments (RFC 6901).

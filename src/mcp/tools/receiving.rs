@@ -171,8 +171,9 @@ pub fn parse_ids(texts: Vec<String>) -> Result<(Vec<MessageId>, Vec<String>), Br
     Ok((ids, unknown))
 }
 
-/// Reads the params of `notifications/dev.mcp-broker/ack`: `{message_ids: [...]}` or `{up_to: id}`, with the `session_id` of
-/// a caller that has no lasting connection. A notification cannot be refused, so what makes no sense is None.
+/// Reads the params of `notifications/dev.mcp-broker/ack`: `{message_ids: [...]}` or `{up_to: id}`, with the
+/// `session_id` of a caller that has no lasting connection. A notification cannot be refused, so what makes no sense is
+/// None.
 pub fn read_acknowledgement(params: &str) -> Option<(Acknowledge, Option<SessionId>)> {
     #[derive(Deserialize)]
     struct Ack {

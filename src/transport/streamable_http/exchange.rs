@@ -30,10 +30,10 @@ use tokio::time::{Instant, Sleep, sleep};
 use super::{
     Answer,
     headers::{Accepts, Refusal},
-    sessions::{Command, Session, Sessions, Stream, priming_event},
+    sessions::{Command, Resumption, Session, Sessions, Stream, priming_event},
 };
 use crate::{
-    mcp::{Form, Outbox, Peer, outbox::Answered},
+    mcp::{Form, Outbox, Peer, outbox::Beginning},
     transport::{Connections, Gate, Line, Seat},
 };
 
@@ -43,25 +43,19 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 pub enum Driver {
     /// The peer of this one request, which is over with it.
     Stateless(Box<Peer>),
-    /// A session answers one of its requests; `stream` is the number of its events.
+    /// A session answers a request, or a batch; `stream` is the number of its events.
     Call {
         session: Arc<Session>,
         stream: u64,
         /// What it answers may have been taken out of an inbox.
         takes: bool,
     },
-    /// The stream of a session, or the rest of the answer to one of its requests.
-    Reader {
-        session: Arc<Session>,
-        stream: Arc<Stream>,
-        /// It goes on after an event that it names.
-        resumes: bool,
-    },
+    /// The stream of a session, or the rest of an answer of it.
+    Reader(Resumption),
     /// The stream on which a client of 2024-11-05 gets everything: its session ends with it.
-    Sole {
+    Old {
         sessions: Arc<Sessions>,
         session: Arc<Session>,
-        stream: Arc<Stream>,
     },
 }
 
@@ -73,31 +67,44 @@ impl Driver {
     }
 
     fn tell(&self, command: Command) {
+        match (self, command) {
+            (Self::Stateless(peer), Command::Written(messages)) => peer.written(messages),
+            (Self::Stateless(peer), Command::Writable) => peer.writable(),
+            (Self::Stateless(peer), Command::Alive) => peer.touch(now()),
+            (Self::Stateless(_), _) => {}
+            (_, command) => drop(self.session().map(|session| session.tell(command))),
+        }
+    }
+
+    fn session(&self) -> Option<&Arc<Session>> {
         match self {
-            Self::Stateless(peer) => match command {
-                Command::Written(messages) => peer.written(messages),
-                Command::Writable => peer.writable(),
-                Command::Alive => peer.touch(now()),
-                _ => {}
-            },
-            Self::Call { session, .. } | Self::Reader { session, .. } | Self::Sole { session, .. } => {
-                session.tell(command)
-            }
+            Self::Stateless(_) => None,
+            Self::Call { session, .. } | Self::Old { session, .. } => Some(session),
+            Self::Reader(Resumption { session, .. }) => Some(session),
+        }
+    }
+
+    /// Whether it writes the stream of a session, and not an answer.
+    fn is_main(&self) -> bool {
+        match self {
+            Self::Stateless(_) | Self::Call { .. } => false,
+            Self::Reader(Resumption { stream, .. }) => stream.is_main(),
+            Self::Old { .. } => true,
         }
     }
 
     /// The broker stops: what is open is answered, as far as it is to be, and the stream ends with that.
-    fn give_up(&self, outbox: &Arc<Outbox>) {
+    fn give_up(&self, exchange: &Arc<Outbox>) {
         match self {
             Self::Stateless(peer) => {
                 peer.say_farewell();
                 peer.give_up(None);
-                outbox.interrupt();
+                exchange.interrupt();
             }
-            Self::Reader { .. } => outbox.interrupt(),
-            Self::Call { session, .. } | Self::Sole { session, .. } => session.tell(Command::GiveUp {
-                exchange: Arc::clone(outbox),
-                all: matches!(self, Self::Sole { .. }),
+            Self::Reader(Resumption { stream, .. }) if stream.is_main() => exchange.interrupt(),
+            Self::Reader(_) | Self::Call { .. } | Self::Old { .. } => self.tell(Command::GiveUp {
+                exchange: Arc::clone(exchange),
+                all: matches!(self, Self::Old { .. }),
             }),
         }
     }
@@ -106,18 +113,14 @@ impl Driver {
         matches!(self, Self::Stateless(peer) if peer.say_farewell())
     }
 
-    /// The stream of a session that is read.
-    fn stream(&self) -> Option<(&Arc<Session>, &Arc<Stream>)> {
+    /// Whether there are messages in the answer that nobody else has. They are delivered when they are with the kernel:
+    /// until then they may have to wait again.
+    fn holds_messages(&self) -> bool {
         match self {
-            Self::Reader { session, stream, .. } | Self::Sole { session, stream, .. } => Some((session, stream)),
-            Self::Stateless(_) | Self::Call { .. } => None,
-        }
-    }
-
-    fn session(&self) -> Option<&Arc<Session>> {
-        match self {
-            Self::Stateless(_) => None,
-            Self::Call { session, .. } | Self::Reader { session, .. } | Self::Sole { session, .. } => Some(session),
+            Self::Stateless(peer) => peer.has_taken(),
+            Self::Call { takes, .. } => *takes,
+            Self::Reader(Resumption { stream, .. }) => !stream.is_main(),
+            Self::Old { .. } => false,
         }
     }
 }
@@ -147,19 +150,16 @@ pub struct Exchange {
     emptied_before: u64,
     /// The length of an answer that is whole.
     whole_len: Option<u64>,
-    /// The answer has been given to HTTP to the end, or to somebody else.
+    /// The answer is with the kernel, or somebody else writes it, or there is none.
     done: bool,
 }
 
 /// How a response begins.
 enum Begins {
-    Whole(Bytes, Answered),
-    Stream,
-    /// There is no answer, for its request was cancelled.
-    Abandoned,
+    As(Beginning),
     /// The peer has gone.
     Unheard,
-    /// The broker stops.
+    /// The broker stops, or the session has.
     Stopped,
 }
 
@@ -194,59 +194,60 @@ impl Exchange {
     /// Waits for how the answer begins; `status` is that of an answer which is whole.
     pub async fn respond(mut self, status: fn(Option<i32>) -> StatusCode) -> Answer {
         match poll_fn(|cx| self.begin(cx)).await {
-            Begins::Whole(body, Answered { error, .. }) => {
+            Begins::As(Beginning::Whole { body, error }) => {
                 let mut response = HttpResponse::build(status(error));
                 response.insert_header((CONTENT_TYPE, JSON));
-                if self.done {
-                    return Ok(response.body(body));
+                if self.driver.holds_messages() {
+                    self.whole_len = Some(body.len() as u64);
+                    self.first = Some(body.into());
+                    return Ok(response.body(self));
                 }
-                self.whole_len = Some(body.len() as u64);
-                self.first = Some(body);
-                Ok(response.body(self))
+                self.finish();
+                Ok(response.body(body))
             }
-            Begins::Stream => {
+            Begins::As(Beginning::Stream { error }) => {
+                self.sit();
                 if let Driver::Call { session, stream, .. } = &self.driver {
                     let kept = session.keep(*stream, Arc::clone(&self.outbox));
-                    let first = session.takes_priming().then(|| priming_event(*stream));
-                    let reader = kept.take_over();
+                    self.first = session.takes_priming().then(|| priming_event(*stream));
+                    let (reader, _) = kept.take_over(None);
                     self.reading = Some((kept, reader));
-                    self.first = first;
                 }
-                Ok(self.events())
+                let mut response = self.events();
+                *response.status_mut() = status(error);
+                Ok(response)
             }
-            Begins::Abandoned => Ok(HttpResponse::Accepted().finish()),
+            Begins::As(Beginning::Abandoned) => {
+                self.done = true;
+                Ok(HttpResponse::Accepted().finish())
+            }
             Begins::Unheard => Ok(HttpResponse::build(StatusCode::BAD_REQUEST).force_close().finish()),
             Begins::Stopped => Err(Refusal::unavailable("nobody can wait here now: try again later")),
         }
     }
 
-    /// The stream of a session, with what its reader has missed before it.
-    pub async fn stream(mut self, first: Option<Bytes>) -> Answer {
-        self.first = first;
-        let read = self
-            .driver
-            .stream()
-            .map(|(session, stream)| (Arc::clone(session), Arc::clone(stream)));
-        if let Some((session, stream)) = read {
-            let reader = stream.take_over();
-            if stream.is_main() {
-                let resumes = matches!(self.driver, Driver::Reader { resumes: true, .. });
-                session.tell(Command::Listening { resumes });
-                // A session that was given up for silent is alive again before its stream is looked at.
-                session.caught_up().await;
-            }
-            self.reading = Some((stream, reader));
+    /// A stream of a session; `before` comes before what is in it.
+    pub async fn stream(mut self, before: Option<Bytes>) -> Answer {
+        let (session, stream, after) = match &self.driver {
+            Driver::Reader(resumption) => (&resumption.session, &resumption.stream, resumption.after),
+            Driver::Old { session, .. } => (session, session.main_stream(), None),
+            Driver::Stateless(_) | Driver::Call { .. } => return Ok(self.events()),
+        };
+        let (session, stream) = (Arc::clone(session), Arc::clone(stream));
+        let (reader, missed) = stream.take_over(after);
+        self.first = before.or(missed);
+        self.reading = Some((Arc::clone(&stream), reader));
+        if stream.is_main() {
+            let resumes = after.is_some();
+            session.tell(Command::Listening { reader, resumes });
+            // A session that was given up for silent is alive again before its stream is looked at.
+            session.caught_up().await;
         }
-        if !self.sit() {
-            return Err(Refusal::unavailable(
-                "no place for another connection now: try again later",
-            ));
-        }
+        self.sit();
         Ok(self.events())
     }
 
     fn events(self) -> HttpResponse {
-        self.outbox.begin_stream();
         HttpResponse::Ok()
             .insert_header((CONTENT_TYPE, HeaderValue::from_static("text/event-stream")))
             .insert_header((CACHE_CONTROL, "no-cache, no-transform"))
@@ -254,48 +255,45 @@ impl Exchange {
             .body(self)
     }
 
-    /// Takes a place among the connections, so that the end of the broker is heard of. False when there is none.
-    fn sit(&mut self) -> bool {
+    /// Takes a place among the connections, so that the end of the broker is heard of. Whether there is one was asked
+    /// before anything was done.
+    fn sit(&mut self) {
         if self.seat.is_none() {
             self.seat = self.connections.seat(&self.outbox);
         }
-        self.seat.is_some()
     }
 
     fn begin(&mut self, cx: &mut Context<'_>) -> Poll<Begins> {
+        let prefers_events = matches!(self.accepts.form(), Form::Events | Form::EventsOnly);
+        let at_once = prefers_events && !self.waits_for_first;
         loop {
             self.outbox.awake();
             self.driver.poll(cx, now());
-            if let Some(answered) = self.outbox.answered().filter(|answered| answered.whole) {
-                let mut body = Vec::new();
-                self.outbox.take(&mut body, &mut VecDeque::new());
-                if !self.holds_messages() {
-                    self.finish();
-                }
-                return Poll::Ready(Begins::Whole(body.into(), answered));
-            }
-            if self.outbox.is_abandoned() {
-                self.done = true;
-                return Poll::Ready(Begins::Abandoned);
-            }
-            let at_once = self.accepts.form() == Form::Events && !self.waits_for_first;
-            if at_once || self.outbox.waiting_len() > 0 || self.outbox.is_interrupted() {
-                return Poll::Ready(if self.sit() { Begins::Stream } else { Begins::Stopped });
+            if let Some(beginning) = self.outbox.begin(at_once) {
+                return Poll::Ready(Begins::As(beginning));
             }
             if self.line.hung_up() {
                 return Poll::Ready(Begins::Unheard);
             }
-            if !self.sit() || self.outbox.closing().is_some() {
+            self.sit();
+            if self.outbox.closing().is_some() || self.is_forsaken() {
                 return Poll::Ready(Begins::Stopped);
             }
-            if self.accepts.events() && self.ticked(cx) {
-                self.outbox.comment();
+            if self.ticked(cx) {
+                if self.accepts.events() {
+                    self.outbox.comment();
+                }
                 continue;
             }
             if self.outbox.sleep(cx.waker()) {
                 return Poll::Pending;
             }
         }
+    }
+
+    /// Nobody will ever answer: what ran the session is gone.
+    fn is_forsaken(&self) -> bool {
+        self.driver.session().is_some_and(|session| session.is_gone())
     }
 
     /// Whether it is time for a sign of life.
@@ -311,25 +309,17 @@ impl Exchange {
         true
     }
 
-    /// Whether there are messages in the answer that nobody else has. They are delivered when they are with the kernel: until
-    /// then they may have to wait again.
-    fn holds_messages(&self) -> bool {
-        match &self.driver {
-            Driver::Stateless(peer) => peer.has_taken(),
-            Driver::Call { takes, .. } => *takes,
-            Driver::Reader { .. } | Driver::Sole { .. } => false,
-        }
-    }
-
-    /// The answer is complete and in the hands of HTTP.
     fn finish(&mut self) {
-        if self.line.hung_up() {
-            return;
-        }
         self.done = true;
         if let Driver::Stateless(peer) = &self.driver {
             peer.all_answered();
         }
+    }
+
+    /// Whether somebody else reads the stream by now.
+    fn is_superseded(&self) -> bool {
+        let reading = self.reading.as_ref();
+        reading.is_some_and(|(stream, reader)| !stream.is_read_by(*reader))
     }
 
     /// The next bytes of a stream.
@@ -341,14 +331,21 @@ impl Exchange {
         loop {
             self.tell_of_written(cx);
             self.driver.poll(cx, now());
-            if self
-                .reading
-                .as_ref()
-                .is_some_and(|(stream, reader)| !stream.is_read_by(*reader))
-            {
-                // Somebody else reads on.
+            if self.is_superseded() {
                 self.done = true;
                 return Poll::Ready(None);
+            }
+            if self.outbox.is_done() {
+                // That the peer hangs up when it has everything takes nothing back.
+                if !self.driver.holds_messages() || self.line.emptied() > self.emptied_before {
+                    self.finish();
+                    return Poll::Ready(None);
+                }
+                if self.line.hung_up() {
+                    return Poll::Ready(None);
+                }
+                self.line.wake_when_empty(cx.waker());
+                return Poll::Pending;
             }
             if self.line.hung_up() {
                 return Poll::Ready(None);
@@ -357,36 +354,11 @@ impl Exchange {
             if let Some(chunk) = chunk {
                 return Poll::Ready(Some(chunk));
             }
-            if self.outbox.answered().is_some() {
-                if self.holds_messages() && self.line.emptied() == self.emptied_before {
-                    self.line.wake_when_empty(cx.waker());
-                    return Poll::Pending;
-                }
-                self.finish();
+            if self.ends_here(closing) {
                 return Poll::Ready(None);
             }
-            if self.outbox.is_abandoned() {
-                if let Driver::Call { session, stream, .. } = &self.driver {
-                    session.cancelled(*stream);
-                }
-                self.done = true;
-                return Poll::Ready(None);
-            }
-            if self.outbox.take_interrupt() {
-                self.done = true;
-                return Poll::Ready(None);
-            }
-            match closing {
-                None => {}
-                Some(Closing::ShuttingDown) if self.given_up => {}
-                Some(Closing::ShuttingDown) => {
-                    self.given_up = true;
-                    self.driver.give_up(&self.outbox);
-                    continue;
-                }
-                // The result of a subscription says that it ends on purpose.
-                Some(Closing::Released | Closing::Failed) if self.driver.says_farewell() => continue,
-                Some(_) => return Poll::Ready(None),
+            if self.outbox.is_done() {
+                continue;
             }
             if self.ticked(cx) {
                 self.driver.tell(Command::Alive);
@@ -400,6 +372,38 @@ impl Exchange {
             if sleeps {
                 return Poll::Pending;
             }
+        }
+    }
+
+    /// Whether the stream ends without an answer. Who can say more is asked to, and then it does not yet.
+    fn ends_here(&mut self, closing: Option<Closing>) -> bool {
+        if self.outbox.is_abandoned() {
+            if let Driver::Call { session, stream, .. } = &self.driver {
+                session.cancelled(*stream);
+            }
+            self.done = true;
+            return true;
+        }
+        if self.outbox.take_interrupt() {
+            self.done = true;
+            return true;
+        }
+        if self.is_forsaken()
+            || (self.driver.is_main() && self.driver.session().is_some_and(|session| session.has_ended()))
+        {
+            return true;
+        }
+        match closing {
+            None => false,
+            Some(Closing::ShuttingDown) => {
+                if !std::mem::replace(&mut self.given_up, true) {
+                    self.driver.give_up(&self.outbox);
+                }
+                false
+            }
+            // The result of a subscription says that it ends on purpose.
+            Some(Closing::Released | Closing::Failed) => !self.driver.says_farewell(),
+            Some(_) => true,
         }
     }
 
@@ -453,22 +457,15 @@ impl MessageBody for Exchange {
 
 impl Drop for Exchange {
     fn drop(&mut self) {
-        if let Some(session) = self.driver.session() {
-            session.is_used();
-        }
-        let is_current = self
-            .reading
-            .as_ref()
-            .is_none_or(|(stream, reader)| stream.is_read_by(*reader));
-        match &self.driver {
-            Driver::Stateless(_) => {}
-            Driver::Call { session, .. } if !self.done => session.tell(Command::Left {
+        let Some(session) = self.driver.session() else { return };
+        session.is_used();
+        match (&self.driver, &self.reading) {
+            (Driver::Old { sessions, .. }, _) => sessions.close(&session.id),
+            (_, Some((stream, reader))) if stream.is_main() => session.tell(Command::Deaf { reader: *reader }),
+            _ if self.done || self.is_superseded() => {}
+            _ => session.tell(Command::Left {
                 exchange: Arc::clone(&self.outbox),
             }),
-            Driver::Call { .. } => {}
-            Driver::Reader { session, stream, .. } if is_current && stream.is_main() => session.tell(Command::Deaf),
-            Driver::Reader { .. } => {}
-            Driver::Sole { sessions, session, .. } => sessions.close(&session.id),
         }
     }
 }

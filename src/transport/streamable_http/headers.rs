@@ -1,4 +1,5 @@
-//! What the headers of a request say, and whether its body says the same (2026-07-28, basic/transports/streamable-http).
+//! What the headers of a request say, and whether its body says the same (2026-07-28,
+//! basic/transports/streamable-http).
 
 use std::borrow::Cow;
 
@@ -116,7 +117,8 @@ impl Accepts {
     pub fn form(self) -> Form {
         match (self.json, self.events) {
             (true, true) if !self.prefers_events => Form::Either,
-            (_, true) => Form::Events,
+            (true, true) => Form::Events,
+            (false, true) => Form::EventsOnly,
             (_, false) => Form::Whole,
         }
     }
@@ -227,7 +229,8 @@ fn unsupported(version: &HeaderValue) -> Refusal {
 /// Whether a request is a modern one; if it is, its headers and its `_meta` have been checked.
 ///
 /// # Errors
-/// 400: -32020 when header and body differ, -32022 for a version that is not spoken, -32602 for `_meta` that lacks something.
+/// 400: -32020 when header and body differ, -32022 for a version that is not spoken, -32602 for `_meta` that lacks
+/// something.
 pub fn check_era(headers: &HeaderMap, method: &str, params: &Params<'_>) -> Result<bool, Refusal> {
     let refuse = |error| Refusal::new(StatusCode::BAD_REQUEST, error);
     let meta = match RequestMeta::of(params) {
@@ -430,11 +433,11 @@ mod tests {
             (&["*/*"], Some(Form::Either)),
             (&["APPLICATION/JSON;q=0.5,Text/Event-Stream"], Some(Form::Either)),
             (&["text/event-stream, application/json"], Some(Form::Events)),
-            (&["text/event-stream"], Some(Form::Events)),
-            (&["text/*"], Some(Form::Events)),
+            (&["text/event-stream"], Some(Form::EventsOnly)),
+            (&["text/*"], Some(Form::EventsOnly)),
             (&["application/json"], Some(Form::Whole)),
             (&["application/*"], Some(Form::Whole)),
-            (&["application/json;q=0, text/event-stream"], Some(Form::Events)),
+            (&["application/json;q=0, text/event-stream"], Some(Form::EventsOnly)),
             (&["text/event-stream; q=0.0, */*;q=0.1"], Some(Form::Either)),
             (&["text/html"], None),
             (&[""], None),

@@ -1,9 +1,10 @@
 //! MCP over Streamable HTTP at `/mcp`, in both eras on one endpoint.
 //!
-//! A request with modern `_meta` (2026-07-28) stands for itself and is served by a [`Peer`] that lives as long as its answer.
-//! An `initialize` (2025-11-25 and before) opens a [`Session`], whose peer lives in a task of its own until it is deleted or
-//! forgotten; the answers to its requests go to the HTTP requests that brought them, and what nobody asked for goes to the
-//! stream of its `GET`. A `GET` that names no session is a client of 2024-11-05, which gets all its answers there.
+//! A request with modern `_meta` (2026-07-28) stands for itself and is served by a [`Peer`] that lives as long as its
+//! answer. An `initialize` (2025-11-25 and before) opens a [`Session`], whose peer lives in a task of its own until it
+//! is deleted or forgotten; the answers to its requests go to the HTTP requests that brought them, and what nobody
+//! asked for goes to the stream of its `GET`. A `GET` that names no session is a client of 2024-11-05, which gets all
+//! its answers there.
 
 mod body;
 mod exchange;
@@ -26,7 +27,7 @@ use actors::{clock::now, model::ProjectId, project::ProjectHandle};
 use self::{
     exchange::{Driver, Exchange},
     headers::{Accepts, Refusal},
-    sessions::{Command, Resumption, Session},
+    sessions::{Command, Session},
 };
 use super::{Gate, Line};
 use crate::mcp::{
@@ -91,9 +92,21 @@ fn method_not_allowed() -> Refusal {
     Refusal::new(StatusCode::METHOD_NOT_ALLOWED, error).with_header(header::ALLOW, "POST, GET, DELETE")
 }
 
+/// Whether there is room for somebody who may have to wait, asked before anything is done.
+fn open_gate(endpoint: &Endpoint) -> Result<&Gate, Refusal> {
+    let gate = endpoint.gate.get().ok_or_else(Refusal::starting)?;
+    if gate.connections.has_room() {
+        Ok(gate)
+    } else {
+        Err(Refusal::unavailable(
+            "no place for another connection now: try again later",
+        ))
+    }
+}
+
 /// One POST: a message, or a batch of them.
 async fn take(request: &HttpRequest, payload: web::Payload, endpoint: &Endpoint) -> Answer {
-    let gate = endpoint.gate.get().ok_or_else(Refusal::starting)?;
+    let gate = open_gate(endpoint)?;
     headers::check_content_type(request.headers())?;
     let body = body::read(request.headers(), payload, gate.message_len_max()).await?;
     let text = std::str::from_utf8(&body).map_err(|_| {
@@ -209,22 +222,17 @@ impl Post<'_> {
         let outbox = Arc::new(Outbox::new(Framing::Events { stream: Some(0) }));
         let service = Arc::clone(&self.gate.service);
         let peer = Peer::resumable(self.project().await?, Arc::clone(&outbox), service);
-        let session = self.endpoint.sessions.open(peer, outbox);
-        let answer = self.first(&session).await;
-        session.caught_up().await;
-        let Some(_) = session.version() else {
-            // It was refused; nobody knows of the session.
-            self.endpoint.sessions.close(&session.id);
-            return answer;
+        let session = Unheard {
+            sessions: &self.endpoint.sessions,
+            session: self.endpoint.sessions.open(peer, outbox),
+            told: false,
         };
-        answer.map(|mut response| {
-            if let Ok(id) = header::HeaderValue::from_str(&session.id) {
-                response
-                    .headers_mut()
-                    .insert(header::HeaderName::from_static("mcp-session-id"), id);
-            }
-            response
-        })
+        let answer = self.first(&session.session).await;
+        session.session.caught_up().await;
+        if session.session.version().is_none() {
+            return answer;
+        }
+        answer.map(|response| session.tell(response))
     }
 
     /// A frame with requests of a session (2025-11-25 and before), answered here.
@@ -260,6 +268,34 @@ impl Post<'_> {
     }
 }
 
+/// A session whose id nobody has heard yet. It ends unless somebody does: what opens it may have been refused, or its
+/// client have gone.
+struct Unheard<'a> {
+    sessions: &'a Sessions,
+    session: Arc<Session>,
+    told: bool,
+}
+
+impl Unheard<'_> {
+    fn tell(mut self, mut response: HttpResponse) -> HttpResponse {
+        if let Ok(id) = header::HeaderValue::from_str(&self.session.id) {
+            response
+                .headers_mut()
+                .insert(header::HeaderName::from_static("mcp-session-id"), id);
+            self.told = true;
+        }
+        response
+    }
+}
+
+impl Drop for Unheard<'_> {
+    fn drop(&mut self) {
+        if !self.told {
+            self.sessions.close(&self.session.id);
+        }
+    }
+}
+
 fn line(request: &HttpRequest) -> Rc<Line> {
     request.conn_data::<Rc<Line>>().cloned().unwrap_or_default()
 }
@@ -279,7 +315,7 @@ fn session_of(request: &HttpRequest, endpoint: &Endpoint) -> Result<Arc<Session>
 
 /// One GET: the stream of a session, or the rest of another stream of it.
 async fn listen(request: &HttpRequest, endpoint: &Endpoint) -> Answer {
-    let gate = endpoint.gate.get().ok_or_else(Refusal::starting)?;
+    let gate = open_gate(endpoint)?;
     let headers = request.headers();
     if headers::is_modern(headers) || !headers::accepts(headers)?.events() || !headers.contains_key(header::ACCEPT) {
         return Err(method_not_allowed());
@@ -294,19 +330,10 @@ async fn listen(request: &HttpRequest, endpoint: &Endpoint) -> Answer {
         .and_then(sessions::parse_event_id);
     // There will never be an answer to a cancelled request: the client is to ask no further.
     let resumption = session.resume(last).ok_or_else(method_not_allowed)?;
-    let Resumption {
-        stream,
-        missed,
-        resumes,
-    } = resumption;
-    let outbox = Arc::clone(&stream.outbox);
-    let driver = Driver::Reader {
-        session,
-        stream,
-        resumes,
-    };
+    let outbox = Arc::clone(&resumption.stream.outbox);
+    let driver = Driver::Reader(resumption);
     let exchange = Exchange::new(outbox, driver, line(request), gate, Accepts::EVENTS);
-    exchange.stream(missed).await
+    exchange.stream(None).await
 }
 
 /// The transport of 2024-11-05: all that the broker says goes to this stream, and its first event says where to POST.
@@ -316,17 +343,15 @@ async fn listen_old(request: &HttpRequest, endpoint: &Endpoint, gate: &Gate) -> 
     let outbox = Arc::new(Outbox::new(Framing::Events { stream: None }));
     let peer = Peer::resumable(project, Arc::clone(&outbox), Arc::clone(&gate.service));
     let session = endpoint.sessions.open(peer, Arc::clone(&outbox));
-    let stream = session.main_stream();
     let endpoint_event = format!(
         "event: endpoint\ndata: {}?{}={}\n\n",
         request.path(),
         sessions::QUERY_KEY,
         session.id
     );
-    let driver = Driver::Sole {
+    let driver = Driver::Old {
         sessions: Arc::clone(&endpoint.sessions),
         session,
-        stream,
     };
     let exchange = Exchange::new(outbox, driver, line(request), gate, Accepts::EVENTS);
     exchange.stream(Some(endpoint_event.into())).await

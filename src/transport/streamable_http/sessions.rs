@@ -3,9 +3,10 @@
 use std::{
     collections::{HashMap, VecDeque},
     future::poll_fn,
+    panic::AssertUnwindSafe,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     task::{Context, Poll, Waker},
     time::Duration,
@@ -18,8 +19,9 @@ use actix_web::{
 use actors::{
     clock::{Now, millis, now},
     model::MessageId,
-    session::{Closing, Connection},
+    session::Closing,
 };
+use futures_util::FutureExt;
 use tokio::{
     sync::{mpsc, oneshot},
     time::{Instant, Sleep, sleep},
@@ -40,8 +42,6 @@ pub const QUERY_KEY: &str = "session_id";
 const STREAMS_LEN_MAX: usize = 16;
 /// Bytes of one stream that can be asked for again.
 const LOG_BYTES_MAX: usize = 256 * 1024;
-/// Frames of one session that nobody waits for and that may wait to be taken up.
-const FRAMES_LEN_MAX: usize = 1024;
 
 /// The sessions of the process.
 pub struct Sessions {
@@ -73,7 +73,8 @@ impl Sessions {
             streams: Mutex::default(),
             streams_opened: AtomicU64::new(0),
             last_used_ms: AtomicU64::new(now().mono_ms),
-            frames: AtomicUsize::new(0),
+            frames_len: AtomicUsize::new(0),
+            ended: AtomicBool::new(false),
         });
         let crowded_out = {
             let mut open = self.lock();
@@ -100,6 +101,7 @@ impl Sessions {
         }
         let task = Task {
             peer,
+            reader: 0,
             session: Arc::downgrade(&session),
             received,
             sessions: Arc::downgrade(self),
@@ -111,7 +113,8 @@ impl Sessions {
     }
 
     /// # Errors
-    /// 404 for one that is not there: the client is to initialize anew (2025-11-25, basic/transports, Session Management).
+    /// 404 for one that is not there: the client is to initialize anew (2025-11-25, basic/transports, Session
+    /// Management).
     pub fn find(&self, id: &str) -> Result<Arc<Session>, Refusal> {
         self.find_of(id, false)
     }
@@ -122,7 +125,13 @@ impl Sessions {
     }
 
     fn find_of(&self, id: &str, old: bool) -> Result<Arc<Session>, Refusal> {
-        let found = self.lock().get(id).filter(|session| session.is_old() == old).cloned();
+        let found = {
+            let open = self.lock();
+            let session = open.get(id);
+            session
+                .filter(|session| session.is_old() == old && !session.is_gone())
+                .cloned()
+        };
         let session = found.ok_or_else(|| {
             let error = RpcError::new(INVALID_REQUEST, "Session not found: initialize again");
             Refusal::new(StatusCode::NOT_FOUND, error)
@@ -153,8 +162,9 @@ pub struct Session {
     streams: Mutex<Streams>,
     streams_opened: AtomicU64,
     last_used_ms: AtomicU64,
-    /// Frames that nobody waits for and that are not taken up yet.
-    frames: AtomicUsize,
+    /// Bytes of frames that nobody waits for and that are not taken up yet.
+    frames_len: AtomicUsize,
+    ended: AtomicBool,
 }
 
 /// The streams of a session beside the one of `GET`.
@@ -165,7 +175,8 @@ struct Streams {
     cancelled: VecDeque<u64>,
 }
 
-/// What the requests of a session tell its peer. There are never more than open requests.
+/// What the requests of a session tell its peer. Besides what [`Session::take`] bounds there are few for each open
+/// request.
 pub enum Command {
     /// A frame; what belongs to it goes to `lane`, or to the stream of the session.
     Frame {
@@ -176,20 +187,24 @@ pub enum Command {
     Left {
         exchange: Arc<Outbox>,
     },
-    /// Somebody reads the stream of the session. Unless it goes on where another left off, what was pushed to that one and
-    /// not acknowledged is pushed again.
+    /// Somebody reads the stream of the session. Unless it goes on where another left off, what was pushed to that one
+    /// and not acknowledged is pushed again.
     Listening {
+        reader: u64,
         resumes: bool,
     },
-    /// Nobody reads it any more.
-    Deaf,
+    /// This one reads it no more.
+    Deaf {
+        reader: u64,
+    },
     Written(Vec<MessageId>),
     Writable,
     /// A sign of life.
     Alive,
     /// Answered when everything before it is done.
     Caught(oneshot::Sender<()>),
-    /// The broker stops: the calls of this exchange, or `all`, are answered as they are, and the response ends with that.
+    /// The broker stops: the calls of this exchange, or `all`, are answered as they are, and the response ends with
+    /// that.
     GiveUp {
         exchange: Arc<Outbox>,
         all: bool,
@@ -207,9 +222,9 @@ impl Session {
     /// # Errors
     /// 503 when too much waits already, here or for whoever reads the stream.
     pub fn take(&self, text: &str) -> Result<(), Refusal> {
-        let waiting = self.frames.fetch_add(1, Ordering::Relaxed);
-        if waiting >= FRAMES_LEN_MAX || self.main.outbox.waiting_len() >= ANSWER_BYTES_MAX {
-            self.frames.fetch_sub(1, Ordering::Relaxed);
+        let waiting = self.frames_len.fetch_add(text.len(), Ordering::Relaxed);
+        if waiting >= ANSWER_BYTES_MAX || self.main.outbox.waiting_len() >= ANSWER_BYTES_MAX {
+            self.frames_len.fetch_sub(text.len(), Ordering::Relaxed);
             return Err(Refusal::unavailable("too much waits for this session: read its stream"));
         }
         self.tell(Command::Frame {
@@ -267,38 +282,44 @@ impl Session {
         streams.cancelled.push_back(number);
     }
 
-    pub fn main_stream(&self) -> Arc<Stream> {
-        Arc::clone(&self.main)
+    pub fn main_stream(&self) -> &Arc<Stream> {
+        &self.main
     }
 
-    /// The stream that a `GET` is to read from its last event on. Without one that is known, it is the stream of the session
-    /// from now on. None for one whose request was cancelled.
-    pub fn resume(&self, last: Option<EventId>) -> Option<Resumption> {
-        let anew = Resumption {
-            stream: self.main_stream(),
-            missed: None,
-            resumes: false,
-        };
-        let Some(EventId { stream, number }) = last else {
-            return Some(anew);
-        };
-        let known = {
-            let streams = self.streams();
-            if streams.cancelled.contains(&stream) {
-                return None;
+    /// It was closed: its stream is to end.
+    pub fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    /// Nobody serves it any more.
+    pub fn is_gone(&self) -> bool {
+        self.commands.is_closed()
+    }
+
+    /// The stream that a `GET` is to read from its last event on. Without one that is known, it is the stream of the
+    /// session from now on. None for one whose request was cancelled.
+    pub fn resume(self: &Arc<Self>, last: Option<EventId>) -> Option<Resumption> {
+        let known = match last {
+            None => None,
+            Some(EventId { stream, number }) => {
+                let streams = self.streams();
+                if streams.cancelled.contains(&stream) {
+                    return None;
+                }
+                let kept = streams.kept.iter().find(|known| known.number == stream);
+                // An answer is told as far as it is kept; the stream of the session begins anew where it has a gap.
+                let main = || (stream == 0 && self.main.goes_on_after(number)).then_some(&self.main);
+                kept.or_else(main).map(|stream| (Arc::clone(stream), number))
             }
-            let kept = streams.kept.iter().find(|known| known.number == stream);
-            kept.cloned().or_else(|| (stream == 0).then(|| self.main_stream()))
         };
-        // An answer is told as far as it is kept; the stream of the session begins anew where it has a gap.
-        let known = known.filter(|stream| !stream.is_main() || stream.goes_on_after(number));
-        let Some(stream) = known else {
-            return Some(anew);
+        let (stream, after) = match known {
+            Some((stream, number)) => (stream, Some(number)),
+            None => (Arc::clone(&self.main), None),
         };
         Some(Resumption {
-            missed: stream.after(number),
-            resumes: true,
+            session: Arc::clone(self),
             stream,
+            after,
         })
     }
 
@@ -315,7 +336,8 @@ impl Session {
     }
 
     fn end(&self) {
-        self.main.outbox.close(Closing::Released);
+        self.ended.store(true, Ordering::Release);
+        self.main.outbox.wake();
     }
 
     fn streams(&self) -> MutexGuard<'_, Streams> {
@@ -325,10 +347,10 @@ impl Session {
 
 /// A stream that is read from somewhere on.
 pub struct Resumption {
+    pub session: Arc<Session>,
     pub stream: Arc<Stream>,
-    pub missed: Option<Bytes>,
-    /// It goes on after an event that was sent.
-    pub resumes: bool,
+    /// The number of the last event that its reader has.
+    pub after: Option<u64>,
 }
 
 /// What names an event: its stream, and its number there.
@@ -346,7 +368,8 @@ pub fn parse_event_id(text: &str) -> Option<EventId> {
     })
 }
 
-/// The first event of a stream: nothing but its number, and when to come back for the rest (2025-11-25, basic/transports).
+/// The first event of a stream: nothing but its number, and when to come back for the rest (2025-11-25,
+/// basic/transports).
 pub fn priming_event(stream: u64) -> Bytes {
     const RETRY: Duration = Duration::from_secs(1);
     format!("id: {stream}-0\nretry: {}\ndata: \n\n", RETRY.as_millis()).into()
@@ -378,6 +401,19 @@ struct Log {
 }
 
 impl Log {
+    /// The events after this one, as far as they are kept.
+    fn after(&self, number: u64, stream: u64) -> Option<Bytes> {
+        let mut missed = BytesMut::new();
+        let mut found = false;
+        for event in self.chunks.iter().flat_map(|chunk| events(chunk)) {
+            found |= event_number(event, stream).is_some_and(|known| known > number);
+            if found {
+                missed.extend_from_slice(event);
+            }
+        }
+        (!missed.is_empty()).then(|| missed.freeze())
+    }
+
     /// Keeps a chunk of the events of this stream.
     fn keep(&mut self, chunk: Bytes, stream: u64) {
         self.len += chunk.len();
@@ -406,12 +442,13 @@ impl Stream {
         self.number == 0
     }
 
-    /// The one who asks reads the stream from now on, and who did before no more.
-    pub fn take_over(&self) -> u64 {
+    /// The one who asks reads the stream from now on, and who did before no more. Returns which reader that is, and
+    /// what came after the event of this number and was taken by others, as far as it is kept.
+    pub fn take_over(&self, after: Option<u64>) -> (u64, Option<Bytes>) {
         let mut log = self.lock();
         log.reader += 1;
         self.outbox.wake();
-        log.reader
+        (log.reader, after.and_then(|number| log.after(number, self.number)))
     }
 
     pub fn is_read_by(&self, reader: u64) -> bool {
@@ -425,8 +462,8 @@ impl Stream {
         log.reader == reader && self.outbox.sleep(waker)
     }
 
-    /// As [`Outbox::take`], for the one who reads the stream: there is nothing for whoever did before. What is taken is kept
-    /// for a while, in case it has to be written again.
+    /// As [`Outbox::take`], for the one who reads the stream: there is nothing for whoever did before. What is taken is
+    /// kept for a while, in case it has to be written again.
     pub fn take(&self, reader: u64, marks: &mut VecDeque<(u64, MessageId)>) -> (Bytes, Option<Closing>) {
         let mut log = self.lock();
         if log.reader != reader {
@@ -448,20 +485,6 @@ impl Stream {
     /// Whether there was an event of this number, and what came after it is kept.
     fn goes_on_after(&self, number: u64) -> bool {
         (self.lock().dropped..=self.outbox.events()).contains(&number)
-    }
-
-    /// The events after this one, as far as they are kept.
-    fn after(&self, number: u64) -> Option<Bytes> {
-        let log = self.lock();
-        let mut missed = BytesMut::new();
-        let mut found = number == 0;
-        for event in log.chunks.iter().flat_map(|chunk| events(chunk)) {
-            if found {
-                missed.extend_from_slice(event);
-            }
-            found |= event_number(event, self.number).is_some_and(|known| known >= number);
-        }
-        (!missed.is_empty()).then(|| missed.freeze())
     }
 }
 
@@ -485,6 +508,8 @@ fn event_number(event: &[u8], stream: u64) -> Option<u64> {
 /// What runs the peer of a session.
 struct Task {
     peer: Peer,
+    /// Who read the stream of the session last.
+    reader: u64,
     session: Weak<Session>,
     received: mpsc::UnboundedReceiver<Command>,
     sessions: Weak<Sessions>,
@@ -494,7 +519,13 @@ struct Task {
 
 impl Task {
     async fn run(mut self) {
-        poll_fn(|cx| self.poll(cx)).await;
+        let running = AssertUnwindSafe(poll_fn(|cx| self.poll(cx))).catch_unwind().await;
+        if running.is_err()
+            && let (Some(session), Some(sessions)) = (self.session.upgrade(), self.sessions.upgrade())
+        {
+            tracing::error!("an HTTP session panicked: its client has to initialize again");
+            sessions.close(&session.id);
+        }
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -518,21 +549,23 @@ impl Task {
                 if lane.is_none()
                     && let Some(session) = self.session.upgrade()
                 {
-                    session.frames.fetch_sub(1, Ordering::Relaxed);
+                    session.frames_len.fetch_sub(text.len(), Ordering::Relaxed);
                 }
                 let lane = lane.map_or(Lane::Connection, Lane::Exchange);
                 self.peer.take(&text, rpc::parse(&text), lane);
                 self.note_version();
             }
             Command::Left { exchange } => self.peer.caller_left(&exchange),
-            Command::Listening { resumes } => {
+            Command::Listening { reader, resumes } => {
+                self.reader = reader;
                 self.peer.come_back();
                 if !resumes {
                     self.peer.set_listening(false);
                 }
                 self.peer.set_listening(true);
             }
-            Command::Deaf => self.peer.set_listening(false),
+            Command::Deaf { reader } if reader == self.reader => self.peer.set_listening(false),
+            Command::Deaf { .. } => {}
             Command::Written(messages) => self.peer.written(messages),
             Command::Writable => self.peer.writable(),
             Command::Alive => self.peer.touch(now),
@@ -574,12 +607,16 @@ mod tests {
     fn stream_of(number: u64, frames: &[&str]) -> Arc<Stream> {
         let framing = Framing::Events { stream: Some(number) };
         let stream = Stream::new(number, Arc::new(Outbox::new(framing)));
-        let reader = stream.take_over();
+        let (reader, _) = stream.take_over(None);
         for frame in frames {
             stream.outbox.send(frame.as_bytes());
             stream.take(reader, &mut VecDeque::new());
         }
         stream
+    }
+
+    fn missed(stream: &Stream, number: u64) -> Option<Bytes> {
+        stream.take_over(Some(number)).1
     }
 
     fn text(missed: Option<Bytes>) -> String {
@@ -589,20 +626,20 @@ mod tests {
     #[test]
     fn what_was_missed_is_what_came_after_the_last_event() {
         let stream = stream_of(3, &["{\"a\":\n1}", "{\"b\":2}", "{\"c\":3}"]);
-        assert_eq!(text(stream.after(3)), "");
-        assert_eq!(text(stream.after(2)), "id: 3-3\nevent: message\ndata: {\"c\":3}\n\n");
-        assert!(text(stream.after(1)).starts_with("id: 3-2\n"));
+        assert_eq!(text(missed(&stream, 3)), "");
+        assert_eq!(text(missed(&stream, 2)), "id: 3-3\nevent: message\ndata: {\"c\":3}\n\n");
+        assert!(text(missed(&stream, 1)).starts_with("id: 3-2\n"));
         // The number of the priming event, which is not in the log.
-        assert_eq!(text(stream.after(0)).matches("id: ").count(), 3);
-        assert!(text(stream.after(0)).contains("data: {\"a\": 1}\n"), "one line each");
-        assert_eq!(text(stream.after(99)), "");
+        assert_eq!(text(missed(&stream, 0)).matches("id: ").count(), 3);
+        assert!(text(missed(&stream, 0)).contains("data: {\"a\": 1}\n"), "one line each");
+        assert_eq!(text(missed(&stream, 99)), "");
     }
 
     #[test]
     fn what_is_kept_is_bounded() {
         let large = format!("\"{}\"", "x".repeat(LOG_BYTES_MAX / 3));
         let stream = stream_of(0, &[&large, &large, &large, &large]);
-        assert_eq!(text(stream.after(0)).matches("id: ").count(), 2);
+        assert_eq!(text(missed(&stream, 0)).matches("id: ").count(), 2);
     }
 
     #[test]

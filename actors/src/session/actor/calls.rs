@@ -68,8 +68,8 @@ impl Session {
         self.waiters_changed(ctx);
     }
 
-    /// Reads the inbox for a call. The call counts among those that wait from before the reading on, so that the session
-    /// is told of what comes meanwhile.
+    /// Reads the inbox for a call. The call counts among those that wait from before the reading on, so that the
+    /// session is told of what comes meanwhile.
     fn look(&mut self, waiter: Waiter, ctx: &mut Context<Self>) {
         self.looking += 1;
         self.waiters_changed(ctx);

@@ -14,8 +14,8 @@ pub(super) struct Expiry {
     pub priority: Priority,
 }
 
-/// What expires next. A message that leaves its inbox in time leaves its expiry behind; these are cleared away when they
-/// are more than half.
+/// What expires next. A message that leaves its inbox in time leaves its expiry behind; these are cleared away when
+/// they are more than half.
 #[derive(Debug, Default)]
 pub(super) struct Expiries {
     heap: BinaryHeap<Reverse<Expiry>>,
