@@ -1,0 +1,75 @@
+//! The broker over HTTP beside the official SDK's server and beside actix-web with nothing on it.
+
+mod client;
+mod report;
+mod rounds;
+
+use std::{io, path::PathBuf, time::Duration};
+
+use mcp_broker_oracle::{args::Args, process::Server};
+use report::Report;
+use rounds::{Bench, Era};
+
+const USAGE: &str = "\
+Measures the broker over HTTP, one worker each: processor time per tools/call against the official SDK's server, with
+many connections that each wait for their answer, and latency against actix-web that gives back what it gets.
+
+http-bench --ours PATH [--rounds N] [--seconds N] [--connections N] [--calls N] [--json]
+
+  --ours PATH       the program mcp-broker
+  --rounds N        how often everything is measured (5); the medians are what counts
+  --seconds N       how long each server is kept busy in a round (3)
+  --connections N   connections that keep it busy (32)
+  --calls N         calls of a round, one after the other, whose latency is measured (5000)
+  --json            all of it as JSON, for programs";
+
+/// Not measured: until the caches are warm and every connection has had its turn.
+const WARM_UP: Duration = Duration::from_millis(300);
+
+fn main() -> io::Result<()> {
+    let mut args = Args::new(USAGE);
+    let ours: Option<PathBuf> = args.value("--ours");
+    let rounds: usize = args.value("--rounds").unwrap_or(5);
+    let bench = Bench {
+        warm_up: WARM_UP,
+        time: Duration::from_secs(args.value("--seconds").unwrap_or(3)),
+        connections: args.value("--connections").unwrap_or(32),
+        calls: args.value("--calls").unwrap_or(5000),
+    };
+    let json = args.has("--json");
+    let Some(ours) = ours else {
+        args.fail("--ours is missing");
+    };
+    args.finish();
+
+    let beside = |name| std::env::current_exe().map(|here| here.with_file_name(name));
+    let workers = ["--workers=1"];
+    let ours = Server::broker(&ours, &["--workers=1", "--log-level=warn"])?;
+    let sdk = Server::peer(&beside("mcp-broker-oracle")?, &workers)?;
+    let bare = Server::peer(&beside("bare-actix")?, &workers)?;
+
+    let mut report = Report::default();
+    for round in 0..rounds {
+        for era in [Era::Modern, Era::Legacy] {
+            // In turn, so that a machine that is busy for a while is so for all of them.
+            let mut servers = [(&ours, "ours"), (&sdk, "sdk"), (&bare, "bare")];
+            servers.rotate_left(round % 3);
+            for (server, name) in servers {
+                report.loads.push((era, name, bench.load(server, name, era)?));
+            }
+        }
+        for era in [Era::Modern, Era::Legacy] {
+            let mut servers = [(&ours, "ours"), (&bare, "bare")];
+            servers.rotate_left(round % 2);
+            for (server, name) in servers {
+                report.latencies.push((era, name, bench.latency(server, name, era)?));
+            }
+        }
+    }
+    if json {
+        println!("{}", report.json());
+    } else {
+        print!("{report}");
+    }
+    Ok(())
+}
