@@ -36,17 +36,7 @@ pub fn is_known(is_of: impl Fn(&str) -> bool, ours: (&str, &str), sdk: (&str, &s
 }
 
 /// Where the SDK is right and the broker is not. What is mended goes from this list.
-pub const DEFECTS: &[Difference] = &[Difference {
-    requests: &[
-        "modern * | Accept events only",
-        "modern * | Accept with a zero",
-        "modern * | Accept events first",
-    ],
-    ours: "200 error*",
-    sdk: "*",
-    why: "An error that there is before anything else has its status, however the client orders what it accepts.",
-    section: "2026-07-28 Streamable HTTP, Protocol Version Header: 404; basic/index, Error Codes: 400",
-}];
+pub const DEFECTS: &[Difference] = &[];
 
 pub const DIFFERENCES: &[Difference] = &[
     // HTTP
