@@ -601,3 +601,52 @@ fn who_is_silent_for_too_long_is_forgotten() {
     assert_eq!(status, 404);
     drop(carol);
 }
+
+#[test]
+fn who_was_silent_does_not_take_its_name_back() {
+    let broker = Broker::with(&[
+        "--heartbeat-interval=100ms",
+        "--stale-threshold=1s",
+        "--disconnect-threshold=2s",
+        "--session-retention=1h",
+    ]);
+    let alice = broker.agent("alice");
+    let older = visitor(&broker, LEGACY[0]).registered("bob");
+    alice.notices("bob", "disconnected");
+    let newer = broker.agent("bob");
+    assert_eq!(Some(&newer.session), older.session.as_ref());
+    // Any request of the older one is a sign of life, and no registration.
+    eventually("the older one is told", || {
+        older.request("ping", json!({})).unwrap();
+        let result = older
+            .request("tools/call", json!({"name": "heartbeat", "arguments": {}}))
+            .unwrap();
+        (result["structuredContent"]["code"] == "session_taken_over").then_some(())
+    });
+    newer.calls("heartbeat", json!({}));
+    // Registering takes it over in its turn.
+    older.calls("register_session", json!({"name": "bob"}));
+    newer.wire.is_closed_with(4001);
+}
+
+#[test]
+fn a_batch_has_bounds() {
+    let broker = Broker::timeless();
+    let bob = visitor(&broker, "2025-03-26");
+    let batch = |len: usize| -> Value { (0..len).map(|id| request(id, "ping", json!({}))).collect() };
+    let answers = bob.post(&batch(100)).answered().json();
+    assert_eq!(answers.as_array().map(Vec::len), Some(100));
+    let refused = bob.post(&batch(101)).answered();
+    assert_eq!(
+        (refused.status, refused.json()["error"]["code"].as_i64()),
+        (400, Some(-32600))
+    );
+    // Nothing is done of what is not JSON as a whole.
+    let mut broken = bob.post(&batch(1));
+    broken.body = br#"[{"jsonrpc":"2.0","id":1,"method":"ping"},{"id":2,}]"#.to_vec();
+    let refused = broken.answered();
+    assert_eq!(
+        (refused.status, refused.json()["error"]["code"].as_i64()),
+        (400, Some(-32700))
+    );
+}
