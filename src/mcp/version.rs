@@ -30,7 +30,7 @@ pub fn negotiate_legacy(requested: &str) -> &'static str {
 }
 
 /// `_meta` of a request.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 pub struct RequestMeta {
     #[serde(rename = "io.modelcontextprotocol/protocolVersion")]
     pub protocol_version: Option<Value>,
@@ -65,7 +65,10 @@ impl Era {
 impl RequestMeta {
     /// # Errors
     /// Invalid params when it is no object, or has parts that are not what they should be.
-    pub fn of(params: &Params<'_>) -> Result<Self, RpcError> {
+    pub fn of(params: &mut Params<'_>) -> Result<Self, RpcError> {
+        if let Some(meta) = params.read_meta.take() {
+            return Ok(meta);
+        }
         match params.meta {
             None => Ok(Self::default()),
             Some(meta) => serde_json::from_str(meta)
@@ -92,8 +95,8 @@ impl RequestMeta {
     }
 
     /// Checks what a modern request must say about itself (2026-07-28, basic/index, `_meta`).
-    pub fn modern(self) -> Result<Era, RpcError> {
-        let Some(Value::String(version)) = self.protocol_version else {
+    pub fn check_modern(&self) -> Result<(), RpcError> {
+        let Some(Value::String(version)) = &self.protocol_version else {
             return Err(RpcError::invalid_params(
                 "_meta: io.modelcontextprotocol/protocolVersion must be a string",
             ));
@@ -102,13 +105,26 @@ impl RequestMeta {
             let data = json!({"supported": [MODERN], "requested": version});
             return Err(RpcError::new(UNSUPPORTED_VERSION, "Unsupported protocol version").with_data(data));
         }
-        match self.client_capabilities {
-            Some(Value::Object(capabilities)) => Ok(Era::Modern { capabilities }),
-            _ => Err(RpcError::new(
-                INVALID_PARAMS,
-                "_meta: io.modelcontextprotocol/clientCapabilities is required, an object",
-            )),
+        if self.client_capabilities.as_ref().is_some_and(Value::is_object) {
+            return Ok(());
         }
+        Err(RpcError::new(
+            INVALID_PARAMS,
+            "_meta: io.modelcontextprotocol/clientCapabilities is required, an object",
+        ))
+    }
+
+    /// The era of a modern request.
+    ///
+    /// # Errors
+    /// As [`Self::check_modern`].
+    pub fn modern(self) -> Result<Era, RpcError> {
+        self.check_modern()?;
+        let capabilities = match self.client_capabilities {
+            Some(Value::Object(capabilities)) => capabilities,
+            _ => Map::new(),
+        };
+        Ok(Era::Modern { capabilities })
     }
 }
 

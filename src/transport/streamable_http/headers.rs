@@ -231,7 +231,7 @@ fn unsupported(version: &HeaderValue) -> Refusal {
 /// # Errors
 /// 400: -32020 when header and body differ, -32022 for a version that is not spoken, -32602 for `_meta` that lacks
 /// something.
-pub fn check_era(headers: &HeaderMap, method: &str, params: &Params<'_>) -> Result<bool, Refusal> {
+pub fn check_era(headers: &HeaderMap, method: &str, params: &mut Params<'_>) -> Result<bool, Refusal> {
     let refuse = |error| Refusal::new(StatusCode::BAD_REQUEST, error);
     let meta = match RequestMeta::of(params) {
         Ok(meta) => meta,
@@ -252,9 +252,10 @@ pub fn check_era(headers: &HeaderMap, method: &str, params: &Params<'_>) -> Resu
         }
         _ => {}
     }
-    meta.modern().map_err(refuse)?;
+    meta.check_modern().map_err(refuse)?;
     mirrors(headers, METHOD, method, false).map_err(refuse)?;
     check_name(headers, method, params).map_err(refuse)?;
+    params.read_meta = Some(meta);
     Ok(true)
 }
 
@@ -447,10 +448,10 @@ mod tests {
     }
 
     fn checked(lines: &[(&str, &str)], body: &str) -> Result<bool, i32> {
-        let Ok(rpc::Incoming::Request { method, params, .. }) = rpc::parse(body) else {
+        let Ok(rpc::Incoming::Request { method, mut params, .. }) = rpc::parse(body) else {
             panic!("not a request: {body}");
         };
-        check_era(&headers(lines), &method, &params).map_err(|refusal| refusal.error.code)
+        check_era(&headers(lines), &method, &mut params).map_err(|refusal| refusal.error.code)
     }
 
     const VERSION: (&str, &str) = ("mcp-protocol-version", MODERN);

@@ -175,8 +175,8 @@ impl Post<'_> {
         session_of(self.request, self.endpoint)
     }
 
-    async fn request(&self, id: &str, method: Cow<'_, str>, params: Params<'_>) -> Answer {
-        if headers::check_era(self.request.headers(), &method, &params)? {
+    async fn request(&self, id: &str, method: Cow<'_, str>, mut params: Params<'_>) -> Answer {
+        if headers::check_era(self.request.headers(), &method, &mut params)? {
             return self.modern(id, method, params).await;
         }
         if method == "initialize" {
