@@ -30,7 +30,8 @@ use tokio::time::{Instant, Sleep, sleep};
 use super::{
     Answer,
     headers::{Accepts, Refusal},
-    sessions::{Command, Resumption, Session, Sessions, Stream, priming_event},
+    sessions::{Command, Resumption, Session, Sessions},
+    streams::{Stream, priming_event},
 };
 use crate::{
     mcp::{Form, Outbox, Peer, outbox::Beginning},

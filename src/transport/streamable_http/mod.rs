@@ -10,6 +10,7 @@ mod body;
 mod exchange;
 mod headers;
 mod sessions;
+mod streams;
 
 use std::{
     borrow::Cow,
@@ -327,7 +328,7 @@ async fn listen(request: &HttpRequest, endpoint: &Endpoint) -> Answer {
     let last = headers
         .get("Last-Event-ID")
         .and_then(|id| id.to_str().ok())
-        .and_then(sessions::parse_event_id);
+        .and_then(streams::parse_event_id);
     // There will never be an answer to a cancelled request: the client is to ask no further.
     let resumption = session.resume(last).ok_or_else(method_not_allowed)?;
     let outbox = Arc::clone(&resumption.stream.outbox);

@@ -1,0 +1,248 @@
+//! Calls of tools, and what became tasks of them.
+
+use std::{borrow::Cow, rc::Rc, sync::Arc};
+
+use actors::model::BrokerError;
+use futures_util::{FutureExt, future::LocalBoxFuture};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::mcp::{
+    conversation::{Conversation, Outcome},
+    reply::{Lane, ReplyTo, in_era},
+    rpc::{self, INTERNAL_ERROR, Incoming, Params, RpcError, is_json, shortened},
+    scan::{self, ScanError},
+    shared::Kind,
+    tasks,
+    tools::{self, Arguments, Caller, Run, Tool},
+    turn::Turn,
+    version::Era,
+};
+
+/// Makes a session for a connection that has none and comes back to the frame then. False when there is one.
+pub(super) fn needs_session(turn: &mut Turn, to: &ReplyTo, text: &str) -> bool {
+    let shared = &turn.shared;
+    if shared.kind == Kind::Stateless || shared.session.borrow().is_some() || shared.said_goodbye.get() {
+        return false;
+    }
+    if to.lane.is_batch() {
+        // An element of a batch cannot be taken up again alone.
+        return false;
+    }
+    let shared = Rc::clone(&turn.shared);
+    let opening = async move {
+        if let Err(error) = shared.open_session().await {
+            // The frame is taken up again without a session, and that answers it.
+            tracing::warn!(%error, "a connection got no session of its own");
+            shared.said_goodbye.set(true);
+        }
+    };
+    turn.exclusively(to, opening, Some(text));
+    true
+}
+
+/// Whether a frame calls a tool for the session of the connection.
+pub(in crate::mcp) fn acts_as_session(frame: &str) -> bool {
+    let Ok(Incoming::Request { method, params, .. }) = rpc::parse(frame) else {
+        return false;
+    };
+    let tool = params.name.and_then(scan::string).and_then(|name| tools::find(&name));
+    method == "tools/call"
+        && tool.is_some_and(|tool| tool.acts_as_session)
+        && params.members.iter().all(|(name, _)| name != "session_id")
+}
+
+/// Whether a frame, or one of a batch, takes messages out of an inbox.
+pub(in crate::mcp) fn takes_messages(frame: &str) -> bool {
+    match rpc::parse(frame) {
+        Ok(Incoming::Request { params, .. }) => params
+            .name
+            .and_then(scan::string)
+            .is_some_and(|name| tools::takes_messages(&name)),
+        Ok(Incoming::Batch(frames)) => frames.into_iter().any(takes_messages),
+        _ => false,
+    }
+}
+
+/// The same as [`needs_session`] for a whole batch.
+pub(in crate::mcp) fn opens_session(turn: &mut Turn, batch: &str, lane: Lane) -> bool {
+    needs_session(turn, &ReplyTo::new("null", lane), batch)
+}
+
+/// `tasks/get`, `tasks/update`, `tasks/cancel`.
+pub(super) fn task(turn: &Turn, to: &ReplyTo, method: &str, params: &Params<'_>) -> Result<(), RpcError> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct TaskParams {
+        task_id: String,
+        input_responses: Option<Map<String, Value>>,
+    }
+    if !to.takes_tasks {
+        return Err(tasks::undeclared());
+    }
+    let TaskParams {
+        task_id,
+        input_responses,
+    } = params.read()?;
+    let shared = &turn.shared;
+    let task = shared.service.tasks.find(shared.project.id(), &task_id)?;
+    match method {
+        "tasks/get" => {
+            if let Some(taking) = task.claim() {
+                // It is the caller's now, unless the answer does not get through.
+                shared.remember(to.clone(), taking);
+            }
+            to.raw_result(&shared.outbox, &task.detailed());
+            return Ok(());
+        }
+        "tasks/update" => {
+            let responses = input_responses
+                .ok_or_else(|| RpcError::invalid_params("Invalid params: inputResponses is required, an object"))?;
+            task.update(responses);
+        }
+        _ => task.cancel(),
+    }
+    to.result(&shared.outbox, &in_era(json!({}), true));
+    Ok(())
+}
+
+pub(super) fn call(
+    turn: &mut Turn,
+    to: &mut ReplyTo,
+    params: &mut Params<'_>,
+    era: &Era,
+    text: &str,
+) -> Result<(), RpcError> {
+    let name = params
+        .name
+        .ok_or_else(|| RpcError::invalid_params("Invalid params: no tool is named"))?;
+    let Some(name) = scan::string(name) else {
+        scan::check(name)?;
+        return Err(RpcError::invalid_params(
+            "Invalid params: the name of a tool is a string",
+        ));
+    };
+    if let Some(arguments) = params
+        .arguments
+        .filter(|arguments| !arguments.starts_with('{') && *arguments != "null")
+    {
+        scan::check(arguments)?;
+        return Err(RpcError::invalid_params("Invalid params: arguments must be an object"));
+    }
+    let Some(tool) = tools::find(&name) else {
+        params.arguments.map_or(Ok(()), scan::check)?;
+        return Err(RpcError::invalid_params(format!("Unknown tool: {}", shortened(&name))));
+    };
+    let arguments = params.arguments.filter(|arguments| *arguments != "null");
+    if let Run::Converse(tool) = tool.run {
+        return converse(turn, to, "tools/call", params, era, tool);
+    }
+    match run(turn, to, tool, std::mem::take(&mut params.members), text) {
+        Ok(()) => Ok(()),
+        // What made the tool refuse may be that the frame was no JSON, which nobody had looked at yet.
+        Err(_) if arguments.is_some_and(|arguments| !is_json(arguments)) => Err(ScanError::Syntax.into()),
+        Err(error) => {
+            turn.shared.refuse(to, &error);
+            Ok(())
+        }
+    }
+}
+
+/// Begins a call that talks with its caller.
+pub(super) fn converse(
+    turn: &Turn,
+    to: &ReplyTo,
+    method: &str,
+    params: &Params<'_>,
+    era: &Era,
+    run: fn(Conversation) -> LocalBoxFuture<'static, Outcome>,
+) -> Result<(), RpcError> {
+    let shared = &turn.shared;
+    if !shared.has_room_for_calls() {
+        return Err(RpcError::new(INTERNAL_ERROR, "too many calls are under way"));
+    }
+    let capabilities = match era {
+        Era::Modern { capabilities } => capabilities.clone(),
+        Era::Legacy => {
+            let legacy = shared.legacy.borrow();
+            legacy
+                .as_ref()
+                .map(|legacy| legacy.capabilities.clone())
+                .unwrap_or_default()
+        }
+    };
+    Conversation::new(shared, to, method, params.read()?, capabilities)?.start(run);
+    Ok(())
+}
+
+fn run(
+    turn: &mut Turn,
+    to: &ReplyTo,
+    tool: &'static Tool,
+    members: Vec<(Cow<'_, str>, &str)>,
+    text: &str,
+) -> Result<(), BrokerError> {
+    let mut arguments = Arguments::new(members)?;
+    let session = arguments.session_id()?;
+    if tool.acts_as_session && session.is_none() && needs_session(turn, to, text) {
+        return Ok(());
+    }
+    let shared = Rc::clone(&turn.shared);
+    if shared.outbox.taken_over() && !(shared.kind == Kind::Resumable && tool.name == "register_session") {
+        return Err(BrokerError::SessionTakenOver);
+    }
+    let mut caller = Caller::of(&shared);
+    if let Some(id) = session {
+        let member = shared.project.session(id)?;
+        member.touch(shared.project.settings().presence, actors::clock::now());
+        if shared.kind == Kind::Stateless {
+            *shared.session.borrow_mut() = Some(Arc::clone(&member));
+        }
+        caller.session = Some(member);
+    }
+    match tool.run {
+        Run::Submit(prepare) => {
+            let prepared = prepare(&caller, arguments, to.clone())?;
+            turn.submit(prepared);
+        }
+        Run::Now(run) => {
+            let answer = run(&caller, arguments)?;
+            shared.answer(to, Ok(answer));
+        }
+        Run::Later(start) => {
+            if !shared.has_room_for_calls() {
+                return Err(BrokerError::unavailable());
+            }
+            let mut call = start(caller, arguments)?;
+            if call.lasts
+                && let Some(task) = shared.become_task(to)
+            {
+                shared.run_as_task(&task, call.takes, call.answer);
+                return Ok(());
+            }
+            if let Some(taking) = call.takes.take() {
+                shared.remember(to.clone(), taking);
+            }
+            let task = {
+                let (shared, to) = (Rc::clone(&shared), to.clone());
+                async move {
+                    let outcome = std::panic::AssertUnwindSafe(call.answer).catch_unwind().await;
+                    match outcome {
+                        Ok(answer) => shared.answer(&to, answer),
+                        Err(_) => to.error(&shared.outbox, &RpcError::new(INTERNAL_ERROR, "Internal error")),
+                    }
+                    if let Some(then) = call.then {
+                        then.await;
+                    }
+                }
+            };
+            if tool.exclusive {
+                turn.exclusively(to, task, None);
+            } else {
+                shared.spawn(to, task);
+            }
+        }
+        Run::Converse(_) => return Err(BrokerError::unavailable()),
+    }
+    Ok(())
+}

@@ -1,0 +1,278 @@
+//! Methods: which there are, in which era, and what each does.
+
+mod calling;
+mod subscribing;
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+#[cfg(feature = "conformance-fixtures")]
+use super::fixtures;
+use super::{
+    INSTRUCTIONS, completions,
+    logging::Level,
+    prompts,
+    reply::{ReplyTo, in_era, server_info},
+    resources,
+    rpc::{self, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Params, RpcError, shortened, unreadable},
+    scan::{self, ScanError},
+    shared::{Kind, Legacy},
+    tasks,
+    tools::{self, Caller},
+    turn::Turn,
+    version::{Era, MODERN, PUSH_EXTENSION, PushSettings, RequestMeta, negotiate_legacy},
+};
+
+pub(super) use calling::{acts_as_session, opens_session, takes_messages};
+
+/// Whether the lists change while the broker runs: only the fixtures do as if.
+const LISTS_CHANGE: bool = cfg!(feature = "conformance-fixtures");
+/// How long a client may keep the lists, which change only with the version of the broker.
+const LIST_TTL_MS: u64 = 3_600_000;
+
+impl<'a> Params<'a> {
+    fn read<T: Deserialize<'a>>(&self) -> Result<T, RpcError> {
+        let text = self.text.unwrap_or("{}");
+        serde_json::from_str(text).map_err(|error| unreadable(text, &error))
+    }
+}
+
+/// Serves one request. `text` is the whole frame, for when it has to be taken up again later. False when it turned out
+/// not to be JSON.
+pub(super) fn request(turn: &mut Turn, mut to: ReplyTo, method: &str, params: Params<'_>, text: &str) -> bool {
+    let Err(error) = serve(turn, &mut to, method, params, text) else {
+        return true;
+    };
+    let malformed = error.code == rpc::PARSE_ERROR;
+    let id = (!malformed).then_some(&*to.id);
+    to.lane.refuse(&turn.shared.outbox, id, &error);
+    !malformed
+}
+
+fn serve(turn: &mut Turn, to: &mut ReplyTo, method: &str, mut params: Params<'_>, text: &str) -> Result<(), RpcError> {
+    if params.text.is_some_and(|params| !params.starts_with('{')) {
+        return Err(RpcError::invalid_params("params must be an object"));
+    }
+    let Some(era) = era(turn, to, method, &mut params)? else {
+        return Err(RpcError::new(
+            INVALID_PARAMS,
+            "neither initialized (2025-11-25 and before) nor a request with the _meta of 2026-07-28",
+        ));
+    };
+    if method == "tools/call" {
+        return calling::call(turn, to, &mut params, &era, text);
+    }
+    // Only the hot path leaves parts of the params to its own parsers.
+    params.text.map_or(Ok(()), scan::check)?;
+    #[cfg(feature = "conformance-fixtures")]
+    if method == "prompts/get"
+        && let Some(prompt) = fixtures::prompts::find(&params)
+    {
+        return calling::converse(turn, to, method, &params, &era, prompt);
+    }
+    let modern = to.modern;
+    let result = match (method, &era) {
+        ("ping", Era::Legacy) => json!({}),
+        ("initialize", Era::Legacy) => initialize(turn, &params)?,
+        ("logging/setLevel", Era::Legacy) => set_log_level(turn, &params)?,
+        ("server/discover", Era::Modern { .. }) => discover(),
+        ("tools/list", _) => list(&params, "tools", tools::list())?,
+        ("resources/list", _) => list(&params, "resources", resources::list())?,
+        ("resources/templates/list", _) => list(&params, "resourceTemplates", resources::templates())?,
+        ("prompts/list", _) => list(&params, "prompts", prompts::list())?,
+        ("prompts/get", _) => prompts::get(&turn.shared.project, &params)?,
+        ("completion/complete", _) => completions::complete(&turn.shared.project, params.read()?)?,
+        ("resources/read", _) => read(turn, &params, modern)?,
+        ("resources/subscribe", Era::Legacy) => return subscribing::subscribe_legacy(turn, to, &params, text, true),
+        ("resources/unsubscribe", Era::Legacy) => return subscribing::subscribe_legacy(turn, to, &params, text, false),
+        ("tasks/get" | "tasks/update" | "tasks/cancel", Era::Modern { .. }) => {
+            return calling::task(turn, to, method, &params);
+        }
+        ("subscriptions/listen", Era::Modern { capabilities }) => {
+            return subscribing::listen(turn, to, &params, capabilities, text);
+        }
+        _ => {
+            return Err(RpcError::new(
+                METHOD_NOT_FOUND,
+                format!("Method not found: {}", shortened(method)),
+            ));
+        }
+    };
+    to.result(&turn.shared.outbox, &in_era(result, modern));
+    Ok(())
+}
+
+/// The era of a request, and what its `_meta` asks for; None when it is of neither.
+fn era(turn: &Turn, to: &mut ReplyTo, method: &str, params: &mut Params<'_>) -> Result<Option<Era>, RpcError> {
+    to.log_level = turn.shared.log_level.get();
+    let meta = RequestMeta::of(params)?;
+    to.progress = meta.progress_token();
+    if meta.is_modern() {
+        to.modern = true;
+        to.log_level = meta.log_level()?;
+        let era = meta.modern()?;
+        to.takes_tasks = era.declares_extension(tasks::EXTENSION);
+        return Ok(Some(era));
+    }
+    let initialized = turn.shared.legacy.borrow().is_some();
+    Ok((initialized || matches!(method, "initialize" | "ping")).then_some(Era::Legacy))
+}
+
+fn set_log_level(turn: &Turn, params: &Params<'_>) -> Result<Value, RpcError> {
+    #[derive(Deserialize)]
+    struct SetLevel {
+        level: Level,
+    }
+    let SetLevel { level } = params.read()?;
+    turn.shared.log_level.set(Some(level));
+    Ok(json!({}))
+}
+
+fn cacheable(mut result: Value, ttl_ms: u64, scope: &str) -> Value {
+    result["ttlMs"] = json!(ttl_ms);
+    result["cacheScope"] = json!(scope);
+    result
+}
+
+fn initialize(turn: &Turn, params: &Params<'_>) -> Result<Value, RpcError> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Initialize<'a> {
+        #[serde(borrow)]
+        protocol_version: Cow<'a, str>,
+        #[serde(default)]
+        capabilities: Map<String, Value>,
+    }
+    let Initialize {
+        protocol_version,
+        capabilities,
+    } = params.read()?;
+    let shared = &turn.shared;
+    if shared.legacy.borrow().is_some() {
+        return Err(RpcError::new(INVALID_REQUEST, "Invalid Request: already initialized"));
+    }
+    let push = PushSettings::read(capabilities.get("experimental"))?;
+    let version = negotiate_legacy(&protocol_version);
+    *shared.legacy.borrow_mut() = Some(Legacy {
+        version,
+        push,
+        capabilities,
+    });
+    shared.subscriptions_changed();
+    Ok(json!({
+        "protocolVersion": version,
+        "capabilities": {
+            "tools": {"listChanged": false},
+            "resources": {"subscribe": true, "listChanged": false},
+            "prompts": {"listChanged": false},
+            "completions": {},
+            "logging": {},
+            "experimental": {PUSH_EXTENSION: {}},
+        },
+        "serverInfo": server_info(),
+        "instructions": INSTRUCTIONS,
+    }))
+}
+
+fn discover() -> Value {
+    let lists = if LISTS_CHANGE {
+        json!({"listChanged": true})
+    } else {
+        json!({})
+    };
+    let result = json!({
+        "supportedVersions": [MODERN],
+        "capabilities": {
+            "tools": lists,
+            "resources": {"subscribe": true},
+            "prompts": lists,
+            "completions": {},
+            "logging": {},
+            "extensions": {PUSH_EXTENSION: {}, tasks::EXTENSION: {}},
+        },
+        "instructions": INSTRUCTIONS,
+    });
+    cacheable(result, LIST_TTL_MS, "public")
+}
+
+/// All of a list: none is so long that it has pages, so no cursor is ever handed out.
+fn list(params: &Params<'_>, key: &str, items: Value) -> Result<Value, RpcError> {
+    #[derive(Deserialize)]
+    struct List {
+        cursor: Option<Value>,
+    }
+    if params.read::<List>()?.cursor.is_some() {
+        return Err(RpcError::invalid_params("Invalid cursor"));
+    }
+    Ok(cacheable(json!({key: items}), LIST_TTL_MS, "public"))
+}
+
+#[derive(Deserialize)]
+struct Uri<'a> {
+    #[serde(borrow)]
+    uri: Cow<'a, str>,
+}
+
+fn read(turn: &Turn, params: &Params<'_>, modern: bool) -> Result<Value, RpcError> {
+    let Uri { uri } = params.read()?;
+    let caller = Caller::of(&turn.shared);
+    match resources::read(&caller, &uri) {
+        Some(content) => Ok(cacheable(json!({"contents": [content]}), 0, "private")),
+        None => Err(no_resource(&uri, modern)),
+    }
+}
+
+/// The one error whose code differs between the eras (2026-07-28, server/resources, Error Handling).
+fn no_resource(uri: &str, modern: bool) -> RpcError {
+    let code = if modern {
+        INVALID_PARAMS
+    } else {
+        rpc::RESOURCE_NOT_FOUND
+    };
+    RpcError::new(code, "Resource not found").with_data(json!({"uri": uri}))
+}
+
+/// Serves one notification. Nothing is ever answered to one.
+pub(super) fn notification(turn: &Turn, method: &str, params: &Params<'_>) {
+    match method {
+        "notifications/cancelled" => cancelled(turn, params.text),
+        "notifications/dev.mcp-broker/ack" => acknowledged(turn, params.text),
+        _ => {}
+    }
+}
+
+fn cancelled(turn: &Turn, params: Option<&str>) {
+    let mut id = None;
+    let Some(params) = params else { return };
+    let scanned = scan::members::<ScanError>(params, |key, value| {
+        if key == "requestId" {
+            id = Some(value);
+        }
+        Ok(())
+    });
+    let (Ok(()), Some(id)) = (scanned, id) else { return };
+    let shared = &turn.shared;
+    // Before the call is given up, so that no later frame comes between.
+    shared.give_back(id);
+    if !shared.cancel(id) && shared.subscriptions.borrow_mut().end_listen(id) {
+        shared.subscriptions_changed();
+    }
+}
+
+fn acknowledged(turn: &Turn, params: Option<&str>) {
+    let Some(params) = params else { return };
+    let shared = &turn.shared;
+    let Some((which, session)) = tools::read_acknowledgement(params) else {
+        return;
+    };
+    // Who has no lasting connection says for whom it acknowledges.
+    let member = match session.filter(|_| shared.kind == Kind::Stateless) {
+        Some(id) => shared.project.session(id).ok(),
+        None => shared.session.borrow().clone(),
+    };
+    if let Some(member) = member {
+        shared.project.acknowledge_unheard(&member, which);
+    }
+}
