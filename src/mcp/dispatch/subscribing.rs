@@ -15,9 +15,9 @@ use crate::mcp::{
     reply::ReplyTo,
     resources,
     rpc::{INVALID_REQUEST, Params, RpcError},
-    shared::Kind,
+    shared::{Kind, Shared},
     subscriptions::{INBOX, Listen, Teller},
-    tasks,
+    tasks::{self, Task},
     tools::{Caller, Object},
     turn::Turn,
     version::PushSettings,
@@ -91,106 +91,125 @@ pub(super) fn listen(
     capabilities: &Map<String, Value>,
     text: &str,
 ) -> Result<(), RpcError> {
-    #[derive(Deserialize)]
-    struct ListenParams {
-        notifications: Object<Filter>,
-    }
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Filter {
-        #[serde(default)]
-        resource_subscriptions: Vec<String>,
-        task_ids: Option<Vec<String>>,
-        tools_list_changed: Option<bool>,
-        prompts_list_changed: Option<bool>,
-        #[serde(rename = "resourcesListChanged")]
-        _resources_list_changed: Option<bool>,
-    }
     let ListenParams {
-        notifications: Object(wanted),
+        notifications: Object(filter),
     } = params.read()?;
     let push = PushSettings::read(capabilities.get("extensions"))?;
-    if wanted.task_ids.is_some() && !to.takes_tasks {
+    if filter.task_ids.is_some() && !to.takes_tasks {
         return Err(tasks::undeclared());
     }
-    let inbox = wanted
-        .resource_subscriptions
-        .into_iter()
-        .find(|uri| is_own_inbox(turn, uri));
-    {
-        let subscriptions = turn.shared.subscriptions.borrow();
-        if subscriptions.has_listen(&to.id) {
-            return Err(RpcError::new(INVALID_REQUEST, "Invalid Request: this id is in use"));
-        }
-        if subscriptions.listens_len() >= LISTENS_LEN_MAX {
-            return Err(RpcError::new(
-                INVALID_REQUEST,
-                "Invalid Request: too many open subscriptions",
-            ));
-        }
-    }
+    check_room(turn, to)?;
+    let mut uris = filter.resource_subscriptions.iter();
+    let inbox = uris.find(|uri| is_own_inbox(turn, uri)).cloned();
     if inbox.is_some() && needs_session(turn, to, text) {
         return Ok(());
     }
     let shared = &turn.shared;
-    let mut honored = Map::new();
-    if let Some(uri) = &inbox {
-        honored.insert("resourceSubscriptions".to_owned(), json!([uri]));
-    }
-    let project = shared.project.id();
-    let tasks: Option<Vec<_>> = wanted.task_ids.map(|ids| {
-        let ids = ids.iter().take(TASKS_LEN_MAX);
-        ids.filter_map(|id| shared.service.tasks.find(project, id).ok())
-            .collect()
-    });
-    if let Some(tasks) = &tasks {
-        let ids: Vec<_> = tasks.iter().map(|task| task.id()).collect();
-        honored.insert("taskIds".to_owned(), json!(ids));
-    }
-    let lists: Vec<_> = List::ALL
-        .into_iter()
-        .filter(|list| {
-            let asked = match list {
-                List::Tools => wanted.tools_list_changed,
-                List::Prompts => wanted.prompts_list_changed,
-            };
-            LISTS_CHANGE && asked == Some(true)
-        })
-        .collect();
-    for list in &lists {
-        honored.insert(list.filter().to_owned(), json!(true));
-    }
-    let acknowledged = format!(
-        "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/subscriptions/acknowledged\",\"params\":{{\"_meta\":\
-         {{\"io.modelcontextprotocol/subscriptionId\":{}}},\"notifications\":{}}}}}",
-        to.id,
-        Value::Object(honored)
+    let tasks = filter.tasks(shared);
+    let lists = filter.lists();
+    to.notify(
+        &shared.outbox,
+        &acknowledgement(&to.id, inbox.as_ref(), tasks.as_deref(), &lists),
     );
-    to.notify(&shared.outbox, acknowledged.as_bytes());
-    let sender = || {
-        let outbox = Arc::clone(&shared.outbox);
-        move |frame: &[u8]| outbox.send(frame)
-    };
-    let mut tellers = Vec::new();
-    for task in tasks.into_iter().flatten() {
-        let telling = actix_rt::spawn(task.notify(Rc::clone(&to.id), sender()));
-        tellers.push(Teller(telling.abort_handle()));
-    }
-    for list in lists {
-        let telling = actix_rt::spawn(shared.service.lists.notify(list, &to.id, sender()));
-        tellers.push(Teller(telling.abort_handle()));
-    }
     let pushes = inbox.is_some() && push.is_some();
-    shared.subscriptions.borrow_mut().listen(Listen {
+    let listen = Listen {
         id: Rc::clone(&to.id),
         inbox,
         push,
-        tellers,
-    });
+        tellers: tellers(shared, &to.id, tasks.unwrap_or_default(), lists),
+    };
+    shared.subscriptions.borrow_mut().listen(listen);
     // Before the session may tell of anything the outbox knows how.
     shared.subscriptions_changed();
     if shared.tie(pushes) {
         shared.subscriptions_changed();
     }
     Ok(())
+}
+
+#[derive(Deserialize)]
+struct ListenParams {
+    notifications: Object<Filter>,
+}
+
+/// What a listen asks for.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Filter {
+    #[serde(default)]
+    resource_subscriptions: Vec<String>,
+    task_ids: Option<Vec<String>>,
+    tools_list_changed: Option<bool>,
+    prompts_list_changed: Option<bool>,
+    #[serde(rename = "resourcesListChanged")]
+    _resources_list_changed: Option<bool>,
+}
+
+impl Filter {
+    /// Those of the tasks that there are; None when none is asked for.
+    fn tasks(&self, shared: &Shared) -> Option<Vec<Arc<Task>>> {
+        let known = |id: &String| shared.service.tasks.find(shared.project.id(), id).ok();
+        let ids = self.task_ids.as_ref()?;
+        Some(ids.iter().take(TASKS_LEN_MAX).filter_map(known).collect())
+    }
+
+    fn lists(&self) -> Vec<List> {
+        let asked = |list: &List| match list {
+            List::Tools => self.tools_list_changed,
+            List::Prompts => self.prompts_list_changed,
+        };
+        let honored = |list: &List| LISTS_CHANGE && asked(list) == Some(true);
+        List::ALL.into_iter().filter(honored).collect()
+    }
+}
+
+fn check_room(turn: &Turn, to: &ReplyTo) -> Result<(), RpcError> {
+    let subscriptions = turn.shared.subscriptions.borrow();
+    if subscriptions.has_listen(&to.id) {
+        return Err(RpcError::new(INVALID_REQUEST, "Invalid Request: this id is in use"));
+    }
+    if subscriptions.listens_len() >= LISTENS_LEN_MAX {
+        let message = "Invalid Request: too many open subscriptions";
+        return Err(RpcError::new(INVALID_REQUEST, message));
+    }
+    Ok(())
+}
+
+/// The first frame of a subscription: what of its filter is honored.
+fn acknowledgement(id: &str, inbox: Option<&String>, tasks: Option<&[Arc<Task>]>, lists: &[List]) -> Vec<u8> {
+    let mut honored = Map::new();
+    if let Some(uri) = inbox {
+        honored.insert("resourceSubscriptions".to_owned(), json!([uri]));
+    }
+    if let Some(tasks) = tasks {
+        let ids: Vec<_> = tasks.iter().map(|task| task.id()).collect();
+        honored.insert("taskIds".to_owned(), json!(ids));
+    }
+    for list in lists {
+        honored.insert(list.filter().to_owned(), json!(true));
+    }
+    let honored = Value::Object(honored);
+    format!(
+        "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/subscriptions/acknowledged\",\"params\":{{\"_meta\":\
+         {{\"io.modelcontextprotocol/subscriptionId\":{id}}},\"notifications\":{honored}}}}}"
+    )
+    .into_bytes()
+}
+
+/// What tells a subscription of tasks and of lists.
+fn tellers(shared: &Shared, id: &Rc<str>, tasks: Vec<Arc<Task>>, lists: Vec<List>) -> Vec<Teller> {
+    let sender = || {
+        let outbox = Arc::clone(&shared.outbox);
+        move |frame: &[u8]| outbox.send(frame)
+    };
+    let of_tasks = tasks
+        .into_iter()
+        .map(|task| actix_rt::spawn(task.notify(Rc::clone(id), sender())));
+    let of_lists = lists
+        .into_iter()
+        .map(|list| actix_rt::spawn(shared.service.lists.notify(list, id, sender())));
+    of_tasks
+        .chain(of_lists)
+        .map(|telling| Teller(telling.abort_handle()))
+        .collect()
 }
