@@ -77,7 +77,7 @@ fn frame(text: &str) {
                 assert!(scan::check(text).is_ok(), "its elements are JSON and it is none");
             }
         }
-        Ok(Incoming::Response) => assert!(scan::check(text).is_ok(), "no JSON, and called a response"),
+        Ok(Incoming::Response { .. }) => assert!(scan::check(text).is_ok(), "no JSON, and called a response"),
         Err(_) => {}
     }
 }

@@ -27,7 +27,7 @@ use super::{
     shared::{Kind, Shared},
     tools::{Prepared, SendAnswer},
     turn::Turn,
-    version::WITH_BATCHES,
+    version::{RequestMeta, WITH_BATCHES},
 };
 
 /// Batches of messages that may be with the router for one connection before it is read no further.
@@ -91,6 +91,12 @@ impl Peer {
     /// Takes one frame. What it asks for may be done by [`Peer::end_turn`] only.
     pub fn frame(&mut self, text: &str) -> Taken {
         self.take(text, rpc::parse(text), Lane::Connection)
+    }
+
+    /// Takes one request, of which even the `_meta` has been read.
+    pub fn request(&mut self, text: &str, request: Incoming<'_>, meta: RequestMeta) {
+        self.turn.read_meta = Some(meta);
+        self.take(text, Ok(request), Lane::Connection);
     }
 
     /// Takes one frame that has been parsed; what belongs to it goes to `lane`.

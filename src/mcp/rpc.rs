@@ -5,10 +5,7 @@ use std::borrow::Cow;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{
-    scan::{self, ScanError},
-    version::RequestMeta,
-};
+use super::scan::{self, ScanError};
 
 pub const PARSE_ERROR: i32 = -32700;
 pub const INVALID_REQUEST: i32 = -32600;
@@ -70,8 +67,6 @@ pub struct Params<'a> {
     pub meta: Option<&'a str>,
     /// The members of `arguments`, if it is an object.
     pub members: Vec<(Cow<'a, str>, &'a str)>,
-    /// What `meta` says, once somebody has read it.
-    pub read_meta: Option<RequestMeta>,
 }
 
 /// Why a frame is none. `id` is there when it could be read.

@@ -361,7 +361,6 @@ impl Shared {
         *self.session.borrow_mut() = Some(member);
         if self.kind != Kind::Stateless {
             self.tie.set(Tie::Connected);
-            self.outbox.retake();
         }
         self.said_goodbye.set(false);
         self.subscriptions_changed();

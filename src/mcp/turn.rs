@@ -6,6 +6,7 @@ use super::{
     reply::{Lane, ReplyTo},
     shared::Shared,
     tools::Prepared,
+    version::RequestMeta,
 };
 
 /// Collects for the end of the turn, and keeps frames back while a call is under way that none may overtake.
@@ -13,6 +14,8 @@ pub struct Turn {
     pub shared: Rc<Shared>,
     /// What is to be sent, handed to the router together.
     pub prepared: Vec<Prepared>,
+    /// The `_meta` of the next request, where the transport had to read it.
+    pub read_meta: Option<RequestMeta>,
     /// Frames that wait until an exclusive call is done.
     pub held: VecDeque<(String, Lane)>,
 }
@@ -22,6 +25,7 @@ impl Turn {
         Self {
             shared,
             prepared: Vec::new(),
+            read_meta: None,
             held: VecDeque::new(),
         }
     }

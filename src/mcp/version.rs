@@ -30,7 +30,7 @@ pub fn negotiate_legacy(requested: &str) -> &'static str {
 }
 
 /// `_meta` of a request.
-#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
+#[derive(Debug, Default, Deserialize)]
 pub struct RequestMeta {
     #[serde(rename = "io.modelcontextprotocol/protocolVersion")]
     pub protocol_version: Option<Value>,
@@ -65,10 +65,7 @@ impl Era {
 impl RequestMeta {
     /// # Errors
     /// Invalid params when it is no object, or has parts that are not what they should be.
-    pub fn of(params: &mut Params<'_>) -> Result<Self, RpcError> {
-        if let Some(meta) = params.read_meta.take() {
-            return Ok(meta);
-        }
+    pub fn of(params: &Params<'_>) -> Result<Self, RpcError> {
         match params.meta {
             None => Ok(Self::default()),
             Some(meta) => serde_json::from_str(meta)

@@ -55,7 +55,7 @@ fn serve(turn: &mut Turn, to: &mut ReplyTo, method: &str, mut params: Params<'_>
     if params.text.is_some_and(|params| !params.starts_with('{')) {
         return Err(RpcError::invalid_params("params must be an object"));
     }
-    let Some(era) = era(turn, to, method, &mut params)? else {
+    let Some(era) = era(turn, to, method, &params)? else {
         return Err(RpcError::new(
             INVALID_PARAMS,
             "neither initialized (2025-11-25 and before) nor a request with the _meta of 2026-07-28",
@@ -105,9 +105,12 @@ fn serve(turn: &mut Turn, to: &mut ReplyTo, method: &str, mut params: Params<'_>
 }
 
 /// The era of a request, and what its `_meta` asks for; None when it is of neither.
-fn era(turn: &Turn, to: &mut ReplyTo, method: &str, params: &mut Params<'_>) -> Result<Option<Era>, RpcError> {
+fn era(turn: &mut Turn, to: &mut ReplyTo, method: &str, params: &Params<'_>) -> Result<Option<Era>, RpcError> {
     to.log_level = turn.shared.log_level.get();
-    let meta = RequestMeta::of(params)?;
+    let meta = match turn.read_meta.take() {
+        Some(meta) => meta,
+        None => RequestMeta::of(params)?,
+    };
     to.progress = meta.progress_token();
     if meta.is_modern() {
         to.modern = true;

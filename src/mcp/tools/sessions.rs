@@ -94,6 +94,8 @@ fn register_session(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pend
     let settled = Rc::clone(&home);
     Ok(Pending {
         answer: Box::pin(async move {
+            // From now on, so that a registration that comes after this one takes over all the same.
+            home.outbox.retake();
             let Registered { member, resumed } = caller.project.register(registration).await?;
             *home.session.borrow_mut() = Some(Arc::clone(&member));
             Ok(registered(&caller.project, &member, resumed).into())

@@ -226,22 +226,22 @@ fn unsupported(version: &HeaderValue) -> Refusal {
     Refusal::new(StatusCode::BAD_REQUEST, error)
 }
 
-/// Whether a request is a modern one; if it is, its headers and its `_meta` have been checked.
+/// The `_meta` of a request if it is a modern one; then its headers and its `_meta` have been checked.
 ///
 /// # Errors
 /// 400: -32020 when header and body differ, -32022 for a version that is not spoken, -32602 for `_meta` that lacks
 /// something.
-pub fn check_era(headers: &HeaderMap, method: &str, params: &mut Params<'_>) -> Result<bool, Refusal> {
+pub fn check_era(headers: &HeaderMap, method: &str, params: &Params<'_>) -> Result<Option<RequestMeta>, Refusal> {
     let refuse = |error| Refusal::new(StatusCode::BAD_REQUEST, error);
     let meta = match RequestMeta::of(params) {
         Ok(meta) => meta,
         // Not a modern request, whatever else it is.
-        Err(_) if !is_modern(headers) => return Ok(false),
+        Err(_) if !is_modern(headers) => return Ok(None),
         Err(error) => return Err(refuse(error)),
     };
     let version = match &meta.protocol_version {
         // A client of both eras may say so even where it begins with the older one.
-        None if !is_modern(headers) || method == "initialize" => return Ok(false),
+        None if !is_modern(headers) || method == "initialize" => return Ok(None),
         version => version.as_ref(),
     };
     let header = single(headers, PROTOCOL_VERSION).map_err(refuse)?;
@@ -255,8 +255,7 @@ pub fn check_era(headers: &HeaderMap, method: &str, params: &mut Params<'_>) -> 
     meta.check_modern().map_err(refuse)?;
     mirrors(headers, METHOD, method, false).map_err(refuse)?;
     check_name(headers, method, params).map_err(refuse)?;
-    params.read_meta = Some(meta);
-    Ok(true)
+    Ok(Some(meta))
 }
 
 /// `Mcp-Name`, and the headers of the parameters that a tool wants mirrored.
@@ -448,10 +447,12 @@ mod tests {
     }
 
     fn checked(lines: &[(&str, &str)], body: &str) -> Result<bool, i32> {
-        let Ok(rpc::Incoming::Request { method, mut params, .. }) = rpc::parse(body) else {
+        let Ok(rpc::Incoming::Request { method, params, .. }) = rpc::parse(body) else {
             panic!("not a request: {body}");
         };
-        check_era(&headers(lines), &method, &mut params).map_err(|refusal| refusal.error.code)
+        check_era(&headers(lines), &method, &params)
+            .map(|meta| meta.is_some())
+            .map_err(|refusal| refusal.error.code)
     }
 
     const VERSION: (&str, &str) = ("mcp-protocol-version", MODERN);

@@ -32,9 +32,10 @@ use self::{
 };
 use super::{Gate, Line};
 use crate::mcp::{
-    Form, Framing, Lane, Outbox, Peer,
+    Form, Framing, Outbox, Peer,
     rpc::{self, INVALID_REQUEST, Incoming, Malformed, Params, RpcError},
     scan, tools,
+    version::RequestMeta,
 };
 
 pub use sessions::Sessions;
@@ -176,9 +177,9 @@ impl Post<'_> {
         session_of(self.request, self.endpoint)
     }
 
-    async fn request(&self, id: &str, method: Cow<'_, str>, mut params: Params<'_>) -> Answer {
-        if headers::check_era(self.request.headers(), &method, &mut params)? {
-            return self.modern(id, method, params).await;
+    async fn request(&self, id: &str, method: Cow<'_, str>, params: Params<'_>) -> Answer {
+        if let Some(meta) = headers::check_era(self.request.headers(), &method, &params)? {
+            return self.modern(Incoming::Request { id, method, params }, meta).await;
         }
         if method == "initialize" {
             return self.initialize().await;
@@ -189,17 +190,17 @@ impl Post<'_> {
     }
 
     /// A request that stands for itself (2026-07-28).
-    async fn modern(&self, id: &str, method: Cow<'_, str>, params: Params<'_>) -> Answer {
+    async fn modern(&self, request: Incoming<'_>, meta: RequestMeta) -> Answer {
         let accepts = headers::accepts(self.request.headers())?;
-        if method == "subscriptions/listen" && !accepts.events() {
+        let listens = matches!(&request, Incoming::Request { method, .. } if method == "subscriptions/listen");
+        if listens && !accepts.events() {
             return Err(headers::not_acceptable());
         }
         let form = accepts.form();
         let outbox = Arc::new(Outbox::new(Framing::Exchange { stream: None, form }));
         let service = Arc::clone(&self.gate.service);
         let mut peer = Peer::stateless(self.project().await?, Arc::clone(&outbox), service);
-        let request = Incoming::Request { id, method, params };
-        peer.take(self.text, Ok(request), Lane::Connection);
+        peer.request(self.text, request, meta);
         peer.end_turn(now());
         let exchange = self.exchange(outbox, Driver::Stateless(Box::new(peer)), accepts);
         exchange.respond(headers::modern_status).await
