@@ -516,12 +516,7 @@ fn who_said_goodbye_has_a_session_again_when_it_registers() {
 
 #[test]
 fn who_was_silent_comes_back_by_any_request() {
-    let broker = Broker::with(&[
-        "--heartbeat-interval=100ms",
-        "--stale-threshold=1s",
-        "--disconnect-threshold=2s",
-        "--session-retention=1h",
-    ]);
+    let broker = Broker::impatient();
     let alice = broker.agent("alice");
     let bob = visitor(&broker, LEGACY[0]).registered("bob");
     bob.request("resources/subscribe", json!({"uri": INBOX})).unwrap();
@@ -543,12 +538,7 @@ fn who_was_silent_comes_back_by_any_request() {
 
 #[test]
 fn who_was_silent_comes_back_by_its_stream() {
-    let broker = Broker::with(&[
-        "--heartbeat-interval=100ms",
-        "--stale-threshold=1s",
-        "--disconnect-threshold=2s",
-        "--session-retention=1h",
-    ]);
+    let broker = Broker::impatient();
     let alice = broker.agent("alice");
     let bob = visitor(&broker, LEGACY[0]).registered("bob");
     bob.request("resources/subscribe", json!({"uri": INBOX})).unwrap();
@@ -604,12 +594,7 @@ fn who_is_silent_for_too_long_is_forgotten() {
 
 #[test]
 fn who_was_silent_does_not_take_its_name_back() {
-    let broker = Broker::with(&[
-        "--heartbeat-interval=100ms",
-        "--stale-threshold=1s",
-        "--disconnect-threshold=2s",
-        "--session-retention=1h",
-    ]);
+    let broker = Broker::impatient();
     let alice = broker.agent("alice");
     let older = visitor(&broker, LEGACY[0]).registered("bob");
     alice.notices("bob", "disconnected");

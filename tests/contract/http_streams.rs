@@ -185,12 +185,7 @@ fn a_silent_stream_is_kept_alive_by_comments() {
 
 #[test]
 fn who_listens_stays_active_until_the_stream_is_gone() {
-    let broker = Broker::with(&[
-        "--heartbeat-interval=100ms",
-        "--stale-threshold=2s",
-        "--disconnect-threshold=3s",
-        "--session-retention=1h",
-    ]);
+    let broker = Broker::impatient();
     let alice = broker.agent("alice");
     let bob = broker.stateless("bob");
     let stream = bob.listens_as(&json!(1));

@@ -102,12 +102,7 @@ fn who_gave_a_token_hears_that_the_wait_goes_on() {
 
 #[test]
 fn who_waits_is_present() {
-    let broker = Broker::with(&[
-        "--heartbeat-interval=100ms",
-        "--stale-threshold=2s",
-        "--disconnect-threshold=3s",
-        "--session-retention=1h",
-    ]);
+    let broker = Broker::impatient();
     let alice = broker.agent("alice");
     let callers = callers(&broker);
     for accept in [EVENTS_FIRST, "application/json"] {

@@ -80,6 +80,16 @@ impl Broker {
         Self::with(&[&TIMELESS[..], &["--workers=2"]].concat())
     }
 
+    /// Whoever is silent is soon away, and kept.
+    pub fn impatient() -> Self {
+        Self::with(&[
+            "--heartbeat-interval=100ms",
+            "--stale-threshold=1s",
+            "--disconnect-threshold=2s",
+            "--session-retention=1h",
+        ])
+    }
+
     pub fn with(flags: &[&str]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_mcp-broker"))
             .env_clear()
