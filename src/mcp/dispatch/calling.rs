@@ -167,7 +167,7 @@ pub(super) fn converse(
             let legacy = shared.legacy.borrow();
             legacy
                 .as_ref()
-                .map(|legacy| legacy.capabilities.clone())
+                .and_then(|legacy| serde_json::from_str(&legacy.capabilities).ok())
                 .unwrap_or_default()
         }
     };

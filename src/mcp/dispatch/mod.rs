@@ -161,7 +161,7 @@ fn initialize(turn: &Turn, params: &Params<'_>) -> Result<Value, RpcError> {
     *shared.legacy.borrow_mut() = Some(Legacy {
         version,
         push,
-        capabilities,
+        capabilities: Value::Object(capabilities).to_string().into(),
     });
     shared.subscriptions_changed();
     Ok(json!({
