@@ -95,7 +95,7 @@ impl Peer {
 
     /// Takes one request, of which even the `_meta` has been read.
     pub fn request(&mut self, text: &str, request: Incoming<'_>, meta: RequestMeta) {
-        self.turn.read_meta = Some(meta);
+        self.turn.read_meta = Some(Box::new(meta));
         self.take(text, Ok(request), Lane::Connection);
     }
 

@@ -15,7 +15,7 @@ pub struct Turn {
     /// What is to be sent, handed to the router together.
     pub prepared: Vec<Prepared>,
     /// The `_meta` of the next request, where the transport had to read it.
-    pub read_meta: Option<RequestMeta>,
+    pub read_meta: Option<Box<RequestMeta>>,
     /// Frames that wait until an exclusive call is done.
     pub held: VecDeque<(String, Lane)>,
 }

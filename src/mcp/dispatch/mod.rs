@@ -108,7 +108,7 @@ fn serve(turn: &mut Turn, to: &mut ReplyTo, method: &str, mut params: Params<'_>
 fn era(turn: &mut Turn, to: &mut ReplyTo, method: &str, params: &Params<'_>) -> Result<Option<Era>, RpcError> {
     to.log_level = turn.shared.log_level.get();
     let meta = match turn.read_meta.take() {
-        Some(meta) => meta,
+        Some(meta) => *meta,
         None => RequestMeta::of(params)?,
     };
     to.progress = meta.progress_token();
