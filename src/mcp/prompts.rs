@@ -158,8 +158,7 @@ pub fn list() -> Value {
 /// (server/prompts, Error Handling).
 pub fn get(project: &ProjectHandle, params: &Params<'_>) -> Result<Value, RpcError> {
     let name = params
-        .name
-        .and_then(scan::string)
+        .named()
         .ok_or_else(|| RpcError::invalid_params("Invalid params: name must be a string, the name of a prompt"))?;
     let prompt = find(&name)?;
     if params

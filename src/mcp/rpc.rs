@@ -69,6 +69,13 @@ pub struct Params<'a> {
     pub members: Vec<(Cow<'a, str>, &'a str)>,
 }
 
+impl<'a> Params<'a> {
+    /// What `name` says, if it is a string: the tool, or the prompt.
+    pub fn named(&self) -> Option<Cow<'a, str>> {
+        self.name.and_then(scan::string)
+    }
+}
+
 /// Why a frame is none. `id` is there when it could be read.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Malformed<'a> {

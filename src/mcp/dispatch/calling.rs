@@ -46,7 +46,7 @@ pub(in crate::mcp) fn acts_as_session(frame: &str) -> bool {
     let Ok(Incoming::Request { method, params, .. }) = rpc::parse(frame) else {
         return false;
     };
-    let tool = params.name.and_then(scan::string).and_then(|name| tools::find(&name));
+    let tool = params.named().and_then(|name| tools::find(&name));
     method == "tools/call"
         && tool.is_some_and(|tool| tool.acts_as_session)
         && params.members.iter().all(|(name, _)| name != "session_id")
@@ -55,10 +55,7 @@ pub(in crate::mcp) fn acts_as_session(frame: &str) -> bool {
 /// Whether a frame, or one of a batch, takes messages out of an inbox.
 pub(in crate::mcp) fn takes_messages(frame: &str) -> bool {
     match rpc::parse(frame) {
-        Ok(Incoming::Request { params, .. }) => params
-            .name
-            .and_then(scan::string)
-            .is_some_and(|name| tools::takes_messages(&name)),
+        Ok(Incoming::Request { params, .. }) => params.named().is_some_and(|name| tools::takes_messages(&name)),
         Ok(Incoming::Batch(frames)) => frames.into_iter().any(takes_messages),
         _ => false,
     }

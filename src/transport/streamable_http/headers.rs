@@ -17,7 +17,6 @@ use serde_json::{Value, json};
 use crate::mcp::{
     Form,
     rpc::{self, HEADER_MISMATCH, INVALID_REQUEST, METHOD_NOT_FOUND, Params, RpcError},
-    scan,
     tools::{self, Mirrored},
     version::{LEGACY, MODERN, RequestMeta},
 };
@@ -275,7 +274,7 @@ fn check_name(headers: &HeaderMap, method: &str, params: &Params<'_>) -> Result<
             .unwrap_or_default()
     };
     let name = match method {
-        "tools/call" | "prompts/get" => params.name.and_then(scan::string),
+        "tools/call" | "prompts/get" => params.named(),
         "resources/read" => names().uri,
         "tasks/get" | "tasks/update" | "tasks/cancel" => names().task_id,
         _ => return Ok(()),

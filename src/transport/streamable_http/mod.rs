@@ -34,7 +34,7 @@ use super::{Gate, Line};
 use crate::mcp::{
     Form, Framing, Outbox, Peer,
     rpc::{self, INVALID_REQUEST, Incoming, Malformed, Params, RpcError},
-    scan, tools,
+    tools,
     version::RequestMeta,
 };
 
@@ -106,6 +106,11 @@ fn open_gate(endpoint: &Endpoint) -> Result<&Gate, Refusal> {
     }
 }
 
+async fn project_of(gate: &Gate) -> Result<ProjectHandle, Refusal> {
+    let project = gate.broker.project(&ProjectId::default_project()).await;
+    project.map_err(|_| Refusal::unavailable("the broker is busy: try again"))
+}
+
 /// One POST: a message, or a batch of them.
 async fn take(request: &HttpRequest, payload: web::Payload, endpoint: &Endpoint) -> Answer {
     let gate = open_gate(endpoint)?;
@@ -167,11 +172,6 @@ struct Post<'a> {
 }
 
 impl Post<'_> {
-    async fn project(&self) -> Result<ProjectHandle, Refusal> {
-        let project = self.gate.broker.project(&ProjectId::default_project()).await;
-        project.map_err(|_| Refusal::unavailable("the broker is busy: try again"))
-    }
-
     /// The session that the request names.
     fn session(&self) -> Result<Arc<Session>, Refusal> {
         session_of(self.request, self.endpoint)
@@ -184,8 +184,7 @@ impl Post<'_> {
         if method == "initialize" {
             return self.initialize().await;
         }
-        let named = params.name.and_then(scan::string);
-        let takes = named.is_some_and(|name| tools::takes_messages(&name));
+        let takes = params.named().is_some_and(|name| tools::takes_messages(&name));
         self.legacy(&self.session()?, takes).await
     }
 
@@ -199,7 +198,7 @@ impl Post<'_> {
         let form = accepts.form();
         let outbox = Arc::new(Outbox::new(Framing::Exchange { stream: None, form }));
         let service = Arc::clone(&self.gate.service);
-        let mut peer = Peer::stateless(self.project().await?, Arc::clone(&outbox), service);
+        let mut peer = Peer::stateless(project_of(self.gate).await?, Arc::clone(&outbox), service);
         peer.request(self.text, request, meta);
         peer.end_turn(now());
         let exchange = self.exchange(outbox, Driver::Stateless(Box::new(peer)), accepts);
@@ -209,7 +208,7 @@ impl Post<'_> {
     async fn modern_notification(&self) -> Answer {
         let form = Form::Whole;
         let outbox = Arc::new(Outbox::new(Framing::Exchange { stream: None, form }));
-        let mut peer = Peer::stateless(self.project().await?, outbox, Arc::clone(&self.gate.service));
+        let mut peer = Peer::stateless(project_of(self.gate).await?, outbox, Arc::clone(&self.gate.service));
         peer.frame(self.text);
         Ok(HttpResponse::Accepted().finish())
     }
@@ -220,16 +219,18 @@ impl Post<'_> {
             let error = RpcError::new(INVALID_REQUEST, "Invalid Request: already initialized");
             return Err(Refusal::new(StatusCode::BAD_REQUEST, error));
         }
-        headers::accepts(self.request.headers())?;
+        let accepts = headers::accepts(self.request.headers())?;
         let outbox = Arc::new(Outbox::new(Framing::Events { stream: Some(0) }));
         let service = Arc::clone(&self.gate.service);
-        let peer = Peer::resumable(self.project().await?, Arc::clone(&outbox), service);
+        let peer = Peer::resumable(project_of(self.gate).await?, Arc::clone(&outbox), service);
         let session = Unheard {
             sessions: &self.endpoint.sessions,
             session: self.endpoint.sessions.open(peer, outbox),
             told: false,
         };
-        let answer = self.first(&session.session).await;
+        // Its answer names the session in a header, so it has to be there first.
+        let exchange = self.asks(&session.session, false, accepts).after_the_first_frame();
+        let answer = exchange.respond(headers::legacy_status).await;
         session.session.caught_up().await;
         if session.session.version().is_none() {
             return answer;
@@ -242,13 +243,6 @@ impl Post<'_> {
         let accepts = headers::accepts(self.request.headers())?;
         let exchange = self.asks(session, takes, accepts);
         exchange.respond(headers::legacy_status).await
-    }
-
-    /// The request that opens a session. Its answer names the session in a header, so it has to be there first.
-    async fn first(&self, session: &Arc<Session>) -> Answer {
-        let accepts = headers::accepts(self.request.headers())?;
-        let exchange = self.asks(session, false, accepts);
-        exchange.after_the_first_frame().respond(headers::legacy_status).await
     }
 
     fn asks(&self, session: &Arc<Session>, takes: bool, accepts: Accepts) -> Exchange {
@@ -340,10 +334,8 @@ async fn listen(request: &HttpRequest, endpoint: &Endpoint) -> Answer {
 
 /// The transport of 2024-11-05: all that the broker says goes to this stream, and its first event says where to POST.
 async fn listen_old(request: &HttpRequest, endpoint: &Endpoint, gate: &Gate) -> Answer {
-    let project = gate.broker.project(&ProjectId::default_project()).await;
-    let project = project.map_err(|_| Refusal::unavailable("the broker is busy: try again"))?;
     let outbox = Arc::new(Outbox::new(Framing::Events { stream: None }));
-    let peer = Peer::resumable(project, Arc::clone(&outbox), Arc::clone(&gate.service));
+    let peer = Peer::resumable(project_of(gate).await?, Arc::clone(&outbox), Arc::clone(&gate.service));
     let session = endpoint.sessions.open(peer, Arc::clone(&outbox));
     let endpoint_event = format!(
         "event: endpoint\ndata: {}?{}={}\n\n",
