@@ -25,6 +25,18 @@ impl Now {
     }
 }
 
+/// The monotonic clock, for the limits of a rate.
+#[derive(Clone, Copy, Debug)]
+pub struct Ticks;
+
+impl governor::clock::Clock for Ticks {
+    type Instant = governor::nanos::Nanos;
+
+    fn now(&self) -> Self::Instant {
+        Duration::from_millis(now().mono_ms).into()
+    }
+}
+
 /// A duration in whole milliseconds, saturating.
 #[must_use]
 pub fn millis(duration: Duration) -> u64 {

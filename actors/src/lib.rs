@@ -14,6 +14,8 @@
 //!   of these places, never in none.
 //! - Every message takes one way: [`router`] appends, then nudges; [`session`] leases what fits.
 //! - A session outlives its connections; presence is derived from its last sign of life.
+//! - A session belongs to whoever made it, a message to the project of its recipient, and what a project may see of
+//!   another is decided in one place ([`model::ProjectRecord::may_send_to`]).
 //! - Everything is bounded. An actor that panics keeps its address and its queued commands ([`supervise`]).
 //! - Time is an argument; only [`clock`] reads one.
 
@@ -22,6 +24,7 @@ pub mod clock;
 pub mod model;
 pub mod negotiate;
 pub mod project;
+pub mod rate;
 pub mod registry;
 pub mod router;
 pub mod session;

@@ -10,6 +10,7 @@ use std::{
 /// find a place for.
 const LAYERS: &[(&str, &[&str])] = &[
     ("clock", &[]),
+    ("rate", &["clock"]),
     ("negotiate", &["model"]),
     ("model", &["clock", "negotiate"]),
     ("storage", &["clock", "model"]),
@@ -27,6 +28,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "clock",
             "model",
             "negotiate",
+            "rate",
             "registry",
             "router",
             "session",
@@ -34,7 +36,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "supervise",
         ],
     ),
-    ("broker", &["clock", "model", "project", "storage", "supervise"]),
+    ("broker", &["clock", "model", "project", "rate", "storage", "supervise"]),
 ];
 
 /// What decides without running, by the beginning or the end of its path.

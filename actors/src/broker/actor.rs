@@ -1,56 +1,95 @@
 use std::{
     collections::HashMap,
-    sync::{Arc, PoisonError, RwLock},
+    sync::{Arc, Weak},
+    time::Duration,
 };
 
-use actix::{Actor, Context, Handler, Message, Supervised};
+use actix::{Actor, AsyncContext, Context, Handler, Message, Supervised};
 use actix_rt::ArbiterHandle;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
+use super::{BrokerHandle, Keyring};
 use crate::{
-    model::{BrokerError, ProjectId},
-    project::{Project, ProjectHandle, Settings},
-    storage::Storage,
-    supervise::{self, Address, Node, Policy, Posted, Pulse},
+    clock::now,
+    model::{BrokerError, ProjectId, ProjectRecord},
+    project::{Project, Projects, Settings},
+    storage::{Storage, StoreError},
+    supervise::{self, Policy, Posted, Pulse, settle},
 };
 
-type Projects = Arc<RwLock<HashMap<ProjectId, ProjectHandle>>>;
+/// How often a change is tried again that somebody else has overtaken.
+const TRIES: usize = 8;
+/// How often it is looked whether the last use of a key is to be written down.
+const USE_WRITTEN_EVERY: Duration = Duration::from_secs(600);
 
 /// The root actor. When it gives up, the process should end: whoever runs it restarts it.
 pub struct Broker {
-    settings: Settings,
+    settings: BrokerSettings,
     storage: Arc<dyn Storage>,
     arbiters: Vec<ArbiterHandle>,
-    projects: Projects,
-    opened: usize,
+    projects: Arc<Projects>,
+    keyring: Arc<Keyring>,
+    /// As the store has them.
+    records: HashMap<ProjectId, Arc<ProjectRecord>>,
+    /// On which arbiter a project is. What happens to one happens there, in the order in which it was decided.
+    places: HashMap<ProjectId, ArbiterHandle>,
+    loaded: Arc<watch::Sender<bool>>,
+    changes: watch::Sender<u64>,
     gave_up: Arc<dyn Fn() + Send + Sync>,
 }
 
-/// The way into the broker, for every surface.
-#[derive(Clone)]
-pub struct BrokerHandle {
-    address: Address<Broker>,
-    projects: Projects,
-    storage: Arc<dyn Storage>,
+/// What applies to a whole broker.
+#[derive(Clone, Copy, Debug)]
+pub struct BrokerSettings {
+    pub project: Settings,
+    /// Requests per minute of each key; 0 is no limit.
+    pub key_rate_limit: u32,
+    /// False: there is the default project and no other.
+    pub multi_project: bool,
+}
+
+type Reply = oneshot::Sender<Result<Arc<ProjectRecord>, BrokerError>>;
+
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) struct Create {
+    pub record: ProjectRecord,
+    pub reply: Reply,
 }
 
 #[derive(Message)]
 #[rtype(result = "()")]
-struct Open {
-    project: ProjectId,
-    reply: oneshot::Sender<Result<ProjectHandle, BrokerError>>,
+pub(super) struct Amend {
+    pub project: ProjectId,
+    pub amendment: Amendment,
+    pub reply: Reply,
+}
+
+/// What is to be done to a record; done again to a newer one when somebody else was first.
+#[derive(Clone)]
+pub(super) struct Amendment(Arc<dyn Fn(&mut ProjectRecord) -> Result<(), BrokerError> + Send + Sync>);
+
+impl Amendment {
+    pub fn new(amend: impl Fn(&mut ProjectRecord) -> Result<(), BrokerError> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(amend))
+    }
 }
 
 impl Broker {
     /// Starts the root on this thread's arbiter. Projects are spread over `arbiters` in turn; `gave_up` is called
     /// when a part without which the broker cannot go on has panicked too often.
     pub fn start(
-        settings: Settings,
+        settings: BrokerSettings,
         storage: Arc<dyn Storage>,
         arbiters: Vec<ArbiterHandle>,
         gave_up: impl Fn() + Send + Sync + 'static,
     ) -> BrokerHandle {
-        let projects = Projects::default();
+        let projects = Arc::<Projects>::default();
+        let keyring = Arc::new(Keyring::new(settings.key_rate_limit));
+        let loaded = Arc::new(watch::Sender::new(false));
+        let is_loaded = loaded.subscribe();
+        let changes = watch::Sender::new(0);
+        let changed = changes.subscribe();
         let gave_up: Arc<dyn Fn() + Send + Sync> = Arc::new(gave_up);
         let address = supervise::start(
             Pulse::new("broker", ""),
@@ -64,94 +103,242 @@ impl Broker {
                 storage: Arc::clone(&storage),
                 arbiters,
                 projects: Arc::clone(&projects),
-                opened: 0,
+                keyring: Arc::clone(&keyring),
+                records: HashMap::new(),
+                places: HashMap::new(),
+                loaded,
+                changes,
                 gave_up,
             },
         );
         BrokerHandle {
             address,
             projects,
+            keyring,
             storage,
+            loaded: is_loaded,
+            changes: changed,
         }
     }
 
-    fn open(&mut self, project: ProjectId, reply: oneshot::Sender<Result<ProjectHandle, BrokerError>>) {
-        if let Some(handle) = get(&self.projects, &project) {
-            drop(reply.send(Ok(handle)));
-            return;
+    /// Opens what the store has, and the default project in any case.
+    fn load(&mut self, ctx: &mut Context<Self>) {
+        let op = self.storage.projects();
+        settle(op, self, ctx, |broker, records, ctx| match records {
+            Ok(records) => broker.open_all(records, ctx),
+            Err(error) => {
+                tracing::warn!(%error, "projects cannot be loaded yet: tried again");
+                ctx.run_later(Duration::from_secs(1), Self::load);
+            }
+        });
+    }
+
+    fn open_all(&mut self, records: Vec<Arc<ProjectRecord>>, ctx: &mut Context<Self>) {
+        let all = AllOpen(Arc::clone(&self.loaded));
+        let all = Arc::new(all);
+        let is_served = |record: &Arc<ProjectRecord>| self.settings.multi_project || is_default(&record.id);
+        let records: Vec<_> = records.into_iter().filter(is_served).collect();
+        if !records.iter().any(|record| is_default(&record.id)) {
+            let record = ProjectRecord::default_project(now().unix_ms);
+            let (reply, stored) = oneshot::channel();
+            let all = Arc::clone(&all);
+            self.create(record, reply, ctx);
+            actix_rt::spawn(async move {
+                let _ = stored.await;
+                drop(all);
+            });
         }
-        let Some(arbiter) = self.arbiters.get(self.opened % self.arbiters.len().max(1)) else {
-            drop(reply.send(Err(BrokerError::unavailable())));
+        for record in records {
+            let all = Arc::clone(&all);
+            self.install(record, move || drop(all));
+        }
+    }
+
+    fn create(&mut self, mut record: ProjectRecord, reply: Reply, ctx: &mut Context<Self>) {
+        record.revision = 0;
+        let id = record.id.clone();
+        self.put(record, ctx, move |broker, stored, _| match stored {
+            Ok(Some(record)) => {
+                let answer = Ok(Arc::clone(&record));
+                broker.install(record, move || drop(reply.send(answer)));
+            }
+            Ok(None) => drop(reply.send(Err(BrokerError::ProjectExists { id }))),
+            Err(error) => drop(reply.send(Err(error.into()))),
+        });
+    }
+
+    fn amend(&mut self, project: ProjectId, amendment: Amendment, tries: usize, reply: Reply, ctx: &mut Context<Self>) {
+        let Some(base) = self.records.get(&project).filter(|record| record.active) else {
+            drop(reply.send(Err(BrokerError::ProjectNotFound)));
             return;
         };
-        self.opened += 1;
-        let (settings, store) = (self.settings, self.storage.open(&project));
-        let (projects, gave_up) = (Arc::clone(&self.projects), Arc::clone(&self.gave_up));
-        arbiter.spawn_fn(move || {
-            // A second request for the same project may have come while this one was on its way here; both run on
-            // whatever arbiter was theirs, and the first to write wins.
-            let mut projects = projects.write().unwrap_or_else(PoisonError::into_inner);
-            let handle = projects
-                .entry(project.clone())
-                .or_insert_with(|| Project::start(project, settings, store, move || gave_up()))
-                .clone();
-            let _ = reply.send(Ok(handle));
+        let mut record = ProjectRecord::clone(base);
+        for key in &mut record.keys {
+            key.last_used_at_ms = self.keyring.last_used_at_ms(&key.digest).max(key.last_used_at_ms);
+        }
+        if let Err(error) = (amendment.0)(&mut record) {
+            drop(reply.send(Err(error)));
+            return;
+        }
+        record.revision += 1;
+        self.put(record, ctx, move |broker, stored, ctx| match stored {
+            Ok(Some(record)) => {
+                let answer = Ok(Arc::clone(&record));
+                broker.install(record, move || drop(reply.send(answer)));
+            }
+            Ok(None) if tries > 1 => broker.amend_newer(project, amendment, tries - 1, reply, ctx),
+            Ok(None) => drop(reply.send(Err(BrokerError::unavailable()))),
+            Err(error) => drop(reply.send(Err(error.into()))),
         });
+    }
+
+    /// Somebody else was first: goes on from what they have left.
+    fn amend_newer(
+        &mut self,
+        project: ProjectId,
+        amendment: Amendment,
+        tries: usize,
+        reply: Reply,
+        ctx: &mut Context<Self>,
+    ) {
+        let op = self.storage.project(project.clone());
+        settle(op, self, ctx, move |broker, record, ctx| {
+            if let Ok(Some(record)) = record {
+                broker.install(record, || ());
+            }
+            broker.amend(project, amendment, tries, reply, ctx);
+        });
+    }
+
+    /// None for `then` when the store has another revision than the one before this.
+    fn put(
+        &mut self,
+        record: ProjectRecord,
+        ctx: &mut Context<Self>,
+        then: impl FnOnce(&mut Self, Result<Option<Arc<ProjectRecord>>, StoreError>, &mut Context<Self>) + 'static,
+    ) {
+        let record = Arc::new(record);
+        let op = self.storage.put_project(Arc::clone(&record));
+        settle(op, self, ctx, move |broker, stored, ctx| {
+            then(broker, stored.map(|stored| stored.then_some(record)), ctx);
+        });
+    }
+
+    /// Makes it so: keys, limits, and whether the project is open. `then` runs when it is.
+    fn install(&mut self, record: Arc<ProjectRecord>, then: impl FnOnce() + Send + 'static) {
+        let is_old = |known: &Arc<ProjectRecord>| known.revision > record.revision;
+        if self.records.get(&record.id).is_some_and(is_old) {
+            return then();
+        }
+        self.records.insert(record.id.clone(), Arc::clone(&record));
+        self.keyring.apply(&record);
+        let Some(arbiter) = self.place(&record.id) else {
+            return then();
+        };
+        let (projects, changes) = (Arc::clone(&self.projects), self.changes.clone());
+        let (settings, storage) = (self.settings.project, Arc::clone(&self.storage));
+        let gave_up = Arc::clone(&self.gave_up);
+        arbiter.spawn_fn(move || {
+            match projects.get(&record.id) {
+                Some(project) => project.amend(Arc::clone(&record)),
+                None if record.active => {
+                    let neighbours: Weak<_> = Arc::downgrade(&projects);
+                    let store = storage.open(&record.id);
+                    let project = Project::start(record.clone(), settings, store, neighbours, move || gave_up());
+                    projects.put(project);
+                }
+                None => {}
+            }
+            if !record.active {
+                let id = record.id.clone();
+                if let Some(project) = projects.close(record) {
+                    project.close();
+                }
+                let cleared = storage.clear_project(id);
+                actix_rt::spawn(async move {
+                    if let Err(error) = cleared.await {
+                        tracing::warn!(%error, "what a deleted project held could not be cleared away");
+                    }
+                });
+            }
+            changes.send_modify(|count| *count += 1);
+            then();
+        });
+    }
+
+    fn place(&mut self, project: &ProjectId) -> Option<ArbiterHandle> {
+        let next = self.places.len() % self.arbiters.len().max(1);
+        if !self.places.contains_key(project) {
+            let arbiter = self.arbiters.get(next)?.clone();
+            self.places.insert(project.clone(), arbiter);
+        }
+        self.places.get(project).cloned()
+    }
+
+    /// Writes down when keys were last used, where that is news.
+    fn write_uses(&mut self, ctx: &mut Context<Self>) {
+        let is_used = |record: &&Arc<ProjectRecord>| {
+            record.active
+                && record
+                    .keys
+                    .iter()
+                    .any(|key| self.keyring.last_used_at_ms(&key.digest) > key.last_used_at_ms)
+        };
+        let used: Vec<_> = self
+            .records
+            .values()
+            .filter(is_used)
+            .map(|record| record.id.clone())
+            .collect();
+        for project in used {
+            let (reply, _) = oneshot::channel();
+            self.amend(project, Amendment::new(|_| Ok(())), 1, reply, ctx);
+        }
     }
 }
 
-fn get(projects: &Projects, id: &ProjectId) -> Option<ProjectHandle> {
-    projects.read().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
+fn is_default(id: &ProjectId) -> bool {
+    id.as_str() == ProjectId::DEFAULT
+}
+
+/// Says that all projects are open when the last who opens one lets go of it.
+struct AllOpen(Arc<watch::Sender<bool>>);
+
+impl Drop for AllOpen {
+    fn drop(&mut self) {
+        self.0.send_replace(true);
+    }
 }
 
 impl Actor for Broker {
     type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        self.load(ctx);
+        ctx.run_interval(USE_WRITTEN_EVERY, Self::write_uses);
+    }
 }
 
+/// What it knows are facts about the world, and `started` completes them.
 impl Supervised for Broker {}
 
-impl Handler<Posted<Open>> for Broker {
+impl Handler<Posted<Create>> for Broker {
     type Result = ();
 
-    fn handle(&mut self, Posted { message, .. }: Posted<Open>, _: &mut Context<Self>) {
-        self.open(message.project, message.reply);
+    fn handle(&mut self, Posted { message, .. }: Posted<Create>, ctx: &mut Context<Self>) {
+        self.create(message.record, message.reply, ctx);
     }
 }
 
-impl BrokerHandle {
-    /// The project of this id, opened if it is not yet.
-    pub async fn project(&self, id: &ProjectId) -> Result<ProjectHandle, BrokerError> {
-        if let Some(handle) = get(&self.projects, id) {
-            return Ok(handle);
-        }
-        let (reply, answer) = oneshot::channel();
-        self.address.tell(Open {
-            project: id.clone(),
+impl Handler<Posted<Amend>> for Broker {
+    type Result = ();
+
+    fn handle(&mut self, Posted { message, .. }: Posted<Amend>, ctx: &mut Context<Self>) {
+        let Amend {
+            project,
+            amendment,
             reply,
-        })?;
-        answer.await.unwrap_or(Err(BrokerError::unavailable()))
-    }
-
-    /// The projects that are open.
-    pub fn projects(&self) -> Vec<ProjectHandle> {
-        self.projects
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .values()
-            .cloned()
-            .collect()
-    }
-
-    pub fn storage_name(&self) -> &'static str {
-        self.storage.name()
-    }
-
-    /// The whole tree as data. It is read from the outside, so it is there even when an actor is stuck.
-    pub fn observe(&self) -> Node {
-        let mut projects = self.projects();
-        projects.sort_by(|a, b| a.id().cmp(b.id()));
-        self.address
-            .pulse()
-            .node(projects.iter().map(ProjectHandle::observe).collect())
+        } = message;
+        self.amend(project, amendment, TRIES, reply, ctx);
     }
 }

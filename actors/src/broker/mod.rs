@@ -1,5 +1,9 @@
-//! The root of the tree: opens projects, each on an arbiter of its own choosing.
+//! The root of the tree: opens projects, each on an arbiter of its own choosing, and owns their keys.
 
 mod actor;
+mod handle;
+mod keyring;
 
-pub use actor::{Broker, BrokerHandle};
+pub use actor::{Broker, BrokerSettings};
+pub use handle::BrokerHandle;
+pub use keyring::{Keyring, Principal};

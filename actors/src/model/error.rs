@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::ProtocolName;
+use super::{ProjectId, ProtocolName};
 
 /// Why a payload does not fit its schema, at one place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,11 +10,35 @@ pub struct PathFailure {
     pub reason: String,
 }
 
+/// Which of two projects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    Own,
+    Target,
+}
+
+/// What stands between two projects that are both open to others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wall {
+    Permission,
+    Protocol,
+}
+
 /// Everything a verb of the broker can refuse, each variant naming the caller's next choice.
 ///
 /// Surfaces translate it once: MCP tools to the error object of the contract, HTTP to problem details.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BrokerError {
+    #[error("this needs a key: send it as X-API-Key or as Authorization: Bearer")]
+    AuthenticationFailed,
+    #[error("{reason}")]
+    Forbidden { reason: String },
+    #[error("X-Project-ID names another project than the key is of: leave it out, or use a key of that project")]
+    ProjectMismatch,
+    #[error("no such project")]
+    ProjectNotFound,
+    #[error("there is a project of this id already: choose another")]
+    ProjectExists { id: ProjectId },
     #[error("this needs a session: call register_session first, or pass session_id")]
     SessionRequired,
     #[error("no such session")]
@@ -41,6 +65,18 @@ pub enum BrokerError {
     },
     #[error("the recipient's queue is full ({limit} messages): try again when it has read some")]
     QueueFull { limit: usize },
+    #[error("too many in too short a time: wait as long as retry_after_ms says")]
+    RateLimited { retry_after: Duration },
+    #[error("{}", match side {
+        Side::Own => "this project does not send to others: set allow_cross_project",
+        Side::Target => "that project does not take messages from others",
+    })]
+    CrossProjectDisabled { side: Side },
+    #[error("{}", match wall {
+        Wall::Permission => "this project has no permission to send to that one: see grant_project_access",
+        Wall::Protocol => "this project's permission to send to that one does not hold for the protocol",
+    })]
+    CrossProjectForbidden { wall: Wall },
     #[error("larger than {limit} bytes")]
     PayloadTooLarge { limit: usize },
     #[error("{field}: {reason}")]
@@ -62,6 +98,10 @@ impl BrokerError {
         }
     }
 
+    pub fn forbidden(reason: impl Into<String>) -> Self {
+        Self::Forbidden { reason: reason.into() }
+    }
+
     #[must_use]
     pub const fn unavailable() -> Self {
         Self::Unavailable {
@@ -69,10 +109,27 @@ impl BrokerError {
         }
     }
 
+    /// How long to wait before trying again, for what a repeat may mend.
+    #[must_use]
+    pub const fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::RateLimited { retry_after } | Self::Unavailable { retry_after } => Some(*retry_after),
+            _ => None,
+        }
+    }
+
     /// The code of this error in the contract, section 7.
     #[must_use]
     pub const fn code(&self) -> &'static str {
         match self {
+            Self::AuthenticationFailed => "authentication_failed",
+            Self::Forbidden { .. } => "forbidden",
+            Self::ProjectMismatch => "project_mismatch",
+            Self::ProjectNotFound => "project_not_found",
+            Self::ProjectExists { .. } => "project_exists",
+            Self::RateLimited { .. } => "rate_limited",
+            Self::CrossProjectDisabled { .. } => "cross_project_disabled",
+            Self::CrossProjectForbidden { .. } => "cross_project_forbidden",
             Self::SessionRequired => "session_required",
             Self::SessionNotFound => "session_not_found",
             Self::SessionTakenOver => "session_taken_over",

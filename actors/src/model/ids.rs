@@ -35,6 +35,12 @@ impl ProjectId {
         }
     }
 
+    /// Ids that no project may have: keys and paths of the broker itself begin with them.
+    #[must_use]
+    pub fn is_reserved(&self) -> bool {
+        ["system", "admin", "root"].contains(&self.as_str())
+    }
+
     #[must_use]
     pub fn default_project() -> Self {
         Self(Self::DEFAULT.into())
@@ -109,6 +115,7 @@ macro_rules! text_id {
         }
     )*};
 }
+pub(super) use text_id;
 text_id!(ProjectId, SessionName);
 
 macro_rules! uuid_id {

@@ -126,6 +126,7 @@ pub struct DeadLetter {
 #[derive(Debug)]
 pub struct Draft {
     sender: SessionId,
+    origin: Option<ProjectId>,
     priority: Priority,
     ttl: Option<Duration>,
     body: Vec<u8>,
@@ -178,10 +179,18 @@ impl Draft {
         write_json(&mut body, headers);
         Self {
             sender: sender.id,
+            origin: None,
             priority: headers.priority,
             ttl: headers.ttl_seconds.map(Duration::from_secs),
             body,
         }
+    }
+
+    /// It goes to another project than that of its sender, which is this one.
+    #[must_use]
+    pub fn from_abroad(mut self, origin: ProjectId) -> Self {
+        self.origin = Some(origin);
+        self
     }
 
     /// Makes it a message. `recipient` is there exactly when the draft was made for [`To::One`].
@@ -198,6 +207,7 @@ impl Draft {
         Message {
             id,
             sender: self.sender,
+            origin: self.origin,
             recipient,
             priority: self.priority,
             ttl: self.ttl,
@@ -224,6 +234,8 @@ fn write_json(out: &mut Vec<u8>, value: &impl Serialize) {
 pub struct Message {
     pub id: MessageId,
     pub sender: SessionId,
+    /// The project of the sender, if it is another than that of the recipient.
+    pub origin: Option<ProjectId>,
     /// None for a broadcast.
     pub recipient: Option<SessionId>,
     pub priority: Priority,
@@ -266,6 +278,7 @@ impl Message {
         Self {
             id: self.id,
             sender: self.sender,
+            origin: self.origin.clone(),
             recipient: self.recipient.map(|_| recipient),
             priority: self.priority,
             ttl: self.ttl,
@@ -342,7 +355,10 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::{clock::now, model::Capabilities};
+    use crate::{
+        clock::now,
+        model::{Capabilities, Owner},
+    };
 
     fn sender(name: Option<&str>) -> SessionRecord {
         SessionRecord {
@@ -351,6 +367,7 @@ mod tests {
             capabilities: Capabilities::default(),
             metadata: serde_json::Map::new(),
             connected_at_ms: 0,
+            owner: Owner::anonymous(),
         }
     }
 

@@ -1,17 +1,25 @@
 //! Values: what the broker talks about, parsed once at the edge and immutable from then on.
 
+mod audit;
 mod capabilities;
 mod error;
 mod ids;
+mod key;
 mod message;
+mod project;
 mod protocol;
 mod session;
 
+pub use audit::{AuditEntry, AuditOutcome, AuditQuery};
 pub use capabilities::{Capabilities, CapabilityFilter};
-pub use error::{BrokerError, PathFailure};
+pub use error::{BrokerError, PathFailure, Side, Wall};
 pub use ids::{ConnectionId, MessageId, ProjectId, SessionId, SessionName, UNSET_ID};
+pub use key::{ApiKey, KeyDigest, KeyId, KeyRecord, KeyStatus, Owner, Scope, Standing};
 pub use message::{
     DeadLetter, DeadLetterReason, Draft, Headers, Message, MessageIds, Priority, Progress, RecipientStatus, Status, To,
+};
+pub use project::{
+    ConfigChanges, Grant, MadeKey, NewKey, NewProject, ProjectChanges, ProjectConfig, ProjectRecord, Rotated,
 };
 pub use protocol::{Pattern, ProtocolMetadata, ProtocolName, ProtocolRecord};
 pub use session::{Presence, SessionRecord, SessionStatus};

@@ -3,7 +3,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Capabilities, SessionId, SessionName};
+use super::{Capabilities, Owner, SessionId, SessionName};
 
 /// A session as it is stored: what survives the connection and the actor.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -14,6 +14,9 @@ pub struct SessionRecord {
     pub metadata: Map<String, Value>,
     /// Milliseconds since the Unix epoch, of the first registration.
     pub connected_at_ms: u64,
+    /// Who made it, and alone can act as it.
+    #[serde(default)]
+    pub owner: Owner,
 }
 
 /// Presence of a session, derived from its last sign of life; never stored.

@@ -1,15 +1,18 @@
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
-use actix::{Actor, AsyncContext, Context, Handler, Supervised};
+use actix::{Actor, ActorContext, AsyncContext, Context, Handler, Supervised};
 
 use super::{
-    Directory, ProjectHandle, Registered, Registration, Settings,
+    Charter, Directory, ProjectHandle, Projects, Registered, Registration, Settings,
     handle::Parts,
-    messages::{Child, ChildDown, Register},
+    messages::{Child, ChildDown, Close, Register},
 };
 use crate::{
     clock::now,
-    model::{BrokerError, DeadLetterReason, ProjectId, SessionId, SessionRecord},
+    model::{BrokerError, DeadLetterReason, Owner, ProjectId, ProjectRecord, SessionId, SessionRecord},
     registry::{Catalog, Registry},
     router::Router,
     session::{Attach, Connection, Detach, Ended, Member, Retire, Session, SessionSettings, Vitals},
@@ -29,35 +32,39 @@ pub struct Project {
     address: Address<Project>,
     store: Arc<dyn Store>,
     directory: Arc<Directory>,
+    charter: Arc<Charter>,
+    pulse: Arc<Pulse>,
     gave_up: Option<Box<dyn FnOnce()>>,
 }
 
 impl Project {
     /// Starts a project and its children on this thread's arbiter. `gave_up` runs when the project cannot go on.
     pub(crate) fn start(
-        id: ProjectId,
+        record: Arc<ProjectRecord>,
         settings: Settings,
         store: Arc<dyn Store>,
+        neighbours: Weak<Projects>,
         gave_up: impl FnOnce() + Clone + 'static,
     ) -> ProjectHandle {
+        let id = record.id.clone();
+        let charter = Charter::new(settings, record);
+        let pulse = Pulse::new("project", id.as_str());
         let directory = Arc::new(Directory::new(settings.presence));
         let catalog = Arc::new(Catalog::default());
-        let address = supervise::start(
-            Pulse::new("project", id.as_str()),
-            settings.restarts,
-            gave_up.clone(),
-            {
-                let (id, store, directory) = (id.clone(), Arc::clone(&store), Arc::clone(&directory));
-                |address| Self {
-                    id,
-                    settings,
-                    address,
-                    store,
-                    directory,
-                    gave_up: Some(Box::new(gave_up)),
-                }
-            },
-        );
+        let address = supervise::start(Arc::clone(&pulse), settings.restarts, gave_up.clone(), {
+            let (id, store, directory) = (id.clone(), Arc::clone(&store), Arc::clone(&directory));
+            let charter = Arc::clone(&charter);
+            |address| Self {
+                id,
+                settings,
+                address,
+                store,
+                directory,
+                charter,
+                pulse,
+                gave_up: Some(Box::new(gave_up)),
+            }
+        });
         let down = |child| {
             let project = address.clone();
             move || project.report(ChildDown { child })
@@ -72,7 +79,7 @@ impl Project {
             Pulse::new("router", id.as_str()),
             settings.restarts,
             down(Child::Router),
-            |_| Router::new(Arc::clone(&directory), Arc::clone(&store), &settings),
+            |_| Router::new(Arc::clone(&directory), Arc::clone(&store), Arc::clone(&charter)),
         );
         ProjectHandle::new(Parts {
             id,
@@ -81,8 +88,10 @@ impl Project {
             registry,
             router,
             directory,
+            charter,
             catalog,
             store,
+            neighbours,
         })
     }
 
@@ -91,6 +100,7 @@ impl Project {
             name,
             capabilities,
             metadata,
+            owner,
             current,
             connection,
         } = registration;
@@ -105,6 +115,10 @@ impl Project {
             (None, Some(current)) if name.is_none() || is_nameless(current) => Some(Arc::clone(current)),
             (None, _) => None,
         };
+        if let Some(refusal) = self.refusal(subject.as_deref(), &owner) {
+            drop(reply.send(Err(refusal)));
+            return;
+        }
         let resumed = subject.is_some();
         let record = match &subject {
             Some(member) => SessionRecord {
@@ -113,6 +127,7 @@ impl Project {
                 capabilities: capabilities.unwrap_or_else(|| member.record.capabilities.clone()),
                 metadata: metadata.unwrap_or_else(|| member.record.metadata.clone()),
                 connected_at_ms: member.record.connected_at_ms,
+                owner,
             },
             None => SessionRecord {
                 id: SessionId::generate(),
@@ -120,6 +135,7 @@ impl Project {
                 capabilities: capabilities.unwrap_or_default(),
                 metadata: metadata.unwrap_or_default(),
                 connected_at_ms: now().unix_ms,
+                owner,
             },
         };
         let left = current.filter(|current| current.record.id != record.id);
@@ -150,6 +166,20 @@ impl Project {
             };
             let _ = reply.send(answer);
         });
+    }
+
+    /// Why this owner may not register this session, or a new one.
+    fn refusal(&self, subject: Option<&Member>, owner: &Owner) -> Option<BrokerError> {
+        let Some(subject) = subject else {
+            let max = self.charter.terms().record.config.max_sessions?;
+            return (self.directory.len() >= max).then(|| {
+                BrokerError::forbidden(format!(
+                    "the project has its {max} sessions (max_sessions): one of them has to leave first"
+                ))
+            });
+        };
+        (subject.record.owner != *owner)
+            .then(|| BrokerError::forbidden("the name belongs to a session of another key: choose another"))
     }
 
     /// Puts a session into the directory: a new actor, or the one that is there with a new record. The name is
@@ -264,6 +294,23 @@ impl Actor for Project {
     fn started(&mut self, ctx: &mut Context<Self>) {
         self.reload(ctx);
         ctx.run_interval(SWEEP_INTERVAL, Self::sweep);
+    }
+}
+
+impl Handler<Posted<Close>> for Project {
+    type Result = ();
+
+    /// The sessions end, and what their inboxes hold with them; their connections are told. The registry and the router
+    /// go with the last who holds on to the project.
+    fn handle(&mut self, _: Posted<Close>, ctx: &mut Context<Self>) {
+        for member in self.directory.all() {
+            let retire = Retire {
+                reason: DeadLetterReason::RecipientGone,
+            };
+            member.address.report(retire);
+        }
+        self.pulse.finish();
+        ctx.stop();
     }
 }
 

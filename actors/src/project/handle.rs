@@ -1,16 +1,21 @@
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
 use futures_util::FutureExt;
 use tokio::sync::{oneshot, watch};
 
 use super::{
-    Directory, Project, ProtocolDefinition, Registered, Registration, SessionQuery, Settings, messages::Register,
+    Charter, Directory, Project, Projects, ProtocolDefinition, Registered, Registration, SessionQuery, Settings, Terms,
+    messages::{Close, Register},
 };
 use crate::{
     clock::now,
     model::{
-        BrokerError, CapabilityFilter, ConnectionId, DeadLetter, DeadLetterReason, Draft, Headers, MessageId,
-        ProjectId, ProtocolRecord, RecipientStatus, SessionId, SessionStatus, Status, To,
+        BrokerError, CapabilityFilter, ConnectionId, DeadLetter, Draft, Headers, MessageId, Owner, ProjectId,
+        ProjectRecord, ProtocolRecord, RecipientStatus, SessionId, SessionStatus, Side, Status, To,
     },
     negotiate::{self, MatrixRow, Negotiation, RequiredProtocol},
     registry::{Admit, Catalog, DiscoverPage, DiscoverQuery, Protocol, Registry},
@@ -19,7 +24,7 @@ use crate::{
         AcknowledgeMessages, Attach, Connection, Detach, Disconnect, GiveBack, Member, ReceiveCall, ReceiveMessages,
         ReceiveMode, Received, Subscribe, Unwatch, Watch, Writable, Written,
     },
-    storage::{Acknowledge, Acknowledged, Outcome, Redriven, Store},
+    storage::{Acknowledge, Acknowledged, DeadLetterQuery, Outcome, Redriven, Store},
     supervise::{Address, Node},
 };
 
@@ -36,8 +41,10 @@ pub(super) struct Parts {
     pub registry: Address<Registry>,
     pub router: Address<Router>,
     pub directory: Arc<Directory>,
+    pub charter: Arc<Charter>,
     pub catalog: Arc<Catalog>,
     pub store: Arc<dyn Store>,
+    pub neighbours: Weak<Projects>,
 }
 
 /// Some of a list, and whether there is more.
@@ -56,6 +63,13 @@ pub struct Envelope<'a> {
     pub headers: &'a Headers,
     /// Follow the status beyond the first answer.
     pub watched: bool,
+}
+
+/// A message that is checked, and who takes it.
+pub struct Dispatch {
+    pub submission: Submission,
+    /// The other project whose router it goes to.
+    pub abroad: Option<ProjectHandle>,
 }
 
 pub struct ReceiveRequest {
@@ -85,6 +99,24 @@ impl ProjectHandle {
 
     pub fn directory(&self) -> &Directory {
         &self.0.directory
+    }
+
+    /// What the project is and may, now.
+    pub fn terms(&self) -> Arc<Terms> {
+        self.0.charter.terms()
+    }
+
+    pub fn record(&self) -> Arc<ProjectRecord> {
+        Arc::clone(&self.terms().record)
+    }
+
+    pub(crate) fn amend(&self, record: Arc<ProjectRecord>) {
+        self.0.charter.amend(record);
+    }
+
+    /// Ends its sessions and its actors. Its record says that it is closed.
+    pub(crate) fn close(&self) {
+        self.0.project.report(Close);
     }
 
     /// This project and its actors as data.
@@ -117,18 +149,26 @@ impl ProjectHandle {
         self.0.directory.by_id(id).ok_or(BrokerError::SessionNotFound)
     }
 
+    /// The session of this id, for who owns it: to anybody else it is not there.
+    pub fn session_of(&self, id: SessionId, owner: &Owner) -> Result<Arc<Member>, BrokerError> {
+        let member = self.session(id)?;
+        if member.record.owner == *owner {
+            Ok(member)
+        } else {
+            Err(BrokerError::SessionNotFound)
+        }
+    }
+
     /// The session an address means: an id, a name, or `name@project` with this project.
     pub fn resolve(&self, address: &str) -> Result<Arc<Member>, BrokerError> {
+        let address = match address.rsplit_once('@') {
+            Some((address, project)) if project == self.0.id.as_str() => address,
+            _ => address,
+        };
         if let Some(member) = self.0.directory.by_name(address) {
             return Ok(member);
         }
-        if let Some(id) = SessionId::parse(address) {
-            return self.session(id);
-        }
-        match address.rsplit_once('@') {
-            Some((name, project)) if project == self.0.id.as_str() => self.resolve(name),
-            _ => Err(BrokerError::SessionNotFound),
-        }
+        SessionId::parse(address).map_or(Err(BrokerError::SessionNotFound), |id| self.session(id))
     }
 
     pub fn status(&self, member: &Member) -> SessionStatus {
@@ -246,7 +286,12 @@ impl ProjectHandle {
         };
         let protocol = Protocol::compile(Arc::new(record))?;
         let (reply, answer) = oneshot::channel();
-        self.0.registry.tell(Admit { protocol, reply })?;
+        let len_max = self.record().config.max_protocols;
+        self.0.registry.tell(Admit {
+            protocol,
+            len_max,
+            reply,
+        })?;
         answer.await.unwrap_or(Err(BrokerError::unavailable()))
     }
 
@@ -283,26 +328,74 @@ impl ProjectHandle {
     // Messages
 
     /// Checks a message for one recipient and encodes it. Nothing is accepted yet.
-    pub fn direct(&self, sender: &Member, recipient: &str, envelope: &Envelope<'_>) -> Result<Submission, BrokerError> {
-        let protocol = self.protocol(envelope.protocol_name, envelope.protocol_version)?;
-        let member = match self.resolve(recipient) {
-            Ok(member) => member,
-            // It may have been sent while the recipient was there: then the first result is the answer.
-            Err(error) if envelope.headers.idempotency_key.is_some() => {
-                return self.submission(sender, To::Many, &protocol, envelope, Target::Nobody(error));
-            }
-            Err(error) => return Err(error),
-        };
-        let record = &protocol.record;
-        if !member.record.capabilities.accepts(&record.name, &record.version) {
-            return Err(BrokerError::IncompatibleProtocol {
-                recipient: recipient.to_owned(),
-                name: record.name.clone(),
-                version: record.version.clone(),
-                speaks: spoken(&member),
-            });
+    pub fn direct(&self, sender: &Member, recipient: &str, envelope: &Envelope<'_>) -> Result<Dispatch, BrokerError> {
+        if let Some((address, project)) = recipient.rsplit_once('@')
+            && project != self.0.id.as_str()
+        {
+            return self.direct_abroad(sender, address, project, envelope);
         }
-        self.submission(sender, To::One, &protocol, envelope, Target::One(member))
+        let protocol = self.protocol(envelope.protocol_name, envelope.protocol_version)?;
+        let target = Self::target(self.resolve(recipient), envelope)?;
+        if let Target::One(member) = &target {
+            check_speaks(member, recipient, &protocol.record, spoken)?;
+        }
+        protocol.schema.validate(envelope.payload)?;
+        Ok(self.submission(sender, target, envelope).into())
+    }
+
+    /// The same for a recipient in another project. What is refused is refused in the order of the contract, section 6,
+    /// and before anything is looked up there.
+    fn direct_abroad(
+        &self,
+        sender: &Member,
+        address: &str,
+        project: &str,
+        envelope: &Envelope<'_>,
+    ) -> Result<Dispatch, BrokerError> {
+        let terms = self.terms();
+        let target = ProjectId::parse(project)?;
+        let abroad = self
+            .0
+            .neighbours
+            .upgrade()
+            .and_then(|neighbours| neighbours.get(&target));
+        let theirs = abroad.as_ref().map(Self::record);
+        terms
+            .record
+            .may_send_to(&target, theirs.as_deref(), envelope.protocol_name)?;
+        terms
+            .take_crossing(&target)
+            .map_err(|retry_after| BrokerError::RateLimited { retry_after })?;
+        let abroad = abroad.ok_or(BrokerError::CrossProjectDisabled { side: Side::Target })?;
+        // The contract of either side holds where there is one; a recipient is promised its own.
+        let (name, version) = (envelope.protocol_name, envelope.protocol_version);
+        let (ours, theirs) = (self.0.catalog.get(name, version), abroad.0.catalog.get(name, version));
+        let protocol = match theirs.as_ref().or(ours.as_ref()) {
+            Some(protocol) => protocol,
+            None => &self.protocol(name, version)?,
+        };
+        let found = Self::target(abroad.resolve(address), envelope)?;
+        if let Target::One(member) = &found {
+            check_speaks(member, address, &protocol.record, |_| Vec::new())?;
+        }
+        for protocol in [&ours, &theirs].into_iter().flatten() {
+            protocol.schema.validate(envelope.payload)?;
+        }
+        let mut submission = self.submission(sender, found, envelope);
+        submission.draft = submission.draft.from_abroad(self.0.id.clone());
+        Ok(Dispatch {
+            submission,
+            abroad: Some(abroad),
+        })
+    }
+
+    fn target(found: Result<Arc<Member>, BrokerError>, envelope: &Envelope<'_>) -> Result<Target, BrokerError> {
+        match found {
+            Ok(member) => Ok(Target::One(member)),
+            // It may have been sent while the recipient was there: then the first result is the answer.
+            Err(error) if envelope.headers.idempotency_key.is_some() => Ok(Target::Nobody(error)),
+            Err(error) => Err(error),
+        }
     }
 
     /// Checks a message for everyone a filter lets through and encodes it. Nothing is accepted yet.
@@ -311,7 +404,7 @@ impl ProjectHandle {
         sender: &Member,
         filter: CapabilityFilter,
         envelope: &Envelope<'_>,
-    ) -> Result<Submission, BrokerError> {
+    ) -> Result<Dispatch, BrokerError> {
         let protocol = self.protocol(envelope.protocol_name, envelope.protocol_version)?;
         let target = Target::Many(Box::new(Audience {
             sender: sender.record.id,
@@ -319,18 +412,15 @@ impl ProjectHandle {
             protocol: protocol.record.name.clone(),
             version: protocol.record.version.clone(),
         }));
-        self.submission(sender, To::Many, &protocol, envelope, target)
+        protocol.schema.validate(envelope.payload)?;
+        Ok(self.submission(sender, target, envelope).into())
     }
 
-    fn submission(
-        &self,
-        sender: &Member,
-        to: To,
-        protocol: &Protocol,
-        envelope: &Envelope<'_>,
-        target: Target,
-    ) -> Result<Submission, BrokerError> {
-        protocol.schema.validate(envelope.payload)?;
+    fn submission(&self, sender: &Member, target: Target, envelope: &Envelope<'_>) -> Submission {
+        let to = match target {
+            Target::One(_) => To::One,
+            Target::Many(_) | Target::Nobody(_) => To::Many,
+        };
         let named = (envelope.protocol_name, envelope.protocol_version);
         let draft = Draft::new(
             &self.0.id,
@@ -340,13 +430,12 @@ impl ProjectHandle {
             envelope.payload,
             envelope.headers,
         );
-        let idempotency_key = envelope.headers.idempotency_key.clone();
-        Ok(Submission {
+        Submission {
             draft,
             target,
-            idempotency_key,
+            idempotency_key: envelope.headers.idempotency_key.clone(),
             watched: envelope.watched,
-        })
+        }
     }
 
     /// Hands messages to the router, in this order. The answers come together.
@@ -423,17 +512,53 @@ impl ProjectHandle {
         self.tell(member, member.address.tell(AcknowledgeMessages { which, reply: None }));
     }
 
-    pub async fn message_status(&self, message: MessageId) -> Result<Option<Vec<RecipientStatus>>, BrokerError> {
-        Ok(self.0.store.message_status(message, now()).await?)
+    /// Remembers that a message went to another project, so that its sender can ask what became of it.
+    pub async fn crossed(&self, message: MessageId, target: &ProjectId) -> Result<(), BrokerError> {
+        Ok(self.0.store.put_crossing(message, target.clone()).await?)
     }
 
-    pub async fn dead_letters(
-        &self,
-        reason: Option<DeadLetterReason>,
-        after: Option<(MessageId, SessionId)>,
-        limit: usize,
-    ) -> Result<Page<DeadLetter>, BrokerError> {
-        let mut items = self.0.store.dead_letters(reason, after, limit + 1).await?;
+    /// Where a message stands for each of its recipients, in this project or in the one it was sent to.
+    pub async fn message_status(&self, message: MessageId) -> Result<Option<Vec<RecipientStatus>>, BrokerError> {
+        if let Some(known) = self.0.store.message_status(message, now()).await? {
+            return Ok(Some(known));
+        }
+        let Some(target) = self.0.store.crossing(message).await? else {
+            return Ok(None);
+        };
+        let abroad = self
+            .0
+            .neighbours
+            .upgrade()
+            .and_then(|neighbours| neighbours.get(&target));
+        match abroad {
+            Some(abroad) => Ok(abroad.0.store.message_status(message, now()).await?),
+            None => Ok(None),
+        }
+    }
+
+    /// Dead letters of this project, and those of its messages to others.
+    pub async fn dead_letters(&self, query: DeadLetterQuery) -> Result<Page<DeadLetter>, BrokerError> {
+        let limit = query.limit;
+        let query = DeadLetterQuery {
+            limit: limit + 1,
+            ..query
+        };
+        let mut items = self.0.store.dead_letters(query.clone()).await?;
+        let query = DeadLetterQuery {
+            origin: Some(self.0.id.clone()),
+            ..query
+        };
+        for target in self.record().grants.keys() {
+            let abroad = self
+                .0
+                .neighbours
+                .upgrade()
+                .and_then(|neighbours| neighbours.get(target));
+            if let Some(abroad) = abroad {
+                items.extend(abroad.0.store.dead_letters(query.clone()).await?);
+            }
+        }
+        items.sort_unstable_by_key(|letter| (letter.message.id, letter.recipient));
         let more = items.len() > limit;
         items.truncate(limit);
         Ok(Page { items, more })
@@ -444,7 +569,7 @@ impl ProjectHandle {
         let done = self
             .0
             .store
-            .redrive(messages, recipient, self.0.settings.queue_capacity, now())
+            .redrive(messages, recipient, self.terms().queue_capacity, now())
             .await?;
         let recipients: BTreeSet<_> = done.sent.iter().map(|&(_, session, _)| session).collect();
         for &(_, session, waiting) in &done.sent {
@@ -468,6 +593,33 @@ impl ProjectHandle {
     pub fn addresses(&self) -> (&Address<Project>, &Address<Registry>, &Address<Router>) {
         (&self.0.project, &self.0.registry, &self.0.router)
     }
+}
+
+impl From<Submission> for Dispatch {
+    fn from(submission: Submission) -> Self {
+        Self {
+            submission,
+            abroad: None,
+        }
+    }
+}
+
+/// Refuses a message that the recipient could not read. `speaks` is what the sender is told that it can.
+fn check_speaks(
+    member: &Member,
+    recipient: &str,
+    protocol: &ProtocolRecord,
+    speaks: fn(&Member) -> Vec<String>,
+) -> Result<(), BrokerError> {
+    if member.record.capabilities.accepts(&protocol.name, &protocol.version) {
+        return Ok(());
+    }
+    Err(BrokerError::IncompatibleProtocol {
+        recipient: recipient.to_owned(),
+        name: protocol.name.clone(),
+        version: protocol.version.clone(),
+        speaks: speaks(member),
+    })
 }
 
 /// The answer of a session may be on its way when its caller lets go.

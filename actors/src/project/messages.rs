@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use tokio::sync::oneshot;
 
 use crate::{
-    model::{BrokerError, Capabilities, Pattern, ProtocolMetadata, ProtocolName, SessionId, SessionName},
+    model::{BrokerError, Capabilities, Owner, Pattern, ProtocolMetadata, ProtocolName, SessionId, SessionName},
     session::{Connection, Member},
 };
 
@@ -17,6 +17,8 @@ pub struct Registration {
     pub capabilities: Option<Capabilities>,
     /// None: as before, or empty.
     pub metadata: Option<Map<String, Value>>,
+    /// Who registers: what it registers belongs to it.
+    pub owner: Owner,
     /// The session the caller has so far.
     pub current: Option<SessionId>,
     /// The caller's lasting connection, if it has one.
@@ -35,6 +37,11 @@ pub(super) struct Register {
     pub registration: Registration,
     pub reply: oneshot::Sender<Result<Registered, BrokerError>>,
 }
+
+/// The project is over: its sessions end, and then it does.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) struct Close;
 
 /// A child panicked too often and was given up.
 #[derive(Message)]

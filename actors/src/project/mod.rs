@@ -1,25 +1,29 @@
 //! A tenant: owns its registry, its router and its sessions.
 
 mod actor;
+mod charter;
 mod directory;
 mod handle;
 mod messages;
+mod projects;
 
 use std::time::Duration;
 
 pub use actor::Project;
+pub use charter::{Charter, Terms};
 pub use directory::{Directory, SessionQuery};
-pub use handle::{Envelope, Page, ProjectHandle, ReceiveRequest, RedriveRequest};
+pub use handle::{Dispatch, Envelope, Page, ProjectHandle, ReceiveRequest, RedriveRequest};
 #[cfg(feature = "faults")]
 pub use messages::Panic;
 pub use messages::{ProtocolDefinition, Registered, Registration};
+pub use projects::Projects;
 
 use crate::{model::Presence, supervise::Policy};
 
 /// What applies to every project of a broker.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Messages that may wait for one session.
+    /// Messages that may wait for one session, where its project says nothing else.
     pub queue_capacity: usize,
     /// The share of the capacity from which on a warning is logged.
     pub queue_warning: f64,
@@ -33,11 +37,11 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Messages in one queue from which on it is nearly full.
-    pub fn queue_warning_len(&self) -> usize {
+    /// Messages in one queue of this capacity from which on it is nearly full.
+    pub fn queue_warning_len(&self, queue_capacity: usize) -> usize {
         // A share of a count that fits into memory is exact enough as a float.
         #[allow(clippy::cast_precision_loss, clippy::cast_sign_loss)]
-        let len = (self.queue_capacity as f64 * self.queue_warning).ceil() as usize;
+        let len = (queue_capacity as f64 * self.queue_warning).ceil() as usize;
         len.max(1)
     }
 }

@@ -62,7 +62,16 @@ impl Handler<Posted<Admit>> for Registry {
     type Result = ();
 
     fn handle(&mut self, Posted { message, .. }: Posted<Admit>, ctx: &mut Context<Self>) {
-        let Admit { protocol, reply } = message;
+        let Admit {
+            protocol,
+            len_max,
+            reply,
+        } = message;
+        if let Some(max) = len_max.filter(|&max| self.catalog.len() >= max) {
+            let text = format!("the project has its {max} protocols (max_protocols), and they stay");
+            drop(reply.send(Err(BrokerError::forbidden(text))));
+            return;
+        }
         let op = self.store.insert_protocol(Arc::clone(&protocol.record));
         settle(op, self, ctx, move |registry, inserted, _| {
             let answer = match inserted {

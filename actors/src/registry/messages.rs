@@ -11,6 +11,8 @@ use crate::model::BrokerError;
 #[rtype(result = "()")]
 pub(crate) struct Admit {
     pub protocol: Arc<Protocol>,
+    /// How many there may be.
+    pub len_max: Option<usize>,
     pub reply: oneshot::Sender<Result<Arc<Protocol>, BrokerError>>,
 }
 

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     clock::{Now, now},
     model::{BrokerError, Message, MessageIds},
-    project::{Directory, Settings},
+    project::{Charter, Directory, Terms},
     session::{Member, Nudge},
     storage::{Append, Appended, Audience, Outcome, Store, StoreError},
     supervise::{Posted, settle},
@@ -23,9 +23,9 @@ const BATCH_LEN_MAX: usize = 4096;
 pub struct Router {
     directory: Arc<Directory>,
     store: Arc<dyn Store>,
-    queue_capacity: usize,
-    /// Messages in one queue from which on it is nearly full.
-    queue_warning_len: usize,
+    charter: Arc<Charter>,
+    /// Those of the batch that is under way.
+    terms: Arc<Terms>,
     ids: MessageIds,
     batch: u64,
     appending: bool,
@@ -52,12 +52,12 @@ struct Underway {
 }
 
 impl Router {
-    pub(crate) fn new(directory: Arc<Directory>, store: Arc<dyn Store>, settings: &Settings) -> Self {
+    pub(crate) fn new(directory: Arc<Directory>, store: Arc<dyn Store>, charter: Arc<Charter>) -> Self {
         Self {
             directory,
             store,
-            queue_capacity: settings.queue_capacity,
-            queue_warning_len: settings.queue_warning_len(),
+            terms: charter.terms(),
+            charter,
             ids: MessageIds::default(),
             batch: 0,
             appending: false,
@@ -67,6 +67,7 @@ impl Router {
 
     fn route(&mut self, routes: Vec<Route>, ctx: &mut Context<Self>) {
         let now = now();
+        self.terms = self.charter.terms();
         let submissions = routes.iter().map(|route| route.submissions.len()).sum();
         let (mut appends, mut sent) = (Vec::with_capacity(submissions), Vec::with_capacity(submissions));
         let mut underway = Vec::with_capacity(routes.len());
@@ -138,7 +139,7 @@ impl Router {
             Append {
                 message,
                 audience,
-                queue_capacity: self.queue_capacity,
+                queue_capacity: self.terms.queue_capacity,
                 idempotency_key,
             },
             to,
@@ -231,8 +232,8 @@ impl Router {
 
     /// Says so when a queue has just grown past the warning.
     fn warn_of(&self, member: &Member, queue_len: usize) {
-        if queue_len >= self.queue_warning_len && member.vitals.waiting() < self.queue_warning_len {
-            let capacity = self.queue_capacity;
+        if queue_len >= self.terms.queue_warning_len && member.vitals.waiting() < self.terms.queue_warning_len {
+            let capacity = self.terms.queue_capacity;
             tracing::warn!(session = %member.record.id, queue_len, capacity, "an inbox is nearly full");
         }
     }
@@ -242,7 +243,7 @@ impl Router {
         let here = self.directory.by_id(member.record.id);
         if here.is_some_and(|member| !member.is_over()) {
             BrokerError::QueueFull {
-                limit: self.queue_capacity,
+                limit: self.terms.queue_capacity,
             }
         } else {
             BrokerError::SessionNotFound

@@ -14,8 +14,8 @@ use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 use crate::{
     clock::Now,
     model::{
-        BrokerError, DeadLetter, DeadLetterReason, Message, MessageId, ProjectId, ProtocolName, ProtocolRecord,
-        RecipientStatus, SessionId, SessionRecord, Status,
+        AuditEntry, AuditQuery, BrokerError, DeadLetter, DeadLetterReason, Message, MessageId, ProjectId,
+        ProjectRecord, ProtocolName, ProtocolRecord, RecipientStatus, SessionId, SessionRecord, Status,
     },
 };
 
@@ -37,6 +37,21 @@ pub trait Storage: Send + Sync + 'static {
     fn name(&self) -> &'static str;
 
     fn open(&self, project: &ProjectId) -> Arc<dyn Store>;
+
+    /// All projects, the deleted ones too.
+    fn projects(&self) -> Op<Vec<Arc<ProjectRecord>>>;
+    fn project(&self, project: ProjectId) -> Op<Option<Arc<ProjectRecord>>>;
+    /// Keeps a record whose revision is the next after that of the one that is kept, or 0 when there is none. False
+    /// when it is another: somebody else was first, and nothing changes.
+    fn put_project(&self, record: Arc<ProjectRecord>) -> Op<bool>;
+    /// Forgets what a project holds: sessions, protocols, messages. Its record stays.
+    fn clear_project(&self, project: ProjectId) -> Op<()>;
+
+    /// Adds to the record of what was administered and refused. It is bounded, what was refused by itself, so that who
+    /// is refused often cannot have the rest forgotten.
+    fn append_audit(&self, entry: AuditEntry) -> Op<()>;
+    /// Entries of that record, the newest first.
+    fn audit(&self, query: AuditQuery) -> Op<Vec<Arc<AuditEntry>>>;
 }
 
 /// The store of one project.
@@ -83,14 +98,8 @@ pub trait Store: Send + Sync + 'static {
 
     /// None for a message that is not known, or no longer.
     fn message_status(&self, message: MessageId, now: Now) -> Op<Option<Vec<RecipientStatus>>>;
-    /// Dead letters, ordered by message id (which is by age) and recipient, those after `after` (its message, its
-    /// recipient), which need not be there any more.
-    fn dead_letters(
-        &self,
-        reason: Option<DeadLetterReason>,
-        after: Option<(MessageId, SessionId)>,
-        limit: usize,
-    ) -> Op<Vec<DeadLetter>>;
+    /// Dead letters, ordered by message id (which is by age) and recipient.
+    fn dead_letters(&self, query: DeadLetterQuery) -> Op<Vec<DeadLetter>>;
     /// Sends dead letters again, as new in the queue and with no deliveries counted, to their recipient or to
     /// another; their time to live begins anew. A recipient that has a copy already, of a broadcast, gets no second.
     fn redrive(
@@ -101,6 +110,33 @@ pub trait Store: Send + Sync + 'static {
         now: Now,
     ) -> Op<Redriven>;
     fn dead_letter_count(&self) -> Op<usize>;
+
+    /// Remembers that a message of this project went to another. Bounded; the oldest go first.
+    fn put_crossing(&self, message: MessageId, target: ProjectId) -> Op<()>;
+    fn crossing(&self, message: MessageId) -> Op<Option<ProjectId>>;
+}
+
+/// Which dead letters are asked for.
+#[derive(Clone, Debug, Default)]
+pub struct DeadLetterQuery {
+    pub reason: Option<DeadLetterReason>,
+    /// Only those of messages that came from this other project.
+    pub origin: Option<ProjectId>,
+    /// Only those after this one (its message, its recipient), which need not be there any more.
+    pub after: Option<(MessageId, SessionId)>,
+    pub limit: usize,
+}
+
+impl DeadLetterQuery {
+    /// Whether a letter is asked for, where the list begins and its length left out.
+    #[must_use]
+    pub fn fits(&self, letter: &DeadLetter) -> bool {
+        self.reason.is_none_or(|reason| letter.reason == reason)
+            && self
+                .origin
+                .as_ref()
+                .is_none_or(|origin| letter.message.origin.as_ref() == Some(origin))
+    }
 }
 
 /// One message to accept.
@@ -250,6 +286,10 @@ pub struct Retention {
     pub dead_letters_len_max: usize,
     pub idempotency_keys_len_max: usize,
     pub idempotency_window: Duration,
+    /// Messages to other projects whose receipts can be asked for.
+    pub crossings_len_max: usize,
+    /// Entries of the audit, of what was done and of what was refused each.
+    pub audit_len_max: usize,
 }
 
 impl Default for Retention {
@@ -259,6 +299,8 @@ impl Default for Retention {
             dead_letters_len_max: 10_000,
             idempotency_keys_len_max: 1_000_000,
             idempotency_window: Duration::from_hours(24),
+            crossings_len_max: 200_000,
+            audit_len_max: 10_000,
         }
     }
 }

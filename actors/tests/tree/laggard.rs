@@ -14,12 +14,12 @@ use std::{
 use actors::{
     clock::Now,
     model::{
-        DeadLetter, DeadLetterReason, MessageId, ProjectId, ProtocolName, ProtocolRecord, RecipientStatus, SessionId,
-        SessionRecord,
+        AuditEntry, AuditQuery, DeadLetter, DeadLetterReason, MessageId, ProjectId, ProjectRecord, ProtocolName,
+        ProtocolRecord, RecipientStatus, SessionId, SessionRecord,
     },
     storage::{
-        Acknowledge, Acknowledged, Append, Appended, Depth, Leased, Op, Outcome, Redriven, Release, Released, Storage,
-        Store, StoreError, memory::MemoryStorage,
+        Acknowledge, Acknowledged, Append, Appended, DeadLetterQuery, Depth, Leased, Op, Outcome, Redriven, Release,
+        Released, Storage, Store, StoreError, memory::MemoryStorage,
     },
 };
 use futures_util::FutureExt;
@@ -74,6 +74,30 @@ impl Storage for Laggard {
             })
         });
         Arc::clone(remote) as _
+    }
+
+    fn projects(&self) -> Op<Vec<Arc<ProjectRecord>>> {
+        self.inner.projects()
+    }
+
+    fn project(&self, project: ProjectId) -> Op<Option<Arc<ProjectRecord>>> {
+        self.inner.project(project)
+    }
+
+    fn put_project(&self, record: Arc<ProjectRecord>) -> Op<bool> {
+        self.inner.put_project(record)
+    }
+
+    fn clear_project(&self, project: ProjectId) -> Op<()> {
+        self.inner.clear_project(project)
+    }
+
+    fn append_audit(&self, entry: AuditEntry) -> Op<()> {
+        self.inner.append_audit(entry)
+    }
+
+    fn audit(&self, query: AuditQuery) -> Op<Vec<Arc<AuditEntry>>> {
+        self.inner.audit(query)
     }
 }
 
@@ -143,11 +167,7 @@ impl Store for Remote {
         fn depth(session: SessionId) -> Depth;
         fn sweep(now: Now) -> Vec<(SessionId, usize)>;
         fn message_status(message: MessageId, now: Now) -> Option<Vec<RecipientStatus>>;
-        fn dead_letters(
-            reason: Option<DeadLetterReason>,
-            after: Option<(MessageId, SessionId)>,
-            limit: usize
-        ) -> Vec<DeadLetter>;
+        fn dead_letters(query: DeadLetterQuery) -> Vec<DeadLetter>;
         fn redrive(
             messages: Vec<MessageId>,
             recipient: Option<SessionId>,
@@ -155,5 +175,7 @@ impl Store for Remote {
             now: Now
         ) -> Redriven;
         fn dead_letter_count() -> usize;
+        fn put_crossing(message: MessageId, target: ProjectId) -> ();
+        fn crossing(message: MessageId) -> Option<ProjectId>;
     }
 }

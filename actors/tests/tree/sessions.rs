@@ -193,7 +193,14 @@ fn after_the_retention_the_messages_are_dead_letters_and_the_name_is_free() {
             .project
             .follow(status, Status::Acknowledged, crate::world::DEADLINE);
         assert_eq!(reached.await, end);
-        let dead = world.project.dead_letters(None, None, 10).await.unwrap();
+        let dead = world
+            .project
+            .dead_letters(actors::storage::DeadLetterQuery {
+                limit: 10,
+                ..actors::storage::DeadLetterQuery::default()
+            })
+            .await
+            .unwrap();
         assert_eq!(dead.items.len(), 1);
         assert_eq!(dead.items[0].reason, DeadLetterReason::RecipientGone);
         assert_eq!(dead.items[0].recipient, bob.record.id);

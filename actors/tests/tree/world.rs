@@ -12,7 +12,7 @@ use std::{
 
 use actix_rt::{Arbiter, System};
 use actors::{
-    broker::{Broker, BrokerHandle},
+    broker::{Broker, BrokerHandle, BrokerSettings},
     model::{
         BrokerError, ConnectionId, Headers, MessageId, Presence, ProjectId, ProtocolMetadata, ProtocolName, SessionName,
     },
@@ -67,6 +67,14 @@ pub fn settings() -> Settings {
     }
 }
 
+pub fn broker_settings(project: Settings) -> BrokerSettings {
+    BrokerSettings {
+        project,
+        key_rate_limit: 0,
+        multi_project: true,
+    }
+}
+
 /// Runs a test in an actor system of its own.
 pub fn run<F: Future<Output = ()> + 'static>(test: impl FnOnce() -> F) {
     System::new().block_on(async {
@@ -101,7 +109,7 @@ impl World {
             Threads::Two => Arbiter::new().handle(),
         };
         let (given_up, gave_up) = watch::channel(false);
-        let broker = Broker::start(settings, storage, vec![arbiter], move || {
+        let broker = Broker::start(broker_settings(settings), storage, vec![arbiter], move || {
             given_up.send_replace(true);
         });
         let project = broker.project(&ProjectId::default_project()).await.unwrap();
@@ -175,12 +183,12 @@ impl World {
     }
 
     pub fn submission(&self, sender: &Member, to: &str) -> Result<Submission, BrokerError> {
-        self.project.direct(sender, to, &envelope(false))
+        Ok(self.project.direct(sender, to, &envelope(false))?.submission)
     }
 
     pub fn broadcast(&self, sender: &Member) -> Result<Submission, BrokerError> {
-        self.project
-            .broadcast(sender, actors::model::CapabilityFilter::default(), &envelope(false))
+        let filter = actors::model::CapabilityFilter::default();
+        Ok(self.project.broadcast(sender, filter, &envelope(false))?.submission)
     }
 
     /// Hands submissions to the router and waits for the answers.
@@ -191,7 +199,7 @@ impl World {
 
     /// Sends one message, which is accepted. Its status can be followed.
     pub async fn send(&self, sender: &Member, to: &str) -> Routed {
-        let submission = self.project.direct(sender, to, &envelope(true)).unwrap();
+        let submission = self.project.direct(sender, to, &envelope(true)).unwrap().submission;
         let mut answers = self.submit(vec![submission]).await.unwrap();
         answers.pop().unwrap().unwrap()
     }

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::{
-    super::{RedriveRefusal, Redriven, Storage},
+    super::{DeadLetterQuery, RedriveRefusal, Redriven, Storage},
     world::{CAPACITY, World, depth, done},
 };
 use crate::model::{DeadLetterReason, MessageId, SessionId, Status};
@@ -52,7 +52,12 @@ pub async fn dead_letters_are_listed_in_pages(storage: Arc<dyn Storage>) {
 
     let (mut seen, mut after) = (Vec::new(), None);
     loop {
-        let page = done(world.store.dead_letters(None, after, 2)).await;
+        let page = done(world.store.dead_letters(DeadLetterQuery {
+            after,
+            limit: 2,
+            ..DeadLetterQuery::default()
+        }))
+        .await;
         assert!(page.len() <= 2);
         seen.extend(page.iter().map(|letter| (letter.message.id, letter.recipient)));
         after = seen.last().copied();
@@ -61,7 +66,18 @@ pub async fn dead_letters_are_listed_in_pages(storage: Arc<dyn Storage>) {
         }
     }
     assert_eq!(seen, all);
-    assert_eq!(done(world.store.dead_letters(None, None, 0)).await.len(), 0);
+    assert_eq!(
+        done(world.store.dead_letters(DeadLetterQuery::default())).await.len(),
+        0
+    );
+}
+
+fn because(reason: DeadLetterReason) -> DeadLetterQuery {
+    DeadLetterQuery {
+        reason: Some(reason),
+        limit: 9,
+        ..DeadLetterQuery::default()
+    }
 }
 
 pub async fn dead_letters_are_filtered_by_reason(storage: Arc<dyn Storage>) {
@@ -74,13 +90,13 @@ pub async fn dead_letters_are_filtered_by_reason(storage: Arc<dyn Storage>) {
             .remove_session(world.carol, DeadLetterReason::RecipientGone, world.now),
     )
     .await;
-    let found = done(world.store.dead_letters(Some(DeadLetterReason::DeliveryLimit), None, 9)).await;
+    let found = done(world.store.dead_letters(because(DeadLetterReason::DeliveryLimit))).await;
     assert_eq!(
         found.iter().map(|letter| letter.message.id).collect::<Vec<_>>(),
         [tried]
     );
     assert_eq!(
-        done(world.store.dead_letters(Some(DeadLetterReason::Expired), None, 9))
+        done(world.store.dead_letters(because(DeadLetterReason::Expired)))
             .await
             .len(),
         0

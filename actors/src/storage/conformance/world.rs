@@ -4,12 +4,13 @@ use serde_json::Map;
 use uuid::Uuid;
 
 use super::super::{
-    Acknowledge, Acknowledged, Append, Appended, Audience, Depth, Op, Release, Released, Storage, Store,
+    Acknowledge, Acknowledged, Append, Appended, Audience, DeadLetterQuery, Depth, Op, Release, Released, Storage,
+    Store,
 };
 use crate::{
     clock::Now,
     model::{
-        Capabilities, DeadLetter, DeadLetterReason, Draft, Headers, Message, MessageId, MessageIds, Priority,
+        Capabilities, DeadLetter, DeadLetterReason, Draft, Headers, Message, MessageId, MessageIds, Owner, Priority,
         ProjectId, SessionId, SessionRecord, Status, To,
     },
 };
@@ -40,6 +41,7 @@ pub fn record(id: SessionId) -> SessionRecord {
         capabilities: Capabilities::default(),
         metadata: Map::new(),
         connected_at_ms: 1,
+        owner: Owner::anonymous(),
     }
 }
 
@@ -196,7 +198,11 @@ impl World {
     }
 
     pub async fn dead_letters(&self) -> Vec<DeadLetter> {
-        done(self.store.dead_letters(None, None, usize::MAX)).await
+        done(self.store.dead_letters(DeadLetterQuery {
+            limit: usize::MAX,
+            ..DeadLetterQuery::default()
+        }))
+        .await
     }
 
     /// All dead letters: of which message, for whom and why.

@@ -5,7 +5,7 @@ use proptest::{collection::vec, prelude::*, sample::Index};
 use super::*;
 use crate::{
     clock::now,
-    model::{Capabilities, Draft, Headers, MessageIds, ProjectId, SessionId, SessionRecord, To},
+    model::{Capabilities, Draft, Headers, MessageIds, Owner, ProjectId, SessionId, SessionRecord, To},
 };
 
 const DELIVERY_LIMIT: u32 = 4;
@@ -256,6 +256,7 @@ fn message(ids: &MessageIds, priority: Priority) -> Message {
         capabilities: Capabilities::default(),
         metadata: serde_json::Map::new(),
         connected_at_ms: 0,
+        owner: Owner::anonymous(),
     };
     let headers = Headers {
         priority,

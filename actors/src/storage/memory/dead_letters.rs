@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 
-use crate::model::{DeadLetter, DeadLetterReason, MessageId, ProjectId, SessionId};
+use super::super::DeadLetterQuery;
+use crate::model::{DeadLetter, MessageId, ProjectId, SessionId};
 
 type Key = (MessageId, SessionId);
 
@@ -72,13 +73,13 @@ impl DeadLetters {
             .collect()
     }
 
-    pub fn list(&self, reason: Option<DeadLetterReason>, after: Option<Key>, limit: usize) -> Vec<DeadLetter> {
+    pub fn list(&self, query: &DeadLetterQuery) -> Vec<DeadLetter> {
         use std::ops::Bound::{Excluded, Unbounded};
         self.letters
-            .range((after.map_or(Unbounded, Excluded), Unbounded))
+            .range((query.after.map_or(Unbounded, Excluded), Unbounded))
             .map(|(_, kept)| &kept.letter)
-            .filter(|letter| reason.is_none_or(|reason| letter.reason == reason))
-            .take(limit)
+            .filter(|letter| query.fits(letter))
+            .take(query.limit)
             .cloned()
             .collect()
     }

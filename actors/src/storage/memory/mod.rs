@@ -3,6 +3,7 @@
 mod dead_letters;
 mod expiries;
 mod idempotency;
+mod offices;
 mod state;
 
 use std::{
@@ -11,16 +12,16 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use self::state::State;
+use self::{offices::Offices, state::State};
 use super::{
-    Acknowledge, Acknowledged, Append, Appended, Depth, Leased, Op, Outcome, Redriven, Release, Released, Retention,
-    Storage, Store,
+    Acknowledge, Acknowledged, Append, Appended, DeadLetterQuery, Depth, Leased, Op, Outcome, Redriven, Release,
+    Released, Retention, Storage, Store,
 };
 use crate::{
     clock::Now,
     model::{
-        DeadLetter, DeadLetterReason, MessageId, ProjectId, ProtocolName, ProtocolRecord, RecipientStatus, SessionId,
-        SessionRecord,
+        AuditEntry, AuditQuery, DeadLetter, DeadLetterReason, MessageId, ProjectId, ProjectRecord, ProtocolName,
+        ProtocolRecord, RecipientStatus, SessionId, SessionRecord,
     },
 };
 
@@ -29,6 +30,7 @@ use crate::{
 pub struct MemoryStorage {
     retention: Retention,
     stores: Mutex<HashMap<ProjectId, Arc<MemoryStore>>>,
+    offices: Mutex<Offices>,
 }
 
 impl MemoryStorage {
@@ -38,7 +40,15 @@ impl MemoryStorage {
         Self {
             retention,
             stores: Mutex::default(),
+            offices: Mutex::default(),
         }
+    }
+}
+
+impl MemoryStorage {
+    fn run<T: Send + 'static>(&self, operation: impl FnOnce(&mut Offices) -> T) -> Op<T> {
+        let answer = operation(&mut self.offices.lock().unwrap_or_else(PoisonError::into_inner));
+        Box::pin(ready(Ok(answer)))
     }
 }
 
@@ -55,6 +65,35 @@ impl Storage for MemoryStorage {
         let store = Arc::new(MemoryStore(Mutex::new(State::new(project.clone(), self.retention))));
         stores.insert(project.clone(), store.clone());
         store
+    }
+
+    fn projects(&self) -> Op<Vec<Arc<ProjectRecord>>> {
+        self.run(|offices| offices.projects())
+    }
+
+    fn project(&self, project: ProjectId) -> Op<Option<Arc<ProjectRecord>>> {
+        self.run(|offices| offices.project(&project))
+    }
+
+    fn put_project(&self, record: Arc<ProjectRecord>) -> Op<bool> {
+        self.run(|offices| offices.put_project(record))
+    }
+
+    fn clear_project(&self, project: ProjectId) -> Op<()> {
+        self.stores
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&project);
+        Box::pin(ready(Ok(())))
+    }
+
+    fn append_audit(&self, entry: AuditEntry) -> Op<()> {
+        let len_max = self.retention.audit_len_max;
+        self.run(|offices| offices.append_audit(entry, len_max))
+    }
+
+    fn audit(&self, query: AuditQuery) -> Op<Vec<Arc<AuditEntry>>> {
+        self.run(|offices| offices.audit(&query))
     }
 }
 
@@ -130,13 +169,8 @@ impl Store for MemoryStore {
         self.run(|state| state.message_status(message, now))
     }
 
-    fn dead_letters(
-        &self,
-        reason: Option<DeadLetterReason>,
-        after: Option<(MessageId, SessionId)>,
-        limit: usize,
-    ) -> Op<Vec<DeadLetter>> {
-        self.run(|state| state.dead_letters(reason, after, limit))
+    fn dead_letters(&self, query: DeadLetterQuery) -> Op<Vec<DeadLetter>> {
+        self.run(|state| state.dead_letters(&query))
     }
 
     fn redrive(
@@ -151,6 +185,14 @@ impl Store for MemoryStore {
 
     fn dead_letter_count(&self) -> Op<usize> {
         self.run(|state| state.dead_letter_count())
+    }
+
+    fn put_crossing(&self, message: MessageId, target: ProjectId) -> Op<()> {
+        self.run(|state| state.put_crossing(message, target))
+    }
+
+    fn crossing(&self, message: MessageId) -> Op<Option<ProjectId>> {
+        self.run(|state| state.crossing(message))
     }
 }
 

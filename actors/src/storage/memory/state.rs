@@ -3,14 +3,17 @@
 //! Operations that look at waiting messages first bury those whose time is over, so that all of them see the same.
 //! An acknowledgement does not: it is about what was delivered in time.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
 
 use semver::Version;
 
 use super::{
     super::{
-        Acknowledge, Acknowledged, Append, Appended, Audience, Delivery, Depth, Leased, Outcome, RedriveRefusal,
-        Redriven, Release, Released, Retention,
+        Acknowledge, Acknowledged, Append, Appended, Audience, DeadLetterQuery, Delivery, Depth, Leased, Outcome,
+        RedriveRefusal, Redriven, Release, Released, Retention,
         id_map::{IdMap, IdSet},
         inbox::{Fate, Inbox, Item, NEVER},
         receipts::{ReceiptKey, Receipts},
@@ -40,6 +43,10 @@ pub(super) struct State {
     expired_until_ms: u64,
     /// Whose queues lost an expired message since the last sweep, whichever operation noticed it.
     thinned: IdSet<SessionId>,
+    /// Where messages to other projects went.
+    crossings: IdMap<MessageId, ProjectId>,
+    crossings_by_age: VecDeque<MessageId>,
+    crossings_len_max: usize,
 }
 
 #[derive(Debug)]
@@ -69,6 +76,9 @@ impl State {
             expiries: Expiries::default(),
             expired_until_ms: 0,
             thinned: IdSet::default(),
+            crossings: IdMap::default(),
+            crossings_by_age: VecDeque::new(),
+            crossings_len_max: retention.crossings_len_max,
         }
     }
 
@@ -338,13 +348,23 @@ impl State {
         self.ledger.receipts.get(message)
     }
 
-    pub fn dead_letters(
-        &self,
-        reason: Option<DeadLetterReason>,
-        after: Option<(MessageId, SessionId)>,
-        limit: usize,
-    ) -> Vec<DeadLetter> {
-        self.ledger.dead_letters.list(reason, after, limit)
+    pub fn dead_letters(&self, query: &DeadLetterQuery) -> Vec<DeadLetter> {
+        self.ledger.dead_letters.list(query)
+    }
+
+    pub fn put_crossing(&mut self, message: MessageId, target: ProjectId) {
+        if self.crossings.insert(message, target).is_none() {
+            self.crossings_by_age.push_back(message);
+        }
+        while self.crossings_by_age.len() > self.crossings_len_max
+            && let Some(oldest) = self.crossings_by_age.pop_front()
+        {
+            self.crossings.remove(&oldest);
+        }
+    }
+
+    pub fn crossing(&self, message: MessageId) -> Option<ProjectId> {
+        self.crossings.get(&message).cloned()
     }
 
     pub fn dead_letter_count(&self) -> usize {

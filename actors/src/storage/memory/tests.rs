@@ -4,7 +4,7 @@ use futures_util::FutureExt;
 
 use super::*;
 use crate::{
-    model::{Capabilities, Draft, Headers, MessageIds, Status, To},
+    model::{Capabilities, Draft, Headers, MessageIds, Owner, Status, To},
     storage::{
         Audience,
         conformance::{CASES, Case, TIMED_CASES, run},
@@ -99,6 +99,7 @@ fn record(id: SessionId) -> SessionRecord {
         capabilities: Capabilities::default(),
         metadata: serde_json::Map::new(),
         connected_at_ms: 0,
+        owner: Owner::anonymous(),
     }
 }
 
@@ -115,7 +116,10 @@ fn too_many_dead_letters_drop_those_that_died_first() {
     }
     let kept: Vec<_> = little
         .state
-        .dead_letters(None, None, 9)
+        .dead_letters(&DeadLetterQuery {
+            limit: 9,
+            ..DeadLetterQuery::default()
+        })
         .iter()
         .map(|letter| letter.message.id)
         .collect();

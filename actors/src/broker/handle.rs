@@ -1,0 +1,218 @@
+use std::sync::Arc;
+
+use tokio::sync::{oneshot, watch};
+use uuid::Uuid;
+
+use super::{
+    Keyring,
+    actor::{Amend, Amendment, Broker, Create},
+};
+use crate::{
+    clock::now,
+    model::{
+        ApiKey, AuditEntry, AuditQuery, BrokerError, Grant, KeyId, MadeKey, NewKey, NewProject, ProjectChanges,
+        ProjectId, ProjectRecord, Rotated, Scope,
+    },
+    project::{ProjectHandle, Projects},
+    storage::Storage,
+    supervise::{Address, Node},
+};
+
+/// The way into the broker, for every surface. Who may do what has been decided before.
+#[derive(Clone)]
+pub struct BrokerHandle {
+    pub(super) address: Address<Broker>,
+    pub(super) projects: Arc<Projects>,
+    pub(super) keyring: Arc<Keyring>,
+    pub(super) storage: Arc<dyn Storage>,
+    pub(super) loaded: watch::Receiver<bool>,
+    pub(super) changes: watch::Receiver<u64>,
+}
+
+impl BrokerHandle {
+    /// The project of this id.
+    ///
+    /// # Errors
+    /// `project_not_found` for one that is closed as for one that never was, and as soon.
+    pub async fn project(&self, id: &ProjectId) -> Result<ProjectHandle, BrokerError> {
+        if let Some(project) = self.projects.get(id) {
+            return Ok(project);
+        }
+        if !*self.loaded.borrow() {
+            let loaded = self.loaded.clone().wait_for(|loaded| *loaded).await.is_ok();
+            if !loaded {
+                return Err(BrokerError::unavailable());
+            }
+        }
+        self.projects.get(id).ok_or(BrokerError::ProjectNotFound)
+    }
+
+    /// The projects that are open.
+    pub fn projects(&self) -> Vec<ProjectHandle> {
+        self.projects.open()
+    }
+
+    /// All projects as they are, by id; those that were deleted too.
+    pub fn records(&self) -> Vec<Arc<ProjectRecord>> {
+        self.projects.records()
+    }
+
+    pub fn record(&self, id: &ProjectId) -> Option<Arc<ProjectRecord>> {
+        self.projects.record(id)
+    }
+
+    pub fn keyring(&self) -> &Arc<Keyring> {
+        &self.keyring
+    }
+
+    /// Changes whenever a project does, its keys included.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.clone()
+    }
+
+    pub fn storage_name(&self) -> &'static str {
+        self.storage.name()
+    }
+
+    /// The whole tree as data. It is read from the outside, so it is there even when an actor is stuck.
+    pub fn observe(&self) -> Node {
+        let mut projects = self.projects();
+        projects.sort_by(|a, b| a.id().cmp(b.id()));
+        self.address
+            .pulse()
+            .node(projects.iter().map(ProjectHandle::observe).collect())
+    }
+
+    /// Makes a project and its first key, which administers it.
+    pub async fn create_project(&self, wanted: NewProject) -> Result<(Arc<ProjectRecord>, MadeKey), BrokerError> {
+        let now_ms = now().unix_ms;
+        let mut record = ProjectRecord::new(wanted, now_ms)?;
+        let made = make_key(&record.id)?;
+        let key = NewKey {
+            label: None,
+            scope: Scope::Admin,
+            expires_at_ms: None,
+        };
+        record.add_key(&made, &key, now_ms)?;
+        let (reply, answer) = oneshot::channel();
+        self.address.tell(Create { record, reply })?;
+        let record = answer.await.unwrap_or(Err(BrokerError::unavailable()))?;
+        Ok((record, made))
+    }
+
+    pub async fn change_project(
+        &self,
+        id: &ProjectId,
+        changes: ProjectChanges,
+    ) -> Result<Arc<ProjectRecord>, BrokerError> {
+        self.amend(id, move |record| record.change(&changes)).await
+    }
+
+    /// Deletes a project: its keys end, its sessions too, and what they hold is gone.
+    pub async fn delete_project(&self, id: &ProjectId) -> Result<(), BrokerError> {
+        if *id == ProjectId::default_project() {
+            let text = "the project of callers that name none cannot be deleted";
+            return Err(BrokerError::invalid("project_id", text));
+        }
+        self.amend(id, |record| {
+            record.close(now().unix_ms);
+            Ok(())
+        })
+        .await?;
+        Ok(())
+    }
+
+    pub async fn add_key(&self, id: &ProjectId, wanted: NewKey) -> Result<MadeKey, BrokerError> {
+        let made = make_key(id)?;
+        let adds = made.clone();
+        self.amend(id, move |record| record.add_key(&adds, &wanted, now().unix_ms))
+            .await?;
+        Ok(made)
+    }
+
+    /// Returns from when on the key is good no more.
+    pub async fn revoke_key(&self, id: &ProjectId, key: KeyId) -> Result<u64, BrokerError> {
+        let revoked = key.clone();
+        let record = self
+            .amend(id, move |record| record.revoke_key(&revoked, now().unix_ms).map(drop))
+            .await?;
+        let known = record.keys.iter().find(|known| known.id == key);
+        Ok(known.map_or(0, |known| known.good_until_ms()))
+    }
+
+    /// Puts a new key in the place of this one, or of each; the old ones stay good for `grace_ms`.
+    pub async fn rotate_keys(
+        &self,
+        id: &ProjectId,
+        only: Option<&KeyId>,
+        grace_ms: u64,
+    ) -> Result<Rotated, BrokerError> {
+        let record = self.record(id).ok_or(BrokerError::ProjectNotFound)?;
+        let now_ms = now().unix_ms;
+        let retired_at_ms = now_ms.saturating_add(grace_ms);
+        let mut replaced = Vec::new();
+        for key in record.rotatable(only, now_ms)? {
+            replaced.push((key, make_key(id)?));
+        }
+        let rotated = Rotated {
+            made: replaced.iter().map(|(_, made)| made.clone()).collect(),
+            retired: replaced.iter().map(|(key, _)| (key.clone(), retired_at_ms)).collect(),
+        };
+        self.amend(id, move |record| record.rotate(&replaced, retired_at_ms, now().unix_ms))
+            .await?;
+        Ok(rotated)
+    }
+
+    pub async fn grant(&self, id: &ProjectId, target: ProjectId, grant: Grant) -> Result<(), BrokerError> {
+        self.amend(id, move |record| record.grant(target.clone(), grant.clone()))
+            .await?;
+        Ok(())
+    }
+
+    /// False when there was none.
+    pub async fn revoke_grant(&self, id: &ProjectId, target: &ProjectId) -> Result<bool, BrokerError> {
+        let had = self.record(id).is_some_and(|record| record.grants.contains_key(target));
+        if had {
+            let target = target.clone();
+            self.amend(id, move |record| {
+                record.grants.remove(&target);
+                Ok(())
+            })
+            .await?;
+        }
+        Ok(had)
+    }
+
+    async fn amend(
+        &self,
+        id: &ProjectId,
+        amendment: impl Fn(&mut ProjectRecord) -> Result<(), BrokerError> + Send + Sync + 'static,
+    ) -> Result<Arc<ProjectRecord>, BrokerError> {
+        let (reply, answer) = oneshot::channel();
+        self.address.tell(Amend {
+            project: id.clone(),
+            amendment: Amendment::new(amendment),
+            reply,
+        })?;
+        answer.await.unwrap_or(Err(BrokerError::unavailable()))
+    }
+
+    /// Adds to the record of what was administered and refused; its id and time are set here.
+    pub async fn record_audit(&self, mut entry: AuditEntry) {
+        entry.id = Uuid::now_v7();
+        entry.at_ms = now().unix_ms;
+        if let Err(error) = self.storage.append_audit(entry).await {
+            tracing::warn!(%error, "an entry of the audit is only in the log");
+        }
+    }
+
+    pub async fn audit(&self, query: AuditQuery) -> Result<Vec<Arc<AuditEntry>>, BrokerError> {
+        Ok(self.storage.audit(query).await?)
+    }
+}
+
+fn make_key(project: &ProjectId) -> Result<MadeKey, BrokerError> {
+    let id = KeyId::generate()?;
+    let key = ApiKey::generate(project, &id)?;
+    Ok(MadeKey { id, key })
+}

@@ -1,0 +1,182 @@
+use std::{
+    collections::HashMap,
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use crate::{
+    model::{KeyDigest, KeyId, Owner, ProjectId, ProjectRecord, Scope, Standing},
+    rate::Rate,
+};
+
+/// Somebody who was let in: as whom, for what, and until when.
+#[derive(Debug)]
+pub struct Principal {
+    /// What it registers belongs to this.
+    pub owner: Owner,
+    /// How the audit calls it.
+    pub name: Arc<str>,
+    pub scope: Scope,
+    /// The only project it may act in; None: any.
+    pub home: Option<ProjectId>,
+    pub standing: Standing,
+    /// Of its requests.
+    pub rate: Option<Rate>,
+}
+
+/// The keys of all projects that are good, or were when they came in last.
+///
+/// A key is found by its digest and by nothing else. So there is one way for all that are not good, whichever part of
+/// them is wrong, and what a guess has in common with a key does not show in how long the answer takes.
+#[derive(Debug, Default)]
+pub struct Keyring {
+    /// Of each key; 0 is no limit.
+    requests_per_minute: u32,
+    keys: RwLock<HashMap<u128, Key>>,
+}
+
+#[derive(Clone, Debug)]
+struct Key {
+    id: KeyId,
+    project: ProjectId,
+    digest: KeyDigest,
+    principal: Arc<Principal>,
+}
+
+impl Keyring {
+    #[must_use]
+    pub fn new(requests_per_minute: u32) -> Self {
+        Self {
+            requests_per_minute,
+            keys: RwLock::default(),
+        }
+    }
+
+    /// Who has the key of this digest. Whether it is still good is for the caller to ask.
+    #[must_use]
+    pub fn find(&self, digest: &KeyDigest) -> Option<Arc<Principal>> {
+        let found = self
+            .keys
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&digest.prefix())
+            .map(|key| (key.digest.clone(), Arc::clone(&key.principal)));
+        let (known, principal) = match found {
+            Some((known, principal)) => (known, Some(principal)),
+            // As much to compare as if there were one.
+            None => (KeyDigest::of(""), None),
+        };
+        principal.filter(|_| known.is(digest))
+    }
+
+    /// When a key was last used, to the minute, in this process.
+    #[must_use]
+    pub fn last_used_at_ms(&self, digest: &KeyDigest) -> Option<u64> {
+        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
+        keys.get(&digest.prefix())?.principal.standing.last_used_at_ms()
+    }
+
+    /// Takes over what the record of a project says of its keys. Whoever came in with one that is good no more hears of
+    /// it by its standing.
+    pub(crate) fn apply(&self, record: &ProjectRecord) {
+        let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
+        keys.retain(|_, key| {
+            let stays = key.project != record.id || record.keys.iter().any(|known| known.id == key.id);
+            if !stays {
+                key.principal.standing.ends_at(0);
+            }
+            stays
+        });
+        for known in &record.keys {
+            let until = known.good_until_ms();
+            if let Some(key) = keys.get(&known.digest.prefix()) {
+                key.principal.standing.ends_at(until);
+                continue;
+            }
+            let principal = Principal {
+                owner: Owner::key(&known.lineage),
+                name: format!("key:{}/{}", record.id, known.id).into(),
+                scope: known.scope,
+                home: Some(record.id.clone()),
+                standing: Standing::until(until),
+                rate: Rate::per_minute(self.requests_per_minute),
+            };
+            let key = Key {
+                id: known.id.clone(),
+                project: record.id.clone(),
+                digest: known.digest.clone(),
+                principal: Arc::new(principal),
+            };
+            keys.insert(known.digest.prefix(), key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{ApiKey, MadeKey, NewKey};
+
+    const NOW: u64 = 1000;
+
+    fn made(record: &mut ProjectRecord) -> MadeKey {
+        let id = KeyId::generate().unwrap();
+        let made = MadeKey {
+            key: ApiKey::generate(&record.id, &id).unwrap(),
+            id,
+        };
+        let wanted = NewKey {
+            label: None,
+            scope: Scope::Member,
+            expires_at_ms: None,
+        };
+        record.add_key(&made, &wanted, NOW).unwrap();
+        made
+    }
+
+    #[test]
+    fn a_key_is_found_whole_and_not_in_parts() {
+        let (keyring, mut record) = (Keyring::new(0), ProjectRecord::default_project(NOW));
+        let made = made(&mut record);
+        keyring.apply(&record);
+        let key = made.key.reveal();
+        let found = keyring.find(&KeyDigest::of(key)).unwrap();
+        assert_eq!((found.scope, found.home.as_ref()), (Scope::Member, Some(&record.id)));
+        for wrong in [
+            "",
+            &key[..key.len() - 1],
+            &format!("{key}0"),
+            &key.replace("default", "other"),
+        ] {
+            assert!(keyring.find(&KeyDigest::of(wrong)).is_none(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn whoever_came_in_hears_of_a_revocation() {
+        let (keyring, mut record) = (Keyring::new(0), ProjectRecord::default_project(NOW));
+        let (kept, gone) = (made(&mut record), made(&mut record));
+        keyring.apply(&record);
+        let principals = [&kept, &gone].map(|made| keyring.find(&made.key.digest()).unwrap());
+        record.revoke_key(&gone.id, NOW).unwrap();
+        keyring.apply(&record);
+        assert_eq!(
+            principals.each_ref().map(|who| who.standing.is_good(NOW)),
+            [true, false]
+        );
+        record.keys.clear();
+        keyring.apply(&record);
+        assert!(!principals[0].standing.is_good(NOW) && keyring.find(&kept.key.digest()).is_none());
+    }
+
+    #[test]
+    fn the_keys_of_other_projects_are_left_alone() {
+        let keyring = Keyring::new(0);
+        let (mut here, mut there) = (ProjectRecord::default_project(NOW), ProjectRecord::default_project(NOW));
+        there.id = ProjectId::parse("there").unwrap();
+        let made = made(&mut here);
+        keyring.apply(&here);
+        there.revision = 1;
+        keyring.apply(&there);
+        assert!(keyring.find(&made.key.digest()).unwrap().standing.is_good(NOW));
+    }
+}

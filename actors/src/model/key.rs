@@ -1,0 +1,436 @@
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use sha2::{Digest as _, Sha256};
+use subtle::ConstantTimeEq;
+
+use super::{BrokerError, ProjectId};
+
+/// How much a caller may do; each may do what those before it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Scope {
+    /// Looks, and takes no part.
+    Observer,
+    /// Has sessions, sends and receives.
+    Member,
+    /// Administers the project.
+    Admin,
+    /// Administers the broker. No key of a project has it.
+    #[serde(skip_deserializing)]
+    Operator,
+}
+
+impl Scope {
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Observer => "observer",
+            Self::Member => "member",
+            Self::Admin => "admin",
+            Self::Operator => "operator",
+        }
+    }
+}
+
+/// The name of a key in its project. `^[a-z0-9]{1,32}$`: it stands between two `_`.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct KeyId(Arc<str>);
+
+impl KeyId {
+    const LEN_MAX: usize = 32;
+
+    /// # Errors
+    /// `invalid_argument` when the text is not of the grammar above.
+    pub fn parse(text: &str) -> Result<Self, BrokerError> {
+        let is_well_formed = (1..=Self::LEN_MAX).contains(&text.len())
+            && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
+        if is_well_formed {
+            Ok(Self(text.into()))
+        } else {
+            Err(BrokerError::invalid("key_id", "1 to 32 of a-z and 0-9"))
+        }
+    }
+
+    /// # Errors
+    /// `unavailable` when the system has no random numbers.
+    pub fn generate() -> Result<Self, BrokerError> {
+        const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
+        let mut bytes = random::<9>()?;
+        for byte in &mut bytes {
+            *byte = LETTERS[usize::from(*byte) % LETTERS.len()];
+        }
+        Ok(Self(format!("k{}", String::from_utf8_lossy(&bytes)).into()))
+    }
+
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+super::ids::text_id!(KeyId);
+
+/// What is kept of a key: nothing that would let anybody in.
+#[derive(Clone, PartialEq, Eq)]
+pub struct KeyDigest([u8; 32]);
+
+impl KeyDigest {
+    /// SHA-256 of the whole key. A secret of 192 random bits needs no slow hash: there is nothing to guess from.
+    #[must_use]
+    pub fn of(key: &str) -> Self {
+        Self(Sha256::digest(key.as_bytes()).into())
+    }
+
+    /// By which it is looked up; what is found is compared whole.
+    #[must_use]
+    pub fn prefix(&self) -> u128 {
+        self.0.first_chunk().map_or(0, |first| u128::from_be_bytes(*first))
+    }
+
+    /// Compares in a time that says nothing of where the two differ.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        self.0.ct_eq(&other.0).into()
+    }
+}
+
+impl fmt::Debug for KeyDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeyDigest(***)")
+    }
+}
+
+impl Serialize for KeyDigest {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&hex(&self.0))
+    }
+}
+
+impl<'de> Deserialize<'de> for KeyDigest {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<str>::deserialize(deserializer)?;
+        let mut digest = [0; 32];
+        let pairs = text.as_bytes().chunks_exact(2);
+        if text.len() != 2 * digest.len() {
+            return Err(serde::de::Error::custom("a digest has 64 hexadecimal digits"));
+        }
+        for (byte, pair) in digest.iter_mut().zip(pairs) {
+            *byte = std::str::from_utf8(pair)
+                .ok()
+                .and_then(|pair| u8::from_str_radix(pair, 16).ok())
+                .ok_or_else(|| serde::de::Error::custom("a digest has 64 hexadecimal digits"))?;
+        }
+        Ok(Self(digest))
+    }
+}
+
+/// A key in clear, `{project_id}_{key_id}_{secret}`: shown to whoever asked for it and kept nowhere.
+#[derive(Clone)]
+pub struct ApiKey(String);
+
+impl ApiKey {
+    /// # Errors
+    /// `unavailable` when the system has no random numbers.
+    pub fn generate(project: &ProjectId, key: &KeyId) -> Result<Self, BrokerError> {
+        Ok(Self(format!("{project}_{key}_{}", hex(&random::<24>()?))))
+    }
+
+    /// The key itself. Not for logs.
+    #[must_use]
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+
+    #[must_use]
+    pub fn digest(&self) -> KeyDigest {
+        KeyDigest::of(&self.0)
+    }
+
+    /// The project and the key that a text of this form claims to be of.
+    #[must_use]
+    pub fn claims(text: &str) -> Option<(ProjectId, KeyId)> {
+        let mut parts = text.splitn(3, '_');
+        let (project, key) = (parts.next()?, parts.next()?);
+        parts.next().filter(|secret| !secret.is_empty())?;
+        Some((ProjectId::parse(project).ok()?, KeyId::parse(key).ok()?))
+    }
+}
+
+impl fmt::Debug for ApiKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ApiKey(***)")
+    }
+}
+
+fn random<const LEN: usize>() -> Result<[u8; LEN], BrokerError> {
+    let mut bytes = [0; LEN];
+    getrandom::fill(&mut bytes).map_err(|_| BrokerError::unavailable())?;
+    Ok(bytes)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    use fmt::Write;
+    bytes
+        .iter()
+        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
+}
+
+/// A key of a project as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyRecord {
+    pub id: KeyId,
+    /// The first key of those that were rotated into each other: they own the same sessions.
+    pub lineage: KeyId,
+    pub label: Option<String>,
+    pub scope: Scope,
+    pub digest: KeyDigest,
+    /// Times are milliseconds since the Unix epoch.
+    pub created_at_ms: u64,
+    pub expires_at_ms: Option<u64>,
+    /// From when on it is no longer good, because it was revoked or rotated.
+    pub retired_at_ms: Option<u64>,
+    pub last_used_at_ms: Option<u64>,
+}
+
+/// What a key is good for at some time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyStatus {
+    Active,
+    /// Still good, for the grace of its rotation.
+    Retiring,
+    Expired,
+    Revoked,
+}
+
+impl KeyStatus {
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Retiring => "retiring",
+            Self::Expired => "expired",
+            Self::Revoked => "revoked",
+        }
+    }
+
+    #[must_use]
+    pub const fn is_good(self) -> bool {
+        matches!(self, Self::Active | Self::Retiring)
+    }
+}
+
+impl KeyRecord {
+    #[must_use]
+    pub fn status(&self, now_ms: u64) -> KeyStatus {
+        if self.retired_at_ms.is_some_and(|at| at <= now_ms) {
+            KeyStatus::Revoked
+        } else if self.expires_at_ms.is_some_and(|at| at <= now_ms) {
+            KeyStatus::Expired
+        } else if self.retired_at_ms.is_some() {
+            KeyStatus::Retiring
+        } else {
+            KeyStatus::Active
+        }
+    }
+
+    /// When it stops being good; `u64::MAX` for never.
+    #[must_use]
+    pub fn good_until_ms(&self) -> u64 {
+        let ends = [self.expires_at_ms, self.retired_at_ms];
+        ends.into_iter().flatten().min().unwrap_or(u64::MAX)
+    }
+}
+
+/// Who owns a session: nobody else can act as it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Owner(Arc<str>);
+
+impl Owner {
+    /// Everybody who needs no key.
+    #[must_use]
+    pub fn anonymous() -> Self {
+        Self("anonymous".into())
+    }
+
+    /// Whoever has the admin key.
+    #[must_use]
+    pub fn operator() -> Self {
+        Self("admin".into())
+    }
+
+    #[must_use]
+    pub fn key(lineage: &KeyId) -> Self {
+        Self(format!("key:{lineage}").into())
+    }
+
+    /// The subject of a token of the external issuer.
+    #[must_use]
+    pub fn subject(subject: &str) -> Self {
+        Self(format!("jwt:{subject}").into())
+    }
+
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Default for Owner {
+    fn default() -> Self {
+        Self::anonymous()
+    }
+}
+
+/// Until when a credential is good, and when it was last used: shared by whoever came in with it, so that the end of it
+/// is known to them at once.
+#[derive(Debug)]
+pub struct Standing {
+    good_until_ms: AtomicU64,
+    last_used_at_ms: AtomicU64,
+}
+
+impl Standing {
+    /// A use is remembered to the minute.
+    const USE_RESOLUTION_MS: u64 = 60_000;
+
+    #[must_use]
+    pub fn until(good_until_ms: u64) -> Self {
+        Self {
+            good_until_ms: AtomicU64::new(good_until_ms),
+            last_used_at_ms: AtomicU64::new(0),
+        }
+    }
+
+    #[must_use]
+    pub fn good_until_ms(&self) -> u64 {
+        self.good_until_ms.load(Ordering::Relaxed)
+    }
+
+    #[must_use]
+    pub fn is_good(&self, now_ms: u64) -> bool {
+        now_ms < self.good_until_ms()
+    }
+
+    pub fn ends_at(&self, good_until_ms: u64) {
+        self.good_until_ms.store(good_until_ms, Ordering::Relaxed);
+    }
+
+    pub fn was_used(&self, now_ms: u64) {
+        let minute = now_ms - now_ms % Self::USE_RESOLUTION_MS;
+        self.last_used_at_ms.fetch_max(minute, Ordering::Relaxed);
+    }
+
+    #[must_use]
+    pub fn last_used_at_ms(&self) -> Option<u64> {
+        Some(self.last_used_at_ms.load(Ordering::Relaxed)).filter(|&at| at > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn project() -> ProjectId {
+        ProjectId::parse("team-a").unwrap()
+    }
+
+    #[test]
+    fn a_key_names_its_project_and_itself() {
+        let id = KeyId::generate().unwrap();
+        let key = ApiKey::generate(&project(), &id).unwrap();
+        assert_eq!(ApiKey::claims(key.reveal()), Some((project(), id)));
+        assert_eq!(key.reveal().split('_').count(), 3);
+        assert!(key.reveal().rsplit('_').next().unwrap().len() >= 32);
+    }
+
+    #[test]
+    fn what_has_not_the_form_of_a_key_claims_nothing() {
+        for text in [
+            "", "a", "a_b", "a_b_", "_b_c", "a__c", "A_b_c", "a_B_c", "a_b-c_d", "a.b.c",
+        ] {
+            assert_eq!(ApiKey::claims(text), None, "{text}");
+        }
+        assert!(ApiKey::claims("a_b_c_d").is_some(), "a secret may hold anything");
+    }
+
+    #[test]
+    fn neither_a_key_nor_its_digest_shows_itself() {
+        let key = ApiKey::generate(&project(), &KeyId::generate().unwrap()).unwrap();
+        let shown = format!("{key:?} {:?}", key.digest());
+        assert_eq!(shown, "ApiKey(***) KeyDigest(***)");
+    }
+
+    #[test]
+    fn a_digest_is_stored_and_read_back() {
+        let digest = KeyDigest::of("a_b_c");
+        let text = serde_json::to_string(&digest).unwrap();
+        assert!(serde_json::from_str::<KeyDigest>(&text).unwrap().is(&digest));
+        assert!(!digest.is(&KeyDigest::of("a_b_d")));
+        for bad in [
+            "\"\"",
+            "\"zz\"",
+            &format!("\"{}\"", "z".repeat(64)),
+            &format!("\"{}\"", "é".repeat(32)),
+        ] {
+            assert!(serde_json::from_str::<KeyDigest>(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_good_until_it_expires_or_is_retired() {
+        let id = KeyId::parse("k1").unwrap();
+        let mut key = KeyRecord {
+            lineage: id.clone(),
+            id,
+            label: None,
+            scope: Scope::Member,
+            digest: KeyDigest::of("x"),
+            created_at_ms: 0,
+            expires_at_ms: None,
+            retired_at_ms: None,
+            last_used_at_ms: None,
+        };
+        assert_eq!(
+            (key.status(u64::MAX), key.good_until_ms()),
+            (KeyStatus::Active, u64::MAX)
+        );
+        key.expires_at_ms = Some(100);
+        assert_eq!(
+            (key.status(99), key.status(100)),
+            (KeyStatus::Active, KeyStatus::Expired)
+        );
+        key.retired_at_ms = Some(50);
+        assert_eq!(
+            (key.status(49), key.status(50)),
+            (KeyStatus::Retiring, KeyStatus::Revoked)
+        );
+        assert_eq!(key.good_until_ms(), 50);
+    }
+
+    #[test]
+    fn no_stored_key_can_be_of_an_operator() {
+        assert!(serde_json::from_str::<Scope>("\"operator\"").is_err());
+        assert_eq!(serde_json::from_str::<Scope>("\"admin\"").unwrap(), Scope::Admin);
+        assert!(Scope::Operator > Scope::Admin && Scope::Admin > Scope::Member && Scope::Member > Scope::Observer);
+    }
+
+    #[test]
+    fn a_use_is_remembered_to_the_minute() {
+        let standing = Standing::until(u64::MAX);
+        assert_eq!(standing.last_used_at_ms(), None);
+        standing.was_used(123_456);
+        standing.was_used(60_001);
+        assert_eq!(standing.last_used_at_ms(), Some(120_000));
+    }
+}

@@ -1,0 +1,615 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::{ApiKey, BrokerError, KeyId, KeyRecord, KeyStatus, ProjectId, ProtocolName, Scope, Side, Wall};
+
+/// A tenant as it is stored, with everything that is decided by looking at it alone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProjectRecord {
+    pub id: ProjectId,
+    pub name: String,
+    pub description: Option<String>,
+    pub tags: BTreeSet<String>,
+    pub config: ProjectConfig,
+    pub keys: Vec<KeyRecord>,
+    /// To which other projects its sessions may send.
+    pub grants: BTreeMap<ProjectId, Grant>,
+    /// Milliseconds since the Unix epoch.
+    pub created_at_ms: u64,
+    /// False once it was deleted: what it held is gone, its id is not given away again.
+    pub active: bool,
+    /// Counts the changes: of two that began from the same one only the first is taken.
+    pub revision: u64,
+}
+
+/// How a project wants to be, and what it may have. None of a limit: that of the broker.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ProjectConfig {
+    pub allow_cross_project: bool,
+    /// Other projects see that it exists.
+    pub discoverable: bool,
+    pub max_sessions: Option<usize>,
+    pub max_protocols: Option<usize>,
+    pub queue_capacity: Option<usize>,
+    /// Requests per minute, of all its callers together; 0 is no limit.
+    pub rate_limit: u32,
+}
+
+/// Sessions of one project may send to another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Grant {
+    /// Empty: all.
+    pub protocols: BTreeSet<ProtocolName>,
+    /// Messages per minute; 0 is no limit.
+    pub message_rate_limit: u32,
+    /// Milliseconds since the Unix epoch.
+    pub granted_at_ms: u64,
+}
+
+/// What is wanted of a new project.
+#[derive(Clone, Debug)]
+pub struct NewProject {
+    pub id: ProjectId,
+    pub name: String,
+    pub description: Option<String>,
+    pub tags: BTreeSet<String>,
+    pub config: ProjectConfig,
+}
+
+/// What is to change of a project; None stays as it is.
+#[derive(Clone, Debug, Default)]
+pub struct ProjectChanges {
+    pub name: Option<String>,
+    pub description: Option<Option<String>>,
+    pub tags: Option<BTreeSet<String>>,
+    pub config: ConfigChanges,
+}
+
+/// What is to change of a configuration; None stays as it is.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ConfigChanges {
+    pub allow_cross_project: Option<bool>,
+    pub discoverable: Option<bool>,
+    #[serde(deserialize_with = "given")]
+    pub max_sessions: Option<Option<usize>>,
+    #[serde(deserialize_with = "given")]
+    pub max_protocols: Option<Option<usize>>,
+    #[serde(deserialize_with = "given")]
+    pub queue_capacity: Option<Option<usize>>,
+    pub rate_limit: Option<u32>,
+}
+
+/// A member that is there, be it `null`.
+fn given<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Option<usize>>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
+}
+
+impl ConfigChanges {
+    /// Whether it touches what a project may have, which is not its own to say.
+    #[must_use]
+    pub const fn touches_limits(&self) -> bool {
+        self.max_sessions.is_some()
+            || self.max_protocols.is_some()
+            || self.queue_capacity.is_some()
+            || self.rate_limit.is_some()
+    }
+
+    fn apply(&self, config: &mut ProjectConfig) {
+        fn put<T: Copy>(change: Option<T>, to: &mut T) {
+            if let Some(value) = change {
+                *to = value;
+            }
+        }
+        put(self.allow_cross_project, &mut config.allow_cross_project);
+        put(self.discoverable, &mut config.discoverable);
+        put(self.max_sessions, &mut config.max_sessions);
+        put(self.max_protocols, &mut config.max_protocols);
+        put(self.queue_capacity, &mut config.queue_capacity);
+        put(self.rate_limit, &mut config.rate_limit);
+    }
+}
+
+/// What is wanted of a new key.
+#[derive(Clone, Debug)]
+pub struct NewKey {
+    pub label: Option<String>,
+    pub scope: Scope,
+    /// Milliseconds since the Unix epoch.
+    pub expires_at_ms: Option<u64>,
+}
+
+/// A key that was just made.
+#[derive(Clone, Debug)]
+pub struct MadeKey {
+    pub id: KeyId,
+    pub key: ApiKey,
+}
+
+/// Keys that were made in place of others, and when those stop being good.
+#[derive(Clone, Debug, Default)]
+pub struct Rotated {
+    pub made: Vec<MadeKey>,
+    pub retired: Vec<(KeyId, u64)>,
+}
+
+const NAME_CHARS_MAX: usize = 128;
+const DESCRIPTION_CHARS_MAX: usize = 1024;
+const TAGS_LEN_MAX: usize = 32;
+const TAG_CHARS_MAX: usize = 64;
+/// Keys of one project, those that are good no more left out.
+const KEYS_LEN_MAX: usize = 100;
+/// Keys that are good no more and still listed.
+const RETIRED_KEYS_LEN_MAX: usize = 100;
+const GRANTS_LEN_MAX: usize = 1000;
+const GRANT_PROTOCOLS_LEN_MAX: usize = 1000;
+
+impl ProjectRecord {
+    /// # Errors
+    /// `invalid_argument` for what does not fit, or a reserved id.
+    pub fn new(wanted: NewProject, now_ms: u64) -> Result<Self, BrokerError> {
+        if wanted.id.is_reserved() {
+            return Err(BrokerError::invalid("project_id", "reserved: choose another"));
+        }
+        let record = Self {
+            id: wanted.id,
+            name: wanted.name,
+            description: wanted.description,
+            tags: wanted.tags,
+            config: wanted.config,
+            keys: Vec::new(),
+            grants: BTreeMap::new(),
+            created_at_ms: now_ms,
+            active: true,
+            revision: 0,
+        };
+        record.check()?;
+        Ok(record)
+    }
+
+    /// The project of callers that name none.
+    #[must_use]
+    pub fn default_project(now_ms: u64) -> Self {
+        Self {
+            id: ProjectId::default_project(),
+            name: "Default".to_owned(),
+            description: None,
+            tags: BTreeSet::new(),
+            config: ProjectConfig::default(),
+            keys: Vec::new(),
+            grants: BTreeMap::new(),
+            created_at_ms: now_ms,
+            active: true,
+            revision: 0,
+        }
+    }
+
+    fn check(&self) -> Result<(), BrokerError> {
+        check_text("name", &self.name, 1, NAME_CHARS_MAX)?;
+        if let Some(description) = &self.description {
+            check_text("description", description, 0, DESCRIPTION_CHARS_MAX)?;
+        }
+        if self.tags.len() > TAGS_LEN_MAX {
+            return Err(BrokerError::invalid("tags", format!("at most {TAGS_LEN_MAX}")));
+        }
+        self.tags
+            .iter()
+            .try_for_each(|tag| check_text("tags", tag, 1, TAG_CHARS_MAX))?;
+        let config = &self.config;
+        for (name, limit, most) in [
+            ("config.max_sessions", config.max_sessions, 10_000_000),
+            ("config.max_protocols", config.max_protocols, 1_000_000),
+            ("config.queue_capacity", config.queue_capacity, 1_000_000),
+        ] {
+            if limit.is_some_and(|limit| !(1..=most).contains(&limit)) {
+                return Err(BrokerError::invalid(
+                    name,
+                    format!("a whole number from 1 to {most}, or null"),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// # Errors
+    /// `invalid_argument` for what does not fit.
+    pub fn change(&mut self, changes: &ProjectChanges) -> Result<(), BrokerError> {
+        let ProjectChanges {
+            name,
+            description,
+            tags,
+            config,
+        } = changes.clone();
+        if let Some(name) = name {
+            self.name = name;
+        }
+        if let Some(description) = description {
+            self.description = description;
+        }
+        if let Some(tags) = tags {
+            self.tags = tags;
+        }
+        config.apply(&mut self.config);
+        self.check()
+    }
+
+    /// Adds a key that was made for it.
+    ///
+    /// # Errors
+    /// `invalid_argument`: too many keys, or a label that does not fit.
+    pub fn add_key(&mut self, made: &MadeKey, wanted: &NewKey, now_ms: u64) -> Result<(), BrokerError> {
+        if let Some(label) = &wanted.label {
+            check_text("label", label, 1, NAME_CHARS_MAX)?;
+        }
+        if wanted.expires_at_ms.is_some_and(|at| at <= now_ms) {
+            return Err(BrokerError::invalid("expires_at", "a time to come"));
+        }
+        self.put_key(KeyRecord {
+            id: made.id.clone(),
+            lineage: made.id.clone(),
+            label: wanted.label.clone(),
+            scope: wanted.scope,
+            digest: made.key.digest(),
+            created_at_ms: now_ms,
+            expires_at_ms: wanted.expires_at_ms,
+            retired_at_ms: None,
+            last_used_at_ms: None,
+        });
+        self.forget_retired(now_ms);
+        let good = self.keys.iter().filter(|key| key.status(now_ms).is_good()).count();
+        if good > KEYS_LEN_MAX {
+            return Err(BrokerError::invalid(
+                "key",
+                format!("a project has at most {KEYS_LEN_MAX} keys"),
+            ));
+        }
+        Ok(())
+    }
+
+    fn put_key(&mut self, key: KeyRecord) {
+        self.keys.push(key);
+    }
+
+    /// Makes a key good no more. Returns from when on.
+    ///
+    /// # Errors
+    /// `invalid_argument` when there is no such key.
+    pub fn revoke_key(&mut self, id: &KeyId, now_ms: u64) -> Result<u64, BrokerError> {
+        let key = self.keys.iter_mut().find(|key| key.id == *id).ok_or_else(no_such_key)?;
+        let at_ms = key.retired_at_ms.map_or(now_ms, |at| at.min(now_ms));
+        key.retired_at_ms = Some(at_ms);
+        Ok(at_ms)
+    }
+
+    /// The keys that a rotation would replace.
+    ///
+    /// # Errors
+    /// `invalid_argument` when there is no such key, or it is good no more, or being replaced already.
+    pub fn rotatable(&self, only: Option<&KeyId>, now_ms: u64) -> Result<Vec<KeyId>, BrokerError> {
+        let is_active = |key: &&KeyRecord| key.status(now_ms) == KeyStatus::Active;
+        let Some(id) = only else {
+            return Ok(self.keys.iter().filter(is_active).map(|key| key.id.clone()).collect());
+        };
+        let key = self.keys.iter().find(|key| key.id == *id).ok_or_else(no_such_key)?;
+        if is_active(&key) {
+            Ok(vec![id.clone()])
+        } else {
+            Err(BrokerError::invalid(
+                "key_id",
+                "it is good no more, or was rotated already",
+            ))
+        }
+    }
+
+    /// Puts keys in the place of others, which stay good until `retired_at_ms`.
+    ///
+    /// # Errors
+    /// `invalid_argument` when one of them cannot be replaced.
+    pub fn rotate(
+        &mut self,
+        replaced: &[(KeyId, MadeKey)],
+        retired_at_ms: u64,
+        now_ms: u64,
+    ) -> Result<(), BrokerError> {
+        for (id, made) in replaced {
+            self.rotatable(Some(id), now_ms)?;
+            let Some(old) = self.keys.iter_mut().find(|key| key.id == *id) else {
+                continue;
+            };
+            old.retired_at_ms = Some(retired_at_ms);
+            let new = KeyRecord {
+                id: made.id.clone(),
+                digest: made.key.digest(),
+                created_at_ms: now_ms,
+                retired_at_ms: None,
+                last_used_at_ms: None,
+                ..old.clone()
+            };
+            self.put_key(new);
+        }
+        self.forget_retired(now_ms);
+        Ok(())
+    }
+
+    /// Of the keys that are good no more the oldest are forgotten.
+    fn forget_retired(&mut self, now_ms: u64) {
+        let retired = self.keys.iter().filter(|key| !key.status(now_ms).is_good()).count();
+        let mut too_many = retired.saturating_sub(RETIRED_KEYS_LEN_MAX);
+        self.keys.retain(|key| {
+            let goes = too_many > 0 && !key.status(now_ms).is_good();
+            too_many -= usize::from(goes);
+            !goes
+        });
+    }
+
+    /// Lets its sessions send to another project. Whether there is such a project is not asked: who may not see it is
+    /// not to learn it from this.
+    ///
+    /// # Errors
+    /// `invalid_argument`: to itself, or too many.
+    pub fn grant(&mut self, target: ProjectId, grant: Grant) -> Result<(), BrokerError> {
+        if target == self.id {
+            return Err(BrokerError::invalid(
+                "target_project_id",
+                "another project than one's own",
+            ));
+        }
+        if grant.protocols.len() > GRANT_PROTOCOLS_LEN_MAX {
+            let text = format!("at most {GRANT_PROTOCOLS_LEN_MAX}");
+            return Err(BrokerError::invalid("allowed_protocols", text));
+        }
+        self.grants.insert(target, grant);
+        if self.grants.len() > GRANTS_LEN_MAX {
+            let text = format!("a project has at most {GRANTS_LEN_MAX} permissions");
+            return Err(BrokerError::invalid("target_project_id", text));
+        }
+        Ok(())
+    }
+
+    /// Closes it for good.
+    pub fn close(&mut self, now_ms: u64) {
+        self.active = false;
+        self.grants.clear();
+        for key in &mut self.keys {
+            key.retired_at_ms = Some(key.retired_at_ms.map_or(now_ms, |at| at.min(now_ms)));
+        }
+    }
+
+    /// Whether a message of this project and protocol may go to another, which there may not be: in the order of the
+    /// contract, section 6, its rate left out. None of the answers says whether there is such a project.
+    ///
+    /// # Errors
+    /// `cross_project_disabled`, `cross_project_forbidden`.
+    pub fn may_send_to(
+        &self,
+        target: &ProjectId,
+        theirs: Option<&Self>,
+        protocol: &str,
+    ) -> Result<&Grant, BrokerError> {
+        if !self.config.allow_cross_project {
+            return Err(BrokerError::CrossProjectDisabled { side: Side::Own });
+        }
+        if !theirs.is_some_and(|theirs| theirs.active && theirs.config.allow_cross_project) {
+            return Err(BrokerError::CrossProjectDisabled { side: Side::Target });
+        }
+        let forbidden = |wall| BrokerError::CrossProjectForbidden { wall };
+        let grant = self.grants.get(target).ok_or(forbidden(Wall::Permission))?;
+        if !grant.protocols.is_empty() && !grant.protocols.contains(protocol) {
+            return Err(forbidden(Wall::Protocol));
+        }
+        Ok(grant)
+    }
+}
+
+fn no_such_key() -> BrokerError {
+    BrokerError::invalid("key_id", "the project has no such key")
+}
+
+fn check_text(field: &str, text: &str, min: usize, max: usize) -> Result<(), BrokerError> {
+    let len = text.chars().count();
+    if !(min..=max).contains(&len) {
+        return Err(BrokerError::invalid(field, format!("{min} to {max} characters")));
+    }
+    if text.chars().any(|c| c.is_control() && c != '\n') {
+        return Err(BrokerError::invalid(field, "no control characters"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: u64 = 1_000_000;
+
+    fn id(text: &str) -> ProjectId {
+        ProjectId::parse(text).unwrap()
+    }
+
+    fn project(text: &str) -> ProjectRecord {
+        let wanted = NewProject {
+            id: id(text),
+            name: text.to_owned(),
+            description: None,
+            tags: BTreeSet::new(),
+            config: ProjectConfig::default(),
+        };
+        ProjectRecord::new(wanted, NOW).unwrap()
+    }
+
+    fn made(project: &ProjectRecord) -> MadeKey {
+        let key = KeyId::generate().unwrap();
+        MadeKey {
+            key: ApiKey::generate(&project.id, &key).unwrap(),
+            id: key,
+        }
+    }
+
+    fn with_key(project: &mut ProjectRecord) -> KeyId {
+        let (made, wanted) = (
+            made(project),
+            NewKey {
+                label: None,
+                scope: Scope::Admin,
+                expires_at_ms: None,
+            },
+        );
+        project.add_key(&made, &wanted, NOW).unwrap();
+        made.id
+    }
+
+    fn open(project: &mut ProjectRecord) {
+        project.config.allow_cross_project = true;
+    }
+
+    fn grant(protocols: &[&str]) -> Grant {
+        Grant {
+            protocols: protocols
+                .iter()
+                .map(|name| ProtocolName::parse(name).unwrap())
+                .collect(),
+            message_rate_limit: 0,
+            granted_at_ms: NOW,
+        }
+    }
+
+    #[test]
+    fn the_walls_are_looked_at_in_their_order() {
+        let (mut ours, mut theirs) = (project("a"), project("b"));
+        let target = id("b");
+        let verdict = |ours: &ProjectRecord, theirs: Option<&ProjectRecord>| {
+            ours.may_send_to(&target, theirs, "chat").map(drop).unwrap_err()
+        };
+        assert_eq!(
+            verdict(&ours, Some(&theirs)),
+            BrokerError::CrossProjectDisabled { side: Side::Own }
+        );
+        open(&mut ours);
+        let closed = BrokerError::CrossProjectDisabled { side: Side::Target };
+        assert_eq!(verdict(&ours, Some(&theirs)), closed);
+        assert_eq!(
+            verdict(&ours, None),
+            closed,
+            "one that is not there is like one that is closed"
+        );
+        open(&mut theirs);
+        let forbidden = |wall| BrokerError::CrossProjectForbidden { wall };
+        assert_eq!(verdict(&ours, Some(&theirs)), forbidden(Wall::Permission));
+        ours.grant(target.clone(), grant(&["other"])).unwrap();
+        assert_eq!(verdict(&ours, Some(&theirs)), forbidden(Wall::Protocol));
+        ours.grant(target.clone(), grant(&["other", "chat"])).unwrap();
+        assert!(ours.may_send_to(&target, Some(&theirs), "chat").is_ok());
+        ours.grant(target.clone(), grant(&[])).unwrap();
+        assert!(ours.may_send_to(&target, Some(&theirs), "chat").is_ok());
+        theirs.close(NOW);
+        assert_eq!(verdict(&ours, Some(&theirs)), closed);
+    }
+
+    #[test]
+    fn a_rotated_key_owns_what_the_old_one_did_and_the_old_one_ends_with_its_grace() {
+        let mut project = project("a");
+        let first = with_key(&mut project);
+        let second = made(&project);
+        project
+            .rotate(&[(first.clone(), second.clone())], NOW + 500, NOW)
+            .unwrap();
+        let third = made(&project);
+        project.rotate(&[(second.id.clone(), third.clone())], NOW, NOW).unwrap();
+        let status = |id: &KeyId, at| project.keys.iter().find(|key| key.id == *id).unwrap().status(at);
+        assert_eq!(status(&first, NOW + 499), KeyStatus::Retiring);
+        assert_eq!(status(&first, NOW + 500), KeyStatus::Revoked);
+        assert_eq!(status(&second.id, NOW), KeyStatus::Revoked);
+        assert_eq!(status(&third.id, NOW), KeyStatus::Active);
+        assert!(project.keys.iter().all(|key| key.lineage == first));
+    }
+
+    #[test]
+    fn only_active_keys_are_rotated() {
+        let mut project = project("a");
+        let (first, second) = (with_key(&mut project), with_key(&mut project));
+        project.revoke_key(&first, NOW).unwrap();
+        assert_eq!(project.rotatable(None, NOW), Ok(vec![second.clone()]));
+        assert!(project.rotatable(Some(&first), NOW).is_err());
+        assert!(project.rotatable(Some(&KeyId::parse("nobody").unwrap()), NOW).is_err());
+        project
+            .rotate(&[(second.clone(), made(&project))], NOW + 1, NOW)
+            .unwrap();
+        assert!(
+            project.rotate(&[(second, made(&project))], NOW + 1, NOW).is_err(),
+            "twice"
+        );
+    }
+
+    #[test]
+    fn a_revocation_is_never_taken_back_by_a_later_one() {
+        let mut project = project("a");
+        let key = with_key(&mut project);
+        assert_eq!(project.revoke_key(&key, NOW), Ok(NOW));
+        assert_eq!(project.revoke_key(&key, NOW + 9), Ok(NOW));
+        let other = with_key(&mut project);
+        project
+            .rotate(&[(other.clone(), made(&project))], NOW + 500, NOW)
+            .unwrap();
+        assert_eq!(
+            project.revoke_key(&other, NOW + 9),
+            Ok(NOW + 9),
+            "the grace is cut short"
+        );
+    }
+
+    #[test]
+    fn keys_are_bounded_and_the_oldest_retired_are_forgotten() {
+        let mut project = project("a");
+        for _ in 0..KEYS_LEN_MAX {
+            with_key(&mut project);
+        }
+        let wanted = NewKey {
+            label: None,
+            scope: Scope::Member,
+            expires_at_ms: None,
+        };
+        assert!(project.clone().add_key(&made(&project), &wanted, NOW).is_err());
+        let first = project.keys[0].id.clone();
+        for _ in 0..=RETIRED_KEYS_LEN_MAX {
+            let oldest = project.rotatable(None, NOW).unwrap()[0].clone();
+            project.rotate(&[(oldest, made(&project))], NOW, NOW).unwrap();
+        }
+        assert_eq!(project.keys.len(), KEYS_LEN_MAX + RETIRED_KEYS_LEN_MAX);
+        assert!(project.keys.iter().all(|key| key.id != first));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_and_named() {
+        let wanted = |change: fn(&mut NewProject)| {
+            let mut wanted = NewProject {
+                id: id("a"),
+                name: "A".to_owned(),
+                description: None,
+                tags: BTreeSet::new(),
+                config: ProjectConfig::default(),
+            };
+            change(&mut wanted);
+            match ProjectRecord::new(wanted, NOW) {
+                Err(BrokerError::InvalidArgument { field, .. }) => field,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(wanted(|w| w.id = ProjectId::parse("system").unwrap()), "project_id");
+        assert_eq!(wanted(|w| w.name.clear()), "name");
+        assert_eq!(wanted(|w| w.name = "a\u{1b}[2J".to_owned()), "name");
+        assert_eq!(wanted(|w| w.description = Some("x".repeat(1025))), "description");
+        assert_eq!(wanted(|w| w.tags = (0..33).map(|n| n.to_string()).collect()), "tags");
+        assert_eq!(wanted(|w| w.config.max_sessions = Some(0)), "config.max_sessions");
+    }
+
+    #[test]
+    fn a_record_is_stored_and_read_back() {
+        let mut project = project("a");
+        with_key(&mut project);
+        project.grant(id("b"), grant(&["chat"])).unwrap();
+        let text = serde_json::to_string(&project).unwrap();
+        assert_eq!(serde_json::from_str::<ProjectRecord>(&text).unwrap(), project);
+    }
+}

@@ -1,0 +1,90 @@
+use std::{
+    collections::HashMap,
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+use super::Settings;
+use crate::{
+    model::{ProjectId, ProjectRecord},
+    rate::Rate,
+};
+
+/// What a project is and may, as its actors and its callers see it: replaced whole when it changes.
+#[derive(Debug)]
+pub struct Charter {
+    settings: Settings,
+    terms: RwLock<Arc<Terms>>,
+}
+
+/// What holds until the next change.
+#[derive(Debug)]
+pub struct Terms {
+    pub record: Arc<ProjectRecord>,
+    /// Messages that may wait for one session.
+    pub queue_capacity: usize,
+    /// Messages in one queue from which on it is nearly full.
+    pub queue_warning_len: usize,
+    /// Of all requests to the project.
+    rate: Option<Arc<Rate>>,
+    /// Of messages to other projects.
+    crossings: HashMap<ProjectId, Arc<Rate>>,
+}
+
+impl Charter {
+    pub(crate) fn new(settings: Settings, record: Arc<ProjectRecord>) -> Arc<Self> {
+        Arc::new(Self {
+            settings,
+            terms: RwLock::new(Arc::new(Terms::new(&settings, record, None))),
+        })
+    }
+
+    pub fn terms(&self) -> Arc<Terms> {
+        Arc::clone(&self.terms.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn amend(&self, record: Arc<ProjectRecord>) {
+        let mut terms = self.terms.write().unwrap_or_else(PoisonError::into_inner);
+        *terms = Arc::new(Terms::new(&self.settings, record, Some(&terms)));
+    }
+}
+
+impl Terms {
+    /// A limit that does not change goes on counting where it is.
+    fn new(settings: &Settings, record: Arc<ProjectRecord>, before: Option<&Self>) -> Self {
+        let limit = |before: Option<&Arc<Rate>>, count: u32| match before {
+            Some(rate) if rate.count() == count => Some(Arc::clone(rate)),
+            _ => Rate::per_minute(count).map(Arc::new),
+        };
+        let rate = limit(before.and_then(|before| before.rate.as_ref()), record.config.rate_limit);
+        let crossings = record.grants.iter().filter_map(|(target, grant)| {
+            let known = before.and_then(|before| before.crossings.get(target));
+            Some((target.clone(), limit(known, grant.message_rate_limit)?))
+        });
+        let crossings = crossings.collect();
+        let queue_capacity = record.config.queue_capacity.unwrap_or(settings.queue_capacity);
+        Self {
+            queue_capacity,
+            queue_warning_len: settings.queue_warning_len(queue_capacity),
+            rate,
+            crossings,
+            record,
+        }
+    }
+
+    /// Takes one request.
+    ///
+    /// # Errors
+    /// When there will be one again.
+    pub fn take_request(&self) -> Result<(), Duration> {
+        self.rate.as_ref().map_or(Ok(()), |rate| rate.take())
+    }
+
+    /// Takes one message to another project.
+    ///
+    /// # Errors
+    /// When there will be one again.
+    pub fn take_crossing(&self, target: &ProjectId) -> Result<(), Duration> {
+        self.crossings.get(target).map_or(Ok(()), |rate| rate.take())
+    }
+}

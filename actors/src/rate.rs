@@ -1,0 +1,72 @@
+//! How much in how much time: a minute's worth may come at once, and then as much as the rate gives back.
+
+use std::{fmt, num::NonZeroU32, time::Duration};
+
+use governor::{
+    Quota, RateLimiter,
+    clock::Clock,
+    middleware::NoOpMiddleware,
+    nanos::Nanos,
+    state::{InMemoryState, NotKeyed},
+};
+
+use crate::clock::Ticks;
+
+/// A limit of so many per minute, shared by whoever holds it.
+pub struct Rate {
+    per_minute: NonZeroU32,
+    limiter: RateLimiter<NotKeyed, InMemoryState, Ticks, NoOpMiddleware<Nanos>>,
+}
+
+impl Rate {
+    /// None for 0, which is no limit.
+    #[must_use]
+    pub fn per_minute(count: u32) -> Option<Self> {
+        let per_minute = NonZeroU32::new(count)?;
+        Some(Self {
+            per_minute,
+            limiter: RateLimiter::direct_with_clock(Quota::per_minute(per_minute), Ticks),
+        })
+    }
+
+    /// Takes one.
+    ///
+    /// # Errors
+    /// When there will be one again.
+    pub fn take(&self) -> Result<(), Duration> {
+        self.limiter
+            .check()
+            .map_err(|not_until| not_until.wait_time_from(Ticks.now()).max(Duration::from_millis(1)))
+    }
+
+    #[must_use]
+    pub const fn count(&self) -> u32 {
+        self.per_minute.get()
+    }
+}
+
+impl fmt::Debug for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Rate({} per minute)", self.per_minute)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_minutes_worth_may_come_at_once_and_no_more() {
+        let rate = Rate::per_minute(3).unwrap();
+        assert_eq!(
+            (0..4).map(|_| rate.take().is_ok()).collect::<Vec<_>>(),
+            [true, true, true, false]
+        );
+        let wait = rate.take().unwrap_err();
+        assert!(
+            wait > Duration::from_secs(10) && wait <= Duration::from_secs(20),
+            "{wait:?}"
+        );
+        assert!(Rate::per_minute(0).is_none());
+    }
+}

@@ -1,0 +1,57 @@
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
+
+use crate::model::{AuditEntry, AuditOutcome, AuditQuery, ProjectId, ProjectRecord};
+
+/// What belongs to no project: which of them there are, and what was administered.
+#[derive(Debug, Default)]
+pub(super) struct Offices {
+    projects: BTreeMap<ProjectId, Arc<ProjectRecord>>,
+    /// By age.
+    done: VecDeque<Arc<AuditEntry>>,
+    refused: VecDeque<Arc<AuditEntry>>,
+}
+
+impl Offices {
+    pub fn projects(&self) -> Vec<Arc<ProjectRecord>> {
+        self.projects.values().cloned().collect()
+    }
+
+    pub fn project(&self, project: &ProjectId) -> Option<Arc<ProjectRecord>> {
+        self.projects.get(project).cloned()
+    }
+
+    pub fn put_project(&mut self, record: Arc<ProjectRecord>) -> bool {
+        let next = self.projects.get(&record.id).map_or(0, |kept| kept.revision + 1);
+        let is_next = record.revision == next;
+        if is_next {
+            self.projects.insert(record.id.clone(), record);
+        }
+        is_next
+    }
+
+    pub fn append_audit(&mut self, entry: AuditEntry, len_max: usize) {
+        let entries = match entry.outcome {
+            AuditOutcome::Done => &mut self.done,
+            AuditOutcome::Refused => &mut self.refused,
+        };
+        entries.push_back(Arc::new(entry));
+        if entries.len() > len_max {
+            entries.pop_front();
+        }
+    }
+
+    pub fn audit(&self, query: &AuditQuery) -> Vec<Arc<AuditEntry>> {
+        let newest = |entries: &VecDeque<Arc<AuditEntry>>| -> Vec<_> {
+            let fitting = entries.iter().rev().filter(|entry| query.fits(entry));
+            fitting.take(query.limit).cloned().collect()
+        };
+        let mut entries = newest(&self.done);
+        entries.extend(newest(&self.refused));
+        entries.sort_unstable_by_key(|entry| std::cmp::Reverse(entry.id));
+        entries.truncate(query.limit);
+        entries
+    }
+}
