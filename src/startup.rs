@@ -21,12 +21,13 @@ use actix_web::{
     web,
 };
 use actors::{
-    broker::Broker,
+    broker::{Broker, BrokerHandle, BrokerSettings},
+    clock,
     model::Presence,
     project::Settings,
     session::Closing,
     storage::{Retention, memory::MemoryStorage},
-    supervise::Policy,
+    supervise,
 };
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -36,14 +37,19 @@ use tracing::Level;
 use tracing_actix_web::TracingLogger;
 
 use crate::{
+    admin::Administration,
     admission::Admission,
+    auth::{
+        Audit, Authenticator, Policy,
+        jwt::{Jwt, JwtSettings, KeySource},
+    },
     config::Config,
     exit,
     http::{self, Phase, State},
     mcp::Service,
     telemetry::RequestSpan,
     transport::{
-        Connections, Gate, REFUSED_TIME_MAX, Socket, Tempo,
+        Addresses, Connections, Gate, REFUSED_TIME_MAX, Socket, Tempo,
         streamable_http::{self, Endpoint, Sessions},
         websocket,
     },
@@ -69,11 +75,14 @@ pub fn serve(config: Config) -> ExitCode {
 
 async fn run(config: Config) -> io::Result<ExitCode> {
     raise_file_limit(config.connections_max);
+    let policy = policy(&config)?;
     let listener = bind(&config)?;
     let address = listener.local_addr()?;
     let admission = Admission::new(&config.allowed_hosts, &config.cors_origins);
     let state = Arc::new(State {
         broker: OnceLock::new(),
+        auth: OnceLock::new(),
+        admin: OnceLock::new(),
         phase: Phase::default(),
         admission: admission.clone(),
     });
@@ -97,19 +106,34 @@ async fn run(config: Config) -> io::Result<ExitCode> {
 
     let gave_up = Arc::new(Notify::new());
     let storage = Arc::new(MemoryStorage::new(Retention::default()));
-    let broker = Broker::start(settings(&config), storage, arbiters_found, {
+    let broker = Broker::start(broker_settings(&config), storage, arbiters_found, {
         let gave_up = Arc::clone(&gave_up);
         move || gave_up.notify_one()
     });
+    let audit = Audit::new(broker.clone());
+    let auth = Arc::new(Authenticator::new(broker.clone(), policy, Arc::clone(&audit)));
+    let admin = Administration::new(broker.clone(), audit, config.enable_multi_project);
+    let admin = Arc::new(admin);
+    let service = Service::new(
+        config.max_payload_bytes(),
+        config.heartbeat_interval,
+        Arc::clone(&admin),
+    )?;
+    let _ = state.auth.set(Arc::clone(&auth));
+    let _ = state.admin.set(admin);
     let _ = state.broker.set(broker.clone());
-    let service = Arc::new(Service::new(config.max_payload_bytes(), config.heartbeat_interval)?);
     let _ = endpoint.gate.set(Gate {
-        broker,
         connections: Arc::clone(&connections),
         admission,
-        service,
+        auth,
+        service: Arc::new(service),
         tempo: tempo(&config),
     });
+    actix_rt::spawn(send_away_the_ended(
+        broker,
+        Arc::clone(&connections),
+        Arc::clone(&endpoint.sessions),
+    ));
     state.phase.start();
     announce(address);
 
@@ -191,6 +215,7 @@ fn build_server(
 ) -> io::Result<Server> {
     let (state, endpoint) = (Arc::clone(state), Arc::clone(endpoint));
     let stall_max = config.stale_threshold;
+    let addresses = Addresses::new(per_address_max(config));
     let has_origins = !config.cors_origins.is_empty();
     let builder = Server::build();
     let stopping = builder.graceful_shutdown_signal();
@@ -202,9 +227,11 @@ fn build_server(
         .listen("mcp-broker", listener, move || {
             let _ = found.send(Arbiter::current());
             let (state, gate) = (Arc::clone(&state), Arc::clone(&endpoint.gate));
+            let addresses = Arc::clone(&addresses);
             let stopping = stopping.clone();
             let app = App::new()
                 .app_data(web::Data::new(Arc::clone(&state)))
+                .wrap(from_fn(http::authenticate))
                 .wrap(Condition::new(has_origins, http::cors(state.admission.clone())))
                 .wrap(from_fn(http::admit))
                 // What is known of a request is gathered for logs of level debug: that takes longer than many a
@@ -239,9 +266,16 @@ fn build_server(
                     },
                 ))
                 .finish(map_config(app, |()| AppConfig::default()));
-            fn_service(move |io: TcpStream| async move {
+            fn_service(move |io: TcpStream| {
                 let address = io.peer_addr().ok();
-                Ok::<_, DispatchError>((Socket::new(io, stall_max), Protocol::Http1, address))
+                let place = address.map(|address| addresses.place(address.ip()));
+                async move {
+                    if matches!(place, Some(None)) {
+                        tracing::debug!(?address, "too many connections from one address");
+                        return Err(DispatchError::SlowRequestTimeout);
+                    }
+                    Ok((Socket::new(io, stall_max, place.flatten()), Protocol::Http1, address))
+                }
             })
             .and_then(http)
         })?
@@ -256,7 +290,75 @@ fn workers(config: &Config) -> usize {
     config.workers.map_or_else(cores, std::num::NonZero::get)
 }
 
-fn settings(config: &Config) -> Settings {
+/// Half of all places: no address takes them all.
+fn per_address_max(config: &Config) -> usize {
+    let half = config.connections_max.div_ceil(2);
+    config.connections_per_address.map_or(half, std::num::NonZero::get)
+}
+
+fn broker_settings(config: &Config) -> BrokerSettings {
+    BrokerSettings {
+        project: project_settings(config),
+        key_rate_limit: config.rate_limit,
+        multi_project: config.enable_multi_project,
+    }
+}
+
+/// How callers are looked at. The rules of the configuration have looked at the same before.
+fn policy(config: &Config) -> io::Result<Policy> {
+    let jwt = match (&config.jwt_issuer, &config.jwt_audience, &config.jwt_jwks) {
+        (Some(issuer), Some(audience), Some(keys)) => {
+            let settings = JwtSettings {
+                issuer: issuer.clone(),
+                audience: audience.clone(),
+                keys: if keys.contains("://") {
+                    KeySource::Url(keys.clone())
+                } else {
+                    KeySource::File(keys.into())
+                },
+                project_claim: config.jwt_project_claim.clone().unwrap_or_default(),
+                scope_claim: config.jwt_scope_claim.clone().unwrap_or_default(),
+            };
+            let jwt = Jwt::open(settings);
+            Some(jwt.map_err(|reason| io::Error::other(format!("jwt_jwks cannot be used: {reason}")))?)
+        }
+        _ => None,
+    };
+    let admin_key = config
+        .admin_digest()
+        .map_err(|reason| io::Error::other(format!("admin_key_file cannot be used: {reason}")))?;
+    Ok(Policy {
+        required: config.enable_auth,
+        admin_key,
+        jwt,
+        rate_limit: config.rate_limit,
+    })
+}
+
+/// Closes the connections of those whose credentials end, whether because their time is over or because somebody ended
+/// them.
+async fn send_away_the_ended(broker: BrokerHandle, connections: Arc<Connections>, sessions: Arc<Sessions>) {
+    /// Who ends its own key is to have the answer first.
+    const ANSWERED_WITHIN: Duration = Duration::from_millis(200);
+    let mut changes = broker.changes();
+    loop {
+        let now_ms = clock::now().unix_ms;
+        let next_end_ms = connections.close_ended(now_ms);
+        sessions.close_ended(now_ms);
+        // The wall clock may be set meanwhile: what is far away is looked at again before.
+        let wait = Duration::from_millis(next_end_ms.saturating_sub(now_ms)).min(Duration::from_secs(60));
+        tokio::select! {
+            changed = changes.changed() => match changed {
+                Ok(()) => tokio::time::sleep(ANSWERED_WITHIN).await,
+                Err(_) => return,
+            },
+            () = connections.sooner() => {}
+            () = tokio::time::sleep(wait.max(Duration::from_millis(1))) => {}
+        }
+    }
+}
+
+fn project_settings(config: &Config) -> Settings {
     Settings {
         queue_capacity: config.queue_capacity,
         queue_warning: config.queue_warning,
@@ -267,7 +369,7 @@ fn settings(config: &Config) -> Settings {
             disconnect_after: config.disconnect_threshold,
         },
         session_retention: config.session_retention,
-        restarts: Policy::default(),
+        restarts: supervise::Policy::default(),
     }
 }
 

@@ -19,14 +19,18 @@ pub struct Rate {
 }
 
 impl Rate {
+    #[must_use]
+    pub fn new(per_minute: NonZeroU32) -> Self {
+        Self {
+            per_minute,
+            limiter: RateLimiter::direct_with_clock(Quota::per_minute(per_minute), Ticks),
+        }
+    }
+
     /// None for 0, which is no limit.
     #[must_use]
     pub fn per_minute(count: u32) -> Option<Self> {
-        let per_minute = NonZeroU32::new(count)?;
-        Some(Self {
-            per_minute,
-            limiter: RateLimiter::direct_with_clock(Quota::per_minute(per_minute), Ticks),
-        })
+        NonZeroU32::new(count).map(Self::new)
     }
 
     /// Takes one.

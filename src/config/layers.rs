@@ -18,14 +18,7 @@ pub const ENV_PREFIX: &str = "MCP_BROKER_";
 pub const CONFIG_ENV: &str = "MCP_BROKER_CONFIG";
 
 /// Names that the documentation of the whole product speaks of and this release does not serve.
-const LATER: &[&str] = &[
-    "admin_key",
-    "data_dir",
-    "enable_multi_project",
-    "rate_limit",
-    "redis_url",
-    "storage_deadline",
-];
+const LATER: &[&str] = &["data_dir", "redis_url", "storage_deadline"];
 
 /// A flag as it was given: the key of its setting and its value.
 pub type Flag = (&'static str, OsString);

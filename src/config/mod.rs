@@ -12,7 +12,10 @@ mod setting;
 
 use std::net::IpAddr;
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::time::Duration;
+
+use actors::model::KeyDigest;
 
 pub use docs::settings_markdown;
 pub use error::ConfigError;
@@ -24,7 +27,10 @@ pub use setting::Setting;
 
 use error::{Given, Origin};
 use layers::Layers;
-use rules::{Address, AutoOr, Choice, Integer, LogFilter, Names, Origins, Ratio, Span, hours, millis, seconds};
+use rules::{
+    Address, AdminKey, AutoOr, Choice, FilePath, Integer, LogFilter, Names, Origins, Ratio, Span, Word, hours, millis,
+    seconds,
+};
 use setting::settings;
 
 settings! {
@@ -37,8 +43,39 @@ settings! {
     /// Start on a non-loopback `host` although nobody is asked for a key: whoever reaches the port is let in.
     allow_anonymous: bool = "false", Choice { now: SWITCH, later: &[] };
 
-    /// Ask every caller for an API key.
-    enable_auth: bool = "false", Choice { now: &[("false", false)], later: &["true"] };
+    /// Ask every caller for an API key, or a token of `jwt_issuer`. Needs `admin_key`, `admin_key_file` or `jwt_issuer`:
+    /// without one nobody could make a key.
+    enable_auth: bool = "false", Choice { now: SWITCH, later: &[] };
+
+    /// Key for administration: it makes projects and their keys, and acts in any project. `mcp-broker keygen` makes one.
+    /// Prefer the environment, or `admin_key_file`: other users of a machine see flags.
+    admin_key: Option<KeyDigest> = "", AdminKey;
+
+    /// File whose first line is the admin key.
+    admin_key_file: Option<PathBuf> = "", FilePath;
+
+    /// Serve any number of projects. `false`: everything lives in the project `default`.
+    enable_multi_project: bool = "true", Choice { now: SWITCH, later: &[] };
+
+    /// Requests per minute of each key; of each address where no key is asked for. 0 is no limit.
+    rate_limit: u32 = "0", Integer(0..=10_000_000);
+
+    /// Issuer (`iss`) whose tokens are taken beside API keys. Needs `jwt_audience` and `jwt_jwks`.
+    jwt_issuer: Option<String> = "", Word;
+
+    /// Audience (`aud`) that a token must be for: the URL of this broker as clients know it, such as
+    /// `https://broker.example.com/mcp`.
+    jwt_audience: Option<String> = "", Word;
+
+    /// Where the issuer's keys are (JWKS): a file, or a URL that is read again from time to time.
+    jwt_jwks: Option<String> = "", Word;
+
+    /// Claim of a token that names its project.
+    jwt_project_claim: Option<String> = "project_id", Word;
+
+    /// Claim of a token with its scopes, of which one must be `mcp-broker:admin`, `mcp-broker:member` or
+    /// `mcp-broker:observer`.
+    jwt_scope_claim: Option<String> = "scope", Word;
 
     /// Host names a request may be addressed to, without port; `*` lets every name in. Guards a broker on a
     /// developer's machine against web pages that rebind their DNS name to it.
@@ -50,6 +87,9 @@ settings! {
 
     /// Live connections at once, over all ways in. One more is refused until another closes.
     connections_max: usize = "25000", Integer(1..=1_000_000);
+
+    /// Connections at once from one address, whether they say anything or not. `auto` takes half of `connections_max`.
+    connections_per_address: Option<NonZeroUsize> = "auto", AutoOr(1..=1_000_000);
 
     /// Threads that serve connections; `auto` takes half as many as the machine has processors, at least one.
     workers: Option<NonZeroUsize> = "auto", AutoOr(1..=1024);
@@ -121,6 +161,22 @@ impl Config {
         self.max_payload_mb * 1024 * 1024
     }
 
+    /// What is kept of the admin key, wherever it is given.
+    ///
+    /// # Errors
+    /// When it is in a file that cannot be read, or that holds no such key.
+    pub fn admin_digest(&self) -> Result<Option<KeyDigest>, String> {
+        let Some(path) = &self.admin_key_file else {
+            return Ok(self.admin_key.clone());
+        };
+        let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
+        let line = text.lines().next().unwrap_or_default().trim();
+        match rules::Rule::parse(&AdminKey, line) {
+            Ok(Some(digest)) => Ok(Some(digest)),
+            _ => Err("its first line is none".to_owned()),
+        }
+    }
+
     /// Whether only programs on this machine can reach the listener.
     pub fn is_loopback(&self) -> bool {
         self.host.to_canonical().is_loopback()
@@ -130,7 +186,9 @@ impl Config {
     pub fn warnings(&self) -> Vec<&'static str> {
         let mut warnings = Vec::new();
         if !self.is_loopback() {
-            warnings.push("everybody who reaches this address may read and send messages: authentication is off");
+            if !self.enable_auth {
+                warnings.push("everybody who reaches this address may read and send messages: authentication is off");
+            }
             if self.allowed_hosts.iter().all(|name| is_loopback_name(name)) {
                 warnings.push("allowed_hosts holds only loopback names: requests to any other name will be refused");
             }
@@ -148,10 +206,12 @@ fn is_loopback_name(name: &str) -> bool {
 
 /// The rules between settings. Each value has passed its own rule before.
 fn check(config: &Config, layers: &Layers) -> Result<(), ConfigError> {
-    if !config.is_loopback() && !config.allow_anonymous {
-        let allowed = "a loopback address, because authentication is off, or any address with allow_anonymous = true";
+    if !config.is_loopback() && !config.allow_anonymous && !config.enable_auth {
+        let allowed = "a loopback address, because authentication is off, or any address with enable_auth = true or \
+                       allow_anonymous = true";
         return Err(ConfigError::refused(&layers.given("host"), allowed));
     }
+    check_credentials(config, layers)?;
     if config.allowed_hosts.is_empty() {
         let allowed = "at least one host name, or * for every name";
         return Err(ConfigError::refused(&layers.given("allowed_hosts"), allowed));
@@ -161,6 +221,39 @@ fn check(config: &Config, layers: &Layers) -> Result<(), ConfigError> {
     let disconnect = ("disconnect_threshold", config.disconnect_threshold);
     check_order(layers, heartbeat, stale)?;
     check_order(layers, stale, disconnect)
+}
+
+fn check_credentials(config: &Config, layers: &Layers) -> Result<(), ConfigError> {
+    if config.admin_key.is_some() && config.admin_key_file.is_some() {
+        let allowed = "none beside admin_key";
+        return Err(ConfigError::refused(&layers.given("admin_key_file"), allowed));
+    }
+    if let Err(reason) = config.admin_digest() {
+        let allowed = format!(
+            "a file whose first line is {} ({reason})",
+            rules::Rule::allowed(&AdminKey)
+        );
+        return Err(ConfigError::refused(&layers.given("admin_key_file"), &allowed));
+    }
+    let jwt = [
+        ("jwt_issuer", &config.jwt_issuer),
+        ("jwt_audience", &config.jwt_audience),
+        ("jwt_jwks", &config.jwt_jwks),
+    ];
+    let missing = jwt.iter().find(|(_, value)| value.is_none());
+    let given = jwt.iter().find(|(_, value)| value.is_some());
+    if let (Some((missing, _)), Some((given, _))) = (missing, given) {
+        return Err(ConfigError::refused(
+            &layers.given(given),
+            &format!("only together with {missing}"),
+        ));
+    }
+    let has_admin = config.admin_key.is_some() || config.admin_key_file.is_some();
+    if config.enable_auth && !has_admin && config.jwt_issuer.is_none() {
+        let allowed = "true together with admin_key, admin_key_file or jwt_issuer: without one nobody could make a key";
+        return Err(ConfigError::refused(&layers.given("enable_auth"), allowed));
+    }
+    Ok(())
 }
 
 /// Names the setting that somebody chose: a default is never the one to change.

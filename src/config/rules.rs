@@ -4,9 +4,11 @@ use std::fmt::Display;
 use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use actors::model::KeyDigest;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -309,6 +311,64 @@ fn is_origin(text: &str) -> bool {
         && scheme.bytes().all(is_scheme)
         && is_host(unbracketed(host))
         && port.is_none_or(|port| port.parse::<u16>().is_ok())
+}
+
+/// A key for administration, of which only the digest is kept.
+pub struct AdminKey;
+
+impl Rule for AdminKey {
+    type Value = Option<KeyDigest>;
+    const SHAPE: Shape = Shape::One("KEY");
+
+    fn parse(&self, text: &str) -> Result<Self::Value, Refusal> {
+        let is_key = (16..=256).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
+        match text {
+            "" => Ok(None),
+            _ if is_key => Ok(Some(KeyDigest::of(text))),
+            _ => Err(Refusal::NotAllowed),
+        }
+    }
+
+    fn allowed(&self) -> String {
+        "16 to 256 visible ASCII characters without spaces, such as mcp-broker keygen prints".to_owned()
+    }
+}
+
+/// The path of a file.
+pub struct FilePath;
+
+impl Rule for FilePath {
+    type Value = Option<PathBuf>;
+    const SHAPE: Shape = Shape::One("FILE");
+
+    fn parse(&self, text: &str) -> Result<Self::Value, Refusal> {
+        Ok((!text.is_empty()).then(|| text.into()))
+    }
+
+    fn allowed(&self) -> String {
+        "the path of a file".to_owned()
+    }
+}
+
+/// A text without spaces: a name, a path or a URL.
+pub struct Word;
+
+impl Rule for Word {
+    type Value = Option<String>;
+    const SHAPE: Shape = Shape::One("TEXT");
+
+    fn parse(&self, text: &str) -> Result<Self::Value, Refusal> {
+        let is_word = |text: &str| text.len() <= 2048 && !text.chars().any(|c| c.is_control() || c.is_whitespace());
+        match text {
+            "" => Ok(None),
+            _ if is_word(text) => Ok(Some(text.to_owned())),
+            _ => Err(Refusal::NotAllowed),
+        }
+    }
+
+    fn allowed(&self) -> String {
+        "a text without spaces".to_owned()
+    }
 }
 
 /// A level, or directives of tracing's `EnvFilter`.

@@ -7,7 +7,8 @@ use actix_web::{HttpResponse, http::StatusCode, web};
 use actors::clock::now;
 use serde_json::json;
 
-use super::{State, problem::problem};
+use super::{State, api::Caller};
+use crate::problem::Problem;
 
 /// Where the process is in its life.
 #[derive(Default)]
@@ -74,7 +75,7 @@ pub async fn health(state: Shared) -> HttpResponse {
         "storage_backend": storage,
         "storage_durability": "nothing survives the process",
         "active_sessions": sessions,
-        "authentication_enabled": false,
+        "authentication_enabled": state.auth.get().is_some_and(|auth| auth.is_required()),
     }))
 }
 
@@ -97,14 +98,35 @@ fn probe(fine: bool, why_not: &'static str) -> HttpResponse {
     if fine {
         HttpResponse::Ok().body("ok")
     } else {
-        problem(StatusCode::SERVICE_UNAVAILABLE, "unavailable", why_not)
+        Problem::unavailable(why_not).into_response()
     }
 }
 
-/// The actors of the broker as data: name, state, mailbox and restarts of each.
-pub async fn tree(state: Shared) -> HttpResponse {
-    match state.broker.get() {
-        Some(broker) => HttpResponse::Ok().json(broker.observe()),
-        None => problem(StatusCode::SERVICE_UNAVAILABLE, "unavailable", "starting"),
+/// How callers are looked at, and as whom this one was let in.
+pub async fn security(state: Shared, caller: Caller) -> HttpResponse {
+    let (Some(auth), Some(admin)) = (state.auth.get(), state.admin.get()) else {
+        return Problem::unavailable("starting").into_response();
+    };
+    let Caller(identity) = caller;
+    HttpResponse::Ok().json(json!({
+        "authentication_enabled": auth.is_required(),
+        "multi_project_enabled": admin.multi_project(),
+        "jwt_issuer": auth.jwt().map(|jwt| jwt.issuer()),
+        "caller": {
+            "name": &*identity.principal.name,
+            "scope": identity.scope().as_str(),
+            "project_id": identity.project.id(),
+        },
+    }))
+}
+
+/// Who gives out tokens for this broker (RFC 9728).
+pub async fn resource_metadata(state: Shared) -> HttpResponse {
+    match state.auth.get().and_then(|auth| auth.resource_metadata()) {
+        Some(metadata) => HttpResponse::Ok().json(metadata),
+        None => {
+            let detail = "no issuer of tokens is configured: API keys are taken";
+            Problem::new(StatusCode::NOT_FOUND, "invalid_argument", detail).into_response()
+        }
     }
 }

@@ -1,30 +1,41 @@
-//! The HTTP side: health, probes, and a look at the tree. Origin and Host are checked before anything else.
+//! The HTTP side: health, probes, and the resources of REST. Origin and Host are checked before anything else, then who
+//! calls.
 
+mod api;
 mod health;
-mod problem;
+mod openapi;
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use actix_cors::Cors;
 use actix_web::{
-    Error, HttpResponse,
+    Error, HttpMessage, HttpResponse,
     body::MessageBody,
     dev::{ServiceRequest, ServiceResponse},
-    http::Method,
+    http::{Method, StatusCode, header::UPGRADE},
     middleware::Next,
     web,
 };
-use actors::broker::BrokerHandle;
+use actors::{broker::BrokerHandle, model::BrokerError};
 
-use crate::admission::Admission;
+use crate::{
+    admin::Administration,
+    admission::Admission,
+    auth::{Arrival, Authenticator, METADATA_PATH},
+};
 
 pub use health::Phase;
 
-use problem::problem;
+use crate::problem::Problem;
 
 /// What the routes share. The broker is there as soon as it has started.
 pub struct State {
     pub broker: OnceLock<BrokerHandle>,
+    pub auth: OnceLock<Arc<Authenticator>>,
+    pub admin: OnceLock<Arc<Administration>>,
     pub phase: Phase,
     pub admission: Admission,
 }
@@ -37,30 +48,33 @@ pub fn routes(config: &mut web::ServiceConfig) {
         .route("/livez", web::get().to(health::livez))
         .route("/readyz", web::get().to(health::readyz))
         .route("/startupz", web::get().to(health::startupz))
-        .route("/api/v1/tree", web::get().to(health::tree))
+        .route("/security/status", web::get().to(health::security))
+        .route("/openapi.json", web::get().to(openapi::document))
+        .route(METADATA_PATH, web::get().to(health::resource_metadata))
+        .route(
+            &format!("{METADATA_PATH}/{{resource:.*}}"),
+            web::get().to(health::resource_metadata),
+        )
+        .configure(api::routes)
         .route("/ws", web::get().to(no_upgrade))
         .default_service(web::to(not_found));
 }
 
 async fn no_upgrade() -> HttpResponse {
-    let mut response = problem(
-        actix_web::http::StatusCode::UPGRADE_REQUIRED,
-        "invalid_argument",
-        "this is a WebSocket: connect with ws://",
-    );
-    response.headers_mut().insert(
-        actix_web::http::header::UPGRADE,
-        actix_web::http::header::HeaderValue::from_static("websocket"),
-    );
-    response
+    let detail = "this is a WebSocket: connect with ws://";
+    Problem::new(StatusCode::UPGRADE_REQUIRED, "invalid_argument", detail)
+        .with_header(UPGRADE, "websocket")
+        .into_response()
 }
 
 async fn not_found() -> HttpResponse {
-    problem(
-        actix_web::http::StatusCode::NOT_FOUND,
-        "invalid_argument",
-        "there is nothing at this path; see /",
-    )
+    let detail = "there is nothing at this path; see /";
+    Problem::new(StatusCode::NOT_FOUND, "invalid_argument", detail).into_response()
+}
+
+async fn not_allowed() -> HttpResponse {
+    let detail = "there is no such method here; see /openapi.json";
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "invalid_argument", detail).into_response()
 }
 
 /// Lets pages of the origins that are admitted read what they get (Fetch, section 3.2): whoever comes so far is one of
@@ -69,9 +83,9 @@ pub fn cors(admission: Admission) -> Cors {
     const ASKED_AGAIN_AFTER: usize = 3600;
     Cors::default()
         .allowed_origin_fn(move |_, head| admission.check(head.headers()).is_ok())
-        .allowed_methods([Method::GET, Method::POST, Method::DELETE])
+        .allowed_methods([Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE])
         .allow_any_header()
-        .expose_headers(["Mcp-Session-Id"])
+        .expose_headers(["Mcp-Session-Id", "Retry-After", "WWW-Authenticate"])
         .max_age(ASKED_AGAIN_AFTER)
 }
 
@@ -84,8 +98,65 @@ pub async fn admit<B: MessageBody + 'static>(
         .app_data::<web::Data<Arc<State>>>()
         .and_then(|state| state.admission.check(request.headers()).err());
     if let Some(reason) = refusal {
-        let response = problem(actix_web::http::StatusCode::FORBIDDEN, "forbidden", reason);
-        return Ok(request.into_response(response));
+        let problem = Problem::new(StatusCode::FORBIDDEN, "forbidden", reason);
+        return Ok(request.into_response(problem.into_response()));
     }
     Ok(next.call(request).await?.map_into_boxed_body())
+}
+
+/// Whether a path is for everybody.
+fn is_public(path: &str) -> bool {
+    const PUBLIC: [&str; 7] = [
+        "/",
+        "/health",
+        "/livez",
+        "/readyz",
+        "/startupz",
+        "/openapi.json",
+        "/docs",
+    ];
+    PUBLIC.contains(&path) || path.starts_with(METADATA_PATH)
+}
+
+/// How long somebody who asks for too much waits to be told so: refusing is to cost the one who is refused.
+const REFUSED_AFTER: Duration = Duration::from_millis(50);
+
+/// Finds out who calls, and whether they may ask for something now; for the handlers it is among the extensions of the
+/// request. A preflight request brings no key (Fetch, section 4.8).
+pub async fn authenticate<B: MessageBody + 'static>(
+    request: ServiceRequest,
+    next: Next<B>,
+) -> Result<ServiceResponse<actix_web::body::BoxBody>, Error> {
+    if is_public(request.path()) || *request.method() == Method::OPTIONS {
+        return Ok(next.call(request).await?.map_into_boxed_body());
+    }
+    let auth = request
+        .app_data::<web::Data<Arc<State>>>()
+        .and_then(|state| state.auth.get())
+        .cloned();
+    let Some(auth) = auth else {
+        let problem = Problem::unavailable("the broker is starting");
+        return Ok(request.into_response(problem.into_response()));
+    };
+    let arrival = Arrival {
+        headers: request.headers(),
+        query: Some(request.query_string()),
+        path: request.path(),
+        address: request.peer_addr().map(|address| address.ip()),
+    };
+    let admitted = auth.admit(&arrival).await;
+    let problem = match admitted {
+        Ok(identity) => match identity.take_request() {
+            Ok(()) => {
+                request.extensions_mut().insert(identity);
+                return Ok(next.call(request).await?.map_into_boxed_body());
+            }
+            Err(retry_after) => Problem::from(&BrokerError::RateLimited { retry_after }),
+        },
+        Err(problem) => problem,
+    };
+    if problem.status == StatusCode::TOO_MANY_REQUESTS {
+        tokio::time::sleep(REFUSED_AFTER).await;
+    }
+    Ok(request.into_response(problem.into_response()))
 }

@@ -23,6 +23,7 @@ use super::{
     rpc::{RpcError, shortened},
     tools::Object,
 };
+use crate::auth::Identity;
 
 /// Values of one answer (server/utilities/completion, Completion Results).
 const VALUES_LEN_MAX: usize = 100;
@@ -78,13 +79,14 @@ struct Found {
 /// # Errors
 /// Invalid params for a prompt, a template or an argument that does not exist (server/utilities/completion, Error
 /// Handling).
-pub fn complete(project: &ProjectHandle, request: Complete) -> Result<Value, RpcError> {
+pub fn complete(identity: &Identity, request: Complete) -> Result<Value, RpcError> {
     let Complete {
         reference: Object(reference),
         argument: Object(argument),
         context,
     } = request;
     let Argument { name, value: begun } = argument;
+    let project = &identity.project;
     let found = match reference {
         #[cfg(feature = "conformance-fixtures")]
         Reference::Prompt { name: prompt } if fixtures::prompts::has_argument(&prompt, &name) => Found::default(),
@@ -96,7 +98,7 @@ pub fn complete(project: &ProjectHandle, request: Complete) -> Result<Value, Rpc
             }
         }
         Reference::Resource { uri } => match (uri.as_str(), name.as_str()) {
-            (SESSION_INBOX_TEMPLATE, "session_id") => session_ids(project, &begun),
+            (SESSION_INBOX_TEMPLATE, "session_id") => session_ids(identity, &begun),
             (PROTOCOL_TEMPLATE, "name") => protocol_names(project, &begun),
             (PROTOCOL_TEMPLATE, "version") => {
                 let chosen = context.and_then(|Object(context)| context.arguments);
@@ -170,9 +172,12 @@ fn session_names(project: &ProjectHandle, begun: &str) -> Found {
     Found::new(fitting.iter().filter_map(|member| name(member)), more)
 }
 
-/// Ids, found by themselves or by the names of their sessions.
-fn session_ids(project: &ProjectHandle, begun: &str) -> Found {
-    let (fitting, more) = sessions(project, |Member { record, .. }| {
+/// Ids of one's own sessions, found by themselves or by the names of their sessions.
+fn session_ids(identity: &Identity, begun: &str) -> Found {
+    let (fitting, more) = sessions(&identity.project, |Member { record, .. }| {
+        if record.owner != *identity.owner() {
+            return false;
+        }
         let named = record.name.as_ref().is_some_and(|name| goes_on(name.as_str(), begun));
         named || goes_on(&record.id.to_string(), begun)
     });

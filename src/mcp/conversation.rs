@@ -141,7 +141,7 @@ impl Conversation {
         params.remove("_meta");
         let (responses, state) = (params.remove("inputResponses"), params.remove("requestState"));
         let params = Value::Object(params);
-        let origin = Origin::new(shared.project.id().as_str(), method, &params);
+        let origin = Origin::new(&shared.identity.signature(), method, &params);
         let (responses, answers) = if to.modern {
             (round_of(responses)?, answers_of(shared, &origin, state)?)
         } else {

@@ -30,22 +30,24 @@ use std::{sync::Arc, time::Duration};
 
 pub use outbox::{Form, Framing, Outbox};
 pub use peer::{Peer, Taken};
-pub use reply::Lane;
+pub use reply::{Lane, error_detail, error_object};
 
 use list_changes::ListChanges;
 use request_state::Sealer;
 use tasks::Tasks;
 
+use crate::admin::Administration;
+
 /// What a server tells a model that has just connected.
 pub const INSTRUCTIONS: &str = include_str!("instructions.txt");
 
 /// What all peers of a process have in common.
-#[derive(Debug)]
 pub struct Service {
     /// Bytes of one payload.
     pub payload_len_max: usize,
     /// How often the caller of a call that waits is told that it still does, so that neither it nor a proxy gives up.
     pub progress_interval: Duration,
+    pub admin: Arc<Administration>,
     pub tasks: Arc<Tasks>,
     pub lists: ListChanges,
     sealer: Sealer,
@@ -54,10 +56,15 @@ pub struct Service {
 impl Service {
     /// # Errors
     /// When the system has no random numbers.
-    pub fn new(payload_len_max: usize, progress_interval: Duration) -> Result<Self, getrandom::Error> {
+    pub fn new(
+        payload_len_max: usize,
+        progress_interval: Duration,
+        admin: Arc<Administration>,
+    ) -> Result<Self, getrandom::Error> {
         Ok(Self {
             payload_len_max,
             progress_interval,
+            admin,
             tasks: Arc::default(),
             lists: ListChanges::default(),
             sealer: Sealer::random()?,

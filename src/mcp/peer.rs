@@ -17,7 +17,10 @@ use actors::{
     router::{Answer as Routed, Submission},
     session::{Connection, Writable, Written},
 };
-use tokio::sync::oneshot;
+use tokio::{
+    sync::oneshot,
+    time::{Sleep, sleep},
+};
 
 use super::{
     Outbox, Service, dispatch,
@@ -29,6 +32,7 @@ use super::{
     turn::Turn,
     version::{RequestMeta, WITH_BATCHES},
 };
+use crate::auth::Identity;
 
 /// Batches of messages that may be with the router for one connection before it is read no further.
 const ROUTES_LEN_MAX: usize = 8;
@@ -39,6 +43,8 @@ pub struct Peer {
     turn: Turn,
     routes: VecDeque<RoutedBatch>,
     malformed_in_a_row: usize,
+    /// Nothing is read until it is over.
+    rest: Option<Pin<Box<Sleep>>>,
     /// Where an answer is written, and the object in it.
     scratch: Vec<u8>,
     object: Vec<u8>,
@@ -61,20 +67,20 @@ pub enum Taken {
 
 impl Peer {
     /// The peer of a lasting connection.
-    pub fn new(project: ProjectHandle, outbox: Arc<Outbox>, service: Arc<Service>) -> Self {
-        Self::of(Shared::new(project, outbox, service, Kind::Lasting))
+    pub fn new(identity: Arc<Identity>, outbox: Arc<Outbox>, service: Arc<Service>) -> Self {
+        Self::of(Shared::new(identity, outbox, service, Kind::Lasting))
     }
 
     /// The peer of an HTTP session (2025-11-25 and before). Nothing is pushed to it until somebody listens.
-    pub fn resumable(project: ProjectHandle, outbox: Arc<Outbox>, service: Arc<Service>) -> Self {
-        let shared = Shared::new(project, outbox, service, Kind::Resumable);
+    pub fn resumable(identity: Arc<Identity>, outbox: Arc<Outbox>, service: Arc<Service>) -> Self {
+        let shared = Shared::new(identity, outbox, service, Kind::Resumable);
         shared.listening.set(false);
         Self::of(shared)
     }
 
     /// The peer of one request that stands for itself.
-    pub fn stateless(project: ProjectHandle, outbox: Arc<Outbox>, service: Arc<Service>) -> Self {
-        Self::of(Shared::new(project, outbox, service, Kind::Stateless))
+    pub fn stateless(identity: Arc<Identity>, outbox: Arc<Outbox>, service: Arc<Service>) -> Self {
+        Self::of(Shared::new(identity, outbox, service, Kind::Stateless))
     }
 
     fn of(shared: Rc<Shared>) -> Self {
@@ -83,6 +89,7 @@ impl Peer {
             shared,
             routes: VecDeque::new(),
             malformed_in_a_row: 0,
+            rest: None,
             scratch: Vec::new(),
             object: Vec::new(),
         }
@@ -201,13 +208,27 @@ impl Peer {
         if self.turn.prepared.is_empty() {
             return;
         }
-        let (submissions, waiting): (Vec<Submission>, Vec<SendAnswer>) = self
-            .turn
-            .prepared
-            .drain(..)
-            .map(|Prepared { submission, answer }| (submission, answer))
-            .unzip();
-        match self.shared.project.submit(submissions) {
+        let (mut submissions, mut waiting) = (Vec::with_capacity(self.turn.prepared.len()), Vec::new());
+        let mut abroad = Vec::new();
+        for Prepared { submission, answer } in self.turn.prepared.drain(..) {
+            match &answer.abroad {
+                None => {
+                    submissions.push(submission);
+                    waiting.push(answer);
+                }
+                Some(project) => abroad.push((project.clone(), submission, answer)),
+            }
+        }
+        if !submissions.is_empty() {
+            self.submit(&self.shared.project.clone(), submissions, waiting);
+        }
+        for (project, submission, answer) in abroad {
+            self.submit(&project, vec![submission], vec![answer]);
+        }
+    }
+
+    fn submit(&mut self, project: &ProjectHandle, submissions: Vec<Submission>, waiting: Vec<SendAnswer>) {
+        match project.submit(submissions) {
             Ok(answers) => self.routes.push_back(RoutedBatch { answers, waiting }),
             Err(error) => {
                 for answer in waiting {
@@ -220,6 +241,8 @@ impl Peer {
     /// Whether more frames should be read now. When not, a later poll of [`Peer::poll`] changes it.
     pub fn wants_frames(&self) -> bool {
         !self.shared.is_exclusive()
+            && !self.shared.rests()
+            && self.rest.is_none()
             && self.turn.held.is_empty()
             && self.routes.len() < ROUTES_LEN_MAX
             && self.shared.outbox.waiting_len() < ANSWER_BYTES_MAX
@@ -228,6 +251,7 @@ impl Peer {
     /// Answers what the router has answered, and goes on with frames that were held back.
     pub fn poll(&mut self, cx: &mut Context<'_>, now: Now) {
         self.shared.polled_by(cx.waker());
+        self.poll_rest(cx);
         loop {
             self.poll_routes(cx);
             if self.shared.is_exclusive() || self.turn.held.is_empty() {
@@ -241,6 +265,15 @@ impl Peer {
             // What it sends is with the router now, whose answer has to know whom to wake.
             self.end_turn(now);
             self.shared.outbox.wake();
+        }
+    }
+
+    fn poll_rest(&mut self, cx: &mut Context<'_>) {
+        if let Some(rest) = self.shared.rest() {
+            self.rest = Some(Box::pin(sleep(rest)));
+        }
+        if self.rest.as_mut().is_some_and(|rest| rest.as_mut().poll(cx).is_ready()) {
+            self.rest = None;
         }
     }
 

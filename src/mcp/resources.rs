@@ -133,7 +133,7 @@ fn read_one(caller: &Caller, uri: &str) -> Option<Value> {
         return Some(protocol_json(&protocol, true));
     }
     let id = uri.strip_prefix("broker://sessions/")?.strip_suffix("/inbox")?;
-    let member = caller.project.session(actors::model::SessionId::parse(id)?).ok()?;
+    let member = caller.session_of(actors::model::SessionId::parse(id)?).ok()?;
     Some(inbox(caller, &member))
 }
 

@@ -9,6 +9,7 @@ use std::{
     rc::Rc,
     sync::Arc,
     task::Waker,
+    time::Duration,
 };
 
 use actors::{
@@ -26,14 +27,17 @@ use super::{
     Outbox, Service,
     conversation::Asked,
     logging::Level,
-    reply::{Answer, ReplyTo, error_object, write_tool_result},
+    reply::{Answer, Lane, ReplyTo, error_object, write_tool_result},
     rpc::{INTERNAL_ERROR, RpcError},
     subscriptions::Subscriptions,
     version::PushSettings,
 };
+use crate::auth::Identity;
 
 /// Calls of one connection that may be under way beyond the turn that brought them.
 const CALLS_LEN_MAX: usize = 256;
+/// Longest time for which a caller that asks for too much is not read: it may have something else to say.
+const REST_MAX: Duration = Duration::from_millis(250);
 /// Calls of `receive_messages` that can still be cancelled after they were answered.
 const TAKINGS_LEN_MAX: usize = 16;
 
@@ -89,6 +93,7 @@ enum Tie {
 
 /// What calls that outlive their turn share with the peer.
 pub struct Shared {
+    pub identity: Arc<Identity>,
     pub project: ProjectHandle,
     pub outbox: Arc<Outbox>,
     pub service: Arc<Service>,
@@ -110,14 +115,17 @@ pub struct Shared {
     /// The last calls that took messages out of an inbox, by the ids of their requests, under way or answered.
     takings: RefCell<VecDeque<TakingCall>>,
     exclusive: Cell<bool>,
+    /// How long nothing is to be read of a caller that asks for too much.
+    rest: Cell<Option<Duration>>,
     /// Who polls the peer.
     waker: RefCell<Option<Waker>>,
 }
 
 impl Shared {
-    pub fn new(project: ProjectHandle, outbox: Arc<Outbox>, service: Arc<Service>, kind: Kind) -> Rc<Self> {
+    pub fn new(identity: Arc<Identity>, outbox: Arc<Outbox>, service: Arc<Service>, kind: Kind) -> Rc<Self> {
         Rc::new(Self {
-            project,
+            project: identity.project.clone(),
+            identity,
             outbox,
             service,
             kind,
@@ -132,8 +140,32 @@ impl Shared {
             calls: RefCell::default(),
             takings: RefCell::default(),
             exclusive: Cell::default(),
+            rest: Cell::default(),
             waker: RefCell::default(),
         })
+    }
+
+    /// Takes one request of this lane, unless it was taken where it came in.
+    ///
+    /// # Errors
+    /// `rate_limited`. A connection is not read for a while then: who asks for too much is not to have the broker spend
+    /// its time on telling so.
+    pub fn take_request(&self, lane: &Lane) -> Result<(), BrokerError> {
+        if self.kind != Kind::Lasting && !lane.is_batch() {
+            return Ok(());
+        }
+        self.identity.take_request().map_err(|retry_after| {
+            self.rest.set(Some(retry_after.min(REST_MAX)));
+            BrokerError::RateLimited { retry_after }
+        })
+    }
+
+    pub fn rests(&self) -> bool {
+        self.rest.get().is_some()
+    }
+
+    pub fn rest(&self) -> Option<Duration> {
+        self.rest.take()
     }
 
     /// The task to wake when a frame that was held back can be taken up.
@@ -347,6 +379,7 @@ impl Shared {
     /// Makes a session without a name for this connection.
     pub async fn open_session(&self) -> Result<(), BrokerError> {
         let registration = Registration {
+            owner: self.identity.owner().clone(),
             connection: self.connection(),
             ..Registration::default()
         };
@@ -388,7 +421,7 @@ impl Shared {
     /// The client is here again after the broker had let go of it.
     pub fn come_back(&self) {
         match self.outbox.reopen() {
-            None | Some(Closing::TakenOver | Closing::ShuttingDown) => {}
+            None | Some(Closing::TakenOver | Closing::ShuttingDown | Closing::Unauthorized) => {}
             Some(Closing::Silent) => {
                 if let Some(member) = self.session.borrow().as_ref() {
                     self.project.reattach(member, Arc::clone(&self.outbox) as _);

@@ -1,7 +1,7 @@
 //! The extension `io.modelcontextprotocol/tasks` (2026-07-28): calls whose result is fetched later.
 //!
-//! A task belongs to its project and not to a connection: whoever knows its id, which cannot be guessed, may fetch,
-//! feed and cancel it. It is kept until its time is over, however it ended.
+//! A task belongs to whoever began it, in its project, and not to a connection: from any other they may fetch, feed and
+//! cancel it. It is kept until its time is over, however it ended.
 
 use std::{
     collections::HashMap,
@@ -18,7 +18,7 @@ use std::{
 
 use actors::{
     clock::{millis, now, rfc3339_text},
-    model::{BrokerError, ProjectId, SessionId},
+    model::{BrokerError, SessionId},
     project::ProjectHandle,
 };
 use futures_util::FutureExt;
@@ -64,8 +64,8 @@ pub struct Tasks {
 
 impl Tasks {
     /// A new task that works; None when there is no room, and the call is to go on without.
-    fn create(self: &Arc<Self>, project: &ProjectId) -> Option<Arc<Task>> {
-        let task = Arc::new(Task::new(project.clone(), Arc::clone(self)));
+    fn create(self: &Arc<Self>, holder: String) -> Option<Arc<Task>> {
+        let task = Arc::new(Task::new(holder, Arc::clone(self)));
         {
             let mut known = lock(&self.known);
             if known.len() >= TASKS_LEN_MAX || self.result_bytes.load(Ordering::Relaxed) >= RESULT_BYTES_MAX {
@@ -100,10 +100,10 @@ impl Tasks {
     }
 
     /// # Errors
-    /// Invalid params when there is none of this id, or none of this project, or none any more.
-    pub fn find(&self, project: &ProjectId, id: &str) -> Result<Arc<Task>, RpcError> {
+    /// Invalid params when there is none of this id, or somebody else's, or none any more.
+    pub fn find(&self, holder: &str, id: &str) -> Result<Arc<Task>, RpcError> {
         let task = lock(&self.known).get(id).cloned();
-        task.filter(|task| task.project == *project)
+        task.filter(|task| task.holder == holder)
             .ok_or_else(|| RpcError::invalid_params("Task not found: there is none of this id, or none any more"))
     }
 
@@ -131,7 +131,8 @@ impl Tasks {
 /// One call whose result is fetched later.
 pub struct Task {
     id: String,
-    project: ProjectId,
+    /// Whose it is.
+    holder: String,
     created_at_ms: u64,
     /// What it is and has; who listens hears of every change.
     state: watch::Sender<State>,
@@ -214,11 +215,11 @@ struct Detailed<'a> {
 }
 
 impl Task {
-    fn new(project: ProjectId, tasks: Arc<Tasks>) -> Self {
+    fn new(holder: String, tasks: Arc<Tasks>) -> Self {
         let now_ms = now().unix_ms;
         Self {
             id: Uuid::new_v4().to_string(),
-            project,
+            holder,
             created_at_ms: now_ms,
             state: watch::Sender::new(State {
                 updated_at_ms: now_ms,
@@ -433,7 +434,7 @@ impl Shared {
         if !to.takes_tasks {
             return None;
         }
-        let task = self.service.tasks.create(self.project.id())?;
+        let task = self.service.tasks.create(self.identity.signature())?;
         to.raw_result(&self.outbox, &task.created());
         Some(task)
     }

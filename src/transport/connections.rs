@@ -6,10 +6,13 @@ use std::{
     },
 };
 
-use actors::session::{Closing, Connection};
+use actors::{
+    model::ProjectId,
+    session::{Closing, Connection},
+};
 use tokio::sync::Notify;
 
-use crate::mcp::Outbox;
+use crate::{auth::Identity, mcp::Outbox};
 
 /// The live connections of the process: so that there are not too many, and that all can be told to go.
 #[derive(Default)]
@@ -18,14 +21,33 @@ pub struct Connections {
     len: AtomicUsize,
     /// All were told to go: nobody is let in any more. Changed while `live` is locked.
     closed: AtomicBool,
-    live: Mutex<HashMap<u64, Weak<Outbox>>>,
+    live: Mutex<Live>,
     seats: AtomicU64,
     one_left: Notify,
+    /// The earliest end of a credential that one of them came in with, in milliseconds since the Unix epoch.
+    next_end_ms: AtomicU64,
+    sooner: Notify,
+}
+
+#[derive(Default)]
+struct Live {
+    seated: HashMap<u64, Seated>,
+    /// How many there are of each project.
+    by_project: HashMap<ProjectId, usize>,
+}
+
+struct Seated {
+    outbox: Weak<Outbox>,
+    identity: Arc<Identity>,
 }
 
 impl Connections {
     pub fn new(max: usize) -> Arc<Self> {
-        Arc::new(Self { max, ..Self::default() })
+        Arc::new(Self {
+            max,
+            next_end_ms: AtomicU64::new(u64::MAX),
+            ..Self::default()
+        })
     }
 
     pub fn len(&self) -> usize {
@@ -41,22 +63,70 @@ impl Connections {
         self.len() < self.max && !self.closed.load(Ordering::Relaxed)
     }
 
-    /// A place for one connection; None when all are taken, or all were told to go.
-    pub fn seat(self: &Arc<Self>, outbox: &Arc<Outbox>) -> Option<Seat> {
+    /// A place for one connection; None when all are taken, those of its project, or all were told to go. A project has
+    /// no more than it may have sessions.
+    pub fn seat(self: &Arc<Self>, outbox: &Arc<Outbox>, identity: &Arc<Identity>) -> Option<Seat> {
         let len = self.len.fetch_add(1, Ordering::Relaxed);
         let number = self.seats.fetch_add(1, Ordering::Relaxed);
-        let seat = Seat {
-            connections: Arc::clone(self),
-            number,
-        };
+        let terms = identity.project.terms();
+        let of_project_max = terms.record.config.max_sessions.unwrap_or(usize::MAX);
         let mut live = self.live();
-        if len >= self.max || self.closed.load(Ordering::Relaxed) {
+        let of_project = live.by_project.get(identity.project.id()).copied().unwrap_or(0);
+        if len >= self.max || of_project >= of_project_max || self.closed.load(Ordering::Relaxed) {
             drop(live);
+            self.left();
             return None;
         }
-        live.insert(number, Arc::downgrade(outbox));
+        *live.by_project.entry(identity.project.id().clone()).or_default() += 1;
+        let seated = Seated {
+            outbox: Arc::downgrade(outbox),
+            identity: Arc::clone(identity),
+        };
+        live.seated.insert(number, seated);
         drop(live);
-        Some(seat)
+        let end_ms = identity.principal.standing.good_until_ms();
+        if self.next_end_ms.fetch_min(end_ms, Ordering::Relaxed) > end_ms {
+            self.sooner.notify_one();
+        }
+        Some(Seat {
+            connections: Arc::clone(self),
+            number,
+        })
+    }
+
+    fn left(&self) {
+        self.len.fetch_sub(1, Ordering::Relaxed);
+        self.one_left.notify_waiters();
+    }
+
+    /// Sends away whoever came in with what is good no more. Returns when the next of them is due, in milliseconds since
+    /// the Unix epoch.
+    pub fn close_ended(&self, now_unix_ms: u64) -> u64 {
+        self.next_end_ms.store(u64::MAX, Ordering::Relaxed);
+        let mut next_end_ms = u64::MAX;
+        let ended: Vec<_> = {
+            let live = self.live();
+            let is_ended = |seated: &&Seated| {
+                let is_good = seated.identity.is_good(now_unix_ms);
+                if is_good {
+                    next_end_ms = next_end_ms.min(seated.identity.principal.standing.good_until_ms());
+                }
+                !is_good
+            };
+            let ended = live.seated.values().filter(is_ended);
+            ended.filter_map(|seated| seated.outbox.upgrade()).collect()
+        };
+        for outbox in ended {
+            outbox.close(Closing::Unauthorized);
+        }
+        self.next_end_ms
+            .fetch_min(next_end_ms, Ordering::Relaxed)
+            .min(next_end_ms)
+    }
+
+    /// Returns when somebody was seated whose credential ends sooner than that of anybody before.
+    pub async fn sooner(&self) {
+        self.sooner.notified().await;
     }
 
     /// Asks every connection to close, and lets no other in.
@@ -64,7 +134,10 @@ impl Connections {
         let live: Vec<_> = {
             let live = self.live();
             self.closed.store(true, Ordering::Relaxed);
-            live.values().filter_map(Weak::upgrade).collect()
+            live.seated
+                .values()
+                .filter_map(|seated| seated.outbox.upgrade())
+                .collect()
         };
         for outbox in live {
             outbox.close(why);
@@ -82,7 +155,7 @@ impl Connections {
         }
     }
 
-    fn live(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Weak<Outbox>>> {
+    fn live(&self) -> std::sync::MutexGuard<'_, Live> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -95,8 +168,18 @@ pub struct Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.connections.live().remove(&self.number);
-        self.connections.len.fetch_sub(1, Ordering::Relaxed);
-        self.connections.one_left.notify_waiters();
+        let mut live = self.connections.live();
+        if let Some(seated) = live.seated.remove(&self.number) {
+            let id = seated.identity.project.id();
+            let is_last = live.by_project.get_mut(id).is_some_and(|len| {
+                *len -= 1;
+                *len == 0
+            });
+            if is_last {
+                live.by_project.remove(id);
+            }
+        }
+        drop(live);
+        self.connections.left();
     }
 }

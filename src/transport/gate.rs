@@ -1,9 +1,7 @@
 use std::{sync::Arc, time::Duration};
 
-use actors::broker::BrokerHandle;
-
 use super::Connections;
-use crate::{admission::Admission, mcp::Service};
+use crate::{admission::Admission, auth::Authenticator, mcp::Service};
 
 /// Room for the JSON-RPC envelope around the largest payload.
 const ENVELOPE_LEN_MAX: usize = 64 * 1024;
@@ -11,9 +9,9 @@ const ENVELOPE_LEN_MAX: usize = 64 * 1024;
 /// What every way in needs to know.
 #[derive(Clone)]
 pub struct Gate {
-    pub broker: BrokerHandle,
     pub connections: Arc<Connections>,
     pub admission: Admission,
+    pub auth: Arc<Authenticator>,
     pub service: Arc<Service>,
     pub tempo: Tempo,
 }

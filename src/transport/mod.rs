@@ -1,11 +1,13 @@
 //! The ways in. Each brings frames to a [`Peer`](crate::mcp::Peer) and writes what its outbox holds.
 
+mod addresses;
 mod connections;
 mod gate;
 mod socket;
 pub mod streamable_http;
 pub mod websocket;
 
+pub use addresses::{Addresses, Place};
 pub use connections::{Connections, Seat};
 pub use gate::{Gate, Tempo};
 pub use socket::{Line, REFUSED_TIME_MAX, Socket};

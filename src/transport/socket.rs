@@ -13,10 +13,14 @@ use actix_rt::net::TcpStream;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::Place;
+
 /// A socket that tells its [`Line`] what happens to it.
 pub struct Socket {
     io: TcpStream,
     line: Rc<Line>,
+    /// Among the connections from its address.
+    place: Option<Place>,
 }
 
 /// Bytes that are still read, and thrown away, of who sends what was refused, so that it gets to read why.
@@ -77,7 +81,7 @@ impl Line {
 impl Socket {
     /// Answers are small and somebody waits for them, so they are not held back. A peer that takes nothing of what was
     /// sent to it for `stall_max` is gone, whatever it acknowledges (RFC 5482).
-    pub fn new(io: TcpStream, stall_max: Duration) -> Self {
+    pub fn new(io: TcpStream, stall_max: Duration, place: Option<Place>) -> Self {
         let socket = SockRef::from(&io);
         let prepared = socket
             .set_tcp_nodelay(true)
@@ -88,6 +92,7 @@ impl Socket {
         Self {
             io,
             line: Rc::default(),
+            place,
         }
     }
 
@@ -96,10 +101,10 @@ impl Socket {
     }
 
     /// The bare socket, for who looks after a stalled peer itself, and tells it.
-    pub fn into_inner(self) -> TcpStream {
+    pub fn into_inner(self) -> (TcpStream, Option<Place>) {
         // An error is one of the socket, which shows again.
         let _ = set_stall_max(&SockRef::from(&self.io), None);
-        self.io
+        (self.io, self.place)
     }
 }
 

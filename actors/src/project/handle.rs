@@ -564,6 +564,10 @@ impl ProjectHandle {
         Ok(Page { items, more })
     }
 
+    pub async fn dead_letters_len(&self) -> Result<usize, BrokerError> {
+        Ok(self.0.store.dead_letter_count().await?)
+    }
+
     pub async fn redrive(&self, request: RedriveRequest) -> Result<Redriven, BrokerError> {
         let RedriveRequest { messages, recipient } = request;
         let done = self

@@ -188,4 +188,6 @@ pub enum Closing {
     Failed,
     /// The session is over.
     Released,
+    /// What it came in with is good no more.
+    Unauthorized,
 }

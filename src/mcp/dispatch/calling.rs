@@ -7,6 +7,7 @@ use futures_util::{FutureExt, future::LocalBoxFuture};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use crate::auth::Act;
 use crate::mcp::{
     conversation::{Conversation, Outcome},
     reply::{Lane, ReplyTo, in_era},
@@ -82,7 +83,7 @@ pub(super) fn task(turn: &Turn, to: &ReplyTo, method: &str, params: &Params<'_>)
         input_responses,
     } = params.read()?;
     let shared = &turn.shared;
-    let task = shared.service.tasks.find(shared.project.id(), &task_id)?;
+    let task = shared.service.tasks.find(&shared.identity.signature(), &task_id)?;
     match method {
         "tasks/get" => {
             if let Some(taking) = task.claim() {
@@ -126,7 +127,8 @@ pub(super) fn call(
         scan::check(arguments)?;
         return Err(RpcError::invalid_params("Invalid params: arguments must be an object"));
     }
-    let Some(tool) = tools::find(&name) else {
+    let is_here = |tool: &&Tool| turn.shared.service.admin.multi_project() || tools::is_of_one_project(tool);
+    let Some(tool) = tools::find(&name).filter(is_here) else {
         params.arguments.map_or(Ok(()), scan::check)?;
         return Err(RpcError::invalid_params(format!("Unknown tool: {}", shortened(&name))));
     };
@@ -179,18 +181,27 @@ fn run(
     members: Vec<(Cow<'_, str>, &str)>,
     text: &str,
 ) -> Result<(), BrokerError> {
+    let shared = Rc::clone(&turn.shared);
+    if let Err(error) = shared.identity.check(tool.needs) {
+        let act = Act {
+            action: tool.name,
+            project: None,
+            target: None,
+        };
+        shared.service.admin.audit().refused(&shared.identity, act, &error);
+        return Err(error);
+    }
     let mut arguments = Arguments::new(members)?;
     let session = arguments.session_id()?;
     if tool.acts_as_session && session.is_none() && needs_session(turn, to, text) {
         return Ok(());
     }
-    let shared = Rc::clone(&turn.shared);
     if shared.outbox.taken_over() && !(shared.kind == Kind::Resumable && tool.name == "register_session") {
         return Err(BrokerError::SessionTakenOver);
     }
     let mut caller = Caller::of(&shared);
     if let Some(id) = session {
-        let member = shared.project.session(id)?;
+        let member = shared.project.session_of(id, shared.identity.owner())?;
         member.touch(shared.project.settings().presence, actors::clock::now());
         if shared.kind == Kind::Stateless {
             *shared.session.borrow_mut() = Some(Arc::clone(&member));

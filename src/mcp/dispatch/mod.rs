@@ -14,7 +14,7 @@ use super::{
     INSTRUCTIONS, completions,
     logging::Level,
     prompts,
-    reply::{ReplyTo, in_era, server_info},
+    reply::{ReplyTo, error_object, in_era, server_info},
     resources,
     rpc::{self, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Params, RpcError, shortened, unreadable},
     scan::{self, ScanError},
@@ -61,6 +61,13 @@ fn serve(turn: &mut Turn, to: &mut ReplyTo, method: &str, mut params: Params<'_>
             "neither initialized (2025-11-25 and before) nor a request with the _meta of 2026-07-28",
         ));
     };
+    if let Err(error) = turn.shared.take_request(&to.lane) {
+        if method == "tools/call" {
+            turn.shared.refuse(to, &error);
+            return Ok(());
+        }
+        return Err(RpcError::new(rpc::RATE_LIMITED, error.to_string()).with_data(error_object(&error)));
+    }
     if method == "tools/call" {
         return calling::call(turn, to, &mut params, &era, text);
     }
@@ -78,12 +85,12 @@ fn serve(turn: &mut Turn, to: &mut ReplyTo, method: &str, mut params: Params<'_>
         ("initialize", Era::Legacy) => initialize(turn, &params)?,
         ("logging/setLevel", Era::Legacy) => set_log_level(turn, &params)?,
         ("server/discover", Era::Modern { .. }) => discover(),
-        ("tools/list", _) => list(&params, "tools", tools::list())?,
+        ("tools/list", _) => list(&params, "tools", tools::list(turn.shared.service.admin.multi_project()))?,
         ("resources/list", _) => list(&params, "resources", resources::list())?,
         ("resources/templates/list", _) => list(&params, "resourceTemplates", resources::templates())?,
         ("prompts/list", _) => list(&params, "prompts", prompts::list())?,
         ("prompts/get", _) => prompts::get(&turn.shared.project, &params)?,
-        ("completion/complete", _) => completions::complete(&turn.shared.project, params.read()?)?,
+        ("completion/complete", _) => completions::complete(&turn.shared.identity, params.read()?)?,
         ("resources/read", _) => read(turn, &params, modern)?,
         ("resources/subscribe", Era::Legacy) => return subscribing::subscribe_legacy(turn, to, &params, text, true),
         ("resources/unsubscribe", Era::Legacy) => return subscribing::subscribe_legacy(turn, to, &params, text, false),
@@ -272,7 +279,7 @@ fn acknowledged(turn: &Turn, params: Option<&str>) {
     };
     // Who has no lasting connection says for whom it acknowledges.
     let member = match session.filter(|_| shared.kind == Kind::Stateless) {
-        Some(id) => shared.project.session(id).ok(),
+        Some(id) => shared.project.session_of(id, shared.identity.owner()).ok(),
         None => shared.session.borrow().clone(),
     };
     if let Some(member) = member {

@@ -43,7 +43,7 @@ fn is_own_inbox(turn: &Turn, uri: &str) -> bool {
     };
     let mut session = shared.session.borrow_mut();
     if shared.kind == Kind::Stateless && session.is_none() {
-        *session = shared.project.session(id).ok();
+        *session = shared.project.session_of(id, shared.identity.owner()).ok();
     }
     session.as_ref().is_some_and(|member| member.record.id == id)
 }
@@ -148,7 +148,8 @@ struct Filter {
 impl Filter {
     /// Those of the tasks that there are; None when none is asked for.
     fn tasks(&self, shared: &Shared) -> Option<Vec<Arc<Task>>> {
-        let known = |id: &String| shared.service.tasks.find(shared.project.id(), id).ok();
+        let holder = shared.identity.signature();
+        let known = |id: &String| shared.service.tasks.find(&holder, id).ok();
         let ids = self.task_ids.as_ref()?;
         Some(ids.iter().take(TASKS_LEN_MAX).filter_map(known).collect())
     }

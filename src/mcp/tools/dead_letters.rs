@@ -1,8 +1,8 @@
 use actors::{
     clock::rfc3339_text,
-    model::{BrokerError, DeadLetter, DeadLetterReason, MessageId, SessionId},
+    model::{BrokerError, DeadLetter, DeadLetterReason, MessageId, Scope, SessionId},
     project::{Page, RedriveRequest},
-    storage::RedriveRefusal,
+    storage::{DeadLetterQuery, RedriveRefusal},
 };
 use serde_json::{Value, json};
 
@@ -22,6 +22,7 @@ pub const LIST_DEAD_LETTERS: Tool = Tool {
     description: "Messages that were given up, oldest first, each with the reason. They can be sent again with \
                   redrive_dead_letters.",
     hints: LOOKS,
+    needs: Scope::Observer,
     input: || {
         let properties = json!({
             "reason": {"enum": ["expired", "delivery_limit", "recipient_gone", "rejected"]},
@@ -60,8 +61,14 @@ fn list_dead_letters(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pen
         .map(|cursor| read_cursor(&cursor))
         .transpose()?;
     arguments.finish()?;
+    let query = DeadLetterQuery {
+        reason,
+        origin: None,
+        after,
+        limit,
+    };
     Ok(Pending::new(async move {
-        let page = caller.project.dead_letters(reason, after, limit).await?;
+        let page = caller.project.dead_letters(query).await?;
         Ok(page_answer(&page))
     }))
 }
@@ -109,6 +116,7 @@ pub const REDRIVE_DEAD_LETTERS: Tool = Tool {
     description: "Send messages that were given up again, to whom they were for or to another session. Their time \
                   to live begins anew.",
     hints: ADDS,
+    needs: Scope::Member,
     input: || {
         let properties = json!({
             "message_ids": {"type": "array", "items": {"type": "string"}},

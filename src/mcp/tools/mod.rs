@@ -3,6 +3,7 @@
 mod arguments;
 mod dead_letters;
 mod negotiation;
+mod projects;
 mod protocols;
 mod receiving;
 mod sending;
@@ -15,7 +16,11 @@ use std::{
     time::Duration,
 };
 
-use actors::{model::BrokerError, project::ProjectHandle, session::Member};
+use actors::{
+    model::{BrokerError, Scope, SessionId},
+    project::ProjectHandle,
+    session::Member,
+};
 use futures_util::future::LocalBoxFuture;
 use serde_json::{Map, Value, json};
 
@@ -42,6 +47,8 @@ pub struct Tool {
     title: &'static str,
     description: &'static str,
     hints: Hints,
+    /// How much its caller must be allowed to do.
+    pub needs: Scope,
     /// The properties and the required ones of its arguments, `session_id` left out.
     input: fn() -> (Value, &'static [&'static str]),
     /// The same of its result.
@@ -135,6 +142,11 @@ impl Caller {
         }
     }
 
+    /// One of the caller's own sessions.
+    pub fn session_of(&self, id: SessionId) -> Result<Arc<Member>, BrokerError> {
+        self.project.session_of(id, self.home.identity.owner())
+    }
+
     fn session(&self) -> Result<&Arc<Member>, BrokerError> {
         self.session.as_ref().ok_or(BrokerError::SessionRequired)
     }
@@ -157,6 +169,20 @@ pub static TOOLS: &[Tool] = &[
     receiving::GET_MESSAGE_STATUS,
     dead_letters::LIST_DEAD_LETTERS,
     dead_letters::REDRIVE_DEAD_LETTERS,
+    projects::CREATE_PROJECT,
+    projects::LIST_PROJECTS,
+    projects::GET_PROJECT_INFO,
+    projects::ROTATE_PROJECT_KEYS,
+    projects::GRANT_PROJECT_ACCESS,
+    projects::REVOKE_PROJECT_ACCESS,
+];
+
+/// Those that are of no use where there is one project.
+const OF_MANY_PROJECTS: [&str; 4] = [
+    projects::CREATE_PROJECT.name,
+    projects::LIST_PROJECTS.name,
+    projects::GRANT_PROJECT_ACCESS.name,
+    projects::REVOKE_PROJECT_ACCESS.name,
 ];
 
 pub fn find(name: &str) -> Option<&'static Tool> {
@@ -165,6 +191,11 @@ pub fn find(name: &str) -> Option<&'static Tool> {
         return Some(tool);
     }
     TOOLS.iter().find(|tool| tool.name == name)
+}
+
+/// Whether a tool is there in a broker of one project.
+pub fn is_of_one_project(tool: &Tool) -> bool {
+    !OF_MANY_PROJECTS.contains(&tool.name)
 }
 
 /// Whether a tool takes messages out of an inbox.
@@ -190,7 +221,7 @@ pub fn mirrored(tool: &str) -> &'static [Mirrored] {
             find_mirrored(&tool["inputSchema"]["properties"], "", &mut found);
             (tool["name"].as_str().unwrap_or_default().to_owned(), found)
         };
-        let tools = list();
+        let tools = list(true);
         let tools = tools.as_array().into_iter().flatten();
         tools.map(of).filter(|(_, found)| !found.is_empty()).collect()
     });
@@ -211,15 +242,18 @@ fn find_mirrored(properties: &Value, at: &str, found: &mut Vec<Mirrored>) {
     }
 }
 
-/// `tools/list`.
-pub fn list() -> Value {
-    static LIST: LazyLock<Value> = LazyLock::new(|| {
-        let tools = TOOLS.iter().map(Tool::describe);
-        #[cfg(feature = "conformance-fixtures")]
-        let tools = fixtures::tools::list().chain(tools);
-        tools.collect()
-    });
-    LIST.clone()
+/// `tools/list`, of a broker of many projects or of one.
+pub fn list(multi_project: bool) -> Value {
+    static MANY: LazyLock<Value> = LazyLock::new(|| describe(|_| true));
+    static ONE: LazyLock<Value> = LazyLock::new(|| describe(is_of_one_project));
+    if multi_project { MANY.clone() } else { ONE.clone() }
+}
+
+fn describe(is_there: fn(&Tool) -> bool) -> Value {
+    let tools = TOOLS.iter().filter(|tool| is_there(tool)).map(Tool::describe);
+    #[cfg(feature = "conformance-fixtures")]
+    let tools = fixtures::tools::list().chain(tools);
+    tools.collect()
 }
 
 impl Tool {
@@ -231,6 +265,7 @@ impl Tool {
             title: "",
             description: "",
             hints: LOOKS,
+            needs: Scope::Observer,
             input: || (Value::Null, &[]),
             output: || (Value::Null, &[]),
             acts_as_session: false,

@@ -1,4 +1,7 @@
-use actors::{model::BrokerError, negotiate::RequiredProtocol};
+use actors::{
+    model::{BrokerError, Scope},
+    negotiate::RequiredProtocol,
+};
 use serde_json::{Value, json};
 
 use super::{Arguments, Caller, LOOKS, Object, Run, Tool, text, words};
@@ -13,6 +16,7 @@ pub const NEGOTIATE_CAPABILITIES: Tool = Tool {
     description: "What you and another session can speak: the agreed version of each shared protocol, the shared \
                   features, and what stands in the way of the rest.",
     hints: LOOKS,
+    needs: Scope::Member,
     input: || {
         let required = json!({
             "type": "array",
@@ -83,6 +87,7 @@ pub const COMPATIBILITY_MATRIX: Tool = Tool {
     description: "For every pair of sessions, whether they can speak with each other, and what. Without \
                   session_ids, of the sessions that are active.",
     hints: LOOKS,
+    needs: Scope::Observer,
     input: || (json!({"session_ids": words("Ids or names.")}), &[]),
     output: || {
         let row = json!({

@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 
 use actors::{
     clock::rfc3339_text,
-    model::{BrokerError, Pattern, ProtocolMetadata, ProtocolName},
+    model::{BrokerError, Pattern, ProtocolMetadata, ProtocolName, Scope},
     project::ProtocolDefinition,
     registry::{DiscoverQuery, Protocol},
 };
@@ -34,6 +34,7 @@ pub const REGISTER_PROTOCOL: Tool = Tool {
     description: "Publish a message format: a JSON Schema (draft-07 or 2020-12) under a name and a semantic \
                   version. It never changes; a change is a new version.",
     hints: ADDS,
+    needs: Scope::Member,
     input: || {
         let properties = json!({
             "name": {"type": "string", "pattern": "^[a-z][a-z0-9_-]{0,62}[a-z0-9]$"},
@@ -124,6 +125,7 @@ pub const DISCOVER_PROTOCOLS: Tool = Tool {
     title: "Discover protocols",
     description: "Which message formats there are, by name, version requirement, tags or pattern of use.",
     hints: LOOKS,
+    needs: Scope::Observer,
     input: || {
         let properties = json!({
             "name": text("Exactly this one."),

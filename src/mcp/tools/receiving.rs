@@ -2,7 +2,7 @@ use std::{sync::Arc, time::Duration};
 
 use actors::{
     clock::rfc3339_text,
-    model::{BrokerError, MessageId, SessionId, Status},
+    model::{BrokerError, MessageId, Scope, SessionId, Status},
     project::ReceiveRequest,
     session::{ReceiveCall, ReceiveMode, Received},
     storage::Acknowledge,
@@ -44,6 +44,7 @@ pub const RECEIVE_MESSAGES: Tool = Tool {
     description: "Read your inbox: urgent before low, old before new. With wait_seconds the call waits for the \
                   first message. Unless you choose otherwise, calling it again acknowledges what it returned.",
     hints: TAKES,
+    needs: Scope::Member,
     input: || {
         let properties = json!({
             "limit": limit(LIMIT, LIMIT_MAX),
@@ -121,6 +122,7 @@ pub const ACKNOWLEDGE_MESSAGES: Tool = Tool {
     title: "Acknowledge messages",
     description: "Say that you are done with these messages: they will not be delivered again.",
     hints: SETS,
+    needs: Scope::Member,
     input: || {
         let ids = json!({"type": "array", "items": {"type": "string"}, "maxItems": IDS_LEN_MAX});
         (json!({"message_ids": ids}), &["message_ids"])
@@ -195,6 +197,7 @@ pub const GET_MESSAGE_STATUS: Tool = Tool {
     title: "Get the status of a message",
     description: "Where a message stands for each of its recipients.",
     hints: LOOKS,
+    needs: Scope::Observer,
     input: || (json!({"message_id": id("")}), &["message_id"]),
     output: || {
         let recipient = json!({

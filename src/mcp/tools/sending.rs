@@ -2,8 +2,8 @@ use std::{borrow::Cow, collections::BTreeMap, sync::Arc, time::Duration};
 
 use actors::{
     clock::rfc3339,
-    model::{BrokerError, CapabilityFilter, Headers, MessageId, ProtocolName, SessionId, Status},
-    project::{Envelope, ProjectHandle},
+    model::{BrokerError, CapabilityFilter, Headers, MessageId, ProtocolName, Scope, SessionId, Status},
+    project::{Dispatch, Envelope, ProjectHandle},
     router::{Routed, Submission},
     session::Member,
     storage::Outcome,
@@ -13,9 +13,12 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{ADDS, Arguments, Caller, Object, Run, Tool, WAIT_MAX, count, id, text};
-use crate::mcp::{
-    reply::{Answer, ReplyTo, write_tool_result},
-    rpc::write_json,
+use crate::{
+    auth::Act,
+    mcp::{
+        reply::{Answer, ReplyTo, write_tool_result},
+        rpc::write_json,
+    },
 };
 
 /// How long `wait_for` waits when no `timeout_seconds` is given.
@@ -46,6 +49,7 @@ pub const SEND_MESSAGE: Tool = Tool {
     description: "Send to one session, present or absent. The result says how far the message has come: queued, \
                   delivered to a live connection, or acknowledged if you wait for it.",
     hints: ADDS,
+    needs: Scope::Member,
     input: || {
         let properties = json!({
             "recipient_id": text("Session id, name, or name@project."),
@@ -68,10 +72,10 @@ pub const SEND_MESSAGE: Tool = Tool {
         let properties = json!({
             "message_id": id(""),
             "status": {"enum": ["queued", "delivered", "acknowledged", "expired", "dead_lettered"]},
-            "queue_size": count("Messages that wait for the recipient."),
+            "queue_size": count("Messages that wait for the recipient; not said of one in another project."),
             "delivered_at": text("RFC 3339; there when it was delivered."),
         });
-        (properties, &["message_id", "status", "queue_size"])
+        (properties, &["message_id", "status"])
     },
     acts_as_session: true,
     exclusive: false,
@@ -84,6 +88,7 @@ pub const BROADCAST_MESSAGE: Tool = Tool {
     description: "Send to every other session of the project that the filter lets through and that speaks the \
                   protocol. Those who are away get it when they are back.",
     hints: ADDS,
+    needs: Scope::Member,
     input: || {
         let filter = json!({
             "type": "object",
@@ -145,6 +150,8 @@ pub struct Prepared {
 pub struct SendAnswer {
     pub to: ReplyTo,
     sender: Arc<Member>,
+    /// The other project that it goes to.
+    pub abroad: Option<ProjectHandle>,
     broadcast: bool,
     /// The status the sender waits for, and how long.
     goal: Option<(Status, Duration)>,
@@ -215,20 +222,44 @@ fn send_message(caller: &Caller, mut arguments: Arguments<'_>, to: ReplyTo) -> R
     let common = Common::take(caller, &mut arguments)?;
     arguments.finish()?;
     let sender = Arc::clone(caller.session()?);
-    let submission = caller
-        .project
-        .direct(&sender, &recipient, &common.envelope(goal.is_some()))?;
+    let envelope = common.envelope(goal.is_some());
+    let Dispatch { submission, abroad } = match caller.project.direct(&sender, &recipient, &envelope) {
+        Ok(dispatch) => dispatch,
+        Err(error) => return Err(refused_at_the_wall(caller, &recipient, error)),
+    };
     let idempotency_key = common.headers.idempotency_key;
     Ok(Prepared {
         submission,
         answer: SendAnswer {
             to,
             sender,
+            abroad,
             broadcast: false,
             goal,
             idempotency_key,
         },
     })
+}
+
+/// Has it written down when a message was not let through to another project.
+fn refused_at_the_wall(caller: &Caller, recipient: &str, error: BrokerError) -> BrokerError {
+    if matches!(
+        error,
+        BrokerError::CrossProjectDisabled { .. } | BrokerError::CrossProjectForbidden { .. }
+    ) {
+        let act = Act {
+            action: "message.cross",
+            project: None,
+            target: recipient.rsplit_once('@').map(|(_, project)| project),
+        };
+        caller
+            .home
+            .service
+            .admin
+            .audit()
+            .refused(&caller.home.identity, act, &error);
+    }
+    error
 }
 
 /// What `wait_for` and `timeout_seconds` ask for; None when the first answer will do.
@@ -256,13 +287,14 @@ fn broadcast_message(caller: &Caller, mut arguments: Arguments<'_>, to: ReplyTo)
     arguments.finish()?;
     let sender = Arc::clone(caller.session()?);
     let filter = CapabilityFilter { protocols, features };
-    let submission = caller.project.broadcast(&sender, filter, &common.envelope(false))?;
+    let Dispatch { submission, abroad } = caller.project.broadcast(&sender, filter, &common.envelope(false))?;
     let idempotency_key = common.headers.idempotency_key;
     Ok(Prepared {
         submission,
         answer: SendAnswer {
             to,
             sender,
+            abroad,
             broadcast: true,
             goal: None,
             idempotency_key,
@@ -273,7 +305,7 @@ fn broadcast_message(caller: &Caller, mut arguments: Arguments<'_>, to: ReplyTo)
 impl SendAnswer {
     /// Whether nothing has to be waited for: neither a status nor the store.
     pub fn is_settled_by(&self, routed: &Routed) -> bool {
-        routed.repeated || (self.goal.is_none() && self.idempotency_key.is_none())
+        routed.repeated || (self.goal.is_none() && self.idempotency_key.is_none() && self.abroad.is_none())
     }
 
     /// Whether the sender waits for more than the first answer.
@@ -283,6 +315,11 @@ impl SendAnswer {
 
     /// Waits for the status the sender wants, and keeps the result for its idempotency key.
     pub async fn settle(&self, project: &ProjectHandle, mut routed: Routed) -> Routed {
+        if let Some(abroad) = &self.abroad
+            && let Err(error) = project.crossed(routed.outcome.message, abroad.id()).await
+        {
+            tracing::warn!(%error, "the sender of a message to another project cannot ask what became of it");
+        }
         if let (Some((goal, timeout)), Some(status)) = (self.goal, routed.status.clone()) {
             let reached = project.follow(status, goal, timeout).await;
             let at_ms = actors::clock::now().unix_ms;
@@ -297,7 +334,10 @@ impl SendAnswer {
             outcome.status = Some(reached);
         }
         if let Some(key) = &self.idempotency_key {
-            let kept = project
+            let kept = self
+                .abroad
+                .as_ref()
+                .unwrap_or(project)
                 .settle_outcome(self.sender.record.id, key.clone(), routed.outcome.clone())
                 .await;
             if let Err(error) = kept {
@@ -318,7 +358,8 @@ impl SendAnswer {
         if self.broadcast {
             write_json(object, &broadcast_json(&routed.outcome));
         } else {
-            write_direct(object, &routed.outcome);
+            // How much waits there is nobody's business here.
+            write_direct(object, &routed.outcome, self.abroad.is_none());
         }
     }
 
@@ -331,7 +372,7 @@ impl SendAnswer {
 }
 
 /// `{message_id, status, queue_size, delivered_at?}`, without a detour: this is the answer to most calls.
-fn write_direct(out: &mut Vec<u8>, outcome: &Outcome) {
+fn write_direct(out: &mut Vec<u8>, outcome: &Outcome, with_queue: bool) {
     let status = outcome.status.unwrap_or(if outcome.delivered > 0 {
         Status::Delivered
     } else {
@@ -343,8 +384,11 @@ fn write_direct(out: &mut Vec<u8>, outcome: &Outcome) {
     outcome.message.as_uuid().as_hyphenated().encode_lower(&mut out[at..]);
     out.extend_from_slice(b"\",\"status\":\"");
     out.extend_from_slice(status.as_str().as_bytes());
-    out.extend_from_slice(b"\",\"queue_size\":");
-    write_json(out, &outcome.queue_len);
+    out.push(b'"');
+    if with_queue {
+        out.extend_from_slice(b",\"queue_size\":");
+        write_json(out, &outcome.queue_len);
+    }
     if let Some(at_ms) = outcome.delivered_at_ms {
         out.extend_from_slice(b",\"delivered_at\":\"");
         out.extend_from_slice(&rfc3339(at_ms));

@@ -6,7 +6,7 @@ use std::{
 
 use actors::{
     clock::rfc3339_text,
-    model::{BrokerError, Capabilities, ProtocolName, SessionId, SessionName, SessionStatus},
+    model::{BrokerError, Capabilities, ProtocolName, Scope, SessionId, SessionName, SessionStatus},
     project::{ProjectHandle, Registered, Registration, SessionQuery},
     session::Member,
 };
@@ -28,6 +28,7 @@ pub const REGISTER_SESSION: Tool = Tool {
     description: "Join the project, under a name of your own if you give one. The name is your durable address: \
                   registering it again resumes the session with its inbox and closes an older connection.",
     hints: SETS,
+    needs: Scope::Member,
     input: || {
         let versions = json!({"type": "array", "items": {"type": "string"}});
         let capabilities = json!({
@@ -88,6 +89,7 @@ fn register_session(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pend
         name,
         capabilities: capabilities.map(Capabilities::from),
         metadata,
+        owner: home.identity.owner().clone(),
         current,
         connection: home.connection(),
     };
@@ -153,6 +155,7 @@ pub const HEARTBEAT: Tool = Tool {
     title: "Show a sign of life",
     description: "Keeps your session active. Any other call does so too, and so does an open WebSocket.",
     hints: SETS,
+    needs: Scope::Member,
     input: || (json!({}), &[]),
     output: || {
         let properties = json!({
@@ -185,6 +188,7 @@ pub const DISCONNECT_SESSION: Tool = Tool {
     description: "Leave the project. Your name and inbox are kept for the retention time: register the name again \
                   to resume.",
     hints: SETS,
+    needs: Scope::Member,
     input: || (json!({}), &[]),
     output: || {
         let properties = json!({
@@ -215,6 +219,7 @@ pub const LIST_SESSIONS: Tool = Tool {
     title: "List sessions",
     description: "Who is here: the sessions of the project with their presence, in order of creation.",
     hints: LOOKS,
+    needs: Scope::Observer,
     input: || {
         let properties = json!({
             "status": {"enum": ["active", "stale", "disconnected", "all"], "default": "active"},

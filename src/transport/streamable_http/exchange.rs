@@ -34,6 +34,7 @@ use super::{
     streams::{Stream, priming_event},
 };
 use crate::{
+    auth::Identity,
     mcp::{Form, Outbox, Peer, outbox::Beginning},
     transport::{Connections, Gate, Line, Seat},
 };
@@ -133,6 +134,7 @@ pub struct Exchange {
     line: Rc<Line>,
     connections: Arc<Connections>,
     seat: Option<Seat>,
+    identity: Arc<Identity>,
     accepts: Accepts,
     /// A stream begins only when there is something in it.
     waits_for_first: bool,
@@ -165,13 +167,21 @@ enum Begins {
 }
 
 impl Exchange {
-    pub fn new(outbox: Arc<Outbox>, driver: Driver, line: Rc<Line>, gate: &Gate, accepts: Accepts) -> Self {
+    /// For somebody who `accepts` some forms of an answer.
+    pub fn new(
+        outbox: Arc<Outbox>,
+        driver: Driver,
+        line: Rc<Line>,
+        gate: &Gate,
+        (accepts, identity): (Accepts, Arc<Identity>),
+    ) -> Self {
         Self {
             outbox,
             driver,
             line,
             connections: Arc::clone(&gate.connections),
             seat: None,
+            identity,
             accepts,
             waits_for_first: false,
             given_up: false,
@@ -260,7 +270,7 @@ impl Exchange {
     /// before anything was done.
     fn sit(&mut self) {
         if self.seat.is_none() {
-            self.seat = self.connections.seat(&self.outbox);
+            self.seat = self.connections.seat(&self.outbox, &self.identity);
         }
     }
 

@@ -19,11 +19,11 @@ use std::{
 };
 
 use actix_web::{
-    HttpRequest, HttpResponse,
+    HttpMessage, HttpRequest, HttpResponse,
     http::{StatusCode, header},
     web,
 };
-use actors::{clock::now, model::ProjectId, project::ProjectHandle};
+use actors::clock::now;
 
 use self::{
     exchange::{Driver, Exchange},
@@ -31,6 +31,7 @@ use self::{
     sessions::{Command, Session},
 };
 use super::{Gate, Line};
+use crate::auth::Identity;
 use crate::mcp::{
     Form, Framing, Outbox, Peer,
     rpc::{self, INVALID_REQUEST, Incoming, Malformed, Params, RpcError},
@@ -106,9 +107,10 @@ fn open_gate(endpoint: &Endpoint) -> Result<&Gate, Refusal> {
     }
 }
 
-async fn project_of(gate: &Gate) -> Result<ProjectHandle, Refusal> {
-    let project = gate.broker.project(&ProjectId::default_project()).await;
-    project.map_err(|_| Refusal::unavailable("the broker is busy: try again"))
+/// Who calls, as was found before the request came here.
+fn identity_of(request: &HttpRequest) -> Result<Arc<Identity>, Refusal> {
+    let identity = request.extensions().get::<Arc<Identity>>().cloned();
+    identity.ok_or_else(Refusal::starting)
 }
 
 /// One POST: a message, or a batch of them.
@@ -122,6 +124,7 @@ async fn take(request: &HttpRequest, payload: web::Payload, endpoint: &Endpoint)
     })?;
     let post = Post {
         request,
+        identity: identity_of(request)?,
         gate,
         endpoint,
         text,
@@ -132,7 +135,7 @@ async fn take(request: &HttpRequest, payload: web::Payload, endpoint: &Endpoint)
     })?;
     if let Some(id) = sessions::id_in_query(request.query_string()) {
         let refuse = |refusal: Refusal| refusal.to(parsed.id());
-        let session = endpoint.sessions.find_old(id).map_err(refuse)?;
+        let session = endpoint.sessions.find_old(id, &post.identity).map_err(refuse)?;
         session.take(text).map_err(refuse)?;
         return Ok(HttpResponse::Accepted().body("Accepted"));
     }
@@ -166,6 +169,7 @@ async fn take(request: &HttpRequest, payload: web::Payload, endpoint: &Endpoint)
 /// A POST under way.
 struct Post<'a> {
     request: &'a HttpRequest,
+    identity: Arc<Identity>,
     gate: &'a Gate,
     endpoint: &'a Endpoint,
     text: &'a str,
@@ -174,7 +178,7 @@ struct Post<'a> {
 impl Post<'_> {
     /// The session that the request names.
     fn session(&self) -> Result<Arc<Session>, Refusal> {
-        session_of(self.request, self.endpoint)
+        session_of(self.request, self.endpoint, &self.identity)
     }
 
     async fn request(&self, id: &str, method: Cow<'_, str>, params: Params<'_>) -> Answer {
@@ -198,7 +202,7 @@ impl Post<'_> {
         let form = accepts.form();
         let outbox = Arc::new(Outbox::new(Framing::Exchange { stream: None, form }));
         let service = Arc::clone(&self.gate.service);
-        let mut peer = Peer::stateless(project_of(self.gate).await?, Arc::clone(&outbox), service);
+        let mut peer = Peer::stateless(Arc::clone(&self.identity), Arc::clone(&outbox), service);
         peer.request(self.text, request, meta);
         peer.end_turn(now());
         let exchange = self.exchange(outbox, Driver::Stateless(Box::new(peer)), accepts);
@@ -208,7 +212,7 @@ impl Post<'_> {
     async fn modern_notification(&self) -> Answer {
         let form = Form::Whole;
         let outbox = Arc::new(Outbox::new(Framing::Exchange { stream: None, form }));
-        let mut peer = Peer::stateless(project_of(self.gate).await?, outbox, Arc::clone(&self.gate.service));
+        let mut peer = Peer::stateless(Arc::clone(&self.identity), outbox, Arc::clone(&self.gate.service));
         peer.frame(self.text);
         Ok(HttpResponse::Accepted().finish())
     }
@@ -222,10 +226,10 @@ impl Post<'_> {
         let accepts = headers::accepts(self.request.headers())?;
         let outbox = Arc::new(Outbox::new(Framing::Events { stream: Some(0) }));
         let service = Arc::clone(&self.gate.service);
-        let peer = Peer::resumable(project_of(self.gate).await?, Arc::clone(&outbox), service);
+        let peer = Peer::resumable(Arc::clone(&self.identity), Arc::clone(&outbox), service);
         let session = Unheard {
             sessions: &self.endpoint.sessions,
-            session: self.endpoint.sessions.open(peer, outbox),
+            session: self.endpoint.sessions.open(peer, outbox, Arc::clone(&self.identity)),
             told: false,
         };
         // Its answer names the session in a header, so it has to be there first.
@@ -260,7 +264,8 @@ impl Post<'_> {
     }
 
     fn exchange(&self, outbox: Arc<Outbox>, driver: Driver, accepts: Accepts) -> Exchange {
-        Exchange::new(outbox, driver, line(self.request), self.gate, accepts)
+        let identity = Arc::clone(&self.identity);
+        Exchange::new(outbox, driver, line(self.request), self.gate, (accepts, identity))
     }
 }
 
@@ -296,12 +301,12 @@ fn line(request: &HttpRequest) -> Rc<Line> {
     request.conn_data::<Rc<Line>>().cloned().unwrap_or_default()
 }
 
-fn session_of(request: &HttpRequest, endpoint: &Endpoint) -> Result<Arc<Session>, Refusal> {
+fn session_of(request: &HttpRequest, endpoint: &Endpoint, identity: &Arc<Identity>) -> Result<Arc<Session>, Refusal> {
     let headers = request.headers();
     headers::check_legacy_version(headers)?;
     let mut ids = headers.get_all(SESSION_ID);
     let reason = match (ids.next(), ids.next()) {
-        (Some(id), None) => return endpoint.sessions.find(id.to_str().unwrap_or("")),
+        (Some(id), None) => return endpoint.sessions.find(id.to_str().unwrap_or(""), identity),
         (Some(_), Some(_)) => "Mcp-Session-Id is given twice",
         (None, _) => "neither an Mcp-Session-Id (initialize first) nor a request with the _meta of 2026-07-28",
     };
@@ -319,7 +324,8 @@ async fn listen(request: &HttpRequest, endpoint: &Endpoint) -> Answer {
     if !headers.contains_key(SESSION_ID) && !headers.contains_key(headers::PROTOCOL_VERSION) {
         return listen_old(request, endpoint, gate).await;
     }
-    let session = session_of(request, endpoint)?;
+    let identity = identity_of(request)?;
+    let session = session_of(request, endpoint, &identity)?;
     let last = headers
         .get("Last-Event-ID")
         .and_then(|id| id.to_str().ok())
@@ -328,15 +334,16 @@ async fn listen(request: &HttpRequest, endpoint: &Endpoint) -> Answer {
     let resumption = session.resume(last).ok_or_else(method_not_allowed)?;
     let outbox = Arc::clone(&resumption.stream.outbox);
     let driver = Driver::Reader(resumption);
-    let exchange = Exchange::new(outbox, driver, line(request), gate, Accepts::EVENTS);
+    let exchange = Exchange::new(outbox, driver, line(request), gate, (Accepts::EVENTS, identity));
     exchange.stream(None).await
 }
 
 /// The transport of 2024-11-05: all that the broker says goes to this stream, and its first event says where to POST.
 async fn listen_old(request: &HttpRequest, endpoint: &Endpoint, gate: &Gate) -> Answer {
     let outbox = Arc::new(Outbox::new(Framing::Events { stream: None }));
-    let peer = Peer::resumable(project_of(gate).await?, Arc::clone(&outbox), Arc::clone(&gate.service));
-    let session = endpoint.sessions.open(peer, Arc::clone(&outbox));
+    let identity = identity_of(request)?;
+    let peer = Peer::resumable(Arc::clone(&identity), Arc::clone(&outbox), Arc::clone(&gate.service));
+    let session = endpoint.sessions.open(peer, Arc::clone(&outbox), Arc::clone(&identity));
     let endpoint_event = format!(
         "event: endpoint\ndata: {}?{}={}\n\n",
         request.path(),
@@ -347,7 +354,7 @@ async fn listen_old(request: &HttpRequest, endpoint: &Endpoint, gate: &Gate) -> 
         sessions: Arc::clone(&endpoint.sessions),
         session,
     };
-    let exchange = Exchange::new(outbox, driver, line(request), gate, Accepts::EVENTS);
+    let exchange = Exchange::new(outbox, driver, line(request), gate, (Accepts::EVENTS, identity));
     exchange.stream(Some(endpoint_event.into())).await
 }
 
@@ -356,7 +363,7 @@ fn end(request: &HttpRequest, endpoint: &Endpoint) -> Answer {
     if headers::is_modern(headers) {
         return Err(method_not_allowed());
     }
-    let session = session_of(request, endpoint)?;
+    let session = session_of(request, endpoint, &identity_of(request)?)?;
     endpoint.sessions.close(&session.id);
     Ok(HttpResponse::NoContent().finish())
 }

@@ -28,11 +28,14 @@ use super::{
     headers::Refusal,
     streams::{EventId, Stream},
 };
-use crate::mcp::{
-    Form, Framing, Lane, Outbox, Peer,
-    outbox::ANSWER_BYTES_MAX,
-    rpc::{self, INVALID_REQUEST, RpcError},
-    version::{LEGACY, WITH_BATCHES},
+use crate::{
+    auth::Identity,
+    mcp::{
+        Form, Framing, Lane, Outbox, Peer,
+        outbox::ANSWER_BYTES_MAX,
+        rpc::{self, INVALID_REQUEST, RpcError},
+        version::{LEGACY, WITH_BATCHES},
+    },
 };
 
 /// The parameter by which a client of 2024-11-05 names its session: its only place is the URI it was given.
@@ -59,11 +62,12 @@ impl Sessions {
 
     /// Opens a session around a peer, which lives on this thread from now on. When there are too many, the one that has
     /// been silent for longest makes room.
-    pub fn open(self: &Arc<Self>, peer: Peer, outbox: Arc<Outbox>) -> Arc<Session> {
+    pub fn open(self: &Arc<Self>, peer: Peer, outbox: Arc<Outbox>, identity: Arc<Identity>) -> Arc<Session> {
         let (commands, received) = mpsc::unbounded_channel();
         let main = Stream::new(0, outbox);
         let session = Arc::new(Session {
             id: Uuid::new_v4().simple().to_string(),
+            identity: Mutex::new(identity),
             main,
             commands,
             version: OnceLock::new(),
@@ -110,23 +114,23 @@ impl Sessions {
     }
 
     /// # Errors
-    /// 404 for one that is not there: the client is to initialize anew (2025-11-25, basic/transports, Session
-    /// Management).
-    pub fn find(&self, id: &str) -> Result<Arc<Session>, Refusal> {
-        self.find_of(id, false)
+    /// 404 for one that is not there, or not this caller's: the client is to initialize anew (2025-11-25,
+    /// basic/transports, Session Management).
+    pub fn find(&self, id: &str, identity: &Arc<Identity>) -> Result<Arc<Session>, Refusal> {
+        self.find_of(id, identity, false)
     }
 
     /// The same for a client of 2024-11-05.
-    pub fn find_old(&self, id: &str) -> Result<Arc<Session>, Refusal> {
-        self.find_of(id, true)
+    pub fn find_old(&self, id: &str, identity: &Arc<Identity>) -> Result<Arc<Session>, Refusal> {
+        self.find_of(id, identity, true)
     }
 
-    fn find_of(&self, id: &str, old: bool) -> Result<Arc<Session>, Refusal> {
+    fn find_of(&self, id: &str, identity: &Arc<Identity>, old: bool) -> Result<Arc<Session>, Refusal> {
         let found = {
             let open = self.lock();
             let session = open.get(id);
             session
-                .filter(|session| session.is_old() == old && !session.is_gone())
+                .filter(|session| session.is_old() == old && !session.is_gone() && session.is_of(identity))
                 .cloned()
         };
         let session = found.ok_or_else(|| {
@@ -134,6 +138,7 @@ impl Sessions {
             Refusal::new(StatusCode::NOT_FOUND, error)
         })?;
         session.is_used();
+        *session.identity() = Arc::clone(identity);
         Ok(session)
     }
 
@@ -141,6 +146,18 @@ impl Sessions {
     pub fn close(&self, id: &str) {
         let session = self.lock().remove(id);
         if let Some(session) = session {
+            session.end();
+        }
+    }
+
+    /// Ends those whose callers came in with what is good no more.
+    pub fn close_ended(&self, now_unix_ms: u64) {
+        let ended: Vec<_> = {
+            let mut open = self.lock();
+            let ended = open.extract_if(|_, session| !session.identity().is_good(now_unix_ms));
+            ended.map(|(_, session)| session).collect()
+        };
+        for session in ended {
             session.end();
         }
     }
@@ -153,6 +170,8 @@ impl Sessions {
 /// One client, from `initialize` to `DELETE`. Its peer is on one thread; its requests may come on any.
 pub struct Session {
     pub id: String,
+    /// Who opened it: nobody else can use it.
+    identity: Mutex<Arc<Identity>>,
     main: Arc<Stream>,
     commands: mpsc::UnboundedSender<Command>,
     version: OnceLock<&'static str>,
@@ -229,6 +248,16 @@ impl Session {
             lane: None,
         });
         Ok(())
+    }
+
+    fn is_of(&self, identity: &Identity) -> bool {
+        let own = self.identity();
+        own.owner() == identity.owner() && own.project.id() == identity.project.id()
+    }
+
+    /// What its caller came in with last: a token is refreshed while a session lasts.
+    fn identity(&self) -> MutexGuard<'_, Arc<Identity>> {
+        self.identity.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether it is one of a client of 2024-11-05.

@@ -26,7 +26,7 @@ use tokio::{
 use super::frame::{self, Decoder, Event, Violation};
 use crate::{
     mcp::{Outbox, Peer, Taken},
-    transport::{Seat, Tempo},
+    transport::{Place, Seat, Tempo},
 };
 
 /// Bytes that one read takes at most. The buffer is shared by all connections of a thread.
@@ -64,7 +64,8 @@ pub struct Connection {
     armed: bool,
     last_read_ms: u64,
     last_write_ms: u64,
-    _seat: Seat,
+    /// Given up with the connection.
+    _places: (Seat, Option<Place>),
 }
 
 /// How far a connection is from its end.
@@ -84,7 +85,7 @@ impl Connection {
         outbox: Arc<Outbox>,
         message_len_max: usize,
         tempo: Tempo,
-        seat: Seat,
+        places: (Seat, Option<Place>),
     ) -> Self {
         let now = now();
         Self {
@@ -103,7 +104,7 @@ impl Connection {
             armed: false,
             last_read_ms: now.mono_ms,
             last_write_ms: now.mono_ms,
-            _seat: seat,
+            _places: places,
         }
     }
 
@@ -314,12 +315,14 @@ pub const TAKEN_OVER: u16 = 4001;
 pub const SILENT: u16 = 4002;
 pub const SLOW_CONSUMER: u16 = 4003;
 pub const RELEASED: u16 = 4004;
+pub const UNAUTHORIZED: u16 = 4005;
 
 fn close_frame(why: Closing) -> (u16, String) {
     match why {
         Closing::TakenOver => (TAKEN_OVER, "a newer connection has taken this session over".to_owned()),
         Closing::Silent => (SILENT, "no sign of life".to_owned()),
         Closing::Released => (RELEASED, "the session is over".to_owned()),
+        Closing::Unauthorized => (UNAUTHORIZED, "the key is good no more".to_owned()),
         Closing::Failed => (
             u16::from(CloseCode::Error),
             "the session failed: connect again".to_owned(),

@@ -4,47 +4,44 @@ use actix_codec::Framed;
 use actix_http::{
     Request, Response, StatusCode,
     body::{BodySize, BoxBody, MessageBody},
-    h1, ws,
+    h1,
+    header::{CONTENT_TYPE, SEC_WEBSOCKET_VERSION},
+    ws,
 };
 use actix_web_actors::ws::HandshakeError;
-use actors::model::ProjectId;
 use futures_util::SinkExt;
 
 use super::connection::Connection;
 use crate::{
+    auth::Arrival,
     mcp::{Framing, Outbox, Peer},
+    problem::{self, Problem},
     transport::{Gate, Socket},
 };
 
 /// Serves one request to upgrade: refuses it as HTTP, or becomes a connection.
 pub async fn upgrade(gate: Option<Gate>, request: Request, mut framed: Framed<Socket, h1::Codec>) -> io::Result<()> {
     let Some(gate) = gate else {
-        return refuse(
-            framed,
-            Refusal(StatusCode::SERVICE_UNAVAILABLE, "the broker is starting"),
-        )
-        .await;
+        return refuse(framed, Problem::unavailable("the broker is starting")).await;
     };
-    if let Err(refusal) = admit(&gate, &request) {
-        return refuse(framed, refusal).await;
+    if let Err(problem) = admit(&gate, &request) {
+        return refuse(framed, problem).await;
     }
-    let outbox = Arc::new(Outbox::new(Framing::WebSocket));
-    let Some(seat) = gate.connections.seat(&outbox) else {
-        return refuse(
-            framed,
-            Refusal(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "no place for another connection now: try again later",
-            ),
-        )
-        .await;
+    let head = request.head();
+    let arrival = Arrival {
+        headers: head.headers(),
+        query: head.uri.query(),
+        path: head.uri.path(),
+        address: request.peer_addr().map(|address| address.ip()),
     };
-    let Ok(project) = gate.broker.project(&ProjectId::default_project()).await else {
-        return refuse(
-            framed,
-            Refusal(StatusCode::SERVICE_UNAVAILABLE, "the broker is busy: try again"),
-        )
-        .await;
+    let identity = match gate.auth.admit(&arrival).await {
+        Ok(identity) => identity,
+        Err(problem) => return refuse(framed, problem).await,
+    };
+    let outbox = Arc::new(Outbox::new(Framing::WebSocket));
+    let Some(seat) = gate.connections.seat(&outbox, &identity) else {
+        let problem = Problem::unavailable("no place for another connection now: try again later");
+        return refuse(framed, problem).await;
     };
     let mut response = ws::handshake_response(request.head());
     if offered(&request).is_some() {
@@ -53,9 +50,10 @@ pub async fn upgrade(gate: Option<Gate>, request: Request, mut framed: Framed<So
     let response = response.finish().drop_body();
     framed.send((response, BodySize::None).into()).await?;
     let parts = framed.into_parts();
-    let peer = Peer::new(project, Arc::clone(&outbox), Arc::clone(&gate.service));
+    let peer = Peer::new(identity, Arc::clone(&outbox), Arc::clone(&gate.service));
     let message_len_max = gate.message_len_max();
-    let connection = Connection::new(parts.io.into_inner(), peer, outbox, message_len_max, gate.tempo, seat);
+    let (io, place) = parts.io.into_inner();
+    let connection = Connection::new(io, peer, outbox, message_len_max, gate.tempo, (seat, place));
     let first = parts.read_buf.to_vec();
     // Its own task: what served the handshake is given back with its buffers.
     actix_rt::spawn(connection.run(first));
@@ -64,27 +62,28 @@ pub async fn upgrade(gate: Option<Gate>, request: Request, mut framed: Framed<So
 
 const SUBPROTOCOL: &str = "mcp";
 
-struct Refusal(StatusCode, &'static str);
-
-fn admit(gate: &Gate, request: &Request) -> Result<(), Refusal> {
+fn admit(gate: &Gate, request: &Request) -> Result<(), Problem> {
     let head = request.head();
+    let bad = |status, detail: &str| Problem::new(status, "invalid_argument", detail);
     gate.admission
         .check(head.headers())
-        .map_err(|reason| Refusal(StatusCode::FORBIDDEN, reason))?;
+        .map_err(|reason| Problem::new(StatusCode::FORBIDDEN, "forbidden", reason))?;
     if head.uri.path() != "/ws" {
-        return Err(Refusal(StatusCode::NOT_FOUND, "WebSocket is served at /ws"));
+        return Err(bad(StatusCode::NOT_FOUND, "WebSocket is served at /ws"));
     }
     ws::verify_handshake(head).map_err(|error| match error {
-        HandshakeError::GetMethodRequired => Refusal(StatusCode::METHOD_NOT_ALLOWED, "WebSocket begins with GET"),
-        HandshakeError::UnsupportedVersion => Refusal(StatusCode::UPGRADE_REQUIRED, "WebSocket version 13 is spoken"),
-        _ => Refusal(
+        HandshakeError::GetMethodRequired => bad(StatusCode::METHOD_NOT_ALLOWED, "WebSocket begins with GET"),
+        HandshakeError::UnsupportedVersion => {
+            bad(StatusCode::UPGRADE_REQUIRED, "WebSocket version 13 is spoken").with_header(SEC_WEBSOCKET_VERSION, "13")
+        }
+        _ => bad(
             StatusCode::BAD_REQUEST,
             "not a WebSocket handshake (RFC 6455, section 4.1)",
         ),
     })?;
     // A client that offers nothing may be one that cannot; one that offers only others speaks something else.
     match offered(request) {
-        Some(false) => Err(Refusal(StatusCode::BAD_REQUEST, "offer the subprotocol mcp")),
+        Some(false) => Err(bad(StatusCode::BAD_REQUEST, "offer the subprotocol mcp")),
         _ => Ok(()),
     }
 }
@@ -102,19 +101,15 @@ fn offered(request: &Request) -> Option<bool> {
     )
 }
 
-async fn refuse(mut framed: Framed<Socket, h1::Codec>, Refusal(status, reason): Refusal) -> io::Result<()> {
-    let body = serde_json::json!({"type": "about:blank", "title": status.canonical_reason(), "status": status.as_u16(), "detail": reason});
-    let mut response = Response::build(status);
+async fn refuse(mut framed: Framed<Socket, h1::Codec>, problem: Problem) -> io::Result<()> {
+    let mut response = Response::build(problem.status);
     response
-        .insert_header(("content-type", "application/problem+json"))
+        .insert_header((CONTENT_TYPE, problem::CONTENT_TYPE))
         .force_close();
-    if status == StatusCode::SERVICE_UNAVAILABLE {
-        response.insert_header(("retry-after", "1"));
+    for header in problem.headers() {
+        response.insert_header(header);
     }
-    if status == StatusCode::UPGRADE_REQUIRED {
-        response.insert_header(("sec-websocket-version", "13"));
-    }
-    let (response, body) = response.body(body.to_string()).into_parts();
+    let (response, body) = response.body(problem.body()).into_parts();
     let body: BoxBody = MessageBody::boxed(body);
     let size = body.size();
     framed.send((response, size).into()).await?;

@@ -1,0 +1,332 @@
+//! The administration of projects, keys and permissions: what the tools and REST both call. Each verb says who may do
+//! it, does it, and has it written down.
+
+pub mod views;
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use actors::{
+    broker::BrokerHandle,
+    clock::{millis, now},
+    model::{
+        AuditOutcome, AuditQuery, BrokerError, Grant, KeyId, NewKey, NewProject, ProjectChanges, ProjectId,
+        ProjectRecord, ProtocolName, Scope,
+    },
+};
+use uuid::Uuid;
+
+use crate::auth::{Act, Audit, Identity};
+use views::{
+    AuditLine, AuditPage, ChangedProject, Counts, CreatedKey, CreatedProject, GrantRevoked, Granted, Grants, Key, Keys,
+    NewApiKey, Permission, Project, ProjectInfo, Projects, RevokedKey, RevokedKeys, RotatedKeys,
+};
+
+/// Longest time an old key stays good beside the one that replaced it.
+pub const GRACE_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
+/// Longest time until a key expires that expires at all.
+pub const KEY_LIFE_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+const AUDIT_PAGE_LEN: usize = 100;
+pub const AUDIT_PAGE_LEN_MAX: usize = 1000;
+
+type Result<T> = std::result::Result<T, BrokerError>;
+
+/// Administers the projects of a broker.
+pub struct Administration {
+    broker: BrokerHandle,
+    audit: Arc<Audit>,
+    multi_project: bool,
+}
+
+/// Which entries of the audit are asked for.
+#[derive(Clone, Debug, Default)]
+pub struct AuditFilter {
+    pub project: Option<ProjectId>,
+    pub action: Option<String>,
+    pub outcome: Option<AuditOutcome>,
+    pub limit: Option<usize>,
+    pub cursor: Option<Uuid>,
+}
+
+impl Administration {
+    pub fn new(broker: BrokerHandle, audit: Arc<Audit>, multi_project: bool) -> Self {
+        Self {
+            broker,
+            audit,
+            multi_project,
+        }
+    }
+
+    pub fn audit(&self) -> &Arc<Audit> {
+        &self.audit
+    }
+
+    pub fn multi_project(&self) -> bool {
+        self.multi_project
+    }
+
+    pub async fn create(&self, by: &Identity, wanted: NewProject) -> Result<CreatedProject> {
+        let id = wanted.id.clone();
+        let act = Act {
+            action: "project.create",
+            project: Some(&id),
+            target: Some(id.as_str()),
+        };
+        self.recorded(by, act, async {
+            by.check(Scope::Operator)?;
+            if !self.multi_project {
+                let text = "there is one project here (enable_multi_project is false)";
+                return Err(BrokerError::forbidden(text));
+            }
+            let (record, made) = self.broker.create_project(wanted).await?;
+            Ok(CreatedProject {
+                project: Project::of(&record),
+                api_keys: vec![NewApiKey::from(&made)],
+            })
+        })
+        .await
+    }
+
+    /// Those that may be seen: one's own, and who wants to be; for an operator all.
+    pub fn list(&self, by: &Identity, include_inactive: bool, tags: &BTreeSet<String>) -> Projects {
+        let records = self.broker.records().into_iter().filter(|record| {
+            (record.active || include_inactive) && self.sees(by, record) && tags.is_subset(&record.tags)
+        });
+        let projects = records.map(|record| self.view(by, &record)).collect();
+        Projects { projects }
+    }
+
+    fn sees(&self, by: &Identity, record: &ProjectRecord) -> bool {
+        self.is_inside(by, record) || (record.active && record.config.discoverable)
+    }
+
+    /// Whether all of a project is shown to this caller.
+    fn is_inside(&self, by: &Identity, record: &ProjectRecord) -> bool {
+        by.scope() == Scope::Operator || *by.project.id() == record.id
+    }
+
+    fn view(&self, by: &Identity, record: &ProjectRecord) -> Project {
+        if self.is_inside(by, record) {
+            Project::of(record)
+        } else {
+            Project::from_outside(record)
+        }
+    }
+
+    /// One's own project where none is named.
+    pub async fn show(&self, by: &Identity, id: Option<&ProjectId>) -> Result<ProjectInfo> {
+        let id = id.unwrap_or(by.project.id());
+        let record = self.broker.record(id).filter(|record| self.sees(by, record));
+        let record = record.ok_or(BrokerError::ProjectNotFound)?;
+        if !self.is_inside(by, &record) {
+            return Ok(ProjectInfo {
+                project: Project::from_outside(&record),
+                counts: None,
+                permissions: None,
+            });
+        }
+        let now = now();
+        let counts = match self.broker.project(id).await {
+            Err(_) => None,
+            Ok(project) => Some(Counts {
+                sessions: project.directory().len(),
+                active_sessions: project.directory().active_len(now),
+                protocols: project.protocols_len(),
+                dead_letters: project.dead_letters_len().await?,
+                keys: record
+                    .keys
+                    .iter()
+                    .filter(|key| key.status(now.unix_ms).is_good())
+                    .count(),
+            }),
+        };
+        Ok(ProjectInfo {
+            project: Project::of(&record),
+            counts,
+            permissions: Some(Permission::all_of(&record)),
+        })
+    }
+
+    pub async fn change(&self, by: &Identity, id: &ProjectId, changes: ProjectChanges) -> Result<ChangedProject> {
+        self.recorded(by, act("project.change", id, None), async {
+            self.check_of(by, id, Scope::Admin)?;
+            if changes.config.touches_limits() {
+                by.check(Scope::Operator)?;
+            }
+            let record = self.broker.change_project(id, changes).await?;
+            Ok(ChangedProject {
+                project: Project::of(&record),
+            })
+        })
+        .await
+    }
+
+    pub async fn delete(&self, by: &Identity, id: &ProjectId) -> Result<()> {
+        self.recorded(by, act("project.delete", id, Some(id.as_str())), async {
+            self.check_of(by, id, Scope::Operator)?;
+            self.broker.delete_project(id).await
+        })
+        .await
+    }
+
+    pub fn keys(&self, by: &Identity, id: &ProjectId) -> Result<Keys> {
+        self.refused(by, act("key.list", id, None), self.check_of(by, id, Scope::Admin))?;
+        let record = self.record(id)?;
+        let now_ms = now().unix_ms;
+        let keyring = self.broker.keyring();
+        let keys = record.keys.iter().map(|key| Key::of(key, keyring, now_ms)).collect();
+        Ok(Keys { keys })
+    }
+
+    pub async fn add_key(&self, by: &Identity, id: &ProjectId, wanted: NewKey) -> Result<CreatedKey> {
+        let scope = wanted.scope.as_str();
+        self.recorded(by, act("key.create", id, Some(scope)), async {
+            self.check_of(by, id, Scope::Admin)?;
+            let made = self.broker.add_key(id, wanted).await?;
+            let record = self.record(id)?;
+            let key = record.keys.iter().find(|key| key.id == made.id);
+            let key = key.ok_or(BrokerError::unavailable())?;
+            Ok(CreatedKey {
+                key: Key::of(key, self.broker.keyring(), now().unix_ms),
+                api_key: made.key.reveal().to_owned(),
+            })
+        })
+        .await
+    }
+
+    pub async fn revoke_key(&self, by: &Identity, id: &ProjectId, key: KeyId) -> Result<RevokedKeys> {
+        let name = key.clone();
+        self.recorded(by, act("key.revoke", id, Some(name.as_str())), async {
+            self.check_of(by, id, Scope::Admin)?;
+            let at_ms = self.broker.revoke_key(id, key.clone()).await?;
+            Ok(RevokedKeys {
+                revoked: vec![RevokedKey::new(&key, at_ms)],
+            })
+        })
+        .await
+    }
+
+    pub async fn rotate(
+        &self,
+        by: &Identity,
+        id: &ProjectId,
+        key: Option<KeyId>,
+        grace: Duration,
+    ) -> Result<RotatedKeys> {
+        let name = key.as_ref().map(KeyId::as_str);
+        self.recorded(by, act("key.rotate", id, name), async {
+            self.check_of(by, id, Scope::Admin)?;
+            let rotated = self.broker.rotate_keys(id, key.as_ref(), millis(grace)).await?;
+            let revoked = rotated.retired.iter();
+            Ok(RotatedKeys {
+                api_keys: rotated.made.iter().map(NewApiKey::from).collect(),
+                revoked: revoked.map(|(key, at_ms)| RevokedKey::new(key, *at_ms)).collect(),
+            })
+        })
+        .await
+    }
+
+    pub fn grants(&self, by: &Identity, id: &ProjectId) -> Result<Grants> {
+        self.check_of(by, id, Scope::Observer)?;
+        let record = self.record(id)?;
+        Ok(Grants {
+            grants: Permission::all_of(&record),
+        })
+    }
+
+    pub async fn grant(
+        &self,
+        by: &Identity,
+        id: &ProjectId,
+        target: ProjectId,
+        protocols: BTreeSet<ProtocolName>,
+        message_rate_limit: u32,
+    ) -> Result<Granted> {
+        let name = target.clone();
+        self.recorded(by, act("grant.create", id, Some(name.as_str())), async {
+            self.check_of(by, id, Scope::Admin)?;
+            let grant = Grant {
+                protocols,
+                message_rate_limit,
+                granted_at_ms: now().unix_ms,
+            };
+            let permission = Permission::of(&target, &grant);
+            self.broker.grant(id, target, grant).await?;
+            Ok(Granted { permission })
+        })
+        .await
+    }
+
+    pub async fn revoke_grant(&self, by: &Identity, id: &ProjectId, target: &ProjectId) -> Result<GrantRevoked> {
+        self.recorded(by, act("grant.revoke", id, Some(target.as_str())), async {
+            self.check_of(by, id, Scope::Admin)?;
+            let revoked = self.broker.revoke_grant(id, target).await?;
+            Ok(GrantRevoked { revoked })
+        })
+        .await
+    }
+
+    /// What was administered and refused: in one's own project, for an operator everywhere.
+    pub async fn audit_page(&self, by: &Identity, filter: AuditFilter) -> Result<AuditPage> {
+        let project = match &filter.project {
+            Some(id) => Some(id),
+            None if by.scope() == Scope::Operator => None,
+            None => Some(by.project.id()),
+        };
+        let asked = act("audit.read", project.unwrap_or(by.project.id()), None);
+        let allowed = match project {
+            Some(id) => self.check_of(by, id, Scope::Admin),
+            None => Ok(()),
+        };
+        self.refused(by, asked, allowed)?;
+        let limit = filter.limit.unwrap_or(AUDIT_PAGE_LEN).clamp(1, AUDIT_PAGE_LEN_MAX);
+        let query = AuditQuery {
+            project: project.cloned(),
+            action: filter.action,
+            outcome: filter.outcome,
+            before: filter.cursor,
+            limit: limit + 1,
+        };
+        let entries = self.broker.audit(query).await?;
+        let more = entries.len() > limit;
+        let entries: Vec<_> = entries
+            .iter()
+            .take(limit)
+            .map(|entry| AuditLine::from(&**entry))
+            .collect();
+        let next_cursor = entries.last().filter(|_| more).map(|last| last.id.clone());
+        Ok(AuditPage { entries, next_cursor })
+    }
+
+    /// Whether the caller may do this in that project. To whoever is of another project there is none of this id.
+    fn check_of(&self, by: &Identity, id: &ProjectId, needed: Scope) -> Result<()> {
+        if by.scope() != Scope::Operator && by.project.id() != id {
+            return Err(BrokerError::ProjectNotFound);
+        }
+        by.check(needed)?;
+        self.record(id).map(drop)
+    }
+
+    fn record(&self, id: &ProjectId) -> Result<Arc<ProjectRecord>> {
+        let record = self.broker.record(id).filter(|record| record.active);
+        record.ok_or(BrokerError::ProjectNotFound)
+    }
+
+    async fn recorded<T>(&self, by: &Identity, act: Act<'_>, does: impl Future<Output = Result<T>>) -> Result<T> {
+        let result = self.refused(by, act, does.await)?;
+        self.audit.done(by, act);
+        Ok(result)
+    }
+
+    /// Has it written down when it was refused for who asks.
+    fn refused<T>(&self, by: &Identity, act: Act<'_>, result: Result<T>) -> Result<T> {
+        result.inspect_err(|error| self.audit.refused(by, act, error))
+    }
+}
+
+fn act<'a>(action: &'a str, project: &'a ProjectId, target: Option<&'a str>) -> Act<'a> {
+    Act {
+        action,
+        project: Some(project),
+        target,
+    }
+}

@@ -1,0 +1,295 @@
+//! What is shown of projects and keys: the same objects in the results of tools and in REST.
+
+use actors::{
+    broker::Keyring,
+    clock::rfc3339_text,
+    model::{AuditEntry, Grant, KeyId, KeyRecord, KeyStatus, MadeKey, ProjectId, ProjectRecord},
+};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// A project, without its secrets.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Project {
+    pub project_id: String,
+    pub name: String,
+    pub description: Option<String>,
+    pub tags: Vec<String>,
+    /// False once it was deleted.
+    pub active: bool,
+    /// RFC 3339.
+    pub created_at: String,
+    pub config: Config,
+}
+
+/// How a project wants to be.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Config {
+    /// Its sessions may send to other projects, and be sent to, where a permission says so.
+    pub allow_cross_project: bool,
+    /// Other projects see that it exists.
+    pub discoverable: bool,
+    /// Not shown to other projects.
+    #[serde(flatten)]
+    pub limits: Option<Limits>,
+}
+
+/// What a project may have; null is the broker's default.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Limits {
+    pub max_sessions: Option<usize>,
+    pub max_protocols: Option<usize>,
+    pub queue_capacity: Option<usize>,
+    /// Requests per minute of all its callers together; 0 is no limit.
+    pub rate_limit: u32,
+}
+
+impl Project {
+    /// As its own members see it.
+    pub fn of(record: &ProjectRecord) -> Self {
+        let config = &record.config;
+        let mut project = Self::from_outside(record);
+        project.config.limits = Some(Limits {
+            max_sessions: config.max_sessions,
+            max_protocols: config.max_protocols,
+            queue_capacity: config.queue_capacity,
+            rate_limit: config.rate_limit,
+        });
+        project
+    }
+
+    /// As others see it, where they see it at all.
+    pub fn from_outside(record: &ProjectRecord) -> Self {
+        Self {
+            project_id: record.id.to_string(),
+            name: record.name.clone(),
+            description: record.description.clone(),
+            tags: record.tags.iter().cloned().collect(),
+            active: record.active,
+            created_at: rfc3339_text(record.created_at_ms),
+            config: Config {
+                allow_cross_project: record.config.allow_cross_project,
+                discoverable: record.config.discoverable,
+                limits: None,
+            },
+        }
+    }
+}
+
+/// How much there is in a project.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Counts {
+    pub sessions: usize,
+    pub active_sessions: usize,
+    pub protocols: usize,
+    pub dead_letters: usize,
+    /// Those that are good.
+    pub keys: usize,
+}
+
+/// The sessions of one project may send to another.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Permission {
+    pub target_project_id: String,
+    /// Empty: all.
+    pub allowed_protocols: Vec<String>,
+    /// Messages per minute; 0 is no limit.
+    pub message_rate_limit: u32,
+    /// RFC 3339.
+    pub granted_at: String,
+}
+
+impl Permission {
+    pub fn of(target: &ProjectId, grant: &Grant) -> Self {
+        Self {
+            target_project_id: target.to_string(),
+            allowed_protocols: grant.protocols.iter().map(ToString::to_string).collect(),
+            message_rate_limit: grant.message_rate_limit,
+            granted_at: rfc3339_text(grant.granted_at_ms),
+        }
+    }
+
+    pub fn all_of(record: &ProjectRecord) -> Vec<Self> {
+        record
+            .grants
+            .iter()
+            .map(|(target, grant)| Self::of(target, grant))
+            .collect()
+    }
+}
+
+/// One project in full, as far as the caller may see it.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ProjectInfo {
+    pub project: Project,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub counts: Option<Counts>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub permissions: Option<Vec<Permission>>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Projects {
+    pub projects: Vec<Project>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ChangedProject {
+    pub project: Project,
+}
+
+/// A key in clear: this is the only time that it is shown.
+#[derive(Serialize, ToSchema)]
+pub struct NewApiKey {
+    pub key_id: String,
+    pub api_key: String,
+}
+
+impl From<&MadeKey> for NewApiKey {
+    fn from(made: &MadeKey) -> Self {
+        Self {
+            key_id: made.id.to_string(),
+            api_key: made.key.reveal().to_owned(),
+        }
+    }
+}
+
+/// A project that was just made, with its first key.
+#[derive(Serialize, ToSchema)]
+pub struct CreatedProject {
+    pub project: Project,
+    pub api_keys: Vec<NewApiKey>,
+}
+
+/// Keys that were rotated: the new ones, and until when the old ones are good.
+#[derive(Serialize, ToSchema)]
+pub struct RotatedKeys {
+    pub api_keys: Vec<NewApiKey>,
+    pub revoked: Vec<RevokedKey>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub struct RevokedKeys {
+    pub revoked: Vec<RevokedKey>,
+}
+
+/// A key that is good no more from some time on.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct RevokedKey {
+    pub key_id: String,
+    /// RFC 3339.
+    pub at: String,
+}
+
+impl RevokedKey {
+    pub fn new(id: &KeyId, at_ms: u64) -> Self {
+        Self {
+            key_id: id.to_string(),
+            at: rfc3339_text(at_ms),
+        }
+    }
+}
+
+/// A key, without its secret.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Key {
+    pub key_id: String,
+    pub label: Option<String>,
+    /// `admin`, `member` or `observer`.
+    pub scope: &'static str,
+    /// `active`, `retiring`, `expired` or `revoked`.
+    pub status: &'static str,
+    /// RFC 3339, like the others.
+    pub created_at: String,
+    /// When it ends, or has ended.
+    pub expires_at: Option<String>,
+    /// To the minute.
+    pub last_used_at: Option<String>,
+}
+
+impl Key {
+    pub fn of(key: &KeyRecord, keyring: &Keyring, now_ms: u64) -> Self {
+        let status = key.status(now_ms);
+        let ends = Some(key.good_until_ms()).filter(|&at| at != u64::MAX);
+        let last_used = keyring.last_used_at_ms(&key.digest).max(key.last_used_at_ms);
+        debug_assert!(status != KeyStatus::Retiring || ends.is_some());
+        Self {
+            key_id: key.id.to_string(),
+            label: key.label.clone(),
+            scope: key.scope.as_str(),
+            status: status.as_str(),
+            created_at: rfc3339_text(key.created_at_ms),
+            expires_at: ends.map(rfc3339_text),
+            last_used_at: last_used.map(rfc3339_text),
+        }
+    }
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Keys {
+    pub keys: Vec<Key>,
+}
+
+/// A key that was just made, and what is kept of it.
+#[derive(Serialize, ToSchema)]
+pub struct CreatedKey {
+    pub key: Key,
+    /// This is the only time that it is shown.
+    pub api_key: String,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Granted {
+    pub permission: Permission,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Grants {
+    pub grants: Vec<Permission>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub struct GrantRevoked {
+    /// False when there was none.
+    pub revoked: bool,
+}
+
+/// One entry of the audit.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct AuditLine {
+    pub id: String,
+    /// RFC 3339.
+    pub at: String,
+    pub actor: String,
+    pub address: Option<String>,
+    pub project: Option<String>,
+    pub action: String,
+    pub target: Option<String>,
+    /// `done` or `refused`.
+    pub outcome: &'static str,
+    pub code: Option<String>,
+}
+
+impl From<&AuditEntry> for AuditLine {
+    fn from(entry: &AuditEntry) -> Self {
+        Self {
+            id: entry.id.to_string(),
+            at: rfc3339_text(entry.at_ms),
+            actor: entry.actor.clone(),
+            address: entry.address.clone(),
+            project: entry.project.as_ref().map(ToString::to_string),
+            action: entry.action.clone(),
+            target: entry.target.clone(),
+            outcome: entry.outcome.as_str(),
+            code: entry.code.clone(),
+        }
+    }
+}
+
+/// The newest entries first.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct AuditPage {
+    pub entries: Vec<AuditLine>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
+}

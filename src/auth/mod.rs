@@ -1,0 +1,343 @@
+//! Who calls, and what they may do: decided here and nowhere else, for every way in.
+//!
+//! A way in shows what the caller brought ([`Arrival`]) and gets an [`Identity`], or a [`Problem`] to answer with. On a
+//! connection that lasts it does so once; who is good no more is sent away by the standing of its credential.
+
+mod arrival;
+mod audit;
+mod guesses;
+mod identity;
+pub mod jwt;
+mod rates;
+
+use std::sync::Arc;
+
+use actix_http::{
+    StatusCode,
+    header::{HeaderName, WWW_AUTHENTICATE},
+};
+use actors::{
+    broker::{BrokerHandle, Principal},
+    clock::{Now, now},
+    model::{ApiKey, BrokerError, KeyDigest, Owner, ProjectId, Scope, Standing},
+    rate::Rate,
+};
+
+pub use arrival::{Arrival, Network};
+pub use audit::{Act, Audit};
+pub use identity::Identity;
+
+use crate::problem::Problem;
+use guesses::Guesses;
+use jwt::{Jwt, JwtError};
+use rates::Rates;
+
+/// What a token must have among its scopes to be let in: this, and the scope.
+const SCOPE_PREFIX: &str = "mcp-broker:";
+/// Where the metadata of the protected resource is (RFC 9728, section 3.1).
+pub const METADATA_PATH: &str = "/.well-known/oauth-protected-resource";
+
+/// How callers are looked at.
+pub struct Policy {
+    /// Who brings nothing is not let in.
+    pub required: bool,
+    /// The digest of the admin key.
+    pub admin_key: Option<KeyDigest>,
+    pub jwt: Option<Arc<Jwt>>,
+    /// Requests per minute of each caller; 0 is no limit.
+    pub rate_limit: u32,
+}
+
+/// Lets callers in.
+pub struct Authenticator {
+    broker: BrokerHandle,
+    required: bool,
+    admin: Option<(KeyDigest, Arc<Principal>)>,
+    anonymous: Arc<Principal>,
+    jwt: Option<Arc<Jwt>>,
+    /// Of callers that no key tells apart: by address, or by the subject of their token.
+    rates: Rates,
+    guesses: Guesses,
+    audit: Arc<Audit>,
+}
+
+/// Why somebody is not let in.
+enum Denial {
+    /// Nothing was brought.
+    Nothing,
+    /// What was brought is not good; which part of it is nobody's business.
+    NotGood,
+    Refused(BrokerError),
+}
+
+impl From<BrokerError> for Denial {
+    fn from(error: BrokerError) -> Self {
+        Self::Refused(error)
+    }
+}
+
+impl Authenticator {
+    pub fn new(broker: BrokerHandle, policy: Policy, audit: Arc<Audit>) -> Self {
+        let Policy {
+            required,
+            admin_key,
+            jwt,
+            rate_limit,
+        } = policy;
+        let lasting = |owner: Owner, scope, rate| {
+            Arc::new(Principal {
+                name: owner.as_str().into(),
+                owner,
+                scope,
+                home: None,
+                standing: Standing::until(u64::MAX),
+                rate,
+            })
+        };
+        // Where there is an admin key, what it is for is not everybody's.
+        let everybody = if admin_key.is_some() {
+            Scope::Member
+        } else {
+            Scope::Operator
+        };
+        Self {
+            broker,
+            required,
+            anonymous: lasting(Owner::anonymous(), everybody, None),
+            admin: admin_key.map(|digest| {
+                let rate = Rate::per_minute(rate_limit);
+                (digest, lasting(Owner::operator(), Scope::Operator, rate))
+            }),
+            jwt,
+            rates: Rates::per_minute(rate_limit),
+            guesses: Guesses::default(),
+            audit,
+        }
+    }
+
+    pub fn is_required(&self) -> bool {
+        self.required
+    }
+
+    pub fn jwt(&self) -> Option<&Arc<Jwt>> {
+        self.jwt.as_ref()
+    }
+
+    /// Who this is and in which project.
+    ///
+    /// # Errors
+    /// What to answer instead.
+    pub async fn admit(&self, arrival: &Arrival<'_>) -> Result<Arc<Identity>, Problem> {
+        match self.identify(arrival).await {
+            Ok(identity) => Ok(identity),
+            Err(denial) => {
+                let problem = self.problem(&denial);
+                self.audit.turned_away(arrival, problem.code());
+                Err(problem)
+            }
+        }
+    }
+
+    async fn identify(&self, arrival: &Arrival<'_>) -> Result<Arc<Identity>, Denial> {
+        let credential = arrival.credential()?;
+        let principal = match credential {
+            Some(credential) => self.recognize(credential, arrival).await?,
+            None => None,
+        };
+        let principal = match principal {
+            Some(principal) => principal,
+            None if self.required => return Err(Denial::Nothing),
+            None => Arc::clone(&self.anonymous),
+        };
+        let project = self.project_of(&principal, arrival.project()?)?;
+        let project = self.broker.project(&project).await.map_err(|error| match error {
+            // The project of a key was deleted, and the key with it.
+            BrokerError::ProjectNotFound if principal.home.is_some() => Denial::NotGood,
+            error => Denial::Refused(error),
+        })?;
+        let shared_rate = match &principal.home {
+            None if principal.owner == Owner::anonymous() => self.rates.of(&arrival
+                .network()
+                .map_or_else(String::new, |network| network.to_string())),
+            Some(_) if principal.rate.is_none() => self.rates.of(&principal.name),
+            _ => None,
+        };
+        Ok(Arc::new(Identity {
+            principal,
+            project,
+            address: arrival.address,
+            shared_rate,
+        }))
+    }
+
+    /// None: not a credential of ours, where none is needed.
+    async fn recognize(&self, credential: &str, arrival: &Arrival<'_>) -> Result<Option<Arc<Principal>>, Denial> {
+        let now = now();
+        let network = arrival.network();
+        let guess = self.guesses.of(network, credential);
+        if let Some(retry_after) = guess.blocked(now) {
+            return Err(BrokerError::RateLimited { retry_after }.into());
+        }
+        if let Some(principal) = self.holder(&KeyDigest::of(credential), now) {
+            return Ok(Some(principal));
+        }
+        if let Some(jwt) = self.jwt.as_ref().filter(|_| Jwt::looks_like(credential)) {
+            match jwt.verify(credential, now.unix_ms / 1000).await {
+                Ok(claims) => return self.subject(claims).map(Some),
+                Err(JwtError::Unavailable) => return Err(BrokerError::unavailable().into()),
+                Err(JwtError::Invalid(reason)) => tracing::debug!(reason, "a token was refused"),
+            }
+        } else if !self.required && ApiKey::claims(credential).is_none() {
+            // Of a proxy before us, most likely.
+            return Ok(None);
+        }
+        match guess.was_wrong(now) {
+            Ok(()) => Err(Denial::NotGood),
+            Err(retry_after) => Err(BrokerError::RateLimited { retry_after }.into()),
+        }
+    }
+
+    /// Who holds the key of this digest. There is one way for every key that is not good.
+    fn holder(&self, digest: &KeyDigest, now: Now) -> Option<Arc<Principal>> {
+        if let Some((known, operator)) = &self.admin
+            && known.is(digest)
+        {
+            return Some(Arc::clone(operator));
+        }
+        let holder = self.broker.keyring().find(digest)?;
+        let is_good = holder.standing.is_good(now.unix_ms);
+        if is_good {
+            holder.standing.was_used(now.unix_ms);
+        }
+        is_good.then_some(holder)
+    }
+
+    /// What the claims of a token make of their subject.
+    fn subject(&self, claims: jwt::Claims) -> Result<Arc<Principal>, Denial> {
+        let named = |scope: Scope| {
+            let mut names = claims.scopes.iter().filter_map(|name| name.strip_prefix(SCOPE_PREFIX));
+            names.any(|name| name == scope.as_str())
+        };
+        let scopes = [Scope::Admin, Scope::Member, Scope::Observer];
+        let scope = scopes.into_iter().find(|&scope| named(scope)).ok_or_else(|| {
+            let text =
+                format!("the token has no scope {SCOPE_PREFIX}admin, {SCOPE_PREFIX}member or {SCOPE_PREFIX}observer");
+            BrokerError::forbidden(text)
+        })?;
+        let home = claims.project.as_deref().and_then(|text| ProjectId::parse(text).ok());
+        let home = home.ok_or_else(|| BrokerError::forbidden("the token names no project"))?;
+        let owner = Owner::subject(&claims.subject);
+        Ok(Arc::new(Principal {
+            name: owner.as_str().into(),
+            owner,
+            scope,
+            home: Some(home),
+            standing: Standing::until(claims.expires_at_ms),
+            rate: None,
+        }))
+    }
+
+    /// The project a caller acts in: that of its credential, which `X-Project-ID` may name too; for who is bound to
+    /// none, the one it names.
+    fn project_of(&self, principal: &Principal, named: Option<&str>) -> Result<ProjectId, Denial> {
+        match (&principal.home, named) {
+            (Some(home), Some(named)) if named != home.as_str() => Err(BrokerError::ProjectMismatch.into()),
+            (Some(home), _) => Ok(home.clone()),
+            (None, Some(named)) => Ok(ProjectId::parse(named).map_err(|_| BrokerError::ProjectNotFound)?),
+            (None, None) => Ok(ProjectId::default_project()),
+        }
+    }
+
+    fn problem(&self, denial: &Denial) -> Problem {
+        let unauthorized = |detail: &str, error: &str| {
+            let problem = Problem::new(StatusCode::UNAUTHORIZED, "authentication_failed", detail);
+            problem.with_header(WWW_AUTHENTICATE, &self.challenge(error))
+        };
+        match denial {
+            Denial::Nothing => unauthorized(
+                "a key is required: send it as X-API-Key, or as Authorization: Bearer",
+                "",
+            ),
+            Denial::NotGood => unauthorized("the key is not good", "error=\"invalid_token\""),
+            Denial::Refused(error @ BrokerError::Forbidden { .. }) => {
+                Problem::from(error).with_header(WWW_AUTHENTICATE, &self.challenge("error=\"insufficient_scope\""))
+            }
+            Denial::Refused(error) => Problem::from(error),
+        }
+    }
+
+    /// `WWW-Authenticate` (RFC 6750, section 3), with where a client learns who gives out tokens (RFC 9728, section
+    /// 5.1).
+    fn challenge(&self, error: &str) -> String {
+        let mut challenge = "Bearer realm=\"mcp-broker\"".to_owned();
+        let metadata = self.jwt.as_ref().map(|jwt| metadata_url(jwt.audience()));
+        let metadata = metadata.map(|url| format!("resource_metadata=\"{url}\""));
+        for part in metadata
+            .into_iter()
+            .chain(Some(error.to_owned()))
+            .filter(|part| !part.is_empty())
+        {
+            challenge.push_str(", ");
+            challenge.push_str(&part);
+        }
+        challenge
+    }
+
+    /// The metadata of the protected resource (RFC 9728, section 2); None when no issuer is known.
+    pub fn resource_metadata(&self) -> Option<serde_json::Value> {
+        let jwt = self.jwt.as_ref()?;
+        let scopes =
+            [Scope::Observer, Scope::Member, Scope::Admin].map(|scope| format!("{SCOPE_PREFIX}{}", scope.as_str()));
+        Some(serde_json::json!({
+            "resource": jwt.audience(),
+            "resource_name": "mcp-broker",
+            "authorization_servers": [jwt.issuer()],
+            "bearer_methods_supported": ["header"],
+            "scopes_supported": scopes,
+        }))
+    }
+}
+
+/// Where the metadata of a resource is: at the root of its host. One that is no URL is found by the path alone.
+fn metadata_url(resource: &str) -> String {
+    let host_end = resource
+        .split_once("://")
+        .map(|(scheme, rest)| scheme.len() + 3 + rest.find('/').unwrap_or(rest.len()));
+    match host_end {
+        Some(end) => format!(
+            "{}{METADATA_PATH}{}",
+            &resource[..end],
+            resource[end..].trim_end_matches('/')
+        ),
+        None => METADATA_PATH.to_owned(),
+    }
+}
+
+/// The header that names a project.
+pub const PROJECT_ID: HeaderName = HeaderName::from_static("x-project-id");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_metadata_of_a_resource_is_at_the_root_of_its_host() {
+        for (resource, url) in [
+            (
+                "https://a.example/mcp",
+                "https://a.example/.well-known/oauth-protected-resource/mcp",
+            ),
+            (
+                "https://a.example",
+                "https://a.example/.well-known/oauth-protected-resource",
+            ),
+            (
+                "https://a.example/",
+                "https://a.example/.well-known/oauth-protected-resource",
+            ),
+            ("mcp-broker", "/.well-known/oauth-protected-resource"),
+        ] {
+            assert_eq!(metadata_url(resource), url);
+        }
+    }
+}

@@ -1,0 +1,64 @@
+#![allow(unused_qualifications, reason = "what utoipa writes")]
+
+use actix_web::web;
+use actors::model::{AuditOutcome, BrokerError, ProjectId};
+use serde::Deserialize;
+use utoipa::IntoParams;
+use uuid::Uuid;
+
+use super::{Admin, Answer, Caller, ok};
+use crate::admin::{AUDIT_PAGE_LEN_MAX, AuditFilter};
+
+pub fn routes(config: &mut web::ServiceConfig) {
+    config.route("/audit", web::get().to(list));
+}
+
+/// Which entries.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Query {
+    /// Only of this project.
+    project: Option<String>,
+    /// Only of this action, such as `key.rotate`.
+    action: Option<String>,
+    /// `done` or `refused`.
+    outcome: Option<String>,
+    /// 1 to 1000; 100 where nothing is said.
+    limit: Option<usize>,
+    /// Where the last page ended: its `next_cursor`.
+    cursor: Option<String>,
+}
+
+/// What was administered, and who was refused; the newest first. Who administers a project sees that of it.
+#[utoipa::path(get, path = "/api/v1/audit", tag = "audit", params(Query), responses(
+    (status = 200, description = "A page of it", body = crate::admin::views::AuditPage),
+    super::super::openapi::Refusals,
+))]
+pub async fn list(admin: Admin, Caller(by): Caller, query: web::Query<Query>) -> Answer {
+    let Query {
+        project,
+        action,
+        outcome,
+        limit,
+        cursor,
+    } = query.into_inner();
+    let outcome = match outcome.as_deref() {
+        None => None,
+        Some("done") => Some(AuditOutcome::Done),
+        Some("refused") => Some(AuditOutcome::Refused),
+        Some(_) => return Err(BrokerError::invalid("outcome", "done or refused").into()),
+    };
+    if limit.is_some_and(|limit| !(1..=AUDIT_PAGE_LEN_MAX).contains(&limit)) {
+        return Err(BrokerError::invalid("limit", format!("1 to {AUDIT_PAGE_LEN_MAX}")).into());
+    }
+    let cursor = cursor.map(|text| Uuid::parse_str(&text)).transpose();
+    let filter = AuditFilter {
+        project: project.map(|text| ProjectId::parse(&text)).transpose()?,
+        action,
+        outcome,
+        limit,
+        cursor: cursor.map_err(|_| BrokerError::invalid("cursor", "not a cursor of this list"))?,
+    };
+    ok(admin.audit_page(&by, filter).await?)
+}

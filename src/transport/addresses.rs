@@ -1,0 +1,75 @@
+use std::{
+    collections::HashMap,
+    net::IpAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use crate::auth::Network;
+
+/// Open sockets by where they come from, whether anything was said on them or not: so that nobody takes all places.
+pub struct Addresses {
+    max: usize,
+    open: Mutex<HashMap<Network, usize>>,
+}
+
+impl Addresses {
+    pub fn new(max: usize) -> Arc<Self> {
+        Arc::new(Self {
+            max,
+            open: Mutex::default(),
+        })
+    }
+
+    /// A place for one more socket from there; None when there are as many as there may be.
+    pub fn place(self: &Arc<Self>, address: IpAddr) -> Option<Place> {
+        let network = Network::of(address);
+        let mut open = self.open();
+        let len = open.entry(network).or_default();
+        if *len >= self.max {
+            return None;
+        }
+        *len += 1;
+        Some(Place {
+            addresses: Arc::clone(self),
+            network,
+        })
+    }
+
+    fn open(&self) -> MutexGuard<'_, HashMap<Network, usize>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The place of one socket, given up when it is dropped.
+pub struct Place {
+    addresses: Arc<Addresses>,
+    network: Network,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut open = self.addresses.open();
+        if let Some(len) = open.get_mut(&self.network) {
+            *len -= 1;
+            if *len == 0 {
+                open.remove(&self.network);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_free_again_when_its_socket_is_gone() {
+        let addresses = Addresses::new(2);
+        let (here, there) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
+        let places = [addresses.place(here).unwrap(), addresses.place(here).unwrap()];
+        assert!(addresses.place(here).is_none() && addresses.place(there).is_some());
+        drop(places);
+        assert!(addresses.place(here).is_some());
+        assert!(addresses.open().is_empty(), "nothing is kept of who has gone");
+    }
+}
