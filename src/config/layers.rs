@@ -17,6 +17,11 @@ pub const ENV_PREFIX: &str = "MCP_BROKER_";
 /// The variable that names the configuration file.
 pub const CONFIG_ENV: &str = "MCP_BROKER_CONFIG";
 
+/// The variables that tell `mcp-broker project` which broker to ask, and with which key. Who administers a broker on its
+/// own machine has them next to the settings of `serve`, which are not concerned.
+pub const URL_ENV: &str = "MCP_BROKER_URL";
+pub const API_KEY_ENV: &str = "MCP_BROKER_API_KEY";
+
 /// Names that the documentation of the whole product speaks of and this release does not serve.
 const LATER: &[&str] = &["data_dir", "redis_url", "storage_deadline"];
 
@@ -159,7 +164,7 @@ fn scalar_text(value: &Value) -> Option<String> {
 fn broker_variables(env: impl IntoIterator<Item = (OsString, OsString)>) -> BTreeMap<String, OsString> {
     let as_text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value));
     let mut variables: BTreeMap<String, OsString> = env.into_iter().filter_map(as_text).collect();
-    variables.retain(|name, _| name.starts_with(ENV_PREFIX));
+    variables.retain(|name, _| name.starts_with(ENV_PREFIX) && ![URL_ENV, API_KEY_ENV].contains(&name.as_str()));
     let names = variables.keys();
     let services: BTreeSet<String> = names
         .filter_map(|name| name.strip_suffix("_SERVICE_HOST"))

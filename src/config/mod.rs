@@ -21,7 +21,7 @@ pub use docs::settings_markdown;
 pub use error::ConfigError;
 pub(crate) use error::one_line;
 pub(crate) use layers::nearest;
-pub use layers::{CONFIG_ENV, ENV_PREFIX, Flag, load};
+pub use layers::{API_KEY_ENV, CONFIG_ENV, ENV_PREFIX, Flag, URL_ENV, load};
 pub use rules::Shape;
 pub use setting::Setting;
 

@@ -434,6 +434,23 @@ fn variables_that_kubernetes_sets_for_a_service_are_not_ours() {
 }
 
 #[test]
+fn the_variables_of_the_client_are_not_ours() {
+    let client = || {
+        Start::new()
+            .env("MCP_BROKER_URL", "https://ops.example.com")
+            .env("MCP_BROKER_API_KEY", "acme_k1_secret")
+    };
+    assert_eq!(client().config(), Start::new().config());
+    assert!(
+        client()
+            .env("MCP_BROKER_API_KEYS", "x")
+            .refusal()
+            .contains("is no known setting")
+    );
+    assert!(Start::new().flag("url", "x").refusal().contains("is no known setting"));
+}
+
+#[test]
 fn other_variables_are_ignored() {
     assert_eq!(
         Start::new()
