@@ -81,7 +81,7 @@ impl ConfigError {
 const SHOWN_CHARS_MAX: usize = 120;
 
 /// A value as the message quotes it: short, and hidden where its name says that it is nobody's business.
-fn shown(key: &str, text: &str) -> String {
+pub fn shown(key: &str, text: &str) -> String {
     let key = key.to_ascii_uppercase();
     if ["KEY", "SECRET", "TOKEN", "PASSWORD", "URL"]
         .iter()

@@ -19,7 +19,7 @@ use actors::model::KeyDigest;
 
 pub use docs::settings_markdown;
 pub use error::ConfigError;
-pub(crate) use error::one_line;
+pub(crate) use error::{one_line, shown};
 pub(crate) use layers::nearest;
 pub use layers::{API_KEY_ENV, CONFIG_ENV, ENV_PREFIX, Flag, URL_ENV, load};
 pub use rules::Shape;

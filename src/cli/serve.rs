@@ -1,0 +1,105 @@
+//! `serve`: every setting is a flag.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::builder::ValueParser;
+use clap::{Arg, ArgAction, ArgMatches, Command};
+
+use super::Stop;
+use crate::config::{self, CONFIG_ENV, Config, Flag, SETTINGS, Setting, Shape};
+use crate::{startup, telemetry};
+
+pub fn command() -> Command {
+    Command::new("serve")
+        .about("Start the broker on one address and serve until SIGTERM or Ctrl-C")
+        .long_about(ABOUT)
+        .args(SETTINGS.iter().map(setting_arg))
+        .arg(config_arg())
+        .after_help(EXIT_CODES)
+}
+
+pub fn read(mut matches: ArgMatches, env: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Config, Stop> {
+    let file = matches.remove_one::<OsString>("config");
+    config::load(file, flags(&mut matches), env).map_err(|error| Stop::Usage(error.to_string()))
+}
+
+pub fn run(config: Config) -> ExitCode {
+    telemetry::init(&config);
+    config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
+    startup::serve(config)
+}
+
+const ABOUT: &str = "\
+Start the broker on one address and serve until SIGTERM or Ctrl-C.
+
+Every setting is a flag, an environment variable and a key of the file that --config names.
+A flag beats the environment, the environment beats the file, the file beats the default.
+The key in the file is the flag with underscores: queue_capacity for --queue-capacity.";
+
+pub const EXIT_CODES: &str = "\
+Exit codes: 0 stopped as asked, 1 failed, 2 wrong command line or configuration, 70 the broker gave up.";
+
+fn config_arg() -> Arg {
+    let help =
+        format!("File with settings, in TOML (.toml) or YAML (.yaml, .yml)\n[default: none] [env: {CONFIG_ENV}]");
+    Arg::new("config")
+        .long("config")
+        .value_name("FILE")
+        .value_parser(ValueParser::os_string())
+        .display_order(0)
+        .help(help)
+}
+
+/// The value stays raw here: flag, variable and file share one parser and one message, in `config`.
+fn setting_arg(setting: &'static Setting) -> Arg {
+    let default = if setting.default.is_empty() {
+        "none"
+    } else {
+        setting.default
+    };
+    let meaning = setting.text().replace('`', "");
+    let facts = format!(
+        "[default: {default}] [env: {}]\n[allowed: {}]",
+        setting.env(),
+        (setting.allowed)()
+    );
+    let arg = Arg::new(setting.key)
+        .long(setting.flag())
+        .value_parser(ValueParser::os_string())
+        .allow_negative_numbers(true)
+        .help(format!("{}\n{facts}", wrapped(&meaning)));
+    match setting.shape {
+        Shape::One(name) => arg.value_name(name),
+        Shape::Switch => arg.value_name("BOOL").num_args(0..=1).default_missing_value("true"),
+        Shape::Many(name) => arg.value_name(name).action(ArgAction::Append),
+    }
+}
+
+const HELP_LINE_LEN_MAX: usize = 96;
+
+fn wrapped(text: &str) -> String {
+    let mut lines = String::new();
+    let mut len = 0;
+    for word in text.split(' ') {
+        let fits = len + 1 + word.len() <= HELP_LINE_LEN_MAX;
+        if len > 0 {
+            lines.push(if fits { ' ' } else { '\n' });
+        }
+        len = if len > 0 && fits {
+            len + 1 + word.len()
+        } else {
+            word.len()
+        };
+        lines.push_str(word);
+    }
+    lines
+}
+
+fn flags(matches: &mut ArgMatches) -> Vec<Flag> {
+    let flag = |setting: &Setting| {
+        let values: Vec<OsString> = matches.remove_many(setting.key)?.collect();
+        Some((setting.key, values.join(",".as_ref())))
+    };
+    SETTINGS.iter().filter_map(flag).collect()
+}
