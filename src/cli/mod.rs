@@ -1,10 +1,11 @@
 //! The command line: which words it takes, and what becomes of them.
 
+mod keygen;
 mod mistakes;
 mod serve;
 
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
 use clap::Command;
@@ -14,16 +15,19 @@ use crate::exit;
 
 /// Does what the command line asks, and says how the process ends.
 pub fn run(args: impl IntoIterator<Item = OsString>, env: impl IntoIterator<Item = (OsString, OsString)>) -> ExitCode {
-    match parse(args, env) {
-        Ok(Action::Serve(config)) => serve::run(*config),
-        Err(stop) => tell(stop),
-    }
+    let done = match parse(args, env) {
+        Ok(Action::Serve(config)) => return serve::run(*config),
+        Ok(Action::Keygen) => keygen::run(),
+        Err(stop) => Err(stop),
+    };
+    done.map_or_else(tell, |()| ExitCode::SUCCESS)
 }
 
 /// What a command line asks for.
 #[derive(Debug)]
 pub enum Action {
     Serve(Box<Config>),
+    Keygen,
 }
 
 /// Why nothing more is to be done.
@@ -33,6 +37,8 @@ pub enum Stop {
     Help(clap::Error),
     /// A mistake, told in one line.
     Usage(String),
+    /// The command line was right and what it asks for failed, told in one line.
+    Failed(String),
 }
 
 /// Reads a command line, whose first word is the name of the program, with the environment around it.
@@ -51,6 +57,7 @@ pub fn parse(
     let mut matches = matches.map_err(|error| mistakes::stop(error, &command, &args))?;
     match matches.remove_subcommand() {
         Some((name, matches)) if name == "serve" => serve::read(matches, env).map(Box::new).map(Action::Serve),
+        Some((name, _)) if name == "keygen" => Ok(Action::Keygen),
         _ => {
             let words = mistakes::words(&command).join(", ");
             Err(Stop::Usage(format!("no command; allowed: {words}")))
@@ -67,8 +74,12 @@ pub fn command() -> Command {
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommand(serve::command())
+        .subcommand(keygen::command())
         .after_help(serve::EXIT_CODES)
 }
+
+/// The exit codes of the commands that do one thing and end.
+const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 wrong command line or configuration.";
 
 fn tell(stop: Stop) -> ExitCode {
     let (line, code) = match stop {
@@ -78,7 +89,20 @@ fn tell(stop: Stop) -> ExitCode {
             return ExitCode::from(u8::try_from(help.exit_code()).unwrap_or(exit::USAGE));
         }
         Stop::Usage(line) => (line, exit::USAGE),
+        Stop::Failed(line) => (line, exit::FAILED),
     };
     let _ = writeln!(std::io::stderr(), "error: {line}");
     ExitCode::from(code)
+}
+
+/// Writes to stdout. Whoever closed the pipe has read enough; a full disk is told, because what was to stand there may
+/// be a key that nobody shows again.
+fn print(text: &str) -> Result<(), Stop> {
+    let mut stdout = std::io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(Stop::Failed(format!("the answer could not be written: {error}")))
+        }
+        _ => Ok(()),
+    }
 }

@@ -1,0 +1,83 @@
+//! `keygen`: a fresh admin key, made here and told to nobody.
+
+use std::fmt::Write as _;
+use std::io::{IsTerminal, Write as _};
+
+use clap::Command;
+
+use super::{EXIT_CODES, Stop, print};
+
+pub fn command() -> Command {
+    Command::new("keygen")
+        .about("Make a fresh admin key and print it")
+        .long_about(ABOUT)
+        .after_help(EXIT_CODES)
+}
+
+const ABOUT: &str = "\
+Make a fresh admin key and print it: nothing but the key goes to stdout.
+
+No broker is asked, and nothing is kept. Give the key to the broker as MCP_BROKER_ADMIN_KEY, or in
+the file that its setting admin_key_file names, and to whoever administers it.";
+
+const HINT: &str = "\
+give it to the broker as MCP_BROKER_ADMIN_KEY, or in the file that admin_key_file names; it is not shown again";
+
+pub fn run() -> Result<(), Stop> {
+    let key = admin_key().map_err(|error| Stop::Failed(format!("the system gave no random bytes: {error}")))?;
+    print(&format!("{key}\n"))?;
+    let mut stderr = std::io::stderr();
+    if stderr.is_terminal() {
+        let _ = writeln!(stderr, "{HINT}");
+    }
+    Ok(())
+}
+
+const KEY_ID_LEN: usize = 8;
+const SECRET_BYTES: usize = 24;
+
+/// `admin_{key_id}_{secret}`: the form of every key, in a project whose name nobody else can have.
+fn admin_key() -> Result<String, getrandom::Error> {
+    let mut secret = [0; SECRET_BYTES];
+    getrandom::fill(&mut secret)?;
+    let mut key = format!("admin_{}_", key_id()?);
+    for byte in secret {
+        let _ = write!(key, "{byte:02x}");
+    }
+    Ok(key)
+}
+
+const LETTERS: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
+
+fn key_id() -> Result<String, getrandom::Error> {
+    let mut id = String::with_capacity(KEY_ID_LEN);
+    let mut byte = [0];
+    while id.len() < KEY_ID_LEN {
+        getrandom::fill(&mut byte)?;
+        id.extend(letter(byte[0]));
+    }
+    Ok(id)
+}
+
+/// None for the bytes past the last whole round of letters, which would make the first letters likelier.
+fn letter(byte: u8) -> Option<char> {
+    let rounds = usize::from(u8::MAX) / LETTERS.len();
+    let byte = usize::from(byte);
+    (byte < rounds * LETTERS.len()).then(|| char::from(LETTERS[byte % LETTERS.len()]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_letter_is_as_likely_as_any_other() {
+        let letters: Vec<char> = (0..=u8::MAX).filter_map(letter).collect();
+        for wanted in LETTERS {
+            assert_eq!(
+                letters.iter().filter(|&&letter| letter == char::from(*wanted)).count(),
+                7
+            );
+        }
+    }
+}
