@@ -1,8 +1,12 @@
 //! The command line: which words it takes, and what becomes of them.
 
+mod access;
+mod client;
 mod keygen;
 mod mistakes;
+mod project;
 mod serve;
+mod table;
 
 use std::ffi::OsString;
 use std::io::{ErrorKind, Write};
@@ -17,6 +21,7 @@ use crate::exit;
 pub fn run(args: impl IntoIterator<Item = OsString>, env: impl IntoIterator<Item = (OsString, OsString)>) -> ExitCode {
     let done = match parse(args, env) {
         Ok(Action::Serve(config)) => return serve::run(*config),
+        Ok(Action::Project(order)) => project::run(&order),
         Ok(Action::Keygen) => keygen::run(),
         Err(stop) => Err(stop),
     };
@@ -27,6 +32,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>, env: impl IntoIterator<Item
 #[derive(Debug)]
 pub enum Action {
     Serve(Box<Config>),
+    Project(Box<project::Order>),
     Keygen,
 }
 
@@ -57,6 +63,7 @@ pub fn parse(
     let mut matches = matches.map_err(|error| mistakes::stop(error, &command, &args))?;
     match matches.remove_subcommand() {
         Some((name, matches)) if name == "serve" => serve::read(matches, env).map(Box::new).map(Action::Serve),
+        Some((name, matches)) if name == "project" => project::read(matches, env).map(Box::new).map(Action::Project),
         Some((name, _)) if name == "keygen" => Ok(Action::Keygen),
         _ => {
             let words = mistakes::words(&command).join(", ");
@@ -74,6 +81,7 @@ pub fn command() -> Command {
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommand(serve::command())
+        .subcommand(project::command())
         .subcommand(keygen::command())
         .after_help(serve::EXIT_CODES)
 }

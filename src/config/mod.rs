@@ -23,14 +23,12 @@ pub(crate) use error::{one_line, shown};
 pub(crate) use layers::nearest;
 pub use layers::{API_KEY_ENV, CONFIG_ENV, ENV_PREFIX, Flag, URL_ENV, load};
 pub use rules::Shape;
+pub(crate) use rules::{Integer, Rule, Span};
 pub use setting::Setting;
 
 use error::{Given, Origin};
 use layers::Layers;
-use rules::{
-    Address, AdminKey, AutoOr, Choice, FilePath, Integer, LogFilter, Names, Origins, Ratio, Span, Word, hours, millis,
-    seconds,
-};
+use rules::{Address, AdminKey, AutoOr, Choice, FilePath, LogFilter, Names, Origins, Ratio, Word, hours, millis, seconds};
 use setting::settings;
 
 settings! {

@@ -469,7 +469,7 @@ fn every_duration_shown_reads_back() {
         let words = (setting.allowed)();
         let bounds = words.strip_prefix("a time from ").unwrap().split_once(", ").unwrap().0;
         let (least, most) = bounds.split_once(" to ").unwrap();
-        let read = |text: &str| rules::Rule::parse(&Span(seconds(0)..=Duration::MAX), text).unwrap();
+        let read = |text: &str| Rule::parse(&Span(seconds(0)..=Duration::MAX), text).unwrap();
         assert!(
             read(least) < read(setting.default) && read(setting.default) < read(most),
             "{}",

@@ -1,0 +1,288 @@
+//! Which broker is asked, and with which key.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::io::Read;
+use std::net::IpAddr;
+
+use clap::builder::ValueParser;
+use clap::{Arg, ArgAction, ArgMatches};
+use ureq::http::Uri;
+use ureq::http::uri::Scheme;
+
+use crate::config::{self, API_KEY_ENV, URL_ENV};
+
+/// The key of the broker itself, which whoever runs it here has at hand.
+const ADMIN_KEY_ENV: &str = "MCP_BROKER_ADMIN_KEY";
+
+const URL_DEFAULT: &str = "http://127.0.0.1:8000";
+
+const HEADING: &str = "Broker";
+
+const KEY_ADVICE: &str = "\
+Better set the variable or use --key-file:
+other users of this machine see the flags of a process";
+
+/// The flags of every command that asks a broker.
+pub fn args() -> [Arg; 4] {
+    let arg = |name: &'static str, value: &'static str, help: String| {
+        Arg::new(name)
+            .long(name)
+            .value_name(value)
+            .value_parser(ValueParser::os_string())
+            .global(true)
+            .help_heading(HEADING)
+            .help(help)
+    };
+    let url = format!("Address of the broker\n[default: {URL_DEFAULT}] [env: {URL_ENV}]");
+    let key = format!("API key. {KEY_ADVICE}\n[env: {API_KEY_ENV}, else {ADMIN_KEY_ENV}]");
+    [
+        arg("url", "URL", url),
+        arg("key", "KEY", key),
+        arg(
+            "key-file",
+            "FILE",
+            "File that holds the API key and nothing else".to_owned(),
+        )
+        .conflicts_with("key"),
+        Arg::new("insecure")
+            .long("insecure")
+            .action(ArgAction::SetTrue)
+            .global(true)
+            .help_heading(HEADING)
+            .help("Send the key over http:// to another machine: everybody on the way can read it"),
+    ]
+}
+
+/// A broker, and what opens it.
+#[derive(Debug, Clone)]
+pub struct Access {
+    pub url: Url,
+    pub key: Option<Key>,
+}
+
+/// The environment, where the empty text is the same as nothing.
+pub type Env = [(OsString, OsString)];
+
+impl Access {
+    /// Flags beat the environment.
+    pub fn read(matches: &ArgMatches, env: &Env) -> Result<Self, String> {
+        let url = match matches.get_one::<OsString>("url") {
+            Some(url) => Url::parse(&url.to_string_lossy(), "--url")?,
+            None => match variable(env, URL_ENV) {
+                Some(url) => Url::parse(&url.to_string_lossy(), URL_ENV)?,
+                None => Url::parse(URL_DEFAULT, "default")?,
+            },
+        };
+        let key = read_key(matches, env)?;
+        if key.is_some() && url.is_exposed && !matches.get_flag("insecure") {
+            return Err(format!(
+                "url = {} ({}) is not allowed with a key: everybody on the way could read it; \
+                 allowed: https://, a loopback address, or --insecure to send it all the same",
+                config::shown("", &url.text),
+                url.place
+            ));
+        }
+        Ok(Self { url, key })
+    }
+}
+
+fn variable<'a>(env: &'a Env, name: &str) -> Option<&'a OsStr> {
+    let found = env
+        .iter()
+        .find(|(key, _)| key == name)
+        .map(|(_, value)| value.as_os_str());
+    found.filter(|value| !value.is_empty())
+}
+
+fn read_key(matches: &ArgMatches, env: &Env) -> Result<Option<Key>, String> {
+    if let Some(text) = matches.get_one::<OsString>("key") {
+        return Key::parse(text, "--key").map(Some);
+    }
+    if let Some(path) = matches.get_one::<OsString>("key-file") {
+        let text = read_file(path).map_err(|error| {
+            let path = config::shown("", &path.to_string_lossy());
+            format!("key_file = {path} (--key-file) cannot be used: {error}; allowed: a file that holds one key")
+        })?;
+        return Key::parse(OsStr::new(&text), "--key-file").map(Some);
+    }
+    let named = [API_KEY_ENV, ADMIN_KEY_ENV]
+        .into_iter()
+        .find_map(|name| Some((name, variable(env, name)?)));
+    named.map(|(name, text)| Key::parse(text, name)).transpose()
+}
+
+const KEY_FILE_BYTES_MAX: u64 = 4096;
+
+/// Enough of a file for any key: one without end (`/dev/zero`) ends here too.
+fn read_file(path: &OsStr) -> std::io::Result<String> {
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)?
+        .take(KEY_FILE_BYTES_MAX)
+        .read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// An API key and where it was given. Nothing prints it.
+#[derive(Clone)]
+pub struct Key {
+    text: String,
+    pub place: &'static str,
+}
+
+impl Key {
+    fn parse(text: &OsStr, place: &'static str) -> Result<Self, String> {
+        let text = text.to_str().unwrap_or("\u{0}").trim();
+        if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+            let key = if place == "--key-file" { "key_file" } else { "key" };
+            return Err(format!(
+                "{key} = (hidden) ({place}) is not allowed; allowed: one key, as it was shown"
+            ));
+        }
+        let text = text.to_owned();
+        Ok(Self { text, place })
+    }
+
+    /// For the header of a request and nothing else.
+    pub fn expose(&self) -> &str {
+        &self.text
+    }
+
+    /// What somebody says, without this key: a broker may quote what it was sent.
+    pub fn hidden_in(&self, text: &str) -> String {
+        text.replace(&self.text, "(hidden)")
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// Where the API of a broker begins. A path stays: a broker may stand behind a proxy that serves others too.
+#[derive(Debug, Clone)]
+pub struct Url {
+    pub text: String,
+    pub is_https: bool,
+    /// Whoever is on the way can read along.
+    is_exposed: bool,
+    place: &'static str,
+}
+
+const URL_ALLOWED: &str = "http://HOST:PORT or https://HOST:PORT, without user, query or fragment";
+
+impl Url {
+    fn parse(text: &str, place: &'static str) -> Result<Self, String> {
+        Self::read(text.trim(), place).ok_or_else(|| {
+            // What stands before an @ may be a password.
+            let shown = config::shown(if text.contains('@') { URL_ENV } else { "" }, text);
+            format!("url = {shown} ({place}) is not allowed; allowed: {URL_ALLOWED}")
+        })
+    }
+
+    fn read(text: &str, place: &'static str) -> Option<Self> {
+        let uri: Uri = text.parse().ok()?;
+        let (scheme, authority) = (uri.scheme()?, uri.authority()?);
+        let is_https = *scheme == Scheme::HTTPS;
+        let is_web = is_https || *scheme == Scheme::HTTP;
+        let host = authority.host();
+        let has_good_port = authority.as_str() == host || authority.port_u16().is_some();
+        let is_plain = !text.contains(['#', '?', '@']);
+        (is_web && has_good_port && is_plain && !host.is_empty()).then(|| Self {
+            text: format!("{scheme}://{authority}{}", uri.path().trim_end_matches('/')),
+            is_https,
+            is_exposed: !is_https && !is_loopback(host),
+            place,
+        })
+    }
+}
+
+fn is_loopback(host: &str) -> bool {
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    host.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.to_canonical().is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn url(text: &str) -> Result<Url, String> {
+        Url::parse(text, "--url")
+    }
+
+    #[test]
+    fn a_url_keeps_its_path_and_loses_its_last_slash() {
+        for (text, kept) in [
+            ("http://127.0.0.1:8000", "http://127.0.0.1:8000"),
+            (" http://127.0.0.1:8000/ ", "http://127.0.0.1:8000"),
+            ("https://ops.example.com/broker/", "https://ops.example.com/broker"),
+            ("http://[::1]:9000", "http://[::1]:9000"),
+        ] {
+            assert_eq!(url(text).unwrap().text, kept);
+        }
+    }
+
+    #[test]
+    fn what_is_no_address_of_a_broker_is_refused() {
+        for text in [
+            "",
+            "127.0.0.1:8000",
+            "ftp://a",
+            "ws://a/ws",
+            "http://",
+            "http://a:",
+            "http://a:99999",
+            "http://a/?b=c",
+            "http://a/#b",
+            "http://a b",
+        ] {
+            let line = url(text).unwrap_err();
+            assert_eq!(
+                line,
+                format!("url = {text:?} (--url) is not allowed; allowed: {URL_ALLOWED}")
+            );
+        }
+        let line = url("http://127.0.0.1:80@evil.example").unwrap_err();
+        assert!(line.starts_with("url = (hidden) (--url)"), "{line}");
+    }
+
+    #[test]
+    fn only_plain_http_to_another_machine_is_exposed() {
+        for text in [
+            "http://127.0.0.1",
+            "http://127.8.9.1:80",
+            "http://localhost:80",
+            "http://LocalHost",
+            "http://[::1]",
+            "http://[::ffff:127.0.0.1]",
+            "https://ops.example.com",
+        ] {
+            assert!(!url(text).unwrap().is_exposed, "{text}");
+        }
+        for text in [
+            "http://ops.example.com",
+            "http://10.0.0.1",
+            "http://localhost.example.com",
+            "http://127.0.0.1.example.com",
+            "http://0.0.0.0:8000",
+            "http://[::ffff:10.0.0.1]",
+        ] {
+            assert!(url(text).unwrap().is_exposed, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_shown_nowhere() {
+        let key = Key::parse(OsStr::new(" admin_k_secret\n"), "--key").unwrap();
+        assert_eq!((format!("{key:?}").as_str(), key.expose()), ("***", "admin_k_secret"));
+        assert_eq!(key.hidden_in("no key admin_k_secret here"), "no key (hidden) here");
+        for bad in ["", " \n", "two keys", "a\u{1b}", "ä"] {
+            let line = Key::parse(OsStr::new(bad), "--key").unwrap_err();
+            assert_eq!(
+                line,
+                "key = (hidden) (--key) is not allowed; allowed: one key, as it was shown"
+            );
+        }
+    }
+}

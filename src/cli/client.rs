@@ -1,0 +1,236 @@
+//! One request to the REST API of a broker, and what a refusal means for whoever asked.
+
+use std::io::ErrorKind;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::Value;
+use ureq::http::{self, HeaderValue, Method, StatusCode, header};
+use ureq::{Agent, Body, Timeout};
+
+use super::access::Access;
+use super::table::escaped;
+
+/// A request, before it is known which broker it goes to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ask {
+    pub method: Method,
+    /// Path and query, percent-encoded.
+    pub path: String,
+    pub body: Option<Value>,
+}
+
+impl Ask {
+    pub fn new(method: Method, path: String) -> Self {
+        let body = None;
+        Self { method, path, body }
+    }
+
+    pub fn with(mut self, body: Value) -> Self {
+        self.body = Some(body);
+        self
+    }
+}
+
+/// The longest that an answer may take, from the first byte of the request to the last of the answer.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Shorter, so that "nobody is there" and "it did not answer" can be told apart.
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
+
+const ANSWER_BYTES_MAX: u64 = 64 << 20;
+
+/// What the broker answers, as it wrote it. Empty when it had nothing to say.
+///
+/// # Errors
+///
+/// One line that says what happened and what to do. It never holds the key.
+pub fn send(access: &Access, ask: &Ask) -> Result<String, String> {
+    exchange(access, ask).map_err(|line| match &access.key {
+        Some(key) => key.hidden_in(&line),
+        None => line,
+    })
+}
+
+fn exchange(access: &Access, ask: &Ask) -> Result<String, String> {
+    let unsent = |error: http::Error| format!("the request could not be made: {error}");
+    let mut request = http::Request::builder()
+        .method(ask.method.clone())
+        .uri(format!("{}{}", access.url.text, ask.path))
+        .header(header::ACCEPT, "application/json, application/problem+json");
+    if let Some(key) = &access.key {
+        let mut value = HeaderValue::from_str(key.expose()).map_err(|error| unsent(error.into()))?;
+        value.set_sensitive(true);
+        request = request.header("x-api-key", value);
+    }
+    let answer = match &ask.body {
+        Some(body) => {
+            let request = request
+                .header(header::CONTENT_TYPE, "application/json")
+                .body(body.to_string());
+            agent(access).run(request.map_err(unsent)?)
+        }
+        None => agent(access).run(request.body(()).map_err(unsent)?),
+    };
+    let mut answer = answer.map_err(|error| unanswered(access, &error))?;
+    let body = answer.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_string();
+    let body = body.map_err(|error| unanswered(access, &error))?;
+    if answer.status().is_success() {
+        return Ok(body);
+    }
+    Err(refusal(access, &answer, &body))
+}
+
+/// Redirects are answers like any other: who follows one carries the key to where it points.
+fn agent(access: &Access) -> Agent {
+    let mut config = Agent::config_builder()
+        .timeout_global(Some(ANSWER_TIME_MAX))
+        .timeout_connect(Some(CONNECT_TIME_MAX))
+        .max_redirects(0)
+        .http_status_as_error(false)
+        .user_agent(concat!("mcp-broker/", env!("CARGO_PKG_VERSION")));
+    if !access.url.is_https {
+        // A proxy of the environment would read the key, even of a broker on this machine.
+        config = config.proxy(None);
+    }
+    config.build().new_agent()
+}
+
+/// The broker did not answer, or not to the end.
+fn unanswered(access: &Access, error: &ureq::Error) -> String {
+    let url = escaped(&access.url.text);
+    match error {
+        ureq::Error::Io(error) if is_hung_up(error.kind()) => {
+            format!("{url} hung up before it had answered; {MAY_BE_DONE}")
+        }
+        ureq::Error::Io(error) => unreachable(&url, &error.to_string()),
+        ureq::Error::Timeout(Timeout::Resolve | Timeout::Connect)
+        | ureq::Error::HostNotFound
+        | ureq::Error::ConnectionFailed => unreachable(&url, &error.to_string()),
+        ureq::Error::Timeout(_) => {
+            format!(
+                "{url} did not answer within {} s; {MAY_BE_DONE}",
+                ANSWER_TIME_MAX.as_secs()
+            )
+        }
+        _ => {
+            let reason = one_line(&error.to_string());
+            format!("the answer of {url} cannot be used: {reason}; is it a broker? see --url")
+        }
+    }
+}
+
+const MAY_BE_DONE: &str = "what was asked may be done all the same: look before you repeat it";
+
+fn unreachable(url: &str, reason: &str) -> String {
+    format!("cannot reach {url}: {}; is it running? see --url", one_line(reason))
+}
+
+/// There was somebody, who may have heard.
+fn is_hung_up(kind: ErrorKind) -> bool {
+    use ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    matches!(kind, BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
+}
+
+/// RFC 9457, as far as it is told on.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Problem {
+    title: Option<String>,
+    code: Option<String>,
+    detail: Option<Value>,
+    retry_after_ms: Option<u64>,
+}
+
+fn refusal(access: &Access, answer: &http::Response<Body>, body: &str) -> String {
+    let status = answer.status();
+    let problem: Problem = serde_json::from_str(body).unwrap_or_default();
+    let Some(code) = &problem.code else {
+        return unexplained(access, status);
+    };
+    let detail = match &problem.detail {
+        Some(Value::String(detail)) => detail.clone(),
+        Some(detail) if !detail.is_null() => detail.to_string(),
+        _ => problem.title.clone().unwrap_or_else(|| status.to_string()),
+    };
+    let seconds = |value: &HeaderValue| value.to_str().ok()?.parse::<u64>().ok();
+    let retry_after = answer.headers().get(header::RETRY_AFTER).and_then(seconds);
+    let wait = problem.retry_after_ms.map(|ms| ms.div_ceil(1000)).or(retry_after);
+    let line = format!("{}: {}", one_line(code), one_line(&detail));
+    match what_to_do(access, code, wait) {
+        Some(next) => format!("{line}; {next}"),
+        None => line,
+    }
+}
+
+/// Something answered that is no broker, or none of this version, or a proxy before it.
+fn unexplained(access: &Access, status: StatusCode) -> String {
+    let url = escaped(&access.url.text);
+    if status.is_redirection() {
+        return format!(
+            "{url} answered {status}; a key is not carried elsewhere: give the address it points to as --url"
+        );
+    }
+    format!("{url} answered {status} and does not say why; is it a broker of this version? see --url")
+}
+
+fn what_to_do(access: &Access, code: &str, wait: Option<u64>) -> Option<String> {
+    Some(match code {
+        "authentication_failed" => match &access.key {
+            Some(key) => format!(
+                "the key from {} is not known there: give another with --key-file",
+                key.place
+            ),
+            None => format!("no key was given: set {} or use --key-file", crate::config::API_KEY_ENV),
+        },
+        "forbidden" | "project_mismatch" => {
+            "it takes the admin key, or a key of the project with the scope admin".to_owned()
+        }
+        "project_not_found" => "see mcp-broker project list --include-inactive".to_owned(),
+        "project_exists" => "choose another id, or change that project with mcp-broker project update".to_owned(),
+        "cross_project_disabled" => "see mcp-broker project update --help for --allow-cross-project".to_owned(),
+        "rate_limited" | "unavailable" => match wait {
+            Some(seconds) => format!("try again in {seconds} s"),
+            None => "try again later".to_owned(),
+        },
+        _ => return None,
+    })
+}
+
+const DETAIL_CHARS_MAX: usize = 500;
+
+/// What somebody else said, as a part of one line: short, and nothing in it that a terminal acts on.
+fn one_line(text: &str) -> String {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let short: String = words.join(" ").chars().take(DETAIL_CHARS_MAX).collect();
+    escaped(&short)
+}
+
+/// One segment of a path, or one value of a query, percent-encoded.
+pub fn encoded(text: &str) -> String {
+    let encode = |byte: u8| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => char::from(byte).to_string(),
+        _ => format!("%{byte:02X}"),
+    };
+    text.bytes().map(encode).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_would_end_a_segment_is_encoded() {
+        assert_eq!(encoded("acme-1_x.y~z"), "acme-1_x.y~z");
+        assert_eq!(encoded("a/b?c#d e%&=+,ü"), "a%2Fb%3Fc%23d%20e%25%26%3D%2B%2C%C3%BC");
+    }
+
+    #[test]
+    fn what_a_broker_says_stays_in_one_line() {
+        assert_eq!(
+            one_line("two\nlines \u{1b}[2J\u{202e}"),
+            "two lines \\u{1b}[2J\\u{202e}"
+        );
+        assert_eq!(one_line(&"x".repeat(2000)).len(), DETAIL_CHARS_MAX);
+    }
+}
