@@ -1,0 +1,841 @@
+//! The client for administration from the outside: what it asks, what it prints, and what it keeps to itself. The broker
+//! is played by a listener of the test's own, which answers what the specification of the API says.
+
+use std::{
+    collections::BTreeMap,
+    io::{BufRead, BufReader, ErrorKind, Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    path::PathBuf,
+    process::{Command, Output, Stdio},
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+use socket2::{Domain, Socket, Type};
+
+/// The key of every test. No output of any run may hold it.
+const KEY: &str = "admin_k1abcdef_000102030405060708090a0b0c0d0e0f1011121314151617";
+
+const NEW_KEY: &str = "acme_k2_ffeeddccbbaa99887766554433221100";
+
+/// What a broker was asked.
+#[derive(Debug, Default)]
+struct Asked {
+    line: String,
+    headers: BTreeMap<String, String>,
+    body: String,
+}
+
+impl Asked {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|_| panic!("no JSON: {self:?}"))
+    }
+}
+
+/// A broker that answers one request.
+struct Broker {
+    address: SocketAddr,
+    served: JoinHandle<Asked>,
+}
+
+impl Broker {
+    fn answering(status: &str, headers: &str, body: &str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let answer = format!(
+            "HTTP/1.1 {status}\r\nConnection: close\r\n{headers}Content-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let served = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let asked = read(&stream);
+            // Whoever went away before has read enough.
+            let _ = stream.write_all(answer.as_bytes());
+            asked
+        });
+        Self { address, served }
+    }
+
+    fn saying(body: &Value) -> Self {
+        Self::answering("200 OK", "Content-Type: application/json\r\n", &body.to_string())
+    }
+
+    fn refusing(status: &str, code: &str, detail: &str) -> Self {
+        let number: u16 = status[..3].parse().unwrap();
+        let problem =
+            json!({"type": "about:blank", "title": &status[4..], "status": number, "code": code, "detail": detail});
+        Self::answering(
+            status,
+            "Content-Type: application/problem+json\r\n",
+            &problem.to_string(),
+        )
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Runs the client against this broker with the key in the environment.
+    fn told(self, words: &[&str]) -> (Ran, Asked) {
+        let mut command = client(words);
+        command.env("MCP_BROKER_API_KEY", KEY);
+        self.told_by(command)
+    }
+
+    fn told_by(self, mut command: Command) -> (Ran, Asked) {
+        let ran = ran(command.env("MCP_BROKER_URL", self.url()));
+        // A client that never came leaves the thread waiting: this lets it go, and what it heard is empty.
+        drop(TcpStream::connect(self.address));
+        (ran, self.served.join().unwrap())
+    }
+}
+
+/// One request, as far as it came.
+fn read(stream: &TcpStream) -> Asked {
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let mut reader = BufReader::new(stream);
+    let mut asked = Asked::default();
+    reader.read_line(&mut asked.line).unwrap();
+    asked.line.truncate(asked.line.trim_end().len());
+    let mut line = String::new();
+    while reader.read_line(&mut line).unwrap() > 2 {
+        let (name, value) = line.split_once(':').unwrap();
+        asked.headers.insert(name.to_ascii_lowercase(), value.trim().to_owned());
+        line.clear();
+    }
+    let len = asked
+        .headers
+        .get("content-length")
+        .map_or(0, |len| len.parse().unwrap());
+    let mut body = vec![0; len];
+    reader.read_exact(&mut body).unwrap();
+    asked.body = String::from_utf8(body).unwrap();
+    asked
+}
+
+/// How a run ended and what it printed.
+#[derive(Debug)]
+struct Ran {
+    code: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+impl Ran {
+    /// What it printed, all of it on stdout.
+    fn printed(&self) -> &str {
+        assert_eq!((self.code, self.stderr.as_str()), (Some(0), ""), "{self:?}");
+        &self.stdout
+    }
+
+    /// The one line on stderr of a run that ended with this code.
+    fn refused(&self, code: i32) -> &str {
+        assert_eq!((self.code, self.stdout.as_str()), (Some(code), ""), "{self:?}");
+        assert_eq!(self.stderr.lines().count(), 1, "{self:?}");
+        let line = self.stderr.strip_suffix('\n').unwrap();
+        assert!(!line.contains(char::is_control), "{line:?}");
+        line.strip_prefix("error: ").unwrap_or_else(|| panic!("{self:?}"))
+    }
+}
+
+/// The client with nothing in its environment.
+fn client(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mcp-broker"));
+    command.env_clear().args(words).stdin(Stdio::null());
+    command
+}
+
+fn ran(command: &mut Command) -> Ran {
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    let ran = Ran {
+        code: status.code(),
+        stdout: String::from_utf8(stdout).unwrap(),
+        stderr: String::from_utf8(stderr).unwrap(),
+    };
+    assert!(
+        !ran.stdout.contains(KEY) && !ran.stderr.contains(KEY),
+        "the key was printed: {ran:?}"
+    );
+    ran
+}
+
+fn run(words: &[&str]) -> Ran {
+    ran(&mut client(words))
+}
+
+fn file(name: &str, text: &str) -> PathBuf {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+fn acme() -> Value {
+    json!({"project_id": "acme", "name": "Acme Corp", "description": null, "tags": ["east", "paid"], "active": true,
+        "created_at": "2026-11-20T08:00:00Z", "config": {"allow_cross_project": true, "discoverable": false,
+        "max_sessions": 50, "max_protocols": null, "queue_capacity": null, "rate_limit": 600}})
+}
+
+fn key(key_id: &str) -> Value {
+    json!({"key_id": key_id, "label": "ci", "scope": "member", "status": "active", "created_at": "2026-11-20T08:00:00Z",
+        "expires_at": null, "last_used_at": null})
+}
+
+fn permission() -> Value {
+    json!({"target_project_id": "globex", "allowed_protocols": ["chat"], "message_rate_limit": 60,
+        "granted_at": "2026-11-20T09:00:00Z"})
+}
+
+#[test]
+fn create_sends_the_project_and_prints_its_keys_once() {
+    let answer = json!({"project": acme(), "api_keys": [{"key_id": "k2", "api_key": NEW_KEY}]});
+    let broker = Broker::answering("201 Created", "", &answer.to_string());
+    let words = [
+        "project",
+        "create",
+        "acme",
+        "--name",
+        "Acme Corp",
+        "--tag",
+        "east",
+        "--tag",
+        "paid",
+    ];
+    let flags = ["--allow-cross-project", "--max-sessions", "50", "--rate-limit", "600"];
+    let (ran, asked) = broker.told(&[&words[..], &flags].concat());
+    assert_eq!(asked.line, "POST /api/v1/projects HTTP/1.1");
+    assert_eq!(asked.headers["x-api-key"], KEY);
+    assert_eq!(asked.headers["content-type"], "application/json");
+    assert_eq!(
+        asked.json(),
+        json!({"project_id": "acme", "name": "Acme Corp", "tags": ["east", "paid"],
+            "config": {"allow_cross_project": true, "max_sessions": 50, "rate_limit": 600}})
+    );
+    let text = ran.printed();
+    assert!(
+        text.starts_with("id              acme\nname            Acme Corp\ndescription     -\n"),
+        "{text}"
+    );
+    assert!(
+        text.contains(&format!("\nKEY ID  API KEY\nk2      {NEW_KEY}\n")),
+        "{text}"
+    );
+    assert!(
+        text.ends_with("\nKeep this key now: it is not shown again.\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn list_is_a_table_whose_columns_are_aligned() {
+    let mut other = acme();
+    other["project_id"] = "a-longer-id".into();
+    other["tags"] = json!([]);
+    let (ran, asked) = Broker::saying(&json!({"projects": [acme(), other]})).told(&["project", "list"]);
+    assert_eq!(asked.line, "GET /api/v1/projects HTTP/1.1");
+    assert_eq!(asked.body, "");
+    assert_eq!(
+        ran.printed(),
+        "ID           NAME       ACTIVE  CROSS-PROJECT  DISCOVERABLE  TAGS        CREATED\n\
+         acme         Acme Corp  yes     yes            no            east, paid  2026-11-20T08:00:00Z\n\
+         a-longer-id  Acme Corp  yes     yes            no            -           2026-11-20T08:00:00Z\n"
+    );
+    let flags = ["project", "list", "--include-inactive", "--tag", "a b", "--tag", "c"];
+    let (ran, asked) = Broker::saying(&json!({"projects": []})).told(&flags);
+    assert_eq!(
+        asked.line,
+        "GET /api/v1/projects?include_inactive=true&tags=a%20b,c HTTP/1.1"
+    );
+    assert_eq!(ran.printed(), "no projects\n");
+}
+
+#[test]
+fn show_tells_what_the_key_may_see() {
+    let counts = json!({"sessions": 3, "active_sessions": 1, "protocols": 2, "dead_letters": 0, "keys": 4});
+    let answer = json!({"project": acme(), "counts": counts, "permissions": [permission()]});
+    let (ran, asked) = Broker::saying(&answer).told(&["project", "show", "acme"]);
+    assert_eq!(asked.line, "GET /api/v1/projects/acme HTTP/1.1");
+    let text = ran.printed();
+    assert!(
+        text.contains("rate limit      600 per minute\n\nsessions      3 (1 active)\n"),
+        "{text}"
+    );
+    assert!(
+        text.ends_with("globex       chat       60 per minute  2026-11-20T09:00:00Z\n"),
+        "{text}"
+    );
+    let (ran, _) = Broker::saying(&json!({"project": acme()})).told(&["project", "show", "acme"]);
+    assert!(ran.printed().ends_with("rate limit      600 per minute\n"), "{ran:?}");
+}
+
+#[test]
+fn update_sends_only_what_was_named() {
+    let words = [
+        "project",
+        "update",
+        "acme",
+        "--allow-cross-project",
+        "false",
+        "--queue-capacity",
+        "default",
+    ];
+    let (ran, asked) = Broker::saying(&json!({"project": acme()})).told(&words);
+    assert_eq!(asked.line, "PATCH /api/v1/projects/acme HTTP/1.1");
+    assert_eq!(
+        asked.json(),
+        json!({"config": {"allow_cross_project": false, "queue_capacity": null}})
+    );
+    assert!(ran.printed().starts_with("id              acme\n"), "{ran:?}");
+}
+
+#[test]
+fn delete_needs_a_yes() {
+    let line = run(&["project", "delete", "acme"]);
+    assert!(
+        line.refused(2)
+            .contains("There is no terminal to ask on; --yes does it without asking"),
+        "{line:?}"
+    );
+    let broker = || Broker::answering("204 No Content", "", "");
+    let (ran, asked) = broker().told(&["project", "delete", "acme", "--yes"]);
+    assert_eq!(asked.line, "DELETE /api/v1/projects/acme HTTP/1.1");
+    assert_eq!((asked.body.as_str(), ran.printed()), ("", "deleted the project acme\n"));
+    let (ran, _) = broker().told(&["project", "delete", "acme", "--yes", "--json"]);
+    assert_eq!(ran.printed(), "{\"deleted\":true}\n");
+}
+
+#[test]
+fn keys_lists_makes_and_revokes() {
+    let (ran, asked) = Broker::saying(&json!({"keys": [key("k1")]})).told(&["project", "keys", "acme"]);
+    assert_eq!(asked.line, "GET /api/v1/projects/acme/keys HTTP/1.1");
+    assert_eq!(
+        ran.printed(),
+        "KEY ID  LABEL  SCOPE   STATUS  CREATED               EXPIRES  LAST USED\n\
+         k1      ci     member  active  2026-11-20T08:00:00Z  never    never\n"
+    );
+    let answer = json!({"key": key("k2"), "api_key": NEW_KEY}).to_string();
+    let flags = ["--create", "--label", "ci", "--scope", "member", "--expires-in", "30d"];
+    let (ran, asked) =
+        Broker::answering("201 Created", "", &answer).told(&[&["project", "keys", "acme"], &flags[..]].concat());
+    assert_eq!(asked.line, "POST /api/v1/projects/acme/keys HTTP/1.1");
+    assert_eq!(
+        asked.json(),
+        json!({"label": "ci", "scope": "member", "expires_in_seconds": 2_592_000})
+    );
+    let text = ran.printed();
+    assert!(
+        text.contains(&format!("api key  {NEW_KEY}\n")) && text.contains("it is not shown again"),
+        "{text}"
+    );
+    let answer = json!({"revoked": [{"key_id": "k1", "at": "2026-11-20T10:00:00Z"}]});
+    let (ran, asked) = Broker::saying(&answer).told(&["project", "keys", "acme", "--revoke", "k1"]);
+    assert_eq!(asked.line, "DELETE /api/v1/projects/acme/keys/k1 HTTP/1.1");
+    assert_eq!(ran.printed(), "REVOKED  AT\nk1       2026-11-20T10:00:00Z\n");
+}
+
+#[test]
+fn rotate_tells_the_new_keys_and_the_end_of_the_old_ones() {
+    let new = [
+        json!({"key_id": "k2", "api_key": NEW_KEY}),
+        json!({"key_id": "k3", "api_key": "acme_k3_x"}),
+    ];
+    let answer = json!({"api_keys": new, "revoked": [{"key_id": "k1", "at": "2026-11-20T11:00:00Z"}]});
+    let words = ["project", "rotate", "acme", "--key-id", "k1", "--grace", "1h"];
+    let (ran, asked) = Broker::saying(&answer).told(&words);
+    assert_eq!(asked.line, "POST /api/v1/projects/acme/keys/rotate HTTP/1.1");
+    assert_eq!(asked.json(), json!({"key_id": "k1", "grace_period_seconds": 3600}));
+    let text = ran.printed();
+    assert!(
+        text.contains("Keep these keys now: they are not shown again.\n"),
+        "{text}"
+    );
+    assert!(
+        text.ends_with("\nOLD KEY  GOOD UNTIL\nk1       2026-11-20T11:00:00Z\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn grants_are_given_and_taken_back() {
+    let words = [
+        "project",
+        "grant",
+        "acme",
+        "globex",
+        "--protocol",
+        "chat",
+        "--rate",
+        "60",
+    ];
+    let (ran, asked) = Broker::saying(&json!({"permission": permission()})).told(&words);
+    assert_eq!(asked.line, "PUT /api/v1/projects/acme/grants/globex HTTP/1.1");
+    assert_eq!(
+        asked.json(),
+        json!({"allowed_protocols": ["chat"], "message_rate_limit": 60})
+    );
+    assert!(
+        ran.printed()
+            .starts_with("acme may send to globex\n\nMAY SEND TO  PROTOCOLS"),
+        "{ran:?}"
+    );
+    for (revoked, said) in [
+        (true, "acme may no longer send to globex\n"),
+        (false, "acme had no grant to send to globex\n"),
+    ] {
+        let broker = Broker::saying(&json!({"revoked": revoked}));
+        let (ran, asked) = broker.told(&["project", "revoke", "acme", "globex"]);
+        assert_eq!(asked.line, "DELETE /api/v1/projects/acme/grants/globex HTTP/1.1");
+        assert_eq!(ran.printed(), said);
+    }
+}
+
+#[test]
+fn audit_shows_who_did_what() {
+    let entry = json!({"id": "e1", "at": "2026-11-20T08:00:00Z", "actor": "admin", "address": "127.0.0.1",
+        "project": "acme", "action": "key.create", "target": null, "outcome": "refused", "code": "forbidden"});
+    let answer = json!({"entries": [entry], "next_cursor": "c1"});
+    let (ran, asked) = Broker::saying(&answer).told(&["project", "audit", "acme", "--limit", "1"]);
+    assert_eq!(asked.line, "GET /api/v1/audit?project=acme&limit=1 HTTP/1.1");
+    assert_eq!(
+        ran.printed(),
+        "AT                    ACTOR  FROM       ACTION      PROJECT  TARGET  OUTCOME\n\
+         2026-11-20T08:00:00Z  admin  127.0.0.1  key.create  acme     -       refused (forbidden)\n\n\
+         There are older entries: --limit shows more.\n"
+    );
+}
+
+#[test]
+fn ids_stay_in_their_segment_of_the_path() {
+    let (_, asked) = Broker::saying(&json!({})).told(&["project", "grant", "a/../b", "ü?x#y"]);
+    assert_eq!(
+        asked.line,
+        "PUT /api/v1/projects/a%2F..%2Fb/grants/%C3%BC%3Fx%23y HTTP/1.1"
+    );
+    run(&["project", "show", ".."]).refused(2);
+}
+
+#[test]
+fn a_path_of_the_url_is_kept() {
+    let broker = Broker::saying(&json!({"projects": []}));
+    let url = format!("{}/broker/", broker.url());
+    let (_, asked) = broker.told(&["project", "list", "--url", &url]);
+    assert_eq!(asked.line, "GET /broker/api/v1/projects HTTP/1.1");
+}
+
+#[test]
+fn json_is_what_the_broker_said() {
+    let said = r#"{"projects": [], "later": {"z": 1, "a": 12345678901234567890.10}}"#;
+    let (ran, _) = Broker::answering("200 OK", "", said).told(&["project", "--json", "list"]);
+    assert_eq!(ran.printed(), format!("{said}\n"));
+    let answer = json!({"key": key("k2"), "api_key": NEW_KEY});
+    let (ran, _) = Broker::saying(&answer).told(&["project", "keys", "acme", "--create", "--json"]);
+    assert_eq!(serde_json::from_str::<Value>(ran.printed()).unwrap(), answer);
+}
+
+#[test]
+fn a_name_cannot_paint_the_terminal() {
+    let mut project = acme();
+    project["name"] = "\u{1b}[2J\u{9b}1m\u{202e}evil\r\nid  root".into();
+    let answer = json!({"projects": [project]});
+    let (ran, _) = Broker::saying(&answer).told(&["project", "list"]);
+    assert_eq!(ran.printed().lines().count(), 2);
+    assert!(
+        ran.stdout.contains("\\u{1b}[2J\\u{9b}1m\\u{202e}evil\\r\\nid  root"),
+        "{ran:?}"
+    );
+    let (ran, _) = Broker::saying(&answer).told(&["project", "list", "--json"]);
+    assert!(
+        !ran.printed()
+            .trim_end()
+            .contains(|c: char| c.is_control() || c == '\u{202e}'),
+        "{ran:?}"
+    );
+    assert_eq!(serde_json::from_str::<Value>(&ran.stdout).unwrap(), answer);
+    let (ran, _) = Broker::refusing("400 Bad Request", "invalid_argument", "a\nb \u{1b}[31m\u{202e}")
+        .told(&["project", "show", "acme"]);
+    assert_eq!(ran.refused(1), "invalid_argument: a b \\u{1b}[31m\\u{202e}");
+}
+
+#[test]
+fn a_refusal_is_one_line_that_says_what_to_do() {
+    for (status, code, line) in [
+        (
+            "404 Not Found",
+            "project_not_found",
+            "project_not_found: so it is; see mcp-broker project list --include-inactive",
+        ),
+        (
+            "409 Conflict",
+            "project_exists",
+            "project_exists: so it is; choose another id, or change that project",
+        ),
+        (
+            "403 Forbidden",
+            "forbidden",
+            "forbidden: so it is; it takes the admin key, or a key of the project",
+        ),
+        (
+            "401 Unauthorized",
+            "authentication_failed",
+            "authentication_failed: so it is; the key from MCP_BROKER_API_KEY is not known there",
+        ),
+        ("400 Bad Request", "invalid_argument", "invalid_argument: so it is"),
+        (
+            "503 Service Unavailable",
+            "unavailable",
+            "unavailable: so it is; try again later",
+        ),
+        ("418 Something New", "unheard_of", "unheard_of: so it is"),
+    ] {
+        for flags in [&[][..], &["--json"]] {
+            let words = [&["project", "show", "acme"], flags].concat();
+            let (ran, _) = Broker::refusing(status, code, "so it is").told(&words);
+            assert!(ran.refused(1).starts_with(line), "{ran:?}");
+        }
+    }
+}
+
+#[test]
+fn who_is_too_fast_is_told_how_long_to_wait() {
+    let problem = |more: Value| {
+        let mut problem = json!({"title": "Too Many Requests", "status": 429, "code": "rate_limited"});
+        problem
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        problem.to_string()
+    };
+    for (headers, body) in [
+        ("", problem(json!({"retry_after_ms": 2100}))),
+        ("Retry-After: 3\r\n", problem(json!({}))),
+    ] {
+        let (ran, _) = Broker::answering("429 Too Many Requests", headers, &body).told(&["project", "list"]);
+        assert_eq!(ran.refused(1), "rate_limited: Too Many Requests; try again in 3 s");
+    }
+}
+
+#[test]
+fn without_a_key_the_broker_is_asked_and_the_refusal_says_how_to_give_one() {
+    let broker = Broker::refusing("401 Unauthorized", "authentication_failed", "no key");
+    let (ran, asked) = broker.told_by(client(&["project", "list"]));
+    assert!(!asked.headers.contains_key("x-api-key"), "{asked:?}");
+    assert_eq!(
+        ran.refused(1),
+        "authentication_failed: no key; no key was given: set MCP_BROKER_API_KEY or use --key-file"
+    );
+}
+
+#[test]
+fn what_is_no_broker_is_not_taken_for_one() {
+    for (status, body) in [
+        ("200 OK", "<html>hello</html>"),
+        ("200 OK", "{}"),
+        ("404 Not Found", "<html>nothing here</html>"),
+        ("502 Bad Gateway", ""),
+    ] {
+        let (ran, _) = Broker::answering(status, "", body).told(&["project", "list"]);
+        let line = ran.refused(1);
+        assert!(
+            line.contains("is it a broker of this version? see --url") && !line.contains("html"),
+            "{line}"
+        );
+    }
+}
+
+#[test]
+fn a_key_in_an_answer_of_another_version_is_not_lost() {
+    let answer = json!({"key": {"id": "k2"}, "api_key": NEW_KEY}).to_string();
+    let (ran, _) = Broker::answering("201 Created", "", &answer).told(&["project", "keys", "acme", "--create"]);
+    assert_eq!((ran.code, ran.stdout), (Some(1), format!("{answer}\n")));
+    assert!(ran.stderr.contains("its answer is not understood"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_broker_that_does_not_run_is_said_not_to() {
+    // Bound and not listening: the port is taken, and whoever connects is refused.
+    let taken = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    taken.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    let url = format!("http://{}", taken.local_addr().unwrap().as_socket().unwrap());
+    let ran = ran(client(&["project", "list", "--url", &url]).env("MCP_BROKER_API_KEY", KEY));
+    let line = ran.refused(1);
+    assert!(line.starts_with(&format!("cannot reach {url}: ")), "{line}");
+    assert!(line.ends_with("; is it running? see --url"), "{line}");
+}
+
+#[test]
+fn a_broker_that_hangs_up_may_have_done_it() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let served = std::thread::spawn(move || read(&listener.accept().unwrap().0));
+    let line = run(&["project", "rotate", "acme", "--url", &url]);
+    assert_eq!(
+        served.join().unwrap().line,
+        "POST /api/v1/projects/acme/keys/rotate HTTP/1.1"
+    );
+    assert!(
+        line.refused(1)
+            .starts_with(&format!("{url} hung up before it had answered; ")),
+        "{line:?}"
+    );
+}
+
+#[test]
+fn a_redirect_does_not_get_the_key() {
+    let elsewhere = TcpListener::bind("127.0.0.1:0").unwrap();
+    elsewhere.set_nonblocking(true).unwrap();
+    for status in [
+        "301 Moved Permanently",
+        "302 Found",
+        "307 Temporary Redirect",
+        "308 Permanent Redirect",
+    ] {
+        let location = format!("Location: http://{}/\r\n", elsewhere.local_addr().unwrap());
+        let (ran, _) = Broker::answering(status, &location, "").told(&["project", "list"]);
+        assert!(ran.refused(1).contains("a key is not carried elsewhere"), "{ran:?}");
+        assert_eq!(elsewhere.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
+    }
+}
+
+#[test]
+fn a_proxy_of_the_environment_does_not_get_the_key() {
+    let proxy = TcpListener::bind("127.0.0.1:0").unwrap();
+    proxy.set_nonblocking(true).unwrap();
+    let mut command = client(&["project", "list"]);
+    for name in ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"] {
+        command.env(name, format!("http://{}", proxy.local_addr().unwrap()));
+    }
+    command.env("MCP_BROKER_API_KEY", KEY);
+    let (ran, asked) = Broker::saying(&json!({"projects": []})).told_by(command);
+    assert_eq!(
+        (ran.printed(), asked.headers["x-api-key"].as_str()),
+        ("no projects\n", KEY)
+    );
+    assert_eq!(proxy.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
+}
+
+#[test]
+fn the_key_comes_from_flag_file_or_environment() {
+    let path = file("key-file", &format!("{KEY}\n"));
+    let path = path.to_str().unwrap();
+    for (flags, env) in [
+        (&[][..], &[("MCP_BROKER_API_KEY", KEY)][..]),
+        (&[], &[("MCP_BROKER_ADMIN_KEY", KEY)]),
+        (&[], &[("MCP_BROKER_API_KEY", KEY), ("MCP_BROKER_ADMIN_KEY", "other")]),
+        (&["--key", KEY], &[("MCP_BROKER_API_KEY", "other")]),
+        (&["--key-file", path], &[("MCP_BROKER_API_KEY", "other")]),
+    ] {
+        let mut command = client(&["project", "list"]);
+        command.args(flags).envs(env.iter().copied());
+        let (_, asked) = Broker::saying(&json!({"projects": []})).told_by(command);
+        assert_eq!(asked.headers["x-api-key"], KEY, "{flags:?} {env:?}");
+    }
+}
+
+#[test]
+fn a_key_that_cannot_be_one_is_refused_unseen() {
+    let empty = file("empty-key-file", "\n");
+    let two = file("two-keys-file", &format!("{KEY}\n{KEY}\n"));
+    for (flags, line) in [
+        (["--key", ""], "key = (hidden) (--key) is not allowed; allowed: one key"),
+        (
+            ["--key-file", empty.to_str().unwrap()],
+            "key_file = (hidden) (--key-file) is not allowed",
+        ),
+        (
+            ["--key-file", two.to_str().unwrap()],
+            "key_file = (hidden) (--key-file) is not allowed",
+        ),
+        (
+            ["--key-file", "/nowhere/key"],
+            "key_file = \"/nowhere/key\" (--key-file) cannot be used: ",
+        ),
+    ] {
+        let ran = run(&[&["project", "list"], &flags[..]].concat());
+        assert!(ran.refused(2).starts_with(line), "{ran:?}");
+    }
+}
+
+#[test]
+fn a_mistake_does_not_print_the_key() {
+    let equals = |flag: &str| format!("{flag}={KEY}");
+    for words in [
+        &["project", "list", KEY][..],
+        &["project", KEY],
+        &[KEY],
+        &["project", "list", "--kye", KEY],
+        &["project", "list", &equals("--kye")],
+        &["project", "list", &equals("--json")],
+        &["project", "list", "--key", KEY, "--key", KEY],
+        &["project", "list", "--key", KEY, "--key-file", "x"],
+        &["project", "list", "--key", KEY, "--url", "nonsense"],
+        &["project", "list", "--url", KEY],
+        &["project", "list", "--url", &format!("http://{KEY}@127.0.0.1:1")],
+        &["project", "audit", "--limit", KEY],
+        &["project", "keys", "a", "--create", "--scope", KEY],
+        &["serve", "--key", KEY],
+        &["keygen", KEY],
+    ] {
+        run(words).refused(2);
+    }
+    let broker = Broker::refusing("400 Bad Request", "invalid_argument", &format!("what is {KEY}?"));
+    let (ran, _) = broker.told(&["project", "list"]);
+    assert_eq!(ran.refused(1), "invalid_argument: what is (hidden)?");
+    // One of another form is known by being the one that was sent.
+    let mut command = client(&["project", "list"]);
+    command.env("MCP_BROKER_API_KEY", "plain-token");
+    let (ran, _) = Broker::refusing("400 Bad Request", "invalid_argument", "what is plain-token?").told_by(command);
+    assert_eq!(ran.refused(1), "invalid_argument: what is (hidden)?");
+}
+
+#[test]
+fn a_key_does_not_cross_a_network_in_the_clear() {
+    for url in [
+        "http://broker.invalid",
+        "http://192.0.2.1:8000",
+        "http://localhost.invalid:8000",
+    ] {
+        let mut command = client(&["project", "list", "--url", url]);
+        let ran = ran(command.env("MCP_BROKER_API_KEY", KEY));
+        let line = ran.refused(2);
+        assert!(
+            line.starts_with(&format!("url = {url:?} (--url) is not allowed with a key: "))
+                && line.ends_with("allowed: https://, a loopback address, or --insecure to send it all the same"),
+            "{line}"
+        );
+    }
+}
+
+#[test]
+fn unknown_words_get_a_hint() {
+    for (words, line) in [
+        (
+            &["proyect"][..],
+            "command \"proyect\" is not known; allowed: serve, help, project, keygen; did you mean project?",
+        ),
+        (
+            &["project", "lst"],
+            "command \"lst\" is not known; allowed: help, create, list, show, update, delete, keys, rotate, grant, \
+             revoke, audit; did you mean list?",
+        ),
+        (
+            &["project", "list", "--include-inactiv"],
+            "\"--include-inactiv\" is not known here; did you mean --include-inactive?; allowed: --include-inactive, ",
+        ),
+        (
+            &["project", "list", "--grace", "1h"],
+            "\"--grace\" is not known here; it belongs behind the command project rotate; allowed: --include-inactive, ",
+        ),
+        (
+            &["--url", "x"],
+            "\"--url\" is not known here; it belongs behind the command project; allowed: serve, ",
+        ),
+        (
+            &["project", "list", "extra"],
+            "\"extra\" is not known here; allowed: --include-inactive, ",
+        ),
+        (
+            &["keygen", "--jsn"],
+            "\"--jsn\" is not known here; did you mean --json behind the command project?; allowed: ",
+        ),
+        (&["keygen", "extra"], "\"extra\" is not known here; allowed: nothing"),
+        (
+            &["project", "keys", "a", "--label", "x"],
+            "the following required arguments were not provided: --create",
+        ),
+        (
+            &["project", "create", "a"],
+            "the following required arguments were not provided: --name <NAME>",
+        ),
+        (
+            &["project", "show"],
+            "the following required arguments were not provided: <ID>",
+        ),
+        (
+            &["project", "keys", "a", "--create", "--revoke", "k"],
+            "the argument '--create' cannot be used with ",
+        ),
+        (
+            &["project", "--json"],
+            "'mcp-broker project' requires a subcommand but one was not provided",
+        ),
+    ] {
+        let ran = run(words);
+        assert!(ran.refused(2).starts_with(line), "{ran:?}");
+    }
+}
+
+#[test]
+fn help_is_complete() {
+    let help = run(&["--help"]);
+    for word in ["serve", "project", "keygen"] {
+        assert!(help.printed().contains(&format!("\n  {word} ")), "{help:?}");
+    }
+    let project = [
+        "create", "list", "show", "update", "delete", "keys", "rotate", "grant", "revoke", "audit",
+    ];
+    for word in project {
+        let help = run(&["project", word, "--help"]);
+        for part in [
+            "--url <URL>",
+            "[env: MCP_BROKER_URL]",
+            "--key-file <FILE>",
+            "--insecure",
+            "--json",
+            "Exit codes: ",
+        ] {
+            assert!(help.printed().contains(part), "{part}: {help:?}");
+        }
+        assert!(
+            help.stdout
+                .contains("[env: MCP_BROKER_API_KEY, else MCP_BROKER_ADMIN_KEY]"),
+            "{help:?}"
+        );
+        assert!(
+            help.stdout
+                .contains("other users of this machine see the flags of a process"),
+            "{help:?}"
+        );
+    }
+    for words in [
+        &["project"][..],
+        &["keygen"],
+        &["project", "create"],
+        &["project", "update"],
+        &["project", "keys"],
+    ] {
+        let help = run(&[words, &["--help"]].concat());
+        assert!(help.printed().lines().all(|line| line.len() <= 120), "{}", help.stdout);
+    }
+    assert_eq!(run(&["project"]).code, Some(2));
+}
+
+#[test]
+fn keygen_prints_a_fresh_key_and_nothing_else() {
+    let keygen = || run(&["keygen"]).printed().to_owned();
+    let (key, other) = (keygen(), keygen());
+    assert_ne!(key, other);
+    for key in [key, other] {
+        let parts: Vec<&str> = key.strip_suffix('\n').unwrap().split('_').collect();
+        let [name, key_id, secret] = parts[..] else {
+            panic!("{key}")
+        };
+        assert_eq!((name, key_id.len(), secret.len()), ("admin", 8, 48), "{key}");
+        assert!(
+            key_id
+                .bytes()
+                .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit()),
+            "{key}"
+        );
+        assert!(
+            secret.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')),
+            "{key}"
+        );
+    }
+}
+
+#[test]
+fn serve_does_not_mind_the_variables_of_the_client() {
+    let mut command = client(&["serve", "--port", "nonsense"]);
+    let ran = ran(command.env("MCP_BROKER_URL", "http://x").env("MCP_BROKER_API_KEY", KEY));
+    assert!(ran.refused(2).starts_with("port = \"nonsense\" (--port)"), "{ran:?}");
+}
