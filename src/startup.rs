@@ -215,7 +215,7 @@ fn build_server(
 ) -> io::Result<Server> {
     let (state, endpoint) = (Arc::clone(state), Arc::clone(endpoint));
     let stall_max = config.stale_threshold;
-    let addresses = Addresses::new(per_address_max(config));
+    let addresses = addresses(config);
     let has_origins = !config.cors_origins.is_empty();
     let builder = Server::build();
     let stopping = builder.graceful_shutdown_signal();
@@ -272,7 +272,7 @@ fn build_server(
                 async move {
                     if matches!(place, Some(None)) {
                         tracing::debug!(?address, "too many connections from one address");
-                        return Err(DispatchError::SlowRequestTimeout);
+                        return Err(DispatchError::Io(io::ErrorKind::ConnectionRefused.into()));
                     }
                     Ok((Socket::new(io, stall_max, place.flatten()), Protocol::Http1, address))
                 }
@@ -290,10 +290,12 @@ fn workers(config: &Config) -> usize {
     config.workers.map_or_else(cores, std::num::NonZero::get)
 }
 
-/// Half of all places: no address takes them all.
-fn per_address_max(config: &Config) -> usize {
-    let half = config.connections_max.div_ceil(2);
-    config.connections_per_address.map_or(half, std::num::NonZero::get)
+/// Half of all places are for one address, unless it is this machine's own.
+fn addresses(config: &Config) -> Arc<Addresses> {
+    match config.connections_per_address {
+        Some(max) => Addresses::new(max.get(), max.get()),
+        None => Addresses::new(config.connections_max.div_ceil(2), config.connections_max),
+    }
 }
 
 fn broker_settings(config: &Config) -> BrokerSettings {

@@ -86,7 +86,8 @@ settings! {
     /// Live connections at once, over all ways in. One more is refused until another closes.
     connections_max: usize = "25000", Integer(1..=1_000_000);
 
-    /// Connections at once from one address, whether they say anything or not. `auto` takes half of `connections_max`.
+    /// Connections at once from one address, whether they say anything or not. `auto` takes half of
+    /// `connections_max`, and all of it for programs on this machine.
     connections_per_address: Option<NonZeroUsize> = "auto", AutoOr(1..=1_000_000);
 
     /// Threads that serve connections; `auto` takes half as many as the machine has processors, at least one.
@@ -169,7 +170,7 @@ impl Config {
         };
         let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
         let line = text.lines().next().unwrap_or_default().trim();
-        match rules::Rule::parse(&AdminKey, line) {
+        match AdminKey.parse(line) {
             Ok(Some(digest)) => Ok(Some(digest)),
             _ => Err("its first line is none".to_owned()),
         }
@@ -229,7 +230,7 @@ fn check_credentials(config: &Config, layers: &Layers) -> Result<(), ConfigError
     if let Err(reason) = config.admin_digest() {
         let allowed = format!(
             "a file whose first line is {} ({reason})",
-            rules::Rule::allowed(&AdminKey)
+            AdminKey.allowed()
         );
         return Err(ConfigError::refused(&layers.given("admin_key_file"), &allowed));
     }

@@ -175,6 +175,11 @@ fn every_bad_value_names_key_place_value_and_what_is_allowed() {
         ("port", &["65536", "-1", "http", "", "80.5"]),
         ("allow_anonymous", &["yes", "1", "TRUE"]),
         ("enable_auth", &["on"]),
+        ("admin_key", &["fifteen-letters", "with a space in it all"]),
+        ("enable_multi_project", &["no"]),
+        ("rate_limit", &["-1", "10000001", "1/s"]),
+        ("connections_per_address", &["0", "all"]),
+        ("jwt_issuer", &["a b"]),
         (
             "allowed_hosts",
             &["localhost:8000", "http://a", "a,,b", "*.example.com", "a b"],
@@ -268,16 +273,57 @@ fn what_a_later_release_does_is_said_so() {
         line,
         "storage = \"redis\" (--storage) is not available in this version; allowed: memory"
     );
+    let line = Start::new().env("MCP_BROKER_DATA_DIR", "/data").refusal();
+    assert!(
+        line.starts_with("data_dir = \"/data\" (MCP_BROKER_DATA_DIR) is not available in this version"),
+        "{line}"
+    );
+}
+
+#[test]
+fn keys_are_asked_for_only_where_somebody_could_make_one() {
     let line = Start::new().file("auth.toml", "enable_auth = true").refusal();
     assert!(
-        line.contains("auth.toml) is not available in this version; allowed: false"),
+        line.contains("auth.toml) is not allowed; allowed: true together with admin_key, admin_key_file or jwt_issuer"),
         "{line}"
     );
-    let line = Start::new().env("MCP_BROKER_RATE_LIMIT", "60").refusal();
-    assert!(
-        line.starts_with("rate_limit = \"60\" (MCP_BROKER_RATE_LIMIT) is not available in this version"),
-        "{line}"
-    );
+    let key = "an-admin-key-of-some-length";
+    let with_key = || Start::new().flag("enable_auth", "true").env("MCP_BROKER_ADMIN_KEY", key);
+    let digest = with_key().config().admin_digest().unwrap().unwrap();
+    assert!(digest.is(&KeyDigest::of(key)));
+    assert!(!format!("{:?}", with_key().config()).contains(key));
+    let config = with_key().flag("host", "0.0.0.0").config();
+    assert!(!config.warnings().iter().any(|warning| warning.contains("authentication is off")));
+}
+
+#[test]
+fn an_admin_key_may_be_in_a_file_and_not_in_two_places() {
+    let folder = std::env::temp_dir().join(format!("mcp-broker-{}", uuid::Uuid::new_v4()));
+    std::fs::create_dir(&folder).unwrap();
+    let path = folder.join("key");
+    let from_file = || Start::new().flag("admin_key_file", path.to_str().unwrap());
+    assert!(from_file().refusal().contains("allowed: a file whose first line is 16 to 256"));
+    std::fs::write(&path, "short\n").unwrap();
+    assert!(from_file().refusal().contains("its first line is none"));
+    std::fs::write(&path, "an-admin-key-of-some-length\nmore\n").unwrap();
+    let digest = from_file().config().admin_digest().unwrap().unwrap();
+    assert!(digest.is(&KeyDigest::of("an-admin-key-of-some-length")));
+    let line = from_file().env("MCP_BROKER_ADMIN_KEY", "another-admin-key-of-some-length").refusal();
+    assert!(line.contains("allowed: none beside admin_key") && !line.contains("another"), "{line}");
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn an_issuer_is_given_whole_or_not_at_all() {
+    let line = Start::new().flag("jwt_issuer", "https://issuer.example").refusal();
+    assert!(line.contains("--jwt-issuer) is not allowed; allowed: only together with jwt_audience"), "{line}");
+    let config = Start::new()
+        .flag("jwt_issuer", "https://issuer.example")
+        .flag("jwt_audience", "https://broker.example/mcp")
+        .flag("jwt_jwks", "keys.json")
+        .flag("enable_auth", "true")
+        .config();
+    assert_eq!(config.jwt_scope_claim.as_deref(), Some("scope"));
 }
 
 #[test]

@@ -9,13 +9,16 @@ use crate::auth::Network;
 /// Open sockets by where they come from, whether anything was said on them or not: so that nobody takes all places.
 pub struct Addresses {
     max: usize,
+    /// Of this machine itself: all its programs share an address.
+    own_max: usize,
     open: Mutex<HashMap<Network, usize>>,
 }
 
 impl Addresses {
-    pub fn new(max: usize) -> Arc<Self> {
+    pub fn new(max: usize, own_max: usize) -> Arc<Self> {
         Arc::new(Self {
             max,
+            own_max,
             open: Mutex::default(),
         })
     }
@@ -25,7 +28,8 @@ impl Addresses {
         let network = Network::of(address);
         let mut open = self.open();
         let len = open.entry(network).or_default();
-        if *len >= self.max {
+        let max = if address.to_canonical().is_loopback() { self.own_max } else { self.max };
+        if *len >= max {
             return None;
         }
         *len += 1;
@@ -64,11 +68,13 @@ mod tests {
 
     #[test]
     fn a_place_is_free_again_when_its_socket_is_gone() {
-        let addresses = Addresses::new(2);
+        let addresses = Addresses::new(2, 3);
         let (here, there) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
         let places = [addresses.place(here).unwrap(), addresses.place(here).unwrap()];
         assert!(addresses.place(here).is_none() && addresses.place(there).is_some());
-        drop(places);
+        let own: Vec<_> = (0..4).filter_map(|_| addresses.place("::ffff:127.0.0.1".parse().unwrap())).collect();
+        assert_eq!(own.len(), 3);
+        drop((places, own));
         assert!(addresses.place(here).is_some());
         assert!(addresses.open().is_empty(), "nothing is kept of who has gone");
     }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Agent, Broker, keys};
 
-const TOOLS: [&str; 15] = [
+const TOOLS: [&str; 21] = [
     "register_session",
     "heartbeat",
     "disconnect_session",
@@ -20,6 +20,12 @@ const TOOLS: [&str; 15] = [
     "get_message_status",
     "list_dead_letters",
     "redrive_dead_letters",
+    "create_project",
+    "list_projects",
+    "get_project_info",
+    "rotate_project_keys",
+    "grant_project_access",
+    "revoke_project_access",
 ];
 
 /// One of each era.

@@ -377,6 +377,13 @@ impl ProjectRecord {
         }
     }
 
+    /// What is said of a project that there cannot be: the same as of one that there is not.
+    #[must_use]
+    pub const fn may_send_to_nobody(&self) -> BrokerError {
+        let side = if self.config.allow_cross_project { Side::Target } else { Side::Own };
+        BrokerError::CrossProjectDisabled { side }
+    }
+
     /// Whether a message of this project and protocol may go to another, which there may not be: in the order of the
     /// contract, section 6, its rate left out. None of the answers says whether there is such a project.
     ///
@@ -388,11 +395,9 @@ impl ProjectRecord {
         theirs: Option<&Self>,
         protocol: &str,
     ) -> Result<&Grant, BrokerError> {
-        if !self.config.allow_cross_project {
-            return Err(BrokerError::CrossProjectDisabled { side: Side::Own });
-        }
-        if !theirs.is_some_and(|theirs| theirs.active && theirs.config.allow_cross_project) {
-            return Err(BrokerError::CrossProjectDisabled { side: Side::Target });
+        let is_open = |record: &Self| record.active && record.config.allow_cross_project;
+        if !is_open(self) || !theirs.is_some_and(is_open) {
+            return Err(self.may_send_to_nobody());
         }
         let forbidden = |wall| BrokerError::CrossProjectForbidden { wall };
         let grant = self.grants.get(target).ok_or(forbidden(Wall::Permission))?;

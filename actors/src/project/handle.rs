@@ -353,7 +353,9 @@ impl ProjectHandle {
         envelope: &Envelope<'_>,
     ) -> Result<Dispatch, BrokerError> {
         let terms = self.terms();
-        let target = ProjectId::parse(project)?;
+        let Ok(target) = ProjectId::parse(project) else {
+            return Err(terms.record.may_send_to_nobody());
+        };
         let abroad = self
             .0
             .neighbours
