@@ -99,7 +99,7 @@ fn sender() -> SessionRecord {
         capabilities: Capabilities::default(),
         metadata: serde_json::Map::new(),
         connected_at_ms: 0,
-        owner: Owner::anonymous(),
+        owner: actors::model::Owner::anonymous(),
     }
 }
 

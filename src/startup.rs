@@ -294,7 +294,7 @@ fn workers(config: &Config) -> usize {
 fn addresses(config: &Config) -> Arc<Addresses> {
     match config.connections_per_address {
         Some(max) => Addresses::new(max.get(), max.get()),
-        None => Addresses::new(config.connections_max.div_ceil(2), config.connections_max),
+        None => Addresses::new(config.connections_max.div_ceil(2), usize::MAX),
     }
 }
 

@@ -232,7 +232,7 @@ impl Authenticator {
             owner,
             scope,
             home: Some(home),
-            standing: Standing::until(claims.expires_at_ms),
+            standing: Standing::until(claims.expires_at_ms.saturating_add(jwt::LEEWAY_S * 1000)),
             rate: None,
         }))
     }

@@ -28,7 +28,9 @@ pub use setting::Setting;
 
 use error::{Given, Origin};
 use layers::Layers;
-use rules::{Address, AdminKey, AutoOr, Choice, FilePath, LogFilter, Names, Origins, Ratio, Word, hours, millis, seconds};
+use rules::{
+    Address, AdminKey, AutoOr, Choice, FilePath, LogFilter, Names, Origins, Ratio, Word, hours, millis, seconds,
+};
 use setting::settings;
 
 settings! {
@@ -228,10 +230,7 @@ fn check_credentials(config: &Config, layers: &Layers) -> Result<(), ConfigError
         return Err(ConfigError::refused(&layers.given("admin_key_file"), allowed));
     }
     if let Err(reason) = config.admin_digest() {
-        let allowed = format!(
-            "a file whose first line is {} ({reason})",
-            AdminKey.allowed()
-        );
+        let allowed = format!("a file whose first line is {} ({reason})", AdminKey.allowed());
         return Err(ConfigError::refused(&layers.given("admin_key_file"), &allowed));
     }
     let jwt = [

@@ -1,6 +1,8 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use actors::model::KeyDigest;
+
 use super::*;
 
 /// One start: what it is told by file, environment and flags.
@@ -226,8 +228,13 @@ fn every_bad_value_names_key_place_value_and_what_is_allowed() {
         let setting = Setting::find(key).unwrap();
         for value in values {
             let line = Start::new().env(&setting.env(), value).refusal();
+            let shown = if key == "admin_key" {
+                "(hidden)".to_owned()
+            } else {
+                format!("{value:?}")
+            };
             let expected = format!(
-                "{key} = {value:?} ({}) is not allowed; allowed: {}",
+                "{key} = {shown} ({}) is not allowed; allowed: {}",
                 setting.env(),
                 (setting.allowed)()
             );
@@ -288,12 +295,21 @@ fn keys_are_asked_for_only_where_somebody_could_make_one() {
         "{line}"
     );
     let key = "an-admin-key-of-some-length";
-    let with_key = || Start::new().flag("enable_auth", "true").env("MCP_BROKER_ADMIN_KEY", key);
+    let with_key = || {
+        Start::new()
+            .flag("enable_auth", "true")
+            .env("MCP_BROKER_ADMIN_KEY", key)
+    };
     let digest = with_key().config().admin_digest().unwrap().unwrap();
     assert!(digest.is(&KeyDigest::of(key)));
     assert!(!format!("{:?}", with_key().config()).contains(key));
     let config = with_key().flag("host", "0.0.0.0").config();
-    assert!(!config.warnings().iter().any(|warning| warning.contains("authentication is off")));
+    assert!(
+        !config
+            .warnings()
+            .iter()
+            .any(|warning| warning.contains("authentication is off"))
+    );
 }
 
 #[test]
@@ -302,21 +318,33 @@ fn an_admin_key_may_be_in_a_file_and_not_in_two_places() {
     std::fs::create_dir(&folder).unwrap();
     let path = folder.join("key");
     let from_file = || Start::new().flag("admin_key_file", path.to_str().unwrap());
-    assert!(from_file().refusal().contains("allowed: a file whose first line is 16 to 256"));
+    assert!(
+        from_file()
+            .refusal()
+            .contains("allowed: a file whose first line is 16 to 256")
+    );
     std::fs::write(&path, "short\n").unwrap();
     assert!(from_file().refusal().contains("its first line is none"));
     std::fs::write(&path, "an-admin-key-of-some-length\nmore\n").unwrap();
     let digest = from_file().config().admin_digest().unwrap().unwrap();
     assert!(digest.is(&KeyDigest::of("an-admin-key-of-some-length")));
-    let line = from_file().env("MCP_BROKER_ADMIN_KEY", "another-admin-key-of-some-length").refusal();
-    assert!(line.contains("allowed: none beside admin_key") && !line.contains("another"), "{line}");
+    let line = from_file()
+        .env("MCP_BROKER_ADMIN_KEY", "another-admin-key-of-some-length")
+        .refusal();
+    assert!(
+        line.contains("allowed: none beside admin_key") && !line.contains("another"),
+        "{line}"
+    );
     std::fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
 fn an_issuer_is_given_whole_or_not_at_all() {
     let line = Start::new().flag("jwt_issuer", "https://issuer.example").refusal();
-    assert!(line.contains("--jwt-issuer) is not allowed; allowed: only together with jwt_audience"), "{line}");
+    assert!(
+        line.contains("--jwt-issuer) is not allowed; allowed: only together with jwt_audience"),
+        "{line}"
+    );
     let config = Start::new()
         .flag("jwt_issuer", "https://issuer.example")
         .flag("jwt_audience", "https://broker.example/mcp")

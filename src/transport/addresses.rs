@@ -28,7 +28,11 @@ impl Addresses {
         let network = Network::of(address);
         let mut open = self.open();
         let len = open.entry(network).or_default();
-        let max = if address.to_canonical().is_loopback() { self.own_max } else { self.max };
+        let max = if address.to_canonical().is_loopback() {
+            self.own_max
+        } else {
+            self.max
+        };
         if *len >= max {
             return None;
         }
@@ -72,7 +76,9 @@ mod tests {
         let (here, there) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
         let places = [addresses.place(here).unwrap(), addresses.place(here).unwrap()];
         assert!(addresses.place(here).is_none() && addresses.place(there).is_some());
-        let own: Vec<_> = (0..4).filter_map(|_| addresses.place("::ffff:127.0.0.1".parse().unwrap())).collect();
+        let own: Vec<_> = (0..4)
+            .filter_map(|_| addresses.place("::ffff:127.0.0.1".parse().unwrap()))
+            .collect();
         assert_eq!(own.len(), 3);
         drop((places, own));
         assert!(addresses.place(here).is_some());

@@ -380,7 +380,11 @@ impl ProjectRecord {
     /// What is said of a project that there cannot be: the same as of one that there is not.
     #[must_use]
     pub const fn may_send_to_nobody(&self) -> BrokerError {
-        let side = if self.config.allow_cross_project { Side::Target } else { Side::Own };
+        let side = if self.config.allow_cross_project {
+            Side::Target
+        } else {
+            Side::Own
+        };
         BrokerError::CrossProjectDisabled { side }
     }
 
