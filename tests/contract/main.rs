@@ -19,6 +19,7 @@ mod messages;
 mod negotiation;
 mod paging;
 mod presence;
+mod projects;
 mod prompts;
 mod protocols;
 mod push;

@@ -489,6 +489,11 @@ pub struct Caller {
 impl Caller {
     /// One that says in every request what it is (2026-07-28).
     pub fn modern(address: SocketAddr, capabilities: Value) -> Self {
+        Self::modern_with(address, capabilities, &[])
+    }
+
+    /// The same with these headers besides in every request.
+    pub fn modern_with(address: SocketAddr, capabilities: Value, headers: &[(&str, &str)]) -> Self {
         let meta = json!({
             "io.modelcontextprotocol/protocolVersion": MODERN,
             "io.modelcontextprotocol/clientInfo": {"name": "a test", "version": "1"},
@@ -496,7 +501,11 @@ impl Caller {
         });
         Self {
             address,
-            headers: vec![("MCP-Protocol-Version".to_owned(), MODERN.to_owned())],
+            headers: [("MCP-Protocol-Version", MODERN)]
+                .iter()
+                .chain(headers)
+                .map(|&(name, value)| (name.to_owned(), value.to_owned()))
+                .collect(),
             meta: Some(meta),
             session: None,
             name: String::new(),
@@ -505,7 +514,16 @@ impl Caller {
 
     /// One that has said `initialize`, and names its session from then on.
     pub fn legacy(address: SocketAddr, version: &str, capabilities: Value) -> Self {
-        let response = hello(address, version, capabilities).answered();
+        Self::legacy_with(address, version, capabilities, &[])
+    }
+
+    /// The same with these headers besides in every request.
+    pub fn legacy_with(address: SocketAddr, version: &str, capabilities: Value, besides: &[(&str, &str)]) -> Self {
+        let hello = hello(address, version, capabilities);
+        let hello = besides
+            .iter()
+            .fold(hello, |hello, (name, value)| hello.with(name, *value));
+        let response = hello.answered();
         assert_eq!(response.status, 200, "{response:?}");
         assert_eq!(response.json()["result"]["protocolVersion"], version);
         let id = response.header(SESSION).expect("a session");
@@ -513,6 +531,7 @@ impl Caller {
         if version > "2025-03-26" {
             headers.push(("MCP-Protocol-Version".to_owned(), version.to_owned()));
         }
+        headers.extend(besides.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())));
         let caller = Self {
             address,
             headers,

@@ -2,6 +2,8 @@
 
 mod agent;
 mod http;
+mod issuer;
+mod tenant;
 mod wire;
 
 use std::{
@@ -16,6 +18,8 @@ use serde_json::{Value, json};
 
 pub use agent::{Agent, texts};
 pub use http::{Caller, Event, Reply, Request, Response, connect, exchange, hello};
+pub use issuer::Issuer;
+pub use tenant::{ADMIN_KEY, Tenant};
 pub use wire::{Wire, masked, read_frame};
 
 /// The longest that anything here is waited for. Far more than it takes, so that a slow machine changes nothing.
@@ -63,6 +67,8 @@ pub struct Broker {
     pub address: SocketAddr,
     log: Arc<Mutex<String>>,
     may_be_gone: bool,
+    /// Callers need keys, and this is the one for everything.
+    admin_key: Option<&'static str>,
 }
 
 impl Broker {
@@ -91,8 +97,22 @@ impl Broker {
     }
 
     pub fn with(flags: &[&str]) -> Self {
+        Self::launch(flags, None)
+    }
+
+    /// One that asks every caller for a key.
+    pub fn secured() -> Self {
+        Self::secured_with(&[])
+    }
+
+    pub fn secured_with(flags: &[&str]) -> Self {
+        Self::launch(&[flags, &["--enable-auth"]].concat(), Some(ADMIN_KEY))
+    }
+
+    fn launch(flags: &[&str], admin_key: Option<&'static str>) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_mcp-broker"))
             .env_clear()
+            .envs(admin_key.map(|key| ("MCP_BROKER_ADMIN_KEY", key)))
             .args(["serve", "--port=0"])
             .args(flags)
             .stdin(Stdio::null())
@@ -128,20 +148,41 @@ impl Broker {
             address: address.unwrap(),
             log,
             may_be_gone: false,
+            admin_key,
         };
+        broker.teaches_note(&broker.visitor());
+        broker
+    }
+
+    /// Registers the protocol that everything is said in.
+    fn teaches_note(&self, agent: &Agent) {
         let schema = json!({
             "type": "object",
             "properties": {"text": {"type": "string"}},
             "required": ["text"],
         });
         let note = json!({"name": "note", "version": "1.0.0", "schema": schema});
-        broker.visitor().calls("register_protocol", note);
-        broker
+        agent.calls("register_protocol", note);
+    }
+
+    /// Makes a project with this configuration, in which the protocol is known that everything is said in.
+    pub fn project(&self, id: &str, config: &Value) -> Tenant<'_> {
+        let tenant = Tenant::created(self, id, config);
+        self.teaches_note(&tenant.visitor());
+        tenant
     }
 
     /// A WebSocket connection, and nothing said on it yet.
     pub fn wire(&self) -> Wire {
-        Wire::open(self.address)
+        match self.admin_key {
+            Some(key) => self.wire_with(&[("X-API-Key", key)]),
+            None => Wire::open(self.address),
+        }
+    }
+
+    /// The same with these headers in the handshake.
+    pub fn wire_with(&self, headers: &[(&str, &str)]) -> Wire {
+        Wire::open_with(self.address, headers)
     }
 
     /// A legacy client that is initialized and has no session.

@@ -52,12 +52,21 @@ pub struct Closed {
 
 impl Wire {
     pub fn open(address: SocketAddr) -> Self {
+        Self::open_with(address, &[])
+    }
+
+    /// With these headers in the handshake.
+    pub fn open_with(address: SocketAddr, headers: &[(&str, &str)]) -> Self {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_nodelay(true).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
         let mut request = format!("ws://{address}/ws").into_client_request().unwrap();
         let offer = "mcp".parse().unwrap();
         request.headers_mut().insert("Sec-WebSocket-Protocol", offer);
+        for (name, value) in headers {
+            let name: tungstenite::http::HeaderName = name.parse().unwrap();
+            request.headers_mut().insert(name, value.parse().unwrap());
+        }
         // The handshake is tungstenite's, which checks the answer to the key and the subprotocol.
         let (socket, _) = tungstenite::client(request, stream.try_clone().unwrap()).unwrap();
         drop(socket);

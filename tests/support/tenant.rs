@@ -1,0 +1,105 @@
+use serde_json::{Value, json};
+
+use super::{Agent, Broker, Caller, Request, Response, Wire};
+
+/// The admin key of a broker that asks for keys.
+pub const ADMIN_KEY: &str = "admin_tests_0123456789abcdef0123456789abcdef0123456789abcdef";
+
+/// A project of a broker, and the key that administers it.
+pub struct Tenant<'a> {
+    pub broker: &'a Broker,
+    pub id: String,
+    pub key: String,
+}
+
+impl<'a> Tenant<'a> {
+    pub(super) fn created(broker: &'a Broker, id: &str, config: &Value) -> Self {
+        let body = json!({"project_id": id, "name": id, "config": config});
+        let response = broker.rest(ADMIN_KEY, "POST", "/api/v1/projects", &body);
+        assert_eq!(response.status, 201, "{response:?}");
+        let key = response.json()["api_keys"][0]["api_key"].as_str().unwrap().to_owned();
+        let id = id.to_owned();
+        Self { broker, id, key }
+    }
+
+    /// Another key of the project.
+    pub fn new_key(&self, wanted: &Value) -> String {
+        let response = self.rest("POST", "keys", wanted);
+        assert_eq!(response.status, 201, "{response:?}");
+        response.json()["api_key"].as_str().unwrap().to_owned()
+    }
+
+    /// A key of this scope.
+    pub fn key_of(&self, scope: &str) -> String {
+        self.new_key(&json!({"scope": scope}))
+    }
+
+    /// A request about the project with its own key; `rest` is the path behind that of the project.
+    pub fn rest(&self, method: &str, rest: &str, body: &Value) -> Response {
+        let path = format!("/api/v1/projects/{}/{rest}", self.id);
+        self.broker.rest(&self.key, method, path.trim_end_matches('/'), body)
+    }
+
+    /// Lets the sessions of this project send to another.
+    pub fn may_send_to(&self, target: &str, grant: &Value) {
+        let response = self.rest("PUT", &format!("grants/{target}"), grant);
+        assert_eq!(response.status, 200, "{response:?}");
+    }
+
+    pub fn wire(&self) -> Wire {
+        self.wire_as(&self.key)
+    }
+
+    pub fn wire_as(&self, key: &str) -> Wire {
+        self.broker.wire_with(&[("X-API-Key", key)])
+    }
+
+    /// A legacy client that is initialized and has no session.
+    pub fn visitor(&self) -> Agent {
+        self.visitor_as(&self.key)
+    }
+
+    pub fn visitor_as(&self, key: &str) -> Agent {
+        Agent::legacy(self.wire_as(key), "2025-11-25", &json!({}))
+    }
+
+    /// A legacy client, registered under this name.
+    pub fn agent(&self, name: &str) -> Agent {
+        self.agent_as(&self.key, name)
+    }
+
+    pub fn agent_as(&self, key: &str, name: &str) -> Agent {
+        self.visitor_as(key).registered(name)
+    }
+
+    /// A client of 2026-07-28 over HTTP without a session.
+    pub fn stateless_as(&self, key: &str) -> Caller {
+        Caller::modern_with(self.broker.address, json!({}), &[("X-API-Key", key)])
+    }
+
+    /// A client of 2025-11-25 over HTTP without a session.
+    pub fn resumable_as(&self, key: &str) -> Caller {
+        Caller::legacy_with(self.broker.address, "2025-11-25", json!({}), &[("X-API-Key", key)])
+    }
+}
+
+impl Broker {
+    /// A request of REST with this key; null is no body.
+    pub fn rest(&self, key: &str, method: &str, path: &str, body: &Value) -> Response {
+        self.rest_with(&[("X-API-Key", key)], method, path, body)
+    }
+
+    /// The same with these headers.
+    pub fn rest_with(&self, headers: &[(&str, &str)], method: &str, path: &str, body: &Value) -> Response {
+        let text = if body.is_null() {
+            String::new()
+        } else {
+            body.to_string()
+        };
+        let request = Request::post(self.address, text).by(method).at(path);
+        let request = headers
+            .iter()
+            .fold(request, |request, (name, value)| request.with(name, *value));
+        request.with("Connection", "close").answered()
+    }
+}
