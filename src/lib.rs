@@ -10,6 +10,7 @@ pub mod exit;
 pub mod http;
 pub mod mcp;
 pub mod problem;
+pub mod refusal;
 pub mod startup;
 pub mod telemetry;
 pub mod transport;

@@ -10,7 +10,7 @@ use actix_http::{
 use actors::{clock::millis, model::BrokerError};
 use serde_json::{Value, json};
 
-use crate::mcp::error_detail;
+use crate::refusal::error_detail;
 
 /// The media type of its body.
 pub const CONTENT_TYPE: &str = "application/problem+json";

@@ -159,6 +159,32 @@ fn the_actors_depend_on_no_crate_for_sockets_stores_or_terminals() {
 #[test]
 fn outside_the_actors_the_parts_meet_in_startup_only() {
     let forbidden: &[(&str, &[&str])] = &[
+        (
+            "auth",
+            &[
+                "admin",
+                "mcp",
+                "transport",
+                "http",
+                "startup",
+                "cli",
+                "config",
+                "telemetry",
+            ],
+        ),
+        (
+            "admin",
+            &["mcp", "transport", "http", "startup", "cli", "config", "telemetry"],
+        ),
+        (
+            "refusal",
+            &["admin", "auth", "mcp", "transport", "http", "startup", "cli", "config"],
+        ),
+        (
+            "problem",
+            &["admin", "auth", "mcp", "transport", "http", "startup", "cli", "config"],
+        ),
+        ("cli", &["admin", "auth", "mcp", "transport", "http"]),
         ("mcp", &["transport", "http", "startup", "cli", "config", "telemetry"]),
         ("transport", &["http", "startup", "cli", "config", "telemetry"]),
         ("http", &["startup", "cli"]),

@@ -30,7 +30,7 @@ use std::{sync::Arc, time::Duration};
 
 pub use outbox::{Form, Framing, Outbox};
 pub use peer::{Peer, Taken};
-pub use reply::{Lane, error_detail, error_object};
+pub use reply::Lane;
 
 use list_changes::ListChanges;
 use request_state::Sealer;

@@ -108,7 +108,7 @@ impl Peer {
 
     /// Takes one frame that has been parsed; what belongs to it goes to `lane`.
     pub fn take(&mut self, text: &str, parsed: Result<Incoming<'_>, Malformed<'_>>, lane: Lane) -> Taken {
-        if self.shared.is_exclusive() {
+        if !self.takes_up() {
             self.turn.held.push_back((text.to_owned(), lane));
             return Taken::Fine;
         }
@@ -240,24 +240,32 @@ impl Peer {
 
     /// Whether more frames should be read now. When not, a later poll of [`Peer::poll`] changes it.
     pub fn wants_frames(&self) -> bool {
-        !self.shared.is_exclusive()
-            && !self.shared.rests()
-            && self.rest.is_none()
-            && self.turn.held.is_empty()
-            && self.routes.len() < ROUTES_LEN_MAX
-            && self.shared.outbox.waiting_len() < ANSWER_BYTES_MAX
+        self.takes_up() && self.turn.held.is_empty() && self.routes.len() < ROUTES_LEN_MAX
+    }
+
+    /// Whether frames that were held back can be taken up now.
+    pub fn can_go_on(&self) -> bool {
+        self.takes_up() && !self.turn.held.is_empty()
+    }
+
+    /// Whether a frame is taken up: no call is under way that it may not overtake, the caller has not asked for too much,
+    /// and reads its answers.
+    fn takes_up(&self) -> bool {
+        let is_full = || self.shared.outbox.waiting_len() >= ANSWER_BYTES_MAX;
+        let rests = self.shared.rests() || self.rest.is_some();
+        !self.shared.is_exclusive() && !rests && !(self.shared.kind == Kind::Lasting && is_full())
     }
 
     /// Answers what the router has answered, and goes on with frames that were held back.
     pub fn poll(&mut self, cx: &mut Context<'_>, now: Now) {
         self.shared.polled_by(cx.waker());
-        self.poll_rest(cx);
         loop {
+            self.poll_rest(cx);
             self.poll_routes(cx);
-            if self.shared.is_exclusive() || self.turn.held.is_empty() {
+            if !self.can_go_on() {
                 return;
             }
-            while !self.shared.is_exclusive()
+            while self.takes_up()
                 && let Some((text, lane)) = self.turn.held.pop_front()
             {
                 self.take(&text, rpc::parse(&text), lane);

@@ -27,12 +27,12 @@ use super::{
     Outbox, Service,
     conversation::Asked,
     logging::Level,
-    reply::{Answer, Lane, ReplyTo, error_object, write_tool_result},
+    reply::{Answer, Lane, ReplyTo, write_tool_result},
     rpc::{INTERNAL_ERROR, RpcError},
     subscriptions::Subscriptions,
     version::PushSettings,
 };
-use crate::auth::Identity;
+use crate::{auth::Identity, refusal::error_object};
 
 /// Calls of one connection that may be under way beyond the turn that brought them.
 const CALLS_LEN_MAX: usize = 256;
@@ -148,8 +148,8 @@ impl Shared {
     /// Takes one request of this lane, unless it was taken where it came in.
     ///
     /// # Errors
-    /// `rate_limited`. A connection is not read for a while then: who asks for too much is not to have the broker spend
-    /// its time on telling so.
+    /// `rate_limited`. What else the caller has asked waits for a while then, and nothing more is read of it: who asks for
+    /// too much is not to have the broker spend its time on telling so.
     pub fn take_request(&self, lane: &Lane) -> Result<(), BrokerError> {
         if self.kind != Kind::Lasting && !lane.is_batch() {
             return Ok(());

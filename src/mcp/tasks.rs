@@ -31,10 +31,11 @@ use tokio::{
 use uuid::Uuid;
 
 use super::{
-    reply::{Answer, ReplyTo, error_object, server_info_text, write_call_result},
+    reply::{Answer, ReplyTo, server_info_text, write_call_result},
     rpc::{INTERNAL_ERROR, MISSING_CAPABILITY, RpcError, write_json},
     shared::{Shared, Taking},
 };
+use crate::refusal::error_object;
 
 /// The name of the extension.
 pub const EXTENSION: &str = "io.modelcontextprotocol/tasks";

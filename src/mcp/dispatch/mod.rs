@@ -3,7 +3,7 @@
 mod calling;
 mod subscribing;
 
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::LazyLock};
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -14,7 +14,7 @@ use super::{
     INSTRUCTIONS, completions,
     logging::Level,
     prompts,
-    reply::{ReplyTo, error_object, in_era, server_info},
+    reply::{ReplyTo, in_era, server_info},
     resources,
     rpc::{self, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Params, RpcError, shortened, unreadable},
     scan::{self, ScanError},
@@ -24,6 +24,8 @@ use super::{
     turn::Turn,
     version::{Era, MODERN, PUSH_EXTENSION, PushSettings, RequestMeta, negotiate_legacy},
 };
+
+use crate::refusal::error_object;
 
 pub(super) use calling::{acts_as_session, opens_session, takes_messages};
 
@@ -85,7 +87,12 @@ fn serve(turn: &mut Turn, to: &mut ReplyTo, method: &str, mut params: Params<'_>
         ("initialize", Era::Legacy) => initialize(turn, &params)?,
         ("logging/setLevel", Era::Legacy) => set_log_level(turn, &params)?,
         ("server/discover", Era::Modern { .. }) => discover(),
-        ("tools/list", _) => list(&params, "tools", tools::list(turn.shared.service.admin.multi_project()))?,
+        ("tools/list", _) => {
+            check_cursor(&params)?;
+            let text = tool_list(turn.shared.service.admin.multi_project(), modern);
+            to.raw_result(&turn.shared.outbox, text);
+            return Ok(());
+        }
         ("resources/list", _) => list(&params, "resources", resources::list())?,
         ("resources/templates/list", _) => list(&params, "resourceTemplates", resources::templates())?,
         ("prompts/list", _) => list(&params, "prompts", prompts::list())?,
@@ -207,16 +214,35 @@ fn discover() -> Value {
     cacheable(result, LIST_TTL_MS, "public")
 }
 
-/// All of a list: none is so long that it has pages, so no cursor is ever handed out.
+/// All of a list.
 fn list(params: &Params<'_>, key: &str, items: Value) -> Result<Value, RpcError> {
+    check_cursor(params)?;
+    Ok(cacheable(json!({key: items}), LIST_TTL_MS, "public"))
+}
+
+/// No list is so long that it has pages, so no cursor is ever handed out.
+fn check_cursor(params: &Params<'_>) -> Result<(), RpcError> {
     #[derive(Deserialize)]
     struct List {
         cursor: Option<Value>,
     }
-    if params.read::<List>()?.cursor.is_some() {
-        return Err(RpcError::invalid_params("Invalid cursor"));
+    match params.read::<List>()?.cursor {
+        Some(_) => Err(RpcError::invalid_params("Invalid cursor")),
+        None => Ok(()),
     }
-    Ok(cacheable(json!({key: items}), LIST_TTL_MS, "public"))
+}
+
+/// The result of `tools/list`, written once: it is long, and asked for by everybody.
+fn tool_list(multi_project: bool, modern: bool) -> &'static [u8] {
+    static LISTS: LazyLock<[Vec<u8>; 4]> = LazyLock::new(|| {
+        [(false, false), (false, true), (true, false), (true, true)].map(|(multi_project, modern)| {
+            let result = cacheable(json!({"tools": tools::list(multi_project)}), LIST_TTL_MS, "public");
+            let mut text = Vec::new();
+            rpc::write_json(&mut text, &in_era(result, modern));
+            text
+        })
+    });
+    &LISTS[2 * usize::from(multi_project) + usize::from(modern)]
 }
 
 #[derive(Deserialize)]

@@ -242,15 +242,10 @@ fn find_mirrored(properties: &Value, at: &str, found: &mut Vec<Mirrored>) {
     }
 }
 
-/// `tools/list`, of a broker of many projects or of one.
+/// The tools of `tools/list`, of a broker of many projects or of one.
 pub fn list(multi_project: bool) -> Value {
-    static MANY: LazyLock<Value> = LazyLock::new(|| describe(|_| true));
-    static ONE: LazyLock<Value> = LazyLock::new(|| describe(is_of_one_project));
-    if multi_project { MANY.clone() } else { ONE.clone() }
-}
-
-fn describe(is_there: fn(&Tool) -> bool) -> Value {
-    let tools = TOOLS.iter().filter(|tool| is_there(tool)).map(Tool::describe);
+    let is_there = |tool: &&Tool| multi_project || is_of_one_project(tool);
+    let tools = TOOLS.iter().filter(is_there).map(Tool::describe);
     #[cfg(feature = "conformance-fixtures")]
     let tools = fixtures::tools::list().chain(tools);
     tools.collect()

@@ -142,7 +142,7 @@ impl Connection {
                 break;
             }
         }
-        let more_to_do = self.paused && self.peer.wants_frames();
+        let more_to_do = self.peer.can_go_on() || (self.paused && self.peer.wants_frames());
         if more_to_do || !self.armed {
             cx.waker().wake_by_ref();
         }

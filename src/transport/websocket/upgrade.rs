@@ -9,6 +9,7 @@ use actix_http::{
     ws,
 };
 use actix_web_actors::ws::HandshakeError;
+use actors::model::BrokerError;
 use futures_util::SinkExt;
 
 use super::connection::Connection;
@@ -38,6 +39,10 @@ pub async fn upgrade(gate: Option<Gate>, request: Request, mut framed: Framed<So
         Ok(identity) => identity,
         Err(problem) => return refuse(framed, problem).await,
     };
+    if let Err(retry_after) = identity.take_request() {
+        let problem = Problem::from(&BrokerError::RateLimited { retry_after });
+        return refuse(framed, problem).await;
+    }
     let outbox = Arc::new(Outbox::new(Framing::WebSocket));
     let Some(seat) = gate.connections.seat(&outbox, &identity) else {
         let problem = Problem::unavailable("no place for another connection now: try again later");
