@@ -9,7 +9,7 @@ use crate::model::{AuditEntry, AuditOutcome, AuditQuery, ProjectId, ProjectRecor
 #[derive(Debug, Default)]
 pub(super) struct Offices {
     projects: BTreeMap<ProjectId, Arc<ProjectRecord>>,
-    /// By age.
+    /// By age, which is by id.
     done: VecDeque<Arc<AuditEntry>>,
     refused: VecDeque<Arc<AuditEntry>>,
 }
@@ -37,7 +37,9 @@ impl Offices {
             AuditOutcome::Done => &mut self.done,
             AuditOutcome::Refused => &mut self.refused,
         };
-        entries.push_back(Arc::new(entry));
+        // At the end, but for one that another has overtaken on its way here.
+        let place = entries.partition_point(|known| known.id < entry.id);
+        entries.insert(place, Arc::new(entry));
         if entries.len() > len_max {
             entries.pop_front();
         }
