@@ -8,6 +8,7 @@
 
 mod dead_letters;
 mod delivery;
+mod offices;
 mod records;
 mod timed;
 mod world;
@@ -64,6 +65,24 @@ pub const CASES: &[Case] = cases! {
         an_unknown_message_has_no_receipt
         projects_see_nothing_of_each_other
         a_project_opened_twice_is_the_same;
+    offices:
+        a_project_that_never_was_is_none
+        a_project_begins_with_revision_0_and_goes_on_with_the_next
+        a_record_that_is_not_the_next_changes_nothing
+        of_two_changes_of_the_same_record_one_is_kept
+        a_project_is_kept_with_all_that_it_is
+        a_deleted_project_is_still_listed
+        a_cleared_project_is_empty_for_whoever_opens_it_next
+        clearing_a_project_leaves_the_others_alone
+        the_audit_is_told_newest_first
+        the_audit_is_filtered_by_everything_that_is_given
+        what_belongs_to_no_project_is_in_the_audit_too
+        the_audit_is_read_in_pages_without_loss_or_repeat
+        what_is_added_while_the_audit_is_read_moves_nothing
+        an_entry_that_comes_late_has_its_place_in_the_audit
+        a_crossing_is_known_where_it_began
+        dead_letters_are_filtered_by_the_project_they_came_from
+        a_message_from_another_project_stays_one_when_it_is_redriven;
 };
 
 /// What a backend promises that takes the time from `now`. The idempotency window is the default one.

@@ -136,6 +136,19 @@ impl World {
         id
     }
 
+    /// A message of a session of another project, under alice's id.
+    pub async fn sends_from(&self, origin: &ProjectId, to: SessionId) -> MessageId {
+        let (sender, protocol, headers) = (record(self.alice), ("chat", "1.0.0"), Headers::default());
+        let draft = Draft::new(origin, &sender, To::One, protocol, "{}", &headers).from_abroad(origin.clone());
+        let message = draft.seal(self.ids.next(self.now), Some(to), self.now, false);
+        let id = message.id;
+        match self.append(append(message, Audience::One(to))).await {
+            Appended::Accepted { refused, .. } => assert_eq!(refused, []),
+            repeated @ Appended::Repeated(_) => panic!("{repeated:?}"),
+        }
+        id
+    }
+
     pub async fn sends_many(&self, to: SessionId, count: usize) -> Vec<MessageId> {
         let mut sent = Vec::new();
         for _ in 0..count {

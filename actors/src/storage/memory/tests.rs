@@ -4,7 +4,7 @@ use futures_util::FutureExt;
 
 use super::*;
 use crate::{
-    model::{Capabilities, Draft, Headers, MessageIds, Owner, Status, To},
+    model::{AuditOutcome, Capabilities, Draft, Headers, MessageIds, Owner, Status, To},
     storage::{
         Audience,
         conformance::{CASES, Case, TIMED_CASES, run},
@@ -224,4 +224,63 @@ fn a_clock_read_before_the_lock_was_taken_revives_nothing() {
         little.state.message_status(id, AT_FIRST).unwrap()[0].status,
         Status::Expired
     );
+}
+
+#[test]
+fn too_many_crossings_forget_the_oldest() {
+    let mut little = Little::new(Retention {
+        crossings_len_max: 2,
+        ..Retention::default()
+    });
+    let ids = [(); 3].map(|()| little.ids.next(AT_FIRST));
+    for id in [ids[0], ids[1], ids[1], ids[0], ids[2]] {
+        little.state.put_crossing(id, ProjectId::default_project());
+    }
+    assert_eq!(
+        ids.map(|id| little.state.crossing(id).is_some()),
+        [false, true, true],
+        "to say it again makes it neither younger nor two"
+    );
+}
+
+/// What the audit of a storage that keeps two entries of a kind says of these, the newest first.
+fn audited(outcomes: &[AuditOutcome]) -> Vec<usize> {
+    let storage = MemoryStorage::new(Retention {
+        audit_len_max: 2,
+        ..Retention::default()
+    });
+    for (at, &outcome) in outcomes.iter().enumerate() {
+        let entry = AuditEntry {
+            id: uuid::Uuid::now_v7(),
+            at_ms: at as u64,
+            actor: "admin".to_owned(),
+            address: None,
+            project: None,
+            action: "project.create".to_owned(),
+            target: None,
+            outcome,
+            code: None,
+        };
+        storage.append_audit(entry).now_or_never().unwrap().unwrap();
+    }
+    let query = AuditQuery {
+        limit: 99,
+        ..AuditQuery::default()
+    };
+    let entries = storage.audit(query).now_or_never().unwrap().unwrap();
+    entries.iter().map(|entry| entry.at_ms as usize).collect()
+}
+
+#[test]
+fn a_flood_of_refusals_leaves_what_was_done_in_the_audit() {
+    use AuditOutcome::{Done, Refused};
+    let flood = [[Done, Refused, Done].as_slice(), &[Refused; 50]].concat();
+    assert_eq!(audited(&flood), [52, 51, 2, 0]);
+}
+
+#[test]
+fn too_much_that_was_done_forgets_the_oldest_of_it_and_no_refusal() {
+    use AuditOutcome::{Done, Refused};
+    let busy = [[Refused].as_slice(), &[Done; 9]].concat();
+    assert_eq!(audited(&busy), [9, 8, 0]);
 }
