@@ -238,8 +238,11 @@ impl ProjectRecord {
     /// Adds a key that was made for it.
     ///
     /// # Errors
-    /// `invalid_argument`: too many keys, or a label that does not fit.
+    /// `invalid_argument`: too many keys, or a label or a scope that does not fit.
     pub fn add_key(&mut self, made: &MadeKey, wanted: &NewKey, now_ms: u64) -> Result<(), BrokerError> {
+        if wanted.scope == Scope::Operator {
+            return Err(BrokerError::invalid("scope", "observer, member or admin"));
+        }
         if let Some(label) = &wanted.label {
             check_text("label", label, 1, NAME_CHARS_MAX)?;
         }
