@@ -309,7 +309,7 @@ impl ProjectRecord {
     /// Puts keys in the place of others, which stay good until `retired_at_ms`.
     ///
     /// # Errors
-    /// `invalid_argument` when one of them cannot be replaced.
+    /// `invalid_argument` when one of them cannot be replaced, or too many would be good beside those in their places.
     pub fn rotate(
         &mut self,
         replaced: &[(KeyId, MadeKey)],
@@ -333,6 +333,11 @@ impl ProjectRecord {
             self.put_key(new);
         }
         self.forget_retired(now_ms);
+        let is_retiring = |key: &&KeyRecord| key.status(now_ms) == KeyStatus::Retiring;
+        if self.keys.iter().filter(is_retiring).count() > KEYS_LEN_MAX {
+            let text = format!("at most {KEYS_LEN_MAX} keys that were replaced stay good: revoke some, or give no grace");
+            return Err(BrokerError::invalid("grace_period_seconds", text));
+        }
         Ok(())
     }
 
