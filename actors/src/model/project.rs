@@ -335,7 +335,8 @@ impl ProjectRecord {
         self.forget_retired(now_ms);
         let is_retiring = |key: &&KeyRecord| key.status(now_ms) == KeyStatus::Retiring;
         if self.keys.iter().filter(is_retiring).count() > KEYS_LEN_MAX {
-            let text = format!("at most {KEYS_LEN_MAX} keys that were replaced stay good: revoke some, or give no grace");
+            let text =
+                format!("at most {KEYS_LEN_MAX} keys that were replaced stay good: revoke some, or give no grace");
             return Err(BrokerError::invalid("grace_period_seconds", text));
         }
         Ok(())
@@ -434,6 +435,9 @@ fn check_text(field: &str, text: &str, min: usize, max: usize) -> Result<(), Bro
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod properties;
 
 #[cfg(test)]
 mod tests {
