@@ -67,7 +67,9 @@ pub(super) struct Amend {
 
 /// What is to be done to a record; done again to a newer one when somebody else was first.
 #[derive(Clone)]
-pub(super) struct Amendment(Arc<dyn Fn(&mut ProjectRecord) -> Result<(), BrokerError> + Send + Sync>);
+pub(super) struct Amendment(Arc<Amends>);
+
+type Amends = dyn Fn(&mut ProjectRecord) -> Result<(), BrokerError> + Send + Sync;
 
 impl Amendment {
     pub fn new(amend: impl Fn(&mut ProjectRecord) -> Result<(), BrokerError> + Send + Sync + 'static) -> Self {

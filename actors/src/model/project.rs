@@ -83,6 +83,7 @@ pub struct ConfigChanges {
 }
 
 /// A member that is there, be it `null`.
+#[allow(clippy::option_option, reason = "not there, null, and a number are three things")]
 fn given<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Option<usize>>, D::Error> {
     Option::deserialize(deserializer).map(Some)
 }
