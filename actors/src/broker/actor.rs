@@ -65,6 +65,12 @@ pub(super) struct Amend {
     pub reply: Reply,
 }
 
+/// Makes the actor panic. Compiled in for tests only.
+#[cfg(feature = "faults")]
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Panic;
+
 /// What is to be done to a record; done again to a newer one when somebody else was first.
 #[derive(Clone)]
 pub(super) struct Amendment(Arc<Amends>);
@@ -342,5 +348,14 @@ impl Handler<Posted<Amend>> for Broker {
             reply,
         } = message;
         self.amend(project, amendment, TRIES, reply, ctx);
+    }
+}
+
+#[cfg(feature = "faults")]
+impl Handler<Posted<Panic>> for Broker {
+    type Result = ();
+
+    fn handle(&mut self, _: Posted<Panic>, _: &mut Context<Self>) {
+        panic!("a fault was injected");
     }
 }

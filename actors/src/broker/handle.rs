@@ -209,6 +209,11 @@ impl BrokerHandle {
     pub async fn audit(&self, query: AuditQuery) -> Result<Vec<Arc<AuditEntry>>, BrokerError> {
         Ok(self.storage.audit(query).await?)
     }
+
+    #[cfg(feature = "faults")]
+    pub fn address(&self) -> &Address<Broker> {
+        &self.address
+    }
 }
 
 fn make_key(project: &ProjectId) -> Result<MadeKey, BrokerError> {

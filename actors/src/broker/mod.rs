@@ -4,6 +4,8 @@ mod actor;
 mod handle;
 mod keyring;
 
+#[cfg(feature = "faults")]
+pub use actor::Panic;
 pub use actor::{Broker, BrokerSettings};
 pub use handle::BrokerHandle;
 pub use keyring::{Keyring, Principal};
