@@ -133,30 +133,35 @@ impl Broker {
     fn load(&mut self, ctx: &mut Context<Self>) {
         let op = self.storage.projects();
         settle(op, self, ctx, |broker, records, ctx| match records {
-            Ok(records) => broker.open_all(records, ctx),
-            Err(error) => {
-                tracing::warn!(%error, "projects cannot be loaded yet: tried again");
-                ctx.run_later(Duration::from_secs(1), Self::load);
-            }
+            Ok(records) if records.iter().any(|record| is_default(&record.id)) => broker.open_all(records),
+            Ok(records) => broker.open_all_and_default(records, ctx),
+            Err(error) => Self::load_later(&error, ctx),
         });
     }
 
-    fn open_all(&mut self, records: Vec<Arc<ProjectRecord>>, ctx: &mut Context<Self>) {
-        let all = AllOpen(Arc::clone(&self.loaded));
-        let all = Arc::new(all);
-        let is_served = |record: &Arc<ProjectRecord>| self.settings.multi_project || is_default(&record.id);
-        let records: Vec<_> = records.into_iter().filter(is_served).collect();
-        if !records.iter().any(|record| is_default(&record.id)) {
-            let record = ProjectRecord::default_project(now().unix_ms);
-            let (reply, stored) = oneshot::channel();
-            let all = Arc::clone(&all);
-            self.create(record, reply, ctx);
-            actix_rt::spawn(async move {
-                let _ = stored.await;
-                drop(all);
-            });
-        }
-        for record in records {
+    fn load_later(error: &StoreError, ctx: &mut Context<Self>) {
+        tracing::warn!(%error, "projects cannot be loaded yet: tried again");
+        ctx.run_later(Duration::from_secs(1), Self::load);
+    }
+
+    fn open_all_and_default(&mut self, mut records: Vec<Arc<ProjectRecord>>, ctx: &mut Context<Self>) {
+        let record = ProjectRecord::default_project(now().unix_ms);
+        self.put(record, ctx, move |broker, stored, ctx| match stored {
+            Ok(Some(record)) => {
+                records.push(record);
+                broker.open_all(records);
+            }
+            // Another replica has made it meanwhile.
+            Ok(None) => broker.load(ctx),
+            Err(error) => Self::load_later(&error, ctx),
+        });
+    }
+
+    fn open_all(&mut self, records: Vec<Arc<ProjectRecord>>) {
+        let all = Arc::new(AllOpen(Arc::clone(&self.loaded)));
+        let multi_project = self.settings.multi_project;
+        let is_served = |record: &Arc<ProjectRecord>| multi_project || is_default(&record.id);
+        for record in records.into_iter().filter(is_served) {
             let all = Arc::clone(&all);
             self.install(record, move || drop(all));
         }
