@@ -38,13 +38,18 @@ impl BrokerHandle {
         if let Some(project) = self.projects.get(id) {
             return Ok(project);
         }
-        if !*self.loaded.borrow() {
-            let loaded = self.loaded.clone().wait_for(|loaded| *loaded).await.is_ok();
-            if !loaded {
-                return Err(BrokerError::unavailable());
-            }
-        }
+        self.is_loaded().await?;
         self.projects.get(id).ok_or(BrokerError::ProjectNotFound)
+    }
+
+    /// Waits until it is known which projects there are.
+    async fn is_loaded(&self) -> Result<(), BrokerError> {
+        let loaded = self.loaded.clone().wait_for(|loaded| *loaded).await.is_ok();
+        if loaded {
+            Ok(())
+        } else {
+            Err(BrokerError::unavailable())
+        }
     }
 
     /// The projects that are open.
@@ -147,6 +152,7 @@ impl BrokerHandle {
         only: Option<&KeyId>,
         grace_ms: u64,
     ) -> Result<Rotated, BrokerError> {
+        self.is_loaded().await?;
         let record = self.record(id).ok_or(BrokerError::ProjectNotFound)?;
         let now_ms = now().unix_ms;
         let retired_at_ms = now_ms.saturating_add(grace_ms);
@@ -171,6 +177,7 @@ impl BrokerHandle {
 
     /// False when there was none.
     pub async fn revoke_grant(&self, id: &ProjectId, target: &ProjectId) -> Result<bool, BrokerError> {
+        self.is_loaded().await?;
         let had = self.record(id).is_some_and(|record| record.grants.contains_key(target));
         if had {
             let target = target.clone();
@@ -188,6 +195,7 @@ impl BrokerHandle {
         id: &ProjectId,
         amendment: impl Fn(&mut ProjectRecord) -> Result<(), BrokerError> + Send + Sync + 'static,
     ) -> Result<Arc<ProjectRecord>, BrokerError> {
+        self.is_loaded().await?;
         let (reply, answer) = oneshot::channel();
         self.address.tell(Amend {
             project: id.clone(),
