@@ -153,7 +153,8 @@ impl BrokerHandle {
         grace_ms: u64,
     ) -> Result<Rotated, BrokerError> {
         self.is_loaded().await?;
-        let record = self.record(id).ok_or(BrokerError::ProjectNotFound)?;
+        let record = self.record(id).filter(|record| record.active);
+        let record = record.ok_or(BrokerError::ProjectNotFound)?;
         let now_ms = now().unix_ms;
         let retired_at_ms = now_ms.saturating_add(grace_ms);
         let mut replaced = Vec::new();
