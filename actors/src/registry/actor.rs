@@ -13,11 +13,17 @@ use crate::{
 pub struct Registry {
     catalog: Arc<Catalog>,
     store: Arc<dyn Store>,
+    /// How many the store is asked to take in: they count as if they were there.
+    admitting: usize,
 }
 
 impl Registry {
     pub(crate) fn new(catalog: Arc<Catalog>, store: Arc<dyn Store>) -> Self {
-        Self { catalog, store }
+        Self {
+            catalog,
+            store,
+            admitting: 0,
+        }
     }
 
     /// Takes in what the store has and the catalog has not: everything after a start.
@@ -55,8 +61,12 @@ impl Actor for Registry {
     }
 }
 
-/// The catalog is a view of the store, and `started` completes it.
-impl Supervised for Registry {}
+impl Supervised for Registry {
+    /// The catalog is a view of the store, and `started` completes it.
+    fn restarting(&mut self, _: &mut Context<Self>) {
+        self.admitting = 0;
+    }
+}
 
 impl Handler<Posted<Admit>> for Registry {
     type Result = ();
@@ -67,13 +77,15 @@ impl Handler<Posted<Admit>> for Registry {
             len_max,
             reply,
         } = message;
-        if let Some(max) = len_max.filter(|&max| self.catalog.len() >= max) {
+        if let Some(max) = len_max.filter(|&max| self.catalog.len() + self.admitting >= max) {
             let text = format!("the project has its {max} protocols (max_protocols), and they stay");
             drop(reply.send(Err(BrokerError::forbidden(text))));
             return;
         }
         let op = self.store.insert_protocol(Arc::clone(&protocol.record));
+        self.admitting += 1;
         settle(op, self, ctx, move |registry, inserted, _| {
+            registry.admitting -= 1;
             let answer = match inserted {
                 Ok(true) => registry.catalog.admit(Arc::clone(&protocol)).map(|()| protocol),
                 Ok(false) => {
