@@ -28,24 +28,35 @@ use tokio::sync::oneshot;
 type Work = Box<dyn FnOnce() + Send>;
 
 /// Memory behind a thread of its own.
-#[derive(Default)]
 pub struct Laggard {
-    inner: MemoryStorage,
-    opened: Mutex<Option<Arc<Remote>>>,
-    down: Arc<AtomicBool>,
-    held: Arc<(Mutex<bool>, Condvar)>,
+    inner: Arc<MemoryStorage>,
+    wire: Arc<Wire>,
+}
+
+impl Default for Laggard {
+    fn default() -> Self {
+        Self {
+            inner: Arc::default(),
+            wire: Wire::new(),
+        }
+    }
 }
 
 impl Laggard {
     /// From now on operations wait, or no longer.
     pub fn set_held(&self, held: bool) {
-        *self.held.0.lock().unwrap_or_else(PoisonError::into_inner) = held;
-        self.held.1.notify_all();
+        *self.wire.held.0.lock().unwrap_or_else(PoisonError::into_inner) = held;
+        self.wire.held.1.notify_all();
     }
 
     /// From now on every operation fails, or no longer.
     pub fn set_down(&self, down: bool) {
-        self.down.store(down, Ordering::SeqCst);
+        self.wire.down.store(down, Ordering::SeqCst);
+    }
+
+    fn begin<T: Send + 'static>(&self, operation: impl FnOnce(&MemoryStorage) -> Op<T> + Send + 'static) -> Op<T> {
+        let inner = Arc::clone(&self.inner);
+        self.wire.begin(move || operation(&inner))
     }
 }
 
@@ -55,61 +66,66 @@ impl Storage for Laggard {
     }
 
     fn open(&self, project: &ProjectId) -> Arc<dyn Store> {
-        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
-        let remote = opened.get_or_insert_with(|| {
-            let (work, queue) = mpsc::channel::<Work>();
-            let held = Arc::clone(&self.held);
-            thread::spawn(move || {
-                for work in queue {
-                    let held_now = held.0.lock().unwrap_or_else(PoisonError::into_inner);
-                    drop(held.1.wait_while(held_now, |held| *held));
-                    work();
-                }
-            });
-            Arc::new(Remote {
-                inner: self.inner.open(project),
-                work: Mutex::new(work),
-                down: Arc::clone(&self.down),
-                dice: AtomicU64::new(1),
-            })
-        });
-        Arc::clone(remote) as _
+        Arc::new(Remote {
+            inner: self.inner.open(project),
+            wire: Arc::clone(&self.wire),
+        })
     }
 
     fn projects(&self) -> Op<Vec<Arc<ProjectRecord>>> {
-        self.inner.projects()
+        self.begin(|inner| inner.projects())
     }
 
     fn project(&self, project: ProjectId) -> Op<Option<Arc<ProjectRecord>>> {
-        self.inner.project(project)
+        self.begin(|inner| inner.project(project))
     }
 
     fn put_project(&self, record: Arc<ProjectRecord>) -> Op<bool> {
-        self.inner.put_project(record)
+        self.begin(|inner| inner.put_project(record))
     }
 
     fn clear_project(&self, project: ProjectId) -> Op<()> {
-        self.inner.clear_project(project)
+        self.begin(|inner| inner.clear_project(project))
     }
 
     fn append_audit(&self, entry: AuditEntry) -> Op<()> {
-        self.inner.append_audit(entry)
+        self.begin(|inner| inner.append_audit(entry))
     }
 
     fn audit(&self, query: AuditQuery) -> Op<Vec<Arc<AuditEntry>>> {
-        self.inner.audit(query)
+        self.begin(|inner| inner.audit(query))
     }
 }
 
-struct Remote {
-    inner: Arc<dyn Store>,
+/// The one way to the thread: what is begun first is done first, whichever project it is of.
+struct Wire {
     work: Mutex<mpsc::Sender<Work>>,
-    down: Arc<AtomicBool>,
+    held: Arc<(Mutex<bool>, Condvar)>,
+    down: AtomicBool,
     dice: AtomicU64,
 }
 
-impl Remote {
-    fn begin<T: Send + 'static>(&self, operation: impl FnOnce(&dyn Store) -> Op<T> + Send + 'static) -> Op<T> {
+impl Wire {
+    fn new() -> Arc<Self> {
+        let (work, queue) = mpsc::channel::<Work>();
+        let held = Arc::<(Mutex<bool>, Condvar)>::default();
+        let holds = Arc::clone(&held);
+        thread::spawn(move || {
+            for work in queue {
+                let held_now = holds.0.lock().unwrap_or_else(PoisonError::into_inner);
+                drop(holds.1.wait_while(held_now, |held| *held));
+                work();
+            }
+        });
+        Arc::new(Self {
+            work: Mutex::new(work),
+            held,
+            down: AtomicBool::default(),
+            dice: AtomicU64::new(1),
+        })
+    }
+
+    fn begin<T: Send + 'static>(&self, operation: impl FnOnce() -> Op<T> + Send + 'static) -> Op<T> {
         if self.down.load(Ordering::SeqCst) {
             return Box::pin(async {
                 tokio::task::yield_now().await;
@@ -117,9 +133,8 @@ impl Remote {
             });
         }
         let (reply, answer) = oneshot::channel();
-        let inner = Arc::clone(&self.inner);
         let work = Box::new(move || {
-            let result = operation(&*inner).now_or_never().expect("memory answers at once");
+            let result = operation().now_or_never().expect("memory answers at once");
             let _ = reply.send(result);
         });
         let queue = self.work.lock().unwrap_or_else(PoisonError::into_inner);
@@ -139,6 +154,18 @@ impl Remote {
             }
             result
         })
+    }
+}
+
+struct Remote {
+    inner: Arc<dyn Store>,
+    wire: Arc<Wire>,
+}
+
+impl Remote {
+    fn begin<T: Send + 'static>(&self, operation: impl FnOnce(&dyn Store) -> Op<T> + Send + 'static) -> Op<T> {
+        let inner = Arc::clone(&self.inner);
+        self.wire.begin(move || operation(&*inner))
     }
 }
 

@@ -9,6 +9,8 @@ mod laggard;
 mod ledger;
 mod mailboxes;
 mod panics;
+mod projects;
 mod sessions;
+mod shared;
 mod stores;
 mod world;

@@ -14,7 +14,8 @@ use actix_rt::{Arbiter, System};
 use actors::{
     broker::{Broker, BrokerHandle, BrokerSettings},
     model::{
-        BrokerError, ConnectionId, Headers, MessageId, Presence, ProjectId, ProtocolMetadata, ProtocolName, SessionName,
+        BrokerError, ConnectionId, Grant, Headers, MessageId, NewProject, Owner, Presence, ProjectConfig, ProjectId,
+        ProtocolMetadata, ProtocolName, SessionName,
     },
     project::{
         Envelope, ProjectHandle, ProtocolDefinition, ReceiveRequest, Registered, Registration, SessionQuery, Settings,
@@ -122,11 +123,33 @@ impl World {
         world
     }
 
+    /// A new project of the same broker.
+    pub async fn neighbour(&self, id: &str, config: ProjectConfig) -> Self {
+        self.broker.create_project(wanted(id, config)).await.unwrap();
+        let project = self.broker.project(&project_id(id)).await.unwrap();
+        let neighbour = self.of(project);
+        neighbour.register_protocol(CHAT).await.unwrap();
+        neighbour
+    }
+
+    /// The same broker, seen from this project.
+    pub fn of(&self, project: ProjectHandle) -> Self {
+        Self {
+            project,
+            ..self.clone()
+        }
+    }
+
     pub async fn register_protocol(&self, name: &str) -> Result<(), BrokerError> {
+        self.register_schema(name, serde_json::json!({ "type": "object" }))
+            .await
+    }
+
+    pub async fn register_schema(&self, name: &str, schema: serde_json::Value) -> Result<(), BrokerError> {
         let definition = ProtocolDefinition {
             name: ProtocolName::parse(name).unwrap(),
             version: semver::Version::parse(VERSION).unwrap(),
-            schema: serde_json::json!({ "type": "object" }),
+            schema,
             capabilities: BTreeSet::new(),
             metadata: ProtocolMetadata::default(),
             registered_by: None,
@@ -141,8 +164,19 @@ impl World {
     }
 
     pub async fn try_register(&self, name: &str, line: Option<&Arc<Line>>) -> Result<Registered, BrokerError> {
+        self.register_as(&Owner::anonymous(), name, line).await
+    }
+
+    /// The same for somebody in particular.
+    pub async fn register_as(
+        &self,
+        owner: &Owner,
+        name: &str,
+        line: Option<&Arc<Line>>,
+    ) -> Result<Registered, BrokerError> {
         let registration = Registration {
             name: Some(SessionName::parse(name).unwrap()),
+            owner: owner.clone(),
             connection: line.map(|line| Arc::clone(line) as _),
             ..Registration::default()
         };
@@ -271,7 +305,31 @@ impl World {
     }
 }
 
-fn envelope(watched: bool) -> Envelope<'static> {
+pub fn project_id(id: &str) -> ProjectId {
+    ProjectId::parse(id).unwrap()
+}
+
+pub fn wanted(id: &str, config: ProjectConfig) -> NewProject {
+    NewProject {
+        id: project_id(id),
+        name: id.to_owned(),
+        description: None,
+        tags: BTreeSet::new(),
+        config,
+    }
+}
+
+/// A permission for these protocols, none being all, at so many messages per minute.
+pub fn grant_of(protocols: &[&str], message_rate_limit: u32) -> Grant {
+    let protocols = protocols.iter().map(|name| ProtocolName::parse(name).unwrap());
+    Grant {
+        protocols: protocols.collect(),
+        message_rate_limit,
+        granted_at_ms: 1,
+    }
+}
+
+pub fn envelope(watched: bool) -> Envelope<'static> {
     static HEADERS: std::sync::LazyLock<Headers> = std::sync::LazyLock::new(Headers::default);
     Envelope {
         protocol_name: CHAT,

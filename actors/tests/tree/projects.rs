@@ -1,0 +1,1013 @@
+//! Projects over the real broker: which there are, what they may, who has their keys; whoever else writes to the store,
+//! and whatever the store or the broker's actor does meanwhile.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use actix_rt::Arbiter;
+use actors::{
+    broker::{self, Broker, BrokerHandle, BrokerSettings, Principal},
+    clock::now,
+    model::{
+        AuditEntry, AuditOutcome, AuditQuery, BrokerError, ConfigChanges, KeyId, KeyStatus, MadeKey, NewKey,
+        ProjectChanges, ProjectConfig, ProjectId, ProjectRecord, Scope,
+    },
+    project::{ReceiveRequest, Registration},
+    router,
+    session::{Closing, ReceiveMode},
+    storage::{Storage, memory::MemoryStorage},
+    supervise::Pulse,
+};
+use futures_util::future::{join, join_all};
+use uuid::Uuid;
+
+use crate::{
+    laggard::Laggard,
+    shared::Shared,
+    world::{CHAT, Line, Threads, World, broker_settings, grant_of, ids, project_id, run, settings, soon, wanted},
+};
+
+/// A broker on the thread of the test.
+fn start(storage: &Arc<impl Storage>) -> BrokerHandle {
+    let arbiters = vec![Arbiter::current()];
+    Broker::start(broker_settings(settings()), Arc::clone(storage) as _, arbiters, || {
+        panic!("given up")
+    })
+}
+
+fn default_project() -> ProjectId {
+    ProjectId::default_project()
+}
+
+fn there() -> ProjectId {
+    project_id("there")
+}
+
+fn renamed(name: &str) -> ProjectChanges {
+    ProjectChanges {
+        name: Some(name.to_owned()),
+        ..ProjectChanges::default()
+    }
+}
+
+fn configured(config: ConfigChanges) -> ProjectChanges {
+    ProjectChanges {
+        config,
+        ..ProjectChanges::default()
+    }
+}
+
+fn for_a_member() -> NewKey {
+    NewKey {
+        label: None,
+        scope: Scope::Member,
+        expires_at_ms: None,
+    }
+}
+
+fn principal(broker: &BrokerHandle, made: &MadeKey) -> Arc<Principal> {
+    broker.keyring().find(&made.key.digest()).expect("the key is known")
+}
+
+fn is_good(broker: &BrokerHandle, made: &MadeKey) -> bool {
+    principal(broker, made).standing.is_good(now().unix_ms)
+}
+
+fn key_ids(record: &ProjectRecord) -> BTreeSet<KeyId> {
+    record.keys.iter().map(|key| key.id.clone()).collect()
+}
+
+/// Lets the others go on until it is so.
+async fn until(what: &str, is_so: impl Fn() -> bool) {
+    soon(what, async {
+        while !is_so() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+// Which projects there are
+
+#[test]
+fn the_default_project_is_there_before_anybody_made_it() {
+    run(|| async {
+        let broker = start(&Arc::new(MemoryStorage::default()));
+        let project = broker.project(&default_project()).await.unwrap();
+        assert_eq!(project.record(), broker.record(&default_project()).unwrap());
+        assert!(project.record().keys.is_empty() && project.record().active);
+        assert_eq!(broker.projects().len(), 1);
+        let refused = broker.create_project(wanted("default", ProjectConfig::default())).await;
+        assert_eq!(refused.unwrap_err().code(), "project_exists");
+    });
+}
+
+#[test]
+fn whether_there_is_a_project_is_said_when_the_store_has_been_read() {
+    run(|| async {
+        let store = Arc::new(Laggard::default());
+        let earlier = start(&store);
+        earlier.project(&default_project()).await.unwrap();
+        earlier
+            .create_project(wanted("there", ProjectConfig::default()))
+            .await
+            .unwrap();
+        store.set_held(true);
+        let broker = start(&store);
+        let asked = [default_project(), there(), project_id("nowhere")].map(|id| {
+            let broker = broker.clone();
+            actix_rt::spawn(async move { broker.project(&id).await.map(|project| project.id().clone()) })
+        });
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        assert!(asked.iter().all(|answer| !answer.is_finished()));
+        store.set_held(false);
+        let answers: Vec<_> = soon("the answers", join_all(asked))
+            .await
+            .into_iter()
+            .map(Result::unwrap)
+            .collect();
+        let expected = [Ok(default_project()), Ok(there()), Err(BrokerError::ProjectNotFound)];
+        assert_eq!(answers, expected);
+    });
+}
+
+#[test]
+fn the_default_project_is_there_when_another_replica_made_it_at_the_same_time() {
+    run(|| async {
+        let store = Arc::new(Shared::default());
+        let theirs = ProjectRecord {
+            name: "Theirs".to_owned(),
+            ..ProjectRecord::default_project(7)
+        };
+        store.is_given_first(theirs.clone());
+        let broker = start(&store);
+        let project = soon("the default project", broker.project(&default_project()))
+            .await
+            .unwrap();
+        assert_eq!(*project.record(), theirs);
+        assert!(store.is_at_rest());
+    });
+}
+
+#[test]
+fn the_default_project_is_made_when_the_store_has_room_again() {
+    run(|| async {
+        let store = Arc::new(Shared::default());
+        store.is_full_once();
+        let broker = start(&store);
+        soon("the default project", broker.project(&default_project()))
+            .await
+            .unwrap();
+    });
+}
+
+#[test]
+fn a_deleted_project_is_as_little_there_as_one_that_never_was() {
+    run(|| async {
+        let broker = start(&Arc::new(MemoryStorage::default()));
+        broker.project(&default_project()).await.unwrap();
+        let (_, made) = broker
+            .create_project(wanted("there", ProjectConfig::default()))
+            .await
+            .unwrap();
+        broker
+            .grant(&there(), default_project(), grant_of(&[], 0))
+            .await
+            .unwrap();
+        broker.delete_project(&there()).await.unwrap();
+        let mut answers = Vec::new();
+        for id in [there(), project_id("nowhere")] {
+            let key = made.id.clone();
+            answers.push(vec![
+                broker.project(&id).await.map(drop),
+                broker.change_project(&id, renamed("Again")).await.map(drop),
+                broker.delete_project(&id).await,
+                broker.add_key(&id, for_a_member()).await.map(drop),
+                broker.revoke_key(&id, key.clone()).await.map(drop),
+                broker.rotate_keys(&id, None, 0).await.map(drop),
+                broker.rotate_keys(&id, Some(&key), 0).await.map(drop),
+                broker.grant(&id, default_project(), grant_of(&[], 0)).await,
+            ]);
+        }
+        assert_eq!(answers[0], vec![Err(BrokerError::ProjectNotFound); 8]);
+        assert_eq!(answers[0], answers[1]);
+        assert!(broker.projects().iter().all(|project| *project.id() != there()));
+        // Who administers the broker sees what became of it.
+        let record = broker.record(&there()).unwrap();
+        assert!(!record.active && record.grants.is_empty());
+        assert!(broker.records().contains(&record));
+        assert!(!is_good(&broker, &made));
+    });
+}
+
+#[test]
+fn an_id_is_given_away_once() {
+    run(|| async {
+        let broker = start(&Arc::new(Laggard::default()));
+        let create = || broker.create_project(wanted("there", ProjectConfig::default()));
+        let exists = BrokerError::ProjectExists { id: there() };
+        let (left, right) = join(create(), create()).await;
+        let (made, refused) = if left.is_ok() { (left, right) } else { (right, left) };
+        let (record, made) = made.unwrap();
+        assert_eq!(refused.unwrap_err(), exists);
+        assert_eq!(broker.record(&there()), Some(record));
+        assert!(is_good(&broker, &made), "the key of the one that was made");
+        assert_eq!(create().await.unwrap_err(), exists);
+        broker.delete_project(&there()).await.unwrap();
+        assert_eq!(create().await.unwrap_err(), exists);
+    });
+}
+
+#[test]
+fn a_project_that_does_not_fit_is_not_made() {
+    run(|| async {
+        let broker = start(&Arc::new(MemoryStorage::default()));
+        for reserved in ["system", "admin", "root"] {
+            let refused = broker.create_project(wanted(reserved, ProjectConfig::default())).await;
+            assert_eq!(refused.unwrap_err().code(), "invalid_argument");
+            assert!(broker.project(&project_id(reserved)).await.is_err());
+        }
+        broker.project(&default_project()).await.unwrap();
+        let refused = broker.delete_project(&default_project()).await;
+        assert_eq!(refused.unwrap_err().code(), "invalid_argument");
+        let refused = broker.change_project(&default_project(), renamed("")).await;
+        assert_eq!(refused.unwrap_err().code(), "invalid_argument");
+        assert_eq!(broker.record(&default_project()).unwrap().name, "Default");
+    });
+}
+
+#[test]
+fn a_broker_for_one_project_opens_no_other() {
+    run(|| async {
+        let store = Arc::new(MemoryStorage::default());
+        let world = World::over(Arc::clone(&store) as _, settings(), Threads::One).await;
+        world.neighbour("there", ProjectConfig::default()).await;
+        let settings = BrokerSettings {
+            multi_project: false,
+            ..broker_settings(settings())
+        };
+        let broker = Broker::start(settings, store, vec![Arbiter::current()], || ());
+        assert!(broker.project(&default_project()).await.is_ok());
+        assert_eq!(broker.project(&there()).await.err(), Some(BrokerError::ProjectNotFound));
+    });
+}
+
+#[test]
+fn a_project_is_open_again_after_a_restart_with_its_keys_sessions_and_protocols() {
+    run(|| async {
+        let store = Arc::new(Laggard::default());
+        let world = World::over(Arc::clone(&store) as _, settings(), Threads::One).await;
+        let (record, made) = world
+            .broker
+            .create_project(wanted("there", ProjectConfig::default()))
+            .await
+            .unwrap();
+        let project = world.broker.project(&there()).await.unwrap();
+        let before = world.of(project);
+        before.register_protocol(CHAT).await.unwrap();
+        let bob = before.register("bob", None).await;
+        let gone = world.neighbour("gone", ProjectConfig::default()).await;
+        gone.register("bob", None).await;
+        world.broker.delete_project(gone.project.id()).await.unwrap();
+
+        let broker = start(&store);
+        let project = broker.project(&there()).await.unwrap();
+        assert_eq!(project.record(), record);
+        assert!(is_good(&broker, &made));
+        let is_loaded = || project.protocols_len() == 1 && project.resolve("bob").is_ok();
+        until("what the store has", is_loaded).await;
+        assert_eq!(project.resolve("bob").unwrap().record, bob.record);
+        let refused = broker.project(gone.project.id()).await;
+        assert_eq!(refused.err(), Some(BrokerError::ProjectNotFound));
+        let refused = broker.create_project(wanted("gone", ProjectConfig::default())).await;
+        assert_eq!(refused.unwrap_err().code(), "project_exists");
+    });
+}
+
+// The end of a project
+
+/// The pulses of a project's actors, its sessions' included.
+fn pulses(world: &World) -> Vec<Arc<Pulse>> {
+    let (project, registry, router) = world.project.addresses();
+    let mut pulses = [project.pulse(), registry.pulse(), router.pulse()]
+        .map(Arc::clone)
+        .to_vec();
+    let sessions = world.project.directory().all();
+    pulses.extend(sessions.iter().map(|member| Arc::clone(member.address.pulse())));
+    pulses
+}
+
+fn state(pulse: &Pulse) -> &'static str {
+    pulse.node(Vec::new()).state
+}
+
+async fn a_project_ends(world: World) {
+    let (_, own_line) = world.listener("alice").await;
+    let there = world.neighbour("there", ProjectConfig::default()).await;
+    let (alice, line) = there.listener("alice").await;
+    let bob = there.register("bob", None).await;
+    let sent = there.send_many(&bob, "alice", 1).await;
+    line.sees(&sent).await;
+    let waiting = actix_rt::spawn({
+        let (project, bob) = (there.project.clone(), Arc::clone(&bob));
+        async move {
+            let request = ReceiveRequest {
+                limit: 1,
+                wait: Duration::from_secs(100),
+                mode: ReceiveMode::Manual,
+            };
+            project.receive(&bob, request).await.map(drop)
+        }
+    });
+    // It has asked.
+    assert!(there.inbox(&bob).await.is_empty());
+    let pulses = pulses(&there);
+    assert_eq!(
+        pulses.iter().map(|pulse| state(pulse)).collect::<Vec<_>>(),
+        ["running"; 5]
+    );
+
+    world.broker.delete_project(there.project.id()).await.unwrap();
+    line.is_closed(Closing::Released).await;
+    let answer = soon("the end of the wait", waiting).await.unwrap();
+    assert_eq!(answer, Err(BrokerError::SessionNotFound));
+    let tree = world.broker.observe();
+    let names: Vec<_> = tree.children.iter().map(|node| node.name.as_str()).collect();
+    assert_eq!(names, ["default"]);
+    // Whoever still holds on to it gets nowhere.
+    until("its end", || state(&pulses[0]) == "finished").await;
+    let refused = there.try_register("late", None).await.err();
+    assert_eq!(refused, Some(BrokerError::unavailable()));
+    drop((there, alice, bob));
+    until("the end of all", || {
+        pulses.iter().all(|pulse| state(pulse) == "finished")
+    })
+    .await;
+    assert!(own_line.closed().is_empty(), "of another project");
+    assert!(world.project.resolve("alice").is_ok());
+}
+
+#[test]
+fn a_deleted_project_closes_its_connections_and_its_actors_finish() {
+    for threads in [Threads::One, Threads::Two] {
+        run(move || async move { a_project_ends(World::new(settings(), threads).await).await });
+        run(move || async move {
+            let store = Arc::new(Laggard::default());
+            a_project_ends(World::over(store, settings(), threads).await).await;
+        });
+    }
+}
+
+#[test]
+fn a_deleted_project_leaves_nothing_in_the_store() {
+    run(|| async {
+        let store = Arc::new(MemoryStorage::default());
+        let world = World::over(Arc::clone(&store) as _, settings(), Threads::One).await;
+        let there = world.neighbour("there", ProjectConfig::default()).await;
+        let bob = there.register("bob", None).await;
+        there.send_many(&bob, "bob", 3).await;
+        world.broker.delete_project(there.project.id()).await.unwrap();
+        let left = store.open(there.project.id());
+        assert!(left.sessions().await.unwrap().is_empty() && left.protocols().await.unwrap().is_empty());
+    });
+}
+
+#[test]
+fn a_project_that_panics_as_it_ends_ends_all_the_same() {
+    run(|| async {
+        let world = World::new(settings(), Threads::One).await;
+        let there = world.neighbour("there", ProjectConfig::default()).await;
+        let (_, line) = there.listener("bob").await;
+        let (project, _, router) = there.project.addresses();
+        for _ in 0..3 {
+            project.tell(actors::project::Panic).unwrap();
+            router.tell(router::Panic).unwrap();
+        }
+        world.broker.delete_project(there.project.id()).await.unwrap();
+        line.is_closed(Closing::Released).await;
+        assert!(world.broker.project(there.project.id()).await.is_err());
+    });
+}
+
+// What a project may
+
+async fn change(world: &World, changes: ProjectChanges) {
+    let changed = world.broker.change_project(world.project.id(), changes);
+    changed.await.unwrap();
+}
+
+#[test]
+fn another_queue_capacity_holds_from_the_next_message_on() {
+    run(|| async {
+        let world = World::new(settings(), Threads::One).await;
+        let (alice, bob) = (world.register("alice", None).await, world.register("bob", None).await);
+        let limit = async |capacity: Option<usize>| {
+            let config = ConfigChanges {
+                queue_capacity: Some(capacity),
+                ..ConfigChanges::default()
+            };
+            change(&world, configured(config)).await;
+        };
+        let refusal = async || {
+            let submission = world.submission(&alice, "bob").unwrap();
+            world.submit(vec![submission]).await.unwrap().remove(0).err()
+        };
+        limit(Some(2)).await;
+        assert_eq!((refusal().await, refusal().await), (None, None));
+        assert_eq!(refusal().await, Some(BrokerError::QueueFull { limit: 2 }));
+        limit(Some(3)).await;
+        assert_eq!(refusal().await, None);
+        assert_eq!(refusal().await, Some(BrokerError::QueueFull { limit: 3 }));
+        limit(Some(1)).await;
+        assert_eq!(world.inbox(&bob).await.len(), 3, "what was accepted stays");
+        assert_eq!(refusal().await, Some(BrokerError::QueueFull { limit: 1 }));
+        limit(None).await;
+        assert_eq!(refusal().await, None, "that of the broker");
+    });
+}
+
+#[test]
+fn another_number_of_sessions_holds_for_the_next_one() {
+    run(|| async {
+        let world = World::new(settings(), Threads::One).await;
+        let limit = async |most: Option<usize>| {
+            let config = ConfigChanges {
+                max_sessions: Some(most),
+                ..ConfigChanges::default()
+            };
+            change(&world, configured(config)).await;
+        };
+        let code = async |name: &str| world.try_register(name, None).await.err().map(|error| error.code());
+        for name in ["alice", "bob"] {
+            assert_eq!(code(name).await, None);
+        }
+        limit(Some(2)).await;
+        assert_eq!(code("carol").await, Some("forbidden"));
+        assert_eq!(code("bob").await, None, "who is there comes back");
+        limit(Some(1)).await;
+        assert_eq!((world.sessions_len(), code("bob").await), (2, None));
+        limit(Some(3)).await;
+        assert_eq!((code("carol").await, code("dave").await), (None, Some("forbidden")));
+        limit(None).await;
+        assert_eq!(code("dave").await, None);
+    });
+}
+
+#[test]
+fn sessions_that_register_at_the_same_time_are_not_more_than_there_may_be() {
+    run(|| async {
+        let world = World::over(Arc::new(Laggard::default()), settings(), Threads::One).await;
+        let config = ProjectConfig {
+            max_sessions: Some(3),
+            ..ProjectConfig::default()
+        };
+        let there = world.neighbour("there", config).await;
+        let names = ["a", "b", "c", "d", "e", "f"];
+        let registered = join_all(names.map(|name| there.try_register(name, None))).await;
+        assert_eq!(registered.iter().filter(|registered| registered.is_ok()).count(), 3);
+        assert_eq!(there.sessions_len(), 3);
+    });
+}
+
+#[test]
+fn another_number_of_protocols_holds_for_the_next_one() {
+    run(|| async {
+        let world = World::new(settings(), Threads::One).await;
+        let limit = async |most: Option<usize>| {
+            let config = ConfigChanges {
+                max_protocols: Some(most),
+                ..ConfigChanges::default()
+            };
+            change(&world, configured(config)).await;
+        };
+        let code = async |name: &str| world.register_protocol(name).await.err().map(|error| error.code());
+        limit(Some(2)).await;
+        assert_eq!((code("call").await, code("mail").await), (None, Some("forbidden")));
+        assert_eq!(code(CHAT).await, Some("protocol_exists"), "that is what it is told");
+        limit(Some(3)).await;
+        assert_eq!(code("mail").await, None);
+        limit(None).await;
+        assert_eq!(code("news").await, None);
+    });
+}
+
+#[test]
+fn protocols_that_are_registered_at_the_same_time_are_not_more_than_there_may_be() {
+    run(|| async {
+        let world = World::over(Arc::new(Laggard::default()), settings(), Threads::One).await;
+        let config = ProjectConfig {
+            max_protocols: Some(3),
+            ..ProjectConfig::default()
+        };
+        let there = world.neighbour("there", config).await;
+        let names = ["aa", "bb", "cc", "dd", "ee"];
+        let registered = join_all(names.map(|name| there.register_protocol(name))).await;
+        assert_eq!(registered.iter().filter(|registered| registered.is_ok()).count(), 2);
+        assert_eq!(there.project.protocols_len(), 3);
+    });
+}
+
+#[test]
+fn a_rate_that_stays_goes_on_counting_and_another_begins_anew() {
+    run(|| async {
+        let world = World::new(settings(), Threads::One).await;
+        let limited = |rate_limit| ConfigChanges {
+            rate_limit: Some(rate_limit),
+            ..ConfigChanges::default()
+        };
+        let takes = |count| {
+            (0..count)
+                .filter(|_| world.project.terms().take_request().is_ok())
+                .count()
+        };
+        assert_eq!(takes(100), 100);
+        change(&world, configured(limited(3))).await;
+        assert_eq!(takes(2), 2);
+        change(&world, renamed("Limited")).await;
+        assert_eq!(takes(9), 1);
+        change(&world, configured(limited(4))).await;
+        assert_eq!(takes(9), 4);
+        change(&world, configured(limited(0))).await;
+        assert_eq!(takes(100), 100);
+    });
+}
+
+#[test]
+fn a_permission_is_there_until_it_is_taken_back() {
+    run(|| async {
+        let broker = start(&Arc::new(MemoryStorage::default()));
+        let own = default_project();
+        broker.project(&own).await.unwrap();
+        let nowhere = project_id("nowhere");
+        broker.grant(&own, there(), grant_of(&[CHAT], 5)).await.unwrap();
+        broker.grant(&own, nowhere.clone(), grant_of(&[], 0)).await.unwrap();
+        broker.grant(&own, there(), grant_of(&[], 7)).await.unwrap();
+        let grants = || broker.record(&own).unwrap().grants.clone();
+        assert_eq!(
+            grants().into_iter().collect::<Vec<_>>(),
+            [(nowhere, grant_of(&[], 0)), (there(), grant_of(&[], 7))]
+        );
+        assert_eq!(broker.revoke_grant(&own, &there()).await, Ok(true));
+        assert_eq!(broker.revoke_grant(&own, &there()).await, Ok(false));
+        assert_eq!(grants().len(), 1);
+        let refused = broker.grant(&own, own.clone(), grant_of(&[], 0)).await;
+        assert_eq!(refused.unwrap_err().code(), "invalid_argument");
+    });
+}
+
+#[test]
+fn whoever_watches_hears_of_every_change() {
+    run(|| async {
+        let broker = start(&Arc::new(MemoryStorage::default()));
+        broker.project(&default_project()).await.unwrap();
+        let mut changes = broker.changes();
+        let mut heard = async || {
+            soon("a change", changes.changed()).await.unwrap();
+            *changes.borrow_and_update()
+        };
+        let first = heard().await;
+        broker
+            .create_project(wanted("there", ProjectConfig::default()))
+            .await
+            .unwrap();
+        let second = heard().await;
+        broker.add_key(&there(), for_a_member()).await.unwrap();
+        let third = heard().await;
+        broker.delete_project(&there()).await.unwrap();
+        assert!(first < second && second < third && third < heard().await);
+    });
+}
+
+// Keys
+
+#[test]
+fn a_key_lets_in_from_its_making_until_it_is_revoked() {
+    run(|| async {
+        let broker = start(&Arc::new(Laggard::default()));
+        let (_, first) = broker
+            .create_project(wanted("there", ProjectConfig::default()))
+            .await
+            .unwrap();
+        let second = broker.add_key(&there(), for_a_member()).await.unwrap();
+        let [administers, takes_part] = [&first, &second].map(|made| principal(&broker, made));
+        assert_eq!((administers.scope, takes_part.scope), (Scope::Admin, Scope::Member));
+        assert_eq!(takes_part.home, Some(there()));
+        assert_ne!(administers.owner, takes_part.owner);
+        let ended_ms = broker.revoke_key(&there(), second.id.clone()).await.unwrap();
+        assert!(ended_ms <= now().unix_ms);
+        assert!(!takes_part.standing.is_good(now().unix_ms), "whoever is in hears of it");
+        assert!(is_good(&broker, &first));
+        let again = broker.revoke_key(&there(), second.id).await;
+        assert_eq!(again, Ok(ended_ms));
+        let refused = broker.revoke_key(&there(), KeyId::parse("nobody").unwrap()).await;
+        assert_eq!(refused.unwrap_err().code(), "invalid_argument");
+        let late = NewKey {
+            expires_at_ms: Some(1),
+            ..for_a_member()
+        };
+        let refused = broker.add_key(&there(), late).await;
+        assert_eq!(refused.unwrap_err().code(), "invalid_argument");
+    });
+}
+
+#[test]
+fn a_rotation_with_grace_leaves_the_old_keys_good_for_it() {
+    run(|| async {
+        let broker = start(&Arc::new(MemoryStorage::default()));
+        let (_, first) = broker
+            .create_project(wanted("there", ProjectConfig::default()))
+            .await
+            .unwrap();
+        let second = broker.add_key(&there(), for_a_member()).await.unwrap();
+        let hour_ms = 3_600_000;
+        let before_ms = now().unix_ms;
+        let rotated = broker.rotate_keys(&there(), None, hour_ms).await.unwrap();
+        let after_ms = now().unix_ms;
+        let retired: Vec<_> = rotated.retired.iter().map(|(id, _)| id).collect();
+        assert_eq!(retired, [&first.id, &second.id]);
+        for (old, (new, (_, end_ms))) in [&first, &second]
+            .into_iter()
+            .zip(rotated.made.iter().zip(&rotated.retired))
+        {
+            assert!((before_ms + hour_ms..=after_ms + hour_ms).contains(end_ms));
+            let (old, new) = (principal(&broker, old), principal(&broker, new));
+            assert_eq!((old.owner.clone(), old.scope), (new.owner.clone(), new.scope));
+            assert_eq!(old.standing.good_until_ms(), *end_ms);
+            assert!(new.standing.is_good(u64::MAX - 1));
+        }
+        // Those that are being replaced are not replaced again.
+        let again = broker.rotate_keys(&there(), None, hour_ms).await.unwrap();
+        let retired: Vec<_> = again.retired.iter().map(|(id, _)| id).collect();
+        assert_eq!(retired, [&rotated.made[0].id, &rotated.made[1].id]);
+        let refused = broker.rotate_keys(&there(), Some(&first.id), 0).await;
+        assert_eq!(refused.unwrap_err().code(), "invalid_argument");
+        let cut_short = broker.revoke_key(&there(), first.id.clone()).await.unwrap();
+        assert!(cut_short <= now().unix_ms && !is_good(&broker, &first));
+    });
+}
+
+#[test]
+fn a_rotation_without_grace_ends_the_old_key_at_once_and_no_other() {
+    run(|| async {
+        let broker = start(&Arc::new(MemoryStorage::default()));
+        let (_, first) = broker
+            .create_project(wanted("there", ProjectConfig::default()))
+            .await
+            .unwrap();
+        let second = broker.add_key(&there(), for_a_member()).await.unwrap();
+        let rotated = broker.rotate_keys(&there(), Some(&first.id), 0).await.unwrap();
+        assert_eq!((rotated.made.len(), rotated.retired.len()), (1, 1));
+        assert_eq!(
+            [&first, &second, &rotated.made[0]].map(|made| is_good(&broker, made)),
+            [false, true, true]
+        );
+        let record = broker.record(&there()).unwrap();
+        let status = |id: &KeyId| {
+            let key = record.keys.iter().find(|key| key.id == *id).unwrap();
+            key.status(now().unix_ms)
+        };
+        assert_eq!(status(&first.id), KeyStatus::Revoked);
+        assert_eq!(status(&rotated.made[0].id), KeyStatus::Active);
+    });
+}
+
+#[test]
+fn when_a_key_was_last_used_is_written_down_with_the_next_change() {
+    run(|| async {
+        let store = Arc::new(MemoryStorage::default());
+        let broker = start(&store);
+        let (_, made) = broker
+            .create_project(wanted("there", ProjectConfig::default()))
+            .await
+            .unwrap();
+        let last_used = |broker: &BrokerHandle| broker.record(&there()).unwrap().keys[0].last_used_at_ms;
+        principal(&broker, &made).standing.was_used(123_456_789);
+        assert_eq!(last_used(&broker), None);
+        broker.change_project(&there(), renamed("Used")).await.unwrap();
+        assert_eq!(last_used(&broker), Some(123_420_000), "to the minute");
+
+        // Another process has not seen it used, or earlier: neither takes it back.
+        let broker = start(&store);
+        broker.project(&there()).await.unwrap();
+        assert_eq!(last_used(&broker), Some(123_420_000));
+        principal(&broker, &made).standing.was_used(60_000);
+        broker.change_project(&there(), renamed("Not used")).await.unwrap();
+        assert_eq!(last_used(&broker), Some(123_420_000));
+        broker.rotate_keys(&there(), None, 1_000_000).await.unwrap();
+        let record = broker.record(&there()).unwrap();
+        let used: Vec<_> = record.keys.iter().map(|key| key.last_used_at_ms).collect();
+        assert_eq!(used, [Some(123_420_000), None]);
+    });
+}
+
+// Changes that meet
+
+#[test]
+fn changes_at_the_same_time_are_all_made() {
+    run(|| async {
+        let broker = start(&Arc::new(Laggard::default()));
+        let (_, first) = broker
+            .create_project(wanted("there", ProjectConfig::default()))
+            .await
+            .unwrap();
+        let id = there();
+        let keys = join_all((0..4).map(|_| broker.add_key(&id, for_a_member())));
+        let (keys, (named, granted)) = soon(
+            "the changes",
+            join(
+                keys,
+                join(
+                    broker.change_project(&id, renamed("Changed")),
+                    broker.grant(&id, default_project(), grant_of(&[], 0)),
+                ),
+            ),
+        )
+        .await;
+        assert!(named.is_ok() && granted.is_ok());
+        let made: BTreeSet<_> = keys
+            .into_iter()
+            .map(|made| made.unwrap().id)
+            .chain([first.id])
+            .collect();
+        let record = broker.record(&id).unwrap();
+        assert_eq!(key_ids(&record), made);
+        assert_eq!((record.name.as_str(), record.grants.len()), ("Changed", 1));
+        assert_eq!(record.revision, 6);
+    });
+}
+
+#[test]
+#[ignore = "known: whoever is overtaken eight times is told unavailable, if only by callers of the same broker"]
+fn many_changes_at_the_same_time_are_all_made() {
+    run(|| async {
+        let broker = start(&Arc::new(Laggard::default()));
+        let id = default_project();
+        broker.project(&id).await.unwrap();
+        let keys = join_all((0..30).map(|_| broker.add_key(&id, for_a_member())));
+        let keys: Result<Vec<_>, _> = soon("the keys", keys).await.into_iter().collect();
+        assert_eq!(keys.map(|keys| keys.len()), Ok(30));
+    });
+}
+
+#[test]
+fn a_change_of_another_replica_is_kept_by_ours() {
+    run(|| async {
+        let store = Arc::new(Shared::default());
+        let broker = start(&store);
+        let (_, first) = broker
+            .create_project(wanted("there", ProjectConfig::default()))
+            .await
+            .unwrap();
+        for round in 0..3_u8 {
+            store.is_amended_first(move |record| {
+                record.tags.insert(round.to_string());
+            });
+        }
+        let second = broker.add_key(&there(), for_a_member()).await.unwrap();
+        assert!(store.is_at_rest());
+        let record = broker.record(&there()).unwrap();
+        assert_eq!(record.tags.len(), 3);
+        assert_eq!(key_ids(&record), BTreeSet::from([first.id, second.id.clone()]));
+        assert_eq!(record.revision, 4);
+        assert_eq!(store.project(there()).await.unwrap(), Some(record));
+        assert!(is_good(&broker, &second));
+    });
+}
+
+#[test]
+fn a_revocation_by_another_replica_holds_here_as_soon_as_it_is_seen() {
+    run(|| async {
+        let store = Arc::new(Shared::default());
+        let broker = start(&store);
+        let (_, made) = broker
+            .create_project(wanted("there", ProjectConfig::default()))
+            .await
+            .unwrap();
+        let revoked = made.id.clone();
+        store.is_amended_first(move |record| drop(record.revoke_key(&revoked, 1).unwrap()));
+        let refused = broker.rotate_keys(&there(), Some(&made.id), 1000).await;
+        assert_eq!(refused.unwrap_err().code(), "invalid_argument", "it is good no more");
+        assert!(!is_good(&broker, &made));
+        assert_eq!(broker.record(&there()).unwrap().keys.len(), 1);
+    });
+}
+
+#[test]
+fn a_project_that_another_replica_deletes_first_is_not_found_and_closed_here() {
+    run(|| async {
+        let store = Arc::new(Shared::default());
+        let world = World::over(Arc::clone(&store) as _, settings(), Threads::One).await;
+        let there = world.neighbour("there", ProjectConfig::default()).await;
+        let (_, line) = there.listener("bob").await;
+        store.is_amended_first(|record| record.close(1));
+        let refused = world.broker.add_key(there.project.id(), for_a_member()).await;
+        assert_eq!(refused.err(), Some(BrokerError::ProjectNotFound));
+        line.is_closed(Closing::Released).await;
+        assert!(world.broker.project(there.project.id()).await.is_err());
+    });
+}
+
+#[test]
+fn who_is_always_overtaken_is_told_to_try_again() {
+    run(|| async {
+        let store = Arc::new(Shared::default());
+        let broker = start(&store);
+        let id = default_project();
+        broker.project(&id).await.unwrap();
+        for round in 0..100_u8 {
+            store.is_amended_first(move |record| record.name = round.to_string());
+        }
+        let refused = broker.change_project(&id, renamed("Ours")).await;
+        assert_eq!(refused.unwrap_err(), BrokerError::unavailable());
+        assert!(!store.is_at_rest(), "it gave up in between");
+    });
+}
+
+#[test]
+fn a_change_that_the_store_refuses_is_not_made_here_either() {
+    run(|| async {
+        let store = Arc::new(Shared::default());
+        let broker = start(&store);
+        let (before, made) = broker
+            .create_project(wanted("there", ProjectConfig::default()))
+            .await
+            .unwrap();
+        store.is_full_once();
+        let refused = broker.revoke_key(&there(), made.id.clone()).await;
+        assert_eq!(refused.unwrap_err().code(), "unavailable");
+        assert_eq!(broker.record(&there()), Some(before));
+        assert!(is_good(&broker, &made));
+        store.is_full_once();
+        let refused = broker.create_project(wanted("more", ProjectConfig::default())).await;
+        assert_eq!(refused.unwrap_err().code(), "unavailable");
+        assert!(
+            broker
+                .create_project(wanted("more", ProjectConfig::default()))
+                .await
+                .is_ok()
+        );
+    });
+}
+
+#[test]
+fn a_change_asked_for_before_the_store_was_read_is_made() {
+    run(|| async {
+        let store = Arc::new(Laggard::default());
+        let earlier = start(&store);
+        let (_, made) = earlier
+            .create_project(wanted("there", ProjectConfig::default()))
+            .await
+            .unwrap();
+        store.set_held(true);
+        let broker = start(&store);
+        let asked = [
+            actix_rt::spawn({
+                let broker = broker.clone();
+                async move { broker.change_project(&there(), renamed("Early")).await.map(drop) }
+            }),
+            actix_rt::spawn({
+                let broker = broker.clone();
+                async move { broker.rotate_keys(&there(), None, 0).await.map(drop) }
+            }),
+        ];
+        until("their asking", || broker.observe().mailbox_len == 0).await;
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        store.set_held(false);
+        let answers = soon("the answers", join_all(asked)).await;
+        assert!(answers.into_iter().all(|answer| answer.unwrap() == Ok(())));
+        let record = broker.record(&there()).unwrap();
+        assert_eq!((record.name.as_str(), record.keys.len()), ("Early", 2));
+        assert!(!is_good(&broker, &made));
+    });
+}
+
+// Panics
+
+#[test]
+fn a_panic_of_the_broker_costs_neither_projects_nor_keys_nor_connections() {
+    for threads in [Threads::One, Threads::Two] {
+        run(move || async move {
+            let world = World::over(Arc::new(Laggard::default()), settings(), threads).await;
+            let there = world.neighbour("there", ProjectConfig::default()).await;
+            let made = world.broker.add_key(there.project.id(), for_a_member()).await.unwrap();
+            let (bob, line) = there.listener("bob").await;
+            let mut keys = world.broker.record(there.project.id()).unwrap().keys.len();
+            for round in 1..=5 {
+                world.broker.address().tell(broker::Panic).unwrap();
+                // Queued behind it.
+                let more = soon("a key", world.broker.add_key(there.project.id(), for_a_member()));
+                assert!(is_good(&world.broker, &more.await.unwrap()));
+                keys += 1;
+                assert_eq!(world.broker.observe().restarts, round);
+                assert_eq!(world.broker.record(there.project.id()).unwrap().keys.len(), keys);
+                assert!(is_good(&world.broker, &made));
+                let sent = there.send(&bob, "bob").await.outcome.message;
+                line.until("a message", |seen| ids(&seen.pushed).contains(&sent)).await;
+            }
+            assert_eq!(world.restarts(), [("broker", String::new(), 5)]);
+            assert!(line.closed().is_empty());
+            let again = world.broker.project(there.project.id()).await.unwrap();
+            assert_eq!(again.resolve("bob").unwrap().record, bob.record);
+        });
+    }
+}
+
+#[test]
+fn what_was_being_changed_when_the_broker_panicked_is_not_lost_to_the_next_change() {
+    run(|| async {
+        let store = Arc::new(Laggard::default());
+        let broker = start(&store);
+        let id = default_project();
+        broker.project(&id).await.unwrap();
+        store.set_held(true);
+        let adding = actix_rt::spawn({
+            let (broker, id) = (broker.clone(), id.clone());
+            async move { broker.add_key(&id, for_a_member()).await.map(drop) }
+        });
+        tokio::task::yield_now().await;
+        until("its beginning", || broker.observe().mailbox_len == 0).await;
+        broker.address().tell(broker::Panic).unwrap();
+        until("the restart", || broker.observe().restarts == 1).await;
+        store.set_held(false);
+        // It was written, and nobody is there to say so.
+        let answer = soon("the answer", adding).await.unwrap();
+        assert_eq!(answer, Err(BrokerError::unavailable()));
+        let record = broker.change_project(&id, renamed("After")).await.unwrap();
+        assert_eq!((record.name.as_str(), record.keys.len()), ("After", 1));
+        assert_eq!(broker.record(&id), Some(record));
+    });
+}
+
+#[test]
+fn a_broker_that_panics_too_often_gives_up() {
+    run(|| async {
+        let world = World::new(settings(), Threads::One).await;
+        // As many as its policy bears, and one more.
+        for _ in 0..=10 {
+            world.broker.address().tell(broker::Panic).unwrap();
+        }
+        world.has_given_up().await;
+        let refused = world.broker.add_key(&default_project(), for_a_member()).await;
+        assert_eq!(refused.err(), Some(BrokerError::unavailable()));
+        // Whoever takes part goes on until the process ends.
+        let line = Line::new();
+        let bob = world.register("bob", Some(&line)).await;
+        assert_eq!(world.send_many(&bob, "bob", 1).await, world.inbox(&bob).await);
+    });
+}
+
+// The audit
+
+#[test]
+fn what_is_administered_is_recorded_with_its_time() {
+    run(|| async {
+        let broker = start(&Arc::new(MemoryStorage::default()));
+        let before_ms = now().unix_ms;
+        for action in ["project.create", "key.add"] {
+            let entry = AuditEntry {
+                id: Uuid::nil(),
+                at_ms: 0,
+                actor: "admin".to_owned(),
+                address: None,
+                project: Some(there()),
+                action: action.to_owned(),
+                target: None,
+                outcome: AuditOutcome::Done,
+                code: None,
+            };
+            broker.record_audit(entry).await;
+        }
+        let query = AuditQuery {
+            project: Some(there()),
+            limit: 9,
+            ..AuditQuery::default()
+        };
+        let entries = broker.audit(query).await.unwrap();
+        let actions: Vec<_> = entries.iter().map(|entry| entry.action.as_str()).collect();
+        assert_eq!(actions, ["key.add", "project.create"]);
+        assert!(entries[1].at_ms >= before_ms && entries[0].at_ms >= entries[1].at_ms);
+        assert!(entries[0].id > entries[1].id && entries[1].id > Uuid::nil());
+    });
+}
+
+#[test]
+fn registering_in_one_project_says_nothing_to_another() {
+    run(|| async {
+        let world = World::new(settings(), Threads::One).await;
+        let there = world.neighbour("there", ProjectConfig::default()).await;
+        let here = world.register("bob", None).await;
+        let registered = there.project.register(Registration {
+            name: here.record.name.clone(),
+            current: Some(here.record.id),
+            ..Registration::default()
+        });
+        let registered = registered.await.unwrap();
+        assert!(!registered.resumed);
+        assert_ne!(registered.member.record.id, here.record.id);
+        assert!(there.project.session(here.record.id).is_err());
+        assert_eq!((world.sessions_len(), there.sessions_len()), (1, 1));
+    });
+}
