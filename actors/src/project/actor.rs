@@ -105,7 +105,10 @@ impl Project {
             connection,
         } = registration;
         let lives = |member: &Arc<Member>| !member.is_over();
-        let current = current.and_then(|id| self.directory.by_id(id)).filter(lives);
+        let is_own = |member: &Arc<Member>| member.record.owner == owner;
+        let current = current.and_then(|id| self.directory.by_id(id));
+        // That of somebody else is not there, whatever the caller says.
+        let current = current.filter(|member| lives(member) && is_own(member));
         let holder = name.as_ref().and_then(|name| self.directory.by_name(name.as_str()));
         let holder = holder.filter(lives);
         let is_nameless = |member: &Arc<Member>| member.record.name.is_none();
