@@ -8,6 +8,7 @@ mod giving_up;
 mod laggard;
 mod ledger;
 mod mailboxes;
+mod owners;
 mod panics;
 mod projects;
 mod sessions;

@@ -1,0 +1,222 @@
+//! A session belongs to whoever made it: who may come back to it, and that nobody else finds it.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use actix_rt::Arbiter;
+use actors::{
+    broker::Broker,
+    model::{
+        BrokerError, Capabilities, DeadLetterReason, KeyId, MadeKey, NewKey, Owner, ProjectConfig, Scope, SessionId,
+        SessionName,
+    },
+    project::Registration,
+    session::{Closing, Retire},
+    storage::memory::MemoryStorage,
+};
+
+use crate::world::{Line, MANUAL, Threads, World, broker_settings, project_id, run, settings, wanted};
+
+fn owner(key: &str) -> Owner {
+    Owner::key(&KeyId::parse(key).unwrap())
+}
+
+fn code(refused: Result<impl Sized, BrokerError>) -> &'static str {
+    refused.map(drop).unwrap_err().code()
+}
+
+#[test]
+fn a_name_that_is_held_is_forbidden_to_anybody_else_and_nothing_happens_to_its_holder() {
+    run(|| async {
+        let world = World::new(settings(), Threads::One).await;
+        let (ours, theirs) = (owner("k1"), owner("k2"));
+        let line = Line::new();
+        let bob = world.register_as(&ours, "bob", Some(&line)).await.unwrap().member;
+        world.subscribe(&bob, &line, Some(MANUAL));
+        let other_line = Line::new();
+        for stranger in [
+            theirs.clone(),
+            Owner::anonymous(),
+            Owner::operator(),
+            Owner::subject("k1"),
+        ] {
+            let refused = world.register_as(&stranger, "bob", Some(&other_line)).await;
+            assert_eq!(code(refused), "forbidden");
+        }
+        let error = world.register_as(&theirs, "bob", None).await.map(drop).unwrap_err();
+        assert!(!error.to_string().contains("k1"), "whose it is is not said: {error}");
+        let sent = world.send_many(&bob, "bob", 1).await;
+        line.sees(&sent).await;
+        assert!(line.closed().is_empty() && other_line.closed().is_empty());
+        assert_eq!(world.project.resolve("bob").unwrap().record, bob.record);
+        assert_eq!(world.sessions_len(), 1);
+    });
+}
+
+#[test]
+fn a_name_stays_its_owners_while_nobody_is_connected() {
+    run(|| async {
+        let world = World::new(settings(), Threads::One).await;
+        let (ours, theirs) = (owner("k1"), owner("k2"));
+        let bob = world.register_as(&ours, "bob", None).await.unwrap().member;
+        world.project.disconnect(&bob).await.unwrap();
+        assert_eq!(code(world.register_as(&theirs, "bob", None).await), "forbidden");
+        let again = world.register_as(&ours, "bob", None).await.unwrap();
+        assert!(again.resumed);
+        assert_eq!(again.member.record.id, bob.record.id);
+    });
+}
+
+#[test]
+fn a_name_is_free_for_anybody_when_its_session_is_over() {
+    run(|| async {
+        let world = World::new(settings(), Threads::One).await;
+        let (ours, theirs) = (owner("k1"), owner("k2"));
+        let bob = world.register_as(&ours, "bob", None).await.unwrap().member;
+        let reason = DeadLetterReason::RecipientGone;
+        bob.address.tell(Retire { reason }).unwrap();
+        let other = world.register_as(&theirs, "bob", None).await.unwrap();
+        assert!(!other.resumed);
+        assert_eq!(other.member.record.owner, theirs);
+        assert_eq!(code(world.register_as(&ours, "bob", None).await), "forbidden");
+    });
+}
+
+#[test]
+fn a_session_of_somebody_else_is_as_little_there_as_one_that_never_was() {
+    run(|| async {
+        let world = World::new(settings(), Threads::One).await;
+        let (ours, theirs) = (owner("k1"), owner("k2"));
+        let bob = world.register_as(&ours, "bob", None).await.unwrap().member;
+        let answer = |id, owner: &Owner| world.project.session_of(id, owner).map(|found| found.record.clone());
+        assert_eq!(answer(bob.record.id, &ours), Ok(bob.record.clone()));
+        let never_was = answer(SessionId::generate(), &theirs);
+        assert_eq!(never_was, Err(BrokerError::SessionNotFound));
+        for stranger in [theirs, Owner::anonymous(), Owner::operator()] {
+            assert_eq!(answer(bob.record.id, &stranger), never_was);
+        }
+    });
+}
+
+#[test]
+fn who_says_that_somebody_elses_session_is_its_own_does_nothing_to_it() {
+    run(|| async {
+        let world = World::new(settings(), Threads::One).await;
+        let (ours, theirs) = (owner("k1"), owner("k2"));
+        let line = Line::new();
+        let registration = |owner: &Owner, name: Option<&str>, current| Registration {
+            name: name.map(|name| SessionName::parse(name).unwrap()),
+            owner: owner.clone(),
+            current,
+            ..Registration::default()
+        };
+        let register = async |registration| world.project.register(registration).await.unwrap();
+        let of_ours = Registration {
+            connection: Some(Arc::clone(&line) as _),
+            ..registration(&ours, None, None)
+        };
+        let victim = register(of_ours).await.member;
+        let sent = world.send_many(&victim, &victim.record.id.to_string(), 1).await;
+        register(registration(&theirs, Some("held"), None)).await;
+        // With a name that it holds, with one that is free, and with none.
+        for name in [Some("held"), Some("free"), None] {
+            let registered = register(registration(&theirs, name, Some(victim.record.id))).await;
+            assert_ne!(registered.member.record.id, victim.record.id);
+            assert_eq!(registered.resumed, name == Some("held"));
+            let found = world.project.session_of(victim.record.id, &ours).unwrap();
+            assert_eq!(found.record, victim.record);
+        }
+        assert_eq!(world.inbox(&victim).await, sent);
+        assert!(line.closed().is_empty());
+    });
+}
+
+#[test]
+fn a_key_that_came_in_the_place_of_another_resumes_what_that_one_made() {
+    run(|| async {
+        let world = World::new(settings(), Threads::One).await;
+        let (_, first) = world
+            .broker
+            .create_project(wanted("there", ProjectConfig::default()))
+            .await
+            .unwrap();
+        let id = project_id("there");
+        let there = world.of(world.broker.project(&id).await.unwrap());
+        let who = |key: &MadeKey| world.broker.keyring().find(&key.key.digest()).unwrap().owner.clone();
+        let other = NewKey {
+            label: None,
+            scope: Scope::Admin,
+            expires_at_ms: None,
+        };
+        let other = world.broker.add_key(&id, other).await.unwrap();
+        let (line, newer_line) = (Line::new(), Line::new());
+        let bob = there.register_as(&who(&first), "bob", Some(&line)).await.unwrap();
+        let sent = {
+            there.register_protocol("chat").await.unwrap();
+            there.send_many(&bob.member, "bob", 2).await
+        };
+        let second = world.broker.rotate_keys(&id, Some(&first.id), 1000).await.unwrap().made;
+        let third = world
+            .broker
+            .rotate_keys(&id, Some(&second[0].id), 0)
+            .await
+            .unwrap()
+            .made;
+        let again = there
+            .register_as(&who(&third[0]), "bob", Some(&newer_line))
+            .await
+            .unwrap();
+        assert!(again.resumed);
+        assert_eq!(again.member.record, bob.member.record);
+        line.is_closed(Closing::TakenOver).await;
+        assert_eq!(there.inbox(&again.member).await, sent);
+        assert!(there.project.session_of(bob.member.record.id, &who(&third[0])).is_ok());
+        // Another key of the same project is somebody else.
+        assert_eq!(code(there.register_as(&who(&other), "bob", None).await), "forbidden");
+        assert_eq!(
+            code(there.project.session_of(bob.member.record.id, &who(&other))),
+            "session_not_found"
+        );
+    });
+}
+
+#[test]
+fn a_session_is_still_its_owners_after_a_restart() {
+    run(|| async {
+        let store = Arc::new(MemoryStorage::default());
+        let world = World::over(Arc::clone(&store) as _, settings(), Threads::One).await;
+        let (ours, theirs) = (owner("k1"), owner("k2"));
+        let bob = world.register_as(&ours, "bob", None).await.unwrap().member;
+        let settings = broker_settings(settings());
+        let broker = Broker::start(settings, store, vec![Arbiter::current()], || ());
+        let project = broker.project(world.project.id()).await.unwrap();
+        let restarted = world.of(project);
+        while restarted.project.resolve("bob").is_err() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(code(restarted.register_as(&theirs, "bob", None).await), "forbidden");
+        let again = restarted.register_as(&ours, "bob", None).await.unwrap();
+        assert!(again.resumed);
+        assert_eq!(again.member.record, bob.record);
+    });
+}
+
+#[test]
+fn what_a_refused_registration_said_of_the_session_is_forgotten() {
+    run(|| async {
+        let world = World::new(settings(), Threads::One).await;
+        let bob = world.register_as(&owner("k1"), "bob", None).await.unwrap().member;
+        let registration = Registration {
+            name: bob.record.name.clone(),
+            capabilities: Some(Capabilities {
+                supported_features: BTreeSet::from(["theirs".to_owned()]),
+                ..Capabilities::default()
+            }),
+            metadata: Some(serde_json::Map::from_iter([("role".to_owned(), "theirs".into())])),
+            owner: owner("k2"),
+            ..Registration::default()
+        };
+        assert_eq!(code(world.project.register(registration).await), "forbidden");
+        let again = world.register_as(&owner("k1"), "bob", None).await.unwrap();
+        assert_eq!(again.member.record, bob.record);
+    });
+}
