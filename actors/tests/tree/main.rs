@@ -14,4 +14,5 @@ mod projects;
 mod sessions;
 mod shared;
 mod stores;
+mod walls;
 mod world;

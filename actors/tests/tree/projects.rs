@@ -785,7 +785,9 @@ fn a_revocation_by_another_replica_holds_here_as_soon_as_it_is_seen() {
             .await
             .unwrap();
         let revoked = made.id.clone();
-        store.is_amended_first(move |record| drop(record.revoke_key(&revoked, 1).unwrap()));
+        store.is_amended_first(move |record| {
+            record.revoke_key(&revoked, 1).unwrap();
+        });
         let refused = broker.rotate_keys(&there(), Some(&made.id), 1000).await;
         assert_eq!(refused.unwrap_err().code(), "invalid_argument", "it is good no more");
         assert!(!is_good(&broker, &made));
