@@ -311,6 +311,8 @@ async fn read_in_pages(storage: &dyn Storage, query: AuditQuery, limit: usize) -
         )
         .await;
         assert!(page.len() <= limit);
+        let is_further = |entry: &AuditEntry| before.is_none_or(|before| entry.id < before);
+        assert!(page.iter().all(is_further), "a page goes on where the last one ended");
         if page.is_empty() {
             return seen;
         }
