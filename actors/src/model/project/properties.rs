@@ -1,7 +1,7 @@
 //! Whatever is done to a project, in whatever order: what its record promises.
 //!
-//! Done as the broker does it: to a copy, which takes the place of the record when nothing was refused, and never to one
-//! that is closed.
+//! Done as the broker does it: to a copy, which takes the place of the record when nothing was refused, and never to
+//! one that is closed.
 
 use std::{collections::HashMap, iter};
 
