@@ -73,10 +73,6 @@ impl Administration {
         };
         self.recorded(by, act, async {
             by.check(Scope::Operator)?;
-            if !self.multi_project {
-                let text = "there is one project here (enable_multi_project is false)";
-                return Err(BrokerError::forbidden(text));
-            }
             let (record, made) = self.broker.create_project(wanted).await?;
             Ok(CreatedProject {
                 project: Project::of(&record),

@@ -13,8 +13,8 @@ use std::{
 use actors::{
     clock::Now,
     model::{BrokerError, ConnectionId, MessageId},
-    project::ProjectHandle,
-    router::{Answer as Routed, Submission},
+    project::{Crossing, Dispatch},
+    router::{Answer, Routed},
     session::{Connection, Writable, Written},
 };
 use tokio::{
@@ -28,6 +28,7 @@ use super::{
     reply::{Batch, Lane, ReplyTo, server_info_text},
     rpc::{self, INTERNAL_ERROR, Incoming, Malformed, RpcError},
     shared::{Kind, Shared},
+    tasks::Task,
     tools::{Prepared, SendAnswer},
     turn::Turn,
     version::{RequestMeta, WITH_BATCHES},
@@ -51,7 +52,7 @@ pub struct Peer {
 }
 
 struct RoutedBatch {
-    answers: oneshot::Receiver<Vec<Routed>>,
+    answers: oneshot::Receiver<Vec<Answer>>,
     waiting: Vec<SendAnswer>,
 }
 
@@ -209,26 +210,19 @@ impl Peer {
             return;
         }
         let (mut submissions, mut waiting) = (Vec::with_capacity(self.turn.prepared.len()), Vec::new());
-        let mut abroad = Vec::new();
-        for Prepared { submission, answer } in self.turn.prepared.drain(..) {
-            match &answer.abroad {
-                None => {
+        for Prepared { dispatch, answer } in self.turn.prepared.drain(..) {
+            match dispatch {
+                Dispatch::Home(submission) => {
                     submissions.push(submission);
                     waiting.push(answer);
                 }
-                Some(project) => abroad.push((project.clone(), submission, answer)),
+                Dispatch::Abroad(crossing) => cross(&self.shared, *crossing, answer),
             }
         }
-        if !submissions.is_empty() {
-            self.submit(&self.shared.project.clone(), submissions, waiting);
+        if submissions.is_empty() {
+            return;
         }
-        for (project, submission, answer) in abroad {
-            self.submit(&project, vec![submission], vec![answer]);
-        }
-    }
-
-    fn submit(&mut self, project: &ProjectHandle, submissions: Vec<Submission>, waiting: Vec<SendAnswer>) {
-        match project.submit(submissions) {
+        match self.shared.project.submit(submissions) {
             Ok(answers) => self.routes.push_back(RoutedBatch { answers, waiting }),
             Err(error) => {
                 for answer in waiting {
@@ -296,7 +290,7 @@ impl Peer {
         }
     }
 
-    fn answer(&mut self, waiting: Vec<SendAnswer>, answers: Vec<Routed>) {
+    fn answer(&mut self, waiting: Vec<SendAnswer>, answers: Vec<Answer>) {
         let mut answers = answers.into_iter();
         for waiting in waiting {
             // None: the router panicked over the batch; what it had accepted is delivered, nothing is claimed.
@@ -315,12 +309,7 @@ impl Peer {
             } else if waiting.lasts()
                 && let Some(task) = self.shared.become_task(&waiting.to)
             {
-                let project = self.shared.project.clone();
-                let call = async move {
-                    let settled = waiting.settle(&project, routed).await;
-                    Ok(waiting.answer(&settled))
-                };
-                self.shared.run_as_task(&task, None, call);
+                run_as_task(&self.shared, &task, waiting, routed);
             } else {
                 let (shared, project) = (Rc::clone(&self.shared), self.shared.project.clone());
                 let to = waiting.to.clone();
@@ -422,6 +411,44 @@ impl Peer {
         self.turn.prepared = Vec::new();
         self.routes.shrink_to_fit();
     }
+}
+
+/// Waits as a task for the status that the sender wants.
+fn run_as_task(shared: &Shared, task: &Arc<Task>, waiting: SendAnswer, routed: Routed) {
+    let project = shared.project.clone();
+    let call = async move {
+        let settled = waiting.settle(&project, routed).await;
+        Ok(waiting.answer(&settled))
+    };
+    shared.run_as_task(task, None, call);
+}
+
+/// Has another project take a message, and answers its sender. Several of one connection are begun in their order.
+fn cross(shared: &Rc<Shared>, crossing: Crossing, waiting: SendAnswer) {
+    if !shared.has_room_for_calls() {
+        return shared.refuse(&waiting.to, &BrokerError::unavailable());
+    }
+    let (home, to) = (Rc::clone(shared), waiting.to.clone());
+    let project = shared.project.clone();
+    // It goes on without its sender, who may try again with the same idempotency key.
+    let crossing = actix_rt::spawn(async move { project.cross(crossing).await });
+    shared.spawn(&to, async move {
+        let mut routed = match crossing.await.unwrap_or(Err(BrokerError::unavailable())) {
+            Ok(routed) => routed,
+            Err(error) => return home.refuse(&waiting.to, &error),
+        };
+        if !waiting.is_settled_by(&routed) {
+            if waiting.lasts()
+                && let Some(task) = home.become_task(&waiting.to)
+            {
+                return run_as_task(&home, &task, waiting, routed);
+            }
+            routed = waiting.settle(&home.project, routed).await;
+        }
+        let mut out = Vec::new();
+        waiting.write(&mut out, &mut Vec::new(), &routed);
+        waiting.to.send(&home.outbox, &out);
+    });
 }
 
 impl Drop for Peer {

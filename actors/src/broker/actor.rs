@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// How often a change is tried again that somebody else has overtaken.
-const TRIES: usize = 8;
+const TRIES: usize = 128;
 /// How often it is looked whether the last use of a key is to be written down.
 const USE_WRITTEN_EVERY: Duration = Duration::from_secs(600);
 
@@ -244,7 +244,7 @@ impl Broker {
             return then();
         }
         self.records.insert(record.id.clone(), Arc::clone(&record));
-        self.keyring.apply(&record);
+        self.keyring.apply(&record, now().unix_ms);
         let Some(arbiter) = self.place(&record.id) else {
             return then();
         };
@@ -305,7 +305,7 @@ impl Broker {
             .collect();
         for project in used {
             let (reply, _) = oneshot::channel();
-            self.amend(project, Amendment::new(|_| Ok(())), 1, reply, ctx);
+            self.amend(project, Amendment::new(|_| Ok(())), TRIES, reply, ctx);
         }
     }
 }
@@ -339,6 +339,11 @@ impl Handler<Posted<Create>> for Broker {
     type Result = ();
 
     fn handle(&mut self, Posted { message, .. }: Posted<Create>, ctx: &mut Context<Self>) {
+        if !self.settings.multi_project {
+            let text = "there is one project here (enable_multi_project is false)";
+            drop(message.reply.send(Err(BrokerError::forbidden(text))));
+            return;
+        }
         self.create(message.record, message.reply, ctx);
     }
 }

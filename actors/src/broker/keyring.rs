@@ -77,7 +77,8 @@ impl Keyring {
 
     /// Takes over what the record of a project says of its keys. Whoever came in with one that is good no more hears of
     /// it by its standing.
-    pub(crate) fn apply(&self, record: &ProjectRecord) {
+    /// One that has ended never comes back, whatever becomes of the clock.
+    pub(crate) fn apply(&self, record: &ProjectRecord, now_ms: u64) {
         let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
         keys.retain(|_, key| {
             let stays = key.project != record.id || record.keys.iter().any(|known| known.id == key.id);
@@ -87,7 +88,11 @@ impl Keyring {
             stays
         });
         for known in &record.keys {
-            let until = known.good_until_ms();
+            let until = if known.status(now_ms).is_good() {
+                known.good_until_ms()
+            } else {
+                0
+            };
             if let Some(key) = keys.get(&known.digest.prefix()) {
                 key.principal.standing.ends_at(until);
                 continue;
@@ -137,7 +142,7 @@ mod tests {
     fn a_key_is_found_whole_and_not_in_parts() {
         let (keyring, mut record) = (Keyring::new(0), ProjectRecord::default_project(NOW));
         let made = made(&mut record);
-        keyring.apply(&record);
+        keyring.apply(&record, NOW);
         let key = made.key.reveal();
         let found = keyring.find(&KeyDigest::of(key)).unwrap();
         assert_eq!((found.scope, found.home.as_ref()), (Scope::Member, Some(&record.id)));
@@ -155,16 +160,16 @@ mod tests {
     fn whoever_came_in_hears_of_a_revocation() {
         let (keyring, mut record) = (Keyring::new(0), ProjectRecord::default_project(NOW));
         let (kept, gone) = (made(&mut record), made(&mut record));
-        keyring.apply(&record);
+        keyring.apply(&record, NOW);
         let principals = [&kept, &gone].map(|made| keyring.find(&made.key.digest()).unwrap());
         record.revoke_key(&gone.id, NOW).unwrap();
-        keyring.apply(&record);
+        keyring.apply(&record, NOW);
         assert_eq!(
             principals.each_ref().map(|who| who.standing.is_good(NOW)),
             [true, false]
         );
         record.keys.clear();
-        keyring.apply(&record);
+        keyring.apply(&record, NOW);
         assert!(!principals[0].standing.is_good(NOW) && keyring.find(&kept.key.digest()).is_none());
     }
 
@@ -174,9 +179,9 @@ mod tests {
         let (mut here, mut there) = (ProjectRecord::default_project(NOW), ProjectRecord::default_project(NOW));
         there.id = ProjectId::parse("there").unwrap();
         let made = made(&mut here);
-        keyring.apply(&here);
+        keyring.apply(&here, NOW);
         there.revision = 1;
-        keyring.apply(&there);
+        keyring.apply(&there, NOW);
         assert!(keyring.find(&made.key.digest()).unwrap().standing.is_good(NOW));
     }
 }

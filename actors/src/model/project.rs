@@ -431,7 +431,10 @@ fn check_text(field: &str, text: &str, min: usize, max: usize) -> Result<(), Bro
     if !(min..=max).contains(&len) {
         return Err(BrokerError::invalid(field, format!("{min} to {max} characters")));
     }
-    if text.chars().any(|c| c.is_control() && c != '\n') {
+    if text
+        .chars()
+        .any(|c| c.is_control() && !(c == '\n' && field == "description"))
+    {
         return Err(BrokerError::invalid(field, "no control characters"));
     }
     Ok(())

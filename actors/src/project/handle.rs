@@ -19,7 +19,7 @@ use crate::{
     },
     negotiate::{self, MatrixRow, Negotiation, RequiredProtocol},
     registry::{Admit, Catalog, DiscoverPage, DiscoverQuery, Protocol, Registry},
-    router::{Answer, Audience, Route, Router, Submission, Target},
+    router::{Answer, Audience, Route, Routed, Router, Submission, Target},
     session::{
         AcknowledgeMessages, Attach, Connection, Detach, Disconnect, GiveBack, Member, ReceiveCall, ReceiveMessages,
         ReceiveMode, Received, Subscribe, Unwatch, Watch, Writable, Written,
@@ -65,11 +65,20 @@ pub struct Envelope<'a> {
     pub watched: bool,
 }
 
-/// A message that is checked, and who takes it.
-pub struct Dispatch {
-    pub submission: Submission,
-    /// The other project whose router it goes to.
-    pub abroad: Option<ProjectHandle>,
+/// A message that is checked, and where it goes.
+pub enum Dispatch {
+    /// To the router of the sender's project.
+    Home(Submission),
+    /// To another project: [`ProjectHandle::cross`].
+    Abroad(Box<Crossing>),
+}
+
+/// A message to another project that may go there.
+pub struct Crossing {
+    target: ProjectHandle,
+    submission: Submission,
+    sender: SessionId,
+    idempotency_key: Option<String>,
 }
 
 pub struct ReceiveRequest {
@@ -340,7 +349,12 @@ impl ProjectHandle {
             check_speaks(member, recipient, &protocol.record, spoken)?;
         }
         protocol.schema.validate(envelope.payload)?;
-        Ok(self.submission(sender, target, envelope).into())
+        Ok(Dispatch::Home(self.submission(sender, target, envelope)))
+    }
+
+    /// Another project of the broker, if it is open.
+    fn neighbour(&self, id: &ProjectId) -> Option<Self> {
+        self.0.neighbours.upgrade().and_then(|neighbours| neighbours.get(id))
     }
 
     /// The same for a recipient in another project. What is refused is refused in the order of the contract, section 6,
@@ -356,11 +370,7 @@ impl ProjectHandle {
         let Ok(target) = ProjectId::parse(project) else {
             return Err(terms.record.may_send_to_nobody());
         };
-        let abroad = self
-            .0
-            .neighbours
-            .upgrade()
-            .and_then(|neighbours| neighbours.get(&target));
+        let abroad = self.neighbour(&target);
         let theirs = abroad.as_ref().map(Self::record);
         terms
             .record
@@ -385,10 +395,50 @@ impl ProjectHandle {
         }
         let mut submission = self.submission(sender, found, envelope);
         submission.draft = submission.draft.from_abroad(self.0.id.clone());
-        Ok(Dispatch {
+        Ok(Dispatch::Abroad(Box::new(Crossing {
+            target: abroad,
+            idempotency_key: submission.idempotency_key.take(),
+            sender: sender.record.id,
             submission,
-            abroad: Some(abroad),
-        })
+        })))
+    }
+
+    /// Has another project take a message. What is remembered of it on this side, for its idempotency key and for who
+    /// asks what became of it, is remembered before the answer.
+    pub async fn cross(&self, crossing: Crossing) -> Answer {
+        let Crossing {
+            target,
+            submission,
+            sender,
+            idempotency_key,
+        } = crossing;
+        if let Some(key) = &idempotency_key
+            && let Some(outcome) = self.0.store.outcome(sender, key.clone(), now()).await?
+        {
+            let skipped = outcome.skipped;
+            return Ok(Routed {
+                outcome,
+                skipped,
+                status: None,
+                repeated: true,
+            });
+        }
+        let answers = target.submit(vec![submission])?.await.unwrap_or_default();
+        let routed = answers.into_iter().next().unwrap_or(Err(BrokerError::unavailable()))?;
+        let message = routed.outcome.message;
+        let mut noted = self.0.store.put_crossing(message, target.id().clone()).await;
+        if let Some(key) = idempotency_key {
+            let kept = self
+                .0
+                .store
+                .keep_outcome(sender, key, routed.outcome.clone(), now())
+                .await;
+            noted = noted.and(kept);
+        }
+        if let Err(error) = noted {
+            tracing::warn!(%error, %message, "the sender of a message to another project cannot ask what became of it");
+        }
+        Ok(routed)
     }
 
     fn target(found: Result<Arc<Member>, BrokerError>, envelope: &Envelope<'_>) -> Result<Target, BrokerError> {
@@ -406,7 +456,7 @@ impl ProjectHandle {
         sender: &Member,
         filter: CapabilityFilter,
         envelope: &Envelope<'_>,
-    ) -> Result<Dispatch, BrokerError> {
+    ) -> Result<Submission, BrokerError> {
         let protocol = self.protocol(envelope.protocol_name, envelope.protocol_version)?;
         let target = Target::Many(Box::new(Audience {
             sender: sender.record.id,
@@ -415,7 +465,7 @@ impl ProjectHandle {
             version: protocol.record.version.clone(),
         }));
         protocol.schema.validate(envelope.payload)?;
-        Ok(self.submission(sender, target, envelope).into())
+        Ok(self.submission(sender, target, envelope))
     }
 
     fn submission(&self, sender: &Member, target: Target, envelope: &Envelope<'_>) -> Submission {
@@ -514,11 +564,6 @@ impl ProjectHandle {
         self.tell(member, member.address.tell(AcknowledgeMessages { which, reply: None }));
     }
 
-    /// Remembers that a message went to another project, so that its sender can ask what became of it.
-    pub async fn crossed(&self, message: MessageId, target: &ProjectId) -> Result<(), BrokerError> {
-        Ok(self.0.store.put_crossing(message, target.clone()).await?)
-    }
-
     /// Where a message stands for each of its recipients, in this project or in the one it was sent to.
     pub async fn message_status(&self, message: MessageId) -> Result<Option<Vec<RecipientStatus>>, BrokerError> {
         if let Some(known) = self.0.store.message_status(message, now()).await? {
@@ -527,11 +572,7 @@ impl ProjectHandle {
         let Some(target) = self.0.store.crossing(message).await? else {
             return Ok(None);
         };
-        let abroad = self
-            .0
-            .neighbours
-            .upgrade()
-            .and_then(|neighbours| neighbours.get(&target));
+        let abroad = self.neighbour(&target);
         match abroad {
             Some(abroad) => Ok(abroad.0.store.message_status(message, now()).await?),
             None => Ok(None),
@@ -542,7 +583,7 @@ impl ProjectHandle {
     pub async fn dead_letters(&self, query: DeadLetterQuery) -> Result<Page<DeadLetter>, BrokerError> {
         let limit = query.limit;
         let query = DeadLetterQuery {
-            limit: limit + 1,
+            limit: limit.saturating_add(1),
             ..query
         };
         let mut items = self.0.store.dead_letters(query.clone()).await?;
@@ -550,12 +591,8 @@ impl ProjectHandle {
             origin: Some(self.0.id.clone()),
             ..query
         };
-        for target in self.record().grants.keys() {
-            let abroad = self
-                .0
-                .neighbours
-                .upgrade()
-                .and_then(|neighbours| neighbours.get(target));
+        for target in self.0.store.crossing_targets().await? {
+            let abroad = self.neighbour(&target);
             if let Some(abroad) = abroad {
                 items.extend(abroad.0.store.dead_letters(query.clone()).await?);
             }
@@ -598,15 +635,6 @@ impl ProjectHandle {
     #[cfg(feature = "faults")]
     pub fn addresses(&self) -> (&Address<Project>, &Address<Registry>, &Address<Router>) {
         (&self.0.project, &self.0.registry, &self.0.router)
-    }
-}
-
-impl From<Submission> for Dispatch {
-    fn from(submission: Submission) -> Self {
-        Self {
-            submission,
-            abroad: None,
-        }
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 pub use actor::Project;
 pub use charter::{Charter, Terms};
 pub use directory::{Directory, SessionQuery};
-pub use handle::{Dispatch, Envelope, Page, ProjectHandle, ReceiveRequest, RedriveRequest};
+pub use handle::{Crossing, Dispatch, Envelope, Page, ProjectHandle, ReceiveRequest, RedriveRequest};
 #[cfg(feature = "faults")]
 pub use messages::Panic;
 pub use messages::{ProtocolDefinition, Registered, Registration};

@@ -47,6 +47,7 @@ pub const CASES: &[Case] = cases! {
         the_acknowledged_who_are_watched_are_named
         a_message_that_is_released_too_often_is_dead
         the_first_result_of_an_idempotency_key_is_repeated
+        a_result_from_elsewhere_takes_an_idempotency_key
         an_idempotency_key_belongs_to_its_sender
         a_refused_send_leaves_its_idempotency_key_free;
     dead_letters:

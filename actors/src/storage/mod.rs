@@ -81,6 +81,11 @@ pub trait Store: Send + Sync + 'static {
     fn append(&self, batch: Vec<Append>, now: Now) -> Op<Vec<Appended>>;
     /// Keeps `outcome` as the first result of this idempotency key; does nothing when the key is not known.
     fn settle_outcome(&self, sender: SessionId, key: String, outcome: Outcome) -> Op<()>;
+    /// The first result of an idempotency key; None while it is free.
+    fn outcome(&self, sender: SessionId, key: String, now: Now) -> Op<Option<Outcome>>;
+    /// Keeps the first result of an idempotency key for a message that another project took. Does nothing when the key
+    /// is not free any more.
+    fn keep_outcome(&self, sender: SessionId, key: String, outcome: Outcome, now: Now) -> Op<()>;
     /// Hands out waiting messages, urgent before low and old before new, and counts the delivery: up to `limit`,
     /// and no further one once they make up `bytes_max` bytes. They stay leased until they are acknowledged or
     /// released. Those whose time has run out are dead-lettered instead. Nothing for a session that is not known.
@@ -114,6 +119,8 @@ pub trait Store: Send + Sync + 'static {
     /// Remembers that a message of this project went to another. Bounded; the oldest go first.
     fn put_crossing(&self, message: MessageId, target: ProjectId) -> Op<()>;
     fn crossing(&self, message: MessageId) -> Op<Option<ProjectId>>;
+    /// To which projects the remembered messages went.
+    fn crossing_targets(&self) -> Op<Vec<ProjectId>>;
 }
 
 /// Which dead letters are asked for.

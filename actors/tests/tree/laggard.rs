@@ -204,5 +204,8 @@ impl Store for Remote {
         fn dead_letter_count() -> usize;
         fn put_crossing(message: MessageId, target: ProjectId) -> ();
         fn crossing(message: MessageId) -> Option<ProjectId>;
+        fn crossing_targets() -> Vec<ProjectId>;
+        fn outcome(sender: SessionId, key: String, now: Now) -> Option<Outcome>;
+        fn keep_outcome(sender: SessionId, key: String, outcome: Outcome, now: Now) -> ();
     }
 }

@@ -18,7 +18,8 @@ use actors::{
         ProtocolMetadata, ProtocolName, SessionName,
     },
     project::{
-        Envelope, ProjectHandle, ProtocolDefinition, ReceiveRequest, Registered, Registration, SessionQuery, Settings,
+        Dispatch, Envelope, ProjectHandle, ProtocolDefinition, ReceiveRequest, Registered, Registration, SessionQuery,
+        Settings,
     },
     router::{Answer, Routed, Submission},
     session::{AckMode, Closing, Connection, Member, Push, ReceiveMode, Received, Subscribe},
@@ -73,6 +74,14 @@ pub fn broker_settings(project: Settings) -> BrokerSettings {
         project,
         key_rate_limit: 0,
         multi_project: true,
+    }
+}
+
+/// What is for the router of the sender's own project.
+fn at_home(dispatch: Dispatch) -> Result<Submission, BrokerError> {
+    match dispatch {
+        Dispatch::Home(submission) => Ok(submission),
+        Dispatch::Abroad(_) => panic!("it goes to another project"),
     }
 }
 
@@ -217,12 +226,12 @@ impl World {
     }
 
     pub fn submission(&self, sender: &Member, to: &str) -> Result<Submission, BrokerError> {
-        Ok(self.project.direct(sender, to, &envelope(false))?.submission)
+        at_home(self.project.direct(sender, to, &envelope(false))?)
     }
 
     pub fn broadcast(&self, sender: &Member) -> Result<Submission, BrokerError> {
         let filter = actors::model::CapabilityFilter::default();
-        Ok(self.project.broadcast(sender, filter, &envelope(false))?.submission)
+        self.project.broadcast(sender, filter, &envelope(false))
     }
 
     /// Hands submissions to the router and waits for the answers.
@@ -233,7 +242,7 @@ impl World {
 
     /// Sends one message, which is accepted. Its status can be followed.
     pub async fn send(&self, sender: &Member, to: &str) -> Routed {
-        let submission = self.project.direct(sender, to, &envelope(true)).unwrap().submission;
+        let submission = at_home(self.project.direct(sender, to, &envelope(true)).unwrap()).unwrap();
         let mut answers = self.submit(vec![submission]).await.unwrap();
         answers.pop().unwrap().unwrap()
     }

@@ -4,7 +4,7 @@ use actors::{
     clock::rfc3339,
     model::{BrokerError, CapabilityFilter, Headers, MessageId, ProtocolName, Scope, SessionId, Status},
     project::{Dispatch, Envelope, ProjectHandle},
-    router::{Routed, Submission},
+    router::Routed,
     session::Member,
     storage::Outcome,
 };
@@ -142,7 +142,7 @@ pub const BROADCAST_MESSAGE: Tool = Tool {
 
 /// A message that is checked, and how its sender is to be answered.
 pub struct Prepared {
-    pub submission: Submission,
+    pub dispatch: Dispatch,
     pub answer: SendAnswer,
 }
 
@@ -150,8 +150,8 @@ pub struct Prepared {
 pub struct SendAnswer {
     pub to: ReplyTo,
     sender: Arc<Member>,
-    /// The other project that it goes to.
-    pub abroad: Option<ProjectHandle>,
+    /// It goes to another project.
+    abroad: bool,
     broadcast: bool,
     /// The status the sender waits for, and how long.
     goal: Option<(Status, Duration)>,
@@ -223,21 +223,19 @@ fn send_message(caller: &Caller, mut arguments: Arguments<'_>, to: ReplyTo) -> R
     arguments.finish()?;
     let sender = Arc::clone(caller.session()?);
     let envelope = common.envelope(goal.is_some());
-    let Dispatch { submission, abroad } = match caller.project.direct(&sender, &recipient, &envelope) {
-        Ok(dispatch) => dispatch,
-        Err(error) => return Err(refused_at_the_wall(caller, &recipient, error)),
-    };
+    let dispatch = caller.project.direct(&sender, &recipient, &envelope);
+    let dispatch = dispatch.map_err(|error| refused_at_the_wall(caller, &recipient, error))?;
     let idempotency_key = common.headers.idempotency_key;
     Ok(Prepared {
-        submission,
         answer: SendAnswer {
             to,
             sender,
-            abroad,
+            abroad: matches!(dispatch, Dispatch::Abroad(_)),
             broadcast: false,
             goal,
             idempotency_key,
         },
+        dispatch,
     })
 }
 
@@ -287,14 +285,14 @@ fn broadcast_message(caller: &Caller, mut arguments: Arguments<'_>, to: ReplyTo)
     arguments.finish()?;
     let sender = Arc::clone(caller.session()?);
     let filter = CapabilityFilter { protocols, features };
-    let Dispatch { submission, abroad } = caller.project.broadcast(&sender, filter, &common.envelope(false))?;
+    let submission = caller.project.broadcast(&sender, filter, &common.envelope(false))?;
     let idempotency_key = common.headers.idempotency_key;
     Ok(Prepared {
-        submission,
+        dispatch: Dispatch::Home(submission),
         answer: SendAnswer {
             to,
             sender,
-            abroad,
+            abroad: false,
             broadcast: true,
             goal: None,
             idempotency_key,
@@ -305,7 +303,7 @@ fn broadcast_message(caller: &Caller, mut arguments: Arguments<'_>, to: ReplyTo)
 impl SendAnswer {
     /// Whether nothing has to be waited for: neither a status nor the store.
     pub fn is_settled_by(&self, routed: &Routed) -> bool {
-        routed.repeated || (self.goal.is_none() && self.idempotency_key.is_none() && self.abroad.is_none())
+        routed.repeated || (self.goal.is_none() && self.idempotency_key.is_none())
     }
 
     /// Whether the sender waits for more than the first answer.
@@ -315,11 +313,6 @@ impl SendAnswer {
 
     /// Waits for the status the sender wants, and keeps the result for its idempotency key.
     pub async fn settle(&self, project: &ProjectHandle, mut routed: Routed) -> Routed {
-        if let Some(abroad) = &self.abroad
-            && let Err(error) = project.crossed(routed.outcome.message, abroad.id()).await
-        {
-            tracing::warn!(%error, "the sender of a message to another project cannot ask what became of it");
-        }
         if let (Some((goal, timeout)), Some(status)) = (self.goal, routed.status.clone()) {
             let reached = project.follow(status, goal, timeout).await;
             let at_ms = actors::clock::now().unix_ms;
@@ -334,10 +327,7 @@ impl SendAnswer {
             outcome.status = Some(reached);
         }
         if let Some(key) = &self.idempotency_key {
-            let kept = self
-                .abroad
-                .as_ref()
-                .unwrap_or(project)
+            let kept = project
                 .settle_outcome(self.sender.record.id, key.clone(), routed.outcome.clone())
                 .await;
             if let Err(error) = kept {
@@ -359,7 +349,7 @@ impl SendAnswer {
             write_json(object, &broadcast_json(&routed.outcome));
         } else {
             // How much waits there is nobody's business here.
-            write_direct(object, &routed.outcome, self.abroad.is_none());
+            write_direct(object, &routed.outcome, !self.abroad);
         }
     }
 

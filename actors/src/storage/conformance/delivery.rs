@@ -269,6 +269,34 @@ pub async fn the_first_result_of_an_idempotency_key_is_repeated(storage: Arc<dyn
     assert_eq!(world.leases(world.bob, 9).await, [id], "it was sent once");
 }
 
+pub async fn a_result_from_elsewhere_takes_an_idempotency_key(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let key = || "k".to_owned();
+    let elsewhere = Outcome::accepted(world.message(None, &Headers::default()).id, 1, 1, vec![]);
+    assert_eq!(done(world.store.outcome(world.alice, key(), world.now)).await, None);
+    done(
+        world
+            .store
+            .keep_outcome(world.alice, key(), elsewhere.clone(), world.now),
+    )
+    .await;
+    let here = keyed(world.direct(world.bob, &Headers::default()), "k");
+    let id = here.message.id;
+    assert_eq!(world.append(here).await, Appended::Repeated(elsewhere.clone()));
+    // The first one stays, wherever it is from.
+    done(
+        world
+            .store
+            .keep_outcome(world.alice, key(), Outcome::accepted(id, 1, 1, vec![]), world.now),
+    )
+    .await;
+    assert_eq!(
+        done(world.store.outcome(world.alice, key(), world.now)).await,
+        Some(elsewhere)
+    );
+    assert_eq!(done(world.store.outcome(world.bob, key(), world.now)).await, None);
+}
+
 pub async fn an_idempotency_key_belongs_to_its_sender(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
     let from = |sender| {

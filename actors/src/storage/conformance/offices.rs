@@ -372,7 +372,13 @@ pub async fn a_crossing_is_known_where_it_began(storage: Arc<dyn Storage>) {
     done(here.store.put_crossing(first, there.project.clone())).await;
     done(here.store.put_crossing(second, elsewhere.clone())).await;
     assert_eq!(done(here.store.crossing(first)).await, Some(there.project.clone()));
-    assert_eq!(done(here.store.crossing(second)).await, Some(elsewhere));
+    assert_eq!(done(here.store.crossing(second)).await, Some(elsewhere.clone()));
+    let mut targets = done(here.store.crossing_targets()).await;
+    targets.sort_unstable();
+    let mut expected = vec![there.project.clone(), elsewhere];
+    expected.sort_unstable();
+    assert_eq!(targets, expected);
+    assert_eq!(done(there.store.crossing_targets()).await, []);
     assert_eq!(done(here.store.crossing(unknown)).await, None);
     assert_eq!(done(there.store.crossing(first)).await, None);
     // It is not a message of this project, wherever it went.

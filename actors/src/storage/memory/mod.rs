@@ -1,5 +1,6 @@
 //! The reference backend: everything in this process, gone with it.
 
+mod crossings;
 mod dead_letters;
 mod expiries;
 mod idempotency;
@@ -145,6 +146,14 @@ impl Store for MemoryStore {
         self.run(|state| state.settle_outcome(sender, key, outcome))
     }
 
+    fn outcome(&self, sender: SessionId, key: String, now: Now) -> Op<Option<Outcome>> {
+        self.run(|state| state.outcome(sender, key, now))
+    }
+
+    fn keep_outcome(&self, sender: SessionId, key: String, outcome: Outcome, now: Now) -> Op<()> {
+        self.run(|state| state.keep_outcome(sender, key, outcome, now))
+    }
+
     fn lease(&self, session: SessionId, limit: usize, bytes_max: usize, now: Now) -> Op<Leased> {
         self.run(|state| state.lease(session, limit, bytes_max, now))
     }
@@ -193,6 +202,10 @@ impl Store for MemoryStore {
 
     fn crossing(&self, message: MessageId) -> Op<Option<ProjectId>> {
         self.run(|state| state.crossing(message))
+    }
+
+    fn crossing_targets(&self) -> Op<Vec<ProjectId>> {
+        self.run(|state| state.crossing_targets())
     }
 }
 

@@ -3,10 +3,7 @@
 //! Operations that look at waiting messages first bury those whose time is over, so that all of them see the same.
 //! An acknowledgement does not: it is about what was delivered in time.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use semver::Version;
 
@@ -18,6 +15,7 @@ use super::{
         inbox::{Fate, Inbox, Item, NEVER},
         receipts::{ReceiptKey, Receipts},
     },
+    crossings::Crossings,
     dead_letters::DeadLetters,
     expiries::{Expiries, Expiry},
     idempotency::Outcomes,
@@ -43,10 +41,7 @@ pub(super) struct State {
     expired_until_ms: u64,
     /// Whose queues lost an expired message since the last sweep, whichever operation noticed it.
     thinned: IdSet<SessionId>,
-    /// Where messages to other projects went.
-    crossings: IdMap<MessageId, ProjectId>,
-    crossings_by_age: VecDeque<MessageId>,
-    crossings_len_max: usize,
+    crossings: Crossings,
 }
 
 #[derive(Debug)]
@@ -76,9 +71,7 @@ impl State {
             expiries: Expiries::default(),
             expired_until_ms: 0,
             thinned: IdSet::default(),
-            crossings: IdMap::default(),
-            crossings_by_age: VecDeque::new(),
-            crossings_len_max: retention.crossings_len_max,
+            crossings: Crossings::new(retention.crossings_len_max),
         }
     }
 
@@ -237,6 +230,17 @@ impl State {
         self.outcomes.settle(&(sender, key.into()), outcome);
     }
 
+    pub fn outcome(&mut self, sender: SessionId, key: String, now: Now) -> Option<Outcome> {
+        self.outcomes.first(&(sender, key.into()), now).cloned()
+    }
+
+    pub fn keep_outcome(&mut self, sender: SessionId, key: String, outcome: Outcome, now: Now) {
+        let key = (sender, key.into());
+        if self.outcomes.first(&key, now).is_none() {
+            self.outcomes.keep(key, outcome, now);
+        }
+    }
+
     pub fn lease(&mut self, session: SessionId, limit: usize, bytes_max: usize, now: Now) -> Leased {
         self.expire(now);
         let Some(Participant { inbox, .. }) = self.participants.get_mut(&session) else {
@@ -353,18 +357,15 @@ impl State {
     }
 
     pub fn put_crossing(&mut self, message: MessageId, target: ProjectId) {
-        if self.crossings.insert(message, target).is_none() {
-            self.crossings_by_age.push_back(message);
-        }
-        while self.crossings_by_age.len() > self.crossings_len_max
-            && let Some(oldest) = self.crossings_by_age.pop_front()
-        {
-            self.crossings.remove(&oldest);
-        }
+        self.crossings.put(message, target);
     }
 
     pub fn crossing(&self, message: MessageId) -> Option<ProjectId> {
-        self.crossings.get(&message).cloned()
+        self.crossings.get(message).cloned()
+    }
+
+    pub fn crossing_targets(&self) -> Vec<ProjectId> {
+        self.crossings.targets()
     }
 
     pub fn dead_letter_count(&self) -> usize {
