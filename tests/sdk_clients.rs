@@ -119,6 +119,29 @@ fn agents_of_two_eras_talk_across_websocket_and_http() {
     Client::TypeScript.runs("mixed.js WS HTTP");
 }
 
+#[test]
+fn agents_with_typescript_v1_bring_keys_over_http() {
+    Client::TypeScript.brings_a_key("typescript-v1.js HTTP");
+}
+
+#[test]
+fn agents_with_typescript_v1_bring_keys_over_the_http_of_2024_11_05() {
+    Client::TypeScript.brings_a_key("typescript-v1.js HTTP sse");
+}
+
+#[test]
+fn agents_with_typescript_v2_bring_keys_over_http() {
+    Client::TypeScript.brings_a_key("typescript-v2.js HTTP auto");
+}
+
+#[test]
+fn agents_with_typescript_v2_bring_keys_over_websocket() {
+    Client::TypeScript.brings_a_key("typescript-v2.js WS pin");
+}
+
+/// What a broker that asks for keys takes for everything.
+const ADMIN_KEY: &str = "admin_scenario_0123456789abcdef0123456789abcdef";
+
 #[derive(Clone, Copy)]
 enum Client {
     TypeScript,
@@ -129,6 +152,15 @@ enum Client {
 impl Client {
     /// Runs a scenario, with its arguments, against a broker of its own. `WS` and `HTTP` stand for where that is.
     fn runs(self, scenario: &str) {
+        self.runs_with(scenario, None);
+    }
+
+    /// The same against a broker that asks for keys.
+    fn brings_a_key(self, scenario: &str) {
+        self.runs_with(scenario, Some(ADMIN_KEY));
+    }
+
+    fn runs_with(self, scenario: &str, key: Option<&str>) {
         if !self.is_installed() {
             assert!(
                 std::env::var_os("SDK_CLIENTS").is_none_or(|it| it != "required"),
@@ -137,13 +169,18 @@ impl Client {
             eprintln!("skipped {scenario}: the SDK is not installed; scripts/test installs it");
             return;
         }
-        let broker = Broker::start(&["--heartbeat-interval", HEARTBEAT_INTERVAL]);
+        let keys: Vec<_> = key
+            .iter()
+            .flat_map(|key| ["--enable-auth", "--admin-key", key])
+            .collect();
+        let broker = Broker::start(&[&["--heartbeat-interval", HEARTBEAT_INTERVAL], &keys[..]].concat());
         let (program, folder) = match self {
             Client::TypeScript => (PathBuf::from("node"), "js"),
             Client::PythonV1 | Client::PythonV2 => (self.environment().join("bin/python"), "py"),
         };
         let mut command = Command::new(program);
         command.env("PYTHONDONTWRITEBYTECODE", "1").env("PYTHONUTF8", "1");
+        command.envs(key.map(|key| ("BROKER_KEY", key)));
         let mut words = scenario.split(' ');
         let scripts = root().join("tests/clients").join(folder);
         command.args(words.next().map(|script| scripts.join(script)));

@@ -4,6 +4,12 @@ import assert from 'node:assert/strict';
 
 import { Events } from './scenario.js';
 
+/** Options of a transport that brings the key of BROKER_KEY with every request, if there is one. */
+export function withKey() {
+  const key = process.env.BROKER_KEY;
+  return key ? { requestInit: { headers: { Authorization: `Bearer ${key}` } } } : {};
+}
+
 export const INBOX = 'broker://inbox';
 export const PUSH = 'dev.mcp-broker/push';
 export const UNREAD = 'dev.mcp-broker/unread';

@@ -8,7 +8,7 @@ import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/
 import { WebSocketClientTransport } from '@modelcontextprotocol/sdk/client/websocket.js';
 import { ResourceUpdatedNotificationSchema } from '@modelcontextprotocol/sdk/types.js';
 
-import { Agent, PUSH, PUSHED } from './agent.js';
+import { Agent, PUSH, PUSHED, withKey } from './agent.js';
 
 // Node 20 has no WebSocket of its own, and the transport takes the global one.
 globalThis.WebSocket = WebSocket;
@@ -33,7 +33,7 @@ export class AgentV1 extends Agent {
     agent.client.setNotificationHandler(PushedSchema, ({ params }) => agent.pushed.push(params.message));
     const Http = sse ? SSEClientTransport : StreamableHTTPClientTransport;
     const Transport = url.startsWith('ws:') ? WebSocketClientTransport : Http;
-    return agent.connect(url, new Transport(new URL(url)));
+    return agent.connect(url, new Transport(new URL(url), withKey()));
   }
 
   subscribe(uri = this.inbox) {

@@ -2,7 +2,7 @@
 
 import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
 
-import { Agent, PUSH, PUSHED } from './agent.js';
+import { Agent, PUSH, PUSHED, withKey } from './agent.js';
 import { WebSocketTransport } from './ws-transport.js';
 
 export const PINNED = { pin: '2026-07-28' };
@@ -23,7 +23,7 @@ export class AgentV2 extends Agent {
     agent.client.setNotificationHandler('notifications/resources/updated', ({ params }) => agent.told(params.uri).push(params));
     agent.client.setNotificationHandler(PUSHED, { params: anything }, ({ message }) => agent.pushed.push(message));
     const Transport = url.startsWith('ws:') ? WebSocketTransport : StreamableHTTPClientTransport;
-    return agent.connect(url, new Transport(new URL(url)));
+    return agent.connect(url, new Transport(new URL(url), withKey()));
   }
 
   get modern() {

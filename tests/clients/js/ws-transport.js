@@ -3,12 +3,13 @@
 import WebSocket from 'ws';
 
 export class WebSocketTransport {
-  constructor(url) {
+  constructor(url, { requestInit } = {}) {
     this.url = url;
+    this.headers = requestInit?.headers;
   }
 
   start() {
-    this.socket = new WebSocket(this.url, 'mcp');
+    this.socket = new WebSocket(this.url, 'mcp', { headers: this.headers });
     this.socket.on('message', data => this.onmessage?.(JSON.parse(data.toString())));
     this.socket.on('close', code => ((this.closeCode = code), this.onclose?.()));
     return new Promise((resolve, reject) => {
