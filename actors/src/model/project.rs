@@ -188,7 +188,7 @@ impl ProjectRecord {
     }
 
     fn check(&self) -> Result<(), BrokerError> {
-        check_text("name", &self.name, 1, NAME_CHARS_MAX)?;
+        check_line("name", &self.name, 1, NAME_CHARS_MAX)?;
         if let Some(description) = &self.description {
             check_text("description", description, 0, DESCRIPTION_CHARS_MAX)?;
         }
@@ -197,7 +197,7 @@ impl ProjectRecord {
         }
         self.tags
             .iter()
-            .try_for_each(|tag| check_text("tags", tag, 1, TAG_CHARS_MAX))?;
+            .try_for_each(|tag| check_line("tags", tag, 1, TAG_CHARS_MAX))?;
         let config = &self.config;
         for (name, limit, most) in [
             ("config.max_sessions", config.max_sessions, 10_000_000),
@@ -245,7 +245,7 @@ impl ProjectRecord {
             return Err(BrokerError::invalid("scope", "observer, member or admin"));
         }
         if let Some(label) = &wanted.label {
-            check_text("label", label, 1, NAME_CHARS_MAX)?;
+            check_line("label", label, 1, NAME_CHARS_MAX)?;
         }
         if wanted.expires_at_ms.is_some_and(|at| at <= now_ms) {
             return Err(BrokerError::invalid("expires_at", "a time to come"));
@@ -424,6 +424,14 @@ impl ProjectRecord {
 
 fn no_such_key() -> BrokerError {
     BrokerError::invalid("key_id", "the project has no such key")
+}
+
+/// A text of one line.
+fn check_line(field: &str, text: &str, min: usize, max: usize) -> Result<(), BrokerError> {
+    if text.contains('\n') {
+        return Err(BrokerError::invalid(field, "one line"));
+    }
+    check_text(field, text, min, max)
 }
 
 fn check_text(field: &str, text: &str, min: usize, max: usize) -> Result<(), BrokerError> {
@@ -624,6 +632,7 @@ mod tests {
         assert_eq!(wanted(|w| w.id = ProjectId::parse("system").unwrap()), "project_id");
         assert_eq!(wanted(|w| w.name.clear()), "name");
         assert_eq!(wanted(|w| w.name = "a\u{1b}[2J".to_owned()), "name");
+        assert_eq!(wanted(|w| w.name = "a\nb".to_owned()), "name");
         assert_eq!(wanted(|w| w.description = Some("x".repeat(1025))), "description");
         assert_eq!(wanted(|w| w.tags = (0..33).map(|n| n.to_string()).collect()), "tags");
         assert_eq!(wanted(|w| w.config.max_sessions = Some(0)), "config.max_sessions");
