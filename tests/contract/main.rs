@@ -5,6 +5,7 @@ mod support;
 
 mod abuse;
 mod broadcasts;
+mod crossing;
 mod eras;
 mod health;
 mod http_abuse;

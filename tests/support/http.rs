@@ -550,6 +550,14 @@ impl Caller {
         self
     }
 
+    /// The same client with this header instead of those of the same name.
+    pub fn with(&self, name: &str, value: &str) -> Self {
+        let mut caller = self.clone();
+        caller.headers.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
+        caller.headers.push((name.to_owned(), value.to_owned()));
+        caller
+    }
+
     fn headed(&self, request: Request) -> Request {
         self.headers
             .iter()

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 pub use agent::{Agent, texts};
 pub use http::{Caller, Event, Reply, Request, Response, connect, exchange, hello};
 pub use issuer::Issuer;
-pub use tenant::{ADMIN_KEY, Tenant};
+pub use tenant::{ADMIN_KEY, Tenant, id_of_key};
 pub use wire::{Wire, masked, read_frame};
 
 /// The longest that anything here is waited for. Far more than it takes, so that a slow machine changes nothing.

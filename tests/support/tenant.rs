@@ -46,6 +46,35 @@ impl<'a> Tenant<'a> {
         assert_eq!(response.status, 200, "{response:?}");
     }
 
+    /// Changes the project as only the operator may.
+    pub fn is_changed(&self, changes: &Value) -> Value {
+        let path = format!("/api/v1/projects/{}", self.id);
+        let response = self.broker.rest(ADMIN_KEY, "PATCH", &path, changes);
+        assert_eq!(response.status, 200, "{response:?}");
+        response.json()["project"].take()
+    }
+
+    /// Deletes the project as only the operator may.
+    pub fn is_deleted(&self) {
+        let path = format!("/api/v1/projects/{}", self.id);
+        let response = self.broker.rest(ADMIN_KEY, "DELETE", &path, &Value::Null);
+        assert_eq!((response.status, response.body.as_str()), (204, ""), "{response:?}");
+    }
+
+    /// Revokes one of its keys.
+    pub fn revokes(&self, key: &str) {
+        let response = self.rest("DELETE", &format!("keys/{}", id_of_key(key)), &Value::Null);
+        assert_eq!(response.status, 200, "{response:?}");
+    }
+
+    /// Rotates one of its keys; the new one.
+    pub fn rotates(&self, key: &str, grace_s: u64) -> String {
+        let body = json!({"key_id": id_of_key(key), "grace_period_seconds": grace_s});
+        let response = self.rest("POST", "keys/rotate", &body);
+        assert_eq!(response.status, 200, "{response:?}");
+        response.json()["api_keys"][0]["api_key"].as_str().unwrap().to_owned()
+    }
+
     pub fn wire(&self) -> Wire {
         self.wire_as(&self.key)
     }
@@ -72,6 +101,14 @@ impl<'a> Tenant<'a> {
         self.visitor_as(key).registered(name)
     }
 
+    /// A legacy client to which messages are pushed, registered under this name.
+    pub fn pushed_as(&self, key: &str, name: &str, settings: &Value) -> Agent {
+        let capabilities = json!({"experimental": {"dev.mcp-broker/push": settings}});
+        let agent = Agent::legacy(self.wire_as(key), "2025-11-25", &capabilities).registered(name);
+        agent.settles();
+        agent
+    }
+
     /// A client of 2026-07-28 over HTTP without a session.
     pub fn stateless_as(&self, key: &str) -> Caller {
         Caller::modern_with(self.broker.address, json!({}), &[("X-API-Key", key)])
@@ -81,6 +118,11 @@ impl<'a> Tenant<'a> {
     pub fn resumable_as(&self, key: &str) -> Caller {
         Caller::legacy_with(self.broker.address, "2025-11-25", json!({}), &[("X-API-Key", key)])
     }
+}
+
+/// The id of a key, which is its second part.
+pub fn id_of_key(key: &str) -> &str {
+    key.split('_').nth(1).unwrap()
 }
 
 impl Broker {

@@ -1,0 +1,500 @@
+//! Messages between projects: who may send, what either side learns, and what it does not.
+
+use serde_json::{Value, json};
+
+use crate::support::{Agent, Broker, Tenant, eventually, masked};
+
+fn open() -> Value {
+    json!({"allow_cross_project": true})
+}
+
+/// Two projects that are open, and the first may send to the second.
+fn neighbours(broker: &Broker) -> [Tenant<'_>; 2] {
+    let [here, there] = ["here", "there"].map(|id| broker.project(id, &open()));
+    here.may_send_to("there", &json!({}));
+    [here, there]
+}
+
+/// What sending this somewhere is refused with.
+fn refusal(agent: &Agent, code: &str, recipient: &str) -> Value {
+    let error = agent.sends("hi").fails_as(code, recipient);
+    // How long to wait is another every time.
+    assert_eq!(error.get("retry_after_ms").is_some(), code == "rate_limited", "{error}");
+    error
+}
+
+#[test]
+fn a_message_crosses_where_both_sides_let_it() {
+    let broker = Broker::secured();
+    let [here, there] = neighbours(&broker);
+    let (alice, bob) = (here.agent("alice"), there.agent("bob"));
+    let by_id = format!("{}@there", bob.session);
+    for recipient in ["bob@there", by_id.as_str()] {
+        let sent = alice.sends(recipient).with("correlation_id", "c").to(recipient);
+        assert!(sent.object.get("queue_size").is_none(), "{sent:?}");
+        let message = bob.sees([recipient]).remove(0);
+        assert_eq!(message["message_id"], sent.id.as_str());
+        assert_eq!(message["project_id"], "here");
+        assert_eq!(message["sender_name"], "alice");
+        assert_eq!(message["sender_id"], alice.session.as_str());
+        assert_eq!(message["recipient_id"], bob.session.as_str());
+        assert_eq!(message["headers"]["correlation_id"], "c");
+    }
+    // One's own project may be named as well, and needs no permission.
+    alice.sends("home").to("alice@here");
+    alice.sees(["home"]);
+}
+
+#[test]
+fn refusals_have_an_order() {
+    let broker = Broker::secured();
+    let (here, there) = (broker.project("here", &json!({})), broker.project("there", &json!({})));
+    let (alice, bob) = (here.agent("alice"), there.agent("bob"));
+    // In every state of affairs who is there and who is not get the same answer.
+    let refused = |code: &str, detail: Value| {
+        let error = refusal(&alice, code, "bob@there");
+        assert_eq!(error["detail"], detail, "{error}");
+        assert_eq!(refusal(&alice, code, "nobody@there"), error);
+        let unknown = alice.sends("hi").and("protocol_name", "unheard-of");
+        assert_eq!(unknown.fails_as(code, "bob@there")["code"], code);
+        let wrong = alice.sends("hi").and("payload", json!({"text": 1}));
+        assert_eq!(wrong.fails_as(code, "bob@there")["detail"], detail);
+    };
+    refused("cross_project_disabled", json!({"project": "own"}));
+    there.is_changed(&json!({"config": open()}));
+    refused("cross_project_disabled", json!({"project": "own"}));
+    there.is_changed(&json!({"config": {"allow_cross_project": false}}));
+    here.is_changed(&json!({"config": open()}));
+    refused("cross_project_disabled", json!({"project": "target"}));
+    here.may_send_to(
+        "there",
+        &json!({"allowed_protocols": ["other"], "message_rate_limit": 1}),
+    );
+    refused("cross_project_disabled", json!({"project": "target"}));
+    here.rest("DELETE", "grants/there", &Value::Null);
+    there.is_changed(&json!({"config": open()}));
+    refused("cross_project_forbidden", json!({"missing": "permission"}));
+    // A permission of the other side is none of this.
+    there.may_send_to("here", &json!({}));
+    refused("cross_project_forbidden", json!({"missing": "permission"}));
+    here.may_send_to(
+        "there",
+        &json!({"allowed_protocols": ["other"], "message_rate_limit": 1}),
+    );
+    refused("cross_project_forbidden", json!({"missing": "protocol"}));
+    here.may_send_to(
+        "there",
+        &json!({"allowed_protocols": ["note", "other"], "message_rate_limit": 1}),
+    );
+    alice.sends("hi").to("bob@there");
+    for recipient in ["bob@there", "nobody@there"] {
+        let error = refusal(&alice, "rate_limited", recipient);
+        let wait = error["retry_after_ms"].as_u64().unwrap();
+        assert!((1..=60_000).contains(&wait), "{error}");
+        assert!(error.get("detail").is_none(), "{error}");
+    }
+    bob.sees(["hi"]);
+    here.may_send_to("there", &json!({"allowed_protocols": ["note"]}));
+    refusal(&alice, "session_not_found", "nobody@there");
+    alice.sends("ho").to("bob@there");
+    bob.sees(["ho"]);
+}
+
+#[test]
+fn a_project_that_is_not_there_is_like_one_that_is_closed() {
+    let broker = Broker::secured();
+    let here = broker.project("here", &open());
+    broker.project("closed", &json!({"discoverable": true}));
+    broker.project("gone", &open()).is_deleted();
+    let alice = here.agent("alice");
+    for granted in [false, true] {
+        if granted {
+            for target in ["closed", "gone", "nowhere"] {
+                here.may_send_to(target, &json!({}));
+            }
+        }
+        let closed = refusal(&alice, "cross_project_disabled", "bob@closed");
+        assert_eq!(closed["detail"]["project"], "target");
+        for target in ["nowhere", "gone", "system", "NOT AN ID", "", "-", "a@b", "default"] {
+            let refused = refusal(&alice, "cross_project_disabled", &format!("bob@{target}"));
+            assert_eq!(refused, closed, "{target:?}");
+        }
+    }
+    here.is_changed(&json!({"config": {"allow_cross_project": false}}));
+    let own = refusal(&alice, "cross_project_disabled", "bob@closed");
+    assert_eq!(own["detail"]["project"], "own");
+    for target in ["nowhere", "gone", "NOT AN ID", ""] {
+        let refused = refusal(&alice, "cross_project_disabled", &format!("bob@{target}"));
+        assert_eq!(refused, own, "{target:?}");
+    }
+}
+
+#[test]
+fn the_contract_of_either_side_holds() {
+    let broker = Broker::secured();
+    let [here, there] = neighbours(&broker);
+    let (alice, bob) = (here.agent("alice"), there.agent("bob"));
+    let teach = |agent: &Agent, name: &str, member: &str| {
+        let schema = json!({"type": "object", "required": [member]});
+        agent.calls(
+            "register_protocol",
+            json!({"name": name, "version": "1.0.0", "schema": schema}),
+        );
+    };
+    teach(&alice, "ours", "a");
+    teach(&bob, "theirs", "b");
+    teach(&alice, "both", "a");
+    teach(&bob, "both", "b");
+    let letter = |name: &str, payload: Value| {
+        let letter = alice.sends("").and("protocol_name", name);
+        letter.and("payload", payload)
+    };
+    for name in ["ours", "theirs", "both"] {
+        letter(name, json!({"a": 1, "b": 1})).to("bob@there");
+    }
+    for (name, payload, fits) in [
+        ("ours", json!({"a": 1}), true),
+        ("ours", json!({"b": 1}), false),
+        ("theirs", json!({"b": 1}), true),
+        ("theirs", json!({"a": 1}), false),
+        ("both", json!({"a": 1}), false),
+        ("both", json!({"b": 1}), false),
+    ] {
+        if fits {
+            letter(name, payload).to("bob@there");
+        } else {
+            letter(name, payload).fails_as("payload_invalid", "bob@there");
+        }
+    }
+    letter("neither", json!({})).fails_as("protocol_not_found", "bob@there");
+    assert_eq!(bob.reads(json!({})).len(), 5);
+}
+
+#[test]
+fn what_a_recipient_elsewhere_speaks_is_not_told() {
+    let broker = Broker::secured();
+    let [here, there] = neighbours(&broker);
+    let alice = here.agent("alice");
+    there.visitor().registered_with(&json!({
+        "name": "bob", "capabilities": {"supported_protocols": {"secret-talk": ["3.1.4"]}},
+    }));
+    let error = alice.sends("hi").fails_as("incompatible_protocol", "bob@there");
+    assert_eq!(error["detail"]["speaks"], json!([]));
+    assert!(!error.to_string().contains("secret"), "{error}");
+}
+
+#[test]
+fn a_sender_learns_what_became_of_its_message() {
+    let broker = Broker::secured();
+    let [here, there] = neighbours(&broker);
+    let (alice, other) = (here.agent("alice"), here.agent("other"));
+    let bob = there.pushed_as(&there.key, "bob", &json!({"ack": "manual", "window": 1}));
+    let first = alice.sends("1").to("bob@there");
+    assert_eq!(first.status, "delivered");
+    let second = alice.sends("2").to("bob@there");
+    assert_eq!(
+        (second.status.as_str(), alice.status_of(&second.id).as_str()),
+        ("queued", "queued")
+    );
+    let pushed = bob.is_pushed(["1"]);
+    assert_eq!(alice.status_of(&first.id), "delivered");
+    bob.acknowledges(&pushed);
+    alice.learns(&first.id, "acknowledged");
+    alice.learns(&second.id, "delivered");
+    // On the side of the recipient as well, and nowhere else.
+    assert_eq!(bob.status_of(&first.id), "acknowledged");
+    let third = broker.project("third", &open());
+    third
+        .agent("nosy")
+        .is_refused("get_message_status", json!({"message_id": first.id}));
+    drop(other);
+}
+
+#[test]
+fn a_sender_can_wait_across_the_wall() {
+    let broker = Broker::secured();
+    let [here, there] = neighbours(&broker);
+    let (alice, bob) = (here.agent("alice"), there.agent("bob"));
+    for goal in ["delivered", "acknowledged"] {
+        let call = alice.sends(goal).and("wait_for", goal).off_to("bob@there");
+        let messages = bob.sees([goal]);
+        if goal == "acknowledged" {
+            assert_eq!(alice.wire.answer_so_far(&call), None);
+        }
+        bob.acknowledges(&messages);
+        let told = alice.returns("send_message", &call);
+        assert_eq!(told["status"], goal);
+        assert!(
+            told["delivered_at"].is_string() && told.get("queue_size").is_none(),
+            "{told}"
+        );
+    }
+    // Whoever waits in vain is told where the message is.
+    let told = alice
+        .sends("late")
+        .and("wait_for", "delivered")
+        .and("timeout_seconds", 0.05);
+    assert_eq!(told.to("bob@there").status, "queued");
+    bob.sees(["late"]);
+}
+
+#[test]
+fn a_wait_across_the_wall_is_a_task() {
+    let broker = Broker::secured();
+    let [here, there] = neighbours(&broker);
+    let tasks = json!({"extensions": {"io.modelcontextprotocol/tasks": {}}});
+    let alice = Agent::modern(here.wire(), tasks).registered("alice");
+    let bob = there.agent("bob");
+    let arguments = alice
+        .sends("hi")
+        .and("wait_for", "acknowledged")
+        .arguments_to("bob@there");
+    let call = json!({"name": "send_message", "arguments": arguments});
+    let task = alice.request("tools/call", call).unwrap();
+    assert_eq!(
+        (&task["resultType"], &task["status"]),
+        (&json!("task"), &json!("working"))
+    );
+    let messages = bob.sees(["hi"]);
+    bob.acknowledges(&messages);
+    let result = eventually("the task is completed", || {
+        let found = alice.request("tasks/get", json!({"taskId": task["taskId"]})).unwrap();
+        (found["status"] == "completed").then(|| found["result"].clone())
+    });
+    assert_eq!(result["structuredContent"]["status"], "acknowledged");
+    assert_eq!(result["structuredContent"]["message_id"], messages[0]["message_id"]);
+}
+
+#[test]
+fn what_dies_over_there_is_seen_on_both_sides() {
+    let broker = Broker::secured_with(&["--delivery-limit=1"]);
+    let [here, there] = neighbours(&broker);
+    let (alice, bob, nosy) = (here.agent("alice"), there.agent("bob"), broker.agent("nosy"));
+    let late = alice.sends("late").with("ttl_seconds", 1).to("bob@there");
+    alice.learns(&late.id, "expired");
+    let poison = alice.sends("poison").to("bob@there");
+    bob.sees(["poison"]);
+    bob.calls("disconnect_session", json!({}));
+    alice.learns(&poison.id, "dead_lettered");
+    let bob = there.agent("bob");
+    for (reason, id) in [("expired", &late.id), ("delivery_limit", &poison.id)] {
+        for side in [&alice, &bob] {
+            let letters = side.dead_letters(reason);
+            assert_eq!(letters.len(), 1, "{letters:?}");
+            assert_eq!(letters[0]["message"]["message_id"], id.as_str());
+            assert_eq!(letters[0]["message"]["project_id"], "here");
+        }
+        assert_eq!(nosy.dead_letters(reason), [json!(null); 0]);
+    }
+    // It lies where it died, and is sent again from there.
+    let ids = json!({"message_ids": [poison.id]});
+    let from_here = alice.calls("redrive_dead_letters", ids.clone());
+    assert_eq!(
+        (&from_here["redriven"], &from_here["unknown"]),
+        (&json!(0), &ids["message_ids"])
+    );
+    assert_eq!(bob.calls("redrive_dead_letters", ids)["redriven"], 1);
+    bob.sees(["poison"]);
+    assert_eq!(alice.dead_letters("delivery_limit"), [json!(null); 0]);
+    alice.learns(&poison.id, "delivered");
+}
+
+#[test]
+fn who_waits_for_somebody_whose_project_is_deleted_is_told() {
+    let broker = Broker::secured();
+    let [here, there] = neighbours(&broker);
+    let (alice, _bob) = (here.agent("alice"), there.agent("bob"));
+    let call = alice
+        .sends("hi")
+        .and("wait_for", "acknowledged")
+        .and("timeout_seconds", 100)
+        .off_to("bob@there");
+    eventually("it waits there", || {
+        let shown = there.rest("GET", "", &Value::Null).json();
+        let listed = there.visitor().calls("list_sessions", json!({}));
+        assert_eq!(shown["counts"]["sessions"], 1);
+        (listed["sessions"][0]["queue_size"] == 1).then_some(())
+    });
+    there.is_deleted();
+    let told = alice.returns("send_message", &call);
+    assert_eq!(told["status"], "dead_lettered");
+    refusal(&alice, "cross_project_disabled", "bob@there");
+}
+
+#[test]
+fn the_same_key_sends_across_once() {
+    let broker = Broker::secured();
+    let [here, there] = neighbours(&broker);
+    let (alice, bob) = (here.agent("alice"), there.agent("bob"));
+    let letter = || alice.sends("once").with("idempotency_key", "k").to("bob@there");
+    let first = letter();
+    assert_eq!(letter(), first);
+    bob.sees(["once"]);
+    bob.sees_nothing();
+    assert_eq!(letter(), first);
+    bob.sees_nothing();
+    assert_eq!(alice.status_of(&first.id), "acknowledged");
+    // Even when whom it was for has gone, and not when nobody ever was.
+    let nobody = alice.sends("once").with("idempotency_key", "other");
+    nobody.fails_as("session_not_found", "nobody@there");
+}
+
+#[test]
+fn a_message_from_elsewhere_is_told_of_like_any_other() {
+    let broker = Broker::secured();
+    let [here, there] = neighbours(&broker);
+    let alice = here.agent("alice");
+    let pushed = there.pushed_as(&there.key, "pushed", &json!({}));
+    alice.sends("hi").to("pushed@there");
+    let message = pushed.is_pushed(["hi"]).remove(0);
+    assert_eq!(message["project_id"], "here");
+    let told = there.agent("told");
+    told.request("resources/subscribe", json!({"uri": "broker://inbox"}))
+        .unwrap();
+    alice.sends("hi").to("told@there");
+    assert_eq!(
+        told.wire.told("notifications/resources/updated"),
+        json!({"uri": "broker://inbox"})
+    );
+    let waiting = told.begins("receive_messages", &json!({"wait_seconds": 20}));
+    let read = told.returns("receive_messages", &waiting);
+    assert_eq!(read["messages"][0]["payload"]["text"], "hi");
+}
+
+#[test]
+fn an_answer_goes_back_by_name_and_project() {
+    let broker = Broker::secured();
+    let [here, there] = neighbours(&broker);
+    there.may_send_to("here", &json!({}));
+    let (alice, bob) = (here.agent("alice"), there.agent("bob"));
+    alice.sends("question").to("bob@there");
+    let question = bob.sees(["question"]).remove(0);
+    let text = |name: &str| question[name].as_str().unwrap();
+    let address = format!("{}@{}", text("sender_name"), text("project_id"));
+    bob.sends("answer").with("reply_to", text("message_id")).to(&address);
+    let answer = alice.sees(["answer"]).remove(0);
+    assert_eq!(
+        (&answer["project_id"], &answer["sender_name"]),
+        (&json!("there"), &json!("bob"))
+    );
+}
+
+#[test]
+fn a_queue_over_there_is_as_long_as_its_project_says() {
+    let broker = Broker::secured();
+    let [here, there] = neighbours(&broker);
+    here.is_changed(&json!({"config": {"queue_capacity": 1}}));
+    there.is_changed(&json!({"config": {"queue_capacity": 2}}));
+    let (alice, bob) = (here.agent("alice"), there.agent("bob"));
+    alice.sends("1").to("bob@there");
+    alice.sends("2").to("bob@there");
+    alice.sends("3").fails_as("queue_full", "bob@there");
+    bob.sees(["1", "2"]);
+}
+
+#[test]
+fn a_permission_taken_back_is_gone_at_once() {
+    let broker = Broker::secured();
+    let [here, there] = neighbours(&broker);
+    let (alice, bob) = (here.agent("alice"), there.agent("bob"));
+    for (method, path, body) in [
+        ("DELETE", "/api/v1/projects/here/grants/there", Value::Null),
+        (
+            "PATCH",
+            "/api/v1/projects/here",
+            json!({"config": {"allow_cross_project": false}}),
+        ),
+        (
+            "PATCH",
+            "/api/v1/projects/there",
+            json!({"config": {"allow_cross_project": false}}),
+        ),
+    ] {
+        let sent = alice.sends("before").to("bob@there");
+        let key = if path.contains("projects/here") {
+            &here.key
+        } else {
+            &there.key
+        };
+        assert_eq!(broker.rest(key, method, path, &body).status, 200, "{path}");
+        let error = alice.is_refused("send_message", alice.sends("after").arguments_to("bob@there"));
+        assert!(error["code"].as_str().unwrap().starts_with("cross_project_"), "{error}");
+        // What was accepted before is delivered, and its sender learns of it.
+        bob.sees(["before"]);
+        bob.sees_nothing();
+        assert_eq!(alice.status_of(&sent.id), "acknowledged");
+        here.is_changed(&json!({"config": open()}));
+        there.is_changed(&json!({"config": open()}));
+        here.may_send_to("there", &json!({}));
+    }
+}
+
+#[test]
+fn a_broadcast_stays_at_home() {
+    let broker = Broker::secured();
+    let [here, there] = neighbours(&broker);
+    let (alice, carol) = (here.agent("alice"), here.agent("carol"));
+    let bob = there.agent("bob");
+    let told = alice.sends("everyone").for_everyone();
+    assert_eq!((&told["recipients"], &told["skipped"]), (&json!(1), &json!(0)));
+    carol.sees(["everyone"]);
+    bob.sees_nothing();
+}
+
+#[test]
+fn so_many_messages_a_minute_cross_and_then_more() {
+    let broker = Broker::secured();
+    let [here, there] = neighbours(&broker);
+    here.may_send_to("there", &json!({"message_rate_limit": 120}));
+    let (alice, other) = (here.agent("alice"), here.agent("other"));
+    let _bob = there.agent("bob");
+    let calls: Vec<_> = (0..130).map(|_| alice.sends("hi").off_to("bob@there")).collect();
+    let results: Vec<_> = calls.iter().map(|call| alice.wire.answer_to(call).unwrap()).collect();
+    let is_sent = |result: &&Value| result["isError"] == false;
+    assert!((120..130).contains(&results.iter().filter(is_sent).count()));
+    let refused = results.iter().find(|result| !is_sent(result)).unwrap();
+    let error = &refused["structuredContent"];
+    assert_eq!(error["code"], "rate_limited");
+    assert!(
+        (1..=500).contains(&error["retry_after_ms"].as_u64().unwrap()),
+        "{error}"
+    );
+    // It is of the whole project, does not touch what stays at home, and is over after a while.
+    alice.sends("home").to(&other);
+    eventually("there is room again", || {
+        let arguments = other.sends("hi").arguments_to("bob@there");
+        let call = other.begins("send_message", &arguments);
+        is_sent(&&other.wire.answer_to(&call).unwrap()).then_some(())
+    });
+}
+
+#[test]
+fn messages_of_one_turn_keep_their_order_wherever_they_go() {
+    let broker = Broker::secured();
+    let [here, there] = neighbours(&broker);
+    let (alice, carol, bob) = (here.agent("alice"), here.agent("carol"), there.agent("bob"));
+    let mut frames = Vec::new();
+    for at in 0..40 {
+        let recipient = if at % 3 == 0 { "bob@there" } else { "carol" };
+        let arguments = alice.sends(&at.to_string()).arguments_to(recipient);
+        let params = json!({"name": "send_message", "arguments": arguments});
+        let frame = json!({"jsonrpc": "2.0", "id": format!("m{at}"), "method": "tools/call", "params": params});
+        frames.extend(masked(0x81, frame.to_string().as_bytes()));
+    }
+    alice.wire.sends_bytes(&frames);
+    for at in 0..40 {
+        let result = alice.wire.answer_to(&json!(format!("m{at}"))).unwrap();
+        assert_eq!(result["isError"], false, "{result}");
+    }
+    let mut seen = [&carol, &bob].map(|agent| {
+        let read = agent.reads(json!({"limit": 100}));
+        let numbers = read
+            .iter()
+            .map(|message| message["payload"]["text"].as_str().unwrap().parse::<u32>().unwrap());
+        numbers.collect::<Vec<_>>()
+    });
+    assert!(seen.iter().all(|numbers| numbers.is_sorted()), "{seen:?}");
+    seen[0].append(&mut seen[1].clone());
+    seen[0].sort_unstable();
+    assert_eq!(seen[0], (0..40).collect::<Vec<_>>());
+}
