@@ -66,13 +66,28 @@ impl Connections {
     /// A place for one connection; None when all are taken, those of its project, or all were told to go. A project has
     /// no more than it may have sessions.
     pub fn seat(self: &Arc<Self>, outbox: &Arc<Outbox>, identity: &Arc<Identity>) -> Option<Seat> {
+        let of_project_max = identity.project.terms().record.config.max_sessions;
+        self.place(outbox, identity, self.max, of_project_max.unwrap_or(usize::MAX))
+    }
+
+    /// A place for a wait that has begun, whether or not there is one: nobody may stay who would not hear that their
+    /// credential has ended. None when all were told to go.
+    pub fn seat_begun(self: &Arc<Self>, outbox: &Arc<Outbox>, identity: &Arc<Identity>) -> Option<Seat> {
+        self.place(outbox, identity, usize::MAX, usize::MAX)
+    }
+
+    fn place(
+        self: &Arc<Self>,
+        outbox: &Arc<Outbox>,
+        identity: &Arc<Identity>,
+        max: usize,
+        of_project_max: usize,
+    ) -> Option<Seat> {
         let len = self.len.fetch_add(1, Ordering::Relaxed);
         let number = self.seats.fetch_add(1, Ordering::Relaxed);
-        let terms = identity.project.terms();
-        let of_project_max = terms.record.config.max_sessions.unwrap_or(usize::MAX);
         let mut live = self.live();
         let of_project = live.by_project.get(identity.project.id()).copied().unwrap_or(0);
-        if len >= self.max || of_project >= of_project_max || self.closed.load(Ordering::Relaxed) {
+        if len >= max || of_project >= of_project_max || self.closed.load(Ordering::Relaxed) {
             drop(live);
             self.left();
             return None;

@@ -29,6 +29,7 @@ mod receiving;
 mod redelivery;
 mod refusals;
 mod resources;
+mod revocation;
 mod shutdown;
 mod slow_clients;
 mod subscriptions;

@@ -266,11 +266,11 @@ impl Exchange {
             .body(self)
     }
 
-    /// Takes a place among the connections, so that the end of the broker is heard of. Whether there is one was asked
-    /// before anything was done.
+    /// Takes a place among the connections, so that the end of the broker is heard of, and that of the credential.
+    /// Whether there is one was asked before anything was done.
     fn sit(&mut self) {
         if self.seat.is_none() {
-            self.seat = self.connections.seat(&self.outbox, &self.identity);
+            self.seat = self.connections.seat_begun(&self.outbox, &self.identity);
         }
     }
 

@@ -1,0 +1,275 @@
+//! The end of a key: whoever came in with it is sent away, whatever they are doing, and nobody else is.
+//!
+//! Nothing happens here because of heartbeats: they are an hour apart.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::support::{Agent, Broker, Caller, Reply, TIMELESS, Tenant, eventually, id_of_key};
+
+const UNAUTHORIZED: u16 = 4005;
+
+fn timeless() -> Broker {
+    Broker::secured_with(&TIMELESS)
+}
+
+/// Everything that lasts and came in with one key.
+struct Guests {
+    session: Agent,
+    modern: Agent,
+    visitor: Agent,
+    waiting: Agent,
+    streams: Vec<(&'static str, Reply)>,
+    legacy: Caller,
+}
+
+impl Guests {
+    fn come(team: &Tenant<'_>, key: &str, name: &str) -> Self {
+        let named = |what: &str| format!("{name}-{what}");
+        let waiting = team.agent_as(key, &named("waiting"));
+        waiting.begins("receive_messages", &json!({"wait_seconds": 100}));
+        let stateless = team.stateless_as(key).registered(&named("stateless"));
+        let legacy = team.resumable_as(key).registered(&named("legacy"));
+        let wait = json!({"wait_seconds": 100});
+        let events = "text/event-stream, application/json";
+        let streams = vec![
+            ("listen", stateless.listens_as(&json!("l"))),
+            ("stream", legacy.reads_stream()),
+            (
+                "poll",
+                team.stateless_as(key)
+                    .registered(&named("poll"))
+                    .call("receive_messages", wait.clone())
+                    .sent(),
+            ),
+            (
+                "events",
+                stateless
+                    .call("receive_messages", wait.clone())
+                    .with("Accept", events)
+                    .sent()
+                    .streams(),
+            ),
+            ("legacy poll", legacy.call("receive_messages", wait).sent()),
+        ];
+        let guests = Self {
+            session: team.agent_as(key, &named("session")),
+            modern: Agent::modern(team.wire_as(key), json!({})).registered(&named("modern")),
+            visitor: team.visitor_as(key),
+            waiting,
+            streams,
+            legacy,
+        };
+        // All of them are there before anything else happens.
+        let listed = team.visitor();
+        eventually("they have come", || listed.presence_of(&named("poll")).map(drop));
+        guests
+    }
+
+    fn are_sent_away(self) {
+        for agent in [&self.session, &self.modern, &self.visitor, &self.waiting] {
+            agent.wire.is_closed_with(UNAUTHORIZED);
+        }
+        for (_, mut stream) in self.streams {
+            stream.is_over();
+        }
+        assert_eq!(self.legacy.delete().answered().status, 401);
+        assert_eq!(self.legacy.call("heartbeat", json!({})).answered().status, 401);
+    }
+
+    fn are_left_alone(&mut self) {
+        for agent in [&self.session, &self.modern, &self.visitor, &self.waiting] {
+            agent.calls("list_sessions", json!({}));
+        }
+        self.legacy.calls("heartbeat", json!({}));
+        // What waits still hears of what it waits for.
+        let session = self.waiting.session.clone();
+        self.session.sends("hi").to(&session);
+        self.waiting.wire.hears("the answer", |frame| {
+            frame["result"]["structuredContent"]["messages"][0]["payload"]["text"] == "hi"
+        });
+        let listener = self.session.name.replace("session", "stateless");
+        self.session.sends("hi").to(&listener);
+        let (_, listening) = &mut self.streams[0];
+        listening.told("notifications/resources/updated");
+    }
+}
+
+#[test]
+fn a_revoked_key_takes_with_it_whoever_came_in_with_it() {
+    let broker = timeless();
+    let team = broker.project("team", &json!({}));
+    let (gone, kept) = (team.key_of("member"), team.key_of("member"));
+    let (going, mut staying) = (
+        Guests::come(&team, &gone, "going"),
+        Guests::come(&team, &kept, "staying"),
+    );
+    team.revokes(&gone);
+    going.are_sent_away();
+    staying.are_left_alone();
+}
+
+#[test]
+fn a_rotated_key_takes_them_with_it_at_once_or_after_its_grace() {
+    let broker = timeless();
+    let team = broker.project("team", &json!({}));
+    let (at_once, later, kept) = (team.key_of("member"), team.key_of("member"), team.key_of("member"));
+    let first = Guests::come(&team, &at_once, "first");
+    let second = Guests::come(&team, &later, "second");
+    let mut staying = Guests::come(&team, &kept, "staying");
+    team.rotates(&later, 1);
+    team.rotates(&at_once, 0);
+    first.are_sent_away();
+    second.are_sent_away();
+    staying.are_left_alone();
+}
+
+#[test]
+fn a_key_that_expires_takes_them_with_it() {
+    let broker = timeless();
+    let team = broker.project("team", &json!({}));
+    // Longer than they take to come, however slow.
+    let key = team.new_key(&json!({"expires_in_seconds": 3}));
+    let visitor = team.visitor_as(&key);
+    let legacy = team.resumable_as(&key).registered("legacy");
+    let mut stream = legacy.reads_stream();
+    let kept = team.agent("kept");
+    visitor.wire.is_closed_with(UNAUTHORIZED);
+    stream.is_over();
+    kept.calls("heartbeat", json!({}));
+    // A key that ends sooner than those before it is not forgotten over them.
+    let [longer, shorter] = [60, 1].map(|seconds| team.new_key(&json!({"expires_in_seconds": seconds})));
+    let (longer, shorter) = (team.visitor_as(&longer), team.visitor_as(&shorter));
+    shorter.wire.is_closed_with(UNAUTHORIZED);
+    longer.calls("list_sessions", json!({}));
+}
+
+#[test]
+fn who_ends_its_own_key_has_the_answer_first() {
+    let broker = timeless();
+    let team = broker.project("team", &json!({}));
+    let admin = || team.key_of("admin");
+    // Over WebSocket.
+    let key = admin();
+    let visitor = team.visitor_as(&key);
+    let done = visitor.calls("rotate_project_keys", json!({"key_id": id_of_key(&key)}));
+    visitor.wire.is_closed_with(UNAUTHORIZED);
+    let new = done["api_keys"][0]["api_key"].as_str().unwrap();
+    team.visitor_as(new).calls("list_sessions", json!({}));
+    // Over HTTP, with a session and without.
+    for caller in [Tenant::stateless_as, Tenant::resumable_as] {
+        let key = admin();
+        let caller = caller(&team, &key);
+        let done = caller.calls("rotate_project_keys", json!({"key_id": id_of_key(&key)}));
+        let new = done["api_keys"][0]["api_key"].as_str().unwrap();
+        team.stateless_as(new).calls("list_sessions", json!({}));
+        assert_eq!(caller.call("list_sessions", json!({})).answered().status, 401);
+    }
+    // By REST, a revocation too.
+    let key = admin();
+    let path = format!("/api/v1/projects/team/keys/{}", id_of_key(&key));
+    let visitor = team.visitor_as(&key);
+    assert_eq!(broker.rest(&key, "DELETE", &path, &Value::Null).status, 200);
+    visitor.wire.is_closed_with(UNAUTHORIZED);
+    assert_eq!(broker.rest(&key, "DELETE", &path, &Value::Null).status, 401);
+}
+
+#[test]
+fn what_was_pushed_and_not_acknowledged_waits_for_the_next_key() {
+    let broker = timeless();
+    let team = broker.project("team", &json!({}));
+    let old = team.key_of("member");
+    let alice = team.agent("alice");
+    let bob = team.pushed_as(&old, "bob", &json!({"ack": "manual", "window": 2}));
+    for text in ["1", "2", "3"] {
+        alice.sends(text).to(&bob);
+    }
+    let pushed = bob.is_pushed(["1", "2"]);
+    let new = team.rotates(&old, 0);
+    bob.wire.is_closed_with(UNAUTHORIZED);
+    // The session is there all the while, and what is sent to it waits.
+    alice.learns(pushed[1]["message_id"].as_str().unwrap(), "queued");
+    alice.sends("4").to("bob");
+    let bob = team.agent_as(&new, "bob");
+    let seen = bob.sees(["1", "2", "3", "4"]);
+    let counts: Vec<_> = seen.iter().map(|message| &message["delivery_count"]).collect();
+    assert_eq!(counts, [2, 2, 1, 1]);
+}
+
+#[test]
+fn many_are_sent_away_at_once() {
+    let broker = timeless();
+    let team = broker.project("team", &json!({}));
+    let key = team.key_of("member");
+    let kept = team.agent("kept");
+    let guests: Vec<_> = (0..200).map(|_| team.wire_as(&key)).collect();
+    team.revokes(&key);
+    for guest in &guests {
+        guest.is_closed_with(UNAUTHORIZED);
+    }
+    kept.calls("heartbeat", json!({}));
+    // Their places are free again.
+    team.is_changed(&json!({"config": {"max_sessions": 5}}));
+    eventually("there is room", || {
+        let room = broker.upgrade(&[("X-API-Key", team.key.as_str())]);
+        (room.status == 101).then_some(())
+    });
+}
+
+#[test]
+fn the_key_of_a_deleted_project_takes_them_with_it() {
+    let broker = timeless();
+    let (team, other) = (broker.project("team", &json!({})), broker.project("other", &json!({})));
+    let mut staying = Guests::come(&other, &other.key, "staying");
+    let going = Guests::come(&team, &team.key, "going");
+    team.is_deleted();
+    for agent in [&going.session, &going.modern, &going.visitor, &going.waiting] {
+        let closed = agent.wire.is_closed();
+        // Some because their session is over, some because their key is.
+        assert!(matches!(closed.code, Some(4004 | UNAUTHORIZED)), "{closed:?}");
+    }
+    for (_, mut stream) in going.streams {
+        stream.is_over();
+    }
+    assert_eq!(going.legacy.call("heartbeat", json!({})).answered().status, 401);
+    staying.are_left_alone();
+}
+
+#[test]
+fn a_shutdown_does_not_wait_for_those_who_are_sent_away() {
+    let mut broker = timeless();
+    let _guests = {
+        let team = broker.project("team", &json!({}));
+        let key = team.key_of("member");
+        let guests = Guests::come(&team, &key, "going");
+        team.revokes(&key);
+        guests
+    };
+    let began = Instant::now();
+    broker.is_told_to_stop();
+    assert_eq!(broker.ends().code(), Some(0));
+    // Less than the grace.
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+}
+
+#[test]
+fn who_waits_in_a_full_project_is_sent_away_like_anybody() {
+    let broker = timeless();
+    let team = broker.project("team", &json!({}));
+    let key = team.key_of("member");
+    let caller = team.stateless_as(&key).registered("caller");
+    let legacy = team.resumable_as(&key).registered("legacy");
+    let _first = team.agent("first");
+    team.is_changed(&json!({"config": {"max_sessions": 1}}));
+    // No place is left, and whoever is let wait all the same is not to be forgotten.
+    let mut waiting = caller.call("receive_messages", json!({"wait_seconds": 100})).sent();
+    let mut listening = caller.asks("subscriptions/listen", json!({"notifications": {}})).sent();
+    let mut stream = legacy.stream().sent();
+    listening.status();
+    stream.status();
+    team.revokes(&key);
+    listening.is_over();
+    stream.is_over();
+    waiting.is_over();
+}
