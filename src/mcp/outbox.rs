@@ -259,6 +259,11 @@ impl Outbox {
         self.queue().closing.take_if(|why| *why == Closing::TakenOver);
     }
 
+    /// Somebody whose credential is good reads from here on, whatever became of the one before.
+    pub fn readmit(&self) {
+        self.queue().closing.take_if(|why| *why == Closing::Unauthorized);
+    }
+
     /// Queues the last bytes of the connection, as the transport has encoded them. What comes after is dropped: after a
     /// close frame nothing may be sent (RFC 6455, section 5.5.1).
     pub fn send_last(&self, bytes: &[u8]) {

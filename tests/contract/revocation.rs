@@ -198,6 +198,40 @@ fn what_was_pushed_and_not_acknowledged_waits_for_the_next_key() {
 }
 
 #[test]
+fn an_http_session_is_the_next_keys_if_it_comes_in_time() {
+    let broker = timeless();
+    let team = broker.project("team", &json!({}));
+    // In the grace the session goes over to the new key, and has a stream again when that of the old one has ended.
+    let old = team.key_of("member");
+    let legacy = team.resumable_as(&old).registered("in-time");
+    let mut stream = legacy.reads_stream();
+    let new = team.rotates(&old, 1);
+    let moved = legacy.with("X-API-Key", &new);
+    moved.calls("heartbeat", json!({}));
+    stream.is_over();
+    assert_eq!(legacy.call("heartbeat", json!({})).answered().status, 401);
+    moved.calls("heartbeat", json!({}));
+    moved
+        .request("resources/subscribe", json!({"uri": "broker://inbox"}))
+        .unwrap();
+    let mut stream = moved.reads_stream();
+    team.agent("alice").sends("hi").to("in-time");
+    stream.told("notifications/resources/updated");
+    // Without a grace it is over, whoever comes.
+    let old = team.key_of("member");
+    let legacy = team.resumable_as(&old).registered("too-late");
+    let late = legacy.with("X-API-Key", &team.rotates(&old, 0));
+    for _ in 0..2 {
+        // One ends after the other: at the end of the second all is done that the first brought.
+        let key = team.key_of("member");
+        let visitor = team.visitor_as(&key);
+        team.revokes(&key);
+        visitor.wire.is_closed_with(UNAUTHORIZED);
+    }
+    assert_eq!(late.call("heartbeat", json!({})).answered().status, 404);
+}
+
+#[test]
 fn many_are_sent_away_at_once() {
     let broker = timeless();
     let team = broker.project("team", &json!({}));

@@ -245,6 +245,8 @@ impl Exchange {
             Driver::Stateless(_) | Driver::Call { .. } => return Ok(self.events()),
         };
         let (session, stream) = (Arc::clone(session), Arc::clone(stream));
+        // Whoever read it before may have been sent away; this reader was let in.
+        stream.outbox.readmit();
         let (reader, missed) = stream.take_over(after);
         self.first = before.or(missed);
         self.reading = Some((Arc::clone(&stream), reader));
