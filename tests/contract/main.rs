@@ -34,4 +34,5 @@ mod shutdown;
 mod slow_clients;
 mod subscriptions;
 mod tasks;
+mod tokens;
 mod tools;

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 pub use agent::{Agent, texts};
 pub use http::{Caller, Event, Reply, Request, Response, connect, exchange, hello};
-pub use issuer::Issuer;
+pub use issuer::{Issuer, unsigned};
 pub use tenant::{ADMIN_KEY, Tenant, id_of_key};
 pub use wire::{Wire, masked, read_frame};
 

@@ -250,9 +250,10 @@ impl Session {
         Ok(())
     }
 
+    /// What it may do was found when it was opened: a token of the same subject with another scope opens another.
     fn is_of(&self, identity: &Identity) -> bool {
         let own = self.identity();
-        own.owner() == identity.owner() && own.project.id() == identity.project.id()
+        own.owner() == identity.owner() && own.scope() == identity.scope() && own.project.id() == identity.project.id()
     }
 
     /// What its caller came in with last: a token is refreshed while a session lasts.

@@ -1,0 +1,438 @@
+//! Tokens of an issuer outside, beside API keys: who is let in with one, as what, and for how long.
+
+use std::{
+    io::{Read, Write},
+    net::TcpListener,
+    path::PathBuf,
+    time::SystemTime,
+};
+
+use jsonwebtoken::{Algorithm, EncodingKey};
+use serde_json::{Value, json};
+
+use crate::support::{ADMIN_KEY, Agent, Broker, Caller, Issuer, Response, TIMELESS, eventually, unsigned};
+
+const AUDIENCE: &str = "https://broker.example/mcp";
+const METADATA: &str = "/.well-known/oauth-protected-resource";
+
+/// An issuer whose keys are in a file.
+struct Office {
+    issuer: Issuer,
+    keys: PathBuf,
+}
+
+impl Office {
+    fn open() -> Self {
+        let issuer = Issuer::new("https://issuer.example", AUDIENCE);
+        let keys = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("jwks-{}.json", issuer.key_id));
+        issuer.publishes(&keys);
+        Self { issuer, keys }
+    }
+
+    /// A broker that takes its tokens, with a project `team`.
+    fn broker(&self) -> Broker {
+        let broker = broker(&self.issuer, self.keys.to_str().unwrap());
+        broker.project("team", &json!({}));
+        broker
+    }
+}
+
+impl Drop for Office {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.keys);
+    }
+}
+
+fn broker(issuer: &Issuer, keys: &str) -> Broker {
+    let flags = [
+        format!("--jwt-issuer={}", issuer.name),
+        format!("--jwt-audience={}", issuer.audience),
+        format!("--jwt-jwks={keys}"),
+    ];
+    let flags: Vec<_> = flags.iter().map(String::as_str).chain(TIMELESS).collect();
+    Broker::secured_with(&flags)
+}
+
+fn now_s() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.unwrap().as_secs()
+}
+
+/// Claims of a token that is good: of this subject, in `team`, with this scope.
+fn claims(issuer: &Issuer, subject: &str, scope: &str) -> Value {
+    let mut claims = issuer.claims(subject, now_s());
+    claims["project_id"] = json!("team");
+    claims["scope"] = json!(format!("openid mcp-broker:{scope}"));
+    claims
+}
+
+fn token(issuer: &Issuer, subject: &str, scope: &str) -> String {
+    issuer.signs(&claims(issuer, subject, scope))
+}
+
+/// A token that ends in about so many seconds. For a minute after its end a clock that is slow is allowed for.
+fn brief_token(issuer: &Issuer, subject: &str, seconds: u64) -> String {
+    let mut claims = claims(issuer, subject, "member");
+    claims["exp"] = json!(now_s() - 60 + seconds);
+    issuer.signs(&claims)
+}
+
+fn bearer(token: &str) -> String {
+    format!("Bearer {token}")
+}
+
+fn asks(broker: &Broker, token: &str, path: &str) -> Response {
+    broker.rest_with(&[("Authorization", &bearer(token))], "GET", path, &Value::Null)
+}
+
+/// Who the broker says that one is.
+fn seen_as(broker: &Broker, token: &str) -> Value {
+    let response = asks(broker, token, "/security/status");
+    assert_eq!(response.status, 200, "{response:?}");
+    response.json()["caller"].take()
+}
+
+fn visitor(broker: &Broker, token: &str) -> Agent {
+    let headers = [("Authorization", bearer(token))];
+    let headers = headers.each_ref().map(|(name, value)| (*name, value.as_str()));
+    Agent::legacy(broker.wire_with(&headers), "2025-11-25", &json!({}))
+}
+
+fn stateless(broker: &Broker, token: &str) -> Caller {
+    Caller::modern_with(broker.address, json!({}), &[("Authorization", &bearer(token))])
+}
+
+fn resumable(broker: &Broker, token: &str) -> Caller {
+    let headers = [("Authorization", bearer(token))];
+    let headers = headers.each_ref().map(|(name, value)| (*name, value.as_str()));
+    Caller::legacy_with(broker.address, "2025-11-25", json!({}), &headers)
+}
+
+#[test]
+fn a_token_lets_in_as_what_its_scope_says() {
+    let office = Office::open();
+    let broker = office.broker();
+    for scope in ["observer", "member", "admin"] {
+        let token = token(&office.issuer, "ann", scope);
+        let expected = json!({"name": "jwt:ann", "scope": scope, "project_id": "team"});
+        assert_eq!(seen_as(&broker, &token), expected);
+        let status = asks(&broker, &token, "/api/v1/projects/team/keys").status;
+        assert_eq!(status, if scope == "admin" { 200 } else { 403 }, "{scope}");
+        let visitor = visitor(&broker, &token);
+        visitor.calls("list_sessions", json!({}));
+        if scope == "observer" {
+            visitor.is_refused_as("forbidden", "register_session", json!({"name": scope}));
+        } else {
+            visitor.calls("register_session", json!({"name": scope}));
+        }
+        // It is as good where a key is.
+        let response = broker.rest(&token, "GET", "/security/status", &Value::Null);
+        assert_eq!(response.json()["caller"], expected);
+    }
+    // Of several the one that may most, and none is the operator's.
+    for (scopes, seen) in [
+        (json!("mcp-broker:observer mcp-broker:admin"), "admin"),
+        (json!(["mcp-broker:member", "mcp-broker:operator"]), "member"),
+    ] {
+        let mut claims = claims(&office.issuer, "ann", "");
+        claims["scope"] = scopes;
+        assert_eq!(seen_as(&broker, &office.issuer.signs(&claims))["scope"], seen);
+    }
+}
+
+#[test]
+fn a_token_that_is_not_good_is_told_nothing_but_where_to_get_one() {
+    let office = Office::open();
+    let broker = office.broker();
+    let issuer = &office.issuer;
+    let with = |name: &str, value: Value| {
+        let mut claims = claims(issuer, "ann", "member");
+        claims[name] = value;
+        issuer.signs(&claims)
+    };
+    let good = claims(issuer, "ann", "member");
+    let none = format!("{}.", unsigned(&json!({"alg": "none", "typ": "at+jwt"}), &good));
+    let forged = |secret: &[u8]| {
+        let forger = issuer
+            .clone()
+            .with_key(Algorithm::HS256, EncodingKey::from_secret(secret));
+        forger.signs(&good)
+    };
+    let stranger = issuer.rotated();
+    let mut namesake = issuer.rotated();
+    namesake.key_id.clone_from(&issuer.key_id);
+    let mut refusals = std::collections::HashSet::new();
+    for (what, token) in [
+        ("another issuer", with("iss", json!("https://other.example"))),
+        ("another audience", with("aud", json!("https://other.example/mcp"))),
+        ("expired", with("exp", json!(now_s() - 120))),
+        ("not yet good", with("nbf", json!(now_s() + 3600))),
+        ("no end", with("exp", Value::Null)),
+        ("no subject", with("sub", Value::Null)),
+        ("a project that is not there", with("project_id", json!("nowhere"))),
+        ("no signature", none),
+        (
+            "the public key as a secret",
+            forged(issuer.jwk()["x"].as_str().unwrap().as_bytes()),
+        ),
+        ("the set as a secret", forged(issuer.jwks().as_bytes())),
+        ("an unknown key", stranger.signs(&good)),
+        ("another key under the name", namesake.signs(&good)),
+        ("no token at all", "a.b.c".to_owned()),
+    ] {
+        let response = asks(&broker, &token, "/security/status");
+        assert_eq!(response.status, 401, "{what}: {response:?}");
+        let challenge = response.header("www-authenticate").unwrap().to_owned();
+        refusals.insert((challenge, response.body));
+        let upgrade = broker.upgrade(&[("Authorization", &bearer(&token))]);
+        assert_eq!(upgrade.status, 401, "{what}");
+    }
+    assert_eq!(refusals.len(), 1, "{refusals:?}");
+    let (challenge, _) = refusals.iter().next().unwrap();
+    let metadata = "resource_metadata=\"https://broker.example/.well-known/oauth-protected-resource/mcp\"";
+    assert_eq!(
+        challenge,
+        &format!("Bearer realm=\"mcp-broker\", {metadata}, error=\"invalid_token\"")
+    );
+    // Who brought nothing made no mistake.
+    let response = broker.get("/security/status");
+    assert_eq!(response.status, 401);
+    assert_eq!(
+        response.header("www-authenticate"),
+        Some(format!("Bearer realm=\"mcp-broker\", {metadata}").as_str())
+    );
+    seen_as(&broker, &issuer.signs(&good));
+}
+
+#[test]
+fn a_good_token_that_says_too_little_is_told_what_it_takes() {
+    let office = Office::open();
+    let broker = office.broker();
+    for (name, value) in [
+        ("scope", json!("openid admin member")),
+        ("scope", Value::Null),
+        ("project_id", Value::Null),
+        ("project_id", json!("NOT AN ID")),
+    ] {
+        let mut claims = claims(&office.issuer, "ann", "admin");
+        match &value {
+            Value::Null => drop(claims.as_object_mut().unwrap().remove(name)),
+            value => claims[name] = value.clone(),
+        }
+        let response = asks(&broker, &office.issuer.signs(&claims), "/security/status");
+        assert_eq!(
+            (response.status, &response.json()["code"]),
+            (403, &json!("forbidden")),
+            "{name} {value}"
+        );
+        let challenge = response.header("www-authenticate").unwrap();
+        assert!(challenge.contains("error=\"insufficient_scope\""), "{challenge}");
+        assert!(challenge.contains("resource_metadata="), "{challenge}");
+    }
+    // Another project than the token's is not to be had by asking for it.
+    let token = token(&office.issuer, "ann", "admin");
+    let headers = [
+        ("Authorization", bearer(&token)),
+        ("X-Project-ID", "default".to_owned()),
+    ];
+    let headers = headers.each_ref().map(|(name, value)| (*name, value.as_str()));
+    let response = broker.rest_with(&headers, "GET", "/security/status", &Value::Null);
+    assert_eq!(
+        (response.status, &response.json()["code"]),
+        (403, &json!("project_mismatch"))
+    );
+}
+
+#[test]
+fn everybody_may_know_where_tokens_come_from() {
+    let office = Office::open();
+    let broker = office.broker();
+    let expected = json!({
+        "resource": AUDIENCE,
+        "resource_name": "mcp-broker",
+        "authorization_servers": ["https://issuer.example"],
+        "bearer_methods_supported": ["header"],
+        "scopes_supported": ["mcp-broker:observer", "mcp-broker:member", "mcp-broker:admin"],
+    });
+    for path in [METADATA.to_owned(), format!("{METADATA}/mcp")] {
+        let response = broker.get(&path);
+        assert_eq!((response.status, response.json()), (200, expected.clone()), "{path}");
+    }
+    // Where no issuer is known there is nothing to know.
+    let other = Broker::secured();
+    assert_eq!(other.get(METADATA).status, 404);
+    let challenge = other.get("/security/status");
+    assert_eq!(
+        challenge.header("www-authenticate"),
+        Some("Bearer realm=\"mcp-broker\"")
+    );
+}
+
+#[test]
+fn the_next_key_of_the_issuer_is_taken_without_a_restart() {
+    let office = Office::open();
+    let broker = office.broker();
+    let next = office.issuer.rotated();
+    let (old, new) = (token(&office.issuer, "ann", "member"), token(&next, "ann", "member"));
+    seen_as(&broker, &old);
+    assert_eq!(asks(&broker, &new, "/security/status").status, 401);
+    next.publishes(&office.keys);
+    eventually("the new key is known", || {
+        (asks(&broker, &new, "/security/status").status == 200).then_some(())
+    });
+    // What the old one has signed is no longer good, even if it was.
+    assert_eq!(asks(&broker, &old, "/security/status").status, 401);
+}
+
+#[test]
+fn keys_are_fetched_from_a_url() {
+    let issuer = Issuer::new("https://issuer.example", AUDIENCE).p256();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/keys", listener.local_addr().unwrap());
+    let keys = issuer.jwks();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let _ = stream.read(&mut [0; 4096]);
+            let len = keys.len();
+            let _ = write!(
+                stream,
+                "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {len}\r\n\r\n{keys}"
+            );
+        }
+    });
+    let broker = broker(&issuer, &url);
+    broker.project("team", &json!({}));
+    assert_eq!(seen_as(&broker, &token(&issuer, "ann", "member"))["name"], "jwt:ann");
+}
+
+#[test]
+fn tokens_of_one_subject_are_one_owner() {
+    let office = Office::open();
+    let broker = office.broker();
+    let first = token(&office.issuer, "ann", "member");
+    let second = {
+        let mut claims = claims(&office.issuer, "ann", "member");
+        claims["jti"] = json!("another");
+        office.issuer.signs(&claims)
+    };
+    let stranger = token(&office.issuer, "bob", "admin");
+    let alice = visitor(&broker, &first).registered("alice");
+    let caller = stateless(&broker, &first).registered("caller");
+    alice.sends("waits").to("alice");
+    // Nobody else has its name, nor its session.
+    visitor(&broker, &stranger).is_refused_as("forbidden", "register_session", json!({"name": "alice"}));
+    let arguments = json!({"session_id": caller.session});
+    stateless(&broker, &stranger).is_refused_as("session_not_found", "heartbeat", arguments.clone());
+    stateless(&broker, &second).calls("heartbeat", arguments);
+    let again = visitor(&broker, &second).registered("alice");
+    assert_eq!(again.session, alice.session);
+    alice.wire.is_closed_with(4001);
+    again.sees(["waits"]);
+}
+
+#[test]
+fn a_token_that_ends_takes_its_connections_with_it() {
+    let office = Office::open();
+    let broker = office.broker();
+    let brief = brief_token(&office.issuer, "ann", 3);
+    let lasting = token(&office.issuer, "ann", "member");
+    let (going, kept) = (visitor(&broker, &brief), visitor(&broker, &lasting));
+    let caller = stateless(&broker, &brief).registered("caller");
+    let mut listening = caller.listens_as(&json!(1));
+    going.wire.is_closed_with(4005);
+    listening.is_over();
+    assert_eq!(asks(&broker, &brief, "/security/status").status, 401);
+    kept.calls("list_sessions", json!({}));
+}
+
+#[test]
+fn an_http_session_outlives_the_tokens_it_goes_on_with() {
+    let office = Office::open();
+    let broker = office.broker();
+    let brief = brief_token(&office.issuer, "ann", 3);
+    let first = resumable(&broker, &brief).registered("alice");
+    let mut stream = first.reads_stream();
+    let lasting = token(&office.issuer, "ann", "member");
+    let second = first.with("Authorization", &bearer(&lasting));
+    second.calls("heartbeat", json!({}));
+    stream.is_over();
+    assert_eq!(first.call("heartbeat", json!({})).answered().status, 401);
+    second.calls("heartbeat", json!({}));
+    second
+        .request("resources/subscribe", json!({"uri": "broker://inbox"}))
+        .unwrap();
+    let mut stream = second.reads_stream();
+    second.calls("send_message", note("hi", "alice"));
+    stream.told("notifications/resources/updated");
+    // And is nobody else's.
+    let stranger = first.with("Authorization", &bearer(&token(&office.issuer, "bob", "admin")));
+    assert_eq!(stranger.call("heartbeat", json!({})).answered().status, 404);
+}
+
+fn note(text: &str, recipient: &str) -> Value {
+    json!({
+        "recipient_id": recipient, "protocol_name": "note", "protocol_version": "1.0.0", "payload": {"text": text},
+    })
+}
+
+#[test]
+fn an_http_session_may_no_more_than_the_token_of_the_request() {
+    // One that was opened with more is not there for it.
+    let office = Office::open();
+    let broker = office.broker();
+    let admin = resumable(&broker, &token(&office.issuer, "ann", "admin"));
+    let rotate = json!({"key_id": "knobody"});
+    admin.is_refused_as("invalid_argument", "rotate_project_keys", rotate.clone());
+    for scope in ["member", "observer"] {
+        let lesser = admin.with("Authorization", &bearer(&token(&office.issuer, "ann", scope)));
+        let response = lesser.call("rotate_project_keys", rotate.clone()).answered();
+        assert_eq!(response.status, 404, "{scope}: {response:?}");
+    }
+    admin.is_refused_as("invalid_argument", "rotate_project_keys", rotate);
+}
+
+#[test]
+fn keys_are_as_good_as_ever_beside_tokens() {
+    let office = Office::open();
+    let broker = office.broker();
+    let made = broker.rest(ADMIN_KEY, "POST", "/api/v1/projects/team/keys", &json!({}));
+    let key = made.json()["api_key"].as_str().unwrap().to_owned();
+    let with_key = |headers: &[(&str, &str)]| Agent::legacy(broker.wire_with(headers), "2025-11-25", &json!({}));
+    let alice = with_key(&[("X-API-Key", &key)]).registered("alice");
+    let ann = visitor(&broker, &token(&office.issuer, "ann", "member")).registered("ann");
+    ann.sends("hi").to(&alice);
+    alice.sees(["hi"]);
+    // A key as a bearer is a key.
+    with_key(&[("Authorization", &bearer(&key))]).calls("list_sessions", json!({}));
+    let both = [
+        ("X-API-Key", key.as_str()),
+        ("Authorization", &bearer(&token(&office.issuer, "ann", "admin"))),
+    ];
+    let response = broker.rest_with(&both, "GET", "/security/status", &Value::Null);
+    assert_eq!(response.status, 400, "{response:?}");
+}
+
+#[test]
+fn what_is_wrong_with_the_issuer_is_said_at_the_start() {
+    let office = Office::open();
+    std::fs::write(&office.keys, "{\"keys\": []}").unwrap();
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_mcp-broker"))
+        .env_clear()
+        .args([
+            "serve",
+            "--port=0",
+            "--enable-auth",
+            "--jwt-issuer=i",
+            "--jwt-audience=a",
+            "--jwt-jwks",
+        ])
+        .arg(&office.keys)
+        .output()
+        .unwrap();
+    assert_ne!(output.status.code(), Some(0));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        said.contains("jwt_jwks") || said.contains("no key that can be used"),
+        "{said}"
+    );
+}
