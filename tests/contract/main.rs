@@ -4,6 +4,7 @@
 mod support;
 
 mod abuse;
+mod audit;
 mod broadcasts;
 mod crossing;
 mod eras;
@@ -16,6 +17,7 @@ mod http_replay;
 mod http_sessions;
 mod http_streams;
 mod http_waits;
+mod limits;
 mod messages;
 mod negotiation;
 mod paging;

@@ -1,0 +1,351 @@
+//! Who administered what, and who was refused: as it is listed, and as it is logged.
+
+use serde_json::{Value, json};
+
+use crate::support::{ADMIN_KEY, Broker, Tenant, eventually, id_of_key, keys};
+
+/// A page of the audit as this key sees it.
+fn page(broker: &Broker, key: &str, query: &str) -> Value {
+    let response = broker.rest(key, "GET", &format!("/api/v1/audit{query}"), &Value::Null);
+    assert_eq!(response.status, 200, "{response:?}");
+    response.json()
+}
+
+fn entries(broker: &Broker, key: &str, query: &str) -> Vec<Value> {
+    match page(broker, key, query)["entries"].take() {
+        Value::Array(entries) => entries,
+        other => panic!("not a list of entries: {other}"),
+    }
+}
+
+/// The newest entry of this action. It is written beside the answer to what was done.
+fn entry(broker: &Broker, action: &str, outcome: &str) -> Value {
+    let query = format!("?action={action}&outcome={outcome}&limit=1");
+    eventually(&format!("{action} is written down"), || {
+        entries(broker, ADMIN_KEY, &query).pop()
+    })
+}
+
+/// Asserts what an entry says beside its id and its time.
+fn says(entry: &Value, actor: &str, project: Option<&str>, target: Option<&str>, code: Option<&str>) {
+    assert_eq!(
+        keys(entry),
+        [
+            "action", "actor", "address", "at", "code", "id", "outcome", "project", "target"
+        ]
+    );
+    let said = ["actor", "address", "project", "target", "code"].map(|name| &entry[name]);
+    assert_eq!(
+        said,
+        [
+            &json!(actor),
+            &json!("127.0.0.1"),
+            &json!(project),
+            &json!(target),
+            &json!(code)
+        ],
+        "{entry}"
+    );
+    let at = entry["at"].as_str().unwrap();
+    assert!(at.len() >= 20 && at.ends_with('Z'), "{at}");
+}
+
+fn key_name(team: &Tenant<'_>) -> String {
+    format!("key:{}/{}", team.id, id_of_key(&team.key))
+}
+
+#[test]
+fn everything_that_is_done_is_written_down() {
+    let broker = Broker::secured();
+    let team = broker.project("team", &json!({}));
+    let done = |action: &str| entry(&broker, action, "done");
+    says(&done("project.create"), "admin", Some("team"), Some("team"), None);
+    let name = key_name(&team);
+    let ours = |action: &str, target: Option<&str>| says(&done(action), &name, Some("team"), target, None);
+    team.rest("PATCH", "", &json!({"name": "A team"}));
+    ours("project.change", None);
+    let key = team.key_of("observer");
+    ours("key.create", Some("observer"));
+    let new = team.rotates(&key, 60);
+    ours("key.rotate", Some(id_of_key(&key)));
+    team.revokes(&new);
+    ours("key.revoke", Some(id_of_key(&new)));
+    team.may_send_to("other", &json!({}));
+    ours("grant.create", Some("other"));
+    team.rest("DELETE", "grants/other", &Value::Null);
+    ours("grant.revoke", Some("other"));
+    // The tools are no other way to do it.
+    let visitor = team.visitor();
+    let granted = json!({"target_project_id": "third"});
+    visitor.calls("grant_project_access", granted.clone());
+    eventually("a tool is written down", || {
+        (done("grant.create")["target"] == "third").then_some(())
+    });
+    visitor.calls("revoke_project_access", granted);
+    eventually("a tool is written down", || {
+        (done("grant.revoke")["target"] == "third").then_some(())
+    });
+    broker
+        .visitor()
+        .calls("create_project", json!({"project_id": "by-tool", "name": "x"}));
+    eventually("a tool is written down", || {
+        (done("project.create")["target"] == "by-tool").then_some(())
+    });
+    team.is_deleted();
+    says(&done("project.delete"), "admin", Some("team"), Some("team"), None);
+}
+
+#[test]
+fn everything_that_is_refused_is_written_down() {
+    let broker = Broker::secured();
+    let open = json!({"allow_cross_project": true});
+    let (team, other) = (broker.project("team", &open), broker.project("other", &json!({})));
+    let refused = |action: &str| entry(&broker, action, "refused");
+    let member = team.key_of("member");
+    let name = format!("key:team/{}", id_of_key(&member));
+    let path = "/api/v1/projects/team/keys";
+    assert_eq!(broker.rest(&member, "POST", path, &json!({})).status, 403);
+    says(
+        &refused("key.create"),
+        &name,
+        Some("team"),
+        Some("member"),
+        Some("forbidden"),
+    );
+    // Somebody else's project, limits that are not one's own to lift, an id that is taken.
+    let stranger = key_name(&other);
+    assert_eq!(broker.rest(&other.key, "GET", path, &Value::Null).status, 404);
+    says(
+        &refused("key.list"),
+        &stranger,
+        Some("team"),
+        None,
+        Some("project_not_found"),
+    );
+    assert_eq!(
+        team.rest("PATCH", "", &json!({"config": {"rate_limit": 0}})).status,
+        403
+    );
+    let own = key_name(&team);
+    says(&refused("project.change"), &own, Some("team"), None, Some("forbidden"));
+    let taken = json!({"project_id": "team", "name": "x"});
+    assert_eq!(broker.rest(ADMIN_KEY, "POST", "/api/v1/projects", &taken).status, 409);
+    let entry = refused("project.create");
+    says(&entry, "admin", Some("team"), Some("team"), Some("project_exists"));
+    // A tool that takes more than one has.
+    let visitor = team.visitor_as(&member);
+    visitor.is_refused_as("forbidden", "rotate_project_keys", json!({}));
+    says(
+        &refused("rotate_project_keys"),
+        &name,
+        Some("team"),
+        None,
+        Some("forbidden"),
+    );
+    // A message that was not let through.
+    visitor
+        .registered("alice")
+        .sends("hi")
+        .fails_as("cross_project_disabled", "bob@other");
+    let entry = refused("message.cross");
+    says(
+        &entry,
+        &name,
+        Some("team"),
+        Some("other"),
+        Some("cross_project_disabled"),
+    );
+    // Whoever was not let in at all, by whatever way.
+    for (way, headers, code) in [
+        ("/mcp", &[][..], "authentication_failed"),
+        ("/mcp", &[("X-API-Key", "team_k_nonsense")], "authentication_failed"),
+        (
+            "/api/v1/projects",
+            &[("X-API-Key", member.as_str()), ("X-Project-ID", "other")],
+            "project_mismatch",
+        ),
+    ] {
+        let response = broker.rest_with(headers, "POST", way, &json!({}));
+        assert!([401, 403].contains(&response.status), "{response:?}");
+        let project = headers.get(1).map(|_| "other");
+        eventually("it is written down", || {
+            let entry = refused("authenticate");
+            (entry["code"] == code && entry["target"] == way)
+                .then(|| says(&entry, "unknown", project, Some(way), Some(code)))
+        });
+    }
+    broker.upgrade(&[("X-API-Key", "team_k_nonsense")]);
+    eventually("it is written down", || {
+        (refused("authenticate")["target"] == "/ws").then_some(())
+    });
+}
+
+#[test]
+fn nothing_secret_is_written_down() {
+    let broker = Broker::secured();
+    let team = broker.project("team", &json!({}));
+    let secret = |key: &str| key.rsplit('_').next().unwrap().to_owned();
+    let mut secrets = vec![secret(&team.key), secret(ADMIN_KEY)];
+    let key = team.key_of("admin");
+    secrets.push(secret(&key));
+    secrets.push(secret(&team.rotates(&key, 0)));
+    let guess = "team_kguess_5ec2e75ec2e75ec2e7";
+    secrets.push(secret(guess));
+    let path = format!("/api/v1/projects/{guess}/{guess}?api_key={guess}");
+    for headers in [
+        &[("X-API-Key", guess)][..],
+        &[("Authorization", guess), ("X-Project-ID", guess)],
+    ] {
+        for path in ["/api/v1/projects", &path, &format!("/{guess}")] {
+            assert_ne!(broker.rest_with(headers, "GET", path, &Value::Null).status, 200);
+        }
+    }
+    // An id that somebody mistook is theirs to see, and not the middle of a key.
+    team.rest("DELETE", &format!("keys/{guess}"), &Value::Null);
+    let marker = json!({"target_project_id": "marker"});
+    team.visitor().calls("grant_project_access", marker);
+    eventually("all is written down", || {
+        (entry(&broker, "grant.create", "done")["target"] == "marker").then_some(())
+    });
+    let listed = page(&broker, ADMIN_KEY, "?limit=1000").to_string();
+    let log = broker.log();
+    for secret in secrets {
+        assert!(!listed.contains(&secret), "{secret} in {listed}");
+        assert!(!log.contains(&secret), "{secret} in {log}");
+    }
+}
+
+#[test]
+fn who_administers_a_project_sees_what_concerns_it() {
+    let broker = Broker::secured();
+    let (team, other) = (broker.project("team", &json!({})), broker.project("other", &json!({})));
+    team.may_send_to("x", &json!({}));
+    other.may_send_to("y", &json!({}));
+    entry(&broker, "grant.create", "done");
+    let own = eventually("both are written down", || {
+        let own = entries(&broker, &team.key, "");
+        let all = entries(&broker, ADMIN_KEY, "?action=grant.create");
+        (all.len() == 2 && own.iter().any(|entry| entry["action"] == "grant.create")).then_some(own)
+    });
+    assert!(own.iter().all(|entry| entry["project"] == "team"), "{own:?}");
+    assert_eq!(entries(&broker, &team.key, "?project=team"), own);
+    assert_eq!(entries(&broker, ADMIN_KEY, "?project=team"), own);
+    for id in ["other", "default", "nowhere"] {
+        let path = format!("/api/v1/audit?project={id}");
+        let response = broker.rest(&team.key, "GET", &path, &Value::Null);
+        assert_eq!(
+            (response.status, &response.json()["code"]),
+            (404, &json!("project_not_found")),
+            "{id}"
+        );
+    }
+    for scope in ["member", "observer"] {
+        let response = broker.rest(&team.key_of(scope), "GET", "/api/v1/audit", &Value::Null);
+        assert_eq!(response.status, 403, "{scope}");
+    }
+}
+
+#[test]
+fn what_is_asked_for_is_filtered_and_comes_in_pages() {
+    let broker = Broker::secured();
+    let team = broker.project("team", &json!({}));
+    let member = team.key_of("member");
+    for at in 0..7 {
+        team.may_send_to(&format!("p{at}"), &json!({}));
+        broker.rest(&member, "PUT", "/api/v1/projects/team/grants/x", &json!({}));
+    }
+    let all = eventually("all is written down", || {
+        let all = entries(&broker, ADMIN_KEY, "?action=grant.create");
+        (all.len() == 14).then_some(all)
+    });
+    // The newest first.
+    assert!(all.is_sorted_by(|a, b| a["id"].as_str() > b["id"].as_str()), "{all:?}");
+    assert!(all.is_sorted_by(|a, b| a["at"].as_str() >= b["at"].as_str()), "{all:?}");
+    for outcome in ["done", "refused"] {
+        let some = entries(&broker, &team.key, &format!("?action=grant.create&outcome={outcome}"));
+        let fits = |entry: &&Value| entry["outcome"] == outcome;
+        assert_eq!(some, all.iter().filter(fits).cloned().collect::<Vec<_>>());
+        assert_eq!(some.len(), 7);
+    }
+    assert!(entries(&broker, ADMIN_KEY, "?action=no.such").is_empty());
+    let mut paged = Vec::new();
+    let mut cursor = String::new();
+    loop {
+        let query = format!("?project=team&action=grant.create&limit=4{cursor}");
+        let page = page(&broker, &team.key, &query);
+        let entries = page["entries"].as_array().unwrap();
+        paged.extend(entries.iter().cloned());
+        let Some(next) = page.get("next_cursor") else { break };
+        assert_eq!(entries.len(), 4);
+        cursor = format!("&cursor={}", next.as_str().unwrap());
+    }
+    assert_eq!(paged, all);
+    for query in [
+        "limit=0",
+        "limit=1001",
+        "limit=x",
+        "cursor=x",
+        "outcome=x",
+        "project=NO",
+        "unheard_of=1",
+    ] {
+        let response = broker.rest(ADMIN_KEY, "GET", &format!("/api/v1/audit?{query}"), &Value::Null);
+        assert_eq!(response.status, 400, "{query}");
+    }
+}
+
+#[test]
+fn the_log_has_the_same_as_events() {
+    let broker = Broker::secured();
+    let team = broker.project("team", &json!({}));
+    let member = team.key_of("member");
+    broker.rest(&member, "PATCH", "/api/v1/projects/team", &json!({"name": "x"}));
+    team.may_send_to("other", &json!({}));
+    let (mut listed, logged) = eventually("all is written down", || {
+        let listed = entries(&broker, ADMIN_KEY, "");
+        let log = broker.log();
+        let logged: Vec<Value> = log
+            .lines()
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .filter(|event: &Value| event["target"] == "audit")
+            .collect();
+        (listed.len() == 4 && logged.len() == 4).then_some((listed, logged))
+    });
+    listed.reverse();
+    for (entry, event) in listed.iter().zip(&logged) {
+        for name in ["actor", "address", "project", "action", "outcome", "code"] {
+            assert_eq!(entry[name], event[name], "{entry} {event}");
+        }
+        assert_eq!(entry["target"], event["on"]);
+        assert_eq!(event["level"], "INFO");
+    }
+}
+
+#[test]
+fn who_is_refused_often_does_not_drown_what_was_done() {
+    let broker = Broker::secured();
+    let team = broker.project("team", &json!({}));
+    team.may_send_to("other", &json!({}));
+    entry(&broker, "grant.create", "done");
+    let visitor = team.visitor_as(&team.key_of("member"));
+    let calls: Vec<_> = (0..1000)
+        .map(|_| visitor.begins("rotate_project_keys", &json!({})))
+        .collect();
+    for call in &calls {
+        assert_eq!(visitor.wire.answer_to(call).unwrap()["isError"], true);
+    }
+    // Far from all of them are written down, and what was done still is.
+    let refused = entries(&broker, ADMIN_KEY, "?outcome=refused&limit=1000").len();
+    assert!(refused < 900, "{refused}");
+    assert_eq!(
+        entries(&broker, ADMIN_KEY, "?action=grant.create&outcome=done").len(),
+        1
+    );
+    let log = broker.log();
+    assert!(log.lines().filter(|line| line.contains("\"audit\"")).count() < 900);
+    // What is done now is written down all the same.
+    team.may_send_to("third", &json!({}));
+    eventually("it is written down", || {
+        (entry(&broker, "grant.create", "done")["target"] == "third").then_some(())
+    });
+}

@@ -1,0 +1,282 @@
+//! How much is too much: requests of a caller, of an address, of a project; and connections.
+
+use std::{
+    io::{Read, Write},
+    net::{SocketAddr, TcpStream},
+};
+
+use serde_json::{Value, json};
+
+use crate::support::{
+    ADMIN_KEY, Agent, Broker, Caller, PATIENCE, Request, Response, Wire, eventually, exchange, masked, read_frame,
+};
+
+const RATE_LIMITED: i64 = -32000;
+
+fn refusal(error: &Value) -> u64 {
+    assert_eq!(error["code"], "rate_limited", "{error}");
+    error["retry_after_ms"].as_u64().unwrap()
+}
+
+/// Pings in one go; the answers.
+fn pings(wire: &Wire, len: usize) -> Vec<Result<Value, Value>> {
+    let ids: Vec<_> = (0..len).map(|at| json!(format!("ping{at}"))).collect();
+    let frames = ids.iter().flat_map(|id| {
+        let frame = json!({"jsonrpc": "2.0", "id": id, "method": "ping"});
+        masked(0x81, frame.to_string().as_bytes())
+    });
+    wire.sends_bytes(&frames.collect::<Vec<_>>());
+    ids.iter().map(|id| wire.answer_to(id)).collect()
+}
+
+/// Asks until there is no more; the last refusal.
+fn exhausts(wire: &Wire) -> Value {
+    eventually("it is too much", || pings(wire, 100).pop().unwrap().err())
+}
+
+/// Asks by REST until it is too much.
+fn is_refused_in_the_end(broker: &Broker, key: &str) -> Response {
+    eventually("it is too much", || {
+        let response = broker.rest(key, "GET", "/api/v1/projects", &Value::Null);
+        (response.status != 200).then_some(response)
+    })
+}
+
+fn is_a_problem(response: &Response) {
+    assert_eq!(response.status, 429, "{response:?}");
+    assert_eq!(response.header("content-type"), Some("application/problem+json"));
+    let problem = response.json();
+    let wait_ms = refusal(&problem);
+    assert_eq!(
+        (&problem["status"], &problem["type"]),
+        (&json!(429), &json!("about:blank"))
+    );
+    let seconds: u64 = response.header("retry-after").unwrap().parse().unwrap();
+    assert_eq!(seconds, wait_ms.div_ceil(1000).max(1));
+}
+
+#[test]
+fn a_key_has_so_many_requests_and_then_more() {
+    let broker = Broker::secured_with(&["--rate-limit=60"]);
+    let team = broker.project("team", &json!({}));
+    let (key, other) = (team.key_of("member"), team.key_of("member"));
+    let visitor = team.visitor_as(&key);
+    let error = exhausts(&visitor.wire);
+    assert_eq!(error["code"], RATE_LIMITED, "{error}");
+    assert!((1..=1000).contains(&refusal(&error["data"])), "{error}");
+    // It is the key's, whatever way it comes in, and nobody else's.
+    let call = json!({"name": "list_sessions", "arguments": {}});
+    let stateless = team.stateless_as(&other);
+    let limited = stateless.with("X-API-Key", &key);
+    is_a_problem(&limited.asks("tools/call", call.clone()).answered());
+    is_a_problem(&is_refused_in_the_end(&broker, &key));
+    stateless.calls("list_sessions", json!({}));
+    team.visitor_as(&other).calls("list_sessions", json!({}));
+    // After the wait it is good again.
+    eventually("there is more", || {
+        let result = visitor.wire.request("tools/call", call.clone()).unwrap();
+        let object = &result["structuredContent"];
+        if result["isError"] == true {
+            assert!((1..=1000).contains(&refusal(object)), "{object}");
+            return None;
+        }
+        Some(())
+    });
+}
+
+#[test]
+fn the_operator_has_a_limit_too() {
+    let broker = Broker::secured_with(&["--rate-limit=30"]);
+    is_a_problem(&is_refused_in_the_end(&broker, ADMIN_KEY));
+}
+
+#[test]
+fn callers_without_a_key_are_told_apart_by_where_they_are() {
+    let broker = Broker::with(&["--rate-limit=60"]);
+    let (one, two) = (broker.visitor(), broker.visitor());
+    exhausts(&one.wire);
+    assert!(pings(&two.wire, 100).iter().any(Result::is_err));
+    let request = Request::get(broker.address)
+        .at("/api/v1/projects")
+        .with("Connection", "close");
+    is_a_problem(&eventually("it is too much", || {
+        let response = request.answered();
+        (response.status != 200).then_some(response)
+    }));
+    let elsewhere = exchange(&socket_from([127, 0, 0, 2], broker.address), &request.bytes());
+    assert_eq!(elsewhere.status, 200, "{elsewhere:?}");
+    // What everybody may ask is asked by machines that watch over the broker.
+    for _ in 0..70 {
+        assert_eq!(broker.get("/livez").status, 200);
+    }
+}
+
+/// A socket that comes from this address.
+fn socket_from(address: [u8; 4], to: SocketAddr) -> TcpStream {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from((address, 0)).into()).unwrap();
+    socket.connect(&to.into()).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.into()
+}
+
+#[test]
+fn a_project_has_so_many_requests_for_all_its_callers() {
+    let broker = Broker::secured();
+    let team = broker.project("team", &json!({}));
+    let other = broker.project("other", &json!({}));
+    let (one, two) = (team.visitor(), team.visitor_as(&team.key_of("member")));
+    team.is_changed(&json!({"config": {"rate_limit": 60}}));
+    exhausts(&one.wire);
+    assert!(pings(&two.wire, 50).iter().any(Result::is_err));
+    is_a_problem(&is_refused_in_the_end(&broker, &team.key));
+    other.visitor().calls("list_sessions", json!({}));
+    // Who administers the broker can lift it.
+    let project = team.is_changed(&json!({"config": {"rate_limit": 0}}));
+    assert_eq!(project["config"]["rate_limit"], 0);
+    assert!(pings(&two.wire, 200).iter().all(Result::is_ok));
+}
+
+#[test]
+fn each_request_of_a_batch_counts() {
+    let broker = Broker::secured_with(&["--rate-limit=120"]);
+    let team = broker.project("team", &json!({}));
+    let batch = |len: usize| -> Value {
+        let ping = |id| json!({"jsonrpc": "2.0", "id": id, "method": "ping"});
+        (0..len).map(ping).collect()
+    };
+    let refused = |answers: &Value| {
+        let answers = answers.as_array().unwrap();
+        assert_eq!(answers.len(), 90);
+        answers
+            .iter()
+            .filter(|answer| answer["error"]["code"] == RATE_LIMITED)
+            .count()
+    };
+    let agent = Agent::legacy(team.wire_as(&team.key_of("member")), "2025-03-26", &json!({}));
+    let counts = [(); 2].map(|()| {
+        agent.wire.sends(&batch(90));
+        refused(&agent.wire.hears("the answers", Value::is_array))
+    });
+    assert!(counts[0] == 0 && counts[1] > 40, "{counts:?}");
+    let key = team.key_of("member");
+    let caller = Caller::legacy_with(broker.address, "2025-03-26", json!({}), &[("X-API-Key", key.as_str())]);
+    let counts = [(); 2].map(|()| refused(&caller.post(&batch(90)).answered().json()));
+    assert!(counts[0] == 0 && counts[1] > 40, "{counts:?}");
+}
+
+#[test]
+fn who_asks_for_too_much_is_still_told_of_what_comes() {
+    let broker = Broker::secured_with(&["--rate-limit=60", "--heartbeat-interval=100ms"]);
+    let team = broker.project("team", &json!({}));
+    let key = team.key_of("member");
+    let alice = team.agent("alice");
+    let bob = team.pushed_as(&key, "bob", &json!({"ack": "manual"}));
+    exhausts(&bob.wire);
+    let sent = alice.sends("hi").to(&bob);
+    let pushed = bob.is_pushed(["hi"]);
+    // An acknowledgement is no request, and a sign of life is none.
+    bob.acknowledges(&pushed);
+    alice.learns(&sent.id, "acknowledged");
+    let before = bob.wire.pings();
+    eventually("it is asked for signs of life", || {
+        (bob.wire.pings() > before + 2).then_some(())
+    });
+    exhausts(&bob.wire);
+    bob.wire.sends_frame(0x88, &1000_u16.to_be_bytes());
+    assert_eq!(bob.wire.is_closed().code, Some(1000));
+}
+
+#[test]
+fn who_asks_for_too_much_is_still_answered_a_ping_of_the_connection() {
+    let broker = Broker::with(&["--rate-limit=60"]);
+    let mut socket = broker.upgraded();
+    let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"}).to_string();
+    let flood = masked(0x81, hello.as_bytes()).repeat(500);
+    socket.write_all(&flood).unwrap();
+    socket.write_all(&masked(0x89, b"are you there")).unwrap();
+    let frames = std::iter::repeat_with(|| read_frame(&mut socket));
+    let refused = frames
+        .take_while(|payload| payload != b"are you there")
+        .filter(|payload| String::from_utf8_lossy(payload).contains("rate_limited"));
+    assert!(refused.count() > 100);
+}
+
+#[test]
+fn an_address_has_so_many_connections() {
+    let mut broker = Broker::with(&["--connections-per-address=3"]);
+    let request = Request::get(broker.address).at("/livez").bytes();
+    let is_served = |socket: &TcpStream| {
+        let mut socket = socket.try_clone().unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut answer = [0; 12];
+        let is_whole = socket.write_all(&request).and_then(|()| socket.read_exact(&mut answer));
+        is_whole.is_ok() && &answer == b"HTTP/1.1 200"
+    };
+    // Those that the start has left are gone after a while.
+    let mut held = Vec::new();
+    eventually("three are held", || {
+        let socket = TcpStream::connect(broker.address).unwrap();
+        if is_served(&socket) {
+            held.push(socket);
+        }
+        (held.len() == 3).then_some(())
+    });
+    assert!(!is_served(&TcpStream::connect(broker.address).unwrap()));
+    let elsewhere = socket_from([127, 0, 0, 2], broker.address);
+    assert!(is_served(&elsewhere));
+    for _ in 0..2 {
+        held.pop();
+        eventually("there is room for another", || {
+            is_served(&TcpStream::connect(broker.address).unwrap()).then_some(())
+        });
+    }
+    // Whoever looks after it might find no room.
+    broker.is_told_to_stop();
+    assert_eq!(broker.ends().code(), Some(0));
+}
+
+#[test]
+fn a_project_has_no_more_connections_than_sessions() {
+    let broker = Broker::secured();
+    let (team, other) = (broker.project("team", &json!({})), broker.project("other", &json!({})));
+    let key = team.key_of("member");
+    // On an upgrade that is refused the connection ends; one that is not is held until it is dropped.
+    let upgrade = |key: &str| {
+        let socket = broker.socket();
+        let head = format!(
+            "GET /ws HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nX-API-Key: {key}\r\n\
+             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+            broker.address
+        );
+        let response = exchange(&socket, head.as_bytes());
+        (response, socket)
+    };
+    team.is_changed(&json!({"config": {"max_sessions": 2}}));
+    let mut held = Vec::new();
+    eventually("both places are taken", || {
+        let (response, socket) = upgrade(&key);
+        if response.status == 101 {
+            held.push(socket);
+        }
+        (held.len() == 2).then_some(())
+    });
+    let (refused, _) = upgrade(&team.key);
+    assert_eq!(
+        (refused.status, &refused.json()["code"]),
+        (503, &json!("unavailable")),
+        "{refused:?}"
+    );
+    assert!(refused.header("retry-after").is_some());
+    // What does not last needs no place; and others have theirs.
+    team.stateless_as(&key).calls("list_sessions", json!({}));
+    let others: Vec<_> = (0..5).map(|_| other.visitor()).collect();
+    held.pop();
+    eventually("there is room for another", || {
+        let (response, socket) = upgrade(&team.key);
+        (response.status == 101).then_some(socket)
+    });
+    for visitor in others {
+        visitor.calls("list_sessions", json!({}));
+    }
+}
