@@ -2,11 +2,17 @@
 //!
 //! Nothing happens here because of heartbeats: they are an hour apart.
 
-use std::time::{Duration, Instant};
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    time::{Duration, Instant},
+};
 
 use serde_json::{Value, json};
 
-use crate::support::{Agent, Broker, Caller, Reply, TIMELESS, Tenant, eventually, id_of_key};
+use crate::support::{
+    Agent, Broker, Caller, PATIENCE, Reply, Request, TIMELESS, Tenant, eventually, exchange, id_of_key, masked,
+};
 
 const UNAUTHORIZED: u16 = 4005;
 
@@ -48,6 +54,13 @@ impl Guests {
                 stateless
                     .call("receive_messages", wait.clone())
                     .with("Accept", events)
+                    .sent()
+                    .streams(),
+            ),
+            (
+                "2024-11-05",
+                Request::get(team.broker.address)
+                    .with("X-API-Key", key)
                     .sent()
                     .streams(),
             ),
@@ -221,14 +234,18 @@ fn an_http_session_is_the_next_keys_if_it_comes_in_time() {
     let old = team.key_of("member");
     let legacy = team.resumable_as(&old).registered("too-late");
     let late = legacy.with("X-API-Key", &team.rotates(&old, 0));
-    for _ in 0..2 {
-        // One ends after the other: at the end of the second all is done that the first brought.
-        let key = team.key_of("member");
-        let visitor = team.visitor_as(&key);
-        team.revokes(&key);
-        visitor.wire.is_closed_with(UNAUTHORIZED);
-    }
+    // One ends after the other: at the end of the second all is done that the first brought.
+    sends_one_away(&team);
+    sends_one_away(&team);
     assert_eq!(late.call("heartbeat", json!({})).answered().status, 404);
+}
+
+/// Revokes a key and waits until whoever came in with it is gone.
+fn sends_one_away(team: &Tenant<'_>) {
+    let key = team.key_of("member");
+    let visitor = team.visitor_as(&key);
+    team.revokes(&key);
+    visitor.wire.is_closed_with(UNAUTHORIZED);
 }
 
 #[test]
@@ -306,4 +323,66 @@ fn who_waits_in_a_full_project_is_sent_away_like_anybody() {
     listening.is_over();
     stream.is_over();
     waiting.is_over();
+}
+
+#[test]
+fn who_does_not_read_does_nothing_more_either() {
+    let broker = timeless();
+    let team = broker.project("team", &json!({}));
+    let key = team.key_of("member");
+    let (alice, marker) = (team.agent("alice"), team.visitor_as(&key));
+    let request = |method: &str, params: Value| {
+        let frame = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
+        masked(0x81, frame.to_string().as_bytes())
+    };
+    let letter = |text: &str| {
+        let arguments = alice.sends(text).arguments_to("alice");
+        request("tools/call", json!({"name": "send_message", "arguments": arguments}))
+    };
+    let mut deaf = deaf(&broker, &key);
+    let info = json!({"name": "a test", "version": "1"});
+    let hello = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info});
+    deaf.write_all(&request("initialize", hello)).unwrap();
+    // It asks until so much waits for it that the broker listens no more, and takes a little of that.
+    loop {
+        deaf.write_all(&request("tools/list", json!({}))).unwrap();
+        deaf.write_all(&letter("x")).unwrap();
+        if alice
+            .reads(json!({"wait_seconds": 1, "acknowledge": "immediate"}))
+            .is_empty()
+        {
+            break;
+        }
+    }
+    eventually("it listens again", || {
+        deaf.read_exact(&mut [0; 20_000]).unwrap();
+        let read = alice.reads(json!({"acknowledge": "immediate"}));
+        (!read.is_empty()).then_some(())
+    });
+    team.revokes(&key);
+    marker.wire.is_closed_with(UNAUTHORIZED);
+    sends_one_away(&team);
+    let _ = deaf.write_all(&letter("after"));
+    eventually("the connection is gone", || {
+        deaf.write_all(&letter("after")).is_err().then_some(())
+    });
+    alice.sees_nothing();
+}
+
+/// A connection whose client takes next to nothing of what it is sent.
+fn deaf(broker: &Broker, key: &str) -> TcpStream {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.set_recv_buffer_size(4096).unwrap();
+    socket.connect(&broker.address.into()).unwrap();
+    let socket = TcpStream::from(socket);
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_write_timeout(Some(PATIENCE)).unwrap();
+    let head = format!(
+        "GET /ws HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nX-API-Key: {key}\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+        broker.address
+    );
+    let response = exchange(&socket, head.as_bytes());
+    assert_eq!(response.status, 101, "{response:?}");
+    socket
 }

@@ -219,12 +219,23 @@ impl Connection {
                 }
             }
             match Pin::new(&mut self.io).poll_write(cx, &self.writing[self.written..]) {
-                Poll::Pending => return Ok(()),
+                Poll::Pending => {
+                    self.leave_if_unauthorized();
+                    return Ok(());
+                }
                 Poll::Ready(len) => self.wrote(len?, now),
             }
             if self.outbox.waiting_len() == 0 && self.end == End::Open {
                 return Ok(());
             }
+        }
+    }
+
+    /// Whoever is good no more is not waited for: what they do not take would keep them here, and heard.
+    fn leave_if_unauthorized(&mut self) {
+        if self.end == End::Open && self.outbox.closing() == Some(Closing::Unauthorized) {
+            let (code, reason) = close_frame(Closing::Unauthorized);
+            self.close(code, &reason);
         }
     }
 
