@@ -64,16 +64,11 @@ impl Administration {
         self.multi_project
     }
 
-    pub async fn create(&self, by: &Identity, wanted: NewProject) -> Result<CreatedProject> {
-        let id = wanted.id.clone();
-        let act = Act {
-            action: "project.create",
-            project: Some(&id),
-            target: Some(id.as_str()),
-        };
-        self.recorded(by, act, async {
-            by.check(Scope::Operator)?;
-            let (record, made) = self.broker.create_project(wanted).await?;
+    pub async fn create(&self, by: &Arc<Identity>, wanted: NewProject) -> Result<CreatedProject> {
+        let allowed = by.check(Scope::Operator);
+        let act = act("project.create", &wanted.id, Some(wanted.id.to_string()));
+        self.recorded(by, act, allowed, async move |broker| {
+            let (record, made) = broker.create_project(wanted).await?;
             Ok(CreatedProject {
                 project: Project::of(&record),
                 api_keys: vec![NewApiKey::from(&made)],
@@ -83,7 +78,7 @@ impl Administration {
     }
 
     /// Those that may be seen: one's own, and who wants to be; for an operator all.
-    pub fn list(&self, by: &Identity, include_inactive: bool, tags: &BTreeSet<String>) -> Projects {
+    pub fn list(&self, by: &Arc<Identity>, include_inactive: bool, tags: &BTreeSet<String>) -> Projects {
         let records = self.broker.records().into_iter().filter(|record| {
             (record.active || include_inactive) && self.sees(by, record) && tags.is_subset(&record.tags)
         });
@@ -91,16 +86,16 @@ impl Administration {
         Projects { projects }
     }
 
-    fn sees(&self, by: &Identity, record: &ProjectRecord) -> bool {
+    fn sees(&self, by: &Arc<Identity>, record: &ProjectRecord) -> bool {
         self.is_inside(by, record) || (record.active && record.config.discoverable)
     }
 
     /// Whether all of a project is shown to this caller.
-    fn is_inside(&self, by: &Identity, record: &ProjectRecord) -> bool {
+    fn is_inside(&self, by: &Arc<Identity>, record: &ProjectRecord) -> bool {
         by.scope() == Scope::Operator || *by.project.id() == record.id
     }
 
-    fn view(&self, by: &Identity, record: &ProjectRecord) -> Project {
+    fn view(&self, by: &Arc<Identity>, record: &ProjectRecord) -> Project {
         if self.is_inside(by, record) {
             Project::of(record)
         } else {
@@ -109,7 +104,7 @@ impl Administration {
     }
 
     /// One's own project where none is named.
-    pub async fn show(&self, by: &Identity, id: Option<&ProjectId>) -> Result<ProjectInfo> {
+    pub async fn show(&self, by: &Arc<Identity>, id: Option<&ProjectId>) -> Result<ProjectInfo> {
         let id = id.unwrap_or(by.project.id());
         let record = self.broker.record(id).filter(|record| self.sees(by, record));
         let record = record.ok_or(BrokerError::ProjectNotFound)?;
@@ -142,13 +137,15 @@ impl Administration {
         })
     }
 
-    pub async fn change(&self, by: &Identity, id: &ProjectId, changes: ProjectChanges) -> Result<ChangedProject> {
-        self.recorded(by, act("project.change", id, None), async {
-            self.check_of(by, id, Scope::Admin)?;
-            if changes.config.touches_limits() {
-                by.check(Scope::Operator)?;
-            }
-            let record = self.broker.change_project(id, changes).await?;
+    pub async fn change(&self, by: &Arc<Identity>, id: &ProjectId, changes: ProjectChanges) -> Result<ChangedProject> {
+        let allowed = self.check_of(by, id, Scope::Admin);
+        let allowed = match changes.config.touches_limits() {
+            true => allowed.and(by.check(Scope::Operator)),
+            false => allowed,
+        };
+        let id = id.clone();
+        self.recorded(by, act("project.change", &id, None), allowed, async move |broker| {
+            let record = broker.change_project(&id, changes).await?;
             Ok(ChangedProject {
                 project: Project::of(&record),
             })
@@ -156,16 +153,16 @@ impl Administration {
         .await
     }
 
-    pub async fn delete(&self, by: &Identity, id: &ProjectId) -> Result<()> {
-        self.recorded(by, act("project.delete", id, Some(id.as_str())), async {
-            self.check_of(by, id, Scope::Operator)?;
-            self.broker.delete_project(id).await
-        })
-        .await
+    pub async fn delete(&self, by: &Arc<Identity>, id: &ProjectId) -> Result<()> {
+        let allowed = self.check_of(by, id, Scope::Operator);
+        let id = id.clone();
+        let act = act("project.delete", &id, Some(id.to_string()));
+        self.recorded(by, act, allowed, async move |broker| broker.delete_project(&id).await)
+            .await
     }
 
-    pub fn keys(&self, by: &Identity, id: &ProjectId) -> Result<Keys> {
-        self.refused(by, act("key.list", id, None), self.check_of(by, id, Scope::Admin))?;
+    pub fn keys(&self, by: &Arc<Identity>, id: &ProjectId) -> Result<Keys> {
+        self.refused(by, &act("key.list", id, None), self.check_of(by, id, Scope::Admin))?;
         let record = self.record(id)?;
         let now_ms = now().unix_ms;
         let keyring = self.broker.keyring();
@@ -173,27 +170,29 @@ impl Administration {
         Ok(Keys { keys })
     }
 
-    pub async fn add_key(&self, by: &Identity, id: &ProjectId, wanted: NewKey) -> Result<CreatedKey> {
-        let scope = wanted.scope.as_str();
-        self.recorded(by, act("key.create", id, Some(scope)), async {
-            self.check_of(by, id, Scope::Admin)?;
-            let made = self.broker.add_key(id, wanted).await?;
-            let record = self.record(id)?;
+    pub async fn add_key(&self, by: &Arc<Identity>, id: &ProjectId, wanted: NewKey) -> Result<CreatedKey> {
+        let allowed = self.check_of(by, id, Scope::Admin);
+        let id = id.clone();
+        let act = act("key.create", &id, Some(wanted.scope.as_str().to_owned()));
+        self.recorded(by, act, allowed, async move |broker| {
+            let made = broker.add_key(&id, wanted).await?;
+            let record = broker.record(&id).ok_or(BrokerError::ProjectNotFound)?;
             let key = record.keys.iter().find(|key| key.id == made.id);
             let key = key.ok_or(BrokerError::unavailable())?;
             Ok(CreatedKey {
-                key: Key::of(key, self.broker.keyring(), now().unix_ms),
+                key: Key::of(key, broker.keyring(), now().unix_ms),
                 api_key: made.key.reveal().to_owned(),
             })
         })
         .await
     }
 
-    pub async fn revoke_key(&self, by: &Identity, id: &ProjectId, key: KeyId) -> Result<RevokedKeys> {
-        let name = key.clone();
-        self.recorded(by, act("key.revoke", id, Some(name.as_str())), async {
-            self.check_of(by, id, Scope::Admin)?;
-            let at_ms = self.broker.revoke_key(id, key.clone()).await?;
+    pub async fn revoke_key(&self, by: &Arc<Identity>, id: &ProjectId, key: KeyId) -> Result<RevokedKeys> {
+        let allowed = self.check_of(by, id, Scope::Admin);
+        let id = id.clone();
+        let act = act("key.revoke", &id, Some(key.to_string()));
+        self.recorded(by, act, allowed, async move |broker| {
+            let at_ms = broker.revoke_key(&id, key.clone()).await?;
             Ok(RevokedKeys {
                 revoked: vec![RevokedKey::new(&key, at_ms)],
             })
@@ -203,15 +202,16 @@ impl Administration {
 
     pub async fn rotate(
         &self,
-        by: &Identity,
+        by: &Arc<Identity>,
         id: &ProjectId,
         key: Option<KeyId>,
         grace: Duration,
     ) -> Result<RotatedKeys> {
-        let name = key.as_ref().map(KeyId::as_str);
-        self.recorded(by, act("key.rotate", id, name), async {
-            self.check_of(by, id, Scope::Admin)?;
-            let rotated = self.broker.rotate_keys(id, key.as_ref(), millis(grace)).await?;
+        let allowed = self.check_of(by, id, Scope::Admin);
+        let id = id.clone();
+        let act = act("key.rotate", &id, key.as_ref().map(ToString::to_string));
+        self.recorded(by, act, allowed, async move |broker| {
+            let rotated = broker.rotate_keys(&id, key.as_ref(), millis(grace)).await?;
             let revoked = rotated.retired.iter();
             Ok(RotatedKeys {
                 api_keys: rotated.made.iter().map(NewApiKey::from).collect(),
@@ -221,7 +221,7 @@ impl Administration {
         .await
     }
 
-    pub fn grants(&self, by: &Identity, id: &ProjectId) -> Result<Grants> {
+    pub fn grants(&self, by: &Arc<Identity>, id: &ProjectId) -> Result<Grants> {
         self.check_of(by, id, Scope::Observer)?;
         let record = self.record(id)?;
         Ok(Grants {
@@ -231,38 +231,41 @@ impl Administration {
 
     pub async fn grant(
         &self,
-        by: &Identity,
+        by: &Arc<Identity>,
         id: &ProjectId,
         target: ProjectId,
         protocols: BTreeSet<ProtocolName>,
         message_rate_limit: u32,
     ) -> Result<Granted> {
-        let name = target.clone();
-        self.recorded(by, act("grant.create", id, Some(name.as_str())), async {
-            self.check_of(by, id, Scope::Admin)?;
+        let allowed = self.check_of(by, id, Scope::Admin);
+        let id = id.clone();
+        let act = act("grant.create", &id, Some(target.to_string()));
+        self.recorded(by, act, allowed, async move |broker| {
             let grant = Grant {
                 protocols,
                 message_rate_limit,
                 granted_at_ms: now().unix_ms,
             };
             let permission = Permission::of(&target, &grant);
-            self.broker.grant(id, target, grant).await?;
+            broker.grant(&id, target, grant).await?;
             Ok(Granted { permission })
         })
         .await
     }
 
-    pub async fn revoke_grant(&self, by: &Identity, id: &ProjectId, target: &ProjectId) -> Result<GrantRevoked> {
-        self.recorded(by, act("grant.revoke", id, Some(target.as_str())), async {
-            self.check_of(by, id, Scope::Admin)?;
-            let revoked = self.broker.revoke_grant(id, target).await?;
+    pub async fn revoke_grant(&self, by: &Arc<Identity>, id: &ProjectId, target: &ProjectId) -> Result<GrantRevoked> {
+        let allowed = self.check_of(by, id, Scope::Admin);
+        let (id, target) = (id.clone(), target.clone());
+        let act = act("grant.revoke", &id, Some(target.to_string()));
+        self.recorded(by, act, allowed, async move |broker| {
+            let revoked = broker.revoke_grant(&id, &target).await?;
             Ok(GrantRevoked { revoked })
         })
         .await
     }
 
     /// What was administered and refused: in one's own project, for an operator everywhere.
-    pub async fn audit_page(&self, by: &Identity, filter: AuditFilter) -> Result<AuditPage> {
+    pub async fn audit_page(&self, by: &Arc<Identity>, filter: AuditFilter) -> Result<AuditPage> {
         let project = match &filter.project {
             Some(id) => Some(id),
             None if by.scope() == Scope::Operator => None,
@@ -273,7 +276,7 @@ impl Administration {
             Some(id) => self.check_of(by, id, Scope::Admin),
             None => Ok(()),
         };
-        self.refused(by, asked, allowed)?;
+        self.refused(by, &asked, allowed)?;
         let limit = filter.limit.unwrap_or(AUDIT_PAGE_LEN).clamp(1, AUDIT_PAGE_LEN_MAX);
         let query = AuditQuery {
             project: project.cloned(),
@@ -294,7 +297,7 @@ impl Administration {
     }
 
     /// Whether the caller may do this in that project. To whoever is of another project there is none of this id.
-    fn check_of(&self, by: &Identity, id: &ProjectId, needed: Scope) -> Result<()> {
+    fn check_of(&self, by: &Arc<Identity>, id: &ProjectId, needed: Scope) -> Result<()> {
         if by.scope() != Scope::Operator && by.project.id() != id {
             return Err(BrokerError::ProjectNotFound);
         }
@@ -307,22 +310,38 @@ impl Administration {
         record.ok_or(BrokerError::ProjectNotFound)
     }
 
-    async fn recorded<T>(&self, by: &Identity, act: Act<'_>, does: impl Future<Output = Result<T>>) -> Result<T> {
-        let result = self.refused(by, act, does.await)?;
-        self.audit.done(by, act);
-        Ok(result)
+    /// Does what is allowed, and has it written down, or that it was refused. Once it is begun it goes on, whatever
+    /// becomes of who asked for it: nothing is done that is not written down.
+    async fn recorded<T: 'static>(
+        &self,
+        by: &Arc<Identity>,
+        act: Act,
+        allowed: Result<()>,
+        does: impl AsyncFnOnce(&BrokerHandle) -> Result<T> + 'static,
+    ) -> Result<T> {
+        self.refused(by, &act, allowed)?;
+        let (broker, audit, by) = (self.broker.clone(), Arc::clone(&self.audit), Arc::clone(by));
+        let doing = actix_rt::spawn(async move {
+            let result = does(&broker).await;
+            match &result {
+                Ok(_) => audit.done(&by, &act),
+                Err(error) => audit.refused(&by, &act, error),
+            }
+            result
+        });
+        doing.await.unwrap_or(Err(BrokerError::unavailable()))
     }
 
     /// Has it written down when it was refused for who asks.
-    fn refused<T>(&self, by: &Identity, act: Act<'_>, result: Result<T>) -> Result<T> {
+    fn refused<T>(&self, by: &Identity, act: &Act, result: Result<T>) -> Result<T> {
         result.inspect_err(|error| self.audit.refused(by, act, error))
     }
 }
 
-fn act<'a>(action: &'a str, project: &'a ProjectId, target: Option<&'a str>) -> Act<'a> {
+fn act(action: &'static str, project: &ProjectId, target: Option<String>) -> Act {
     Act {
         action,
-        project: Some(project),
+        project: Some(project.clone()),
         target,
     }
 }

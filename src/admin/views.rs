@@ -210,7 +210,7 @@ pub struct Key {
 impl Key {
     pub fn of(key: &KeyRecord, keyring: &Keyring, now_ms: u64) -> Self {
         let status = key.status(now_ms);
-        let ends = Some(key.good_until_ms()).filter(|&at| at != u64::MAX);
+        let ends = key.expires_at_ms.into_iter().chain(key.retired_at_ms).min();
         let last_used = keyring.last_used_at_ms(&key.digest).max(key.last_used_at_ms);
         debug_assert!(status != KeyStatus::Retiring || ends.is_some());
         Self {

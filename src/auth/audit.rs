@@ -1,5 +1,5 @@
 use std::{
-    num::NonZeroU32,
+    net::IpAddr,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -8,84 +8,89 @@ use std::{
 
 use actors::{
     broker::BrokerHandle,
-    model::{AuditEntry, AuditOutcome, BrokerError, ProjectId},
-    rate::Rate,
+    model::{AuditEntry, AuditOutcome, BrokerError, ProjectId, Scope},
 };
 use uuid::Uuid;
 
-use super::{Arrival, Identity};
+use super::{Arrival, Identity, rates::Rates};
 
-/// Refusals that are written down in a minute. What goes beyond is counted: who is refused often is not to fill disks.
-const REFUSALS_PER_MINUTE: NonZeroU32 = NonZeroU32::new(600).unwrap();
+/// Refusals of one project that are written down in a minute. What goes beyond is counted: who is refused often is not to
+/// fill disks.
+const REFUSALS_PER_MINUTE: u32 = 600;
 /// Characters of what a caller chose that are written down.
 const SHOWN_CHARS_MAX: usize = 128;
 
 /// Writes down who administered what and who was refused: as events of the log, and where `/api/v1/audit` reads.
 pub struct Audit {
     broker: BrokerHandle,
-    refusals: Rate,
+    /// By project: who is refused often in one is not to keep others from being written down.
+    refusals: Rates,
     /// Refusals that were not written down since the last that was.
     left_out: AtomicU64,
 }
 
 /// Something that is done to something.
-#[derive(Clone, Copy, Debug)]
-pub struct Act<'a> {
+#[derive(Clone, Debug)]
+pub struct Act {
     /// Such as `project.create`.
-    pub action: &'a str,
-    pub project: Option<&'a ProjectId>,
-    pub target: Option<&'a str>,
+    pub action: &'static str,
+    /// In which project; that of who does it where none is said.
+    pub project: Option<ProjectId>,
+    pub target: Option<String>,
 }
 
 impl Audit {
     pub fn new(broker: BrokerHandle) -> Arc<Self> {
         Arc::new(Self {
             broker,
-            refusals: Rate::new(REFUSALS_PER_MINUTE),
+            refusals: Rates::per_minute(REFUSALS_PER_MINUTE),
             left_out: AtomicU64::new(0),
         })
     }
 
     /// It was done.
-    pub fn done(&self, by: &Identity, act: Act<'_>) {
+    pub fn done(&self, by: &Identity, act: &Act) {
+        let project = act.project.as_ref().unwrap_or(by.project.id()).clone();
         self.write(AuditEntry {
+            project: Some(project),
+            target: act.target.as_deref().map(shown),
             outcome: AuditOutcome::Done,
-            ..entry(by, act)
+            ..entry(&by.principal.name, by.address, act.action)
         });
     }
 
-    /// It was refused.
-    pub fn refused(&self, by: &Identity, act: Act<'_>, error: &BrokerError) {
-        if self.is_to_be_written() {
+    /// It was refused. That is written down in the project of who asked: what they tried elsewhere is nobody's business
+    /// there.
+    pub fn refused(&self, by: &Identity, act: &Act, error: &BrokerError) {
+        let own = by.project.id();
+        let elsewhere = act.project.as_ref().filter(|project| *project != own);
+        let (project, target) = match elsewhere {
+            Some(elsewhere) if by.scope() < Scope::Operator => (own, Some(elsewhere.as_str())),
+            elsewhere => (elsewhere.unwrap_or(own), act.target.as_deref()),
+        };
+        if self.is_to_be_written(project.as_str()) {
             self.write(AuditEntry {
+                project: Some(project.clone()),
+                target: target.map(shown),
                 code: Some(error.code().to_owned()),
-                ..entry(by, act)
+                ..entry(&by.principal.name, by.address, act.action)
             });
         }
     }
 
-    /// Somebody was not let in. What they brought is not written down, and the project they named only if it is of the
-    /// form of one.
+    /// Somebody was not let in, and so is of no project. What they brought is not written down.
     pub(super) fn turned_away(&self, arrival: &Arrival<'_>, code: &str) {
-        if !self.is_to_be_written() {
-            return;
+        if self.is_to_be_written("") {
+            self.write(AuditEntry {
+                target: Some(way_in(arrival.path).to_owned()),
+                code: Some(code.to_owned()),
+                ..entry("unknown", arrival.address, "authenticate")
+            });
         }
-        let named = arrival.project().ok().flatten();
-        self.write(AuditEntry {
-            id: Uuid::nil(),
-            at_ms: 0,
-            actor: "unknown".to_owned(),
-            address: arrival.address.map(|address| address.to_string()),
-            project: named.and_then(|text| ProjectId::parse(text).ok()),
-            action: "authenticate".to_owned(),
-            target: Some(way_in(arrival.path).to_owned()),
-            outcome: AuditOutcome::Refused,
-            code: Some(code.to_owned()),
-        });
     }
 
-    fn is_to_be_written(&self) -> bool {
-        let is_written = self.refusals.take().is_ok();
+    fn is_to_be_written(&self, project: &str) -> bool {
+        let is_written = self.refusals.of(project).is_none_or(|rate| rate.take().is_ok());
         if !is_written {
             self.left_out.fetch_add(1, Ordering::Relaxed);
         }
@@ -114,15 +119,16 @@ impl Audit {
     }
 }
 
-fn entry(by: &Identity, act: Act<'_>) -> AuditEntry {
+/// A refusal; its id and time are set where it is kept.
+fn entry(actor: &str, address: Option<IpAddr>, action: &str) -> AuditEntry {
     AuditEntry {
         id: Uuid::nil(),
         at_ms: 0,
-        actor: by.principal.name.to_string(),
-        address: by.address.map(|address| address.to_string()),
-        project: Some(act.project.unwrap_or(by.project.id()).clone()),
-        action: act.action.to_owned(),
-        target: act.target.map(shown),
+        actor: actor.to_owned(),
+        address: address.map(|address| address.to_string()),
+        project: None,
+        action: action.to_owned(),
+        target: None,
         outcome: AuditOutcome::Refused,
         code: None,
     }

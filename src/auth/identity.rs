@@ -39,7 +39,7 @@ impl Identity {
 
     /// Whether what they came in with is still good, and their project still there.
     pub fn is_good(&self, now_unix_ms: u64) -> bool {
-        self.principal.standing.is_good(now_unix_ms) && self.project.terms().record.active
+        self.principal.standing.is_good(now_unix_ms) && !self.project.is_closed() && !self.project.is_abandoned()
     }
 
     /// Takes one request: of the caller's own limit, then of its project's.
@@ -49,7 +49,7 @@ impl Identity {
     pub fn take_request(&self) -> Result<(), Duration> {
         let own = self.principal.rate.as_ref().or(self.shared_rate.as_deref());
         own.map_or(Ok(()), Rate::take)?;
-        self.project.terms().take_request()
+        self.project.take_request()
     }
 
     /// Who it is that a state belongs to which its caller carries: not the project alone.

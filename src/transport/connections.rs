@@ -129,10 +129,12 @@ impl Connections {
                 !is_good
             };
             let ended = live.seated.values().filter(is_ended);
-            ended.filter_map(|seated| seated.outbox.upgrade()).collect()
+            ended
+                .filter_map(|seated| Some((seated.outbox.upgrade()?, reason(&seated.identity))))
+                .collect()
         };
-        for outbox in ended {
-            outbox.close(Closing::Unauthorized);
+        for (outbox, why) in ended {
+            outbox.close(why);
         }
         self.next_end_ms
             .fetch_min(next_end_ms, Ordering::Relaxed)
@@ -172,6 +174,17 @@ impl Connections {
 
     fn live(&self) -> std::sync::MutexGuard<'_, Live> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Why somebody is sent away who is good no more.
+fn reason(identity: &Identity) -> Closing {
+    if identity.project.is_closed() {
+        Closing::Released
+    } else if identity.project.is_abandoned() {
+        Closing::Failed
+    } else {
+        Closing::Unauthorized
     }
 }
 

@@ -1,8 +1,4 @@
-use std::{
-    collections::HashMap,
-    sync::{Arc, Weak},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use actix::{Actor, AsyncContext, Context, Handler, Message, Supervised};
 use actix_rt::ArbiterHandle;
@@ -12,18 +8,23 @@ use super::{BrokerHandle, Keyring};
 use crate::{
     clock::now,
     model::{BrokerError, ProjectId, ProjectRecord},
-    project::{Project, Projects, Settings},
+    project::{Project, ProjectHandle, Projects, Settings},
     storage::{Storage, StoreError},
-    supervise::{self, Policy, Posted, Pulse, settle},
+    supervise::{self, Address, Policy, Posted, Pulse, settle},
 };
 
 /// How often a change is tried again that somebody else has overtaken.
 const TRIES: usize = 128;
+/// How long a project stays down when it was given up for the second time, and then twice as long each time.
+const DOWN_PAUSE: Duration = Duration::from_secs(1);
+const DOWN_PAUSE_MAX: Duration = Duration::from_secs(60);
+const DOWN_FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
 /// How often it is looked whether the last use of a key is to be written down.
 const USE_WRITTEN_EVERY: Duration = Duration::from_secs(600);
 
 /// The root actor. When it gives up, the process should end: whoever runs it restarts it.
 pub struct Broker {
+    address: Address<Broker>,
     settings: BrokerSettings,
     storage: Arc<dyn Storage>,
     arbiters: Vec<ArbiterHandle>,
@@ -33,9 +34,10 @@ pub struct Broker {
     records: HashMap<ProjectId, Arc<ProjectRecord>>,
     /// On which arbiter a project is. What happens to one happens there, in the order in which it was decided.
     places: HashMap<ProjectId, ArbiterHandle>,
+    /// How often a project was given up, and when last, on the monotonic clock.
+    downs: HashMap<ProjectId, (u32, u64)>,
     loaded: Arc<watch::Sender<bool>>,
     changes: watch::Sender<u64>,
-    gave_up: Arc<dyn Fn() + Send + Sync>,
 }
 
 /// What applies to a whole broker.
@@ -49,6 +51,13 @@ pub struct BrokerSettings {
 }
 
 type Reply = oneshot::Sender<Result<Arc<ProjectRecord>, BrokerError>>;
+
+/// A part without which a project cannot go on panicked too often.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct ProjectDown {
+    project: ProjectId,
+}
 
 #[derive(Message)]
 #[rtype(result = "()")]
@@ -85,7 +94,7 @@ impl Amendment {
 
 impl Broker {
     /// Starts the root on this thread's arbiter. Projects are spread over `arbiters` in turn; `gave_up` is called
-    /// when a part without which the broker cannot go on has panicked too often.
+    /// when the root has panicked too often. A project that has is opened anew: it is one of many.
     pub fn start(
         settings: BrokerSettings,
         storage: Arc<dyn Storage>,
@@ -98,27 +107,19 @@ impl Broker {
         let is_loaded = loaded.subscribe();
         let changes = watch::Sender::new(0);
         let changed = changes.subscribe();
-        let gave_up: Arc<dyn Fn() + Send + Sync> = Arc::new(gave_up);
-        let address = supervise::start(
-            Pulse::new("broker", ""),
-            Policy::default(),
-            {
-                let gave_up = Arc::clone(&gave_up);
-                move || gave_up()
-            },
-            |_| Self {
-                settings,
-                storage: Arc::clone(&storage),
-                arbiters,
-                projects: Arc::clone(&projects),
-                keyring: Arc::clone(&keyring),
-                records: HashMap::new(),
-                places: HashMap::new(),
-                loaded,
-                changes,
-                gave_up,
-            },
-        );
+        let address = supervise::start(Pulse::new("broker", ""), Policy::default(), gave_up, |address| Self {
+            address,
+            settings,
+            storage: Arc::clone(&storage),
+            arbiters,
+            projects: Arc::clone(&projects),
+            keyring: Arc::clone(&keyring),
+            records: HashMap::new(),
+            places: HashMap::new(),
+            downs: HashMap::new(),
+            loaded,
+            changes,
+        });
         BrokerHandle {
             address,
             projects,
@@ -201,7 +202,26 @@ impl Broker {
             }
             Ok(None) if tries > 1 => broker.amend_newer(project, amendment, tries - 1, reply, ctx),
             Ok(None) => drop(reply.send(Err(BrokerError::unavailable()))),
-            Err(error) => drop(reply.send(Err(error.into()))),
+            Err(error) => {
+                // It may have been done all the same.
+                broker.look_again(project, ctx);
+                drop(reply.send(Err(error.into())));
+            }
+        });
+    }
+
+    /// Takes over what the store says of a project.
+    fn look_again(&mut self, project: ProjectId, ctx: &mut Context<Self>) {
+        let op = self.storage.project(project.clone());
+        settle(op, self, ctx, move |broker, record, ctx| match record {
+            Ok(Some(record)) => broker.install(record, || ()),
+            Ok(None) => {}
+            Err(error) => {
+                tracing::warn!(%project, %error, "a project cannot be looked at: tried again");
+                ctx.run_later(Duration::from_secs(1), move |broker, ctx| {
+                    broker.look_again(project, ctx)
+                });
+            }
         });
     }
 
@@ -245,21 +265,16 @@ impl Broker {
         }
         self.records.insert(record.id.clone(), Arc::clone(&record));
         self.keyring.apply(&record, now().unix_ms);
+        self.changes.send_modify(|count| *count += 1);
         let Some(arbiter) = self.place(&record.id) else {
             return then();
         };
         let (projects, changes) = (Arc::clone(&self.projects), self.changes.clone());
-        let (settings, storage) = (self.settings.project, Arc::clone(&self.storage));
-        let gave_up = Arc::clone(&self.gave_up);
+        let (storage, start) = (Arc::clone(&self.storage), self.starter(Arc::clone(&record)));
         arbiter.spawn_fn(move || {
             match projects.get(&record.id) {
                 Some(project) => project.amend(Arc::clone(&record)),
-                None if record.active => {
-                    let neighbours: Weak<_> = Arc::downgrade(&projects);
-                    let store = storage.open(&record.id);
-                    let project = Project::start(record.clone(), settings, store, neighbours, move || gave_up());
-                    projects.put(project);
-                }
+                None if record.active => projects.put(start()),
                 None => {}
             }
             if !record.active {
@@ -277,6 +292,48 @@ impl Broker {
             changes.send_modify(|count| *count += 1);
             then();
         });
+    }
+
+    /// What starts the actors of a project, on the arbiter that is its own.
+    fn starter(&self, record: Arc<ProjectRecord>) -> impl FnOnce() -> ProjectHandle + Send + 'static {
+        let (settings, storage) = (self.settings.project, Arc::clone(&self.storage));
+        let (neighbours, broker) = (Arc::downgrade(&self.projects), self.address.clone());
+        move || {
+            let (store, project) = (storage.open(&record.id), record.id.clone());
+            Project::start(record, settings, store, neighbours, move || {
+                broker.report(ProjectDown { project })
+            })
+        }
+    }
+
+    /// A project panicked too often. Its actors end, and others go on from what is in the store: at once, and after
+    /// longer and longer pauses when that does not help. Nobody else's project hears of it.
+    fn reopen(&mut self, project: ProjectId, ctx: &mut Context<Self>) {
+        let now = now();
+        let (count, last_ms) = self.downs.entry(project.clone()).or_insert((0, now.mono_ms));
+        if now.since(*last_ms) > DOWN_FORGOTTEN_AFTER {
+            *count = 0;
+        }
+        let pause = match *count {
+            0 => Duration::ZERO,
+            count => (DOWN_PAUSE * 2_u32.pow((count - 1).min(16))).min(DOWN_PAUSE_MAX),
+        };
+        (*count, *last_ms) = (*count + 1, now.mono_ms);
+        tracing::error!(%project, ?pause, "a project was given up: it is opened anew");
+        if let Some(broken) = self.projects.get(&project) {
+            broken.abandon();
+        }
+        self.changes.send_modify(|count| *count += 1);
+        ctx.run_later(pause, move |broker, _| broker.open_anew(&project));
+    }
+
+    fn open_anew(&mut self, project: &ProjectId) {
+        let record = self.records.get(project).filter(|record| record.active).cloned();
+        let (Some(record), Some(arbiter)) = (record, self.place(project)) else {
+            return;
+        };
+        let (projects, start) = (Arc::clone(&self.projects), self.starter(record));
+        arbiter.spawn_fn(move || projects.put(start()));
     }
 
     fn place(&mut self, project: &ProjectId) -> Option<ArbiterHandle> {
@@ -334,6 +391,14 @@ impl Actor for Broker {
 
 /// What it knows are facts about the world, and `started` completes them.
 impl Supervised for Broker {}
+
+impl Handler<Posted<ProjectDown>> for Broker {
+    type Result = ();
+
+    fn handle(&mut self, Posted { message, .. }: Posted<ProjectDown>, ctx: &mut Context<Self>) {
+        self.reopen(message.project, ctx);
+    }
+}
 
 impl Handler<Posted<Create>> for Broker {
     type Result = ();

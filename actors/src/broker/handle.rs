@@ -10,8 +10,8 @@ use super::{
 use crate::{
     clock::now,
     model::{
-        ApiKey, AuditEntry, AuditQuery, BrokerError, Grant, KeyId, MadeKey, NewKey, NewProject, ProjectChanges,
-        ProjectId, ProjectRecord, Rotated, Scope,
+        ApiKey, AuditEntry, AuditQuery, BrokerError, Grant, KeyId, KeyRecord, MadeKey, NewKey, NewProject,
+        ProjectChanges, ProjectId, ProjectRecord, Rotated, Scope,
     },
     project::{ProjectHandle, Projects},
     storage::Storage,
@@ -142,7 +142,7 @@ impl BrokerHandle {
             .amend(id, move |record| record.revoke_key(&revoked, now().unix_ms).map(drop))
             .await?;
         let known = record.keys.iter().find(|known| known.id == key);
-        Ok(known.map_or(0, |known| known.good_until_ms()))
+        Ok(known.and_then(|known| known.retired_at_ms).unwrap_or(0))
     }
 
     /// Puts a new key in the place of this one, or of each; the old ones stay good for `grace_ms`.
@@ -163,11 +163,20 @@ impl BrokerHandle {
         }
         let rotated = Rotated {
             made: replaced.iter().map(|(_, made)| made.clone()).collect(),
-            retired: replaced.iter().map(|(key, _)| (key.clone(), retired_at_ms)).collect(),
+            retired: Vec::new(),
         };
-        self.amend(id, move |record| record.rotate(&replaced, retired_at_ms, now().unix_ms))
+        let ids: Vec<_> = replaced.iter().map(|(key, _)| key.clone()).collect();
+        let record = self
+            .amend(id, move |record| record.rotate(&replaced, retired_at_ms, now().unix_ms))
             .await?;
-        Ok(rotated)
+        let ends = |key: &KeyRecord| key.expires_at_ms.into_iter().chain(key.retired_at_ms).min();
+        let retired = record.keys.iter().filter(|key| ids.contains(&key.id));
+        Ok(Rotated {
+            retired: retired
+                .map(|key| (key.id.clone(), ends(key).unwrap_or(retired_at_ms)))
+                .collect(),
+            ..rotated
+        })
     }
 
     pub async fn grant(&self, id: &ProjectId, target: ProjectId, grant: Grant) -> Result<(), BrokerError> {

@@ -54,18 +54,11 @@ impl Keyring {
     /// Who has the key of this digest. Whether it is still good is for the caller to ask.
     #[must_use]
     pub fn find(&self, digest: &KeyDigest) -> Option<Arc<Principal>> {
-        let found = self
-            .keys
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(&digest.prefix())
-            .map(|key| (key.digest.clone(), Arc::clone(&key.principal)));
-        let (known, principal) = match found {
-            Some((known, principal)) => (known, Some(principal)),
-            // As much to compare as if there were one.
-            None => (KeyDigest::of(""), None),
-        };
-        principal.filter(|_| known.is(digest))
+        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
+        let found = keys.get(&digest.prefix());
+        // As much to compare as if there were one.
+        let is_same = found.map_or(digest, |key| &key.digest).is(digest);
+        found.filter(|_| is_same).map(|key| Arc::clone(&key.principal))
     }
 
     /// When a key was last used, to the minute, in this process.

@@ -65,6 +65,8 @@ pub enum BrokerError {
     },
     #[error("the recipient's queue is full ({limit} messages): try again when it has read some")]
     QueueFull { limit: usize },
+    #[error("the recipient's queue is full: try again when it has read some")]
+    RecipientFull,
     #[error("too many in too short a time: wait as long as retry_after_ms says")]
     RateLimited { retry_after: Duration },
     #[error("{}", match side {
@@ -138,7 +140,7 @@ impl BrokerError {
             Self::InvalidSchema { .. } => "invalid_schema",
             Self::PayloadInvalid { .. } => "payload_invalid",
             Self::IncompatibleProtocol { .. } => "incompatible_protocol",
-            Self::QueueFull { .. } => "queue_full",
+            Self::QueueFull { .. } | Self::RecipientFull => "queue_full",
             Self::PayloadTooLarge { .. } => "payload_too_large",
             Self::InvalidArgument { .. } => "invalid_argument",
             Self::Timeout => "timeout",

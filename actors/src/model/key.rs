@@ -199,6 +199,9 @@ pub struct KeyRecord {
     pub expires_at_ms: Option<u64>,
     /// From when on it is no longer good, because it was revoked or rotated.
     pub retired_at_ms: Option<u64>,
+    /// It was ended, whatever any clock says of that time.
+    #[serde(default)]
+    pub revoked: bool,
     pub last_used_at_ms: Option<u64>,
 }
 
@@ -232,7 +235,7 @@ impl KeyStatus {
 impl KeyRecord {
     #[must_use]
     pub fn status(&self, now_ms: u64) -> KeyStatus {
-        if self.retired_at_ms.is_some_and(|at| at <= now_ms) {
+        if self.revoked || self.retired_at_ms.is_some_and(|at| at <= now_ms) {
             KeyStatus::Revoked
         } else if self.expires_at_ms.is_some_and(|at| at <= now_ms) {
             KeyStatus::Expired
@@ -243,9 +246,12 @@ impl KeyRecord {
         }
     }
 
-    /// When it stops being good; `u64::MAX` for never.
+    /// When it stops being good; `u64::MAX` for never, 0 for one that was revoked.
     #[must_use]
     pub fn good_until_ms(&self) -> u64 {
+        if self.revoked {
+            return 0;
+        }
         let ends = [self.expires_at_ms, self.retired_at_ms];
         ends.into_iter().flatten().min().unwrap_or(u64::MAX)
     }
@@ -278,6 +284,12 @@ impl Owner {
     #[must_use]
     pub fn subject(subject: &str) -> Self {
         Self(format!("jwt:{subject}").into())
+    }
+
+    /// Whether it is a key of a project.
+    #[must_use]
+    pub fn is_key(&self) -> bool {
+        self.0.starts_with("key:")
     }
 
     #[must_use]
@@ -399,6 +411,7 @@ mod tests {
             created_at_ms: 0,
             expires_at_ms: None,
             retired_at_ms: None,
+            revoked: false,
             last_used_at_ms: None,
         };
         assert_eq!(
@@ -416,6 +429,12 @@ mod tests {
             (KeyStatus::Retiring, KeyStatus::Revoked)
         );
         assert_eq!(key.good_until_ms(), 50);
+        key.revoked = true;
+        assert_eq!(
+            (key.status(0), key.good_until_ms()),
+            (KeyStatus::Revoked, 0),
+            "the clock was set back"
+        );
     }
 
     #[test]

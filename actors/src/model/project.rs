@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::{ApiKey, BrokerError, KeyId, KeyRecord, KeyStatus, ProjectId, ProtocolName, Scope, Side, Wall};
+use super::{ApiKey, BrokerError, KeyId, KeyRecord, KeyStatus, Owner, ProjectId, ProtocolName, Scope, Side, Wall};
 
 /// A tenant as it is stored, with everything that is decided by looking at it alone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -259,6 +259,7 @@ impl ProjectRecord {
             created_at_ms: now_ms,
             expires_at_ms: wanted.expires_at_ms,
             retired_at_ms: None,
+            revoked: false,
             last_used_at_ms: None,
         });
         self.forget_retired(now_ms);
@@ -282,9 +283,7 @@ impl ProjectRecord {
     /// `invalid_argument` when there is no such key.
     pub fn revoke_key(&mut self, id: &KeyId, now_ms: u64) -> Result<u64, BrokerError> {
         let key = self.keys.iter_mut().find(|key| key.id == *id).ok_or_else(no_such_key)?;
-        let at_ms = key.retired_at_ms.map_or(now_ms, |at| at.min(now_ms));
-        key.retired_at_ms = Some(at_ms);
-        Ok(at_ms)
+        Ok(end(key, now_ms))
     }
 
     /// The keys that a rotation would replace.
@@ -322,15 +321,22 @@ impl ProjectRecord {
             let Some(old) = self.keys.iter_mut().find(|key| key.id == *id) else {
                 continue;
             };
-            old.retired_at_ms = Some(retired_at_ms);
             let new = KeyRecord {
                 id: made.id.clone(),
                 digest: made.key.digest(),
                 created_at_ms: now_ms,
-                retired_at_ms: None,
+                // It lives as long as the old one was to.
+                expires_at_ms: old
+                    .expires_at_ms
+                    .map(|at| now_ms.saturating_add(at.saturating_sub(old.created_at_ms))),
                 last_used_at_ms: None,
                 ..old.clone()
             };
+            if retired_at_ms > now_ms {
+                old.retired_at_ms = Some(retired_at_ms);
+            } else {
+                end(old, now_ms);
+            }
             self.put_key(new);
         }
         self.forget_retired(now_ms);
@@ -383,8 +389,15 @@ impl ProjectRecord {
         self.active = false;
         self.grants.clear();
         for key in &mut self.keys {
-            key.retired_at_ms = Some(key.retired_at_ms.map_or(now_ms, |at| at.min(now_ms)));
+            end(key, now_ms);
         }
+    }
+
+    /// Whether this owner is a key of the project and nobody has that, or one in its place, any more.
+    #[must_use]
+    pub fn is_orphaned(&self, owner: &Owner, now_ms: u64) -> bool {
+        let owns = |key: &KeyRecord| Owner::key(&key.lineage) == *owner && key.status(now_ms).is_good();
+        owner.is_key() && !self.keys.iter().any(owns)
     }
 
     /// What is said of a project that there cannot be: the same as of one that there is not.
@@ -420,6 +433,14 @@ impl ProjectRecord {
         }
         Ok(grant)
     }
+}
+
+/// Ends a key, unless it has ended before. Returns since when.
+fn end(key: &mut KeyRecord, now_ms: u64) -> u64 {
+    let at_ms = key.retired_at_ms.map_or(now_ms, |at| at.min(now_ms));
+    key.retired_at_ms = Some(at_ms);
+    key.revoked = true;
+    at_ms
 }
 
 fn no_such_key() -> BrokerError {

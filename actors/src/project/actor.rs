@@ -15,7 +15,7 @@ use crate::{
     model::{BrokerError, DeadLetterReason, Owner, ProjectId, ProjectRecord, SessionId, SessionRecord},
     registry::{Catalog, Registry},
     router::Router,
-    session::{Attach, Connection, Detach, Ended, Member, Retire, Session, SessionSettings, Vitals},
+    session::{Abandon, Attach, Connection, Detach, Ended, Member, Retire, Session, SessionSettings, Vitals},
     storage::Store,
     supervise::{self, Address, Posted, Pulse, settle},
 };
@@ -110,7 +110,9 @@ impl Project {
         // That of somebody else is not there, whatever the caller says.
         let current = current.filter(|member| lives(member) && is_own(member));
         let holder = name.as_ref().and_then(|name| self.directory.by_name(name.as_str()));
-        let holder = holder.filter(lives);
+        let holder = holder
+            .filter(lives)
+            .and_then(|holder| self.unless_orphan(holder, &owner));
         let is_nameless = |member: &Arc<Member>| member.record.name.is_none();
         // Whom the registration is about: whoever holds the name; else the caller's own session, if it can take it.
         let subject = match (holder, &current) {
@@ -183,6 +185,19 @@ impl Project {
         };
         (subject.record.owner != *owner)
             .then(|| BrokerError::forbidden("the name belongs to a session of another key: choose another"))
+    }
+
+    /// A session as which nobody can act any more, because its last key has ended, makes room for who wants its name:
+    /// it ends, and what its inbox holds becomes dead letters, which can be sent again.
+    fn unless_orphan(&self, holder: Arc<Member>, owner: &Owner) -> Option<Arc<Member>> {
+        let held_by = &holder.record.owner;
+        if held_by == owner || !self.charter.terms().record.is_orphaned(held_by, now().unix_ms) {
+            return Some(holder);
+        }
+        holder.address.report(Retire {
+            reason: DeadLetterReason::RecipientGone,
+        });
+        None
     }
 
     /// Puts a session into the directory: a new actor, or the one that is there with a new record. The name is
@@ -317,6 +332,15 @@ impl Handler<Posted<Close>> for Project {
     }
 }
 
+impl Handler<Posted<Abandon>> for Project {
+    type Result = ();
+
+    fn handle(&mut self, _: Posted<Abandon>, ctx: &mut Context<Self>) {
+        self.pulse.finish();
+        ctx.stop();
+    }
+}
+
 /// The directory and the children's addresses are facts about the world and stay; there is no other state.
 impl Supervised for Project {}
 
@@ -351,7 +375,7 @@ impl Handler<Posted<ChildDown>> for Project {
                 }
             }
             child @ (Child::Registry | Child::Router) => {
-                tracing::error!(project = %self.id, ?child, "the project cannot go on without it: given up");
+                tracing::error!(project = %self.id, ?child, "the project cannot go on without it: opened anew");
                 if let Some(gave_up) = self.gave_up.take() {
                     gave_up();
                 }

@@ -1,6 +1,9 @@
 use std::{
     collections::HashMap,
-    sync::{Arc, PoisonError, RwLock},
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -14,6 +17,11 @@ use crate::{
 #[derive(Debug)]
 pub struct Charter {
     settings: Settings,
+    /// Whether requests are limited, so that nobody has to look at the terms where they are not.
+    limits_requests: AtomicBool,
+    closed: AtomicBool,
+    /// Its actors were given up: another subtree has taken over.
+    abandoned: AtomicBool,
     terms: RwLock<Arc<Terms>>,
 }
 
@@ -35,6 +43,9 @@ impl Charter {
     pub(crate) fn new(settings: Settings, record: Arc<ProjectRecord>) -> Arc<Self> {
         Arc::new(Self {
             settings,
+            limits_requests: AtomicBool::new(record.config.rate_limit > 0),
+            closed: AtomicBool::new(!record.active),
+            abandoned: AtomicBool::new(false),
             terms: RwLock::new(Arc::new(Terms::new(&settings, record, None))),
         })
     }
@@ -43,7 +54,35 @@ impl Charter {
         Arc::clone(&self.terms.read().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Takes one request of all that the project may make.
+    ///
+    /// # Errors
+    /// When there will be one again.
+    pub fn take_request(&self) -> Result<(), Duration> {
+        if self.limits_requests.load(Ordering::Relaxed) {
+            self.terms().take_request()
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Whether the project was deleted.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.abandoned.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn abandon(&self) {
+        self.abandoned.store(true, Ordering::Relaxed);
+    }
+
     pub(crate) fn amend(&self, record: Arc<ProjectRecord>) {
+        self.closed.store(!record.active, Ordering::Relaxed);
+        self.limits_requests
+            .store(record.config.rate_limit > 0, Ordering::Relaxed);
         let mut terms = self.terms.write().unwrap_or_else(PoisonError::into_inner);
         *terms = Arc::new(Terms::new(&self.settings, record, Some(&terms)));
     }
@@ -72,11 +111,7 @@ impl Terms {
         }
     }
 
-    /// Takes one request.
-    ///
-    /// # Errors
-    /// When there will be one again.
-    pub fn take_request(&self) -> Result<(), Duration> {
+    fn take_request(&self) -> Result<(), Duration> {
         self.rate.as_ref().map_or(Ok(()), |rate| rate.take())
     }
 

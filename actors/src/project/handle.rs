@@ -21,8 +21,8 @@ use crate::{
     registry::{Admit, Catalog, DiscoverPage, DiscoverQuery, Protocol, Registry},
     router::{Answer, Audience, Route, Routed, Router, Submission, Target},
     session::{
-        AcknowledgeMessages, Attach, Connection, Detach, Disconnect, GiveBack, Member, ReceiveCall, ReceiveMessages,
-        ReceiveMode, Received, Subscribe, Unwatch, Watch, Writable, Written,
+        Abandon, AcknowledgeMessages, Attach, Connection, Detach, Disconnect, GiveBack, Member, ReceiveCall,
+        ReceiveMessages, ReceiveMode, Received, Subscribe, Unwatch, Watch, Writable, Written,
     },
     storage::{Acknowledge, Acknowledged, DeadLetterQuery, Outcome, Redriven, Store},
     supervise::{Address, Node},
@@ -123,9 +123,36 @@ impl ProjectHandle {
         self.0.charter.amend(record);
     }
 
+    /// Takes one request of all that the project may make.
+    ///
+    /// # Errors
+    /// When there will be one again.
+    pub fn take_request(&self) -> Result<(), Duration> {
+        self.0.charter.take_request()
+    }
+
     /// Ends its sessions and its actors. Its record says that it is closed.
     pub(crate) fn close(&self) {
         self.0.project.report(Close);
+    }
+
+    /// Its actors panicked too often: they end, and what is in the store is for others, which will be opened anew.
+    pub(crate) fn abandon(&self) {
+        self.0.charter.abandon();
+        for member in self.0.directory.all() {
+            member.address.report(Abandon);
+        }
+        self.0.project.report(Abandon);
+    }
+
+    /// Whether the project was deleted.
+    pub fn is_closed(&self) -> bool {
+        self.0.charter.is_closed()
+    }
+
+    /// Whether another subtree has taken over, or will.
+    pub fn is_abandoned(&self) -> bool {
+        self.0.charter.is_abandoned()
     }
 
     /// This project and its actors as data.
@@ -423,8 +450,19 @@ impl ProjectHandle {
                 repeated: true,
             });
         }
-        let answers = target.submit(vec![submission])?.await.unwrap_or_default();
-        let routed = answers.into_iter().next().unwrap_or(Err(BrokerError::unavailable()))?;
+        // It may have been closed since it was asked.
+        let closed = BrokerError::CrossProjectDisabled { side: Side::Target };
+        let answers = match target.submit(vec![submission]) {
+            Err(BrokerError::ProjectNotFound) => return Err(closed),
+            answers => answers?,
+        };
+        let answers = answers.await.unwrap_or_default();
+        let answer = answers.into_iter().next().unwrap_or(Err(BrokerError::unavailable()));
+        let routed = answer.map_err(|error| match error {
+            // How much fits there is nobody's business here.
+            BrokerError::QueueFull { .. } => BrokerError::RecipientFull,
+            error => error,
+        })?;
         let message = routed.outcome.message;
         let mut noted = self.0.store.put_crossing(message, target.id().clone()).await;
         if let Some(key) = idempotency_key {
@@ -492,6 +530,9 @@ impl ProjectHandle {
 
     /// Hands messages to the router, in this order. The answers come together.
     pub fn submit(&self, submissions: Vec<Submission>) -> Result<oneshot::Receiver<Vec<Answer>>, BrokerError> {
+        if self.0.charter.is_closed() {
+            return Err(BrokerError::ProjectNotFound);
+        }
         let (reply, answers) = oneshot::channel();
         self.0.router.tell(Route { submissions, reply })?;
         Ok(answers)
@@ -573,10 +614,13 @@ impl ProjectHandle {
             return Ok(None);
         };
         let abroad = self.neighbour(&target);
-        match abroad {
-            Some(abroad) => Ok(abroad.0.store.message_status(message, now()).await?),
-            None => Ok(None),
+        let Some(abroad) = abroad else { return Ok(None) };
+        let mut known = abroad.0.store.message_status(message, now()).await?;
+        if let Some(recipients) = &mut known {
+            // Whom it was sent to comes first; whom the other project has sent it to since is not told.
+            recipients.truncate(1);
         }
+        Ok(known)
     }
 
     /// Dead letters of this project, and those of its messages to others.

@@ -2,14 +2,14 @@ mod calls;
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
-use actix::{Actor, AsyncContext, Context, Handler, Message, SpawnHandle, Supervised};
+use actix::{Actor, ActorContext, AsyncContext, Context, Handler, Message, SpawnHandle, Supervised};
 use tokio::sync::oneshot;
 
 use calls::{Returned, Waiter};
 
 use super::{
-    AcknowledgeMessages, Attach, Closing, Connection, Detach, Disconnect, Nudge, Retire, Subscribe, Unwatch, Vitals,
-    Watch, Writable, Written,
+    Abandon, AcknowledgeMessages, Attach, Closing, Connection, Detach, Disconnect, Nudge, Retire, Subscribe, Unwatch,
+    Vitals, Watch, Writable, Written,
     state::{AckMode, Effect, Event, State},
 };
 use crate::{
@@ -355,7 +355,7 @@ impl Session {
             Ok(dead) => {
                 tracing::info!(session = %session.id, dead, "session released");
                 (session.ended)(Ended { session: session.id });
-                actix::ActorContext::stop(ctx);
+                ctx.stop();
             }
             Err(error) => {
                 tracing::warn!(session = %session.id, %error, "the session cannot be released yet: tried again");
@@ -560,6 +560,15 @@ impl Handler<Posted<Retire>> for Session {
 
     fn handle(&mut self, Posted { message, .. }: Posted<Retire>, ctx: &mut Context<Self>) {
         self.retire(message.reason, ctx);
+    }
+}
+
+impl Handler<Posted<Abandon>> for Session {
+    type Result = ();
+
+    fn handle(&mut self, _: Posted<Abandon>, ctx: &mut Context<Self>) {
+        self.pulse.finish();
+        ctx.stop();
     }
 }
 

@@ -171,6 +171,12 @@ pub struct Received {
 #[rtype(result = "usize")]
 pub struct Disconnect;
 
+/// The actor is given up, with those around it: it ends, and its connections with it. What its inbox holds is for the
+/// actor that comes after it.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Abandon;
+
 /// The session ends. What its inbox holds becomes dead letters of this reason.
 #[derive(Message)]
 #[rtype(result = "()")]

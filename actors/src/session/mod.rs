@@ -16,8 +16,8 @@ pub use actor::{Ended, Session};
 #[cfg(feature = "faults")]
 pub use messages::Panic;
 pub use messages::{
-    AcknowledgeMessages, Attach, Detach, Disconnect, GiveBack, Nudge, ReceiveCall, ReceiveMessages, ReceiveMode,
-    Received, Retire, Subscribe, Unwatch, Watch, Writable, Written,
+    Abandon, AcknowledgeMessages, Attach, Detach, Disconnect, GiveBack, Nudge, ReceiveCall, ReceiveMessages,
+    ReceiveMode, Received, Retire, Subscribe, Unwatch, Watch, Writable, Written,
 };
 pub use state::{AckMode, Push};
 

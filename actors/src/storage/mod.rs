@@ -47,8 +47,8 @@ pub trait Storage: Send + Sync + 'static {
     /// Forgets what a project holds: sessions, protocols, messages. Its record stays.
     fn clear_project(&self, project: ProjectId) -> Op<()>;
 
-    /// Adds to the record of what was administered and refused. It is bounded, what was refused by itself, so that who
-    /// is refused often cannot have the rest forgotten.
+    /// Adds to the record of what was administered and refused. It is bounded, that of each project and what was refused
+    /// by itself, so that who is refused often cannot have the rest forgotten.
     fn append_audit(&self, entry: AuditEntry) -> Op<()>;
     /// Entries of that record, the newest first.
     fn audit(&self, query: AuditQuery) -> Op<Vec<Arc<AuditEntry>>>;
@@ -295,7 +295,7 @@ pub struct Retention {
     pub idempotency_window: Duration,
     /// Messages to other projects whose receipts can be asked for.
     pub crossings_len_max: usize,
-    /// Entries of the audit, of what was done and of what was refused each.
+    /// Entries of the audit, of what was done and of what was refused in each project.
     pub audit_len_max: usize,
 }
 

@@ -132,25 +132,75 @@ fn a_session_given_up_while_its_project_is_flooded_is_opened_anew_all_the_same()
 }
 
 #[test]
-fn a_router_a_registry_and_a_project_that_give_up_say_so_to_the_outside() {
+fn a_project_whose_router_registry_or_self_is_given_up_is_opened_anew_with_all_that_it_had() {
     for kind in ["router", "registry", "project"] {
-        run(move || async move {
-            let world = World::new(short_tempered(Duration::from_millis(1)), Threads::Two).await;
-            let (project, registry, router) = world.project.addresses();
-            for _ in 0..3 {
-                match kind {
-                    "router" => router.tell(router::Panic),
-                    "registry" => registry.tell(registry::Panic),
-                    _ => project.tell(project::Panic),
+        for threads in [Threads::One, Threads::Two] {
+            run(move || async move {
+                let world = World::new(short_tempered(Duration::from_millis(1)), threads).await;
+                let alice = world.register("alice", None).await;
+                let (_bob, line) = world.listener("bob").await;
+                let sent = world.send_many(&alice, "bob", 3).await;
+                line.sees(&sent).await;
+                let (project, registry, router) = world.project.addresses();
+                for _ in 0..3 {
+                    match kind {
+                        "router" => router.tell(router::Panic),
+                        "registry" => registry.tell(registry::Panic),
+                        _ => project.tell(project::Panic),
+                    }
+                    .unwrap();
                 }
-                .unwrap();
-            }
-            world.has_given_up().await;
-            let node = world.node(kind, "default");
-            assert_eq!((node.state, node.restarts), ("gave_up", 2), "{kind}");
-            assert_eq!(world.restarts().len(), 1, "{kind}");
-        });
+                // Its connections come back by name.
+                line.is_closed(Closing::Failed).await;
+                let world = world.opened_anew().await;
+                let (bob, new_line) = world.listener("bob").await;
+                new_line.sees(&sent).await;
+                new_line.take_pushed();
+                let alice = world.register("alice", None).await;
+                let more = world.send_many(&alice, "bob", 1).await;
+                new_line.sees(&more).await;
+                world.acknowledge(&bob, sent).await;
+                assert_eq!(world.restarts(), [], "{kind}");
+            });
+        }
     }
+}
+
+#[test]
+fn a_project_that_is_given_up_takes_no_other_with_it() {
+    run(|| async {
+        let world = World::new(short_tempered(Duration::from_millis(1)), Threads::Two).await;
+        let other = world.neighbour("other", actors::model::ProjectConfig::default()).await;
+        let (carol, line) = other.listener("carol").await;
+        for _ in 0..3 {
+            // Again and again, each time with the actors that it has now.
+            let current = world.current().await;
+            let (_, _, router) = current.addresses();
+            for _ in 0..3 {
+                let _ = router.tell(router::Panic);
+            }
+            soon("it is given up", async {
+                while !current.is_abandoned() {
+                    tokio::task::yield_now().await;
+                }
+            })
+            .await;
+        }
+        let sent = other.send_many(&carol, "carol", 1).await;
+        line.sees(&sent).await;
+        assert!(!world.gave_up_already());
+    });
+}
+
+#[test]
+fn a_broker_that_gives_up_says_so_to_the_outside() {
+    run(|| async {
+        let world = World::new(settings(), Threads::One).await;
+        for _ in 0..12 {
+            let _ = world.broker.address().tell(actors::broker::Panic);
+        }
+        world.has_given_up().await;
+    });
 }
 
 #[test]

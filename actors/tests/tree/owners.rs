@@ -16,8 +16,8 @@ use actors::{
 
 use crate::world::{Line, MANUAL, Threads, World, broker_settings, project_id, run, settings, wanted};
 
-fn owner(key: &str) -> Owner {
-    Owner::key(&KeyId::parse(key).unwrap())
+fn owner(subject: &str) -> Owner {
+    Owner::subject(subject)
 }
 
 fn code(refused: Result<impl Sized, BrokerError>) -> &'static str {
@@ -37,7 +37,7 @@ fn a_name_that_is_held_is_forbidden_to_anybody_else_and_nothing_happens_to_its_h
             theirs.clone(),
             Owner::anonymous(),
             Owner::operator(),
-            Owner::subject("k1"),
+            Owner::subject("k3"),
         ] {
             let refused = world.register_as(&stranger, "bob", Some(&other_line)).await;
             assert_eq!(code(refused), "forbidden");
@@ -218,5 +218,48 @@ fn what_a_refused_registration_said_of_the_session_is_forgotten() {
         assert_eq!(code(world.project.register(registration).await), "forbidden");
         let again = world.register_as(&owner("k1"), "bob", None).await.unwrap();
         assert_eq!(again.member.record, bob.record);
+    });
+}
+
+#[test]
+fn a_name_whose_last_key_has_ended_is_free_and_its_messages_are_dead_letters() {
+    run(|| async {
+        let world = World::new(settings(), Threads::One).await;
+        let project = project_id("default");
+        let wanted = || NewKey {
+            label: None,
+            scope: Scope::Member,
+            expires_at_ms: None,
+        };
+        let [lost, other] = [(); 2].map(|()| wanted());
+        let lost = world.broker.add_key(&project, lost).await.unwrap();
+        let other = Owner::key(&world.broker.add_key(&project, other).await.unwrap().id);
+        let line = Line::new();
+        let bob = world
+            .register_as(&Owner::key(&lost.id), "bob", Some(&line))
+            .await
+            .unwrap()
+            .member;
+        let sent = world.send_many(&bob, "bob", 2).await;
+        // One in its place has it still.
+        let rotated = world.broker.rotate_keys(&project, Some(&lost.id), 0).await.unwrap();
+        assert_eq!(code(world.register_as(&other, "bob", None).await), "forbidden");
+        world
+            .broker
+            .revoke_key(&project, rotated.made[0].id.clone())
+            .await
+            .unwrap();
+        let new = world.register_as(&other, "bob", None).await.unwrap();
+        assert!(!new.resumed);
+        line.is_closed(Closing::Released).await;
+        assert_eq!(world.project.resolve("bob").unwrap().record.id, new.member.record.id);
+        let query = actors::storage::DeadLetterQuery {
+            limit: 9,
+            ..actors::storage::DeadLetterQuery::default()
+        };
+        let dead = world.project.dead_letters(query).await.unwrap().items;
+        let dead: Vec<_> = dead.iter().map(|letter| (letter.message.id, letter.reason)).collect();
+        let gone = |&id| (id, DeadLetterReason::RecipientGone);
+        assert_eq!(dead, sent.iter().map(gone).collect::<Vec<_>>());
     });
 }

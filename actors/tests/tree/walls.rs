@@ -301,7 +301,7 @@ fn the_queue_of_a_recipient_is_as_long_as_its_own_project_says() {
         there.register("bob", None).await;
         send(&here, &alice, "bob@there").await;
         let full = try_send(&here, &alice, "bob@there", &envelope(false)).await;
-        assert_eq!(full.err(), Some(BrokerError::QueueFull { limit: 1 }));
+        assert_eq!(full.err(), Some(BrokerError::RecipientFull));
     });
 }
 
@@ -465,7 +465,10 @@ fn a_message_that_was_checked_before_its_recipients_project_was_deleted_is_not_a
         let dispatch = here.project.direct(&alice, "bob@there", &envelope(false)).unwrap();
         here.broker.delete_project(there.project.id()).await.unwrap();
         line.is_closed(Closing::Released).await;
-        assert_eq!(submit(&here, dispatch).await.err(), Some(BrokerError::SessionNotFound));
+        assert_eq!(
+            submit(&here, dispatch).await.err(),
+            Some(BrokerError::CrossProjectDisabled { side: Side::Target })
+        );
     });
 }
 

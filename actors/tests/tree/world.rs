@@ -172,6 +172,30 @@ impl World {
         soon("giving up", gave_up.wait_for(|&gave_up| gave_up)).await.unwrap();
     }
 
+    pub fn gave_up_already(&self) -> bool {
+        *self.gave_up.borrow()
+    }
+
+    /// The project as it is served now, when it has been opened anew.
+    pub async fn current(&self) -> ProjectHandle {
+        soon("the project is served", async {
+            loop {
+                let project = self.broker.project(self.project.id()).await.unwrap();
+                if !project.is_abandoned() {
+                    return project;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await
+    }
+
+    /// This world with the project as it is served now.
+    pub async fn opened_anew(mut self) -> Self {
+        self.project = self.current().await;
+        self
+    }
+
     pub async fn try_register(&self, name: &str, line: Option<&Arc<Line>>) -> Result<Registered, BrokerError> {
         self.register_as(&Owner::anonymous(), name, line).await
     }

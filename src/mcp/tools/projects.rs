@@ -1,4 +1,4 @@
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use actors::model::{BrokerError, KeyId, NewProject, ProjectConfig, ProjectId, ProtocolName, Scope};
 use serde::Serialize;
@@ -73,7 +73,7 @@ fn api_keys() -> Value {
 /// A call of the administration, as a tool.
 fn administers<T: Serialize>(
     caller: Caller,
-    call: impl AsyncFnOnce(&Administration, &Identity) -> Result<T, BrokerError> + 'static,
+    call: impl AsyncFnOnce(&Administration, &Arc<Identity>) -> Result<T, BrokerError> + 'static,
 ) -> Result<Pending, BrokerError> {
     Ok(Pending::new(async move {
         let home = &caller.home;

@@ -248,14 +248,14 @@ fn refused_at_the_wall(caller: &Caller, recipient: &str, error: BrokerError) -> 
         let act = Act {
             action: "message.cross",
             project: None,
-            target: recipient.rsplit_once('@').map(|(_, project)| project),
+            target: recipient.rsplit_once('@').map(|(_, project)| project.to_owned()),
         };
         caller
             .home
             .service
             .admin
             .audit()
-            .refused(&caller.home.identity, act, &error);
+            .refused(&caller.home.identity, &act, &error);
     }
     error
 }

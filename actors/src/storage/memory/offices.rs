@@ -9,7 +9,13 @@ use crate::model::{AuditEntry, AuditOutcome, AuditQuery, ProjectId, ProjectRecor
 #[derive(Debug, Default)]
 pub(super) struct Offices {
     projects: BTreeMap<ProjectId, Arc<ProjectRecord>>,
-    /// By age, which is by id.
+    /// By project; None is what belongs to none.
+    audits: BTreeMap<Option<ProjectId>, Entries>,
+}
+
+/// By age, which is by id.
+#[derive(Debug, Default)]
+struct Entries {
     done: VecDeque<Arc<AuditEntry>>,
     refused: VecDeque<Arc<AuditEntry>>,
 }
@@ -33,9 +39,10 @@ impl Offices {
     }
 
     pub fn append_audit(&mut self, entry: AuditEntry, len_max: usize) {
+        let of_project = self.audits.entry(entry.project.clone()).or_default();
         let entries = match entry.outcome {
-            AuditOutcome::Done => &mut self.done,
-            AuditOutcome::Refused => &mut self.refused,
+            AuditOutcome::Done => &mut of_project.done,
+            AuditOutcome::Refused => &mut of_project.refused,
         };
         // At the end, but for one that another has overtaken on its way here.
         let place = entries.partition_point(|known| known.id < entry.id);
@@ -50,8 +57,12 @@ impl Offices {
             let fitting = entries.iter().rev().filter(|entry| query.fits(entry));
             fitting.take(query.limit).cloned().collect()
         };
-        let mut entries = newest(&self.done);
-        entries.extend(newest(&self.refused));
+        let asked: Vec<_> = match &query.project {
+            Some(_) => self.audits.get(&query.project).into_iter().collect(),
+            None => self.audits.values().collect(),
+        };
+        let rings = asked.into_iter().flat_map(|entries| [&entries.done, &entries.refused]);
+        let mut entries: Vec<_> = rings.flat_map(newest).collect();
         entries.sort_unstable_by_key(|entry| std::cmp::Reverse(entry.id));
         entries.truncate(query.limit);
         entries
