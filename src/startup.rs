@@ -3,6 +3,7 @@
 use std::{
     io,
     net::{SocketAddr, TcpListener},
+    panic::AssertUnwindSafe,
     process::ExitCode,
     rc::Rc,
     sync::{Arc, OnceLock},
@@ -29,6 +30,7 @@ use actors::{
     storage::{Retention, memory::MemoryStorage},
     supervise,
 };
+use futures_util::FutureExt;
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::{Notify, mpsc},
@@ -46,7 +48,7 @@ use crate::{
     config::Config,
     exit,
     http::{self, Phase, State},
-    mcp::Service,
+    mcp::{Service, tasks::Tasks},
     telemetry::RequestSpan,
     transport::{
         Addresses, Connections, Gate, REFUSED_TIME_MAX, Socket, Tempo,
@@ -119,6 +121,7 @@ async fn run(config: Config) -> io::Result<ExitCode> {
         config.heartbeat_interval,
         Arc::clone(&admin),
     )?;
+    let tasks = Arc::clone(&service.tasks);
     let _ = state.auth.set(Arc::clone(&auth));
     let _ = state.admin.set(admin);
     let _ = state.broker.set(broker.clone());
@@ -129,11 +132,20 @@ async fn run(config: Config) -> io::Result<ExitCode> {
         service: Arc::new(service),
         tempo: tempo(&config),
     });
-    actix_rt::spawn(send_away_the_ended(
-        broker,
-        Arc::clone(&connections),
-        Arc::clone(&endpoint.sessions),
-    ));
+    actix_rt::spawn({
+        let (connections, sessions) = (Arc::clone(&connections), Arc::clone(&endpoint.sessions));
+        async move {
+            loop {
+                let sending = send_away_the_ended(&broker, &connections, &sessions, &tasks);
+                if AssertUnwindSafe(sending).catch_unwind().await.is_ok() {
+                    return;
+                }
+                // Nobody else would see to it that a revoked key is of no use.
+                tracing::error!("whoever sends callers away panicked: begun anew");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    });
     state.phase.start();
     announce(address);
 
@@ -339,7 +351,7 @@ fn policy(config: &Config) -> io::Result<Policy> {
 
 /// Closes the connections of those whose credentials end, whether because their time is over or because somebody ended
 /// them.
-async fn send_away_the_ended(broker: BrokerHandle, connections: Arc<Connections>, sessions: Arc<Sessions>) {
+async fn send_away_the_ended(broker: &BrokerHandle, connections: &Connections, sessions: &Sessions, tasks: &Tasks) {
     /// Who ends its own key is to have the answer first.
     const ANSWERED_WITHIN: Duration = Duration::from_millis(200);
     let mut changes = broker.changes();
@@ -347,6 +359,8 @@ async fn send_away_the_ended(broker: BrokerHandle, connections: Arc<Connections>
         let now_ms = clock::now().unix_ms;
         let next_end_ms = connections.close_ended(now_ms);
         sessions.close_ended(now_ms);
+        tasks.close_ended(now_ms);
+        connections.share(broker.projects().len());
         // The wall clock may be set meanwhile: what is far away is looked at again before.
         let wait = Duration::from_millis(next_end_ms.saturating_sub(now_ms)).min(Duration::from_secs(60));
         tokio::select! {

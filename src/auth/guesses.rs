@@ -13,15 +13,16 @@ use actors::{clock::Now, model::ApiKey, rate::Rate};
 
 use super::Network;
 
-/// Wrong secrets of one key from one network in a minute, after which that network is not listened to about that key.
+/// Wrong secrets of one key from one network in a minute. One more is not even looked at for as long as it takes until
+/// there may be another.
 const OF_KEY_PER_MINUTE: NonZeroU32 = NonZeroU32::new(10).unwrap();
-/// Wrong keys of one network in a minute. One more is told to wait; who is right is let in all the same, for a whole
-/// company may be behind one address.
+/// Wrong keys of one network in a minute. One more is told to wait.
 const OF_NETWORK_PER_MINUTE: NonZeroU32 = NonZeroU32::new(120).unwrap();
 /// When there are more, those that nobody waits for are forgotten.
 const LEN_MAX: usize = 50_000;
 
-/// Who was wrong how often. Whether there is such a key makes no difference to anything here.
+/// Who was wrong how often. Only who is wrong is asked about here: a whole company may be behind one address, and nobody
+/// is kept out by what others guess. Whether there is such a key makes no difference to anything.
 #[derive(Debug, Default)]
 pub struct Guesses {
     hasher: RandomState,

@@ -52,6 +52,19 @@ impl Identity {
         self.project.take_request()
     }
 
+    /// How many requests a minute are taken of them; None for any number.
+    pub fn request_limit(&self) -> Option<u32> {
+        let own = self.principal.rate.as_ref().or(self.shared_rate.as_deref());
+        let of_project = self.project.terms().record.config.rate_limit;
+        let of_project = Some(of_project).filter(|&limit| limit > 0);
+        own.map(Rate::count).into_iter().chain(of_project).min()
+    }
+
+    /// Whether it is the same caller in the same project, whatever they came in with.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.owner() == other.owner() && self.project.id() == other.project.id()
+    }
+
     /// Who it is that a state belongs to which its caller carries: not the project alone.
     pub fn signature(&self) -> String {
         format!("{}/{}", self.project.id(), self.principal.owner.as_str())

@@ -156,9 +156,12 @@ impl Authenticator {
             error => Denial::Refused(error),
         })?;
         let shared_rate = match &principal.home {
-            None if principal.owner == Owner::anonymous() => self.rates.of(&arrival
-                .network()
-                .map_or_else(String::new, |network| network.to_string())),
+            _ if !self.rates.is_limit() => None,
+            None if principal.owner == Owner::anonymous() => {
+                let network = arrival.network();
+                self.rates
+                    .of(&network.map_or_else(String::new, |network| network.to_string()))
+            }
             Some(_) if principal.rate.is_none() => self.rates.of(&principal.name),
             _ => None,
         };
@@ -173,18 +176,20 @@ impl Authenticator {
     /// None: not a credential of ours, where none is needed.
     async fn recognize(&self, credential: &str, arrival: &Arrival<'_>) -> Result<Option<Arc<Principal>>, Denial> {
         let now = now();
-        let network = arrival.network();
-        let guess = self.guesses.of(network, credential);
-        if let Some(retry_after) = guess.blocked(now) {
-            return Err(BrokerError::RateLimited { retry_after }.into());
-        }
+        // Who is right is let in whatever others guess: they may be behind the same address.
         if let Some(principal) = self.holder(&KeyDigest::of(credential), now) {
             return Ok(Some(principal));
+        }
+        let guess = self.guesses.of(arrival.network(), credential);
+        if let Some(retry_after) = guess.blocked(now) {
+            return Err(BrokerError::RateLimited { retry_after }.into());
         }
         if let Some(jwt) = self.jwt.as_ref().filter(|_| Jwt::looks_like(credential)) {
             match jwt.verify(credential, now.unix_ms / 1000).await {
                 Ok(claims) => return self.subject(claims).map(Some),
                 Err(JwtError::Unavailable) => return Err(BrokerError::unavailable().into()),
+                // It was good once: its holder is to fetch another, and to be told nothing else.
+                Err(JwtError::Invalid(jwt::EXPIRED)) => return Err(Denial::NotGood),
                 Err(JwtError::Invalid(reason)) => tracing::debug!(reason, "a token was refused"),
             }
         } else if !self.required && ApiKey::claims(credential).is_none() {

@@ -24,6 +24,11 @@ impl Rates {
         }
     }
 
+    /// Whether there is a limit at all.
+    pub fn is_limit(&self) -> bool {
+        self.per_minute > 0
+    }
+
     /// The limit of this caller; None when there is none.
     pub fn of(&self, who: &str) -> Option<Arc<Rate>> {
         if self.per_minute == 0 {

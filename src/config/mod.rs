@@ -189,6 +189,9 @@ impl Config {
         if !self.is_loopback() {
             if !self.enable_auth {
                 warnings.push("everybody who reaches this address may read and send messages: authentication is off");
+                if self.admin_key.is_none() && self.admin_key_file.is_none() {
+                    warnings.push("everybody who reaches this address may administer projects: there is no admin key");
+                }
             }
             if self.allowed_hosts.iter().all(|name| is_loopback_name(name)) {
                 warnings.push("allowed_hosts holds only loopback names: requests to any other name will be refused");

@@ -15,6 +15,7 @@ use std::{
 use actors::{
     model::BrokerError,
     project::{ProjectHandle, Registration},
+    rate::Rate,
     session::{Closing, Connection, Detach, Member, ReceiveCall},
 };
 use futures_util::FutureExt;
@@ -36,6 +37,8 @@ use crate::{auth::Identity, refusal::error_object};
 
 /// Calls of one connection that may be under way beyond the turn that brought them.
 const CALLS_LEN_MAX: usize = 256;
+/// Notifications of one connection for each request that it may make.
+const NOTIFICATIONS_PER_REQUEST: u32 = 10;
 /// Longest time for which a caller that asks for too much is not read: it may have something else to say.
 const REST_MAX: Duration = Duration::from_millis(250);
 /// Calls of `receive_messages` that can still be cancelled after they were answered.
@@ -109,6 +112,10 @@ pub struct Shared {
     pub listening: Cell<bool>,
     /// The session said goodbye on this connection: none is made for it again unasked.
     pub said_goodbye: Cell<bool>,
+    /// Why none could be made for it.
+    pub session_refused: RefCell<Option<BrokerError>>,
+    /// How many notifications are taken up, where requests are limited: they may answer as many messages.
+    notifications: Option<Rate>,
     /// What the client has been asked.
     pub asked: Asked,
     calls: RefCell<HashMap<Rc<str>, Underway>>,
@@ -123,6 +130,10 @@ pub struct Shared {
 
 impl Shared {
     pub fn new(identity: Arc<Identity>, outbox: Arc<Outbox>, service: Arc<Service>, kind: Kind) -> Rc<Self> {
+        let limit = identity
+            .request_limit()
+            .map(|limit| limit.saturating_mul(NOTIFICATIONS_PER_REQUEST));
+        let notifications = limit.and_then(Rate::per_minute);
         Rc::new(Self {
             project: identity.project.clone(),
             identity,
@@ -136,6 +147,8 @@ impl Shared {
             log_level: Cell::default(),
             listening: Cell::new(true),
             said_goodbye: Cell::default(),
+            session_refused: RefCell::default(),
+            notifications,
             asked: Asked::default(),
             calls: RefCell::default(),
             takings: RefCell::default(),
@@ -158,6 +171,13 @@ impl Shared {
             self.rest.set(Some(retry_after.min(REST_MAX)));
             BrokerError::RateLimited { retry_after }
         })
+    }
+
+    /// Takes one notification, which nobody can be refused: a connection with too many is not read for a while.
+    pub fn take_notification(&self) {
+        if let Some(Err(wait)) = self.notifications.as_ref().map(Rate::take) {
+            self.rest.set(Some(wait.min(REST_MAX)));
+        }
     }
 
     pub fn rests(&self) -> bool {

@@ -18,7 +18,7 @@ use std::{
 
 use actors::{
     clock::{millis, now, rfc3339_text},
-    model::{BrokerError, SessionId},
+    model::{BrokerError, ProjectId, SessionId},
     project::ProjectHandle,
 };
 use futures_util::FutureExt;
@@ -35,7 +35,7 @@ use super::{
     rpc::{INTERNAL_ERROR, MISSING_CAPABILITY, RpcError, write_json},
     shared::{Shared, Taking},
 };
-use crate::refusal::error_object;
+use crate::{auth::Identity, refusal::error_object};
 
 /// The name of the extension.
 pub const EXTENSION: &str = "io.modelcontextprotocol/tasks";
@@ -43,10 +43,11 @@ pub const EXTENSION: &str = "io.modelcontextprotocol/tasks";
 const TTL: Duration = Duration::from_secs(600);
 /// How often a client should ask.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// Tasks that may be kept at once.
+/// Tasks that may be kept at once, and those of one project.
 const TASKS_LEN_MAX: usize = 10_000;
-/// Bytes of results that may be kept at once.
-const RESULT_BYTES_MAX: usize = 64 * 1024 * 1024;
+const TASKS_OF_PROJECT_LEN_MAX: usize = 2500;
+/// Bytes of results of one project that may be kept at once.
+const RESULT_BYTES_OF_PROJECT_MAX: usize = 16 * 1024 * 1024;
 
 /// What a server answers to whoever needs the extension and has not declared it with the request.
 pub fn undeclared() -> RpcError {
@@ -57,34 +58,77 @@ pub fn undeclared() -> RpcError {
 /// The tasks of the process.
 #[derive(Debug, Default)]
 pub struct Tasks {
-    known: Mutex<HashMap<Box<str>, Arc<Task>>>,
+    known: Mutex<Known>,
     /// Tasks that took messages of a session, by session.
     takers: Mutex<HashMap<SessionId, Vec<Weak<Task>>>>,
-    result_bytes: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    tasks: HashMap<Box<str>, Arc<Task>>,
+    /// What is kept of each project, so that none takes the room of the others.
+    kept: HashMap<ProjectId, Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    tasks: usize,
+    result_bytes: usize,
+}
+
+impl Known {
+    fn remove(&mut self, id: &str) -> Option<Arc<Task>> {
+        let task = self.tasks.remove(id)?;
+        let project = task.identity.project.id();
+        let is_last = self.kept.get_mut(project).is_some_and(|kept| {
+            kept.tasks -= 1;
+            kept.result_bytes -= task.result_len.load(Ordering::Relaxed);
+            kept.tasks == 0
+        });
+        if is_last {
+            self.kept.remove(project);
+        }
+        Some(task)
+    }
 }
 
 impl Tasks {
     /// A new task that works; None when there is no room, and the call is to go on without.
-    fn create(self: &Arc<Self>, holder: String) -> Option<Arc<Task>> {
-        let task = Arc::new(Task::new(holder, Arc::clone(self)));
+    fn create(self: &Arc<Self>, identity: &Arc<Identity>) -> Option<Arc<Task>> {
+        let task = Arc::new(Task::new(Arc::clone(identity), Arc::downgrade(self)));
         {
             let mut known = lock(&self.known);
-            if known.len() >= TASKS_LEN_MAX || self.result_bytes.load(Ordering::Relaxed) >= RESULT_BYTES_MAX {
+            let is_full = known.tasks.len() >= TASKS_LEN_MAX;
+            let kept = known.kept.entry(identity.project.id().clone()).or_default();
+            if is_full || kept.tasks >= TASKS_OF_PROJECT_LEN_MAX || kept.result_bytes >= RESULT_BYTES_OF_PROJECT_MAX {
                 return None;
             }
-            known.insert(task.id.as_str().into(), Arc::clone(&task));
+            kept.tasks += 1;
+            known.tasks.insert(task.id.as_str().into(), Arc::clone(&task));
         }
         let (tasks, id) = (Arc::clone(self), task.id.clone());
         actix_rt::spawn(async move {
             tokio::time::sleep(TTL).await;
-            tasks.expire(&id);
+            tasks.forget(&id);
         });
         Some(task)
     }
 
-    fn expire(&self, id: &str) {
-        let expired = lock(&self.known).remove(id);
-        let Some(task) = expired else { return };
+    /// Gives up the tasks of those whose credentials have ended: what they took waits again.
+    pub fn close_ended(&self, now_unix_ms: u64) {
+        let ended: Vec<_> = {
+            let known = lock(&self.known);
+            let ended = known.tasks.values().filter(|task| !task.identity.is_good(now_unix_ms));
+            ended.map(|task| task.id.clone()).collect()
+        };
+        for id in ended {
+            self.forget(&id);
+        }
+    }
+
+    fn forget(&self, id: &str) {
+        let forgotten = lock(&self.known).remove(id);
+        let Some(task) = forgotten else { return };
         let session = lock(&task.unclaimed)
             .as_ref()
             .map(|(_, taking)| taking.member.record.id);
@@ -100,11 +144,22 @@ impl Tasks {
         }
     }
 
+    /// Counts a result, while its task is kept.
+    fn keep_result(&self, task: &Task, len: usize) {
+        let mut known = lock(&self.known);
+        if known.tasks.contains_key(task.id.as_str())
+            && let Some(kept) = known.kept.get_mut(task.identity.project.id())
+        {
+            task.result_len.store(len, Ordering::Relaxed);
+            kept.result_bytes += len;
+        }
+    }
+
     /// # Errors
     /// Invalid params when there is none of this id, or somebody else's, or none any more.
-    pub fn find(&self, holder: &str, id: &str) -> Result<Arc<Task>, RpcError> {
-        let task = lock(&self.known).get(id).cloned();
-        task.filter(|task| task.holder == holder)
+    pub fn find(&self, identity: &Identity, id: &str) -> Result<Arc<Task>, RpcError> {
+        let task = lock(&self.known).tasks.get(id).cloned();
+        task.filter(|task| task.identity.is_same(identity))
             .ok_or_else(|| RpcError::invalid_params("Task not found: there is none of this id, or none any more"))
     }
 
@@ -133,7 +188,7 @@ impl Tasks {
 pub struct Task {
     id: String,
     /// Whose it is.
-    holder: String,
+    identity: Arc<Identity>,
     created_at_ms: u64,
     /// What it is and has; who listens hears of every change.
     state: watch::Sender<State>,
@@ -141,15 +196,8 @@ pub struct Task {
     inputs: Mutex<Inputs>,
     /// Messages that it took, until its result is fetched.
     unclaimed: Mutex<Option<(ProjectHandle, Taking)>>,
-    tasks: Arc<Tasks>,
+    tasks: Weak<Tasks>,
     result_len: AtomicUsize,
-}
-
-impl Drop for Task {
-    fn drop(&mut self) {
-        let len = self.result_len.load(Ordering::Relaxed);
-        self.tasks.result_bytes.fetch_sub(len, Ordering::Relaxed);
-    }
 }
 
 impl fmt::Debug for Task {
@@ -216,11 +264,11 @@ struct Detailed<'a> {
 }
 
 impl Task {
-    fn new(holder: String, tasks: Arc<Tasks>) -> Self {
+    fn new(identity: Arc<Identity>, tasks: Weak<Tasks>) -> Self {
         let now_ms = now().unix_ms;
         Self {
             id: Uuid::new_v4().to_string(),
-            holder,
+            identity,
             created_at_ms: now_ms,
             state: watch::Sender::new(State {
                 updated_at_ms: now_ms,
@@ -267,8 +315,9 @@ impl Task {
 
     /// The call has its result, a refusal of the tool among them.
     pub fn complete(&self, result: Vec<u8>) {
-        self.result_len.store(result.len(), Ordering::Relaxed);
-        self.tasks.result_bytes.fetch_add(result.len(), Ordering::Relaxed);
+        if let Some(tasks) = self.tasks.upgrade() {
+            tasks.keep_result(self, result.len());
+        }
         let result = String::from_utf8(result)
             .ok()
             .and_then(|text| RawValue::from_string(text).ok());
@@ -435,7 +484,7 @@ impl Shared {
         if !to.takes_tasks {
             return None;
         }
-        let task = self.service.tasks.create(self.identity.signature())?;
+        let task = self.service.tasks.create(&self.identity)?;
         to.raw_result(&self.outbox, &task.created());
         Some(task)
     }

@@ -18,6 +18,8 @@ use crate::{auth::Identity, mcp::Outbox};
 #[derive(Default)]
 pub struct Connections {
     max: usize,
+    /// Most of one project.
+    share: AtomicUsize,
     len: AtomicUsize,
     /// All were told to go: nobody is let in any more. Changed while `live` is locked.
     closed: AtomicBool,
@@ -45,6 +47,7 @@ impl Connections {
     pub fn new(max: usize) -> Arc<Self> {
         Arc::new(Self {
             max,
+            share: AtomicUsize::new(max),
             next_end_ms: AtomicU64::new(u64::MAX),
             ..Self::default()
         })
@@ -67,7 +70,19 @@ impl Connections {
     /// no more than it may have sessions.
     pub fn seat(self: &Arc<Self>, outbox: &Arc<Outbox>, identity: &Arc<Identity>) -> Option<Seat> {
         let of_project_max = identity.project.terms().record.config.max_sessions;
-        self.place(outbox, identity, self.max, of_project_max.unwrap_or(usize::MAX))
+        let share = self.share.load(Ordering::Relaxed);
+        self.place(
+            outbox,
+            identity,
+            self.max,
+            of_project_max.map_or(share, |max| max.min(share)),
+        )
+    }
+
+    /// Among so many projects nobody takes all places: while there are others, no project has more than half.
+    pub fn share(&self, projects: usize) {
+        let share = if projects > 1 { self.max.div_ceil(2) } else { self.max };
+        self.share.store(share, Ordering::Relaxed);
     }
 
     /// A place for a wait that has begun, whether or not there is one: nobody may stay who would not hear that their

@@ -6,6 +6,8 @@ use super::{Claims, JwtSettings, token};
 
 /// How far the issuer's clock may be from ours, in seconds.
 pub const LEEWAY_S: u64 = 60;
+/// What is wrong with a token of the issuer that was good once.
+pub const EXPIRED: &str = "it has expired";
 /// Bytes of a subject.
 const SUBJECT_LEN_MAX: usize = 256;
 
@@ -31,7 +33,7 @@ pub fn read(payload: &str, settings: &JwtSettings, now_s: u64) -> Result<Accepte
     }
     let expires_s = said.get("exp").and_then(seconds).ok_or("it has no time of expiry")?;
     if now_s >= expires_s.saturating_add(LEEWAY_S) {
-        return Err("it has expired");
+        return Err(EXPIRED);
     }
     let from_s = match said.get("nbf") {
         None => 0,

@@ -23,7 +23,7 @@ use sha2::{Digest, Sha256};
 
 use self::{fetch::Fetcher, file::Watched, ring::Ring, token::Token};
 
-pub use claims::LEEWAY_S;
+pub use claims::{EXPIRED, LEEWAY_S};
 
 /// Bytes of a token. A longer one is refused before anything is read of it.
 const TOKEN_LEN_MAX: usize = 8 * 1024;

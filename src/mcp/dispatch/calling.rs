@@ -35,6 +35,7 @@ pub(super) fn needs_session(turn: &mut Turn, to: &ReplyTo, text: &str) -> bool {
         if let Err(error) = shared.open_session().await {
             // The frame is taken up again without a session, and that answers it.
             tracing::warn!(%error, "a connection got no session of its own");
+            *shared.session_refused.borrow_mut() = Some(error);
             shared.said_goodbye.set(true);
         }
     };
@@ -83,7 +84,7 @@ pub(super) fn task(turn: &Turn, to: &ReplyTo, method: &str, params: &Params<'_>)
         input_responses,
     } = params.read()?;
     let shared = &turn.shared;
-    let task = shared.service.tasks.find(&shared.identity.signature(), &task_id)?;
+    let task = shared.service.tasks.find(&shared.identity, &task_id)?;
     match method {
         "tasks/get" => {
             if let Some(taking) = task.claim() {

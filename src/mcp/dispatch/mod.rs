@@ -272,6 +272,7 @@ fn no_resource(uri: &str, modern: bool) -> RpcError {
 
 /// Serves one notification. Nothing is ever answered to one.
 pub(super) fn notification(turn: &Turn, method: &str, params: &Params<'_>) {
+    turn.shared.take_notification();
     match method {
         "notifications/cancelled" => cancelled(turn, params.text),
         "notifications/dev.mcp-broker/ack" => acknowledged(turn, params.text),

@@ -148,8 +148,7 @@ struct Filter {
 impl Filter {
     /// Those of the tasks that there are; None when none is asked for.
     fn tasks(&self, shared: &Shared) -> Option<Vec<Arc<Task>>> {
-        let holder = shared.identity.signature();
-        let known = |id: &String| shared.service.tasks.find(&holder, id).ok();
+        let known = |id: &String| shared.service.tasks.find(&shared.identity, id).ok();
         let ids = self.task_ids.as_ref()?;
         Some(ids.iter().take(TASKS_LEN_MAX).filter_map(known).collect())
     }

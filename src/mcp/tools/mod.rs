@@ -148,7 +148,10 @@ impl Caller {
     }
 
     fn session(&self) -> Result<&Arc<Member>, BrokerError> {
-        self.session.as_ref().ok_or(BrokerError::SessionRequired)
+        let refused = || self.home.session_refused.borrow().clone();
+        self.session
+            .as_ref()
+            .ok_or_else(|| refused().unwrap_or(BrokerError::SessionRequired))
     }
 }
 
