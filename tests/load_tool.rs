@@ -10,16 +10,23 @@ use std::{
 
 use serde_json::Value;
 
+const ADMIN_KEY: &str = "only-for-the-tests-of-the-load-tool";
+
 struct Broker {
     process: Child,
     url: String,
 }
 
 impl Broker {
-    /// Starts a broker on a free port and waits until it has told where it listens.
     fn start() -> Self {
+        Self::with(&[])
+    }
+
+    /// Starts a broker on a free port and waits until it has told where it listens.
+    fn with(settings: &[&str]) -> Self {
         let mut process = Command::new(env!("CARGO_BIN_EXE_mcp-broker"))
             .args(["serve", "--port", "0"])
+            .args(settings)
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
@@ -47,6 +54,7 @@ impl Broker {
         Command::new(env!("CARGO_BIN_EXE_mcp-broker-load"))
             .args(line.split_whitespace())
             .args(["--url", &self.url, "--seconds", "0.3", "--warm-up", "0.1", "--json"])
+            .env("MCP_BROKER_ADMIN_KEY", ADMIN_KEY)
             .output()
             .unwrap()
     }
@@ -119,6 +127,46 @@ fn promises_and_growth_have_a_row_each() {
     let rows = |report: Value| report["rows"].as_array().map(Vec::len);
     assert_eq!(rows(broker.measures("latency --count 20 --subscribers 5")), Some(5));
     assert_eq!(rows(broker.measures("growth --steps 1,20 --rounds 1")), Some(4));
+}
+
+#[test]
+fn neighbours_have_a_row_for_each_flood() {
+    let broker = Broker::with(&["--enable-auth", "--admin-key", ADMIN_KEY]);
+    let line = "neighbours --rounds 1 --connections 2 --window 4 --large 70000 --pairs 2 --rate 100 --rate-limit 200";
+    let report = broker.measures(line);
+    assert_eq!(
+        (&report["lost"], &report["corrupt"]),
+        (&Value::from(0), &Value::from(0)),
+        "{report}"
+    );
+    let rows = report["rows"].as_array().unwrap();
+    let floods: Vec<_> = rows.iter().filter_map(|row| row["flood"].as_str()).collect();
+    assert_eq!(
+        floods,
+        ["nothing", "messages", "large", "garbage", "notifications", "http"]
+    );
+    for row in rows {
+        assert!(row["p99_ratio"].as_f64() > Some(0.0), "{row}");
+        let answers = ["accepted_per_second", "refused_per_second", "failed_per_second"];
+        let answers = answers.map(|key| row[key].as_f64() > Some(0.0));
+        assert_eq!(answers.contains(&true), row["flood"] != "nothing", "{row}");
+    }
+}
+
+#[test]
+fn a_broker_that_asks_for_keys_gets_them() {
+    let broker = Broker::with(&["--enable-auth", "--admin-key", ADMIN_KEY]);
+    let idle = broker.load("idle --connections 2");
+    let told = String::from_utf8_lossy(&idle.stderr);
+    assert!(told.contains("authentication_failed"), "{told}");
+    let line = format!("idle --connections 2 --project default --api-key {ADMIN_KEY}");
+    assert_eq!(broker.measures(&line)["connections"], 2);
+    let line = format!("idle --project nobodys --api-key {ADMIN_KEY}");
+    let told = String::from_utf8_lossy(&broker.load(&line).stderr).into_owned();
+    assert!(
+        told.contains("project_not_found") && !told.contains(ADMIN_KEY),
+        "{told}"
+    );
 }
 
 #[test]

@@ -111,6 +111,10 @@ pub trait Workload {
     fn due(&mut self, _now: Nanos, _out: &mut Outbox) -> Result<Option<Nanos>> {
         Ok(None)
     }
+    /// The server has closed a connection. False where that ends the run.
+    fn lost(&mut self, _link: usize) -> bool {
+        false
+    }
     /// A number that grows while the server does its part.
     fn progress(&self) -> u64;
 }
@@ -408,6 +412,7 @@ impl<W: Workload> Sink for Gate<'_, W> {
                 address: self.logins.address.clone(),
                 reason: reason.into(),
             }),
+            State::Ready if self.workload.lost(link) => Ok(()),
             _ => Err(LoadError::Lost {
                 link,
                 reason: reason.into(),

@@ -6,9 +6,11 @@ mod error;
 #[cfg(test)]
 mod fake;
 mod fleet;
+mod flood;
 mod messages;
 mod process;
 mod report;
+mod rest;
 mod track;
 mod wire;
 mod workloads;
@@ -21,7 +23,7 @@ use error::{LoadError, Result};
 use process::Server;
 use report::Report;
 use wire::Target;
-use workloads::{Bench, broadcast, direct, growth, idle, latency, offline, storm};
+use workloads::{Bench, broadcast, direct, growth, idle, latency, neighbours, offline, storm};
 
 /// Put an mcp-broker under load and measure it.
 ///
@@ -49,10 +51,10 @@ struct Common {
     /// WebSocket of the broker
     #[arg(long, global = true, default_value = "ws://127.0.0.1:8000/ws")]
     url: String,
-    /// API key, sent as X-API-Key
-    #[arg(long, global = true, env = "MCP_LOAD_API_KEY", hide_env_values = true)]
+    /// API key, sent as X-API-Key with each connection. Prefer the environment: other users of a machine see flags
+    #[arg(long, global = true, env = "MCP_BROKER_API_KEY", hide_env_values = true)]
     api_key: Option<String>,
-    /// Project, sent as X-Project-ID
+    /// Project, sent as X-Project-ID with each connection
     #[arg(long, global = true)]
     project: Option<String>,
     /// Process of the broker on this machine: adds its processor time and memory (Linux)
@@ -91,6 +93,8 @@ enum Workload {
     Growth(growth::Options),
     /// All connections lost at once, and everybody coming back
     Storm(storm::Options),
+    /// A project beside another one that floods the broker: the latency of the first
+    Neighbours(neighbours::Options),
 }
 
 fn seconds(text: &str) -> std::result::Result<Duration, String> {
@@ -153,6 +157,7 @@ fn run(cli: Cli) -> Result<Report> {
         Workload::Latency(options) => latency::run(&bench, &options),
         Workload::Growth(options) => growth::run(&bench, &options),
         Workload::Storm(options) => storm::run(&bench, &options),
+        Workload::Neighbours(options) => neighbours::run(&bench, &options),
     }
 }
 

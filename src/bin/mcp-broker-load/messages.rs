@@ -86,6 +86,11 @@ impl Acknowledgement {
     }
 }
 
+/// A notification that asks for nothing and is not answered.
+pub const fn acknowledgement_of_nothing() -> &'static [u8] {
+    br#"{"jsonrpc":"2.0","method":"notifications/dev.mcp-broker/ack","params":{"message_ids":["01999999-9999-7999-8999-999999999999"]}}"#
+}
+
 /// A stream of numbered messages with one content, as its sender writes it.
 pub struct Template {
     frame: Vec<u8>,

@@ -24,10 +24,14 @@ const UPGRADE_BYTES_MAX: usize = 16 << 10;
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 const ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
 
-/// Where the server is and what every connection says first.
-#[derive(Clone, Debug)]
+/// Where the server is and what every connection says first. It holds keys, so it is not for showing.
+#[derive(Clone)]
 pub struct Target {
     pub address: SocketAddr,
+    /// The request up to the headers of the caller.
+    head: String,
+    /// Those of the caller, a line each.
+    pub headers: String,
     pub upgrade: String,
 }
 
@@ -50,20 +54,36 @@ impl Target {
         };
         let mut found = with_port.to_socket_addrs().map_err(|e| bad(&e.to_string()))?;
         let address = found.next().ok_or_else(|| bad("the name has no address"))?;
-        let mut upgrade = format!(
+        let head = format!(
             "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
              Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {KEY}\r\nSec-WebSocket-Protocol: mcp\r\n"
         );
+        let target = Self {
+            address,
+            head,
+            headers: String::new(),
+            upgrade: String::new(),
+        };
+        target.with(headers)
+    }
+
+    /// The same server for a caller with these headers, and no others.
+    pub fn with(&self, headers: &[(&str, &str)]) -> Result<Self> {
+        let mut lines = String::new();
         for (name, value) in headers {
             if value.chars().any(char::is_control) {
                 return Err(LoadError::Arguments(format!(
                     "the value of {name} holds a control character"
                 )));
             }
-            upgrade.extend([name, ": ", value, "\r\n"]);
+            lines.extend([name, ": ", value, "\r\n"]);
         }
-        upgrade.push_str("\r\n");
-        Ok(Self { address, upgrade })
+        Ok(Self {
+            address: self.address,
+            head: self.head.clone(),
+            upgrade: format!("{}{lines}\r\n", self.head),
+            headers: lines,
+        })
     }
 }
 
@@ -226,6 +246,8 @@ mod tests {
         assert_eq!(target.address.to_string(), "127.0.0.1:80");
         assert!(target.upgrade.starts_with("GET /ws HTTP/1.1\r\nHost: 127.0.0.1\r\n"));
         assert!(target.upgrade.ends_with("X-API-Key: k\r\n\r\n"));
+        let other = target.with(&[("X-Project-ID", "p")]).unwrap().upgrade;
+        assert!(other.ends_with("X-Project-ID: p\r\n\r\n") && !other.contains("X-API-Key"));
         assert!(Target::parse("wss://127.0.0.1", &[]).is_err());
         assert!(Target::parse("ws://127.0.0.1", &[("X-API-Key", "k\r\nX: y")]).is_err());
     }

@@ -6,6 +6,7 @@ pub mod direct;
 pub mod growth;
 pub mod idle;
 pub mod latency;
+pub mod neighbours;
 pub mod offline;
 pub mod storm;
 #[cfg(test)]
@@ -24,6 +25,7 @@ use crate::{
 };
 
 /// What all workloads of a run share.
+#[derive(Clone)]
 pub struct Bench {
     pub target: Target,
     pub server: Server,
@@ -36,7 +38,7 @@ pub struct Bench {
 
 impl Bench {
     /// A fleet for up to `connections`, with the protocol of the messages registered.
-    fn fleet(&self, connections: usize) -> Result<Fleet> {
+    pub fn fleet(&self, connections: usize) -> Result<Fleet> {
         process::allow_connections(connections + 1)?;
         let mut fleet = Fleet::new(self.target.clone(), self.stall)?;
         let admin = fleet.open(vec![Role::named(self.name("admin", 0))], 1, &mut Idle)?;
@@ -47,7 +49,7 @@ impl Bench {
     }
 
     /// The same names in each run: the sessions of the last one are resumed instead of piling up.
-    fn name(&self, part: &str, index: usize) -> String {
+    pub fn name(&self, part: &str, index: usize) -> String {
         format!("{}-{part}-{index}", self.names)
     }
 
@@ -57,7 +59,13 @@ impl Bench {
             .collect()
     }
 
-    fn log_in(&self, fleet: &mut Fleet, part: &str, count: usize, adapt: impl Fn(Role) -> Role) -> Result<Vec<usize>> {
+    pub fn log_in(
+        &self,
+        fleet: &mut Fleet,
+        part: &str,
+        count: usize,
+        adapt: impl Fn(Role) -> Role,
+    ) -> Result<Vec<usize>> {
         fleet.open(self.roles(part, count, adapt), LOGINS, &mut Idle)
     }
 }
@@ -135,6 +143,10 @@ impl Span {
         rate(count, self.time)
     }
 
+    fn server_cores(&self) -> Option<f64> {
+        self.server_cpu.map(|cpu| cpu.as_secs_f64() / self.time.as_secs_f64())
+    }
+
     fn server_cpu_us_per(&self, count: u64) -> Option<f64> {
         self.server_cpu.map(|cpu| micros_per(cpu, count))
     }
@@ -142,10 +154,7 @@ impl Span {
     /// What a message cost on both sides. A generator near one core is the limit itself.
     fn costs(&self, report: &mut Report, count: u64) {
         report.add_known("server_cpu_us_per_message", self.server_cpu_us_per(count));
-        report.add_known(
-            "server_cores",
-            self.server_cpu.map(|cpu| cpu.as_secs_f64() / self.time.as_secs_f64()),
-        );
+        report.add_known("server_cores", self.server_cores());
         report.add_known("server_resident_kib", self.resident_kib);
         report.add("generator_cpu_us_per_message", micros_per(self.own_cpu, count));
         report.add("generator_cores", self.own_cpu.as_secs_f64() / self.time.as_secs_f64());

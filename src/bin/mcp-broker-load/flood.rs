@@ -1,0 +1,188 @@
+//! Clients that misbehave: they ask as fast as they are let, take no notice of refusals and ask again at once. They run
+//! on threads of their own, so that what they cost is not among what is measured beside them.
+
+mod http;
+mod socket;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+        mpsc,
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use crate::{
+    error::{LoadError, Result},
+    workloads::Bench,
+};
+
+/// How soon a flood begins and ends after it was told to.
+const SLICE: Duration = Duration::from_millis(10);
+/// How much the clients that misbehave give way on this machine to those that are measured. The broker does not: where
+/// it shares the processors with them, they would otherwise be what is measured.
+const NICENESS: i32 = 10;
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Kind {
+    /// Nothing: what two quiet measurements differ by
+    Nothing,
+    /// Messages, over WebSocket
+    Messages,
+    /// Messages of --large bytes, over WebSocket
+    Large,
+    /// Frames that are not JSON, over WebSocket: just so many in a row that the connection is kept
+    Garbage,
+    /// Notifications, over WebSocket: 16 for each request
+    Notifications,
+    /// Calls of a tool over HTTP, on connections that are kept
+    Http,
+}
+
+impl Kind {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Nothing => "nothing",
+            Self::Messages => "messages",
+            Self::Large => "large",
+            Self::Garbage => "garbage",
+            Self::Notifications => "notifications",
+            Self::Http => "http",
+        }
+    }
+}
+
+/// How much is asked for at once.
+#[derive(Clone, Copy)]
+pub struct Size {
+    pub connections: usize,
+    /// Requests of a connection that are under way. Over HTTP it is one: more would wait in the broker's socket, and
+    /// cost nobody anything.
+    pub window: usize,
+    /// Bytes of a large message.
+    pub large: usize,
+}
+
+/// What became of what was asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tally {
+    pub accepted: u64,
+    /// `rate_limited`.
+    pub refused: u64,
+    /// Answered with another error.
+    pub failed: u64,
+    /// Connections that the broker closed.
+    pub lost: u64,
+}
+
+#[derive(Default)]
+struct Shared {
+    is_on: AtomicBool,
+    is_over: AtomicBool,
+    accepted: AtomicU64,
+    refused: AtomicU64,
+    failed: AtomicU64,
+    lost: AtomicU64,
+}
+
+impl Shared {
+    fn is_on(&self) -> bool {
+        self.is_on.load(Ordering::Relaxed)
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+
+    fn add(counter: &AtomicU64) {
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A flood that can be turned on and off. Its connections stand in between.
+pub struct Flood {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<Result<()>>>,
+}
+
+impl Flood {
+    /// Connects the clients, which do nothing yet. `bench` has the key of their project.
+    pub fn open(kind: Kind, size: Size, bench: &Bench) -> Result<Self> {
+        let mut flood = Self {
+            shared: Arc::default(),
+            threads: vec![],
+        };
+        match kind {
+            Kind::Nothing => {}
+            Kind::Http => {
+                let request = http::request(bench);
+                let address = bench.target.address;
+                for _ in 0..size.connections {
+                    let request = request.clone();
+                    flood.spawn(move |shared| {
+                        http::client(address, &request, shared);
+                        Ok(())
+                    });
+                }
+            }
+            _ => {
+                let (bench, (ready, is_ready)) = (bench.clone(), mpsc::channel());
+                flood.spawn(move |shared| socket::clients(kind, size, &bench, shared, &ready));
+                if is_ready.recv().is_err() {
+                    flood.check()?;
+                }
+            }
+        }
+        Ok(flood)
+    }
+
+    fn spawn(&mut self, clients: impl FnOnce(&Shared) -> Result<()> + Send + 'static) {
+        let shared = Arc::clone(&self.shared);
+        self.threads.push(thread::spawn(move || {
+            // Who may not give way does not.
+            _ = rustix::process::nice(NICENESS);
+            clients(&shared)
+        }));
+    }
+
+    /// Whether there is anybody who asks for anything.
+    pub fn is_some(&self) -> bool {
+        !self.threads.is_empty()
+    }
+
+    pub fn turn(&self, is_on: bool) {
+        self.shared.is_on.store(is_on, Ordering::Relaxed);
+    }
+
+    pub fn tally(&self) -> Tally {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Tally {
+            accepted: of(&self.shared.accepted),
+            refused: of(&self.shared.refused),
+            failed: of(&self.shared.failed),
+            lost: of(&self.shared.lost),
+        }
+    }
+
+    /// Fails when the clients could not go on.
+    pub fn check(&mut self) -> Result<()> {
+        while let Some(at) = self.threads.iter().position(JoinHandle::is_finished) {
+            let ended = self.threads.swap_remove(at).join();
+            ended.unwrap_or_else(|_| Err(LoadError::Arguments("a client of the flood panicked".into())))?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Flood {
+    fn drop(&mut self) {
+        self.turn(false);
+        self.shared.is_over.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            drop(thread.join());
+        }
+    }
+}

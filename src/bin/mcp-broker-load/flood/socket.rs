@@ -1,0 +1,138 @@
+use std::sync::mpsc::Sender;
+
+use memchr::memmem;
+use serde_json::json;
+
+use super::{Kind, SLICE, Shared, Size};
+use crate::{
+    engine::{Nanos, Outbox},
+    error::Result,
+    fleet::{Push, Workload},
+    messages::{self, Template},
+    workloads::Bench,
+};
+
+/// Large messages of a connection that are under way: both sides hold them.
+const LARGE_WINDOW_MAX: usize = 2;
+/// The broker closes a connection after ten frames in a row that are not JSON.
+const GARBAGE_IN_A_ROW: u64 = 9;
+const NOTIFICATIONS_PER_REQUEST: usize = 16;
+
+const NOT_JSON: &[u8] = br#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"send_message",,}}"#;
+
+const PUSH: Push = Push {
+    window: 64,
+    manual: false,
+};
+
+/// Runs all clients of a flood until it is over. `ready` is told when they are connected.
+pub fn clients(kind: Kind, size: Size, bench: &Bench, shared: &Shared, ready: &Sender<()>) -> Result<()> {
+    let mut fleet = bench.fleet(size.connections)?;
+    let links = bench.log_in(&mut fleet, "noisy", size.connections, |role| role.pushed(PUSH))?;
+    let large = kind == Kind::Large;
+    let frame_bytes = if large { size.large } else { bench.size };
+    let run = messages::fresh_tag();
+    let mut flood = Requests {
+        kind,
+        window: if large {
+            size.window.min(LARGE_WINDOW_MAX)
+        } else {
+            size.window
+        },
+        clients: vec![],
+        shared,
+        answered: 0,
+    };
+    for (lane, &link) in links.iter().enumerate() {
+        let to = json!({"recipient_id": bench.name("noisy", (lane + 1) % links.len())});
+        let (template, _) = Template::new("send_message", to, &run, lane, frame_bytes);
+        flood.clients.resize_with(link + 1, || None);
+        flood.clients[link] = Some(Client {
+            template,
+            sent: 0,
+            under_way: 0,
+        });
+    }
+    _ = ready.send(());
+    while !shared.is_over() {
+        flood.top_up(fleet.outbox());
+        fleet.run_for(SLICE, "flooding", &mut flood)?;
+    }
+    Ok(())
+}
+
+struct Client {
+    template: Template,
+    sent: u64,
+    under_way: usize,
+}
+
+struct Requests<'a> {
+    kind: Kind,
+    window: usize,
+    /// By number of the connection; None for one that the broker closed.
+    clients: Vec<Option<Client>>,
+    shared: &'a Shared,
+    answered: u64,
+}
+
+impl Requests<'_> {
+    fn top_up(&mut self, out: &mut Outbox) {
+        (0..self.clients.len()).for_each(|link| self.ask(link, out));
+    }
+
+    /// Fills the window of a connection.
+    fn ask(&mut self, link: usize, out: &mut Outbox) {
+        let Some(client) = &mut self.clients[link] else { return };
+        while client.under_way < self.window && self.shared.is_on() {
+            let seq = client.sent;
+            client.sent += 1;
+            client.under_way += 1;
+            match self.kind {
+                Kind::Garbage if seq % (GARBAGE_IN_A_ROW + 1) < GARBAGE_IN_A_ROW => {
+                    out.text(link, NOT_JSON);
+                    continue;
+                }
+                Kind::Notifications => {
+                    let unknown = messages::acknowledgement_of_nothing();
+                    (0..NOTIFICATIONS_PER_REQUEST).for_each(|_| out.text(link, unknown));
+                }
+                _ => {}
+            }
+            out.text(link, client.template.frame(seq));
+        }
+    }
+}
+
+impl Workload for Requests<'_> {
+    fn frame(&mut self, link: usize, frame: &[u8], _: Nanos, out: &mut Outbox) -> Result<()> {
+        let has = |text: &str| memmem::find(frame, text.as_bytes()).is_some();
+        if has("\"method\":") {
+            return Ok(());
+        }
+        self.answered += 1;
+        Shared::add(if has("rate_limited") {
+            &self.shared.refused
+        } else if has("\"error\":") || has("\"isError\":true") {
+            &self.shared.failed
+        } else {
+            &self.shared.accepted
+        });
+        if let Some(client) = &mut self.clients[link] {
+            client.under_way = client.under_way.saturating_sub(1);
+        }
+        self.ask(link, out);
+        Ok(())
+    }
+
+    /// It is not replaced: a project that asks for too much cannot log in again.
+    fn lost(&mut self, link: usize) -> bool {
+        Shared::add(&self.shared.lost);
+        self.clients[link] = None;
+        true
+    }
+
+    fn progress(&self) -> u64 {
+        self.answered
+    }
+}
