@@ -129,6 +129,8 @@ impl Peer {
         let well_formed = match parsed {
             Ok(incoming) => self.incoming(incoming, text, lane),
             Err(Malformed { id, code, message }) => {
+                // It counts like a request. The answer says what is wrong with it all the same.
+                let _ = self.shared.take_request(&lane, text.len());
                 lane.refuse(&self.shared.outbox, id, &RpcError::new(code, message));
                 if code != rpc::PARSE_ERROR {
                     return Taken::Fine;

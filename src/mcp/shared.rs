@@ -39,8 +39,15 @@ use crate::{auth::Identity, refusal::error_object};
 const CALLS_LEN_MAX: usize = 256;
 /// Notifications of one connection for each request that it may make.
 const NOTIFICATIONS_PER_REQUEST: u32 = 10;
-/// Longest time for which a caller that asks for too much is not read: it may have something else to say.
+/// How long a caller that asks for too much has to wait until it is read again: as long as it is told, within these
+/// bounds, and a microsecond for each byte that was read for nothing. Where a limit is high it would be told to wait for a
+/// millisecond, and each of its connections would be refused a thousand times in a second. Longer it must not be: it may
+/// have something else to say.
+const REST_MIN: Duration = Duration::from_millis(50);
 const REST_MAX: Duration = Duration::from_millis(250);
+const REST_PER_BYTE: Duration = Duration::from_micros(1);
+/// The same with all bytes of a large frame.
+const REST_OF_LARGE_MAX: Duration = Duration::from_secs(2);
 /// Calls of `receive_messages` that can still be cancelled after they were answered.
 const TAKINGS_LEN_MAX: usize = 16;
 
@@ -158,17 +165,19 @@ impl Shared {
         })
     }
 
-    /// Takes one request of this lane, unless it was taken where it came in.
+    /// Takes one request of this lane, unless it was taken where it came in. Its frame has this many bytes.
     ///
     /// # Errors
     /// `rate_limited`. What else the caller has asked waits for a while then, and nothing more is read of it: who asks for
     /// too much is not to have the broker spend its time on telling so.
-    pub fn take_request(&self, lane: &Lane) -> Result<(), BrokerError> {
+    pub fn take_request(&self, lane: &Lane, len: usize) -> Result<(), BrokerError> {
         if self.kind != Kind::Lasting && !lane.is_batch() {
             return Ok(());
         }
         self.identity.take_request().map_err(|retry_after| {
-            self.rest.set(Some(retry_after.min(REST_MAX)));
+            let of_bytes = REST_PER_BYTE.saturating_mul(u32::try_from(len).unwrap_or(u32::MAX));
+            let rest = retry_after.clamp(REST_MIN, REST_MAX) + of_bytes;
+            self.rest.set(Some(rest.min(REST_OF_LARGE_MAX)));
             BrokerError::RateLimited { retry_after }
         })
     }

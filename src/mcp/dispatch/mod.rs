@@ -54,6 +54,8 @@ pub(super) fn request(turn: &mut Turn, mut to: ReplyTo, method: &str, params: Pa
 }
 
 fn serve(turn: &mut Turn, to: &mut ReplyTo, method: &str, mut params: Params<'_>, text: &str) -> Result<(), RpcError> {
+    // Whatever is wrong with it: what is refused for another reason costs the broker as much.
+    let taken = turn.shared.take_request(&to.lane, text.len());
     if params.text.is_some_and(|params| !params.starts_with('{')) {
         return Err(RpcError::invalid_params("params must be an object"));
     }
@@ -63,7 +65,7 @@ fn serve(turn: &mut Turn, to: &mut ReplyTo, method: &str, mut params: Params<'_>
             "neither initialized (2025-11-25 and before) nor a request with the _meta of 2026-07-28",
         ));
     };
-    if let Err(error) = turn.shared.take_request(&to.lane) {
+    if let Err(error) = taken {
         if method == "tools/call" {
             turn.shared.refuse(to, &error);
             return Ok(());
