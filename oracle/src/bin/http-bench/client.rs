@@ -18,16 +18,22 @@ pub struct Client {
     socket: TcpStream,
     address: SocketAddr,
     bytes: Vec<u8>,
+    /// Of every request.
+    headers: Vec<(String, String)>,
 }
 
 impl Client {
-    pub async fn connect(address: SocketAddr) -> io::Result<Self> {
+    pub async fn connect(address: SocketAddr, headers: &[(&str, &str)]) -> io::Result<Self> {
         let socket = TcpStream::connect(address).await?;
         socket.set_nodelay(true)?;
         Ok(Self {
             socket,
             address,
             bytes: Vec::with_capacity(16 * 1024),
+            headers: headers
+                .iter()
+                .map(|&(name, value)| (name.to_owned(), value.to_owned()))
+                .collect(),
         })
     }
 
@@ -111,11 +117,31 @@ impl Client {
         if server != "bare" {
             self.result()?;
         }
-        Ok(request.encode(self.address))
+        Ok(self.encode(&request))
+    }
+
+    fn encode(&self, request: &Request) -> Vec<u8> {
+        let mut request = request.clone();
+        for (name, value) in &self.headers {
+            request.add(name, value);
+        }
+        request.encode(self.address)
     }
 
     async fn send(&mut self, request: &Request) -> io::Result<()> {
-        self.exchange(&request.encode(self.address), 200).await
+        let request = self.encode(request);
+        self.exchange(&request, 200).await
+    }
+
+    /// The JSON that a request other than of MCP is answered with.
+    ///
+    /// # Errors
+    /// When the answer has another status than this.
+    pub async fn ask(&mut self, request: &Request, wanted: u16) -> io::Result<Value> {
+        let request = self.encode(request);
+        self.exchange(&request, wanted).await?;
+        let (head, _) = http::end(&self.bytes).ok_or(io::ErrorKind::InvalidData)?;
+        Ok(serde_json::from_slice(&http::body(head, &self.bytes).0)?)
     }
 
     /// The id of a session.
@@ -127,7 +153,8 @@ impl Client {
             .ok_or_else(|| io::Error::other("initialize opened no session"))?;
         let initialized = mcp::notification("notifications/initialized", &json!({}));
         let initialized = mcp::legacy(mcp::LEGACY, &session, &initialized);
-        self.exchange(&initialized.encode(self.address), 202).await?;
+        let initialized = self.encode(&initialized);
+        self.exchange(&initialized, 202).await?;
         Ok(session)
     }
 }

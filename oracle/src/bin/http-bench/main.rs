@@ -1,5 +1,6 @@
 //! The broker over HTTP beside the official SDK's server and beside actix-web with nothing on it.
 
+mod authentication;
 mod client;
 mod report;
 mod rounds;
@@ -14,9 +15,10 @@ const USAGE: &str = "\
 Measures the broker over HTTP, one worker each: processor time per tools/call against the official SDK's server, with
 many connections that each wait for their answer, and latency against actix-web that gives back what it gets.
 
-http-bench --ours PATH [--rounds N] [--seconds N] [--connections N] [--calls N] [--json]
+http-bench --ours PATH [--authentication] [--rounds N] [--seconds N] [--connections N] [--calls N] [--json]
 
   --ours PATH       the program mcp-broker
+  --authentication  instead of all that: the broker with authentication, and with limits, against itself without
   --rounds N        how often everything is measured (5); the medians are what counts
   --seconds N       how long each server is kept busy in a round (3)
   --connections N   connections that keep it busy (32)
@@ -36,11 +38,21 @@ fn main() -> io::Result<()> {
         connections: args.value("--connections").unwrap_or(32),
         calls: args.value("--calls").unwrap_or(5000),
     };
-    let json = args.has("--json");
+    let (json, authentication) = (args.has("--json"), args.has("--authentication"));
     let Some(ours) = ours else {
         args.fail("--ours is missing");
     };
     args.finish();
+
+    if authentication {
+        let comparison = authentication::compare(&ours, &bench, rounds)?;
+        if json {
+            println!("{}", comparison.json());
+        } else {
+            print!("{comparison}");
+        }
+        return Ok(());
+    }
 
     let beside = |name| std::env::current_exe().map(|here| here.with_file_name(name));
     let workers = ["--workers=1"];
@@ -55,7 +67,7 @@ fn main() -> io::Result<()> {
             let mut servers = [(&ours, "ours"), (&sdk, "sdk"), (&bare, "bare")];
             servers.rotate_left(round % 3);
             for (server, name) in servers {
-                report.loads.push((era, name, bench.load(server, name, era)?));
+                report.loads.push((era, name, bench.load(server, name, era, &[])?));
             }
         }
         for era in [Era::Modern, Era::Legacy] {

@@ -96,7 +96,7 @@ impl fmt::Display for Report {
     }
 }
 
-fn era_name(era: Era) -> &'static str {
+pub fn era_name(era: Era) -> &'static str {
     match era {
         Era::Modern => "modern",
         Era::Legacy => "legacy",
@@ -108,12 +108,12 @@ fn of<T>(all: &[(Era, &str, T)], era: Era, server: &str, what: fn(&T) -> f64) ->
     wanted.map(|(_, _, it)| what(it)).collect()
 }
 
-fn ratio(ours: &[f64], theirs: &[f64]) -> f64 {
+pub fn ratio(ours: &[f64], theirs: &[f64]) -> f64 {
     median(ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect())
 }
 
 /// NaN of nothing.
-fn median(mut values: Vec<f64>) -> f64 {
+pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     match values.as_slice() {
         [] => f64::NAN,

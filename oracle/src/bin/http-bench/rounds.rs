@@ -44,12 +44,13 @@ pub struct Latency {
 
 impl Bench {
     /// As many connections as there are, each of which calls again as soon as it has its answer.
-    pub fn load(&self, server: &Server, name: &str, era: Era) -> io::Result<Load> {
+    /// `headers` come with each of their requests.
+    pub fn load(&self, server: &Server, name: &str, era: Era, headers: &[(&str, &str)]) -> io::Result<Load> {
         let local = LocalSet::new();
         local.block_on(&runtime()?, async {
             let mut clients = Vec::with_capacity(self.connections);
             for _ in 0..self.connections {
-                let mut client = Client::connect(server.address).await?;
+                let mut client = Client::connect(server.address, headers).await?;
                 let request = client.prepare(name, era).await?;
                 clients.push((client, request));
             }
@@ -89,7 +90,7 @@ impl Bench {
     /// One connection, one call after the other.
     pub fn latency(&self, server: &Server, name: &str, era: Era) -> io::Result<Latency> {
         runtime()?.block_on(async {
-            let mut client = Client::connect(server.address).await?;
+            let mut client = Client::connect(server.address, &[]).await?;
             let request = client.prepare(name, era).await?;
             for _ in 0..self.calls / 10 {
                 client.call(&request).await?;
@@ -110,6 +111,6 @@ impl Bench {
     }
 }
 
-fn runtime() -> io::Result<runtime::Runtime> {
+pub fn runtime() -> io::Result<runtime::Runtime> {
     runtime::Builder::new_current_thread().enable_all().build()
 }
