@@ -46,6 +46,11 @@ impl Broker {
         }
     }
 
+    #[allow(dead_code, reason = "only benches look at the process")]
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// Ends it; everything it said on stderr.
     pub fn stop(mut self) -> String {
         self.end();

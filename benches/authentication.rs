@@ -1,0 +1,217 @@
+//! What it costs to know who calls: `cargo bench --bench authentication`.
+//!
+//! In this process each way to be let in, alone, in nanoseconds: the fastest round and the median. Then processor time of
+//! a broker per message on lasting connections, with and without authentication in turn, as `mcp-broker-load` measures it.
+//! What it costs over HTTP is measured by `http-bench --authentication` of the package `mcp-broker-oracle`.
+
+#[path = "../tests/support/issuer.rs"]
+mod issuer;
+mod support;
+
+use std::{
+    future::Future,
+    hint::black_box,
+    net::{IpAddr, Ipv4Addr},
+    path::PathBuf,
+    process::Command,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use actix_http::header::HeaderMap;
+use actix_rt::System;
+use actors::{clock::now, model::KeyDigest};
+use futures_util::FutureExt;
+use mcp_broker::auth::{
+    Authenticator, Identity, Policy,
+    jwt::{Jwt, JwtSettings, KeySource},
+};
+use serde_json::{Value, json};
+
+use issuer::Issuer;
+use support::{ADMIN_KEY, administer, median, process::Broker};
+
+const ROUND: usize = 10_000;
+/// Limits that nothing here comes near.
+const PER_MINUTE: u32 = 4_000_000_000;
+const PER_MINUTE_OF_KEY: u32 = 10_000_000;
+const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+fn main() {
+    let (rounds, seconds) = (support::option("--rounds", 7), support::option("--seconds", 3));
+    println!("ns: fastest, median");
+    System::new().block_on(in_process());
+    live(rounds, seconds);
+}
+
+/// Runs rounds for a second and prints what one took.
+fn measure(what: &str, mut one: impl FnMut()) {
+    let mut round = || (0..ROUND).for_each(|_| one());
+    round();
+    let mut nanos = Vec::new();
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_secs(1) {
+        let start = Instant::now();
+        round();
+        nanos.push(start.elapsed().as_nanos() / ROUND as u128);
+    }
+    nanos.sort_unstable();
+    println!("{what:<52} {:>6} {:>6}", nanos[0], nanos[nanos.len() / 2]);
+}
+
+/// Nothing that is measured here has to wait.
+fn at_once<T>(future: impl Future<Output = T>) -> T {
+    future.now_or_never().expect("it is there already")
+}
+
+async fn in_process() {
+    let broker = support::local_broker(0).await;
+    let limited_broker = support::local_broker(PER_MINUTE).await;
+    let free = support::make_project(&broker, "free", 0).await;
+    let limited = support::make_project(&limited_broker, "limited", PER_MINUTE).await;
+    let limited_only_itself = support::make_project(&limited_broker, "free", 0).await;
+    let (token, jwt) = token();
+    let policy = |required, admin: bool| Policy {
+        required,
+        admin_key: admin.then(|| KeyDigest::of(ADMIN_KEY)),
+        jwt: required.then(|| Arc::clone(&jwt)),
+        rate_limit: 0,
+    };
+    let off = support::authenticator(&broker, policy(false, false));
+    let on = support::authenticator(&broker, policy(true, true));
+    let on_limited = support::authenticator(&limited_broker, policy(true, true));
+
+    let with_key = |key: &str| support::headers(&[("x-api-key", key)]);
+    let bearer = format!("Bearer {token}");
+    let (nothing, key, admin) = (support::headers(&[]), with_key(&free), with_key(ADMIN_KEY));
+    let token = support::headers(&[("authorization", &bearer)]);
+    let project = support::headers(&[("x-api-key", &free), ("x-project-id", "free")]);
+    for (what, auth, headers) in [
+        ("admit: nothing brought, authentication off", &off, &nothing),
+        ("admit: API key", &on, &key),
+        ("admit: API key, and X-Project-ID", &on, &project),
+        ("admit: admin key", &on, &admin),
+        ("admit: token that was verified before", &on, &token),
+    ] {
+        let arrival = support::arrival(headers, Some(HERE));
+        measure(what, || assert!(at_once(auth.admit(black_box(&arrival))).is_ok()));
+    }
+
+    for (what, identity) in [
+        ("take_request: no limits", identity(&on, &key)),
+        (
+            "take_request: of the key",
+            identity(&on_limited, &with_key(&limited_only_itself)),
+        ),
+        (
+            "take_request: of the key and of the project",
+            identity(&on_limited, &with_key(&limited)),
+        ),
+    ] {
+        measure(what, || assert!(black_box(&identity).take_request().is_ok()));
+    }
+    let few = support::make_project(&broker, "few", 1).await;
+    let identity = identity(&on, &with_key(&few));
+    assert!(identity.take_request().is_ok());
+    measure("take_request: refused", || {
+        assert!(black_box(&identity).take_request().is_err())
+    });
+}
+
+fn identity(auth: &Authenticator, headers: &HeaderMap) -> Arc<Identity> {
+    let admitted = at_once(auth.admit(&support::arrival(headers, Some(HERE))));
+    admitted.unwrap_or_else(|_| panic!("the key is good"))
+}
+
+/// A token of an issuer whose keys are in a file, and who verifies it.
+fn token() -> (String, Arc<Jwt>) {
+    let issuer = Issuer::new("https://login.example/realm", "https://broker.example/mcp");
+    let file: PathBuf = std::env::temp_dir().join(format!("mcp-broker-bench-jwks-{}.json", std::process::id()));
+    issuer.publishes(&file);
+    let jwt = Jwt::open(JwtSettings {
+        issuer: issuer.name.clone(),
+        audience: issuer.audience.clone(),
+        keys: KeySource::File(file.clone()),
+        project_claim: "project_id".to_owned(),
+        scope_claim: "scope".to_owned(),
+    });
+    let mut claims = issuer.claims("somebody", now().unix_ms / 1000);
+    claims["project_id"] = json!("free");
+    claims["scope"] = json!("mcp-broker:member");
+    let token = issuer.signs(&claims);
+    let jwt = jwt.unwrap();
+    // Once is enough: the keys stay known when the file is gone.
+    assert!(at_once(jwt.verify(&token, now().unix_ms / 1000)).is_ok());
+    drop(std::fs::remove_file(file));
+    (token, jwt)
+}
+
+/// How callers of one broker are looked at.
+struct Way {
+    name: &'static str,
+    broker: Broker,
+    /// None: nobody is asked for a key. Else the limit of their project.
+    limit: Option<u32>,
+    micros: Vec<f64>,
+}
+
+impl Way {
+    fn new(name: &'static str, more: &[&str], limit: Option<u32>) -> Self {
+        let usual = ["--workers=1", "--log-level=warn", "--queue-capacity=100000"];
+        Self {
+            name,
+            broker: Broker::start(&[&usual, more].concat()),
+            limit,
+            micros: vec![],
+        }
+    }
+
+    /// Processor time of the broker per message.
+    fn measure(&mut self, round: usize, seconds: usize) {
+        let address = self.broker.address;
+        let mut load = Command::new(env!("CARGO_BIN_EXE_mcp-broker-load"));
+        load.args(["direct", "--pairs=50", "--window=64", "--json"])
+            .args(["--url", &format!("ws://{address}/ws")])
+            .args(["--pid", &self.broker.id().to_string()])
+            .args(["--seconds", &seconds.to_string()]);
+        if let Some(rate_limit) = self.limit {
+            // A project of its own for each round: its limit is whole.
+            let id = format!("round-{round}");
+            let body = json!({"project_id": id, "name": id, "config": {"rate_limit": rate_limit}});
+            let made = administer(address, "POST", "projects", &body);
+            load.env("MCP_BROKER_API_KEY", made["api_keys"][0]["api_key"].as_str().unwrap());
+        }
+        let output = load.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        self.micros.push(report["server_cpu_us_per_message"].as_f64().unwrap());
+    }
+}
+
+fn live(rounds: usize, seconds: usize) {
+    let per_key = PER_MINUTE_OF_KEY.to_string();
+    let on = ["--enable-auth", "--admin-key", ADMIN_KEY];
+    let limits = ["--rate-limit", &per_key];
+    let mut ways = [
+        Way::new("authentication off", &[], None),
+        Way::new("authentication on", &on, Some(0)),
+        Way::new(
+            "on, with limits of key and project",
+            &[&on[..], &limits].concat(),
+            Some(PER_MINUTE),
+        ),
+    ];
+    for round in 0..rounds {
+        // In turn, so that a machine that is busy for a while is so for all of them.
+        for at in 0..ways.len() {
+            ways[(at + round) % 3].measure(round, seconds);
+        }
+    }
+    println!("\nlive WebSocket, CPU µs of the broker per message; medians of {rounds} rounds");
+    println!("{:<40} {:>10} {:>16}", "", "µs", "more than off");
+    let off = ways[0].micros.clone();
+    for Way { name, micros, .. } in &ways {
+        let more = micros.iter().zip(&off).map(|(micros, off)| micros - off).collect();
+        println!("{name:<40} {:>10.3} {:>+16.3}", median(micros.clone()), median(more));
+    }
+}

@@ -1,0 +1,377 @@
+//! Whether the time that a refusal takes says which part of a key is wrong: `cargo bench --bench key_guessing`.
+//!
+//! Keys that are wrong in different parts are tried in random order, and the times of each kind are compared with those
+//! of a wrong secret: in this process, where a difference of nanoseconds would show, and over HTTP, which is all that
+//! somebody who guesses has. A kind that is held up on purpose shows that a difference would be found, and one that is
+//! the same as the first, that none is found where there is none. Ends with 1 where a verdict is not as it should be.
+
+mod support;
+
+use std::{
+    hint::black_box,
+    io::{Read, Write},
+    net::{Ipv4Addr, SocketAddr, TcpStream},
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use actix_rt::System;
+use actors::{
+    broker::BrokerHandle,
+    clock::now,
+    model::{KeyDigest, ProjectId},
+};
+use futures_util::FutureExt;
+use mcp_broker::auth::{Authenticator, Policy};
+use serde_json::json;
+use socket2::{Domain, Socket, Type};
+
+use support::{
+    ADMIN_KEY, administer,
+    process::Broker,
+    statistics::{Comparison, Dice, Verdict},
+};
+
+/// What is wrong with a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wrong {
+    Secret,
+    /// The same again.
+    SecretAgain,
+    KeyId,
+    Project,
+    Revoked,
+    Expired,
+    /// A wrong secret that is held up for as long as the smallest difference that has to be found.
+    HeldUp,
+}
+
+impl Wrong {
+    const ALL: [Self; 7] = [
+        Self::Secret,
+        Self::SecretAgain,
+        Self::KeyId,
+        Self::Project,
+        Self::Revoked,
+        Self::Expired,
+        Self::HeldUp,
+    ];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Secret => "wrong secret",
+            Self::SecretAgain => "wrong secret, again",
+            Self::KeyId => "unknown key id",
+            Self::Project => "unknown project",
+            Self::Revoked => "revoked key",
+            Self::Expired => "expired key",
+            Self::HeldUp => "wrong secret, held up",
+        }
+    }
+
+    const fn expected(self) -> Verdict {
+        match self {
+            Self::HeldUp => Verdict::Differs,
+            _ => Verdict::Same,
+        }
+    }
+}
+
+/// Keys of each kind: with all kinds together fewer than one network may try in a minute. Each is tried once from a
+/// network, so that none of them is known there yet.
+const KEYS: usize = 16;
+const PROJECT: &str = "guessing";
+const UNKNOWN_PROJECT: &str = "guessed0";
+
+/// The smallest difference that counts, in ns. The kind that is held up is so for twice as long.
+const FLOOR_IN_PROCESS: f64 = 100.0;
+const FLOOR_HTTP: f64 = 1000.0;
+
+/// Keys to try, by what is wrong with them.
+struct Keys(Vec<Vec<String>>);
+
+impl Keys {
+    /// `good` are as many as three kinds need; of those that are good no more it takes the whole.
+    fn new(good: &[String], revoked: Vec<String>, expired: Vec<String>, dice: &mut Dice) -> Self {
+        let mut letters =
+            |len: usize, from: &[u8]| -> String { (0..len).map(|_| char::from(from[dice.roll(from.len())])).collect() };
+        let hex = b"0123456789abcdef";
+        let mut with_wrong_secret = |key: &String| {
+            let (name, secret) = key.rsplit_once('_').unwrap();
+            format!("{name}_{}", letters(secret.len(), hex))
+        };
+        let wrong: Vec<String> = good.iter().map(&mut with_wrong_secret).collect();
+        let of = |which: usize| &wrong[which * KEYS..(which + 1) * KEYS];
+        let unknown_id = |key: &String| {
+            let mut parts = key.split('_');
+            let (project, id, secret) = (parts.next().unwrap(), parts.next().unwrap(), parts.next().unwrap());
+            // No id that was made has a 0 in it.
+            format!("{project}_k0{}_{secret}", &id[2..])
+        };
+        let unknown_project = |key: &String| key.replacen(PROJECT, UNKNOWN_PROJECT, 1);
+        Self(
+            Wrong::ALL
+                .iter()
+                .map(|wrong| match wrong {
+                    Wrong::Secret => of(0).to_vec(),
+                    Wrong::SecretAgain => of(1).to_vec(),
+                    Wrong::HeldUp => of(2).to_vec(),
+                    Wrong::KeyId => of(0).iter().map(unknown_id).collect(),
+                    Wrong::Project => of(1).iter().map(unknown_project).collect(),
+                    Wrong::Revoked => revoked.clone(),
+                    Wrong::Expired => expired.clone(),
+                })
+                .collect(),
+        )
+    }
+
+    /// All kinds with all their keys, in random order.
+    fn order(dice: &mut Dice) -> Vec<(usize, usize)> {
+        let kinds = 0..Wrong::ALL.len();
+        let mut order: Vec<_> = kinds.flat_map(|kind| (0..KEYS).map(move |key| (kind, key))).collect();
+        dice.shuffle(&mut order);
+        order
+    }
+}
+
+/// Times in ns, by kind.
+struct Times(Vec<Vec<f64>>);
+
+impl Times {
+    fn new() -> Self {
+        Self(vec![vec![]; Wrong::ALL.len()])
+    }
+
+    fn add(&mut self, kind: usize, time: Duration) {
+        self.0[kind].push(time.as_secs_f64() * 1e9);
+    }
+
+    /// Prints the comparisons. Whether all verdicts are as they should be.
+    fn tell(&self, level: &str, floor: f64) -> bool {
+        println!(
+            "\n{level}; what counts begins at {floor:.0} ns, and {:.0} ns are to be found",
+            2.0 * floor
+        );
+        println!(
+            "{:<24} {:>8} {:>10} {:>10}  {:>20} {:>8} {:>8}  verdict",
+            "against a wrong secret", "samples", "median ns", "later by", "99 % interval", "t", "z"
+        );
+        let mut is_fine = true;
+        for (kind, wrong) in Wrong::ALL.into_iter().enumerate().skip(1) {
+            let comparison = Comparison::of(&self.0[0], &self.0[kind]);
+            let verdict = comparison.verdict(floor);
+            let as_expected = verdict == wrong.expected();
+            is_fine &= as_expected;
+            let verdict = match verdict {
+                Verdict::Same => "same",
+                Verdict::Differs => "DIFFERS",
+                Verdict::Unclear => "unclear",
+            };
+            let mark = if as_expected { "" } else { "  <- not as it should be" };
+            println!("{:<24} {comparison}  {verdict}{mark}", wrong.name());
+        }
+        is_fine
+    }
+}
+
+/// Keeps busy for twice the floor where this kind is to be held up.
+fn hold_up(kind: usize, floor: f64) {
+    if Wrong::ALL[kind] == Wrong::HeldUp {
+        let (start, time) = (Instant::now(), Duration::from_secs_f64(2.0 * floor / 1e9));
+        while start.elapsed() < time {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let rounds = support::option("--rounds", 3000);
+    let networks = support::option("--networks", 1000);
+    let mut is_fine = System::new().block_on(in_process(rounds));
+    is_fine &= over_http(networks);
+    if is_fine { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+async fn in_process(rounds: usize) -> bool {
+    let mut dice = Dice::new();
+    let broker = support::local_broker(0).await;
+    let keys = local_keys(&broker, &mut dice).await;
+    let policy = Policy {
+        required: true,
+        admin_key: Some(KeyDigest::of(ADMIN_KEY)),
+        jwt: None,
+        rate_limit: 0,
+    };
+    let auth = support::authenticator(&broker, policy);
+    let found = find_times(&broker, &keys, rounds, &mut dice);
+    let admitted = admit_times(&auth, &keys, rounds, &mut dice);
+    found.tell("Keyring::find, in this process", FLOOR_IN_PROCESS)
+        & admitted.tell("Authenticator::admit, in this process", FLOOR_IN_PROCESS)
+}
+
+async fn local_keys(broker: &BrokerHandle, dice: &mut Dice) -> Keys {
+    support::make_project(broker, PROJECT, 0).await;
+    let project = ProjectId::parse(PROJECT).unwrap();
+    let (mut good, mut revoked, mut expired) = (vec![], vec![], vec![]);
+    for _ in 0..3 * KEYS {
+        let made = broker.add_key(&project, support::member_key(None)).await.unwrap();
+        good.push(made.key.reveal().to_owned());
+    }
+    for _ in 0..KEYS {
+        let made = broker.add_key(&project, support::member_key(None)).await.unwrap();
+        broker.revoke_key(&project, made.id).await.unwrap();
+        revoked.push(made.key.reveal().to_owned());
+        let soon = support::member_key(Some(now().unix_ms + 100));
+        let made = broker.add_key(&project, soon).await.unwrap();
+        expired.push(made.key.reveal().to_owned());
+    }
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    Keys::new(&good, revoked, expired, dice)
+}
+
+fn find_times(broker: &BrokerHandle, keys: &Keys, rounds: usize, dice: &mut Dice) -> Times {
+    let mut times = Times::new();
+    // All are read from the same place.
+    let mut key = String::with_capacity(256);
+    for _ in 0..rounds {
+        for (kind, which) in Keys::order(dice) {
+            key.clear();
+            key.push_str(&keys.0[kind][which]);
+            let start = Instant::now();
+            let digest = KeyDigest::of(black_box(&key));
+            let holder = broker.keyring().find(&digest);
+            let is_good = holder.is_some_and(|holder| holder.standing.is_good(now().unix_ms));
+            hold_up(kind, FLOOR_IN_PROCESS);
+            times.add(kind, start.elapsed());
+            assert!(!black_box(is_good));
+        }
+    }
+    times
+}
+
+fn admit_times(auth: &Authenticator, keys: &Keys, rounds: usize, dice: &mut Dice) -> Times {
+    let headers = |key: &String| support::headers(&[("x-api-key", key)]);
+    let arrivals: Vec<Vec<_>> = keys.0.iter().map(|keys| keys.iter().map(headers).collect()).collect();
+    let mut times = Times::new();
+    for _ in 0..rounds {
+        for (kind, which) in Keys::order(dice) {
+            let arrival = support::arrival(&arrivals[kind][which], None);
+            let start = Instant::now();
+            let admitted = auth.admit(black_box(&arrival)).now_or_never();
+            hold_up(kind, FLOOR_IN_PROCESS);
+            times.add(kind, start.elapsed());
+            assert!(admitted.is_some_and(|admitted| admitted.is_err()));
+        }
+    }
+    times
+}
+
+/// Each network tries so little that nothing of it is refused for being too much.
+fn over_http(networks: usize) -> bool {
+    let flags = [
+        "--enable-auth",
+        "--admin-key",
+        ADMIN_KEY,
+        "--workers=1",
+        "--log-level=error",
+    ];
+    let broker = Broker::start(&flags);
+    let mut dice = Dice::new();
+    let keys = remote_keys(broker.address, &mut dice);
+    let mut times = Times::new();
+    for network in 0..networks {
+        let mut client = Client::open(broker.address, network);
+        for (kind, which) in Keys::order(&mut dice) {
+            let request = client.request(&keys.0[kind][which]);
+            let start = Instant::now();
+            hold_up(kind, FLOOR_HTTP);
+            let status = client.exchange(&request);
+            times.add(kind, start.elapsed());
+            assert_eq!(status, 401, "{}", String::from_utf8_lossy(&client.answer));
+        }
+    }
+    times.tell("over HTTP, one connection at a time", FLOOR_HTTP)
+}
+
+fn remote_keys(address: SocketAddr, dice: &mut Dice) -> Keys {
+    administer(
+        address,
+        "POST",
+        "projects",
+        &json!({"project_id": PROJECT, "name": PROJECT}),
+    );
+    let path = format!("projects/{PROJECT}/keys");
+    let make = |body| administer(address, "POST", &path, &body);
+    let key = |made: &serde_json::Value| made["api_key"].as_str().unwrap().to_owned();
+    let good: Vec<_> = (0..3 * KEYS).map(|_| key(&make(json!({})))).collect();
+    let (mut revoked, mut expired) = (vec![], vec![]);
+    for _ in 0..KEYS {
+        let made = make(json!({}));
+        revoked.push(key(&made));
+        let id = made["key"]["key_id"].as_str().unwrap();
+        administer(address, "DELETE", &format!("{path}/{id}"), &json!(null));
+        expired.push(key(&make(json!({"expires_in_seconds": 1}))));
+    }
+    std::thread::sleep(Duration::from_millis(1500));
+    Keys::new(&good, revoked, expired, dice)
+}
+
+/// A connection from an address of its own, of which a machine has 16 million.
+struct Client {
+    socket: TcpStream,
+    address: SocketAddr,
+    answer: Vec<u8>,
+}
+
+impl Client {
+    fn open(address: SocketAddr, network: usize) -> Self {
+        let [_, high, middle, low] = (network as u32 + 1).to_be_bytes();
+        let from = SocketAddr::from((Ipv4Addr::new(127, 1 + high, middle, low), 0));
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.bind(&from.into()).unwrap();
+        socket.connect(&address.into()).unwrap();
+        socket.set_tcp_nodelay(true).unwrap();
+        let mut client = Self {
+            socket: socket.into(),
+            address,
+            answer: Vec::with_capacity(4096),
+        };
+        // What the first requests of a connection take longer for is in no time.
+        for _ in 0..3 {
+            let request = format!("GET /livez HTTP/1.1\r\nHost: {address}\r\n\r\n");
+            assert_eq!(client.exchange(request.as_bytes()), 200);
+        }
+        client
+    }
+
+    fn request(&self, key: &str) -> Vec<u8> {
+        let address = self.address;
+        format!("GET /api/v1/projects HTTP/1.1\r\nHost: {address}\r\nX-API-Key: {key}\r\n\r\n").into_bytes()
+    }
+
+    /// The status of the answer, which is read to its end.
+    fn exchange(&mut self, request: &[u8]) -> u16 {
+        self.answer.clear();
+        self.socket.write_all(request).unwrap();
+        let mut chunk = [0; 4096];
+        loop {
+            let len = self.socket.read(&mut chunk).unwrap();
+            assert!(len > 0, "the broker closed the connection");
+            self.answer.extend_from_slice(&chunk[..len]);
+            if let Some(status) = complete(&self.answer) {
+                return status;
+            }
+        }
+    }
+}
+
+/// The status, once the whole answer is there.
+fn complete(answer: &[u8]) -> Option<u16> {
+    let end = memchr::memmem::find(answer, b"\r\n\r\n")? + 4;
+    let head = std::str::from_utf8(&answer[..end]).ok()?.to_ascii_lowercase();
+    let len = head.lines().find_map(|line| line.strip_prefix("content-length:"))?;
+    let len: usize = len.trim().parse().ok()?;
+    (answer.len() >= end + len)
+        .then(|| head.split(' ').nth(1)?.parse().ok())
+        .flatten()
+}

@@ -1,0 +1,134 @@
+//! What the benches of authentication have in common: a broker in this process, one in a process of its own, and keys of
+//! both.
+
+#![allow(dead_code, reason = "each bench uses a part of it")]
+
+#[path = "../../tests/support/process.rs"]
+pub mod process;
+pub mod statistics;
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
+
+use actix_http::header::{HeaderMap, HeaderName, HeaderValue};
+use actix_rt::Arbiter;
+use actors::{
+    broker::{Broker, BrokerHandle, BrokerSettings},
+    model::{NewKey, NewProject, Presence, ProjectConfig, ProjectId, Scope},
+    project::Settings,
+    storage::{Retention, memory::MemoryStorage},
+    supervise::Policy as Restarts,
+};
+use mcp_broker::auth::{Arrival, Audit, Authenticator, Policy};
+use serde_json::Value;
+
+/// For administration, of every broker here.
+pub const ADMIN_KEY: &str = "only-for-what-is-measured-on-this-machine";
+
+/// A broker on the arbiter of this thread.
+pub async fn local_broker(key_rate_limit: u32) -> BrokerHandle {
+    let seconds = Duration::from_secs;
+    let settings = BrokerSettings {
+        project: Settings {
+            queue_capacity: 1000,
+            queue_warning: 0.9,
+            delivery_limit: 5,
+            heartbeat_interval: seconds(10),
+            presence: Presence {
+                stale_after: seconds(30),
+                disconnect_after: seconds(60),
+            },
+            session_retention: seconds(3600),
+            restarts: Restarts::default(),
+        },
+        key_rate_limit,
+        multi_project: true,
+    };
+    let storage = Arc::new(MemoryStorage::new(Retention::default()));
+    let broker = Broker::start(settings, storage, vec![Arbiter::current()], || ());
+    broker.project(&ProjectId::default_project()).await.unwrap();
+    broker
+}
+
+pub fn authenticator(broker: &BrokerHandle, policy: Policy) -> Authenticator {
+    Authenticator::new(broker.clone(), policy, Audit::new(broker.clone()))
+}
+
+/// Makes a project in the broker of this process. Returns the key that administers it.
+pub async fn make_project(broker: &BrokerHandle, id: &str, rate_limit: u32) -> String {
+    let wanted = NewProject {
+        id: ProjectId::parse(id).unwrap(),
+        name: id.to_owned(),
+        description: None,
+        tags: [].into(),
+        config: ProjectConfig {
+            rate_limit,
+            ..ProjectConfig::default()
+        },
+    };
+    broker.create_project(wanted).await.unwrap().1.key.reveal().to_owned()
+}
+
+pub fn member_key(expires_at_ms: Option<u64>) -> NewKey {
+    NewKey {
+        label: None,
+        scope: Scope::Member,
+        expires_at_ms,
+    }
+}
+
+/// The headers of a call over HTTP, with these among them.
+pub fn headers(more: &[(&'static str, &str)]) -> HeaderMap {
+    let usual = [
+        ("host", "127.0.0.1:8000"),
+        ("content-type", "application/json"),
+        ("accept", "application/json, text/event-stream"),
+        ("mcp-protocol-version", "2026-07-28"),
+        ("mcp-method", "tools/call"),
+        ("mcp-name", "heartbeat"),
+        ("content-length", "400"),
+    ];
+    let mut headers = HeaderMap::new();
+    for (name, value) in usual.iter().chain(more) {
+        headers.append(HeaderName::from_static(name), HeaderValue::from_str(value).unwrap());
+    }
+    headers
+}
+
+/// Somebody without an address is not counted, however often they guess.
+pub fn arrival(headers: &HeaderMap, address: Option<IpAddr>) -> Arrival<'_> {
+    Arrival {
+        headers,
+        query: None,
+        path: "/mcp",
+        address,
+    }
+}
+
+/// Asks the administration of a broker in a process of its own.
+pub fn administer(address: SocketAddr, method: &str, path: &str, body: &Value) -> Value {
+    let request = ureq::http::Request::builder()
+        .method(method)
+        .uri(format!("http://{address}/api/v1/{path}"))
+        .header("x-api-key", ADMIN_KEY)
+        .header("content-type", "application/json")
+        .body(body.to_string());
+    let config = ureq::Agent::config_builder().proxy(None);
+    let mut answer = config.build().new_agent().run(request.unwrap()).unwrap();
+    let text = answer.body_mut().read_to_string().unwrap();
+    serde_json::from_str(&text).unwrap_or_default()
+}
+
+/// The number behind a flag of this bench.
+pub fn option(flag: &str, default: usize) -> usize {
+    let mut args = std::env::args().skip_while(|arg| arg != flag).skip(1);
+    args.next().map_or(default, |text| text.parse().unwrap())
+}
+
+pub fn median(mut of: Vec<f64>) -> f64 {
+    of.sort_unstable_by(f64::total_cmp);
+    of.get(of.len() / 2).copied().unwrap_or(f64::NAN)
+}
