@@ -117,7 +117,7 @@ impl BrokerHandle {
     pub async fn delete_project(&self, id: &ProjectId) -> Result<(), BrokerError> {
         if *id == ProjectId::default_project() {
             let text = "the project of callers that name none cannot be deleted";
-            return Err(BrokerError::invalid("project_id", text));
+            return Err(BrokerError::forbidden(text));
         }
         self.amend(id, |record| {
             record.close(now().unix_ms);

@@ -71,7 +71,9 @@ pub struct ProjectChanges {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ConfigChanges {
+    #[serde(deserialize_with = "given")]
     pub allow_cross_project: Option<bool>,
+    #[serde(deserialize_with = "given")]
     pub discoverable: Option<bool>,
     #[serde(deserialize_with = "given")]
     pub max_sessions: Option<Option<usize>>,
@@ -79,13 +81,13 @@ pub struct ConfigChanges {
     pub max_protocols: Option<Option<usize>>,
     #[serde(deserialize_with = "given")]
     pub queue_capacity: Option<Option<usize>>,
+    #[serde(deserialize_with = "given")]
     pub rate_limit: Option<u32>,
 }
 
-/// A member that is there, be it `null`.
-#[allow(clippy::option_option, reason = "not there, null, and a number are three things")]
-fn given<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Option<usize>>, D::Error> {
-    Option::deserialize(deserializer).map(Some)
+/// A member that is there: `null` is a value, or none that fits.
+fn given<'de, T: Deserialize<'de>, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
 }
 
 impl ConfigChanges {
