@@ -40,11 +40,7 @@ impl<'a> Arrival<'a> {
     /// # Errors
     /// `invalid_argument` when it cannot be said which one, or it is where it does not belong.
     pub fn credential(&self) -> Result<Option<&'a str>, BrokerError> {
-        if self.query.is_some_and(names_credential) {
-            let text =
-                "a key does not belong into a URL, which ends up in logs: send it as X-API-Key, and make a new one";
-            return Err(BrokerError::invalid("query", text));
-        }
+        self.check_query()?;
         let key = one(self.headers, &API_KEY)?;
         let bearer = match one(self.headers, &AUTHORIZATION)? {
             None => None,
@@ -60,6 +56,17 @@ impl<'a> Arrival<'a> {
             )),
             (key, bearer) => Ok(key.or(bearer)),
         }
+    }
+
+    /// # Errors
+    /// `invalid_argument` when there is a key in the URL.
+    pub fn check_query(&self) -> Result<(), BrokerError> {
+        if self.query.is_some_and(names_credential) {
+            let text =
+                "a key does not belong into a URL, which ends up in logs: send it as X-API-Key, and make a new one";
+            return Err(BrokerError::invalid("query", text));
+        }
+        Ok(())
     }
 
     /// The project that the request names.

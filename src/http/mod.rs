@@ -122,12 +122,22 @@ fn is_public(path: &str) -> bool {
 const REFUSED_AFTER: Duration = Duration::from_millis(50);
 
 /// Finds out who calls, and whether they may ask for something now; for the handlers it is among the extensions of the
-/// request. A preflight request brings no key (Fetch, section 4.8).
+/// request. A preflight request brings no key (Fetch, section 4.8). A key in the URL is refused where none is needed
+/// too: it is in somebody's logs by now, and its owner is to learn of it.
 pub async fn authenticate<B: MessageBody + 'static>(
     request: ServiceRequest,
     next: Next<B>,
 ) -> Result<ServiceResponse<actix_web::body::BoxBody>, Error> {
+    let arrival = Arrival {
+        headers: request.headers(),
+        query: Some(request.query_string()),
+        path: request.path(),
+        address: request.peer_addr().map(|address| address.ip()),
+    };
     if is_public(request.path()) || *request.method() == Method::OPTIONS {
+        if let Err(error) = arrival.check_query() {
+            return Ok(request.into_response(Problem::from(&error).into_response()));
+        }
         return Ok(next.call(request).await?.map_into_boxed_body());
     }
     let auth = request
@@ -137,12 +147,6 @@ pub async fn authenticate<B: MessageBody + 'static>(
     let Some(auth) = auth else {
         let problem = Problem::unavailable("the broker is starting");
         return Ok(request.into_response(problem.into_response()));
-    };
-    let arrival = Arrival {
-        headers: request.headers(),
-        query: Some(request.query_string()),
-        path: request.path(),
-        address: request.peer_addr().map(|address| address.ip()),
     };
     let admitted = auth.admit(&arrival).await;
     let problem = match admitted {

@@ -31,6 +31,7 @@ mod receiving;
 mod redelivery;
 mod refusals;
 mod resources;
+mod rest_abuse;
 mod revocation;
 mod shutdown;
 mod slow_clients;
