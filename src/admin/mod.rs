@@ -1,6 +1,7 @@
 //! The administration of projects, keys and permissions: what the tools and REST both call. Each verb says who may do
 //! it, does it, and has it written down.
 
+pub mod schemas;
 pub mod views;
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};

@@ -8,16 +8,22 @@ use actors::{
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::schemas;
+
 /// A project, without its secrets.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Project {
+    #[schema(value_type = schemas::ProjectId)]
     pub project_id: String,
+    #[schema(value_type = schemas::Name)]
     pub name: String,
+    #[schema(required, value_type = Option<schemas::Description>)]
     pub description: Option<String>,
+    #[schema(value_type = Vec<schemas::Tag>)]
     pub tags: Vec<String>,
     /// False once it was deleted.
     pub active: bool,
-    /// RFC 3339.
+    #[schema(format = DateTime)]
     pub created_at: String,
     pub config: Config,
 }
@@ -31,16 +37,21 @@ pub struct Config {
     pub discoverable: bool,
     /// Not shown to other projects.
     #[serde(flatten)]
+    #[schema(value_type = Limits)]
     pub limits: Option<Limits>,
 }
 
 /// What a project may have; null is the broker's default.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Limits {
+    #[schema(minimum = 1, maximum = 10_000_000)]
     pub max_sessions: Option<usize>,
+    #[schema(minimum = 1, maximum = 1_000_000)]
     pub max_protocols: Option<usize>,
+    #[schema(minimum = 1, maximum = 1_000_000)]
     pub queue_capacity: Option<usize>,
     /// Requests per minute of all its callers together; 0 is no limit.
+    #[schema(required = false, value_type = usize, maximum = 4_294_967_295_u32)]
     pub rate_limit: u32,
 }
 
@@ -90,12 +101,15 @@ pub struct Counts {
 /// The sessions of one project may send to another.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Permission {
+    #[schema(value_type = schemas::ProjectId)]
     pub target_project_id: String,
     /// Empty: all.
+    #[schema(value_type = Vec<schemas::ProtocolName>)]
     pub allowed_protocols: Vec<String>,
     /// Messages per minute; 0 is no limit.
+    #[schema(value_type = usize, maximum = 4_294_967_295_u32)]
     pub message_rate_limit: u32,
-    /// RFC 3339.
+    #[schema(format = DateTime)]
     pub granted_at: String,
 }
 
@@ -123,8 +137,10 @@ impl Permission {
 pub struct ProjectInfo {
     pub project: Project,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub counts: Option<Counts>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub permissions: Option<Vec<Permission>>,
 }
 
@@ -141,7 +157,9 @@ pub struct ChangedProject {
 /// A key in clear: this is the only time that it is shown.
 #[derive(Serialize, ToSchema)]
 pub struct NewApiKey {
+    #[schema(value_type = schemas::KeyId)]
     pub key_id: String,
+    #[schema(value_type = schemas::ApiKey)]
     pub api_key: String,
 }
 
@@ -176,8 +194,9 @@ pub struct RevokedKeys {
 /// A key that is good no more from some time on.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct RevokedKey {
+    #[schema(value_type = schemas::KeyId)]
     pub key_id: String,
-    /// RFC 3339.
+    #[schema(format = DateTime)]
     pub at: String,
 }
 
@@ -193,17 +212,21 @@ impl RevokedKey {
 /// A key, without its secret.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Key {
+    #[schema(value_type = schemas::KeyId)]
     pub key_id: String,
+    #[schema(required, value_type = Option<schemas::Name>)]
     pub label: Option<String>,
-    /// `admin`, `member` or `observer`.
+    #[schema(value_type = schemas::KeyScope)]
     pub scope: &'static str,
-    /// `active`, `retiring`, `expired` or `revoked`.
+    #[schema(value_type = schemas::KeyStatus)]
     pub status: &'static str,
-    /// RFC 3339, like the others.
+    #[schema(format = DateTime)]
     pub created_at: String,
     /// When it ends, or has ended.
+    #[schema(required, format = DateTime)]
     pub expires_at: Option<String>,
     /// To the minute.
+    #[schema(required, format = DateTime)]
     pub last_used_at: Option<String>,
 }
 
@@ -235,6 +258,7 @@ pub struct Keys {
 pub struct CreatedKey {
     pub key: Key,
     /// This is the only time that it is shown.
+    #[schema(value_type = schemas::ApiKey)]
     pub api_key: String,
 }
 
@@ -257,16 +281,21 @@ pub struct GrantRevoked {
 /// One entry of the audit.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct AuditLine {
+    #[schema(format = "uuid")]
     pub id: String,
-    /// RFC 3339.
+    #[schema(format = DateTime)]
     pub at: String,
     pub actor: String,
+    #[schema(required)]
     pub address: Option<String>,
+    #[schema(required, value_type = Option<schemas::ProjectId>)]
     pub project: Option<String>,
     pub action: String,
+    #[schema(required)]
     pub target: Option<String>,
-    /// `done` or `refused`.
+    #[schema(value_type = schemas::Outcome)]
     pub outcome: &'static str,
+    #[schema(required)]
     pub code: Option<String>,
 }
 
@@ -291,5 +320,6 @@ impl From<&AuditEntry> for AuditLine {
 pub struct AuditPage {
     pub entries: Vec<AuditLine>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, format = "uuid")]
     pub next_cursor: Option<String>,
 }

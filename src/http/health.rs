@@ -3,12 +3,36 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use actix_web::{HttpResponse, http::StatusCode, web};
-use actors::clock::now;
-use serde_json::json;
+use actix_web::{
+    HttpResponse,
+    http::{Method, StatusCode},
+    web,
+};
+use actors::{clock::now, project::ProjectHandle};
+use serde::Serialize;
+use utoipa::ToSchema;
 
-use super::{State, api::Caller};
-use crate::problem::Problem;
+use super::{
+    State,
+    api::{Caller, NoQuery},
+    openapi::ProblemBody,
+    resource::Resource,
+};
+use crate::{admin::schemas, auth::METADATA_PATH, problem::Problem};
+
+pub fn resources() -> Vec<Resource> {
+    let get = |path, route| Resource::at(path).on(Method::GET, route);
+    vec![
+        get("/", web::to(welcome)),
+        get("/health", web::to(health)),
+        get("/livez", web::to(livez)),
+        get("/readyz", web::to(readyz)),
+        get("/startupz", web::to(startupz)),
+        get("/security/status", web::to(security)),
+        get(METADATA_PATH, web::to(resource_metadata)),
+        Resource::at(format!("{METADATA_PATH}/{{resource:.*}}")).on(Method::GET, web::to(resource_metadata)),
+    ]
+}
 
 /// Where the process is in its life.
 #[derive(Default)]
@@ -37,96 +61,175 @@ impl Phase {
 
 type Shared = web::Data<Arc<State>>;
 
-/// What there is, for whoever looks with a browser.
-pub async fn welcome() -> HttpResponse {
-    HttpResponse::Ok().json(json!({
-        "name": "mcp-broker",
-        "version": env!("CARGO_PKG_VERSION"),
-        "mcp": {"http": "/mcp", "websocket": "/ws"},
-        "health": "/health",
-    }))
+#[derive(Serialize, ToSchema)]
+pub struct Welcome {
+    name: &'static str,
+    version: &'static str,
+    mcp: McpPaths,
+    health: &'static str,
+    docs: &'static str,
 }
 
-/// `{status, version, storage_backend, active_sessions, authentication_enabled}`, and what the storage promises.
+#[derive(Serialize, ToSchema)]
+pub struct McpPaths {
+    http: &'static str,
+    websocket: &'static str,
+}
+
+/// What there is, for whoever looks with a browser.
+#[utoipa::path(get, path = "/", operation_id = "get_welcome", tag = "broker", security(()), responses(
+    (status = 200, description = "Where to go on", body = Welcome),
+))]
+pub async fn welcome() -> HttpResponse {
+    HttpResponse::Ok().json(Welcome {
+        name: "mcp-broker",
+        version: env!("CARGO_PKG_VERSION"),
+        mcp: McpPaths {
+            http: "/mcp",
+            websocket: "/ws",
+        },
+        health: "/health",
+        docs: "/docs",
+    })
+}
+
+#[derive(Serialize, ToSchema)]
+pub struct Health {
+    status: HealthStatus,
+    version: &'static str,
+    storage_backend: &'static str,
+    /// What the storage promises.
+    storage_durability: &'static str,
+    active_sessions: usize,
+    authentication_enabled: bool,
+}
+
+/// `degraded`: it works, and not as it should.
+#[allow(dead_code, reason = "nothing that can be degraded is here yet")]
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum HealthStatus {
+    Healthy,
+    Degraded,
+    Unhealthy,
+}
+
+/// How the broker is.
+#[utoipa::path(get, path = "/health", operation_id = "get_health", tag = "broker", security(()), responses(
+    (status = 200, description = "It works", body = Health),
+    (status = 503, description = "It does not, or not yet", body = Health),
+))]
 pub async fn health(state: Shared) -> HttpResponse {
-    let (status, sessions) = match (state.phase.ready(), state.broker.get()) {
+    let (status, code, active_sessions) = match (state.phase.ready(), state.broker.get()) {
         (true, Some(broker)) => {
             let now = now();
-            (
-                "healthy",
-                broker
-                    .projects()
-                    .iter()
-                    .map(|project| project.directory().active_len(now))
-                    .sum::<usize>(),
-            )
+            let active_len = |project: &ProjectHandle| project.directory().active_len(now);
+            let active = broker.projects().iter().map(active_len).sum();
+            (HealthStatus::Healthy, StatusCode::OK, active)
         }
-        _ => ("unhealthy", 0),
+        _ => (HealthStatus::Unhealthy, StatusCode::SERVICE_UNAVAILABLE, 0),
     };
-    let storage = state.broker.get().map_or("memory", |broker| broker.storage_name());
-    let code = if status == "healthy" {
-        StatusCode::OK
-    } else {
-        StatusCode::SERVICE_UNAVAILABLE
-    };
-    HttpResponse::build(code).json(json!({
-        "status": status,
-        "version": env!("CARGO_PKG_VERSION"),
-        "storage_backend": storage,
-        "storage_durability": "nothing survives the process",
-        "active_sessions": sessions,
-        "authentication_enabled": state.auth.get().is_some_and(|auth| auth.is_required()),
-    }))
+    HttpResponse::build(code).json(Health {
+        status,
+        version: env!("CARGO_PKG_VERSION"),
+        storage_backend: state.broker.get().map_or("memory", |broker| broker.storage_name()),
+        storage_durability: "nothing survives the process",
+        active_sessions,
+        authentication_enabled: state.auth.get().is_some_and(|auth| auth.is_required()),
+    })
 }
 
 /// The process answers: no reason to restart it.
+#[utoipa::path(get, path = "/livez", operation_id = "get_livez", tag = "broker", security(()), responses(
+    (status = 200, description = "It does", body = String, content_type = "text/plain"),
+))]
 pub async fn livez() -> HttpResponse {
-    HttpResponse::Ok().body("ok")
+    fine()
 }
 
 /// New work is welcome here.
+#[utoipa::path(get, path = "/readyz", operation_id = "get_readyz", tag = "broker", security(()), responses(
+    (status = 200, description = "It is", body = String, content_type = "text/plain"),
+    (status = 503, description = "Not now", body = ProblemBody, content_type = "application/problem+json",
+        headers(("Retry-After" = usize, description = "Seconds to wait"))),
+))]
 pub async fn readyz(state: Shared) -> HttpResponse {
     probe(state.phase.ready(), "starting or shutting down")
 }
 
 /// The start is over.
+#[utoipa::path(get, path = "/startupz", operation_id = "get_startupz", tag = "broker", security(()), responses(
+    (status = 200, description = "It is", body = String, content_type = "text/plain"),
+    (status = 503, description = "Not yet", body = ProblemBody, content_type = "application/problem+json",
+        headers(("Retry-After" = usize, description = "Seconds to wait"))),
+))]
 pub async fn startupz(state: Shared) -> HttpResponse {
     probe(state.phase.started(), "starting")
 }
 
-fn probe(fine: bool, why_not: &'static str) -> HttpResponse {
-    if fine {
-        HttpResponse::Ok().body("ok")
+fn probe(is_fine: bool, why_not: &'static str) -> HttpResponse {
+    if is_fine {
+        fine()
     } else {
         Problem::unavailable(why_not).into_response()
     }
 }
 
+fn fine() -> HttpResponse {
+    HttpResponse::Ok().content_type("text/plain; charset=utf-8").body("ok")
+}
+
 /// How callers are looked at, and as whom this one was let in.
-pub async fn security(state: Shared, caller: Caller) -> HttpResponse {
+#[derive(Serialize, ToSchema)]
+pub struct Security<'a> {
+    authentication_enabled: bool,
+    multi_project_enabled: bool,
+    /// Whose tokens are taken.
+    #[schema(required)]
+    jwt_issuer: Option<&'a str>,
+    caller: CallerView<'a>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct CallerView<'a> {
+    name: &'a str,
+    #[schema(value_type = schemas::CallerScope)]
+    scope: &'static str,
+    #[schema(value_type = schemas::ProjectId)]
+    project_id: &'a str,
+}
+
+/// How callers are looked at, and as whom this one was let in.
+#[utoipa::path(get, path = "/security/status", operation_id = "get_security_status", tag = "broker", responses(
+    (status = 200, description = "As it is now", body = Security),
+))]
+pub async fn security(state: Shared, Caller(identity): Caller, _: NoQuery) -> HttpResponse {
     let (Some(auth), Some(admin)) = (state.auth.get(), state.admin.get()) else {
         return Problem::unavailable("starting").into_response();
     };
-    let Caller(identity) = caller;
-    HttpResponse::Ok().json(json!({
-        "authentication_enabled": auth.is_required(),
-        "multi_project_enabled": admin.multi_project(),
-        "jwt_issuer": auth.jwt().map(|jwt| jwt.issuer()),
-        "caller": {
-            "name": &*identity.principal.name,
-            "scope": identity.scope().as_str(),
-            "project_id": identity.project.id(),
+    HttpResponse::Ok().json(Security {
+        authentication_enabled: auth.is_required(),
+        multi_project_enabled: admin.multi_project(),
+        jwt_issuer: auth.jwt().map(|jwt| jwt.issuer()),
+        caller: CallerView {
+            name: &identity.principal.name,
+            scope: identity.scope().as_str(),
+            project_id: identity.project.id().as_str(),
         },
-    }))
+    })
 }
 
 /// Who gives out tokens for this broker (RFC 9728).
+#[utoipa::path(get, path = "/.well-known/oauth-protected-resource", operation_id = "get_resource_metadata",
+    tag = "broker", security(()), responses(
+    (status = 200, description = "The metadata of the protected resource", body = Object),
+    (status = 404, description = "No issuer of tokens is configured", body = ProblemBody,
+        content_type = "application/problem+json"),
+))]
 pub async fn resource_metadata(state: Shared) -> HttpResponse {
-    match state.auth.get().and_then(|auth| auth.resource_metadata()) {
-        Some(metadata) => HttpResponse::Ok().json(metadata),
-        None => {
-            let detail = "no issuer of tokens is configured: API keys are taken";
-            Problem::new(StatusCode::NOT_FOUND, "invalid_argument", detail).into_response()
-        }
+    if let Some(metadata) = state.auth.get().and_then(|auth| auth.resource_metadata()) {
+        return HttpResponse::Ok().json(metadata);
     }
+    let detail = "no issuer of tokens is configured: API keys are taken";
+    Problem::new(StatusCode::NOT_FOUND, "invalid_argument", detail).into_response()
 }

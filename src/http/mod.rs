@@ -2,8 +2,10 @@
 //! calls.
 
 mod api;
+mod docs;
 mod health;
 mod openapi;
+mod resource;
 
 use std::{
     sync::{Arc, OnceLock},
@@ -30,6 +32,7 @@ use crate::{
 pub use health::Phase;
 
 use crate::problem::Problem;
+use resource::Resource;
 
 /// What the routes share. The broker is there as soon as it has started.
 pub struct State {
@@ -42,22 +45,23 @@ pub struct State {
 
 /// Adds the routes.
 pub fn routes(config: &mut web::ServiceConfig) {
-    config
-        .route("/", web::get().to(health::welcome))
-        .route("/health", web::get().to(health::health))
-        .route("/livez", web::get().to(health::livez))
-        .route("/readyz", web::get().to(health::readyz))
-        .route("/startupz", web::get().to(health::startupz))
-        .route("/security/status", web::get().to(health::security))
-        .route("/openapi.json", web::get().to(openapi::document))
-        .route(METADATA_PATH, web::get().to(health::resource_metadata))
-        .route(
-            &format!("{METADATA_PATH}/{{resource:.*}}"),
-            web::get().to(health::resource_metadata),
-        )
-        .configure(api::routes)
-        .route("/ws", web::get().to(no_upgrade))
-        .default_service(web::to(not_found));
+    api::settings(config);
+    for resource in resources() {
+        resource.register(config);
+    }
+    config.default_service(web::to(not_found));
+}
+
+/// Everything that is served here. `/openapi.json` describes it.
+fn resources() -> Vec<Resource> {
+    let mut resources = health::resources();
+    resources.extend([
+        Resource::at("/openapi.json").on(Method::GET, web::to(openapi::document)),
+        Resource::at("/docs").on(Method::GET, web::to(docs::page)),
+        Resource::at("/ws").on(Method::GET, web::to(no_upgrade)),
+    ]);
+    resources.extend(api::resources());
+    resources
 }
 
 async fn no_upgrade() -> HttpResponse {
@@ -70,11 +74,6 @@ async fn no_upgrade() -> HttpResponse {
 async fn not_found() -> HttpResponse {
     let detail = "there is nothing at this path; see /";
     Problem::new(StatusCode::NOT_FOUND, "invalid_argument", detail).into_response()
-}
-
-async fn not_allowed() -> HttpResponse {
-    let detail = "there is no such method here; see /openapi.json";
-    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "invalid_argument", detail).into_response()
 }
 
 /// Lets pages of the origins that are admitted read what they get (Fetch, section 3.2): whoever comes so far is one of

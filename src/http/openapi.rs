@@ -1,74 +1,96 @@
 //! `/openapi.json`: made from the code that serves it.
 
-use std::{collections::BTreeMap, sync::LazyLock};
+use std::sync::LazyLock;
 
 use actix_web::HttpResponse;
 use serde::Serialize;
 use utoipa::{
     Modify, OpenApi, ToSchema,
     openapi::{
-        Content, Ref, RefOr, Response, ResponseBuilder,
+        Content, Object, ObjectBuilder, Ref, RefOr, Response, ResponseBuilder, Type,
+        header::HeaderBuilder,
+        path::{Operation, Parameter, ParameterBuilder, ParameterIn, PathItem},
         security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme},
     },
 };
 
-use super::api::{audit, projects};
+use super::{
+    api::{audit, projects, tree},
+    docs, health,
+};
 use crate::problem;
 
-/// Why a request was refused (RFC 9457).
+/// Why a request was refused (RFC 9457). Some codes have members of their own beside these, such as `argument`.
 #[allow(dead_code, reason = "it describes what Problem writes")]
 #[derive(Serialize, ToSchema)]
+#[schema(as = Problem)]
 pub struct ProblemBody {
     r#type: String,
     title: String,
+    #[schema(value_type = usize, minimum = 400, maximum = 599)]
     status: u16,
-    /// One of a fixed list: see the guide.
-    code: String,
+    code: Code,
+    /// For people.
     detail: String,
     /// How long to wait before trying again.
+    #[schema(value_type = Option<usize>, nullable = false)]
     retry_after_ms: Option<u64>,
 }
 
-/// What every resource may answer instead.
-pub struct Refusals;
-
-impl utoipa::IntoResponses for Refusals {
-    fn responses() -> BTreeMap<String, RefOr<Response>> {
-        const ALL: [(u16, &str); 9] = [
-            (400, "Something of the request does not fit"),
-            (401, "No key, or one that is not good"),
-            (403, "The key may not do this"),
-            (404, "There is no such project, or not for this key"),
-            (405, "There is no such method here"),
-            (409, "There is one of this name already"),
-            (413, "The body is too large"),
-            (429, "Too many requests; Retry-After says when to come back"),
-            (503, "Not now; Retry-After says when to come back"),
-        ];
-        let refusal = |(status, description): (u16, &str)| {
-            let schema = RefOr::Ref(Ref::from_schema_name("ProblemBody"));
-            let response = ResponseBuilder::new()
-                .description(description)
-                .content(problem::CONTENT_TYPE, Content::new(Some(schema)))
-                .build();
-            (status.to_string(), RefOr::T(response))
-        };
-        ALL.map(refusal).into()
-    }
+/// What it is about, for programs. Tools give the same codes.
+#[allow(dead_code, reason = "it describes BrokerError::code")]
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[schema(as = ProblemCode)]
+enum Code {
+    AuthenticationFailed,
+    Forbidden,
+    ProjectMismatch,
+    ProjectNotFound,
+    ProjectExists,
+    SessionRequired,
+    SessionNotFound,
+    SessionTakenOver,
+    ProtocolNotFound,
+    ProtocolExists,
+    InvalidSchema,
+    PayloadInvalid,
+    IncompatibleProtocol,
+    QueueFull,
+    PayloadTooLarge,
+    RateLimited,
+    CrossProjectDisabled,
+    CrossProjectForbidden,
+    InvalidArgument,
+    Timeout,
+    Unavailable,
 }
 
 #[derive(OpenApi)]
 #[openapi(
-    info(title = "mcp-broker", description = "Administration of projects, keys and permissions. Agents use MCP at /mcp and /ws."),
+    info(
+        title = "mcp-broker",
+        description = "Administration of projects, keys and permissions. Agents use MCP at /mcp and /ws.\n\nA key is \
+            needed where the broker runs with `enable_auth`. HEAD is answered wherever GET is."
+    ),
     paths(
+        health::welcome, health::health, health::livez, health::readyz, health::startupz, health::security,
+        health::resource_metadata, document, docs::page,
         projects::list, projects::create, projects::show, projects::change, projects::delete,
         projects::keys, projects::add_key, projects::revoke_key, projects::rotate,
         projects::grants, projects::grant, projects::revoke_grant,
-        audit::list,
+        audit::list, tree::tree,
     ),
     components(schemas(ProblemBody)),
-    modifiers(&Credentials),
+    modifiers(&Credentials, &Refusals),
     security(("key" = []), ("bearer" = [])),
+    tags(
+        (name = "projects", description = "Tenants"),
+        (name = "keys", description = "What lets callers into a project"),
+        (name = "grants", description = "To which other projects a project's sessions may send"),
+        (name = "audit", description = "What was administered, and who was refused"),
+        (name = "broker", description = "How the broker is"),
+    ),
 )]
 struct Document;
 
@@ -84,8 +106,225 @@ impl Modify for Credentials {
     }
 }
 
-/// The document (OpenAPI 3.1).
+/// What is looked at before a resource is asked: it may be refused at every one of them.
+struct Refusals;
+
+impl Modify for Refusals {
+    fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
+        let components = document.components.get_or_insert_default();
+        for refusal in &REFUSALS {
+            let name = refusal.name.to_owned();
+            components.responses.insert(name, RefOr::T(refusal.response()));
+        }
+        let project = RefOr::T(project_header());
+        components.parameters.insert("Project".to_owned(), project);
+        for operation in document.paths.paths.values_mut().flat_map(operations) {
+            let is_public = operation.security.is_some();
+            let has_body = operation.request_body.is_some();
+            for refusal in &REFUSALS {
+                let may_come = match refusal.of {
+                    Of::All => true,
+                    Of::Protected => !is_public,
+                    Of::Bodies => has_body,
+                };
+                if may_come {
+                    let responses = &mut operation.responses.responses;
+                    let response = || RefOr::Ref(Ref::from_response_name(refusal.name));
+                    responses.entry(refusal.status.to_owned()).or_insert_with(response);
+                }
+            }
+            if !is_public {
+                let parameters = operation.parameters.get_or_insert_default();
+                parameters.push(RefOr::Ref(Ref::new("#/components/parameters/Project")));
+            }
+        }
+    }
+}
+
+fn operations(path: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
+    let all = [
+        &mut path.get,
+        &mut path.put,
+        &mut path.post,
+        &mut path.patch,
+        &mut path.delete,
+    ];
+    all.into_iter().flatten()
+}
+
+/// Which operations a refusal may come from.
+#[derive(Clone, Copy)]
+enum Of {
+    All,
+    /// Those that want a key.
+    Protected,
+    /// Those that read a body.
+    Bodies,
+}
+
+struct Refusal {
+    status: &'static str,
+    name: &'static str,
+    of: Of,
+    description: &'static str,
+    header: Option<&'static str>,
+}
+
+const REFUSALS: [Refusal; 8] = [
+    Refusal {
+        status: "400",
+        name: "BadRequest",
+        of: Of::All,
+        description: "Something of the request does not fit, or there is a key in the URL",
+        header: None,
+    },
+    Refusal {
+        status: "401",
+        name: "Unauthorized",
+        of: Of::Protected,
+        description: "No key, or one that is not good",
+        header: Some("WWW-Authenticate"),
+    },
+    Refusal {
+        status: "403",
+        name: "Forbidden",
+        of: Of::All,
+        description: "The Host or the Origin is not allowed, or the key may not do this",
+        header: None,
+    },
+    Refusal {
+        status: "404",
+        name: "NotFound",
+        of: Of::Protected,
+        description: "There is no such project or key, or not for this caller",
+        header: None,
+    },
+    Refusal {
+        status: "413",
+        name: "TooLarge",
+        of: Of::Bodies,
+        description: "The body is too large",
+        header: None,
+    },
+    Refusal {
+        status: "415",
+        name: "UnsupportedMediaType",
+        of: Of::Bodies,
+        description: "The body is not called JSON",
+        header: None,
+    },
+    Refusal {
+        status: "429",
+        name: "TooManyRequests",
+        of: Of::Protected,
+        description: "Too many requests, or wrong keys",
+        header: Some("Retry-After"),
+    },
+    Refusal {
+        status: "503",
+        name: "Unavailable",
+        of: Of::Protected,
+        description: "Not now",
+        header: Some("Retry-After"),
+    },
+];
+
+impl Refusal {
+    fn response(&self) -> Response {
+        let schema = RefOr::Ref(Ref::from_schema_name("Problem"));
+        let response = ResponseBuilder::new()
+            .description(self.description)
+            .content(problem::CONTENT_TYPE, Content::new(Some(schema)));
+        let header = |schema: Object, description| {
+            let header = HeaderBuilder::new().schema(Some(schema));
+            header.description(Some(description)).build()
+        };
+        match self.header {
+            None => response,
+            Some(name @ "Retry-After") => {
+                let seconds = ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(1));
+                response.header(name, header(seconds.build(), "Seconds to wait"))
+            }
+            Some(name) => response.header(name, header(Object::with_type(Type::String), "How to bring a key")),
+        }
+        .build()
+    }
+}
+
+fn project_header() -> Parameter {
+    let id = ObjectBuilder::new()
+        .schema_type(Type::String)
+        .pattern(Some("^(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)?$"));
+    ParameterBuilder::new()
+        .name("X-Project-ID")
+        .parameter_in(ParameterIn::Header)
+        .description(Some(
+            "The project to act in, for a caller that is bound to none; a key's own may be named too. Empty is as good \
+             as absent.",
+        ))
+        .schema(Some(id))
+        .build()
+}
+
+/// This document: what is served here.
+#[utoipa::path(get, path = "/openapi.json", operation_id = "get_openapi", tag = "broker", security(()), responses(
+    (status = 200, description = "This document", body = Object),
+))]
 pub async fn document() -> HttpResponse {
     static TEXT: LazyLock<String> = LazyLock::new(|| Document::openapi().to_json().unwrap_or_default());
     HttpResponse::Ok().content_type("application/json").body(TEXT.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::Value;
+
+    use super::*;
+    use crate::{auth::METADATA_PATH, http::resources};
+
+    fn described() -> Value {
+        serde_json::to_value(Document::openapi()).unwrap()
+    }
+
+    /// Of each operation its path, its method and what is said of it.
+    fn described_operations(document: &Value) -> Vec<(&str, &str, &Value)> {
+        let paths = document["paths"].as_object().unwrap();
+        paths
+            .iter()
+            .flat_map(|(path, item)| {
+                let operations = item.as_object().unwrap().iter();
+                operations.map(move |(method, operation)| (path.as_str(), method.as_str(), operation))
+            })
+            .collect()
+    }
+
+    #[test]
+    fn what_is_served_is_described_and_nothing_else() {
+        // A WebSocket is no resource, and of this path any end is as good as none.
+        let left_out = ["/ws", &format!("{METADATA_PATH}/{{resource:.*}}")];
+        let mut served = BTreeSet::new();
+        for resource in resources() {
+            for method in resource.methods() {
+                if !left_out.contains(&&*resource.path) {
+                    served.insert(format!("{method} {}", resource.path));
+                }
+            }
+        }
+        let document = described();
+        let described = described_operations(&document)
+            .into_iter()
+            .map(|(path, method, _)| format!("{} {path}", method.to_uppercase()));
+        assert_eq!(served, described.collect());
+    }
+
+    #[test]
+    fn whoever_needs_no_key_is_told_so_and_nobody_else() {
+        let document = described();
+        for (path, _, operation) in described_operations(&document) {
+            let says = operation.get("security").is_some();
+            assert_eq!(says, crate::http::is_public(path), "{path}");
+        }
+    }
 }

@@ -1,16 +1,19 @@
 #![allow(unused_qualifications, reason = "what utoipa writes")]
 
-use actix_web::web;
+use actix_web::{http::Method, web};
 use actors::model::{AuditOutcome, BrokerError, ProjectId};
 use serde::Deserialize;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
 use super::{Admin, Answer, Caller, ok};
-use crate::admin::{AUDIT_PAGE_LEN_MAX, AuditFilter};
+use crate::{
+    admin::{AUDIT_PAGE_LEN_MAX, AuditFilter, schemas, views},
+    http::resource::Resource,
+};
 
-pub fn routes(config: &mut web::ServiceConfig) {
-    config.route("/audit", web::get().to(list));
+pub fn resources() -> Vec<Resource> {
+    vec![Resource::at("/api/v1/audit").on(Method::GET, web::to(list))]
 }
 
 /// Which entries.
@@ -19,21 +22,24 @@ pub fn routes(config: &mut web::ServiceConfig) {
 #[into_params(parameter_in = Query)]
 pub struct Query {
     /// Only of this project.
+    #[param(value_type = Option<schemas::ProjectId>)]
     project: Option<String>,
     /// Only of this action, such as `key.rotate`.
     action: Option<String>,
-    /// `done` or `refused`.
+    /// Only what ended so.
+    #[param(value_type = Option<schemas::Outcome>)]
     outcome: Option<String>,
-    /// 1 to 1000; 100 where nothing is said.
+    /// How many at most.
+    #[param(minimum = 1, maximum = 1000, default = 100)]
     limit: Option<usize>,
     /// Where the last page ended: its `next_cursor`.
+    #[param(format = "uuid")]
     cursor: Option<String>,
 }
 
 /// What was administered, and who was refused; the newest first. Who administers a project sees that of it.
-#[utoipa::path(get, path = "/api/v1/audit", tag = "audit", params(Query), responses(
-    (status = 200, description = "A page of it", body = crate::admin::views::AuditPage),
-    super::super::openapi::Refusals,
+#[utoipa::path(get, path = "/api/v1/audit", operation_id = "list_audit", tag = "audit", params(Query), responses(
+    (status = 200, description = "A page of it", body = views::AuditPage),
 ))]
 pub async fn list(admin: Admin, Caller(by): Caller, query: web::Query<Query>) -> Answer {
     let Query {

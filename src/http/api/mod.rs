@@ -4,47 +4,53 @@ pub mod audit;
 pub mod projects;
 pub mod tree;
 
-use std::{future::Ready, sync::Arc};
+use std::{fmt, future::Ready, sync::Arc};
 
 use actix_web::{
-    FromRequest, HttpMessage, HttpRequest, HttpResponse, ResponseError, body::BoxBody, dev::Payload, http::StatusCode,
-    web,
+    FromRequest, HttpMessage, HttpRequest, HttpResponse, ResponseError, body::BoxBody, dev::Payload,
+    error::JsonPayloadError, http::StatusCode, web,
 };
 use actors::model::BrokerError;
-use serde::Serialize;
+use futures_util::future::LocalBoxFuture;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::{Value, value::RawValue};
 
-use super::State;
-use crate::{admin::Administration, auth::Identity, problem::Problem};
+use super::{State, resource::Resource};
+use crate::{admin::Administration, auth::Identity, mcp::tools::Object, problem::Problem};
 
 /// Bytes of one body.
 const BODY_LEN_MAX: usize = 64 * 1024;
 
-/// Adds the routes.
-pub fn routes(config: &mut web::ServiceConfig) {
-    let scope = web::scope("/api/v1")
-        .app_data(
-            web::JsonConfig::default()
-                .limit(BODY_LEN_MAX)
-                .error_handler(|error, _| {
-                    let error: actix_web::Error = match &error {
-                        actix_web::error::JsonPayloadError::Overflow { limit }
-                        | actix_web::error::JsonPayloadError::OverflowKnownLength { limit, .. } => {
-                            Refused(BrokerError::PayloadTooLarge { limit: *limit }).into()
-                        }
-                        error => Refused(BrokerError::invalid("body", error.to_string())).into(),
-                    };
-                    error
-                }),
-        )
+pub fn resources() -> Vec<Resource> {
+    [projects::resources(), audit::resources(), tree::resources()]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+/// How bodies and queries are read, and refused.
+pub fn settings(config: &mut web::ServiceConfig) {
+    let body = web::JsonConfig::default().limit(BODY_LEN_MAX);
+    config
+        .app_data(body.error_handler(|error, _| match error {
+            JsonPayloadError::Overflow { limit } | JsonPayloadError::OverflowKnownLength { limit, .. } => {
+                Refused::from(BrokerError::PayloadTooLarge { limit }).into()
+            }
+            JsonPayloadError::ContentType => {
+                let detail = "a body is JSON: say so with Content-Type: application/json";
+                Refused::from(Problem::new(
+                    StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                    "invalid_argument",
+                    detail,
+                ))
+                .into()
+            }
+            error => Refused::from(BrokerError::invalid("body", error.to_string())).into(),
+        }))
         .app_data(
             web::QueryConfig::default()
-                .error_handler(|error, _| Refused(BrokerError::invalid("query", error.to_string())).into()),
-        )
-        .configure(projects::routes)
-        .configure(audit::routes)
-        .configure(tree::routes)
-        .default_service(web::to(super::not_found));
-    config.service(scope);
+                .error_handler(|error, _| Refused::from(BrokerError::invalid("query", error.to_string())).into()),
+        );
 }
 
 /// Who calls. Every route under authentication has one.
@@ -56,7 +62,73 @@ impl FromRequest for Caller {
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
         let identity = request.extensions().get::<Arc<Identity>>().cloned();
-        std::future::ready(identity.map(Self).ok_or(Refused(BrokerError::AuthenticationFailed)))
+        std::future::ready(identity.map(Self).ok_or(BrokerError::AuthenticationFailed.into()))
+    }
+}
+
+/// A body: a JSON object.
+pub struct Body<T>(pub T);
+
+impl<T: DeserializeOwned> FromRequest for Body<T> {
+    type Error = actix_web::Error;
+    type Future = LocalBoxFuture<'static, Result<Self, actix_web::Error>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let text = web::Json::<Box<RawValue>>::from_request(request, payload);
+        Box::pin(async move {
+            let body = read(text.await?.get());
+            let refused = |error: serde_json::Error| Refused::from(BrokerError::invalid("body", error.to_string()));
+            Ok(Self(body.map_err(refused)?))
+        })
+    }
+}
+
+/// To JSON Schema, and so to `/openapi.json`, `1.0` is an integer too (draft 2020-12, core, section 4.2.3).
+fn read<T: DeserializeOwned>(text: &str) -> serde_json::Result<T> {
+    let read = serde_json::from_str(text).or_else(|error| {
+        let mut body: Value = serde_json::from_str(text)?;
+        if write_whole(&mut body) {
+            Object::deserialize(body)
+        } else {
+            Err(error)
+        }
+    });
+    read.map(|Object(body)| body)
+}
+
+/// Writes whole numbers without a fraction. False when there is none that had one.
+fn write_whole(value: &mut Value) -> bool {
+    /// From here on not every integer is a float.
+    const MOST: f64 = 9_007_199_254_740_992.0;
+    match value {
+        Value::Number(number) => match number.as_f64() {
+            Some(float) if number.is_f64() && float.fract() == 0.0 && float.abs() < MOST => {
+                *value = Value::from(float as i64);
+                true
+            }
+            _ => false,
+        },
+        Value::Array(items) => items.iter_mut().fold(false, |any, item| write_whole(item) | any),
+        Value::Object(members) => members
+            .values_mut()
+            .fold(false, |any, member| write_whole(member) | any),
+        _ => false,
+    }
+}
+
+/// A query of which nothing is known. What is not known is refused: it may be a wish that is misspelt.
+pub struct NoQuery;
+
+impl FromRequest for NoQuery {
+    type Error = Refused;
+    type Future = Ready<Result<Self, Refused>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        std::future::ready(if request.query_string().is_empty() {
+            Ok(Self)
+        } else {
+            Err(BrokerError::invalid("query", "no parameter is known here").into())
+        })
     }
 }
 
@@ -78,38 +150,80 @@ impl FromRequest for Admin {
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
         let state = request.app_data::<web::Data<Arc<State>>>();
         let admin = state.and_then(|state| state.admin.get()).cloned();
-        std::future::ready(admin.map(Self).ok_or(Refused(BrokerError::unavailable())))
+        std::future::ready(admin.map(Self).ok_or(BrokerError::unavailable().into()))
     }
 }
 
-/// What a verb refused, as a problem.
+/// What is answered instead.
 #[derive(Debug)]
-pub struct Refused(pub BrokerError);
+pub struct Refused(Problem);
 
-impl std::fmt::Display for Refused {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.code())
     }
 }
 
 impl From<BrokerError> for Refused {
     fn from(error: BrokerError) -> Self {
-        Self(error)
+        Self(Problem::from(&error))
+    }
+}
+
+impl From<Problem> for Refused {
+    fn from(problem: Problem) -> Self {
+        Self(problem)
     }
 }
 
 impl ResponseError for Refused {
     fn status_code(&self) -> StatusCode {
-        Problem::from(&self.0).status
+        self.0.status
     }
 
     fn error_response(&self) -> HttpResponse<BoxBody> {
-        Problem::from(&self.0).into_response()
+        self.0.clone().into_response()
     }
 }
 
 type Answer = Result<HttpResponse, Refused>;
 
+#[allow(clippy::unnecessary_wraps, reason = "it is how handlers end")]
 fn ok(body: impl Serialize) -> Answer {
     Ok(HttpResponse::Ok().json(body))
+}
+
+#[cfg(test)]
+mod tests {
+    use actors::model::ProjectConfig;
+
+    use super::*;
+
+    #[test]
+    fn whole_numbers_are_integers_however_they_are_written() {
+        let max_sessions = |text: &str| {
+            let config: serde_json::Result<ProjectConfig> = read(&format!("{{\"max_sessions\": {text}}}"));
+            config
+                .map(|config| config.max_sessions)
+                .map_err(|error| error.to_string())
+        };
+        for text in ["7", "7.0", "7e0", "0.7e1"] {
+            assert_eq!(max_sessions(text), Ok(Some(7)), "{text}");
+        }
+        for text in ["7.5", "-7.0", "1e300", "1e400", "\"7\"", "[7.0]"] {
+            assert!(max_sessions(text).is_err(), "{text}");
+        }
+        assert!(
+            max_sessions("7, \"max_sessions\": 7")
+                .unwrap_err()
+                .contains("duplicate")
+        );
+    }
+
+    #[test]
+    fn a_list_is_no_object() {
+        for text in ["[]", "[true]", "[1.0]", "null"] {
+            assert!(read::<ProjectConfig>(text).is_err(), "{text}");
+        }
+    }
 }

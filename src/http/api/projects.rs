@@ -2,7 +2,11 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use actix_web::{HttpResponse, http::header::LOCATION, web};
+use actix_web::{
+    HttpResponse,
+    http::{Method, StatusCode, header::LOCATION},
+    web,
+};
 use actors::{
     clock::{millis, now},
     model::{
@@ -10,57 +14,36 @@ use actors::{
         Scope,
     },
 };
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, de::Error};
 use utoipa::{IntoParams, ToSchema};
 
-use super::{Admin, Answer, Caller, ok};
+use super::{Admin, Answer, Body, Caller, NoQuery, Refused, ok};
 use crate::{
-    admin::{GRACE_MAX, KEY_LIFE_MAX, views},
-    http::openapi::Refusals,
+    admin::{GRACE_MAX, KEY_LIFE_MAX, schemas, views},
+    http::{openapi::ProblemBody, resource::Resource},
+    mcp::tools::Object,
+    problem::Problem,
 };
 
-pub fn routes(config: &mut web::ServiceConfig) {
-    config
-        .service(
-            web::resource("/projects")
-                .route(web::get().to(list))
-                .route(web::post().to(create))
-                .default_service(web::to(super::super::not_allowed)),
-        )
-        .service(
-            web::resource("/projects/{id}")
-                .route(web::get().to(show))
-                .route(web::patch().to(change))
-                .route(web::delete().to(delete))
-                .default_service(web::to(super::super::not_allowed)),
-        )
-        .service(
-            web::resource("/projects/{id}/keys")
-                .route(web::get().to(keys))
-                .route(web::post().to(add_key))
-                .default_service(web::to(super::super::not_allowed)),
-        )
-        .service(
-            web::resource("/projects/{id}/keys/rotate")
-                .route(web::post().to(rotate))
-                .default_service(web::to(super::super::not_allowed)),
-        )
-        .service(
-            web::resource("/projects/{id}/keys/{key}")
-                .route(web::delete().to(revoke_key))
-                .default_service(web::to(super::super::not_allowed)),
-        )
-        .service(
-            web::resource("/projects/{id}/grants")
-                .route(web::get().to(grants))
-                .default_service(web::to(super::super::not_allowed)),
-        )
-        .service(
-            web::resource("/projects/{id}/grants/{target}")
-                .route(web::put().to(grant))
-                .route(web::delete().to(revoke_grant))
-                .default_service(web::to(super::super::not_allowed)),
-        );
+pub fn resources() -> Vec<Resource> {
+    vec![
+        Resource::at("/api/v1/projects")
+            .on(Method::GET, web::to(list))
+            .on(Method::POST, web::to(create)),
+        Resource::at("/api/v1/projects/{project_id}")
+            .on(Method::GET, web::to(show))
+            .on(Method::PATCH, web::to(change))
+            .on(Method::DELETE, web::to(delete)),
+        Resource::at("/api/v1/projects/{project_id}/keys")
+            .on(Method::GET, web::to(keys))
+            .on(Method::POST, web::to(add_key)),
+        Resource::at("/api/v1/projects/{project_id}/keys/rotate").on(Method::POST, web::to(rotate)),
+        Resource::at("/api/v1/projects/{project_id}/keys/{key_id}").on(Method::DELETE, web::to(revoke_key)),
+        Resource::at("/api/v1/projects/{project_id}/grants").on(Method::GET, web::to(grants)),
+        Resource::at("/api/v1/projects/{project_id}/grants/{target_project_id}")
+            .on(Method::PUT, web::to(grant))
+            .on(Method::DELETE, web::to(revoke_grant)),
+    ]
 }
 
 fn parse(id: &str) -> Result<ProjectId, BrokerError> {
@@ -74,15 +57,16 @@ fn parse(id: &str) -> Result<ProjectId, BrokerError> {
 pub struct ListQuery {
     /// Deleted ones too.
     #[serde(default)]
+    #[param(default = false)]
     include_inactive: bool,
     /// Only those that have all of these, separated by commas.
     tags: Option<String>,
 }
 
 /// One's own project, and those that want to be found; for the admin key all.
-#[utoipa::path(get, path = "/api/v1/projects", tag = "projects", params(ListQuery), responses(
+#[utoipa::path(get, path = "/api/v1/projects", operation_id = "list_projects", tag = "projects",
+    params(ListQuery), responses(
     (status = 200, description = "The projects", body = views::Projects),
-    Refusals,
 ))]
 pub async fn list(admin: Admin, Caller(by): Caller, query: web::Query<ListQuery>) -> Answer {
     let ListQuery { include_inactive, tags } = query.into_inner();
@@ -98,48 +82,64 @@ pub async fn list(admin: Admin, Caller(by): Caller, query: web::Query<ListQuery>
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateProject {
-    /// Lower-case letters, digits and '-'; 63 characters at most.
+    #[schema(value_type = schemas::ProjectId)]
     project_id: String,
+    #[schema(value_type = schemas::Name)]
     name: String,
+    #[schema(value_type = Option<schemas::Description>)]
     description: Option<String>,
     #[serde(default)]
-    tags: BTreeSet<String>,
-    #[serde(default)]
-    #[schema(value_type = Option<ConfigBody>)]
-    config: Option<ProjectConfig>,
+    #[schema(value_type = Vec<schemas::Tag>, max_items = 32)]
+    tags: Few<String, 32>,
+    #[serde(default, deserialize_with = "object")]
+    #[schema(value_type = ConfigBody)]
+    config: ProjectConfig,
 }
 
 /// How a project is to be; what is left out stays as it is, null is the broker's default.
 #[allow(dead_code, reason = "it describes what ProjectConfig and ConfigChanges read")]
 #[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct ConfigBody {
+    /// Its sessions may send to other projects, and be sent to, where a permission says so.
+    #[schema(nullable = false)]
     allow_cross_project: Option<bool>,
+    /// Other projects see that it exists.
+    #[schema(nullable = false)]
     discoverable: Option<bool>,
+    #[schema(minimum = 1, maximum = 10_000_000)]
     max_sessions: Option<usize>,
+    #[schema(minimum = 1, maximum = 1_000_000)]
     max_protocols: Option<usize>,
+    #[schema(minimum = 1, maximum = 1_000_000)]
     queue_capacity: Option<usize>,
-    rate_limit: Option<u32>,
+    /// Requests per minute of all its callers together; 0 is no limit.
+    #[schema(nullable = false, maximum = 4_294_967_295_u32)]
+    rate_limit: Option<usize>,
 }
 
 /// Makes a project and its first key, which administers it. Takes the admin key.
-#[utoipa::path(post, path = "/api/v1/projects", tag = "projects", request_body = CreateProject, responses(
-    (status = 201, description = "It is made", body = views::CreatedProject),
-    Refusals,
+#[utoipa::path(post, path = "/api/v1/projects", operation_id = "create_project", tag = "projects",
+    request_body = CreateProject, responses(
+    (status = 201, description = "It is made", body = views::CreatedProject,
+        headers(("Location" = String, description = "Where it is"))),
+    (status = 409, description = "There is one of this id already, or was", body = ProblemBody,
+        content_type = "application/problem+json"),
 ))]
-pub async fn create(admin: Admin, Caller(by): Caller, body: web::Json<CreateProject>) -> Answer {
+pub async fn create(admin: Admin, Caller(by): Caller, _: NoQuery, Body(body): Body<CreateProject>) -> Answer {
     let CreateProject {
         project_id,
         name,
         description,
         tags,
         config,
-    } = body.into_inner();
+    } = body;
     let wanted = NewProject {
         id: ProjectId::parse(&project_id)?,
         name,
         description,
-        tags,
-        config: config.unwrap_or_default(),
+        tags: tags.0,
+        config,
     };
     let created = admin.create(&by, wanted).await?;
     let location = format!("/api/v1/projects/{project_id}");
@@ -149,75 +149,103 @@ pub async fn create(admin: Admin, Caller(by): Caller, body: web::Json<CreateProj
 }
 
 /// One project: to its own in full, to others as far as it wants to be found.
-#[utoipa::path(get, path = "/api/v1/projects/{id}", tag = "projects", params(("id" = String, Path)), responses(
+#[utoipa::path(get, path = "/api/v1/projects/{project_id}", operation_id = "get_project", tag = "projects",
+    params(("project_id" = schemas::ProjectId, Path)), responses(
     (status = 200, description = "The project", body = views::ProjectInfo),
-    Refusals,
 ))]
-pub async fn show(admin: Admin, Caller(by): Caller, path: web::Path<String>) -> Answer {
+pub async fn show(admin: Admin, Caller(by): Caller, _: NoQuery, path: web::Path<String>) -> Answer {
     ok(admin.show(&by, Some(&parse(&path)?)).await?)
 }
 
+#[allow(clippy::option_option, reason = "absent, null and a text are three things")]
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ChangeProject {
+    #[serde(default, deserialize_with = "given")]
+    #[schema(nullable = false, value_type = Option<schemas::Name>)]
     name: Option<String>,
     #[serde(default, deserialize_with = "given")]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<schemas::Description>)]
     description: Option<Option<String>>,
-    tags: Option<BTreeSet<String>>,
-    #[serde(default)]
-    #[schema(value_type = Option<ConfigBody>)]
-    config: Option<ConfigChanges>,
+    #[serde(default, deserialize_with = "given")]
+    #[schema(nullable = false, value_type = Option<Vec<schemas::Tag>>, max_items = 32)]
+    tags: Option<Few<String, 32>>,
+    #[serde(default, deserialize_with = "object")]
+    #[schema(value_type = ConfigBody)]
+    config: ConfigChanges,
 }
 
-/// A member that is there, be it `null`.
-fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<String>>, D::Error> {
-    Option::deserialize(deserializer).map(Some)
+/// A set that is written as a list. What is in it twice counts twice, as in the schema.
+struct Few<T, const LEN_MAX: usize>(BTreeSet<T>);
+
+impl<T, const LEN_MAX: usize> Default for Few<T, LEN_MAX> {
+    fn default() -> Self {
+        Self(BTreeSet::new())
+    }
+}
+
+impl<'de, T: Deserialize<'de> + Ord, const LEN_MAX: usize> Deserialize<'de> for Few<T, LEN_MAX> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let items = Vec::deserialize(deserializer)?;
+        if items.len() > LEN_MAX {
+            return Err(D::Error::custom(format!("a list of at most {LEN_MAX}")));
+        }
+        Ok(Self(items.into_iter().collect()))
+    }
+}
+
+fn object<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
+    Object::deserialize(deserializer).map(|Object(value)| value)
+}
+
+/// A member that is there: `null` is a value, or none that fits.
+fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
 }
 
 /// Changes a project. Its limits take the admin key.
-#[utoipa::path(patch, path = "/api/v1/projects/{id}", tag = "projects", params(("id" = String, Path)),
-    request_body = ChangeProject, responses(
+#[utoipa::path(patch, path = "/api/v1/projects/{project_id}", operation_id = "change_project", tag = "projects",
+    params(("project_id" = schemas::ProjectId, Path)), request_body = ChangeProject, responses(
     (status = 200, description = "The project as it is now", body = views::ChangedProject),
-    Refusals,
 ))]
 pub async fn change(
     admin: Admin,
     Caller(by): Caller,
+    _: NoQuery,
     path: web::Path<String>,
-    body: web::Json<ChangeProject>,
+    Body(body): Body<ChangeProject>,
 ) -> Answer {
     let ChangeProject {
         name,
         description,
         tags,
         config,
-    } = body.into_inner();
+    } = body;
     let changes = ProjectChanges {
         name,
         description,
-        tags,
-        config: config.unwrap_or_default(),
+        tags: tags.map(|tags| tags.0),
+        config,
     };
     ok(admin.change(&by, &parse(&path)?, changes).await?)
 }
 
 /// Deletes a project: its keys end, its sessions too, and what they hold is gone. Takes the admin key.
-#[utoipa::path(delete, path = "/api/v1/projects/{id}", tag = "projects", params(("id" = String, Path)), responses(
+#[utoipa::path(delete, path = "/api/v1/projects/{project_id}", operation_id = "delete_project", tag = "projects",
+    params(("project_id" = schemas::ProjectId, Path)), responses(
     (status = 204, description = "It is deleted"),
-    Refusals,
 ))]
-pub async fn delete(admin: Admin, Caller(by): Caller, path: web::Path<String>) -> Answer {
+pub async fn delete(admin: Admin, Caller(by): Caller, _: NoQuery, path: web::Path<String>) -> Answer {
     admin.delete(&by, &parse(&path)?).await?;
     Ok(HttpResponse::NoContent().finish())
 }
 
 /// The keys of a project, without their secrets.
-#[utoipa::path(get, path = "/api/v1/projects/{id}/keys", tag = "keys", params(("id" = String, Path)), responses(
+#[utoipa::path(get, path = "/api/v1/projects/{project_id}/keys", operation_id = "list_keys", tag = "keys",
+    params(("project_id" = schemas::ProjectId, Path)), responses(
     (status = 200, description = "The keys", body = views::Keys),
-    Refusals,
 ))]
-pub async fn keys(admin: Admin, Caller(by): Caller, path: web::Path<String>) -> Answer {
+pub async fn keys(admin: Admin, Caller(by): Caller, _: NoQuery, path: web::Path<String>) -> Answer {
     ok(admin.keys(&by, &parse(&path)?)?)
 }
 
@@ -225,26 +253,36 @@ pub async fn keys(admin: Admin, Caller(by): Caller, path: web::Path<String>) -> 
 #[serde(deny_unknown_fields)]
 pub struct CreateKey {
     /// For people.
+    #[schema(value_type = Option<schemas::Name>)]
     label: Option<String>,
-    /// `admin`, `member` (where nothing is said) or `observer`.
+    /// `member` where nothing is said.
+    #[schema(value_type = Option<schemas::KeyScope>)]
     scope: Option<String>,
     /// At most ten years; never, where nothing is said.
-    #[schema(minimum = 1)]
+    #[schema(value_type = Option<usize>, minimum = 1, maximum = 315_360_000)]
     expires_in_seconds: Option<u64>,
 }
 
 /// Makes another key. It is shown this one time.
-#[utoipa::path(post, path = "/api/v1/projects/{id}/keys", tag = "keys", params(("id" = String, Path)),
-    request_body = CreateKey, responses(
-    (status = 201, description = "The key", body = views::CreatedKey),
-    Refusals,
+#[utoipa::path(post, path = "/api/v1/projects/{project_id}/keys", operation_id = "create_key", tag = "keys",
+    params(("project_id" = schemas::ProjectId, Path)), request_body = CreateKey, responses(
+    (status = 201, description = "The key", body = views::CreatedKey, links(
+        ("revoke" = (operation_id = "revoke_key", parameters(
+            ("project_id" = "$request.path.project_id"), ("key_id" = "$response.body#/key/key_id"))))
+    )),
 ))]
-pub async fn add_key(admin: Admin, Caller(by): Caller, path: web::Path<String>, body: web::Json<CreateKey>) -> Answer {
+pub async fn add_key(
+    admin: Admin,
+    Caller(by): Caller,
+    _: NoQuery,
+    path: web::Path<String>,
+    Body(body): Body<CreateKey>,
+) -> Answer {
     let CreateKey {
         label,
         scope,
         expires_in_seconds,
-    } = body.into_inner();
+    } = body;
     let scope = match scope.as_deref() {
         Some("admin") => Scope::Admin,
         None | Some("member") => Scope::Member,
@@ -268,37 +306,54 @@ pub async fn add_key(admin: Admin, Caller(by): Caller, path: web::Path<String>, 
 }
 
 /// Revokes a key at once. Connections that came in with it are closed.
-#[utoipa::path(delete, path = "/api/v1/projects/{id}/keys/{key_id}", tag = "keys",
-    params(("id" = String, Path), ("key_id" = String, Path)), responses(
+#[utoipa::path(delete, path = "/api/v1/projects/{project_id}/keys/{key_id}", operation_id = "revoke_key", tag = "keys",
+    params(("project_id" = schemas::ProjectId, Path), ("key_id" = schemas::KeyId, Path)), responses(
     (status = 200, description = "Since when it is good no more", body = views::RevokedKeys),
-    Refusals,
 ))]
-pub async fn revoke_key(admin: Admin, Caller(by): Caller, path: web::Path<(String, String)>) -> Answer {
+pub async fn revoke_key(admin: Admin, Caller(by): Caller, _: NoQuery, path: web::Path<(String, String)>) -> Answer {
     let (id, key) = path.into_inner();
-    ok(admin.revoke_key(&by, &parse(&id)?, KeyId::parse(&key)?).await?)
+    let (id, key) = (parse(&id)?, KeyId::parse(&key).map_err(no_such_key)?);
+    ok(admin.revoke_key(&by, &id, key).await.map_err(no_such_key)?)
+}
+
+/// What a path names and is not there is not found, though a tool would call it an argument.
+fn no_such_key(error: BrokerError) -> Refused {
+    match error {
+        BrokerError::InvalidArgument { field, .. } if field == "key_id" => {
+            Problem::new(StatusCode::NOT_FOUND, "invalid_argument", "the project has no such key").into()
+        }
+        error => error.into(),
+    }
 }
 
 #[derive(Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RotateKeys {
     /// Only this one; all, where nothing is said.
+    #[schema(value_type = Option<schemas::KeyId>)]
     key_id: Option<String>,
     /// How long the old ones stay good; at most 30 days, and not at all where nothing is said.
     #[serde(default)]
+    #[schema(value_type = usize, maximum = 2_592_000)]
     grace_period_seconds: u64,
 }
 
 /// Puts new keys in the place of old ones.
-#[utoipa::path(post, path = "/api/v1/projects/{id}/keys/rotate", tag = "keys", params(("id" = String, Path)),
-    request_body = RotateKeys, responses(
+#[utoipa::path(post, path = "/api/v1/projects/{project_id}/keys/rotate", operation_id = "rotate_keys", tag = "keys",
+    params(("project_id" = schemas::ProjectId, Path)), request_body = RotateKeys, responses(
     (status = 200, description = "The new keys, and when the old ones end", body = views::RotatedKeys),
-    Refusals,
 ))]
-pub async fn rotate(admin: Admin, Caller(by): Caller, path: web::Path<String>, body: web::Json<RotateKeys>) -> Answer {
+pub async fn rotate(
+    admin: Admin,
+    Caller(by): Caller,
+    _: NoQuery,
+    path: web::Path<String>,
+    Body(body): Body<RotateKeys>,
+) -> Answer {
     let RotateKeys {
         key_id,
         grace_period_seconds,
-    } = body.into_inner();
+    } = body;
     let most = GRACE_MAX.as_secs();
     if grace_period_seconds > most {
         return Err(BrokerError::invalid("grace_period_seconds", format!("0 to {most}")).into());
@@ -309,11 +364,11 @@ pub async fn rotate(admin: Admin, Caller(by): Caller, path: web::Path<String>, b
 }
 
 /// To which other projects its sessions may send.
-#[utoipa::path(get, path = "/api/v1/projects/{id}/grants", tag = "grants", params(("id" = String, Path)), responses(
+#[utoipa::path(get, path = "/api/v1/projects/{project_id}/grants", operation_id = "list_grants", tag = "grants",
+    params(("project_id" = schemas::ProjectId, Path)), responses(
     (status = 200, description = "The permissions", body = views::Grants),
-    Refusals,
 ))]
-pub async fn grants(admin: Admin, Caller(by): Caller, path: web::Path<String>) -> Answer {
+pub async fn grants(admin: Admin, Caller(by): Caller, _: NoQuery, path: web::Path<String>) -> Answer {
     ok(admin.grants(&by, &parse(&path)?)?)
 }
 
@@ -322,43 +377,51 @@ pub async fn grants(admin: Admin, Caller(by): Caller, path: web::Path<String>) -
 pub struct GrantAccess {
     /// Names of protocols; empty: all.
     #[serde(default)]
-    #[schema(value_type = Vec<String>)]
-    allowed_protocols: BTreeSet<ProtocolName>,
+    #[schema(value_type = Vec<schemas::ProtocolName>, max_items = 1000)]
+    allowed_protocols: Few<ProtocolName, 1000>,
     /// Messages per minute; 0 is no limit.
     #[serde(default)]
+    #[schema(value_type = usize, maximum = 4_294_967_295_u32)]
     message_rate_limit: u32,
 }
 
 /// Lets its sessions send to another project.
-#[utoipa::path(put, path = "/api/v1/projects/{id}/grants/{target}", tag = "grants",
-    params(("id" = String, Path), ("target" = String, Path)), request_body = GrantAccess, responses(
+#[utoipa::path(put, path = "/api/v1/projects/{project_id}/grants/{target_project_id}",
+    operation_id = "grant_access", tag = "grants",
+    params(
+        ("project_id" = schemas::ProjectId, Path),
+        ("target_project_id" = schemas::ProjectId, Path, example = "umbrella"),
+    ), request_body = GrantAccess, responses(
     (status = 200, description = "The permission", body = views::Granted),
-    Refusals,
 ))]
 pub async fn grant(
     admin: Admin,
     Caller(by): Caller,
+    _: NoQuery,
     path: web::Path<(String, String)>,
-    body: web::Json<GrantAccess>,
+    Body(body): Body<GrantAccess>,
 ) -> Answer {
     let (id, target) = path.into_inner();
     let GrantAccess {
         allowed_protocols,
         message_rate_limit,
-    } = body.into_inner();
+    } = body;
     let (id, target) = (parse(&id)?, ProjectId::parse(&target)?);
     ok(admin
-        .grant(&by, &id, target, allowed_protocols, message_rate_limit)
+        .grant(&by, &id, target, allowed_protocols.0, message_rate_limit)
         .await?)
 }
 
 /// Takes a permission back.
-#[utoipa::path(delete, path = "/api/v1/projects/{id}/grants/{target}", tag = "grants",
-    params(("id" = String, Path), ("target" = String, Path)), responses(
+#[utoipa::path(delete, path = "/api/v1/projects/{project_id}/grants/{target_project_id}",
+    operation_id = "revoke_access", tag = "grants",
+    params(
+        ("project_id" = schemas::ProjectId, Path),
+        ("target_project_id" = schemas::ProjectId, Path, example = "umbrella"),
+    ), responses(
     (status = 200, description = "Whether there was one", body = views::GrantRevoked),
-    Refusals,
 ))]
-pub async fn revoke_grant(admin: Admin, Caller(by): Caller, path: web::Path<(String, String)>) -> Answer {
+pub async fn revoke_grant(admin: Admin, Caller(by): Caller, _: NoQuery, path: web::Path<(String, String)>) -> Answer {
     let (id, target) = path.into_inner();
     ok(admin
         .revoke_grant(&by, &parse(&id)?, &ProjectId::parse(&target)?)

@@ -1,17 +1,48 @@
 use std::sync::Arc;
 
-use actix_web::{HttpResponse, web};
+use actix_web::{HttpResponse, http::Method, web};
 use actors::model::{BrokerError, Scope};
+use utoipa::ToSchema;
 
-use super::{Answer, Caller};
-use crate::http::State;
+use super::{Answer, Caller, NoQuery};
+use crate::http::{State, resource::Resource};
 
-pub fn routes(config: &mut web::ServiceConfig) {
-    config.route("/tree", web::get().to(tree));
+pub fn resources() -> Vec<Resource> {
+    vec![Resource::at("/api/v1/tree").on(Method::GET, web::to(tree))]
 }
 
-/// The actors of the broker as data: name, state, mailbox and restarts of each.
-async fn tree(state: web::Data<Arc<State>>, Caller(by): Caller) -> Answer {
+/// An actor of the broker and those it owns.
+#[allow(dead_code, reason = "it describes what Node writes")]
+#[derive(ToSchema)]
+pub struct Actor {
+    /// Such as `project` or `session`.
+    kind: String,
+    name: String,
+    state: ActorState,
+    /// Messages that wait for it.
+    mailbox_len: usize,
+    /// How often it was restarted after a panic.
+    #[schema(value_type = usize)]
+    restarts: u32,
+    #[schema(no_recursion)]
+    children: Vec<Actor>,
+}
+
+#[allow(dead_code, reason = "it describes what Node writes")]
+#[derive(ToSchema)]
+#[schema(rename_all = "snake_case")]
+pub enum ActorState {
+    Running,
+    Restarting,
+    Finished,
+    GaveUp,
+}
+
+/// The actors of the broker with their mailboxes and restarts. Takes the admin key.
+#[utoipa::path(get, path = "/api/v1/tree", operation_id = "get_tree", tag = "broker", responses(
+    (status = 200, description = "The root of the tree", body = Actor),
+))]
+pub async fn tree(state: web::Data<Arc<State>>, Caller(by): Caller, _: NoQuery) -> Answer {
     by.check(Scope::Operator)?;
     let broker = state.broker.get().ok_or(BrokerError::unavailable())?;
     Ok(HttpResponse::Ok().json(broker.observe()))

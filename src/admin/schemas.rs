@@ -1,0 +1,81 @@
+//! What `/openapi.json` says of texts and words that are checked where they are read. Nothing is ever of these types;
+//! that they say the same as the checks is what `tests/openapi.rs` finds out.
+
+#![allow(dead_code, reason = "they describe, and hold nothing")]
+
+use utoipa::ToSchema;
+
+/// The id of a project. `system`, `admin` and `root` are reserved.
+#[derive(ToSchema)]
+#[schema(
+    pattern = "^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$",
+    max_length = 63,
+    example = "acme"
+)]
+pub struct ProjectId(String);
+
+/// The id of a key in its project.
+#[derive(ToSchema)]
+#[schema(pattern = "^[a-z0-9]{1,32}$", max_length = 32, example = "k1abcdef")]
+pub struct KeyId(String);
+
+/// A key in clear: `{project_id}_{key_id}_{secret}`.
+#[derive(ToSchema)]
+#[schema(pattern = "^[a-z0-9-]{1,63}_[a-z0-9]{1,32}_[0-9a-f]{32,}$")]
+pub struct ApiKey(String);
+
+/// The name of a protocol.
+#[derive(ToSchema)]
+#[schema(pattern = "^[a-z][a-z0-9_-]{0,62}[a-z0-9]$", max_length = 64, example = "chat")]
+pub struct ProtocolName(String);
+
+/// A name for people: one line.
+#[derive(ToSchema)]
+#[schema(pattern = r"^[^\u0000-\u001f\u007f-\u009f]*$", min_length = 1, max_length = 128)]
+pub struct Name(String);
+
+/// No control characters but line feeds.
+#[derive(ToSchema)]
+#[schema(pattern = r"^[^\u0000-\u0009\u000b-\u001f\u007f-\u009f]*$", max_length = 1024)]
+pub struct Description(String);
+
+/// One line.
+#[derive(ToSchema)]
+#[schema(pattern = r"^[^\u0000-\u001f\u007f-\u009f]*$", min_length = 1, max_length = 64)]
+pub struct Tag(String);
+
+/// What a key may do: administer its project; have sessions, send and receive; look.
+#[derive(ToSchema)]
+#[schema(rename_all = "lowercase")]
+pub enum KeyScope {
+    Admin,
+    Member,
+    Observer,
+}
+
+/// What a caller may do: administer the broker, or what a key of that scope may.
+#[derive(ToSchema)]
+#[schema(rename_all = "lowercase")]
+pub enum CallerScope {
+    Operator,
+    Admin,
+    Member,
+    Observer,
+}
+
+/// `retiring` is good for the rest of its grace.
+#[derive(ToSchema)]
+#[schema(rename_all = "lowercase")]
+pub enum KeyStatus {
+    Active,
+    Retiring,
+    Expired,
+    Revoked,
+}
+
+#[derive(ToSchema)]
+#[schema(rename_all = "lowercase")]
+pub enum Outcome {
+    Done,
+    Refused,
+}

@@ -1,0 +1,81 @@
+use std::borrow::Cow;
+
+use actix_web::{
+    HttpResponse, Route, guard,
+    http::{
+        Method, StatusCode,
+        header::{ALLOW, HeaderValue},
+    },
+    web,
+};
+
+use crate::problem::Problem;
+
+/// What there is at a path, by method. Beside these, HEAD is GET without the body, OPTIONS says which methods there
+/// are, and any other is refused (RFC 9110, sections 9.3 and 15.5.6).
+pub struct Resource {
+    pub path: Cow<'static, str>,
+    methods: Vec<(Method, Route)>,
+}
+
+impl Resource {
+    /// Segments in braces are anything but `/`.
+    pub fn at(path: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            path: path.into(),
+            methods: Vec::new(),
+        }
+    }
+
+    #[must_use]
+    pub fn on(mut self, method: Method, route: Route) -> Self {
+        self.methods.push((method, route));
+        self
+    }
+
+    #[cfg(test)]
+    pub fn methods(&self) -> impl Iterator<Item = &Method> {
+        self.methods.iter().map(|(method, _)| method)
+    }
+
+    pub fn register(self, config: &mut web::ServiceConfig) {
+        let allowed = self.allowed();
+        let refused = allowed.clone();
+        let mut resource = web::resource(&*self.path);
+        for (method, route) in self.methods {
+            resource = resource.route(route.guard(guard::fn_guard(move |asked| {
+                let asked = &asked.head().method;
+                *asked == method || (method == Method::GET && *asked == Method::HEAD)
+            })));
+        }
+        let options = web::method(Method::OPTIONS).to(move || std::future::ready(options(&allowed)));
+        let others = web::to(move || std::future::ready(not_allowed(&refused)));
+        config.service(resource.route(options).default_service(others));
+    }
+
+    fn allowed(&self) -> HeaderValue {
+        let mut names = Vec::new();
+        for (method, _) in &self.methods {
+            names.push(method.as_str());
+            if method == Method::GET {
+                names.push("HEAD");
+            }
+        }
+        names.push("OPTIONS");
+        HeaderValue::from_str(&names.join(", ")).unwrap_or(HeaderValue::from_static("OPTIONS"))
+    }
+}
+
+fn options(allowed: &HeaderValue) -> HttpResponse {
+    HttpResponse::NoContent()
+        .insert_header((ALLOW, allowed.clone()))
+        .finish()
+}
+
+fn not_allowed(allowed: &HeaderValue) -> HttpResponse {
+    let detail = "there is no such method here; see /openapi.json";
+    let problem = Problem::new(StatusCode::METHOD_NOT_ALLOWED, "invalid_argument", detail);
+    let mut response = problem.into_response();
+    response.headers_mut().insert(ALLOW, allowed.clone());
+    response
+}
