@@ -30,9 +30,9 @@ set_up_rust() {
 # The official MCP SDKs: the Node packages beside the scenarios, a Python environment for each major version.
 set_up_sdk_clients() {
   local first
-  python_environment v1 &
+  python_environment python-v1 tests/clients/requirements-v1.txt &
   first=$!
-  python_environment v2
+  python_environment python-v2 tests/clients/requirements-v2.txt
   wait "$first"
   node_and_npm
   node_packages tests/clients
@@ -48,14 +48,22 @@ set_up_conformance() {
   export CONFORMANCE=required
 }
 
+# What reads /openapi.json and asks the broker for everything in it.
+set_up_openapi() {
+  python_environment openapi tests/openapi/requirements.txt
+  # From here on a test that finds no tool fails, and is not skipped.
+  export OPENAPI_TOOLS=required
+}
+
 node_packages() {
   cmp -s "$1/package-lock.json" "$1/node_modules/.installed" && return
   npm ci --prefix "$1"
   cp "$1/package-lock.json" "$1/node_modules/.installed"
 }
 
+# python_environment NAME REQUIREMENTS
 python_environment() {
-  local wanted=tests/clients/requirements-$1.txt folder=target/clients/python-$1
+  local folder=target/clients/$1 wanted=$2
   cmp -s "$wanted" "$folder/.installed" && "$folder/bin/python" -c '' 2>/dev/null && return
   python3 -m venv --clear "$folder"
   "$folder/bin/pip" install --quiet --requirement "$wanted"

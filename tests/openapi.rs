@@ -1,0 +1,164 @@
+//! `/openapi.json` is true: schemathesis makes requests of it, good ones and bad ones, sends them to the real binary
+//! and looks at every answer.
+//!
+//! `scripts/test` installs the tools. Where they are missing a test says so and passes, unless
+//! `OPENAPI_TOOLS=required`.
+
+#[allow(dead_code, unused_imports, reason = "it is there for tests of agents too")]
+mod support;
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+};
+
+use serde_json::{Value, json};
+
+use support::{ADMIN_KEY, Broker};
+
+#[test]
+fn the_document_is_openapi_3_1() {
+    let Some(tools) = tools() else { return };
+    let broker = Broker::start();
+    let text = broker.get("/openapi.json").body;
+    let document: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(document["openapi"], "3.1.0");
+    let file = folder("document").join("openapi.json");
+    fs::write(&file, text).unwrap();
+    let output = Command::new(tools.join("openapi-spec-validator")).arg(&file).output();
+    let output = output.unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+}
+
+#[test]
+fn it_is_true_with_the_admin_key() {
+    let broker = Broker::secured();
+    broker.project("acme", &json!({}));
+    broker.project("umbrella", &json!({"discoverable": true}));
+    Run {
+        name: "admin",
+        key: Some(ADMIN_KEY),
+        project: "default",
+        max_examples: 30,
+        left_out: None,
+    }
+    .holds_for(&broker);
+}
+
+#[test]
+fn it_is_true_with_the_key_of_a_member() {
+    let broker = Broker::secured();
+    let key = broker.project("acme", &json!({})).key_of("member");
+    broker.project("umbrella", &json!({"discoverable": true}));
+    Run {
+        name: "member",
+        key: Some(&key),
+        project: "acme",
+        max_examples: 15,
+        left_out: None,
+    }
+    .holds_for(&broker);
+}
+
+#[test]
+fn it_is_true_without_a_key() {
+    Run {
+        name: "nobody",
+        key: None,
+        project: "default",
+        max_examples: 10,
+        left_out: None,
+    }
+    .holds_for(&Broker::secured());
+}
+
+#[test]
+fn it_is_true_where_no_key_is_needed() {
+    Run {
+        name: "everybody",
+        key: None,
+        project: "default",
+        max_examples: 10,
+        // Whether keys are needed is a setting, and the document is of a broker that needs them.
+        left_out: Some("ignored_auth"),
+    }
+    .holds_for(&Broker::start());
+}
+
+/// Who asks, and for how much.
+struct Run<'a> {
+    name: &'a str,
+    key: Option<&'a str>,
+    /// What `X-Project-ID` says.
+    project: &'a str,
+    /// Requests made up for each operation, beside those that try every bound in its schemas.
+    max_examples: usize,
+    /// A check that cannot hold.
+    left_out: Option<&'a str>,
+}
+
+impl Run<'_> {
+    fn holds_for(&self, broker: &Broker) {
+        let Some(tools) = tools() else { return };
+        let (folder, text) = (folder(self.name), broker.get("/openapi.json").body);
+        // From a file: of a document that it fetched it leaves out the path.
+        fs::write(folder.join("openapi.json"), &text).unwrap();
+        let document: Value = serde_json::from_str(&text).unwrap();
+        let operations = document["paths"].as_object().unwrap().values();
+        let operations: usize = operations.map(|methods| methods.as_object().unwrap().len()).sum();
+        let mut command = Command::new(tools.join("schemathesis"));
+        command
+            .env("PROJECT", self.project)
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .env("PYTHONUTF8", "1")
+            .current_dir(folder)
+            .arg("--config-file")
+            .arg(here().join("schemathesis.toml"))
+            .args(["run", "openapi.json", "--no-color"])
+            .args(["--url", &format!("http://{}", broker.address)])
+            .args(["--max-examples", &self.max_examples.to_string()]);
+        if let Some(check) = self.left_out {
+            command.args(["--exclude-checks", check]);
+        }
+        if let Some(key) = self.key {
+            command.args(["--header", &format!("X-API-Key: {key}")]);
+        }
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        let said = said(&output);
+        assert!(output.status.success(), "{said}");
+        assert!(said.contains(&format!("Tested: {operations}\n")), "{said}");
+    }
+}
+
+/// Where the programs are. None where they are not installed.
+fn tools() -> Option<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/clients/openapi/bin");
+    if folder.is_dir() {
+        return Some(folder);
+    }
+    assert!(
+        env::var_os("OPENAPI_TOOLS").is_none_or(|it| it != "required"),
+        "schemathesis is not installed: run scripts/test"
+    );
+    eprintln!("skipped: schemathesis is not installed; scripts/test installs it");
+    None
+}
+
+fn here() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/openapi")
+}
+
+/// An empty folder for what a program leaves behind.
+fn folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("openapi").join(name);
+    fs::remove_dir_all(&folder).ok();
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+fn said(output: &Output) -> String {
+    [&output.stdout, &output.stderr]
+        .map(|text| String::from_utf8_lossy(text).into_owned())
+        .concat()
+}
