@@ -39,8 +39,8 @@ impl Office {
         file.unwrap().write_all(ADMIN_KEY.as_bytes()).unwrap();
         let flag = format!("--admin-key-file={}", key_file.display());
         let broker = Broker::start(&["--enable-auth", &flag]);
-        let _key = KeyFile(key_file);
-        Self { broker, _key }
+        let key = KeyFile(key_file);
+        Self { broker, _key: key }
     }
 
     /// What the client prints for the operator.

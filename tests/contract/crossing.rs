@@ -470,7 +470,8 @@ fn so_many_messages_a_minute_cross_and_then_more() {
 
 #[test]
 fn messages_of_one_turn_keep_their_order_wherever_they_go() {
-    let broker = Broker::secured();
+    // Each project on a thread of its own.
+    let broker = Broker::secured_with(&["--workers=2"]);
     let [here, there] = neighbours(&broker);
     let (alice, carol, bob) = (here.agent("alice"), here.agent("carol"), there.agent("bob"));
     let mut frames = Vec::new();

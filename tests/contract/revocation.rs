@@ -355,7 +355,7 @@ fn who_does_not_read_does_nothing_more_either() {
         }
     }
     eventually("it listens again", || {
-        deaf.read_exact(&mut [0; 20_000]).unwrap();
+        deaf.read_exact(&mut [0; 16_000]).unwrap();
         let read = alice.reads(json!({"acknowledge": "immediate"}));
         (!read.is_empty()).then_some(())
     });
