@@ -9,7 +9,8 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::support::{
-    ADMIN_KEY, Agent, Broker, Caller, PATIENCE, Request, Response, Wire, eventually, exchange, masked, read_frame,
+    ADMIN_KEY, Agent, Broker, Caller, HASTY, PATIENCE, Request, Response, Wire, eventually, exchange, masked,
+    read_frame,
 };
 
 const RATE_LIMITED: i64 = -32000;
@@ -183,6 +184,20 @@ fn who_asks_for_too_much_is_still_told_of_what_comes() {
     exhausts(&bob.wire);
     bob.wire.sends_frame(0x88, &1000_u16.to_be_bytes());
     assert_eq!(bob.wire.is_closed().code, Some(1000));
+}
+
+#[test]
+fn who_is_held_back_is_not_taken_for_gone() {
+    let broker = Broker::secured_with(&[&HASTY[..], &["--rate-limit=60"]].concat());
+    let team = broker.project("team", &json!({}));
+    let visitor = team.visitor_as(&team.key_of("member"));
+    exhausts(&visitor.wire);
+    // Each is held back for a quarter of a second, and all of them for longer than anybody may be silent.
+    let calls: Vec<_> = (0..12).map(|_| visitor.wire.asks("ping", Value::Null)).collect();
+    for call in &calls {
+        let _ = visitor.wire.answer_to(call);
+    }
+    assert!(visitor.wire.is_open());
 }
 
 #[test]

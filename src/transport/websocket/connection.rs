@@ -305,7 +305,8 @@ impl Connection {
             return self.close(SLOW_CONSUMER, "slow consumer: read faster, or ask for a smaller window");
         }
         let silence = now.since(self.last_read_ms);
-        if silence >= self.tempo.silence_max {
+        // Whoever is not read may have said something.
+        if silence >= self.tempo.silence_max && !self.paused {
             return self.close(SILENT, "no sign of life");
         }
         if millis(silence) >= millis(self.tempo.ping_interval) / 2 {
