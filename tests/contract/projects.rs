@@ -1,6 +1,6 @@
 //! Projects and their keys: made, looked at, changed and deleted, by tools and by REST.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use serde_json::{Value, json};
 
@@ -668,4 +668,39 @@ fn where_there_is_one_project_nothing_is_said_of_others() {
     let named = [("X-API-Key", ADMIN_KEY), ("X-Project-ID", "other")];
     let response = broker.rest_with(&named, "GET", "/api/v1/projects", &Value::Null);
     assert_eq!(response.status, 404);
+}
+
+/// How often each status is the answer when several ask for the same at once.
+fn all_at_once(ask: impl Fn() -> u16 + Sync) -> BTreeMap<u16, usize> {
+    let answers = std::thread::scope(|scope| {
+        let asked = [(); 12].map(|()| scope.spawn(&ask));
+        asked.map(|asked| asked.join().unwrap())
+    });
+    answers.iter().fold(BTreeMap::new(), |mut counts, &status| {
+        *counts.entry(status).or_default() += 1;
+        counts
+    })
+}
+
+#[test]
+fn of_many_who_want_the_same_at_once_one_gets_it() {
+    let broker = Broker::secured_with(&["--workers=2"]);
+    let wanted = json!({"project_id": "same", "name": "x"});
+    let made = all_at_once(|| broker.rest(ADMIN_KEY, "POST", "/api/v1/projects", &wanted).status);
+    assert_eq!(made, BTreeMap::from([(201, 1), (409, 11)]));
+    let team = broker.project("team", &json!({}));
+    let key = team.key_of("member");
+    let rotate = json!({"key_id": id_of_key(&key), "grace_period_seconds": 60});
+    let rotated = all_at_once(|| team.rest("POST", "keys/rotate", &rotate).status);
+    assert_eq!(rotated, BTreeMap::from([(200, 1), (400, 11)]));
+    // What does not exclude one another is all done.
+    let added = all_at_once(|| team.rest("POST", "keys", &json!({})).status);
+    assert_eq!(added, BTreeMap::from([(201, 12)]));
+    let shown = team.rest("GET", "", &Value::Null).json();
+    assert_eq!(shown["counts"]["keys"], 1 + 2 + 12);
+    let deleted = all_at_once(|| {
+        let path = "/api/v1/projects/team";
+        broker.rest(ADMIN_KEY, "DELETE", path, &Value::Null).status
+    });
+    assert_eq!(deleted, BTreeMap::from([(204, 1), (404, 11)]));
 }

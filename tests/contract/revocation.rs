@@ -11,7 +11,8 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::support::{
-    Agent, Broker, Caller, PATIENCE, Reply, Request, TIMELESS, Tenant, eventually, exchange, id_of_key, masked,
+    Agent, Broker, Caller, PATIENCE, Reply, Request, Response, TIMELESS, Tenant, eventually, exchange, id_of_key,
+    masked,
 };
 
 const UNAUTHORIZED: u16 = 4005;
@@ -269,6 +270,42 @@ fn many_are_sent_away_at_once() {
 }
 
 #[test]
+fn nobody_slips_in_while_a_key_ends() {
+    let broker = Broker::secured_with(&[&TIMELESS[..], &["--workers=2"]].concat());
+    let team = broker.project("team", &json!({}));
+    for round in 0..3 {
+        let key = team.key_of("member");
+        let came: Vec<TcpStream> = std::thread::scope(|scope| {
+            let comers = [(); 4].map(|()| {
+                scope.spawn(|| {
+                    let comes = || {
+                        let (response, socket) = upgrade(&broker, &key, broker.socket());
+                        assert!([101, 401].contains(&response.status), "{response:?}");
+                        (response.status == 101).then_some(socket)
+                    };
+                    std::iter::from_fn(comes).collect::<Vec<_>>()
+                })
+            });
+            eventually("some are in", || {
+                let keys = team.rest("GET", "keys", &Value::Null).json();
+                let mut keys = keys["keys"].as_array().unwrap().iter();
+                let listed = keys.find(|listed| listed["key_id"] == id_of_key(&key)).unwrap();
+                listed["last_used_at"].is_string().then_some(())
+            });
+            team.revokes(&key);
+            comers.into_iter().flat_map(|comer| comer.join().unwrap()).collect()
+        });
+        assert!(!came.is_empty(), "{round}");
+        for mut socket in came {
+            let mut said = Vec::new();
+            socket.read_to_end(&mut said).unwrap();
+            let code = UNAUTHORIZED.to_be_bytes();
+            assert!(said.windows(2).any(|bytes| bytes == code), "{said:?}");
+        }
+    }
+}
+
+#[test]
 fn the_key_of_a_deleted_project_takes_them_with_it() {
     let broker = timeless();
     let (team, other) = (broker.project("team", &json!({})), broker.project("other", &json!({})));
@@ -377,12 +414,18 @@ fn deaf(broker: &Broker, key: &str) -> TcpStream {
     let socket = TcpStream::from(socket);
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     socket.set_write_timeout(Some(PATIENCE)).unwrap();
+    let (response, socket) = upgrade(broker, key, socket);
+    assert_eq!(response.status, 101, "{response:?}");
+    socket
+}
+
+/// Asks with this key for a WebSocket connection on this socket.
+fn upgrade(broker: &Broker, key: &str, socket: TcpStream) -> (Response, TcpStream) {
     let head = format!(
         "GET /ws HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nX-API-Key: {key}\r\n\
          Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
         broker.address
     );
     let response = exchange(&socket, head.as_bytes());
-    assert_eq!(response.status, 101, "{response:?}");
-    socket
+    (response, socket)
 }
