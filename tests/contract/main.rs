@@ -5,6 +5,7 @@ mod support;
 
 mod abuse;
 mod audit;
+mod authorization;
 mod broadcasts;
 mod crossing;
 mod eras;

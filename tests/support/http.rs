@@ -1,11 +1,12 @@
 use std::{
     collections::VecDeque,
     io::{Read, Write},
-    net::{Shutdown, SocketAddr, TcpStream},
+    net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream},
     time::Instant,
 };
 
 use serde_json::{Value, json};
+use socket2::{Domain, Socket, Type};
 
 use super::PATIENCE;
 
@@ -24,6 +25,27 @@ impl Response {
 
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// All of it but when it was sent.
+    pub fn timeless(&self) -> String {
+        let lines = self.head.lines();
+        let lines = lines.filter(|line| !line.to_ascii_lowercase().starts_with("date:"));
+        let mut whole: String = lines.flat_map(|line| [line, "\n"]).collect();
+        whole.push_str(&self.body);
+        whole
+    }
+
+    /// The status and the code of the problem that it carries, if it is one.
+    pub fn problem(&self) -> (u16, String) {
+        let code = match self.header("content-type") {
+            Some("application/problem+json") => self.json()["code"]
+                .as_str()
+                .unwrap_or_else(|| panic!("{self:?}"))
+                .to_owned(),
+            _ => String::new(),
+        };
+        (self.status, code)
     }
 
     /// The code of the JSON-RPC error that it carries, and its status.
@@ -60,6 +82,8 @@ pub struct Request {
     pub path: String,
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
+    /// The address that it comes from, where that matters.
+    pub source: Option<Ipv4Addr>,
 }
 
 impl Request {
@@ -70,6 +94,7 @@ impl Request {
             path: "/mcp".to_owned(),
             headers: Vec::new(),
             body: body.into(),
+            source: None,
         }
         .with("Host", address.to_string())
         .with("Content-Type", "application/json")
@@ -109,6 +134,12 @@ impl Request {
         self
     }
 
+    /// From this address of the loopback network.
+    pub fn from(mut self, source: Ipv4Addr) -> Self {
+        self.source = Some(source);
+        self
+    }
+
     /// Its head, which says nothing of a length.
     pub fn head(&self) -> String {
         let mut head = format!("{} {} HTTP/1.1\r\n", self.method, self.path);
@@ -129,7 +160,9 @@ impl Request {
 
     /// Sends it on a connection of its own.
     pub fn sent(&self) -> Reply {
-        let mut socket = connect(self.address);
+        let mut socket = self
+            .source
+            .map_or_else(|| connect(self.address), |source| connect_from(source, self.address));
         // That the peer does not take it all is seen by what it answers.
         let _ = socket.write_all(&self.bytes());
         Reply::on(socket)
@@ -146,7 +179,18 @@ impl Request {
 }
 
 pub fn connect(address: SocketAddr) -> TcpStream {
-    let socket = TcpStream::connect(address).unwrap();
+    patient(TcpStream::connect(address).unwrap())
+}
+
+/// From this address of the loopback network.
+fn connect_from(source: Ipv4Addr, address: SocketAddr) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from((source, 0)).into()).unwrap();
+    socket.connect(&address.into()).unwrap();
+    patient(socket.into())
+}
+
+fn patient(socket: TcpStream) -> TcpStream {
     socket.set_nodelay(true).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     socket.set_write_timeout(Some(PATIENCE)).unwrap();

@@ -109,6 +109,11 @@ impl Broker {
         Self::launch(&[flags, &["--enable-auth"]].concat(), Some(ADMIN_KEY))
     }
 
+    /// One that asks nobody for a key, and has one for administration.
+    pub fn administered() -> Self {
+        Self::launch(&[], Some(ADMIN_KEY))
+    }
+
     fn launch(flags: &[&str], admin_key: Option<&'static str>) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_mcp-broker"))
             .env_clear()
