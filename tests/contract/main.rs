@@ -40,3 +40,4 @@ mod subscriptions;
 mod tasks;
 mod tokens;
 mod tools;
+mod walls;

@@ -1,0 +1,402 @@
+//! What is on the other side of a wall cannot be told from what is not there: not in another project, and not with
+//! another key of the same one.
+
+use serde_json::{Value, json};
+
+use crate::support::{ADMIN_KEY, Agent, Broker, Caller, Request, Tenant, Wire, hello};
+
+const TASKS: &str = "io.modelcontextprotocol/tasks";
+const VERSION: &str = "2025-11-25";
+
+/// What somebody has who is on the other side.
+struct Belongings {
+    agent: Agent,
+    /// Of what the agent received and has not acknowledged.
+    message: String,
+    task: String,
+    caller: Caller,
+    http_session: String,
+}
+
+fn belongings(tenant: &Tenant<'_>, key: &str) -> Belongings {
+    let agent = tenant.agent_as(key, "victim");
+    agent.sends("secret").to(&agent);
+    let received = agent.reads(json!({"acknowledge": "manual"}));
+    let schema = json!({"type": "object"});
+    let protocol = json!({"name": "hidden", "version": "1.0.0", "schema": schema});
+    agent.calls("register_protocol", protocol);
+    let capabilities = json!({"extensions": {TASKS: {}}});
+    let patient = Caller::modern_with(tenant.broker.address, capabilities, &[("X-API-Key", key)]).registered("patient");
+    let waiting = patient.call("receive_messages", json!({"wait_seconds": 60}));
+    let task = waiting.sent().answer_to(&json!(1)).unwrap();
+    let answer = hello(tenant.broker.address, VERSION, json!({}))
+        .with("X-API-Key", key)
+        .answered();
+    Belongings {
+        message: received[0]["message_id"].as_str().unwrap().to_owned(),
+        task: task["taskId"].as_str().unwrap().to_owned(),
+        http_session: answer.header("Mcp-Session-Id").unwrap().to_owned(),
+        caller: tenant.resumable_as(key).registered("resumable"),
+        agent,
+    }
+}
+
+/// One of the same form that is not there.
+fn like(id: &str) -> String {
+    let last = if id.ends_with('0') { "1" } else { "0" };
+    format!("{}{last}", &id[..id.len() - 1])
+}
+
+/// Somebody on this side.
+struct Outsider {
+    wire: Agent,
+    modern: Agent,
+    stateless: Caller,
+}
+
+impl Outsider {
+    fn with(broker: &Broker, key: &str) -> Self {
+        let headers = [("X-API-Key", key)];
+        let capabilities = json!({"extensions": {TASKS: {}}});
+        let name = |what: &str| format!("{what}-{}", key.split('_').nth(1).unwrap());
+        Self {
+            wire: Agent::legacy(Wire::open_with(broker.address, &headers), VERSION, &json!({}))
+                .registered(&name("mallory")),
+            modern: Agent::modern(Wire::open_with(broker.address, &headers), capabilities.clone())
+                .registered(&name("modern")),
+            stateless: Caller::modern_with(broker.address, capabilities, &headers).registered(&name("stateless")),
+        }
+    }
+
+    /// Asserts that a request over every way in is answered with the same for both: to the byte, but for what was asked
+    /// about, and when.
+    fn sees_no_difference(&self, method: &str, ask: impl Fn(&str) -> Value, there: &str, nowhere: &str) {
+        assert_eq!(there.len(), nowhere.len(), "a length is a difference");
+        for agent in [&self.wire, &self.modern] {
+            let [of_it, of_none] = [there, nowhere].map(|id| {
+                let answer = agent.request(method, ask(id));
+                format!("{answer:?}").replace(id, "ID")
+            });
+            assert_eq!(of_it, of_none, "{method} {} over WebSocket", ask("ID"));
+        }
+        let [of_it, of_none] = [there, nowhere].map(|id| {
+            let answer = self.stateless.asks(method, ask(id)).answered();
+            answer.timeless().replace(id, "ID")
+        });
+        assert_eq!(of_it, of_none, "{method} {} over HTTP", ask("ID"));
+    }
+
+    fn calls_see_no_difference(&self, tool: &str, arguments: impl Fn(&str) -> Value, there: &str, nowhere: &str) {
+        let ask = |id: &str| json!({"name": tool, "arguments": arguments(id)});
+        self.sees_no_difference("tools/call", ask, there, nowhere);
+        // For a session of one's own, where that is not what is asked about.
+        if arguments("").get("session_id").is_none() {
+            let session = self.stateless.session.as_deref();
+            let ask = |id: &str| {
+                let mut arguments = arguments(id);
+                arguments["session_id"] = json!(session);
+                json!({"name": tool, "arguments": arguments})
+            };
+            let [of_it, of_none] = [there, nowhere].map(|id| {
+                let answer = self.stateless.asks("tools/call", ask(id)).answered();
+                answer.timeless().replace(id, "ID")
+            });
+            assert_eq!(of_it, of_none, "{tool} for a session over HTTP");
+        }
+    }
+
+    /// What belongs to a key is for no other key.
+    fn does_not_find(&self, theirs: &Belongings) {
+        let session = theirs.agent.session.as_str();
+        let nobody = like(session);
+        for tool in ["heartbeat", "receive_messages", "disconnect_session"] {
+            self.calls_see_no_difference(tool, |id| json!({"session_id": id}), session, &nobody);
+        }
+        let send = |id: &str| {
+            json!({
+                "session_id": id, "recipient_id": self.wire.name, "protocol_name": "note", "protocol_version": "1.0.0",
+                "payload": {"text": "as another"},
+            })
+        };
+        self.calls_see_no_difference("send_message", send, session, &nobody);
+        let acknowledge = |id: &str| json!({"session_id": id, "message_ids": [theirs.message]});
+        self.calls_see_no_difference("acknowledge_messages", acknowledge, session, &nobody);
+        let acknowledge = |id: &str| json!({"message_ids": [id]});
+        self.calls_see_no_difference(
+            "acknowledge_messages",
+            acknowledge,
+            &theirs.message,
+            &like(&theirs.message),
+        );
+        let inbox = |id: &str| json!({"uri": format!("broker://sessions/{id}/inbox")});
+        for method in ["resources/read", "resources/subscribe", "resources/unsubscribe"] {
+            self.sees_no_difference(method, inbox, session, &nobody);
+        }
+        for method in ["tasks/get", "tasks/cancel", "tasks/update"] {
+            let task = |id: &str| json!({"taskId": id, "inputResponses": {}});
+            self.sees_no_difference(method, task, &theirs.task, &like(&theirs.task));
+        }
+        self.listens_in_vain(&format!("broker://sessions/{session}/inbox"), &theirs.task);
+        self.finds_no_http_session(theirs);
+        // What nobody answers has no effect either.
+        let frame = json!({
+            "jsonrpc": "2.0", "method": "notifications/dev.mcp-broker/ack",
+            "params": {"session_id": session, "message_ids": [theirs.message]},
+        });
+        self.stateless.post(&frame).answered();
+        self.wire.wire.sends(&frame);
+        self.wire.settles();
+        assert_eq!(theirs.agent.status_of(&theirs.message), "delivered");
+        let statuses = theirs.agent.calls("heartbeat", json!({}));
+        assert_eq!(statuses["status"], "active");
+    }
+
+    /// A subscription to what is not one's own is one to nothing.
+    fn listens_in_vain(&self, inbox: &str, task: &str) {
+        let notifications = json!({"resourceSubscriptions": [inbox], "taskIds": [task]});
+        let params = json!({"notifications": notifications});
+        let mut stream = self
+            .stateless
+            .asks("subscriptions/listen", params.clone())
+            .sent()
+            .streams();
+        let honored = stream.next_frame()["params"]["notifications"].take();
+        assert_eq!(honored, json!({"taskIds": []}));
+        let id = self
+            .modern
+            .wire
+            .asks("subscriptions/listen", self.modern.params(params));
+        let told = self.modern.wire.told("notifications/subscriptions/acknowledged");
+        assert_eq!(told["notifications"], json!({"taskIds": []}));
+        self.modern.wire.cancels(&id);
+    }
+
+    fn finds_no_http_session(&self, theirs: &Belongings) {
+        let key = |request: Request| {
+            let (_, key) = self
+                .stateless
+                .stream()
+                .headers
+                .into_iter()
+                .find(|(name, _)| name == "X-API-Key")
+                .unwrap();
+            request.with("X-API-Key", key)
+        };
+        let ping = Request::post(self.stateless.address, r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#);
+        let notification = Request::post(
+            self.stateless.address,
+            r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
+        );
+        let again = hello(self.stateless.address, VERSION, json!({}));
+        let get = Request::get(self.stateless.address);
+        let theirs = &theirs.http_session;
+        for request in [
+            ping.clone(),
+            notification.clone(),
+            again,
+            get.clone(),
+            get.clone().with("Last-Event-ID", "0-1"),
+            get.clone().with("Last-Event-ID", "1-1"),
+            get.by("DELETE"),
+        ] {
+            let [of_it, of_none] = [theirs.clone(), like(theirs)].map(|id| {
+                let answer = key(request.clone()).with("Mcp-Session-Id", &id).answered();
+                assert_eq!(answer.status, 404, "{request:?} {answer:?}");
+                answer.timeless().replace(&id, "ID")
+            });
+            assert_eq!(of_it, of_none, "{request:?}");
+        }
+        for request in [ping, notification] {
+            let [of_it, of_none] = [theirs.clone(), like(theirs)].map(|id| {
+                let answer = key(request.clone()).at(&format!("/mcp?session_id={id}")).answered();
+                assert_eq!(answer.status, 404, "{answer:?}");
+                answer.timeless()
+            });
+            assert_eq!(of_it, of_none, "{request:?}");
+        }
+    }
+}
+
+#[test]
+fn what_another_project_has_is_not_there() {
+    let broker = Broker::secured();
+    let (here, there) = (broker.project("here", &json!({})), broker.project("there", &json!({})));
+    let theirs = belongings(&there, &there.key);
+    let us = Outsider::with(&broker, &here.key);
+    us.does_not_find(&theirs);
+    let session = theirs.agent.session.as_str();
+    let (nobody, message) = (like(session), theirs.message.as_str());
+    let no_message = like(message);
+    let send = |to: &str| {
+        json!({
+            "recipient_id": to, "protocol_name": "note", "protocol_version": "1.0.0", "payload": {"text": "hi"},
+        })
+    };
+    let negotiate = |id: &str| json!({"target_session_id": id});
+    let compare = |id: &str| json!({"session_ids": [id]});
+    let redrive_to = |id: &str| json!({"message_ids": [], "recipient_id": id});
+    for (there, nowhere) in [(session, nobody.as_str()), ("victim", "nobody")] {
+        us.calls_see_no_difference("send_message", send, there, nowhere);
+        us.calls_see_no_difference("negotiate_capabilities", negotiate, there, nowhere);
+        us.calls_see_no_difference("compatibility_matrix", compare, there, nowhere);
+        us.calls_see_no_difference("redrive_dead_letters", redrive_to, there, nowhere);
+    }
+    us.calls_see_no_difference(
+        "get_message_status",
+        |id| json!({"message_id": id}),
+        message,
+        &no_message,
+    );
+    us.calls_see_no_difference(
+        "redrive_dead_letters",
+        |id| json!({"message_ids": [id]}),
+        message,
+        &no_message,
+    );
+    let name = us.wire.name.as_str();
+    let with_protocol = |protocol: &str| {
+        json!({
+            "recipient_id": name, "protocol_name": protocol, "protocol_version": "1.0.0", "payload": {"text": "hi"},
+        })
+    };
+    let broadcast = |name: &str| json!({"protocol_name": name, "protocol_version": "1.0.0", "payload": {}});
+    us.calls_see_no_difference("discover_protocols", |name| json!({"name": name}), "hidden", "absent");
+    us.calls_see_no_difference("send_message", with_protocol, "hidden", "absent");
+    us.calls_see_no_difference("broadcast_message", broadcast, "hidden", "absent");
+    let protocol = |name: &str| json!({"uri": format!("broker://protocols/{name}/1.0.0")});
+    us.sees_no_difference("resources/read", protocol, "hidden", "absent");
+    us.sees_no_difference("resources/subscribe", protocol, "hidden", "absent");
+    for (tool, argument) in [
+        ("get_project_info", "project_id"),
+        ("rotate_project_keys", "project_id"),
+    ] {
+        us.calls_see_no_difference(tool, |id| json!({argument: id}), "there", "ghost");
+    }
+    us.calls_see_no_difference(
+        "revoke_project_access",
+        |id| json!({"target_project_id": id}),
+        "there",
+        "ghost",
+    );
+    let complete = |text: &str| {
+        json!({
+            "ref": {"type": "ref/resource", "uri": "broker://sessions/{session_id}/inbox"},
+            "argument": {"name": "session_id", "value": text},
+        })
+    };
+    us.sees_no_difference("completion/complete", complete, session, &nobody);
+    let listed = us.wire.calls("list_sessions", json!({"status": "all"})).to_string();
+    assert!(!listed.contains(session) && !listed.contains("victim"), "{listed}");
+    let shown = us
+        .wire
+        .request("resources/read", json!({"uri": "broker://sessions"}))
+        .unwrap()
+        .to_string();
+    assert!(!shown.contains(session), "{shown}");
+}
+
+#[test]
+fn another_project_cannot_be_told_from_none_in_rest() {
+    let broker = Broker::secured();
+    let (here, _there) = (broker.project("here", &json!({})), broker.project("attic", &json!({})));
+    let keys: Vec<_> = ["observer", "member", "admin"].map(|scope| here.key_of(scope)).into();
+    let change = json!({"name": "ours"});
+    for (method, path, body) in [
+        ("GET", "projects/$", Value::Null),
+        ("PATCH", "projects/$", change),
+        ("DELETE", "projects/$", Value::Null),
+        ("GET", "projects/$/keys", Value::Null),
+        ("POST", "projects/$/keys", json!({})),
+        ("DELETE", "projects/$/keys/nosuchkey", Value::Null),
+        ("POST", "projects/$/keys/rotate", json!({})),
+        ("GET", "projects/$/grants", Value::Null),
+        ("PUT", "projects/$/grants/here", json!({})),
+        ("PUT", "projects/$/grants/$", json!({})),
+        ("DELETE", "projects/$/grants/here", Value::Null),
+        ("GET", "audit?project=$", Value::Null),
+        ("GET", "projects/here/grants/$", Value::Null),
+        ("DELETE", "projects/here/grants/$", Value::Null),
+        ("DELETE", "projects/here/keys/$", Value::Null),
+    ] {
+        for key in &keys {
+            let [of_it, of_none] = ["attic", "ghost"].map(|id| {
+                let path = format!("/api/v1/{}", path.replace('$', id));
+                let answer = broker.rest(key, method, &path, &body);
+                assert!(
+                    answer.status >= 400 || path.contains("/here/"),
+                    "{method} {path} {answer:?}"
+                );
+                answer.timeless().replace(id, "ID")
+            });
+            assert_eq!(of_it, of_none, "{method} {path}");
+        }
+    }
+    // A permission can be given for any, whether it is there or not.
+    let [of_it, of_none] = ["attic", "ghost"].map(|id| {
+        let mut answer = here.rest("PUT", &format!("grants/{id}"), &json!({})).json();
+        answer["permission"]["granted_at"].take();
+        answer.to_string().replace(id, "ID")
+    });
+    assert_eq!(of_it, of_none);
+    let named = |id: &str| {
+        let answer = broker.rest_with(
+            &[("X-API-Key", &keys[2]), ("X-Project-ID", id)],
+            "GET",
+            "/security/status",
+            &Value::Null,
+        );
+        (answer.status, answer.timeless())
+    };
+    assert_eq!(named("attic"), named("ghost"));
+    assert_eq!(named("attic").0, 403);
+}
+
+#[test]
+fn an_address_in_another_project_says_nothing_of_who_is_there() {
+    let broker = Broker::secured();
+    let open = json!({"allow_cross_project": true});
+    let (shut, wide) = (broker.project("shut", &json!({})), broker.project("wide", &open));
+    let _members = [shut.agent("victim"), wide.agent("victim")];
+    let send = |to: &str| {
+        json!({
+            "recipient_id": to, "protocol_name": "note", "protocol_version": "1.0.0", "payload": {"text": "hi"},
+        })
+    };
+    for (here, config) in [("closed", json!({})), ("opened", open)] {
+        let us = Outsider::with(&broker, &broker.project(here, &config).key);
+        for (there, nowhere) in [
+            // Who is in it,
+            ("victim@shut", "nobody@shut"),
+            ("victim@wide", "nobody@wide"),
+            // and whether there is such a project that is closed.
+            ("victim@shut", "victim@none"),
+            ("victim@shut", "nobody@none"),
+        ] {
+            us.calls_see_no_difference("send_message", send, there, nowhere);
+        }
+    }
+}
+
+#[test]
+fn what_belongs_to_another_key_of_the_project_is_not_there() {
+    let broker = Broker::secured();
+    let team = broker.project("team", &json!({}));
+    let theirs = belongings(&team, &team.key_of("member"));
+    for key in [team.key_of("member"), team.key.clone()] {
+        let us = Outsider::with(&broker, &key);
+        us.does_not_find(&theirs);
+        // Its name is an address and no way in: whoever else registers it gets none of what waits there.
+        let stranger = team.visitor_as(&key);
+        stranger.is_refused("register_session", json!({"name": "victim"}));
+        stranger.wire.dies();
+    }
+    assert!(theirs.caller.calls("heartbeat", json!({}))["status"] == "active");
+    // The admin key is no key to everything that others hold either.
+    let operator = Wire::open_with(broker.address, &[("X-API-Key", ADMIN_KEY), ("X-Project-ID", "team")]);
+    let operator = Agent::legacy(operator, VERSION, &json!({}));
+    operator.is_refused_as(
+        "session_not_found",
+        "heartbeat",
+        json!({"session_id": theirs.agent.session}),
+    );
+}
