@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-use actors::session::Connection;
+use actors::{model::BrokerError, session::Connection};
 use serde_json::{Value, json};
 
 use super::{
@@ -14,6 +14,8 @@ use super::{
     logging::Level,
     rpc::{self, RpcError, begin_result, write_json},
 };
+
+use crate::refusal::error_object;
 
 /// The request an answer belongs to.
 #[derive(Clone)]
@@ -279,6 +281,13 @@ pub fn server_info() -> Value {
 pub fn server_info_text() -> &'static str {
     static TEXT: LazyLock<String> = LazyLock::new(|| server_info().to_string());
     &TEXT
+}
+
+impl RpcError {
+    /// What is no tool refuses with the same error object.
+    pub fn refused(error: &BrokerError) -> Self {
+        Self::new(rpc::REFUSED, error.to_string()).with_data(error_object(error))
+    }
 }
 
 #[cfg(test)]

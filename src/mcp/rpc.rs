@@ -255,8 +255,8 @@ pub struct RpcError {
     pub data: Option<Value>,
 }
 
-/// Of the range that JSON-RPC leaves to servers (JSON-RPC 2.0, section 5.1): the limit of the caller's rate.
-pub const RATE_LIMITED: i32 = -32000;
+/// Of the range that JSON-RPC leaves to servers (JSON-RPC 2.0, section 5.1): for this caller, or for now.
+pub const REFUSED: i32 = -32000;
 
 impl RpcError {
     pub fn new(code: i32, message: impl Into<Cow<'static, str>>) -> Self {

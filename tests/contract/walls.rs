@@ -400,3 +400,53 @@ fn what_belongs_to_another_key_of_the_project_is_not_there() {
         json!({"session_id": theirs.agent.session}),
     );
 }
+
+#[test]
+fn who_may_only_look_gets_no_session_in_any_way() {
+    let broker = Broker::secured();
+    let team = broker.project("team", &json!({}));
+    let key = team.key_of("observer");
+    let admin = team.agent("admin");
+    let sessions = || {
+        let listed = admin.calls("list_sessions", json!({"status": "all"}));
+        listed["sessions"].as_array().unwrap().len()
+    };
+    let inbox = json!({"uri": "broker://inbox"});
+    let push = json!({"experimental": {"dev.mcp-broker/push": {}}});
+    let legacy = Agent::legacy(team.wire_as(&key), VERSION, &push);
+    let refusal = legacy.request("resources/subscribe", inbox.clone()).unwrap_err();
+    assert_eq!(
+        (&refusal["code"], &refusal["data"]["code"]),
+        (&json!(-32000), &json!("forbidden"))
+    );
+    let listen = json!({"notifications": {"resourceSubscriptions": ["broker://inbox"]}});
+    let modern = Agent::modern(team.wire_as(&key), json!({"extensions": {"dev.mcp-broker/push": {}}}));
+    let refusal = modern.request("subscriptions/listen", listen).unwrap_err();
+    assert_eq!(refusal["data"]["code"], "forbidden");
+    let resumable = team.resumable_as(&key);
+    let refusal = resumable.request("resources/subscribe", inbox).unwrap_err();
+    assert_eq!(refusal["data"]["code"], "forbidden");
+    // A batch is looked at as a whole first.
+    let batching = Agent::legacy(team.wire_as(&key), "2025-03-26", &json!({}));
+    batching.wire.sends(&json!([
+        {"jsonrpc": "2.0", "id": "one", "method": "tools/call", "params": {"name": "heartbeat", "arguments": {}}},
+        {"jsonrpc": "2.0", "id": "two", "method": "tools/call", "params": {"name": "list_sessions", "arguments": {}}},
+    ]));
+    let answers = batching.wire.hears("the answers", Value::is_array);
+    assert_eq!(
+        answers[0]["result"]["structuredContent"]["code"], "forbidden",
+        "{answers}"
+    );
+    assert_eq!(answers[1]["result"]["isError"], false, "{answers}");
+    let old = Caller::legacy_with(broker.address, "2025-03-26", json!({}), &[("X-API-Key", key.as_str())]);
+    let batch = json!([
+        {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "receive_messages", "arguments": {}}},
+    ]);
+    let answer = old.post(&batch).with("Accept", "application/json").answered().body;
+    assert!(answer.contains("forbidden"), "{answer}");
+    assert_eq!(sessions(), 1, "only the one who looks for them has one");
+    let broadcast = admin.sends("to all").for_everyone();
+    assert_eq!(broadcast["recipients"], 0, "{broadcast}");
+    legacy.wire.catches_up();
+    assert_eq!(legacy.wire.told_so_far("notifications/dev.mcp-broker/message"), 0);
+}

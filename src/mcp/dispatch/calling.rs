@@ -20,10 +20,14 @@ use crate::mcp::{
     version::Era,
 };
 
-/// Makes a session for a connection that has none and comes back to the frame then. False when there is one.
+/// Makes a session for a connection that has none and comes back to the frame then. False when there is one, and for
+/// who may only look, who has none.
 pub(super) fn needs_session(turn: &mut Turn, to: &ReplyTo, text: &str) -> bool {
     let shared = &turn.shared;
     if shared.kind == Kind::Stateless || shared.session.borrow().is_some() || shared.said_goodbye.get() {
+        return false;
+    }
+    if shared.identity.check(Scope::Member).is_err() {
         return false;
     }
     if to.lane.is_batch() {

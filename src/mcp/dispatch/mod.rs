@@ -5,6 +5,7 @@ mod subscribing;
 
 use std::{borrow::Cow, sync::LazyLock};
 
+use actors::model::Scope;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -24,8 +25,6 @@ use super::{
     turn::Turn,
     version::{Era, MODERN, PUSH_EXTENSION, PushSettings, RequestMeta, negotiate_legacy},
 };
-
-use crate::refusal::error_object;
 
 pub(super) use calling::{acts_as_session, opens_session, takes_messages};
 
@@ -70,7 +69,7 @@ fn serve(turn: &mut Turn, to: &mut ReplyTo, method: &str, mut params: Params<'_>
             turn.shared.refuse(to, &error);
             return Ok(());
         }
-        return Err(RpcError::new(rpc::RATE_LIMITED, error.to_string()).with_data(error_object(&error)));
+        return Err(RpcError::refused(&error));
     }
     if method == "tools/call" {
         return calling::call(turn, to, &mut params, &era, text);
@@ -303,6 +302,9 @@ fn cancelled(turn: &Turn, params: Option<&str>) {
 fn acknowledged(turn: &Turn, params: Option<&str>) {
     let Some(params) = params else { return };
     let shared = &turn.shared;
+    if shared.identity.check(Scope::Member).is_err() {
+        return;
+    }
     let Some((which, session)) = tools::read_acknowledgement(params) else {
         return;
     };

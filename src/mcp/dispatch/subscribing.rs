@@ -2,7 +2,7 @@
 
 use std::{rc::Rc, sync::Arc};
 
-use actors::model::SessionId;
+use actors::model::{Scope, SessionId};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -48,6 +48,12 @@ fn is_own_inbox(turn: &Turn, uri: &str) -> bool {
     session.as_ref().is_some_and(|member| member.record.id == id)
 }
 
+/// Messages may be pushed to who listens to an inbox, and count as delivered then: that is more than to look.
+fn check_listener(turn: &Turn) -> Result<(), RpcError> {
+    let allowed = turn.shared.identity.check(Scope::Member);
+    allowed.map_err(|error| RpcError::refused(&error))
+}
+
 pub(super) fn subscribe_legacy(
     turn: &mut Turn,
     to: &mut ReplyTo,
@@ -68,6 +74,9 @@ pub(super) fn subscribe_legacy(
             no_resource(&uri, false)
         };
         return Err(error);
+    }
+    if on {
+        check_listener(turn)?;
     }
     if on && needs_session(turn, to, text) {
         return Ok(());
@@ -101,6 +110,9 @@ pub(super) fn listen(
     check_room(turn, to)?;
     let mut uris = filter.resource_subscriptions.iter();
     let inbox = uris.find(|uri| is_own_inbox(turn, uri)).cloned();
+    if inbox.is_some() {
+        check_listener(turn)?;
+    }
     if inbox.is_some() && needs_session(turn, to, text) {
         return Ok(());
     }
