@@ -1,9 +1,11 @@
 //! What is on the other side of a wall cannot be told from what is not there: not in another project, and not with
 //! another key of the same one.
 
+use std::path::Path;
+
 use serde_json::{Value, json};
 
-use crate::support::{ADMIN_KEY, Agent, Broker, Caller, Request, Tenant, Wire, hello};
+use crate::support::{ADMIN_KEY, Agent, Broker, Caller, Issuer, Request, Tenant, Wire, hello};
 
 const TASKS: &str = "io.modelcontextprotocol/tasks";
 const VERSION: &str = "2025-11-25";
@@ -449,4 +451,52 @@ fn who_may_only_look_gets_no_session_in_any_way() {
     assert_eq!(broadcast["recipients"], 0, "{broadcast}");
     legacy.wire.catches_up();
     assert_eq!(legacy.wire.told_so_far("notifications/dev.mcp-broker/message"), 0);
+}
+
+#[test]
+fn a_token_for_less_does_not_act_with_what_an_earlier_one_could() {
+    let issuer = Issuer::new("https://issuer.example", "mcp-broker");
+    let keys = Path::new(env!("CARGO_TARGET_TMPDIR")).join("walls.jwks");
+    issuer.publishes(&keys);
+    let file = format!("--jwt-jwks={}", keys.display());
+    let broker = Broker::secured_with(&[
+        "--jwt-issuer=https://issuer.example",
+        "--jwt-audience=mcp-broker",
+        &file,
+    ]);
+    let team = broker.project("team", &json!({}));
+    let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs();
+    let bearer = |scope: &str, life: u64| {
+        let mut claims = issuer.claims("alice", now);
+        claims["project_id"] = json!("team");
+        claims["scope"] = json!(format!("mcp-broker:{scope}"));
+        claims["exp"] = json!(now + life);
+        format!("Bearer {}", issuer.signs(&claims))
+    };
+    let (admin, refreshed, observer) = (bearer("admin", 3600), bearer("admin", 3601), bearer("observer", 3600));
+    let session = Caller::legacy_with(broker.address, VERSION, json!({}), &[("Authorization", &admin)]);
+    let session = session.registered("alice");
+    let rotate = session.call("rotate_project_keys", json!({"key_id": "nosuchkey"}));
+    let answer = rotate.clone().with("Authorization", &refreshed).answered();
+    assert_eq!(
+        answer.json()["result"]["structuredContent"]["code"],
+        "invalid_argument",
+        "a token is refreshed"
+    );
+    let answer = rotate.with("Authorization", &observer).answered();
+    assert_eq!(answer.refusal(), (404, -32600), "who may do less opens another session");
+    // Nor are its messages taken by who may only look.
+    team.agent("bob").sends("hi").to("alice");
+    let capabilities = json!({"extensions": {"dev.mcp-broker/push": {"ack": "auto"}}});
+    let looking = Caller::modern_with(broker.address, capabilities, &[("Authorization", &observer)]);
+    let alice = session.calls("register_session", json!({"name": "alice"}))["session_id"].clone();
+    let inbox = format!("broker://sessions/{}/inbox", alice.as_str().unwrap());
+    let listen = json!({"notifications": {"resourceSubscriptions": [inbox]}});
+    let refusal = looking.request("subscriptions/listen", listen).unwrap_err();
+    assert_eq!(refusal["data"]["code"], "forbidden", "{refusal}");
+    let read = session.reads(json!({"acknowledge": "manual"}));
+    let ack = json!({"session_id": alice, "message_ids": [read[0]["message_id"]]});
+    looking.notifies("notifications/dev.mcp-broker/ack", ack);
+    let status = session.calls("get_message_status", json!({"message_id": read[0]["message_id"]}));
+    assert_eq!(status["recipients"][0]["status"], "delivered");
 }
