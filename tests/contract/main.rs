@@ -18,6 +18,7 @@ mod http_replay;
 mod http_sessions;
 mod http_streams;
 mod http_waits;
+mod keys_abuse;
 mod limits;
 mod messages;
 mod negotiation;

@@ -1,0 +1,619 @@
+//! What is tried with keys, without them and around them, and what comes of it.
+
+use std::{
+    io::{Read, Write},
+    net::{Ipv4Addr, Shutdown},
+    process::Command,
+};
+
+use serde_json::{Value, json};
+
+use crate::support::{ADMIN_KEY, Agent, Broker, Caller, Request, Response, Wire, connect, eventually, hello, masked};
+
+const UNAUTHORIZED: &str = "authentication_failed";
+
+fn address(last: u8) -> Ipv4Addr {
+    Ipv4Addr::new(127, 2, 0, last)
+}
+
+/// One that every broker here lets in, to see who it is let in as.
+fn asks_who(broker: &Broker) -> Request {
+    Request::get(broker.address).at("/security/status")
+}
+
+fn handshake(broker: &Broker) -> Request {
+    Request::get(broker.address)
+        .at("/ws")
+        .with("Connection", "Upgrade")
+        .with("Upgrade", "websocket")
+        .with("Sec-WebSocket-Version", "13")
+        .with("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ==")
+}
+
+/// One for each way in.
+fn ways_in(broker: &Broker) -> [Request; 5] {
+    [
+        Caller::modern(broker.address, json!({})).asks("tools/list", json!({})),
+        hello(broker.address, "2025-11-25", json!({})),
+        asks_who(broker),
+        Request::get(broker.address).at("/api/v1/projects"),
+        handshake(broker),
+    ]
+}
+
+/// The status codes of what is answered to these bytes until the connection ends, and the text of it.
+fn statuses(broker: &Broker, bytes: &[u8]) -> (Vec<u16>, String) {
+    let mut socket = connect(broker.address);
+    let _ = socket.write_all(bytes);
+    let _ = socket.shutdown(Shutdown::Write);
+    let mut answer = Vec::new();
+    let _ = socket.read_to_end(&mut answer);
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    let statuses = answer.match_indices("HTTP/1.1 ");
+    let statuses = statuses
+        .map(|(at, _)| answer[at + 9..at + 12].parse().unwrap())
+        .collect();
+    (statuses, answer)
+}
+
+fn is_let_in(status: u16) -> bool {
+    matches!(status, 101 | 200)
+}
+
+#[test]
+fn a_key_in_the_query_is_refused_on_every_way_in() {
+    let broker = Broker::secured();
+    for request in ways_in(&broker) {
+        for name in ["api_key", "API-Key", "x-api-key", "key", "token", "access_token"] {
+            let path = format!("{}?cursor=1&{name}={ADMIN_KEY}", request.path);
+            for request in [request.clone(), request.clone().with("X-API-Key", ADMIN_KEY)] {
+                let answer = request.at(&path).answered();
+                assert_eq!(answer.problem(), (400, "invalid_argument".to_owned()), "{path}");
+                assert!(!answer.body.contains(ADMIN_KEY), "{answer:?}");
+            }
+        }
+        let harmless = request
+            .clone()
+            .at(&format!("{}?keys=1", request.path))
+            .with("X-API-Key", ADMIN_KEY);
+        // A route of REST says which parameters it knows.
+        assert!(is_let_in(harmless.answered().status) || request.path.starts_with("/api/"));
+    }
+}
+
+#[test]
+fn a_credential_that_is_ambiguous_or_no_text_is_refused_before_anybody_looks_at_it() {
+    let broker = Broker::secured();
+    let bearer = |key: &str| format!("Bearer {key}");
+    let refused = |request: &Request, header: &str, value: &str| {
+        let bytes = [request.head().as_bytes(), header.as_bytes(), b": ", value.as_bytes()].concat();
+        let end = b"\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+        statuses(&broker, &[&bytes, &end[..]].concat())
+    };
+    for request in ways_in(&broker) {
+        let keyed = request.clone().with("X-API-Key", ADMIN_KEY);
+        for doubtful in [
+            keyed.clone().and("X-API-Key", ADMIN_KEY),
+            keyed.clone().and("X-API-Key", "another"),
+            keyed.clone().with("Authorization", bearer("another")),
+            keyed
+                .clone()
+                .with("Authorization", "Basic YTpi")
+                .and("Authorization", bearer(ADMIN_KEY)),
+            request.clone().with("Authorization", bearer("é")),
+            request.clone().with("X-API-Key", "ключ"),
+            request.clone().with("X-API-Key", "k".repeat(20_000)),
+            request.clone().with("X-API-Key", format!("{ADMIN_KEY}\u{80}")),
+            keyed
+                .clone()
+                .with("X-Project-ID", "default")
+                .and("X-Project-ID", "default"),
+            keyed.clone().with("X-Project-ID", "é"),
+        ] {
+            let answer = doubtful.answered();
+            assert_eq!(
+                answer.problem(),
+                (400, "invalid_argument".to_owned()),
+                "{} {answer:?}",
+                request.path
+            );
+        }
+        assert!(is_let_in(
+            keyed.clone().with("Authorization", bearer(ADMIN_KEY)).answered().status
+        ));
+        assert!(is_let_in(keyed.with("Authorization", "Basic YTpi").answered().status));
+        // What is no header at all, or more than all of them may be.
+        for value in ["a\0b", "a\u{1b}[2Jb", "a\u{7f}b"] {
+            assert_eq!(refused(&request, "X-API-Key", value).0, [400], "{value:?}");
+        }
+        let long = "k".repeat(1 << 20);
+        assert!(matches!(refused(&request, "X-API-Key", &long).0[..], [] | [431]));
+    }
+    for (at, key) in [
+        "under_score",
+        "das-hed",
+        "UPPER",
+        "a_b_c_d_e",
+        "_",
+        "-",
+        "admin",
+        "null",
+        "\"\"",
+        "default__x",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let source = address(100 + u8::try_from(at).unwrap());
+        for request in ways_in(&broker) {
+            for (name, value) in [("X-API-Key", key.to_owned()), ("Authorization", bearer(key))] {
+                let answer = request.clone().with(name, value).from(source).answered();
+                assert_eq!(answer.problem(), (401, UNAUTHORIZED.to_owned()), "{key}");
+                let challenge = answer.header("WWW-Authenticate").unwrap();
+                assert!(challenge.starts_with("Bearer realm=\"mcp-broker\""), "{challenge}");
+            }
+        }
+    }
+}
+
+#[test]
+fn who_guesses_is_told_to_wait_and_learns_nothing() {
+    const TRIES: usize = 10;
+    let broker = Broker::secured();
+    let team = broker.project("team", &json!({}));
+    let (good, other) = (team.key_of("member"), team.key_of("member"));
+    let id = good.split('_').nth(1).unwrap();
+    let ask = |key: &str, from: u8| asks_who(&broker).with("X-API-Key", key).from(address(from)).answered();
+    // For a key that there is and one that there is not, of a project that there is and one that there is not.
+    let claims = [
+        format!("team_{id}"),
+        "team_nosuchkey".to_owned(),
+        format!("nowhere_{id}"),
+        "admin_tests".to_owned(),
+    ];
+    let mut answers = Vec::new();
+    for (from, claim) in claims.iter().enumerate() {
+        let from = u8::try_from(from + 1).unwrap();
+        let answered: Vec<_> = (0..=TRIES).map(|n| ask(&format!("{claim}_{n}"), from)).collect();
+        let (last, first) = answered.split_last().unwrap();
+        assert_eq!(last.problem(), (429, "rate_limited".to_owned()), "{claim}");
+        assert!((1..=60).contains(&last.header("Retry-After").unwrap().parse::<u32>().unwrap()));
+        answers.push(first.iter().map(Response::timeless).collect::<Vec<_>>());
+    }
+    assert!(answers.iter().all(|of_one| *of_one == answers[0]), "{answers:#?}");
+    assert!(answers[0].iter().all(|answer| *answer == answers[0][0]));
+    // From there nobody is listened to about that key, be it right: else the right one were recognized by the answer.
+    assert_eq!(ask(&good, 1).status, 429);
+    assert_eq!(ask(ADMIN_KEY, 4).status, 429);
+    // About others they are, and others are about it.
+    assert_eq!(ask(&other, 1).status, 200);
+    assert_eq!(ask(ADMIN_KEY, 1).status, 200);
+    assert_eq!(ask(&good, 2).status, 200);
+    let blocked = handshake(&broker).with("X-API-Key", &good).from(address(1)).answered();
+    assert_eq!(
+        blocked.problem(),
+        (429, "rate_limited".to_owned()),
+        "it is the same on every way in"
+    );
+    eventually("they are listened to again", || {
+        is_let_in(ask(&good, 1).status).then_some(())
+    });
+}
+
+#[test]
+fn no_spelling_of_a_path_leads_around_the_keys() {
+    let broker = Broker::secured();
+    let host = broker.address;
+    for path in [
+        "//api/v1/tree".to_owned(),
+        "/API/V1/tree".to_owned(),
+        "/%61pi/v1/tree".to_owned(),
+        "/api%2fv1%2ftree".to_owned(),
+        "/api/v1/tree/".to_owned(),
+        "/api/v1//tree".to_owned(),
+        "/./api/v1/tree".to_owned(),
+        "/api/v1/projects/..%2ftree".to_owned(),
+        "/health/../mcp".to_owned(),
+        "/health/../api/v1/tree".to_owned(),
+        "/health/%2e%2e/api/v1/tree".to_owned(),
+        "/health;/../api/v1/tree".to_owned(),
+        "/health/".to_owned(),
+        "/health%00".to_owned(),
+        "/health%23".to_owned(),
+        "/health%3f".to_owned(),
+        "//health".to_owned(),
+        "/%2fhealth".to_owned(),
+        "/%73ecurity/status".to_owned(),
+        "/security/status#/health".to_owned(),
+        "/security/status?/health".to_owned(),
+        format!("http://{host}/api/v1/tree"),
+        format!("http://{host}/security/status"),
+        format!("http://{host}/health/../api/v1/tree"),
+        "*".to_owned(),
+    ] {
+        for method in ["GET", "POST", "DELETE", "PATCH", "PUT", "HEAD", "TRACE", "get"] {
+            let request = Request::get(host).by(method).at(&path).with("Connection", "close");
+            let (statuses, text) = statuses(&broker, &request.bytes());
+            assert_eq!(statuses, [401], "{method} {path}: {text}");
+        }
+    }
+    // Where everybody may look there is nothing but what everybody may see.
+    for path in [
+        "/.well-known/oauth-protected-resource/../../api/v1/tree",
+        "/.well-known/oauth-protected-resource/%2e%2e/%2e%2e/api/v1/tree",
+        "/.well-known/oauth-protected-resource-and-more",
+    ] {
+        assert_eq!(Request::get(host).at(path).answered().status, 404, "{path}");
+    }
+    for path in ["/health?x=/api/v1/tree", "/health#/api/v1/tree", "/?/api/v1/tree"] {
+        let body = Request::get(host).at(path).answered().json();
+        assert!(
+            body.get("children").is_none() && body.get("projects").is_none(),
+            "{path}: {body}"
+        );
+    }
+    // What is said before a request, or in another header, makes nothing public.
+    for (name, value) in [
+        ("X-Original-URL", "/health"),
+        ("X-Rewrite-URL", "/health"),
+        ("X-Forwarded-For", "127.0.0.1"),
+        ("X-Forwarded-User", "admin"),
+        ("X-HTTP-Method-Override", "OPTIONS"),
+        ("X_API_Key", ADMIN_KEY),
+        ("Cookie", ADMIN_KEY),
+        ("Proxy-Authorization", ADMIN_KEY),
+        ("Access-Control-Request-Method", "GET"),
+    ] {
+        assert_eq!(asks_who(&broker).with(name, value).answered().status, 401, "{name}");
+    }
+}
+
+#[test]
+fn each_request_of_a_connection_shows_its_own_key() {
+    let broker = Broker::secured();
+    let host = broker.address;
+    let public = Request::get(host).at("/health").bytes();
+    let bare = asks_who(&broker);
+    let keyed = bare.clone().with("X-API-Key", ADMIN_KEY).bytes();
+    let last = bare.clone().with("Connection", "close").bytes();
+    let (answered, text) = statuses(
+        &broker,
+        &[&public[..], &bare.bytes(), &keyed, &bare.bytes(), &public, &last].concat(),
+    );
+    assert_eq!(answered, [200, 401, 200, 401, 200, 401], "{text}");
+    // A request in the body of another is its body.
+    let hidden = [&keyed[..], &last].concat();
+    for carrier in [
+        bare.clone(),
+        Request::get(host).at("/health"),
+        Request::post(host, "").at("/mcp"),
+    ] {
+        let carrier = Request {
+            body: hidden.clone(),
+            ..carrier
+        };
+        let (answered, text) = statuses(&broker, &carrier.bytes());
+        assert!(answered.len() == 1 && !text.contains("operator"), "{text}");
+    }
+    for lengths in [
+        "Content-Length: 5\r\nTransfer-Encoding: chunked",
+        "Transfer-Encoding: chunked\r\nContent-Length: 5",
+        "Content-Length: 0\r\nContent-Length: 5",
+        "Transfer-Encoding: xchunked",
+    ] {
+        for request in [
+            Request::post(host, "").at("/api/v1/projects"),
+            Request::post(host, "").at("/health"),
+        ] {
+            let head = format!(
+                "{}{lengths}\r\n\r\n0\r\n\r\n",
+                request.with("X-API-Key", ADMIN_KEY).head()
+            );
+            let (answered, text) = statuses(&broker, &[head.as_bytes(), &keyed].concat());
+            assert!(matches!(answered[..], [] | [400 | 501]), "{lengths:?}: {text}");
+        }
+    }
+}
+
+#[test]
+fn an_upgrade_is_no_way_around_the_keys() {
+    let broker = Broker::secured();
+    let whole = handshake(&broker);
+    for path in [
+        "/mcp",
+        "/health",
+        "/api/v1/tree",
+        "/security/status",
+        "/ws/",
+        "//ws",
+        "/%77s",
+        "/ws/../ws",
+    ] {
+        for method in ["GET", "POST", "OPTIONS", "DELETE"] {
+            let status = whole.clone().by(method).at(path).answered().status;
+            assert!((400..500).contains(&status), "{method} {path}: {status}");
+            let status = whole
+                .clone()
+                .by(method)
+                .at(path)
+                .with("X-API-Key", ADMIN_KEY)
+                .answered()
+                .status;
+            assert!((400..500).contains(&status), "{method} {path} with a key: {status}");
+        }
+    }
+    assert_eq!(whole.answered().problem(), (401, UNAUTHORIZED.to_owned()));
+    // What was refused is no connection on which to go on.
+    let behind = asks_who(&broker).with("X-API-Key", ADMIN_KEY).bytes();
+    let (answered, text) = statuses(&broker, &[&whole.bytes()[..], &behind].concat());
+    assert_eq!(answered, [401], "{text}");
+    // Frames behind a handshake that is refused are nobody's.
+    let frame = masked(0x81, br#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#);
+    let (answered, text) = statuses(&broker, &[&whole.bytes()[..], &frame].concat());
+    assert!(answered == [401] && !text.contains("jsonrpc"), "{text}");
+    for protocol in ["h2c", "TLS/1.0", "mcp"] {
+        for (path, status) in [("/security/status", 401), ("/mcp", 401), ("/health", 200)] {
+            let request = Request::get(broker.address).at(path).with("Upgrade", protocol);
+            let request = request
+                .with("Connection", "Upgrade, HTTP2-Settings")
+                .with("HTTP2-Settings", "AAMAAABkAARAAAAAAAIAAAAA");
+            assert_eq!(request.answered().status, status, "{protocol} {path}");
+        }
+    }
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    assert!(matches!(statuses(&broker, preface).0[..], [] | [400]));
+}
+
+#[test]
+fn methods_that_ask_about_a_resource_say_nothing_of_it() {
+    let broker = Broker::secured();
+    for path in [
+        "/mcp",
+        "/security/status",
+        "/api/v1/projects",
+        "/api/v1/tree",
+        "/api/v1/projects/default/keys",
+    ] {
+        let options = Request::get(broker.address)
+            .by("OPTIONS")
+            .at(path)
+            .with("Connection", "close");
+        let (answered, text) = statuses(&broker, &options.bytes());
+        assert!(matches!(answered[..], [404 | 405]), "{path}: {text}");
+        let (_, with_key) = statuses(&broker, &options.with("X-API-Key", ADMIN_KEY).bytes());
+        let undated = |text: &str| {
+            text.lines()
+                .filter(|line| !line.starts_with("date:"))
+                .collect::<String>()
+        };
+        assert_eq!(undated(&text), undated(&with_key), "{path}");
+        let head = Request::get(broker.address)
+            .by("HEAD")
+            .at(path)
+            .with("Connection", "close");
+        let (answered, text) = statuses(&broker, &head.bytes());
+        assert!(answered == [401] && text.ends_with("\r\n\r\n"), "{path}: {text}");
+    }
+}
+
+#[test]
+fn control_characters_reach_no_log() {
+    for format in ["--log-format=pretty", "--log-format=json"] {
+        let broker = Broker::secured_with(&["--log-level=trace", format]);
+        let team = broker.project("team", &json!({}));
+        let agent = team.agent("alice");
+        for hostile in ["\u{1b}[2J", "\r\nfake: line", "\u{9b}2J", "\u{202e}abc", "\u{85}next"] {
+            for (tool, arguments) in [
+                ("rotate_project_keys", json!({"key_id": hostile})),
+                ("grant_project_access", json!({"target_project_id": hostile})),
+                ("get_project_info", json!({"project_id": hostile})),
+            ] {
+                agent.is_refused(tool, arguments);
+            }
+            let name = json!({"name": "register_session", "arguments": {"name": hostile}});
+            agent.request("tools/call", name).unwrap();
+            for body in [
+                json!({"name": hostile}),
+                json!({"tags": [hostile]}),
+                json!({"description": hostile}),
+            ] {
+                team.rest("PATCH", "", &body);
+            }
+            team.rest("POST", "keys", &json!({"label": hostile}));
+            let encoded = hostile
+                .bytes()
+                .fold(String::new(), |text, byte| format!("{text}%{byte:02x}"));
+            team.rest("DELETE", &format!("keys/{encoded}"), &Value::Null);
+            team.rest("DELETE", &format!("grants/{encoded}"), &Value::Null);
+            broker.rest(
+                ADMIN_KEY,
+                "GET",
+                &format!("/api/v1/audit?action={encoded}"),
+                &Value::Null,
+            );
+            for name in ["X-Project-ID", "X-API-Key", "Authorization", "Host", "User-Agent"] {
+                let bytes = asks_who(&broker)
+                    .with("Connection", "close")
+                    .with(name, hostile)
+                    .bytes();
+                statuses(&broker, &bytes);
+            }
+        }
+        let log = broker.log();
+        let is_fine = |c: char| c == '\n' || !(c.is_control() || ('\u{202a}'..='\u{202e}').contains(&c));
+        assert!(log.chars().all(is_fine), "{log:?}");
+        assert!(!log.lines().any(|line| line.starts_with("fake")), "{log}");
+    }
+}
+
+/// What must not be seen anywhere, and where nobody has seen it.
+#[derive(Default)]
+struct Canaries {
+    secrets: Vec<String>,
+}
+
+impl Canaries {
+    fn keeps(&mut self, key: &str) -> String {
+        // The part that is secret: the project and the id of a key may be shown.
+        self.secrets.push(key.rsplit('_').next().unwrap().to_owned());
+        key.to_owned()
+    }
+
+    fn are_not_in(&self, place: &str, text: &str) {
+        for secret in &self.secrets {
+            let found = text.contains(secret.as_str());
+            assert!(!found, "{secret} in {place}: {text}");
+        }
+    }
+}
+
+#[test]
+fn no_secret_is_said_but_once() {
+    for format in ["--log-format=json", "--log-format=pretty"] {
+        let mut broker = Broker::secured_with(&["--log-level=trace", format]);
+        let mut canaries = Canaries::default();
+        canaries.keeps(ADMIN_KEY);
+        let mut said = Vec::new();
+        {
+            let team = broker.project("team", &json!({"allow_cross_project": true}));
+            let admin = canaries.keeps(&team.key);
+            let member = canaries.keeps(&team.key_of("member"));
+            let observer = canaries.keeps(&team.key_of("observer"));
+            let rotated = team.rest(
+                "POST",
+                "keys/rotate",
+                &json!({"key_id": member.split('_').nth(1), "grace_period_seconds": 60}),
+            );
+            let rotated = canaries.keeps(rotated.json()["api_keys"][0]["api_key"].as_str().unwrap());
+            let agent = team.agent_as(&rotated, "alice");
+            let visitor = Agent::legacy(
+                Wire::open_with(broker.address, &[("Authorization", &format!("Bearer {admin}"))]),
+                "2025-11-25",
+                &json!({}),
+            );
+            let by_tool = visitor.calls("rotate_project_keys", json!({"key_id": observer.split('_').nth(1)}));
+            canaries.keeps(by_tool["api_keys"][0]["api_key"].as_str().unwrap());
+            let made = Agent::legacy(broker.wire(), "2025-11-25", &json!({}))
+                .calls("create_project", json!({"project_id": "other", "name": "other"}));
+            canaries.keeps(made["api_keys"][0]["api_key"].as_str().unwrap());
+            // What is sent and what is stored.
+            let payload = canaries.keeps("canaryinapayload");
+            agent.sends(&payload).with("ttl_seconds", 1).to("alice");
+            agent.sends(&payload).for_everyone();
+            agent.is_refused(
+                "send_message",
+                agent
+                    .sends(&payload)
+                    .and("payload", json!({"text": 1, "password": payload}))
+                    .arguments_to("alice"),
+            );
+            agent.reads(json!({}));
+            // What is wrong.
+            let wrong = [
+                canaries.keeps(&format!(
+                    "team_{}_canaryofawrongsecret",
+                    admin.split('_').nth(1).unwrap()
+                )),
+                canaries.keeps("nowhere_k1_canaryofnoproject"),
+                canaries.keeps("canaryofnoform"),
+                canaries.keeps("eyJhbGciOiJub25lIn0.eyJzdWIiOiJhIn0.Y2FuYXJ5c2lnbmF0dXJl"),
+                canaries.keeps("Canary-In-Upper-Case"),
+                "x".repeat(17_000),
+            ];
+            for key in &wrong {
+                for request in ways_in(&broker) {
+                    let bearer = format!("Bearer {key}");
+                    let keyed = request.clone().with("X-API-Key", ADMIN_KEY);
+                    let asked = [
+                        request.clone().with("X-API-Key", key),
+                        request.clone().with("Authorization", &bearer),
+                        keyed.clone().with("Authorization", bearer),
+                        keyed.clone().and("X-API-Key", key),
+                        keyed.at(&format!("{}?api_key={key}", request.path)),
+                    ];
+                    said.extend(asked.map(|request| request.answered().body));
+                }
+            }
+            let basic =
+                asks_who(&broker).with("Authorization", format!("Basic {}", canaries.keeps("Y2FuYXJ5OmJhc2lj")));
+            said.push(basic.answered().body);
+            for (method, path) in [
+                ("GET", "/health"),
+                ("GET", "/openapi.json"),
+                ("GET", "/security/status"),
+                ("GET", "/api/v1/audit?limit=1000"),
+                ("GET", "/api/v1/tree"),
+                ("GET", "/api/v1/projects?include_inactive=true"),
+                ("GET", "/api/v1/projects/team"),
+                ("GET", "/api/v1/projects/team/keys"),
+                ("POST", "/api/v1/projects/team/keys"),
+                ("DELETE", "/api/v1/projects/team/keys/nosuchkey"),
+                ("DELETE", "/api/v1/projects/other"),
+            ] {
+                said.push(broker.rest(ADMIN_KEY, method, path, &Value::Null).body);
+            }
+            said.push(visitor.calls("get_project_info", json!({})).to_string());
+            said.push(visitor.calls("list_projects", json!({})).to_string());
+        }
+        broker.is_told_to_stop();
+        assert!(broker.ends().success());
+        assert!(broker.log().contains("key.rotate"), "{}", broker.log());
+        canaries.are_not_in("an answer", &said.join("\n"));
+        canaries.are_not_in("the log", &broker.log());
+    }
+}
+
+#[test]
+fn no_help_and_no_mistake_shows_a_secret() {
+    const CANARY: &str = "canary_of_the_environment_0123456789";
+    let run = |arguments: &[&str], environment: &[(&str, &str)]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_mcp-broker"))
+            .env_clear()
+            .envs(environment.iter().copied())
+            .args(arguments)
+            .output()
+            .unwrap();
+        let texts = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+        let text = texts.concat();
+        assert!(!text.contains("canary"), "{arguments:?}: {text}");
+        text
+    };
+    let environment = [
+        ("MCP_BROKER_ADMIN_KEY", CANARY),
+        ("MCP_BROKER_API_KEY", CANARY),
+        ("MCP_BROKER_URL", "http://127.0.0.1:1"),
+    ];
+    let helps: [&[&str]; 15] = [
+        &[],
+        &["serve"],
+        &["keygen"],
+        &["project"],
+        &["project", "create"],
+        &["project", "list"],
+        &["project", "show"],
+        &["project", "update"],
+        &["project", "delete"],
+        &["project", "keys"],
+        &["project", "keys", "create"],
+        &["project", "rotate"],
+        &["project", "grant"],
+        &["project", "revoke"],
+        &["project", "audit"],
+    ];
+    for command in helps {
+        for flag in ["--help", "-h"] {
+            let text = run(&[command, &[flag]].concat(), &environment);
+            assert!(text.contains("Usage:"), "{command:?}: {text}");
+        }
+    }
+    // The broker is not there, and nobody says with what it would have been asked.
+    run(&["project", "list"], &environment);
+    run(&["project", "list", "--key", CANARY], &environment[2..]);
+    run(&["serve", "--port=nowhere"], &environment);
+    run(&["serve", "--admin-key", "canary short"], &[]);
+    run(&["serve", "--admin-key=canary"], &[]);
+    run(&["serve"], &[("MCP_BROKER_ADMIN_KEY", "canary short")]);
+    run(&["serve", "--enable-auth=perhaps"], &environment);
+    run(&["serve", "--host=0.0.0.0"], &environment);
+    run(&["serve", "--admin-kye", CANARY], &[]);
+}
