@@ -85,8 +85,22 @@ impl<'a> Arrival<'a> {
 fn names_credential(query: &str) -> bool {
     query
         .split(['&', ';'])
-        .filter_map(|pair| pair.split('=').next())
+        .map(decoded)
+        .filter_map(|pair| pair.split('=').next().map(str::to_owned))
         .any(|name| IN_QUERY.iter().any(|known| name.eq_ignore_ascii_case(known)))
+}
+
+/// As it is without percent-encoding (RFC 3986, section 2.1).
+fn decoded(text: &str) -> String {
+    let mut parts = text.split('%');
+    let mut decoded = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        match part.get(..2).map(|digits| u8::from_str_radix(digits, 16)) {
+            Some(Ok(byte)) => decoded.extend([&char::from(byte).to_string(), &part[2..]]),
+            _ => decoded.extend(["%", part]),
+        }
+    }
+    decoded
 }
 
 /// The value of a header that may be there once; empty is as good as absent.
@@ -187,14 +201,30 @@ mod tests {
 
     #[test]
     fn a_key_in_a_query_is_refused_even_beside_another() {
-        for query in ["api_key=a", "x=1&ACCESS_TOKEN=a", "token", "a;key=1"] {
+        for query in [
+            "api_key=a",
+            "x=1&ACCESS_TOKEN=a",
+            "token",
+            "a;key=1",
+            "%61pi%5Fkey=a",
+            "token%3Da",
+        ] {
             assert_eq!(
                 credential(&[("x-api-key", "k")], Some(query)),
                 Err("query".to_owned()),
                 "{query}"
             );
         }
-        for query in ["", "session_id=a", "keys=1", "cursor=key"] {
+        for query in [
+            "",
+            "session_id=a",
+            "keys=1",
+            "cursor=key",
+            "%",
+            "%4",
+            "%zzkey",
+            "%c3%a9=key",
+        ] {
             assert!(credential(&[], Some(query)).is_ok(), "{query}");
         }
     }
