@@ -210,6 +210,30 @@ fn who_guesses_is_told_to_wait_and_learns_nothing() {
 }
 
 #[test]
+fn who_has_guessed_at_everything_has_no_more_tries_at_one_key() {
+    let broker = Broker::secured();
+    let ask = |key: &str| {
+        asks_who(&broker)
+            .with("X-API-Key", key)
+            .from(address(9))
+            .answered()
+            .status
+    };
+    // More wrong keys than an address has in a minute.
+    let waits = (0..200).find(|n| ask(&format!("default_guess{n}_0")) == 429);
+    assert!(waits.is_some_and(|n| n > 20), "{waits:?}");
+    assert_eq!(
+        ask(ADMIN_KEY),
+        200,
+        "who is right is let in: an address may be that of many"
+    );
+    for n in 0..15 {
+        assert!([401, 429].contains(&ask(&format!("admin_tests_{n}"))));
+    }
+    assert_eq!(ask(ADMIN_KEY), 429, "but not from where that very key was guessed at");
+}
+
+#[test]
 fn no_spelling_of_a_path_leads_around_the_keys() {
     let broker = Broker::secured();
     let host = broker.address;
