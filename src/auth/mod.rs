@@ -138,6 +138,11 @@ impl Authenticator {
         }
     }
 
+    /// What to answer somebody who was let in with what is good no more.
+    pub fn good_no_more(&self) -> Problem {
+        self.problem(&Denial::NotGood)
+    }
+
     async fn identify(&self, arrival: &Arrival<'_>) -> Result<Arc<Identity>, Denial> {
         let credential = arrival.credential()?;
         let principal = match credential {

@@ -170,7 +170,7 @@ struct Refusal {
     header: Option<&'static str>,
 }
 
-const REFUSALS: [Refusal; 8] = [
+const REFUSALS: [Refusal; 9] = [
     Refusal {
         status: "400",
         name: "BadRequest",
@@ -197,6 +197,13 @@ const REFUSALS: [Refusal; 8] = [
         name: "NotFound",
         of: Of::Protected,
         description: "There is no such project or key, or not for this caller",
+        header: None,
+    },
+    Refusal {
+        status: "408",
+        name: "RequestTimeout",
+        of: Of::Bodies,
+        description: "The body came too slowly",
         header: None,
     },
     Refusal {

@@ -8,7 +8,9 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::support::{ADMIN_KEY, Agent, Broker, Caller, Request, Response, Wire, connect, eventually, hello, masked};
+use crate::support::{
+    ADMIN_KEY, Agent, Broker, Caller, Reply, Request, Response, Wire, connect, eventually, hello, masked,
+};
 
 const UNAUTHORIZED: &str = "authentication_failed";
 
@@ -427,6 +429,120 @@ fn methods_that_ask_about_a_resource_say_nothing_of_it() {
         let (answered, text) = statuses(&broker, &head.bytes());
         assert!(answered == [401] && text.ends_with("\r\n\r\n"), "{path}: {text}");
     }
+}
+
+/// Sends what comes before the body, and what is to come of it.
+fn begins(request: &Request, len: usize) -> Reply {
+    let mut socket = connect(request.address);
+    let head = format!("{}Content-Length: {len}\r\n\r\n", request.head());
+    socket.write_all(head.as_bytes()).unwrap();
+    Reply::on(socket)
+}
+
+#[test]
+fn a_key_that_is_revoked_while_the_body_comes_does_nothing_any_more() {
+    let broker = Broker::secured();
+    let team = broker.project("team", &json!({}));
+    let stolen = team.key_of("admin");
+    let wanted = json!({"scope": "admin"}).to_string();
+    let rest = Request::post(broker.address, "")
+        .at("/api/v1/projects/team/keys")
+        .with("X-API-Key", &stolen);
+    let modern = Caller::modern_with(broker.address, json!({}), &[("X-API-Key", &stolen)]);
+    let mcp = modern.call("rotate_project_keys", json!({"grace_period_seconds": 3600}));
+    let legacy = hello(broker.address, "2025-11-25", json!({})).with("X-API-Key", &stolen);
+    let requests = [
+        (rest.clone(), wanted.into_bytes()),
+        (mcp.clone(), mcp.body.clone()),
+        (legacy.clone(), legacy.body.clone()),
+    ];
+    let begun = requests.map(|(request, body)| {
+        let reply = begins(&request, body.len());
+        // The first byte has been let in, and who sent it.
+        reply.socket().write_all(&body[..1]).unwrap();
+        (reply, body)
+    });
+    let keys = || team.rest("GET", "keys", &Value::Null).json()["keys"].take();
+    eventually("the key has been used by all", || {
+        let asked = broker.rest(&stolen, "GET", "/security/status", &Value::Null);
+        (asked.status == 200).then_some(())
+    });
+    let revoked = team.rest(
+        "DELETE",
+        &format!("keys/{}", stolen.split('_').nth(1).unwrap()),
+        &Value::Null,
+    );
+    assert_eq!(revoked.status, 200, "{revoked:?}");
+    let before = keys();
+    for (reply, body) in begun {
+        let mut socket = reply.socket();
+        let _ = socket.write_all(&body[1..]);
+        let answer = reply.whole();
+        assert_eq!(answer.problem(), (401, UNAUTHORIZED.to_owned()), "{answer:?}");
+        assert!(answer.header("WWW-Authenticate").is_some());
+    }
+    assert_eq!(keys(), before, "nothing was made of it");
+}
+
+#[test]
+fn a_body_of_rest_is_an_object_of_some_size_that_comes_in_some_time() {
+    let broker = Broker::secured();
+    let projects = Request::post(broker.address, "")
+        .at("/api/v1/projects")
+        .with("X-API-Key", ADMIN_KEY);
+    let slow = begins(&projects, 100);
+    let unknown = begins(&projects.clone().without("X-API-Key"), 100);
+    assert_eq!(unknown.whole().status, 401, "who has no key is not waited for");
+    let deep = |open: &str, close: &str| {
+        let (open, close) = (open.repeat(10_000), close.repeat(10_000));
+        format!(r#"{{"project_id": "x", "name": "x", "config": {open}1{close}}}"#)
+    };
+    let invalid = (400, "invalid_argument");
+    for (body, expected) in [
+        (deep("[", "]"), invalid),
+        (deep(r#"{"a":"#, "}"), invalid),
+        (
+            format!(r#"{{"project_id": "x", "name": "{}"}}"#, "x".repeat(100_000)),
+            (413, "payload_too_large"),
+        ),
+        (r#"["x", "x", null, [], null]"#.to_owned(), invalid),
+        (
+            r#"{"project_id": "x", "project_id": "y", "name": "x"}"#.to_owned(),
+            invalid,
+        ),
+        (
+            r#"{"project_id": "x", "name": "x", "scope": "operator"}"#.to_owned(),
+            invalid,
+        ),
+        (
+            r#"{"project_id": "x", "name": "x", "config": [true]}"#.to_owned(),
+            invalid,
+        ),
+        (r#"{"project_id": "x\r\nX: y", "name": "x"}"#.to_owned(), invalid),
+        (r#"{"project_id": "x", "name": "x\u001b[2J"}"#.to_owned(), invalid),
+        (
+            r#"{"project_id": "x", "name": "x", "tags": ["\r\n"]}"#.to_owned(),
+            invalid,
+        ),
+        (r#"{"project_id": "admin", "name": "x"}"#.to_owned(), invalid),
+        ("null".to_owned(), invalid),
+        ("\u{0}".to_owned(), invalid),
+        (String::new(), invalid),
+    ] {
+        let request = Request {
+            body: body.clone().into_bytes(),
+            ..projects.clone()
+        };
+        let answer = request.answered();
+        assert_eq!(
+            answer.problem(),
+            (expected.0, expected.1.to_owned()),
+            "{body:.80} {answer:?}"
+        );
+    }
+    let listed = broker.rest(ADMIN_KEY, "GET", "/api/v1/projects", &Value::Null).json();
+    assert_eq!(listed["projects"].as_array().unwrap().len(), 1, "{listed}");
+    assert_eq!(slow.whole().problem(), (408, "timeout".to_owned()));
 }
 
 #[test]

@@ -4,22 +4,25 @@ pub mod audit;
 pub mod projects;
 pub mod tree;
 
-use std::{fmt, future::Ready, sync::Arc};
+use std::{fmt, future::Ready, sync::Arc, time::Duration};
 
 use actix_web::{
     FromRequest, HttpMessage, HttpRequest, HttpResponse, ResponseError, body::BoxBody, dev::Payload,
     error::JsonPayloadError, http::StatusCode, web,
 };
-use actors::model::BrokerError;
+use actors::{clock::now, model::BrokerError};
 use futures_util::future::LocalBoxFuture;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, value::RawValue};
+use tokio::time::timeout;
 
 use super::{State, resource::Resource};
 use crate::{admin::Administration, auth::Identity, mcp::tools::Object, problem::Problem};
 
 /// Bytes of one body.
 const BODY_LEN_MAX: usize = 64 * 1024;
+/// How long the whole of it may take.
+const BODY_TIME_MAX: Duration = Duration::from_secs(10);
 
 pub fn resources() -> Vec<Resource> {
     [projects::resources(), audit::resources(), tree::resources()]
@@ -66,7 +69,8 @@ impl FromRequest for Caller {
     }
 }
 
-/// A body: a JSON object.
+/// A body: a JSON object. Whoever sends it is looked at again when it has come: that may be long after the key, which
+/// may have been revoked in between.
 pub struct Body<T>(pub T);
 
 impl<T: DeserializeOwned> FromRequest for Body<T> {
@@ -75,12 +79,33 @@ impl<T: DeserializeOwned> FromRequest for Body<T> {
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
         let text = web::Json::<Box<RawValue>>::from_request(request, payload);
+        let request = request.clone();
         Box::pin(async move {
-            let body = read(text.await?.get());
+            let text = timeout(BODY_TIME_MAX, text).await.map_err(|_| too_slow())??;
+            check_again(&request).await?;
+            let body = read(text.get());
             let refused = |error: serde_json::Error| Refused::from(BrokerError::invalid("body", error.to_string()));
             Ok(Self(body.map_err(refused)?))
         })
     }
+}
+
+fn too_slow() -> Refused {
+    let detail = "the body came too slowly";
+    Problem::new(StatusCode::REQUEST_TIMEOUT, "timeout", detail).into()
+}
+
+/// Whether who calls would still be let in.
+async fn check_again(request: &HttpRequest) -> Result<(), Refused> {
+    let Caller(identity) = Caller::extract(request).await?;
+    if identity.is_good(now().unix_ms) {
+        return Ok(());
+    }
+    let state = request.app_data::<web::Data<Arc<State>>>();
+    let auth = state
+        .and_then(|state| state.auth.get())
+        .ok_or(BrokerError::unavailable())?;
+    Err(auth.good_no_more().into())
 }
 
 /// To JSON Schema, and so to `/openapi.json`, `1.0` is an integer too (draft 2020-12, core, section 4.2.3).

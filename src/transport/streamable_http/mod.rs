@@ -118,13 +118,18 @@ async fn take(request: &HttpRequest, payload: web::Payload, endpoint: &Endpoint)
     let gate = open_gate(endpoint)?;
     headers::check_content_type(request.headers())?;
     let body = body::read(request.headers(), payload, gate.message_len_max()).await?;
+    let identity = identity_of(request)?;
+    // The body may have come long after the key, which may have been revoked in between.
+    if !identity.is_good(now().unix_ms) {
+        return Ok(gate.auth.good_no_more().into_response());
+    }
     let text = std::str::from_utf8(&body).map_err(|_| {
         let error = RpcError::new(rpc::PARSE_ERROR, "Parse error: the body is not UTF-8");
         Refusal::new(StatusCode::BAD_REQUEST, error)
     })?;
     let post = Post {
         request,
-        identity: identity_of(request)?,
+        identity,
         gate,
         endpoint,
         text,
