@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::support::{ADMIN_KEY, Agent, Broker, Caller, Issuer, Request, Tenant, Wire, hello};
+use crate::support::{ADMIN_KEY, Agent, Broker, Caller, Issuer, Request, Tenant, Wire, exchange, hello};
 
 const TASKS: &str = "io.modelcontextprotocol/tasks";
 const VERSION: &str = "2025-11-25";
@@ -401,6 +401,29 @@ fn what_belongs_to_another_key_of_the_project_is_not_there() {
         "heartbeat",
         json!({"session_id": theirs.agent.session}),
     );
+}
+
+#[test]
+fn the_http_sessions_of_one_project_do_not_crowd_out_those_of_others() {
+    const PLACES: usize = 60;
+    let broker = Broker::secured_with(&[&format!("--connections-max={PLACES}"), "--log-level=error"]);
+    let (quiet, busy) = (broker.project("quiet", &json!({})), broker.project("busy", &json!({})));
+    let ours = quiet.resumable_as(&quiet.key);
+    let first = busy.resumable_as(&busy.key);
+    // All on one connection, because it is the sessions that are many. By more keys than one, too.
+    let socket = broker.socket();
+    for key in [busy.key.clone(), busy.key_of("member")] {
+        let hello = hello(broker.address, VERSION, json!({})).with("X-API-Key", key).bytes();
+        for _ in 0..PLACES {
+            assert_eq!(exchange(&socket, &hello).status, 200);
+        }
+    }
+    assert_eq!(
+        first.asks("ping", json!({})).answered().status,
+        404,
+        "its own make room"
+    );
+    assert_eq!(ours.asks("ping", json!({})).answered().status, 200);
 }
 
 #[test]

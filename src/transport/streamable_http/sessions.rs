@@ -61,7 +61,7 @@ impl Sessions {
     }
 
     /// Opens a session around a peer, which lives on this thread from now on. When there are too many, the one that has
-    /// been silent for longest makes room.
+    /// been silent for longest makes room: of all, or of its own project, if that has half of them.
     pub fn open(self: &Arc<Self>, peer: Peer, outbox: Arc<Outbox>, identity: Arc<Identity>) -> Arc<Session> {
         let (commands, received) = mpsc::unbounded_channel();
         let main = Stream::new(0, outbox);
@@ -79,14 +79,17 @@ impl Sessions {
         });
         let crowded_out = {
             let mut open = self.lock();
-            let oldest = (open.len() >= self.max)
-                .then(|| {
-                    open.values()
-                        .filter(|session| Arc::strong_count(session) == 1)
-                        .min_by_key(|session| session.last_used_ms.load(Ordering::Relaxed))
-                })
-                .flatten()
-                .cloned();
+            let oldest = if open.len() >= self.max {
+                let is_of_own = |other: &Session| other.identity().project.id() == session.identity().project.id();
+                let own_len = open.values().filter(|other| is_of_own(other)).count();
+                let crowds = own_len >= self.max.div_ceil(2);
+                open.values()
+                    .filter(|other| Arc::strong_count(other) == 1 && (!crowds || is_of_own(other)))
+                    .min_by_key(|other| other.last_used_ms.load(Ordering::Relaxed))
+                    .cloned()
+            } else {
+                None
+            };
             if let Some(oldest) = &oldest {
                 open.remove(oldest.id.as_str());
             }
