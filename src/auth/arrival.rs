@@ -69,6 +69,11 @@ impl<'a> Arrival<'a> {
         Ok(())
     }
 
+    /// Whether it is said to be a key. What is in `Authorization` may be somebody else's.
+    pub fn brings_key(&self) -> bool {
+        self.headers.contains_key(&API_KEY)
+    }
+
     /// The project that the request names.
     ///
     /// # Errors

@@ -197,7 +197,7 @@ impl Authenticator {
                 Err(JwtError::Invalid(jwt::EXPIRED)) => return Err(Denial::NotGood),
                 Err(JwtError::Invalid(reason)) => tracing::debug!(reason, "a token was refused"),
             }
-        } else if !self.required && ApiKey::claims(credential).is_none() {
+        } else if !self.required && !arrival.brings_key() && ApiKey::claims(credential).is_none() {
             // Of a proxy before us, most likely.
             return Ok(None);
         }

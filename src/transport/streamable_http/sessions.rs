@@ -15,7 +15,7 @@ use std::{
 use actix_web::http::StatusCode;
 use actors::{
     clock::{Now, millis, now},
-    model::MessageId,
+    model::{MessageId, ProjectId},
 };
 use futures_util::FutureExt;
 use tokio::{
@@ -60,8 +60,8 @@ impl Sessions {
         })
     }
 
-    /// Opens a session around a peer, which lives on this thread from now on. When there are too many, the one that has
-    /// been silent for longest makes room: of all, or of its own project, if that has half of them.
+    /// Opens a session around a peer, which lives on this thread from now on. When there are too many, those make room
+    /// that have been silent for longest in the project that has most: no project crowds out another's.
     pub fn open(self: &Arc<Self>, peer: Peer, outbox: Arc<Outbox>, identity: Arc<Identity>) -> Arc<Session> {
         let (commands, received) = mpsc::unbounded_channel();
         let main = Stream::new(0, outbox);
@@ -79,29 +79,24 @@ impl Sessions {
         });
         let crowded_out = {
             let mut open = self.lock();
-            let oldest = if open.len() >= self.max {
-                let is_of_own = |other: &Session| other.identity().project.id() == session.identity().project.id();
-                let own_len = open.values().filter(|other| is_of_own(other)).count();
-                let crowds = own_len >= self.max.div_ceil(2);
-                open.values()
-                    .filter(|other| Arc::strong_count(other) == 1 && (!crowds || is_of_own(other)))
-                    .min_by_key(|other| other.last_used_ms.load(Ordering::Relaxed))
-                    .cloned()
+            let crowded_out = if open.len() >= self.max {
+                longest_silent(&open, self.max / 100 + 1)
             } else {
-                None
+                Vec::new()
             };
-            if let Some(oldest) = &oldest {
-                open.remove(oldest.id.as_str());
+            for session in &crowded_out {
+                open.remove(session.id.as_str());
             }
             open.insert(session.id.as_str().into(), Arc::clone(&session));
-            oldest
+            crowded_out
         };
-        if let Some(session) = crowded_out {
+        if !crowded_out.is_empty() {
             tracing::warn!(
                 max = self.max,
-                "too many HTTP sessions: the one longest silent is forgotten"
+                forgotten = crowded_out.len(),
+                "too many HTTP sessions: those longest silent are forgotten"
             );
-            session.end();
+            crowded_out.iter().for_each(|session| session.end());
         }
         let task = Task {
             peer,
@@ -168,6 +163,20 @@ impl Sessions {
     fn lock(&self) -> MutexGuard<'_, HashMap<Box<str>, Arc<Session>>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Some sessions of the project that has most of them, those that have been silent for longest and that no request holds
+/// on to. Several at once: to find them takes a look at all.
+fn longest_silent(open: &HashMap<Box<str>, Arc<Session>>, count: usize) -> Vec<Arc<Session>> {
+    let mut by_project = HashMap::<ProjectId, Vec<_>>::new();
+    for session in open.values() {
+        let project = session.identity().project.id().clone();
+        by_project.entry(project).or_default().push(session);
+    }
+    let mut most = by_project.into_values().max_by_key(Vec::len).unwrap_or_default();
+    most.retain(|session| Arc::strong_count(session) == 1);
+    most.sort_unstable_by_key(|session| session.last_used_ms.load(Ordering::Relaxed));
+    most.into_iter().take(count).cloned().collect()
 }
 
 /// One client, from `initialize` to `DELETE`. Its peer is on one thread; its requests may come on any.
