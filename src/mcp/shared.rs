@@ -39,15 +39,13 @@ use crate::{auth::Identity, refusal::error_object};
 const CALLS_LEN_MAX: usize = 256;
 /// Notifications of one connection for each request that it may make.
 const NOTIFICATIONS_PER_REQUEST: u32 = 10;
-/// How long a caller that asks for too much has to wait until it is read again: as long as it is told, within these
-/// bounds, and a microsecond for each byte that was read for nothing. Where a limit is high it would be told to wait for a
-/// millisecond, and each of its connections would be refused a thousand times in a second. Longer it must not be: it may
-/// have something else to say.
-const REST_MIN: Duration = Duration::from_millis(50);
-const REST_MAX: Duration = Duration::from_millis(250);
+/// How long a caller that asks for too much is not read: however soon it may ask again, for where a limit is high it would
+/// be refused a thousand times in a second on each of its connections. What it may ask in that time it may ask afterwards,
+/// so it loses none of it. No longer, for it may have something else to say.
+const REST: Duration = Duration::from_millis(250);
+/// And this for each byte that was read for nothing.
 const REST_PER_BYTE: Duration = Duration::from_micros(1);
-/// The same with all bytes of a large frame.
-const REST_OF_LARGE_MAX: Duration = Duration::from_secs(2);
+const REST_MAX: Duration = Duration::from_secs(2);
 /// Calls of `receive_messages` that can still be cancelled after they were answered.
 const TAKINGS_LEN_MAX: usize = 16;
 
@@ -176,16 +174,15 @@ impl Shared {
         }
         self.identity.take_request().map_err(|retry_after| {
             let of_bytes = REST_PER_BYTE.saturating_mul(u32::try_from(len).unwrap_or(u32::MAX));
-            let rest = retry_after.clamp(REST_MIN, REST_MAX) + of_bytes;
-            self.rest.set(Some(rest.min(REST_OF_LARGE_MAX)));
+            self.rest.set(Some((REST + of_bytes).min(REST_MAX)));
             BrokerError::RateLimited { retry_after }
         })
     }
 
     /// Takes one notification, which nobody can be refused: a connection with too many is not read for a while.
     pub fn take_notification(&self) {
-        if let Some(Err(wait)) = self.notifications.as_ref().map(Rate::take) {
-            self.rest.set(Some(wait.min(REST_MAX)));
+        if self.notifications.as_ref().is_some_and(|rate| rate.take().is_err()) {
+            self.rest.set(Some(REST));
         }
     }
 
