@@ -443,10 +443,7 @@ fn a_deleted_project_is_gone_for_good() {
 fn the_project_of_those_who_name_none_stays() {
     let broker = Broker::secured();
     let response = broker.rest(ADMIN_KEY, "DELETE", "/api/v1/projects/default", &Value::Null);
-    assert_eq!(
-        (response.status, &response.json()["code"]),
-        (400, &json!("invalid_argument"))
-    );
+    assert_eq!((response.status, &response.json()["code"]), (403, &json!("forbidden")));
     broker.agent("alice").calls("heartbeat", json!({}));
 }
 
@@ -524,7 +521,7 @@ fn a_revoked_key_lets_nobody_in() {
     for unknown in ["kunknown", "NO"] {
         assert_eq!(
             team.rest("DELETE", &format!("keys/{unknown}"), &Value::Null).status,
-            400
+            404
         );
     }
 }
