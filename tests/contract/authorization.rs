@@ -270,7 +270,7 @@ fn routes(broker: &Broker, number: &Cell<u32>) -> Vec<(Request, Level, u16, &'st
             404,
             invalid,
         ),
-        (bare("OPTIONS", "/api/v1/projects"), Anybody, 405, invalid),
+        (bare("OPTIONS", "/api/v1/projects"), Anybody, 204, FINE),
         (bare("OPTIONS", "/mcp"), Anybody, 405, FINE),
         (mcp.asks("tools/list", json!({})), Observer, 200, FINE),
         (hello(broker.address, "2025-11-25", json!({})), Observer, 200, FINE),
@@ -288,7 +288,8 @@ fn routes(broker: &Broker, number: &Cell<u32>) -> Vec<(Request, Level, u16, &'st
         (bare("PUT", "/mcp"), Observer, 405, FINE),
         (handshake, Observer, 101, FINE),
         (bare("GET", "/ws"), Observer, 426, invalid),
-        (bare("POST", "/ws"), Observer, 404, invalid),
+        (bare("POST", "/ws"), Observer, 405, invalid),
+        (bare("OPTIONS", "/security/status"), Anybody, 204, FINE),
         (bare("GET", "/security/status"), Observer, 200, FINE),
         (bare("GET", "/nowhere"), Observer, 404, invalid),
         (bare("GET", "/api/v1/nowhere"), Observer, 404, invalid),
@@ -350,7 +351,7 @@ fn routes(broker: &Broker, number: &Cell<u32>) -> Vec<(Request, Level, u16, &'st
         (
             bare("DELETE", "/api/v1/projects/team/keys/nosuchkey"),
             Admin,
-            400,
+            404,
             invalid,
         ),
         (
