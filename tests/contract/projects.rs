@@ -404,10 +404,9 @@ fn a_deleted_project_is_gone_for_good() {
     }
     assert_eq!(team.rest("DELETE", "", &Value::Null).status, 403);
     team.is_deleted();
-    // The session ended; who had none is sent away with the key, or with the project.
-    alice.wire.is_closed_with(4004);
-    visitor.wire.is_closed_with(4005);
-    guest.wire.is_closed_with(4005);
+    for agent in [&alice, &visitor, &guest] {
+        agent.wire.is_closed_with(4004);
+    }
     for key in [&team.key, &member] {
         assert!(!is_good(&broker, key));
     }
@@ -555,6 +554,21 @@ fn a_key_is_rotated_with_a_grace_or_at_once() {
     let too_long = json!({"grace_period_seconds": 365 * 24 * 3600});
     let response = broker.rest(ADMIN_KEY, "POST", "/api/v1/projects/team/keys/rotate", &too_long);
     assert_eq!(response.status, 400);
+}
+
+#[test]
+fn a_grace_does_not_outlast_the_key() {
+    let broker = Broker::secured();
+    let team = broker.project("team", &json!({}));
+    let key = team.new_key(&json!({"expires_in_seconds": 100}));
+    let before = listed_key(&team, id_of_key(&key))["expires_at"].clone();
+    let rotate = json!({"key_id": id_of_key(&key), "grace_period_seconds": 1000});
+    let done = team.rest("POST", "keys/rotate", &rotate).json();
+    assert_eq!(done["revoked"], json!([{"key_id": id_of_key(&key), "at": before}]));
+    assert_eq!(listed_key(&team, id_of_key(&key))["expires_at"], before);
+    // The one in its place has as long a life as it had.
+    let new = listed_key(&team, done["api_keys"][0]["key_id"].as_str().unwrap());
+    assert!(new["expires_at"].as_str() >= before.as_str(), "{new}");
 }
 
 #[test]
