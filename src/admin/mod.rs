@@ -80,36 +80,20 @@ impl Administration {
 
     /// Those that may be seen: one's own, and who wants to be; for an operator all.
     pub fn list(&self, by: &Arc<Identity>, include_inactive: bool, tags: &BTreeSet<String>) -> Projects {
-        let records = self.broker.records().into_iter().filter(|record| {
-            (record.active || include_inactive) && self.sees(by, record) && tags.is_subset(&record.tags)
-        });
-        let projects = records.map(|record| self.view(by, &record)).collect();
+        let records =
+            self.broker.records().into_iter().filter(|record| {
+                (record.active || include_inactive) && sees(by, record) && tags.is_subset(&record.tags)
+            });
+        let projects = records.map(|record| view(by, &record)).collect();
         Projects { projects }
-    }
-
-    fn sees(&self, by: &Arc<Identity>, record: &ProjectRecord) -> bool {
-        self.is_inside(by, record) || (record.active && record.config.discoverable)
-    }
-
-    /// Whether all of a project is shown to this caller.
-    fn is_inside(&self, by: &Arc<Identity>, record: &ProjectRecord) -> bool {
-        by.scope() == Scope::Operator || *by.project.id() == record.id
-    }
-
-    fn view(&self, by: &Arc<Identity>, record: &ProjectRecord) -> Project {
-        if self.is_inside(by, record) {
-            Project::of(record)
-        } else {
-            Project::from_outside(record)
-        }
     }
 
     /// One's own project where none is named.
     pub async fn show(&self, by: &Arc<Identity>, id: Option<&ProjectId>) -> Result<ProjectInfo> {
         let id = id.unwrap_or(by.project.id());
-        let record = self.broker.record(id).filter(|record| self.sees(by, record));
+        let record = self.broker.record(id).filter(|record| sees(by, record));
         let record = record.ok_or(BrokerError::ProjectNotFound)?;
-        if !self.is_inside(by, &record) {
+        if !is_inside(by, &record) {
             return Ok(ProjectInfo {
                 project: Project::from_outside(&record),
                 counts: None,
@@ -140,9 +124,10 @@ impl Administration {
 
     pub async fn change(&self, by: &Arc<Identity>, id: &ProjectId, changes: ProjectChanges) -> Result<ChangedProject> {
         let allowed = self.check_of(by, id, Scope::Admin);
-        let allowed = match changes.config.touches_limits() {
-            true => allowed.and(by.check(Scope::Operator)),
-            false => allowed,
+        let allowed = if changes.config.touches_limits() {
+            allowed.and(by.check(Scope::Operator))
+        } else {
+            allowed
         };
         let id = id.clone();
         self.recorded(by, act("project.change", &id, None), allowed, async move |broker| {
@@ -336,6 +321,23 @@ impl Administration {
     /// Has it written down when it was refused for who asks.
     fn refused<T>(&self, by: &Identity, act: &Act, result: Result<T>) -> Result<T> {
         result.inspect_err(|error| self.audit.refused(by, act, error))
+    }
+}
+
+fn sees(by: &Identity, record: &ProjectRecord) -> bool {
+    is_inside(by, record) || (record.active && record.config.discoverable)
+}
+
+/// Whether all of a project is shown to this caller.
+fn is_inside(by: &Identity, record: &ProjectRecord) -> bool {
+    by.scope() == Scope::Operator || *by.project.id() == record.id
+}
+
+fn view(by: &Identity, record: &ProjectRecord) -> Project {
+    if is_inside(by, record) {
+        Project::of(record)
+    } else {
+        Project::from_outside(record)
     }
 }
 

@@ -154,7 +154,7 @@ impl Authenticator {
             None if self.required => return Err(Denial::Nothing),
             None => Arc::clone(&self.anonymous),
         };
-        let project = self.project_of(&principal, arrival.project()?)?;
+        let project = project_of(&principal, arrival.project()?)?;
         let project = self.broker.project(&project).await.map_err(|error| match error {
             // The project of a key was deleted, and the key with it.
             BrokerError::ProjectNotFound if principal.home.is_some() => Denial::NotGood,
@@ -191,7 +191,7 @@ impl Authenticator {
         }
         if let Some(jwt) = self.jwt.as_ref().filter(|_| Jwt::looks_like(credential)) {
             match jwt.verify(credential, now.unix_ms / 1000).await {
-                Ok(claims) => return self.subject(claims).map(Some),
+                Ok(claims) => return subject(claims).map(Some),
                 Err(JwtError::Unavailable) => return Err(BrokerError::unavailable().into()),
                 // It was good once: its holder is to fetch another, and to be told nothing else.
                 Err(JwtError::Invalid(jwt::EXPIRED)) => return Err(Denial::NotGood),
@@ -220,42 +220,6 @@ impl Authenticator {
             holder.standing.was_used(now.unix_ms);
         }
         is_good.then_some(holder)
-    }
-
-    /// What the claims of a token make of their subject.
-    fn subject(&self, claims: jwt::Claims) -> Result<Arc<Principal>, Denial> {
-        let named = |scope: Scope| {
-            let mut names = claims.scopes.iter().filter_map(|name| name.strip_prefix(SCOPE_PREFIX));
-            names.any(|name| name == scope.as_str())
-        };
-        let scopes = [Scope::Admin, Scope::Member, Scope::Observer];
-        let scope = scopes.into_iter().find(|&scope| named(scope)).ok_or_else(|| {
-            let text =
-                format!("the token has no scope {SCOPE_PREFIX}admin, {SCOPE_PREFIX}member or {SCOPE_PREFIX}observer");
-            BrokerError::forbidden(text)
-        })?;
-        let home = claims.project.as_deref().and_then(|text| ProjectId::parse(text).ok());
-        let home = home.ok_or_else(|| BrokerError::forbidden("the token names no project"))?;
-        let owner = Owner::subject(&claims.subject);
-        Ok(Arc::new(Principal {
-            name: owner.as_str().into(),
-            owner,
-            scope,
-            home: Some(home),
-            standing: Standing::until(claims.expires_at_ms.saturating_add(jwt::LEEWAY_S * 1000)),
-            rate: None,
-        }))
-    }
-
-    /// The project a caller acts in: that of its credential, which `X-Project-ID` may name too; for who is bound to
-    /// none, the one it names.
-    fn project_of(&self, principal: &Principal, named: Option<&str>) -> Result<ProjectId, Denial> {
-        match (&principal.home, named) {
-            (Some(home), Some(named)) if named != home.as_str() => Err(BrokerError::ProjectMismatch.into()),
-            (Some(home), _) => Ok(home.clone()),
-            (None, Some(named)) => Ok(ProjectId::parse(named).map_err(|_| BrokerError::ProjectNotFound)?),
-            (None, None) => Ok(ProjectId::default_project()),
-        }
     }
 
     fn problem(&self, denial: &Denial) -> Problem {
@@ -305,6 +269,42 @@ impl Authenticator {
             "bearer_methods_supported": ["header"],
             "scopes_supported": scopes,
         }))
+    }
+}
+
+/// What the claims of a token make of their subject.
+fn subject(claims: jwt::Claims) -> Result<Arc<Principal>, Denial> {
+    let named = |scope: Scope| {
+        let mut names = claims.scopes.iter().filter_map(|name| name.strip_prefix(SCOPE_PREFIX));
+        names.any(|name| name == scope.as_str())
+    };
+    let scopes = [Scope::Admin, Scope::Member, Scope::Observer];
+    let scope = scopes.into_iter().find(|&scope| named(scope)).ok_or_else(|| {
+        let text =
+            format!("the token has no scope {SCOPE_PREFIX}admin, {SCOPE_PREFIX}member or {SCOPE_PREFIX}observer");
+        BrokerError::forbidden(text)
+    })?;
+    let home = claims.project.as_deref().and_then(|text| ProjectId::parse(text).ok());
+    let home = home.ok_or_else(|| BrokerError::forbidden("the token names no project"))?;
+    let owner = Owner::subject(&claims.subject);
+    Ok(Arc::new(Principal {
+        name: owner.as_str().into(),
+        owner,
+        scope,
+        home: Some(home),
+        standing: Standing::until(claims.expires_at_ms.saturating_add(jwt::LEEWAY_S * 1000)),
+        rate: None,
+    }))
+}
+
+/// The project a caller acts in: that of its credential, which `X-Project-ID` may name too; for who is bound to
+/// none, the one it names.
+fn project_of(principal: &Principal, named: Option<&str>) -> Result<ProjectId, Denial> {
+    match (&principal.home, named) {
+        (Some(home), Some(named)) if named != home.as_str() => Err(BrokerError::ProjectMismatch.into()),
+        (Some(home), _) => Ok(home.clone()),
+        (None, Some(named)) => Ok(ProjectId::parse(named).map_err(|_| BrokerError::ProjectNotFound)?),
+        (None, None) => Ok(ProjectId::default_project()),
     }
 }
 

@@ -249,7 +249,7 @@ impl Peer {
     fn takes_up(&self) -> bool {
         let is_full = || self.shared.outbox.waiting_len() >= ANSWER_BYTES_MAX;
         let rests = self.shared.rests() || self.rest.is_some();
-        !self.shared.is_exclusive() && !rests && !(self.shared.kind == Kind::Lasting && is_full())
+        !self.shared.is_exclusive() && !rests && (self.shared.kind != Kind::Lasting || !is_full())
     }
 
     /// Answers what the router has answered, and goes on with frames that were held back.

@@ -155,12 +155,12 @@ impl Broker {
             may_be_gone: false,
             admin_key,
         };
-        broker.teaches_note(&broker.visitor());
+        Self::teaches_note(&broker.visitor());
         broker
     }
 
     /// Registers the protocol that everything is said in.
-    fn teaches_note(&self, agent: &Agent) {
+    fn teaches_note(agent: &Agent) {
         let schema = json!({
             "type": "object",
             "properties": {"text": {"type": "string"}},
@@ -173,7 +173,7 @@ impl Broker {
     /// Makes a project with this configuration, in which the protocol is known that everything is said in.
     pub fn project(&self, id: &str, config: &Value) -> Tenant<'_> {
         let tenant = Tenant::created(self, id, config);
-        self.teaches_note(&tenant.visitor());
+        Self::teaches_note(&tenant.visitor());
         tenant
     }
 

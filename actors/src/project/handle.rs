@@ -66,6 +66,10 @@ pub struct Envelope<'a> {
 }
 
 /// A message that is checked, and where it goes.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "nearly every message stays at home, and is not to be allocated for the rest"
+)]
 pub enum Dispatch {
     /// To the router of the sender's project.
     Home(Submission),

@@ -6,7 +6,7 @@ use actix_rt::Arbiter;
 use actors::{
     broker::Broker,
     model::{
-        BrokerError, Capabilities, DeadLetterReason, KeyId, MadeKey, NewKey, Owner, ProjectConfig, Scope, SessionId,
+        BrokerError, Capabilities, DeadLetterReason, MadeKey, NewKey, Owner, ProjectConfig, Scope, SessionId,
         SessionName,
     },
     project::Registration,

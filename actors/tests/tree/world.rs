@@ -78,9 +78,9 @@ pub fn broker_settings(project: Settings) -> BrokerSettings {
 }
 
 /// What is for the router of the sender's own project.
-fn at_home(dispatch: Dispatch) -> Result<Submission, BrokerError> {
+fn at_home(dispatch: Dispatch) -> Submission {
     match dispatch {
-        Dispatch::Home(submission) => Ok(submission),
+        Dispatch::Home(submission) => submission,
         Dispatch::Abroad(_) => panic!("it goes to another project"),
     }
 }
@@ -250,7 +250,7 @@ impl World {
     }
 
     pub fn submission(&self, sender: &Member, to: &str) -> Result<Submission, BrokerError> {
-        at_home(self.project.direct(sender, to, &envelope(false))?)
+        Ok(at_home(self.project.direct(sender, to, &envelope(false))?))
     }
 
     pub fn broadcast(&self, sender: &Member) -> Result<Submission, BrokerError> {
@@ -266,7 +266,7 @@ impl World {
 
     /// Sends one message, which is accepted. Its status can be followed.
     pub async fn send(&self, sender: &Member, to: &str) -> Routed {
-        let submission = at_home(self.project.direct(sender, to, &envelope(true)).unwrap()).unwrap();
+        let submission = at_home(self.project.direct(sender, to, &envelope(true)).unwrap());
         let mut answers = self.submit(vec![submission]).await.unwrap();
         answers.pop().unwrap().unwrap()
     }

@@ -74,12 +74,12 @@ fn api_keys() -> Value {
 fn administers<T: Serialize>(
     caller: Caller,
     call: impl AsyncFnOnce(&Administration, &Arc<Identity>) -> Result<T, BrokerError> + 'static,
-) -> Result<Pending, BrokerError> {
-    Ok(Pending::new(async move {
+) -> Pending {
+    Pending::new(async move {
         let home = &caller.home;
         let result = call(&home.service.admin, &home.identity).await?;
         answer(&result)
-    }))
+    })
 }
 
 fn answer(result: &impl Serialize) -> Result<Answer, BrokerError> {
@@ -137,7 +137,9 @@ pub const CREATE_PROJECT: Tool = Tool {
                 .unwrap_or_default(),
         };
         arguments.finish()?;
-        administers(caller, async move |admin, by| admin.create(by, wanted).await)
+        Ok(administers(caller, async move |admin, by| {
+            admin.create(by, wanted).await
+        }))
     }),
 };
 
@@ -196,7 +198,9 @@ pub const GET_PROJECT_INFO: Tool = Tool {
     run: Run::Later(|caller, mut arguments| {
         let id = parse_id(&mut arguments, "project_id")?;
         arguments.finish()?;
-        administers(caller, async move |admin, by| admin.show(by, id.as_ref()).await)
+        Ok(administers(caller, async move |admin, by| {
+            admin.show(by, id.as_ref()).await
+        }))
     }),
 };
 
@@ -236,7 +240,9 @@ pub const ROTATE_PROJECT_KEYS: Tool = Tool {
         let grace = arguments.bounded("grace_period_seconds", 0, 0, most)?;
         arguments.finish()?;
         let grace = Duration::from_secs(grace as u64);
-        administers(caller, async move |admin, by| admin.rotate(by, &id, key, grace).await)
+        Ok(administers(caller, async move |admin, by| {
+            admin.rotate(by, &id, key, grace).await
+        }))
     }),
 };
 

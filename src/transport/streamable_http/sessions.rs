@@ -96,7 +96,9 @@ impl Sessions {
                 forgotten = crowded_out.len(),
                 "too many HTTP sessions: those longest silent are forgotten"
             );
-            crowded_out.iter().for_each(|session| session.end());
+            for session in crowded_out {
+                session.end();
+            }
         }
         let task = Task {
             peer,
