@@ -28,7 +28,7 @@ struct KeyFile(PathBuf);
 
 impl Office {
     fn open(name: &str) -> Self {
-        let key_file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.key"));
+        let key_file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}.key", std::process::id()));
         let mut options = std::fs::OpenOptions::new();
         let file = options
             .write(true)
