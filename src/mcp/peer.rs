@@ -30,7 +30,7 @@ use super::{
     shared::{Kind, Shared},
     tasks::Task,
     tools::{Prepared, SendAnswer},
-    turn::Turn,
+    turn::{Held, Turn},
     version::{RequestMeta, WITH_BATCHES},
 };
 use crate::auth::Identity;
@@ -110,7 +110,11 @@ impl Peer {
     /// Takes one frame that has been parsed; what belongs to it goes to `lane`.
     pub fn take(&mut self, text: &str, parsed: Result<Incoming<'_>, Malformed<'_>>, lane: Lane) -> Taken {
         if !self.takes_up() {
-            self.turn.held.push_back((text.to_owned(), lane));
+            self.turn.held.push_back(Held {
+                text: text.to_owned(),
+                lane,
+                counted: false,
+            });
             return Taken::Fine;
         }
         let before = self.turn.prepared.len();
@@ -262,9 +266,11 @@ impl Peer {
                 return;
             }
             while self.takes_up()
-                && let Some((text, lane)) = self.turn.held.pop_front()
+                && let Some(Held { text, lane, counted }) = self.turn.held.pop_front()
             {
+                self.shared.counted.set(counted);
                 self.take(&text, rpc::parse(&text), lane);
+                self.shared.counted.set(false);
             }
             // What it sends is with the router now, whose answer has to know whom to wake.
             self.end_turn(now);
@@ -352,7 +358,7 @@ impl Peer {
     pub fn caller_left(&mut self, exchange: &Outbox) {
         self.turn
             .held
-            .retain(|(text, lane)| !(lane.leads_to(exchange) && dispatch::takes_messages(text)));
+            .retain(|held| !(held.lane.leads_to(exchange) && dispatch::takes_messages(&held.text)));
         self.shared.caller_left(exchange);
     }
 

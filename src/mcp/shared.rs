@@ -127,6 +127,8 @@ pub struct Shared {
     /// The last calls that took messages out of an inbox, by the ids of their requests, under way or answered.
     takings: RefCell<VecDeque<TakingCall>>,
     exclusive: Cell<bool>,
+    /// The frame that is taken up was counted before.
+    pub counted: Cell<bool>,
     /// How long nothing is to be read of a caller that asks for too much.
     rest: Cell<Option<Duration>>,
     /// Who polls the peer.
@@ -158,6 +160,7 @@ impl Shared {
             calls: RefCell::default(),
             takings: RefCell::default(),
             exclusive: Cell::default(),
+            counted: Cell::default(),
             rest: Cell::default(),
             waker: RefCell::default(),
         })
@@ -169,7 +172,7 @@ impl Shared {
     /// `rate_limited`. What else the caller has asked waits for a while then, and nothing more is read of it: who asks for
     /// too much is not to have the broker spend its time on telling so.
     pub fn take_request(&self, lane: &Lane, len: usize) -> Result<(), BrokerError> {
-        if self.kind != Kind::Lasting && !lane.is_batch() {
+        if self.counted.get() || (self.kind != Kind::Lasting && !lane.is_batch()) {
             return Ok(());
         }
         self.identity.take_request().map_err(|retry_after| {

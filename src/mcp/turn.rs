@@ -17,7 +17,15 @@ pub struct Turn {
     /// The `_meta` of the next request, where the transport had to read it.
     pub read_meta: Option<Box<RequestMeta>>,
     /// Frames that wait until an exclusive call is done.
-    pub held: VecDeque<(String, Lane)>,
+    pub held: VecDeque<Held>,
+}
+
+/// A frame that waits.
+pub struct Held {
+    pub text: String,
+    pub lane: Lane,
+    /// It was taken up before, and counted against the limits of its caller.
+    pub counted: bool,
 }
 
 impl Turn {
@@ -38,7 +46,11 @@ impl Turn {
     /// Runs a call that no other frame of this connection may overtake; `again` is taken up again when it is done.
     pub fn exclusively(&mut self, to: &ReplyTo, call: impl Future<Output = ()> + 'static, again: Option<&str>) {
         if let Some(text) = again {
-            self.held.push_front((text.to_owned(), to.lane.clone()));
+            self.held.push_front(Held {
+                text: text.to_owned(),
+                lane: to.lane.clone(),
+                counted: true,
+            });
         }
         self.shared.set_exclusive(true);
         let done = ExclusiveDone(Rc::clone(&self.shared));

@@ -67,7 +67,8 @@ impl Connections {
     }
 
     /// A place for one connection; None when all are taken, those of its project, or all were told to go. A project has
-    /// no more than it may have sessions.
+    /// no more than twice as many as it may have sessions: each may come back before its old connection is known to be
+    /// gone.
     pub fn seat(self: &Arc<Self>, outbox: &Arc<Outbox>, identity: &Arc<Identity>) -> Option<Seat> {
         let of_project_max = identity.project.terms().record.config.max_sessions;
         let share = self.share.load(Ordering::Relaxed);
@@ -75,7 +76,7 @@ impl Connections {
             outbox,
             identity,
             self.max,
-            of_project_max.map_or(share, |max| max.min(share)),
+            of_project_max.map_or(share, |max| (2 * max).min(share)),
         )
     }
 

@@ -272,9 +272,9 @@ pub const GRANT_PROJECT_ACCESS: Tool = Tool {
         let rate = arguments.optional::<u32>("message_rate_limit")?.unwrap_or(0);
         arguments.finish()?;
         let id = caller.project.id().clone();
-        administers(caller, async move |admin, by| {
+        Ok(administers(caller, async move |admin, by| {
             admin.grant(by, &id, target, protocols, rate).await
-        })
+        }))
     }),
 };
 
@@ -295,8 +295,8 @@ pub const REVOKE_PROJECT_ACCESS: Tool = Tool {
         let target = required_id(&mut arguments, "target_project_id")?;
         arguments.finish()?;
         let id = caller.project.id().clone();
-        administers(caller, async move |admin, by| {
+        Ok(administers(caller, async move |admin, by| {
             admin.revoke_grant(by, &id, &target).await
-        })
+        }))
     }),
 };

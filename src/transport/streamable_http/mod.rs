@@ -149,7 +149,7 @@ async fn take(request: &HttpRequest, payload: web::Payload, endpoint: &Endpoint)
             let answer = post.request(id, method, params).await;
             answer.map_err(|refusal| refusal.to(Some(id)))
         }
-        Incoming::Notification { .. } if headers::is_modern(request.headers()) => post.modern_notification(),
+        Incoming::Notification { .. } if headers::is_modern(request.headers()) => Ok(post.modern_notification()),
         Incoming::Notification { .. } | Incoming::Response { .. } => {
             post.session()?.take(text)?;
             Ok(HttpResponse::Accepted().finish())
@@ -214,12 +214,12 @@ impl Post<'_> {
         exchange.respond(headers::modern_status).await
     }
 
-    fn modern_notification(&self) -> Answer {
+    fn modern_notification(&self) -> HttpResponse {
         let form = Form::Whole;
         let outbox = Arc::new(Outbox::new(Framing::Exchange { stream: None, form }));
         let mut peer = Peer::stateless(Arc::clone(&self.identity), outbox, Arc::clone(&self.gate.service));
         peer.frame(self.text);
-        Ok(HttpResponse::Accepted().finish())
+        HttpResponse::Accepted().finish()
     }
 
     async fn initialize(&self) -> Answer {
