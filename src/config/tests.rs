@@ -457,13 +457,13 @@ fn a_public_address_needs_a_word_of_consent() {
         );
         assert!(line.contains("allow_anonymous = true"), "{line}");
         let config = Start::new().flag("host", host).flag("allow_anonymous", "true").config();
-        assert_eq!(config.warnings().len(), 2, "{:?}", config.warnings());
+        assert_eq!(config.warnings().len(), 3, "{:?}", config.warnings());
         let config = Start::new()
             .flag("host", host)
             .flag("allow_anonymous", "true")
             .flag("allowed_hosts", "*")
             .config();
-        assert_eq!(config.warnings().len(), 1, "{:?}", config.warnings());
+        assert_eq!(config.warnings().len(), 2, "{:?}", config.warnings());
     }
 }
 

@@ -230,7 +230,7 @@ fn a_project_that_does_not_fit_is_not_made() {
         }
         broker.project(&default_project()).await.unwrap();
         let refused = broker.delete_project(&default_project()).await;
-        assert_eq!(refused.unwrap_err().code(), "invalid_argument");
+        assert_eq!(refused.unwrap_err().code(), "forbidden");
         let refused = broker.change_project(&default_project(), renamed("")).await;
         assert_eq!(refused.unwrap_err().code(), "invalid_argument");
         assert_eq!(broker.record(&default_project()).unwrap().name, "Default");
