@@ -38,9 +38,19 @@ impl Rate {
     /// # Errors
     /// When there will be one again.
     pub fn take(&self) -> Result<(), Duration> {
-        self.limiter
-            .check()
-            .map_err(|not_until| not_until.wait_time_from(Ticks.now()).max(Duration::from_millis(1)))
+        self.take_many(1)
+    }
+
+    /// Takes several at once, or all that there can be where that is less.
+    ///
+    /// # Errors
+    /// When there will be as many.
+    pub fn take_many(&self, count: u32) -> Result<(), Duration> {
+        let count = NonZeroU32::new(count).unwrap_or(NonZeroU32::MIN).min(self.per_minute);
+        let taken = self.limiter.check_n(count);
+        // There is room for as many as come in a minute, and it is not more.
+        let Ok(taken) = taken else { return Ok(()) };
+        taken.map_err(|not_until| not_until.wait_time_from(Ticks.now()).max(Duration::from_millis(1)))
     }
 
     #[must_use]
@@ -72,5 +82,17 @@ mod tests {
             "{wait:?}"
         );
         assert!(Rate::per_minute(0).is_none());
+    }
+
+    #[test]
+    fn several_are_taken_at_once_or_none_of_them() {
+        let rate = Rate::per_minute(10).unwrap();
+        assert!(rate.take_many(6).is_ok() && rate.take_many(6).is_err() && rate.take_many(4).is_ok());
+        let rate = Rate::per_minute(10).unwrap();
+        assert!(
+            rate.take_many(1000).is_ok(),
+            "who wants more than there can be gets that"
+        );
+        assert!(rate.take().is_err());
     }
 }

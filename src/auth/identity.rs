@@ -7,6 +7,13 @@ use actors::{
     rate::Rate,
 };
 
+/// A longer request counts as several.
+pub const BYTES_OF_REQUEST: usize = 64 * 1024;
+
+fn further(len: usize) -> u32 {
+    u32::try_from(len.saturating_sub(1) / BYTES_OF_REQUEST).unwrap_or(u32::MAX)
+}
+
 /// Somebody who was let in, and where they act.
 pub struct Identity {
     pub principal: Arc<Principal>,
@@ -47,9 +54,33 @@ impl Identity {
     /// # Errors
     /// When there will be one again.
     pub fn take_request(&self) -> Result<(), Duration> {
+        self.take_requests(1)
+    }
+
+    /// Takes a request of this many bytes, all of which the broker has to look at: it counts once more for each
+    /// [`BYTES_OF_REQUEST`] beyond the first.
+    ///
+    /// # Errors
+    /// When there will be as many again.
+    pub fn take_request_of(&self, len: usize) -> Result<(), Duration> {
+        self.take_requests(1 + further(len))
+    }
+
+    /// What is left to take of a request, when it turns out to have this many bytes.
+    ///
+    /// # Errors
+    /// When there will be as many again.
+    pub fn take_rest_of(&self, len: usize) -> Result<(), Duration> {
+        match further(len) {
+            0 => Ok(()),
+            count => self.take_requests(count),
+        }
+    }
+
+    fn take_requests(&self, count: u32) -> Result<(), Duration> {
         let own = self.principal.rate.as_ref().or(self.shared_rate.as_deref());
-        own.map_or(Ok(()), Rate::take)?;
-        self.project.take_request()
+        own.map_or(Ok(()), |rate| rate.take_many(count))?;
+        self.project.take_requests(count)
     }
 
     /// How many requests a minute are taken of them; None for any number.

@@ -117,8 +117,15 @@ fn is_public(path: &str) -> bool {
     PUBLIC.contains(&path) || path.starts_with(METADATA_PATH)
 }
 
-/// How long somebody who asks for too much waits to be told so: refusing is to cost the one who is refused.
-const REFUSED_AFTER: Duration = Duration::from_millis(50);
+/// How long somebody who asks for too much waits to be told so, and up to as long again: refusing is to cost the one who is
+/// refused, and not all who are refused at once are to come back at once.
+const REFUSED_AFTER: Duration = Duration::from_millis(150);
+
+async fn told_late(problem: Problem) -> Problem {
+    let share = (uuid::Uuid::new_v4().as_u128() % 100) as u32;
+    tokio::time::sleep(REFUSED_AFTER + REFUSED_AFTER * share / 100).await;
+    problem
+}
 
 /// Finds out who calls, and whether they may ask for something now; for the handlers it is among the extensions of the
 /// request. A preflight request brings no key (Fetch, section 4.8). A key in the URL is refused where none is needed
@@ -158,8 +165,9 @@ pub async fn authenticate<B: MessageBody + 'static>(
         },
         Err(problem) => problem,
     };
-    if problem.status == StatusCode::TOO_MANY_REQUESTS {
-        tokio::time::sleep(REFUSED_AFTER).await;
-    }
+    let problem = match problem.status {
+        StatusCode::TOO_MANY_REQUESTS => told_late(problem).await,
+        _ => problem,
+    };
     Ok(request.into_response(problem.into_response()))
 }

@@ -44,8 +44,8 @@ const NOTIFICATIONS_PER_REQUEST: u32 = 10;
 /// so it loses none of it. No longer, for it may have something else to say.
 const REST: Duration = Duration::from_millis(250);
 /// And this for each byte that was read for nothing.
-const REST_PER_BYTE: Duration = Duration::from_micros(1);
-const REST_MAX: Duration = Duration::from_secs(2);
+const REST_PER_BYTE: Duration = Duration::from_micros(4);
+const REST_MAX: Duration = Duration::from_secs(5);
 /// Calls of `receive_messages` that can still be cancelled after they were answered.
 const TAKINGS_LEN_MAX: usize = 16;
 
@@ -175,7 +175,7 @@ impl Shared {
         if self.counted.get() || (self.kind != Kind::Lasting && !lane.is_batch()) {
             return Ok(());
         }
-        self.identity.take_request().map_err(|retry_after| {
+        self.identity.take_request_of(len).map_err(|retry_after| {
             let of_bytes = REST_PER_BYTE.saturating_mul(u32::try_from(len).unwrap_or(u32::MAX));
             self.rest.set(Some((REST + of_bytes).min(REST_MAX)));
             BrokerError::RateLimited { retry_after }

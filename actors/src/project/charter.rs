@@ -54,13 +54,13 @@ impl Charter {
         Arc::clone(&self.terms.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Takes one request of all that the project may make.
+    /// Takes so many requests of all that the project may make.
     ///
     /// # Errors
-    /// When there will be one again.
-    pub fn take_request(&self) -> Result<(), Duration> {
+    /// When there will be as many.
+    pub fn take_requests(&self, count: u32) -> Result<(), Duration> {
         if self.limits_requests.load(Ordering::Relaxed) {
-            self.terms().take_request()
+            self.terms().take_requests(count)
         } else {
             Ok(())
         }
@@ -111,8 +111,8 @@ impl Terms {
         }
     }
 
-    fn take_request(&self) -> Result<(), Duration> {
-        self.rate.as_ref().map_or(Ok(()), |rate| rate.take())
+    fn take_requests(&self, count: u32) -> Result<(), Duration> {
+        self.rate.as_ref().map_or(Ok(()), |rate| rate.take_many(count))
     }
 
     /// Takes one message to another project.

@@ -127,12 +127,12 @@ impl ProjectHandle {
         self.0.charter.amend(record);
     }
 
-    /// Takes one request of all that the project may make.
+    /// Takes so many requests of all that the project may make.
     ///
     /// # Errors
-    /// When there will be one again.
-    pub fn take_request(&self) -> Result<(), Duration> {
-        self.0.charter.take_request()
+    /// When there will be as many.
+    pub fn take_requests(&self, count: u32) -> Result<(), Duration> {
+        self.0.charter.take_requests(count)
     }
 
     /// Ends its sessions and its actors. Its record says that it is closed.

@@ -516,7 +516,7 @@ fn a_rate_that_stays_goes_on_counting_and_another_begins_anew() {
             rate_limit: Some(rate_limit),
             ..ConfigChanges::default()
         };
-        let takes = |count| (0..count).filter(|_| world.project.take_request().is_ok()).count();
+        let takes = |count| (0..count).filter(|_| world.project.take_requests(1).is_ok()).count();
         assert_eq!(takes(100), 100);
         change(&world, configured(limited(3))).await;
         assert_eq!(takes(2), 2);

@@ -23,7 +23,7 @@ use actix_web::{
     http::{StatusCode, header},
     web,
 };
-use actors::clock::now;
+use actors::{clock::now, model::BrokerError};
 
 use self::{
     exchange::{Driver, Exchange},
@@ -31,13 +31,13 @@ use self::{
     sessions::{Command, Session},
 };
 use super::{Gate, Line};
-use crate::auth::Identity;
 use crate::mcp::{
     Form, Framing, Outbox, Peer,
     rpc::{self, INVALID_REQUEST, Incoming, Malformed, Params, RpcError},
     tools,
     version::RequestMeta,
 };
+use crate::{auth::Identity, problem::Problem};
 
 pub use sessions::Sessions;
 
@@ -122,6 +122,10 @@ async fn take(request: &HttpRequest, payload: web::Payload, endpoint: &Endpoint)
     // The body may have come long after the key, which may have been revoked in between.
     if !identity.is_good(now().unix_ms) {
         return Ok(gate.auth.good_no_more().into_response());
+    }
+    if let Err(retry_after) = identity.take_rest_of(body.len()) {
+        let error = BrokerError::RateLimited { retry_after };
+        return Ok(Problem::from(&error).into_response());
     }
     let text = std::str::from_utf8(&body).map_err(|_| {
         let error = RpcError::new(rpc::PARSE_ERROR, "Parse error: the body is not UTF-8");

@@ -29,10 +29,9 @@ use crate::{
     transport::{Place, Seat, Tempo},
 };
 
-/// Bytes that one read takes at most. The buffer is shared by all connections of a thread.
+/// Bytes that one read takes at most, and about as many one turn, before the others have theirs. The buffer is shared by
+/// all connections of a thread.
 const READ_LEN: usize = 128 * 1024;
-/// Reads of one connection before the others have their turn.
-const READS_PER_TURN: usize = 4;
 /// An empty write buffer of more than this is given back.
 const WRITE_BUFFER_KEPT: usize = 128 * 1024;
 /// Frames in a row that are not JSON after which a peer is sent away.
@@ -152,7 +151,8 @@ impl Connection {
     /// Reads what is there, as long as there is use for it. An error is the end of the connection.
     fn read(&mut self, cx: &mut Context<'_>, now: Now) -> io::Result<()> {
         READ_BUFFER.with_borrow_mut(|buffer| {
-            for _ in 0..READS_PER_TURN {
+            let mut left = READ_LEN;
+            while left > 0 {
                 self.paused = self.end == End::Open && !self.peer.wants_frames();
                 if self.paused {
                     return Ok(());
@@ -167,6 +167,7 @@ impl Connection {
                     return Err(io::ErrorKind::UnexpectedEof.into());
                 }
                 self.took(&mut buffer[..len], now);
+                left = left.saturating_sub(len);
             }
             // There may be more; the others first.
             cx.waker().wake_by_ref();
