@@ -185,6 +185,8 @@ struct Round {
     accepted: f64,
     refused: f64,
     failed: f64,
+    /// Since the flood began.
+    refused_in_all: u64,
     lost: u64,
 }
 
@@ -213,6 +215,7 @@ impl Beside<'_> {
             accepted: per_second(|tally| tally.accepted),
             refused: per_second(|tally| tally.refused),
             failed: per_second(|tally| tally.failed),
+            refused_in_all: after.refused,
             lost: after.lost,
         })
     }
@@ -259,6 +262,10 @@ fn row(kind: Kind, rounds: &[Round]) -> Vec<(&'static str, Figure)> {
         ("accepted_per_second", of(&|round| round.accepted).into()),
         ("refused_per_second", of(&|round| round.refused).into()),
         ("failed_per_second", of(&|round| round.failed).into()),
+        (
+            "refused_in_all",
+            rounds.last().map_or(0, |round| round.refused_in_all).into(),
+        ),
         ("connections_lost", rounds.last().map_or(0, |round| round.lost).into()),
     ];
     row.extend(cores(|round| &round.quiet).map(|cores| ("quiet_server_cores", cores.into())));
