@@ -13,6 +13,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("rate", &["clock"]),
     ("negotiate", &["model"]),
     ("model", &["clock", "negotiate"]),
+    ("bridge", &["model"]),
     ("storage", &["clock", "model"]),
     ("supervise", &["clock", "model", "storage"]),
     ("registry", &["clock", "model", "storage", "supervise"]),

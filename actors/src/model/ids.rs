@@ -155,8 +155,17 @@ uuid_id!(
     /// A participant, for as long as its name and inbox are kept (`UUIDv7`: ids sort by creation).
     SessionId,
     /// A message (`UUIDv7`), the key by which a recipient recognises a repeat.
-    MessageId
+    MessageId,
+    /// One run of one broker process.
+    ReplicaId
 );
+
+impl ReplicaId {
+    #[must_use]
+    pub fn generate() -> Self {
+        Self(Uuid::now_v7())
+    }
+}
 
 impl SessionId {
     #[must_use]

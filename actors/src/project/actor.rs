@@ -1,29 +1,36 @@
 use std::{
+    collections::HashSet,
     sync::{Arc, Weak},
     time::Duration,
 };
 
 use actix::{Actor, ActorContext, AsyncContext, Context, Handler, Supervised};
+use tokio::sync::oneshot;
 
 use super::{
     Charter, Directory, ProjectHandle, Projects, Registered, Registration, Settings,
     handle::Parts,
-    messages::{Child, ChildDown, Close, Register},
+    messages::{Child, ChildDown, Close, Refresh, Register},
 };
 use crate::{
     clock::now,
     model::{BrokerError, DeadLetterReason, Owner, ProjectId, ProjectRecord, SessionId, SessionRecord},
     registry::{Catalog, Registry},
     router::Router,
-    session::{Abandon, Attach, Connection, Detach, Ended, Member, Retire, Session, SessionSettings, Vitals},
-    storage::Store,
+    session::{
+        Abandon, Attach, Connection, Detach, Ended, Forgotten, Member, Retire, Session, SessionSettings, Vitals,
+    },
+    storage::{Op, Roster, Seat, Seated, Store, Wanted},
     supervise::{self, Address, Posted, Pulse, settle},
 };
 
-type Reply = tokio::sync::oneshot::Sender<Result<Registered, BrokerError>>;
+type Reply = oneshot::Sender<Result<Registered, BrokerError>>;
 
 /// How often the store is asked to expire what has outlived its time.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(500);
+
+/// How often a registration is begun anew that other replicas have overtaken.
+const TRIES: usize = 8;
 
 /// The actor of one project: the parent of its registry, its router and its sessions.
 pub struct Project {
@@ -34,6 +41,8 @@ pub struct Project {
     directory: Arc<Directory>,
     charter: Arc<Charter>,
     pulse: Arc<Pulse>,
+    /// Sessions that are being put into the store: it need not know of them yet.
+    seating: HashSet<SessionId>,
     gave_up: Option<Box<dyn FnOnce()>>,
 }
 
@@ -62,6 +71,7 @@ impl Project {
                 directory,
                 charter,
                 pulse,
+                seating: HashSet::new(),
                 gave_up: Some(Box::new(gave_up)),
             }
         });
@@ -79,7 +89,16 @@ impl Project {
             Pulse::new("router", id.as_str()),
             settings.restarts,
             down(Child::Router),
-            |_| Router::new(Arc::clone(&directory), Arc::clone(&store), Arc::clone(&charter)),
+            |_| {
+                let project = address.clone();
+                let refresh = move |done| project.report(Refresh { done });
+                Router::new(
+                    Arc::clone(&directory),
+                    Arc::clone(&store),
+                    Arc::clone(&charter),
+                    refresh,
+                )
+            },
         );
         ProjectHandle::new(Parts {
             id,
@@ -95,7 +114,9 @@ impl Project {
         })
     }
 
-    fn register(&mut self, registration: Registration, ctx: &mut Context<Self>, reply: Reply) {
+    /// `tries` is how often it is begun anew when the store knows better than the directory.
+    fn register(&mut self, registration: Registration, tries: usize, ctx: &mut Context<Self>, reply: Reply) {
+        let again = self.store.is_shared().then(|| registration.clone());
         let Registration {
             name,
             capabilities,
@@ -110,9 +131,9 @@ impl Project {
         // That of somebody else is not there, whatever the caller says.
         let current = current.filter(|member| lives(member) && is_own(member));
         let holder = name.as_ref().and_then(|name| self.directory.by_name(name.as_str()));
-        let holder = holder
-            .filter(lives)
-            .and_then(|holder| self.unless_orphan(holder, &owner));
+        let holder = holder.filter(lives);
+        let orphan = holder.clone().filter(|holder| self.is_orphan(holder, &owner));
+        let holder = holder.filter(|_| orphan.is_none());
         let is_nameless = |member: &Arc<Member>| member.record.name.is_none();
         // Whom the registration is about: whoever holds the name; else the caller's own session, if it can take it.
         let subject = match (holder, &current) {
@@ -143,12 +164,18 @@ impl Project {
                 owner,
             },
         };
+        let seat = Seat {
+            resumes: resumed,
+            sessions_len_max: self.charter.terms().record.config.max_sessions,
+        };
         let left = current.filter(|current| current.record.id != record.id);
         let member = self.seat(record, subject.as_deref(), false);
-        let op = self.store.put_session(member.record.clone());
-        settle(op, self, ctx, move |project, stored, _| {
+        let op = self.put_session(member.record.clone(), seat, orphan);
+        self.seating.insert(member.record.id);
+        settle(op, self, ctx, move |project, stored, ctx| {
+            project.seating.remove(&member.record.id);
             let answer = match stored {
-                Ok(()) => {
+                Ok(Seated::Kept) => {
                     Self::leave(left, connection.as_deref());
                     member.vitals.touch(now());
                     // The mailbox of a session just made or found is not full, and if it is the caller hears of it.
@@ -161,27 +188,88 @@ impl Project {
                         })
                         .map(|()| Registered { member, resumed })
                 }
-                Err(error) => {
-                    match subject {
-                        Some(before) => project.directory.put(&before),
+                refused => {
+                    match &subject {
+                        Some(before) => project.directory.put(before),
                         None => drop(project.directory.remove(member.record.id)),
                     }
-                    Err(error.into())
+                    match (refused, again) {
+                        (Ok(seated @ (Seated::NameTaken | Seated::Gone)), Some(again)) if tries > 0 => {
+                            return project.learn(seated, &member.record, again, tries - 1, ctx, reply);
+                        }
+                        (Ok(Seated::Full), _) => Err(full(seat.sessions_len_max.unwrap_or(0))),
+                        (Ok(_), _) => Err(BrokerError::unavailable()),
+                        (Err(error), _) => Err(error.into()),
+                    }
                 }
             };
             let _ = reply.send(answer);
         });
     }
 
+    /// Puts a session, in the place of one as which nobody can act any more.
+    fn put_session(&self, record: SessionRecord, seat: Seat, orphan: Option<Arc<Member>>) -> Op<Seated> {
+        let Some(orphan) = orphan else {
+            return self.store.put_session(record, seat);
+        };
+        let reason = DeadLetterReason::RecipientGone;
+        let evicted = self.store.remove_session(orphan.record.id, reason, None, now());
+        orphan.address.report(Retire { reason });
+        let store = Arc::clone(&self.store);
+        Box::pin(async move {
+            evicted.await?;
+            store.put_session(record, seat).await
+        })
+    }
+
+    /// The store knows of a session what the directory does not, because another replica was first: looks it up, and
+    /// registers anew.
+    fn learn(
+        &mut self,
+        seated: Seated,
+        wanted: &SessionRecord,
+        registration: Registration,
+        tries: usize,
+        ctx: &mut Context<Self>,
+        reply: Reply,
+    ) {
+        let name = wanted.name.clone().filter(|_| seated == Seated::NameTaken);
+        let Some(name) = name else {
+            self.forget(wanted.id);
+            return self.register(registration, tries, ctx, reply);
+        };
+        let op = self.store.find_session(Wanted::Name(name));
+        settle(op, self, ctx, move |project, found, ctx| match found {
+            Ok(found) => {
+                if let Some(record) = found {
+                    project.take_in(record);
+                }
+                project.register(registration, tries, ctx, reply);
+            }
+            Err(error) => drop(reply.send(Err(error.into()))),
+        });
+    }
+
+    /// Puts a session that another replica has put into the directory, or what it is by now.
+    fn take_in(&self, record: SessionRecord) {
+        let before = self.directory.by_id(record.id);
+        if before.as_ref().is_none_or(|before| before.record != record) {
+            self.seat(record, before.as_deref(), false);
+        }
+    }
+
+    /// A session that the store does not know any more.
+    fn forget(&self, session: SessionId) {
+        if let Some(member) = self.directory.remove(session) {
+            member.address.report(Forgotten);
+        }
+    }
+
     /// Why this owner may not register this session, or a new one.
     fn refusal(&self, subject: Option<&Member>, owner: &Owner) -> Option<BrokerError> {
         let Some(subject) = subject else {
             let max = self.charter.terms().record.config.max_sessions?;
-            return (self.directory.len() >= max).then(|| {
-                BrokerError::forbidden(format!(
-                    "the project has its {max} sessions (max_sessions): one of them has to leave first"
-                ))
-            });
+            return (self.directory.len() >= max).then(|| full(max));
         };
         (subject.record.owner != *owner)
             .then(|| BrokerError::forbidden("the name belongs to a session of another key: choose another"))
@@ -189,15 +277,9 @@ impl Project {
 
     /// A session as which nobody can act any more, because its last key has ended, makes room for who wants its name:
     /// it ends, and what its inbox holds becomes dead letters, which can be sent again.
-    fn unless_orphan(&self, holder: Arc<Member>, owner: &Owner) -> Option<Arc<Member>> {
+    fn is_orphan(&self, holder: &Member, owner: &Owner) -> bool {
         let held_by = &holder.record.owner;
-        if held_by == owner || !self.charter.terms().record.is_orphaned(held_by, now().unix_ms) {
-            return Some(holder);
-        }
-        holder.address.report(Retire {
-            reason: DeadLetterReason::RecipientGone,
-        });
-        None
+        held_by != owner && self.charter.terms().record.is_orphaned(held_by, now().unix_ms)
     }
 
     /// Puts a session into the directory: a new actor, or the one that is there with a new record. The name is
@@ -275,20 +357,45 @@ impl Project {
 
     /// Opens what the store has and the directory has not: all sessions after a start, none after a panic.
     fn reload(&mut self, ctx: &mut Context<Self>) {
+        self.refresh(None, ctx);
+    }
+
+    /// Makes the directory what the store has, and then lets go of `done`.
+    fn refresh(&mut self, done: Option<oneshot::Sender<()>>, ctx: &mut Context<Self>) {
         let op = self.store.sessions();
-        settle(op, self, ctx, |project, records, ctx| match records {
-            Ok(records) => {
-                for record in records {
-                    if project.directory.by_id(record.id).is_none() {
-                        project.seat(record, None, true);
-                    }
+        settle(op, self, ctx, |project, roster, ctx| {
+            match roster {
+                Ok(roster) => project.is_now(roster),
+                Err(error) => {
+                    tracing::warn!(project = %project.id, %error, "sessions cannot be loaded yet: tried again");
+                    ctx.run_later(Duration::from_secs(1), Self::reload);
                 }
             }
-            Err(error) => {
-                tracing::warn!(project = %project.id, %error, "sessions cannot be loaded yet: tried again");
-                ctx.run_later(Duration::from_secs(1), Self::reload);
-            }
+            drop(done);
         });
+    }
+
+    fn is_now(&self, Roster { version, sessions }: Roster) {
+        if !self.store.is_shared() {
+            for record in sessions {
+                if self.directory.by_id(record.id).is_none() {
+                    self.seat(record, None, true);
+                }
+            }
+            return;
+        }
+        if version < self.directory.version() {
+            return;
+        }
+        let known = self.directory.all();
+        let known = known.iter().map(|member| member.record.id);
+        let mut gone: HashSet<_> = known.filter(|id| !self.seating.contains(id)).collect();
+        for record in sessions {
+            gone.remove(&record.id);
+            self.take_in(record);
+        }
+        gone.into_iter().for_each(|session| self.forget(session));
+        self.directory.catch_up(version);
     }
 
     fn sweep(&mut self, ctx: &mut Context<Self>) {
@@ -304,6 +411,12 @@ impl Project {
             Err(error) => tracing::warn!(project = %project.id, %error, "the store could not be swept"),
         });
     }
+}
+
+fn full(max: usize) -> BrokerError {
+    BrokerError::forbidden(format!(
+        "the project has its {max} sessions (max_sessions): one of them has to leave first"
+    ))
 }
 
 impl Actor for Project {
@@ -341,15 +454,27 @@ impl Handler<Posted<Abandon>> for Project {
     }
 }
 
-/// The directory and the children's addresses are facts about the world and stay; there is no other state.
-impl Supervised for Project {}
+/// The directory and the children's addresses are facts about the world and stay.
+impl Supervised for Project {
+    fn restarting(&mut self, _: &mut Context<Self>) {
+        self.seating.clear();
+    }
+}
 
 impl Handler<Posted<Register>> for Project {
     type Result = ();
 
     fn handle(&mut self, Posted { message, .. }: Posted<Register>, ctx: &mut Context<Self>) {
         let Register { registration, reply } = message;
-        self.register(registration, ctx, reply);
+        self.register(registration, TRIES, ctx, reply);
+    }
+}
+
+impl Handler<Posted<Refresh>> for Project {
+    type Result = ();
+
+    fn handle(&mut self, Posted { message, .. }: Posted<Refresh>, ctx: &mut Context<Self>) {
+        self.refresh(Some(message.done), ctx);
     }
 }
 

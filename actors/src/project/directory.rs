@@ -23,6 +23,8 @@ struct Members {
     by_name: HashMap<SessionName, Arc<Member>>,
     /// For lists: ids sort by creation.
     in_order: BTreeMap<SessionId, Arc<Member>>,
+    /// Of the roster that this is, where the store is shared.
+    version: u64,
 }
 
 /// Which sessions a list is of.
@@ -37,6 +39,15 @@ pub struct SessionQuery {
     pub limit: usize,
     /// Only those after this one.
     pub after: Option<SessionId>,
+}
+
+/// An audience.
+pub struct Found {
+    pub members: Vec<Arc<Member>>,
+    /// How many sessions it leaves out.
+    pub skipped: usize,
+    /// The version of the roster it was taken from.
+    pub roster: u64,
 }
 
 impl Directory {
@@ -103,7 +114,7 @@ impl Directory {
 
     /// Everybody a broadcast is for, and how many it leaves out: those the filter or their protocols exclude, and
     /// those without a name that are disconnected, since nobody can come back for what is kept for them.
-    pub fn audience(&self, wanted: &Audience, now: Now) -> (Vec<Arc<Member>>, usize) {
+    pub fn audience(&self, wanted: &Audience, now: Now) -> Found {
         let Audience {
             sender,
             filter,
@@ -123,7 +134,31 @@ impl Directory {
                 skipped += 1;
             }
         }
-        (audience, skipped)
+        Found {
+            members: audience,
+            skipped,
+            roster: members.version,
+        }
+    }
+
+    /// Takes note that one session came or went, as the roster of this version has it. False when there was another
+    /// change before it, which nobody has told.
+    pub(super) fn follow(&self, version: u64) -> bool {
+        let mut members = self.write();
+        if version == members.version + 1 {
+            members.version = version;
+        }
+        version <= members.version
+    }
+
+    pub(super) fn version(&self) -> u64 {
+        self.read().version
+    }
+
+    /// This is the roster of this version now.
+    pub(super) fn catch_up(&self, version: u64) {
+        let mut members = self.write();
+        members.version = members.version.max(version);
     }
 
     /// Adds a member, or replaces what is known of it.

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Somebody registers a session.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Registration {
     pub name: Option<SessionName>,
     /// None: as before, or none at all.
@@ -36,6 +36,14 @@ pub struct Registered {
 pub(super) struct Register {
     pub registration: Registration,
     pub reply: oneshot::Sender<Result<Registered, BrokerError>>,
+}
+
+/// The store has had sessions come or go of which the directory knows nothing: it learns of them, and then lets go of
+/// what was sent along.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) struct Refresh {
+    pub done: oneshot::Sender<()>,
 }
 
 /// The project is over: its sessions end, and then it does.

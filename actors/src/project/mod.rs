@@ -11,7 +11,7 @@ use std::time::Duration;
 
 pub use actor::Project;
 pub use charter::{Charter, Terms};
-pub use directory::{Directory, SessionQuery};
+pub use directory::{Directory, Found, SessionQuery};
 pub use handle::{Crossing, Dispatch, Envelope, Page, ProjectHandle, ReceiveRequest, RedriveRequest};
 #[cfg(feature = "faults")]
 pub use messages::Panic;

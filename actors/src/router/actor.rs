@@ -1,6 +1,6 @@
 use std::{collections::HashSet, sync::Arc};
 
-use actix::{Actor, Context, Handler, Supervised};
+use actix::{Actor, ActorFutureExt, AsyncContext, Context, Handler, Supervised, WrapFuture};
 use tokio::sync::oneshot;
 
 use super::{
@@ -10,7 +10,7 @@ use super::{
 use crate::{
     clock::{Now, now},
     model::{BrokerError, Message, MessageIds},
-    project::{Charter, Directory, Terms},
+    project::{Charter, Directory, Found, Terms},
     session::{Member, Nudge},
     storage::{Append, Appended, Audience, Outcome, Store, StoreError},
     supervise::{Posted, settle},
@@ -19,11 +19,17 @@ use crate::{
 /// Most submissions that one append takes; what arrives meanwhile gathers for the next.
 const BATCH_LEN_MAX: usize = 4096;
 
+/// How often the audience of a broadcast is looked up anew because sessions came or went meanwhile. The last time it is
+/// the audience all the same.
+const TRIES: usize = 4;
+
 /// The router of one project. One append is under way at a time, so what one sender sends stays in order.
 pub struct Router {
     directory: Arc<Directory>,
     store: Arc<dyn Store>,
     charter: Arc<Charter>,
+    /// Has the directory catch up with the store, and then lets go of what it is given.
+    refresh: Box<dyn Fn(oneshot::Sender<()>)>,
     /// Those of the batch that is under way.
     terms: Arc<Terms>,
     ids: MessageIds,
@@ -35,7 +41,10 @@ pub struct Router {
 /// Who gets a message, beside the message.
 enum Addressees {
     One(Arc<Member>),
-    Many { members: Vec<Arc<Member>>, skipped: usize },
+    Many {
+        audience: Box<super::Audience>,
+        found: Found,
+    },
     Nobody(BrokerError),
 }
 
@@ -43,6 +52,17 @@ enum Addressees {
 struct Sent {
     message: Arc<Message>,
     to: Addressees,
+    idempotency_key: Option<String>,
+}
+
+/// What the store is asked to accept, and for whom.
+struct Batch {
+    sent: Vec<Sent>,
+    /// What it has answered to those of them that come first.
+    answered: Vec<Appended>,
+    underway: Vec<Underway>,
+    /// How often sessions may yet come or go meanwhile.
+    tries: usize,
 }
 
 /// One route, while its messages are being appended.
@@ -52,12 +72,18 @@ struct Underway {
 }
 
 impl Router {
-    pub(crate) fn new(directory: Arc<Directory>, store: Arc<dyn Store>, charter: Arc<Charter>) -> Self {
+    pub(crate) fn new(
+        directory: Arc<Directory>,
+        store: Arc<dyn Store>,
+        charter: Arc<Charter>,
+        refresh: impl Fn(oneshot::Sender<()>) + 'static,
+    ) -> Self {
         Self {
             directory,
             store,
             terms: charter.terms(),
             charter,
+            refresh: Box::new(refresh),
             ids: MessageIds::default(),
             batch: 0,
             appending: false,
@@ -68,30 +94,85 @@ impl Router {
     fn route(&mut self, routes: Vec<Route>, ctx: &mut Context<Self>) {
         let now = now();
         self.terms = self.charter.terms();
-        let submissions = routes.iter().map(|route| route.submissions.len()).sum();
-        let (mut appends, mut sent) = (Vec::with_capacity(submissions), Vec::with_capacity(submissions));
-        let mut underway = Vec::with_capacity(routes.len());
+        let mut batch = Batch {
+            sent: Vec::with_capacity(routes.iter().map(|route| route.submissions.len()).sum()),
+            answered: Vec::new(),
+            underway: Vec::with_capacity(routes.len()),
+            tries: TRIES,
+        };
         for Route { submissions, reply } in routes {
-            underway.push(Underway {
+            batch.underway.push(Underway {
                 len: submissions.len(),
                 reply,
             });
-            for submission in submissions {
-                let (append, to) = self.accept(submission, now);
-                sent.push(Sent {
-                    message: Arc::clone(&append.message),
-                    to,
-                });
-                appends.push(append);
-            }
+            let sent = submissions.into_iter().map(|submission| self.accept(submission, now));
+            batch.sent.extend(sent);
         }
+        self.append(batch, ctx);
+    }
+
+    /// Has the store accept what it has not answered yet.
+    fn append(&mut self, mut batch: Batch, ctx: &mut Context<Self>) {
         self.appending = true;
-        let op = self.store.append(appends, now);
-        settle(op, self, ctx, move |router, appended, ctx| {
-            router.appending = false;
-            router.appended(appended, sent, underway);
-            router.route_gathered(ctx);
+        let checks_roster = self.store.is_shared() && batch.tries > 0;
+        let left = batch.sent.iter().skip(batch.answered.len());
+        let appends = left.map(|sent| self.to_append(sent, checks_roster)).collect();
+        let op = self.store.append(appends, now());
+        settle(op, self, ctx, move |router, appended, ctx| match appended {
+            Ok(appended) => {
+                let outdated = |answer: &Appended| *answer == Appended::RosterOutdated;
+                let is_outdated = checks_roster && appended.iter().any(outdated);
+                batch
+                    .answered
+                    .extend(appended.into_iter().take_while(|answer| !outdated(answer)));
+                if is_outdated {
+                    return router.append_to_newer(batch, ctx);
+                }
+                router.done(Ok(()), batch, ctx);
+            }
+            Err(error) => router.done(Err(error), batch, ctx),
         });
+    }
+
+    /// Appends the rest of a batch when the directory has caught up with the store.
+    fn append_to_newer(&mut self, mut batch: Batch, ctx: &mut Context<Self>) {
+        batch.tries -= 1;
+        let (done, refreshed) = oneshot::channel();
+        (self.refresh)(done);
+        let refreshed = refreshed.into_actor(self).map(move |_, router, ctx| {
+            let now = now();
+            for sent in batch.sent.iter_mut().skip(batch.answered.len()) {
+                if let Addressees::Many { audience, found } = &mut sent.to {
+                    *found = router.directory.audience(audience, now);
+                }
+            }
+            router.append(batch, ctx);
+        });
+        ctx.spawn(refreshed);
+    }
+
+    fn done(&mut self, result: Result<(), StoreError>, batch: Batch, ctx: &mut Context<Self>) {
+        self.appending = false;
+        self.appended(result, batch);
+        self.route_gathered(ctx);
+    }
+
+    fn to_append(&self, sent: &Sent, checks_roster: bool) -> Append {
+        let (audience, roster) = match &sent.to {
+            Addressees::One(member) => (Audience::One(member.record.id), None),
+            Addressees::Many { found, .. } => {
+                let ids = found.members.iter().map(|member| member.record.id);
+                (Audience::Many(ids.collect()), checks_roster.then_some(found.roster))
+            }
+            Addressees::Nobody(_) => (Audience::Many(Arc::default()), None),
+        };
+        Append {
+            message: Arc::clone(&sent.message),
+            audience,
+            queue_capacity: self.terms.queue_capacity,
+            idempotency_key: sent.idempotency_key.clone(),
+            roster,
+        }
     }
 
     fn route_gathered(&mut self, ctx: &mut Context<Self>) {
@@ -114,7 +195,7 @@ impl Router {
     }
 
     /// Gives a submission its id, its time and its audience.
-    fn accept(&mut self, submission: Submission, now: Now) -> (Append, Addressees) {
+    fn accept(&self, submission: Submission, now: Now) -> Sent {
         let Submission {
             draft,
             target,
@@ -122,39 +203,34 @@ impl Router {
             watched,
         } = submission;
         let id = self.ids.next(now);
-        let (recipient, audience, to) = match target {
-            Target::One(member) => {
-                let id = member.record.id;
-                (Some(id), Audience::One(id), Addressees::One(member))
-            }
+        let (recipient, to) = match target {
+            Target::One(member) => (Some(member.record.id), Addressees::One(member)),
             Target::Many(audience) => {
-                let (members, skipped) = self.directory.audience(&audience, now);
-                let ids = members.iter().map(|member| member.record.id).collect();
-                (None, Audience::Many(ids), Addressees::Many { members, skipped })
+                let found = self.directory.audience(&audience, now);
+                (None, Addressees::Many { audience, found })
             }
-            Target::Nobody(error) => (None, Audience::Many(Arc::default()), Addressees::Nobody(error)),
+            Target::Nobody(error) => (None, Addressees::Nobody(error)),
         };
-        let message = Arc::new(draft.seal(id, recipient, now, watched));
-        (
-            Append {
-                message,
-                audience,
-                queue_capacity: self.terms.queue_capacity,
-                idempotency_key,
-            },
+        Sent {
+            message: Arc::new(draft.seal(id, recipient, now, watched)),
             to,
-        )
+            idempotency_key,
+        }
     }
 
-    fn appended(&mut self, appended: Result<Vec<Appended>, StoreError>, sent: Vec<Sent>, underway: Vec<Underway>) {
-        let mut results = match appended {
-            Ok(results) => results.into_iter().map(Ok).collect::<Vec<_>>(),
-            Err(error) => {
-                tracing::warn!(%error, messages = sent.len(), "messages were not accepted");
-                sent.iter().map(|_| Err(error.clone())).collect()
-            }
-        }
-        .into_iter();
+    /// `result` is of those that have no answer yet.
+    fn appended(&mut self, result: Result<(), StoreError>, batch: Batch) {
+        let Batch {
+            sent,
+            answered,
+            underway,
+            ..
+        } = batch;
+        let refused = result.err().inspect(|error| {
+            tracing::warn!(%error, messages = sent.len() - answered.len(), "messages were not accepted");
+        });
+        let refused = refused.map(Err).into_iter().cycle();
+        let mut results = answered.into_iter().map(Ok).chain(refused);
         let mut sent = sent.into_iter();
         for Underway { len, reply } in underway {
             self.batch += 1;
@@ -182,7 +258,7 @@ impl Router {
     }
 
     fn answer(&self, sent: Sent, result: Result<Appended, StoreError>, nudges: &mut Vec<Arc<Member>>) -> Open {
-        let Sent { message, to } = sent;
+        let Sent { message, to, .. } = sent;
         let (queue_len, refused) = match result {
             Ok(Appended::Accepted { queue_len, refused }) => (queue_len, refused),
             Ok(Appended::Repeated(outcome)) => {
@@ -194,6 +270,8 @@ impl Router {
                     repeated: true,
                 }));
             }
+            // It is begun anew as long as there is hope.
+            Ok(Appended::RosterOutdated) => return Open::Answered(Err(BrokerError::unavailable())),
             Err(error) => return Open::Answered(Err(error.into())),
         };
         let mut nudge = |member: &Arc<Member>| {
@@ -212,13 +290,17 @@ impl Router {
                 nudge(member);
                 (1, 0)
             }
-            Addressees::Many { members, skipped } => {
+            Addressees::Many { found, .. } => {
                 let refused: HashSet<_> = refused.iter().collect();
-                for member in members.iter().filter(|member| !refused.contains(&member.record.id)) {
+                for member in found
+                    .members
+                    .iter()
+                    .filter(|member| !refused.contains(&member.record.id))
+                {
                     member.vitals.add_waiting();
                     nudge(member);
                 }
-                (members.len(), *skipped)
+                (found.members.len(), found.skipped)
             }
         };
         let mut outcome = Outcome::accepted(message.id, audience, queue_len, refused);

@@ -8,14 +8,16 @@ use tokio::sync::oneshot;
 use calls::{Returned, Waiter};
 
 use super::{
-    Abandon, AcknowledgeMessages, Attach, Closing, Connection, Detach, Disconnect, Nudge, Retire, Subscribe, Unwatch,
-    Vitals, Watch, Writable, Written,
+    Abandon, AcknowledgeMessages, Attach, Closing, Connection, Detach, Disconnect, Forgotten, Nudge, Retire, Subscribe,
+    Superseded, Unwatch, Vitals, Watch, Writable, Written,
     state::{AckMode, Effect, Event, State},
 };
 use crate::{
     clock::now,
     model::{BrokerError, ConnectionId, DeadLetterReason, MessageId, Presence, SessionId, SessionStatus, Status},
-    storage::{Acknowledge, Acknowledged, Delivery, Depth, Leased, Op, Release, Released, Store, StoreError},
+    storage::{
+        Acknowledge, Acknowledged, Claim, Claimed, Delivery, Depth, Leased, Op, Release, Released, Store, StoreError,
+    },
     supervise::{InOrder, Posted, Pulse},
 };
 
@@ -57,6 +59,10 @@ pub struct Session {
     mending: Option<SpawnHandle>,
     /// Mending is to put back what is leased.
     release_owed: bool,
+    /// Of the claim, when the store has it.
+    epoch: Option<u64>,
+    /// The latest that another replica was heard to have.
+    epoch_elsewhere: u64,
     /// An actor before this start may have left messages leased.
     resumes: bool,
 }
@@ -107,6 +113,8 @@ impl Session {
             timer: None,
             mending: None,
             release_owed: false,
+            epoch: None,
+            epoch_elsewhere: 0,
             resumes: settings.resumes,
         }
     }
@@ -125,7 +133,8 @@ impl Session {
         match effect {
             Effect::CloseTakenOver(id) => self.close(id, Closing::TakenOver),
             Effect::CloseSilent(id) => self.close(id, Closing::Silent),
-            Effect::Release => self.release(Release::All, ctx),
+            Effect::Claim => self.claim(ctx),
+            Effect::Release => self.release_all(ctx),
             Effect::Drain { limit } => self.drain(limit, ctx),
             Effect::Serve => self.serve(ctx),
             Effect::Announce => {
@@ -138,7 +147,7 @@ impl Session {
                 tracing::debug!(session = %self.id, status = status.as_str(), "presence changed");
             }
             Effect::WakeAt { mono_ms } => self.wake_at(mono_ms, ctx),
-            Effect::Retire => self.retire(DeadLetterReason::RecipientGone, ctx),
+            Effect::Retire => self.retire_silent(ctx),
         }
     }
 
@@ -156,7 +165,8 @@ impl Session {
             return self.drained_nothing(ctx);
         }
         let link = self.state.link_number();
-        let lease = self.store.lease(self.id, limit.min(LEASE_LEN_MAX), room, now());
+        let (by, limit) = (self.vitals.claim(), limit.min(LEASE_LEN_MAX));
+        let lease = self.store.lease(self.id, by, limit, room, now());
         self.in_order(lease, ctx, move |session, leased, ctx| {
             session.drained(link, leased, ctx)
         });
@@ -164,7 +174,13 @@ impl Session {
 
     fn drained(&mut self, link: Option<u64>, leased: Result<Leased, StoreError>, ctx: &mut Context<Self>) {
         let current = self.state.link_number() == link;
-        let Leased { deliveries, depth } = match leased {
+        let Leased { deliveries, depth, .. } = match leased {
+            Ok(Leased { superseded: true, .. }) => {
+                if current {
+                    self.drained_nothing(ctx);
+                }
+                return self.refused(ctx);
+            }
             Ok(leased) => leased,
             Err(error) => {
                 tracing::warn!(session = %self.id, %error, "the inbox cannot be read yet: tried again");
@@ -252,24 +268,77 @@ impl Session {
         });
     }
 
-    fn release(&mut self, which: Release, ctx: &mut Context<Self>) {
-        if which == Release::All {
-            self.returned.clear();
+    /// Takes the inbox in hand, from whoever had it: what was delivered there without acknowledgement waits again.
+    fn claim(&mut self, ctx: &mut Context<Self>) {
+        let claim = Claim::generate();
+        self.vitals.set_claim(Some(claim));
+        self.epoch = None;
+        self.returned.clear();
+        let op = self.store.claim(self.id, claim, self.settings.delivery_limit, now());
+        self.in_order(op, ctx, move |session, result, ctx| match result {
+            Ok(Claimed { epoch, released }) => {
+                session.released(released, ctx);
+                if session.vitals.claim() == Some(claim) {
+                    session.epoch = Some(epoch);
+                    session.yield_to_elsewhere(ctx);
+                }
+            }
+            Err(error) => {
+                tracing::warn!(session = %session.id, %error, "the session cannot be claimed yet: tried again");
+                session.mend_later(true, ctx);
+            }
+        });
+    }
+
+    /// The store knows another claim than this one.
+    fn refused(&mut self, ctx: &mut Context<Self>) {
+        if self.epoch.is_some() {
+            self.give_way(ctx);
+        } else {
+            // This one has not come there yet.
+            self.mend_later(true, ctx);
         }
+    }
+
+    fn yield_to_elsewhere(&mut self, ctx: &mut Context<Self>) {
+        if self.epoch.is_some_and(|epoch| epoch < self.epoch_elsewhere) {
+            self.give_way(ctx);
+        }
+    }
+
+    /// Somebody else has the inbox in hand now.
+    fn give_way(&mut self, ctx: &mut Context<Self>) {
+        self.vitals.set_claim(None);
+        self.epoch = None;
+        self.happened(Event::Superseded, ctx);
+    }
+
+    fn release_all(&mut self, ctx: &mut Context<Self>) {
+        self.returned.clear();
+        let which = match self.vitals.claim() {
+            Some(claim) => Release::Claimed(claim),
+            None => Release::Silent(self.settings.presence.disconnect_after),
+        };
+        self.release(which, ctx);
+    }
+
+    fn release(&mut self, which: Release, ctx: &mut Context<Self>) {
         let op = self.store.release(self.id, which, self.settings.delivery_limit, now());
         self.in_order(op, ctx, |session, result, ctx| match result {
-            Ok(Released { dead, depth, .. }) => {
-                if dead > 0 {
-                    tracing::warn!(session = %session.id, dead, "messages reached the delivery limit: dead-lettered");
-                }
-                session.vitals.set_depth(depth);
-                session.happened(Event::Changed { depth }, ctx);
-            }
+            Ok(released) => session.released(released, ctx),
             Err(error) => {
                 tracing::warn!(session = %session.id, %error, "what was delivered cannot be put back yet: tried again");
                 session.mend_later(true, ctx);
             }
         });
+    }
+
+    fn released(&mut self, Released { dead, depth, .. }: Released, ctx: &mut Context<Self>) {
+        if dead > 0 {
+            tracing::warn!(session = %self.id, dead, "messages reached the delivery limit: dead-lettered");
+        }
+        self.vitals.set_depth(depth);
+        self.happened(Event::Changed { depth }, ctx);
     }
 
     /// Begins an operation of the store. At once when its answer is there at the first poll and none is awaited from
@@ -289,10 +358,11 @@ impl Session {
         if self.mending.is_none() {
             self.mending = Some(ctx.run_later(MEND_AFTER, |session, ctx| {
                 session.mending = None;
-                if std::mem::take(&mut session.release_owed) {
-                    session.release(Release::All, ctx);
-                } else {
-                    session.happened(Event::Nudged, ctx);
+                let is_claimed = session.vitals.claim().is_none() || session.epoch.is_some();
+                match std::mem::take(&mut session.release_owed) {
+                    true if is_claimed => session.release_all(ctx),
+                    true => session.claim(ctx),
+                    false => session.happened(Event::Nudged, ctx),
                 }
             }));
         }
@@ -342,17 +412,46 @@ impl Session {
         );
     }
 
-    fn retire(&mut self, reason: DeadLetterReason, ctx: &mut Context<Self>) {
+    /// The session is over, for whoever is connected, waits, or registers its name meanwhile.
+    fn take_leave(&mut self) {
         self.close_all(Closing::Released);
         for waiter in self.waiters.drain(..) {
             let _ = waiter.reply.send(Err(BrokerError::SessionNotFound));
         }
         self.vitals.set_attentive(false);
-        // From now on, for whoever registers its name meanwhile.
         self.pulse.finish();
-        let op = self.store.remove_session(self.id, reason, now());
+    }
+
+    /// The retention is over, as far as this process knows.
+    fn retire_silent(&mut self, ctx: &mut Context<Self>) {
+        let reason = DeadLetterReason::RecipientGone;
+        if !self.store.is_shared() {
+            return self.retire(reason, ctx);
+        }
+        let silent_for = Some(self.settings.presence.disconnect_after);
+        let op = self.store.remove_session(self.id, reason, silent_for, now());
+        self.in_order(op, ctx, move |session, result, ctx| match result {
+            // Once more, for what follows from it.
+            Ok(Some(_)) => session.retire(reason, ctx),
+            Ok(None) => session.look_again_later(ctx),
+            Err(error) => {
+                tracing::warn!(session = %session.id, %error, "the session cannot be released yet: tried again");
+                session.look_again_later(ctx);
+            }
+        });
+    }
+
+    fn look_again_later(&mut self, ctx: &mut Context<Self>) {
+        let later = now().after(self.settings.presence.stale_after);
+        self.wake_at(later, ctx);
+    }
+
+    fn retire(&mut self, reason: DeadLetterReason, ctx: &mut Context<Self>) {
+        self.take_leave();
+        let op = self.store.remove_session(self.id, reason, None, now());
         self.in_order(op, ctx, move |session, result, ctx| match result {
             Ok(dead) => {
+                let dead = dead.unwrap_or(0);
                 tracing::info!(session = %session.id, dead, "session released");
                 (session.ended)(Ended { session: session.id });
                 ctx.stop();
@@ -385,7 +484,11 @@ impl Actor for Session {
     fn started(&mut self, ctx: &mut Context<Self>) {
         if std::mem::take(&mut self.resumes) {
             // What was leased when the actor panicked may never have been written: it is delivered again.
-            self.release(Release::All, ctx);
+            match self.vitals.claim() {
+                Some(_) if self.epoch.is_some() => self.release_all(ctx),
+                None if self.store.is_shared() => {}
+                _ => self.claim(ctx),
+            }
         }
         self.tick(ctx);
     }
@@ -454,6 +557,15 @@ impl Handler<Posted<Detach>> for Session {
             },
             ctx,
         );
+    }
+}
+
+impl Handler<Posted<Superseded>> for Session {
+    type Result = ();
+
+    fn handle(&mut self, Posted { message, .. }: Posted<Superseded>, ctx: &mut Context<Self>) {
+        self.epoch_elsewhere = self.epoch_elsewhere.max(message.epoch);
+        self.yield_to_elsewhere(ctx);
     }
 }
 
@@ -560,6 +672,15 @@ impl Handler<Posted<Retire>> for Session {
 
     fn handle(&mut self, Posted { message, .. }: Posted<Retire>, ctx: &mut Context<Self>) {
         self.retire(message.reason, ctx);
+    }
+}
+
+impl Handler<Posted<Forgotten>> for Session {
+    type Result = ();
+
+    fn handle(&mut self, _: Posted<Forgotten>, ctx: &mut Context<Self>) {
+        self.take_leave();
+        ctx.stop();
     }
 }
 

@@ -171,6 +171,18 @@ pub struct Received {
 #[rtype(result = "usize")]
 pub struct Disconnect;
 
+/// Another replica has claimed the session.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Superseded {
+    pub epoch: u64,
+}
+
+/// The store does not know the session any more: another replica has ended it.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Forgotten;
+
 /// The actor is given up, with those around it: it ends, and its connections with it. What its inbox holds is for the
 /// actor that comes after it.
 #[derive(Message)]

@@ -16,15 +16,15 @@ pub use actor::{Ended, Session};
 #[cfg(feature = "faults")]
 pub use messages::Panic;
 pub use messages::{
-    Abandon, AcknowledgeMessages, Attach, Detach, Disconnect, GiveBack, Nudge, ReceiveCall, ReceiveMessages,
-    ReceiveMode, Received, Retire, Subscribe, Unwatch, Watch, Writable, Written,
+    Abandon, AcknowledgeMessages, Attach, Detach, Disconnect, Forgotten, GiveBack, Nudge, ReceiveCall, ReceiveMessages,
+    ReceiveMode, Received, Retire, Subscribe, Superseded, Unwatch, Watch, Writable, Written,
 };
 pub use state::{AckMode, Push};
 
 use crate::{
     clock::Now,
     model::{ConnectionId, Presence, SessionRecord, SessionStatus},
-    storage::{Delivery, Depth},
+    storage::{Claim, Delivery, Depth},
     supervise::Address,
 };
 
@@ -68,6 +68,8 @@ pub struct Vitals {
     attentive: AtomicBool,
     /// The connection whose writes acknowledge; 0 when there is none.
     acknowledged_by_writes_of: AtomicU64,
+    /// By which the session's actor has the inbox in hand; 0 when it has not.
+    claim: AtomicU64,
     waiting: AtomicUsize,
     routed: AtomicU64,
 }
@@ -80,6 +82,7 @@ impl Vitals {
             said_goodbye: AtomicBool::new(false),
             attentive: AtomicBool::new(false),
             acknowledged_by_writes_of: AtomicU64::new(0),
+            claim: AtomicU64::new(0),
             waiting: AtomicUsize::new(0),
             routed: AtomicU64::new(0),
         })
@@ -150,6 +153,15 @@ impl Vitals {
     pub fn set_acknowledged_by_writes_of(&self, connection: Option<ConnectionId>) {
         let connection = connection.map_or(0, ConnectionId::get);
         self.acknowledged_by_writes_of.store(connection, Ordering::Release);
+    }
+
+    fn claim(&self) -> Option<Claim> {
+        let bits = self.claim.load(Ordering::Relaxed);
+        (bits != 0).then(|| Claim::from_bits(bits))
+    }
+
+    fn set_claim(&self, claim: Option<Claim>) {
+        self.claim.store(claim.map_or(0, Claim::bits), Ordering::Relaxed);
     }
 
     /// True the first time it is called with this number in a row: one nudge per session and batch is enough.

@@ -483,7 +483,7 @@ impl World {
                 assert_eq!(self.closed[&connection], 1, "a connection is closed once");
                 assert_ne!(self.live, Some(connection));
             }
-            Effect::Release => self.release(),
+            Effect::Claim | Effect::Release => self.release(),
             Effect::Drain { limit } => self.drain(limit, cause),
             Effect::Serve => {
                 assert!(self.waiters > 0 || self.serving, "somebody waits");

@@ -67,6 +67,8 @@ pub enum Event {
     Detached {
         connection: ConnectionId,
     },
+    /// Somebody else has claimed the session, elsewhere.
+    Superseded,
     Subscribed {
         connection: ConnectionId,
         inbox_changes: bool,
@@ -112,6 +114,8 @@ pub enum Effect {
     /// Close this connection: another took the session over.
     CloseTakenOver(ConnectionId),
     CloseSilent(ConnectionId),
+    /// The session is this link's from now on: what is leased goes back into the queue, whoever has it.
+    Claim,
     /// Put what is leased back into the queue.
     Release,
     /// Lease up to this many messages for the connection.
@@ -240,9 +244,13 @@ impl State {
                 let before = self.unlink();
                 Effects::default()
                     .and_maybe(before.map(|link| Effect::CloseTakenOver(link.connection)))
-                    .and(Effect::Release)
+                    .and(Effect::Claim)
             }
             Event::Detached { connection } => self.detached(connection),
+            Event::Superseded => {
+                let before = self.unlink();
+                Effects::default().and_maybe(before.map(|link| Effect::CloseTakenOver(link.connection)))
+            }
             Event::Subscribed {
                 connection,
                 inbox_changes,
@@ -309,7 +317,7 @@ impl State {
         });
         Effects::default()
             .and_maybe(before.map(|link| Effect::CloseTakenOver(link.connection)))
-            .and(Effect::Release)
+            .and(Effect::Claim)
     }
 
     fn detached(&mut self, connection: ConnectionId) -> Effects {

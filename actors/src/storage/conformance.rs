@@ -10,6 +10,7 @@ mod dead_letters;
 mod delivery;
 mod offices;
 mod records;
+mod seats;
 mod timed;
 mod world;
 
@@ -84,6 +85,23 @@ pub const CASES: &[Case] = cases! {
         a_crossing_is_known_where_it_began
         dead_letters_are_filtered_by_the_project_they_came_from
         a_message_from_another_project_stays_one_when_it_is_redriven;
+    seats:
+        a_name_belongs_to_one_session
+        what_is_gone_cannot_be_resumed
+        a_full_project_takes_no_new_session
+        the_roster_has_a_new_version_with_each_change
+        who_claims_a_session_has_all_that_was_leased
+        a_session_that_is_not_known_cannot_be_claimed;
+};
+
+/// What a backend promises beside those that several replicas share ([`Store::is_shared`](super::Store::is_shared)).
+pub const SHARED_CASES: &[Case] = cases! {
+    seats:
+        a_broadcast_to_an_old_roster_is_not_sent
+        signs_of_life_are_told_to_the_others
+        who_was_seen_elsewhere_is_not_taken_for_silent
+        who_was_never_seen_is_silent
+        what_one_replica_appends_another_leases;
 };
 
 /// What a backend promises that takes the time from `now`. The idempotency window is the default one.

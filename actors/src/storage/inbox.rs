@@ -5,7 +5,7 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use super::{Depth, Release, id_map::IdMap, receipts::ReceiptKey};
+use super::{Depth, id_map::IdMap, receipts::ReceiptKey};
 use crate::model::{DeadLetterReason, Message, MessageId, Priority};
 
 /// A deadline that never comes.
@@ -24,6 +24,13 @@ pub(super) struct Item {
     pub deliveries: u32,
     /// Its place among those of equal priority. It keeps it when it is released.
     seq: u64,
+}
+
+/// Which of the leased messages are meant.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Picked<'a> {
+    All,
+    Ids(&'a [MessageId]),
 }
 
 /// What becomes of a released message.
@@ -151,7 +158,13 @@ impl Inbox {
 
     /// Puts leased messages back where they were in the queue, but for those that have outlived their time or were
     /// delivered `delivery_limit` times. Shows what becomes of each.
-    pub fn release(&mut self, which: &Release, delivery_limit: u32, now_mono_ms: u64, mut each: impl FnMut(Fate<'_>)) {
+    pub fn release(
+        &mut self,
+        which: Picked<'_>,
+        delivery_limit: u32,
+        now_mono_ms: u64,
+        mut each: impl FnMut(Fate<'_>),
+    ) {
         // The newest first, so that putting back is nearly always a push to the front.
         for (lease, item) in self.give_up_leases(which).into_iter().rev() {
             let reason = if item.deadline_ms <= now_mono_ms {
@@ -205,16 +218,16 @@ impl Inbox {
     }
 
     /// The leased messages that are meant, each with its lease, oldest first.
-    fn give_up_leases(&mut self, which: &Release) -> Vec<(u64, Item)> {
+    fn give_up_leases(&mut self, which: Picked<'_>) -> Vec<(u64, Item)> {
         let mut given: Vec<_> = match which {
-            Release::All => {
+            Picked::All => {
                 self.leased_len = 0;
                 self.leased
                     .drain(..)
                     .filter_map(|slot| Some((slot.lease, slot.item?)))
                     .collect()
             }
-            Release::Ids(ids) => ids
+            Picked::Ids(ids) => ids
                 .iter()
                 .filter_map(|id| match self.delivered.get(id) {
                     Some(&Place::Leased(lease)) => Some((lease, self.take_leased(lease)?)),

@@ -9,19 +9,29 @@ mod inbox;
 pub mod memory;
 mod receipts;
 
-use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{future::Future, num::NonZeroU64, pin::Pin, sync::Arc, time::Duration};
 
 use crate::{
     clock::Now,
     model::{
         AuditEntry, AuditQuery, BrokerError, DeadLetter, DeadLetterReason, Message, MessageId, ProjectId,
-        ProjectRecord, ProtocolName, ProtocolRecord, RecipientStatus, SessionId, SessionRecord, Status,
+        ProjectRecord, ProtocolName, ProtocolRecord, RecipientStatus, SessionId, SessionName, SessionRecord, Status,
     },
 };
 
 /// An operation under way. The memory backend's are ready at the first poll; callers that care poll once before
 /// they arrange to wait.
 pub type Op<T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>;
+
+/// How a store is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Condition {
+    Healthy,
+    /// It works, and not as it was meant to: why.
+    Degraded(String),
+    /// Nothing can be accepted now: why.
+    Unavailable(String),
+}
 
 /// The store did not do it, and may or may not have tried. Nothing is accepted because of it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -35,6 +45,14 @@ pub enum StoreError {
 pub trait Storage: Send + Sync + 'static {
     /// `memory`, `redis` or `disk`, as `/health` shows it.
     fn name(&self) -> &'static str;
+
+    /// What a restart of the process, or of the store, can lose of what was accepted; as `/health` shows it.
+    fn durability(&self) -> String;
+
+    /// How the store is now. It is asked often, and answers from what it knows.
+    fn condition(&self) -> Condition {
+        Condition::Healthy
+    }
 
     fn open(&self, project: &ProjectId) -> Arc<dyn Store>;
 
@@ -65,11 +83,33 @@ pub trait Store: Send + Sync + 'static {
         false
     }
 
-    /// Adds a session, or replaces what was kept of it.
-    fn put_session(&self, record: SessionRecord) -> Op<()>;
-    fn sessions(&self) -> Op<Vec<SessionRecord>>;
-    /// Forgets a session; what its inbox holds becomes dead letters of this reason. Returns how many.
-    fn remove_session(&self, session: SessionId, reason: DeadLetterReason, now: Now) -> Op<usize>;
+    /// Whether other replicas work on the same project: what is known of it in this process may be old.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    /// Adds a session, or replaces what was kept of it, unless something that is newer here stands in the way.
+    fn put_session(&self, record: SessionRecord, seat: Seat) -> Op<Seated>;
+    fn sessions(&self) -> Op<Roster>;
+    fn find_session(&self, wanted: Wanted) -> Op<Option<SessionRecord>>;
+    /// Forgets a session; what its inbox holds becomes dead letters of this reason. Returns how many; None, and nothing
+    /// is done, when a sign of life of it is known that is younger than `silent_for`.
+    fn remove_session(
+        &self,
+        session: SessionId,
+        reason: DeadLetterReason,
+        silent_for: Option<Duration>,
+        now: Now,
+    ) -> Op<Option<usize>>;
+    /// Whoever claims a session has it until the next who does: everything leased is put back as by
+    /// [`Self::release`], and what asks as another is refused from now on.
+    fn claim(&self, session: SessionId, claim: Claim, delivery_limit: u32, now: Now) -> Op<Claimed>;
+    /// Tells how long ago sessions gave a sign of life, here, and hears of those that others have told of since this
+    /// was called last; at the first call, of all. Nobody but this process knows of any where the store is not shared.
+    fn exchange_signs(&self, own: Vec<Sign>) -> Op<Vec<Sign>> {
+        drop(own);
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
 
     /// False when this name and version exist already; then nothing changes.
     fn insert_protocol(&self, record: Arc<ProtocolRecord>) -> Op<bool>;
@@ -88,8 +128,9 @@ pub trait Store: Send + Sync + 'static {
     fn keep_outcome(&self, sender: SessionId, key: String, outcome: Outcome, now: Now) -> Op<()>;
     /// Hands out waiting messages, urgent before low and old before new, and counts the delivery: up to `limit`,
     /// and no further one once they make up `bytes_max` bytes. They stay leased until they are acknowledged or
-    /// released. Those whose time has run out are dead-lettered instead. Nothing for a session that is not known.
-    fn lease(&self, session: SessionId, limit: usize, bytes_max: usize, now: Now) -> Op<Leased>;
+    /// released. Those whose time has run out are dead-lettered instead. Nothing for a session that is not known, and
+    /// nothing for a claim that is not the session's last.
+    fn lease(&self, session: SessionId, by: Option<Claim>, limit: usize, bytes_max: usize, now: Now) -> Op<Leased>;
     fn acknowledge(&self, session: SessionId, which: Acknowledge, now: Now) -> Op<Acknowledged>;
     /// Puts what is leased back where it was in the queue, `queued` again; or among the dead letters when it has been
     /// delivered `delivery_limit` times, or its time has run out.
@@ -154,6 +195,8 @@ pub struct Append {
     /// Most messages that may wait for one recipient.
     pub queue_capacity: usize,
     pub idempotency_key: Option<String>,
+    /// The roster that the audience was taken from, for a broadcast where the store is shared.
+    pub roster: Option<u64>,
 }
 
 #[derive(Clone, Debug)]
@@ -185,6 +228,9 @@ pub enum Appended {
     },
     /// The sender used this idempotency key before; nothing was sent.
     Repeated(Outcome),
+    /// Sessions have come or gone since the roster of the audience. Neither this message nor any after it in the batch
+    /// was sent.
+    RosterOutdated,
 }
 
 /// The first result of a send, kept for its idempotency key.
@@ -230,6 +276,8 @@ pub struct Delivery {
 pub struct Leased {
     pub deliveries: Vec<Delivery>,
     pub depth: Depth,
+    /// Somebody else has claimed the session since.
+    pub superseded: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -258,8 +306,88 @@ pub struct Acknowledged {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Release {
-    All,
     Ids(Vec<MessageId>),
+    /// All, unless somebody else has claimed the session since.
+    Claimed(Claim),
+    /// All, unless a sign of life is known that is younger than this.
+    Silent(Duration),
+}
+
+/// The token of whoever has the inbox of a session in hand: of several, the one that claimed last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Claim(NonZeroU64);
+
+impl Claim {
+    #[must_use]
+    pub fn generate() -> Self {
+        Self::from_bits(uuid::Uuid::new_v4().as_u64_pair().1)
+    }
+
+    #[must_use]
+    pub const fn from_bits(bits: u64) -> Self {
+        // Of a random UUID the highest bit of the second half is set: nothing is lost.
+        match NonZeroU64::new(bits | 1 << 63) {
+            Some(bits) => Self(bits),
+            None => Self(NonZeroU64::MAX),
+        }
+    }
+
+    #[must_use]
+    pub const fn bits(self) -> u64 {
+        self.0.get()
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Claimed {
+    /// Higher than that of every claim of this session before. 0 for a session that is not known.
+    pub epoch: u64,
+    pub released: Released,
+}
+
+/// On what terms a session is put.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seat {
+    /// It is there already, as far as the caller knows.
+    pub resumes: bool,
+    /// Most sessions there may be with a new one.
+    pub sessions_len_max: Option<usize>,
+}
+
+/// What became of a session that was put. But for the first, nothing changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seated {
+    Kept,
+    /// Another session has the name.
+    NameTaken,
+    /// It was to be resumed, and is not there any more.
+    Gone,
+    /// There are as many sessions as there may be.
+    Full,
+}
+
+/// All sessions, as they were at one moment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Roster {
+    /// Grows whenever a session is put or removed.
+    pub version: u64,
+    pub sessions: Vec<SessionRecord>,
+}
+
+/// How a session is looked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    Id(SessionId),
+    Name(SessionName),
+}
+
+/// A sign of life of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sign {
+    pub session: SessionId,
+    pub ago: Duration,
+    /// It said goodbye then.
+    pub goodbye: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

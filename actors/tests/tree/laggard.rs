@@ -18,8 +18,8 @@ use actors::{
         ProtocolRecord, RecipientStatus, SessionId, SessionRecord,
     },
     storage::{
-        Acknowledge, Acknowledged, Append, Appended, DeadLetterQuery, Depth, Leased, Op, Outcome, Redriven, Release,
-        Released, Storage, Store, StoreError, memory::MemoryStorage,
+        Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterQuery, Depth, Leased, Op, Outcome,
+        Redriven, Release, Released, Roster, Seat, Seated, Storage, Store, StoreError, Wanted, memory::MemoryStorage,
     },
 };
 use futures_util::FutureExt;
@@ -63,6 +63,10 @@ impl Laggard {
 impl Storage for Laggard {
     fn name(&self) -> &'static str {
         "laggard"
+    }
+
+    fn durability(&self) -> String {
+        self.inner.durability()
     }
 
     fn open(&self, project: &ProjectId) -> Arc<dyn Store> {
@@ -180,15 +184,22 @@ macro_rules! remote {
 
 impl Store for Remote {
     remote! {
-        fn put_session(record: SessionRecord) -> ();
-        fn sessions() -> Vec<SessionRecord>;
-        fn remove_session(session: SessionId, reason: DeadLetterReason, now: Now) -> usize;
+        fn put_session(record: SessionRecord, seat: Seat) -> Seated;
+        fn sessions() -> Roster;
+        fn find_session(wanted: Wanted) -> Option<SessionRecord>;
+        fn remove_session(
+            session: SessionId,
+            reason: DeadLetterReason,
+            silent_for: Option<Duration>,
+            now: Now
+        ) -> Option<usize>;
+        fn claim(session: SessionId, claim: Claim, delivery_limit: u32, now: Now) -> Claimed;
         fn insert_protocol(record: Arc<ProtocolRecord>) -> bool;
         fn protocols() -> Vec<Arc<ProtocolRecord>>;
         fn protocol(name: ProtocolName, version: semver::Version) -> Option<Arc<ProtocolRecord>>;
         fn append(batch: Vec<Append>, now: Now) -> Vec<Appended>;
         fn settle_outcome(sender: SessionId, key: String, outcome: Outcome) -> ();
-        fn lease(session: SessionId, limit: usize, bytes_max: usize, now: Now) -> Leased;
+        fn lease(session: SessionId, by: Option<Claim>, limit: usize, bytes_max: usize, now: Now) -> Leased;
         fn acknowledge(session: SessionId, which: Acknowledge, now: Now) -> Acknowledged;
         fn release(session: SessionId, which: Release, delivery_limit: u32, now: Now) -> Released;
         fn depth(session: SessionId) -> Depth;

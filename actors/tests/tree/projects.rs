@@ -369,7 +369,7 @@ fn a_deleted_project_leaves_nothing_in_the_store() {
         there.send_many(&bob, "bob", 3).await;
         world.broker.delete_project(there.project.id()).await.unwrap();
         let left = store.open(there.project.id());
-        assert!(left.sessions().await.unwrap().is_empty() && left.protocols().await.unwrap().is_empty());
+        assert!(left.sessions().await.unwrap().sessions.is_empty() && left.protocols().await.unwrap().is_empty());
     });
 }
 

@@ -71,6 +71,10 @@ impl Storage for Shared {
         "shared"
     }
 
+    fn durability(&self) -> String {
+        self.inner.durability()
+    }
+
     fn open(&self, project: &ProjectId) -> Arc<dyn Store> {
         self.inner.open(project)
     }

@@ -73,7 +73,9 @@ impl Session {
     fn look(&mut self, waiter: Waiter, ctx: &mut Context<Self>) {
         self.looking += 1;
         self.waiters_changed(ctx);
-        let lease = self.store.lease(self.id, waiter.limit.max(1), RECEIVE_BYTES_MAX, now());
+        let lease = self
+            .store
+            .lease(self.id, None, waiter.limit.max(1), RECEIVE_BYTES_MAX, now());
         self.in_order(lease, ctx, move |session, leased, ctx| {
             session.looking -= 1;
             session.looked(waiter, leased, ctx);
@@ -124,7 +126,7 @@ impl Session {
         reply: oneshot::Sender<Result<Received, BrokerError>>,
         ctx: &mut Context<Self>,
     ) {
-        let Leased { deliveries, depth } = leased;
+        let Leased { deliveries, depth, .. } = leased;
         let ids = ids_of(&deliveries);
         self.vitals.set_depth(depth);
         if call.is_given_up() {

@@ -12,7 +12,7 @@ pub async fn the_messages_of_a_removed_session_are_dead_letters(storage: Arc<dyn
     let elsewhere = world.sends(world.carol).await;
     world.leases(world.bob, 1).await;
     let reason = DeadLetterReason::RecipientGone;
-    assert_eq!(done(world.store.remove_session(world.bob, reason, world.now)).await, 3);
+    assert_eq!(world.removes(world.bob, reason).await, 3);
     let expected: Vec<_> = sent.iter().map(|&id| (id, world.bob, reason)).collect();
     assert_eq!(world.dead().await, expected);
     assert_eq!(done(world.store.dead_letter_count()).await, 3);
@@ -35,12 +35,7 @@ pub async fn dead_letters_are_listed_in_pages(storage: Arc<dyn Storage>) {
     world.append(world.broadcast(&[world.bob, world.carol])).await;
     world.sends_many(world.bob, 3).await;
     for session in [world.carol, world.bob] {
-        done(
-            world
-                .store
-                .remove_session(session, DeadLetterReason::Rejected, world.now),
-        )
-        .await;
+        world.removes(session, DeadLetterReason::Rejected).await;
     }
     let all: Vec<_> = world
         .dead()
@@ -84,12 +79,7 @@ pub async fn dead_letters_are_filtered_by_reason(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
     let tried = world.gives_up(world.bob).await;
     world.sends(world.carol).await;
-    done(
-        world
-            .store
-            .remove_session(world.carol, DeadLetterReason::RecipientGone, world.now),
-    )
-    .await;
+    world.removes(world.carol, DeadLetterReason::RecipientGone).await;
     let found = done(world.store.dead_letters(because(DeadLetterReason::DeliveryLimit))).await;
     assert_eq!(
         found.iter().map(|letter| letter.message.id).collect::<Vec<_>>(),
@@ -127,7 +117,7 @@ pub async fn a_redriven_message_may_go_to_somebody_else(storage: Arc<dyn Storage
     let dead = world.gives_up(world.bob).await;
     let answer = redrive(&world, &[dead], Some(world.carol)).await;
     assert_eq!(answer.sent, [(dead, world.carol, 1)]);
-    let leased = done(world.store.lease(world.carol, 9, usize::MAX, world.now)).await;
+    let leased = done(world.store.lease(world.carol, None, 9, usize::MAX, world.now)).await;
     assert_eq!(leased.deliveries[0].message.recipient, Some(world.carol));
     assert_eq!(world.depth(world.bob).await, depth(0, 0));
     let mut all = vec![
@@ -161,12 +151,7 @@ pub async fn a_redrive_gives_nobody_a_second_copy(storage: Arc<dyn Storage>) {
     let append = world.broadcast(&[world.bob, world.carol]);
     let id = append.message.id;
     world.append(append).await;
-    done(
-        world
-            .store
-            .remove_session(world.bob, DeadLetterReason::RecipientGone, world.now),
-    )
-    .await;
+    world.removes(world.bob, DeadLetterReason::RecipientGone).await;
     redrive(&world, &[id], Some(world.carol)).await;
     assert_eq!(world.dead().await, []);
     assert_eq!(world.leases(world.carol, 9).await, [id]);

@@ -124,7 +124,7 @@ pub async fn each_message_of_a_batch_is_accepted_by_itself(storage: Arc<dyn Stor
 pub async fn a_message_is_leased_once_until_it_is_released(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
     let id = world.sends(world.bob).await;
-    let leased = done(world.store.lease(world.bob, 9, usize::MAX, world.now)).await;
+    let leased = done(world.store.lease(world.bob, None, 9, usize::MAX, world.now)).await;
     assert_eq!((leased.deliveries.len(), leased.depth), (1, depth(0, 1)));
     assert_eq!(world.leases(world.bob, 9).await, []);
     let released = world.releases(world.bob, Release::Ids(vec![id])).await;
@@ -148,7 +148,7 @@ pub async fn released_messages_return_in_their_order_and_count_their_deliveries(
     let sent = world.sends_many(world.bob, 3).await;
     let urgent = world.sends_urgently(world.bob, Priority::Urgent).await;
     world.leases(world.bob, 3).await;
-    assert_eq!(world.releases(world.bob, Release::All).await, returned(3, depth(4, 0)));
+    assert_eq!(world.releases_all(world.bob).await, returned(3, depth(4, 0)));
     let again = [(urgent, 2), (sent[0], 2), (sent[1], 2), (sent[2], 1)];
     assert_eq!(world.leases_counted(world.bob, 9).await, again);
 }
@@ -162,7 +162,7 @@ pub async fn an_acknowledged_message_does_not_come_back(storage: Arc<dyn Storage
         (answer.acknowledged, answer.unknown, answer.depth),
         (2, vec![sent[2]], depth(0, 1))
     );
-    world.releases(world.bob, Release::All).await;
+    world.releases_all(world.bob).await;
     assert_eq!(world.leases(world.bob, 9).await, [sent[1]]);
     assert_eq!(world.statuses(sent[0]).await, [(world.bob, Status::Acknowledged)]);
 }
@@ -171,7 +171,7 @@ pub async fn an_acknowledgement_after_a_release_still_counts(storage: Arc<dyn St
     let world = World::new(&*storage).await;
     let sent = world.sends_many(world.bob, 3).await;
     world.leases(world.bob, 3).await;
-    world.releases(world.bob, Release::All).await;
+    world.releases_all(world.bob).await;
     let answer = world.acknowledges(world.bob, &sent[1..2]).await;
     assert_eq!((answer.acknowledged, answer.depth), (1, depth(2, 0)));
     assert_eq!(world.leases(world.bob, 9).await, [sent[0], sent[2]]);
@@ -231,7 +231,7 @@ pub async fn a_message_that_is_released_too_often_is_dead(storage: Arc<dyn Stora
     world.append(append(message, Audience::One(world.bob))).await;
     for count in 1..DELIVERY_LIMIT {
         assert_eq!(world.leases_counted(world.bob, 1).await, [(id, count)]);
-        assert_eq!(world.releases(world.bob, Release::All).await, returned(1, depth(1, 0)));
+        assert_eq!(world.releases_all(world.bob).await, returned(1, depth(1, 0)));
     }
     world.leases(world.bob, 1).await;
     let dead = Released {
@@ -239,7 +239,7 @@ pub async fn a_message_that_is_released_too_often_is_dead(storage: Arc<dyn Stora
         dead: 1,
         depth: depth(0, 0),
     };
-    assert_eq!(world.releases(world.bob, Release::All).await, dead);
+    assert_eq!(world.releases_all(world.bob).await, dead);
     assert_eq!(world.dead().await, [(id, world.bob, DeadLetterReason::DeliveryLimit)]);
     assert_eq!(world.dead_letters().await[0].deliveries, DELIVERY_LIMIT);
     let status = Status::DeadLettered(DeadLetterReason::DeliveryLimit);

@@ -163,7 +163,7 @@ pub async fn a_cleared_project_is_empty_for_whoever_opens_it_next(storage: Arc<d
     done(storage.clear_project(world.project.clone())).await;
     done(storage.clear_project(world.project.clone())).await;
     world.store = storage.open(&world.project);
-    assert_eq!(done(world.store.sessions()).await, []);
+    assert_eq!(world.sessions().await, []);
     assert_eq!(done(world.store.protocols()).await, []);
     assert_eq!(done(world.store.protocol(name, Version::new(1, 0, 0))).await, None);
     assert_eq!(world.dead().await, []);
@@ -174,7 +174,7 @@ pub async fn a_cleared_project_is_empty_for_whoever_opens_it_next(storage: Arc<d
     }
     // Nor is anything of it there for a session that comes back.
     for id in [world.bob, world.carol] {
-        done(world.store.put_session(record(id))).await;
+        world.seats(record(id)).await;
         assert_eq!(world.depth(id).await, depth(0, 0));
         assert_eq!(world.leases(id, 9).await, []);
     }
@@ -187,7 +187,7 @@ pub async fn clearing_a_project_leaves_the_others_alone(storage: Arc<dyn Storage
     let sent = here.sends(here.bob).await;
     done(storage.clear_project(there.project.clone())).await;
     done(storage.clear_project(fresh())).await;
-    assert_eq!(done(here.store.sessions()).await.len(), 3);
+    assert_eq!(here.sessions().await.len(), 3);
     assert_eq!(here.leases(here.bob, 9).await, [sent]);
 }
 
@@ -407,12 +407,7 @@ pub async fn dead_letters_are_filtered_by_the_project_they_came_from(storage: Ar
         from_near.push(world.sends_from(&near, world.bob).await);
     }
     let from_far = world.sends_from(&far, world.bob).await;
-    done(
-        world
-            .store
-            .remove_session(world.bob, DeadLetterReason::RecipientGone, world.now),
-    )
-    .await;
+    world.removes(world.bob, DeadLetterReason::RecipientGone).await;
     assert_eq!(dead_from(&world, from(&near)).await, from_near);
     assert_eq!(dead_from(&world, from(&far)).await, [from_far]);
     assert_eq!(dead_from(&world, from(&world.project)).await, [], "it has no origin");
@@ -446,9 +441,9 @@ pub async fn a_message_from_another_project_stays_one_when_it_is_redriven(storag
     let origin = fresh();
     let id = world.sends_from(&origin, world.bob).await;
     let reason = DeadLetterReason::RecipientGone;
-    done(world.store.remove_session(world.bob, reason, world.now)).await;
+    world.removes(world.bob, reason).await;
     let redriven = done(world.store.redrive(vec![id], Some(world.carol), CAPACITY, world.now)).await;
     assert_eq!(redriven.sent, [(id, world.carol, 1)]);
-    done(world.store.remove_session(world.carol, reason, world.now)).await;
+    world.removes(world.carol, reason).await;
     assert_eq!(dead_from(&world, from(&origin)).await, [id]);
 }

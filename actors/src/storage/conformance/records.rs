@@ -15,9 +15,9 @@ pub async fn a_session_is_replaced_by_its_next_record_and_keeps_its_inbox(storag
     let mut renamed = record(world.bob);
     renamed.name = Some(SessionName::parse("bob").expect("a good name"));
     renamed.metadata.insert("role".to_owned(), json!("tester"));
-    done(world.store.put_session(renamed.clone())).await;
+    world.seats(renamed.clone()).await;
     let mut expected = vec![record(world.alice), renamed, record(world.carol)];
-    let mut sessions = done(world.store.sessions()).await;
+    let mut sessions = world.sessions().await;
     expected.sort_unstable_by_key(|record| record.id);
     sessions.sort_unstable_by_key(|record| record.id);
     assert_eq!(sessions, expected);
@@ -26,20 +26,11 @@ pub async fn a_session_is_replaced_by_its_next_record_and_keeps_its_inbox(storag
 
 pub async fn a_removed_session_is_forgotten(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
-    let remove = || {
-        world
-            .store
-            .remove_session(world.bob, DeadLetterReason::RecipientGone, world.now)
-    };
-    assert_eq!(done(remove()).await, 0);
-    assert_eq!(done(remove()).await, 0);
-    assert!(
-        done(world.store.sessions())
-            .await
-            .iter()
-            .all(|record| record.id != world.bob)
-    );
-    done(world.store.put_session(record(world.bob))).await;
+    let reason = DeadLetterReason::RecipientGone;
+    assert_eq!(world.removes(world.bob, reason).await, 0);
+    assert_eq!(world.removes(world.bob, reason).await, 0);
+    assert!(world.sessions().await.iter().all(|record| record.id != world.bob));
+    world.seats(record(world.bob)).await;
     assert_eq!(world.depth(world.bob).await, depth(0, 0));
 }
 
@@ -88,7 +79,7 @@ pub async fn receipts_tell_where_a_message_stands_for_each_recipient(storage: Ar
     assert_eq!(world.statuses(id).await, both(&world, Status::Queued));
     world.leases(world.bob, 1).await;
     assert_eq!(world.statuses(id).await, both(&world, Status::Delivered));
-    world.releases(world.bob, super::super::Release::All).await;
+    world.releases_all(world.bob).await;
     assert_eq!(world.statuses(id).await, both(&world, Status::Queued), "it waits again");
     world.leases(world.bob, 1).await;
     world.pass(std::time::Duration::from_millis(5));
@@ -118,17 +109,12 @@ pub async fn an_unknown_message_has_no_receipt(storage: Arc<dyn Storage>) {
 
 pub async fn projects_see_nothing_of_each_other(storage: Arc<dyn Storage>) {
     let (here, there) = (World::new(&*storage).await, World::new(&*storage).await);
-    done(there.store.put_session(record(here.bob))).await;
+    there.seats(record(here.bob)).await;
     let id = here.sends(here.bob).await;
     assert_eq!(there.leases(here.bob, 9).await, []);
     assert_eq!(there.statuses(id).await, []);
-    assert_eq!(done(here.store.sessions()).await.len(), 3);
-    done(
-        there
-            .store
-            .remove_session(here.bob, DeadLetterReason::RecipientGone, there.now),
-    )
-    .await;
+    assert_eq!(here.sessions().await.len(), 3);
+    there.removes(here.bob, DeadLetterReason::RecipientGone).await;
     assert_eq!((here.dead().await, there.dead().await), (vec![], vec![]));
     assert_eq!(here.leases(here.bob, 9).await, [id]);
 }
@@ -137,7 +123,7 @@ pub async fn a_project_opened_twice_is_the_same(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
     let id = world.sends(world.bob).await;
     let again = storage.open(&world.project);
-    let leased = done(again.lease(world.bob, 9, usize::MAX, world.now)).await;
+    let leased = done(again.lease(world.bob, None, 9, usize::MAX, world.now)).await;
     assert_eq!(leased.deliveries[0].message.id, id);
     assert_eq!(world.depth(world.bob).await, depth(0, 1));
 }

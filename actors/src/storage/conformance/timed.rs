@@ -1,7 +1,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    super::{Append, Appended, Audience, Outcome, Release, Released, Retention, Storage},
+    super::{Append, Appended, Audience, Outcome, Released, Retention, Storage},
     world::{CAPACITY, World, accepted, append, depth, done},
 };
 use crate::model::{DeadLetterReason, Headers, Status};
@@ -21,7 +21,7 @@ pub async fn an_expired_message_is_not_delivered_but_dead(storage: Arc<dyn Stora
     world.append(append(message, Audience::One(world.bob))).await;
     let lasting = world.sends(world.bob).await;
     world.pass(LONG);
-    let leased = done(world.store.lease(world.bob, 1, usize::MAX, world.now)).await;
+    let leased = done(world.store.lease(world.bob, None, 1, usize::MAX, world.now)).await;
     assert_eq!((leased.deliveries[0].message.id, leased.depth), (lasting, depth(0, 1)));
     assert_eq!(world.dead().await, [(id, world.bob, DeadLetterReason::Expired)]);
     assert_eq!(
@@ -87,7 +87,7 @@ pub async fn what_is_released_too_late_is_dead(storage: Arc<dyn Storage>) {
         dead: 1,
         depth: depth(1, 0),
     };
-    assert_eq!(world.releases(world.bob, Release::All).await, released);
+    assert_eq!(world.releases_all(world.bob).await, released);
     assert_eq!(world.statuses(early).await, [(world.bob, Status::Expired)]);
     world.pass(2 * LONG);
     assert_eq!(world.leases(world.bob, 9).await, []);

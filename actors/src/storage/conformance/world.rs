@@ -4,8 +4,8 @@ use serde_json::Map;
 use uuid::Uuid;
 
 use super::super::{
-    Acknowledge, Acknowledged, Append, Appended, Audience, DeadLetterQuery, Depth, Op, Release, Released, Storage,
-    Store,
+    Acknowledge, Acknowledged, Append, Appended, Audience, Claim, Claimed, DeadLetterQuery, Depth, Op, Release,
+    Released, Seat, Seated, Storage, Store,
 };
 use crate::{
     clock::Now,
@@ -69,9 +69,28 @@ impl World {
             ids: MessageIds::default(),
         };
         for id in [world.alice, world.bob, world.carol] {
-            done(world.store.put_session(record(id))).await;
+            world.seats(record(id)).await;
         }
         world
+    }
+
+    /// Puts a session that nothing stands in the way of.
+    pub async fn seats(&self, record: SessionRecord) {
+        let seated = done(self.store.put_session(record, Seat::default())).await;
+        assert_eq!(seated, Seated::Kept);
+    }
+
+    /// All sessions, by id.
+    pub async fn sessions(&self) -> Vec<SessionRecord> {
+        let mut sessions = done(self.store.sessions()).await.sessions;
+        sessions.sort_unstable_by_key(|record| record.id);
+        sessions
+    }
+
+    /// Forgets a session, whoever has seen it when. Returns how many dead letters it leaves.
+    pub async fn removes(&self, session: SessionId, reason: DeadLetterReason) -> usize {
+        let removed = done(self.store.remove_session(session, reason, None, self.now)).await;
+        removed.expect("nobody asked how long it has been silent")
     }
 
     pub fn pass(&mut self, time: Duration) {
@@ -131,7 +150,7 @@ impl World {
         let id = append.message.id;
         match self.append(append).await {
             Appended::Accepted { refused, .. } => assert_eq!(refused, []),
-            repeated @ Appended::Repeated(_) => panic!("{repeated:?}"),
+            other => panic!("{other:?}"),
         }
         id
     }
@@ -144,7 +163,7 @@ impl World {
         let id = message.id;
         match self.append(append(message, Audience::One(to))).await {
             Appended::Accepted { refused, .. } => assert_eq!(refused, []),
-            repeated @ Appended::Repeated(_) => panic!("{repeated:?}"),
+            other => panic!("{other:?}"),
         }
         id
     }
@@ -162,7 +181,7 @@ impl World {
         let id = self.sends(to).await;
         loop {
             assert_eq!(self.leases(to, 1).await, [id], "nothing else waits");
-            if self.releases(to, Release::All).await.dead == 1 {
+            if self.releases_all(to).await.dead == 1 {
                 return id;
             }
         }
@@ -178,7 +197,7 @@ impl World {
 
     /// What is leased, each with its delivery count.
     pub async fn leases_counted(&self, session: SessionId, limit: usize) -> Vec<(MessageId, u32)> {
-        let leased = done(self.store.lease(session, limit, usize::MAX, self.now)).await;
+        let leased = done(self.store.lease(session, None, limit, usize::MAX, self.now)).await;
         leased
             .deliveries
             .iter()
@@ -188,6 +207,15 @@ impl World {
 
     pub async fn releases(&self, session: SessionId, which: Release) -> Released {
         done(self.store.release(session, which, DELIVERY_LIMIT, self.now)).await
+    }
+
+    /// Puts back all that is leased: whoever claims the session has that done first.
+    pub async fn releases_all(&self, session: SessionId) -> Released {
+        self.claims(session, Claim::generate()).await.released
+    }
+
+    pub async fn claims(&self, session: SessionId, claim: Claim) -> Claimed {
+        done(self.store.claim(session, claim, DELIVERY_LIMIT, self.now)).await
     }
 
     pub async fn acknowledges(&self, session: SessionId, ids: &[MessageId]) -> Acknowledged {
@@ -234,5 +262,6 @@ pub fn append(message: Message, audience: Audience) -> Append {
         audience,
         queue_capacity: CAPACITY,
         idempotency_key: None,
+        roster: None,
     }
 }

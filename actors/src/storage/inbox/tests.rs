@@ -85,12 +85,12 @@ impl Pair {
                 let leased = (0..self.model.len())
                     .filter(|&at| self.model[at].stands == Stands::Leased)
                     .collect();
-                self.release(leased, &Release::All);
+                self.release(leased, Picked::All);
             }
             Step::Release(picks) => {
                 let picks = self.pick(&picks);
-                let ids = picks.iter().map(|&at| self.model[at].message.id).collect();
-                self.release(picks, &Release::Ids(ids));
+                let ids: Vec<_> = picks.iter().map(|&at| self.model[at].message.id).collect();
+                self.release(picks, Picked::Ids(&ids));
             }
             Step::Expire(pick) => self.pick(&[pick]).into_iter().for_each(|pick| self.expire(pick)),
             Step::Pass(ms) => self.now_ms += ms,
@@ -178,7 +178,7 @@ impl Pair {
         assert_eq!((answer, done), (known, expected));
     }
 
-    fn release(&mut self, picks: Vec<usize>, which: &Release) {
+    fn release(&mut self, picks: Vec<usize>, which: Picked<'_>) {
         let mut expected = Vec::new();
         for at in picks {
             let known = &mut self.model[at];

@@ -11,12 +11,13 @@ use std::{
     collections::HashMap,
     future::ready,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use self::{offices::Offices, state::State};
 use super::{
-    Acknowledge, Acknowledged, Append, Appended, DeadLetterQuery, Depth, Leased, Op, Outcome, Redriven, Release,
-    Released, Retention, Storage, Store,
+    Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterQuery, Depth, Leased, Op, Outcome, Redriven,
+    Release, Released, Retention, Roster, Seat, Seated, Storage, Store, Wanted,
 };
 use crate::{
     clock::Now,
@@ -56,6 +57,10 @@ impl MemoryStorage {
 impl Storage for MemoryStorage {
     fn name(&self) -> &'static str {
         "memory"
+    }
+
+    fn durability(&self) -> String {
+        "nothing survives the process".to_owned()
     }
 
     fn open(&self, project: &ProjectId) -> Arc<dyn Store> {
@@ -114,16 +119,30 @@ impl Store for MemoryStore {
         true
     }
 
-    fn put_session(&self, record: SessionRecord) -> Op<()> {
-        self.run(|state| state.put_session(record))
+    fn put_session(&self, record: SessionRecord, seat: Seat) -> Op<Seated> {
+        self.run(|state| state.put_session(record, seat))
     }
 
-    fn sessions(&self) -> Op<Vec<SessionRecord>> {
+    fn sessions(&self) -> Op<Roster> {
         self.run(|state| state.sessions())
     }
 
-    fn remove_session(&self, session: SessionId, reason: DeadLetterReason, now: Now) -> Op<usize> {
-        self.run(|state| state.remove_session(session, reason, now))
+    fn find_session(&self, wanted: Wanted) -> Op<Option<SessionRecord>> {
+        self.run(|state| state.find_session(&wanted))
+    }
+
+    fn remove_session(
+        &self,
+        session: SessionId,
+        reason: DeadLetterReason,
+        _: Option<Duration>,
+        now: Now,
+    ) -> Op<Option<usize>> {
+        self.run(|state| Some(state.remove_session(session, reason, now)))
+    }
+
+    fn claim(&self, session: SessionId, claim: Claim, delivery_limit: u32, now: Now) -> Op<Claimed> {
+        self.run(|state| state.claim(session, claim, delivery_limit, now))
     }
 
     fn insert_protocol(&self, record: Arc<ProtocolRecord>) -> Op<bool> {
@@ -154,8 +173,8 @@ impl Store for MemoryStore {
         self.run(|state| state.keep_outcome(sender, key, outcome, now))
     }
 
-    fn lease(&self, session: SessionId, limit: usize, bytes_max: usize, now: Now) -> Op<Leased> {
-        self.run(|state| state.lease(session, limit, bytes_max, now))
+    fn lease(&self, session: SessionId, by: Option<Claim>, limit: usize, bytes_max: usize, now: Now) -> Op<Leased> {
+        self.run(|state| state.lease(session, by, limit, bytes_max, now))
     }
 
     fn acknowledge(&self, session: SessionId, which: Acknowledge, now: Now) -> Op<Acknowledged> {

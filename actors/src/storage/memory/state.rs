@@ -3,16 +3,19 @@
 //! Operations that look at waiting messages first bury those whose time is over, so that all of them see the same.
 //! An acknowledgement does not: it is about what was delivered in time.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use semver::Version;
 
 use super::{
     super::{
-        Acknowledge, Acknowledged, Append, Appended, Audience, DeadLetterQuery, Delivery, Depth, Leased, Outcome,
-        RedriveRefusal, Redriven, Release, Released, Retention,
+        Acknowledge, Acknowledged, Append, Appended, Audience, Claim, Claimed, DeadLetterQuery, Delivery, Depth,
+        Leased, Outcome, RedriveRefusal, Redriven, Release, Released, Retention, Roster, Seat, Seated, Wanted,
         id_map::{IdMap, IdSet},
-        inbox::{Fate, Inbox, Item, NEVER},
+        inbox::{Fate, Inbox, Item, NEVER, Picked},
         receipts::{ReceiptKey, Receipts},
     },
     crossings::Crossings,
@@ -24,7 +27,7 @@ use crate::{
     clock::Now,
     model::{
         DeadLetter, DeadLetterReason, Message, MessageId, ProjectId, ProtocolName, ProtocolRecord, RecipientStatus,
-        SessionId, SessionRecord, Status,
+        SessionId, SessionName, SessionRecord, Status,
     },
 };
 
@@ -32,6 +35,10 @@ use crate::{
 pub(super) struct State {
     project: ProjectId,
     participants: IdMap<SessionId, Participant>,
+    names: HashMap<SessionName, SessionId>,
+    /// How often a session was put or removed.
+    roster_version: u64,
+    epochs: u64,
     protocols: BTreeMap<(ProtocolName, Version), Arc<ProtocolRecord>>,
     outcomes: Outcomes,
     ledger: Ledger,
@@ -48,6 +55,7 @@ pub(super) struct State {
 struct Participant {
     inbox: Inbox,
     record: SessionRecord,
+    claim: Option<Claim>,
 }
 
 /// What is known of messages beside where they wait.
@@ -62,6 +70,9 @@ impl State {
         Self {
             project,
             participants: IdMap::default(),
+            names: HashMap::new(),
+            roster_version: 0,
+            epochs: 0,
             protocols: BTreeMap::new(),
             outcomes: Outcomes::new(&retention),
             ledger: Ledger {
@@ -75,20 +86,64 @@ impl State {
         }
     }
 
-    pub fn put_session(&mut self, record: SessionRecord) {
-        if let Some(known) = self.participants.get_mut(&record.id) {
-            known.record = record;
-        } else {
-            let inbox = Inbox::default();
-            self.participants.insert(record.id, Participant { inbox, record });
+    pub fn put_session(&mut self, record: SessionRecord, seat: Seat) -> Seated {
+        let id = record.id;
+        let holder = record.name.as_ref().and_then(|name| self.names.get(name));
+        if holder.is_some_and(|holder| *holder != id) {
+            return Seated::NameTaken;
+        }
+        let len = self.participants.len();
+        match self.participants.get_mut(&id) {
+            Some(known) => {
+                if let Some(before) = std::mem::replace(&mut known.record, record.clone()).name {
+                    self.names.remove(&before);
+                }
+            }
+            None if seat.resumes => return Seated::Gone,
+            None if seat.sessions_len_max.is_some_and(|max| len >= max) => return Seated::Full,
+            None => {
+                let participant = Participant {
+                    inbox: Inbox::default(),
+                    record: record.clone(),
+                    claim: None,
+                };
+                self.participants.insert(id, participant);
+            }
+        }
+        if let Some(name) = record.name {
+            self.names.insert(name, id);
+        }
+        self.roster_version += 1;
+        Seated::Kept
+    }
+
+    pub fn sessions(&self) -> Roster {
+        let records = self.participants.values().map(|participant| participant.record.clone());
+        Roster {
+            version: self.roster_version,
+            sessions: records.collect(),
         }
     }
 
-    pub fn sessions(&self) -> Vec<SessionRecord> {
-        self.participants
-            .values()
-            .map(|participant| participant.record.clone())
-            .collect()
+    pub fn find_session(&self, wanted: &Wanted) -> Option<SessionRecord> {
+        let id = match wanted {
+            Wanted::Id(id) => id,
+            Wanted::Name(name) => self.names.get(name)?,
+        };
+        Some(self.participants.get(id)?.record.clone())
+    }
+
+    pub fn claim(&mut self, session: SessionId, claim: Claim, delivery_limit: u32, now: Now) -> Claimed {
+        self.expire(now);
+        let Some(participant) = self.participants.get_mut(&session) else {
+            return Claimed::default();
+        };
+        participant.claim = Some(claim);
+        self.epochs += 1;
+        Claimed {
+            epoch: self.epochs,
+            released: self.release_picked(session, Picked::All, delivery_limit, now),
+        }
     }
 
     pub fn remove_session(&mut self, session: SessionId, reason: DeadLetterReason, now: Now) -> usize {
@@ -96,6 +151,10 @@ impl State {
         let Some(participant) = self.participants.remove(&session) else {
             return 0;
         };
+        if let Some(name) = &participant.record.name {
+            self.names.remove(name);
+        }
+        self.roster_version += 1;
         let items = participant.inbox.into_items();
         let count = items.len();
         for item in items {
@@ -241,11 +300,18 @@ impl State {
         }
     }
 
-    pub fn lease(&mut self, session: SessionId, limit: usize, bytes_max: usize, now: Now) -> Leased {
+    pub fn lease(&mut self, session: SessionId, by: Option<Claim>, limit: usize, bytes_max: usize, now: Now) -> Leased {
         self.expire(now);
-        let Some(Participant { inbox, .. }) = self.participants.get_mut(&session) else {
+        let Some(Participant { inbox, claim, .. }) = self.participants.get_mut(&session) else {
             return Leased::default();
         };
+        if by.is_some() && by != *claim {
+            return Leased {
+                depth: inbox.depth(),
+                superseded: true,
+                ..Leased::default()
+            };
+        }
         let receipts = &mut self.ledger.receipts;
         let mut deliveries = Vec::with_capacity(limit.min(inbox.waiting_len()));
         inbox.lease(limit, bytes_max, |item| {
@@ -258,6 +324,7 @@ impl State {
         Leased {
             deliveries,
             depth: inbox.depth(),
+            superseded: false,
         }
     }
 
@@ -301,6 +368,18 @@ impl State {
 
     pub fn release(&mut self, session: SessionId, which: &Release, delivery_limit: u32, now: Now) -> Released {
         self.expire(now);
+        let held_by_another =
+            |claim| matches!(self.participants.get(&session), Some(participant) if participant.claim != Some(claim));
+        let which = match which {
+            Release::Claimed(claim) if held_by_another(*claim) => Picked::Ids(&[]),
+            // This process alone knows of signs of life, and has looked.
+            Release::Claimed(_) | Release::Silent(_) => Picked::All,
+            Release::Ids(ids) => Picked::Ids(ids),
+        };
+        self.release_picked(session, which, delivery_limit, now)
+    }
+
+    fn release_picked(&mut self, session: SessionId, which: Picked<'_>, delivery_limit: u32, now: Now) -> Released {
         let Some(Participant { inbox, .. }) = self.participants.get_mut(&session) else {
             return Released::default();
         };

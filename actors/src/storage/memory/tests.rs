@@ -47,7 +47,7 @@ impl Little {
         let mut state = State::new(ProjectId::default_project(), retention);
         let [alice, bob] = [(); 2].map(|()| SessionId::generate());
         for id in [alice, bob] {
-            state.put_session(record(id));
+            state.put_session(record(id), Seat::default());
         }
         Self {
             state,
@@ -78,12 +78,13 @@ impl Little {
             audience: Audience::One(self.bob),
             queue_capacity: usize::MAX,
             idempotency_key: key.map(str::to_owned),
+            roster: None,
         };
         (id, self.state.append(vec![append], AT_FIRST).remove(0))
     }
 
     fn bob_takes_one(&mut self) -> MessageId {
-        let id = self.state.lease(self.bob, 1, usize::MAX, AT_FIRST).deliveries[0]
+        let id = self.state.lease(self.bob, None, 1, usize::MAX, AT_FIRST).deliveries[0]
             .message
             .id;
         let done = self.state.acknowledge(self.bob, Acknowledge::Ids(vec![id]), AT_FIRST);
@@ -110,7 +111,7 @@ fn too_many_dead_letters_drop_those_that_died_first() {
         ..Retention::default()
     });
     let sent = [(); 4].map(|()| little.sends(None, None).0);
-    little.state.lease(little.bob, 4, usize::MAX, AT_FIRST);
+    little.state.lease(little.bob, None, 4, usize::MAX, AT_FIRST);
     for id in [sent[3], sent[0], sent[1]] {
         little.state.release(little.bob, &Release::Ids(vec![id]), 1, AT_FIRST);
     }
@@ -168,8 +169,10 @@ fn a_dead_letter_whose_receipt_was_forgotten_has_one_again_when_it_is_redriven()
         ..Retention::default()
     });
     let dead = little.sends(None, None).0;
-    little.state.lease(little.bob, 1, usize::MAX, AT_FIRST);
-    little.state.release(little.bob, &Release::All, 1, AT_FIRST);
+    little.state.lease(little.bob, None, 1, usize::MAX, AT_FIRST);
+    little
+        .state
+        .release(little.bob, &Release::Silent(Duration::ZERO), 1, AT_FIRST);
     little.sends(None, None);
     assert_eq!(little.state.message_status(dead, AT_FIRST), None);
     little.bob_takes_one();
@@ -189,7 +192,7 @@ fn a_dead_letter_whose_receipt_was_forgotten_has_one_again_when_it_is_redriven()
 fn what_is_acknowledged_long_before_its_time_leaves_nothing_behind() {
     let mut little = Little::new(Retention::default());
     let kept = little.sends(None, Some(60)).0;
-    let leased = little.state.lease(little.bob, 1, usize::MAX, AT_FIRST).deliveries[0]
+    let leased = little.state.lease(little.bob, None, 1, usize::MAX, AT_FIRST).deliveries[0]
         .message
         .id;
     for _ in 0..10_000 {
@@ -197,7 +200,9 @@ fn what_is_acknowledged_long_before_its_time_leaves_nothing_behind() {
         little.bob_takes_one();
     }
     assert!(little.state.expiries_len() < 2000, "{}", little.state.expiries_len());
-    little.state.release(little.bob, &Release::All, 9, AT_FIRST);
+    little
+        .state
+        .release(little.bob, &Release::Silent(Duration::ZERO), 9, AT_FIRST);
     let later = Now {
         mono_ms: AT_FIRST.mono_ms + 60_000,
         ..AT_FIRST
@@ -213,13 +218,19 @@ fn what_is_acknowledged_long_before_its_time_leaves_nothing_behind() {
 fn a_clock_read_before_the_lock_was_taken_revives_nothing() {
     let mut little = Little::new(Retention::default());
     let id = little.sends(None, Some(1)).0;
-    little.state.lease(little.bob, 1, usize::MAX, AT_FIRST);
+    little.state.lease(little.bob, None, 1, usize::MAX, AT_FIRST);
     let later = Now {
         mono_ms: AT_FIRST.mono_ms + 1000,
         ..AT_FIRST
     };
     little.state.sweep(later);
-    assert_eq!(little.state.release(little.bob, &Release::All, 9, AT_FIRST).dead, 1);
+    assert_eq!(
+        little
+            .state
+            .release(little.bob, &Release::Silent(Duration::ZERO), 9, AT_FIRST)
+            .dead,
+        1
+    );
     assert_eq!(
         little.state.message_status(id, AT_FIRST).unwrap()[0].status,
         Status::Expired

@@ -1,0 +1,31 @@
+//! What replicas tell each other.
+//!
+//! Whatever a replica changes in a shared store is published by that operation itself, in the same transaction; there is
+//! no second truth. A frame says where to look. One that is lost costs time: whoever notices looks at everything.
+
+mod frame;
+
+use std::pin::Pin;
+
+use bytes::Bytes;
+use futures_util::Stream;
+
+pub use frame::{Frame, FrameError, News, VERSION};
+
+/// Hears what the replicas of one broker publish, this one included.
+pub trait Bridge: Send + Sync + 'static {
+    /// Begins to listen. The stream goes on for as long as it is held, through every loss of the connection.
+    fn listen(&self) -> Heard;
+}
+
+pub type Heard = Pin<Box<dyn Stream<Item = Incoming> + Send>>;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Incoming {
+    /// From here on everything is heard. What was published before may have been missed.
+    Connected,
+    /// A frame, as it was published.
+    Frame(Bytes),
+    /// Nothing is heard for the time being.
+    Lost,
+}

@@ -1,0 +1,228 @@
+//! Who is in a project, and who has whose inbox in hand.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{
+    super::{Append, Appended, Audience, Claim, Release, Seat, Seated, Sign, Storage, Wanted},
+    world::{CAPACITY, World, accepted, depth, done, record},
+};
+use crate::model::{DeadLetterReason, Headers, SessionId, SessionName, SessionRecord};
+
+fn named(name: &str) -> SessionRecord {
+    SessionRecord {
+        name: Some(SessionName::parse(name).expect("a good name")),
+        ..record(SessionId::generate())
+    }
+}
+
+fn resumes() -> Seat {
+    Seat {
+        resumes: true,
+        ..Seat::default()
+    }
+}
+
+pub async fn a_name_belongs_to_one_session(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let (first, second) = (named("dora"), named("dora"));
+    world.seats(first.clone()).await;
+    let before = done(world.store.sessions()).await;
+    let seated = done(world.store.put_session(second.clone(), Seat::default())).await;
+    assert_eq!(seated, Seated::NameTaken);
+    assert_eq!(
+        done(world.store.sessions()).await.version,
+        before.version,
+        "nothing changed"
+    );
+    let name = first.name.clone().expect("it has one");
+    let found = done(world.store.find_session(Wanted::Name(name.clone()))).await;
+    assert_eq!(found, Some(first.clone()));
+
+    let renamed = SessionRecord {
+        name: named("emil").name,
+        ..first.clone()
+    };
+    world.seats(renamed.clone()).await;
+    assert_eq!(done(world.store.find_session(Wanted::Name(name.clone()))).await, None);
+    world.seats(second.clone()).await;
+    world.removes(second.id, DeadLetterReason::RecipientGone).await;
+    assert_eq!(
+        done(world.store.find_session(Wanted::Name(name))).await,
+        None,
+        "it is free again"
+    );
+    assert_eq!(
+        done(world.store.find_session(Wanted::Id(first.id))).await,
+        Some(renamed)
+    );
+}
+
+pub async fn what_is_gone_cannot_be_resumed(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    world.removes(world.bob, DeadLetterReason::RecipientGone).await;
+    let seated = done(world.store.put_session(record(world.bob), resumes())).await;
+    assert_eq!(seated, Seated::Gone);
+    let seated = done(world.store.put_session(record(world.carol), resumes())).await;
+    assert_eq!(seated, Seated::Kept);
+    assert_eq!(done(world.store.find_session(Wanted::Id(world.bob))).await, None);
+}
+
+pub async fn a_full_project_takes_no_new_session(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let full = Seat {
+        resumes: false,
+        sessions_len_max: Some(3),
+    };
+    let seated = done(world.store.put_session(record(SessionId::generate()), full)).await;
+    assert_eq!(seated, Seated::Full);
+    let seated = done(world.store.put_session(record(world.bob), full)).await;
+    assert_eq!(seated, Seated::Kept, "it is there already");
+}
+
+pub async fn the_roster_has_a_new_version_with_each_change(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let version = async || done(world.store.sessions()).await.version;
+    let first = version().await;
+    assert_eq!(version().await, first, "nobody came or went");
+    world.seats(record(world.bob)).await;
+    assert_eq!(version().await, first + 1);
+    world.removes(world.bob, DeadLetterReason::RecipientGone).await;
+    assert_eq!(version().await, first + 2);
+    world.removes(world.bob, DeadLetterReason::RecipientGone).await;
+    assert_eq!(version().await, first + 2, "it was gone already");
+}
+
+pub async fn who_claims_a_session_has_all_that_was_leased(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let sent = world.sends_many(world.bob, 3).await;
+    let (first, second) = (Claim::generate(), Claim::generate());
+    let claimed = world.claims(world.bob, first).await;
+    assert!(claimed.epoch > 0);
+    assert_eq!(claimed.released.depth, depth(3, 0));
+    let lease = async |by| done(world.store.lease(world.bob, Some(by), 2, usize::MAX, world.now)).await;
+    assert_eq!(lease(first).await.deliveries.len(), 2);
+
+    let claimed_again = world.claims(world.bob, second).await;
+    assert!(claimed_again.epoch > claimed.epoch);
+    assert_eq!(
+        (claimed_again.released.returned, claimed_again.released.depth),
+        (2, depth(3, 0))
+    );
+    let leased = lease(first).await;
+    assert!(leased.superseded && leased.deliveries.is_empty());
+    assert_eq!(world.releases(world.bob, Release::Claimed(first)).await.returned, 0);
+    let leased = lease(second).await;
+    assert!(!leased.superseded);
+    let counts: Vec<_> = leased.deliveries.iter().map(|delivery| delivery.count).collect();
+    assert_eq!(counts, [2, 2]);
+    assert_eq!(
+        world.releases(world.bob, Release::Claimed(first)).await.returned,
+        0,
+        "not its own"
+    );
+    assert_eq!(world.acknowledges(world.bob, &sent[..1]).await.acknowledged, 1);
+    assert_eq!(world.releases(world.bob, Release::Claimed(second)).await.returned, 1);
+}
+
+pub async fn a_session_that_is_not_known_cannot_be_claimed(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let claimed = world.claims(SessionId::generate(), Claim::generate()).await;
+    assert_eq!(claimed.epoch, 0);
+}
+
+/// Of a store that other replicas share.
+pub async fn a_broadcast_to_an_old_roster_is_not_sent(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let everyone = [world.bob, world.carol];
+    let broadcast = |roster| Append {
+        roster: Some(roster),
+        ..world.broadcast(&everyone)
+    };
+    let version = done(world.store.sessions()).await.version;
+    world.seats(record(SessionId::generate())).await;
+    let direct = || world.direct(world.bob, &Headers::default());
+    let batch = vec![direct(), broadcast(version), direct()];
+    let answers = done(world.store.append(batch, world.now)).await;
+    let outdated = Appended::RosterOutdated;
+    assert_eq!(answers, [accepted(1), outdated.clone(), outdated]);
+    let answers = done(world.store.append(vec![broadcast(version + 1)], world.now)).await;
+    assert_eq!(answers, [accepted(2)]);
+}
+
+/// Of a store that other replicas share.
+pub async fn signs_of_life_are_told_to_the_others(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let sign = |session, seconds, goodbye| Sign {
+        session,
+        ago: Duration::from_secs(seconds),
+        goodbye,
+    };
+    done(
+        world
+            .store
+            .exchange_signs(vec![sign(world.bob, 40, false), sign(world.carol, 3, true)]),
+    )
+    .await;
+    // Opened anew, as another replica does, it hears of all.
+    let other = storage.open(&world.project);
+    let heard = done(other.exchange_signs(Vec::new())).await;
+    let of = |session| heard.iter().find(|sign| sign.session == session).copied();
+    let bob = of(world.bob).expect("it was told");
+    assert!(bob.ago >= Duration::from_secs(40) && bob.ago < Duration::from_secs(70) && !bob.goodbye);
+    assert!(of(world.carol).expect("it was told").goodbye);
+
+    done(world.store.exchange_signs(vec![sign(world.bob, 0, false)])).await;
+    let heard = done(other.exchange_signs(Vec::new())).await;
+    let bob = heard.iter().find(|sign| sign.session == world.bob).expect("it is news");
+    assert!(bob.ago < Duration::from_secs(30));
+}
+
+/// Of a store that other replicas share.
+pub async fn who_was_seen_elsewhere_is_not_taken_for_silent(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    world.sends(world.bob).await;
+    world.leases(world.bob, 1).await;
+    let seen = Sign {
+        session: world.bob,
+        ago: Duration::from_secs(5),
+        goodbye: false,
+    };
+    done(world.store.exchange_signs(vec![seen])).await;
+    let (long, short) = (Duration::from_secs(60), Duration::from_secs(1));
+    assert_eq!(world.releases(world.bob, Release::Silent(long)).await.returned, 0);
+    assert_eq!(world.releases(world.bob, Release::Silent(short)).await.returned, 1);
+    let reason = DeadLetterReason::RecipientGone;
+    let removed = |silent_for| {
+        world
+            .store
+            .remove_session(world.bob, reason, Some(silent_for), world.now)
+    };
+    assert_eq!(done(removed(long)).await, None);
+    assert_eq!(done(removed(short)).await, Some(1));
+}
+
+/// Of a store that other replicas share: one that is new there may not have been seen by anybody.
+pub async fn who_was_never_seen_is_silent(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let reason = DeadLetterReason::RecipientGone;
+    let silent_for = Some(Duration::from_secs(1));
+    let removed = world.store.remove_session(world.carol, reason, silent_for, world.now);
+    assert_eq!(done(removed).await, Some(0));
+}
+
+/// Of a store that other replicas share: both work on the same.
+pub async fn what_one_replica_appends_another_leases(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let other = storage.open(&world.project);
+    let sent = world.sends(world.bob).await;
+    let leased = done(other.lease(world.bob, None, 9, usize::MAX, world.now)).await;
+    let ids: Vec<_> = leased.deliveries.iter().map(|delivery| delivery.message.id).collect();
+    assert_eq!(ids, [sent]);
+    let append = Append {
+        queue_capacity: CAPACITY,
+        audience: Audience::One(world.bob),
+        ..world.direct(world.bob, &Headers::default())
+    };
+    assert_eq!(done(other.append(vec![append], world.now)).await, [accepted(1)]);
+    assert_eq!(world.depth(world.bob).await, depth(1, 1));
+}
