@@ -1,3 +1,5 @@
+mod stored;
+
 use std::{
     sync::{
         Arc,
@@ -10,6 +12,8 @@ use bytes::BufMut;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use uuid::{ContextV7, Timestamp, Uuid};
+
+pub use stored::StoredError;
 
 use super::{MessageId, ProjectId, SessionId, SessionRecord, UNSET_ID};
 use crate::clock::{Now, rfc3339};
