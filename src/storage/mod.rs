@@ -1,0 +1,3 @@
+//! Stores that outlive the process.
+
+pub mod redis;
