@@ -9,9 +9,10 @@ use tokio::sync::{oneshot, watch};
 
 use super::{
     Charter, Directory, Project, Projects, ProtocolDefinition, Registered, Registration, SessionQuery, Settings, Terms,
-    messages::{Close, Register},
+    messages::{CatchUp, Close, Hear, Register},
 };
 use crate::{
+    bridge::Frame,
     clock::now,
     model::{
         BrokerError, CapabilityFilter, ConnectionId, DeadLetter, Draft, Headers, MessageId, Owner, ProjectId,
@@ -27,6 +28,9 @@ use crate::{
     storage::{Acknowledge, Acknowledged, DeadLetterQuery, Outcome, Redriven, Store},
     supervise::{Address, Node},
 };
+
+/// How long a frame may be under way before the store is asked instead.
+const HEARD_WITHIN: Duration = Duration::from_millis(500);
 
 /// The verbs of a project: what every surface calls. Cheap to clone; needs no lock and, for what only looks, no
 /// actor.
@@ -44,6 +48,8 @@ pub(super) struct Parts {
     pub charter: Arc<Charter>,
     pub catalog: Arc<Catalog>,
     pub store: Arc<dyn Store>,
+    /// The serial of the last frame of other replicas of which everything has followed here.
+    pub applied: Arc<watch::Sender<u64>>,
     pub neighbours: Weak<Projects>,
 }
 
@@ -174,6 +180,37 @@ impl ProjectHandle {
             .chain(sessions.iter().map(|member| member.address.pulse().node(Vec::new())))
             .collect();
         project.pulse().node(children)
+    }
+
+    // Replicas
+
+    /// Whether other replicas work on the same project, so that something may have been done there that is not known
+    /// here yet.
+    pub fn is_shared(&self) -> bool {
+        self.0.store.is_shared()
+    }
+
+    pub(crate) fn hear(&self, frame: Frame, own: bool) {
+        self.0.project.report(Hear { frame, own });
+    }
+
+    pub(crate) fn look_again(&self) {
+        self.0.project.report(CatchUp);
+    }
+
+    /// Waits until everything is known here that was done anywhere before this was called.
+    pub async fn catch_up(&self) -> Result<(), BrokerError> {
+        let serial = self.0.store.serial().await?;
+        let mut applied = self.0.applied.subscribe();
+        let heard = tokio::time::timeout(HEARD_WITHIN, applied.wait_for(|applied| *applied >= serial));
+        if heard.await.is_ok() {
+            return Ok(());
+        }
+        // Nobody tells: it is looked up. What is asked for then is no older than this.
+        self.look_again();
+        applied.mark_unchanged();
+        let _ = tokio::time::timeout(HEARD_WITHIN, applied.changed()).await;
+        Ok(())
     }
 
     // Sessions

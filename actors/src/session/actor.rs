@@ -8,8 +8,8 @@ use tokio::sync::oneshot;
 use calls::{Returned, Waiter};
 
 use super::{
-    Abandon, AcknowledgeMessages, Attach, Closing, Connection, Detach, Disconnect, Forgotten, Nudge, Retire, Subscribe,
-    Superseded, Unwatch, Vitals, Watch, Writable, Written,
+    Abandon, AcknowledgeMessages, Attach, Closing, Connection, Detach, Disconnect, Forgotten, Nudge, Recheck, Retire,
+    Subscribe, Superseded, Unwatch, Vitals, Watch, Writable, Written,
     state::{AckMode, Effect, Event, State},
 };
 use crate::{
@@ -656,7 +656,7 @@ impl Handler<Posted<Disconnect>> for Session {
     type Result = usize;
 
     fn handle(&mut self, _: Posted<Disconnect>, ctx: &mut Context<Self>) -> Self::Result {
-        self.vitals.say_goodbye();
+        self.vitals.say_goodbye(now());
         if let Some(connection) = self.state.connection() {
             // The connection itself stays: it may register again.
             self.connection = None;
@@ -672,6 +672,22 @@ impl Handler<Posted<Retire>> for Session {
 
     fn handle(&mut self, Posted { message, .. }: Posted<Retire>, ctx: &mut Context<Self>) {
         self.retire(message.reason, ctx);
+    }
+}
+
+impl Handler<Posted<Recheck>> for Session {
+    type Result = ();
+
+    fn handle(&mut self, _: Posted<Recheck>, ctx: &mut Context<Self>) {
+        if let Some(claim) = self.vitals.claim() {
+            let op = self.store.lease(self.id, Some(claim), 0, 0, now());
+            self.in_order(op, ctx, |session, leased, ctx| {
+                if leased.is_ok_and(|leased| leased.superseded) {
+                    session.refused(ctx);
+                }
+            });
+        }
+        self.happened(Event::Nudged, ctx);
     }
 }
 

@@ -178,6 +178,11 @@ pub struct Superseded {
     pub epoch: u64,
 }
 
+/// Other replicas may have done what nobody told: looks whether the session is still this one's, and into its inbox.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Recheck;
+
 /// The store does not know the session any more: another replica has ended it.
 #[derive(Message)]
 #[rtype(result = "()")]

@@ -17,7 +17,7 @@ pub use actor::{Ended, Session};
 pub use messages::Panic;
 pub use messages::{
     Abandon, AcknowledgeMessages, Attach, Detach, Disconnect, Forgotten, GiveBack, Nudge, ReceiveCall, ReceiveMessages,
-    ReceiveMode, Received, Retire, Subscribe, Superseded, Unwatch, Watch, Writable, Written,
+    ReceiveMode, Received, Recheck, Retire, Subscribe, Superseded, Unwatch, Watch, Writable, Written,
 };
 pub use state::{AckMode, Push};
 
@@ -88,6 +88,30 @@ impl Vitals {
         })
     }
 
+    /// Of a session that was last seen elsewhere.
+    pub(crate) fn seen(mono_ms: u64, goodbye: bool, now: Now) -> Arc<Self> {
+        let vitals = Self::new(now);
+        vitals.last_seen_mono_ms.store(mono_ms, Ordering::Relaxed);
+        let unix_ms = now.unix_ms.saturating_sub(crate::clock::millis(now.since(mono_ms)));
+        vitals.last_seen_unix_ms.store(unix_ms, Ordering::Relaxed);
+        vitals.said_goodbye.store(goodbye, Ordering::Relaxed);
+        vitals
+    }
+
+    /// Another replica has seen a sign of life then, or a goodbye.
+    pub(crate) fn hear(&self, mono_ms: u64, goodbye: bool, now: Now) {
+        if self.last_seen_mono_ms.fetch_max(mono_ms, Ordering::Relaxed) > mono_ms {
+            return;
+        }
+        let unix_ms = now.unix_ms.saturating_sub(crate::clock::millis(now.since(mono_ms)));
+        self.last_seen_unix_ms.fetch_max(unix_ms, Ordering::Relaxed);
+        self.said_goodbye.store(goodbye, Ordering::Relaxed);
+    }
+
+    pub(crate) fn has_said_goodbye(&self) -> bool {
+        self.said_goodbye.load(Ordering::Relaxed)
+    }
+
     /// A sign of life.
     pub fn touch(&self, now: Now) {
         self.last_seen_mono_ms.fetch_max(now.mono_ms, Ordering::Relaxed);
@@ -98,7 +122,8 @@ impl Vitals {
     }
 
     /// The session left of its own will: disconnected from now on, until the next sign of life.
-    pub fn say_goodbye(&self) {
+    pub fn say_goodbye(&self, now: Now) {
+        self.touch(now);
         self.said_goodbye.store(true, Ordering::Relaxed);
     }
 

@@ -12,6 +12,7 @@ mod receipts;
 use std::{future::Future, num::NonZeroU64, pin::Pin, sync::Arc, time::Duration};
 
 use crate::{
+    bridge::Bridge,
     clock::Now,
     model::{
         AuditEntry, AuditQuery, BrokerError, DeadLetter, DeadLetterReason, Message, MessageId, ProjectId,
@@ -54,6 +55,11 @@ pub trait Storage: Send + Sync + 'static {
         Condition::Healthy
     }
 
+    /// Where the other replicas are heard; None when there can be none.
+    fn bridge(&self) -> Option<Arc<dyn Bridge>> {
+        None
+    }
+
     fn open(&self, project: &ProjectId) -> Arc<dyn Store>;
 
     /// All projects, the deleted ones too.
@@ -86,6 +92,11 @@ pub trait Store: Send + Sync + 'static {
     /// Whether other replicas work on the same project: what is known of it in this process may be old.
     fn is_shared(&self) -> bool {
         false
+    }
+
+    /// The serial of the last frame of this project that was published.
+    fn serial(&self) -> Op<u64> {
+        Box::pin(std::future::ready(Ok(0)))
     }
 
     /// Adds a session, or replaces what was kept of it, unless something that is newer here stands in the way.
