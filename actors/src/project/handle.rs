@@ -4,7 +4,7 @@ use std::{
     time::Duration,
 };
 
-use futures_util::FutureExt;
+use futures_util::{FutureExt, future::join_all};
 use tokio::sync::{oneshot, watch};
 
 use super::{
@@ -22,7 +22,7 @@ use crate::{
     registry::{Admit, Catalog, DiscoverPage, DiscoverQuery, Protocol, Registry},
     router::{Answer, Audience, Route, Routed, Router, Submission, Target},
     session::{
-        Abandon, AcknowledgeMessages, Attach, Connection, Detach, Disconnect, GiveBack, Member, ReceiveCall,
+        Abandon, AcknowledgeMessages, Answered, Attach, Connection, Detach, Disconnect, GiveBack, Member, ReceiveCall,
         ReceiveMessages, ReceiveMode, Received, Subscribe, Unwatch, Watch, Writable, Written,
     },
     storage::{Acknowledge, Acknowledged, DeadLetterQuery, Outcome, Redriven, Store},
@@ -255,6 +255,21 @@ impl ProjectHandle {
     pub fn list_sessions(&self, query: &SessionQuery) -> Page<Arc<Member>> {
         let (items, more) = self.0.directory.list(query, now());
         Page { items, more }
+    }
+
+    /// Has the vitals of these sessions tell how many messages wait for them. Where the store is not shared they do, and
+    /// nothing is done; false then.
+    pub async fn count_waiting(&self, members: &[Arc<Member>]) -> bool {
+        if !self.is_shared() {
+            return false;
+        }
+        let counts = members.iter().map(|member| self.0.store.depth(member.record.id));
+        for (member, depth) in members.iter().zip(join_all(counts).await) {
+            if let Ok(depth) = depth {
+                member.vitals.set_waiting(depth.waiting);
+            }
+        }
+        true
     }
 
     /// The session leaves; returns how many messages wait for it.
@@ -630,6 +645,13 @@ impl ProjectHandle {
     pub fn give_back(&self, member: &Member, call: &ReceiveCall) {
         call.give_up();
         self.tell(member, member.address.tell(GiveBack { call: call.clone() }));
+    }
+
+    /// A caller of `receive` that has no lasting connection has its answer: it may ask for more elsewhere.
+    pub fn answered(&self, member: &Member, call: &ReceiveCall) {
+        if self.is_shared() {
+            self.tell(member, member.address.tell(Answered { call: call.clone() }));
+        }
     }
 
     pub async fn acknowledge(&self, member: &Member, which: Acknowledge) -> Result<Acknowledged, BrokerError> {

@@ -84,9 +84,14 @@ impl Project {
 
     fn nudge(&self, sessions: Vec<SessionId>) {
         for session in sessions {
-            if let Some(member) = self.directory.by_id(session)
-                && member.vitals.attentive()
-            {
+            let Some(member) = self.directory.by_id(session) else {
+                continue;
+            };
+            if !member.vitals.is_claimed() {
+                // How many is counted when somebody asks.
+                member.vitals.add_waiting();
+            }
+            if member.vitals.attentive() {
                 // A session whose mailbox is full looks into its inbox soon enough.
                 let _ = member.address.tell(Nudge { until_handled: None });
             }
@@ -225,6 +230,9 @@ impl Project {
             let (id, seen) = (member.record.id, seen(&member));
             if self.signs.is_news(id, seen) {
                 own.push(seen.sign(id, now));
+                if !member.vitals.is_claimed() {
+                    self.count(member, ctx);
+                }
             }
         }
         let told: Vec<_> = own.iter().map(|sign| sign.session).collect();
@@ -243,6 +251,16 @@ impl Project {
             Err(error) => {
                 tracing::debug!(project = %project.id, %error, "signs of life could not be told");
                 project.signs.take_back(&told);
+            }
+        });
+    }
+
+    /// Of a session that is seen here and has its inbox in nobody's hand here, others know how much waits.
+    fn count(&mut self, member: Arc<Member>, ctx: &mut Context<Self>) {
+        let op = self.store.depth(member.record.id);
+        settle(op, self, ctx, move |_, depth, _| {
+            if let Ok(depth) = depth {
+                member.vitals.set_waiting(depth.waiting);
             }
         });
     }

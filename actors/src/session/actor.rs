@@ -249,11 +249,7 @@ impl Session {
         let op = self.store.acknowledge(self.id, which, now());
         self.in_order(op, ctx, move |session, result, ctx| {
             if let Ok(done) = &result {
-                for message in &done.watched {
-                    message.progress.reach(Status::Acknowledged);
-                }
-                session.vitals.set_depth(done.depth);
-                session.happened(Event::Changed { depth: done.depth }, ctx);
+                session.acknowledged(done, ctx);
             }
             match reply {
                 Some(reply) => drop(reply.send(result.map_err(Into::into))),
@@ -266,6 +262,14 @@ impl Session {
                 }
             }
         });
+    }
+
+    fn acknowledged(&mut self, done: &Acknowledged, ctx: &mut Context<Self>) {
+        for message in &done.watched {
+            message.progress.reach(Status::Acknowledged);
+        }
+        self.vitals.set_depth(done.depth);
+        self.happened(Event::Changed { depth: done.depth }, ctx);
     }
 
     /// Takes the inbox in hand, from whoever had it: what was delivered there without acknowledgement waits again.

@@ -147,6 +147,13 @@ pub struct GiveBack {
     pub call: ReceiveCall,
 }
 
+/// The caller has the answer of a call: whatever it asks next, wherever, it asks with these in hand.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Answered {
+    pub call: ReceiveCall,
+}
+
 /// When what `receive_messages` returns counts as acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReceiveMode {

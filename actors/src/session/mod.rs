@@ -16,8 +16,8 @@ pub use actor::{Ended, Session};
 #[cfg(feature = "faults")]
 pub use messages::Panic;
 pub use messages::{
-    Abandon, AcknowledgeMessages, Attach, Detach, Disconnect, Forgotten, GiveBack, Nudge, ReceiveCall, ReceiveMessages,
-    ReceiveMode, Received, Recheck, Retire, Subscribe, Superseded, Unwatch, Watch, Writable, Written,
+    Abandon, AcknowledgeMessages, Answered, Attach, Detach, Disconnect, Forgotten, GiveBack, Nudge, ReceiveCall,
+    ReceiveMessages, ReceiveMode, Received, Recheck, Retire, Subscribe, Superseded, Unwatch, Watch, Writable, Written,
 };
 pub use state::{AckMode, Push};
 
@@ -178,6 +178,11 @@ impl Vitals {
     pub fn set_acknowledged_by_writes_of(&self, connection: Option<ConnectionId>) {
         let connection = connection.map_or(0, ConnectionId::get);
         self.acknowledged_by_writes_of.store(connection, Ordering::Release);
+    }
+
+    /// Whether the session's actor here has its inbox in hand, and so knows what waits.
+    pub(crate) fn is_claimed(&self) -> bool {
+        self.claim().is_some()
     }
 
     fn claim(&self) -> Option<Claim> {

@@ -143,6 +143,17 @@ pub trait Store: Send + Sync + 'static {
     /// nothing for a claim that is not the session's last.
     fn lease(&self, session: SessionId, by: Option<Claim>, limit: usize, bytes_max: usize, now: Now) -> Op<Leased>;
     fn acknowledge(&self, session: SessionId, which: Acknowledge, now: Now) -> Op<Acknowledged>;
+    /// Remembers that these leased messages were returned to a caller who acknowledges them by asking for more, wherever
+    /// it asks: [`Self::acknowledge_returned`]. What is released meanwhile is not among them any more. Of no use where the
+    /// store is not shared: the session knows.
+    fn mark_returned(&self, session: SessionId, messages: Vec<MessageId>) -> Op<()> {
+        drop((session, messages));
+        Box::pin(std::future::ready(Ok(())))
+    }
+    fn acknowledge_returned(&self, session: SessionId, now: Now) -> Op<Acknowledged> {
+        let _ = (session, now);
+        Box::pin(std::future::ready(Ok(Acknowledged::default())))
+    }
     /// Puts what is leased back where it was in the queue, `queued` again; or among the dead letters when it has been
     /// delivered `delivery_limit` times, or its time has run out.
     fn release(&self, session: SessionId, which: Release, delivery_limit: u32, now: Now) -> Op<Released>;

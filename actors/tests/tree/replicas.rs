@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use actors::{
     model::{BrokerError, Presence, SessionStatus, Status},
-    project::Settings,
-    session::{Closing, ReceiveMode},
+    project::{ReceiveRequest, Settings},
+    session::{Closing, ReceiveCall, ReceiveMode},
     storage::conformance::SHARED_CASES,
 };
 
@@ -111,6 +111,36 @@ fn a_long_poll_there_is_answered_by_a_message_from_here() {
         let (received, sent) = futures_util::future::join(waits, sends).await;
         assert_eq!(ids(&received.unwrap().deliveries), [sent.outcome.message]);
         assert!(here.inbox(&bob).await.is_empty());
+    });
+}
+
+#[test]
+fn the_next_call_acknowledges_wherever_it_is_made() {
+    run(|| async {
+        let Pair { here, there, .. } = Pair::new(settings()).await;
+        let bob = here.register("bob", None).await;
+        let alice = here.register("alice", None).await;
+        there.project.catch_up().await.unwrap();
+        let bob_there = there.project.resolve("bob").unwrap();
+        let sent = here.send_many(&alice, "bob", 3).await;
+        let request = |limit| ReceiveRequest {
+            limit,
+            wait: Duration::ZERO,
+            mode: ReceiveMode::OnNext,
+        };
+        let call = ReceiveCall::default();
+        let first = here.project.receive_as(&call, &bob, request(1)).await.unwrap();
+        assert_eq!(ids(&first.deliveries), sent[..1]);
+        here.project.answered(&bob, &call);
+        let second = there.project.receive(&bob_there, request(9)).await.unwrap();
+        assert_eq!(ids(&second.deliveries), sent[1..]);
+        let statuses = here.project.message_status(sent[0]).await.unwrap().unwrap();
+        assert_eq!(statuses[0].status, Status::Acknowledged);
+        // Of the second call nobody knows that it was answered.
+        let third = here.project.receive(&bob, request(9)).await.unwrap();
+        assert!(third.deliveries.is_empty());
+        let statuses = here.project.message_status(sent[1]).await.unwrap().unwrap();
+        assert_eq!(statuses[0].status, Status::Delivered);
     });
 }
 

@@ -40,6 +40,7 @@ struct Hub {
     /// When each was seen, on the clock that all of them have here, and with the count of what was told.
     signs: HashMap<(ProjectId, SessionId), (u64, bool, u64)>,
     told: u64,
+    returned: HashMap<SessionId, Vec<MessageId>>,
     listeners: Vec<(Arc<Ears>, mpsc::UnboundedSender<Incoming>)>,
 }
 
@@ -367,7 +368,25 @@ impl Store for Shared {
         })
     }
 
+    fn mark_returned(&self, session: SessionId, messages: Vec<MessageId>) -> Op<()> {
+        self.twin.run(move |_, hub| {
+            hub.returned.entry(session).or_default().extend(messages);
+            Ok(())
+        })
+    }
+
+    fn acknowledge_returned(&self, session: SessionId, now: Now) -> Op<Acknowledged> {
+        let returned = self.twin.cluster.hub().returned.remove(&session).unwrap_or_default();
+        self.acknowledge(session, Acknowledge::Ids(returned), now)
+    }
+
     fn release(&self, session: SessionId, which: Release, delivery_limit: u32, now: Now) -> Op<Released> {
+        if let Some(returned) = self.twin.cluster.hub().returned.get_mut(&session) {
+            match &which {
+                Release::Ids(ids) => returned.retain(|id| !ids.contains(id)),
+                Release::Claimed(_) | Release::Silent(_) => returned.clear(),
+            }
+        }
         let silence = self.silence(&self.twin.cluster.hub(), session);
         let which = match which {
             Release::Silent(wanted) if silence.is_some_and(|silence| silence < wanted) => Release::Ids(Vec::new()),

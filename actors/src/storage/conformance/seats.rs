@@ -226,3 +226,22 @@ pub async fn what_one_replica_appends_another_leases(storage: Arc<dyn Storage>) 
     assert_eq!(done(other.append(vec![append], world.now)).await, [accepted(1)]);
     assert_eq!(world.depth(world.bob).await, depth(1, 1));
 }
+
+/// Of a store that other replicas share: whoever asks next may ask another.
+pub async fn what_was_returned_is_acknowledged_anywhere(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let other = storage.open(&world.project);
+    let sent = world.sends_many(world.bob, 4).await;
+    assert_eq!(world.leases(world.bob, 3).await, sent[..3]);
+    done(world.store.mark_returned(world.bob, sent[..2].to_vec())).await;
+    let acknowledged = done(other.acknowledge_returned(world.bob, world.now)).await;
+    assert_eq!((acknowledged.acknowledged, acknowledged.depth), (2, depth(1, 1)));
+    let again = done(other.acknowledge_returned(world.bob, world.now)).await;
+    assert_eq!((again.acknowledged, again.depth), (0, depth(1, 1)));
+
+    done(world.store.mark_returned(world.bob, vec![sent[2]])).await;
+    world.releases(world.bob, Release::Ids(vec![sent[2]])).await;
+    assert_eq!(world.leases(world.bob, 1).await, sent[2..3]);
+    let again = done(other.acknowledge_returned(world.bob, world.now)).await;
+    assert_eq!(again.acknowledged, 0, "it was given back");
+}
