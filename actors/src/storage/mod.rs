@@ -99,7 +99,8 @@ pub trait Store: Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(0)))
     }
 
-    /// Adds a session, or replaces what was kept of it, unless something that is newer here stands in the way.
+    /// Adds a session, or replaces what was kept of it, unless something that is newer here stands in the way. It is a
+    /// sign of life.
     fn put_session(&self, record: SessionRecord, seat: Seat) -> Op<Seated>;
     fn sessions(&self) -> Op<Roster>;
     fn find_session(&self, wanted: Wanted) -> Op<Option<SessionRecord>>;
@@ -116,7 +117,7 @@ pub trait Store: Send + Sync + 'static {
     /// [`Self::release`], and what asks as another is refused from now on.
     fn claim(&self, session: SessionId, claim: Claim, delivery_limit: u32, now: Now) -> Op<Claimed>;
     /// Tells how long ago sessions gave a sign of life, here, and hears of those that others have told of since this
-    /// was called last; at the first call, of all. Nobody but this process knows of any where the store is not shared.
+    /// was called last; at the first call, of all. Of several signs of a session the youngest counts. Nobody but this process knows of any where the store is not shared.
     fn exchange_signs(&self, own: Vec<Sign>) -> Op<Vec<Sign>> {
         drop(own);
         Box::pin(std::future::ready(Ok(Vec::new())))

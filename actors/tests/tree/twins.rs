@@ -89,6 +89,15 @@ impl Ears {
 }
 
 impl Hub {
+    fn is_seen(&mut self, project: &ProjectId, session: SessionId, seen_ms: u64, goodbye: bool) {
+        self.told += 1;
+        let told = (seen_ms, goodbye, self.told);
+        let known = self.signs.entry((project.clone(), session)).or_insert(told);
+        if known.0 <= seen_ms {
+            *known = told;
+        }
+    }
+
     fn publish(&mut self, from: ReplicaId, project: &ProjectId, news: &News, number: u64) {
         let serial = self.serials.entry(project.clone()).or_default();
         *serial += 1;
@@ -272,14 +281,15 @@ impl Store for Shared {
     }
 
     fn put_session(&self, record: SessionRecord, seat: Seat) -> Op<Seated> {
-        let told = record.clone();
-        self.told(
-            move |store| store.put_session(record, seat),
-            |seated| match seated {
-                Seated::Kept => vec![(News::Session(Box::new(told)), self.roster())],
-                _ => Vec::new(),
-            },
-        )
+        self.twin.run(|_, hub| {
+            let seated = at_once(self.inner.put_session(record.clone(), seat))?;
+            if seated == Seated::Kept {
+                hub.is_seen(&self.project, record.id, now().mono_ms, false);
+                let news = News::Session(Box::new(record));
+                hub.publish(self.twin.replica, &self.project, &news, self.roster());
+            }
+            Ok(seated)
+        })
     }
 
     fn remove_session(
@@ -324,15 +334,13 @@ impl Store for Shared {
         self.twin.run(|_, hub| {
             let now = now();
             for sign in own {
-                hub.told += 1;
-                let seen_ms = now
-                    .mono_ms
-                    .saturating_sub(u64::try_from(sign.ago.as_millis()).unwrap_or(0));
-                let told = (seen_ms, sign.goodbye, hub.told);
-                let known = hub.signs.entry((self.project.clone(), sign.session)).or_insert(told);
-                if known.0 <= seen_ms {
-                    *known = told;
-                }
+                let ago = u64::try_from(sign.ago.as_millis()).unwrap_or(0);
+                hub.is_seen(
+                    &self.project,
+                    sign.session,
+                    now.mono_ms.saturating_sub(ago),
+                    sign.goodbye,
+                );
             }
             let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
             let since = std::mem::replace(&mut *heard, hub.told);
