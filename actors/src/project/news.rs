@@ -60,6 +60,7 @@ impl Project {
                     Ok(())
                 });
             }
+            News::Progress(message) if !own => learnt = self.store.progressed(Some(message)),
             _ => {}
         }
         InOrder::settle(|project: &mut Self| &mut project.applying, learnt, self, ctx, {
@@ -114,8 +115,9 @@ impl Project {
             });
             project.exchange_signs(ctx);
             project.refresh(Some(refreshed), ctx);
+            let progressed = project.store.progressed(None);
             let caught_up: Op<()> = Box::pin(async move {
-                let _ = (is_refreshed.await, is_learnt.await);
+                let _ = (is_refreshed.await, is_learnt.await, progressed.await);
                 Ok(())
             });
             settle(caught_up, project, ctx, move |project, _, _| {

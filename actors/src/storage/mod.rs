@@ -167,6 +167,12 @@ pub trait Store: Send + Sync + 'static {
 
     /// None for a message that is not known, or no longer.
     fn message_status(&self, message: MessageId, now: Now) -> Op<Option<Vec<RecipientStatus>>>;
+    /// Another replica has brought this message further, or any: whoever follows it here is told. Where the store is not
+    /// shared, whoever brings it further tells them.
+    fn progressed(&self, message: Option<MessageId>) -> Op<()> {
+        let _ = message;
+        Box::pin(std::future::ready(Ok(())))
+    }
     /// Dead letters, ordered by message id (which is by age) and recipient.
     fn dead_letters(&self, query: DeadLetterQuery) -> Op<Vec<DeadLetter>>;
     /// Sends dead letters again, as new in the queue and with no deliveries counted, to their recipient or to
