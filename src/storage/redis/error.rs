@@ -1,6 +1,8 @@
 use actors::storage::StoreError;
 use deadpool_redis::redis::{ErrorKind, RedisError, ServerErrorKind};
 
+use super::settings::Place;
+
 /// Why Redis cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectError {
@@ -13,6 +15,29 @@ pub enum ConnectError {
     #[error("the data in Redis is of schema version {found}, and this build knows {known}: run a newer one")]
     Schema { found: i64, known: i64 },
 }
+
+impl ConnectError {
+    pub(super) fn of(place: &Place, failure: Failure) -> Self {
+        let place = place.to_string();
+        let (Failure::Full(why) | Failure::Refused(why) | Failure::Unheard(why) | Failure::Wrong(why)) = failure else {
+            let reason = "it forgets its scripts".to_owned();
+            return Self::Unreachable { place, reason };
+        };
+        if SIGNS_OF_A_PASSWORD.iter().any(|sign| why.contains(sign)) {
+            return Self::Refused { place };
+        }
+        Self::Unreachable { place, reason: why }
+    }
+}
+
+/// What servers, and the client, say of users and passwords that will not do.
+const SIGNS_OF_A_PASSWORD: [&str; 5] = [
+    "WRONGPASS",
+    "NOAUTH",
+    "AuthenticationFailed",
+    "invalid password",
+    "Password authentication failed",
+];
 
 /// Why a command had no good answer.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,14 +1,14 @@
 //! The way to the servers: one connection that everybody shares, made anew when it breaks.
 
 use std::{
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use deadpool_redis::{
     Connection, Manager, Pool,
     redis::{
-        AsyncConnectionConfig, Cmd, ConnectionAddr, Pipeline, RedisError, TlsMode, Value,
+        AsyncConnectionConfig, Client, Cmd, ConnectionAddr, Pipeline, RedisError, TlsMode, Value,
         aio::MultiplexedConnection,
         cluster::ClusterClientBuilder,
         cluster_async::ClusterConnection,
@@ -23,6 +23,7 @@ use super::{
     error::{ConnectError, Failure},
     settings::Place,
 };
+use crate::bridge::redis::Connect;
 
 /// How long a node that moves its slots is given before it is asked again.
 const MOVED_PAUSE: Duration = Duration::from_millis(20);
@@ -81,20 +82,7 @@ impl Link {
                 let pool = Pool::builder(manager).max_size(2).build();
                 Servers::Single(pool.map_err(|_| invalid("the pool cannot be built"))?)
             }
-            Place::Sentinel {
-                sentinels,
-                master,
-                server,
-            } => {
-                let mut info = SentinelNodeConnectionInfo::default();
-                info = info.set_redis_connection_info(server.redis_settings().clone());
-                if let ConnectionAddr::TcpTls { .. } = server.addr() {
-                    info = info.set_tls_mode(TlsMode::Secure);
-                }
-                let kind = SentinelServerType::Master;
-                let client = SentinelClient::build(sentinels.clone(), master.clone(), Some(info), kind)?;
-                Servers::Sentinel(tokio::sync::Mutex::new(client))
-            }
+            Place::Sentinel { .. } => Servers::Sentinel(tokio::sync::Mutex::new(sentinel(place)?)),
             Place::Cluster(infos) => Servers::Cluster(
                 // A command that broke off may have been carried out: it is never sent a second time.
                 ClusterClientBuilder::new(infos.clone())
@@ -158,7 +146,7 @@ impl Link {
         let connect = async {
             let _only = self.connecting.lock().await;
             if let Some(wire) = self.current() {
-                return Ok(wire);
+                return Ok::<_, RedisError>(wire);
             }
             let wire = self.servers.connect().await?;
             let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
@@ -169,27 +157,15 @@ impl Link {
         match timeout_at(until, connect).await {
             Ok(Ok(wire)) => Ok(wire),
             // Nothing was sent yet.
-            Ok(Err(error)) => Err(Failure::Refused(without_names(&error))),
+            Ok(Err(error)) => Err(Failure::Refused(error.to_string())),
             Err(_) => Err(Failure::Refused("no connection in time".to_owned())),
         }
     }
 
     /// Connects, or says what is in the way.
     pub async fn connect(&self, place: &Place, until: Instant) -> Result<(), ConnectError> {
-        let unreachable = |reason: String| ConnectError::Unreachable {
-            place: place.to_string(),
-            reason,
-        };
-        match self.wire(until).await {
-            Ok(_) => Ok(()),
-            Err(Failure::Refused(why)) if is_of_password(&why) => Err(ConnectError::Refused {
-                place: place.to_string(),
-            }),
-            Err(failure) => Err(unreachable(match failure {
-                Failure::Refused(why) => why,
-                other => format!("{other:?}"),
-            })),
-        }
+        let connected = self.wire(until).await;
+        connected.map(|_| ()).map_err(|failure| ConnectError::of(place, failure))
     }
 
     fn current(&self) -> Option<(Wire, u64)> {
@@ -242,6 +218,23 @@ impl Wire {
     }
 }
 
+fn sentinel(place: &Place) -> Result<SentinelClient, RedisError> {
+    let Place::Sentinel {
+        sentinels,
+        master,
+        server,
+    } = place
+    else {
+        return Err(invalid("these are no sentinels"));
+    };
+    let mut info = SentinelNodeConnectionInfo::default();
+    info = info.set_redis_connection_info(server.redis_settings().clone());
+    if let ConnectionAddr::TcpTls { .. } = server.addr() {
+        info = info.set_tls_mode(TlsMode::Secure);
+    }
+    SentinelClient::build(sentinels.clone(), master.clone(), Some(info), SentinelServerType::Master)
+}
+
 /// The deadline of an answer is that of its operation.
 fn connection_config(connect_within: Duration) -> AsyncConnectionConfig {
     AsyncConnectionConfig::new()
@@ -254,19 +247,50 @@ fn invalid(why: impl Into<String>) -> RedisError {
     RedisError::from((kind, "the connection", why.into()))
 }
 
-fn is_of_password(why: &str) -> bool {
-    ["WRONGPASS", "NOAUTH", "AuthenticationFailed", "invalid password", "Password authentication failed"]
-        .iter()
-        .any(|sign| why.contains(sign))
-}
-
-fn without_names(error: &RedisError) -> String {
-    error.to_string()
-}
-
 /// A command that any server answers.
 pub(super) fn config_get(name: &str) -> Cmd {
     let mut command = cmd("CONFIG");
     command.arg("GET").arg(name);
     command
+}
+
+/// Opens connections that can subscribe, each time to wherever the servers are by then.
+pub(super) fn subscriber(place: &Place) -> Result<Arc<Connect>, RedisError> {
+    match place {
+        Place::Single(info) => {
+            let client = Client::open(info.clone())?;
+            Ok(Arc::new(move || {
+                let client = client.clone();
+                Box::pin(async move { client.get_async_pubsub().await })
+            }))
+        }
+        // What is published on one node of a cluster is heard on all.
+        Place::Cluster(infos) => {
+            let clients = infos.iter().map(|info| Client::open(info.clone()));
+            let clients: Vec<_> = clients.collect::<Result<_, _>>()?;
+            Ok(Arc::new(move || {
+                let clients = clients.clone();
+                Box::pin(async move {
+                    let mut error = invalid("no node is known");
+                    for client in clients {
+                        match client.get_async_pubsub().await {
+                            Ok(connection) => return Ok(connection),
+                            Err(refused) => error = refused,
+                        }
+                    }
+                    Err(error)
+                })
+            }))
+        }
+        Place::Sentinel { .. } => {
+            let client = Arc::new(tokio::sync::Mutex::new(sentinel(place)?));
+            Ok(Arc::new(move || {
+                let client = Arc::clone(&client);
+                Box::pin(async move {
+                    let master = client.lock().await.async_get_client().await?;
+                    master.get_async_pubsub().await
+                })
+            }))
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! What Redis answers, taken apart.
 
 use actors::{
-    model::{DeadLetterReason, MessageId, SessionId, Status},
+    model::{DeadLetterReason, MessageId, ProjectId, SessionId, Status},
     storage::{Depth, StoreError},
 };
 use deadpool_redis::redis::Value;
@@ -79,6 +79,57 @@ impl Reply {
         })
     }
 
+    /// # Errors
+    /// When the next part is no number, or below 0.
+    pub fn number(&mut self) -> Result<u64, StoreError> {
+        number(&self.bytes()?)
+    }
+
+    /// # Errors
+    /// When the next part is no number of deliveries.
+    pub fn count(&mut self) -> Result<u32, StoreError> {
+        Ok(u32::try_from(self.number()?).unwrap_or(u32::MAX))
+    }
+
+    /// None for what is not there any more.
+    ///
+    /// # Errors
+    /// When the next part is neither text nor nothing.
+    pub fn bytes_or_nothing(&mut self) -> Result<Option<Vec<u8>>, StoreError> {
+        match self.part()? {
+            Value::Nil => Ok(None),
+            text => bytes(text).map(Some),
+        }
+    }
+
+    /// All the parts that are left.
+    ///
+    /// # Errors
+    /// When one of them is not such a record.
+    pub fn records<T: serde::de::DeserializeOwned>(&mut self) -> Result<Vec<T>, StoreError> {
+        let mut records = Vec::new();
+        while let Some(record) = self.record()? {
+            records.push(record);
+        }
+        Ok(records)
+    }
+
+    /// None when nothing is left.
+    ///
+    /// # Errors
+    /// When the next part is not such a record.
+    pub fn record<T: serde::de::DeserializeOwned>(&mut self) -> Result<Option<T>, StoreError> {
+        self.next().map(|value| json(&bytes(value)?)).transpose()
+    }
+
+    /// All the parts that are left.
+    ///
+    /// # Errors
+    /// When one of them is not the id of a project.
+    pub fn projects(&mut self) -> Result<Vec<ProjectId>, StoreError> {
+        self.0.by_ref().map(|value| project(&bytes(value)?)).collect()
+    }
+
     pub fn is_done(&self) -> bool {
         self.0.as_slice().is_empty()
     }
@@ -101,6 +152,11 @@ pub(super) fn session(text: &[u8]) -> Result<SessionId, StoreError> {
 pub(super) fn message(bytes: &[u8]) -> Result<MessageId, StoreError> {
     let uuid = Uuid::from_slice(bytes).map_err(|_| unreadable("the id of a message"))?;
     Ok(MessageId::from_uuid(uuid))
+}
+
+pub(super) fn project(text: &[u8]) -> Result<ProjectId, StoreError> {
+    let parsed = std::str::from_utf8(text).ok().and_then(|text| ProjectId::parse(text).ok());
+    parsed.ok_or_else(|| unreadable("the id of a project"))
 }
 
 /// A number as text.

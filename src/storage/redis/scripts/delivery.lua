@@ -173,6 +173,17 @@ local function give_back(session, popped, first)
   call_many('ZADD', key('inbox:') .. session, rest, 2)
 end
 
+-- Whether this batch comes so late that whoever sent it has given it up, and what it would lease with it.
+local given_up
+
+local function is_given_up()
+  if given_up == nil then
+    local last = call('HGET', key('given_up'), REPLICA)
+    given_up = last and BATCH <= tonumber(last)
+  end
+  return given_up
+end
+
 -- lease: time, session, claim or '', most messages, most bytes.
 -- Reply: how many wait, how many are leased, 1 when the claim is not the last; then of each message its deliveries and
 -- the stored message.
@@ -180,7 +191,7 @@ ops.lease = function()
   at_ms = arg()
   local session, claim, limit, room = session_arg(), arg(), number_arg(), number_arg()
   local inbox = inbox_of(session)
-  if not inbox then
+  if not inbox or is_given_up() then
     return { 0, 0, 0 }
   end
   if claim ~= '' and claim ~= inbox.claim then
@@ -232,36 +243,9 @@ ops.lease = function()
   return reply
 end
 
--- acknowledge: time, session, 'ids' or 'up_to', the ids.
--- Reply: how many, how many wait, how many are leased, number of unknown ids, these; then the watched ones.
-ops.acknowledge = function(last)
-  at_ms = arg()
-  local session, which = session_arg(), arg()
-  local ids, inbox = {}, inbox_of(session)
-  while cursor < last do
-    ids[#ids + 1] = arg()
-  end
-  local entries, unknown, watched, seen = {}, {}, {}, {}
-  local found = inbox and fields(key('leased:') .. session, ids) or {}
-  inbox = inbox or { waiting = 0, leased = 0 }
-  for at = 1, #ids do
-    if found[at] and not seen[ids[at]] then
-      seen[ids[at]] = true
-      entries[#entries + 1] = read_entry(ids[at], found[at])
-    else
-      unknown[#unknown + 1] = ids[at]
-    end
-  end
-  if which == 'up_to' and entries[1] then
-    local last_lease = entries[1].lease
-    local before = leased_entries(session, function(entry)
-      return entry.lease < last_lease
-    end)
-    for at = 1, #before do
-      entries[#entries + 1] = before[at]
-    end
-  end
-  local done, waiting, timed = {}, {}, {}
+-- Takes delivered messages out of an inbox, for good. Returns the ids of the watched ones.
+local function finish(session, inbox, entries)
+  local done, waiting, timed, watched = {}, {}, {}, {}
   for at = 1, #entries do
     local entry = entries[at]
     done[at] = id_of(entry.member)
@@ -284,7 +268,13 @@ ops.acknowledge = function(last)
   if #entries > 0 then
     shift(inbox, -#waiting, #waiting - #entries)
   end
-  local reply = { #entries, inbox.waiting, inbox.leased, #unknown }
+  return watched
+end
+
+-- The reply to an acknowledgement: how many, how many wait, how many are leased, number of unknown ids, these; then the
+-- watched ones.
+local function acknowledged(inbox, entries, unknown, watched)
+  local reply = { #entries, inbox and inbox.waiting or 0, inbox and inbox.leased or 0, #unknown }
   for _, list in ipairs({ unknown, watched }) do
     for at = 1, #list do
       reply[#reply + 1] = list[at]
@@ -293,8 +283,51 @@ ops.acknowledge = function(last)
   return reply
 end
 
--- release: time, session, delivery limit, then 'ids' and the ids, 'claimed' and the claim, 'silent' and milliseconds,
--- or 'unheard' and the number of the batch of this replica whose answer never came: that was no delivery.
+-- What is known of these messages of a session, those that were never delivered to it or are done with left out; which
+-- ids these are.
+local function delivered_entries(session, ids)
+  local found, entries, unknown, seen = fields(key('leased:') .. session, ids), {}, {}, {}
+  for at = 1, #ids do
+    if found[at] and not seen[ids[at]] then
+      seen[ids[at]] = true
+      entries[#entries + 1] = read_entry(ids[at], found[at])
+    else
+      unknown[#unknown + 1] = ids[at]
+    end
+  end
+  return entries, unknown
+end
+
+local function args_until(last)
+  local list = {}
+  while cursor < last do
+    list[#list + 1] = arg()
+  end
+  return list
+end
+
+-- acknowledge: time, session, 'ids' or 'up_to', the ids. Reply: see acknowledged.
+ops.acknowledge = function(last)
+  at_ms = arg()
+  local session, which, ids = session_arg(), arg(), args_until(last)
+  local inbox = inbox_of(session)
+  if not inbox then
+    return acknowledged(nil, {}, ids, {})
+  end
+  local entries, unknown = delivered_entries(session, ids)
+  if which == 'up_to' and entries[1] then
+    local last_lease = entries[1].lease
+    local before = leased_entries(session, function(entry)
+      return entry.lease < last_lease
+    end)
+    for at = 1, #before do
+      entries[#entries + 1] = before[at]
+    end
+  end
+  return acknowledged(inbox, entries, unknown, finish(session, inbox, entries))
+end
+
+-- release: time, session, delivery limit, then 'ids' and the ids, 'claimed' and the claim, or 'silent' and milliseconds.
 -- Reply: how many were put back, how many are dead, how many wait, how many are leased.
 ops.release = function(last)
   at_ms = arg()
@@ -304,57 +337,67 @@ ops.release = function(last)
     return { 0, 0, 0, 0 }
   end
   if which == 'ids' then
-    local ids, seen = {}, {}
-    while cursor < last do
-      ids[#ids + 1] = arg()
-    end
-    local found = fields(key('leased:') .. session, ids)
-    for at = 1, #ids do
-      local entry = found[at] and not seen[ids[at]] and read_entry(ids[at], found[at])
-      if entry and entry.state ~= RETURNED then
-        seen[ids[at]] = true
-        entries[#entries + 1] = entry
+    local delivered = delivered_entries(session, args_until(last))
+    for at = 1, #delivered do
+      if delivered[at].state ~= RETURNED then
+        entries[#entries + 1] = delivered[at]
       end
     end
   elseif which == 'claimed' then
     if arg() == inbox.claim then
       entries = leased_entries(session)
     end
-  elseif which == 'silent' then
+  else
     local seen = call('ZSCORE', key('seen'), session)
     if not seen or tonumber(seen) <= now - number_arg() then
       entries = leased_entries(session)
-    end
-  else
-    local batch = number_arg()
-    entries = leased_entries(session, function(entry)
-      return entry.batch == batch and entry.replica == REPLICA
-    end)
-    for at = 1, #entries do
-      entries[at].deliveries = entries[at].deliveries - 1
     end
   end
   local returned, dead = put_back(session, inbox, entries, delivery_limit)
   return { returned, dead, inbox.waiting, inbox.leased }
 end
 
--- release_of: time, delivery limit, a replica: what that one leased for calls, under no claim, waits again.
+-- give_back: time, number of a batch of this replica whose answer never came, sessions: what it leased of these waits
+-- again, and that was no delivery. Should the batch come after all, it leases nothing.
+-- Reply: nothing.
+ops.give_back = function(last)
+  at_ms = arg()
+  local batch = number_arg()
+  call('HSET', key('given_up'), REPLICA, whole(batch))
+  while cursor < last do
+    local session = session_arg()
+    local inbox = inbox_of(session)
+    if inbox then
+      local entries = leased_entries(session, function(entry)
+        return entry.batch == batch and entry.replica == REPLICA
+      end)
+      for at = 1, #entries do
+        entries[at].deliveries = entries[at].deliveries - 1
+      end
+      put_back(session, inbox, entries, math.huge)
+    end
+  end
+  return {}
+end
+
+-- release_of: time, a replica that is no more: what it leased for calls that were not answered waits again.
 -- Reply: how many were put back, how many are dead.
 ops.release_of = function()
   at_ms = arg()
-  local delivery_limit, replica = number_arg(), arg()
-  local returned, dead, sessions = 0, 0, call('HKEYS', key('inboxes'))
-  for at = 1, #sessions do
-    local session = sessions[at]
-    local inbox = inbox_of(session)
-    if inbox and inbox.leased > 0 then
+  local replica, returned, dead, lines = arg(), 0, 0, call('HGETALL', key('inboxes'))
+  for at = 1, #lines, 2 do
+    local session = lines[at]
+    local inbox = read_inbox(lines[at + 1]).leased > 0 and inbox_of(session)
+    if inbox then
       local entries = leased_entries(session, function(entry)
         return entry.state == LEASED_FOR_CALL and entry.replica == replica
       end)
-      local back, buried = put_back(session, inbox, entries, delivery_limit)
+      -- Whether it was delivered too often is seen when it is released the next time.
+      local back, buried = put_back(session, inbox, entries, math.huge)
       returned, dead = returned + back, dead + buried
     end
   end
+  call('HDEL', key('given_up'), replica)
   return { returned, dead }
 end
 

@@ -69,7 +69,9 @@ local function score_of(inbox, priority)
   return score
 end
 
-local LEASED, LEASED_FOR_CALL, RETURNED = 1, 2, 3
+-- States of what was delivered: leased under a claim, leased for a call, put back, and leased for a call that has been
+-- answered and whose caller acknowledges by asking for more.
+local LEASED, LEASED_FOR_CALL, RETURNED, ANSWERED = 1, 2, 3, 4
 
 -- What is known of a message that was delivered: score, lease, deadline (0: none), deliveries, state; then the member
 -- without the id, the number of the batch that leased it, and the replica.
@@ -114,7 +116,7 @@ end
 
 -- Buries what has waited beyond its time, up to 'most'. Returns how many deadlines have passed.
 local function expire(most)
-  local due = call('ZRANGEBYSCORE', key('expiries'), '-inf', now, 'LIMIT', 0, most)
+  local due = call('ZRANGE', key('expiries'), '-inf', now, 'BYSCORE', 'LIMIT', 0, most)
   if #due == 0 then
     return 0
   end
@@ -172,4 +174,14 @@ local function put_back(session, inbox, entries, delivery_limit)
     awaken(session)
   end
   return returned, #dead
+end
+
+-- Makes the counts what the queues say. An operation that failed half way may have counted what it did not do.
+local function recount()
+  for session, inbox in pairs(inboxes) do
+    if inbox and inbox.changed then
+      inbox.waiting = call('ZCARD', key('inbox:') .. session)
+      inbox.leased = #leased_entries(session)
+    end
+  end
 end

@@ -71,7 +71,7 @@ ops.dead_letters = function()
   local reply = {}
   while left > 0 do
     local from = after == '' and '-' or '(' .. after
-    local page = call('ZRANGEBYLEX', key('dead'), from, '+', 'LIMIT', 0, 256)
+    local page = call('ZRANGE', key('dead'), from, '+', 'BYLEX', 'LIMIT', 0, 256)
     if #page == 0 then
       break
     end

@@ -1,13 +1,18 @@
 -- Runs the operations. One that fails leaves what it did, as all of Redis does, and the others go on.
 
--- Whether there is room is known only before anything is written: after that a script is let have more.
+-- The first write decides: a server that follows another refuses it, and with it the whole script. And whether there is
+-- room is known only before anything is written: after that a script is let have more.
 local refused = ACCEPTS and redis.pcall('SETNX', key('roster'), 0)
 local full = type(refused) == 'table'
 if full and not string.find(refused.err, 'OOM', 1, true) then
   return refused
 end
+if not ACCEPTS or full then
+  call('DEL', key('nothing'))
+end
 local NEEDS_ROOM = {
   append = true, put_session = true, insert_protocol = true, keep_outcome = true, put_crossing = true, redrive = true,
+  put_project = true,
 }
 
 if SESSIONS_LEN > 0 then
@@ -25,6 +30,7 @@ while cursor < #ARGV do
     local done, reply = pcall(ops[name], last)
     if not done then
       reply = '!' .. (type(reply) == 'table' and reply.err or tostring(reply))
+      recount()
     end
     replies[#replies + 1] = reply
   end

@@ -1,6 +1,6 @@
 -- Carries out operations of one project, in their order, as one transaction. This part: what all of them share.
 --
--- The parts are joined in the order prelude, letters, inboxes, delivery, seats, records, main.
+-- The parts are joined in the order prelude, letters, inboxes, delivery, returned, seats, records, main.
 --
 -- KEYS[1]  a key of the project: all its keys are in the slot of this one.
 -- ARGV     prefix of the keys; channel of the frames; a frame of waiting inboxes and one of progress, each in two
@@ -225,7 +225,10 @@ end
 
 local function flush_receipts()
   for bucket, list in pairs(receipts) do
-    call_many('HSET', key('receipts:') .. bucket, list, 2)
+    -- Of what is forgotten already nothing is kept any more: nobody would ever forget it again.
+    if receipts_added[bucket] or call('HEXISTS', key('receipts'), bucket) == 1 then
+      call_many('HSET', key('receipts:') .. bucket, list, 2)
+    end
   end
   receipts = {}
   for bucket, count in pairs(receipts_added) do

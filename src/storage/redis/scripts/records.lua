@@ -1,5 +1,22 @@
 -- What is kept beside the messages under way: protocols, first results, receipts, crossings.
 
+-- serial. Reply: the number of the last frame that was published.
+ops.serial = function()
+  return { call('GET', key('frames')) or '0' }
+end
+
+-- put_project: record, its revision, frame. Reply: 1 when that is the next revision.
+ops.put_project = function()
+  local record, revision, head = arg(), arg(), arg()
+  local known = call('HGET', key('project:record'), 'revision')
+  if whole(known and known + 1 or 0) ~= revision then
+    return { 0 }
+  end
+  call('HSET', key('project:record'), 'revision', revision, 'record', record)
+  publish(head, 0)
+  return { 1 }
+end
+
 -- insert_protocol: name and version, record, frame. Reply: 1 when it is new.
 ops.insert_protocol = function()
   local name, record, head = arg(), arg(), arg()
@@ -134,7 +151,7 @@ ops.redrive = function(last)
   while cursor < last do
     local id = arg()
     -- A letter is longer than the id by the id of a session: hexadecimal digits and hyphens.
-    local letters = call('ZRANGEBYLEX', key('dead'), '[' .. id, '(' .. id .. 'g')
+    local letters = call('ZRANGE', key('dead'), '[' .. id, '(' .. id .. 'g', 'BYLEX')
     if #letters == 0 then
       answer(id, '', 'unknown')
     end
@@ -189,11 +206,11 @@ ops.sweep = function()
   if len and (not first or tonumber(first) * BUCKET_MS < now - RECEIPTS_FOR_MS) then
     forget_receipts(tonumber(len))
   end
-  local free = call('ZRANGEBYSCORE', key('idempotency:until'), '-inf', now, 'LIMIT', 0, 1000)
+  local free = call('ZRANGE', key('idempotency:until'), '-inf', now, 'BYSCORE', 'LIMIT', 0, 1000)
   call_many('HDEL', key('idempotency'), free, 1)
   call_many('ZREM', key('idempotency:until'), free, 1)
   local reply = { tonumber(heard), tonumber(call('GETDEL', key('dead:dropped')) or 0) }
-  local lost = call('ZRANGEBYSCORE', key('thinned'), '(' .. heard, '+inf', 'WITHSCORES')
+  local lost = call('ZRANGE', key('thinned'), '(' .. heard, '+inf', 'BYSCORE', 'WITHSCORES')
   for at = 1, #lost, 2 do
     local inbox = inbox_of(lost[at])
     reply[1] = tonumber(lost[at + 1])
@@ -234,19 +251,18 @@ ops.crossing_targets = function()
 end
 
 local OF_THE_PROJECT = {
-  'sessions', 'names', 'named', 'roster', 'epochs', 'messages', 'copies', 'expiries', 'thinned', 'serial', 'receipts',
-  'dead', 'dead:letters', 'dead:age', 'dead:deaths', 'dead:dropped', 'idempotency', 'idempotency:until', 'protocols',
-  'crossings', 'crossings:age', 'crossings:targets', 'seen', 'left', 'signs',
+  'sessions', 'names', 'named', 'messages', 'copies', 'expiries', 'thinned', 'dead', 'dead:letters', 'dead:age',
+  'dead:deaths', 'dead:dropped', 'idempotency', 'idempotency:until', 'protocols', 'crossings', 'crossings:age',
+  'crossings:targets', 'seen', 'left', 'signs', 'given_up',
 }
 
--- clear: deletes what the project holds but for its record and the number of its frames, a step at a time.
+-- clear: deletes what the project holds but for its record and what counts on: frames, rosters, claims, signs. A step
+-- at a time.
 -- Reply: 1 when there is more.
 ops.clear = function()
   inboxes = {}
   for _, name in ipairs(OF_THE_PROJECT) do
-    if name ~= 'receipts' then
-      call('UNLINK', key(name))
-    end
+    call('UNLINK', key(name))
   end
   local sessions = call('HSCAN', key('inboxes'), 0, 'COUNT', 500)[2]
   for at = 1, #sessions, 2 do

@@ -2,6 +2,17 @@
 
 local KEPT, NAME_TAKEN, GONE, FULL = 0, 1, 2, 3
 
+-- Has the others hear of these sessions when they ask the next time. Returns the number up to which there are signs now.
+local function tell_signs(sessions)
+  local serial, told = whole(call('INCR', key('serial'))), {}
+  for at = 1, #sessions do
+    told[#told + 1] = serial
+    told[#told + 1] = sessions[at]
+  end
+  call_many('ZADD', key('signs'), told, 2)
+  return serial
+end
+
 -- put_session: session, name or '', record, 1 when it resumes, most sessions or -1, frame.
 -- Reply: one of the four above.
 ops.put_session = function()
@@ -31,6 +42,9 @@ ops.put_session = function()
     call('HSET', key('names'), name, session)
     call('HSET', key('named'), session, name)
   end
+  call('ZADD', key('seen'), 'GT', whole(now), session)
+  call('ZREM', key('left'), session)
+  tell_signs({ session })
   publish(head, call('INCR', key('roster')))
   return { KEPT }
 end
@@ -101,7 +115,7 @@ end
 -- Reply: the sign that is heard last now; of each sign since: session, milliseconds ago, 1 for a goodbye.
 ops.signs = function(last)
   local heard = arg()
-  local news = call('ZRANGEBYSCORE', key('signs'), '(' .. heard, '+inf')
+  local news = call('ZRANGE', key('signs'), '(' .. heard, '+inf', 'BYSCORE')
   local reply = { tonumber(heard) }
   for first = 1, #news, VALUES_MAX do
     local end_at = math.min(first + VALUES_MAX - 1, #news)
@@ -125,12 +139,6 @@ ops.signs = function(last)
       end
     end
   end
-  local serial, told = whole(call('INCRBY', key('serial'), 1)), {}
-  for at = 1, #signs do
-    told[#told + 1] = serial
-    told[#told + 1] = signs[at]
-  end
-  call_many('ZADD', key('signs'), told, 2)
-  reply[1] = tonumber(serial)
+  reply[1] = #signs > 0 and tonumber(tell_signs(signs)) or tonumber(call('GET', key('serial')) or 0)
   return reply
 end

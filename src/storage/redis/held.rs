@@ -35,6 +35,13 @@ impl Held {
         self.messages().by_id.get(&id)?.upgrade()
     }
 
+    /// Those whose senders wait to be told how far they come.
+    pub fn watched(&self) -> Vec<Arc<Message>> {
+        let held = self.messages();
+        let all = held.by_id.values().filter_map(Weak::upgrade);
+        all.filter(|message| message.is_watched()).collect()
+    }
+
     fn messages(&self) -> MutexGuard<'_, Messages> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
