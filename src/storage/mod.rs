@@ -1,0 +1,19 @@
+//! The storages that touch the world, and which of them a broker has.
+
+use std::{io, sync::Arc};
+
+use actors::storage::{Retention, Storage, memory::MemoryStorage};
+
+use crate::config::{self, Config};
+
+/// Opens the storage of the configuration.
+///
+/// # Errors
+/// When it cannot be used: the text says which setting to look at.
+pub async fn open(config: &Config) -> io::Result<Arc<dyn Storage>> {
+    let retention = Retention::default();
+    match config.storage {
+        config::Storage::Memory => Ok(Arc::new(MemoryStorage::new(retention))),
+        config::Storage::Disk | config::Storage::Redis => Err(io::Error::other("not merged")),
+    }
+}
