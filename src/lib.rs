@@ -12,5 +12,6 @@ pub mod mcp;
 pub mod problem;
 pub mod refusal;
 pub mod startup;
+pub mod storage;
 pub mod telemetry;
 pub mod transport;

@@ -1,0 +1,3 @@
+//! The storages that touch the world.
+
+pub mod disk;
