@@ -8,9 +8,12 @@ use std::time::Duration;
 pub struct Now {
     /// Milliseconds since the Unix epoch.
     pub unix_ms: u64,
-    /// Milliseconds since the process began, monotonic.
+    /// Milliseconds since a year before the process began, monotonic: what others have seen before that has a place
+    /// too.
     pub mono_ms: u64,
 }
+
+const YEAR_MS: u64 = 366 * 86_400_000;
 
 impl Now {
     /// The silence since `mono_ms`; zero for a moment that lies ahead.
@@ -63,7 +66,7 @@ pub fn now() -> Now {
     let mono_ms = read(ClockId::MonotonicCoarse);
     Now {
         unix_ms: read(ClockId::RealtimeCoarse),
-        mono_ms: mono_ms.saturating_sub(*ORIGIN_MS.get_or_init(|| mono_ms)),
+        mono_ms: YEAR_MS + mono_ms.saturating_sub(*ORIGIN_MS.get_or_init(|| mono_ms)),
     }
 }
 
@@ -77,7 +80,7 @@ pub fn now() -> Now {
         unix_ms: std::time::SystemTime::now()
             .duration_since(std::time::UNIX_EPOCH)
             .map_or(0, millis),
-        mono_ms: millis(origin.elapsed()),
+        mono_ms: YEAR_MS + millis(origin.elapsed()),
     }
 }
 

@@ -14,7 +14,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("negotiate", &["model"]),
     ("model", &["clock", "negotiate"]),
     ("bridge", &["model"]),
-    ("storage", &["clock", "model"]),
+    ("storage", &["bridge", "clock", "model"]),
     ("supervise", &["clock", "model", "storage"]),
     ("registry", &["clock", "model", "storage", "supervise"]),
     ("session", &["clock", "model", "storage", "supervise"]),
@@ -26,6 +26,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "project",
         &[
+            "bridge",
             "clock",
             "model",
             "negotiate",
@@ -37,13 +38,19 @@ const LAYERS: &[(&str, &[&str])] = &[
             "supervise",
         ],
     ),
-    ("broker", &["clock", "model", "project", "rate", "storage", "supervise"]),
+    (
+        "broker",
+        &["bridge", "clock", "model", "project", "rate", "storage", "supervise"],
+    ),
 ];
 
 /// What decides without running, by the beginning or the end of its path.
 const PURE: &[&str] = &[
+    "bridge/frame.rs",
+    "bridge/serials.rs",
     "model/",
     "negotiate.rs",
+    "project/presence.rs",
     "registry/schema/",
     "registry/catalog.rs",
     "storage/inbox.rs",

@@ -99,7 +99,7 @@ pub struct Health {
     version: &'static str,
     storage_backend: &'static str,
     /// What the storage promises.
-    storage_durability: &'static str,
+    storage_durability: String,
     active_sessions: usize,
     authentication_enabled: bool,
 }
@@ -132,8 +132,12 @@ pub async fn health(state: Shared) -> HttpResponse {
     HttpResponse::build(code).json(Health {
         status,
         version: env!("CARGO_PKG_VERSION"),
-        storage_backend: state.broker.get().map_or("memory", |broker| broker.storage_name()),
-        storage_durability: "nothing survives the process",
+        storage_backend: state.broker.get().map_or("memory", |broker| broker.storage().name()),
+        storage_durability: state
+            .broker
+            .get()
+            .map(|broker| broker.storage().durability())
+            .unwrap_or_default(),
         active_sessions,
         authentication_enabled: state.auth.get().is_some_and(|auth| auth.is_required()),
     })

@@ -129,6 +129,8 @@ pub struct Shared {
     exclusive: Cell<bool>,
     /// The frame that is taken up was counted before.
     pub counted: Cell<bool>,
+    /// And before that it was looked at what other replicas have done.
+    pub caught_up: Cell<bool>,
     /// How long nothing is to be read of a caller that asks for too much.
     rest: Cell<Option<Duration>>,
     /// Who polls the peer.
@@ -161,6 +163,7 @@ impl Shared {
             takings: RefCell::default(),
             exclusive: Cell::default(),
             counted: Cell::default(),
+            caught_up: Cell::default(),
             rest: Cell::default(),
             waker: RefCell::default(),
         })
@@ -306,8 +309,11 @@ impl Shared {
         !self.takings.borrow().is_empty()
     }
 
+    /// What was taken has come to the caller.
     pub fn forget_takings(&self) {
-        self.takings.borrow_mut().clear();
+        for TakingCall { taking, .. } in self.takings.borrow_mut().drain(..) {
+            self.project.answered(&taking.member, &taking.call);
+        }
     }
 
     /// Who waits for this exchange has left. A wait for messages ends, with an answer for whoever comes to look for

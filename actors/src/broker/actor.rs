@@ -6,6 +6,7 @@ use tokio::sync::{oneshot, watch};
 
 use super::{BrokerHandle, Keyring};
 use crate::{
+    bridge::{Frame, Listener, News, Told},
     clock::now,
     model::{BrokerError, ProjectId, ProjectRecord},
     project::{Project, ProjectHandle, Projects, Settings},
@@ -107,21 +108,40 @@ impl Broker {
         let is_loaded = loaded.subscribe();
         let changes = watch::Sender::new(0);
         let changed = changes.subscribe();
-        let address = supervise::start(Pulse::new("broker", ""), Policy::default(), gave_up, |address| Self {
-            address,
-            settings,
-            storage: Arc::clone(&storage),
-            arbiters,
-            projects: Arc::clone(&projects),
-            keyring: Arc::clone(&keyring),
-            records: HashMap::new(),
-            places: HashMap::new(),
-            downs: HashMap::new(),
-            loaded,
-            changes,
+        let bridge = storage.bridge();
+        let gave_up = Arc::new(gave_up);
+        let ends = Arc::clone(&gave_up);
+        let address = supervise::start(
+            Pulse::new("broker", ""),
+            Policy::default(),
+            move || ends(),
+            |address| Self {
+                address,
+                settings,
+                storage: Arc::clone(&storage),
+                arbiters,
+                projects: Arc::clone(&projects),
+                keyring: Arc::clone(&keyring),
+                records: HashMap::new(),
+                places: HashMap::new(),
+                downs: HashMap::new(),
+                loaded,
+                changes,
+            },
+        );
+        let listener = bridge.map(|bridge| {
+            let broker = address.clone();
+            // Without it this replica would not know what the others do.
+            supervise::start(
+                Pulse::new("bridge", ""),
+                Policy::default(),
+                move || gave_up(),
+                |_| Listener::new(bridge, move |told| broker.report(told)),
+            )
         });
         BrokerHandle {
             address,
+            listener,
             projects,
             keyring,
             storage,
@@ -160,12 +180,18 @@ impl Broker {
 
     fn open_all(&mut self, records: Vec<Arc<ProjectRecord>>) {
         let all = Arc::new(AllOpen(Arc::clone(&self.loaded)));
-        let multi_project = self.settings.multi_project;
-        let is_served = |record: &Arc<ProjectRecord>| multi_project || is_default(&record.id);
-        for record in records.into_iter().filter(is_served) {
+        for record in records
+            .into_iter()
+            .filter(|record| self.serves(&record.id))
+            .collect::<Vec<_>>()
+        {
             let all = Arc::clone(&all);
             self.install(record, move || drop(all));
         }
+    }
+
+    fn serves(&self, project: &ProjectId) -> bool {
+        self.settings.multi_project || is_default(project)
     }
 
     fn create(&mut self, mut record: ProjectRecord, reply: Reply, ctx: &mut Context<Self>) {
@@ -208,6 +234,21 @@ impl Broker {
                 drop(reply.send(Err(error.into())));
             }
         });
+    }
+
+    /// A replica has told of something it did.
+    fn hear(&mut self, frame: Frame, own: bool, ctx: &mut Context<Self>) {
+        if let News::Project(revision) = frame.news
+            && self.serves(&frame.project)
+        {
+            let is_known = |record: &Arc<ProjectRecord>| record.revision >= revision;
+            if !own && !self.records.get(&frame.project).is_some_and(is_known) {
+                self.look_again(frame.project.clone(), ctx);
+            }
+        }
+        if let Some(project) = self.projects.get(&frame.project) {
+            project.hear(frame, own);
+        }
     }
 
     /// Takes over what the store says of a project.
@@ -391,6 +432,26 @@ impl Actor for Broker {
 
 /// What it knows are facts about the world, and `started` completes them.
 impl Supervised for Broker {}
+
+impl Handler<Posted<Told>> for Broker {
+    type Result = ();
+
+    fn handle(&mut self, Posted { message, .. }: Posted<Told>, ctx: &mut Context<Self>) {
+        match message {
+            Told::Frame { frame, own } => self.hear(frame, own, ctx),
+            Told::CatchUp(Some(project)) => {
+                self.look_again(project.clone(), ctx);
+                if let Some(project) = self.projects.get(&project) {
+                    project.look_again();
+                }
+            }
+            Told::CatchUp(None) => {
+                self.load(ctx);
+                self.projects.open().iter().for_each(ProjectHandle::look_again);
+            }
+        }
+    }
+}
 
 impl Handler<Posted<ProjectDown>> for Broker {
     type Result = ();

@@ -8,6 +8,7 @@ use super::{
     actor::{Amend, Amendment, Broker, Create},
 };
 use crate::{
+    bridge::Listener,
     clock::now,
     model::{
         ApiKey, AuditEntry, AuditQuery, BrokerError, Grant, KeyId, KeyRecord, MadeKey, NewKey, NewProject,
@@ -22,6 +23,8 @@ use crate::{
 #[derive(Clone)]
 pub struct BrokerHandle {
     pub(super) address: Address<Broker>,
+    /// Where the other replicas are heard, if there can be any.
+    pub(super) listener: Option<Address<Listener>>,
     pub(super) projects: Arc<Projects>,
     pub(super) keyring: Arc<Keyring>,
     pub(super) storage: Arc<dyn Storage>,
@@ -75,17 +78,18 @@ impl BrokerHandle {
         self.changes.clone()
     }
 
-    pub fn storage_name(&self) -> &'static str {
-        self.storage.name()
+    pub fn storage(&self) -> &dyn Storage {
+        &*self.storage
     }
 
     /// The whole tree as data. It is read from the outside, so it is there even when an actor is stuck.
     pub fn observe(&self) -> Node {
         let mut projects = self.projects();
         projects.sort_by(|a, b| a.id().cmp(b.id()));
+        let listener = self.listener.iter().map(|listener| listener.pulse().node(Vec::new()));
         self.address
             .pulse()
-            .node(projects.iter().map(ProjectHandle::observe).collect())
+            .node(listener.chain(projects.iter().map(ProjectHandle::observe)).collect())
     }
 
     /// Makes a project and its first key, which administers it.

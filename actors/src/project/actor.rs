@@ -1,27 +1,26 @@
 use std::{
     collections::HashSet,
-    sync::{Arc, Weak},
+    sync::{Arc, OnceLock, Weak},
     time::Duration,
 };
 
 use actix::{Actor, ActorContext, AsyncContext, Context, Handler, Supervised};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use super::{
     Charter, Directory, ProjectHandle, Projects, Registered, Registration, Settings,
     handle::Parts,
     messages::{Child, ChildDown, Close, Refresh, Register},
+    presence::Signs,
 };
 use crate::{
     clock::now,
     model::{BrokerError, DeadLetterReason, Owner, ProjectId, ProjectRecord, SessionId, SessionRecord},
-    registry::{Catalog, Registry},
+    registry::{Catalog, Learn, Registry},
     router::Router,
-    session::{
-        Abandon, Attach, Connection, Detach, Ended, Forgotten, Member, Retire, Session, SessionSettings, Vitals,
-    },
-    storage::{Op, Roster, Seat, Seated, Store, Wanted},
-    supervise::{self, Address, Posted, Pulse, settle},
+    session::{Abandon, Attach, Connection, Detach, Ended, Member, Retire, Session, SessionSettings, Vitals},
+    storage::{Op, Seat, Seated, Store, Wanted},
+    supervise::{self, Address, InOrder, Posted, Pulse, settle},
 };
 
 type Reply = oneshot::Sender<Result<Registered, BrokerError>>;
@@ -34,15 +33,21 @@ const TRIES: usize = 8;
 
 /// The actor of one project: the parent of its registry, its router and its sessions.
 pub struct Project {
-    id: ProjectId,
+    pub(super) id: ProjectId,
     settings: Settings,
     address: Address<Project>,
-    store: Arc<dyn Store>,
-    directory: Arc<Directory>,
+    registry: Arc<OnceLock<Address<Registry>>>,
+    pub(super) store: Arc<dyn Store>,
+    pub(super) directory: Arc<Directory>,
     charter: Arc<Charter>,
     pulse: Arc<Pulse>,
     /// Sessions that are being put into the store: it need not know of them yet.
-    seating: HashSet<SessionId>,
+    pub(super) seating: HashSet<SessionId>,
+    pub(super) signs: Signs,
+    /// What follows from frames, in their order.
+    pub(super) applying: InOrder<Project>,
+    /// The serial of the last frame of which everything has followed.
+    pub(super) applied: Arc<watch::Sender<u64>>,
     gave_up: Option<Box<dyn FnOnce()>>,
 }
 
@@ -60,18 +65,25 @@ impl Project {
         let pulse = Pulse::new("project", id.as_str());
         let directory = Arc::new(Directory::new(settings.presence));
         let catalog = Arc::new(Catalog::default());
+        let applied = Arc::new(watch::Sender::new(0));
+        let listed_registry = Arc::new(OnceLock::new());
         let address = supervise::start(Arc::clone(&pulse), settings.restarts, gave_up.clone(), {
             let (id, store, directory) = (id.clone(), Arc::clone(&store), Arc::clone(&directory));
-            let charter = Arc::clone(&charter);
+            let (charter, applied) = (Arc::clone(&charter), Arc::clone(&applied));
+            let registry = Arc::clone(&listed_registry);
             |address| Self {
                 id,
                 settings,
                 address,
+                registry,
                 store,
                 directory,
                 charter,
                 pulse,
                 seating: HashSet::new(),
+                signs: Signs::default(),
+                applying: InOrder::default(),
+                applied,
                 gave_up: Some(Box::new(gave_up)),
             }
         });
@@ -85,6 +97,7 @@ impl Project {
             down(Child::Registry),
             |_| Registry::new(Arc::clone(&catalog), Arc::clone(&store)),
         );
+        let _ = listed_registry.set(registry.clone());
         let router = supervise::start(
             Pulse::new("router", id.as_str()),
             settings.restarts,
@@ -110,6 +123,7 @@ impl Project {
             charter,
             catalog,
             store,
+            applied,
             neighbours,
         })
     }
@@ -242,27 +256,12 @@ impl Project {
         settle(op, self, ctx, move |project, found, ctx| match found {
             Ok(found) => {
                 if let Some(record) = found {
-                    project.take_in(record);
+                    project.take_in(record, false);
                 }
                 project.register(registration, tries, ctx, reply);
             }
             Err(error) => drop(reply.send(Err(error.into()))),
         });
-    }
-
-    /// Puts a session that another replica has put into the directory, or what it is by now.
-    fn take_in(&self, record: SessionRecord) {
-        let before = self.directory.by_id(record.id);
-        if before.as_ref().is_none_or(|before| before.record != record) {
-            self.seat(record, before.as_deref(), false);
-        }
-    }
-
-    /// A session that the store does not know any more.
-    fn forget(&self, session: SessionId) {
-        if let Some(member) = self.directory.remove(session) {
-            member.address.report(Forgotten);
-        }
     }
 
     /// Why this owner may not register this session, or a new one.
@@ -284,7 +283,7 @@ impl Project {
 
     /// Puts a session into the directory: a new actor, or the one that is there with a new record. The name is
     /// taken from this moment on, however long the store needs.
-    fn seat(&self, record: SessionRecord, before: Option<&Member>, resumes: bool) -> Arc<Member> {
+    pub(super) fn seat(&self, record: SessionRecord, before: Option<&Member>, resumes: bool) -> Arc<Member> {
         let member = match before {
             Some(before) => Member {
                 record,
@@ -299,7 +298,7 @@ impl Project {
     }
 
     /// Starts the actor of a session, which `resumes` one that the store has.
-    fn open(&self, record: SessionRecord, vitals: Arc<Vitals>, resumes: bool) -> Member {
+    pub(super) fn open(&self, record: SessionRecord, vitals: Arc<Vitals>, resumes: bool) -> Member {
         let id = record.id;
         let settings = SessionSettings {
             presence: self.settings.presence,
@@ -356,46 +355,20 @@ impl Project {
     }
 
     /// Opens what the store has and the directory has not: all sessions after a start, none after a panic.
-    fn reload(&mut self, ctx: &mut Context<Self>) {
+    pub(super) fn reload(&mut self, ctx: &mut Context<Self>) {
         self.refresh(None, ctx);
     }
 
-    /// Makes the directory what the store has, and then lets go of `done`.
-    fn refresh(&mut self, done: Option<oneshot::Sender<()>>, ctx: &mut Context<Self>) {
-        let op = self.store.sessions();
-        settle(op, self, ctx, |project, roster, ctx| {
-            match roster {
-                Ok(roster) => project.is_now(roster),
-                Err(error) => {
-                    tracing::warn!(project = %project.id, %error, "sessions cannot be loaded yet: tried again");
-                    ctx.run_later(Duration::from_secs(1), Self::reload);
-                }
-            }
-            drop(done);
-        });
+    pub(super) fn registry_learns(&self, learn: Learn) {
+        if let Some(registry) = self.registry.get() {
+            registry.report(learn);
+        }
     }
 
-    fn is_now(&self, Roster { version, sessions }: Roster) {
-        if !self.store.is_shared() {
-            for record in sessions {
-                if self.directory.by_id(record.id).is_none() {
-                    self.seat(record, None, true);
-                }
-            }
-            return;
-        }
-        if version < self.directory.version() {
-            return;
-        }
-        let known = self.directory.all();
-        let known = known.iter().map(|member| member.record.id);
-        let mut gone: HashSet<_> = known.filter(|id| !self.seating.contains(id)).collect();
-        for record in sessions {
-            gone.remove(&record.id);
-            self.take_in(record);
-        }
-        gone.into_iter().for_each(|session| self.forget(session));
-        self.directory.catch_up(version);
+    /// A tenth of the time after which somebody who is seen elsewhere would be taken for silent here.
+    fn signs_interval(&self) -> Duration {
+        let tenth = self.settings.presence.stale_after / 10;
+        tenth.clamp(Duration::from_millis(50), Duration::from_secs(3))
     }
 
     fn sweep(&mut self, ctx: &mut Context<Self>) {
@@ -423,6 +396,11 @@ impl Actor for Project {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Context<Self>) {
+        if self.store.is_shared() {
+            // Before the sessions are loaded, so that it is known when each was seen.
+            self.exchange_signs(ctx);
+            ctx.run_interval(self.signs_interval(), Self::exchange_signs);
+        }
         self.reload(ctx);
         ctx.run_interval(SWEEP_INTERVAL, Self::sweep);
     }
@@ -458,6 +436,7 @@ impl Handler<Posted<Abandon>> for Project {
 impl Supervised for Project {
     fn restarting(&mut self, _: &mut Context<Self>) {
         self.seating.clear();
+        self.applying = InOrder::default();
     }
 }
 
@@ -470,19 +449,12 @@ impl Handler<Posted<Register>> for Project {
     }
 }
 
-impl Handler<Posted<Refresh>> for Project {
-    type Result = ();
-
-    fn handle(&mut self, Posted { message, .. }: Posted<Refresh>, ctx: &mut Context<Self>) {
-        self.refresh(Some(message.done), ctx);
-    }
-}
-
 impl Handler<Posted<Ended>> for Project {
     type Result = ();
 
     fn handle(&mut self, Posted { message, .. }: Posted<Ended>, _: &mut Context<Self>) {
         self.directory.remove(message.session);
+        self.signs.forget(message.session);
     }
 }
 

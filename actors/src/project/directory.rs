@@ -156,9 +156,8 @@ impl Directory {
     }
 
     /// This is the roster of this version now.
-    pub(super) fn catch_up(&self, version: u64) {
-        let mut members = self.write();
-        members.version = members.version.max(version);
+    pub(super) fn is_of(&self, version: u64) {
+        self.write().version = version;
     }
 
     /// Adds a member, or replaces what is known of it.

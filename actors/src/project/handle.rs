@@ -4,14 +4,15 @@ use std::{
     time::Duration,
 };
 
-use futures_util::FutureExt;
+use futures_util::{FutureExt, future::join_all};
 use tokio::sync::{oneshot, watch};
 
 use super::{
     Charter, Directory, Project, Projects, ProtocolDefinition, Registered, Registration, SessionQuery, Settings, Terms,
-    messages::{Close, Register},
+    messages::{CatchUp, Close, Hear, Register},
 };
 use crate::{
+    bridge::Frame,
     clock::now,
     model::{
         BrokerError, CapabilityFilter, ConnectionId, DeadLetter, Draft, Headers, MessageId, Owner, ProjectId,
@@ -21,12 +22,15 @@ use crate::{
     registry::{Admit, Catalog, DiscoverPage, DiscoverQuery, Protocol, Registry},
     router::{Answer, Audience, Route, Routed, Router, Submission, Target},
     session::{
-        Abandon, AcknowledgeMessages, Attach, Connection, Detach, Disconnect, GiveBack, Member, ReceiveCall,
+        Abandon, AcknowledgeMessages, Answered, Attach, Connection, Detach, Disconnect, GiveBack, Member, ReceiveCall,
         ReceiveMessages, ReceiveMode, Received, Subscribe, Unwatch, Watch, Writable, Written,
     },
     storage::{Acknowledge, Acknowledged, DeadLetterQuery, Outcome, Redriven, Store},
     supervise::{Address, Node},
 };
+
+/// How long a frame may be under way before the store is asked instead.
+const HEARD_WITHIN: Duration = Duration::from_millis(500);
 
 /// The verbs of a project: what every surface calls. Cheap to clone; needs no lock and, for what only looks, no
 /// actor.
@@ -44,6 +48,8 @@ pub(super) struct Parts {
     pub charter: Arc<Charter>,
     pub catalog: Arc<Catalog>,
     pub store: Arc<dyn Store>,
+    /// The serial of the last frame of other replicas of which everything has followed here.
+    pub applied: Arc<watch::Sender<u64>>,
     pub neighbours: Weak<Projects>,
 }
 
@@ -176,6 +182,37 @@ impl ProjectHandle {
         project.pulse().node(children)
     }
 
+    // Replicas
+
+    /// Whether other replicas work on the same project, so that something may have been done there that is not known
+    /// here yet.
+    pub fn is_shared(&self) -> bool {
+        self.0.store.is_shared()
+    }
+
+    pub(crate) fn hear(&self, frame: Frame, own: bool) {
+        self.0.project.report(Hear { frame, own });
+    }
+
+    pub(crate) fn look_again(&self) {
+        self.0.project.report(CatchUp);
+    }
+
+    /// Waits until everything is known here that was done anywhere before this was called.
+    pub async fn catch_up(&self) -> Result<(), BrokerError> {
+        let serial = self.0.store.serial().await?;
+        let mut applied = self.0.applied.subscribe();
+        let heard = tokio::time::timeout(HEARD_WITHIN, applied.wait_for(|applied| *applied >= serial));
+        if heard.await.is_ok() {
+            return Ok(());
+        }
+        // Nobody tells: it is looked up. What is asked for then is no older than this.
+        self.look_again();
+        applied.mark_unchanged();
+        let _ = tokio::time::timeout(HEARD_WITHIN, applied.changed()).await;
+        Ok(())
+    }
+
     // Sessions
 
     /// Makes a session, or resumes the one that holds the name, or changes the caller's own.
@@ -218,6 +255,21 @@ impl ProjectHandle {
     pub fn list_sessions(&self, query: &SessionQuery) -> Page<Arc<Member>> {
         let (items, more) = self.0.directory.list(query, now());
         Page { items, more }
+    }
+
+    /// Has the vitals of these sessions tell how many messages wait for them. Where the store is not shared they do, and
+    /// nothing is done; false then.
+    pub async fn count_waiting(&self, members: &[Arc<Member>]) -> bool {
+        if !self.is_shared() {
+            return false;
+        }
+        let counts = members.iter().map(|member| self.0.store.depth(member.record.id));
+        for (member, depth) in members.iter().zip(join_all(counts).await) {
+            if let Ok(depth) = depth {
+                member.vitals.set_waiting(depth.waiting);
+            }
+        }
+        true
     }
 
     /// The session leaves; returns how many messages wait for it.
@@ -593,6 +645,13 @@ impl ProjectHandle {
     pub fn give_back(&self, member: &Member, call: &ReceiveCall) {
         call.give_up();
         self.tell(member, member.address.tell(GiveBack { call: call.clone() }));
+    }
+
+    /// A caller of `receive` that has no lasting connection has its answer: it may ask for more elsewhere.
+    pub fn answered(&self, member: &Member, call: &ReceiveCall) {
+        if self.is_shared() {
+            self.tell(member, member.address.tell(Answered { call: call.clone() }));
+        }
     }
 
     pub async fn acknowledge(&self, member: &Member, which: Acknowledge) -> Result<Acknowledged, BrokerError> {

@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 use tokio::sync::oneshot;
 
 use crate::{
+    bridge::Frame,
     model::{BrokerError, Capabilities, Owner, Pattern, ProtocolMetadata, ProtocolName, SessionId, SessionName},
     session::{Connection, Member},
 };
@@ -45,6 +46,20 @@ pub(super) struct Register {
 pub(super) struct Refresh {
     pub done: oneshot::Sender<()>,
 }
+
+/// A replica has told of something it did in this project.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) struct Hear {
+    pub frame: Frame,
+    /// It was this one.
+    pub own: bool,
+}
+
+/// Something may have been told that was not heard.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) struct CatchUp;
 
 /// The project is over: its sessions end, and then it does.
 #[derive(Message)]

@@ -5,6 +5,8 @@ mod charter;
 mod directory;
 mod handle;
 mod messages;
+mod news;
+mod presence;
 mod projects;
 
 use std::time::Duration;

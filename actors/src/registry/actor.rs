@@ -1,8 +1,12 @@
 use std::{sync::Arc, time::Duration};
 
 use actix::{Actor, AsyncContext, Context, Handler, Supervised};
+use tokio::sync::oneshot;
 
-use super::{Catalog, Protocol, messages::Admit};
+use super::{
+    Catalog, Protocol,
+    messages::{Admit, Learn},
+};
 use crate::{
     model::BrokerError,
     storage::Store,
@@ -26,18 +30,22 @@ impl Registry {
         }
     }
 
-    /// Takes in what the store has and the catalog has not: everything after a start.
-    fn reload(&mut self, ctx: &mut Context<Self>) {
+    /// Takes in what the store has and the catalog has not, everything after a start; and then lets go of `done`.
+    fn reload(&mut self, done: Option<oneshot::Sender<()>>, ctx: &mut Context<Self>) {
         let op = self.store.protocols();
         settle(op, self, ctx, |registry, records, ctx| match records {
             Ok(records) => {
                 for record in records {
-                    registry.restore(&record);
+                    let version = record.version.to_string();
+                    if registry.catalog.get(record.name.as_str(), &version).is_none() {
+                        registry.restore(&record);
+                    }
                 }
+                drop(done);
             }
             Err(error) => {
                 tracing::warn!(%error, "protocols cannot be loaded yet: tried again");
-                ctx.run_later(Duration::from_secs(1), Self::reload);
+                ctx.run_later(Duration::from_secs(1), |registry, ctx| registry.reload(done, ctx));
             }
         });
     }
@@ -57,7 +65,7 @@ impl Actor for Registry {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Context<Self>) {
-        self.reload(ctx);
+        self.reload(None, ctx);
     }
 }
 
@@ -95,6 +103,27 @@ impl Handler<Posted<Admit>> for Registry {
                 Err(error) => Err(error.into()),
             };
             let _ = reply.send(answer);
+        });
+    }
+}
+
+impl Handler<Posted<Learn>> for Registry {
+    type Result = ();
+
+    fn handle(&mut self, Posted { message, .. }: Posted<Learn>, ctx: &mut Context<Self>) {
+        let Learn { which, done } = message;
+        let Some((name, version)) = which else {
+            return self.reload(Some(done), ctx);
+        };
+        let op = self.store.protocol(name, version);
+        settle(op, self, ctx, move |registry, record, ctx| match record {
+            Ok(record) => {
+                if let Some(record) = record {
+                    registry.restore(&record);
+                }
+                drop(done);
+            }
+            Err(_) => registry.reload(Some(done), ctx),
         });
     }
 }

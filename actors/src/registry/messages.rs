@@ -4,7 +4,7 @@ use actix::Message;
 use tokio::sync::oneshot;
 
 use super::Protocol;
-use crate::model::BrokerError;
+use crate::model::{BrokerError, ProtocolName};
 
 /// Takes a protocol in, unless it is there already. Its schema is compiled, hence checked.
 #[derive(Message)]
@@ -14,6 +14,14 @@ pub(crate) struct Admit {
     /// How many there may be.
     pub len_max: Option<usize>,
     pub reply: oneshot::Sender<Result<Arc<Protocol>, BrokerError>>,
+}
+
+/// Another replica has taken protocols in: this one, or nobody knows which. Lets go of `done` when they are here.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct Learn {
+    pub which: Option<(ProtocolName, semver::Version)>,
+    pub done: oneshot::Sender<()>,
 }
 
 /// Makes the actor panic. Compiled in for tests only.

@@ -7,7 +7,7 @@ mod schema;
 
 pub use actor::Registry;
 pub use catalog::{Catalog, DiscoverQuery, Page as DiscoverPage, Protocol};
-pub(crate) use messages::Admit;
 #[cfg(feature = "faults")]
 pub use messages::Panic;
+pub(crate) use messages::{Admit, Learn};
 pub use schema::Schema;

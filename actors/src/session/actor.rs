@@ -8,8 +8,8 @@ use tokio::sync::oneshot;
 use calls::{Returned, Waiter};
 
 use super::{
-    Abandon, AcknowledgeMessages, Attach, Closing, Connection, Detach, Disconnect, Forgotten, Nudge, Retire, Subscribe,
-    Superseded, Unwatch, Vitals, Watch, Writable, Written,
+    Abandon, AcknowledgeMessages, Attach, Closing, Connection, Detach, Disconnect, Forgotten, Nudge, Recheck, Retire,
+    Subscribe, Superseded, Unwatch, Vitals, Watch, Writable, Written,
     state::{AckMode, Effect, Event, State},
 };
 use crate::{
@@ -249,11 +249,7 @@ impl Session {
         let op = self.store.acknowledge(self.id, which, now());
         self.in_order(op, ctx, move |session, result, ctx| {
             if let Ok(done) = &result {
-                for message in &done.watched {
-                    message.progress.reach(Status::Acknowledged);
-                }
-                session.vitals.set_depth(done.depth);
-                session.happened(Event::Changed { depth: done.depth }, ctx);
+                session.acknowledged(done, ctx);
             }
             match reply {
                 Some(reply) => drop(reply.send(result.map_err(Into::into))),
@@ -266,6 +262,14 @@ impl Session {
                 }
             }
         });
+    }
+
+    fn acknowledged(&mut self, done: &Acknowledged, ctx: &mut Context<Self>) {
+        for message in &done.watched {
+            message.progress.reach(Status::Acknowledged);
+        }
+        self.vitals.set_depth(done.depth);
+        self.happened(Event::Changed { depth: done.depth }, ctx);
     }
 
     /// Takes the inbox in hand, from whoever had it: what was delivered there without acknowledgement waits again.
@@ -656,7 +660,7 @@ impl Handler<Posted<Disconnect>> for Session {
     type Result = usize;
 
     fn handle(&mut self, _: Posted<Disconnect>, ctx: &mut Context<Self>) -> Self::Result {
-        self.vitals.say_goodbye();
+        self.vitals.say_goodbye(now());
         if let Some(connection) = self.state.connection() {
             // The connection itself stays: it may register again.
             self.connection = None;
@@ -672,6 +676,22 @@ impl Handler<Posted<Retire>> for Session {
 
     fn handle(&mut self, Posted { message, .. }: Posted<Retire>, ctx: &mut Context<Self>) {
         self.retire(message.reason, ctx);
+    }
+}
+
+impl Handler<Posted<Recheck>> for Session {
+    type Result = ();
+
+    fn handle(&mut self, _: Posted<Recheck>, ctx: &mut Context<Self>) {
+        if let Some(claim) = self.vitals.claim() {
+            let op = self.store.lease(self.id, Some(claim), 0, 0, now());
+            self.in_order(op, ctx, |session, leased, ctx| {
+                if leased.is_ok_and(|leased| leased.superseded) {
+                    session.refused(ctx);
+                }
+            });
+        }
+        self.happened(Event::Nudged, ctx);
     }
 }
 

@@ -147,6 +147,13 @@ pub struct GiveBack {
     pub call: ReceiveCall,
 }
 
+/// The caller has the answer of a call: whatever it asks next, wherever, it asks with these in hand.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Answered {
+    pub call: ReceiveCall,
+}
+
 /// When what `receive_messages` returns counts as acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReceiveMode {
@@ -177,6 +184,11 @@ pub struct Disconnect;
 pub struct Superseded {
     pub epoch: u64,
 }
+
+/// Other replicas may have done what nobody told: looks whether the session is still this one's, and into its inbox.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Recheck;
 
 /// The store does not know the session any more: another replica has ended it.
 #[derive(Message)]

@@ -16,8 +16,8 @@ pub use actor::{Ended, Session};
 #[cfg(feature = "faults")]
 pub use messages::Panic;
 pub use messages::{
-    Abandon, AcknowledgeMessages, Attach, Detach, Disconnect, Forgotten, GiveBack, Nudge, ReceiveCall, ReceiveMessages,
-    ReceiveMode, Received, Retire, Subscribe, Superseded, Unwatch, Watch, Writable, Written,
+    Abandon, AcknowledgeMessages, Answered, Attach, Detach, Disconnect, Forgotten, GiveBack, Nudge, ReceiveCall,
+    ReceiveMessages, ReceiveMode, Received, Recheck, Retire, Subscribe, Superseded, Unwatch, Watch, Writable, Written,
 };
 pub use state::{AckMode, Push};
 
@@ -88,6 +88,30 @@ impl Vitals {
         })
     }
 
+    /// Of a session that was last seen elsewhere.
+    pub(crate) fn seen(mono_ms: u64, goodbye: bool, now: Now) -> Arc<Self> {
+        let vitals = Self::new(now);
+        vitals.last_seen_mono_ms.store(mono_ms, Ordering::Relaxed);
+        let unix_ms = now.unix_ms.saturating_sub(crate::clock::millis(now.since(mono_ms)));
+        vitals.last_seen_unix_ms.store(unix_ms, Ordering::Relaxed);
+        vitals.said_goodbye.store(goodbye, Ordering::Relaxed);
+        vitals
+    }
+
+    /// Another replica has seen a sign of life then, or a goodbye.
+    pub(crate) fn hear(&self, mono_ms: u64, goodbye: bool, now: Now) {
+        if self.last_seen_mono_ms.fetch_max(mono_ms, Ordering::Relaxed) > mono_ms {
+            return;
+        }
+        let unix_ms = now.unix_ms.saturating_sub(crate::clock::millis(now.since(mono_ms)));
+        self.last_seen_unix_ms.fetch_max(unix_ms, Ordering::Relaxed);
+        self.said_goodbye.store(goodbye, Ordering::Relaxed);
+    }
+
+    pub(crate) fn has_said_goodbye(&self) -> bool {
+        self.said_goodbye.load(Ordering::Relaxed)
+    }
+
     /// A sign of life.
     pub fn touch(&self, now: Now) {
         self.last_seen_mono_ms.fetch_max(now.mono_ms, Ordering::Relaxed);
@@ -98,7 +122,8 @@ impl Vitals {
     }
 
     /// The session left of its own will: disconnected from now on, until the next sign of life.
-    pub fn say_goodbye(&self) {
+    pub fn say_goodbye(&self, now: Now) {
+        self.touch(now);
         self.said_goodbye.store(true, Ordering::Relaxed);
     }
 
@@ -153,6 +178,11 @@ impl Vitals {
     pub fn set_acknowledged_by_writes_of(&self, connection: Option<ConnectionId>) {
         let connection = connection.map_or(0, ConnectionId::get);
         self.acknowledged_by_writes_of.store(connection, Ordering::Release);
+    }
+
+    /// Whether the session's actor here has its inbox in hand, and so knows what waits.
+    pub(crate) fn is_claimed(&self) -> bool {
+        self.claim().is_some()
     }
 
     fn claim(&self) -> Option<Claim> {

@@ -100,8 +100,9 @@ pub const SHARED_CASES: &[Case] = cases! {
         a_broadcast_to_an_old_roster_is_not_sent
         signs_of_life_are_told_to_the_others
         who_was_seen_elsewhere_is_not_taken_for_silent
-        who_was_never_seen_is_silent
-        what_one_replica_appends_another_leases;
+        who_is_put_has_been_seen
+        what_one_replica_appends_another_leases
+        what_was_returned_is_acknowledged_anywhere;
 };
 
 /// What a backend promises that takes the time from `now`. The idempotency window is the default one.

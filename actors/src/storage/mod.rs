@@ -14,6 +14,7 @@ mod receipts;
 use std::{future::Future, num::NonZeroU64, pin::Pin, sync::Arc, time::Duration};
 
 use crate::{
+    bridge::Bridge,
     clock::Now,
     model::{
         AuditEntry, AuditQuery, BrokerError, DeadLetter, DeadLetterReason, Message, MessageId, ProjectId,
@@ -56,6 +57,11 @@ pub trait Storage: Send + Sync + 'static {
         Condition::Healthy
     }
 
+    /// Where the other replicas are heard; None when there can be none.
+    fn bridge(&self) -> Option<Arc<dyn Bridge>> {
+        None
+    }
+
     fn open(&self, project: &ProjectId) -> Arc<dyn Store>;
 
     /// All projects, the deleted ones too.
@@ -90,7 +96,13 @@ pub trait Store: Send + Sync + 'static {
         false
     }
 
-    /// Adds a session, or replaces what was kept of it, unless something that is newer here stands in the way.
+    /// The serial of the last frame of this project that was published.
+    fn serial(&self) -> Op<u64> {
+        Box::pin(std::future::ready(Ok(0)))
+    }
+
+    /// Adds a session, or replaces what was kept of it, unless something that is newer here stands in the way. It is a
+    /// sign of life.
     fn put_session(&self, record: SessionRecord, seat: Seat) -> Op<Seated>;
     fn sessions(&self) -> Op<Roster>;
     fn find_session(&self, wanted: Wanted) -> Op<Option<SessionRecord>>;
@@ -107,7 +119,7 @@ pub trait Store: Send + Sync + 'static {
     /// [`Self::release`], and what asks as another is refused from now on.
     fn claim(&self, session: SessionId, claim: Claim, delivery_limit: u32, now: Now) -> Op<Claimed>;
     /// Tells how long ago sessions gave a sign of life, here, and hears of those that others have told of since this
-    /// was called last; at the first call, of all. Nobody but this process knows of any where the store is not shared.
+    /// was called last; at the first call, of all. Of several signs of a session the youngest counts. Nobody but this process knows of any where the store is not shared.
     fn exchange_signs(&self, own: Vec<Sign>) -> Op<Vec<Sign>> {
         drop(own);
         Box::pin(std::future::ready(Ok(Vec::new())))
@@ -134,6 +146,17 @@ pub trait Store: Send + Sync + 'static {
     /// nothing for a claim that is not the session's last.
     fn lease(&self, session: SessionId, by: Option<Claim>, limit: usize, bytes_max: usize, now: Now) -> Op<Leased>;
     fn acknowledge(&self, session: SessionId, which: Acknowledge, now: Now) -> Op<Acknowledged>;
+    /// Remembers that these leased messages were returned to a caller who acknowledges them by asking for more, wherever
+    /// it asks: [`Self::acknowledge_returned`]. What is released meanwhile is not among them any more. Of no use where the
+    /// store is not shared: the session knows.
+    fn mark_returned(&self, session: SessionId, messages: Vec<MessageId>) -> Op<()> {
+        drop((session, messages));
+        Box::pin(std::future::ready(Ok(())))
+    }
+    fn acknowledge_returned(&self, session: SessionId, now: Now) -> Op<Acknowledged> {
+        let _ = (session, now);
+        Box::pin(std::future::ready(Ok(Acknowledged::default())))
+    }
     /// Puts what is leased back where it was in the queue, `queued` again; or among the dead letters when it has been
     /// delivered `delivery_limit` times, or its time has run out.
     fn release(&self, session: SessionId, which: Release, delivery_limit: u32, now: Now) -> Op<Released>;
@@ -146,6 +169,12 @@ pub trait Store: Send + Sync + 'static {
 
     /// None for a message that is not known, or no longer.
     fn message_status(&self, message: MessageId, now: Now) -> Op<Option<Vec<RecipientStatus>>>;
+    /// Another replica has brought this message further, or any: whoever follows it here is told. Where the store is not
+    /// shared, whoever brings it further tells them.
+    fn progressed(&self, message: Option<MessageId>) -> Op<()> {
+        let _ = message;
+        Box::pin(std::future::ready(Ok(())))
+    }
     /// Dead letters, ordered by message id (which is by age) and recipient.
     fn dead_letters(&self, query: DeadLetterQuery) -> Op<Vec<DeadLetter>>;
     /// Sends dead letters again, as new in the queue and with no deliveries counted, to their recipient or to

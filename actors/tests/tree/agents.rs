@@ -45,6 +45,11 @@ pub struct Load {
 
 impl Load {
     pub async fn start(world: &World) -> Self {
+        Self::across(world, world).await
+    }
+
+    /// The senders on one replica, the recipients on the other.
+    pub async fn across(world: &World, recipients_at: &World) -> Self {
         let ledger = Ledger::new();
         let stop = Arc::new(AtomicBool::new(false));
         let styles = [
@@ -55,14 +60,15 @@ impl Load {
         let (mut recipients, mut receivers) = (Vec::new(), Vec::new());
         for (name, style) in styles {
             // Its name is taken before anybody sends to it.
-            recipients.push(world.register(name, None).await);
+            recipients.push(recipients_at.register(name, None).await);
             receivers.push(actix_rt::spawn(recipient(
-                world.clone(),
+                recipients_at.clone(),
                 name,
                 style,
                 Arc::clone(&ledger),
             )));
         }
+        world.project.catch_up().await.unwrap();
         let mut senders = Vec::new();
         for number in 0..3 {
             let sender = world.register(&format!("sender-{number}"), None).await;

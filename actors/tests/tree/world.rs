@@ -113,6 +113,13 @@ impl World {
     }
 
     pub async fn over(storage: Arc<dyn Storage>, settings: Settings, threads: Threads) -> Self {
+        let world = Self::beside(storage, settings, threads).await;
+        world.register_protocol(CHAT).await.unwrap();
+        world
+    }
+
+    /// Over a store in which the protocol is already, or will be.
+    pub async fn beside(storage: Arc<dyn Storage>, settings: Settings, threads: Threads) -> Self {
         let arbiter = match threads {
             Threads::One => Arbiter::current(),
             // It ends with the system.
@@ -123,13 +130,11 @@ impl World {
             given_up.send_replace(true);
         });
         let project = broker.project(&ProjectId::default_project()).await.unwrap();
-        let world = Self {
+        Self {
             broker,
             project,
             gave_up,
-        };
-        world.register_protocol(CHAT).await.unwrap();
-        world
+        }
     }
 
     /// A new project of the same broker.

@@ -145,11 +145,35 @@ pub(super) fn call(
         Ok(()) => Ok(()),
         // What made the tool refuse may be that the frame was no JSON, which nobody had looked at yet.
         Err(_) if arguments.is_some_and(|arguments| !is_json(arguments)) => Err(ScanError::Syntax.into()),
+        Err(error) if awaits_news(turn, to, &error, text) => Ok(()),
         Err(error) => {
             turn.shared.refuse(to, &error);
             Ok(())
         }
     }
+}
+
+/// What a call named is not known here, and may have come to be on another replica: looks, and comes back to the frame
+/// then. False where that was done already.
+fn awaits_news(turn: &mut Turn, to: &ReplyTo, error: &BrokerError, text: &str) -> bool {
+    let shared = &turn.shared;
+    let is_missing = matches!(
+        error,
+        BrokerError::SessionNotFound | BrokerError::ProtocolNotFound { .. } | BrokerError::IncompatibleProtocol { .. }
+    );
+    let looked = shared.counted.get() && shared.caught_up.get();
+    if !is_missing || !shared.project.is_shared() || looked || to.lane.is_batch() {
+        return false;
+    }
+    let shared = Rc::clone(shared);
+    let looking = async move {
+        if let Err(error) = shared.project.catch_up().await {
+            tracing::debug!(%error, "whether another replica knows better cannot be asked");
+        }
+        shared.caught_up.set(true);
+    };
+    turn.exclusively(to, looking, Some(text));
+    true
 }
 
 /// Begins a call that talks with its caller.
@@ -187,6 +211,9 @@ fn run(
     text: &str,
 ) -> Result<(), BrokerError> {
     let shared = Rc::clone(&turn.shared);
+    if !shared.counted.get() {
+        shared.caught_up.set(false);
+    }
     // Who administers is asked, and written down, where that is done.
     if tool.needs < Scope::Admin
         && let Err(error) = shared.identity.check(tool.needs)

@@ -100,6 +100,7 @@ fn register_session(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pend
             home.outbox.retake();
             let Registered { member, resumed } = caller.project.register(registration).await?;
             *home.session.borrow_mut() = Some(Arc::clone(&member));
+            caller.project.count_waiting(&[Arc::clone(&member)]).await;
             Ok(registered(&caller.project, &member, resumed).into())
         }),
         // Messages are pushed only after the answer: the client does not know yet who it is.
@@ -203,7 +204,10 @@ pub const DISCONNECT_SESSION: Tool = Tool {
         arguments.finish()?;
         let member = Arc::clone(caller.session()?);
         Ok(Pending::new(async move {
-            let queue_size = caller.project.disconnect(&member).await?;
+            let mut queue_size = caller.project.disconnect(&member).await?;
+            if caller.project.count_waiting(&[Arc::clone(&member)]).await {
+                queue_size = member.vitals.waiting();
+            }
             let mut own = caller.home.session.borrow_mut();
             if own.as_ref().is_some_and(|own| own.record.id == member.record.id) {
                 *own = None;
@@ -250,10 +254,10 @@ pub const LIST_SESSIONS: Tool = Tool {
     },
     acts_as_session: false,
     exclusive: false,
-    run: Run::Now(list_sessions),
+    run: Run::Later(list_sessions),
 };
 
-fn list_sessions(caller: &Caller, mut arguments: Arguments<'_>) -> Result<Answer, BrokerError> {
+fn list_sessions(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pending, BrokerError> {
     let status = match arguments.text("status")?.as_deref() {
         None | Some("active") => Some(SessionStatus::Active),
         Some("stale") => Some(SessionStatus::Stale),
@@ -279,19 +283,22 @@ fn list_sessions(caller: &Caller, mut arguments: Arguments<'_>) -> Result<Answer
     };
     let with_capabilities = arguments.optional::<bool>("include_capabilities")?.unwrap_or(false);
     arguments.finish()?;
-    let page = caller.project.list_sessions(&query);
-    let sessions: Vec<_> = page
-        .items
-        .iter()
-        .map(|member| session_json(&caller.project, member, with_capabilities))
-        .collect();
-    let mut answer = json!({"sessions": sessions});
-    if page.more
-        && let Some(last) = page.items.last()
-    {
-        answer["next_cursor"] = json!(last.record.id);
-    }
-    Ok(answer.into())
+    Ok(Pending::new(async move {
+        let page = caller.project.list_sessions(&query);
+        caller.project.count_waiting(&page.items).await;
+        let sessions: Vec<_> = page
+            .items
+            .iter()
+            .map(|member| session_json(&caller.project, member, with_capabilities))
+            .collect();
+        let mut answer = json!({"sessions": sessions});
+        if page.more
+            && let Some(last) = page.items.last()
+        {
+            answer["next_cursor"] = json!(last.record.id);
+        }
+        Ok(answer.into())
+    }))
 }
 
 /// A session as others see it.

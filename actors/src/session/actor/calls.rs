@@ -9,7 +9,7 @@ use super::{Session, hand_over, ids_of};
 use crate::{
     clock::now,
     model::{BrokerError, MessageId},
-    session::{GiveBack, ReceiveCall, ReceiveMessages, ReceiveMode, Received, state::Event},
+    session::{Answered, GiveBack, ReceiveCall, ReceiveMessages, ReceiveMode, Received, state::Event},
     storage::{Acknowledge, Depth, Leased, Release, StoreError},
     supervise::Posted,
 };
@@ -166,6 +166,18 @@ impl Session {
         taken.into_iter().flat_map(|returned| returned.messages).collect()
     }
 
+    /// The last call may have been answered by another replica.
+    fn acknowledge_returned(&mut self, ctx: &mut Context<Self>) {
+        let op = self.store.acknowledge_returned(self.id, now());
+        self.in_order(op, ctx, |session, result, ctx| match result {
+            Ok(done) if done.acknowledged > 0 => session.acknowledged(&done, ctx),
+            Ok(_) => {}
+            Err(error) => {
+                tracing::warn!(session = %session.id, %error, "an acknowledgement is lost: expect a repeat");
+            }
+        });
+    }
+
     /// Lets a call wait, in the place that is its by age.
     fn wait(&mut self, mut waiter: Waiter, ctx: &mut Context<Self>) {
         if self.waiters.len() >= WAITERS_LEN_MAX {
@@ -209,6 +221,9 @@ impl Handler<Posted<ReceiveMessages>> for Session {
             let returned = self.take_returned();
             self.acknowledge(Acknowledge::Ids(returned), None, ctx);
         }
+        if mode == ReceiveMode::OnNext && self.store.is_shared() {
+            self.acknowledge_returned(ctx);
+        }
         self.waiters_counted += 1;
         let waiter = Waiter {
             call,
@@ -220,6 +235,23 @@ impl Handler<Posted<ReceiveMessages>> for Session {
             number: self.waiters_counted,
         };
         self.look(waiter, ctx);
+    }
+}
+
+impl Handler<Posted<Answered>> for Session {
+    type Result = ();
+
+    fn handle(&mut self, Posted { message, .. }: Posted<Answered>, ctx: &mut Context<Self>) {
+        let is_meant = |returned: &&Returned| returned.on_next && returned.call.is(&message.call);
+        let Some(returned) = self.returned.iter().find(is_meant) else {
+            return;
+        };
+        let op = self.store.mark_returned(self.id, returned.messages.clone());
+        self.in_order(op, ctx, |session, marked, _| {
+            if let Err(error) = marked {
+                tracing::warn!(session = %session.id, %error, "what was returned may be returned again");
+            }
+        });
     }
 }
 

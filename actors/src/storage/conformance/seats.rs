@@ -152,29 +152,24 @@ pub async fn a_broadcast_to_an_old_roster_is_not_sent(storage: Arc<dyn Storage>)
 /// Of a store that other replicas share.
 pub async fn signs_of_life_are_told_to_the_others(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
-    let sign = |session, seconds, goodbye| Sign {
+    let sign = |session, goodbye| Sign {
         session,
-        ago: Duration::from_secs(seconds),
+        ago: Duration::ZERO,
         goodbye,
     };
-    done(
-        world
-            .store
-            .exchange_signs(vec![sign(world.bob, 40, false), sign(world.carol, 3, true)]),
-    )
-    .await;
+    done(world.store.exchange_signs(vec![sign(world.carol, true)])).await;
     // Opened anew, as another replica does, it hears of all.
     let other = storage.open(&world.project);
     let heard = done(other.exchange_signs(Vec::new())).await;
     let of = |session| heard.iter().find(|sign| sign.session == session).copied();
-    let bob = of(world.bob).expect("it was told");
-    assert!(bob.ago >= Duration::from_secs(40) && bob.ago < Duration::from_secs(70) && !bob.goodbye);
+    let bob = of(world.bob).expect("it was put");
+    assert!(bob.ago < Duration::from_secs(30) && !bob.goodbye);
     assert!(of(world.carol).expect("it was told").goodbye);
 
-    done(world.store.exchange_signs(vec![sign(world.bob, 0, false)])).await;
+    done(world.store.exchange_signs(vec![sign(world.bob, false)])).await;
     let heard = done(other.exchange_signs(Vec::new())).await;
-    let bob = heard.iter().find(|sign| sign.session == world.bob).expect("it is news");
-    assert!(bob.ago < Duration::from_secs(30));
+    let bob = heard.iter().find(|sign| sign.session == world.bob);
+    assert!(bob.expect("it is news").ago < Duration::from_secs(30));
 }
 
 /// Of a store that other replicas share.
@@ -184,11 +179,11 @@ pub async fn who_was_seen_elsewhere_is_not_taken_for_silent(storage: Arc<dyn Sto
     world.leases(world.bob, 1).await;
     let seen = Sign {
         session: world.bob,
-        ago: Duration::from_secs(5),
+        ago: Duration::ZERO,
         goodbye: false,
     };
     done(world.store.exchange_signs(vec![seen])).await;
-    let (long, short) = (Duration::from_secs(60), Duration::from_secs(1));
+    let (long, short) = (Duration::from_secs(60), Duration::ZERO);
     assert_eq!(world.releases(world.bob, Release::Silent(long)).await.returned, 0);
     assert_eq!(world.releases(world.bob, Release::Silent(short)).await.returned, 1);
     let reason = DeadLetterReason::RecipientGone;
@@ -201,13 +196,23 @@ pub async fn who_was_seen_elsewhere_is_not_taken_for_silent(storage: Arc<dyn Sto
     assert_eq!(done(removed(short)).await, Some(1));
 }
 
-/// Of a store that other replicas share: one that is new there may not have been seen by anybody.
-pub async fn who_was_never_seen_is_silent(storage: Arc<dyn Storage>) {
+/// Of a store that other replicas share: who has just come, or come back, is there.
+pub async fn who_is_put_has_been_seen(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
     let reason = DeadLetterReason::RecipientGone;
-    let silent_for = Some(Duration::from_secs(1));
-    let removed = world.store.remove_session(world.carol, reason, silent_for, world.now);
-    assert_eq!(done(removed).await, Some(0));
+    let removed = |session, seconds| {
+        let silent_for = Some(Duration::from_secs(seconds));
+        world.store.remove_session(session, reason, silent_for, world.now)
+    };
+    assert_eq!(done(removed(world.carol, 60)).await, None);
+    let long_ago = Sign {
+        session: world.bob,
+        ago: Duration::from_secs(90),
+        goodbye: false,
+    };
+    done(world.store.exchange_signs(vec![long_ago])).await;
+    assert_eq!(done(removed(world.bob, 60)).await, None, "an older sign is no news");
+    assert_eq!(done(removed(world.bob, 0)).await, Some(0));
 }
 
 /// Of a store that other replicas share: both work on the same.
@@ -225,4 +230,23 @@ pub async fn what_one_replica_appends_another_leases(storage: Arc<dyn Storage>) 
     };
     assert_eq!(done(other.append(vec![append], world.now)).await, [accepted(1)]);
     assert_eq!(world.depth(world.bob).await, depth(1, 1));
+}
+
+/// Of a store that other replicas share: whoever asks next may ask another.
+pub async fn what_was_returned_is_acknowledged_anywhere(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let other = storage.open(&world.project);
+    let sent = world.sends_many(world.bob, 4).await;
+    assert_eq!(world.leases(world.bob, 3).await, sent[..3]);
+    done(world.store.mark_returned(world.bob, sent[..2].to_vec())).await;
+    let acknowledged = done(other.acknowledge_returned(world.bob, world.now)).await;
+    assert_eq!((acknowledged.acknowledged, acknowledged.depth), (2, depth(1, 1)));
+    let again = done(other.acknowledge_returned(world.bob, world.now)).await;
+    assert_eq!((again.acknowledged, again.depth), (0, depth(1, 1)));
+
+    done(world.store.mark_returned(world.bob, vec![sent[2]])).await;
+    world.releases(world.bob, Release::Ids(vec![sent[2]])).await;
+    assert_eq!(world.leases(world.bob, 1).await, sent[2..3]);
+    let again = done(other.acknowledge_returned(world.bob, world.now)).await;
+    assert_eq!(again.acknowledged, 0, "it was given back");
 }

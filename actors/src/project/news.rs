@@ -1,0 +1,293 @@
+//! What other replicas do in this project, as its actor hears of it.
+
+use std::{collections::HashSet, future::ready, sync::Arc, time::Duration};
+
+use actix::{AsyncContext, Context, Handler};
+use tokio::sync::oneshot;
+
+use super::{
+    actor::Project,
+    messages::{CatchUp, Hear, Refresh},
+    presence::Seen,
+};
+use crate::{
+    bridge::{Frame, News},
+    clock::now,
+    model::{SessionId, SessionRecord},
+    registry::Learn,
+    session::{Member, Nudge, Recheck, Superseded, Vitals},
+    storage::{Op, Roster},
+    supervise::{InOrder, Posted, settle},
+};
+
+impl Project {
+    fn hear(
+        &mut self,
+        Frame {
+            news, number, serial, ..
+        }: Frame,
+        own: bool,
+        ctx: &mut Context<Self>,
+    ) {
+        let mut learnt: Op<()> = Box::pin(ready(Ok(())));
+        match news {
+            News::Session(record) => {
+                if !own && !self.seating.contains(&record.id) {
+                    self.take_in(*record, true);
+                }
+                self.follow(number, ctx);
+            }
+            News::SessionRemoved(session) => {
+                if !own && !self.seating.contains(&session) {
+                    self.forget(session);
+                }
+                self.follow(number, ctx);
+            }
+            News::Waiting(sessions) if !own => self.nudge(sessions),
+            News::Claimed(session) if !own => {
+                if let Some(member) = self.directory.by_id(session) {
+                    member.address.report(Superseded { epoch: number });
+                }
+            }
+            News::Protocol { name, version } if !own => {
+                let (done, is_learnt) = oneshot::channel();
+                self.registry_learns(Learn {
+                    which: Some((name, version)),
+                    done,
+                });
+                learnt = Box::pin(async move {
+                    let _ = is_learnt.await;
+                    Ok(())
+                });
+            }
+            News::Progress(message) if !own => learnt = self.store.progressed(Some(message)),
+            _ => {}
+        }
+        InOrder::settle(|project: &mut Self| &mut project.applying, learnt, self, ctx, {
+            move |project, _, _| project.has_applied(serial)
+        });
+    }
+
+    fn has_applied(&self, serial: u64) {
+        self.applied.send_if_modified(|applied| {
+            let is_newer = serial > *applied;
+            *applied = serial.max(*applied);
+            is_newer
+        });
+    }
+
+    /// A frame that is lost or late is made good for by the next look at the store.
+    fn follow(&mut self, version: u64, ctx: &mut Context<Self>) {
+        if !self.directory.follow(version) {
+            self.refresh(None, ctx);
+        }
+    }
+
+    fn nudge(&self, sessions: Vec<SessionId>) {
+        for session in sessions {
+            let Some(member) = self.directory.by_id(session) else {
+                continue;
+            };
+            if !member.vitals.is_claimed() {
+                // How many is counted when somebody asks.
+                member.vitals.add_waiting();
+            }
+            if member.vitals.attentive() {
+                // A session whose mailbox is full looks into its inbox soon enough.
+                let _ = member.address.tell(Nudge { until_handled: None });
+            }
+        }
+    }
+
+    /// Frames may have been missed: makes this replica know what the store knows.
+    fn catch_up(&mut self, ctx: &mut Context<Self>) {
+        let op = self.store.serial();
+        settle(op, self, ctx, |project, serial, ctx| {
+            let Ok(serial) = serial else {
+                ctx.run_later(Duration::from_secs(1), Self::catch_up);
+                return;
+            };
+            let (refreshed, is_refreshed) = oneshot::channel();
+            let (learnt, is_learnt) = oneshot::channel();
+            project.registry_learns(Learn {
+                which: None,
+                done: learnt,
+            });
+            project.exchange_signs(ctx);
+            project.refresh(Some(refreshed), ctx);
+            let progressed = project.store.progressed(None);
+            let caught_up: Op<()> = Box::pin(async move {
+                let _ = (is_refreshed.await, is_learnt.await, progressed.await);
+                Ok(())
+            });
+            settle(caught_up, project, ctx, move |project, _, _| {
+                for member in project.directory.all() {
+                    member.address.report(Recheck);
+                }
+                // A store that has lost its count begins it anew.
+                project.applied.send_replace(serial);
+            });
+        });
+    }
+
+    /// Makes the directory what the store has, and then lets go of `done`.
+    pub(super) fn refresh(&mut self, done: Option<oneshot::Sender<()>>, ctx: &mut Context<Self>) {
+        let asked = self.directory.version();
+        let op = self.store.sessions();
+        settle(op, self, ctx, move |project, roster, ctx| {
+            match roster {
+                Ok(roster) if project.is_overtaken(&roster, asked) => return project.refresh(done, ctx),
+                Ok(roster) => project.is_now(roster),
+                Err(error) => {
+                    tracing::warn!(project = %project.id, %error, "sessions cannot be loaded yet: tried again");
+                    ctx.run_later(Duration::from_secs(1), Self::reload);
+                }
+            }
+            drop(done);
+        });
+    }
+
+    /// Whether frames told more, while the store was asked, than it has answered. A store that knows less than it did
+    /// before has lost something, and what it says holds.
+    fn is_overtaken(&self, roster: &Roster, asked: u64) -> bool {
+        roster.version < self.directory.version() && roster.version >= asked
+    }
+
+    fn is_now(&mut self, Roster { version, sessions }: Roster) {
+        if !self.store.is_shared() {
+            for record in sessions {
+                if self.directory.by_id(record.id).is_none() {
+                    self.seat(record, None, true);
+                }
+            }
+            return;
+        }
+        let known = self.directory.all();
+        let known = known.iter().map(|member| member.record.id);
+        let mut gone: HashSet<_> = known.filter(|id| !self.seating.contains(id)).collect();
+        for record in sessions {
+            gone.remove(&record.id);
+            if !self.seating.contains(&record.id) {
+                self.take_in(record, false);
+            }
+        }
+        gone.into_iter().for_each(|session| self.forget(session));
+        self.directory.is_of(version);
+    }
+
+    /// Puts a session that another replica has put into the directory, or what it is by now. Who has just registered
+    /// has given a sign of life.
+    pub(super) fn take_in(&mut self, record: SessionRecord, is_news: bool) {
+        let now = now();
+        if is_news {
+            // Everybody hears of it by the same frame.
+            let seen = Seen {
+                mono_ms: now.mono_ms,
+                goodbye: false,
+            };
+            self.signs.is_news(record.id, seen);
+        }
+        match self.directory.by_id(record.id) {
+            Some(before) if before.record == record => {
+                if is_news {
+                    before.vitals.touch(now);
+                }
+            }
+            Some(before) => {
+                let member = self.seat(record, Some(&before), false);
+                if is_news {
+                    member.vitals.touch(now);
+                }
+            }
+            None => {
+                let seen = self.signs.of(record.id);
+                let vitals = match seen {
+                    _ if is_news => Vitals::new(now),
+                    Some(seen) => Vitals::seen(seen.mono_ms, seen.goodbye, now),
+                    None => Vitals::seen(0, false, now),
+                };
+                let member = Arc::new(self.open(record, vitals, false));
+                self.directory.put(&member);
+            }
+        }
+    }
+
+    /// A session that the store does not know any more.
+    pub(super) fn forget(&mut self, session: SessionId) {
+        self.signs.forget(session);
+        if let Some(member) = self.directory.remove(session) {
+            member.address.report(crate::session::Forgotten);
+        }
+    }
+
+    /// Tells the other replicas who was seen here, and hears whom they saw.
+    pub(super) fn exchange_signs(&mut self, ctx: &mut Context<Self>) {
+        let now = now();
+        let seen = |member: &Member| Seen {
+            mono_ms: member.vitals.last_seen_mono_ms(),
+            goodbye: member.vitals.has_said_goodbye(),
+        };
+        let mut own = Vec::new();
+        for member in self.directory.all() {
+            let (id, seen) = (member.record.id, seen(&member));
+            if self.signs.is_news(id, seen) {
+                own.push(seen.sign(id, now));
+                if !member.vitals.is_claimed() {
+                    self.count(member, ctx);
+                }
+            }
+        }
+        let told: Vec<_> = own.iter().map(|sign| sign.session).collect();
+        let op = self.store.exchange_signs(own);
+        settle(op, self, ctx, move |project, heard, _| match heard {
+            Ok(heard) => {
+                let now = crate::clock::now();
+                for sign in heard {
+                    if let Some(seen) = project.signs.hear(&sign, now)
+                        && let Some(member) = project.directory.by_id(sign.session)
+                    {
+                        member.vitals.hear(seen.mono_ms, seen.goodbye, now);
+                    }
+                }
+            }
+            Err(error) => {
+                tracing::debug!(project = %project.id, %error, "signs of life could not be told");
+                project.signs.take_back(&told);
+            }
+        });
+    }
+
+    /// Of a session that is seen here and has its inbox in nobody's hand here, others know how much waits.
+    fn count(&mut self, member: Arc<Member>, ctx: &mut Context<Self>) {
+        let op = self.store.depth(member.record.id);
+        settle(op, self, ctx, move |_, depth, _| {
+            if let Ok(depth) = depth {
+                member.vitals.set_waiting(depth.waiting);
+            }
+        });
+    }
+}
+
+impl Handler<Posted<Hear>> for Project {
+    type Result = ();
+
+    fn handle(&mut self, Posted { message, .. }: Posted<Hear>, ctx: &mut Context<Self>) {
+        self.hear(message.frame, message.own, ctx);
+    }
+}
+
+impl Handler<Posted<CatchUp>> for Project {
+    type Result = ();
+
+    fn handle(&mut self, _: Posted<CatchUp>, ctx: &mut Context<Self>) {
+        self.catch_up(ctx);
+    }
+}
+
+impl Handler<Posted<Refresh>> for Project {
+    type Result = ();
+
+    fn handle(&mut self, Posted { message, .. }: Posted<Refresh>, ctx: &mut Context<Self>) {
+        self.refresh(Some(message.done), ctx);
+    }
+}

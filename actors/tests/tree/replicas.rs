@@ -1,0 +1,341 @@
+//! Several replicas over one store: each is as good as the other.
+
+use std::{sync::Arc, time::Duration};
+
+use actors::{
+    model::{BrokerError, Presence, SessionStatus, Status},
+    project::{ReceiveRequest, Settings},
+    session::{Closing, ReceiveCall, ReceiveMode},
+    storage::conformance::SHARED_CASES,
+};
+
+use crate::{
+    agents::Load,
+    twins::{Cluster, Replica, Twin},
+    world::{CHAT, Threads, World, ids, run, settings, soon},
+};
+
+/// Two replicas, the second with the way it hears.
+struct Pair {
+    here: World,
+    there: World,
+    here_twin: Arc<Twin>,
+    there_twin: Arc<Twin>,
+}
+
+impl Pair {
+    async fn new(settings: Settings) -> Self {
+        let cluster = Arc::<Cluster>::default();
+        let (here_twin, there_twin) = (cluster.twin(), cluster.twin());
+        let storage = |twin: &Arc<Twin>| Arc::new(Replica(Arc::clone(twin)));
+        let here = World::over(storage(&here_twin) as _, settings, Threads::One).await;
+        let there = World::beside(storage(&there_twin) as _, settings, Threads::One).await;
+        Self {
+            here,
+            there,
+            here_twin,
+            there_twin,
+        }
+    }
+}
+
+#[test]
+fn the_double_keeps_the_promises_of_a_store_that_is_shared() {
+    for (name, case) in SHARED_CASES {
+        run(move || async move {
+            println!("{name}");
+            let cluster = Arc::<Cluster>::default();
+            case(Arc::new(Replica(cluster.twin()))).await;
+        });
+    }
+}
+
+#[test]
+fn who_registers_here_is_found_there() {
+    run(|| async {
+        let Pair { here, there, .. } = Pair::new(settings()).await;
+        let alice = here.register("alice", None).await;
+        there.project.catch_up().await.unwrap();
+        let found = there.project.resolve("alice").unwrap();
+        assert_eq!(found.record, alice.record);
+        assert_eq!(there.project.status(&found), SessionStatus::Active);
+        assert!(there.project.protocol(CHAT, "1.0.0").is_ok());
+    });
+}
+
+#[test]
+fn a_message_crosses_from_one_replica_to_the_other() {
+    run(|| async {
+        let Pair { here, there, .. } = Pair::new(settings()).await;
+        let (bob, line) = there.listener("bob").await;
+        let alice = here.register("alice", None).await;
+        here.project.catch_up().await.unwrap();
+        let sent = here.send_many(&alice, "bob", 20).await;
+        let (first, rest) = sent.split_at(16);
+        line.sees(first).await;
+        line.take_pushed();
+        there.acknowledge(&bob, first.to_vec()).await;
+        line.sees(rest).await;
+    });
+}
+
+#[test]
+fn a_sender_follows_its_message_across_replicas() {
+    run(|| async {
+        let Pair { here, there, .. } = Pair::new(settings()).await;
+        let (bob, line) = there.listener("bob").await;
+        let alice = here.register("alice", None).await;
+        here.project.catch_up().await.unwrap();
+        let routed = here.send(&alice, "bob").await;
+        line.sees(&[routed.outcome.message]).await;
+        there.acknowledge(&bob, vec![routed.outcome.message]).await;
+        let status = routed.status.expect("it is watched");
+        let reached = here
+            .project
+            .follow(status, Status::Acknowledged, Duration::from_secs(30))
+            .await;
+        assert_eq!(reached, Status::Acknowledged);
+    });
+}
+
+#[test]
+fn a_long_poll_there_is_answered_by_a_message_from_here() {
+    run(|| async {
+        let Pair { here, there, .. } = Pair::new(settings()).await;
+        let bob = here.register("bob", None).await;
+        let alice = here.register("alice", None).await;
+        there.project.catch_up().await.unwrap();
+        let bob_there = there.project.resolve("bob").unwrap();
+        let waits = there.receive(&bob_there, Duration::from_secs(30), ReceiveMode::Immediate);
+        let sends = async { here.send(&alice, "bob").await };
+        let (received, sent) = futures_util::future::join(waits, sends).await;
+        assert_eq!(ids(&received.unwrap().deliveries), [sent.outcome.message]);
+        assert!(here.inbox(&bob).await.is_empty());
+    });
+}
+
+#[test]
+fn the_next_call_acknowledges_wherever_it_is_made() {
+    run(|| async {
+        let Pair { here, there, .. } = Pair::new(settings()).await;
+        let bob = here.register("bob", None).await;
+        let alice = here.register("alice", None).await;
+        there.project.catch_up().await.unwrap();
+        let bob_there = there.project.resolve("bob").unwrap();
+        let sent = here.send_many(&alice, "bob", 3).await;
+        let request = |limit| ReceiveRequest {
+            limit,
+            wait: Duration::ZERO,
+            mode: ReceiveMode::OnNext,
+        };
+        let call = ReceiveCall::default();
+        let first = here.project.receive_as(&call, &bob, request(1)).await.unwrap();
+        assert_eq!(ids(&first.deliveries), sent[..1]);
+        here.project.answered(&bob, &call);
+        let second = there.project.receive(&bob_there, request(9)).await.unwrap();
+        assert_eq!(ids(&second.deliveries), sent[1..]);
+        let statuses = here.project.message_status(sent[0]).await.unwrap().unwrap();
+        assert_eq!(statuses[0].status, Status::Acknowledged);
+        // Of the second call nobody knows that it was answered.
+        let third = here.project.receive(&bob, request(9)).await.unwrap();
+        assert!(third.deliveries.is_empty());
+        let statuses = here.project.message_status(sent[1]).await.unwrap().unwrap();
+        assert_eq!(statuses[0].status, Status::Delivered);
+    });
+}
+
+#[test]
+fn a_broadcast_reaches_those_who_registered_anywhere_before() {
+    run(|| async {
+        let Pair { here, there, .. } = Pair::new(settings()).await;
+        let alice = here.register("alice", None).await;
+        for number in 0..20 {
+            // Registered there, and at once broadcast to from here.
+            there.register(&format!("bob-{number}"), None).await;
+            let broadcast = here.broadcast(&alice).unwrap();
+            let answer = here.submit(vec![broadcast]).await.unwrap().pop().unwrap().unwrap();
+            assert_eq!(answer.outcome.queued + answer.outcome.delivered, number + 1);
+        }
+    });
+}
+
+#[test]
+fn a_name_is_given_once_though_both_replicas_are_asked() {
+    run(|| async {
+        let Pair { here, there, .. } = Pair::new(settings()).await;
+        for number in 0..20 {
+            let name = format!("agent-{number}");
+            let (one, other) =
+                futures_util::future::join(here.try_register(&name, None), there.try_register(&name, None)).await;
+            let (one, other) = (one.unwrap(), other.unwrap());
+            assert_eq!(
+                one.member.record.id, other.member.record.id,
+                "the second resumes what the first made"
+            );
+            assert!(one.resumed != other.resumed);
+        }
+    });
+}
+
+#[test]
+fn who_registers_there_takes_the_session_over() {
+    run(|| async {
+        let Pair { here, there, .. } = Pair::new(settings()).await;
+        let (_, old) = here.listener("bob").await;
+        let alice = here.register("alice", None).await;
+        let sent = here.send_many(&alice, "bob", 3).await;
+        old.sees(&sent).await;
+        let (_, new) = there.listener("bob").await;
+        old.is_closed(Closing::TakenOver).await;
+        new.sees(&sent).await;
+        assert!(new.seen().pushed.iter().all(|delivery| delivery.count == 2));
+        assert!(new.closed().is_empty());
+    });
+}
+
+#[test]
+fn of_connections_that_race_for_a_session_one_is_left() {
+    run(|| async {
+        let Pair { here, there, .. } = Pair::new(settings()).await;
+        for number in 0..30 {
+            let name = format!("agent-{number}");
+            let ((_, one), (_, other)) = futures_util::future::join(here.listener(&name), there.listener(&name)).await;
+            soon("one of them to be closed", async {
+                while one.closed().len() + other.closed().len() == 0 {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            })
+            .await;
+            here.project.catch_up().await.unwrap();
+            there.project.catch_up().await.unwrap();
+            assert_eq!(one.closed().len() + other.closed().len(), 1, "and one is not");
+        }
+    });
+}
+
+#[test]
+fn everything_arrives_though_frames_are_lost() {
+    run(|| async {
+        let pair = Pair::new(settings()).await;
+        pair.there_twin.ears.lose_one_in(7);
+        pair.here_twin.ears.lose_one_in(5);
+        let load = Load::across(&pair.here, &pair.there).await;
+        load.ledger.grows_by(2000).await;
+        pair.there_twin.ears.lose_one_in(0);
+        pair.here_twin.ears.lose_one_in(0);
+        // What was lost last shows with the next frame.
+        let late = pair.here.register("late", None).await;
+        for _ in 0..20 {
+            pair.here.send_many(&late, "late", 1).await;
+        }
+        load.settle().await;
+    });
+}
+
+#[test]
+fn a_replica_that_was_cut_off_catches_up() {
+    run(|| async {
+        let Pair {
+            here,
+            there,
+            there_twin,
+            ..
+        } = Pair::new(settings()).await;
+        let (_, line) = there.listener("bob").await;
+        let (_, taken) = there.listener("carol").await;
+        let alice = here.register("alice", None).await;
+        here.project.catch_up().await.unwrap();
+        there_twin.cut();
+        let refused = there.try_register("dora", None).await;
+        assert!(matches!(refused.map(drop), Err(BrokerError::Unavailable { .. })));
+        let sent = here.send_many(&alice, "bob", 3).await;
+        here.register("carol", None).await;
+        here.register_protocol("news").await.unwrap();
+        assert!(line.seen().pushed.is_empty() && line.closed().is_empty(), "it is kept");
+        there_twin.heal();
+        line.sees(&sent).await;
+        taken.is_closed(Closing::TakenOver).await;
+        there.project.catch_up().await.unwrap();
+        assert!(there.project.protocol("news", "1.0.0").is_ok());
+    });
+}
+
+#[test]
+fn presence_is_that_of_the_replica_where_somebody_was_seen() {
+    run(|| async {
+        let settings = Settings {
+            presence: Presence {
+                stale_after: Duration::from_millis(1500),
+                disconnect_after: Duration::from_secs(3),
+            },
+            ..settings()
+        };
+        let Pair { here, there, .. } = Pair::new(settings).await;
+        let bob = here.register("bob", None).await;
+        there.project.catch_up().await.unwrap();
+        let bob_there = there.project.resolve("bob").unwrap();
+        let carol = here.register("carol", None).await;
+        there.project.catch_up().await.unwrap();
+        let carol_there = there.project.resolve("carol").unwrap();
+        soon("carol is gone for both", async {
+            while here.project.status(&carol) != SessionStatus::Disconnected
+                || there.project.status(&carol_there) != SessionStatus::Disconnected
+            {
+                bob_there.touch(settings.presence, actors::clock::now());
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                assert_eq!(here.project.status(&bob), SessionStatus::Active, "he is seen there");
+            }
+        })
+        .await;
+    });
+}
+
+#[test]
+fn a_goodbye_is_heard_everywhere() {
+    run(|| async {
+        let settings = Settings {
+            presence: Presence {
+                stale_after: Duration::from_secs(1),
+                disconnect_after: Duration::from_secs(600),
+            },
+            ..settings()
+        };
+        let Pair { here, there, .. } = Pair::new(settings).await;
+        let bob = here.register("bob", None).await;
+        there.project.catch_up().await.unwrap();
+        let bob_there = there.project.resolve("bob").unwrap();
+        here.project.disconnect(&bob).await.unwrap();
+        soon("it is heard", async {
+            while there.project.status(&bob_there) != SessionStatus::Disconnected {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await;
+    });
+}
+
+#[test]
+fn a_project_that_is_made_here_is_open_there() {
+    run(|| async {
+        let Pair { here, there, .. } = Pair::new(settings()).await;
+        let acme = here.neighbour("acme", actors::model::ProjectConfig::default()).await;
+        let there = soon("it is opened there", async {
+            loop {
+                match there.broker.project(acme.project.id()).await {
+                    Ok(project) => return there.of(project),
+                    Err(_) => tokio::time::sleep(Duration::from_millis(1)).await,
+                }
+            }
+        })
+        .await;
+        there.project.catch_up().await.unwrap();
+        assert!(there.project.protocol(CHAT, "1.0.0").is_ok());
+        here.broker.delete_project(acme.project.id()).await.unwrap();
+        soon("it is closed there", async {
+            while there.broker.project(acme.project.id()).await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        })
+        .await;
+    });
+}

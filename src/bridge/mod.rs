@@ -1,0 +1,3 @@
+//! How the replicas of one broker hear each other.
+
+pub mod redis;
