@@ -13,7 +13,7 @@ use actors::{
     clock::Now,
     storage::{
         StoreError,
-        disk::{DiskSettings, DiskStorage, Each, Engine, Record},
+        disk::{DiskSettings, DiskStorage, Each, Engine, Record, Room},
     },
 };
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
@@ -97,9 +97,12 @@ impl Engine for Folder {
         Ok(())
     }
 
-    fn free_bytes(&self) -> Option<u64> {
-        let room = rustix::fs::statvfs(&self.path).ok()?;
-        Some(room.f_bavail.saturating_mul(room.f_frsize))
+    fn room(&self) -> Option<Room> {
+        let disk = rustix::fs::statvfs(&self.path).ok()?;
+        Some(Room {
+            free: disk.f_bavail.saturating_mul(disk.f_frsize),
+            total: disk.f_blocks.saturating_mul(disk.f_frsize),
+        })
     }
 }
 

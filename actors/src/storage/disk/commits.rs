@@ -88,7 +88,10 @@ impl Commits {
     /// The records are not written.
     pub fn submit(&self, records: Vec<Record>) -> Result<Option<Durable>, StoreError> {
         let mut pending = self.pending();
-        pending.record(records)?;
+        if let Mode::Failed(error) = &pending.mode {
+            return Err(error.clone());
+        }
+        pending.add(records);
         if pending.durable == pending.recorded {
             return Ok(None);
         }
@@ -98,9 +101,15 @@ impl Commits {
         Ok(Some(durable))
     }
 
-    /// Has records written with the next group, for which nobody waits.
-    pub fn record(&self, records: Vec<Record>) {
-        if !records.is_empty() && self.pending().record(records).is_ok() {
+    /// Has records written with the next group, for which nobody waits. While nothing can be written they stay where
+    /// they are: either the state that they belong to is given up with them, or they are written with what comes next.
+    pub fn record(&self, records: &mut Vec<Record>) {
+        if records.is_empty() {
+            return;
+        }
+        let mut pending = self.pending();
+        if !matches!(pending.mode, Mode::Failed(_)) {
+            pending.add(std::mem::take(records));
             self.changed.notify_one();
         }
     }
@@ -180,15 +189,11 @@ impl Commits {
 }
 
 impl Pending {
-    fn record(&mut self, records: Vec<Record>) -> Result<(), StoreError> {
-        if let Mode::Failed(error) = &self.mode {
-            return Err(error.clone());
-        }
+    fn add(&mut self, records: Vec<Record>) {
         if !records.is_empty() {
             self.records.extend(records);
             self.recorded += 1;
         }
-        Ok(())
     }
 
     fn take(&mut self) -> Group {

@@ -31,8 +31,16 @@ pub trait Engine: Send + 'static {
     /// It is still not usable.
     fn reopen(&mut self) -> Result<(), StoreError>;
 
-    /// Bytes that may still be written; None when nobody knows.
-    fn free_bytes(&self) -> Option<u64>;
+    /// How much room there is; None when nobody knows.
+    fn room(&self) -> Option<Room>;
+}
+
+/// Of a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Bytes that may still be written.
+    pub free: u64,
+    pub total: u64,
 }
 
 /// Takes a key and its value, and says whether it wants more.

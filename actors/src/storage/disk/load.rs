@@ -54,7 +54,7 @@ pub fn load(engine: &mut impl Engine, retention: Retention, now: Now) -> Read<Lo
         result.is_ok()
     })?;
     result?;
-    loading.end_of_space()?;
+    loading.end_of_space();
     let Loading { mut loaded, spaces, .. } = loading;
     // Those that nothing was put into after all.
     for (space, project) in spaces {
@@ -90,7 +90,7 @@ impl Loading {
             return self.take_office(kind, &key, value);
         }
         if self.reading.as_ref().is_none_or(|reading| reading.space != space) {
-            self.end_of_space()?;
+            self.end_of_space();
             self.reading = Some(Reading::new(space));
         }
         let Some(reading) = self.reading.as_mut().filter(|_| self.spaces.contains_key(&space)) else {
@@ -129,9 +129,9 @@ impl Loading {
         Ok(())
     }
 
-    fn end_of_space(&mut self) -> Read<()> {
+    fn end_of_space(&mut self) {
         let Some(reading) = self.reading.take() else {
-            return Ok(());
+            return;
         };
         self.loaded.next_space = self.loaded.next_space.max(reading.space + 1);
         match self.spaces.remove(&reading.space) {
@@ -141,7 +141,6 @@ impl Loading {
             }
             None => self.loaded.orphans.push(reading.space),
         }
-        Ok(())
     }
 }
 

@@ -39,7 +39,7 @@ use crate::{
     model::{AuditEntry, AuditQuery, ProjectId, ProjectRecord},
 };
 
-pub use self::engine::{Each, Engine, Record};
+pub use self::engine::{Each, Engine, Record, Room};
 
 /// What a disk storage may have.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +47,7 @@ pub struct DiskSettings {
     /// For each project by itself.
     pub retention: Retention,
     /// With less than this free on the disk nothing new is accepted. It is for what is removed, which is written too.
+    /// Of a small disk it is an eighth.
     pub reserve_bytes: u64,
 }
 
@@ -85,21 +86,22 @@ impl DiskStorage {
     /// Reads back what is there, and begins to write.
     ///
     /// # Errors
-    /// What is there cannot be read, or was written by a later version.
+    /// What is there cannot be read, or was written by a later version; or nothing is there, and nothing can be written.
     pub fn open(mut engine: impl Engine, settings: DiskSettings, now: Now) -> io::Result<Self> {
         let loaded = load(&mut engine, settings.retention, now).map_err(io::Error::other)?;
+        if loaded.version.is_none() {
+            let version = Record {
+                key: records::key(OFFICES, kind::VERSION).0,
+                value: Some(VERSION.to_be_bytes().to_vec()),
+            };
+            engine.commit(vec![version]).map_err(io::Error::other)?;
+        }
         let core = Arc::new(Core {
             retention: settings.retention,
             commits: Commits::default(),
             offices: Mutex::default(),
             tenants: Mutex::default(),
         });
-        if loaded.version != Some(VERSION) {
-            core.commits.record(vec![Record {
-                key: records::key(OFFICES, kind::VERSION).0,
-                value: Some(VERSION.to_be_bytes().to_vec()),
-            }]);
-        }
         core.take(loaded);
         let writer = Writer {
             core: Arc::clone(&core),
@@ -251,14 +253,16 @@ impl Storage for DiskStorage {
             let (space, durable) = {
                 let mut tenants = core.tenants();
                 core.commits.admit(Need::Access)?;
-                let Some(tenant) = tenants.open.remove(&project) else {
+                let Some(tenant) = tenants.open.get(&project) else {
                     return Ok(());
                 };
                 let forgotten = Record {
                     key: records::space_key(&project),
                     value: None,
                 };
-                (tenant.mute(), core.commits.submit(vec![forgotten])?)
+                let cleared = tenant.mute(|| core.commits.submit(vec![forgotten]))?;
+                tenants.open.remove(&project);
+                cleared
             };
             settled(durable).await?;
             core.commits.purge([space]);

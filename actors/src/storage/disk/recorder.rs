@@ -44,6 +44,11 @@ impl Recorder {
         std::mem::take(&mut self.records)
     }
 
+    /// What was recorded since it was taken the last time.
+    pub fn untaken(&mut self) -> &mut Vec<Record> {
+        &mut self.records
+    }
+
     pub fn mute(&mut self) {
         self.is_mute = true;
         self.records = Vec::new();

@@ -14,7 +14,7 @@ use crate::{
     },
     storage::{
         Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterQuery, Depth, Leased, Op, Outcome,
-        Redriven, Release, Released, Roster, Seat, Seated, Store, Wanted, memory::state::State,
+        Redriven, Release, Released, Roster, Seat, Seated, Store, StoreError, Wanted, memory::state::State,
     },
 };
 
@@ -38,11 +38,15 @@ impl Tenant {
         *state = fresh;
     }
 
-    /// Nothing of it is recorded from now on. Returns its space.
-    pub fn mute(&self) -> u32 {
+    /// Nothing of it is recorded after what `last` records. Returns its space, and what `last` does.
+    ///
+    /// # Errors
+    /// Those of `last`; then it goes on.
+    pub fn mute<T>(&self, last: impl FnOnce() -> Result<T, StoreError>) -> Result<(u32, T), StoreError> {
         let mut state = self.state();
+        let done = last()?;
         state.journal.mute();
-        state.journal.space()
+        Ok((state.journal.space(), done))
     }
 
     fn state(&self) -> MutexGuard<'_, State<Recorder>> {
@@ -88,7 +92,7 @@ impl DiskStore {
         Box::pin(async move {
             let mut state = tenant.state();
             let answer = operation(&mut state);
-            core.commits.record(state.journal.take());
+            core.commits.record(state.journal.untaken());
             Ok(answer)
         })
     }

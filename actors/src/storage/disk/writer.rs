@@ -5,13 +5,13 @@ use std::{sync::Arc, time::Duration};
 use super::{
     Core,
     commits::{Group, Mode, Next},
-    engine::{Engine, Record},
+    engine::{Engine, Record, Room},
     load::load,
 };
 use crate::{clock::now, storage::StoreError};
 
 /// How often it is looked whether there is room, or whether a disk that failed works again.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+const LOOK_INTERVAL: Duration = Duration::from_millis(if cfg!(test) { 5 } else { 1000 });
 
 /// Most records of a cleared project that one group removes.
 const PURGE_LEN_MAX: usize = 4096;
@@ -117,17 +117,21 @@ impl<E: Engine> Writer<E> {
 
     /// Notices when room becomes scarce, and when there is enough again.
     fn look(&self, before: Mode) -> Mode {
-        let mode = match self.engine.free_bytes() {
-            Some(free) if free < self.reserve_bytes => {
-                let reserve = self.reserve_bytes >> 20;
-                Mode::Short(format!("less than {reserve} MiB are free on the disk"))
-            }
-            _ => Mode::Open,
+        let room = self.engine.room().unwrap_or(Room {
+            free: u64::MAX,
+            total: u64::MAX,
+        });
+        let reserve = self.reserve_bytes.min(room.total / 8);
+        let mode = if room.free < reserve {
+            Mode::Short(format!("less than {} MiB are free on the disk", reserve >> 20))
+        } else {
+            Mode::Open
         };
         if mode != before {
-            match &mode {
-                Mode::Short(why) => tracing::error!("nothing new is accepted: {why}"),
-                _ => tracing::info!("there is room on the disk again"),
+            if let Mode::Short(why) = &mode {
+                tracing::error!("nothing new is accepted: {why}");
+            } else {
+                tracing::info!("there is room on the disk again");
             }
         }
         self.core.commits.set_mode(mode.clone());

@@ -9,7 +9,7 @@ use self::platter::Platter;
 use super::*;
 use crate::{
     clock::now,
-    storage::conformance::{CASES, TIMED_CASES, run},
+    storage::conformance::{CASES, TIMED_CASES, run, world::World},
 };
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
@@ -19,6 +19,13 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 
 fn opened(platter: &Platter) -> DiskStorage {
     DiskStorage::open(platter.clone(), DiskSettings::default(), now()).expect("it can be read")
+}
+
+/// A world goes on with what another process reads from the disk.
+fn restarted(platter: &Platter, world: &mut World) -> DiskStorage {
+    let storage = DiskStorage::open(platter.snapshot(), DiskSettings::default(), world.now).expect("it can be read");
+    world.store = storage.open(&world.project);
+    storage
 }
 
 #[test]

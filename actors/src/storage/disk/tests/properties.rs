@@ -149,7 +149,7 @@ impl Twins {
             .await;
     }
 
-    fn one_of(&self, which: &Index) -> Option<MessageId> {
+    fn one_of(&self, which: Index) -> Option<MessageId> {
         (!self.sent.is_empty()).then(|| *which.get(&self.sent))
     }
 
@@ -194,16 +194,16 @@ impl Twins {
             }
             Step::Lease { session, limit } => self.lease(session, limit).await,
             Step::Acknowledge(session, which) => {
-                let ids = self.one_of(&which).into_iter().collect();
+                let ids = self.one_of(which).into_iter().collect();
                 self.acknowledge(session, Acknowledge::Ids(ids)).await;
             }
             Step::AcknowledgeUpTo(session, which) => {
-                if let Some(id) = self.one_of(&which) {
+                if let Some(id) = self.one_of(which) {
                     self.acknowledge(session, Acknowledge::UpTo(id)).await;
                 }
             }
             Step::Release(session, which) => {
-                let (session, ids) = (self.sessions[session], self.one_of(&which).into_iter().collect());
+                let (session, ids) = (self.sessions[session], self.one_of(which).into_iter().collect());
                 let release = Release::Ids(ids);
                 self.same(|store, now| store.release(session, release.clone(), DELIVERY_LIMIT, now))
                     .await;
@@ -218,7 +218,7 @@ impl Twins {
             }
             Step::Redrive { message, to } => {
                 let (ids, to): (Vec<_>, _) = (
-                    self.one_of(&message).into_iter().collect(),
+                    self.one_of(message).into_iter().collect(),
                     to.map(|to| self.sessions[to]),
                 );
                 self.same(|store, now| store.redrive(ids.clone(), to, CAPACITY, now))
@@ -385,7 +385,7 @@ fn shown(letters: &[crate::model::DeadLetter]) -> Vec<impl std::fmt::Debug> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
     #[test]
     fn what_was_answered_is_there_after_a_restart(steps in steps()) {
         block_on(async {
