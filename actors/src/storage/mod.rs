@@ -26,7 +26,7 @@ use crate::{
 /// they arrange to wait.
 pub type Op<T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>;
 
-/// How a store is.
+/// How a store is. The reasons are for anybody to read: they hold no address and no secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Condition {
     Healthy,
