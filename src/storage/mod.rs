@@ -1,8 +1,13 @@
 //! The storages that touch the world, and which of them a broker has.
 
+pub mod disk;
+
 use std::{io, sync::Arc};
 
-use actors::storage::{Retention, Storage, memory::MemoryStorage};
+use actors::{
+    clock::now,
+    storage::{Retention, Storage, disk::DiskSettings, memory::MemoryStorage},
+};
 
 use crate::config::{self, Config};
 
@@ -14,6 +19,13 @@ pub async fn open(config: &Config) -> io::Result<Arc<dyn Storage>> {
     let retention = Retention::default();
     match config.storage {
         config::Storage::Memory => Ok(Arc::new(MemoryStorage::new(retention))),
-        config::Storage::Disk | config::Storage::Redis => Err(io::Error::other("not merged")),
+        config::Storage::Disk => {
+            let settings = DiskSettings {
+                retention,
+                ..DiskSettings::default()
+            };
+            Ok(Arc::new(disk::open(&config.data_dir, settings, now())?))
+        }
+        config::Storage::Redis => Err(io::Error::other("not merged")),
     }
 }

@@ -265,6 +265,36 @@ impl Message {
         out.put_u8(b'}');
     }
 
+    /// The envelope as far as it is encoded: what a store keeps of a message beside its other fields.
+    #[must_use]
+    pub fn body(&self) -> &[u8] {
+        &self.body
+    }
+
+    /// A message that a store kept. Nobody waits for it any more.
+    #[must_use]
+    pub fn restore(kept: KeptMessage) -> Self {
+        let KeptMessage {
+            id,
+            sender,
+            origin,
+            recipient,
+            priority,
+            ttl,
+            body,
+        } = kept;
+        Self {
+            id,
+            sender,
+            origin,
+            recipient,
+            priority,
+            ttl,
+            body,
+            progress: Progress::new(false),
+        }
+    }
+
     /// The same message for another recipient, as a redrive may ask for.
     #[must_use]
     pub fn readdressed(&self, recipient: SessionId) -> Self {
@@ -286,6 +316,19 @@ impl Message {
             progress: Progress::new(false),
         }
     }
+}
+
+/// What a store keeps of a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptMessage {
+    pub id: MessageId,
+    pub sender: SessionId,
+    pub origin: Option<ProjectId>,
+    pub recipient: Option<SessionId>,
+    pub priority: Priority,
+    pub ttl: Option<Duration>,
+    /// As [`Message::body`] gave it.
+    pub body: Vec<u8>,
 }
 
 const DELIVERY_COUNT: &[u8] = b",\"delivery_count\":";

@@ -4,8 +4,10 @@
 //! and [`conformance`] is the suite that every backend runs.
 
 pub mod conformance;
+pub mod disk;
 mod id_map;
 mod inbox;
+mod journal;
 pub mod memory;
 mod receipts;
 

@@ -3,9 +3,10 @@
 mod crossings;
 mod dead_letters;
 mod expiries;
-mod idempotency;
-mod offices;
-mod state;
+pub(super) mod idempotency;
+pub(super) mod offices;
+pub(super) mod restore;
+pub(super) mod state;
 
 use std::{
     collections::HashMap,
@@ -110,7 +111,9 @@ impl Storage for MemoryStorage {
 
     fn append_audit(&self, entry: AuditEntry) -> Op<()> {
         let len_max = self.retention.audit_len_max;
-        self.run(|offices| offices.append_audit(entry, len_max))
+        self.run(|offices| {
+            offices.append_audit(entry, len_max);
+        })
     }
 
     fn audit(&self, query: AuditQuery) -> Op<Vec<Arc<AuditEntry>>> {
