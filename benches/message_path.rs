@@ -13,7 +13,7 @@ use actors::{
     clock::now,
     model::{Capabilities, Draft, Headers, MessageIds, ProjectId, SessionId, SessionName, SessionRecord, To},
     registry::Schema,
-    storage::{Acknowledge, Append, Audience, Retention, Storage, Store, memory::MemoryStorage},
+    storage::{Acknowledge, Append, Audience, Retention, Seat, Storage, Store, memory::MemoryStorage},
 };
 use mcp_broker::{mcp::rpc, transport::websocket::frame::Decoder};
 use serde_json::json;
@@ -134,7 +134,7 @@ fn store(payload: &str) {
         name: None,
         ..sender.clone()
     };
-    if done(store.put_session(record)).is_none() {
+    if done(store.put_session(record, Seat::default())).is_none() {
         return;
     }
     measure("encode, append, lease, acknowledge, 64 a batch", || {
@@ -163,11 +163,12 @@ fn exchange(
                 audience: Audience::One(recipient),
                 queue_capacity: 100_000,
                 idempotency_key: None,
+                roster: None,
             }
         })
         .collect();
     done(store.append(batch, now));
-    let leased = done(store.lease(recipient, BATCH, usize::MAX, now)).unwrap_or_default();
+    let leased = done(store.lease(recipient, None, BATCH, usize::MAX, now)).unwrap_or_default();
     let ids = leased.deliveries.iter().map(|delivery| delivery.message.id).collect();
     black_box(done(store.acknowledge(recipient, Acknowledge::Ids(ids), now)));
 }

@@ -27,7 +27,6 @@ use actors::{
     model::Presence,
     project::Settings,
     session::Closing,
-    storage::{Retention, memory::MemoryStorage},
     supervise,
 };
 use futures_util::FutureExt;
@@ -49,6 +48,7 @@ use crate::{
     exit,
     http::{self, Phase, State},
     mcp::{Service, tasks::Tasks},
+    storage,
     telemetry::RequestSpan,
     transport::{
         Addresses, Connections, Gate, REFUSED_TIME_MAX, Socket, Tempo,
@@ -107,7 +107,7 @@ async fn run(config: Config) -> io::Result<ExitCode> {
     }
 
     let gave_up = Arc::new(Notify::new());
-    let storage = Arc::new(MemoryStorage::new(Retention::default()));
+    let storage = storage::open(&config).await?;
     let broker = Broker::start(broker_settings(&config), storage, arbiters_found, {
         let gave_up = Arc::clone(&gave_up);
         move || gave_up.notify_one()

@@ -194,7 +194,7 @@ fn mistakes_of_the_command_line_are_one_line_too() {
         &["serve", "-p", "1"],
         &["serve", "--config", "/nowhere/broker.toml"],
         &["--port", "1"],
-        &["serve", "--storage", "redis"],
+        &["serve", "--storage", "postgres"],
         &["serve", "--enable-auth"],
     ] {
         refusal(broker(args));

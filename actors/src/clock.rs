@@ -22,6 +22,12 @@ impl Now {
         Duration::from_millis(self.mono_ms.saturating_sub(mono_ms))
     }
 
+    /// The monotonic clock at a moment to come that was told by the wall clock; now for one that is over.
+    #[must_use]
+    pub const fn mono_at(&self, unix_ms: u64) -> u64 {
+        self.mono_ms.saturating_add(unix_ms.saturating_sub(self.unix_ms))
+    }
+
     #[must_use]
     pub fn after(&self, delay: Duration) -> u64 {
         self.mono_ms.saturating_add(millis(delay))

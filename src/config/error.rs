@@ -53,11 +53,6 @@ impl ConfigError {
         Self::new(given, "is not allowed", allowed)
     }
 
-    /// The value, or the whole key, asks for what a later release will do.
-    pub(super) fn not_yet(given: &Given, allowed: &str) -> Self {
-        Self::new(given, "is not available in this version", allowed)
-    }
-
     /// No setting has this name.
     pub(super) fn unknown(given: &Given, nearest: Option<&str>, allowed: &str) -> Self {
         let hint = nearest.map_or_else(String::new, |nearest| format!("; did you mean {nearest}?"));

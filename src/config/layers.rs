@@ -7,7 +7,7 @@ use std::path::Path;
 use ::config::{File, FileFormat, Source, Value, ValueKind};
 
 use super::error::{ConfigError, Given, Origin};
-use super::rules::{Refusal, Rule, Shape};
+use super::rules::{NotAllowed, Rule, Shape};
 use super::setting::Setting;
 use super::{Config, SETTINGS};
 
@@ -21,9 +21,6 @@ pub const CONFIG_ENV: &str = "MCP_BROKER_CONFIG";
 /// own machine has them next to the settings of `serve`, which are not concerned.
 pub const URL_ENV: &str = "MCP_BROKER_URL";
 pub const API_KEY_ENV: &str = "MCP_BROKER_API_KEY";
-
-/// Names that the documentation of the whole product speaks of and this release does not serve.
-const LATER: &[&str] = &["data_dir", "redis_url", "storage_deadline"];
 
 /// A flag as it was given: the key of its setting and its value.
 pub type Flag = (&'static str, OsString);
@@ -81,10 +78,8 @@ impl Layers {
     /// The value that wins for a key.
     pub fn read<R: Rule>(&self, key: &str, rule: &R) -> Result<R::Value, ConfigError> {
         let given = self.given(key);
-        rule.parse(given.text.trim()).map_err(|refusal| match refusal {
-            Refusal::NotAllowed => ConfigError::refused(&given, &rule.allowed()),
-            Refusal::NotYet => ConfigError::not_yet(&given, &rule.allowed()),
-        })
+        rule.parse(given.text.trim())
+            .map_err(|NotAllowed| ConfigError::refused(&given, &rule.allowed()))
     }
 
     fn add(&mut self, given: Given) -> Result<(), ConfigError> {
@@ -208,9 +203,6 @@ fn unknown(given: &Given) -> ConfigError {
         .map(|key| given.origin.spell(key))
         .collect::<Vec<_>>()
         .join(", ");
-    if LATER.contains(&given.key.as_str()) {
-        return ConfigError::not_yet(given, &allowed);
-    }
     let nearest = nearest(&given.key, &keys).map(|key| given.origin.spell(key));
     ConfigError::unknown(given, nearest.as_deref(), &allowed)
 }

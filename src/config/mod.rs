@@ -22,14 +22,15 @@ pub use error::ConfigError;
 pub(crate) use error::{one_line, shown};
 pub(crate) use layers::nearest;
 pub use layers::{API_KEY_ENV, CONFIG_ENV, ENV_PREFIX, Flag, URL_ENV, load};
-pub use rules::Shape;
 pub(crate) use rules::{Integer, Rule, Span};
+pub use rules::{RedisUrl, Shape};
 pub use setting::Setting;
 
 use error::{Given, Origin};
 use layers::Layers;
 use rules::{
-    Address, AdminKey, AutoOr, Choice, FilePath, LogFilter, Names, Origins, Ratio, Word, hours, millis, seconds,
+    Address, AdminKey, AutoOr, Choice, FilePath, Folder, LogFilter, Names, Origins, Ratio, RedisAddress, Word, hours,
+    millis, seconds,
 };
 use setting::settings;
 
@@ -41,11 +42,11 @@ settings! {
     port: u16 = "8000", Integer(0..=u16::MAX);
 
     /// Start on a non-loopback `host` although nobody is asked for a key: whoever reaches the port is let in.
-    allow_anonymous: bool = "false", Choice { now: SWITCH, later: &[] };
+    allow_anonymous: bool = "false", Choice(SWITCH);
 
     /// Ask every caller for an API key, or a token of `jwt_issuer`. Needs `admin_key`, `admin_key_file` or `jwt_issuer`:
     /// without one nobody could make a key.
-    enable_auth: bool = "false", Choice { now: SWITCH, later: &[] };
+    enable_auth: bool = "false", Choice(SWITCH);
 
     /// Key for administration: it makes projects and their keys, and acts in any project. `mcp-broker keygen` makes one.
     /// Prefer the environment, or `admin_key_file`: other users of a machine see flags.
@@ -55,7 +56,7 @@ settings! {
     admin_key_file: Option<PathBuf> = "", FilePath;
 
     /// Serve any number of projects. `false`: everything lives in the project `default`.
-    enable_multi_project: bool = "true", Choice { now: SWITCH, later: &[] };
+    enable_multi_project: bool = "true", Choice(SWITCH);
 
     /// Requests per minute of each key; of each address where no key is asked for. 0 is no limit.
     rate_limit: u32 = "0", Integer(0..=10_000_000);
@@ -95,8 +96,26 @@ settings! {
     /// Threads that serve connections; `auto` takes half as many as the machine has processors, at least one.
     workers: Option<NonZeroUsize> = "auto", AutoOr(1..=1024);
 
-    /// Where sessions, protocols and messages live. `memory` loses them when the broker ends.
-    storage: Storage = "memory", Choice { now: &[("memory", Storage::Memory)], later: &["redis", "disk"] };
+    /// Where sessions, protocols and messages live. `memory` loses them when the broker ends; `disk` keeps them in
+    /// `data_dir`, for one broker; `redis` shares them among all brokers of one `redis_url`.
+    storage: Storage = "memory", Choice(STORAGES);
+
+    /// Folder of `storage = disk`, made when it is not there. One broker at a time has it.
+    data_dir: PathBuf = "mcp-broker-data", Folder;
+
+    /// Redis of `storage = redis`: `redis://[user:password@]host[:port][/db]`, `rediss://` for TLS; several servers as
+    /// `redis+cluster://host,host` or `redis+sentinel://host,host/master`.
+    redis_url: RedisUrl = "redis://127.0.0.1:6379", RedisAddress;
+
+    /// What to do when Redis cannot be reached at the start: `none` ends the start; `memory` goes on without Redis, for
+    /// a single broker, and says so in `/health`. Once the broker runs it never changes its storage.
+    redis_fallback: RedisFallback = "none", Choice(REDIS_FALLBACKS);
+
+    /// Replicas of the Redis server that must have a message before it counts as accepted (`WAIT`).
+    wait_for_replicas: u32 = "0", Integer(0..=16);
+
+    /// Longest wait for one operation of the storage; past it the caller gets `unavailable`.
+    storage_deadline: Duration = "2s", Span(millis(50)..=seconds(60));
 
     /// Messages that may wait for one session. One more is refused with `queue_full`.
     queue_capacity: usize = "1000", Integer(1..=1_000_000);
@@ -130,10 +149,18 @@ settings! {
 
     /// Form of the logs: lines to read, or one JSON object per line; `auto` reads the wish from stderr: `pretty` on a
     /// terminal, else `json`.
-    log_format: LogFormat = "auto", Choice { now: LOG_FORMATS, later: &[] };
+    log_format: LogFormat = "auto", Choice(LOG_FORMATS);
 }
 
 const SWITCH: &[(&str, bool)] = &[("true", true), ("false", false)];
+
+const STORAGES: &[(&str, Storage)] = &[
+    ("memory", Storage::Memory),
+    ("disk", Storage::Disk),
+    ("redis", Storage::Redis),
+];
+
+const REDIS_FALLBACKS: &[(&str, RedisFallback)] = &[("none", RedisFallback::None), ("memory", RedisFallback::Memory)];
 
 const LOG_FORMATS: &[(&str, LogFormat)] = &[
     ("auto", LogFormat::Auto),
@@ -144,6 +171,15 @@ const LOG_FORMATS: &[(&str, LogFormat)] = &[
 /// Where the broker keeps what it knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Storage {
+    Memory,
+    Disk,
+    Redis,
+}
+
+/// What takes the place of a Redis that cannot be reached at the start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RedisFallback {
+    None,
     Memory,
 }
 
@@ -196,6 +232,9 @@ impl Config {
             if self.allowed_hosts.iter().all(|name| is_loopback_name(name)) {
                 warnings.push("allowed_hosts holds only loopback names: requests to any other name will be refused");
             }
+        }
+        if self.storage == Storage::Redis && self.redis_fallback == RedisFallback::Memory {
+            warnings.push("redis_fallback is memory: right for a single broker only, each of several would be alone");
         }
         if self.cors_origins.iter().any(|origin| origin == "*") {
             warnings.push("cors_origins is *: every web page that a user opens may call the broker");

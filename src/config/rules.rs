@@ -1,6 +1,6 @@
 //! What a value may be: each rule parses a text and says in words what it takes, from the same bounds.
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
@@ -23,20 +23,16 @@ pub enum Shape {
     Many(&'static str),
 }
 
-/// Why a rule did not take a text.
+/// A rule does not take a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refusal {
-    NotAllowed,
-    /// A later release takes it.
-    NotYet,
-}
+pub struct NotAllowed;
 
 /// Reads one kind of value.
 pub trait Rule {
     type Value;
     const SHAPE: Shape;
 
-    fn parse(&self, text: &str) -> Result<Self::Value, Refusal>;
+    fn parse(&self, text: &str) -> Result<Self::Value, NotAllowed>;
 
     /// The values it takes, as the end of the sentence "allowed: ...".
     fn allowed(&self) -> String;
@@ -54,12 +50,12 @@ impl<T: FromStr + PartialOrd + Display> Rule for Integer<T> {
     type Value = T;
     const SHAPE: Shape = Shape::One("N");
 
-    fn parse(&self, text: &str) -> Result<T, Refusal> {
-        let number = text.parse().map_err(|_| Refusal::NotAllowed)?;
+    fn parse(&self, text: &str) -> Result<T, NotAllowed> {
+        let number = text.parse().map_err(|_| NotAllowed)?;
         if self.0.contains(&number) {
             Ok(number)
         } else {
-            Err(Refusal::NotAllowed)
+            Err(NotAllowed)
         }
     }
 
@@ -75,13 +71,13 @@ impl Rule for AutoOr {
     type Value = Option<NonZeroUsize>;
     const SHAPE: Shape = Shape::One("N");
 
-    fn parse(&self, text: &str) -> Result<Self::Value, Refusal> {
+    fn parse(&self, text: &str) -> Result<Self::Value, NotAllowed> {
         if text == "auto" {
             return Ok(None);
         }
         Integer(self.0.clone())
             .parse(text)
-            .and_then(|n| NonZeroUsize::new(n).map(Some).ok_or(Refusal::NotAllowed))
+            .and_then(|n| NonZeroUsize::new(n).map(Some).ok_or(NotAllowed))
     }
 
     fn allowed(&self) -> String {
@@ -96,12 +92,12 @@ impl Rule for Ratio {
     type Value = f64;
     const SHAPE: Shape = Shape::One("RATIO");
 
-    fn parse(&self, text: &str) -> Result<f64, Refusal> {
-        let ratio: f64 = text.parse().map_err(|_| Refusal::NotAllowed)?;
+    fn parse(&self, text: &str) -> Result<f64, NotAllowed> {
+        let ratio: f64 = text.parse().map_err(|_| NotAllowed)?;
         if ratio > 0.0 && ratio <= 1.0 {
             Ok(ratio)
         } else {
-            Err(Refusal::NotAllowed)
+            Err(NotAllowed)
         }
     }
 
@@ -117,10 +113,10 @@ impl Rule for Span {
     type Value = Duration;
     const SHAPE: Shape = Shape::One("TIME");
 
-    fn parse(&self, text: &str) -> Result<Duration, Refusal> {
+    fn parse(&self, text: &str) -> Result<Duration, NotAllowed> {
         parse_duration(text)
             .filter(|span| self.0.contains(span))
-            .ok_or(Refusal::NotAllowed)
+            .ok_or(NotAllowed)
     }
 
     fn allowed(&self) -> String {
@@ -168,11 +164,8 @@ fn show_duration(span: Duration) -> String {
     format!("{}{name}", span / u128::from(length))
 }
 
-/// One of a few words. `later` are words that this release knows and cannot serve.
-pub struct Choice<T: 'static> {
-    pub now: &'static [(&'static str, T)],
-    pub later: &'static [&'static str],
-}
+/// One of a few words.
+pub struct Choice<T: 'static>(pub &'static [(&'static str, T)]);
 
 /// A type that [`Choice`] picks from.
 pub trait Choosable: Copy {
@@ -187,6 +180,10 @@ impl Choosable for super::Storage {
     const SHAPE: Shape = Shape::One("KIND");
 }
 
+impl Choosable for super::RedisFallback {
+    const SHAPE: Shape = Shape::One("KIND");
+}
+
 impl Choosable for super::LogFormat {
     const SHAPE: Shape = Shape::One("FORMAT");
 }
@@ -195,24 +192,13 @@ impl<T: Choosable> Rule for Choice<T> {
     type Value = T;
     const SHAPE: Shape = T::SHAPE;
 
-    fn parse(&self, text: &str) -> Result<T, Refusal> {
-        let is_later = || self.later.contains(&text);
-        let refusal = || {
-            if is_later() {
-                Refusal::NotYet
-            } else {
-                Refusal::NotAllowed
-            }
-        };
-        self.now
-            .iter()
-            .find(|(word, _)| *word == text)
-            .map(|(_, value)| *value)
-            .ok_or_else(refusal)
+    fn parse(&self, text: &str) -> Result<T, NotAllowed> {
+        let found = self.0.iter().find(|(word, _)| *word == text);
+        found.map(|(_, value)| *value).ok_or(NotAllowed)
     }
 
     fn allowed(&self) -> String {
-        let words: Vec<_> = self.now.iter().map(|(word, _)| *word).collect();
+        let words: Vec<_> = self.0.iter().map(|(word, _)| *word).collect();
         words.join(", ")
     }
 }
@@ -224,13 +210,13 @@ impl Rule for Address {
     type Value = IpAddr;
     const SHAPE: Shape = Shape::One("IP");
 
-    fn parse(&self, text: &str) -> Result<IpAddr, Refusal> {
+    fn parse(&self, text: &str) -> Result<IpAddr, NotAllowed> {
         let text = if text == "localhost" {
             "127.0.0.1"
         } else {
             unbracketed(text)
         };
-        text.parse().map_err(|_| Refusal::NotAllowed)
+        text.parse().map_err(|_| NotAllowed)
     }
 
     fn allowed(&self) -> String {
@@ -251,7 +237,7 @@ impl Rule for Names {
     type Value = Vec<String>;
     const SHAPE: Shape = Shape::Many("NAMES");
 
-    fn parse(&self, text: &str) -> Result<Self::Value, Refusal> {
+    fn parse(&self, text: &str) -> Result<Self::Value, NotAllowed> {
         parse_list(text, |item| {
             let name = unbracketed(item);
             (name == "*" || is_host(name)).then(|| name.to_owned())
@@ -270,7 +256,7 @@ impl Rule for Origins {
     type Value = Vec<String>;
     const SHAPE: Shape = Shape::Many("ORIGINS");
 
-    fn parse(&self, text: &str) -> Result<Self::Value, Refusal> {
+    fn parse(&self, text: &str) -> Result<Self::Value, NotAllowed> {
         parse_list(text, |item| (item == "*" || is_origin(item)).then(|| item.to_owned()))
     }
 
@@ -280,13 +266,13 @@ impl Rule for Origins {
 }
 
 /// Items in lower case without spaces around them. The empty text is the empty list.
-fn parse_list(text: &str, item: impl Fn(&str) -> Option<String>) -> Result<Vec<String>, Refusal> {
+fn parse_list(text: &str, item: impl Fn(&str) -> Option<String>) -> Result<Vec<String>, NotAllowed> {
     if text.trim().is_empty() {
         return Ok(Vec::new());
     }
     text.to_ascii_lowercase()
         .split(',')
-        .map(|part| item(part.trim()).ok_or(Refusal::NotAllowed))
+        .map(|part| item(part.trim()).ok_or(NotAllowed))
         .collect()
 }
 
@@ -320,12 +306,12 @@ impl Rule for AdminKey {
     type Value = Option<KeyDigest>;
     const SHAPE: Shape = Shape::One("KEY");
 
-    fn parse(&self, text: &str) -> Result<Self::Value, Refusal> {
+    fn parse(&self, text: &str) -> Result<Self::Value, NotAllowed> {
         let is_key = (16..=256).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
         match text {
             "" => Ok(None),
             _ if is_key => Ok(Some(KeyDigest::of(text))),
-            _ => Err(Refusal::NotAllowed),
+            _ => Err(NotAllowed),
         }
     }
 
@@ -341,12 +327,67 @@ impl Rule for FilePath {
     type Value = Option<PathBuf>;
     const SHAPE: Shape = Shape::One("FILE");
 
-    fn parse(&self, text: &str) -> Result<Self::Value, Refusal> {
+    fn parse(&self, text: &str) -> Result<Self::Value, NotAllowed> {
         Ok((!text.is_empty()).then(|| text.into()))
     }
 
     fn allowed(&self) -> String {
         "the path of a file".to_owned()
+    }
+}
+
+/// The path of a folder.
+pub struct Folder;
+
+impl Rule for Folder {
+    type Value = PathBuf;
+    const SHAPE: Shape = Shape::One("FOLDER");
+
+    fn parse(&self, text: &str) -> Result<Self::Value, NotAllowed> {
+        if text.is_empty() {
+            return Err(NotAllowed);
+        }
+        Ok(text.into())
+    }
+
+    fn allowed(&self) -> String {
+        "the path of a folder".to_owned()
+    }
+}
+
+/// Where Redis is, with the password.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RedisUrl(String);
+
+impl RedisUrl {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for RedisUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RedisUrl(***)")
+    }
+}
+
+/// A URL of Redis.
+pub struct RedisAddress;
+
+impl Rule for RedisAddress {
+    type Value = RedisUrl;
+    const SHAPE: Shape = Shape::One("URL");
+
+    fn parse(&self, text: &str) -> Result<Self::Value, NotAllowed> {
+        let is_redis = ["redis", "rediss"].iter().any(|scheme| {
+            let rest = text.strip_prefix(scheme);
+            rest.is_some_and(|rest| rest.starts_with("://") || rest.starts_with('+'))
+        });
+        is_redis.then(|| RedisUrl(text.to_owned())).ok_or(NotAllowed)
+    }
+
+    fn allowed(&self) -> String {
+        "a URL such as redis://cache:6379, rediss://, redis+cluster:// or redis+sentinel://".to_owned()
     }
 }
 
@@ -357,12 +398,12 @@ impl Rule for Word {
     type Value = Option<String>;
     const SHAPE: Shape = Shape::One("TEXT");
 
-    fn parse(&self, text: &str) -> Result<Self::Value, Refusal> {
+    fn parse(&self, text: &str) -> Result<Self::Value, NotAllowed> {
         let is_word = |text: &str| text.len() <= 2048 && !text.chars().any(|c| c.is_control() || c.is_whitespace());
         match text {
             "" => Ok(None),
             _ if is_word(text) => Ok(Some(text.to_owned())),
-            _ => Err(Refusal::NotAllowed),
+            _ => Err(NotAllowed),
         }
     }
 
@@ -380,11 +421,11 @@ impl Rule for LogFilter {
 
     /// `EnvFilter` takes a misspelt level for the name of a module and then logs next to nothing, so a part without
     /// `=` must be a level here.
-    fn parse(&self, text: &str) -> Result<String, Refusal> {
+    fn parse(&self, text: &str) -> Result<String, NotAllowed> {
         let is_part =
             |part: &str| part.contains('=') || part.trim().parse::<LevelFilter>().is_ok_and(|_| is_word(part));
         let is_filter = text.split(',').all(is_part) && EnvFilter::builder().parse(text).is_ok();
-        is_filter.then(|| text.to_owned()).ok_or(Refusal::NotAllowed)
+        is_filter.then(|| text.to_owned()).ok_or(NotAllowed)
     }
 
     fn allowed(&self) -> String {

@@ -224,11 +224,17 @@ fn every_bad_value_names_key_place_value_and_what_is_allowed() {
         ("shutdown_grace", &["61m"]),
         ("log_level", &["inof", "", "3", "info,hyper", "a=loud", "info,"]),
         ("log_format", &["text"]),
+        ("storage", &["", "Memory", "postgres"]),
+        ("data_dir", &[""]),
+        ("redis_url", &["", "localhost:6379", "redis", "redish://cache"]),
+        ("redis_fallback", &["disk", ""]),
+        ("wait_for_replicas", &["17", "-1"]),
+        ("storage_deadline", &["49ms", "61s"]),
     ] {
         let setting = Setting::find(key).unwrap();
         for value in values {
             let line = Start::new().env(&setting.env(), value).refusal();
-            let shown = if key == "admin_key" {
+            let shown = if ["admin_key", "redis_url"].contains(&key) {
                 "(hidden)".to_owned()
             } else {
                 format!("{value:?}")
@@ -274,17 +280,17 @@ fn bounds_belong_to_what_is_allowed() {
 }
 
 #[test]
-fn what_a_later_release_does_is_said_so() {
-    let line = Start::new().flag("storage", "redis").refusal();
-    assert_eq!(
-        line,
-        "storage = \"redis\" (--storage) is not available in this version; allowed: memory"
-    );
-    let line = Start::new().env("MCP_BROKER_DATA_DIR", "/data").refusal();
+fn a_url_with_a_password_is_shown_to_nobody() {
+    let start = |url: &str| Start::new().env("MCP_BROKER_REDIS_URL", url);
+    let config = start("redis://user:hunter2@cache:1/2").config();
+    assert_eq!(config.redis_url.as_str(), "redis://user:hunter2@cache:1/2");
+    assert!(!format!("{config:?}").contains("hunter2"));
+    let line = start("http://user:hunter2@cache").refusal();
     assert!(
-        line.starts_with("data_dir = \"/data\" (MCP_BROKER_DATA_DIR) is not available in this version"),
+        line.starts_with("redis_url = (hidden) (MCP_BROKER_REDIS_URL) is not allowed; allowed: a URL such as "),
         "{line}"
     );
+    assert!(!line.contains("hunter2"), "{line}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use actix_web::{
     http::{Method, StatusCode},
     web,
 };
-use actors::{clock::now, project::ProjectHandle};
+use actors::{clock::now, project::ProjectHandle, storage::Condition};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -97,15 +97,20 @@ pub async fn welcome() -> HttpResponse {
 pub struct Health {
     status: HealthStatus,
     version: &'static str,
-    storage_backend: &'static str,
+    /// None while the broker begins.
+    #[schema(required)]
+    storage_backend: Option<&'static str>,
     /// What the storage promises.
-    storage_durability: String,
+    #[schema(required)]
+    storage_durability: Option<String>,
+    /// Why the status is not `healthy`, where the storage is the reason.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    storage_problem: Option<String>,
     active_sessions: usize,
     authentication_enabled: bool,
 }
 
 /// `degraded`: it works, and not as it should.
-#[allow(dead_code, reason = "nothing that can be degraded is here yet")]
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 enum HealthStatus {
@@ -120,27 +125,37 @@ enum HealthStatus {
     (status = 503, description = "It does not, or not yet", body = Health),
 ))]
 pub async fn health(state: Shared) -> HttpResponse {
-    let (status, code, active_sessions) = match (state.phase.ready(), state.broker.get()) {
-        (true, Some(broker)) => {
-            let now = now();
-            let active_len = |project: &ProjectHandle| project.directory().active_len(now);
-            let active = broker.projects().iter().map(active_len).sum();
-            (HealthStatus::Healthy, StatusCode::OK, active)
-        }
-        _ => (HealthStatus::Unhealthy, StatusCode::SERVICE_UNAVAILABLE, 0),
+    let broker = state.broker.get();
+    let condition = state.condition();
+    let (status, storage_problem) = match condition {
+        Some(Condition::Healthy) => (HealthStatus::Healthy, None),
+        Some(Condition::Degraded(why)) => (HealthStatus::Degraded, Some(why)),
+        Some(Condition::Unavailable(why)) => (HealthStatus::Unhealthy, Some(why)),
+        None => (HealthStatus::Unhealthy, None),
     };
+    let code = match status {
+        HealthStatus::Unhealthy => StatusCode::SERVICE_UNAVAILABLE,
+        HealthStatus::Healthy | HealthStatus::Degraded => StatusCode::OK,
+    };
+    let now = now();
+    let active_len = |project: &ProjectHandle| project.directory().active_len(now);
     HttpResponse::build(code).json(Health {
         status,
         version: env!("CARGO_PKG_VERSION"),
-        storage_backend: state.broker.get().map_or("memory", |broker| broker.storage().name()),
-        storage_durability: state
-            .broker
-            .get()
-            .map(|broker| broker.storage().durability())
-            .unwrap_or_default(),
-        active_sessions,
+        storage_backend: broker.map(|broker| broker.storage().name()),
+        storage_durability: broker.map(|broker| broker.storage().durability()),
+        storage_problem,
+        active_sessions: broker.map_or(0, |broker| broker.projects().iter().map(active_len).sum()),
         authentication_enabled: state.auth.get().is_some_and(|auth| auth.is_required()),
     })
+}
+
+impl State {
+    /// How the storage is; None while the broker begins or ends, and takes on nothing new.
+    fn condition(&self) -> Option<Condition> {
+        let broker = self.broker.get().filter(|_| self.phase.ready())?;
+        Some(broker.storage().condition())
+    }
 }
 
 /// The process answers: no reason to restart it.
@@ -158,7 +173,11 @@ pub async fn livez() -> HttpResponse {
         headers(("Retry-After" = usize, description = "Seconds to wait"))),
 ))]
 pub async fn readyz(state: Shared) -> HttpResponse {
-    probe(state.phase.ready(), "starting or shutting down")
+    match state.condition() {
+        Some(Condition::Healthy | Condition::Degraded(_)) => fine(),
+        Some(Condition::Unavailable(_)) => Problem::unavailable("the storage is not available").into_response(),
+        None => Problem::unavailable("starting or shutting down").into_response(),
+    }
 }
 
 /// The start is over.
@@ -168,14 +187,10 @@ pub async fn readyz(state: Shared) -> HttpResponse {
         headers(("Retry-After" = usize, description = "Seconds to wait"))),
 ))]
 pub async fn startupz(state: Shared) -> HttpResponse {
-    probe(state.phase.started(), "starting")
-}
-
-fn probe(is_fine: bool, why_not: &'static str) -> HttpResponse {
-    if is_fine {
+    if state.phase.started() {
         fine()
     } else {
-        Problem::unavailable(why_not).into_response()
+        Problem::unavailable("starting").into_response()
     }
 }
 

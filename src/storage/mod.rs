@@ -1,3 +1,32 @@
-//! Stores that outlive the process.
+//! The storages that touch the world, and which of them a broker has.
 
+pub mod disk;
 pub mod redis;
+
+use std::{io, sync::Arc};
+
+use actors::{
+    clock::now,
+    storage::{Retention, Storage, disk::DiskSettings, memory::MemoryStorage},
+};
+
+use crate::config::{self, Config};
+
+/// Opens the storage of the configuration.
+///
+/// # Errors
+/// When it cannot be used: the text says which setting to look at.
+pub async fn open(config: &Config) -> io::Result<Arc<dyn Storage>> {
+    let retention = Retention::default();
+    match config.storage {
+        config::Storage::Memory => Ok(Arc::new(MemoryStorage::new(retention))),
+        config::Storage::Disk => {
+            let settings = DiskSettings {
+                retention,
+                ..DiskSettings::default()
+            };
+            Ok(Arc::new(disk::open(&config.data_dir, settings, now())?))
+        }
+        config::Storage::Redis => Err(io::Error::other("not merged")),
+    }
+}

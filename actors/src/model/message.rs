@@ -269,6 +269,36 @@ impl Message {
         out.put_u8(b'}');
     }
 
+    /// The envelope as far as it is encoded: what a store keeps of a message beside its other fields.
+    #[must_use]
+    pub fn body(&self) -> &[u8] {
+        &self.body
+    }
+
+    /// A message that a store kept. Nobody waits for it any more.
+    #[must_use]
+    pub fn restore(kept: KeptMessage) -> Self {
+        let KeptMessage {
+            id,
+            sender,
+            origin,
+            recipient,
+            priority,
+            ttl,
+            body,
+        } = kept;
+        Self {
+            id,
+            sender,
+            origin,
+            recipient,
+            priority,
+            ttl,
+            body,
+            progress: Progress::new(false),
+        }
+    }
+
     /// The same message for another recipient, as a redrive may ask for.
     #[must_use]
     pub fn readdressed(&self, recipient: SessionId) -> Self {
@@ -290,6 +320,19 @@ impl Message {
             progress: Progress::new(false),
         }
     }
+}
+
+/// What a store keeps of a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptMessage {
+    pub id: MessageId,
+    pub sender: SessionId,
+    pub origin: Option<ProjectId>,
+    pub recipient: Option<SessionId>,
+    pub priority: Priority,
+    pub ttl: Option<Duration>,
+    /// As [`Message::body`] gave it.
+    pub body: Vec<u8>,
 }
 
 const DELIVERY_COUNT: &[u8] = b",\"delivery_count\":";
@@ -334,6 +377,11 @@ impl Progress {
                 forward
             });
         }
+    }
+
+    /// Whether anybody has such a view as [`Self::subscribe`] gives.
+    pub fn is_followed(&self) -> bool {
+        self.watch.as_ref().is_some_and(|watch| watch.receiver_count() > 0)
     }
 
     /// A view of the status as it moves on; None when nobody asked for one at acceptance.

@@ -16,8 +16,8 @@ pub use error::{BrokerError, PathFailure, Side, Wall};
 pub use ids::{ConnectionId, MessageId, ProjectId, ReplicaId, SessionId, SessionName, UNSET_ID};
 pub use key::{ApiKey, KeyDigest, KeyId, KeyRecord, KeyStatus, Owner, Scope, Standing};
 pub use message::{
-    DeadLetter, DeadLetterReason, Draft, Headers, Message, MessageIds, Priority, Progress, RecipientStatus, Status, StoredError,
-    To,
+    DeadLetter, DeadLetterReason, Draft, Headers, KeptMessage, Message, MessageIds, Priority, Progress,
+    RecipientStatus, Status, StoredError, To,
 };
 pub use project::{
     ConfigChanges, Grant, MadeKey, NewKey, NewProject, ProjectChanges, ProjectConfig, ProjectRecord, Rotated,

@@ -171,7 +171,9 @@ impl Project {
                 self.take_in(record, false);
             }
         }
-        gone.into_iter().for_each(|session| self.forget(session));
+        for session in gone {
+            self.forget(session);
+        }
         self.directory.is_of(version);
     }
 

@@ -12,7 +12,7 @@ mod offices;
 mod records;
 mod seats;
 mod timed;
-mod world;
+pub(super) mod world;
 
 use std::{future::Future, pin::Pin, sync::Arc};
 

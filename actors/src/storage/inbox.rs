@@ -26,6 +26,12 @@ pub(super) struct Item {
     seq: u64,
 }
 
+impl Item {
+    pub const fn seq(&self) -> u64 {
+        self.seq
+    }
+}
+
 /// Which of the leased messages are meant.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Picked<'a> {
@@ -88,6 +94,11 @@ impl Inbox {
         self.waiting_len() + self.leased_len >= capacity
     }
 
+    /// The `seq` that the next message will have.
+    pub const fn next_seq(&self) -> u64 {
+        self.next_seq
+    }
+
     /// Appends to the queue of its priority. Returns its `seq`, by which [`Inbox::expire`] finds it. Checks no
     /// capacity.
     pub fn push(&mut self, message: Arc<Message>, receipt: ReceiptKey, deadline_ms: u64) -> u64 {
@@ -101,6 +112,30 @@ impl Inbox {
             seq,
         });
         seq
+    }
+
+    /// Puts a message back that was here before a restart: it waits, whether it was leased or not, and what was
+    /// delivered can still be acknowledged. They come by ascending `seq`.
+    pub fn restore(&mut self, message: Arc<Message>, seq: u64, receipt: ReceiptKey, deadline_ms: u64, deliveries: u32) {
+        let priority = message.priority;
+        self.next_seq = self.next_seq.max(seq + 1);
+        if deliveries > 0 {
+            // Before all leases to come: who acknowledges up to it means it alone.
+            let place = Place::Returned {
+                priority,
+                seq,
+                lease: 0,
+            };
+            self.delivered.insert(message.id, place);
+            self.next_lease = self.next_lease.max(1);
+        }
+        self.waiting[priority as usize].push_back(Item {
+            message,
+            receipt,
+            deadline_ms,
+            deliveries,
+            seq,
+        });
     }
 
     /// Leases up to `limit` messages, urgent before low and old before new, and shows each, its delivery counted.

@@ -4,8 +4,10 @@
 //! and [`conformance`] is the suite that every backend runs.
 
 pub mod conformance;
+pub mod disk;
 mod id_map;
 mod inbox;
+mod journal;
 pub mod memory;
 mod receipts;
 
@@ -24,7 +26,7 @@ use crate::{
 /// they arrange to wait.
 pub type Op<T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>;
 
-/// How a store is.
+/// How a store is. The reasons are for anybody to read: they hold no address and no secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Condition {
     Healthy,

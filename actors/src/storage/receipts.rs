@@ -6,7 +6,10 @@
 mod ring;
 
 use self::ring::Ring;
-use super::id_map::IdMap;
+use super::{
+    id_map::IdMap,
+    journal::{Change, Journal},
+};
 use crate::model::{MessageId, RecipientStatus, SessionId, Status};
 
 /// The place of one recipient's entry.
@@ -70,25 +73,27 @@ impl Receipts {
         }
     }
 
-    pub fn accept_one(&mut self, id: MessageId, session: SessionId, at_ms: u64) {
-        self.accept(id, Entries::One(queued(session, at_ms)));
+    pub fn accept_one(&mut self, id: MessageId, session: SessionId, at_ms: u64, journal: &mut impl Journal) {
+        self.accept(id, Entries::One(queued(session, at_ms)), journal);
     }
 
     /// The entries have the order of `sessions`.
-    pub fn accept_many(&mut self, id: MessageId, sessions: &[SessionId], at_ms: u64) {
-        self.accept(
-            id,
-            Entries::Many(sessions.iter().map(|&session| queued(session, at_ms)).collect()),
-        );
+    pub fn accept_many(&mut self, id: MessageId, sessions: &[SessionId], at_ms: u64, journal: &mut impl Journal) {
+        let entries = sessions.iter().map(|&session| queued(session, at_ms));
+        self.accept(id, Entries::Many(entries.collect()), journal);
     }
 
     /// Moves one entry on. `id` is that of its message.
-    pub fn set(&mut self, key: ReceiptKey, id: MessageId, status: Status, at_ms: u64) {
+    pub fn set(&mut self, key: ReceiptKey, id: MessageId, status: Status, at_ms: u64, journal: &mut impl Journal) {
         match key.receipt.checked_sub(self.base) {
             Some(at) => {
                 let receipt = usize::try_from(at).ok().and_then(|at| self.ring.get_mut(at));
                 if let Some(entry) = receipt.and_then(|receipt| receipt.entries.get_mut(key.recipient)) {
                     (entry.status, entry.at_ms) = (status, at_ms);
+                    if status.is_final() {
+                        let message = id;
+                        journal.note(Change::Settled { key, message, entry });
+                    }
                 }
             }
             None => self.set_elder(key, id, status, at_ms),
@@ -96,11 +101,11 @@ impl Receipts {
     }
 
     /// A place for a message that is sent again to this session: the entry that it had, or a new one.
-    pub fn requeue(&mut self, id: MessageId, session: SessionId, at_ms: u64) -> ReceiptKey {
+    pub fn requeue(&mut self, id: MessageId, session: SessionId, at_ms: u64, journal: &mut impl Journal) -> ReceiptKey {
         let found = self.find(id);
         let Some((at, receipt)) = found.and_then(|at| Some((at, self.ring.get_mut(at)?))) else {
             let key = self.next_key(0);
-            self.accept_one(id, session, at_ms);
+            self.accept_one(id, session, at_ms, journal);
             return key;
         };
         let entries_before = receipt.entries.as_slice().len();
@@ -109,7 +114,8 @@ impl Receipts {
             recipient: receipt.entries.put(queued(session, at_ms)),
         };
         self.len += receipt.entries.as_slice().len() - entries_before;
-        self.evict();
+        journal.note(Change::ReceiptForgotten(key));
+        self.evict(journal);
         key
     }
 
@@ -125,13 +131,58 @@ impl Receipts {
             .any(|entry| entry.session == session && !entry.status.is_final())
     }
 
+    /// Puts back what was here before a restart: the entries that are final, and one for each message in an inbox.
+    /// Of those that cannot be in the ring any more the final ones are forgotten.
+    pub fn restore(&mut self, mut entries: Vec<(ReceiptKey, MessageId, RecipientStatus)>, journal: &mut impl Journal) {
+        entries.sort_unstable_by_key(|(key, ..)| *key);
+        let receipts: Vec<_> = entries.chunk_by(|(a, ..), (b, ..)| a.receipt == b.receipt).collect();
+        let first = self.first_of_ring(&receipts);
+        let number = |receipt: &&[(ReceiptKey, _, _)]| receipt[0].0.receipt;
+        let next = receipts.last().map_or(0, |last| number(last) + 1);
+        self.base = receipts.get(first).map_or(next, number);
+        for (key, id, entry) in receipts[..first].iter().copied().flatten() {
+            if entry.status.is_final() {
+                journal.note(Change::ReceiptForgotten(*key));
+            } else {
+                self.elders.entry(*id).or_default().push((*key, *entry));
+            }
+        }
+        for receipt in &receipts[first..] {
+            let entries = match receipt {
+                [(.., only)] => Entries::One(*only),
+                all => Entries::Many(all.iter().map(|(.., entry)| *entry).collect()),
+            };
+            self.accept(receipt[0].1, entries, journal);
+        }
+    }
+
+    /// Which of these receipts is the oldest in the ring, where nothing is missing.
+    fn first_of_ring(&self, receipts: &[&[(ReceiptKey, MessageId, RecipientStatus)]]) -> usize {
+        let (mut first, mut len) = (receipts.len(), 0);
+        for (at, receipt) in receipts.iter().enumerate().rev() {
+            len += receipt.len();
+            let is_whole = receipt
+                .iter()
+                .enumerate()
+                .all(|(place, (key, ..))| key.recipient as usize == place);
+            let is_next = receipts
+                .get(at + 1)
+                .is_none_or(|next| receipt[0].0.receipt + 1 == next[0].0.receipt);
+            if len > self.len_max || !is_whole || !is_next {
+                break;
+            }
+            first = at;
+        }
+        first
+    }
+
     fn entries(&self, id: MessageId) -> impl Iterator<Item = &RecipientStatus> {
         let elders = self.elders.get(&id).into_iter().flatten().map(|(_, entry)| entry);
         let ring = self.find(id).map_or(&[][..], |at| self.ring[at].entries.as_slice());
         elders.chain(ring)
     }
 
-    fn accept(&mut self, id: MessageId, entries: Entries) {
+    fn accept(&mut self, id: MessageId, entries: Entries, journal: &mut impl Journal) {
         let number = self.base + self.ring.len() as u64;
         let stray = match self.newest {
             Some((newest, newest_id)) if id <= newest_id && newest >= self.base => {
@@ -145,10 +196,10 @@ impl Receipts {
         };
         self.len += entries.as_slice().len();
         self.ring.push_back(Receipt { id, stray, entries });
-        self.evict();
+        self.evict(journal);
     }
 
-    fn evict(&mut self) {
+    fn evict(&mut self, journal: &mut impl Journal) {
         while self.len > self.len_max {
             let Some(receipt) = self.ring.pop_front() else { return };
             let number = self.base;
@@ -158,11 +209,15 @@ impl Receipts {
             if receipt.stray > 0 && self.strays.get(&receipt.id) == Some(&number) {
                 self.strays.remove(&receipt.id);
             }
-            for (place, entry) in entries.iter().enumerate().filter(|(_, entry)| !entry.status.is_final()) {
+            for (place, entry) in entries.iter().enumerate() {
                 let key = ReceiptKey {
                     receipt: number,
                     recipient: place as u32,
                 };
+                if entry.status.is_final() {
+                    journal.note(Change::ReceiptForgotten(key));
+                    continue;
+                }
                 self.elders.entry(receipt.id).or_default().push((key, *entry));
             }
         }

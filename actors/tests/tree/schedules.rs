@@ -33,7 +33,7 @@ const REPLICAS: usize = 3;
 const NAMES: [&str; 3] = ["ann", "ben", "cat"];
 const EVENTS: usize = 40;
 
-/// The dice of one seed (SplitMix64).
+/// The dice of one seed (`SplitMix64`).
 struct Dice(AtomicU64);
 
 impl Dice {
@@ -264,7 +264,9 @@ async fn schedule(seed: u64) {
             loop {
                 line.until("work", |seen| !seen.pushed.is_empty()).await;
                 let messages = ids(&line.take_pushed());
-                messages.iter().for_each(|&message| ledger.seen(id, message));
+                for &message in &messages {
+                    ledger.seen(id, message);
+                }
                 project.acknowledge_unheard(&member, Acknowledge::Ids(messages));
             }
         });

@@ -84,7 +84,7 @@ impl Ears {
     fn hear(&self) -> bool {
         let one_in = self.loses_one_in.load(Ordering::SeqCst);
         let count = self.count.fetch_add(1, Ordering::SeqCst);
-        !self.deaf.load(Ordering::SeqCst) && (one_in == 0 || count % one_in != 0)
+        !self.deaf.load(Ordering::SeqCst) && (one_in == 0 || !count.is_multiple_of(one_in))
     }
 }
 

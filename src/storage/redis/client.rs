@@ -103,13 +103,7 @@ impl Client {
     }
 
     /// Runs a script that the server may have to be told first, and what else is to go with it.
-    pub async fn run(
-        &self,
-        script: Cmd,
-        after: Option<Cmd>,
-        key: &str,
-        until: Instant,
-    ) -> Result<Vec<Value>, Failure> {
+    pub async fn run(&self, script: Cmd, after: Option<Cmd>, key: &str, until: Instant) -> Result<Vec<Value>, Failure> {
         let mut request = Request {
             commands: together([Some(script), after]),
             key: key.to_owned(),

@@ -28,7 +28,9 @@ pub(super) async fn storage(settings: RedisSettings) -> Result<RedisStorage, Con
     let thread = Thread::start().map_err(|error| unreachable(format!("no thread for it ({error})")))?;
     let place = asked.clone();
     let found = thread.spawn(async move { look(place, &settings).await });
-    let found = found.await.map_err(|_| unreachable("its thread has ended".to_owned()))??;
+    let found = found
+        .await
+        .map_err(|_| unreachable("its thread has ended".to_owned()))??;
     let Found {
         place,
         link,
@@ -66,15 +68,19 @@ struct Found {
 async fn look(mut place: Place, settings: &RedisSettings) -> Result<Found, ConnectError> {
     let mut link = open(&place, settings).await?;
     if let Place::Single(server) = &place
-        && belongs_to_a_cluster(&link, settings).await.map_err(|failure| trouble(&place, failure))?
+        && belongs_to_a_cluster(&link, settings)
+            .await
+            .map_err(|failure| trouble(&place, failure))?
     {
         place = Place::Cluster(vec![server.clone()]);
         link = open(&place, settings).await?;
     }
-    check_schema(&link, settings).await.map_err(|trouble_with| match trouble_with {
-        Trouble::Redis(failure) => trouble(&place, failure),
-        Trouble::Schema(error) => error,
-    })?;
+    check_schema(&link, settings)
+        .await
+        .map_err(|trouble_with| match trouble_with {
+            Trouble::Redis(failure) => trouble(&place, failure),
+            Trouble::Schema(error) => error,
+        })?;
     let durability = durability(&link, settings).await;
     Ok(Found {
         place,
@@ -94,7 +100,9 @@ async fn open(place: &Place, settings: &RedisSettings) -> Result<Link, ConnectEr
 }
 
 async fn belongs_to_a_cluster(link: &Link, settings: &RedisSettings) -> Result<bool, Failure> {
-    let info = link.ask_one(cmd("INFO").arg("cluster").to_owned(), "", until(settings)).await?;
+    let info = link
+        .ask_one(cmd("INFO").arg("cluster").to_owned(), "", until(settings))
+        .await?;
     let text = bytes(info).unwrap_or_default();
     Ok(String::from_utf8_lossy(&text).contains("cluster_enabled:1"))
 }
@@ -105,7 +113,11 @@ enum Trouble {
 }
 
 async fn check_schema(link: &Link, settings: &RedisSettings) -> Result<(), Trouble> {
-    let ask = async |command| link.ask_one(command, SCHEMA_KEY, until(settings)).await.map_err(Trouble::Redis);
+    let ask = async |command| {
+        link.ask_one(command, SCHEMA_KEY, until(settings))
+            .await
+            .map_err(Trouble::Redis)
+    };
     ask(cmd("SETNX").arg(SCHEMA_KEY).arg(SCHEMA).to_owned()).await?;
     let version = ask(cmd("GET").arg(SCHEMA_KEY).to_owned()).await?;
     let text = bytes(version).unwrap_or_default();

@@ -16,10 +16,10 @@ use tokio::{sync::oneshot, time::Instant};
 use super::{
     client::{Carried, Client, ended},
     error::Failure,
+    held::Held,
     operation::Operation,
     reply::{Reply, message, status},
     script::Preamble,
-    held::Held,
 };
 
 /// Most operations, and about as many bytes, of one batch: a script holds everybody else up while it runs.
@@ -72,7 +72,10 @@ impl Lane {
         answer.await.unwrap_or_else(|_| Err(ended()))
     }
 
-    fn enqueue(self: &Arc<Self>, operation: Operation) -> Result<oneshot::Receiver<Result<Reply, StoreError>>, StoreError> {
+    fn enqueue(
+        self: &Arc<Self>,
+        operation: Operation,
+    ) -> Result<oneshot::Receiver<Result<Reply, StoreError>>, StoreError> {
         self.client.admit()?;
         let (answer, answered) = oneshot::channel();
         let mut queue = self.queue();
@@ -131,7 +134,9 @@ impl Lane {
     async fn carry_out(&self, batch: Vec<Waiting>) -> bool {
         let number = self.client.next_batch();
         let owed = self.owed();
-        let until = batch.first().map_or_else(|| self.client.deadline(), |first| first.until);
+        let until = batch
+            .first()
+            .map_or_else(|| self.client.deadline(), |first| first.until);
         let operations = owed.iter().chain(batch.iter().map(|waiting| &waiting.operation));
         let carried = self.client.carry_out(&self.preamble, number, operations, until).await;
         match carried.and_then(|carried| self.read(carried)) {
@@ -188,13 +193,14 @@ impl Lane {
         Ok((replies.into_iter(), carried.unsafe_because))
     }
 
-    /// Who waits for a message hears what has become of it. That it was handed over is for those to say who do it.
+    /// Who waits for a message hears that it was given up. That it was handed over or acknowledged is for those to say
+    /// who have done it.
     fn tell(&self, progress: &[Value]) {
         for news in progress.chunks_exact(2) {
             if let [Value::BulkString(id), Value::BulkString(code)] = news
                 && let (Ok(id), Ok(status)) = (message(id), status(code))
-                && !matches!(status, Status::Queued | Status::Delivered)
-                && let Some(message) = self.held.get(id)
+                && !matches!(status, Status::Queued | Status::Delivered | Status::Acknowledged)
+                && let Some(message) = self.held.finish(id)
             {
                 message.progress.reach(status);
             }

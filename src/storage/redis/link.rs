@@ -165,7 +165,9 @@ impl Link {
     /// Connects, or says what is in the way.
     pub async fn connect(&self, place: &Place, until: Instant) -> Result<(), ConnectError> {
         let connected = self.wire(until).await;
-        connected.map(|_| ()).map_err(|failure| ConnectError::of(place, failure))
+        connected
+            .map(|_| ())
+            .map_err(|failure| ConnectError::of(place, failure))
     }
 
     fn current(&self) -> Option<(Wire, u64)> {
@@ -232,7 +234,12 @@ fn sentinel(place: &Place) -> Result<SentinelClient, RedisError> {
     if let ConnectionAddr::TcpTls { .. } = server.addr() {
         info = info.set_tls_mode(TlsMode::Secure);
     }
-    SentinelClient::build(sentinels.clone(), master.clone(), Some(info), SentinelServerType::Master)
+    SentinelClient::build(
+        sentinels.clone(),
+        master.clone(),
+        Some(info),
+        SentinelServerType::Master,
+    )
 }
 
 /// The deadline of an answer is that of its operation.

@@ -144,7 +144,9 @@ impl Storage for RedisStorage {
         Box::pin(async move {
             // An id that is listed and has no record is left out: the other way round it would be lost.
             let client = &shared.client;
-            client.here(offices::list(Arc::clone(client), record.id.clone())).await?;
+            client
+                .here(offices::list(Arc::clone(client), record.id.clone()))
+                .await?;
             let put = offices::put(client.replica, &record);
             Ok(shared.run(&record.id, put).await?.int()? == 1)
         })

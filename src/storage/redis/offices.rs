@@ -34,7 +34,9 @@ const PAGE_LEN: usize = 256;
 const ID_LEN: usize = 36;
 
 pub(super) async fn project_ids(client: &Client) -> Result<Vec<ProjectId>, StoreError> {
-    let ids = client.ask_one(cmd("SMEMBERS").arg(PROJECTS).to_owned(), PROJECTS).await?;
+    let ids = client
+        .ask_one(cmd("SMEMBERS").arg(PROJECTS).to_owned(), PROJECTS)
+        .await?;
     texts(ids)?.iter().map(|id| project_id(id)).collect()
 }
 
@@ -47,7 +49,10 @@ pub(super) async fn projects(client: Arc<Client>) -> Result<Vec<Arc<ProjectRecor
 
 pub(super) async fn project(client: Arc<Client>, project: ProjectId) -> Result<Option<Arc<ProjectRecord>>, StoreError> {
     let key = format!("{{{project}}}:project:record");
-    match client.ask_one(cmd("HGET").arg(&key).arg("record").to_owned(), &key).await? {
+    match client
+        .ask_one(cmd("HGET").arg(&key).arg("record").to_owned(), &key)
+        .await?
+    {
         Value::Nil => Ok(None),
         record => json(&bytes(record)?).map(Some),
     }
@@ -110,7 +115,9 @@ pub(super) async fn audit(client: Arc<Client>, query: AuditQuery) -> Result<Vec<
 async fn newest(client: &Client, query: &AuditQuery, key: String) -> Result<Vec<Arc<AuditEntry>>, StoreError> {
     let mut found = Vec::new();
     // An id alone sorts before the members that begin with it.
-    let mut before = query.before.map_or_else(|| "+".to_owned(), |id| format!("({}", id.as_hyphenated()));
+    let mut before = query
+        .before
+        .map_or_else(|| "+".to_owned(), |id| format!("({}", id.as_hyphenated()));
     while found.len() < query.limit {
         let mut page = cmd("ZRANGE");
         page.arg(&key).arg(before).arg("-").arg("BYLEX").arg("REV");

@@ -19,7 +19,10 @@ pub(super) fn to_stored(outcome: &Outcome) -> Vec<u8> {
     let at = delivered_at_ms.map_or_else(|| "-".to_owned(), |at| at.to_string());
     let status = status.map_or('-', status_code);
     let refused: Vec<_> = refused.iter().map(ToString::to_string).collect();
-    let text = format!("{delivered} {queued} {skipped} {queue_len} {at} {status} {}", refused.join(","));
+    let text = format!(
+        "{delivered} {queued} {skipped} {queue_len} {at} {status} {}",
+        refused.join(",")
+    );
     [message.as_uuid().as_bytes(), text.as_bytes()].concat()
 }
 
@@ -44,7 +47,10 @@ pub(super) fn from_stored(stored: &[u8]) -> Result<Outcome, StoreError> {
         },
         refused: match part()? {
             b"" => Vec::new(),
-            list => list.split(|byte| *byte == b',').map(session).collect::<Result<_, _>>()?,
+            list => list
+                .split(|byte| *byte == b',')
+                .map(session)
+                .collect::<Result<_, _>>()?,
         },
     })
 }

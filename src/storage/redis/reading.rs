@@ -59,7 +59,7 @@ pub(super) fn acknowledged(lane: &Lane, reply: &mut Reply) -> Result<Acknowledge
         answer.unknown.push(reply.message()?);
     }
     while !reply.is_done() {
-        answer.watched.extend(lane.held.get(reply.message()?));
+        answer.watched.extend(lane.held.finish(reply.message()?));
     }
     Ok(answer)
 }

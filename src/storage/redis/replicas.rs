@@ -86,9 +86,7 @@ impl Shared {
         let mut projects: HashSet<_> = self.open_projects().into_iter().collect();
         projects.extend(offices::project_ids(&self.client).await?);
         for project in projects {
-            let operation = Operation::new("release_of")
-                .time(actors::clock::now())
-                .replica(replica);
+            let operation = Operation::new("release_of").time(actors::clock::now()).replica(replica);
             self.run(&project, operation).await?;
         }
         Ok(())

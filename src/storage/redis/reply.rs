@@ -155,7 +155,9 @@ pub(super) fn message(bytes: &[u8]) -> Result<MessageId, StoreError> {
 }
 
 pub(super) fn project(text: &[u8]) -> Result<ProjectId, StoreError> {
-    let parsed = std::str::from_utf8(text).ok().and_then(|text| ProjectId::parse(text).ok());
+    let parsed = std::str::from_utf8(text)
+        .ok()
+        .and_then(|text| ProjectId::parse(text).ok());
     parsed.ok_or_else(|| unreadable("the id of a project"))
 }
 

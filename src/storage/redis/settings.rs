@@ -63,13 +63,20 @@ impl Place {
         let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (plain, kind) = scheme.split_once('+').unwrap_or((scheme, ""));
         if !["redis", "rediss"].contains(&plain) {
-            return Err(unusable("redis:// or rediss:// is wanted, with +cluster or +sentinel for several servers"));
+            return Err(unusable(
+                "redis:// or rediss:// is wanted, with +cluster or +sentinel for several servers",
+            ));
         }
         let server = |user: &str, host: &str, db: &str| {
             let at = if user.is_empty() { "" } else { "@" };
             info(&format!("{plain}://{user}{at}{host}/{db}"))
         };
-        let all = |user, db| hosts.split(',').map(|host| server(user, host, db)).collect::<Result<Vec<_>, _>>();
+        let all = |user, db| {
+            hosts
+                .split(',')
+                .map(|host| server(user, host, db))
+                .collect::<Result<Vec<_>, _>>()
+        };
         match kind {
             "" if hosts.contains(',') => Err(unusable("several servers are a redis+cluster:// or redis+sentinel://")),
             "" => server(user, hosts, path).map(Self::Single),
@@ -78,13 +85,19 @@ impl Place {
             "sentinel" => {
                 let (master, db) = path.split_once('/').unwrap_or((path, ""));
                 if master.is_empty() {
-                    return Err(unusable("the name of the master is wanted: redis+sentinel://host:port/NAME"));
+                    return Err(unusable(
+                        "the name of the master is wanted: redis+sentinel://host:port/NAME",
+                    ));
                 }
                 Ok(Self::Sentinel {
                     sentinels: hosts
                         .split(',')
                         .map(|host| {
-                            let host = if host.contains(':') { host.to_owned() } else { format!("{host}:26379") };
+                            let host = if host.contains(':') {
+                                host.to_owned()
+                            } else {
+                                format!("{host}:26379")
+                            };
                             server("", &host, "")
                         })
                         .collect::<Result<Vec<_>, _>>()?,
@@ -153,7 +166,10 @@ mod tests {
         assert_eq!(shown("redis://user:se@cret@cache:1/3"), "cache:1 db 3");
         assert_eq!(shown("rediss://cache:1"), "cache:1 db 0");
         assert_eq!(shown("redis+cluster://:pw@a,b:2"), "the cluster of a:6379, b:2 db 0");
-        assert_eq!(shown("redis+sentinel://a,b:2/main/4"), "main, asked for at the sentinels a:26379, b:2 db 4");
+        assert_eq!(
+            shown("redis+sentinel://a,b:2/main/4"),
+            "main, asked for at the sentinels a:26379, b:2 db 4"
+        );
     }
 
     #[test]
@@ -169,7 +185,10 @@ mod tests {
             "redis+ring://:secret@a",
         ] {
             let error = Place::parse(url).unwrap_err().to_string();
-            assert!(error.starts_with("the Redis URL cannot be used: ") && !error.contains("secret"), "{error}");
+            assert!(
+                error.starts_with("the Redis URL cannot be used: ") && !error.contains("secret"),
+                "{error}"
+            );
         }
     }
 

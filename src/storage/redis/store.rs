@@ -78,7 +78,10 @@ impl Store for RedisStore {
             .text(name)
             .text(reading::to_json(&record))
             .flag(seat.resumes)
-            .text(seat.sessions_len_max.map_or_else(|| "-1".to_owned(), |max| max.to_string()))
+            .text(
+                seat.sessions_len_max
+                    .map_or_else(|| "-1".to_owned(), |max| max.to_string()),
+            )
             .text(self.frame(&News::Session(Box::new(record))));
         self.run(operation, |_, mut reply| reading::seated(&mut reply))
     }
@@ -136,10 +139,7 @@ impl Store for RedisStore {
     fn exchange_signs(&self, own: Vec<Sign>) -> Op<Vec<Sign>> {
         let mut operation = Operation::new("signs").number(self.signs.load(Ordering::Acquire));
         for sign in own {
-            operation = operation
-                .session(sign.session)
-                .duration(sign.ago)
-                .flag(sign.goodbye);
+            operation = operation.session(sign.session).duration(sign.ago).flag(sign.goodbye);
         }
         let heard = Arc::clone(&self.signs);
         self.run(operation, move |_, mut reply| {
@@ -295,13 +295,15 @@ impl Store for RedisStore {
     fn progressed(&self, message: Option<MessageId>) -> Op<()> {
         let held = &self.lane.held;
         let followed: Vec<_> = match message {
-            Some(id) => held.get(id).into_iter().filter(|message| message.is_watched()).collect(),
+            Some(id) => held
+                .get(id)
+                .into_iter()
+                .filter(|message| message.is_watched())
+                .collect(),
             None => held.watched(),
         };
         let looks: Vec<_> = followed.into_iter().map(|message| self.look_after(message)).collect();
-        Box::pin(async move {
-            futures_util::future::join_all(looks).await.into_iter().collect()
-        })
+        Box::pin(async move { futures_util::future::join_all(looks).await.into_iter().collect() })
     }
 
     fn dead_letters(&self, query: DeadLetterQuery) -> Op<Vec<DeadLetter>> {
@@ -309,7 +311,11 @@ impl Store for RedisStore {
             [message.as_uuid().as_bytes(), session.to_string().as_bytes()].concat()
         });
         let operation = Operation::new("dead_letters")
-            .text(query.reason.map_or_else(String::new, |reason| reason_code(reason).to_string()))
+            .text(
+                query
+                    .reason
+                    .map_or_else(String::new, |reason| reason_code(reason).to_string()),
+            )
             .text(query.origin.as_ref().map_or("", ProjectId::as_str))
             .text(after)
             .most(query.limit);
@@ -356,11 +362,15 @@ impl RedisStore {
     /// Has those who follow a message hear how far it has come elsewhere.
     fn look_after(&self, message: Arc<Message>) -> Op<()> {
         let statuses = self.message_status(message.id, actors::clock::now());
+        let lane = Arc::clone(&self.lane);
         Box::pin(async move {
             for known in statuses.await?.into_iter().flatten() {
                 // What was put back was delivered all the same.
                 if known.status != Status::Queued {
                     message.progress.reach(known.status);
+                }
+                if known.status.is_final() {
+                    lane.held.finish(message.id);
                 }
             }
             Ok(())

@@ -161,7 +161,15 @@ mod tests {
         let plain = |message: &Message| {
             let mut envelope = Vec::new();
             message.write(&mut envelope, 1);
-            let Message { id, sender, origin, recipient, priority, ttl, .. } = message;
+            let Message {
+                id,
+                sender,
+                origin,
+                recipient,
+                priority,
+                ttl,
+                ..
+            } = message;
             let ids = (*id, *sender, origin.clone(), *recipient);
             (ids, *priority, *ttl, envelope, message.is_watched())
         };
@@ -196,7 +204,11 @@ mod tests {
         let origin = ProjectId::parse("acme").unwrap();
         let stored = message(&headers, Some(SessionId::generate()), Some(origin), false).to_stored();
         for len in 0..63 {
-            assert_eq!(Message::from_stored(&stored[..len]).err(), Some(StoredError::Malformed), "{len}");
+            assert_eq!(
+                Message::from_stored(&stored[..len]).err(),
+                Some(StoredError::Malformed),
+                "{len}"
+            );
         }
         assert_eq!(Message::from_stored(&[2, 0]).err(), Some(StoredError::Version(2)));
     }

@@ -1,6 +1,9 @@
 use std::collections::{BTreeMap, VecDeque};
 
-use super::super::id_map::IdMap;
+use super::super::{
+    id_map::IdMap,
+    journal::{Change, Journal},
+};
 use crate::model::{MessageId, ProjectId};
 
 /// Where messages to other projects went. Bounded; the oldest go first.
@@ -23,15 +26,24 @@ impl Crossings {
         }
     }
 
-    pub fn put(&mut self, message: MessageId, target: ProjectId) {
+    pub fn put(&mut self, message: MessageId, target: ProjectId, journal: &mut impl Journal) {
         if self.targets.contains_key(&message) {
             return;
         }
+        journal.note(Change::Crossed {
+            message,
+            target: &target,
+        });
+        self.restore(message, target, journal);
+    }
+
+    /// What was put before a restart.
+    pub fn restore(&mut self, message: MessageId, target: ProjectId, journal: &mut impl Journal) {
         *self.counts.entry(target.clone()).or_default() += 1;
         self.targets.insert(message, target);
         self.by_age.push_back(message);
         while self.by_age.len() > self.len_max {
-            self.forget_oldest();
+            self.forget_oldest(journal);
         }
     }
 
@@ -43,9 +55,12 @@ impl Crossings {
         self.counts.keys().cloned().collect()
     }
 
-    fn forget_oldest(&mut self) {
-        let oldest = self.by_age.pop_front().and_then(|oldest| self.targets.remove(&oldest));
-        let Some(target) = oldest else { return };
+    fn forget_oldest(&mut self, journal: &mut impl Journal) {
+        let Some(oldest) = self.by_age.pop_front() else { return };
+        journal.note(Change::CrossingForgotten(oldest));
+        let Some(target) = self.targets.remove(&oldest) else {
+            return;
+        };
         let is_last = self.counts.get_mut(&target).is_some_and(|count| {
             *count -= 1;
             *count == 0

@@ -1,6 +1,9 @@
 use std::collections::BTreeMap;
 
-use super::super::DeadLetterQuery;
+use super::super::{
+    DeadLetterQuery,
+    journal::{Change, Journal},
+};
 use crate::model::{DeadLetter, MessageId, ProjectId, SessionId};
 
 type Key = (MessageId, SessionId);
@@ -41,19 +44,28 @@ impl DeadLetters {
         self.letters.len()
     }
 
-    pub fn keep(&mut self, letter: DeadLetter) {
-        let key = (letter.message.id, letter.recipient);
+    pub fn keep(&mut self, letter: DeadLetter, journal: &mut impl Journal) {
         let death = self.deaths;
-        self.deaths += 1;
-        if let Some(earlier) = self.letters.insert(key, Kept { letter, death }) {
-            self.by_death.remove(&earlier.death);
+        if let Some(earlier) = self.take((letter.message.id, letter.recipient)) {
+            journal.note(Change::LetterForgotten(&earlier));
         }
+        journal.note(Change::LetterKept { letter: &letter, death });
+        self.restore(letter, death, journal);
+    }
+
+    /// What was kept before a restart.
+    pub fn restore(&mut self, letter: DeadLetter, death: u64, journal: &mut impl Journal) {
+        let key = (letter.message.id, letter.recipient);
+        self.deaths = self.deaths.max(death + 1);
+        self.letters.insert(key, Kept { letter, death });
         self.by_death.insert(death, key);
         while self.letters.len() > self.len_max {
             let Some((_, oldest)) = self.by_death.pop_first() else {
                 return;
             };
-            self.letters.remove(&oldest);
+            if let Some(oldest) = self.letters.remove(&oldest) {
+                journal.note(Change::LetterForgotten(&oldest.letter));
+            }
             self.dropped += 1;
         }
     }

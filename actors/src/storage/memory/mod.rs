@@ -3,9 +3,10 @@
 mod crossings;
 mod dead_letters;
 mod expiries;
-mod idempotency;
-mod offices;
-mod state;
+pub(super) mod idempotency;
+pub(super) mod offices;
+pub(super) mod restore;
+pub(super) mod state;
 
 use std::{
     collections::HashMap,
@@ -16,8 +17,8 @@ use std::{
 
 use self::{offices::Offices, state::State};
 use super::{
-    Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterQuery, Depth, Leased, Op, Outcome, Redriven,
-    Release, Released, Retention, Roster, Seat, Seated, Storage, Store, Wanted,
+    Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, Condition, DeadLetterQuery, Depth, Leased, Op,
+    Outcome, Redriven, Release, Released, Retention, Roster, Seat, Seated, Storage, Store, Wanted,
 };
 use crate::{
     clock::Now,
@@ -31,6 +32,8 @@ use crate::{
 #[derive(Debug, Default)]
 pub struct MemoryStorage {
     retention: Retention,
+    /// Why it is there in place of another.
+    instead: Option<String>,
     stores: Mutex<HashMap<ProjectId, Arc<MemoryStore>>>,
     offices: Mutex<Offices>,
 }
@@ -41,8 +44,17 @@ impl MemoryStorage {
     pub fn new(retention: Retention) -> Self {
         Self {
             retention,
-            stores: Mutex::default(),
-            offices: Mutex::default(),
+            ..Self::default()
+        }
+    }
+
+    /// The same in place of another storage, for this reason: it works, and not as it was meant to.
+    #[must_use]
+    pub fn instead_of_another(retention: Retention, why: impl Into<String>) -> Self {
+        Self {
+            retention,
+            instead: Some(why.into()),
+            ..Self::default()
         }
     }
 }
@@ -61,6 +73,10 @@ impl Storage for MemoryStorage {
 
     fn durability(&self) -> String {
         "nothing survives the process".to_owned()
+    }
+
+    fn condition(&self) -> Condition {
+        self.instead.clone().map_or(Condition::Healthy, Condition::Degraded)
     }
 
     fn open(&self, project: &ProjectId) -> Arc<dyn Store> {
@@ -95,7 +111,9 @@ impl Storage for MemoryStorage {
 
     fn append_audit(&self, entry: AuditEntry) -> Op<()> {
         let len_max = self.retention.audit_len_max;
-        self.run(|offices| offices.append_audit(entry, len_max))
+        self.run(|offices| {
+            offices.append_audit(entry, len_max);
+        })
     }
 
     fn audit(&self, query: AuditQuery) -> Op<Vec<Arc<AuditEntry>>> {

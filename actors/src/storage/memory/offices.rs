@@ -7,7 +7,7 @@ use crate::model::{AuditEntry, AuditOutcome, AuditQuery, ProjectId, ProjectRecor
 
 /// What belongs to no project: which of them there are, and what was administered.
 #[derive(Debug, Default)]
-pub(super) struct Offices {
+pub(in super::super) struct Offices {
     projects: BTreeMap<ProjectId, Arc<ProjectRecord>>,
     /// By project; None is what belongs to none.
     audits: BTreeMap<Option<ProjectId>, Entries>,
@@ -29,6 +29,11 @@ impl Offices {
         self.projects.get(project).cloned()
     }
 
+    /// What was put before a restart.
+    pub fn restore_project(&mut self, record: Arc<ProjectRecord>) {
+        self.projects.insert(record.id.clone(), record);
+    }
+
     pub fn put_project(&mut self, record: Arc<ProjectRecord>) -> bool {
         let next = self.projects.get(&record.id).map_or(0, |kept| kept.revision + 1);
         let is_next = record.revision == next;
@@ -38,7 +43,8 @@ impl Offices {
         is_next
     }
 
-    pub fn append_audit(&mut self, entry: AuditEntry, len_max: usize) {
+    /// Returns the entry that had to go.
+    pub fn append_audit(&mut self, entry: AuditEntry, len_max: usize) -> Option<Arc<AuditEntry>> {
         let of_project = self.audits.entry(entry.project.clone()).or_default();
         let entries = match entry.outcome {
             AuditOutcome::Done => &mut of_project.done,
@@ -48,7 +54,9 @@ impl Offices {
         let place = entries.partition_point(|known| known.id < entry.id);
         entries.insert(place, Arc::new(entry));
         if entries.len() > len_max {
-            entries.pop_front();
+            entries.pop_front()
+        } else {
+            None
         }
     }
 

@@ -16,6 +16,7 @@ use super::{
         Leased, Outcome, RedriveRefusal, Redriven, Release, Released, Retention, Roster, Seat, Seated, Wanted,
         id_map::{IdMap, IdSet},
         inbox::{Fate, Inbox, Item, NEVER, Picked},
+        journal::{Change, Journal},
         receipts::{ReceiptKey, Receipts},
     },
     crossings::Crossings,
@@ -31,43 +32,52 @@ use crate::{
     },
 };
 
+/// `J` hears of every change; in memory nobody does.
 #[derive(Debug)]
-pub(super) struct State {
+pub(in super::super) struct State<J = ()> {
+    pub(in super::super) journal: J,
     project: ProjectId,
-    participants: IdMap<SessionId, Participant>,
-    names: HashMap<SessionName, SessionId>,
+    pub(super) participants: IdMap<SessionId, Participant>,
+    pub(super) names: HashMap<SessionName, SessionId>,
     /// How often a session was put or removed.
-    roster_version: u64,
-    epochs: u64,
-    protocols: BTreeMap<(ProtocolName, Version), Arc<ProtocolRecord>>,
-    outcomes: Outcomes,
-    ledger: Ledger,
+    pub(super) roster_version: u64,
+    pub(super) epochs: u64,
+    pub(super) protocols: BTreeMap<(ProtocolName, Version), Arc<ProtocolRecord>>,
+    pub(super) outcomes: Outcomes,
+    pub(super) ledger: Ledger,
     expiries: Expiries,
     /// Up to when `expiries` was emptied. Callers read their clocks before they take the lock, so that an operation may
     /// bring an earlier time than the one before it.
     expired_until_ms: u64,
     /// Whose queues lost an expired message since the last sweep, whichever operation noticed it.
     thinned: IdSet<SessionId>,
-    crossings: Crossings,
+    pub(super) crossings: Crossings,
 }
 
 #[derive(Debug)]
-struct Participant {
-    inbox: Inbox,
-    record: SessionRecord,
-    claim: Option<Claim>,
+pub(super) struct Participant {
+    pub inbox: Inbox,
+    pub record: SessionRecord,
+    pub claim: Option<Claim>,
 }
 
 /// What is known of messages beside where they wait.
 #[derive(Debug)]
-struct Ledger {
-    receipts: Receipts,
-    dead_letters: DeadLetters,
+pub(super) struct Ledger {
+    pub receipts: Receipts,
+    pub dead_letters: DeadLetters,
 }
 
 impl State {
     pub fn new(project: ProjectId, retention: Retention) -> Self {
+        Self::with_journal(project, retention, ())
+    }
+}
+
+impl<J: Journal> State<J> {
+    pub fn with_journal(project: ProjectId, retention: Retention, journal: J) -> Self {
         Self {
+            journal,
             project,
             participants: IdMap::default(),
             names: HashMap::new(),
@@ -114,6 +124,7 @@ impl State {
             self.names.insert(name, id);
         }
         self.roster_version += 1;
+        self.journal.note(Change::SessionPut(&self.participants[&id].record));
         Seated::Kept
     }
 
@@ -159,8 +170,9 @@ impl State {
         let count = items.len();
         for item in items {
             self.expiries.left(item.deadline_ms);
-            self.ledger.bury(item, session, reason, now);
+            self.ledger.bury(item, session, reason, now, &mut self.journal);
         }
+        self.journal.note(Change::SessionRemoved(session));
         count
     }
 
@@ -169,6 +181,7 @@ impl State {
         match self.protocols.entry((record.name.clone(), record.version.clone())) {
             Occupied(_) => false,
             Vacant(place) => {
+                self.journal.note(Change::ProtocolInserted(&record));
                 place.insert(record);
                 true
             }
@@ -193,7 +206,10 @@ impl State {
         let key = append
             .idempotency_key
             .map(|key| (append.message.sender, Arc::from(key)));
-        if let Some(first) = key.as_ref().and_then(|key| self.outcomes.first(key, now)) {
+        if let Some(first) = key
+            .as_ref()
+            .and_then(|key| self.outcomes.first(key, now, &mut self.journal))
+        {
             return Appended::Repeated(first.clone());
         }
         let (queue_len, refused) = match append.audience {
@@ -202,7 +218,7 @@ impl State {
         };
         if let Some(key) = key.filter(|_| refused.len() < audience_len) {
             let outcome = Outcome::accepted(id, audience_len, queue_len, refused.clone());
-            self.outcomes.keep(key, outcome, now);
+            self.outcomes.keep(key, outcome, now, &mut self.journal);
         }
         Appended::Accepted { queue_len, refused }
     }
@@ -217,7 +233,7 @@ impl State {
         let (id, receipt) = (message.id, self.ledger.receipts.next_key(0));
         match self.enqueue(message, to, capacity, receipt, now) {
             Ok(queue_len) => {
-                self.ledger.receipts.accept_one(id, to, now.unix_ms);
+                self.ledger.receipts.accept_one(id, to, now.unix_ms, &mut self.journal);
                 (queue_len, Vec::new())
             }
             Err(_) => (0, vec![to]),
@@ -244,7 +260,9 @@ impl State {
             }
         }
         if !accepted.is_empty() {
-            self.ledger.receipts.accept_many(message.id, &accepted, now.unix_ms);
+            self.ledger
+                .receipts
+                .accept_many(message.id, &accepted, now.unix_ms, &mut self.journal);
         }
         (longest, refused)
     }
@@ -265,38 +283,51 @@ impl State {
         };
         let deadline_ms = message.ttl.map_or(NEVER, |ttl| now.after(ttl));
         let (id, priority) = (message.id, message.priority);
+        self.journal.note(Change::Queued {
+            session: to,
+            seq: inbox.next_seq(),
+            message: &message,
+            receipt,
+            now,
+        });
         let seq = inbox.push(message, receipt, deadline_ms);
         let queue_len = inbox.waiting_len();
-        if deadline_ms != NEVER {
-            let expiry = Expiry {
-                deadline_ms,
-                seq,
-                session: to,
-                message: id,
-                priority,
-            };
-            let participants = &self.participants;
-            self.expiries.push(expiry, |expiry| {
-                participants
-                    .get(&expiry.session)
-                    .is_some_and(|participant| participant.inbox.holds(expiry.message, expiry.priority, expiry.seq))
-            });
-        }
+        self.await_expiry(Expiry {
+            deadline_ms,
+            seq,
+            session: to,
+            message: id,
+            priority,
+        });
         Ok(queue_len)
     }
 
+    pub(super) fn await_expiry(&mut self, expiry: Expiry) {
+        if expiry.deadline_ms == NEVER {
+            return;
+        }
+        let participants = &self.participants;
+        self.expiries.push(expiry, |expiry| {
+            participants
+                .get(&expiry.session)
+                .is_some_and(|participant| participant.inbox.holds(expiry.message, expiry.priority, expiry.seq))
+        });
+    }
+
     pub fn settle_outcome(&mut self, sender: SessionId, key: String, outcome: Outcome) {
-        self.outcomes.settle(&(sender, key.into()), outcome);
+        self.outcomes.settle(&(sender, key.into()), outcome, &mut self.journal);
     }
 
     pub fn outcome(&mut self, sender: SessionId, key: String, now: Now) -> Option<Outcome> {
-        self.outcomes.first(&(sender, key.into()), now).cloned()
+        self.outcomes
+            .first(&(sender, key.into()), now, &mut self.journal)
+            .cloned()
     }
 
     pub fn keep_outcome(&mut self, sender: SessionId, key: String, outcome: Outcome, now: Now) {
         let key = (sender, key.into());
-        if self.outcomes.first(&key, now).is_none() {
-            self.outcomes.keep(key, outcome, now);
+        if self.outcomes.first(&key, now, &mut self.journal).is_none() {
+            self.outcomes.keep(key, outcome, now, &mut self.journal);
         }
     }
 
@@ -312,10 +343,15 @@ impl State {
                 ..Leased::default()
             };
         }
-        let receipts = &mut self.ledger.receipts;
+        let (receipts, journal) = (&mut self.ledger.receipts, &mut self.journal);
         let mut deliveries = Vec::with_capacity(limit.min(inbox.waiting_len()));
         inbox.lease(limit, bytes_max, |item| {
-            receipts.set(item.receipt, item.message.id, Status::Delivered, now.unix_ms);
+            receipts.set(item.receipt, item.message.id, Status::Delivered, now.unix_ms, journal);
+            journal.note(Change::Delivered {
+                session,
+                seq: item.seq(),
+                deliveries: item.deliveries,
+            });
             deliveries.push(Delivery {
                 message: item.message.clone(),
                 count: item.deliveries,
@@ -339,9 +375,10 @@ impl State {
         };
         let mut done = |item: Item| {
             self.expiries.left(item.deadline_ms);
-            self.ledger
-                .receipts
-                .set(item.receipt, item.message.id, Status::Acknowledged, now.unix_ms);
+            let (receipts, journal) = (&mut self.ledger.receipts, &mut self.journal);
+            let status = Status::Acknowledged;
+            receipts.set(item.receipt, item.message.id, status, now.unix_ms, journal);
+            journal.note(Change::Left { session, item: &item });
             answer.acknowledged += 1;
             if item.message.progress.subscribe().is_some() {
                 answer.watched.push(item.message);
@@ -387,14 +424,13 @@ impl State {
         inbox.release(which, delivery_limit, self.expired_until_ms, |fate| match fate {
             Fate::Returned(item) => {
                 returned += 1;
-                self.ledger
-                    .receipts
-                    .set(item.receipt, item.message.id, Status::Queued, now.unix_ms);
+                let (receipts, journal) = (&mut self.ledger.receipts, &mut self.journal);
+                receipts.set(item.receipt, item.message.id, Status::Queued, now.unix_ms, journal);
             }
             Fate::Dead(item, reason) => {
                 dead += 1;
                 self.expiries.left(item.deadline_ms);
-                self.ledger.bury(item, session, reason, now);
+                self.ledger.bury(item, session, reason, now, &mut self.journal);
             }
         });
         Released {
@@ -412,7 +448,7 @@ impl State {
 
     pub fn sweep(&mut self, now: Now) -> Vec<(SessionId, usize)> {
         self.expire(now);
-        self.outcomes.forget_old(now);
+        self.outcomes.forget_old(now, &mut self.journal);
         self.ledger.dead_letters.tell_dropped(&self.project);
         let thinned = std::mem::take(&mut self.thinned);
         let waiting_len = |session| {
@@ -436,7 +472,7 @@ impl State {
     }
 
     pub fn put_crossing(&mut self, message: MessageId, target: ProjectId) {
-        self.crossings.put(message, target);
+        self.crossings.put(message, target, &mut self.journal);
     }
 
     pub fn crossing(&self, message: MessageId) -> Option<ProjectId> {
@@ -491,21 +527,28 @@ impl State {
         let inbox = &self.participants.get(&to).ok_or(RedriveRefusal::RecipientGone)?.inbox;
         if self.ledger.receipts.is_open(letter.0, to) {
             // It has its own copy: of a broadcast, or of a redrive just before. A second one would be a repeat.
-            self.ledger.dead_letters.take(letter);
+            if let Some(letter) = self.ledger.dead_letters.take(letter) {
+                self.journal.note(Change::LetterForgotten(&letter));
+            }
             return Ok(inbox.waiting_len());
         }
         if inbox.is_full(capacity) {
             return Err(RedriveRefusal::QueueFull);
         }
-        let Some(DeadLetter { message, recipient, .. }) = self.ledger.dead_letters.take(letter) else {
+        let Some(letter) = self.ledger.dead_letters.take(letter) else {
             return Ok(inbox.waiting_len());
         };
+        self.journal.note(Change::LetterForgotten(&letter));
+        let DeadLetter { message, recipient, .. } = letter;
         let message = if to == recipient {
             message
         } else {
             Arc::new(message.readdressed(to))
         };
-        let receipt = self.ledger.receipts.requeue(message.id, to, now.unix_ms);
+        let receipt = self
+            .ledger
+            .receipts
+            .requeue(message.id, to, now.unix_ms, &mut self.journal);
         self.enqueue(message, to, capacity, receipt, now)
     }
 
@@ -519,7 +562,8 @@ impl State {
             // None when it was acknowledged, or is leased: then its release sees that it is too late.
             if let Some(item) = inbox.expire(expiry.message, expiry.priority, expiry.seq) {
                 self.expiries.left(item.deadline_ms);
-                self.ledger.bury(item, expiry.session, DeadLetterReason::Expired, now);
+                let (session, reason) = (expiry.session, DeadLetterReason::Expired);
+                self.ledger.bury(item, session, reason, now, &mut self.journal);
                 self.thinned.insert(expiry.session);
             }
         }
@@ -528,19 +572,30 @@ impl State {
 
 impl Ledger {
     /// Makes a dead letter of a message that has left its inbox. Tells the waiting sender, as nobody else sees it.
-    fn bury(&mut self, item: Item, recipient: SessionId, reason: DeadLetterReason, now: Now) {
+    fn bury(
+        &mut self,
+        item: Item,
+        recipient: SessionId,
+        reason: DeadLetterReason,
+        now: Now,
+        journal: &mut impl Journal,
+    ) {
         let status = match reason {
             DeadLetterReason::Expired => Status::Expired,
             reason => Status::DeadLettered(reason),
         };
-        self.receipts.set(item.receipt, item.message.id, status, now.unix_ms);
+        self.receipts
+            .set(item.receipt, item.message.id, status, now.unix_ms, journal);
         item.message.progress.reach(status);
-        self.dead_letters.keep(DeadLetter {
-            message: item.message,
+        let letter = DeadLetter {
+            message: Arc::clone(&item.message),
             recipient,
             reason,
             at_ms: now.unix_ms,
             deliveries: item.deliveries,
-        });
+        };
+        self.dead_letters.keep(letter, journal);
+        let session = recipient;
+        journal.note(Change::Left { session, item: &item });
     }
 }

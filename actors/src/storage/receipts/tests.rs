@@ -119,8 +119,8 @@ fn accept(receipts: &mut Receipts, model: &mut Model, id: MessageId, count: usiz
     let sessions: Vec<_> = (0..count as u128).map(session).collect();
     let number = receipts.next_key(0).receipt;
     match sessions[..] {
-        [only] => receipts.accept_one(id, only, at_ms),
-        _ => receipts.accept_many(id, &sessions, at_ms),
+        [only] => receipts.accept_one(id, only, at_ms, &mut ()),
+        _ => receipts.accept_many(id, &sessions, at_ms, &mut ()),
     }
     let entries = sessions.iter().map(|&session| queued(session, at_ms)).collect();
     model.receipts.insert(number, (id, entries));
@@ -137,7 +137,7 @@ fn set(receipts: &mut Receipts, model: &mut Model, entry: Index, status: Status,
     // As the store does it: only a redrive revives what is final.
     if !entry.status.is_final() {
         (entry.status, entry.at_ms) = (status, at_ms);
-        receipts.set(key, id, status, at_ms);
+        receipts.set(key, id, status, at_ms, &mut ());
     }
 }
 
@@ -159,7 +159,7 @@ fn requeue(receipts: &mut Receipts, model: &mut Model, entry: Index, to: Session
     if open {
         return;
     }
-    let key = receipts.requeue(id, to, at_ms);
+    let key = receipts.requeue(id, to, at_ms, &mut ());
     let (other, entries) = model.receipts.entry(key.receipt).or_insert((id, Vec::new()));
     assert_eq!(*other, id, "the key of another message");
     let place = key.recipient as usize;

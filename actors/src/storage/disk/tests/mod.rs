@@ -1,0 +1,47 @@
+mod faults;
+mod platter;
+mod properties;
+mod restarts;
+
+use std::future::Future;
+
+use self::platter::Platter;
+use super::*;
+use crate::{
+    clock::now,
+    storage::conformance::{CASES, TIMED_CASES, run, world::World},
+};
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+    runtime.expect("a runtime").block_on(future)
+}
+
+fn opened(platter: &Platter) -> DiskStorage {
+    DiskStorage::open(platter.clone(), DiskSettings::default(), now()).expect("it can be read")
+}
+
+/// A world goes on with what another process reads from the disk.
+fn restarted(platter: &Platter, world: &mut World) -> DiskStorage {
+    let storage = DiskStorage::open(platter.snapshot(), DiskSettings::default(), world.now).expect("it can be read");
+    world.store = storage.open(&world.project);
+    storage
+}
+
+#[test]
+fn the_disk_keeps_every_promise() {
+    let storage: Arc<dyn Storage> = Arc::new(opened(&Platter::default()));
+    block_on(run(CASES, || Arc::clone(&storage)));
+}
+
+#[test]
+fn the_disk_takes_the_time_from_its_callers() {
+    let storage: Arc<dyn Storage> = Arc::new(opened(&Platter::default()));
+    block_on(run(TIMED_CASES, || Arc::clone(&storage)));
+}
+
+#[test]
+fn each_promise_is_kept_by_a_disk_that_was_just_opened() {
+    let platter = Platter::default();
+    block_on(run(CASES, || Arc::new(opened(&platter))));
+}

@@ -1,0 +1,143 @@
+//! A project's state as it was before a restart, from what a journal kept of it.
+
+use std::sync::Arc;
+
+use super::{
+    super::{
+        Outcome, Retention,
+        inbox::{Inbox, NEVER},
+        journal::Journal,
+        receipts::ReceiptKey,
+    },
+    expiries::Expiry,
+    idempotency::Key,
+    state::{Participant, State},
+};
+use crate::{
+    clock::Now,
+    model::{
+        DeadLetter, Message, MessageId, ProjectId, ProtocolRecord, RecipientStatus, SessionId, SessionRecord, Status,
+    },
+};
+
+/// What is kept of a project, in any order.
+#[derive(Debug, Default)]
+pub(in super::super) struct Kept {
+    pub sessions: Vec<SessionRecord>,
+    pub protocols: Vec<Arc<ProtocolRecord>>,
+    pub queued: Vec<Queued>,
+    /// Those that are final.
+    pub receipts: Vec<(ReceiptKey, MessageId, RecipientStatus)>,
+    /// Each with its place in the order in which they died.
+    pub letters: Vec<(u64, DeadLetter)>,
+    /// Each with when its key is free again, in milliseconds since the Unix epoch.
+    pub outcomes: Vec<(Key, u64, Outcome)>,
+    pub crossings: Vec<(MessageId, ProjectId)>,
+}
+
+/// A message in an inbox.
+#[derive(Debug)]
+pub(in super::super) struct Queued {
+    pub session: SessionId,
+    pub seq: u64,
+    pub message: Arc<Message>,
+    pub receipt: ReceiptKey,
+    /// Milliseconds since the Unix epoch.
+    pub accepted_at_ms: u64,
+    /// When its time to live ends, on the same clock.
+    pub deadline_unix_ms: Option<u64>,
+    pub deliveries: u32,
+}
+
+impl<J: Journal> State<J> {
+    /// What was leased waits again, with its deliveries counted. The journal hears of what is too much for the
+    /// retention by now.
+    pub fn restore(mut kept: Kept, project: ProjectId, retention: Retention, now: Now, journal: J) -> Self {
+        let mut state = Self::with_journal(project, retention, journal);
+        // Above all claims of before.
+        state.epochs = now.unix_ms;
+        for record in kept.sessions {
+            if let Some(name) = &record.name {
+                state.names.insert(name.clone(), record.id);
+            }
+            let participant = Participant {
+                inbox: Inbox::default(),
+                record,
+                claim: None,
+            };
+            state.participants.insert(participant.record.id, participant);
+        }
+        for record in kept.protocols {
+            let key = (record.name.clone(), record.version.clone());
+            state.protocols.insert(key, record);
+        }
+        let mut receipts = kept.receipts;
+        kept.queued.sort_unstable_by_key(|queued| (queued.session, queued.seq));
+        for queued in kept.queued {
+            receipts.push((queued.receipt, queued.message.id, queued.entry()));
+            state.put_back(queued, now);
+        }
+        let State {
+            journal,
+            ledger,
+            outcomes,
+            crossings,
+            ..
+        } = &mut state;
+        ledger.receipts.restore(receipts, journal);
+        kept.letters.sort_unstable_by_key(|(death, _)| *death);
+        for (death, letter) in kept.letters {
+            ledger.dead_letters.restore(letter, death, journal);
+        }
+        kept.outcomes.sort_by_key(|(_, until_unix_ms, _)| *until_unix_ms);
+        for (key, until_unix_ms, outcome) in kept.outcomes {
+            outcomes.restore(key, outcome, until_unix_ms, now, journal);
+        }
+        kept.crossings.sort_unstable_by_key(|(message, _)| *message);
+        for (message, target) in kept.crossings {
+            crossings.restore(message, target, journal);
+        }
+        state
+    }
+
+    /// The claims of the state that this one takes the place of: who has a session in hand keeps it.
+    pub fn adopt_claims(&mut self, before: &Self) {
+        for (id, participant) in &mut self.participants {
+            participant.claim = before.participants.get(id).and_then(|before| before.claim);
+        }
+        self.epochs = self.epochs.max(before.epochs);
+        self.roster_version = before.roster_version + 1;
+    }
+
+    fn put_back(&mut self, queued: Queued, now: Now) {
+        let Some(Participant { inbox, .. }) = self.participants.get_mut(&queued.session) else {
+            return;
+        };
+        let deadline_ms = queued.deadline_unix_ms.map_or(NEVER, |at| now.mono_at(at));
+        let expiry = Expiry {
+            deadline_ms,
+            seq: queued.seq,
+            session: queued.session,
+            message: queued.message.id,
+            priority: queued.message.priority,
+        };
+        inbox.restore(
+            queued.message,
+            queued.seq,
+            queued.receipt,
+            deadline_ms,
+            queued.deliveries,
+        );
+        self.await_expiry(expiry);
+    }
+}
+
+impl Queued {
+    const fn entry(&self) -> RecipientStatus {
+        RecipientStatus {
+            session: self.session,
+            status: Status::Queued,
+            at_ms: self.accepted_at_ms,
+        }
+    }
+}

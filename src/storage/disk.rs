@@ -1,0 +1,157 @@
+//! The folder that a disk storage keeps its records in, by the embedded store `fjall`.
+//!
+//! `lock` says that a process has the folder; `records` is the database. Nobody else on the machine can read it.
+
+use std::{
+    fs::{self, DirBuilder, File, TryLockError},
+    io,
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
+};
+
+use actors::{
+    clock::Now,
+    storage::{
+        StoreError,
+        disk::{DiskSettings, DiskStorage, Each, Engine, Record, Room},
+    },
+};
+use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+
+/// All records are in one keyspace, so that a journal goes as soon as its memtable is a table.
+const KEYSPACE: &str = "records";
+
+/// The records are read at the start only: a cache is of little use.
+const CACHE_BYTES: u64 = 4 << 20;
+
+/// All journals together; they go when what is in them is in tables.
+const JOURNALS_BYTES_MAX: u64 = 256 << 20;
+
+/// Opens the storage in a folder, which is made when it is not there.
+///
+/// # Errors
+/// Another process has the folder, it cannot be used, or what is in it cannot be read; the text names the folder.
+pub fn open(folder: &Path, settings: DiskSettings, now: Now) -> io::Result<DiskStorage> {
+    let named = |error: io::Error| io::Error::new(error.kind(), format!("data_dir {}: {error}", folder.display()));
+    let engine = Folder::open(folder).map_err(named)?;
+    DiskStorage::open(engine, settings, now).map_err(named)
+}
+
+/// A folder that this process has for itself.
+pub struct Folder {
+    path: PathBuf,
+    /// None while it could not be opened anew after an error.
+    database: Option<(Database, Keyspace)>,
+    _lock: File,
+}
+
+impl Folder {
+    /// # Errors
+    /// As those of [`open`].
+    pub fn open(path: &Path) -> io::Result<Self> {
+        DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+        let lock = lock(&path.join("lock"))?;
+        let database = Some(open_database(&path.join("records")).map_err(|error| io_error(&error))?);
+        Ok(Self {
+            path: path.to_owned(),
+            database,
+            _lock: lock,
+        })
+    }
+
+    fn database(&self) -> Result<&(Database, Keyspace), StoreError> {
+        let closed = || StoreError::Unreachable("the folder could not be opened again".to_owned());
+        self.database.as_ref().ok_or_else(closed)
+    }
+}
+
+impl Engine for Folder {
+    fn scan(&mut self, prefix: &[u8], each: &mut Each<'_>) -> Result<(), StoreError> {
+        let (_, records) = self.database()?;
+        for record in records.prefix(prefix) {
+            let (key, value) = record.into_inner().map_err(|error| store_error(&error))?;
+            if !each(&key, &value) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn commit(&mut self, group: Vec<Record>) -> Result<(), StoreError> {
+        let (database, records) = self.database()?;
+        let mut batch = database.batch().durability(Some(PersistMode::SyncData));
+        for Record { key, value } in group {
+            match value {
+                Some(value) => batch.insert(records, key, value),
+                None => batch.remove(records, key),
+            }
+        }
+        batch.commit().map_err(|error| store_error(&error))
+    }
+
+    fn reopen(&mut self) -> Result<(), StoreError> {
+        // The old one has to let go of its own lock before.
+        self.database = None;
+        let opened = open_database(&self.path.join("records"));
+        self.database = Some(opened.map_err(|error| store_error(&error))?);
+        Ok(())
+    }
+
+    fn room(&self) -> Option<Room> {
+        let disk = rustix::fs::statvfs(&self.path).ok()?;
+        Some(Room {
+            free: disk.f_bavail.saturating_mul(disk.f_frsize),
+            total: disk.f_blocks.saturating_mul(disk.f_frsize),
+        })
+    }
+}
+
+fn lock(path: &Path) -> io::Result<File> {
+    let file = File::options().create(true).truncate(false).write(true).open(path)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(io::Error::new(
+            io::ErrorKind::ResourceBusy,
+            "another process has it; give each broker a folder of its own",
+        )),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+fn open_database(path: &Path) -> fjall::Result<(Database, Keyspace)> {
+    // The version is written last: without it nobody has ever been told that something is kept.
+    if path.try_exists()? && !path.join("version").try_exists()? {
+        fs::remove_dir_all(path)?;
+    }
+    let database = Database::builder(path)
+        .cache_size(CACHE_BYTES)
+        .max_journaling_size(JOURNALS_BYTES_MAX)
+        .open()?;
+    let records = database.keyspace(KEYSPACE, KeyspaceCreateOptions::default)?;
+    Ok((database, records))
+}
+
+fn store_error(error: &fjall::Error) -> StoreError {
+    let error = io_error(error);
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => StoreError::Full(error.to_string()),
+        _ => StoreError::Unreachable(error.to_string()),
+    }
+}
+
+fn io_error(error: &fjall::Error) -> io::Error {
+    match error {
+        fjall::Error::Io(error) => io::Error::new(error.kind(), error.to_string()),
+        fjall::Error::Storage(inner) => {
+            match std::error::Error::source(inner).and_then(|e| e.downcast_ref::<io::Error>()) {
+                Some(error) => io::Error::new(error.kind(), error.to_string()),
+                None => io::Error::other(inner.to_string()),
+            }
+        }
+        fjall::Error::Poisoned => io::Error::other("an earlier write failed"),
+        other => io::Error::other(other.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

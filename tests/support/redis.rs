@@ -1,0 +1,163 @@
+//! Redis servers of a test's own, on free ports, with nothing left behind.
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+/// How long a server is waited for. Far more than it takes.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A server process, and the folder with what it writes down.
+pub struct Redis {
+    pub address: SocketAddr,
+    child: Child,
+    folder: PathBuf,
+    flags: Vec<String>,
+}
+
+impl Redis {
+    /// One that writes nothing down.
+    pub fn start() -> Self {
+        Self::with(&["--save", "", "--appendonly", "no"])
+    }
+
+    /// One that has what it answered on the disk: it survives being killed.
+    pub fn durable() -> Self {
+        Self::with(&["--save", "", "--appendonly", "yes", "--appendfsync", "always"])
+    }
+
+    pub fn with(flags: &[&str]) -> Self {
+        let folder = std::env::temp_dir().join(format!("mcp-broker-redis-{}", uuid::Uuid::new_v4().simple()));
+        std::fs::create_dir(&folder).unwrap();
+        let flags: Vec<_> = flags.iter().map(ToString::to_string).collect();
+        // Between the look for a free port and its use another program may take it.
+        for _ in 0..20 {
+            let address = free_address();
+            let mut child = spawn(address, &folder, &flags);
+            if answers(address, &mut child) {
+                return Self {
+                    address,
+                    child,
+                    folder,
+                    flags,
+                };
+            }
+            let _ = child.wait();
+        }
+        panic!("no redis-server starts (Debian: apt-get install redis-server)");
+    }
+
+    /// One that follows this one.
+    pub fn replica(&self) -> Self {
+        let port = self.address.port().to_string();
+        let mut flags: Vec<_> = self.flags.iter().map(String::as_str).collect();
+        flags.extend(["--replicaof", "127.0.0.1", &port, "--repl-diskless-sync-delay", "0"]);
+        let replica = Self::with(&flags);
+        let deadline = Instant::now() + PATIENCE;
+        while !replica.ask(&["INFO", "replication"]).contains("master_link_status:up") {
+            assert!(Instant::now() < deadline, "the replica never follows");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        replica
+    }
+
+    pub fn url(&self) -> String {
+        format!("redis://{}", self.address)
+    }
+
+    /// SIGKILL.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Starts it again where it was, with what it had written down.
+    pub fn revive(&mut self) {
+        self.kill();
+        self.child = spawn(self.address, &self.folder, &self.flags);
+        assert!(answers(self.address, &mut self.child), "Redis does not start again");
+    }
+
+    /// The answer to one command: a text, an integer, or the texts of an array, one a line; an error as it is.
+    pub fn ask(&self, command: &[&str]) -> String {
+        ask(self.address, command).unwrap()
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        self.kill();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn free_address() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap()
+}
+
+fn spawn(address: SocketAddr, folder: &PathBuf, flags: &[String]) -> Child {
+    Command::new("redis-server")
+        .args(["--bind", "127.0.0.1", "--port", &address.port().to_string()])
+        .args(flags)
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("redis-server starts (Debian: apt-get install redis-server)")
+}
+
+/// Waits until the server has read what it had written down; false when it has ended.
+fn answers(address: SocketAddr, child: &mut Child) -> bool {
+    let deadline = Instant::now() + PATIENCE;
+    while Instant::now() < deadline {
+        if child.try_wait().unwrap().is_some() {
+            return false;
+        }
+        if ask(address, &["PING"]).is_ok_and(|answer| answer == "PONG") {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    false
+}
+
+fn ask(address: SocketAddr, command: &[&str]) -> std::io::Result<String> {
+    let mut socket = TcpStream::connect(address)?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    let mut text = format!("*{}\r\n", command.len());
+    for part in command {
+        text.push_str(&format!("${}\r\n{part}\r\n", part.len()));
+    }
+    socket.write_all(text.as_bytes())?;
+    read_answer(&mut BufReader::new(socket))
+}
+
+fn read_answer(socket: &mut impl BufRead) -> std::io::Result<String> {
+    let mut line = String::new();
+    if socket.read_line(&mut line)? == 0 {
+        return Err(std::io::ErrorKind::UnexpectedEof.into());
+    }
+    let (kind, rest) = line.trim_end().split_at(1);
+    match kind {
+        "$" => {
+            let Ok(len) = rest.parse::<usize>() else {
+                return Ok(String::new());
+            };
+            let mut text = vec![0; len + 2];
+            socket.read_exact(&mut text)?;
+            text.truncate(len);
+            Ok(String::from_utf8_lossy(&text).into_owned())
+        }
+        "*" => {
+            let parts = (0..rest.parse().unwrap_or(0)).map(|_| read_answer(socket));
+            Ok(parts.collect::<std::io::Result<Vec<_>>>()?.join("\n"))
+        }
+        _ => Ok(rest.to_owned()),
+    }
+}
