@@ -1,5 +1,6 @@
 //! What the tests of storages share.
 
+#[allow(dead_code, reason = "other tests use what these do not")]
 #[path = "../support/redis.rs"]
 mod redis;
 
@@ -8,7 +9,7 @@ use std::{future::Future, sync::Arc};
 use actors::storage::Storage;
 use mcp_broker::storage::redis::{ConnectError, RedisSettings, RedisStorage};
 
-pub use redis::Redis;
+pub use redis::{Cluster, Redis};
 
 pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread()
