@@ -3,12 +3,13 @@
 use std::time::{Duration, Instant};
 
 use actors::{
+    clock::now,
     model::ProjectId,
-    storage::{Condition, Storage, StoreError},
+    storage::{Condition, Seat, Storage, StoreError},
 };
 use mcp_broker::storage::redis::{ConnectError, RedisSettings, RedisStorage};
 
-use crate::support::{Proxy, Redis, View, block_on, connect, storage, until};
+use crate::support::{Proxy, Redis, View, block_on, connect, record, storage, until};
 
 /// A storage whose operations take no longer than this.
 async fn hasty(url: String, deadline: Duration) -> RedisStorage {
@@ -40,7 +41,10 @@ fn data_of_a_newer_version_is_left_alone() {
     let error = block_on(connect(redis.url())).err().unwrap();
     assert_eq!(error, ConnectError::Schema { found: 7, known: 1 });
     let text = error.to_string();
-    assert!(text.contains('7') && text.contains('1') && !text.contains('\n'), "{text}");
+    assert!(
+        text.contains('7') && text.contains('1') && !text.contains('\n'),
+        "{text}"
+    );
     assert_eq!(redis.ask(&["DBSIZE"]), "1", "nothing was written");
 }
 
@@ -79,7 +83,11 @@ fn operations_fail_in_time_while_redis_is_gone_and_go_on_when_it_is_back() {
             let begun = Instant::now();
             let failed = view.store.depth(bob).await;
             assert!(matches!(failed, Err(StoreError::Unreachable(_))), "{failed:?}");
-            assert!(begun.elapsed() < deadline + Duration::from_secs(2), "{:?}", begun.elapsed());
+            assert!(
+                begun.elapsed() < deadline + Duration::from_secs(2),
+                "{:?}",
+                begun.elapsed()
+            );
         }
         assert!(matches!(storage.condition(), Condition::Unavailable(_)));
         redis.revive();
@@ -106,7 +114,13 @@ fn what_was_leased_for_nobody_to_hear_is_given_back_as_if_it_had_not_been() {
         let unheard = view.lease(bob).await;
         assert!(matches!(unheard, Err(StoreError::Unreachable(_))), "{unheard:?}");
         proxy.open();
-        let leased = until(async || view.lease(bob).await.ok().filter(|leased| !leased.deliveries.is_empty())).await;
+        let leased = until(async || {
+            view.lease(bob)
+                .await
+                .ok()
+                .filter(|leased| !leased.deliveries.is_empty())
+        })
+        .await;
         let delivery = &leased.deliveries[0];
         assert_eq!((delivery.message.id, delivery.count), (sent, 1));
         assert_eq!((leased.depth.waiting, leased.depth.leased), (0, 1));
@@ -123,9 +137,9 @@ fn a_server_without_room_accepts_nothing_and_hands_out_what_it_has() {
         let [first, second] = [view.send(bob).await, view.send(bob).await];
         redis.ask(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
         redis.ask(&["CONFIG", "SET", "maxmemory", "1"]);
-        let refused = view.store.append(vec![view.direct(bob)], actors::clock::now()).await;
+        let refused = view.store.append(vec![view.direct(bob)], now()).await;
         assert!(matches!(refused, Err(StoreError::Full(_))), "{refused:?}");
-        let refused = view.store.put_session(crate::support::record(None), actors::storage::Seat::default());
+        let refused = view.store.put_session(record(None), Seat::default());
         assert!(matches!(refused.await, Err(StoreError::Full(_))));
         assert_eq!(view.leases(bob).await, [(first, 1), (second, 1)]);
         assert_eq!(view.acknowledge(bob, &[first]).await.unwrap().acknowledged, 1);
@@ -151,14 +165,14 @@ fn a_server_that_has_become_a_follower_is_left_for_the_one_that_leads() {
         let port = new.address.port().to_string();
         old.ask(&["REPLICAOF", "127.0.0.1", &port]);
         let bob = until(async || {
-            let record = crate::support::record(None);
+            let record = record(None);
             let id = record.id;
-            let seated = view.store.put_session(record, actors::storage::Seat::default());
-            seated.await.ok().map(|_| id)
-        });
-        let bob = bob.await;
+            let put = view.store.put_session(record, Seat::default()).await;
+            put.ok().map(|_| id)
+        })
+        .await;
         assert_eq!(view.depth(bob).await, (0, 0));
-        assert!(new.ask(&["HEXISTS", "{acme}:sessions", &bob.to_string()]) == "1");
+        assert_eq!(new.ask(&["HEXISTS", "{acme}:sessions", &bob.to_string()]), "1");
     });
 }
 
@@ -173,11 +187,19 @@ fn what_too_few_replicas_have_is_not_accepted() {
         };
         let storage = RedisStorage::connect(settings).await.unwrap();
         let view = View::of(&storage, "acme");
-        let put = view.store.put_session(crate::support::record(None), actors::storage::Seat::default());
+        let put = view.store.put_session(record(None), Seat::default());
         let refused = put.await;
         assert!(matches!(refused, Err(StoreError::Unreachable(_))), "{refused:?}");
+        assert!(matches!(storage.condition(), Condition::Degraded(_)));
         let replica = redis.replica();
-        let bob = view.join().await;
+        let bob = until(async || {
+            let record = record(None);
+            let id = record.id;
+            let put = view.store.put_session(record, Seat::default()).await;
+            put.ok().map(|_| id)
+        })
+        .await;
+        assert_eq!(storage.condition(), Condition::Healthy);
         view.send(bob).await;
         assert_eq!(replica.ask(&["HLEN", "{acme}:messages"]), "1");
         assert_eq!(view.leases(bob).await.len(), 1);

@@ -3,4 +3,6 @@
 mod conformance;
 mod cost;
 mod faults;
+mod frames;
+mod replicas;
 mod support;

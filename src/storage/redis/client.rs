@@ -2,13 +2,16 @@
 
 use std::{
     future::Future,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
 use actors::{
     model::ReplicaId,
-    storage::{Retention, StoreError},
+    storage::{Condition, Retention, StoreError},
 };
 use deadpool_redis::redis::{Cmd, Value, cmd};
 use tokio::time::Instant;
@@ -34,6 +37,8 @@ pub(super) struct Client {
     pub retention: Retention,
     pub script: Loaded,
     batches: AtomicU64,
+    /// Why what was accepted last does not count.
+    too_few: Mutex<Option<String>>,
 }
 
 /// What the script replied to a batch.
@@ -63,6 +68,7 @@ impl Client {
             retention,
             script: Loaded::operations(),
             batches: AtomicU64::new(1),
+            too_few: Mutex::default(),
         }
     }
 
@@ -97,7 +103,10 @@ impl Client {
         let wait = waits.then(|| self.wait(until));
         let mut values = self.run(script, wait, &preamble.key, until).await?;
         let heard_by = if waits { values.pop() } else { None };
-        let unsafe_because = heard_by.and_then(|heard_by| self.too_few(&heard_by));
+        let unsafe_because = heard_by.as_ref().and_then(|heard_by| self.too_few(heard_by));
+        if waits {
+            self.last_too_few().clone_from(&unsafe_because);
+        }
         let reply = values.pop().unwrap_or(Value::Nil);
         Ok(Carried { reply, unsafe_because })
     }
@@ -121,6 +130,18 @@ impl Client {
             }
         }
         answer
+    }
+
+    pub fn condition(&self) -> Condition {
+        if let Some(reason) = self.breaker.trouble() {
+            return Condition::Unavailable(reason);
+        }
+        let too_few = self.last_too_few().clone();
+        too_few.map_or(Condition::Healthy, Condition::Degraded)
+    }
+
+    fn last_too_few(&self) -> MutexGuard<'_, Option<String>> {
+        self.too_few.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub async fn ask(&self, request: &Request, until: Instant) -> Result<Vec<Value>, Failure> {

@@ -107,11 +107,7 @@ impl Storage for RedisStorage {
     }
 
     fn condition(&self) -> Condition {
-        self.shared
-            .client
-            .breaker
-            .trouble()
-            .map_or(Condition::Healthy, Condition::Unavailable)
+        self.shared.client.condition()
     }
 
     fn bridge(&self) -> Option<Arc<dyn Bridge>> {
