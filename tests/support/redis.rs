@@ -119,7 +119,7 @@ fn answers(address: SocketAddr, child: &mut Child) -> bool {
         if child.try_wait().unwrap().is_some() {
             return false;
         }
-        if ask(address, &["PING"]).is_ok_and(|answer| answer == "PONG") {
+        if ask(address, &["PING"]).is_ok_and(|answer| answer == "PONG" || answer.starts_with("NOAUTH")) {
             return true;
         }
         std::thread::sleep(Duration::from_millis(5));
