@@ -16,7 +16,10 @@ use actors::{
         disk::{DiskSettings, DiskStorage, Each, Engine, Record, Room},
     },
 };
-use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+use fjall::{
+    Database, Keyspace, KeyspaceCreateOptions, KvSeparationOptions, PersistMode,
+    config::{BlockSizePolicy, FilterPolicy},
+};
 
 /// All records are in one keyspace, so that a journal goes as soon as its memtable is a table.
 const KEYSPACE: &str = "records";
@@ -26,6 +29,12 @@ const CACHE_BYTES: u64 = 4 << 20;
 
 /// All journals together; they go when what is in them is in tables.
 const JOURNALS_BYTES_MAX: u64 = 256 << 20;
+
+/// Nothing is ever looked for by its key, and what is read is read from one end to the other.
+const BLOCK_BYTES: u32 = 32 << 10;
+
+/// Values from this size on are kept beside the tables: what is merged again and again are keys.
+const BESIDE_BYTES_MIN: u32 = 256;
 
 /// Opens the storage in a folder, which is made when it is not there.
 ///
@@ -126,8 +135,17 @@ fn open_database(path: &Path) -> fjall::Result<(Database, Keyspace)> {
     let database = Database::builder(path)
         .cache_size(CACHE_BYTES)
         .max_journaling_size(JOURNALS_BYTES_MAX)
+        // With several, one of them spins for as long as another merges.
+        .worker_threads(1)
         .open()?;
-    let records = database.keyspace(KEYSPACE, KeyspaceCreateOptions::default)?;
+    let records = database.keyspace(KEYSPACE, || {
+        KeyspaceCreateOptions::default()
+            .filter_policy(FilterPolicy::disabled())
+            .data_block_size_policy(BlockSizePolicy::all(BLOCK_BYTES))
+            .with_kv_separation(Some(
+                KvSeparationOptions::default().separation_threshold(BESIDE_BYTES_MIN),
+            ))
+    })?;
     Ok((database, records))
 }
 
