@@ -4,6 +4,7 @@
 pub mod admin;
 pub mod admission;
 pub mod auth;
+pub mod bridge;
 pub mod cli;
 pub mod config;
 pub mod exit;

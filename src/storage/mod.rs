@@ -1,6 +1,7 @@
 //! The storages that touch the world, and which of them a broker has.
 
 pub mod disk;
+pub mod redis;
 
 use std::{io, sync::Arc};
 

@@ -49,7 +49,9 @@ fn who_does_not_read_costs_a_bounded_amount_of_memory() {
     }
     let grown = broker.rss_kib() - before;
     let kept = (MESSAGES * LEN / 1024) as u64;
-    assert!(grown < kept + 40_000, "{grown} KiB for {kept} KiB of messages");
+    // A disk has a table of what was written last in memory too.
+    let besides = if broker.answers_at_once() { 40_000 } else { 120_000 };
+    assert!(grown < kept + besides, "{grown} KiB for {kept} KiB of messages");
     drop(deaf);
 }
 

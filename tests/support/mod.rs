@@ -3,12 +3,17 @@
 mod agent;
 mod http;
 mod issuer;
+#[allow(dead_code, reason = "only some tests have servers of their own")]
+mod proxy;
+#[allow(dead_code, reason = "only some tests have servers of their own")]
+mod redis;
 mod tenant;
 mod wire;
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::{SocketAddr, TcpStream},
+    path::PathBuf,
     process::{Child, Command, ExitStatus, Stdio},
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
@@ -19,6 +24,10 @@ use serde_json::{Value, json};
 pub use agent::{Agent, texts};
 pub use http::{Caller, Event, Reply, Request, Response, connect, exchange, hello};
 pub use issuer::{Issuer, unsigned};
+#[allow(unused_imports, reason = "only some tests have servers of their own")]
+pub use proxy::Proxy;
+#[allow(unused_imports, reason = "only some tests have servers of their own")]
+pub use redis::Redis;
 pub use tenant::{ADMIN_KEY, Tenant, id_of_key};
 pub use wire::{Wire, masked, read_frame};
 
@@ -61,6 +70,13 @@ pub fn keys(object: &Value) -> Vec<&str> {
     keys
 }
 
+/// The binary, to be started with nothing of the environment of the tests.
+pub fn broker_program() -> Command {
+    let mut program = Command::new(env!("CARGO_BIN_EXE_mcp-broker"));
+    program.env_clear();
+    program
+}
+
 /// A running broker. When it is dropped it must still be alive and well, and nothing of it is left.
 pub struct Broker {
     child: Child,
@@ -69,6 +85,46 @@ pub struct Broker {
     may_be_gone: bool,
     /// Callers need keys, and this is the one for everything.
     admin_key: Option<&'static str>,
+    /// Where it keeps what it knows, when it has that for itself. Goes after it.
+    place: Place,
+}
+
+/// Where a broker keeps what it knows.
+enum Place {
+    /// Wherever its settings say.
+    Elsewhere,
+    Disk(PathBuf),
+    Redis(Redis),
+}
+
+impl Place {
+    /// Of a broker of whose storage nothing is said: `TEST_STORAGE` is memory, disk or redis. The promises are the same.
+    fn of_its_own(flags: &[&str]) -> Self {
+        let kind = std::env::var("TEST_STORAGE").unwrap_or_default();
+        match kind.as_str() {
+            _ if flags.iter().any(|flag| flag.starts_with("--storage")) => Self::Elsewhere,
+            "" | "memory" => Self::Elsewhere,
+            "disk" => Self::Disk(std::env::temp_dir().join(format!("mcp-broker-{}", uuid::Uuid::new_v4().simple()))),
+            "redis" => Self::Redis(Redis::start()),
+            other => panic!("TEST_STORAGE={other}; memory, disk and redis are known"),
+        }
+    }
+
+    fn flags(&self) -> Vec<String> {
+        match self {
+            Self::Elsewhere => Vec::new(),
+            Self::Disk(folder) => vec!["--storage=disk".to_owned(), format!("--data-dir={}", folder.display())],
+            Self::Redis(redis) => vec!["--storage=redis".to_owned(), format!("--redis-url={}", redis.url())],
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Self::Disk(folder) = self {
+            let _ = std::fs::remove_dir_all(folder);
+        }
+    }
 }
 
 impl Broker {
@@ -115,10 +171,33 @@ impl Broker {
     }
 
     fn launch(flags: &[&str], admin_key: Option<&'static str>) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_mcp-broker"))
-            .env_clear()
+        let place = Place::of_its_own(flags);
+        let program = broker_program();
+        let broker = Self::launch_in(place, program, flags, admin_key);
+        Self::teaches_note(&broker.visitor());
+        broker
+    }
+
+    /// One of those that share a Redis; what they know is known already.
+    #[allow(dead_code, reason = "only some tests have several")]
+    pub fn replica(redis_url: &str, flags: &[&str]) -> Self {
+        let program = broker_program();
+        Self::replica_by(program, redis_url, flags)
+    }
+
+    /// The same by a program that runs the broker with the arguments it is given.
+    #[allow(dead_code, reason = "only some tests have several")]
+    pub fn replica_by(mut program: Command, redis_url: &str, flags: &[&str]) -> Self {
+        program.env("MCP_BROKER_REDIS_URL", redis_url);
+        let flags = [&["--storage=redis"], flags].concat();
+        Self::launch_in(Place::Elsewhere, program, &flags, None)
+    }
+
+    fn launch_in(place: Place, mut program: Command, flags: &[&str], admin_key: Option<&'static str>) -> Self {
+        let mut child = program
             .envs(admin_key.map(|key| ("MCP_BROKER_ADMIN_KEY", key)))
             .args(["serve", "--port=0"])
+            .args(place.flags())
             .args(flags)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -148,26 +227,42 @@ impl Broker {
                 }
             }
         });
-        let broker = Self {
+        Self {
             child,
             address: address.unwrap(),
             log,
             may_be_gone: false,
             admin_key,
-        };
-        Self::teaches_note(&broker.visitor());
-        broker
+            place,
+        }
     }
 
-    /// Registers the protocol that everything is said in.
-    fn teaches_note(agent: &Agent) {
+    /// Whether an acceptance knows already what became of the message: where it has to be written down first, its answer
+    /// does not wait for its delivery.
+    pub fn answers_at_once(&self) -> bool {
+        matches!(self.place, Place::Elsewhere)
+    }
+
+    /// SIGKILL.
+    #[allow(dead_code, reason = "only some tests kill it")]
+    pub fn is_killed(&mut self) {
+        self.may_be_gone = true;
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Registers the protocol that everything is said in, if another replica has not.
+    pub fn teaches_note(agent: &Agent) {
         let schema = json!({
             "type": "object",
             "properties": {"text": {"type": "string"}},
             "required": ["text"],
         });
         let note = json!({"name": "note", "version": "1.0.0", "schema": schema});
-        agent.calls("register_protocol", note);
+        let params = json!({"name": "register_protocol", "arguments": note});
+        let result = agent.request("tools/call", params).unwrap();
+        let is_known = result["structuredContent"]["code"] == "protocol_exists";
+        assert!(result["isError"] == false || is_known, "{result}");
     }
 
     /// Makes a project with this configuration, in which the protocol is known that everything is said in.

@@ -1,3 +1,5 @@
+mod stored;
+
 use std::{
     sync::{
         Arc,
@@ -10,6 +12,8 @@ use bytes::BufMut;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use uuid::{ContextV7, Timestamp, Uuid};
+
+pub use stored::StoredError;
 
 use super::{MessageId, ProjectId, SessionId, SessionRecord, UNSET_ID};
 use crate::clock::{Now, rfc3339};
@@ -373,6 +377,11 @@ impl Progress {
                 forward
             });
         }
+    }
+
+    /// Whether anybody has such a view as [`Self::subscribe`] gives.
+    pub fn is_followed(&self) -> bool {
+        self.watch.as_ref().is_some_and(|watch| watch.receiver_count() > 0)
     }
 
     /// A view of the status as it moves on; None when nobody asked for one at acceptance.

@@ -17,7 +17,7 @@ pub use ids::{ConnectionId, MessageId, ProjectId, ReplicaId, SessionId, SessionN
 pub use key::{ApiKey, KeyDigest, KeyId, KeyRecord, KeyStatus, Owner, Scope, Standing};
 pub use message::{
     DeadLetter, DeadLetterReason, Draft, Headers, KeptMessage, Message, MessageIds, Priority, Progress,
-    RecipientStatus, Status, To,
+    RecipientStatus, Status, StoredError, To,
 };
 pub use project::{
     ConfigChanges, Grant, MadeKey, NewKey, NewProject, ProjectChanges, ProjectConfig, ProjectRecord, Rotated,

@@ -1,0 +1,238 @@
+//! A message as a store outside this process keeps it.
+//!
+//! One byte of version, one of flags (1 direct, 2 watched, 4 with a time to live, 8 from another project, and the
+//! priority in the two highest bits), the id and the sender as 16 bytes each, then what the flags say: the recipient (16
+//! bytes), the time to live (milliseconds, 8 bytes, big-endian), the origin (its length in a byte, its text). The rest is
+//! the encoded envelope.
+
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use super::{Message, Priority, Progress};
+use crate::{
+    clock::millis,
+    model::{MessageId, ProjectId, SessionId},
+};
+
+/// Of the form this build writes and reads.
+const VERSION: u8 = 1;
+
+const DIRECT: u8 = 1;
+const WATCHED: u8 = 2;
+const TIMED: u8 = 4;
+const FOREIGN: u8 = 8;
+const PRIORITY_SHIFT: u8 = 6;
+
+/// Why stored bytes are no message.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StoredError {
+    #[error("a stored message of version {0}, and this build reads {VERSION}")]
+    Version(u8),
+    #[error("not a stored message")]
+    Malformed,
+}
+
+impl Message {
+    /// The bytes that [`Message::from_stored`] reads. How far the message has come is not among them.
+    #[must_use]
+    pub fn to_stored(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(64 + self.body.len());
+        let flag = |flag, is_set| if is_set { flag } else { 0 };
+        let flags = flag(DIRECT, self.recipient.is_some())
+            | flag(WATCHED, self.is_watched())
+            | flag(TIMED, self.ttl.is_some())
+            | flag(FOREIGN, self.origin.is_some());
+        out.extend([VERSION, flags | (self.priority as u8) << PRIORITY_SHIFT]);
+        out.extend(self.id.as_uuid().as_bytes());
+        out.extend(self.sender.as_uuid().as_bytes());
+        if let Some(recipient) = &self.recipient {
+            out.extend(recipient.as_uuid().as_bytes());
+        }
+        if let Some(ttl) = self.ttl {
+            out.extend(millis(ttl).to_be_bytes());
+        }
+        if let Some(origin) = &self.origin {
+            // An id of a project is at most 63 bytes long.
+            out.push(origin.as_str().len() as u8);
+            out.extend(origin.as_str().as_bytes());
+        }
+        out.extend(&self.body);
+        out
+    }
+
+    /// # Errors
+    /// When another version wrote it, or it is no message.
+    pub fn from_stored(stored: &[u8]) -> Result<Self, StoredError> {
+        match stored.first() {
+            Some(&VERSION) => read(stored).ok_or(StoredError::Malformed),
+            Some(&version) => Err(StoredError::Version(version)),
+            None => Err(StoredError::Malformed),
+        }
+    }
+
+    /// Whether a sender waits to be told how far it comes.
+    #[must_use]
+    pub const fn is_watched(&self) -> bool {
+        self.progress.watch.is_some()
+    }
+}
+
+fn read(stored: &[u8]) -> Option<Message> {
+    let mut rest = stored.get(1..)?;
+    let flags = *take(&mut rest, 1)?.first()?;
+    let id = MessageId::from_uuid(uuid(&mut rest)?);
+    let sender = SessionId::from_uuid(uuid(&mut rest)?);
+    let has = |flag| flags & flag != 0;
+    let recipient = if has(DIRECT) {
+        Some(SessionId::from_uuid(uuid(&mut rest)?))
+    } else {
+        None
+    };
+    let ttl = if has(TIMED) {
+        let ms = take(&mut rest, 8)?.try_into().ok()?;
+        Some(Duration::from_millis(u64::from_be_bytes(ms)))
+    } else {
+        None
+    };
+    let origin = if has(FOREIGN) {
+        let len = usize::from(*take(&mut rest, 1)?.first()?);
+        let text = std::str::from_utf8(take(&mut rest, len)?).ok()?;
+        Some(ProjectId::parse(text).ok()?)
+    } else {
+        None
+    };
+    Some(Message {
+        id,
+        sender,
+        origin,
+        recipient,
+        priority: Priority::ALL[usize::from(flags >> PRIORITY_SHIFT)],
+        ttl,
+        body: rest.to_vec(),
+        progress: Progress::new(has(WATCHED)),
+    })
+}
+
+fn take<'a>(rest: &mut &'a [u8], len: usize) -> Option<&'a [u8]> {
+    let (taken, left) = rest.split_at_checked(len)?;
+    *rest = left;
+    Some(taken)
+}
+
+fn uuid(rest: &mut &[u8]) -> Option<Uuid> {
+    Uuid::from_slice(take(rest, 16)?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::{option, prelude::*};
+
+    use super::*;
+    use crate::{
+        clock::Now,
+        model::{Capabilities, Draft, Headers, MessageIds, Owner, SessionRecord, To},
+    };
+
+    const NOW: Now = Now {
+        unix_ms: 1_790_000_000_000,
+        mono_ms: 5,
+    };
+
+    fn message(headers: &Headers, recipient: Option<SessionId>, origin: Option<ProjectId>, watched: bool) -> Message {
+        let sender = SessionRecord {
+            id: SessionId::generate(),
+            name: None,
+            capabilities: Capabilities::default(),
+            metadata: serde_json::Map::new(),
+            connected_at_ms: 0,
+            owner: Owner::anonymous(),
+        };
+        let to = recipient.map_or(To::Many, |_| To::One);
+        let project = ProjectId::default_project();
+        let mut draft = Draft::new(&project, &sender, to, ("chat", "1.0.0"), r#"{"text":"hi"}"#, headers);
+        if let Some(origin) = origin {
+            draft = draft.from_abroad(origin);
+        }
+        draft.seal(MessageIds::default().next(NOW), recipient, NOW, watched)
+    }
+
+    fn same(left: &Message, right: &Message) {
+        let plain = |message: &Message| {
+            let mut envelope = Vec::new();
+            message.write(&mut envelope, 1);
+            let Message {
+                id,
+                sender,
+                origin,
+                recipient,
+                priority,
+                ttl,
+                ..
+            } = message;
+            let ids = (*id, *sender, origin.clone(), *recipient);
+            (ids, *priority, *ttl, envelope, message.is_watched())
+        };
+        assert_eq!(plain(left), plain(right));
+    }
+
+    #[test]
+    fn the_bytes_of_a_stored_message_are_those_of_version_1() {
+        let recipient = SessionId::generate();
+        let headers = Headers {
+            priority: Priority::Urgent,
+            ttl_seconds: Some(2),
+            ..Headers::default()
+        };
+        let origin = ProjectId::parse("acme").unwrap();
+        let message = message(&headers, Some(recipient), Some(origin), true);
+        let stored = message.to_stored();
+        assert_eq!(stored[..2], [1, 0b1100_1111]);
+        assert_eq!(stored[2..18], *message.id.as_uuid().as_bytes());
+        assert_eq!(stored[18..34], *message.sender.as_uuid().as_bytes());
+        assert_eq!(stored[34..50], *recipient.as_uuid().as_bytes());
+        assert_eq!(stored[50..63], *b"\0\0\0\0\0\0\x07\xd0\x04acme");
+        assert_eq!(stored[63..], message.body);
+    }
+
+    #[test]
+    fn what_is_cut_short_is_no_message() {
+        let headers = Headers {
+            ttl_seconds: Some(2),
+            ..Headers::default()
+        };
+        let origin = ProjectId::parse("acme").unwrap();
+        let stored = message(&headers, Some(SessionId::generate()), Some(origin), false).to_stored();
+        for len in 0..63 {
+            assert_eq!(
+                Message::from_stored(&stored[..len]).err(),
+                Some(StoredError::Malformed),
+                "{len}"
+            );
+        }
+        assert_eq!(Message::from_stored(&[2, 0]).err(), Some(StoredError::Version(2)));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_stored_is_read(
+            priority in prop::sample::select(&Priority::ALL[..]),
+            ttl_seconds in option::of(1..=u64::MAX / 1000),
+            is_direct: bool,
+            origin in option::of("[a-z0-9]{1,63}"),
+            watched: bool,
+        ) {
+            let headers = Headers { priority, ttl_seconds, ..Headers::default() };
+            let recipient = is_direct.then(SessionId::generate);
+            let origin = origin.map(|origin| ProjectId::parse(&origin).unwrap());
+            let message = message(&headers, recipient, origin, watched);
+            same(&Message::from_stored(&message.to_stored()).unwrap(), &message);
+        }
+
+        #[test]
+        fn rubbish_is_refused_and_nothing_panics(bytes: Vec<u8>) {
+            let _ = Message::from_stored(&bytes);
+            let _ = Message::from_stored(&[&[1], &bytes[..]].concat());
+        }
+    }
+}

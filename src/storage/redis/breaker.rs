@@ -1,0 +1,86 @@
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// Failures one after the other until nothing is tried for a while.
+const FAILURES_MAX: u32 = 3;
+/// How long nothing is tried. Then one attempt decides.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// Has callers fail at once while attempts have failed lately.
+#[derive(Debug, Default)]
+pub(super) struct Breaker(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    failures: u32,
+    reason: String,
+    /// When the next attempt may be made.
+    closed_until: Option<Instant>,
+}
+
+impl Breaker {
+    /// # Errors
+    /// With the reason of the last failure, while nothing is to be tried.
+    pub fn admit(&self, now: Instant) -> Result<(), String> {
+        let mut state = self.state();
+        match state.closed_until {
+            Some(until) if now < until => Err(state.reason.clone()),
+            Some(_) => {
+                // This one tries. The others wait for what comes of it, or for the next turn.
+                state.closed_until = Some(now + PAUSE);
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    pub fn succeeded(&self) {
+        let mut state = self.state();
+        if state.failures > 0 {
+            *state = State::default();
+        }
+    }
+
+    pub fn failed(&self, reason: &str, now: Instant) {
+        let mut state = self.state();
+        state.failures = state.failures.saturating_add(1);
+        reason.clone_into(&mut state.reason);
+        if state.failures >= FAILURES_MAX {
+            state.closed_until = Some(now + PAUSE);
+        }
+    }
+
+    /// Why nothing goes at present, as far as is known.
+    pub fn trouble(&self) -> Option<String> {
+        let state = self.state();
+        state.closed_until.is_some().then(|| state.reason.clone())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn after_some_failures_one_attempt_decides() {
+        let (breaker, start) = (Breaker::default(), Instant::now());
+        for _ in 1..FAILURES_MAX {
+            breaker.failed("gone", start);
+            assert_eq!((breaker.admit(start), breaker.trouble()), (Ok(()), None));
+        }
+        breaker.failed("gone", start);
+        assert_eq!(breaker.admit(start), Err("gone".to_owned()));
+        let later = start + PAUSE;
+        assert_eq!(breaker.admit(later), Ok(()), "one tries");
+        assert_eq!(breaker.admit(later), Err("gone".to_owned()), "the others do not");
+        assert_eq!(breaker.admit(later + PAUSE), Ok(()), "it never said what came of it");
+        breaker.succeeded();
+        assert_eq!((breaker.admit(later), breaker.trouble()), (Ok(()), None));
+    }
+}

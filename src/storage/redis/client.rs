@@ -1,0 +1,174 @@
+//! What all lanes share: the way to Redis, and what is known of how well it goes.
+
+use std::{
+    future::Future,
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+use actors::{
+    model::ReplicaId,
+    storage::{Retention, StoreError},
+};
+use deadpool_redis::redis::{Cmd, Value, cmd};
+use tokio::time::Instant;
+
+use super::{
+    breaker::Breaker,
+    error::Failure,
+    link::{Link, Request},
+    operation::{Operation, together, write},
+    script::{Loaded, Preamble},
+    thread::Thread,
+};
+
+pub(super) struct Client {
+    pub thread: Thread,
+    pub link: Link,
+    pub breaker: Breaker,
+    pub replica: ReplicaId,
+    /// Where frames are published.
+    pub channel: String,
+    pub deadline: Duration,
+    pub wait_for_replicas: u32,
+    pub retention: Retention,
+    pub script: Loaded,
+    batches: AtomicU64,
+}
+
+/// What the script replied to a batch.
+pub(super) struct Carried {
+    pub reply: Value,
+    /// Why what it accepted does not count.
+    pub unsafe_because: Option<String>,
+}
+
+impl Client {
+    pub fn new(
+        thread: Thread,
+        link: Link,
+        channel: String,
+        deadline: Duration,
+        wait_for_replicas: u32,
+        retention: Retention,
+    ) -> Self {
+        Self {
+            thread,
+            link,
+            breaker: Breaker::default(),
+            replica: ReplicaId::generate(),
+            channel,
+            deadline,
+            wait_for_replicas,
+            retention,
+            script: Loaded::operations(),
+            batches: AtomicU64::new(1),
+        }
+    }
+
+    /// Numbers grow; of two batches of one lane the later has the higher one.
+    pub fn next_batch(&self) -> u64 {
+        self.batches.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub fn deadline(&self) -> Instant {
+        Instant::now() + self.deadline
+    }
+
+    /// # Errors
+    /// When nothing is to be tried at present.
+    pub fn admit(&self) -> Result<(), StoreError> {
+        let now = std::time::Instant::now();
+        self.breaker.admit(now).map_err(StoreError::Unreachable)
+    }
+
+    /// Carries out operations of one project, in their order, as one transaction.
+    pub async fn carry_out<'a>(
+        &self,
+        preamble: &Preamble,
+        batch: u64,
+        operations: impl Iterator<Item = &'a Operation> + Clone,
+        until: Instant,
+    ) -> Result<Carried, Failure> {
+        let mut script = self.script.run(&preamble.key);
+        preamble.write(&mut script, &self.channel, self.replica, batch, &self.retention);
+        write(operations.clone(), &mut script);
+        let waits = self.wait_for_replicas > 0 && operations.clone().any(|operation| operation.accepts);
+        let wait = waits.then(|| self.wait(until));
+        let mut values = self.run(script, wait, &preamble.key, until).await?;
+        let heard_by = if waits { values.pop() } else { None };
+        let unsafe_because = heard_by.and_then(|heard_by| self.too_few(&heard_by));
+        let reply = values.pop().unwrap_or(Value::Nil);
+        Ok(Carried { reply, unsafe_because })
+    }
+
+    /// Runs a script that the server may have to be told first, and what else is to go with it.
+    pub async fn run(&self, script: Cmd, after: Option<Cmd>, key: &str, until: Instant) -> Result<Vec<Value>, Failure> {
+        let mut request = Request {
+            commands: together([Some(script), after]),
+            key: key.to_owned(),
+        };
+        let mut answer = self.ask(&request, until).await;
+        if matches!(answer, Err(Failure::NoScript)) {
+            let mut commands = together([Some(self.script.load())]);
+            for command in request.commands.cmd_iter() {
+                commands.add_command(command.clone());
+            }
+            request.commands = commands;
+            answer = self.ask(&request, until).await;
+            if let Ok(values) = &mut answer {
+                values.remove(0);
+            }
+        }
+        answer
+    }
+
+    pub async fn ask(&self, request: &Request, until: Instant) -> Result<Vec<Value>, Failure> {
+        let answer = self.link.ask(request, until).await;
+        match &answer {
+            Err(failure) if failure.is_of_the_server() => {
+                let reason = StoreError::from(failure.clone());
+                let (StoreError::Unreachable(reason) | StoreError::Full(reason)) = reason;
+                self.breaker.failed(&reason, std::time::Instant::now());
+            }
+            _ => self.breaker.succeeded(),
+        }
+        answer
+    }
+
+    /// One command, as an operation of its own.
+    pub async fn ask_one(&self, command: Cmd, key: &str) -> Result<Value, StoreError> {
+        self.admit()?;
+        let request = Request::of(command, key);
+        let mut values = self.ask(&request, self.deadline()).await?;
+        Ok(values.pop().unwrap_or(Value::Nil))
+    }
+
+    /// Runs a future where the connections are.
+    pub async fn here<T: Send + 'static>(
+        &self,
+        future: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.thread.spawn(future).await.unwrap_or_else(|_| Err(ended()))
+    }
+
+    fn wait(&self, until: Instant) -> Cmd {
+        let left = until.saturating_duration_since(Instant::now());
+        // The answer has to come back in time too.
+        let ms = (left.as_millis() * 3 / 4).max(1);
+        cmd("WAIT").arg(self.wait_for_replicas).arg(ms as u64).to_owned()
+    }
+
+    fn too_few(&self, heard_by: &Value) -> Option<String> {
+        let wanted = self.wait_for_replicas;
+        match heard_by {
+            Value::Int(count) if *count >= i64::from(wanted) => None,
+            Value::Int(count) => Some(format!("{count} of {wanted} Redis replicas have it")),
+            _ => Some("Redis does not say which replicas have it".to_owned()),
+        }
+    }
+}
+
+pub(super) fn ended() -> StoreError {
+    StoreError::Unreachable("the store is closed".to_owned())
+}

@@ -1,0 +1,226 @@
+//! The operations of one project, in the order in which they were first polled. While a batch is under way the next one
+//! gathers: so the more there is to do, the less each operation costs.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use actors::{
+    model::{ProjectId, SessionId, Status},
+    storage::StoreError,
+};
+use deadpool_redis::redis::Value;
+use tokio::{sync::oneshot, time::Instant};
+
+use super::{
+    client::{Carried, Client, ended},
+    error::Failure,
+    held::Held,
+    operation::Operation,
+    reply::{Reply, message, status},
+    script::Preamble,
+};
+
+/// Most operations, and about as many bytes, of one batch: a script holds everybody else up while it runs.
+const BATCH_LEN_MAX: usize = 256;
+const BATCH_BYTES_MAX: usize = 2 << 20;
+/// Most operations, and about as many bytes, that wait for their turn.
+const WAITING_LEN_MAX: usize = 20_000;
+const WAITING_BYTES_MAX: usize = 64 << 20;
+/// How often it is tried to give back what nobody heard of.
+const RETRY_AFTER: std::time::Duration = std::time::Duration::from_millis(300);
+
+pub(super) struct Lane {
+    pub client: Arc<Client>,
+    pub project: ProjectId,
+    pub held: Held,
+    preamble: Preamble,
+    queue: Mutex<Queue>,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<Waiting>,
+    waiting_bytes: usize,
+    /// Somebody takes the batches, one after the other: two under way could overtake each other on the way.
+    is_driven: bool,
+    /// Batches whose answers never came, and whose messages they may have handed out.
+    unheard: Vec<(u64, Vec<SessionId>)>,
+}
+
+struct Waiting {
+    operation: Operation,
+    until: Instant,
+    answer: oneshot::Sender<Result<Reply, StoreError>>,
+}
+
+impl Lane {
+    pub fn new(client: Arc<Client>, project: ProjectId) -> Self {
+        Self {
+            preamble: Preamble::new(client.replica, &project),
+            held: Held::default(),
+            queue: Mutex::default(),
+            client,
+            project,
+        }
+    }
+
+    /// Has its place in the order from its first poll on. Whoever gives up on it takes nothing back.
+    pub async fn submit(self: Arc<Self>, operation: Operation) -> Result<Reply, StoreError> {
+        let answer = self.enqueue(operation)?;
+        answer.await.unwrap_or_else(|_| Err(ended()))
+    }
+
+    fn enqueue(
+        self: &Arc<Self>,
+        operation: Operation,
+    ) -> Result<oneshot::Receiver<Result<Reply, StoreError>>, StoreError> {
+        self.client.admit()?;
+        let (answer, answered) = oneshot::channel();
+        let mut queue = self.queue();
+        if queue.waiting.len() >= WAITING_LEN_MAX || queue.waiting_bytes >= WAITING_BYTES_MAX {
+            return Err(StoreError::Full("too many operations wait for Redis".to_owned()));
+        }
+        queue.waiting_bytes += operation.size();
+        queue.waiting.push_back(Waiting {
+            operation,
+            until: self.client.deadline(),
+            answer,
+        });
+        if !std::mem::replace(&mut queue.is_driven, true) {
+            self.client.thread.spawn(Self::drive(Arc::clone(self)));
+        }
+        Ok(answered)
+    }
+
+    async fn drive(self: Arc<Self>) {
+        loop {
+            let Some(batch) = self.next_batch() else {
+                return;
+            };
+            let owes = batch.is_empty();
+            if !self.carry_out(batch).await && owes {
+                tokio::time::sleep(RETRY_AFTER).await;
+            }
+        }
+    }
+
+    /// None when nothing is left to do: then nobody drives any more. Empty when only what is owed is to be done.
+    fn next_batch(&self) -> Option<Vec<Waiting>> {
+        // What is cut short says nothing about the server.
+        let late = Instant::now() + self.client.deadline / 8;
+        let mut queue = self.queue();
+        let (mut batch, mut bytes) = (Vec::new(), 0);
+        while batch.len() < BATCH_LEN_MAX
+            && bytes < BATCH_BYTES_MAX
+            && let Some(waiting) = queue.waiting.pop_front()
+        {
+            bytes += waiting.operation.size();
+            if waiting.until < late {
+                let reason = "Redis did not get round to it in time".to_owned();
+                let _ = waiting.answer.send(Err(StoreError::Unreachable(reason)));
+            } else {
+                batch.push(waiting);
+            }
+        }
+        queue.waiting_bytes -= bytes;
+        let is_over = batch.is_empty() && queue.unheard.is_empty();
+        queue.is_driven = !is_over;
+        (!is_over).then_some(batch)
+    }
+
+    /// Whether it was answered.
+    async fn carry_out(&self, batch: Vec<Waiting>) -> bool {
+        let number = self.client.next_batch();
+        let owed = self.owed();
+        let until = batch
+            .first()
+            .map_or_else(|| self.client.deadline(), |first| first.until);
+        let operations = owed.iter().chain(batch.iter().map(|waiting| &waiting.operation));
+        let carried = self.client.carry_out(&self.preamble, number, operations, until).await;
+        match carried.and_then(|carried| self.read(carried)) {
+            Ok((mut replies, unsafe_because)) => {
+                for _ in &owed {
+                    replies.next();
+                }
+                self.queue().unheard.clear();
+                answer(batch, replies, unsafe_because.as_deref());
+                true
+            }
+            Err(failure) => {
+                self.owe(number, &batch, &failure);
+                for waiting in batch {
+                    let _ = waiting.answer.send(Err(failure.clone().into()));
+                }
+                false
+            }
+        }
+    }
+
+    /// What puts back the messages that nobody has.
+    fn owed(&self) -> Vec<Operation> {
+        let queue = self.queue();
+        let give_back = |(number, sessions): &(u64, Vec<SessionId>)| {
+            let mut operation = Operation::new("give_back").time(actors::clock::now()).number(*number);
+            for session in sessions {
+                operation = operation.session(*session);
+            }
+            operation
+        };
+        queue.unheard.iter().map(give_back).collect()
+    }
+
+    fn owe(&self, number: u64, batch: &[Waiting], failure: &Failure) {
+        if matches!(failure, Failure::Unheard(_) | Failure::Wrong(_)) {
+            let mut sessions: Vec<_> = batch.iter().filter_map(|waiting| waiting.operation.leases).collect();
+            sessions.sort_unstable();
+            sessions.dedup();
+            if !sessions.is_empty() {
+                self.queue().unheard.push((number, sessions));
+            }
+        }
+    }
+
+    fn read(&self, carried: Carried) -> Result<(std::vec::IntoIter<Value>, Option<String>), Failure> {
+        let odd = || Failure::Wrong("Redis did not answer as the script does".to_owned());
+        let Value::Array(mut replies) = carried.reply else {
+            return Err(odd());
+        };
+        if let Some(Value::Array(progress)) = replies.pop() {
+            self.tell(&progress);
+        }
+        Ok((replies.into_iter(), carried.unsafe_because))
+    }
+
+    /// Who waits for a message hears that it was given up. That it was handed over or acknowledged is for those to say
+    /// who have done it.
+    fn tell(&self, progress: &[Value]) {
+        for news in progress.chunks_exact(2) {
+            if let [Value::BulkString(id), Value::BulkString(code)] = news
+                && let (Ok(id), Ok(status)) = (message(id), status(code))
+                && !matches!(status, Status::Queued | Status::Delivered | Status::Acknowledged)
+                && let Some(message) = self.held.finish(id)
+            {
+                message.progress.reach(status);
+            }
+        }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn answer(batch: Vec<Waiting>, mut replies: impl Iterator<Item = Value>, unsafe_because: Option<&str>) {
+    for waiting in batch {
+        let reply = match unsafe_because {
+            Some(why) if waiting.operation.accepts => {
+                replies.next();
+                Err(StoreError::Unreachable(why.to_owned()))
+            }
+            _ => replies.next().map_or_else(|| Err(ended()), Reply::new),
+        };
+        let _ = waiting.answer.send(reply);
+    }
+}

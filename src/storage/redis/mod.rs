@@ -1,0 +1,172 @@
+//! Projects in Redis: what several replicas of the broker share, and what outlives all of them.
+//!
+//! All keys of a project begin with `{project}:`, so that they are in one slot and a script reaches all of them; what
+//! belongs to no project begins with `{system}:`. What is done to a project is done by one script ([`script`]), which
+//! takes many operations at a time ([`lane`]) and publishes what the other replicas have to know.
+
+mod appending;
+mod breaker;
+mod client;
+mod connect;
+mod error;
+mod held;
+mod lane;
+mod link;
+mod offices;
+mod operation;
+mod outcome;
+mod reading;
+mod replicas;
+mod reply;
+mod script;
+mod settings;
+mod store;
+mod thread;
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use actors::{
+    bridge::Bridge,
+    model::{AuditEntry, AuditQuery, ProjectId, ProjectRecord, ReplicaId},
+    storage::{Condition, Op, Storage, Store},
+};
+
+pub use error::ConnectError;
+pub use settings::RedisSettings;
+
+use self::{client::Client, lane::Lane, operation::Operation, reply::Reply, store::RedisStore};
+use crate::bridge::redis::{Connect, RedisBridge};
+
+/// The version of the layout of keys that this build writes and reads.
+const SCHEMA: i64 = 1;
+
+pub struct RedisStorage {
+    shared: Arc<Shared>,
+    durability: String,
+    subscribe: Arc<Connect>,
+}
+
+/// What goes on in the background as well.
+struct Shared {
+    client: Arc<Client>,
+    lanes: Mutex<HashMap<ProjectId, Arc<Lane>>>,
+}
+
+impl RedisStorage {
+    /// Connects, and looks whether what is there can be used.
+    ///
+    /// # Errors
+    /// In one line, without passwords: where Redis cannot be reached or refuses the password, and when the data is of a
+    /// later version than this build knows.
+    pub async fn connect(settings: RedisSettings) -> Result<Self, ConnectError> {
+        connect::storage(settings).await
+    }
+
+    /// This process, as the others hear of it.
+    pub fn replica(&self) -> ReplicaId {
+        self.shared.client.replica
+    }
+
+    /// Has wait again what a replica that is no more leased for calls that it did not answer. Whoever notices that a
+    /// replica has been silent does this by itself.
+    pub fn release_leases_of(&self, replica: ReplicaId) -> Op<()> {
+        let shared = Arc::clone(&self.shared);
+        Box::pin(async move { shared.release_leases_of(replica).await })
+    }
+}
+
+impl Shared {
+    fn lane(&self, project: &ProjectId) -> Arc<Lane> {
+        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        let lane = lanes
+            .entry(project.clone())
+            .or_insert_with(|| Arc::new(Lane::new(Arc::clone(&self.client), project.clone())));
+        Arc::clone(lane)
+    }
+
+    fn open_projects(&self) -> Vec<ProjectId> {
+        let lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        lanes.keys().cloned().collect()
+    }
+
+    fn run(&self, project: &ProjectId, operation: Operation) -> Op<Reply> {
+        Box::pin(self.lane(project).submit(operation))
+    }
+}
+
+impl Storage for RedisStorage {
+    fn name(&self) -> &'static str {
+        "redis"
+    }
+
+    fn durability(&self) -> String {
+        self.durability.clone()
+    }
+
+    fn condition(&self) -> Condition {
+        self.shared
+            .client
+            .breaker
+            .trouble()
+            .map_or(Condition::Healthy, Condition::Unavailable)
+    }
+
+    fn bridge(&self) -> Option<Arc<dyn Bridge>> {
+        let Client {
+            replica,
+            channel,
+            deadline,
+            ..
+        } = &*self.shared.client;
+        let bridge = RedisBridge::new(*replica, channel.clone(), *deadline, Arc::clone(&self.subscribe));
+        Some(Arc::new(bridge))
+    }
+
+    fn open(&self, project: &ProjectId) -> Arc<dyn Store> {
+        Arc::new(RedisStore::new(self.shared.lane(project)))
+    }
+
+    fn projects(&self) -> Op<Vec<Arc<ProjectRecord>>> {
+        let client = Arc::clone(&self.shared.client);
+        Box::pin(async move { client.here(offices::projects(Arc::clone(&client))).await })
+    }
+
+    fn project(&self, project: ProjectId) -> Op<Option<Arc<ProjectRecord>>> {
+        let client = Arc::clone(&self.shared.client);
+        Box::pin(async move { client.here(offices::project(Arc::clone(&client), project)).await })
+    }
+
+    fn put_project(&self, record: Arc<ProjectRecord>) -> Op<bool> {
+        let shared = Arc::clone(&self.shared);
+        Box::pin(async move {
+            // An id that is listed and has no record is left out: the other way round it would be lost.
+            let client = &shared.client;
+            client
+                .here(offices::list(Arc::clone(client), record.id.clone()))
+                .await?;
+            let put = offices::put(client.replica, &record);
+            Ok(shared.run(&record.id, put).await?.int()? == 1)
+        })
+    }
+
+    fn clear_project(&self, project: ProjectId) -> Op<()> {
+        let shared = Arc::clone(&self.shared);
+        Box::pin(async move {
+            while shared.run(&project, Operation::new("clear")).await?.int()? == 1 {}
+            Ok(())
+        })
+    }
+
+    fn append_audit(&self, entry: AuditEntry) -> Op<()> {
+        let client = Arc::clone(&self.shared.client);
+        Box::pin(async move { client.here(offices::append_audit(Arc::clone(&client), entry)).await })
+    }
+
+    fn audit(&self, query: AuditQuery) -> Op<Vec<Arc<AuditEntry>>> {
+        let client = Arc::clone(&self.shared.client);
+        Box::pin(async move { client.here(offices::audit(Arc::clone(&client), query)).await })
+    }
+}

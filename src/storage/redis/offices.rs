@@ -1,0 +1,151 @@
+//! What belongs to no project: which of them there are, and what was administered.
+//!
+//! `{system}:projects` is the set of their ids; a record is in `{project}:project:record`, a hash of `revision` and
+//! `record`. An audit is in `{system}:audit:PROJECT:OUTCOME` (`*` for what belongs to no project), by id: members are
+//! the id as text and the entry as JSON. `{system}:audits` is the set of the projects that have one.
+
+use std::{collections::HashSet, sync::Arc};
+
+use actors::{
+    bridge::{Frame, News},
+    model::{AuditEntry, AuditOutcome, AuditQuery, ProjectId, ProjectRecord, ReplicaId},
+    storage::StoreError,
+};
+use deadpool_redis::redis::{Value, cmd};
+use futures_util::{StreamExt, TryStreamExt, stream};
+
+use super::{
+    client::Client,
+    link::Request,
+    operation::{Operation, together},
+    reading::to_json,
+    reply::{bytes, json, project as project_id, unreadable},
+};
+
+const PROJECTS: &str = "{system}:projects";
+const AUDITS: &str = "{system}:audits";
+/// What belongs to no project.
+const NO_PROJECT: &str = "*";
+/// Records that are asked for at the same time.
+const ASKED_LEN_MAX: usize = 64;
+/// Entries that are read in one go.
+const PAGE_LEN: usize = 256;
+/// Length of an id as text.
+const ID_LEN: usize = 36;
+
+pub(super) async fn project_ids(client: &Client) -> Result<Vec<ProjectId>, StoreError> {
+    let ids = client
+        .ask_one(cmd("SMEMBERS").arg(PROJECTS).to_owned(), PROJECTS)
+        .await?;
+    texts(ids)?.iter().map(|id| project_id(id)).collect()
+}
+
+pub(super) async fn projects(client: Arc<Client>) -> Result<Vec<Arc<ProjectRecord>>, StoreError> {
+    let ids = project_ids(&client).await?;
+    let records = stream::iter(ids).map(|id| project(Arc::clone(&client), id));
+    let records: Vec<_> = records.buffered(ASKED_LEN_MAX).try_collect().await?;
+    Ok(records.into_iter().flatten().collect())
+}
+
+pub(super) async fn project(client: Arc<Client>, project: ProjectId) -> Result<Option<Arc<ProjectRecord>>, StoreError> {
+    let key = format!("{{{project}}}:project:record");
+    match client
+        .ask_one(cmd("HGET").arg(&key).arg("record").to_owned(), &key)
+        .await?
+    {
+        Value::Nil => Ok(None),
+        record => json(&bytes(record)?).map(Some),
+    }
+}
+
+pub(super) async fn list(client: Arc<Client>, project: ProjectId) -> Result<(), StoreError> {
+    let add = cmd("SADD").arg(PROJECTS).arg(project.as_str()).to_owned();
+    client.ask_one(add, PROJECTS).await.map(|_| ())
+}
+
+pub(super) fn put(replica: ReplicaId, record: &ProjectRecord) -> Operation {
+    Operation::accepting("put_project")
+        .text(to_json(record))
+        .number(record.revision)
+        .text(Frame::head(replica, &record.id, &News::Project(record.revision)))
+}
+
+pub(super) async fn append_audit(client: Arc<Client>, entry: AuditEntry) -> Result<(), StoreError> {
+    client.admit()?;
+    let of = entry.project.as_ref().map_or(NO_PROJECT, ProjectId::as_str);
+    let key = audit_key(of, entry.outcome);
+    let mut member = entry.id.as_hyphenated().to_string().into_bytes();
+    member.extend(to_json(&entry));
+    let first_to_go = -(i64::try_from(client.retention.audit_len_max).unwrap_or(i64::MAX - 1) + 1);
+    let request = Request {
+        commands: together([
+            Some(cmd("SADD").arg(AUDITS).arg(of).to_owned()),
+            Some(cmd("ZADD").arg(&key).arg(0).arg(member).to_owned()),
+            Some(cmd("ZREMRANGEBYRANK").arg(&key).arg(0).arg(first_to_go).to_owned()),
+        ]),
+        key,
+    };
+    client.ask(&request, client.deadline()).await?;
+    Ok(())
+}
+
+pub(super) async fn audit(client: Arc<Client>, query: AuditQuery) -> Result<Vec<Arc<AuditEntry>>, StoreError> {
+    let of = match &query.project {
+        Some(project) => vec![project.as_str().to_owned()],
+        None => {
+            let all = client.ask_one(cmd("SMEMBERS").arg(AUDITS).to_owned(), AUDITS).await?;
+            let all: HashSet<_> = texts(all)?.into_iter().collect();
+            let text = |id| String::from_utf8(id).map_err(|_| unreadable("the name of an audit"));
+            all.into_iter().map(text).collect::<Result<_, _>>()?
+        }
+    };
+    let wanted = [AuditOutcome::Done, AuditOutcome::Refused].into_iter();
+    let wanted = wanted.filter(|outcome| query.outcome.is_none_or(|asked| asked == *outcome));
+    let keys: Vec<_> = wanted
+        .flat_map(|outcome| of.iter().map(move |of| audit_key(of, outcome)))
+        .collect();
+    let newest = stream::iter(keys).map(|key| newest(&client, &query, key));
+    let mut entries: Vec<_> = newest.buffered(ASKED_LEN_MAX).try_concat().await?;
+    entries.sort_unstable_by_key(|entry| std::cmp::Reverse(entry.id));
+    entries.truncate(query.limit);
+    Ok(entries)
+}
+
+/// Of one list, the entries that are asked for, the newest first.
+async fn newest(client: &Client, query: &AuditQuery, key: String) -> Result<Vec<Arc<AuditEntry>>, StoreError> {
+    let mut found = Vec::new();
+    // An id alone sorts before the members that begin with it.
+    let mut before = query
+        .before
+        .map_or_else(|| "+".to_owned(), |id| format!("({}", id.as_hyphenated()));
+    while found.len() < query.limit {
+        let mut page = cmd("ZRANGE");
+        page.arg(&key).arg(before).arg("-").arg("BYLEX").arg("REV");
+        page.arg("LIMIT").arg(0).arg(PAGE_LEN);
+        let page = texts(client.ask_one(page, &key).await?)?;
+        let Some(last) = page.last() else { break };
+        before = format!("({}", String::from_utf8_lossy(last));
+        for member in &page {
+            let entry: AuditEntry = json(member.get(ID_LEN..).unwrap_or_default())?;
+            if query.fits(&entry) {
+                found.push(Arc::new(entry));
+            }
+        }
+        if page.len() < PAGE_LEN {
+            break;
+        }
+    }
+    found.truncate(query.limit);
+    Ok(found)
+}
+
+fn audit_key(of: &str, outcome: AuditOutcome) -> String {
+    format!("{{system}}:audit:{of}:{}", outcome.as_str())
+}
+
+fn texts(list: Value) -> Result<Vec<Vec<u8>>, StoreError> {
+    match list {
+        Value::Array(parts) | Value::Set(parts) => parts.into_iter().map(bytes).collect(),
+        _ => Err(unreadable("a list")),
+    }
+}

@@ -1,0 +1,155 @@
+//! An operation as the script takes it, and several of them as one batch.
+
+use std::collections::HashMap;
+
+use actors::{
+    clock::{Now, millis},
+    model::{MessageId, ReplicaId, SessionId},
+};
+use deadpool_redis::redis::{Cmd, Pipeline};
+
+/// What the script is to do, with what.
+#[derive(Clone, Debug)]
+pub(super) struct Operation {
+    name: &'static str,
+    args: Vec<Arg>,
+    bytes: usize,
+    /// Whether something is kept because of it that was not there before.
+    pub accepts: bool,
+    /// Whose messages it hands out.
+    pub leases: Option<SessionId>,
+}
+
+#[derive(Clone, Debug)]
+enum Arg {
+    Text(Vec<u8>),
+    Number(u64),
+    Session(SessionId),
+}
+
+impl Operation {
+    pub const fn new(name: &'static str) -> Self {
+        Self {
+            name,
+            args: Vec::new(),
+            bytes: 0,
+            accepts: false,
+            leases: None,
+        }
+    }
+
+    pub const fn accepting(name: &'static str) -> Self {
+        let mut operation = Self::new(name);
+        operation.accepts = true;
+        operation
+    }
+
+    pub fn text(mut self, text: impl Into<Vec<u8>>) -> Self {
+        self.push_text(text.into());
+        self
+    }
+
+    pub fn number(mut self, number: u64) -> Self {
+        self.args.push(Arg::Number(number));
+        self
+    }
+
+    /// A number that the script can count with: beyond 2^53 it cannot.
+    pub fn most(self, number: usize) -> Self {
+        self.number((number as u64).min(1 << 53))
+    }
+
+    pub fn flag(self, flag: bool) -> Self {
+        self.number(flag.into())
+    }
+
+    /// The caller's clock: what people are shown.
+    pub fn time(self, now: Now) -> Self {
+        self.number(now.unix_ms)
+    }
+
+    pub fn duration(self, duration: std::time::Duration) -> Self {
+        self.number(millis(duration).min(1 << 53))
+    }
+
+    pub fn session(mut self, session: SessionId) -> Self {
+        self.args.push(Arg::Session(session));
+        self
+    }
+
+    /// The id of a session that need not be one: as text.
+    pub fn session_text(self, session: SessionId) -> Self {
+        self.text(session.to_string())
+    }
+
+    pub fn message(self, message: MessageId) -> Self {
+        self.text(message.as_uuid().as_bytes().as_slice())
+    }
+
+    pub fn messages(mut self, messages: &[MessageId]) -> Self {
+        for message in messages {
+            self = self.message(*message);
+        }
+        self
+    }
+
+    pub fn replica(self, replica: ReplicaId) -> Self {
+        self.text(replica.as_uuid().as_bytes().as_slice())
+    }
+
+    pub const fn leasing(mut self, session: SessionId) -> Self {
+        self.leases = Some(session);
+        self
+    }
+
+    fn push_text(&mut self, text: Vec<u8>) {
+        self.bytes += text.len();
+        self.args.push(Arg::Text(text));
+    }
+
+    /// About as many bytes as it is sent as.
+    pub const fn size(&self) -> usize {
+        self.bytes + 16 * self.args.len() + 32
+    }
+}
+
+/// Writes what follows the preamble: whether anything is to be accepted, the sessions, the operations.
+pub(super) fn write<'a>(operations: impl Iterator<Item = &'a Operation> + Clone, command: &mut Cmd) {
+    let mut places = HashMap::new();
+    let mut sessions = Vec::new();
+    let args = operations.clone().flat_map(|operation| &operation.args);
+    for arg in args {
+        if let Arg::Session(session) = arg {
+            places.entry(*session).or_insert_with(|| {
+                sessions.push(*session);
+                sessions.len() as u64
+            });
+        }
+    }
+    let accepts = operations.clone().any(|operation| operation.accepts);
+    command.arg(u64::from(accepts)).arg(sessions.len());
+    let mut text = [0; 36];
+    for session in &sessions {
+        let text: &str = session.as_uuid().as_hyphenated().encode_lower(&mut text);
+        command.arg(text);
+    }
+    for operation in operations {
+        command.arg(operation.name).arg(operation.args.len());
+        for arg in &operation.args {
+            match arg {
+                Arg::Text(text) => command.arg(text.as_slice()),
+                Arg::Number(number) => command.arg(*number),
+                Arg::Session(session) => command.arg(places.get(session)),
+            };
+        }
+    }
+}
+
+/// Commands that go out together.
+pub(super) fn together<const N: usize>(commands: [Option<Cmd>; N]) -> Pipeline {
+    let mut pipeline = Pipeline::with_capacity(N);
+    for command in commands.into_iter().flatten() {
+        pipeline.add_command(command);
+    }
+    pipeline
+}

@@ -1,0 +1,126 @@
+//! Replies as what they mean.
+
+use std::{sync::Arc, time::Duration};
+
+use actors::{
+    model::{DeadLetter, Message, RecipientStatus, SessionId},
+    storage::{Acknowledged, RedriveRefusal, Redriven, Released, Seated, Sign, StoreError},
+};
+use serde::Serialize;
+
+use super::{
+    lane::Lane,
+    reply::{self, Reply, unreadable},
+};
+
+pub(super) fn to_json(record: &impl Serialize) -> Vec<u8> {
+    // Writing plain records to memory cannot fail.
+    serde_json::to_vec(record).unwrap_or_default()
+}
+
+/// A message as this session gets it; the one that somebody here holds, if there is one.
+pub(super) fn stored_message(lane: &Lane, stored: &[u8], session: SessionId) -> Result<Arc<Message>, StoreError> {
+    let held = stored.get(2..18).and_then(|id| lane.held.get(reply::message(id).ok()?));
+    let message = match held {
+        Some(held) => held,
+        None => Arc::new(Message::from_stored(stored).map_err(|error| unreadable(&error.to_string()))?),
+    };
+    if message.recipient.is_none_or(|recipient| recipient == session) {
+        return Ok(message);
+    }
+    Ok(Arc::new(message.readdressed(session)))
+}
+
+pub(super) fn seated(reply: &mut Reply) -> Result<Seated, StoreError> {
+    match reply.int()? {
+        0 => Ok(Seated::Kept),
+        1 => Ok(Seated::NameTaken),
+        2 => Ok(Seated::Gone),
+        3 => Ok(Seated::Full),
+        _ => Err(unreadable("whether a session is kept")),
+    }
+}
+
+pub(super) fn released(reply: &mut Reply) -> Result<Released, StoreError> {
+    Ok(Released {
+        returned: reply.len()?,
+        dead: reply.len()?,
+        depth: reply.depth()?,
+    })
+}
+
+pub(super) fn acknowledged(lane: &Lane, reply: &mut Reply) -> Result<Acknowledged, StoreError> {
+    let mut answer = Acknowledged {
+        acknowledged: reply.len()?,
+        depth: reply.depth()?,
+        ..Acknowledged::default()
+    };
+    for _ in 0..reply.len()? {
+        answer.unknown.push(reply.message()?);
+    }
+    while !reply.is_done() {
+        answer.watched.extend(lane.held.finish(reply.message()?));
+    }
+    Ok(answer)
+}
+
+pub(super) fn signs(reply: &mut Reply) -> Result<Vec<Sign>, StoreError> {
+    let mut signs = Vec::new();
+    while !reply.is_done() {
+        signs.push(Sign {
+            session: reply.session()?,
+            ago: Duration::from_millis(reply.number()?),
+            goodbye: reply.int()? == 1,
+        });
+    }
+    Ok(signs)
+}
+
+pub(super) fn statuses(reply: &mut Reply) -> Result<Vec<RecipientStatus>, StoreError> {
+    let mut statuses = Vec::new();
+    while !reply.is_done() {
+        statuses.push(RecipientStatus {
+            session: reply.session()?,
+            status: reply::status(&reply.bytes()?)?,
+            at_ms: reply::number(&reply.bytes()?)?,
+        });
+    }
+    Ok(statuses)
+}
+
+pub(super) fn dead_letters(lane: &Lane, reply: &mut Reply) -> Result<Vec<DeadLetter>, StoreError> {
+    let mut letters = Vec::new();
+    while !reply.is_done() {
+        let (letter, known, stored) = (reply.bytes()?, reply.bytes()?, reply.bytes()?);
+        let recipient = reply::session(letter.get(16..).unwrap_or_default())?;
+        let (deliveries, at_ms) = known
+            .get(6..)
+            .and_then(|rest| rest.split_at_checked(rest.iter().position(|byte| *byte == b' ')?))
+            .ok_or_else(|| unreadable("a dead letter"))?;
+        letters.push(DeadLetter {
+            message: stored_message(lane, &stored, recipient)?,
+            recipient,
+            reason: reply::reason(&known[5..6])?,
+            at_ms: reply::number(&at_ms[1..])?,
+            deliveries: u32::try_from(reply::number(deliveries)?).unwrap_or(u32::MAX),
+        });
+    }
+    Ok(letters)
+}
+
+pub(super) fn redriven(reply: &mut Reply) -> Result<Redriven, StoreError> {
+    let mut answer = Redriven::default();
+    while !reply.is_done() {
+        let (message, session, what) = (reply.message()?, reply.bytes()?, reply.bytes()?);
+        match what.as_slice() {
+            b"unknown" => answer.unknown.push(message),
+            b"gone" => answer.refused.push((message, RedriveRefusal::RecipientGone)),
+            b"full" => answer.refused.push((message, RedriveRefusal::QueueFull)),
+            len => {
+                let queue_len = reply::number(len)? as usize;
+                answer.sent.push((message, reply::session(&session)?, queue_len));
+            }
+        }
+    }
+    Ok(answer)
+}

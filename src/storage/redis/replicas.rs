@@ -1,0 +1,94 @@
+//! Which replicas are there: each says so, and what one that has fallen silent had leased is given to others.
+//!
+//! `{system}:replicas` is a sorted set of their ids by when they were heard last, in milliseconds of Redis' clock.
+
+use std::{
+    collections::HashSet,
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use actors::{model::ReplicaId, storage::StoreError};
+use deadpool_redis::redis::cmd;
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::{
+    Shared,
+    client::Client,
+    offices,
+    operation::Operation,
+    reply::{Reply, unreadable},
+};
+
+const KEY: &str = "{system}:replicas";
+const BEAT: Duration = Duration::from_secs(5);
+/// After this silence a replica is taken for gone.
+const SILENCE: Duration = Duration::from_secs(30);
+/// Beats without a failure after which this replica trusts what it sees: while nobody reaches Redis, everybody is silent.
+const STEADY_BEATS: u32 = 7;
+
+/// KEYS[1] the replicas; ARGV this replica, most silence in milliseconds. Reply: those who have been silent for longer.
+const SCRIPT: &str = "
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+redis.call('ZADD', KEYS[1], string.format('%.0f', now), ARGV[1])
+return redis.call('ZRANGE', KEYS[1], '-inf', string.format('(%.0f', now - ARGV[2]), 'BYSCORE')
+";
+
+/// Goes on for as long as there is a storage.
+pub(super) async fn beat(shared: Weak<Shared>) {
+    let mut ticks = interval(BEAT);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut steady = 0;
+    loop {
+        ticks.tick().await;
+        let Some(shared) = shared.upgrade() else {
+            return;
+        };
+        match say_so(&shared.client).await {
+            Ok(silent) if steady >= STEADY_BEATS => shared.see_off(silent).await,
+            Ok(_) => steady += 1,
+            Err(_) => steady = 0,
+        }
+    }
+}
+
+async fn say_so(client: &Client) -> Result<Vec<ReplicaId>, StoreError> {
+    let mut script = cmd("EVAL");
+    script.arg(SCRIPT).arg(1).arg(KEY);
+    script.arg(client.replica.to_string()).arg(SILENCE.as_millis() as u64);
+    let mut silent = Reply::new(client.ask_one(script, KEY).await?)?;
+    let mut replicas = Vec::new();
+    while !silent.is_done() {
+        let text = String::from_utf8(silent.bytes()?).ok();
+        let replica = text.as_deref().and_then(ReplicaId::parse);
+        replicas.push(replica.ok_or_else(|| unreadable("the id of a replica"))?);
+    }
+    Ok(replicas)
+}
+
+impl Shared {
+    async fn see_off(self: &Arc<Self>, silent: Vec<ReplicaId>) {
+        for replica in silent {
+            tracing::warn!(%replica, "a replica is silent: what it had in hand is given to others");
+            let released = async {
+                self.release_leases_of(replica).await?;
+                let remove = cmd("ZREM").arg(KEY).arg(replica.to_string()).to_owned();
+                self.client.ask_one(remove, KEY).await
+            };
+            if let Err(error) = released.await {
+                tracing::warn!(%replica, %error, "what a silent replica had in hand is still not given to others");
+            }
+        }
+    }
+
+    pub(super) async fn release_leases_of(&self, replica: ReplicaId) -> Result<(), StoreError> {
+        let mut projects: HashSet<_> = self.open_projects().into_iter().collect();
+        projects.extend(offices::project_ids(&self.client).await?);
+        for project in projects {
+            let operation = Operation::new("release_of").time(actors::clock::now()).replica(replica);
+            self.run(&project, operation).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,223 @@
+//! What Redis answers, taken apart.
+
+use actors::{
+    model::{DeadLetterReason, MessageId, ProjectId, SessionId, Status},
+    storage::{Depth, StoreError},
+};
+use deadpool_redis::redis::Value;
+use uuid::Uuid;
+
+use super::error::Failure;
+
+/// The parts of one reply, in their order.
+#[derive(Debug)]
+pub(super) struct Reply(std::vec::IntoIter<Value>);
+
+impl Reply {
+    /// # Errors
+    /// The one that the script reports in the place of an array.
+    pub fn new(value: Value) -> Result<Self, StoreError> {
+        match value {
+            Value::Array(parts) => Ok(Self(parts.into_iter())),
+            Value::BulkString(text) if text.first() == Some(&b'!') => {
+                let text = String::from_utf8_lossy(&text[1..]).into_owned();
+                let code = text.split(' ').next().unwrap_or_default().to_owned();
+                Err(Failure::said(&code, text).into())
+            }
+            other => Err(odd(&other)),
+        }
+    }
+
+    pub fn next(&mut self) -> Option<Value> {
+        self.0.next()
+    }
+
+    fn part(&mut self) -> Result<Value, StoreError> {
+        self.next().ok_or_else(|| odd(&Value::Nil))
+    }
+
+    /// # Errors
+    /// When the next part is no number.
+    pub fn int(&mut self) -> Result<i64, StoreError> {
+        match self.part()? {
+            Value::Int(number) => Ok(number),
+            other => Err(odd(&other)),
+        }
+    }
+
+    /// # Errors
+    /// When the next part is no number of things.
+    pub fn len(&mut self) -> Result<usize, StoreError> {
+        let number = self.int()?;
+        usize::try_from(number).map_err(|_| odd(&Value::Int(number)))
+    }
+
+    /// # Errors
+    /// When the next part is no text.
+    pub fn bytes(&mut self) -> Result<Vec<u8>, StoreError> {
+        bytes(self.part()?)
+    }
+
+    /// # Errors
+    /// When the next part is not the id of a session.
+    pub fn session(&mut self) -> Result<SessionId, StoreError> {
+        session(&self.bytes()?)
+    }
+
+    /// # Errors
+    /// When the next part is not the id of a message.
+    pub fn message(&mut self) -> Result<MessageId, StoreError> {
+        message(&self.bytes()?)
+    }
+
+    /// # Errors
+    /// When the next two parts are not how many wait and how many are leased.
+    pub fn depth(&mut self) -> Result<Depth, StoreError> {
+        Ok(Depth {
+            waiting: self.len()?,
+            leased: self.len()?,
+        })
+    }
+
+    /// # Errors
+    /// When the next part is no number, or below 0.
+    pub fn number(&mut self) -> Result<u64, StoreError> {
+        number(&self.bytes()?)
+    }
+
+    /// # Errors
+    /// When the next part is no number of deliveries.
+    pub fn count(&mut self) -> Result<u32, StoreError> {
+        Ok(u32::try_from(self.number()?).unwrap_or(u32::MAX))
+    }
+
+    /// None for what is not there any more.
+    ///
+    /// # Errors
+    /// When the next part is neither text nor nothing.
+    pub fn bytes_or_nothing(&mut self) -> Result<Option<Vec<u8>>, StoreError> {
+        match self.part()? {
+            Value::Nil => Ok(None),
+            text => bytes(text).map(Some),
+        }
+    }
+
+    /// All the parts that are left.
+    ///
+    /// # Errors
+    /// When one of them is not such a record.
+    pub fn records<T: serde::de::DeserializeOwned>(&mut self) -> Result<Vec<T>, StoreError> {
+        let mut records = Vec::new();
+        while let Some(record) = self.record()? {
+            records.push(record);
+        }
+        Ok(records)
+    }
+
+    /// None when nothing is left.
+    ///
+    /// # Errors
+    /// When the next part is not such a record.
+    pub fn record<T: serde::de::DeserializeOwned>(&mut self) -> Result<Option<T>, StoreError> {
+        self.next().map(|value| json(&bytes(value)?)).transpose()
+    }
+
+    /// All the parts that are left.
+    ///
+    /// # Errors
+    /// When one of them is not the id of a project.
+    pub fn projects(&mut self) -> Result<Vec<ProjectId>, StoreError> {
+        self.0.by_ref().map(|value| project(&bytes(value)?)).collect()
+    }
+
+    pub fn is_done(&self) -> bool {
+        self.0.as_slice().is_empty()
+    }
+}
+
+pub(super) fn bytes(value: Value) -> Result<Vec<u8>, StoreError> {
+    match value {
+        Value::BulkString(bytes) => Ok(bytes),
+        Value::Int(number) => Ok(number.to_string().into_bytes()),
+        Value::SimpleString(text) => Ok(text.into_bytes()),
+        other => Err(odd(&other)),
+    }
+}
+
+pub(super) fn session(text: &[u8]) -> Result<SessionId, StoreError> {
+    let parsed = std::str::from_utf8(text).ok().and_then(SessionId::parse);
+    parsed.ok_or_else(|| unreadable("the id of a session"))
+}
+
+pub(super) fn message(bytes: &[u8]) -> Result<MessageId, StoreError> {
+    let uuid = Uuid::from_slice(bytes).map_err(|_| unreadable("the id of a message"))?;
+    Ok(MessageId::from_uuid(uuid))
+}
+
+pub(super) fn project(text: &[u8]) -> Result<ProjectId, StoreError> {
+    let parsed = std::str::from_utf8(text)
+        .ok()
+        .and_then(|text| ProjectId::parse(text).ok());
+    parsed.ok_or_else(|| unreadable("the id of a project"))
+}
+
+/// A number as text.
+pub(super) fn number(text: &[u8]) -> Result<u64, StoreError> {
+    let parsed = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+    parsed.ok_or_else(|| unreadable("a number"))
+}
+
+pub(super) fn json<T: serde::de::DeserializeOwned>(text: &[u8]) -> Result<T, StoreError> {
+    serde_json::from_slice(text).map_err(|error| unreadable(&format!("a record ({error})")))
+}
+
+/// How receipts, dead letters and first results say where a message stands.
+pub(super) const fn status_code(status: Status) -> char {
+    match status {
+        Status::Queued => 'q',
+        Status::Delivered => 'd',
+        Status::Acknowledged => 'a',
+        Status::Expired => 'x',
+        Status::DeadLettered(DeadLetterReason::Expired) => 'e',
+        Status::DeadLettered(reason) => reason_code(reason),
+    }
+}
+
+pub(super) fn status(code: &[u8]) -> Result<Status, StoreError> {
+    Ok(match code {
+        b"q" => Status::Queued,
+        b"d" => Status::Delivered,
+        b"a" => Status::Acknowledged,
+        b"x" => Status::Expired,
+        b"e" => Status::DeadLettered(DeadLetterReason::Expired),
+        other => Status::DeadLettered(reason(other)?),
+    })
+}
+
+/// The code of what a message is that was given up for this reason.
+pub(super) const fn reason_code(reason: DeadLetterReason) -> char {
+    match reason {
+        DeadLetterReason::Expired => 'x',
+        DeadLetterReason::DeliveryLimit => 'l',
+        DeadLetterReason::RecipientGone => 'g',
+        DeadLetterReason::Rejected => 'r',
+    }
+}
+
+pub(super) fn reason(code: &[u8]) -> Result<DeadLetterReason, StoreError> {
+    match code {
+        b"x" => Ok(DeadLetterReason::Expired),
+        b"l" => Ok(DeadLetterReason::DeliveryLimit),
+        b"g" => Ok(DeadLetterReason::RecipientGone),
+        b"r" => Ok(DeadLetterReason::Rejected),
+        _ => Err(unreadable("a status")),
+    }
+}
+
+fn odd(value: &Value) -> StoreError {
+    unreadable(&format!("an answer of another kind ({value:?})"))
+}
+
+pub(super) fn unreadable(what: &str) -> StoreError {
+    StoreError::Unreachable(format!("what Redis holds cannot be read: {what}"))
+}

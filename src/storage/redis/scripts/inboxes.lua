@@ -1,0 +1,187 @@
+-- Inboxes. Of each session one line in 'inboxes': how many wait, how many are leased, the next place and the next
+-- lease, the epoch of the last claim and the claim. What waits is in 'inbox:SESSION', by score; what was delivered at
+-- least once and not acknowledged is in 'leased:SESSION', by id. A member is the id (16 bytes), flags, and the length
+-- of the envelope (4 bytes).
+
+local inboxes = {}
+
+local function read_inbox(line)
+  local waiting, leased, place, lease, epoch, claim = string.match(line, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%S+)$')
+  return {
+    waiting = tonumber(waiting),
+    leased = tonumber(leased),
+    place = tonumber(place),
+    lease = tonumber(lease),
+    epoch = tonumber(epoch),
+    claim = claim,
+  }
+end
+
+-- The inbox of a session; nil when it is not known.
+local function inbox_of(session)
+  local inbox = inboxes[session]
+  if inbox == nil then
+    local line = call('HGET', key('inboxes'), session)
+    inbox = line and read_inbox(line) or false
+    inboxes[session] = inbox
+  end
+  return inbox or nil
+end
+
+local function load_inboxes()
+  local named = {}
+  for at = 1, SESSIONS_LEN do
+    named[at] = ARGV[SESSIONS_AT + at]
+  end
+  local lines = fields(key('inboxes'), named)
+  for at = 1, #named do
+    inboxes[named[at]] = lines[at] and read_inbox(lines[at]) or false
+  end
+end
+
+local function inbox_line(inbox)
+  return string.format('%.0f %.0f %.0f %.0f %.0f %s',
+    inbox.waiting, inbox.leased, inbox.place, inbox.lease, inbox.epoch, inbox.claim)
+end
+
+local function flush_inboxes()
+  local lines = {}
+  for session, inbox in pairs(inboxes) do
+    if inbox and inbox.changed then
+      lines[#lines + 1] = session
+      lines[#lines + 1] = inbox_line(inbox)
+    end
+  end
+  call_many('HSET', key('inboxes'), lines, 2)
+end
+
+-- Changes how many wait and how many are leased.
+local function shift(inbox, waiting, leased)
+  inbox.waiting = inbox.waiting + waiting
+  inbox.leased = inbox.leased + leased
+  inbox.changed = true
+end
+
+-- Where a message stands in the queue: by priority, then by place. Odd when it was delivered before.
+local function score_of(inbox, priority)
+  local score = (3 - priority) * PRIORITY_STEP + inbox.place * 2
+  inbox.place = inbox.place + 1
+  return score
+end
+
+-- States of what was delivered: leased under a claim, leased for a call, put back, and leased for a call that has been
+-- answered and whose caller acknowledges by asking for more.
+local LEASED, LEASED_FOR_CALL, RETURNED, ANSWERED = 1, 2, 3, 4
+
+-- What is known of a message that was delivered: score, lease, deadline (0: none), deliveries, state; then the member
+-- without the id, the number of the batch that leased it, and the replica.
+local function pack_entry(entry)
+  return struct.pack('>dddI4B', entry.score, entry.lease, entry.deadline, entry.deliveries, entry.state)
+    .. string.sub(entry.member, 17) .. struct.pack('>d', entry.batch) .. entry.replica
+end
+
+local function read_entry(id, text)
+  local score, lease, deadline, deliveries, state = struct.unpack('>dddI4B', text)
+  return {
+    score = score,
+    lease = lease,
+    deadline = deadline,
+    deliveries = deliveries,
+    state = state,
+    member = id .. string.sub(text, 30, 34),
+    batch = struct.unpack('>d', text, 35),
+    replica = string.sub(text, 43),
+  }
+end
+
+-- All that is leased and that 'which' is true of, in the order of the queue.
+local function leased_entries(session, which)
+  local all, entries = call('HGETALL', key('leased:') .. session), {}
+  for at = 1, #all, 2 do
+    local entry = read_entry(all[at], all[at + 1])
+    if entry.state ~= RETURNED and (not which or which(entry)) then
+      entries[#entries + 1] = entry
+    end
+  end
+  table.sort(entries, function(a, b)
+    return a.score < b.score
+  end)
+  return entries
+end
+
+-- Sessions whose queues lost a message to expiry.
+local function thinned(session)
+  call('ZADD', key('thinned'), call('INCR', key('serial')), session)
+end
+
+-- Buries what has waited beyond its time, up to 'most'. Returns how many deadlines have passed.
+local function expire(most)
+  local due = call('ZRANGE', key('expiries'), '-inf', now, 'BYSCORE', 'LIMIT', 0, most)
+  if #due == 0 then
+    return 0
+  end
+  call_many('ZREM', key('expiries'), due, 1)
+  at_ms = whole(now)
+  for at = 1, #due do
+    local session, member = string.sub(due[at], 1, 36), string.sub(due[at], 37)
+    local inbox = inbox_of(session)
+    if inbox and call('ZREM', key('inbox:') .. session, member) == 1 then
+      local id, deliveries = id_of(member), 0
+      local known = call('HGET', key('leased:') .. session, id)
+      if known then
+        deliveries = read_entry(id, known).deliveries
+        call('HDEL', key('leased:') .. session, id)
+      end
+      shift(inbox, -1, 0)
+      bury(member, session, 'x', deliveries)
+      thinned(session)
+    end
+  end
+  return #due
+end
+
+-- Puts leased messages back where they were in the queue, but for those that have outlived their time or were
+-- delivered too often. Returns how many were put back, and how many are dead.
+local function put_back(session, inbox, entries, delivery_limit)
+  local waiting, known, dead, timed = {}, {}, {}, {}
+  for at = 1, #entries do
+    local entry = entries[at]
+    local expired = entry.deadline > 0 and entry.deadline <= now
+    if expired or entry.deliveries >= delivery_limit then
+      dead[#dead + 1] = id_of(entry.member)
+      bury(entry.member, session, expired and 'x' or 'l', entry.deliveries)
+    else
+      entry.score = entry.score - entry.score % 2 + 1
+      entry.state = RETURNED
+      waiting[#waiting + 1] = whole(entry.score)
+      waiting[#waiting + 1] = entry.member
+      known[#known + 1] = id_of(entry.member)
+      known[#known + 1] = pack_entry(entry)
+      if entry.deadline > 0 then
+        timed[#timed + 1] = whole(entry.deadline)
+        timed[#timed + 1] = session .. entry.member
+      end
+      receipt(entry.member, session, 'q')
+    end
+  end
+  call_many('ZADD', key('inbox:') .. session, waiting, 2)
+  call_many('HSET', key('leased:') .. session, known, 2)
+  call_many('HDEL', key('leased:') .. session, dead, 1)
+  call_many('ZADD', key('expiries'), timed, 2)
+  local returned = #waiting / 2
+  shift(inbox, returned, -#entries)
+  if returned > 0 then
+    awaken(session)
+  end
+  return returned, #dead
+end
+
+-- Makes the counts what the queues say. An operation that failed half way may have counted what it did not do.
+local function recount()
+  for session, inbox in pairs(inboxes) do
+    if inbox and inbox.changed then
+      inbox.waiting = call('ZCARD', key('inbox:') .. session)
+      inbox.leased = #leased_entries(session)
+    end
+  end
+end

@@ -1,0 +1,96 @@
+-- Dead letters. In 'dead' by message and recipient, in 'dead:age' by the order of their deaths; what is known of each
+-- is in 'dead:letters'.
+
+local function letter_key(id, session)
+  return id .. session
+end
+
+-- Takes a dead letter out. Returns its member and the rest of what is known, or nil.
+local function take_letter(letter)
+  local known = call('HGET', key('dead:letters'), letter)
+  if not known then
+    return nil
+  end
+  call('HDEL', key('dead:letters'), letter)
+  call('ZREM', key('dead'), letter)
+  call('ZREM', key('dead:age'), letter)
+  return string.sub(letter, 1, 16) .. string.sub(known, 1, 5)
+end
+
+-- Makes a dead letter of a message that has left its inbox. 'reason' is the status of its receipt from now on.
+local function bury(member, session, reason, deliveries)
+  local letter = letter_key(id_of(member), session)
+  receipt(member, session, reason)
+  progressed(member, reason)
+  if call('ZADD', key('dead'), 0, letter) == 0 then
+    -- It has died for this recipient before: one of the two copies goes.
+    drop_copy(member)
+  end
+  local known = string.sub(member, 17) .. reason .. whole(deliveries) .. ' ' .. at_ms
+  call('HSET', key('dead:letters'), letter, known)
+  call('ZADD', key('dead:age'), call('INCR', key('dead:deaths')), letter)
+  if call('ZCARD', key('dead')) > LETTERS_MAX then
+    local oldest = call('ZPOPMIN', key('dead:age'))
+    local dropped = oldest[1] and take_letter(oldest[1])
+    if dropped then
+      drop_copy(dropped)
+      call('INCR', key('dead:dropped'))
+    end
+  end
+end
+
+-- The project that a stored message came from, or ''.
+local function origin_of(stored)
+  local flags, at = string.byte(stored, 2), 35
+  if bit.band(flags, 8) == 0 then
+    return ''
+  end
+  if bit.band(flags, 1) ~= 0 then
+    at = at + 16
+  end
+  if bit.band(flags, 4) ~= 0 then
+    at = at + 8
+  end
+  return string.sub(stored, at + 1, at + string.byte(stored, at))
+end
+
+-- The time to live of a stored message, in milliseconds.
+local function ttl_of(stored)
+  local at = 35
+  if bit.band(string.byte(stored, 2), 1) ~= 0 then
+    at = at + 16
+  end
+  local high, low = struct.unpack('>I4I4', stored, at)
+  return high * 2 ^ 32 + low
+end
+
+-- dead_letters: reason or '', origin or '', the letter after which it begins or '', most letters.
+-- Reply: for each the letter, what is known of it, the message.
+ops.dead_letters = function()
+  local reason, origin, after, left = arg(), arg(), arg(), number_arg()
+  local reply = {}
+  while left > 0 do
+    local from = after == '' and '-' or '(' .. after
+    local page = call('ZRANGE', key('dead'), from, '+', 'BYLEX', 'LIMIT', 0, 256)
+    if #page == 0 then
+      break
+    end
+    after = page[#page]
+    local known = fields(key('dead:letters'), page)
+    for at = 1, #page do
+      local fits = known[at] and (reason == '' or string.sub(known[at], 6, 6) == reason) and left > 0
+      local stored = fits and call('HGET', key('messages'), string.sub(page[at], 1, 16))
+      if stored and (origin == '' or origin_of(stored) == origin) then
+        left = left - 1
+        reply[#reply + 1] = page[at]
+        reply[#reply + 1] = known[at]
+        reply[#reply + 1] = stored
+      end
+    end
+  end
+  return reply
+end
+
+ops.dead_letter_count = function()
+  return { call('ZCARD', key('dead')) }
+end

@@ -1,0 +1,246 @@
+-- Carries out operations of one project, in their order, as one transaction. This part: what all of them share.
+--
+-- The parts are joined in the order prelude, letters, inboxes, delivery, returned, seats, records, main.
+--
+-- KEYS[1]  a key of the project: all its keys are in the slot of this one.
+-- ARGV     prefix of the keys; channel of the frames; a frame of waiting inboxes and one of progress, each in two
+--          halves around what it is about; this replica (16 bytes); number of this batch; how many receipts, dead
+--          letters, idempotency keys and crossings are kept; the idempotency window in milliseconds; 1 when something
+--          is to be accepted; how many sessions the operations name, and their ids; then the operations: name, number
+--          of arguments, arguments. A session is named by its place among the ids.
+-- Reply    one reply for each operation, an array or, when it failed, a text that begins with '!'; then, as one array,
+--          what watched messages have come to: id and status.
+
+local PREFIX, CHANNEL = ARGV[1], ARGV[2]
+local WAITING_HEAD, WAITING_TAIL, PROGRESS_HEAD, PROGRESS_TAIL = ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+local REPLICA, BATCH = ARGV[7], tonumber(ARGV[8])
+local RECEIPTS_MAX, LETTERS_MAX = tonumber(ARGV[9]), tonumber(ARGV[10])
+local OUTCOMES_MAX, CROSSINGS_MAX, WINDOW_MS = tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13])
+local ACCEPTS, SESSIONS_LEN = ARGV[14] == '1', tonumber(ARGV[15])
+local SESSIONS_AT = 15
+
+-- The place of a message among those of equal priority is below this, twice; see score_of.
+local PRIORITY_STEP = 2 ^ 50
+-- Flags of a message in an inbox, the 17th byte of its member: 1 counted in 'copies', 2 watched, 4 with a deadline.
+local SHARED, WATCHED, TIMED = 1, 2, 4
+-- Most values that one command takes: the stack of Lua has no room for more.
+local VALUES_MAX = 4000
+
+local call = redis.call
+local time = call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+
+local function whole(number)
+  return string.format('%.0f', number)
+end
+
+-- When things happen, in milliseconds as text: the caller's clock, for people. What decides is 'now'.
+local at_ms = whole(now)
+
+local cursor = SESSIONS_AT + SESSIONS_LEN
+
+local function arg()
+  cursor = cursor + 1
+  return ARGV[cursor]
+end
+
+local function number_arg()
+  return tonumber(arg())
+end
+
+local function session_arg()
+  return ARGV[SESSIONS_AT + tonumber(arg())]
+end
+
+local function key(name)
+  return PREFIX .. name
+end
+
+-- Calls a command with as many values as there are, in as many steps as that takes. Their number is a multiple of 'of'.
+local function call_many(command, name, values, of)
+  local step = VALUES_MAX - VALUES_MAX % of
+  for first = 1, #values, step do
+    call(command, name, unpack(values, first, math.min(first + step - 1, #values)))
+  end
+end
+
+-- The values of these fields; false for one that is not there.
+local function fields(name, wanted)
+  local values = {}
+  for first = 1, #wanted, VALUES_MAX do
+    local part = call('HMGET', name, unpack(wanted, first, math.min(first + VALUES_MAX - 1, #wanted)))
+    for at = 1, #part do
+      values[first + at - 1] = part[at]
+    end
+  end
+  return values
+end
+
+local function uuid_text(bytes)
+  local hex = string.gsub(bytes, '.', function(byte)
+    return string.format('%02x', string.byte(byte))
+  end)
+  return table.concat({
+    string.sub(hex, 1, 8), string.sub(hex, 9, 12), string.sub(hex, 13, 16), string.sub(hex, 17, 20), string.sub(hex, 21),
+  }, '-')
+end
+
+local function has(member, flag)
+  return bit.band(string.byte(member, 17), flag) ~= 0
+end
+
+local function id_of(member)
+  return string.sub(member, 1, 16)
+end
+
+-- Frames, all but their serials. They are published when everything is done.
+local frames = {}
+
+local function publish(head, number)
+  frames[#frames + 1] = head .. whole(number) .. ',"n":'
+end
+
+-- Sessions in whose inboxes something waits that did not before.
+local awakened, awakened_list = {}, {}
+
+local function awaken(session)
+  if not awakened[session] then
+    awakened[session] = true
+    awakened_list[#awakened_list + 1] = session
+  end
+end
+
+-- Watched messages that have come further: id and status, by turns.
+local progress = {}
+
+local function progressed(member, status)
+  if has(member, WATCHED) then
+    local id = id_of(member)
+    progress[#progress + 1] = id
+    progress[#progress + 1] = status
+    publish(PROGRESS_HEAD .. uuid_text(id) .. PROGRESS_TAIL, 0)
+  end
+end
+
+local function flush_frames()
+  if #awakened_list > 0 then
+    publish(WAITING_HEAD .. '"' .. table.concat(awakened_list, '","') .. '"' .. WAITING_TAIL, 0)
+  end
+  if #frames > 0 then
+    local serial = call('INCRBY', key('frames'), #frames) - #frames
+    for at = 1, #frames do
+      call('PUBLISH', CHANNEL, frames[at] .. whole(serial + at) .. '}')
+    end
+  end
+end
+
+-- Copies of messages that are done with.
+local gone, copies_gone = {}, {}
+
+local function drop_copy(member)
+  local id = id_of(member)
+  if has(member, SHARED) then
+    copies_gone[id] = (copies_gone[id] or 0) + 1
+  else
+    gone[#gone + 1] = id
+  end
+end
+
+local function flush_gone()
+  local shared_gone = {}
+  for id, count in pairs(copies_gone) do
+    if call('HINCRBY', key('copies'), id, -count) <= 0 then
+      shared_gone[#shared_gone + 1] = id
+      gone[#gone + 1] = id
+    end
+  end
+  call_many('HDEL', key('copies'), shared_gone, 1)
+  call_many('HDEL', key('messages'), gone, 1)
+end
+
+-- Receipts lie in buckets by the time in the id of the message. Of a message with one copy the field is its id and the
+-- value 'D', recipient, status, time. Of a shared one there is a field of its id, 'M' and all recipients, and one
+-- of id and recipient for each of them: status, time.
+local BUCKET_MS = 16384
+local RECEIPTS_FOR_MS = 24 * 3600 * 1000
+local receipts, receipts_added = {}, {}
+
+local function bucket_of(id)
+  local a, b, c, d, e, f = string.byte(id, 1, 6)
+  return whole(math.floor((((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) / BUCKET_MS))
+end
+
+local function put_receipt(id, field, value)
+  local bucket = bucket_of(id)
+  local list = receipts[bucket]
+  if not list then
+    list = {}
+    receipts[bucket] = list
+  end
+  list[#list + 1] = field
+  list[#list + 1] = value
+  return bucket
+end
+
+local function count_receipts(bucket, count)
+  receipts_added[bucket] = (receipts_added[bucket] or 0) + count
+end
+
+-- Says where a message stands for a recipient.
+local function receipt(member, session, status)
+  local id = id_of(member)
+  if has(member, SHARED) then
+    put_receipt(id, id .. session, status .. at_ms)
+  else
+    put_receipt(id, id, 'D' .. session .. status .. at_ms)
+  end
+end
+
+-- Forgets whole buckets, the oldest first: what is older than it is kept, and then what is more than is kept. The
+-- newest stays in any case.
+local function forget_receipts(len)
+  local all, buckets, counts = call('HGETALL', key('receipts')), {}, {}
+  for at = 1, #all, 2 do
+    local bucket = tonumber(all[at])
+    if bucket then
+      buckets[#buckets + 1] = bucket
+      counts[bucket] = tonumber(all[at + 1])
+    end
+  end
+  table.sort(buckets)
+  local oldest = math.floor((now - RECEIPTS_FOR_MS) / BUCKET_MS)
+  for at = 1, #buckets - 1 do
+    local bucket = buckets[at]
+    if bucket >= oldest and len <= RECEIPTS_MAX then
+      call('HSET', key('receipts'), 'first', whole(bucket))
+      return
+    end
+    len = len - counts[bucket]
+    call('UNLINK', key('receipts:') .. whole(bucket))
+    call('HDEL', key('receipts'), whole(bucket))
+    call('HINCRBY', key('receipts'), 'len', -counts[bucket])
+  end
+  call('HSET', key('receipts'), 'first', whole(buckets[#buckets] or oldest))
+end
+
+local function flush_receipts()
+  for bucket, list in pairs(receipts) do
+    -- Of what is forgotten already nothing is kept any more: nobody would ever forget it again.
+    if receipts_added[bucket] or call('HEXISTS', key('receipts'), bucket) == 1 then
+      call_many('HSET', key('receipts:') .. bucket, list, 2)
+    end
+  end
+  receipts = {}
+  for bucket, count in pairs(receipts_added) do
+    call('EXPIRE', key('receipts:') .. bucket, RECEIPTS_FOR_MS / 1000 + 3600)
+    call('HINCRBY', key('receipts'), bucket, count)
+    local len = call('HINCRBY', key('receipts'), 'len', count)
+    if len > RECEIPTS_MAX then
+      forget_receipts(len)
+    end
+  end
+  receipts_added = {}
+end
+
+-- What the operations are called.
+local ops = {}

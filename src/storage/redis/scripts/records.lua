@@ -1,0 +1,278 @@
+-- What is kept beside the messages under way: protocols, first results, receipts, crossings.
+
+-- serial. Reply: the number of the last frame that was published.
+ops.serial = function()
+  return { call('GET', key('frames')) or '0' }
+end
+
+-- put_project: record, its revision, frame. Reply: 1 when that is the next revision.
+ops.put_project = function()
+  local record, revision, head = arg(), arg(), arg()
+  local known = call('HGET', key('project:record'), 'revision')
+  if whole(known and known + 1 or 0) ~= revision then
+    return { 0 }
+  end
+  call('HSET', key('project:record'), 'revision', revision, 'record', record)
+  publish(head, 0)
+  return { 1 }
+end
+
+-- insert_protocol: name and version, record, frame. Reply: 1 when it is new.
+ops.insert_protocol = function()
+  local name, record, head = arg(), arg(), arg()
+  local is_new = call('HSETNX', key('protocols'), name, record)
+  if is_new == 1 then
+    publish(head, 0)
+  end
+  return { is_new }
+end
+
+-- protocols. Reply: all records.
+ops.protocols = function()
+  return call('HVALS', key('protocols'))
+end
+
+-- protocol: name and version. Reply: the record, or nothing.
+ops.protocol = function()
+  return { call('HGET', key('protocols'), arg()) or nil }
+end
+
+-- settle_outcome: key, first result. Reply: nothing.
+ops.settle_outcome = function()
+  local name, outcome = arg(), arg()
+  if read_outcomes({ name })[name] then
+    local until_ms = string.match(call('HGET', key('idempotency'), name), '^%d+')
+    call('HSET', key('idempotency'), name, until_ms .. ' ' .. outcome)
+  end
+  return {}
+end
+
+-- outcome: key. Reply: the first result, or nothing.
+ops.outcome = function()
+  local name = arg()
+  return { read_outcomes({ name })[name] }
+end
+
+-- keep_outcome: key, first result. Reply: nothing.
+ops.keep_outcome = function()
+  local name, outcome = arg(), arg()
+  if not read_outcomes({ name })[name] then
+    keep_outcome(name, outcome)
+  end
+  return {}
+end
+
+-- Where a message of which there is no receipt stands for its only recipient, if it waits or is leased.
+local function standing(id, reply)
+  local stored = call('HGET', key('messages'), id)
+  if not stored or bit.band(string.byte(stored, 2), 1) == 0 then
+    return
+  end
+  local session = uuid_text(string.sub(stored, 35, 50))
+  local known = call('HGET', key('leased:') .. session, id)
+  if known then
+    local status = read_entry(id, known).state == RETURNED and 'q' or 'd'
+    reply[1], reply[2], reply[3] = session, status, at_ms
+  elseif not call('HGET', key('dead:letters'), letter_key(id, session)) then
+    reply[1], reply[2], reply[3] = session, 'q', at_ms
+  end
+end
+
+-- message_status: time, id. Reply: of each recipient: session, status, time.
+ops.message_status = function()
+  at_ms = arg()
+  local id, reply = arg(), {}
+  flush_receipts()
+  local name = key('receipts:') .. bucket_of(id)
+  local known = call('HGET', name, id)
+  if not known then
+    standing(id, reply)
+  elseif string.sub(known, 1, 1) == 'D' then
+    reply[1], reply[2], reply[3] = string.sub(known, 2, 37), string.sub(known, 38, 38), string.sub(known, 39)
+  else
+    local sessions, places = {}, {}
+    for at = 2, #known, 36 do
+      sessions[#sessions + 1] = string.sub(known, at, at + 35)
+      places[#places + 1] = id .. sessions[#sessions]
+    end
+    local statuses = fields(name, places)
+    for at = 1, #sessions do
+      if statuses[at] then
+        reply[#reply + 1] = sessions[at]
+        reply[#reply + 1] = string.sub(statuses[at], 1, 1)
+        reply[#reply + 1] = string.sub(statuses[at], 2)
+      end
+    end
+  end
+  return reply
+end
+
+-- Gives the receipt of a message with one copy the form of a shared one, and adds a recipient.
+local function share_receipt(id, session)
+  flush_receipts()
+  local bucket = bucket_of(id)
+  local name = key('receipts:') .. bucket
+  local known = call('HGET', name, id) or 'M'
+  if string.sub(known, 1, 1) == 'D' then
+    local first = string.sub(known, 2, 37)
+    call('HSET', name, id .. first, string.sub(known, 38))
+    known = 'M' .. first
+  end
+  if not string.find(known, session, 2, true) then
+    call('HSET', name, id, known .. session)
+    count_receipts(bucket, 1)
+  end
+end
+
+-- Whether a message is still on its way to a session.
+local function is_open(member, session)
+  local id = id_of(member)
+  if call('HEXISTS', key('leased:') .. session, id) == 1 then
+    return true
+  end
+  local flags = string.byte(member, 17)
+  local shared = id .. string.char(bit.bor(flags, SHARED)) .. string.sub(member, 18)
+  for _, candidate in ipairs({ member, shared }) do
+    if call('ZSCORE', key('inbox:') .. session, candidate) then
+      return true
+    end
+  end
+  return false
+end
+
+-- redrive: time, recipient or '', capacity, the ids of the messages.
+-- Reply: of each letter: id, session, and the length of its queue, or 'gone', 'full' or 'unknown'.
+ops.redrive = function(last)
+  at_ms = arg()
+  local recipient, capacity, reply = arg(), number_arg(), {}
+  local function answer(id, session, what)
+    reply[#reply + 1], reply[#reply + 2], reply[#reply + 3] = id, session, what
+  end
+  while cursor < last do
+    local id = arg()
+    -- A letter is longer than the id by the id of a session: hexadecimal digits and hyphens.
+    local letters = call('ZRANGE', key('dead'), '[' .. id, '(' .. id .. 'g', 'BYLEX')
+    if #letters == 0 then
+      answer(id, '', 'unknown')
+    end
+    for at = 1, #letters do
+      local from = string.sub(letters[at], 17)
+      local to = recipient == '' and from or recipient
+      local inbox, known = inbox_of(to), call('HGET', key('dead:letters'), letters[at])
+      local member = id .. string.sub(known, 1, 5)
+      if not inbox then
+        answer(id, '', 'gone')
+      elseif is_open(member, to) then
+        -- It has its own copy. A second one would be a repeat.
+        drop_copy(take_letter(letters[at]))
+        answer(id, to, inbox.waiting)
+      elseif inbox.waiting + inbox.leased >= capacity then
+        answer(id, '', 'full')
+      else
+        take_letter(letters[at])
+        if to ~= from then
+          if not has(member, SHARED) then
+            member = id .. string.char(string.byte(member, 17) + SHARED) .. string.sub(member, 18)
+            call('HSET', key('copies'), id, 1)
+          end
+          share_receipt(id, to)
+        end
+        local stored = call('HGET', key('messages'), id)
+        local priority = math.floor(string.byte(stored, 2) / 64)
+        call('ZADD', key('inbox:') .. to, whole(score_of(inbox, priority)), member)
+        if has(member, TIMED) then
+          call('ZADD', key('expiries'), whole(now + ttl_of(stored)), to .. member)
+        end
+        shift(inbox, 1, 0)
+        receipt(member, to, 'q')
+        awaken(to)
+        answer(id, to, inbox.waiting)
+      end
+    end
+  end
+  return reply
+end
+
+-- sweep: the last of the thinned queues that was heard of.
+-- Reply: the last one now, how many dead letters were dropped; of each queue: session, how many wait.
+ops.sweep = function()
+  local heard = arg()
+  for _ = 1, 20 do
+    if expire(500) < 500 then
+      break
+    end
+  end
+  local first, len = unpack(call('HMGET', key('receipts'), 'first', 'len'))
+  if len and (not first or tonumber(first) * BUCKET_MS < now - RECEIPTS_FOR_MS) then
+    forget_receipts(tonumber(len))
+  end
+  local free = call('ZRANGE', key('idempotency:until'), '-inf', now, 'BYSCORE', 'LIMIT', 0, 1000)
+  call_many('HDEL', key('idempotency'), free, 1)
+  call_many('ZREM', key('idempotency:until'), free, 1)
+  local reply = { tonumber(heard), tonumber(call('GETDEL', key('dead:dropped')) or 0) }
+  local lost = call('ZRANGE', key('thinned'), '(' .. heard, '+inf', 'BYSCORE', 'WITHSCORES')
+  for at = 1, #lost, 2 do
+    local inbox = inbox_of(lost[at])
+    reply[1] = tonumber(lost[at + 1])
+    if inbox then
+      reply[#reply + 1] = lost[at]
+      reply[#reply + 1] = inbox.waiting
+    end
+  end
+  return reply
+end
+
+-- put_crossing: message, project. Reply: nothing.
+ops.put_crossing = function()
+  local id, target = arg(), arg()
+  if call('HSETNX', key('crossings'), id, target) == 1 then
+    call('RPUSH', key('crossings:age'), id)
+    call('HINCRBY', key('crossings:targets'), target, 1)
+    while call('HLEN', key('crossings')) > CROSSINGS_MAX do
+      local oldest = call('LPOP', key('crossings:age'))
+      local went_to = call('HGET', key('crossings'), oldest)
+      call('HDEL', key('crossings'), oldest)
+      if call('HINCRBY', key('crossings:targets'), went_to, -1) <= 0 then
+        call('HDEL', key('crossings:targets'), went_to)
+      end
+    end
+  end
+  return {}
+end
+
+-- crossing: message. Reply: the project, or nothing.
+ops.crossing = function()
+  return { call('HGET', key('crossings'), arg()) or nil }
+end
+
+-- crossing_targets. Reply: the projects.
+ops.crossing_targets = function()
+  return call('HKEYS', key('crossings:targets'))
+end
+
+local OF_THE_PROJECT = {
+  'sessions', 'names', 'named', 'messages', 'copies', 'expiries', 'thinned', 'dead', 'dead:letters', 'dead:age',
+  'dead:deaths', 'dead:dropped', 'idempotency', 'idempotency:until', 'protocols', 'crossings', 'crossings:age',
+  'crossings:targets', 'seen', 'left', 'signs', 'given_up',
+}
+
+-- clear: deletes what the project holds but for its record and what counts on: frames, rosters, claims, signs. A step
+-- at a time.
+-- Reply: 1 when there is more.
+ops.clear = function()
+  inboxes = {}
+  for _, name in ipairs(OF_THE_PROJECT) do
+    call('UNLINK', key(name))
+  end
+  local sessions = call('HSCAN', key('inboxes'), 0, 'COUNT', 500)[2]
+  for at = 1, #sessions, 2 do
+    call('UNLINK', key('inbox:') .. sessions[at], key('leased:') .. sessions[at])
+    call('HDEL', key('inboxes'), sessions[at])
+  end
+  local buckets = call('HSCAN', key('receipts'), 0, 'COUNT', 500)[2]
+  for at = 1, #buckets, 2 do
+    call('UNLINK', key('receipts:') .. buckets[at])
+    call('HDEL', key('receipts'), buckets[at])
+  end
+  return { #sessions + #buckets > 0 and 1 or 0 }
+end

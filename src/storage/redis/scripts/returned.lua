@@ -1,0 +1,33 @@
+-- What calls were answered with, and the next call acknowledges, on whatever replica.
+
+-- mark_returned: session, the ids. Reply: nothing.
+ops.mark_returned = function(last)
+  local session, ids = session_arg(), args_until(last)
+  if not inbox_of(session) then
+    return {}
+  end
+  local entries, known = delivered_entries(session, ids), {}
+  for at = 1, #entries do
+    local entry = entries[at]
+    if entry.state ~= RETURNED then
+      entry.state = ANSWERED
+      known[#known + 1] = id_of(entry.member)
+      known[#known + 1] = pack_entry(entry)
+    end
+  end
+  call_many('HSET', key('leased:') .. session, known, 2)
+  return {}
+end
+
+-- acknowledge_returned: time, session. Reply: see acknowledged.
+ops.acknowledge_returned = function()
+  at_ms = arg()
+  local session, entries = session_arg(), {}
+  local inbox = inbox_of(session)
+  if inbox and inbox.leased > 0 then
+    entries = leased_entries(session, function(entry)
+      return entry.state == ANSWERED
+    end)
+  end
+  return acknowledged(inbox, entries, {}, inbox and finish(session, inbox, entries) or {})
+end

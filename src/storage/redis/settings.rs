@@ -1,0 +1,199 @@
+use std::{fmt, time::Duration};
+
+use actors::storage::Retention;
+use deadpool_redis::redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
+
+use super::ConnectError;
+
+/// How Redis is used.
+#[derive(Clone)]
+pub struct RedisSettings {
+    /// `redis://[user:password@]host[:port][/db]`, `rediss://` for TLS. Of several servers, which are separated by
+    /// commas: `redis+cluster://[user:password@]host[:port],...`, and
+    /// `redis+sentinel://[user:password@]host[:port],.../master[/db]`; `rediss+...` for TLS. A single server that
+    /// belongs to a cluster is used as one. A user and a password are those of the servers, not of the sentinels.
+    pub url: String,
+    /// Longest wait for one operation, the way to the server included.
+    pub deadline: Duration,
+    /// Replicas that must have what is accepted before it counts; 0: the server alone.
+    pub wait_for_replicas: u32,
+    pub retention: Retention,
+}
+
+impl RedisSettings {
+    #[must_use]
+    pub fn new(url: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            deadline: Duration::from_secs(2),
+            wait_for_replicas: 0,
+            retention: Retention::default(),
+        }
+    }
+}
+
+impl fmt::Debug for RedisSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The URL may hold a password.
+        f.debug_struct("RedisSettings")
+            .field("deadline", &self.deadline)
+            .field("wait_for_replicas", &self.wait_for_replicas)
+            .field("retention", &self.retention)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Where Redis is, as a URL says it.
+#[derive(Clone, Debug)]
+pub(super) enum Place {
+    Single(ConnectionInfo),
+    Cluster(Vec<ConnectionInfo>),
+    Sentinel {
+        sentinels: Vec<ConnectionInfo>,
+        master: String,
+        /// With the user, the password and the number of the database of the servers.
+        server: ConnectionInfo,
+    },
+}
+
+impl Place {
+    pub fn parse(url: &str) -> Result<Self, ConnectError> {
+        let (scheme, rest) = url.split_once("://").ok_or_else(|| unusable("it has no scheme"))?;
+        let (user, rest) = rest.rsplit_once('@').map_or(("", rest), |(user, rest)| (user, rest));
+        let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let (plain, kind) = scheme.split_once('+').unwrap_or((scheme, ""));
+        if !["redis", "rediss"].contains(&plain) {
+            return Err(unusable(
+                "redis:// or rediss:// is wanted, with +cluster or +sentinel for several servers",
+            ));
+        }
+        let server = |user: &str, host: &str, db: &str| {
+            let at = if user.is_empty() { "" } else { "@" };
+            info(&format!("{plain}://{user}{at}{host}/{db}"))
+        };
+        let all = |user, db| {
+            hosts
+                .split(',')
+                .map(|host| server(user, host, db))
+                .collect::<Result<Vec<_>, _>>()
+        };
+        match kind {
+            "" if hosts.contains(',') => Err(unusable("several servers are a redis+cluster:// or redis+sentinel://")),
+            "" => server(user, hosts, path).map(Self::Single),
+            "cluster" if ["", "0"].contains(&path) => all(user, "").map(Self::Cluster),
+            "cluster" => Err(unusable("a cluster has no databases but 0")),
+            "sentinel" => {
+                let (master, db) = path.split_once('/').unwrap_or((path, ""));
+                if master.is_empty() {
+                    return Err(unusable(
+                        "the name of the master is wanted: redis+sentinel://host:port/NAME",
+                    ));
+                }
+                Ok(Self::Sentinel {
+                    sentinels: hosts
+                        .split(',')
+                        .map(|host| {
+                            let host = if host.contains(':') {
+                                host.to_owned()
+                            } else {
+                                format!("{host}:26379")
+                            };
+                            server("", &host, "")
+                        })
+                        .collect::<Result<Vec<_>, _>>()?,
+                    master: master.to_owned(),
+                    server: server(user, "master", db)?,
+                })
+            }
+            _ => Err(unusable("+cluster and +sentinel are the kinds there are")),
+        }
+    }
+
+    /// The number of the database.
+    pub fn db(&self) -> i64 {
+        match self {
+            Self::Single(info) | Self::Sentinel { server: info, .. } => info.redis_settings().db(),
+            Self::Cluster(_) => 0,
+        }
+    }
+}
+
+/// Without user and password.
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let addresses = |infos: &[ConnectionInfo]| {
+            let all: Vec<_> = infos.iter().map(|info| address(info.addr())).collect();
+            all.join(", ")
+        };
+        match self {
+            Self::Single(info) => f.write_str(&address(info.addr())),
+            Self::Cluster(infos) => write!(f, "the cluster of {}", addresses(infos)),
+            Self::Sentinel { sentinels, master, .. } => {
+                write!(f, "{master}, asked for at the sentinels {}", addresses(sentinels))
+            }
+        }
+    }
+}
+
+fn address(of: &ConnectionAddr) -> String {
+    of.to_string()
+}
+
+fn info(url: &str) -> Result<ConnectionInfo, ConnectError> {
+    // What the parser says may quote the URL, and with it a password.
+    url.into_connection_info()
+        .map_err(|_| unusable("host, port or database number cannot be read"))
+}
+
+fn unusable(reason: &'static str) -> ConnectError {
+    ConnectError::Url(reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(url: &str) -> String {
+        match Place::parse(url) {
+            Ok(place) => format!("{place} db {}", place.db()),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn a_url_says_where_redis_is() {
+        assert_eq!(shown("redis://cache"), "cache:6379 db 0");
+        assert_eq!(shown("redis://user:se@cret@cache:1/3"), "cache:1 db 3");
+        assert_eq!(shown("rediss://cache:1"), "cache:1 db 0");
+        assert_eq!(shown("redis+cluster://:pw@a,b:2"), "the cluster of a:6379, b:2 db 0");
+        assert_eq!(
+            shown("redis+sentinel://a,b:2/main/4"),
+            "main, asked for at the sentinels a:26379, b:2 db 4"
+        );
+    }
+
+    #[test]
+    fn a_url_that_will_not_do_is_refused_without_its_password() {
+        for url in [
+            "cache:6379",
+            "http://:secret@cache",
+            "redis://:secret@a,b",
+            "redis://:secret@cache:port",
+            "redis://:secret@cache/first",
+            "redis+cluster://:secret@a,b/1",
+            "redis+sentinel://:secret@a",
+            "redis+ring://:secret@a",
+        ] {
+            let error = Place::parse(url).unwrap_err().to_string();
+            assert!(
+                error.starts_with("the Redis URL cannot be used: ") && !error.contains("secret"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn settings_show_no_password() {
+        assert!(!format!("{:?}", RedisSettings::new("redis://:secret@cache")).contains("secret"));
+    }
+}

@@ -1,0 +1,393 @@
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use actors::{
+    bridge::{Frame, News},
+    clock::Now,
+    model::{
+        DeadLetter, DeadLetterReason, Message, MessageId, ProjectId, ProtocolName, ProtocolRecord, RecipientStatus,
+        SessionId, SessionRecord, Status,
+    },
+    storage::{
+        Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterQuery, Delivery, Depth, Leased, Op,
+        Outcome, Redriven, Release, Released, Roster, Seat, Seated, Sign, Store, StoreError, Wanted,
+    },
+};
+
+use super::{
+    appending,
+    lane::Lane,
+    operation::Operation,
+    outcome, reading,
+    reply::{Reply, reason_code},
+};
+
+/// What one opener of a project sees of its store.
+pub(super) struct RedisStore {
+    lane: Arc<Lane>,
+    /// Of the signs of life of others, and of the queues that lost messages: the last that was heard of.
+    signs: Arc<AtomicU64>,
+    thinned: Arc<AtomicU64>,
+}
+
+impl RedisStore {
+    pub fn new(lane: Arc<Lane>) -> Self {
+        Self {
+            lane,
+            signs: Arc::default(),
+            thinned: Arc::default(),
+        }
+    }
+
+    /// `read` takes the reply apart.
+    fn run<T: 'static>(
+        &self,
+        operation: Operation,
+        read: impl FnOnce(&Lane, Reply) -> Result<T, StoreError> + Send + 'static,
+    ) -> Op<T> {
+        let lane = Arc::clone(&self.lane);
+        Box::pin(async move {
+            let reply = Arc::clone(&lane).submit(operation).await?;
+            read(&lane, reply)
+        })
+    }
+
+    fn frame(&self, news: &News) -> String {
+        Frame::head(self.lane.client.replica, &self.lane.project, news)
+    }
+}
+
+impl Store for RedisStore {
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    fn serial(&self) -> Op<u64> {
+        self.run(Operation::new("serial"), |_, mut reply| reply.number())
+    }
+
+    fn put_session(&self, record: SessionRecord, seat: Seat) -> Op<Seated> {
+        let name = record.name.as_ref().map_or("", |name| name.as_str());
+        let operation = Operation::accepting("put_session")
+            .session(record.id)
+            .text(name)
+            .text(reading::to_json(&record))
+            .flag(seat.resumes)
+            .text(
+                seat.sessions_len_max
+                    .map_or_else(|| "-1".to_owned(), |max| max.to_string()),
+            )
+            .text(self.frame(&News::Session(Box::new(record))));
+        self.run(operation, |_, mut reply| reading::seated(&mut reply))
+    }
+
+    fn sessions(&self) -> Op<Roster> {
+        self.run(Operation::new("sessions"), |_, mut reply| {
+            Ok(Roster {
+                version: reply.number()?,
+                sessions: reply.records()?,
+            })
+        })
+    }
+
+    fn find_session(&self, wanted: Wanted) -> Op<Option<SessionRecord>> {
+        let operation = Operation::new("find_session");
+        let operation = match wanted {
+            Wanted::Id(id) => operation.text("id").session_text(id),
+            Wanted::Name(name) => operation.text("name").text(name.as_str()),
+        };
+        self.run(operation, |_, mut reply| reply.record())
+    }
+
+    fn remove_session(
+        &self,
+        session: SessionId,
+        reason: DeadLetterReason,
+        silent_for: Option<Duration>,
+        now: Now,
+    ) -> Op<Option<usize>> {
+        let silence = silent_for.map_or_else(String::new, |time| actors::clock::millis(time).to_string());
+        let operation = Operation::new("remove_session")
+            .time(now)
+            .session(session)
+            .text(reason_code(reason).to_string())
+            .text(silence)
+            .text(self.frame(&News::SessionRemoved(session)));
+        self.run(operation, |_, mut reply| Ok(usize::try_from(reply.int()?).ok()))
+    }
+
+    fn claim(&self, session: SessionId, claim: Claim, delivery_limit: u32, now: Now) -> Op<Claimed> {
+        let operation = Operation::new("claim")
+            .time(now)
+            .session(session)
+            .text(claim_text(claim))
+            .number(delivery_limit.into())
+            .text(self.frame(&News::Claimed(session)));
+        self.run(operation, |_, mut reply| {
+            Ok(Claimed {
+                epoch: reply.number()?,
+                released: reading::released(&mut reply)?,
+            })
+        })
+    }
+
+    fn exchange_signs(&self, own: Vec<Sign>) -> Op<Vec<Sign>> {
+        let mut operation = Operation::new("signs").number(self.signs.load(Ordering::Acquire));
+        for sign in own {
+            operation = operation.session(sign.session).duration(sign.ago).flag(sign.goodbye);
+        }
+        let heard = Arc::clone(&self.signs);
+        self.run(operation, move |_, mut reply| {
+            move_on(&heard, reply.number()?);
+            reading::signs(&mut reply)
+        })
+    }
+
+    fn insert_protocol(&self, record: Arc<ProtocolRecord>) -> Op<bool> {
+        let news = News::Protocol {
+            name: record.name.clone(),
+            version: record.version.clone(),
+        };
+        let operation = Operation::accepting("insert_protocol")
+            .text(protocol_key(&record.name, &record.version))
+            .text(reading::to_json(&*record))
+            .text(self.frame(&news));
+        self.run(operation, |_, mut reply| Ok(reply.int()? == 1))
+    }
+
+    fn protocols(&self) -> Op<Vec<Arc<ProtocolRecord>>> {
+        self.run(Operation::new("protocols"), |_, mut reply| {
+            let mut records: Vec<Arc<ProtocolRecord>> = reply.records()?;
+            records.sort_by(|left, right| (&left.name, &left.version).cmp(&(&right.name, &right.version)));
+            Ok(records)
+        })
+    }
+
+    fn protocol(&self, name: ProtocolName, version: semver::Version) -> Op<Option<Arc<ProtocolRecord>>> {
+        let operation = Operation::new("protocol").text(protocol_key(&name, &version));
+        self.run(operation, |_, mut reply| reply.record())
+    }
+
+    fn append(&self, batch: Vec<Append>, now: Now) -> Op<Vec<Appended>> {
+        // Before it is sent: another may have it in hand before the answer is here.
+        self.lane.held.remember(batch.iter().map(|append| &append.message));
+        let operation = appending::operation(&batch, now);
+        self.run(operation, move |_, mut reply| appending::answers(&batch, &mut reply))
+    }
+
+    fn settle_outcome(&self, sender: SessionId, key: String, outcome: Outcome) -> Op<()> {
+        let operation = Operation::new("settle_outcome")
+            .text(appending::outcome_key(sender, &key))
+            .text(outcome::to_stored(&outcome));
+        self.run(operation, |_, _| Ok(()))
+    }
+
+    fn outcome(&self, sender: SessionId, key: String, _: Now) -> Op<Option<Outcome>> {
+        let operation = Operation::new("outcome").text(appending::outcome_key(sender, &key));
+        self.run(operation, |_, mut reply| {
+            if reply.is_done() {
+                return Ok(None);
+            }
+            outcome::from_stored(&reply.bytes()?).map(Some)
+        })
+    }
+
+    fn keep_outcome(&self, sender: SessionId, key: String, outcome: Outcome, _: Now) -> Op<()> {
+        let operation = Operation::accepting("keep_outcome")
+            .text(appending::outcome_key(sender, &key))
+            .text(outcome::to_stored(&outcome));
+        self.run(operation, |_, _| Ok(()))
+    }
+
+    fn lease(&self, session: SessionId, by: Option<Claim>, limit: usize, bytes_max: usize, now: Now) -> Op<Leased> {
+        let operation = Operation::new("lease")
+            .time(now)
+            .session(session)
+            .text(by.map_or_else(String::new, claim_text))
+            .most(limit)
+            .most(bytes_max)
+            .leasing(session);
+        self.run(operation, move |lane, mut reply| {
+            let mut leased = Leased {
+                depth: reply.depth()?,
+                superseded: reply.int()? == 1,
+                deliveries: Vec::new(),
+            };
+            while !reply.is_done() {
+                let count = reply.count()?;
+                if let Some(stored) = reply.bytes_or_nothing()? {
+                    let message = reading::stored_message(lane, &stored, session)?;
+                    leased.deliveries.push(Delivery { message, count });
+                }
+            }
+            Ok(leased)
+        })
+    }
+
+    fn acknowledge(&self, session: SessionId, which: Acknowledge, now: Now) -> Op<Acknowledged> {
+        let operation = Operation::new("acknowledge").time(now).session(session);
+        let operation = match which {
+            Acknowledge::Ids(ids) => operation.text("ids").messages(&ids),
+            Acknowledge::UpTo(id) => operation.text("up_to").message(id),
+        };
+        self.run(operation, |lane, mut reply| reading::acknowledged(lane, &mut reply))
+    }
+
+    fn mark_returned(&self, session: SessionId, messages: Vec<MessageId>) -> Op<()> {
+        let operation = Operation::new("mark_returned").session(session).messages(&messages);
+        self.run(operation, |_, _| Ok(()))
+    }
+
+    fn acknowledge_returned(&self, session: SessionId, now: Now) -> Op<Acknowledged> {
+        let operation = Operation::new("acknowledge_returned").time(now).session(session);
+        self.run(operation, |lane, mut reply| reading::acknowledged(lane, &mut reply))
+    }
+
+    fn release(&self, session: SessionId, which: Release, delivery_limit: u32, now: Now) -> Op<Released> {
+        let operation = Operation::new("release")
+            .time(now)
+            .session(session)
+            .number(delivery_limit.into());
+        let operation = match which {
+            Release::Ids(ids) => operation.text("ids").messages(&ids),
+            Release::Claimed(claim) => operation.text("claimed").text(claim_text(claim)),
+            Release::Silent(time) => operation.text("silent").duration(time),
+        };
+        self.run(operation, |_, mut reply| reading::released(&mut reply))
+    }
+
+    fn depth(&self, session: SessionId) -> Op<Depth> {
+        let operation = Operation::new("depth").session(session);
+        self.run(operation, |_, mut reply| reply.depth())
+    }
+
+    fn sweep(&self, _: Now) -> Op<Vec<(SessionId, usize)>> {
+        let operation = Operation::new("sweep").number(self.thinned.load(Ordering::Acquire));
+        let heard = Arc::clone(&self.thinned);
+        self.run(operation, move |lane, mut reply| {
+            move_on(&heard, reply.number()?);
+            let dropped = reply.len()?;
+            if dropped > 0 {
+                let (project, limit) = (&lane.project, lane.client.retention.dead_letters_len_max);
+                tracing::warn!(%project, dropped, limit, "too many dead letters: the oldest were dropped");
+            }
+            let mut thinned = Vec::new();
+            while !reply.is_done() {
+                thinned.push((reply.session()?, reply.len()?));
+            }
+            Ok(thinned)
+        })
+    }
+
+    fn message_status(&self, message: MessageId, now: Now) -> Op<Option<Vec<RecipientStatus>>> {
+        let operation = Operation::new("message_status").time(now).message(message);
+        self.run(operation, |_, mut reply| {
+            let statuses = reading::statuses(&mut reply)?;
+            Ok((!statuses.is_empty()).then_some(statuses))
+        })
+    }
+
+    fn progressed(&self, message: Option<MessageId>) -> Op<()> {
+        let held = &self.lane.held;
+        let followed: Vec<_> = match message {
+            Some(id) => held
+                .get(id)
+                .into_iter()
+                .filter(|message| message.is_watched())
+                .collect(),
+            None => held.watched(),
+        };
+        let looks: Vec<_> = followed.into_iter().map(|message| self.look_after(message)).collect();
+        Box::pin(async move { futures_util::future::join_all(looks).await.into_iter().collect() })
+    }
+
+    fn dead_letters(&self, query: DeadLetterQuery) -> Op<Vec<DeadLetter>> {
+        let after = query.after.map_or_else(Vec::new, |(message, session)| {
+            [message.as_uuid().as_bytes(), session.to_string().as_bytes()].concat()
+        });
+        let operation = Operation::new("dead_letters")
+            .text(
+                query
+                    .reason
+                    .map_or_else(String::new, |reason| reason_code(reason).to_string()),
+            )
+            .text(query.origin.as_ref().map_or("", ProjectId::as_str))
+            .text(after)
+            .most(query.limit);
+        self.run(operation, |lane, mut reply| reading::dead_letters(lane, &mut reply))
+    }
+
+    fn redrive(
+        &self,
+        messages: Vec<MessageId>,
+        recipient: Option<SessionId>,
+        queue_capacity: usize,
+        now: Now,
+    ) -> Op<Redriven> {
+        let operation = Operation::accepting("redrive")
+            .time(now)
+            .text(recipient.map_or_else(String::new, |id| id.to_string()))
+            .most(queue_capacity)
+            .messages(&messages);
+        self.run(operation, |_, mut reply| reading::redriven(&mut reply))
+    }
+
+    fn dead_letter_count(&self) -> Op<usize> {
+        self.run(Operation::new("dead_letter_count"), |_, mut reply| reply.len())
+    }
+
+    fn put_crossing(&self, message: MessageId, target: ProjectId) -> Op<()> {
+        let operation = Operation::accepting("put_crossing")
+            .message(message)
+            .text(target.as_str());
+        self.run(operation, |_, _| Ok(()))
+    }
+
+    fn crossing(&self, message: MessageId) -> Op<Option<ProjectId>> {
+        let operation = Operation::new("crossing").message(message);
+        self.run(operation, |_, mut reply| Ok(reply.projects()?.pop()))
+    }
+
+    fn crossing_targets(&self) -> Op<Vec<ProjectId>> {
+        self.run(Operation::new("crossing_targets"), |_, mut reply| reply.projects())
+    }
+}
+
+impl RedisStore {
+    /// Has those who follow a message hear how far it has come elsewhere.
+    fn look_after(&self, message: Arc<Message>) -> Op<()> {
+        let statuses = self.message_status(message.id, actors::clock::now());
+        let lane = Arc::clone(&self.lane);
+        Box::pin(async move {
+            for known in statuses.await?.into_iter().flatten() {
+                // What was put back was delivered all the same.
+                if known.status != Status::Queued {
+                    message.progress.reach(known.status);
+                }
+                if known.status.is_final() {
+                    lane.held.finish(message.id);
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+/// A store that has lost its count begins it anew: then everything is heard again.
+fn move_on(heard: &AtomicU64, serial: u64) {
+    let moved = |before| Some(if serial < before { 0 } else { serial });
+    let _ = heard.fetch_update(Ordering::AcqRel, Ordering::Acquire, moved);
+}
+
+fn claim_text(claim: Claim) -> String {
+    format!("{:016x}", claim.bits())
+}
+
+fn protocol_key(name: &ProtocolName, version: &semver::Version) -> String {
+    format!("{name} {version}")
+}

@@ -1,0 +1,93 @@
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use crate::support::{Broker, Redis, eventually};
+
+/// Where replicas are now. Whoever wants one takes any.
+#[derive(Clone, Default)]
+pub struct Addresses(Arc<Mutex<Vec<SocketAddr>>>);
+
+impl Addresses {
+    /// One of them, by a number.
+    pub fn pick(&self, number: usize) -> SocketAddr {
+        let addresses = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        addresses[number % addresses.len()]
+    }
+
+    fn put(&self, at: usize, address: SocketAddr) {
+        let mut addresses = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if at < addresses.len() {
+            addresses[at] = address;
+        } else {
+            addresses.push(address);
+        }
+    }
+}
+
+/// Replicas that share one Redis.
+pub struct Cluster {
+    pub replicas: Vec<Broker>,
+    pub addresses: Addresses,
+    redis_url: String,
+    flags: Vec<String>,
+}
+
+impl Cluster {
+    pub fn of(len: usize, redis: &Redis) -> Self {
+        Self::with(len, &redis.url(), &[])
+    }
+
+    /// The first of them teaches all the protocol that everything is said in.
+    pub fn with(len: usize, redis_url: &str, flags: &[&str]) -> Self {
+        let mut cluster = Self {
+            replicas: Vec::new(),
+            addresses: Addresses::default(),
+            redis_url: redis_url.to_owned(),
+            flags: flags.iter().map(ToString::to_string).collect(),
+        };
+        for at in 0..len {
+            let replica = cluster.launch();
+            cluster.addresses.put(at, replica.address);
+            cluster.replicas.push(replica);
+        }
+        Broker::teaches_note(&cluster.replicas[0].visitor());
+        cluster
+    }
+
+    fn launch(&self) -> Broker {
+        let flags: Vec<_> = self.flags.iter().map(String::as_str).collect();
+        Broker::replica(&self.redis_url, &flags)
+    }
+
+    /// SIGKILL for one, and another in its place.
+    pub fn kill(&mut self, at: usize) {
+        self.replicas[at].is_killed();
+        self.replace(at);
+    }
+
+    /// Takes one out as an operator does, and puts another in its place when it has ended.
+    pub fn restart(&mut self, at: usize) {
+        self.replicas[at].is_told_to_stop();
+        let status = self.replicas[at].ends();
+        assert!(status.success(), "{status:?}: {}", self.replicas[at].log());
+        self.replace(at);
+    }
+
+    fn replace(&mut self, at: usize) {
+        self.replicas[at] = self.launch();
+        self.addresses.put(at, self.replicas[at].address);
+    }
+
+    /// Waits until every replica says whether it is ready.
+    pub fn are_ready(&self, ready: bool) {
+        let status = if ready { 200 } else { 503 };
+        for replica in &self.replicas {
+            eventually(&format!("/readyz says {status}"), || {
+                (replica.get("/readyz").status == status).then_some(())
+            });
+            assert_eq!(replica.get("/livez").status, 200);
+        }
+    }
+}

@@ -1,0 +1,146 @@
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// How long a load may take to come to rest after the faults. Far more than it takes.
+const REST_TIME_MAX: Duration = Duration::from_secs(90);
+
+/// What was accepted, and what has arrived: what was promised, and what was kept.
+#[derive(Default)]
+pub struct Ledger {
+    book: Mutex<Book>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Book {
+    /// By message.
+    accepted: BTreeMap<String, Entry>,
+    /// How often, by message and recipient.
+    arrivals: HashMap<(String, String), usize>,
+    /// The last that came for the first time, by recipient and sender.
+    last_new: HashMap<(String, String), u64>,
+    out_of_order: Vec<String>,
+    refusals: usize,
+}
+
+struct Entry {
+    text: String,
+    audience: Vec<String>,
+}
+
+/// What a load came to.
+#[derive(Debug)]
+pub struct Balance {
+    pub accepted: usize,
+    /// Deliveries beyond the first of each message for each recipient.
+    pub repeats: usize,
+    /// Calls that were refused as `unavailable`.
+    pub refusals: usize,
+    /// Messages that came after a later one of the same sender, when both were new.
+    pub out_of_order: Vec<String>,
+}
+
+impl Ledger {
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A sender has its answer. Asking again for the same text must bring the same message.
+    pub fn accept(&self, id: &str, text: &str, audience: &[String]) {
+        let entry = Entry {
+            text: text.to_owned(),
+            audience: audience.to_vec(),
+        };
+        let before = self.book().accepted.insert(id.to_owned(), entry);
+        assert!(before.is_none_or(|before| before.text == text), "{id} is two messages");
+        self.changed.notify_all();
+    }
+
+    /// A recipient has a message; its text is the name of the sender and a number that grows.
+    pub fn arrive(&self, recipient: &str, id: &str, text: &str) {
+        let mut book = self.book();
+        let count = book.arrivals.entry((id.to_owned(), recipient.to_owned())).or_default();
+        *count += 1;
+        if *count == 1 {
+            let (sender, number) = text.split_once(' ').unwrap();
+            let number: u64 = number.parse().unwrap();
+            let last = book
+                .last_new
+                .entry((recipient.to_owned(), sender.to_owned()))
+                .or_default();
+            let is_late = number < *last;
+            *last = number.max(*last);
+            if is_late {
+                book.out_of_order.push(format!("{text} at {recipient}"));
+            }
+        }
+        drop(book);
+        self.changed.notify_all();
+    }
+
+    pub fn refuse(&self) {
+        self.book().refusals += 1;
+        self.changed.notify_all();
+    }
+
+    /// Waits until so many more are accepted.
+    pub fn grows_by(&self, len: usize) {
+        let wanted = self.book().accepted.len() + len;
+        self.waits_for(&format!("{wanted} accepted messages"), |book| {
+            book.accepted.len() >= wanted
+        });
+    }
+
+    /// Waits until so many more calls were refused as `unavailable`.
+    pub fn is_refused_more(&self, len: usize) {
+        let wanted = self.book().refusals + len;
+        self.waits_for(&format!("{wanted} refusals"), |book| book.refusals >= wanted);
+    }
+
+    /// Waits until everything that was accepted has arrived.
+    pub fn comes_to_rest(&self) -> Balance {
+        self.waits_for("all that was accepted has arrived", |book| {
+            book.missing().next().is_none()
+        });
+        let book = self.book();
+        Balance {
+            accepted: book.accepted.len(),
+            repeats: book.arrivals.values().map(|count| count - 1).sum(),
+            refusals: book.refusals,
+            out_of_order: book.out_of_order.clone(),
+        }
+    }
+
+    fn waits_for(&self, what: &str, is_so: impl Fn(&Book) -> bool) {
+        let deadline = Instant::now() + REST_TIME_MAX;
+        let mut book = self.book();
+        while !is_so(&book) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let missing: Vec<_> = book.missing().take(20).collect();
+                panic!(
+                    "never came to be: {what}; {} accepted, {} refusals; missing: {missing:#?}",
+                    book.accepted.len(),
+                    book.refusals
+                );
+            }
+            let waited = self.changed.wait_timeout(book, left.min(Duration::from_secs(1)));
+            book = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+impl Book {
+    fn missing(&self) -> impl Iterator<Item = (&String, &String, &String)> {
+        self.accepted.iter().flat_map(|(id, entry)| {
+            let missing = entry
+                .audience
+                .iter()
+                .filter(|recipient| !self.arrivals.contains_key(&(id.clone(), (*recipient).clone())));
+            missing.map(move |recipient| (id, &entry.text, recipient))
+        })
+    }
+}

@@ -1,0 +1,15 @@
+//! Several replicas of one broker, the Redis that they share, and what can happen to each of them.
+
+#[allow(dead_code, unused_imports, reason = "it is there for tests of one broker too")]
+#[path = "../support/mod.rs"]
+mod support;
+
+mod clocks;
+mod cluster;
+mod deaths;
+mod ledger;
+mod nomad;
+mod redis_faults;
+mod sessions;
+mod starts;
+mod storms;

@@ -1,0 +1,171 @@
+//! Redis restarts, is cut off, slow, full, or another: nothing that was accepted is lost, and whoever asks hears the truth
+//! in time.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::{
+    cluster::Cluster,
+    nomad::{LOAD, Load},
+    support::{Broker, Proxy, Redis, eventually},
+};
+
+/// Short waits for Redis, and sessions that outlive every fault.
+const FLAGS: [&str; 4] = [
+    "--storage-deadline=500ms",
+    "--heartbeat-interval=500ms",
+    "--stale-threshold=3s",
+    "--disconnect-threshold=1h",
+];
+
+fn behind(proxy: &Proxy, flags: &[&str]) -> Cluster {
+    Cluster::with(2, &format!("redis://{}", proxy.address), &[&FLAGS, flags].concat())
+}
+
+#[test]
+fn a_restart_of_redis_costs_time_and_no_message() {
+    let mut redis = Redis::durable();
+    let mut cluster = Cluster::with(2, &redis.url(), &FLAGS);
+    LOAD.goes_on_while(&mut cluster, |cluster, ledger| {
+        for _ in 0..2 {
+            ledger.grows_by(100);
+            redis.kill();
+            ledger.is_refused_more(4);
+            cluster.are_ready(false);
+            redis.revive();
+            cluster.are_ready(true);
+        }
+        ledger.grows_by(100);
+    });
+}
+
+#[test]
+fn a_cut_connection_to_redis_is_unavailable_and_comes_back_by_itself() {
+    let redis = Redis::start();
+    let proxy = Proxy::to(redis.address);
+    let mut cluster = behind(&proxy, &[]);
+    LOAD.goes_on_while(&mut cluster, |cluster, ledger| {
+        ledger.grows_by(100);
+        proxy.cut();
+        ledger.is_refused_more(4);
+        cluster.are_ready(false);
+        for replica in &cluster.replicas {
+            let health = replica.get("/health");
+            assert_eq!((health.status, &health.json()["status"]), (503, &json!("unhealthy")));
+            assert_eq!(health.json()["storage_backend"], "redis");
+        }
+        proxy.open();
+        cluster.are_ready(true);
+        ledger.grows_by(100);
+    });
+}
+
+#[test]
+fn connections_stay_while_redis_is_away() {
+    let redis = Redis::start();
+    let proxy = Proxy::to(redis.address);
+    let cluster = behind(&proxy, &[]);
+    let alice = cluster.replicas[0].agent("alice");
+    let bob = cluster.replicas[1].pushed("bob", &json!({"ack": "manual"}));
+    proxy.cut();
+    cluster.are_ready(false);
+    let error = alice.sends("lost?").fails_as("unavailable", "bob");
+    assert!(
+        error["retry_after_ms"].as_u64().is_some_and(|after| after > 0),
+        "{error}"
+    );
+    proxy.open();
+    cluster.are_ready(true);
+    alice.sends("not lost").to("bob");
+    let pushed = bob.is_pushed(["not lost"]);
+    bob.acknowledges(&pushed);
+    assert!(alice.wire.is_open() && bob.wire.is_open());
+}
+
+#[test]
+fn a_redis_that_says_nothing_is_given_up_in_time() {
+    let redis = Redis::start();
+    let proxy = Proxy::to(redis.address);
+    let mut cluster = behind(&proxy, &[]);
+    LOAD.goes_on_while(&mut cluster, |cluster, ledger| {
+        ledger.grows_by(100);
+        proxy.silence();
+        ledger.is_refused_more(4);
+        cluster.are_ready(false);
+        proxy.open();
+        cluster.are_ready(true);
+        ledger.grows_by(100);
+    });
+}
+
+#[test]
+fn a_slow_redis_makes_the_broker_slow_and_not_large() {
+    let redis = Redis::start();
+    let proxy = Proxy::to(redis.address);
+    let mut cluster = behind(&proxy, &[]);
+    let load = Load { senders: 16, ..LOAD };
+    load.goes_on_while(&mut cluster, |cluster, ledger| {
+        ledger.grows_by(200);
+        let before = cluster.replicas.iter().map(Broker::rss_kib).max().unwrap();
+        proxy.slow(Duration::from_millis(20));
+        ledger.grows_by(100);
+        // Slower than anybody waits for.
+        proxy.slow(Duration::from_millis(700));
+        ledger.is_refused_more(20);
+        for replica in &cluster.replicas {
+            assert_eq!(replica.get("/livez").status, 200);
+            let grown = replica.rss_kib().saturating_sub(before);
+            assert!(grown < 100_000, "{grown} KiB");
+        }
+        proxy.open();
+        cluster.are_ready(true);
+        ledger.grows_by(100);
+    });
+}
+
+#[test]
+fn a_failover_loses_nothing_that_a_replica_had_to_have() {
+    let mut first = Redis::start();
+    let second = first.replica();
+    let proxy = Proxy::to(first.address);
+    let mut cluster = behind(&proxy, &["--wait-for-replicas=1"]);
+    let mut third = None;
+    LOAD.goes_on_while(&mut cluster, |cluster, ledger| {
+        ledger.grows_by(100);
+        first.kill();
+        // The address leads to a server that is read-only still.
+        proxy.lead_to(second.address);
+        ledger.is_refused_more(4);
+        second.ask(&["REPLICAOF", "NO", "ONE"]);
+        // It has nobody that follows it: nothing is accepted until somebody does.
+        ledger.is_refused_more(4);
+        third = Some(second.replica());
+        cluster.are_ready(true);
+        ledger.grows_by(100);
+    });
+}
+
+#[test]
+fn a_full_redis_refuses_what_is_new_and_gives_out_what_it_has() {
+    let redis = Redis::start();
+    let cluster = Cluster::of(2, &redis);
+    let alice = cluster.replicas[0].agent("alice");
+    let bob = cluster.replicas[1].agent("bob");
+    let sent = alice.sends("before").to("bob");
+    redis.ask(&["CONFIG", "SET", "maxmemory", "1"]);
+    let error = alice.sends("too much").fails_as("unavailable", "bob");
+    assert!(error["message"].as_str().unwrap().contains("no room"), "{error}");
+    assert_eq!(alice.status_of(&sent.id), "queued");
+    assert_eq!(alice.presence_of("bob").as_deref(), Some("active"));
+    bob.sees(["before"]);
+    bob.sees_nothing();
+    assert_eq!(alice.status_of(&sent.id), "acknowledged");
+    redis.ask(&["CONFIG", "SET", "maxmemory", "0"]);
+    eventually("there is room again", || {
+        let call = alice.begins("send_message", &alice.sends("after").arguments_to("bob"));
+        let result = alice.wire.answer_to(&call).unwrap();
+        (result["isError"] == false).then_some(())
+    });
+    bob.sees(["after"]);
+}

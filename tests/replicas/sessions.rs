@@ -1,0 +1,260 @@
+//! Several replicas are one broker: who is where makes no difference.
+
+use serde_json::{Value, json};
+
+use crate::{
+    cluster::Cluster,
+    nomad::{Answer, stateless},
+    support::{ADMIN_KEY, Agent, Broker, Redis, TIMELESS, eventually, texts},
+};
+
+/// Replicas in which nothing happens because of time: what ought to wake somebody has to.
+fn timeless(len: usize, redis: &Redis) -> Cluster {
+    Cluster::with(len, &redis.url(), &TIMELESS)
+}
+
+fn done(answer: Answer) -> Value {
+    match answer {
+        Answer::Done(object) => object,
+        Answer::Refused(error) => panic!("refused: {error}"),
+        Answer::Lost => panic!("no answer"),
+    }
+}
+
+#[test]
+fn messages_cross_replicas_in_both_directions() {
+    let redis = Redis::start();
+    let cluster = timeless(2, &redis);
+    let alice = cluster.replicas[0].agent("alice");
+    let bob = cluster.replicas[1].pushed("bob", &json!({"ack": "manual"}));
+    let sent = alice.sends("hi").to("bob");
+    let pushed = bob.is_pushed(["hi"]);
+    assert_eq!(pushed[0]["message_id"], sent.id.as_str());
+    alice.learns(&sent.id, "delivered");
+    bob.acknowledges(&pushed);
+    alice.learns(&sent.id, "acknowledged");
+    // Whoever waits for more than acceptance hears it from the other replica.
+    bob.sends("and you").to("alice");
+    alice.sees(["and you"]);
+    let waiting = alice.sends("?").and("wait_for", "acknowledged").off_to("bob");
+    let pushed = bob.is_pushed(["?"]);
+    bob.acknowledges(&pushed);
+    assert_eq!(alice.returns("send_message", &waiting)["status"], "acknowledged");
+}
+
+#[test]
+fn a_read_that_waits_is_woken_from_another_replica() {
+    let redis = Redis::start();
+    let cluster = timeless(2, &redis);
+    let alice = cluster.replicas[0].agent("alice");
+    let bob = cluster.replicas[1].agent("bob");
+    let reading = bob.begins("receive_messages", &json!({"wait_seconds": 100}));
+    bob.settles();
+    alice.sends("hi").to("bob");
+    let read = bob.returns("receive_messages", &reading);
+    assert_eq!(read["messages"][0]["payload"]["text"], "hi");
+}
+
+#[test]
+fn a_broadcast_counts_everybody_wherever_they_are() {
+    let redis = Redis::start();
+    let cluster = timeless(3, &redis);
+    let alice = cluster.replicas[0].agent("alice");
+    let everybody: Vec<_> = (0..9)
+        .map(|at| cluster.replicas[at % 3].pushed(&format!("agent{at}"), &json!({"ack": "manual"})))
+        .collect();
+    let sent = alice.sends("all").for_everyone();
+    assert_eq!(sent["recipients"], 9, "{sent}");
+    assert_eq!(
+        sent["delivered"].as_u64().unwrap() + sent["queued"].as_u64().unwrap(),
+        9
+    );
+    assert_eq!((&sent["failed"], &sent["failures"]), (&json!(0), &json!([])));
+    for agent in &everybody {
+        let pushed = agent.is_pushed(["all"]);
+        agent.acknowledges(&pushed);
+    }
+    let id = sent["message_id"].as_str().unwrap();
+    // Any replica can say what became of it.
+    let carol = cluster.replicas[2].agent("carol");
+    eventually("all have acknowledged", || {
+        let recipients = carol.looks_up(id);
+        assert_eq!(recipients.len(), 9);
+        recipients
+            .iter()
+            .all(|recipient| recipient["status"] == "acknowledged")
+            .then_some(())
+    });
+    // Who has just gone from one replica is counted by none.
+    everybody[8].calls("disconnect_session", json!({}));
+    let sent = alice.sends("again").for_everyone();
+    let counted = [&sent["recipients"], &sent["skipped"]].map(|count| count.as_u64().unwrap());
+    assert_eq!(counted.iter().sum::<u64>(), 10, "{sent}");
+}
+
+#[test]
+fn who_comes_back_at_another_replica_takes_its_session_along() {
+    let redis = Redis::start();
+    let cluster = timeless(2, &redis);
+    let alice = cluster.replicas[0].agent("alice");
+    let older = cluster.replicas[0].pushed("bob", &json!({"ack": "manual"}));
+    alice.sends("1").to("bob");
+    older.is_pushed(["1"]);
+    let newer = cluster.replicas[1].pushed("bob", &json!({"ack": "manual"}));
+    assert_eq!(newer.session, older.session);
+    older.wire.is_closed_with(4001);
+    // What the older one had and did not acknowledge comes again, before what is new.
+    alice.sends("2").to("bob");
+    let pushed = newer.is_pushed(["1", "2"]);
+    assert_eq!(
+        [&pushed[0]["delivery_count"], &pushed[1]["delivery_count"]],
+        [&json!(2), &json!(1)]
+    );
+    newer.acknowledges(&pushed);
+    newer.settles();
+    // And back again.
+    let newest = cluster.replicas[0].pushed("bob", &json!({"ack": "manual"}));
+    newer.wire.is_closed_with(4001);
+    alice.sends("3").to("bob");
+    newest.is_pushed(["3"]);
+}
+
+#[test]
+fn a_name_is_one_session_whoever_is_first() {
+    let redis = Redis::start();
+    let cluster = timeless(3, &redis);
+    for round in 0..10 {
+        let name = format!("name{round}");
+        let visitors: Vec<_> = cluster.replicas.iter().map(Broker::visitor).collect();
+        let calls = visitors
+            .iter()
+            .map(|agent| agent.begins("register_session", &json!({"name": name})));
+        let calls: Vec<_> = calls.collect();
+        let sessions = visitors.iter().zip(&calls).map(|(agent, call)| {
+            let session = agent.returns("register_session", call);
+            session["session_id"].as_str().unwrap().to_owned()
+        });
+        let mut sessions: Vec<_> = sessions.collect();
+        sessions.dedup();
+        assert_eq!(sessions.len(), 1, "{name}: {sessions:?}");
+        // One connection has it, and the others are told.
+        eventually("one is left", || {
+            (visitors.iter().filter(|agent| agent.wire.is_open()).count() == 1).then_some(())
+        });
+    }
+}
+
+#[test]
+fn a_stateless_caller_may_hit_another_replica_with_each_request() {
+    let redis = Redis::start();
+    let cluster = timeless(3, &redis);
+    let mut turn = 0;
+    let mut call = |tool: &str, arguments: Value| {
+        turn += 1;
+        done(stateless(cluster.addresses.pick(turn), tool, &arguments))
+    };
+    let session = |object: &Value| object["session_id"].as_str().unwrap().to_owned();
+    for round in 0..5 {
+        let alice = session(&call("register_session", json!({"name": format!("alice{round}")})));
+        let bob = session(&call("register_session", json!({"name": format!("bob{round}")})));
+        let schema = json!({"type": "object", "required": ["n"]});
+        let name = format!("count{round}");
+        call(
+            "register_protocol",
+            json!({"name": name, "version": "1.0.0", "schema": schema, "session_id": alice}),
+        );
+        let mut ids = Vec::new();
+        for n in 0..5 {
+            let sent = call(
+                "send_message",
+                json!({"session_id": alice, "recipient_id": format!("bob{round}"), "protocol_name": name,
+                       "protocol_version": "1.0.0", "payload": {"n": n}}),
+            );
+            assert_eq!(sent["queue_size"], n + 1, "{sent}");
+            ids.push(sent["message_id"].clone());
+        }
+        let read = call("receive_messages", json!({"session_id": bob, "limit": 2}));
+        assert_eq!(
+            (read["messages"].as_array().unwrap().len(), &read["remaining"]),
+            (2, &json!(3))
+        );
+        // The next read acknowledges what the last one returned, though another replica returned it.
+        let read = call(
+            "receive_messages",
+            json!({"session_id": bob, "limit": 5, "acknowledge": "manual"}),
+        );
+        let got: Vec<_> = read["messages"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|message| message["payload"]["n"].clone())
+            .collect();
+        assert_eq!(got, [json!(2), json!(3), json!(4)]);
+        let status = call("get_message_status", json!({"session_id": alice, "message_id": ids[0]}));
+        assert_eq!(status["recipients"][0]["status"], "acknowledged", "{status}");
+        let done = call("acknowledge_messages", json!({"session_id": bob, "message_ids": ids}));
+        assert_eq!(done["acknowledged"], 3, "{done}");
+        let gone = call("disconnect_session", json!({"session_id": bob}));
+        assert_eq!(gone["queue_size"], 0, "{gone}");
+    }
+}
+
+#[test]
+fn a_key_works_everywhere_at_once_and_not_after_it_was_revoked() {
+    let redis = Redis::start();
+    let redis_url = format!("--redis-url={}", redis.url());
+    let secured = || Broker::secured_with(&["--storage=redis", &redis_url]);
+    let (first, second) = (secured(), secured());
+    let team = first.project("team", &json!({}));
+    let key = team.key_of("member");
+    let wire = second.wire_with(&[("X-API-Key", &key)]);
+    let bob = Agent::legacy(wire, "2025-11-25", &json!({})).registered("bob");
+    let alice = Agent::legacy(team.wire(), "2025-11-25", &json!({})).registered("alice");
+    alice.sends("hi").to("bob");
+    bob.sees(["hi"]);
+    team.revokes(&key);
+    bob.wire.is_closed();
+    let refused = second.upgrade(&[("X-API-Key", &key)]);
+    assert_eq!(refused.status, 401, "{refused:?}");
+    // What is changed at one is what the other shows.
+    let path = "/api/v1/projects/team";
+    let changed = second.rest(ADMIN_KEY, "PATCH", path, &json!({"description": "seen"}));
+    assert_eq!(changed.status, 200, "{changed:?}");
+    eventually("the first shows it too", || {
+        let shown = first.rest(ADMIN_KEY, "GET", path, &Value::Null).json();
+        shown.to_string().contains("seen").then_some(())
+    });
+}
+
+#[test]
+fn the_sessions_of_a_dead_replica_go_stale_and_end_once_for_all() {
+    let redis = Redis::start();
+    let flags = [
+        "--heartbeat-interval=100ms",
+        "--stale-threshold=1s",
+        "--disconnect-threshold=2s",
+        "--session-retention=1s",
+    ];
+    let mut cluster = Cluster::with(3, &redis.url(), &flags);
+    let alice = cluster.replicas[0].agent("alice");
+    let carol = cluster.replicas[1].agent("carol");
+    let bob = cluster.replicas[2].pushed("bob", &json!({"ack": "manual"}));
+    let held = alice.sends("held").to("bob");
+    bob.is_pushed(["held"]);
+    cluster.replicas[2].is_killed();
+    for witness in [&alice, &carol] {
+        witness.notices("bob", "stale");
+    }
+    // What was delivered there and not acknowledged waits again.
+    carol.learns(&held.id, "queued");
+    for witness in [&alice, &carol] {
+        witness.notices("bob", "disconnected");
+    }
+    for witness in [&alice, &carol] {
+        witness.misses("bob");
+        assert_eq!(witness.status_of(&held.id), "dead_lettered");
+        let dead = witness.dead_letters("recipient_gone");
+        let letters: Vec<_> = dead.iter().map(|letter| letter["message"].clone()).collect();
+        assert_eq!(texts(&letters), ["held"]);
+    }
+}

@@ -1,0 +1,91 @@
+//! What a start says when Redis is not as it should be.
+
+use std::process::Output;
+
+use serde_json::json;
+
+use crate::support::{Broker, Redis, broker_program};
+
+fn refusal(redis_url: &str, flags: &[&str]) -> String {
+    let mut program = broker_program();
+    program
+        .args([
+            "serve",
+            "--port=0",
+            "--storage=redis",
+            "--storage-deadline=300ms",
+            "--log-format=pretty",
+        ])
+        .args(flags)
+        .env("MCP_BROKER_REDIS_URL", redis_url);
+    let Output { status, stderr, .. } = program.output().unwrap();
+    let said = String::from_utf8(stderr).unwrap();
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert!(!said.contains("hunter2") && !said.contains("is listening"), "{said}");
+    said
+}
+
+/// An address at which nobody listens.
+fn nowhere() -> String {
+    let redis = Redis::start();
+    redis.url().replace("redis://", "redis://:hunter2@")
+}
+
+#[test]
+fn without_redis_there_is_no_start_and_the_error_says_where_it_looked() {
+    let url = nowhere();
+    let said = refusal(&url, &[]);
+    let address = url.rsplit('@').next().unwrap();
+    assert!(
+        said.contains("redis_url") && said.contains(address) && said.contains("cannot be reached"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_wrong_password_is_called_so() {
+    let redis = Redis::with(&["--save", "", "--requirepass", "right"]);
+    let said = refusal(&redis.url().replace("redis://", "redis://:hunter2@"), &[]);
+    assert!(said.contains("refuses the user or the password"), "{said}");
+}
+
+#[test]
+fn the_data_of_a_newer_release_is_left_alone() {
+    let redis = Redis::start();
+    redis.ask(&["SET", "{system}:schema:version", "999"]);
+    let said = refusal(&redis.url(), &[]);
+    assert!(said.contains("schema version 999"), "{said}");
+    assert_eq!(redis.ask(&["DBSIZE"]), "1");
+}
+
+#[test]
+fn with_a_fallback_a_single_broker_starts_on_memory_and_says_so() {
+    let broker = Broker::replica(&nowhere(), &["--redis-fallback=memory", "--storage-deadline=300ms"]);
+    let health = broker.get("/health");
+    assert_eq!(health.status, 200);
+    let health = health.json();
+    assert_eq!(health["status"], "degraded", "{health}");
+    assert_eq!(health["storage_backend"], "memory");
+    assert!(
+        health["storage_problem"].as_str().unwrap().contains("Redis"),
+        "{health}"
+    );
+    assert_eq!(broker.get("/readyz").status, 200);
+    Broker::teaches_note(&broker.visitor());
+    let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
+    alice.sends("hi").to("bob");
+    bob.sees(["hi"]);
+}
+
+#[test]
+fn with_a_fallback_and_redis_there_is_redis() {
+    let redis = Redis::start();
+    let broker = Broker::replica(&redis.url(), &["--redis-fallback=memory"]);
+    let health = broker.get("/health").json();
+    assert_eq!(
+        (&health["status"], &health["storage_backend"]),
+        (&json!("healthy"), &json!("redis"))
+    );
+    let durability = health["storage_durability"].as_str().unwrap();
+    assert!(durability.contains("appendonly"), "{durability}");
+}

@@ -1,0 +1,4 @@
+//! The storages that are servers: each test has a Redis of its own.
+
+mod conformance;
+mod support;
