@@ -7,6 +7,8 @@ use std::{
     io,
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
+    thread::{self, JoinHandle},
+    time::Duration,
 };
 
 use actors::{
@@ -36,6 +38,9 @@ const BLOCK_BYTES: u32 = 32 << 10;
 /// Values from this size on are kept beside the tables: what is merged again and again are keys.
 const BESIDE_BYTES_MIN: u32 = 256;
 
+/// How long it is waited for a table to be written before tables are merged. When it takes longer, the next time.
+const FLUSH_TIME: Duration = Duration::from_millis(500);
+
 /// Opens the storage in a folder, which is made when it is not there.
 ///
 /// # Errors
@@ -51,6 +56,8 @@ pub struct Folder {
     path: PathBuf,
     /// None while it could not be opened anew after an error.
     database: Option<(Database, Keyspace)>,
+    /// Makes room.
+    tidying: Option<JoinHandle<()>>,
     _lock: File,
 }
 
@@ -64,6 +71,7 @@ impl Folder {
         Ok(Self {
             path: path.to_owned(),
             database,
+            tidying: None,
             _lock: lock,
         })
     }
@@ -112,6 +120,27 @@ impl Engine for Folder {
             free: disk.f_bavail.saturating_mul(disk.f_frsize),
             total: disk.f_blocks.saturating_mul(disk.f_frsize),
         })
+    }
+
+    fn make_room(&mut self) {
+        let is_at_it = |thread: &JoinHandle<()>| !thread.is_finished();
+        let Ok((_, records)) = self.database() else { return };
+        if self.tidying.as_ref().is_some_and(is_at_it) {
+            return;
+        }
+        let records = records.clone();
+        let tidying = thread::Builder::new().name("storage-tidy".to_owned());
+        let tidying = tidying.spawn(move || {
+            // What was removed takes up its place until tables say so and are merged.
+            let merged = records.rotate_memtable().and_then(|_| {
+                thread::sleep(FLUSH_TIME);
+                records.major_compact()
+            });
+            if let Err(error) = merged {
+                tracing::warn!(%error, "no room could be made on the disk");
+            }
+        });
+        self.tidying = tidying.ok();
     }
 }
 
