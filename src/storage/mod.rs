@@ -26,7 +26,10 @@ pub async fn open(config: &Config) -> io::Result<Arc<dyn Storage>> {
                 retention,
                 ..DiskSettings::default()
             };
-            Ok(Arc::new(disk::open(&config.data_dir, settings, now())?))
+            let folder = config.data_dir.clone();
+            // Reading it may take a while, in which whoever asks is told that the broker begins.
+            let opened = tokio::task::spawn_blocking(move || disk::open(&folder, settings, now())).await;
+            Ok(Arc::new(opened.map_err(io::Error::other)??))
         }
         config::Storage::Redis => redis(config, retention).await,
     }

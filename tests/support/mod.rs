@@ -178,6 +178,12 @@ impl Broker {
         broker
     }
 
+    /// One that goes on with what is in its storage; what they know is known already.
+    #[allow(dead_code, reason = "only some tests start it again")]
+    pub fn again(flags: &[&str]) -> Self {
+        Self::launch_in(Place::Elsewhere, broker_program(), flags, None)
+    }
+
     /// One of those that share a Redis; what they know is known already.
     #[allow(dead_code, reason = "only some tests have several")]
     pub fn replica(redis_url: &str, flags: &[&str]) -> Self {
