@@ -7,6 +7,8 @@ use std::{
     io,
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
+    thread::{self, JoinHandle},
+    time::Duration,
 };
 
 use actors::{
@@ -16,7 +18,10 @@ use actors::{
         disk::{DiskSettings, DiskStorage, Each, Engine, Record, Room},
     },
 };
-use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+use fjall::{
+    Database, Keyspace, KeyspaceCreateOptions, KvSeparationOptions, PersistMode,
+    config::{BlockSizePolicy, FilterPolicy},
+};
 
 /// All records are in one keyspace, so that a journal goes as soon as its memtable is a table.
 const KEYSPACE: &str = "records";
@@ -26,6 +31,15 @@ const CACHE_BYTES: u64 = 4 << 20;
 
 /// All journals together; they go when what is in them is in tables.
 const JOURNALS_BYTES_MAX: u64 = 256 << 20;
+
+/// Nothing is ever looked for by its key, and what is read is read from one end to the other.
+const BLOCK_BYTES: u32 = 32 << 10;
+
+/// Values from this size on are kept beside the tables: what is merged again and again are keys.
+const BESIDE_BYTES_MIN: u32 = 256;
+
+/// How long it is waited for a table to be written before tables are merged. When it takes longer, the next time.
+const FLUSH_TIME: Duration = Duration::from_millis(500);
 
 /// Opens the storage in a folder, which is made when it is not there.
 ///
@@ -42,6 +56,8 @@ pub struct Folder {
     path: PathBuf,
     /// None while it could not be opened anew after an error.
     database: Option<(Database, Keyspace)>,
+    /// Makes room.
+    tidying: Option<JoinHandle<()>>,
     _lock: File,
 }
 
@@ -55,6 +71,7 @@ impl Folder {
         Ok(Self {
             path: path.to_owned(),
             database,
+            tidying: None,
             _lock: lock,
         })
     }
@@ -104,6 +121,27 @@ impl Engine for Folder {
             total: disk.f_blocks.saturating_mul(disk.f_frsize),
         })
     }
+
+    fn make_room(&mut self) {
+        let is_at_it = |thread: &JoinHandle<()>| !thread.is_finished();
+        let Ok((_, records)) = self.database() else { return };
+        if self.tidying.as_ref().is_some_and(is_at_it) {
+            return;
+        }
+        let records = records.clone();
+        let tidying = thread::Builder::new().name("storage-tidy".to_owned());
+        let tidying = tidying.spawn(move || {
+            // What was removed takes up its place until tables say so and are merged.
+            let merged = records.rotate_memtable().and_then(|_| {
+                thread::sleep(FLUSH_TIME);
+                records.major_compact()
+            });
+            if let Err(error) = merged {
+                tracing::warn!(%error, "no room could be made on the disk");
+            }
+        });
+        self.tidying = tidying.ok();
+    }
 }
 
 fn lock(path: &Path) -> io::Result<File> {
@@ -126,8 +164,17 @@ fn open_database(path: &Path) -> fjall::Result<(Database, Keyspace)> {
     let database = Database::builder(path)
         .cache_size(CACHE_BYTES)
         .max_journaling_size(JOURNALS_BYTES_MAX)
+        // With several, one of them spins for as long as another merges.
+        .worker_threads(1)
         .open()?;
-    let records = database.keyspace(KEYSPACE, KeyspaceCreateOptions::default)?;
+    let records = database.keyspace(KEYSPACE, || {
+        KeyspaceCreateOptions::default()
+            .filter_policy(FilterPolicy::disabled())
+            .data_block_size_policy(BlockSizePolicy::all(BLOCK_BYTES))
+            .with_kv_separation(Some(
+                KvSeparationOptions::default().separation_threshold(BESIDE_BYTES_MIN),
+            ))
+    })?;
     Ok((database, records))
 }
 

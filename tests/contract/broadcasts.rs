@@ -44,7 +44,11 @@ fn the_counts_tell_who_was_reached() {
     let foreign = with(&broker, "foreign", &json!({"lettre": ["1.0.0"]}), &json!([]));
 
     let sent = alice.sends("all").for_everyone();
-    assert_eq!(counts(&sent), [4, 2, 1, 1, 1], "{sent}");
+    if broker.answers_at_once() {
+        assert_eq!(counts(&sent), [4, 2, 1, 1, 1], "{sent}");
+    } else {
+        assert_eq!(counts(&sent), [4, 0, 3, 1, 1], "{sent}");
+    }
     assert_eq!(
         sent["failures"],
         json!([{"session_id": full.session, "code": "queue_full"}])

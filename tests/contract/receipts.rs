@@ -33,8 +33,10 @@ fn a_pushed_message_is_delivered_and_then_acknowledged() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.pushed("bob", &json!({"ack": "manual"})));
     let sent = alice.sends("hi").to(&bob);
-    assert_eq!(sent.status, "delivered");
-    assert!(sent.object["delivered_at"].is_string());
+    if broker.answers_at_once() {
+        assert_eq!(sent.status, "delivered");
+        assert!(sent.object["delivered_at"].is_string());
+    }
     let pushed = bob.is_pushed(["hi"]);
     assert_eq!(alice.status_of(&sent.id), "delivered");
     bob.acknowledges(&pushed);

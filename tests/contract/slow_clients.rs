@@ -49,7 +49,9 @@ fn who_does_not_read_costs_a_bounded_amount_of_memory() {
     }
     let grown = broker.rss_kib() - before;
     let kept = (MESSAGES * LEN / 1024) as u64;
-    assert!(grown < kept + 40_000, "{grown} KiB for {kept} KiB of messages");
+    // A disk has a table of what was written last in memory too.
+    let besides = if broker.answers_at_once() { 40_000 } else { 120_000 };
+    assert!(grown < kept + besides, "{grown} KiB for {kept} KiB of messages");
     drop(deaf);
 }
 
@@ -178,8 +180,10 @@ fn a_client_that_dies_while_much_is_under_way_leaves_nothing_behind() {
     }
     eventually("only two are left", || {
         let tree = broker.get("/api/v1/tree").json();
-        let sessions = tree["children"][0]["children"].as_array().unwrap().len() - 2;
-        (sessions == 2).then_some(())
+        let mut children = tree["children"].as_array().unwrap().iter();
+        let project = children.find(|child| child["kind"] == "project").unwrap();
+        let sessions = project["children"].as_array().unwrap().iter();
+        (sessions.filter(|child| child["kind"] == "session").count() == 2).then_some(())
     });
     alice.calls("heartbeat", json!({}));
 }

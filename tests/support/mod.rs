@@ -86,7 +86,7 @@ pub struct Broker {
     /// Callers need keys, and this is the one for everything.
     admin_key: Option<&'static str>,
     /// Where it keeps what it knows, when it has that for itself. Goes after it.
-    _place: Place,
+    place: Place,
 }
 
 /// Where a broker keeps what it knows.
@@ -178,6 +178,12 @@ impl Broker {
         broker
     }
 
+    /// One that goes on with what is in its storage; what they know is known already.
+    #[allow(dead_code, reason = "only some tests start it again")]
+    pub fn again(flags: &[&str]) -> Self {
+        Self::launch_in(Place::Elsewhere, broker_program(), flags, None)
+    }
+
     /// One of those that share a Redis; what they know is known already.
     #[allow(dead_code, reason = "only some tests have several")]
     pub fn replica(redis_url: &str, flags: &[&str]) -> Self {
@@ -233,8 +239,14 @@ impl Broker {
             log,
             may_be_gone: false,
             admin_key,
-            _place: place,
+            place,
         }
+    }
+
+    /// Whether an acceptance knows already what became of the message: where it has to be written down first, its answer
+    /// does not wait for its delivery.
+    pub fn answers_at_once(&self) -> bool {
+        matches!(self.place, Place::Elsewhere)
     }
 
     /// SIGKILL.

@@ -192,8 +192,8 @@ impl Session {
             }
         };
         let Some(connection) = self.connection.clone().filter(|_| current) else {
-            // Taken for a link that is gone: its successor gets them.
-            return self.release(Release::Ids(ids_of(&deliveries)), ctx);
+            // Taken for a link that has ended: what ended it has put them back since, and its successor may have them.
+            return;
         };
         hand_over(&deliveries);
         connection.push(&deliveries);

@@ -340,9 +340,16 @@ impl State {
             Some(link) if link.connection == connection => {
                 link.inbox_changes = inbox_changes;
                 let before = std::mem::replace(&mut link.push, push);
-                // What was pushed last may have met a connection that takes no more: it must not stay leased.
-                let release = (before.is_some() && push.is_none()).then_some(Effect::Release);
-                Effects::default().and_maybe(self.drain()).and_maybe(release)
+                if before.is_some() && push.is_none() {
+                    // What was pushed last may have met a connection that takes no more: it must not stay leased. Nor
+                    // is what a lease under way brings for this connection any more, whatever it subscribes to next.
+                    self.links += 1;
+                    link.number = self.links;
+                    self.draining = false;
+                    self.drain_wanted = false;
+                    return Effects::default().and(Effect::Release);
+                }
+                Effects::default().and_maybe(self.drain())
             }
             _ => Effects::default(),
         }

@@ -2,8 +2,9 @@ use std::sync::Arc;
 
 use actors::{
     clock::now,
+    model::{Capabilities, Draft, Headers, MessageIds, Owner, ProjectId, SessionId, SessionRecord, To},
     storage::{
-        Storage,
+        Acknowledge, Append, Audience, Retention, Seat, Storage,
         conformance::{CASES, TIMED_CASES, run},
     },
 };
@@ -74,4 +75,77 @@ fn what_cannot_be_a_folder_is_named() {
     let error = place.open().unwrap_err().to_string();
     assert!(error.contains(&place.0.display().to_string()), "{error}");
     fs::remove_file(&place.0).unwrap();
+}
+
+#[actix_rt::test]
+async fn a_folder_through_which_much_passes_stays_small() {
+    let place = Place::new();
+    let settings = DiskSettings {
+        retention: Retention {
+            receipts_len_max: 1000,
+            ..Retention::default()
+        },
+        ..DiskSettings::default()
+    };
+    let storage = open(&place.0, settings, now()).unwrap();
+    let (project, ids) = (ProjectId::default_project(), MessageIds::default());
+    let store = storage.open(&project);
+    let agent = agent();
+    store.put_session(agent.clone(), Seat::default()).await.unwrap();
+    let payload = format!("\"{}\"", "x".repeat(16_000));
+    let mut most = 0;
+    for _ in 0..100 {
+        let batch = (0..500).map(|_| {
+            let draft = Draft::new(
+                &project,
+                &agent,
+                To::One,
+                ("chat", "1.0.0"),
+                &payload,
+                &Headers::default(),
+            );
+            Append {
+                message: Arc::new(draft.seal(ids.next(now()), Some(agent.id), now(), false)),
+                audience: Audience::One(agent.id),
+                queue_capacity: 1000,
+                idempotency_key: None,
+                roster: None,
+            }
+        });
+        store.append(batch.collect(), now()).await.unwrap();
+        let leased = store.lease(agent.id, None, 500, usize::MAX, now()).await.unwrap();
+        let leased = leased.deliveries.iter().map(|delivery| delivery.message.id).collect();
+        store
+            .acknowledge(agent.id, Acknowledge::Ids(leased), now())
+            .await
+            .unwrap();
+        most = most.max(used_bytes(&place.0));
+    }
+    assert!(most < 500 << 20, "{most} bytes, of 800 MB that passed through");
+    drop(storage);
+    open(&place.0, settings, now()).unwrap();
+}
+
+/// What a folder takes up on its disk.
+fn used_bytes(folder: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let each = entries.map(|entry| match entry.metadata() {
+        Ok(metadata) if metadata.is_dir() => used_bytes(&entry.path()),
+        // What is gone meanwhile takes up nothing.
+        Ok(metadata) => metadata.blocks() * 512,
+        Err(_) => 0,
+    });
+    each.sum()
+}
+
+fn agent() -> SessionRecord {
+    SessionRecord {
+        id: SessionId::generate(),
+        name: None,
+        capabilities: Capabilities::default(),
+        metadata: serde_json::Map::new(),
+        connected_at_ms: 1,
+        owner: Owner::anonymous(),
+    }
 }

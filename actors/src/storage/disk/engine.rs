@@ -33,6 +33,9 @@ pub trait Engine: Send + 'static {
 
     /// How much room there is; None when nobody knows.
     fn room(&self) -> Option<Room>;
+
+    /// Begins to give back what removed records take up. It is called when room is short, and does not wait.
+    fn make_room(&mut self) {}
 }
 
 /// Of a disk.

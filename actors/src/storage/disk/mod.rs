@@ -19,6 +19,7 @@ use std::{
     io,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread::JoinHandle,
+    time::Instant,
 };
 
 use self::{
@@ -106,6 +107,8 @@ impl DiskStorage {
         let writer = Writer {
             core: Arc::clone(&core),
             engine,
+            has_removed: true,
+            made_room_at: Instant::now(),
             reserve_bytes: settings.reserve_bytes,
         };
         let writer = std::thread::Builder::new()

@@ -1,6 +1,9 @@
 //! The thread that has the disk.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use super::{
     Core,
@@ -19,6 +22,10 @@ const PURGE_LEN_MAX: usize = 4096;
 pub struct Writer<E> {
     pub core: Arc<Core>,
     pub engine: E,
+    /// Something was removed since room was made.
+    pub has_removed: bool,
+    /// When that was.
+    pub made_room_at: Instant,
     /// Bytes that stay free for what is removed and for the housekeeping of the store beneath.
     pub reserve_bytes: u64,
 }
@@ -58,6 +65,7 @@ impl<E: Engine> Writer<E> {
 
     fn commit(&mut self, mut group: Group) -> Result<(), (StoreError, Option<Group>)> {
         let records = in_order(std::mem::take(&mut group.records));
+        self.has_removed |= records.iter().any(|record| record.value.is_none());
         if !records.is_empty()
             && let Err(error) = self.engine.commit(records)
         {
@@ -80,6 +88,7 @@ impl<E: Engine> Writer<E> {
         if records.is_empty() {
             return Ok(());
         }
+        self.has_removed = true;
         self.engine.commit(records)?;
         self.core.commits.purge([space]);
         Ok(())
@@ -116,7 +125,7 @@ impl<E: Engine> Writer<E> {
     }
 
     /// Notices when room becomes scarce, and when there is enough again.
-    fn look(&self, before: Mode) -> Mode {
+    fn look(&mut self, before: Mode) -> Mode {
         let room = self.engine.room().unwrap_or(Room {
             free: u64::MAX,
             total: u64::MAX,
@@ -133,6 +142,11 @@ impl<E: Engine> Writer<E> {
             } else {
                 tracing::info!("there is room on the disk again");
             }
+        }
+        if mode != Mode::Open && self.has_removed && self.made_room_at.elapsed() >= LOOK_INTERVAL {
+            self.has_removed = false;
+            self.made_room_at = Instant::now();
+            self.engine.make_room();
         }
         self.core.commits.set_mode(mode.clone());
         mode

@@ -189,6 +189,7 @@ fn a_disk_that_is_nearly_full_takes_nothing_new_and_gives_out_what_it_has() {
         assert_eq!(storage.condition(), Condition::Degraded(told));
         assert_eq!(world.leases(world.bob, 9).await, [sent]);
         assert_eq!(world.acknowledges(world.bob, &[sent]).await.acknowledged, 1);
+        until("what was removed gives room", || platter.tidied() > 0).await;
 
         platter.has_room(9 << 20, 64 << 20);
         recovers(&storage).await;

@@ -19,6 +19,8 @@ struct Surface {
     /// After an error nothing is written until somebody reopens it.
     is_stuck: bool,
     room: Option<Room>,
+    /// How often it was asked to make room.
+    tidied: usize,
     commits: usize,
     /// A commit tells the first that it has come, and goes on when the second is dropped.
     gate: Option<Gate>,
@@ -89,6 +91,10 @@ impl Platter {
 
     pub fn has_room(&self, free: u64, total: u64) {
         self.surface().room = Some(Room { free, total });
+    }
+
+    pub fn tidied(&self) -> usize {
+        self.surface().tidied
     }
 
     pub fn commits(&self) -> usize {
@@ -167,5 +173,9 @@ impl Engine for Platter {
 
     fn room(&self) -> Option<Room> {
         self.surface().room
+    }
+
+    fn make_room(&mut self) {
+        self.surface().tidied += 1;
     }
 }

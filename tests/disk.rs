@@ -1,0 +1,288 @@
+//! A broker that keeps everything on its own disk is killed and started again, and nothing that it accepted is lost.
+
+#[allow(dead_code, unused_imports, reason = "it is there for tests of everything else too")]
+mod support;
+
+use std::{
+    collections::HashMap,
+    net::{SocketAddr, TcpStream},
+    path::{Path, PathBuf},
+    process::Command,
+    sync::{Condvar, Mutex},
+    thread,
+};
+
+use serde_json::{Value, json};
+use support::{Broker, PATIENCE, eventually};
+use tungstenite::{Message, WebSocket, client::IntoClientRequest};
+
+const WINDOW: usize = 32;
+
+/// A folder that is gone with its test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        let name = format!("mcp-broker-{}", uuid::Uuid::new_v4().simple());
+        Self(std::env::temp_dir().join(name))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn started(folder: &Path) -> Broker {
+    let data_dir = format!("--data-dir={}", folder.display());
+    Broker::again(&["--storage=disk", &data_dir, "--queue-capacity=100000"])
+}
+
+/// One whose agents know how to talk.
+fn started_first(folder: &Path) -> Broker {
+    let broker = started(folder);
+    Broker::teaches_note(&broker.visitor());
+    broker
+}
+
+/// What was promised, and what was kept.
+#[derive(Default)]
+struct Ledger {
+    book: Mutex<Book>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Book {
+    accepted: Vec<String>,
+    /// The count of the last delivery, by message.
+    arrived: HashMap<String, u64>,
+    refused: Vec<Value>,
+}
+
+impl Ledger {
+    fn note(&self, change: impl FnOnce(&mut Book)) {
+        change(&mut self.book.lock().unwrap());
+        self.changed.notify_all();
+    }
+
+    fn awaits(&self, what: &str, is_so: impl Fn(&Book) -> bool) {
+        let book = self.book.lock().unwrap();
+        let waited = self.changed.wait_timeout_while(book, PATIENCE, |book| !is_so(book));
+        assert!(!waited.unwrap().1.timed_out(), "never came to be: {what}");
+    }
+
+    fn accepts(&self, len: usize) {
+        let wanted = self.book.lock().unwrap().accepted.len() + len;
+        self.awaits("a load", |book| book.accepted.len() >= wanted);
+    }
+
+    fn comes_to_rest(&self) {
+        self.awaits("all that was accepted has arrived", |book| {
+            book.accepted.iter().all(|id| book.arrived.contains_key(id))
+        });
+    }
+}
+
+/// The id of a message, and how often it was delivered.
+fn counted(message: &Value) -> (String, u64) {
+    let id = message["message_id"].as_str().unwrap();
+    (id.to_owned(), message["delivery_count"].as_u64().unwrap())
+}
+
+/// A connection that may end at any time: then there is nothing more to be heard or said.
+struct Line(WebSocket<TcpStream>);
+
+impl Line {
+    fn registered(address: SocketAddr, name: &str) -> Option<Self> {
+        let stream = TcpStream::connect(address).ok()?;
+        stream.set_read_timeout(Some(PATIENCE)).ok()?;
+        let mut request = format!("ws://{address}/ws").into_client_request().ok()?;
+        let mcp = "mcp".parse().ok()?;
+        request.headers_mut().insert("Sec-WebSocket-Protocol", mcp);
+        let mut line = Self(tungstenite::client(request, stream).ok()?.0);
+        let hello = json!({
+            "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "a test", "version": "1"},
+        });
+        line.says(&json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello}))?;
+        line.answer()?;
+        line.says(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}))?;
+        line.asks("register_session", &json!({"name": name}))?;
+        line.answer()?;
+        Some(line)
+    }
+
+    fn says(&mut self, frame: &Value) -> Option<()> {
+        self.0.send(Message::text(frame.to_string())).ok()
+    }
+
+    fn asks(&mut self, tool: &str, arguments: &Value) -> Option<()> {
+        let params = json!({"name": tool, "arguments": arguments});
+        self.says(&json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}))
+    }
+
+    /// The result of the next call that is answered.
+    fn answer(&mut self) -> Option<Value> {
+        loop {
+            if let Message::Text(text) = self.0.read().ok()? {
+                let mut frame: Value = serde_json::from_str(&text).unwrap();
+                if frame.get("id").is_some() {
+                    return Some(frame["result"].take());
+                }
+            }
+        }
+    }
+}
+
+fn letter(to: &str, text: &str) -> Value {
+    json!({
+        "recipient_id": to, "protocol_name": "note", "protocol_version": "1.0.0",
+        "payload": {"text": text}, "headers": {},
+    })
+}
+
+/// Sends to `to` without an end, with a window of calls under way.
+fn sends(address: SocketAddr, name: &str, to: &str, text: &str, ledger: &Ledger) -> Option<()> {
+    let mut line = Line::registered(address, name)?;
+    let letter = letter(to, text);
+    for _ in 0..WINDOW {
+        line.asks("send_message", &letter)?;
+    }
+    loop {
+        let result = line.answer()?;
+        let object = &result["structuredContent"];
+        if result["isError"] == true {
+            ledger.note(|book| book.refused.push(object.clone()));
+            return None;
+        }
+        let id = object["message_id"].as_str().unwrap().to_owned();
+        ledger.note(|book| book.accepted.push(id));
+        line.asks("send_message", &letter)?;
+    }
+}
+
+/// Reads without an end; each call acknowledges what the one before it returned.
+fn reads(address: SocketAddr, name: &str, ledger: &Ledger) -> Option<()> {
+    let mut line = Line::registered(address, name)?;
+    loop {
+        line.asks("receive_messages", &json!({"wait_seconds": 20, "limit": 100}))?;
+        let result = line.answer()?;
+        let messages = result["structuredContent"]["messages"].as_array().unwrap().clone();
+        ledger.note(|book| {
+            book.arrived.extend(messages.iter().map(counted));
+        });
+    }
+}
+
+#[test]
+fn nothing_accepted_is_lost_when_the_broker_is_killed_under_load() {
+    let (folder, ledger) = (Folder::new(), Ledger::default());
+    let mut held: Vec<(String, u64)> = Vec::new();
+    for _ in 0..4 {
+        let mut broker = started_first(&folder.0);
+        let (address, holder) = (broker.address, broker.agent("holder"));
+        drop(broker.agent("sink"));
+        thread::scope(|scope| {
+            let ledger = &ledger;
+            scope.spawn(move || reads(address, "sink", ledger));
+            for (name, to) in [("a", "sink"), ("b", "sink"), ("c", "holder")] {
+                scope.spawn(move || sends(address, name, to, "hello", ledger));
+            }
+            // It takes some in hand, and never says that it is done with them.
+            let messages = holder.reads(json!({"wait_seconds": 20, "limit": 5}));
+            let taken: Vec<_> = messages.iter().map(counted).collect();
+            for (again, before) in taken.iter().zip(&held) {
+                assert_eq!(*again, (before.0.clone(), before.1 + 1), "the same, and counted");
+            }
+            held = taken;
+            ledger.accepts(1000);
+            broker.is_killed();
+        });
+        assert_eq!(ledger.book.lock().unwrap().refused, [Value::Null; 0]);
+    }
+
+    let mut broker = started(&folder.0);
+    let address = broker.address;
+    thread::scope(|scope| {
+        for name in ["sink", "holder"] {
+            let ledger = &ledger;
+            scope.spawn(move || reads(address, name, ledger));
+        }
+        ledger.comes_to_rest();
+        broker.is_killed();
+    });
+    let book = ledger.book.into_inner().unwrap();
+    assert!(!held.is_empty());
+    for (id, count) in held {
+        assert_eq!(book.arrived[&id], count + 1, "{id}");
+    }
+}
+
+/// A small disk in memory, where this may be mounted.
+struct SmallDisk(Folder);
+
+impl SmallDisk {
+    fn mounted(size: &str) -> Option<Self> {
+        let folder = Folder::new();
+        std::fs::create_dir_all(&folder.0).unwrap();
+        let options = format!("size={size}");
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(&folder.0);
+        let is_mounted = mount.output().is_ok_and(|output| output.status.success());
+        is_mounted.then_some(Self(folder))
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0.0).status();
+    }
+}
+
+#[test]
+fn a_full_disk_refuses_what_is_new_and_gives_out_what_it_has() {
+    let Some(disk) = SmallDisk::mounted("256m") else {
+        eprintln!("nothing may be mounted here: the same with errors that are made up is in the crate `actors`");
+        return;
+    };
+    let (place, ledger) = (disk.0.0.join("data"), Ledger::default());
+    let mut broker = started_first(&place);
+    let address = broker.address;
+    drop(broker.agent("sink"));
+    let text = "x".repeat(30_000);
+    thread::scope(|scope| {
+        for name in ["a", "b"] {
+            let (text, ledger) = (&text, &ledger);
+            scope.spawn(move || sends(address, name, "sink", text, ledger));
+        }
+    });
+    for refusal in &ledger.book.lock().unwrap().refused {
+        assert_eq!(refusal["code"], "unavailable", "{refusal}");
+    }
+    let health = broker.get("/health");
+    let told: Value = serde_json::from_str(&health.body).unwrap();
+    assert_eq!((health.status, &told["status"]), (200, &json!("degraded")), "{told}");
+    assert_eq!(told["storage_backend"], "disk");
+    assert!(
+        told["storage_problem"]
+            .as_str()
+            .unwrap()
+            .starts_with("nothing new is accepted")
+    );
+
+    // Killed on a full disk, too, it comes back.
+    broker.is_killed();
+    let mut broker = started(&place);
+    let address = broker.address;
+    thread::scope(|scope| {
+        scope.spawn(|| reads(address, "sink", &ledger));
+        ledger.comes_to_rest();
+        eventually("there is room again", || {
+            let mut line = Line::registered(address, "c")?;
+            line.asks("send_message", &letter("sink", &text))?;
+            (line.answer()?["isError"] == false).then_some(())
+        });
+        broker.is_killed();
+    });
+}
