@@ -8,6 +8,8 @@ use actors::{
     storage::{Append, Appended, Audience, Claim, Release, Storage},
 };
 
+use mcp_broker::storage::redis::{RedisSettings, RedisStorage};
+
 use crate::support::{DELIVERY_LIMIT, Redis, View, append, block_on, connect, record, until};
 
 /// The same project as two replicas see it.
@@ -219,5 +221,27 @@ fn what_is_released_after_its_time_is_dead() {
         assert_eq!((released.returned, released.dead), (0, 1));
         let count = here.store.dead_letter_count().await;
         assert_eq!(count, Ok(2));
+    });
+}
+
+#[test]
+fn a_replica_that_has_fallen_silent_is_seen_off_by_another() {
+    let redis = Redis::start();
+    block_on(async {
+        let mut settings = RedisSettings::new(redis.url());
+        settings.heartbeat = Duration::from_millis(100);
+        let left = RedisStorage::connect(settings.clone()).await.unwrap();
+        let right = RedisStorage::connect(settings).await.unwrap();
+        let (here, there) = (View::of(&left, "acme"), View::of(&right, "acme"));
+        let (bob, carol) = (here.join().await, here.join().await);
+        here.send(bob).await;
+        here.send(carol).await;
+        assert_eq!((there.leases(bob).await.len(), here.leases(carol).await.len()), (1, 1));
+        let gone = right.replica().to_string();
+        drop((there, right));
+        until(async || (here.depth(bob).await == (1, 0)).then_some(())).await;
+        assert_eq!(here.depth(carol).await, (0, 1), "its own is not silent");
+        let known = async || (!redis.ask(&["ZRANGE", "{system}:replicas", "0", "-1"]).contains(&gone)).then_some(());
+        until(known).await;
     });
 }

@@ -176,7 +176,7 @@ fn ask(address: SocketAddr, command: &[&str]) -> std::io::Result<String> {
     socket.set_read_timeout(Some(PATIENCE))?;
     let mut text = format!("*{}\r\n", command.len());
     for part in command {
-        text.push_str(&format!("${}\r\n{part}\r\n", part.len()));
+        text.extend(["$", &part.len().to_string(), "\r\n", part, "\r\n"]);
     }
     socket.write_all(text.as_bytes())?;
     read_answer(&mut BufReader::new(socket))

@@ -51,7 +51,10 @@ pub(super) async fn storage(settings: RedisSettings) -> Result<RedisStorage, Con
         client: Arc::new(client),
         lanes: Mutex::new(HashMap::new()),
     });
-    shared.client.thread.spawn(replicas::beat(Arc::downgrade(&shared)));
+    shared
+        .client
+        .thread
+        .spawn(replicas::beat(Arc::downgrade(&shared), settings.heartbeat));
     Ok(RedisStorage {
         shared,
         durability,

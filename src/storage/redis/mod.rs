@@ -35,7 +35,7 @@ use actors::{
 };
 
 pub use error::ConnectError;
-pub use settings::RedisSettings;
+pub use settings::{RedisSettings, SILENT_BEATS};
 
 use self::{client::Client, lane::Lane, operation::Operation, reply::Reply, store::RedisStore};
 use crate::bridge::redis::{Connect, RedisBridge};
