@@ -3,10 +3,12 @@
 use std::time::{Duration, Instant};
 
 use actors::{
+    bridge::Incoming,
     clock::now,
     model::ProjectId,
     storage::{Condition, Seat, Storage, StoreError},
 };
+use futures_util::StreamExt;
 use mcp_broker::storage::redis::{ConnectError, RedisSettings, RedisStorage};
 
 use crate::support::{Proxy, Redis, View, block_on, connect, record, storage, until};
@@ -203,5 +205,33 @@ fn what_too_few_replicas_have_is_not_accepted() {
         view.send(bob).await;
         assert_eq!(replica.ask(&["HLEN", "{acme}:messages"]), "1");
         assert_eq!(view.leases(bob).await.len(), 1);
+    });
+}
+
+#[test]
+fn the_sentinels_say_who_leads_after_a_failover() {
+    let mut leader = Redis::start();
+    let follower = leader.replica();
+    let sentinel = Redis::sentinel(&leader);
+    block_on(async {
+        let replicas = || sentinel.ask(&["SENTINEL", "REPLICAS", "main"]);
+        until(async || replicas().contains(&follower.address.to_string()).then_some(())).await;
+        let url = format!("redis+sentinel://{}/main", sentinel.address);
+        let storage = hasty(url, Duration::from_millis(500)).await;
+        let mut heard = storage.bridge().unwrap().listen();
+        assert_eq!(heard.next().await, Some(Incoming::Connected));
+        let view = View::of(&storage, "acme");
+        let bob = view.join().await;
+        assert!(matches!(heard.next().await, Some(Incoming::Frame(_))));
+        until(async || (follower.ask(&["EXISTS", "{acme}:sessions"]) == "1").then_some(())).await;
+        leader.kill();
+        assert_eq!(heard.next().await, Some(Incoming::Lost));
+        assert_eq!(heard.next().await, Some(Incoming::Connected));
+        until(async || view.store.append(vec![view.direct(bob)], now()).await.ok()).await;
+        assert!(matches!(heard.next().await, Some(Incoming::Frame(_))));
+        assert_eq!(
+            follower.ask(&["HLEN", "{acme}:messages"]),
+            view.depth(bob).await.0.to_string()
+        );
     });
 }
