@@ -4,5 +4,6 @@ mod conformance;
 mod cost;
 mod faults;
 mod frames;
+mod reference;
 mod replicas;
 mod support;

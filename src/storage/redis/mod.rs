@@ -74,7 +74,12 @@ impl RedisStorage {
     /// replica has been silent does this by itself.
     pub fn release_leases_of(&self, replica: ReplicaId) -> Op<()> {
         let shared = Arc::clone(&self.shared);
-        Box::pin(async move { shared.release_leases_of(replica).await })
+        Box::pin(async move {
+            let client = Arc::clone(&shared.client);
+            client
+                .here(async move { shared.release_leases_of(replica).await })
+                .await
+        })
     }
 }
 
