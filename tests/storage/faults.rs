@@ -1,6 +1,9 @@
 //! What becomes of operations while Redis is not as it should be, and afterwards.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::HashSet,
+    time::{Duration, Instant},
+};
 
 use actors::{
     bridge::Incoming,
@@ -11,7 +14,7 @@ use actors::{
 use futures_util::StreamExt;
 use mcp_broker::storage::redis::{ConnectError, RedisSettings, RedisStorage};
 
-use crate::support::{Proxy, Redis, View, block_on, connect, record, storage, until};
+use crate::support::{Cluster, Proxy, Redis, View, block_on, connect, record, storage, until};
 
 /// A storage whose operations take no longer than this.
 async fn hasty(url: String, deadline: Duration) -> RedisStorage {
@@ -233,5 +236,68 @@ fn the_sentinels_say_who_leads_after_a_failover() {
             follower.ask(&["HLEN", "{acme}:messages"]),
             view.depth(bob).await.0.to_string()
         );
+    });
+}
+
+/// The node of a cluster that has the keys of a project.
+fn node_of<'a>(cluster: &'a mut Cluster, project: &str) -> &'a mut Redis {
+    let slot: usize = cluster.nodes[0].ask(&["CLUSTER", "KEYSLOT", project]).parse().unwrap();
+    &mut cluster.nodes[slot * 3 / 16384]
+}
+
+#[test]
+fn a_node_of_a_cluster_that_is_gone_is_no_trouble_for_the_others_and_is_used_when_it_is_back() {
+    let mut cluster = Cluster::start();
+    block_on(async {
+        let storage = hasty(cluster.url(), Duration::from_millis(500)).await;
+        // In slots of different nodes, and neither on that of what belongs to no project.
+        let [gone, kept] = ["acme", "two"].map(|project| View::of(&storage, project));
+        let address = |cluster: &mut Cluster, project: &str| node_of(cluster, project).address;
+        let places: Vec<_> = ["acme", "two", "system"].map(|of| address(&mut cluster, of)).into();
+        assert_eq!(places.iter().collect::<HashSet<_>>().len(), 3, "{places:?}");
+        let (bob, carol) = (gone.join().await, kept.join().await);
+        node_of(&mut cluster, "acme").kill();
+        until(async || {
+            assert!(gone.store.depth(bob).await.is_err());
+            matches!(storage.condition(), Condition::Degraded(_)).then_some(())
+        })
+        .await;
+        for _ in 0..20 {
+            assert!(gone.store.depth(bob).await.is_err());
+            kept.send(carol).await;
+        }
+        node_of(&mut cluster, "acme").revive();
+        until(async || gone.store.depth(bob).await.ok()).await;
+        gone.join().await;
+        assert_eq!(storage.condition(), Condition::Healthy);
+    });
+}
+
+#[test]
+fn a_project_whose_slot_moves_to_another_node_is_followed() {
+    let mut cluster = Cluster::start();
+    block_on(async {
+        let storage = storage(cluster.url()).await;
+        let view = View::of(&*storage, "acme");
+        let bob = view.join().await;
+        let sent = view.send(bob).await;
+        let from = node_of(&mut cluster, "acme").address;
+        let slot = cluster.nodes[0].ask(&["CLUSTER", "KEYSLOT", "acme"]);
+        let from = cluster.nodes.iter().find(|node| node.address == from).unwrap();
+        let to = cluster.nodes.iter().find(|node| node.address != from.address).unwrap();
+        let [from_id, to_id] = [from, to].map(|node| node.ask(&["CLUSTER", "MYID"]));
+        to.ask(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &from_id]);
+        from.ask(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &to_id]);
+        let keys = from.ask(&["CLUSTER", "GETKEYSINSLOT", &slot, "1000"]);
+        let port = to.address.port().to_string();
+        for key in keys.lines() {
+            let moved = from.ask(&["MIGRATE", "127.0.0.1", &port, key, "0", "5000"]);
+            assert_eq!(moved, "OK", "{key}");
+        }
+        for node in [to, from] {
+            assert_eq!(node.ask(&["CLUSTER", "SETSLOT", &slot, "NODE", &to_id]), "OK");
+        }
+        assert_eq!(view.leases(bob).await, [(sent, 1)]);
+        assert_ne!(to.ask(&["CLUSTER", "COUNTKEYSINSLOT", &slot]), "0");
     });
 }

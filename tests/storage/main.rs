@@ -1,5 +1,6 @@
 //! The storages that are servers: each test has a Redis of its own.
 
+mod bulk;
 mod conformance;
 mod cost;
 mod faults;

@@ -3,7 +3,7 @@
 use std::{
     future::Future,
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -11,7 +11,7 @@ use std::{
 
 use actors::{
     model::ReplicaId,
-    storage::{Condition, Retention, StoreError},
+    storage::{Retention, StoreError},
 };
 use deadpool_redis::redis::{Cmd, Value, cmd};
 use tokio::time::Instant;
@@ -28,7 +28,7 @@ use super::{
 pub(super) struct Client {
     pub thread: Thread,
     pub link: Link,
-    pub breaker: Breaker,
+    pub breaker: Arc<Breaker>,
     pub replica: ReplicaId,
     /// Where frames are published.
     pub channel: String,
@@ -60,7 +60,7 @@ impl Client {
         Self {
             thread,
             link,
-            breaker: Breaker::default(),
+            breaker: Arc::default(),
             replica: ReplicaId::generate(),
             channel,
             deadline,
@@ -81,11 +81,12 @@ impl Client {
         Instant::now() + self.deadline
     }
 
-    /// # Errors
-    /// When nothing is to be tried at present.
-    pub fn admit(&self) -> Result<(), StoreError> {
-        let now = std::time::Instant::now();
-        self.breaker.admit(now).map_err(StoreError::Unreachable)
+    /// What decides whether operations on one more project are tried: nodes of a cluster fail one by one.
+    pub fn breaker_of_a_project(&self) -> Arc<Breaker> {
+        if self.link.is_cluster() {
+            return Arc::default();
+        }
+        Arc::clone(&self.breaker)
     }
 
     /// Carries out operations of one project, in their order, as one transaction.
@@ -112,19 +113,19 @@ impl Client {
     }
 
     /// Runs a script that the server may have to be told first, and what else is to go with it.
-    pub async fn run(&self, script: Cmd, after: Option<Cmd>, key: &str, until: Instant) -> Result<Vec<Value>, Failure> {
+    async fn run(&self, script: Cmd, after: Option<Cmd>, key: &str, until: Instant) -> Result<Vec<Value>, Failure> {
         let mut request = Request {
             commands: together([Some(script), after]),
             key: key.to_owned(),
         };
-        let mut answer = self.ask(&request, until).await;
+        let mut answer = self.link.ask(&request, until).await;
         if matches!(answer, Err(Failure::NoScript)) {
             let mut commands = together([Some(self.script.load())]);
             for command in request.commands.cmd_iter() {
                 commands.add_command(command.clone());
             }
             request.commands = commands;
-            answer = self.ask(&request, until).await;
+            answer = self.link.ask(&request, until).await;
             if let Ok(values) = &mut answer {
                 values.remove(0);
             }
@@ -132,36 +133,26 @@ impl Client {
         answer
     }
 
-    pub fn condition(&self) -> Condition {
-        if let Some(reason) = self.breaker.trouble() {
-            return Condition::Unavailable(reason);
-        }
-        let too_few = self.last_too_few().clone();
-        too_few.map_or(Condition::Healthy, Condition::Degraded)
+    /// Why what was accepted last does not count, if it does not.
+    pub fn too_few_replicas(&self) -> Option<String> {
+        self.last_too_few().clone()
     }
 
     fn last_too_few(&self) -> MutexGuard<'_, Option<String>> {
         self.too_few.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub async fn ask(&self, request: &Request, until: Instant) -> Result<Vec<Value>, Failure> {
-        let answer = self.link.ask(request, until).await;
-        match &answer {
-            Err(failure) if failure.is_of_the_server() => {
-                let reason = StoreError::from(failure.clone());
-                let (StoreError::Unreachable(reason) | StoreError::Full(reason)) = reason;
-                self.breaker.failed(&reason, std::time::Instant::now());
-            }
-            _ => self.breaker.succeeded(),
-        }
-        answer
+    /// What belongs to no project, as an operation of its own.
+    pub async fn ask(&self, request: &Request) -> Result<Vec<Value>, StoreError> {
+        self.breaker.admit()?;
+        let answer = self.link.ask(request, self.deadline()).await;
+        self.breaker.take_note(&answer);
+        Ok(answer?)
     }
 
     /// One command, as an operation of its own.
     pub async fn ask_one(&self, command: Cmd, key: &str) -> Result<Value, StoreError> {
-        self.admit()?;
-        let request = Request::of(command, key);
-        let mut values = self.ask(&request, self.deadline()).await?;
+        let mut values = self.ask(&Request::of(command, key)).await?;
         Ok(values.pop().unwrap_or(Value::Nil))
     }
 

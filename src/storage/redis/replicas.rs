@@ -49,6 +49,7 @@ pub(super) async fn beat(shared: Weak<Shared>, every: Duration) {
             Ok(_) => steady += 1,
             Err(_) => steady = 0,
         }
+        shared.look_after_troubles().await;
     }
 }
 
@@ -67,6 +68,17 @@ async fn say_so(client: &Client, silence: Duration) -> Result<Vec<ReplicaId>, St
 }
 
 impl Shared {
+    /// Nodes of a cluster that were away may be back, and nobody may ask them for a while.
+    async fn look_after_troubles(&self) {
+        if self.client.link.is_cluster() {
+            let troubled = self.troubled_projects();
+            let looks = troubled
+                .iter()
+                .map(|project| self.run(project, Operation::new("serial")));
+            futures_util::future::join_all(looks).await;
+        }
+    }
+
     async fn see_off(self: &Arc<Self>, silent: Vec<ReplicaId>) {
         for replica in silent {
             tracing::warn!(%replica, "a replica is silent: what it had in hand is given to others");

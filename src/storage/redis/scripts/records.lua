@@ -130,14 +130,13 @@ local function is_open(member, session)
   if call('HEXISTS', key('leased:') .. session, id) == 1 then
     return true
   end
-  local flags = byte(member, 17)
-  local shared = id .. string.char(bit.bor(flags, SHARED)) .. sub(member, 18)
-  for _, candidate in ipairs({ member, shared }) do
-    if call('ZSCORE', key('inbox:') .. session, candidate) then
-      return true
-    end
+  -- Whoever has it from a redrive to somebody else has it with other flags.
+  local timed, candidates = band(byte(member, 17), TIMED), {}
+  for flags = 0, SHARED + WATCHED do
+    candidates[#candidates + 1] = id .. string.char(flags + timed) .. sub(member, 18)
   end
-  return false
+  local found = call('ZMSCORE', key('inbox:') .. session, unpack(candidates))
+  return found[1] or found[2] or found[3] or found[4]
 end
 
 -- redrive: time, recipient or '', capacity, the ids of the messages.
@@ -172,9 +171,10 @@ ops.redrive = function(last)
         take_letter(letters[at])
         if to ~= from then
           if not has(member, SHARED) then
-            member = id .. string.char(byte(member, 17) + SHARED) .. sub(member, 18)
             call('HSET', key('copies'), id, 1)
           end
+          -- Nobody waits for what becomes of it there.
+          member = id .. string.char(SHARED + band(byte(member, 17), TIMED)) .. sub(member, 18)
           share_receipt(id, to)
         end
         local stored = call('HGET', key('messages'), id)
