@@ -7,4 +7,5 @@ mod faults;
 mod frames;
 mod reference;
 mod replicas;
+mod retention;
 mod support;

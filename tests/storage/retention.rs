@@ -1,0 +1,180 @@
+//! What is over and done with is kept for a while, and not beyond it.
+
+use std::time::Duration;
+
+use actors::{
+    clock::{Now, now},
+    model::{DeadLetterReason, Draft, Headers, MessageIds, ProjectId, SessionId, To},
+    storage::{Append, Appended, Audience, DeadLetterQuery, Retention},
+};
+use mcp_broker::storage::redis::{RedisSettings, RedisStorage};
+
+use crate::support::{Redis, View, append, block_on, record, until};
+
+async fn keeping(redis: &Redis, retention: Retention) -> RedisStorage {
+    let settings = RedisSettings {
+        retention,
+        ..RedisSettings::new(redis.url())
+    };
+    RedisStorage::connect(settings).await.unwrap()
+}
+
+fn keyed(view: &View, to: SessionId, key: &str) -> Append {
+    let message = view.message(Some(to), &Headers::default(), false);
+    Append {
+        idempotency_key: Some(key.to_owned()),
+        ..append(message, Audience::One(to))
+    }
+}
+
+#[test]
+fn of_dead_letters_the_newest_are_kept_and_nothing_of_the_others() {
+    let redis = Redis::start();
+    block_on(async {
+        let retention = Retention {
+            dead_letters_len_max: 3,
+            ..Retention::default()
+        };
+        let storage = keeping(&redis, retention).await;
+        let view = View::of(&storage, "acme");
+        let bob = view.join().await;
+        let mut sent = Vec::new();
+        for _ in 0..5 {
+            sent.push(view.send(bob).await);
+        }
+        let reason = DeadLetterReason::RecipientGone;
+        assert_eq!(view.store.remove_session(bob, reason, None, now()).await, Ok(Some(5)));
+        let query = DeadLetterQuery {
+            limit: 9,
+            ..DeadLetterQuery::default()
+        };
+        let letters = view.store.dead_letters(query).await.unwrap();
+        let ids: Vec<_> = letters.iter().map(|letter| letter.message.id).collect();
+        assert_eq!(
+            (ids.as_slice(), view.store.dead_letter_count().await),
+            (&sent[2..], Ok(3))
+        );
+        assert_eq!(redis.ask(&["HLEN", "{acme}:messages"]), "3");
+    });
+}
+
+#[test]
+fn an_idempotency_key_is_free_again_after_its_window_and_when_there_are_too_many() {
+    let redis = Redis::start();
+    block_on(async {
+        let retention = Retention {
+            idempotency_keys_len_max: 2,
+            idempotency_window: Duration::from_millis(300),
+            ..Retention::default()
+        };
+        let storage = keeping(&redis, retention).await;
+        let view = View::of(&storage, "acme");
+        let (bob, alice) = (view.join().await, record(None));
+        let send = async |key| {
+            let draft = Draft::new(
+                &view.project,
+                &alice,
+                To::One,
+                ("chat", "1.0.0"),
+                "{}",
+                &Headers::default(),
+            );
+            let message = draft.seal(
+                view.message(None, &Headers::default(), false).id,
+                Some(bob),
+                now(),
+                false,
+            );
+            let append = Append {
+                message: message.into(),
+                ..keyed(&view, bob, key)
+            };
+            matches!(view.append(append).await, Appended::Repeated(_))
+        };
+        assert!(!send("a").await && send("a").await);
+        until(async || (!send("a").await).then_some(())).await;
+        let before = redis.ask(&["HLEN", "{acme}:idempotency"]);
+        for key in ["b", "c", "d"] {
+            assert!(!send(key).await);
+        }
+        assert_eq!(
+            (before.as_str(), redis.ask(&["HLEN", "{acme}:idempotency"]).as_str()),
+            ("1", "2")
+        );
+        let swept = until(async || {
+            view.store.sweep(now()).await.unwrap();
+            (redis.ask(&["EXISTS", "{acme}:idempotency", "{acme}:idempotency:until"]) == "0").then_some(())
+        });
+        swept.await;
+    });
+}
+
+#[test]
+fn the_oldest_receipts_go_first_and_their_messages_go_on() {
+    let redis = Redis::start();
+    block_on(async {
+        let retention = Retention {
+            receipts_len_max: 4,
+            ..Retention::default()
+        };
+        let storage = keeping(&redis, retention).await;
+        let view = View::of(&storage, "acme");
+        let bob = view.join().await;
+        let (ids, sender) = (MessageIds::default(), record(None));
+        let mut sent = Vec::new();
+        for minutes_ago in [3, 2, 1] {
+            let then = Now {
+                unix_ms: now().unix_ms - minutes_ago * 60_000,
+                ..now()
+            };
+            for _ in 0..2 {
+                let draft = Draft::new(
+                    &view.project,
+                    &sender,
+                    To::One,
+                    ("chat", "1.0.0"),
+                    "{}",
+                    &Headers::default(),
+                );
+                let message = draft.seal(ids.next(then), Some(bob), then, false);
+                sent.push(message.id);
+                view.append(append(message.into(), Audience::One(bob))).await;
+            }
+        }
+        assert_eq!(redis.ask(&["HGET", "{acme}:receipts", "len"]), "4");
+        let leased: Vec<_> = view.leases(bob).await.into_iter().map(|(id, _)| id).collect();
+        assert_eq!(leased, sent);
+        // There is no receipt of the first any more: where it stands is seen from where it is.
+        assert_eq!(view.statuses(sent[0]).await, [actors::model::Status::Delivered]);
+        view.acknowledge(bob, &sent).await.unwrap();
+        assert_eq!(view.statuses(sent[0]).await, []);
+        assert_eq!(view.statuses(sent[5]).await, [actors::model::Status::Acknowledged]);
+        let buckets = redis.ask(&["KEYS", "{acme}:receipts:*"]);
+        assert_eq!(buckets.lines().count(), 2, "{buckets}");
+    });
+}
+
+#[test]
+fn of_crossings_the_newest_are_kept() {
+    let redis = Redis::start();
+    block_on(async {
+        let retention = Retention {
+            crossings_len_max: 2,
+            ..Retention::default()
+        };
+        let storage = keeping(&redis, retention).await;
+        let view = View::of(&storage, "acme");
+        let targets = ["first", "second", "third"].map(|id| ProjectId::parse(id).unwrap());
+        let mut sent = Vec::new();
+        for target in &targets {
+            let id = view.message(None, &Headers::default(), false).id;
+            sent.push(id);
+            view.store.put_crossing(id, target.clone()).await.unwrap();
+        }
+        assert_eq!(view.store.crossing(sent[0]).await, Ok(None));
+        assert_eq!(view.store.crossing(sent[2]).await, Ok(Some(targets[2].clone())));
+        let mut known = view.store.crossing_targets().await.unwrap();
+        known.sort_unstable();
+        assert_eq!(known, targets[1..]);
+    });
+}
