@@ -2,4 +2,5 @@
 
 mod conformance;
 mod cost;
+mod histories;
 mod support;

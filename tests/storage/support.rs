@@ -15,9 +15,7 @@ use actors::{
         Capabilities, Draft, Headers, Message, MessageId, MessageIds, Owner, ProjectId, SessionId, SessionRecord,
         Status, To,
     },
-    storage::{
-        Acknowledge, Acknowledged, Append, Appended, Audience, Claim, Leased, Op, Seat, Seated, Storage, Store,
-    },
+    storage::{Acknowledge, Acknowledged, Append, Appended, Audience, Claim, Leased, Op, Seat, Seated, Storage, Store},
 };
 use mcp_broker::storage::redis::{ConnectError, RedisSettings, RedisStorage};
 
@@ -111,7 +109,9 @@ impl View {
     pub async fn leases(&self, session: SessionId) -> Vec<(MessageId, u32)> {
         let leased = self.lease(session).await.unwrap();
         let deliveries = leased.deliveries.iter();
-        deliveries.map(|delivery| (delivery.message.id, delivery.count)).collect()
+        deliveries
+            .map(|delivery| (delivery.message.id, delivery.count))
+            .collect()
     }
 
     pub fn acknowledge(&self, session: SessionId, ids: &[MessageId]) -> Op<Acknowledged> {
@@ -156,4 +156,3 @@ pub fn append(message: Arc<Message>, audience: Audience) -> Append {
         roster: None,
     }
 }
-
