@@ -120,9 +120,10 @@ impl From<&BrokerError> for Problem {
             | BrokerError::InvalidArgument { .. } => StatusCode::BAD_REQUEST,
             BrokerError::PayloadTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             BrokerError::RateLimited { .. } => StatusCode::TOO_MANY_REQUESTS,
-            BrokerError::QueueFull { .. } | BrokerError::RecipientFull | BrokerError::Unavailable { .. } => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+            BrokerError::QueueFull { .. }
+            | BrokerError::RecipientFull
+            | BrokerError::Unavailable { .. }
+            | BrokerError::StorageFull => StatusCode::SERVICE_UNAVAILABLE,
             BrokerError::Timeout => StatusCode::GATEWAY_TIMEOUT,
         };
         Self {

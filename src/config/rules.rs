@@ -12,6 +12,8 @@ use actors::model::KeyDigest;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
+use crate::storage::redis::RedisSettings;
+
 /// How a value looks on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
@@ -379,11 +381,10 @@ impl Rule for RedisAddress {
     const SHAPE: Shape = Shape::One("URL");
 
     fn parse(&self, text: &str) -> Result<Self::Value, NotAllowed> {
-        let is_redis = ["redis", "rediss"].iter().any(|scheme| {
-            let rest = text.strip_prefix(scheme);
-            rest.is_some_and(|rest| rest.starts_with("://") || rest.starts_with('+'))
-        });
-        is_redis.then(|| RedisUrl(text.to_owned())).ok_or(NotAllowed)
+        RedisSettings::new(text)
+            .check()
+            .map(|()| RedisUrl(text.to_owned()))
+            .map_err(|_| NotAllowed)
     }
 
     fn allowed(&self) -> String {

@@ -10,7 +10,8 @@ use actors::{
     storage::{Retention, Storage, disk::DiskSettings, memory::MemoryStorage},
 };
 
-use crate::config::{self, Config};
+use self::redis::{ConnectError, RedisSettings, RedisStorage};
+use crate::config::{self, Config, RedisFallback};
 
 /// Opens the storage of the configuration.
 ///
@@ -30,6 +31,25 @@ pub async fn open(config: &Config) -> io::Result<Arc<dyn Storage>> {
             let opened = tokio::task::spawn_blocking(move || disk::open(&folder, settings, now())).await;
             Ok(Arc::new(opened.map_err(io::Error::other)??))
         }
-        config::Storage::Redis => Err(io::Error::other("not merged")),
+        config::Storage::Redis => redis(config, retention).await,
+    }
+}
+
+async fn redis(config: &Config, retention: Retention) -> io::Result<Arc<dyn Storage>> {
+    let settings = RedisSettings {
+        url: config.redis_url.as_str().to_owned(),
+        deadline: config.storage_deadline,
+        wait_for_replicas: config.wait_for_replicas,
+        retention,
+    };
+    match RedisStorage::connect(settings).await {
+        Ok(storage) => Ok(Arc::new(storage)),
+        // What is wrong for good is no reason to go on without it.
+        Err(error @ ConnectError::Unreachable { .. }) if config.redis_fallback == RedisFallback::Memory => {
+            tracing::warn!(%error, "without Redis: everything is in memory until the next start (redis_fallback)");
+            let why = "Redis could not be reached at the start: everything is in memory";
+            Ok(Arc::new(MemoryStorage::instead_of_another(retention, why)))
+        }
+        Err(error) => Err(io::Error::other(format!("redis_url cannot be used: {error}"))),
     }
 }

@@ -1,5 +1,5 @@
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -18,8 +18,8 @@ pub struct Ledger {
 struct Book {
     /// By message.
     accepted: BTreeMap<String, Entry>,
-    /// How often, by message and recipient.
-    arrivals: HashMap<(String, String), usize>,
+    /// By message and recipient.
+    arrivals: HashSet<(String, String)>,
     /// The last that came for the first time, by recipient and sender.
     last_new: HashMap<(String, String), u64>,
     out_of_order: Vec<String>,
@@ -35,10 +35,6 @@ struct Entry {
 #[derive(Debug)]
 pub struct Balance {
     pub accepted: usize,
-    /// Deliveries beyond the first of each message for each recipient.
-    pub repeats: usize,
-    /// Calls that were refused as `unavailable`.
-    pub refusals: usize,
     /// Messages that came after a later one of the same sender, when both were new.
     pub out_of_order: Vec<String>,
 }
@@ -62,9 +58,7 @@ impl Ledger {
     /// A recipient has a message; its text is the name of the sender and a number that grows.
     pub fn arrive(&self, recipient: &str, id: &str, text: &str) {
         let mut book = self.book();
-        let count = book.arrivals.entry((id.to_owned(), recipient.to_owned())).or_default();
-        *count += 1;
-        if *count == 1 {
+        if book.arrivals.insert((id.to_owned(), recipient.to_owned())) {
             let (sender, number) = text.split_once(' ').unwrap();
             let number: u64 = number.parse().unwrap();
             let last = book
@@ -108,8 +102,6 @@ impl Ledger {
         let book = self.book();
         Balance {
             accepted: book.accepted.len(),
-            repeats: book.arrivals.values().map(|count| count - 1).sum(),
-            refusals: book.refusals,
             out_of_order: book.out_of_order.clone(),
         }
     }
@@ -139,7 +131,7 @@ impl Book {
             let missing = entry
                 .audience
                 .iter()
-                .filter(|recipient| !self.arrivals.contains_key(&(id.clone(), (*recipient).clone())));
+                .filter(|recipient| !self.arrivals.contains(&(id.clone(), (*recipient).clone())));
             missing.map(move |recipient| (id, &entry.text, recipient))
         })
     }

@@ -1,21 +1,34 @@
 //! What the tests of storages share.
 
+#[allow(dead_code, reason = "other tests use what these do not")]
+#[path = "../support/proxy.rs"]
+mod proxy;
+#[allow(dead_code, reason = "other tests use what these do not")]
 #[path = "../support/redis.rs"]
 mod redis;
 
-use std::{future::Future, sync::Arc};
+use std::{future::Future, sync::Arc, time::Duration};
 
-use actors::storage::Storage;
+use actors::{
+    clock::now,
+    model::{
+        Capabilities, Draft, Headers, Message, MessageId, MessageIds, Owner, ProjectId, SessionId, SessionRecord,
+        Status, To,
+    },
+    storage::{Acknowledge, Acknowledged, Append, Appended, Audience, Claim, Leased, Op, Seat, Seated, Storage, Store},
+};
 use mcp_broker::storage::redis::{ConnectError, RedisSettings, RedisStorage};
 
-pub use redis::Redis;
+pub use proxy::Proxy;
+pub use redis::{Cluster, Redis};
+
+/// The longest that anything here is waited for. Far more than it takes.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const DELIVERY_LIMIT: u32 = 3;
 
 pub fn block_on<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap()
-        .block_on(future)
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.unwrap().block_on(future)
 }
 
 pub async fn connect(url: impl Into<String>) -> Result<RedisStorage, ConnectError> {
@@ -24,4 +37,122 @@ pub async fn connect(url: impl Into<String>) -> Result<RedisStorage, ConnectErro
 
 pub async fn storage(url: impl Into<String>) -> Arc<dyn Storage> {
     Arc::new(connect(url).await.unwrap())
+}
+
+/// Asks again and again until there is an answer that will do.
+pub async fn until<T>(mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        if let Some(answer) = ask().await {
+            return answer;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "it never happens");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// A project as one replica sees it.
+pub struct View {
+    pub project: ProjectId,
+    pub store: Arc<dyn Store>,
+    ids: MessageIds,
+}
+
+impl View {
+    pub fn of(storage: &dyn Storage, project: &str) -> Self {
+        let project = ProjectId::parse(project).unwrap();
+        Self {
+            store: storage.open(&project),
+            project,
+            ids: MessageIds::default(),
+        }
+    }
+
+    pub async fn join(&self) -> SessionId {
+        let record = record(None);
+        let id = record.id;
+        assert_eq!(self.put(record).await, Seated::Kept);
+        id
+    }
+
+    pub async fn put(&self, record: SessionRecord) -> Seated {
+        self.store.put_session(record, Seat::default()).await.unwrap()
+    }
+
+    pub fn message(&self, to: Option<SessionId>, headers: &Headers, watched: bool) -> Arc<Message> {
+        let kind = to.map_or(To::Many, |_| To::One);
+        let draft = Draft::new(&self.project, &record(None), kind, ("chat", "1.0.0"), "{}", headers);
+        Arc::new(draft.seal(self.ids.next(now()), to, now(), watched))
+    }
+
+    pub fn direct(&self, to: SessionId) -> Append {
+        append(self.message(Some(to), &Headers::default(), false), Audience::One(to))
+    }
+
+    /// Sends a message and lets go of it.
+    pub async fn send(&self, to: SessionId) -> MessageId {
+        let append = self.direct(to);
+        let id = append.message.id;
+        assert!(matches!(self.append(append).await, Appended::Accepted { .. }));
+        id
+    }
+
+    pub async fn append(&self, append: Append) -> Appended {
+        self.store.append(vec![append], now()).await.unwrap().remove(0)
+    }
+
+    pub fn lease(&self, session: SessionId) -> Op<Leased> {
+        self.store.lease(session, None, 100, usize::MAX, now())
+    }
+
+    /// What is leased, with its delivery counts.
+    pub async fn leases(&self, session: SessionId) -> Vec<(MessageId, u32)> {
+        let leased = self.lease(session).await.unwrap();
+        let deliveries = leased.deliveries.iter();
+        deliveries
+            .map(|delivery| (delivery.message.id, delivery.count))
+            .collect()
+    }
+
+    pub fn acknowledge(&self, session: SessionId, ids: &[MessageId]) -> Op<Acknowledged> {
+        self.store.acknowledge(session, Acknowledge::Ids(ids.to_vec()), now())
+    }
+
+    pub async fn claim(&self, session: SessionId) -> Claim {
+        let claim = Claim::generate();
+        let claimed = self.store.claim(session, claim, DELIVERY_LIMIT, now()).await.unwrap();
+        assert!(claimed.epoch > 0);
+        claim
+    }
+
+    pub async fn statuses(&self, id: MessageId) -> Vec<Status> {
+        let known = self.store.message_status(id, now()).await.unwrap();
+        known.into_iter().flatten().map(|recipient| recipient.status).collect()
+    }
+
+    pub async fn depth(&self, session: SessionId) -> (usize, usize) {
+        let depth = self.store.depth(session).await.unwrap();
+        (depth.waiting, depth.leased)
+    }
+}
+
+pub fn record(name: Option<&str>) -> SessionRecord {
+    SessionRecord {
+        id: SessionId::generate(),
+        name: name.map(|name| actors::model::SessionName::parse(name).unwrap()),
+        capabilities: Capabilities::default(),
+        metadata: serde_json::Map::new(),
+        connected_at_ms: 1,
+        owner: Owner::anonymous(),
+    }
+}
+
+pub fn append(message: Arc<Message>, audience: Audience) -> Append {
+    Append {
+        message,
+        audience,
+        queue_capacity: 1000,
+        idempotency_key: None,
+        roster: None,
+    }
 }

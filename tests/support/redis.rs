@@ -95,6 +95,50 @@ impl Drop for Redis {
     }
 }
 
+/// Three servers that share the keys among them.
+pub struct Cluster {
+    pub nodes: [Redis; 3],
+}
+
+impl Cluster {
+    pub fn start() -> Self {
+        let nodes = [(); 3].map(|()| {
+            let bus = free_address().port().to_string();
+            let flags = ["--save", "", "--cluster-enabled", "yes", "--cluster-port", &bus];
+            (Redis::with(&flags), bus)
+        });
+        let slots = [(0, 5460), (5461, 10922), (10923, 16383)];
+        for ((node, _), (first, last)) in nodes.iter().zip(slots) {
+            node.ask(&["CLUSTER", "ADDSLOTSRANGE", &first.to_string(), &last.to_string()]);
+        }
+        for (node, bus) in &nodes[1..] {
+            let port = node.address.port().to_string();
+            nodes[0].0.ask(&["CLUSTER", "MEET", "127.0.0.1", &port, bus]);
+        }
+        let cluster = Self {
+            nodes: nodes.map(|(node, _)| node),
+        };
+        let deadline = Instant::now() + PATIENCE;
+        while !cluster.nodes.iter().all(knows_all_slots) {
+            assert!(Instant::now() < deadline, "the nodes never find each other");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        cluster
+    }
+
+    pub fn url(&self) -> String {
+        let addresses = self.nodes.iter().map(|node| node.address.to_string());
+        format!("redis+cluster://{}", addresses.collect::<Vec<_>>().join(","))
+    }
+}
+
+fn knows_all_slots(node: &Redis) -> bool {
+    let info = node.ask(&["CLUSTER", "INFO"]);
+    ["cluster_state:ok", "cluster_slots_ok:16384", "cluster_known_nodes:3"]
+        .iter()
+        .all(|sign| info.contains(sign))
+}
+
 fn free_address() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap()
@@ -119,7 +163,7 @@ fn answers(address: SocketAddr, child: &mut Child) -> bool {
         if child.try_wait().unwrap().is_some() {
             return false;
         }
-        if ask(address, &["PING"]).is_ok_and(|answer| answer == "PONG") {
+        if ask(address, &["PING"]).is_ok_and(|answer| answer == "PONG" || answer.starts_with("NOAUTH")) {
             return true;
         }
         std::thread::sleep(Duration::from_millis(5));

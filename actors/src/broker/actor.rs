@@ -320,12 +320,13 @@ impl Broker {
             }
             if !record.active {
                 let id = record.id.clone();
-                if let Some(project) = projects.close(record) {
-                    project.close();
-                }
-                let cleared = storage.clear_project(id);
+                let closed = projects.close(record).map(|project| project.close());
                 actix_rt::spawn(async move {
-                    if let Err(error) = cleared.await {
+                    // Whoever waits for a message to one of its sessions hears what became of it.
+                    if let Some(closed) = closed {
+                        let _ = closed.await;
+                    }
+                    if let Err(error) = storage.clear_project(id).await {
                         tracing::warn!(%error, "what a deleted project held could not be cleared away");
                     }
                 });

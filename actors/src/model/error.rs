@@ -87,9 +87,14 @@ pub enum BrokerError {
     Timeout,
     #[error("the broker cannot do this now: try again")]
     Unavailable { retry_after: Duration },
+    #[error("the storage has no room: nothing new is accepted until it has")]
+    StorageFull,
 }
 
 impl BrokerError {
+    /// How long a caller is told to wait for an operator to make room.
+    const ROOM_AFTER: Duration = Duration::from_secs(5);
+
     /// How long a caller is told to wait when a part of the broker is restarting or overloaded.
     pub const RETRY_AFTER: Duration = Duration::from_millis(200);
 
@@ -116,6 +121,7 @@ impl BrokerError {
     pub const fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::RateLimited { retry_after } | Self::Unavailable { retry_after } => Some(*retry_after),
+            Self::StorageFull => Some(Self::ROOM_AFTER),
             _ => None,
         }
     }
@@ -144,7 +150,7 @@ impl BrokerError {
             Self::PayloadTooLarge { .. } => "payload_too_large",
             Self::InvalidArgument { .. } => "invalid_argument",
             Self::Timeout => "timeout",
-            Self::Unavailable { .. } => "unavailable",
+            Self::Unavailable { .. } | Self::StorageFull => "unavailable",
         }
     }
 }

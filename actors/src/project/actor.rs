@@ -48,6 +48,8 @@ pub struct Project {
     pub(super) applying: InOrder<Project>,
     /// The serial of the last frame of which everything has followed.
     pub(super) applied: Arc<watch::Sender<u64>>,
+    /// It is over, and ends with the last of its sessions.
+    closing: Option<oneshot::Sender<()>>,
     gave_up: Option<Box<dyn FnOnce()>>,
 }
 
@@ -84,6 +86,7 @@ impl Project {
                 signs: Signs::default(),
                 applying: InOrder::default(),
                 applied,
+                closing: None,
                 gave_up: Some(Box::new(gave_up)),
             }
         });
@@ -324,10 +327,25 @@ impl Project {
                 })
             },
         );
-        Member {
+        let member = Member {
             record,
             vitals,
             address,
+        };
+        if self.closing.is_some() {
+            end(&member);
+        }
+        member
+    }
+
+    /// Ends a project that is over and has no sessions any more.
+    fn end_if_empty(&mut self, ctx: &mut Context<Self>) {
+        if self.directory.is_empty()
+            && let Some(done) = self.closing.take()
+        {
+            let _ = done.send(());
+            self.pulse.finish();
+            ctx.stop();
         }
     }
 
@@ -372,6 +390,10 @@ impl Project {
     }
 
     fn sweep(&mut self, ctx: &mut Context<Self>) {
+        if self.closing.is_some() {
+            // Another replica may have ended the last session.
+            return self.end_if_empty(ctx);
+        }
         let op = self.store.sweep(now());
         settle(op, self, ctx, |project, swept, _| match swept {
             Ok(changed) => {
@@ -384,6 +406,11 @@ impl Project {
             Err(error) => tracing::warn!(project = %project.id, %error, "the store could not be swept"),
         });
     }
+}
+
+fn end(member: &Member) {
+    let reason = DeadLetterReason::RecipientGone;
+    member.address.report(Retire { reason });
 }
 
 fn full(max: usize) -> BrokerError {
@@ -411,15 +438,12 @@ impl Handler<Posted<Close>> for Project {
 
     /// The sessions end, and what their inboxes hold with them; their connections are told. The registry and the router
     /// go with the last who holds on to the project.
-    fn handle(&mut self, _: Posted<Close>, ctx: &mut Context<Self>) {
+    fn handle(&mut self, Posted { message, .. }: Posted<Close>, ctx: &mut Context<Self>) {
         for member in self.directory.all() {
-            let retire = Retire {
-                reason: DeadLetterReason::RecipientGone,
-            };
-            member.address.report(retire);
+            end(&member);
         }
-        self.pulse.finish();
-        ctx.stop();
+        self.closing = Some(message.done);
+        self.end_if_empty(ctx);
     }
 }
 
@@ -445,6 +469,9 @@ impl Handler<Posted<Register>> for Project {
 
     fn handle(&mut self, Posted { message, .. }: Posted<Register>, ctx: &mut Context<Self>) {
         let Register { registration, reply } = message;
+        if self.closing.is_some() {
+            return drop(reply.send(Err(BrokerError::unavailable())));
+        }
         self.register(registration, TRIES, ctx, reply);
     }
 }
@@ -452,9 +479,10 @@ impl Handler<Posted<Register>> for Project {
 impl Handler<Posted<Ended>> for Project {
     type Result = ();
 
-    fn handle(&mut self, Posted { message, .. }: Posted<Ended>, _: &mut Context<Self>) {
+    fn handle(&mut self, Posted { message, .. }: Posted<Ended>, ctx: &mut Context<Self>) {
         self.directory.remove(message.session);
         self.signs.forget(message.session);
+        self.end_if_empty(ctx);
     }
 }
 

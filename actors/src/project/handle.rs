@@ -141,9 +141,11 @@ impl ProjectHandle {
         self.0.charter.take_requests(count)
     }
 
-    /// Ends its sessions and its actors. Its record says that it is closed.
-    pub(crate) fn close(&self) {
-        self.0.project.report(Close);
+    /// Ends its sessions and its actors; answered when the sessions have ended. Its record says that it is closed.
+    pub(crate) fn close(&self) -> oneshot::Receiver<()> {
+        let (done, closed) = oneshot::channel();
+        self.0.project.report(Close { done });
+        closed
     }
 
     /// Its actors panicked too often: they end, and what is in the store is for others, which will be opened anew.

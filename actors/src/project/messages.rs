@@ -61,10 +61,12 @@ pub(super) struct Hear {
 #[rtype(result = "()")]
 pub(super) struct CatchUp;
 
-/// The project is over: its sessions end, and then it does.
+/// The project is over: its sessions end, and then it does, and says so.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(super) struct Close;
+pub(super) struct Close {
+    pub done: oneshot::Sender<()>,
+}
 
 /// A child panicked too often and was given up.
 #[derive(Message)]

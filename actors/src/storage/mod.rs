@@ -474,6 +474,9 @@ impl Default for Retention {
 impl From<StoreError> for BrokerError {
     fn from(error: StoreError) -> Self {
         tracing::warn!(%error, "the store did not answer as it should");
-        Self::unavailable()
+        match error {
+            StoreError::Unreachable(_) => Self::unavailable(),
+            StoreError::Full(_) => Self::StorageFull,
+        }
     }
 }

@@ -80,7 +80,7 @@ impl Lane {
         let (answer, answered) = oneshot::channel();
         let mut queue = self.queue();
         if queue.waiting.len() >= WAITING_LEN_MAX || queue.waiting_bytes >= WAITING_BYTES_MAX {
-            return Err(StoreError::Full("too many operations wait for Redis".to_owned()));
+            return Err(StoreError::Unreachable("too many operations wait for Redis".to_owned()));
         }
         queue.waiting_bytes += operation.size();
         queue.waiting.push_back(Waiting {

@@ -4,7 +4,7 @@
 //! `record`. An audit is in `{system}:audit:PROJECT:OUTCOME` (`*` for what belongs to no project), by id: members are
 //! the id as text and the entry as JSON. `{system}:audits` is the set of the projects that have one.
 
-use std::{collections::HashSet, sync::Arc};
+use std::sync::Arc;
 
 use actors::{
     bridge::{Frame, News},
@@ -90,14 +90,12 @@ pub(super) async fn append_audit(client: Arc<Client>, entry: AuditEntry) -> Resu
 }
 
 pub(super) async fn audit(client: Arc<Client>, query: AuditQuery) -> Result<Vec<Arc<AuditEntry>>, StoreError> {
-    let of = match &query.project {
-        Some(project) => vec![project.as_str().to_owned()],
-        None => {
-            let all = client.ask_one(cmd("SMEMBERS").arg(AUDITS).to_owned(), AUDITS).await?;
-            let all: HashSet<_> = texts(all)?.into_iter().collect();
-            let text = |id| String::from_utf8(id).map_err(|_| unreadable("the name of an audit"));
-            all.into_iter().map(text).collect::<Result<_, _>>()?
-        }
+    let of = if let Some(project) = &query.project {
+        vec![project.as_str().to_owned()]
+    } else {
+        let all = client.ask_one(cmd("SMEMBERS").arg(AUDITS).to_owned(), AUDITS).await?;
+        let text = |id| String::from_utf8(id).map_err(|_| unreadable("the name of an audit"));
+        texts(all)?.into_iter().map(text).collect::<Result<Vec<_>, _>>()?
     };
     let wanted = [AuditOutcome::Done, AuditOutcome::Refused].into_iter();
     let wanted = wanted.filter(|outcome| query.outcome.is_none_or(|asked| asked == *outcome));

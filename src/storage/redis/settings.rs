@@ -32,6 +32,16 @@ impl RedisSettings {
     }
 }
 
+impl RedisSettings {
+    /// Whether the URL can be read.
+    ///
+    /// # Errors
+    /// What is wrong with it, without the URL.
+    pub fn check(&self) -> Result<(), ConnectError> {
+        Place::parse(&self.url).map(drop)
+    }
+}
+
 impl fmt::Debug for RedisSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The URL may hold a password.

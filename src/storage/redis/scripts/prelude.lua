@@ -57,10 +57,16 @@ local function key(name)
 end
 
 -- Calls a command with as many values as there are, in as many steps as that takes. Their number is a multiple of 'of'.
-local function call_many(command, name, values, of)
+-- An option comes before them.
+local function call_many(command, name, values, of, option)
   local step = VALUES_MAX - VALUES_MAX % of
   for first = 1, #values, step do
-    call(command, name, unpack(values, first, math.min(first + step - 1, #values)))
+    local last = math.min(first + step - 1, #values)
+    if option then
+      call(command, name, option, unpack(values, first, last))
+    else
+      call(command, name, unpack(values, first, last))
+    end
   end
 end
 

@@ -111,34 +111,54 @@ ops.remove_session = function()
   return { #left }
 end
 
+-- The scores of these sessions; false for one that has none.
+local function scores(name, sessions)
+  local values = {}
+  for first = 1, #sessions, VALUES_MAX do
+    local part = call('ZMSCORE', name, unpack(sessions, first, math.min(first + VALUES_MAX - 1, #sessions)))
+    for at = 1, #part do
+      values[first + at - 1] = part[at] and tonumber(part[at])
+    end
+  end
+  return values
+end
+
 -- signs: the sign that was heard last; of each own sign: session, milliseconds ago, 1 for a goodbye.
 -- Reply: the sign that is heard last now; of each sign since: session, milliseconds ago, 1 for a goodbye.
 ops.signs = function(last)
   local heard = arg()
   local news = call('ZRANGE', key('signs'), '(' .. heard, '+inf', 'BYSCORE')
-  local reply = { tonumber(heard) }
-  for first = 1, #news, VALUES_MAX do
-    local end_at = math.min(first + VALUES_MAX - 1, #news)
-    local seen = call('ZMSCORE', key('seen'), unpack(news, first, end_at))
-    local left = call('ZMSCORE', key('left'), unpack(news, first, end_at))
-    for at = 1, #seen do
-      local when = tonumber(seen[at] or 0)
-      reply[#reply + 1] = news[first + at - 1]
-      reply[#reply + 1] = math.max(0, now - when)
-      reply[#reply + 1] = left[at] and tonumber(left[at]) >= when and 1 or 0
-    end
+  local reply, seen, left = { 0 }, scores(key('seen'), news), scores(key('left'), news)
+  for at = 1, #news do
+    local when = seen[at] or 0
+    reply[#reply + 1] = news[at]
+    reply[#reply + 1] = math.max(0, now - when)
+    reply[#reply + 1] = left[at] and left[at] >= when and 1 or 0
   end
-  local signs = {}
+  local own, times, goodbyes = {}, {}, {}
   while cursor < last do
     local session, ago, goodbye = session_arg(), number_arg(), arg()
-    local when = whole(now - ago)
     if inbox_of(session) then
-      local newer = call('ZADD', key('seen'), 'GT', 'CH', when, session) == 1
-      if goodbye == '1' and call('ZADD', key('left'), 'GT', 'CH', when, session) == 1 or newer then
-        signs[#signs + 1] = session
-      end
+      own[#own + 1] = session
+      times[#own] = now - ago
+      goodbyes[#own] = goodbye == '1'
     end
   end
-  reply[1] = #signs > 0 and tonumber(tell_signs(signs)) or tonumber(call('GET', key('serial')) or 0)
+  local known, told, seen_now, left_now = scores(key('seen'), own), {}, {}, {}
+  for at = 1, #own do
+    -- Of the same moment may be what has told of it, or something else.
+    if not known[at] or times[at] >= known[at] then
+      seen_now[#seen_now + 1] = whole(times[at])
+      seen_now[#seen_now + 1] = own[at]
+      if goodbyes[at] then
+        left_now[#left_now + 1] = whole(times[at])
+        left_now[#left_now + 1] = own[at]
+      end
+      told[#told + 1] = own[at]
+    end
+  end
+  call_many('ZADD', key('seen'), seen_now, 2, 'GT')
+  call_many('ZADD', key('left'), left_now, 2, 'GT')
+  reply[1] = #told > 0 and tonumber(tell_signs(told)) or tonumber(call('GET', key('serial')) or 0)
   return reply
 end
