@@ -68,9 +68,10 @@ fn measure(name: &str, storage: &dyn Storage) {
 /// Messages per second, and microseconds of processor time per message.
 fn timed(work: impl FnOnce() -> usize) -> (f64, f64) {
     let (cpu, begin) = (cpu_time(), Instant::now());
-    let count = work().max(1) as f64;
+    let count = f64::from(u32::try_from(work()).unwrap_or(u32::MAX).max(1));
     let per_second = count / begin.elapsed().as_secs_f64();
-    ((per_second), (cpu_time() - cpu).as_secs_f64() * 1e6 / count)
+    let cpu = cpu_time().saturating_sub(cpu);
+    (per_second, cpu.as_secs_f64() * 1e6 / count)
 }
 
 /// Of all threads of this process.
