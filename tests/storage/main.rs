@@ -5,6 +5,7 @@ mod conformance;
 mod cost;
 mod faults;
 mod frames;
+mod histories;
 mod reference;
 mod replicas;
 mod retention;

@@ -26,12 +26,6 @@ pub(super) struct Item {
     seq: u64,
 }
 
-impl Item {
-    pub const fn seq(&self) -> u64 {
-        self.seq
-    }
-}
-
 /// Which of the leased messages are meant.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Picked<'a> {

@@ -34,16 +34,9 @@ pub(super) enum Change<'a> {
         receipt: ReceiptKey,
         now: Now,
     },
-    Delivered {
-        session: SessionId,
-        seq: u64,
-        deliveries: u32,
-    },
+    Delivered(&'a Item),
     /// A message is in this inbox no more.
-    Left {
-        session: SessionId,
-        item: &'a Item,
-    },
+    Left(&'a Item),
     /// `death` orders the dead letters by when they died.
     LetterKept {
         letter: &'a DeadLetter,

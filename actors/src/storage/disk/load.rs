@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     clock::Now,
-    model::{AuditEntry, DeadLetter, KeptMessage, Message, MessageId, ProjectId, ProjectRecord, SessionId},
+    model::{AuditEntry, DeadLetter, KeptMessage, Message, MessageId, ProjectId, ProjectRecord},
     storage::{
         Retention, StoreError,
         id_map::IdMap,
@@ -19,6 +19,7 @@ use crate::{
             restore::{Kept, Queued},
             state::State,
         },
+        receipts::ReceiptKey,
     },
 };
 
@@ -79,7 +80,7 @@ struct Reading {
     recorder: Recorder,
     bodies: IdMap<MessageId, Vec<u8>>,
     shared: IdMap<MessageId, Arc<Message>>,
-    deliveries: HashMap<(SessionId, u64), u32>,
+    deliveries: HashMap<ReceiptKey, u32>,
 }
 
 impl Loading {
@@ -165,12 +166,11 @@ impl Reading {
                 self.bodies.insert(key.message()?, value.rest().to_vec());
             }
             kind::DELIVERIES => {
-                let place = (key.session()?, key.u64()?);
-                self.deliveries.insert(place, value.u32()?);
+                self.deliveries.insert(records::read_place(key)?, value.u32()?);
             }
             kind::QUEUED => {
-                let (session, seq) = (key.session()?, key.u64()?);
-                let receipt = records::read_receipt_key(&mut value)?;
+                let receipt = records::read_place(key)?;
+                let (session, seq) = (value.session()?, value.u64()?);
                 let accepted_at_ms = value.u64()?;
                 let deadline_unix_ms = value.option(Reader::u64)?;
                 let message = self.message(records::read_message(&mut value)?)?;
@@ -181,11 +181,11 @@ impl Reading {
                     receipt,
                     accepted_at_ms,
                     deadline_unix_ms,
-                    deliveries: self.deliveries.remove(&(session, seq)).unwrap_or(0),
+                    deliveries: self.deliveries.remove(&receipt).unwrap_or(0),
                 });
             }
             kind::RECEIPT => {
-                let at = records::read_receipt_key(key)?;
+                let at = records::read_place(key)?;
                 let (message, entry) = records::read_receipt(&mut value)?;
                 kept.receipts.push((at, message, entry));
             }

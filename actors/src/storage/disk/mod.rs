@@ -19,7 +19,6 @@ use std::{
     io,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread::JoinHandle,
-    time::Instant,
 };
 
 use self::{
@@ -108,7 +107,7 @@ impl DiskStorage {
             core: Arc::clone(&core),
             engine,
             has_removed: true,
-            made_room_at: Instant::now(),
+            made_room_at: now.mono_ms,
             reserve_bytes: settings.reserve_bytes,
         };
         let writer = std::thread::Builder::new()

@@ -6,9 +6,10 @@ use super::{
 };
 use crate::{
     clock::millis,
-    model::{Message, MessageId, SessionId},
+    model::{Message, MessageId},
     storage::{
         id_map::IdMap,
+        inbox::Item,
         journal::{Change, Journal},
     },
 };
@@ -95,10 +96,10 @@ impl Recorder {
         }
     }
 
-    fn forget_place(&mut self, session: SessionId, seq: u64, deliveries: u32) {
-        self.remove(records::place_key(self.space, kind::QUEUED, session, seq));
-        if deliveries > 0 {
-            self.remove(records::place_key(self.space, kind::DELIVERIES, session, seq));
+    fn forget_place(&mut self, item: &Item) {
+        self.remove(records::place_key(self.space, kind::QUEUED, item.receipt));
+        if item.deliveries > 0 {
+            self.remove(records::place_key(self.space, kind::DELIVERIES, item.receipt));
         }
     }
 }
@@ -130,23 +131,19 @@ impl Journal for Recorder {
                 self.keep_body(message);
                 let deadline = message.ttl.map(|ttl| now.unix_ms.saturating_add(millis(ttl)));
                 let writer = super::codec::Writer::with_capacity(128 + message.body().len())
-                    .u64(receipt.receipt)
-                    .u32(receipt.recipient)
+                    .session(session)
+                    .u64(seq)
                     .u64(now.unix_ms)
                     .option(deadline, super::codec::Writer::u64);
                 let value = records::write_message(writer, message).0;
-                self.put(records::place_key(space, kind::QUEUED, session, seq), value);
+                self.put(records::place_key(space, kind::QUEUED, receipt), value);
             }
-            Change::Delivered {
-                session,
-                seq,
-                deliveries,
-            } => {
-                let key = records::place_key(space, kind::DELIVERIES, session, seq);
-                self.put(key, deliveries.to_be_bytes().to_vec());
+            Change::Delivered(item) => {
+                let key = records::place_key(space, kind::DELIVERIES, item.receipt);
+                self.put(key, item.deliveries.to_be_bytes().to_vec());
             }
-            Change::Left { session, item } => {
-                self.forget_place(session, item.seq(), item.deliveries);
+            Change::Left(item) => {
+                self.forget_place(item);
                 self.let_go_of_body(&item.message);
             }
             Change::LetterKept { letter, death } => {
@@ -160,9 +157,9 @@ impl Journal for Recorder {
             }
             Change::Settled { key, message, entry } => {
                 let value = records::write_receipt(message, entry);
-                self.put(records::receipt_key(space, key), value);
+                self.put(records::place_key(space, kind::RECEIPT, key), value);
             }
-            Change::ReceiptForgotten(key) => self.remove(records::receipt_key(space, key)),
+            Change::ReceiptForgotten(key) => self.remove(records::place_key(space, kind::RECEIPT, key)),
             Change::OutcomeKept {
                 sender,
                 key,

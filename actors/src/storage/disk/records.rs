@@ -45,12 +45,10 @@ pub fn key(space: u32, kind: u8) -> Writer {
     Writer::with_capacity(32).u32(space).u8(kind)
 }
 
-pub fn place_key(space: u32, kind: u8, session: SessionId, seq: u64) -> Vec<u8> {
-    key(space, kind).session(session).u64(seq).0
-}
-
-pub fn receipt_key(space: u32, at: ReceiptKey) -> Vec<u8> {
-    key(space, kind::RECEIPT).u64(at.receipt).u32(at.recipient).0
+/// Of what is known by its receipt: they ascend as messages are accepted, so that what is written together lies
+/// together, and are short.
+pub fn place_key(space: u32, kind: u8, at: ReceiptKey) -> Vec<u8> {
+    key(space, kind).u64(at.receipt).u32(at.recipient).0
 }
 
 pub fn letter_key(space: u32, letter: &DeadLetter) -> Vec<u8> {
@@ -62,7 +60,7 @@ pub fn outcome_key(space: u32, sender: SessionId, text: &str) -> Vec<u8> {
     key(space, kind::OUTCOME).session(sender).rest(text.as_bytes()).0
 }
 
-pub fn read_receipt_key(reader: &mut Reader<'_>) -> Read<ReceiptKey> {
+pub fn read_place(reader: &mut Reader<'_>) -> Read<ReceiptKey> {
     Ok(ReceiptKey {
         receipt: reader.u64()?,
         recipient: reader.u32()?,

@@ -1,9 +1,6 @@
 //! The thread that has the disk.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use super::{
     Core,
@@ -24,8 +21,8 @@ pub struct Writer<E> {
     pub engine: E,
     /// Something was removed since room was made.
     pub has_removed: bool,
-    /// When that was.
-    pub made_room_at: Instant,
+    /// When that was, on the monotonic clock in milliseconds.
+    pub made_room_at: u64,
     /// Bytes that stay free for what is removed and for the housekeeping of the store beneath.
     pub reserve_bytes: u64,
 }
@@ -143,9 +140,9 @@ impl<E: Engine> Writer<E> {
                 tracing::info!("there is room on the disk again");
             }
         }
-        if mode != Mode::Open && self.has_removed && self.made_room_at.elapsed() >= LOOK_INTERVAL {
+        if mode != Mode::Open && self.has_removed && now().since(self.made_room_at) >= LOOK_INTERVAL {
             self.has_removed = false;
-            self.made_room_at = Instant::now();
+            self.made_room_at = now().mono_ms;
             self.engine.make_room();
         }
         self.core.commits.set_mode(mode.clone());

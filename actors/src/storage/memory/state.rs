@@ -347,11 +347,7 @@ impl<J: Journal> State<J> {
         let mut deliveries = Vec::with_capacity(limit.min(inbox.waiting_len()));
         inbox.lease(limit, bytes_max, |item| {
             receipts.set(item.receipt, item.message.id, Status::Delivered, now.unix_ms, journal);
-            journal.note(Change::Delivered {
-                session,
-                seq: item.seq(),
-                deliveries: item.deliveries,
-            });
+            journal.note(Change::Delivered(item));
             deliveries.push(Delivery {
                 message: item.message.clone(),
                 count: item.deliveries,
@@ -378,7 +374,7 @@ impl<J: Journal> State<J> {
             let (receipts, journal) = (&mut self.ledger.receipts, &mut self.journal);
             let status = Status::Acknowledged;
             receipts.set(item.receipt, item.message.id, status, now.unix_ms, journal);
-            journal.note(Change::Left { session, item: &item });
+            journal.note(Change::Left(&item));
             answer.acknowledged += 1;
             if item.message.progress.subscribe().is_some() {
                 answer.watched.push(item.message);
@@ -595,7 +591,6 @@ impl Ledger {
             deliveries: item.deliveries,
         };
         self.dead_letters.keep(letter, journal);
-        let session = recipient;
-        journal.note(Change::Left { session, item: &item });
+        journal.note(Change::Left(&item));
     }
 }

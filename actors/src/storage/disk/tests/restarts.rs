@@ -6,7 +6,7 @@ use super::{super::*, Platter, World, block_on, opened, restarted};
 use crate::{
     clock::now,
     model::{AuditOutcome, DeadLetterReason, NewProject, ProjectConfig},
-    storage::{Retention, conformance::world::depth},
+    storage::{Retention, conformance::world::depth, receipts::ReceiptKey},
 };
 
 #[test]
@@ -181,8 +181,12 @@ fn what_a_later_version_wrote_is_refused() {
 fn what_cannot_be_read_is_refused_and_not_guessed_at() {
     block_on(async {
         let platter = Platter::default();
-        let world = World::new(&opened(&platter)).await;
-        let place = records::place_key(OFFICES + 1, kind::QUEUED, world.bob, 0);
+        World::new(&opened(&platter)).await;
+        let at = ReceiptKey {
+            receipt: 0,
+            recipient: 0,
+        };
+        let place = records::place_key(OFFICES + 1, kind::QUEUED, at);
         platter.put(place, vec![1, 2, 3]);
         let error = DiskStorage::open(platter, DiskSettings::default(), now()).expect_err("it is too short");
         assert!(error.to_string().contains("a record cannot be read"), "{error}");

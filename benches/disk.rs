@@ -1,0 +1,160 @@
+//! The disk storage alone, beside that in memory: `cargo bench --bench disk`.
+//!
+//! Many senders with a window of appends each to several recipients who are away, and then what waits is leased and acknowledged. Printed
+//! are messages per second and processor time per message, of both halves. The folder is in the directory for temporary files, or
+//! in that which is given: `cargo bench --bench disk -- /path/on/the/disk`.
+
+use std::{
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use actors::{
+    clock::now,
+    model::{Capabilities, Draft, Headers, MessageIds, Owner, ProjectId, SessionId, SessionRecord, To},
+    storage::{
+        Acknowledge, Append, Audience, Retention, Seat, Storage, Store, disk::DiskSettings, memory::MemoryStorage,
+    },
+};
+use futures_util::{StreamExt, stream};
+use mcp_broker::storage::disk;
+
+const SENDERS: usize = 50;
+const WINDOW: usize = 64;
+const RECIPIENTS: usize = 20;
+const MESSAGES: usize = 200_000;
+const PAYLOAD_BYTES: usize = 700;
+const LEASE_LEN: usize = 100;
+
+fn main() {
+    let inside = std::env::args().nth(1).filter(|argument| !argument.starts_with('-'));
+    let inside = inside.map_or_else(std::env::temp_dir, PathBuf::from);
+    println!(
+        "{SENDERS} senders, window {WINDOW}, {PAYLOAD_BYTES} bytes; per second, CPU µs per message: accepted, drained"
+    );
+    for _ in 0..3 {
+        measure("memory", &MemoryStorage::new(Retention::default()));
+        let folder = inside.join(format!("mcp-broker-bench-{}", uuid::Uuid::new_v4().simple()));
+        match disk::open(&folder, DiskSettings::default(), now()) {
+            Ok(storage) => measure("disk", &storage),
+            Err(error) => println!("{error}"),
+        }
+        if let Err(error) = std::fs::remove_dir_all(&folder) {
+            println!("{} stays: {error}", folder.display());
+        }
+    }
+}
+
+fn measure(name: &str, storage: &dyn Storage) {
+    let Ok(runtime) = tokio::runtime::Builder::new_current_thread().build() else {
+        return;
+    };
+    let project = ProjectId::default_project();
+    let load = Load {
+        store: storage.open(&project),
+        project,
+        sender: session(),
+        recipients: (0..RECIPIENTS).map(|_| session()).collect(),
+        ids: MessageIds::default(),
+        payload: format!("\"{}\"", "x".repeat(PAYLOAD_BYTES)),
+    };
+    runtime.block_on(load.begins());
+    let (accepted, accepted_cpu) = timed(|| runtime.block_on(load.accepts()));
+    let (drained, drained_cpu) = timed(|| runtime.block_on(load.drains()));
+    println!("{name:<8} {accepted:>9.0} {accepted_cpu:>6.2} {drained:>9.0} {drained_cpu:>6.2}");
+}
+
+/// Messages per second, and microseconds of processor time per message.
+fn timed(work: impl FnOnce() -> usize) -> (f64, f64) {
+    let (cpu, begin) = (cpu_time(), Instant::now());
+    let count = f64::from(u32::try_from(work()).unwrap_or(u32::MAX).max(1));
+    let per_second = count / begin.elapsed().as_secs_f64();
+    let cpu = cpu_time().saturating_sub(cpu);
+    (per_second, cpu.as_secs_f64() * 1e6 / count)
+}
+
+/// Of all threads of this process.
+fn cpu_time() -> Duration {
+    let clock = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(
+        clock.tv_sec.try_into().unwrap_or(0),
+        clock.tv_nsec.try_into().unwrap_or(0),
+    )
+}
+
+fn session() -> SessionRecord {
+    SessionRecord {
+        id: SessionId::generate(),
+        name: None,
+        capabilities: Capabilities::default(),
+        metadata: serde_json::Map::new(),
+        connected_at_ms: 1,
+        owner: Owner::anonymous(),
+    }
+}
+
+struct Load {
+    store: Arc<dyn Store>,
+    project: ProjectId,
+    sender: SessionRecord,
+    recipients: Vec<SessionRecord>,
+    ids: MessageIds,
+    payload: String,
+}
+
+impl Load {
+    async fn begins(&self) {
+        for record in &self.recipients {
+            let _ = self.store.put_session(record.clone(), Seat::default()).await;
+        }
+    }
+
+    /// What the senders have accepted, each with its window.
+    async fn accepts(&self) -> usize {
+        let appends = stream::iter(0..MESSAGES).map(|at| {
+            let (to, now) = (self.recipients[at % RECIPIENTS].id, now());
+            let headers = Headers::default();
+            let draft = Draft::new(
+                &self.project,
+                &self.sender,
+                To::One,
+                ("bench", "1.0.0"),
+                &self.payload,
+                &headers,
+            );
+            let append = Append {
+                message: Arc::new(draft.seal(self.ids.next(now), Some(to), now, false)),
+                audience: Audience::One(to),
+                queue_capacity: MESSAGES,
+                idempotency_key: None,
+                roster: None,
+            };
+            self.store.append(vec![append], now)
+        });
+        let answers = appends.buffer_unordered(SENDERS * WINDOW);
+        answers
+            .filter(|answer| std::future::ready(answer.is_ok()))
+            .count()
+            .await
+    }
+
+    async fn drains(&self) -> usize {
+        let each = self.recipients.iter().map(|record| self.drains_one(record.id));
+        futures_util::future::join_all(each).await.iter().sum()
+    }
+
+    async fn drains_one(&self, session: SessionId) -> usize {
+        let mut count = 0;
+        loop {
+            let leased = self.store.lease(session, None, LEASE_LEN, usize::MAX, now()).await;
+            let deliveries = leased.map(|leased| leased.deliveries).unwrap_or_default();
+            let ids: Vec<_> = deliveries.iter().map(|delivery| delivery.message.id).collect();
+            if ids.is_empty() {
+                return count;
+            }
+            count += ids.len();
+            let _ = self.store.acknowledge(session, Acknowledge::Ids(ids), now()).await;
+        }
+    }
+}

@@ -1,0 +1,420 @@
+//! What several replicas saw while Redis and the ways to it failed, compared with what they were promised.
+//!
+//! `HISTORIES` is how many there are (50), `HISTORY_SEED` the one to look at. A seed decides what everybody does and which
+//! faults come when; how far each gets in between is the machine's.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    env,
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use actors::{
+    clock::now,
+    model::{Draft, Headers, MessageId, MessageIds, SessionId, Status, To},
+    storage::{Acknowledge, Append, Appended, Audience, Claim, Release},
+};
+use mcp_broker::storage::redis::{RedisSettings, RedisStorage};
+
+use tokio::task::{LocalSet, spawn_local};
+
+use crate::support::{Proxy, Redis, View, block_on, record, until};
+
+const REPLICAS: usize = 3;
+const SESSIONS: usize = 2;
+const WRITERS: usize = 3;
+/// Messages of each writer.
+const MESSAGES: usize = 25;
+const FAULTS: usize = 4;
+/// No message is given up in a history.
+const DELIVERIES_MAX: u32 = 100_000;
+
+/// SplitMix64 (Steele, Lea, Flood 2014).
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % sides
+    }
+
+    fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
+        &of[self.roll(of.len() as u64) as usize]
+    }
+}
+
+/// When something began and ended, by a count that everybody shares.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    began: u64,
+    ended: u64,
+}
+
+impl Span {
+    fn is_before(&self, other: &Self) -> bool {
+        self.ended < other.began
+    }
+}
+
+#[derive(Debug)]
+struct Claimed {
+    session: SessionId,
+    span: Span,
+    /// None when nobody knows whether it was done.
+    epoch: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Leased {
+    session: SessionId,
+    span: Span,
+    epoch: u64,
+    superseded: bool,
+    /// With their delivery counts.
+    messages: Vec<(MessageId, u32)>,
+}
+
+#[derive(Debug)]
+struct Acknowledged {
+    session: SessionId,
+    span: Span,
+    message: MessageId,
+}
+
+#[derive(Default)]
+struct History {
+    time: AtomicU64,
+    /// What it was tried to send, by message.
+    tried: Mutex<BTreeMap<MessageId, SessionId>>,
+    accepted: Mutex<BTreeSet<MessageId>>,
+    claims: Mutex<Vec<Claimed>>,
+    leases: Mutex<Vec<Leased>>,
+    acknowledgements: Mutex<Vec<Acknowledged>>,
+    failures: AtomicUsize,
+}
+
+impl History {
+    async fn span<T>(&self, what: impl Future<Output = T>) -> (T, Span) {
+        let began = self.time.fetch_add(1, Ordering::SeqCst);
+        let result = what.await;
+        let ended = self.time.fetch_add(1, Ordering::SeqCst);
+        (result, Span { began, ended })
+    }
+
+    fn failed(&self) {
+        self.failures.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// A claim is a write and a lease a read of one register, the claim that holds. Epochs order the writes: they are
+    /// linearizable if that order is one of real time, and each read agrees with it.
+    fn claims_are_linearizable(&self) {
+        let claims = self.claims.lock().unwrap();
+        let leases = self.leases.lock().unwrap();
+        let known = || claims.iter().filter_map(|claim| Some((claim, claim.epoch?)));
+        let mut seen = BTreeSet::new();
+        for (claim, epoch) in known() {
+            assert!(seen.insert((claim.session, epoch)), "two claims of epoch {epoch}");
+            for (later, newer) in known().filter(|(later, _)| later.session == claim.session) {
+                assert!(
+                    !claim.span.is_before(&later.span) || epoch < newer,
+                    "{claim:?} {later:?}"
+                );
+            }
+        }
+        for lease in leases.iter() {
+            let others = || known().filter(|(claim, _)| claim.session == lease.session);
+            if lease.superseded {
+                assert!(lease.messages.is_empty(), "{lease:?}");
+                let is_newer = |claim: &&Claimed| {
+                    claim.session == lease.session
+                        && claim.epoch.is_none_or(|epoch| epoch > lease.epoch)
+                        && !lease.span.is_before(&claim.span)
+                };
+                assert!(
+                    claims.iter().any(|claim| is_newer(&claim)),
+                    "superseded by nobody: {lease:?}"
+                );
+            } else {
+                let newer = others().find(|(claim, epoch)| *epoch > lease.epoch && claim.span.is_before(&lease.span));
+                assert!(newer.is_none(), "{lease:?} in spite of {newer:?}");
+            }
+        }
+    }
+
+    fn nothing_is_lost_or_made_up(&self) {
+        let tried = self.tried.lock().unwrap();
+        let leases = self.leases.lock().unwrap();
+        let mut delivered = BTreeSet::new();
+        let mut counts = BTreeSet::new();
+        for lease in leases.iter() {
+            for (message, count) in &lease.messages {
+                assert_eq!(tried.get(message), Some(&lease.session), "nobody sent {message}");
+                assert!(
+                    counts.insert((*message, *count)),
+                    "{message} has two deliveries number {count}"
+                );
+                delivered.insert(*message);
+            }
+        }
+        let accepted = self.accepted.lock().unwrap();
+        let lost: Vec<_> = accepted.difference(&delivered).collect();
+        assert!(lost.is_empty(), "accepted and never delivered: {lost:?}");
+        for acknowledged in self.acknowledgements.lock().unwrap().iter() {
+            let again = leases.iter().find(|lease| {
+                lease.session == acknowledged.session
+                    && acknowledged.span.is_before(&lease.span)
+                    && lease
+                        .messages
+                        .iter()
+                        .any(|(message, _)| *message == acknowledged.message)
+            });
+            assert!(again.is_none(), "{again:?} after {acknowledged:?}");
+        }
+    }
+}
+
+/// One replica, and its way to Redis.
+struct Replica {
+    proxy: Proxy,
+    view: View,
+}
+
+async fn replica(server: SocketAddr, project: &str) -> Replica {
+    let proxy = Proxy::to(server);
+    let mut settings = RedisSettings::new(format!("redis://{}", proxy.address));
+    settings.deadline = Duration::from_millis(150);
+    let storage = RedisStorage::connect(settings).await.unwrap();
+    Replica {
+        proxy,
+        view: View::of(&storage, project),
+    }
+}
+
+/// Sends its messages one after the other, each until it is accepted.
+async fn write(history: Arc<History>, replicas: Arc<Vec<Replica>>, sessions: Vec<SessionId>, mut dice: Dice) {
+    let (writer, ids) = (record(None), MessageIds::default());
+    for number in 0..MESSAGES {
+        let to = *dice.pick(&sessions);
+        let project = &replicas[0].view.project;
+        let draft = Draft::new(project, &writer, To::One, ("chat", "1.0.0"), "{}", &Headers::default());
+        let message = Arc::new(draft.seal(ids.next(now()), Some(to), now(), false));
+        history.tried.lock().unwrap().insert(message.id, to);
+        loop {
+            let view = &dice.pick(&replicas).view;
+            let append = Append {
+                message: Arc::clone(&message),
+                audience: Audience::One(to),
+                queue_capacity: 10_000,
+                idempotency_key: Some(number.to_string()),
+                roster: None,
+            };
+            match view.store.append(vec![append], now()).await.as_deref() {
+                Ok([Appended::Accepted { refused, .. }]) => assert!(refused.is_empty()),
+                Ok([Appended::Repeated(outcome)]) => assert_eq!(outcome.message, message.id),
+                Ok(other) => panic!("{other:?}"),
+                Err(_) => {
+                    history.failed();
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                    continue;
+                }
+            }
+            history.accepted.lock().unwrap().insert(message.id);
+            break;
+        }
+    }
+}
+
+/// Claims a session now and then, and takes what it gets, until it is told to stop.
+async fn read(
+    history: Arc<History>,
+    replicas: Arc<Vec<Replica>>,
+    session: SessionId,
+    mut dice: Dice,
+    is_over: Arc<AtomicBool>,
+) {
+    while !is_over.load(Ordering::SeqCst) {
+        let view = &dice.pick(&replicas).view;
+        take(&history, view, session, &mut dice).await;
+    }
+}
+
+/// Claims a session and takes from it for a few turns. True when nothing was left.
+async fn take(history: &History, view: &View, session: SessionId, dice: &mut Dice) -> bool {
+    let claim = Claim::generate();
+    let claiming = view.store.claim(session, claim, DELIVERIES_MAX, now());
+    let (claimed, span) = history.span(claiming).await;
+    let epoch = claimed.map(|claimed| claimed.epoch).ok();
+    history.claims.lock().unwrap().push(Claimed { session, span, epoch });
+    let Some(epoch) = epoch else {
+        history.failed();
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        return false;
+    };
+    for _ in 0..=dice.roll(6) {
+        let leasing = view
+            .store
+            .lease(session, Some(claim), 1 + dice.roll(8) as usize, usize::MAX, now());
+        let (leased, span) = history.span(leasing).await;
+        let Ok(leased) = leased else {
+            history.failed();
+            return false;
+        };
+        let messages: Vec<_> = leased
+            .deliveries
+            .iter()
+            .map(|one| (one.message.id, one.count))
+            .collect();
+        let is_empty = messages.is_empty() && leased.depth.waiting == 0 && leased.depth.leased == 0;
+        let ids: Vec<_> = messages.iter().map(|(id, _)| *id).collect();
+        history.leases.lock().unwrap().push(Leased {
+            session,
+            span,
+            epoch,
+            superseded: leased.superseded,
+            messages,
+        });
+        if leased.superseded {
+            return false;
+        }
+        if is_empty {
+            return true;
+        }
+        match dice.roll(8) {
+            0 => {
+                // Dies with it.
+                return false;
+            }
+            1 => {
+                let released = view
+                    .store
+                    .release(session, Release::Claimed(claim), DELIVERIES_MAX, now());
+                if released.await.is_err() {
+                    history.failed();
+                }
+            }
+            _ => {
+                let acknowledging = view.store.acknowledge(session, Acknowledge::Ids(ids.clone()), now());
+                let (acknowledged, span) = history.span(acknowledging).await;
+                let Ok(acknowledged) = acknowledged else {
+                    history.failed();
+                    continue;
+                };
+                let known = ids.into_iter().filter(|id| !acknowledged.unknown.contains(id));
+                let known = known.map(|message| Acknowledged { session, span, message });
+                history.acknowledgements.lock().unwrap().extend(known);
+            }
+        }
+    }
+    false
+}
+
+/// Breaks something for a while.
+async fn fault(redis: &Arc<Mutex<Redis>>, replicas: &[Replica], dice: &mut Dice) {
+    let pause = Duration::from_millis(dice.roll(60));
+    let proxy = &dice.pick(replicas).proxy;
+    match dice.roll(7) {
+        0 | 1 => proxy.cut(),
+        2 => proxy.silence(),
+        3 => proxy.slow(Duration::from_millis(dice.roll(40))),
+        4 => {
+            for replica in replicas {
+                replica.proxy.cut();
+            }
+        }
+        5 => drop(redis.lock().unwrap().ask(&["SCRIPT", "FLUSH"])),
+        _ => {
+            let redis = Arc::clone(redis);
+            let revived = tokio::task::spawn_blocking(move || redis.lock().unwrap().revive());
+            revived.await.unwrap();
+        }
+    }
+    tokio::time::sleep(pause).await;
+    for replica in replicas {
+        replica.proxy.open();
+    }
+    tokio::time::sleep(Duration::from_millis(dice.roll(40))).await;
+}
+
+/// Returns how many operations failed on the way.
+async fn happens(redis: &Arc<Mutex<Redis>>, seed: u64) -> usize {
+    let mut dice = Dice(seed);
+    let project = format!("history-{seed}");
+    let mut replicas = Vec::new();
+    for _ in 0..REPLICAS {
+        let server = redis.lock().unwrap().address;
+        replicas.push(replica(server, &project).await);
+    }
+    let replicas = Arc::new(replicas);
+    let mut sessions = Vec::new();
+    for _ in 0..SESSIONS {
+        sessions.push(replicas[0].view.join().await);
+    }
+    let history = Arc::new(History::default());
+    let is_over = Arc::new(AtomicBool::new(false));
+    let mut next = || Dice(dice.roll(u64::MAX));
+    let mut readers = Vec::new();
+    // Two at a time want the same session.
+    for session in sessions.iter().chain(&sessions) {
+        let (history, replicas, is_over) = (Arc::clone(&history), Arc::clone(&replicas), Arc::clone(&is_over));
+        readers.push(spawn_local(read(history, replicas, *session, next(), is_over)));
+    }
+    let mut writers = Vec::new();
+    for _ in 0..WRITERS {
+        let (history, replicas) = (Arc::clone(&history), Arc::clone(&replicas));
+        writers.push(spawn_local(write(history, replicas, sessions.clone(), next())));
+    }
+    let mut faults = next();
+    for _ in 0..FAULTS {
+        fault(redis, &replicas, &mut faults).await;
+    }
+    for writer in writers {
+        writer.await.unwrap();
+    }
+    is_over.store(true, Ordering::SeqCst);
+    for reader in readers {
+        reader.await.unwrap();
+    }
+    let mut last = next();
+    for session in &sessions {
+        until(async || {
+            take(&history, &replicas[0].view, *session, &mut last)
+                .await
+                .then_some(())
+        })
+        .await;
+    }
+    history.claims_are_linearizable();
+    history.nothing_is_lost_or_made_up();
+    let accepted = history.accepted.lock().unwrap().clone();
+    assert_eq!(accepted.len(), WRITERS * MESSAGES);
+    for id in accepted {
+        assert_eq!(replicas[0].view.statuses(id).await, [Status::Acknowledged], "{id}");
+    }
+    history.failures.load(Ordering::SeqCst)
+}
+
+#[test]
+fn claims_are_linearizable_and_what_is_accepted_arrives_whatever_happens_to_redis() {
+    let len: u64 = env::var("HISTORIES").map_or(50, |len| len.parse().unwrap());
+    let seeds: Vec<u64> = match env::var("HISTORY_SEED") {
+        Ok(seed) => vec![seed.parse().unwrap()],
+        Err(_) => (0..len).collect(),
+    };
+    let redis = Arc::new(Mutex::new(Redis::durable()));
+    let mut failures = HashMap::new();
+    for seed in seeds {
+        println!("HISTORY_SEED={seed}");
+        failures.insert(seed, block_on(LocalSet::new().run_until(happens(&redis, seed))));
+    }
+    let troubled = failures.values().filter(|count| **count > 0).count();
+    println!("{} histories, {troubled} with operations that failed", failures.len());
+    assert!(troubled * 2 >= failures.len(), "the faults hit nobody");
+}
