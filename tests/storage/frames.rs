@@ -102,6 +102,17 @@ async fn each_change_is_published(url: String) {
     store.redrive(vec![id], Some(bob), 100, now()).await.unwrap();
     ear.hears(News::Waiting(vec![bob])).await;
     view.leases(bob).await;
+    view.acknowledge(bob, &[id]).await.unwrap();
+
+    let watched = append(view.message(Some(bob), &Headers::default(), true), Audience::One(bob));
+    let id = watched.message.id;
+    view.append(watched).await;
+    assert_eq!(
+        ear.hears(News::Waiting(vec![bob])).await,
+        0,
+        "nobody waits for what was redriven to another"
+    );
+    view.leases(bob).await;
     ear.hears(News::Progress(id)).await;
     view.acknowledge(bob, &[id]).await.unwrap();
     ear.hears(News::Progress(id)).await;

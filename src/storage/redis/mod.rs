@@ -1,8 +1,8 @@
 //! Projects in Redis: what several replicas of the broker share, and what outlives all of them.
 //!
 //! All keys of a project begin with `{project}:`, so that they are in one slot and a script reaches all of them; what
-//! belongs to no project begins with `{system}:` ([`offices`], [`replicas`]). What is done to a project is done by one
-//! script ([`script`]), which takes many operations at a time ([`lane`]) and publishes what the other replicas have to
+//! belongs to no project begins with `{system}:` (`offices`, `replicas`). What is done to a project is done by one
+//! script (`script`), which takes many operations at a time (`lane`) and publishes what the other replicas have to
 //! know. It needs Redis 6.2 or Valkey.
 //!
 //! | key | holds |
@@ -12,12 +12,12 @@
 //! | `inboxes` | hash: session to how many wait and are leased, next place and lease, epoch and claim |
 //! | `inbox:SESSION` | sorted set of what waits: id, flags and length by priority and place |
 //! | `leased:SESSION` | hash of what was delivered and is not acknowledged: id to lease |
-//! | `messages`, `copies` | hashes: id to [stored message](actors::model::Message::to_stored), id to copies of a broadcast |
+//! | `messages`, `copies` | hashes: id to stored message, id to copies of a broadcast |
 //! | `expiries` | sorted set: session and message by deadline |
 //! | `receipts`, `receipts:BUCKET` | hashes: how many in each bucket of 16 seconds; where messages stand |
 //! | `dead`, `dead:age`, `dead:letters` | dead letters by message, by age, and what is known of them |
 //! | `idempotency`, `idempotency:until` | first results, and until when they are kept |
-//! | `seen`, `left`, `signs`, `thinned` | sorted sets: last signs of life, goodbyes; what replicas have to hear of, by `serial` |
+//! | `seen`, `left`, `signs`, `thinned` | sorted sets: last signs of life, goodbyes; what is news, by `serial` |
 //! | `protocols`, `crossings*` | records; which messages went to which project |
 //! | `frames`, `roster`, `epochs`, `serial` | what counts on for as long as there is the project |
 //! | `given_up` | hash: replica to the last batch whose leases it gave up |

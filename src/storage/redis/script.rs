@@ -8,8 +8,8 @@ use actors::{
 use deadpool_redis::redis::{Cmd, Script, cmd};
 use uuid::Uuid;
 
-/// What most batches do without is defined when it is asked for: to define all of it takes a server longer than to carry
-/// out a small batch.
+/// What most batches do without is defined when it is asked for: to define all of it takes a server longer than to
+/// carry out a small batch.
 const PARTS: [&str; 11] = [
     include_str!("scripts/prelude.lua"),
     include_str!("scripts/letters.lua"),

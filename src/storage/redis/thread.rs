@@ -7,8 +7,8 @@ use tokio::{
 };
 
 /// The thread on which everything that talks to Redis runs, so that no broker thread that is busy delays another's
-/// answers, and no connection goes with the thread that happened to make it. It ends when this is dropped, and what runs
-/// on it ends with it.
+/// answers, and no connection goes with the thread that happened to make it. It ends when this is dropped, and what
+/// runs on it ends with it.
 #[derive(Debug)]
 pub(super) struct Thread {
     handle: Handle,
