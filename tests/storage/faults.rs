@@ -239,6 +239,28 @@ fn the_sentinels_say_who_leads_after_a_failover() {
     });
 }
 
+#[test]
+fn an_operation_that_fails_half_way_spoils_neither_the_others_nor_the_counts() {
+    let redis = Redis::start();
+    block_on(async {
+        let storage = storage(redis.url()).await;
+        let view = View::of(&*storage, "acme");
+        let (bob, carol) = (view.join().await, view.join().await);
+        let sent = view.send(carol).await;
+        view.send(bob).await;
+        redis.ask(&["SET", &format!("{{acme}}:leased:{bob}"), "no hash"]);
+        let (failed, leased) = tokio::join!(view.lease(bob), view.lease(carol));
+        assert!(matches!(failed, Err(StoreError::Unreachable(_))), "{failed:?}");
+        assert_eq!(leased.unwrap().deliveries[0].message.id, sent);
+        redis.ask(&["DEL", &format!("{{acme}}:leased:{bob}")]);
+        view.send(bob).await;
+        let waiting = redis.ask(&["ZCARD", &format!("{{acme}}:inbox:{bob}")]);
+        let leased = view.leases(bob).await.len();
+        assert_eq!((waiting, leased), ("1".to_owned(), 1));
+        assert_eq!(view.depth(bob).await, (0, 1));
+    });
+}
+
 /// The node of a cluster that has the keys of a project.
 fn node_of<'a>(cluster: &'a mut Cluster, project: &str) -> &'a mut Redis {
     let slot: usize = cluster.nodes[0].ask(&["CLUSTER", "KEYSLOT", project]).parse().unwrap();

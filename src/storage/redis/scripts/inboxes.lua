@@ -178,12 +178,15 @@ local function put_back(session, inbox, entries, delivery_limit)
   return returned, #dead
 end
 
--- Makes the counts what the queues say. An operation that failed half way may have counted what it did not do.
+-- Makes the counts what the queues say. An operation that failed half way may have counted what it did not do. Of a
+-- queue that cannot be read nothing can be handed out.
 local function recount()
   for session, inbox in pairs(inboxes) do
     if inbox and inbox.changed then
-      inbox.waiting = call('ZCARD', key('inbox:') .. session)
-      inbox.leased = #leased_entries(session)
+      local is_read, waiting = pcall(call, 'ZCARD', key('inbox:') .. session)
+      inbox.waiting = is_read and waiting or 0
+      local are_read, entries = pcall(leased_entries, session)
+      inbox.leased = are_read and #entries or 0
     end
   end
 end
