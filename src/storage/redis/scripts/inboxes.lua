@@ -1,20 +1,15 @@
 -- Inboxes. Of each session one line in 'inboxes': how many wait, how many are leased, the next place and the next
--- lease, the epoch of the last claim and the claim. What waits is in 'inbox:SESSION', by score; what was delivered at
+-- lease, the epoch of the last claim (doubles) and the claim. What waits is in 'inbox:SESSION', by score; what was delivered at
 -- least once and not acknowledged is in 'leased:SESSION', by id. A member is the id (16 bytes), flags, and the length
 -- of the envelope (4 bytes).
 
 local inboxes = {}
 
+local LINE = '>ddddd'
+
 local function read_inbox(line)
-  local waiting, leased, place, lease, epoch, claim = string.match(line, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%S+)$')
-  return {
-    waiting = tonumber(waiting),
-    leased = tonumber(leased),
-    place = tonumber(place),
-    lease = tonumber(lease),
-    epoch = tonumber(epoch),
-    claim = claim,
-  }
+  local waiting, leased, place, lease, epoch, claim_at = unpack_bytes(LINE, line)
+  return { waiting = waiting, leased = leased, place = place, lease = lease, epoch = epoch, claim = sub(line, claim_at) }
 end
 
 -- The inbox of a session; nil when it is not known.
@@ -40,8 +35,7 @@ local function load_inboxes()
 end
 
 local function inbox_line(inbox)
-  return format('%.0f %.0f %.0f %.0f %.0f %s',
-    inbox.waiting, inbox.leased, inbox.place, inbox.lease, inbox.epoch, inbox.claim)
+  return pack(LINE, inbox.waiting, inbox.leased, inbox.place, inbox.lease, inbox.epoch) .. inbox.claim
 end
 
 local function flush_inboxes()
