@@ -37,10 +37,10 @@ pub async fn open(config: &Config) -> io::Result<Arc<dyn Storage>> {
 
 async fn redis(config: &Config, retention: Retention) -> io::Result<Arc<dyn Storage>> {
     let settings = RedisSettings {
-        url: config.redis_url.as_str().to_owned(),
         deadline: config.storage_deadline,
         wait_for_replicas: config.wait_for_replicas,
         retention,
+        ..RedisSettings::new(config.redis_url.as_str())
     };
     match RedisStorage::connect(settings).await {
         Ok(storage) => Ok(Arc::new(storage)),

@@ -1,6 +1,11 @@
 //! The storages that are servers: each test has a Redis of its own.
 
+mod bulk;
 mod conformance;
 mod cost;
+mod faults;
+mod frames;
 mod histories;
+mod reference;
+mod replicas;
 mod support;

@@ -11,6 +11,9 @@ use std::{
 /// How long a server is waited for. Far more than it takes.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// The file of settings of a server that has one.
+const SETTINGS: &str = "redis.conf";
+
 /// A server process, and the folder with what it writes down.
 pub struct Redis {
     pub address: SocketAddr,
@@ -31,8 +34,26 @@ impl Redis {
     }
 
     pub fn with(flags: &[&str]) -> Self {
+        Self::configured(flags, None)
+    }
+
+    /// One that watches over a server and its replicas, under the name `main`.
+    pub fn sentinel(of: &Self) -> Self {
+        let port = of.address.port();
+        let settings = format!(
+            "sentinel monitor main 127.0.0.1 {port} 1\n\
+             sentinel down-after-milliseconds main 300\n\
+             sentinel failover-timeout main 2000\n"
+        );
+        Self::configured(&["--sentinel"], Some(&settings))
+    }
+
+    fn configured(flags: &[&str], settings: Option<&str>) -> Self {
         let folder = std::env::temp_dir().join(format!("mcp-broker-redis-{}", uuid::Uuid::new_v4().simple()));
         std::fs::create_dir(&folder).unwrap();
+        if let Some(settings) = settings {
+            std::fs::write(folder.join(SETTINGS), settings).unwrap();
+        }
         let flags: Vec<_> = flags.iter().map(ToString::to_string).collect();
         // Between the look for a free port and its use another program may take it.
         for _ in 0..20 {
@@ -145,7 +166,9 @@ fn free_address() -> SocketAddr {
 }
 
 fn spawn(address: SocketAddr, folder: &PathBuf, flags: &[String]) -> Child {
+    let settings = folder.join(SETTINGS);
     Command::new("redis-server")
+        .args(settings.exists().then_some(settings))
         .args(["--bind", "127.0.0.1", "--port", &address.port().to_string()])
         .args(flags)
         .current_dir(folder)
@@ -176,7 +199,7 @@ fn ask(address: SocketAddr, command: &[&str]) -> std::io::Result<String> {
     socket.set_read_timeout(Some(PATIENCE))?;
     let mut text = format!("*{}\r\n", command.len());
     for part in command {
-        text.push_str(&format!("${}\r\n{part}\r\n", part.len()));
+        text.extend(["$", &part.len().to_string(), "\r\n", part, "\r\n"]);
     }
     socket.write_all(text.as_bytes())?;
     read_answer(&mut BufReader::new(socket))

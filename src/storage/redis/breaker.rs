@@ -3,6 +3,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use actors::storage::StoreError;
+
+use super::error::Failure;
+
 /// Failures one after the other until nothing is tried for a while.
 const FAILURES_MAX: u32 = 3;
 /// How long nothing is tried. Then one attempt decides.
@@ -23,7 +27,23 @@ struct State {
 impl Breaker {
     /// # Errors
     /// With the reason of the last failure, while nothing is to be tried.
-    pub fn admit(&self, now: Instant) -> Result<(), String> {
+    pub fn admit(&self) -> Result<(), StoreError> {
+        self.admit_at(Instant::now()).map_err(StoreError::Unreachable)
+    }
+
+    /// Whether the server answered; that it did not do what it was asked is no failure.
+    pub fn take_note<T>(&self, answer: &Result<T, Failure>) {
+        match answer {
+            Err(failure) if failure.is_of_the_server() => {
+                let reason = StoreError::from(failure.clone());
+                let (StoreError::Unreachable(reason) | StoreError::Full(reason)) = reason;
+                self.failed(&reason, Instant::now());
+            }
+            _ => self.succeeded(),
+        }
+    }
+
+    fn admit_at(&self, now: Instant) -> Result<(), String> {
         let mut state = self.state();
         match state.closed_until {
             Some(until) if now < until => Err(state.reason.clone()),
@@ -36,14 +56,14 @@ impl Breaker {
         }
     }
 
-    pub fn succeeded(&self) {
+    fn succeeded(&self) {
         let mut state = self.state();
         if state.failures > 0 {
             *state = State::default();
         }
     }
 
-    pub fn failed(&self, reason: &str, now: Instant) {
+    fn failed(&self, reason: &str, now: Instant) {
         let mut state = self.state();
         state.failures = state.failures.saturating_add(1);
         reason.clone_into(&mut state.reason);
@@ -72,15 +92,15 @@ mod tests {
         let (breaker, start) = (Breaker::default(), Instant::now());
         for _ in 1..FAILURES_MAX {
             breaker.failed("gone", start);
-            assert_eq!((breaker.admit(start), breaker.trouble()), (Ok(()), None));
+            assert_eq!((breaker.admit_at(start), breaker.trouble()), (Ok(()), None));
         }
         breaker.failed("gone", start);
-        assert_eq!(breaker.admit(start), Err("gone".to_owned()));
+        assert_eq!(breaker.admit_at(start), Err("gone".to_owned()));
         let later = start + PAUSE;
-        assert_eq!(breaker.admit(later), Ok(()), "one tries");
-        assert_eq!(breaker.admit(later), Err("gone".to_owned()), "the others do not");
-        assert_eq!(breaker.admit(later + PAUSE), Ok(()), "it never said what came of it");
+        assert_eq!(breaker.admit_at(later), Ok(()), "one tries");
+        assert_eq!(breaker.admit_at(later), Err("gone".to_owned()), "the others do not");
+        assert_eq!(breaker.admit_at(later + PAUSE), Ok(()), "it never said what came of it");
         breaker.succeeded();
-        assert_eq!((breaker.admit(later), breaker.trouble()), (Ok(()), None));
+        assert_eq!((breaker.admit_at(later), breaker.trouble()), (Ok(()), None));
     }
 }

@@ -2,7 +2,10 @@
 
 use std::{
     future::Future,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -25,7 +28,7 @@ use super::{
 pub(super) struct Client {
     pub thread: Thread,
     pub link: Link,
-    pub breaker: Breaker,
+    pub breaker: Arc<Breaker>,
     pub replica: ReplicaId,
     /// Where frames are published.
     pub channel: String,
@@ -34,6 +37,8 @@ pub(super) struct Client {
     pub retention: Retention,
     pub script: Loaded,
     batches: AtomicU64,
+    /// Why what was accepted last does not count.
+    too_few: Mutex<Option<String>>,
 }
 
 /// What the script replied to a batch.
@@ -55,7 +60,7 @@ impl Client {
         Self {
             thread,
             link,
-            breaker: Breaker::default(),
+            breaker: Arc::default(),
             replica: ReplicaId::generate(),
             channel,
             deadline,
@@ -63,6 +68,7 @@ impl Client {
             retention,
             script: Loaded::operations(),
             batches: AtomicU64::new(1),
+            too_few: Mutex::default(),
         }
     }
 
@@ -75,11 +81,12 @@ impl Client {
         Instant::now() + self.deadline
     }
 
-    /// # Errors
-    /// When nothing is to be tried at present.
-    pub fn admit(&self) -> Result<(), StoreError> {
-        let now = std::time::Instant::now();
-        self.breaker.admit(now).map_err(StoreError::Unreachable)
+    /// What decides whether operations on one more project are tried: nodes of a cluster fail one by one.
+    pub fn breaker_of_a_project(&self) -> Arc<Breaker> {
+        if self.link.is_cluster() {
+            return Arc::default();
+        }
+        Arc::clone(&self.breaker)
     }
 
     /// Carries out operations of one project, in their order, as one transaction.
@@ -97,25 +104,28 @@ impl Client {
         let wait = waits.then(|| self.wait(until));
         let mut values = self.run(script, wait, &preamble.key, until).await?;
         let heard_by = if waits { values.pop() } else { None };
-        let unsafe_because = heard_by.and_then(|heard_by| self.too_few(&heard_by));
+        let unsafe_because = heard_by.as_ref().and_then(|heard_by| self.too_few(heard_by));
+        if waits {
+            self.last_too_few().clone_from(&unsafe_because);
+        }
         let reply = values.pop().unwrap_or(Value::Nil);
         Ok(Carried { reply, unsafe_because })
     }
 
     /// Runs a script that the server may have to be told first, and what else is to go with it.
-    pub async fn run(&self, script: Cmd, after: Option<Cmd>, key: &str, until: Instant) -> Result<Vec<Value>, Failure> {
+    async fn run(&self, script: Cmd, after: Option<Cmd>, key: &str, until: Instant) -> Result<Vec<Value>, Failure> {
         let mut request = Request {
             commands: together([Some(script), after]),
             key: key.to_owned(),
         };
-        let mut answer = self.ask(&request, until).await;
+        let mut answer = self.link.ask(&request, until).await;
         if matches!(answer, Err(Failure::NoScript)) {
             let mut commands = together([Some(self.script.load())]);
             for command in request.commands.cmd_iter() {
                 commands.add_command(command.clone());
             }
             request.commands = commands;
-            answer = self.ask(&request, until).await;
+            answer = self.link.ask(&request, until).await;
             if let Ok(values) = &mut answer {
                 values.remove(0);
             }
@@ -123,24 +133,26 @@ impl Client {
         answer
     }
 
-    pub async fn ask(&self, request: &Request, until: Instant) -> Result<Vec<Value>, Failure> {
-        let answer = self.link.ask(request, until).await;
-        match &answer {
-            Err(failure) if failure.is_of_the_server() => {
-                let reason = StoreError::from(failure.clone());
-                let (StoreError::Unreachable(reason) | StoreError::Full(reason)) = reason;
-                self.breaker.failed(&reason, std::time::Instant::now());
-            }
-            _ => self.breaker.succeeded(),
-        }
-        answer
+    /// Why what was accepted last does not count, if it does not.
+    pub fn too_few_replicas(&self) -> Option<String> {
+        self.last_too_few().clone()
+    }
+
+    fn last_too_few(&self) -> MutexGuard<'_, Option<String>> {
+        self.too_few.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What belongs to no project, as an operation of its own.
+    pub async fn ask(&self, request: &Request) -> Result<Vec<Value>, StoreError> {
+        self.breaker.admit()?;
+        let answer = self.link.ask(request, self.deadline()).await;
+        self.breaker.take_note(&answer);
+        Ok(answer?)
     }
 
     /// One command, as an operation of its own.
     pub async fn ask_one(&self, command: Cmd, key: &str) -> Result<Value, StoreError> {
-        self.admit()?;
-        let request = Request::of(command, key);
-        let mut values = self.ask(&request, self.deadline()).await?;
+        let mut values = self.ask(&Request::of(command, key)).await?;
         Ok(values.pop().unwrap_or(Value::Nil))
     }
 

@@ -13,6 +13,7 @@ use super::{
     link::{Link, config_get, subscriber},
     replicas,
     reply::bytes,
+    script::Loaded,
     settings::Place,
     thread::Thread,
 };
@@ -50,7 +51,10 @@ pub(super) async fn storage(settings: RedisSettings) -> Result<RedisStorage, Con
         client: Arc::new(client),
         lanes: Mutex::new(HashMap::new()),
     });
-    shared.client.thread.spawn(replicas::beat(Arc::downgrade(&shared)));
+    shared
+        .client
+        .thread
+        .spawn(replicas::beat(Arc::downgrade(&shared), settings.heartbeat));
     Ok(RedisStorage {
         shared,
         durability,
@@ -81,6 +85,11 @@ async fn look(mut place: Place, settings: &RedisSettings) -> Result<Found, Conne
             Trouble::Redis(failure) => trouble(&place, failure),
             Trouble::Schema(error) => error,
         })?;
+    // One of a cluster's nodes is told now, the others when they are asked.
+    let load = Loaded::operations().load();
+    link.ask_one(load, SCHEMA_KEY, until(settings))
+        .await
+        .map_err(|failure| trouble(&place, failure))?;
     let durability = durability(&link, settings).await;
     Ok(Found {
         place,

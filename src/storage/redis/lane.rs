@@ -14,6 +14,7 @@ use deadpool_redis::redis::Value;
 use tokio::{sync::oneshot, time::Instant};
 
 use super::{
+    breaker::Breaker,
     client::{Carried, Client, ended},
     error::Failure,
     held::Held,
@@ -35,6 +36,7 @@ pub(super) struct Lane {
     pub client: Arc<Client>,
     pub project: ProjectId,
     pub held: Held,
+    pub breaker: Arc<Breaker>,
     preamble: Preamble,
     queue: Mutex<Queue>,
 }
@@ -60,6 +62,7 @@ impl Lane {
         Self {
             preamble: Preamble::new(client.replica, &project),
             held: Held::default(),
+            breaker: client.breaker_of_a_project(),
             queue: Mutex::default(),
             client,
             project,
@@ -76,7 +79,7 @@ impl Lane {
         self: &Arc<Self>,
         operation: Operation,
     ) -> Result<oneshot::Receiver<Result<Reply, StoreError>>, StoreError> {
-        self.client.admit()?;
+        self.breaker.admit()?;
         let (answer, answered) = oneshot::channel();
         let mut queue = self.queue();
         if queue.waiting.len() >= WAITING_LEN_MAX || queue.waiting_bytes >= WAITING_BYTES_MAX {
@@ -139,6 +142,7 @@ impl Lane {
             .map_or_else(|| self.client.deadline(), |first| first.until);
         let operations = owed.iter().chain(batch.iter().map(|waiting| &waiting.operation));
         let carried = self.client.carry_out(&self.preamble, number, operations, until).await;
+        self.breaker.take_note(&carried);
         match carried.and_then(|carried| self.read(carried)) {
             Ok((mut replies, unsafe_because)) => {
                 for _ in &owed {

@@ -35,7 +35,7 @@ use actors::{
 };
 
 pub use error::ConnectError;
-pub use settings::RedisSettings;
+pub use settings::{RedisSettings, SILENT_BEATS};
 
 use self::{client::Client, lane::Lane, operation::Operation, reply::Reply, store::RedisStore};
 use crate::bridge::redis::{Connect, RedisBridge};
@@ -74,7 +74,12 @@ impl RedisStorage {
     /// replica has been silent does this by itself.
     pub fn release_leases_of(&self, replica: ReplicaId) -> Op<()> {
         let shared = Arc::clone(&self.shared);
-        Box::pin(async move { shared.release_leases_of(replica).await })
+        Box::pin(async move {
+            let client = Arc::clone(&shared.client);
+            client
+                .here(async move { shared.release_leases_of(replica).await })
+                .await
+        })
     }
 }
 
@@ -92,6 +97,24 @@ impl Shared {
         lanes.keys().cloned().collect()
     }
 
+    fn troubled_projects(&self) -> Vec<ProjectId> {
+        let lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        let troubled = lanes.values().filter(|lane| lane.breaker.trouble().is_some());
+        troubled.map(|lane| lane.project.clone()).collect()
+    }
+
+    /// Whether something goes, and why the rest does not.
+    fn troubles(&self) -> (bool, Vec<String>) {
+        let own = self.client.breaker.trouble();
+        if !self.client.link.is_cluster() {
+            return (own.is_none(), own.into_iter().collect());
+        }
+        let lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = lanes.values().map(|lane| lane.breaker.trouble()).chain([own]);
+        let (troubled, well): (Vec<_>, Vec<_>) = all.partition(Option::is_some);
+        (!well.is_empty(), troubled.into_iter().flatten().collect())
+    }
+
     fn run(&self, project: &ProjectId, operation: Operation) -> Op<Reply> {
         Box::pin(self.lane(project).submit(operation))
     }
@@ -107,11 +130,15 @@ impl Storage for RedisStorage {
     }
 
     fn condition(&self) -> Condition {
-        self.shared
-            .client
-            .breaker
-            .trouble()
-            .map_or(Condition::Healthy, Condition::Unavailable)
+        let (healthy, troubles) = self.shared.troubles();
+        match troubles.into_iter().next() {
+            Some(reason) if healthy => Condition::Degraded(reason),
+            Some(reason) => Condition::Unavailable(reason),
+            None => {
+                let too_few = self.shared.client.too_few_replicas();
+                too_few.map_or(Condition::Healthy, Condition::Degraded)
+            }
+        }
     }
 
     fn bridge(&self) -> Option<Arc<dyn Bridge>> {

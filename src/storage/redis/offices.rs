@@ -71,7 +71,6 @@ pub(super) fn put(replica: ReplicaId, record: &ProjectRecord) -> Operation {
 }
 
 pub(super) async fn append_audit(client: Arc<Client>, entry: AuditEntry) -> Result<(), StoreError> {
-    client.admit()?;
     let of = entry.project.as_ref().map_or(NO_PROJECT, ProjectId::as_str);
     let key = audit_key(of, entry.outcome);
     let mut member = entry.id.as_hyphenated().to_string().into_bytes();
@@ -85,7 +84,7 @@ pub(super) async fn append_audit(client: Arc<Client>, entry: AuditEntry) -> Resu
         ]),
         key,
     };
-    client.ask(&request, client.deadline()).await?;
+    client.ask(&request).await?;
     Ok(())
 }
 

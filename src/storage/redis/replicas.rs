@@ -18,14 +18,13 @@ use super::{
     offices,
     operation::Operation,
     reply::{Reply, unreadable},
+    settings::SILENT_BEATS,
 };
 
 const KEY: &str = "{system}:replicas";
-const BEAT: Duration = Duration::from_secs(5);
-/// After this silence a replica is taken for gone.
-const SILENCE: Duration = Duration::from_secs(30);
-/// Beats without a failure after which this replica trusts what it sees: while nobody reaches Redis, everybody is silent.
-const STEADY_BEATS: u32 = 7;
+/// Beats without a failure after which this replica trusts what it sees: while nobody reaches Redis, everybody is
+/// silent.
+const STEADY_BEATS: u32 = SILENT_BEATS + 1;
 
 /// KEYS[1] the replicas; ARGV this replica, most silence in milliseconds. Reply: those who have been silent for longer.
 const SCRIPT: &str = "
@@ -36,8 +35,8 @@ return redis.call('ZRANGE', KEYS[1], '-inf', string.format('(%.0f', now - ARGV[2
 ";
 
 /// Goes on for as long as there is a storage.
-pub(super) async fn beat(shared: Weak<Shared>) {
-    let mut ticks = interval(BEAT);
+pub(super) async fn beat(shared: Weak<Shared>, every: Duration) {
+    let mut ticks = interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut steady = 0;
     loop {
@@ -45,18 +44,19 @@ pub(super) async fn beat(shared: Weak<Shared>) {
         let Some(shared) = shared.upgrade() else {
             return;
         };
-        match say_so(&shared.client).await {
+        match say_so(&shared.client, every * SILENT_BEATS).await {
             Ok(silent) if steady >= STEADY_BEATS => shared.see_off(silent).await,
             Ok(_) => steady += 1,
             Err(_) => steady = 0,
         }
+        shared.look_after_troubles().await;
     }
 }
 
-async fn say_so(client: &Client) -> Result<Vec<ReplicaId>, StoreError> {
+async fn say_so(client: &Client, silence: Duration) -> Result<Vec<ReplicaId>, StoreError> {
     let mut script = cmd("EVAL");
     script.arg(SCRIPT).arg(1).arg(KEY);
-    script.arg(client.replica.to_string()).arg(SILENCE.as_millis() as u64);
+    script.arg(client.replica.to_string()).arg(silence.as_millis() as u64);
     let mut silent = Reply::new(client.ask_one(script, KEY).await?)?;
     let mut replicas = Vec::new();
     while !silent.is_done() {
@@ -68,6 +68,17 @@ async fn say_so(client: &Client) -> Result<Vec<ReplicaId>, StoreError> {
 }
 
 impl Shared {
+    /// Nodes of a cluster that were away may be back, and nobody may ask them for a while.
+    async fn look_after_troubles(&self) {
+        if self.client.link.is_cluster() {
+            let troubled = self.troubled_projects();
+            let looks = troubled
+                .iter()
+                .map(|project| self.run(project, Operation::new("serial")));
+            futures_util::future::join_all(looks).await;
+        }
+    }
+
     async fn see_off(self: &Arc<Self>, silent: Vec<ReplicaId>) {
         for replica in silent {
             tracing::warn!(%replica, "a replica is silent: what it had in hand is given to others");

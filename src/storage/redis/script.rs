@@ -8,14 +8,19 @@ use actors::{
 use deadpool_redis::redis::{Cmd, Script, cmd};
 use uuid::Uuid;
 
-const PARTS: [&str; 8] = [
+/// What most batches do without is defined when it is asked for: to define all of it takes a server longer than to carry
+/// out a small batch.
+const PARTS: [&str; 11] = [
     include_str!("scripts/prelude.lua"),
     include_str!("scripts/letters.lua"),
     include_str!("scripts/inboxes.lua"),
     include_str!("scripts/delivery.lua"),
+    include_str!("scripts/settling.lua"),
     include_str!("scripts/returned.lua"),
+    "local function define_more()\n",
     include_str!("scripts/seats.lua"),
     include_str!("scripts/records.lua"),
+    "end\n",
     include_str!("scripts/main.lua"),
 ];
 

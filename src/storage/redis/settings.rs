@@ -18,7 +18,13 @@ pub struct RedisSettings {
     /// Replicas that must have what is accepted before it counts; 0: the server alone.
     pub wait_for_replicas: u32,
     pub retention: Retention,
+    /// How often this replica says that it is there. One that has not for [`SILENT_BEATS`] times as long is taken for
+    /// gone: so it is the same for all of them.
+    pub heartbeat: Duration,
 }
+
+/// Heartbeats without which a replica is taken for gone.
+pub const SILENT_BEATS: u32 = 6;
 
 impl RedisSettings {
     #[must_use]
@@ -28,6 +34,7 @@ impl RedisSettings {
             deadline: Duration::from_secs(2),
             wait_for_replicas: 0,
             retention: Retention::default(),
+            heartbeat: Duration::from_secs(5),
         }
     }
 }
@@ -49,6 +56,7 @@ impl fmt::Debug for RedisSettings {
             .field("deadline", &self.deadline)
             .field("wait_for_replicas", &self.wait_for_replicas)
             .field("retention", &self.retention)
+            .field("heartbeat", &self.heartbeat)
             .finish_non_exhaustive()
     }
 }

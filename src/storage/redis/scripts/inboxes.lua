@@ -40,7 +40,7 @@ local function load_inboxes()
 end
 
 local function inbox_line(inbox)
-  return string.format('%.0f %.0f %.0f %.0f %.0f %s',
+  return format('%.0f %.0f %.0f %.0f %.0f %s',
     inbox.waiting, inbox.leased, inbox.place, inbox.lease, inbox.epoch, inbox.claim)
 end
 
@@ -75,22 +75,24 @@ local LEASED, LEASED_FOR_CALL, RETURNED, ANSWERED = 1, 2, 3, 4
 
 -- What is known of a message that was delivered: score, lease, deadline (0: none), deliveries, state; then the member
 -- without the id, the number of the batch that leased it, and the replica.
+local ENTRY = '>dddI4Bc5dc16'
+
 local function pack_entry(entry)
-  return struct.pack('>dddI4B', entry.score, entry.lease, entry.deadline, entry.deliveries, entry.state)
-    .. string.sub(entry.member, 17) .. struct.pack('>d', entry.batch) .. entry.replica
+  return pack(ENTRY, entry.score, entry.lease, entry.deadline, entry.deliveries, entry.state, sub(entry.member, 17),
+    entry.batch, entry.replica)
 end
 
 local function read_entry(id, text)
-  local score, lease, deadline, deliveries, state = struct.unpack('>dddI4B', text)
+  local score, lease, deadline, deliveries, state, rest, batch, replica = unpack_bytes(ENTRY, text)
   return {
     score = score,
     lease = lease,
     deadline = deadline,
     deliveries = deliveries,
     state = state,
-    member = id .. string.sub(text, 30, 34),
-    batch = struct.unpack('>d', text, 35),
-    replica = string.sub(text, 43),
+    member = id .. rest,
+    batch = batch,
+    replica = replica,
   }
 end
 
@@ -123,7 +125,7 @@ local function expire(most)
   call_many('ZREM', key('expiries'), due, 1)
   at_ms = whole(now)
   for at = 1, #due do
-    local session, member = string.sub(due[at], 1, 36), string.sub(due[at], 37)
+    local session, member = sub(due[at], 1, 36), sub(due[at], 37)
     local inbox = inbox_of(session)
     if inbox and call('ZREM', key('inbox:') .. session, member) == 1 then
       local id, deliveries = id_of(member), 0

@@ -14,7 +14,7 @@ local function take_letter(letter)
   call('HDEL', key('dead:letters'), letter)
   call('ZREM', key('dead'), letter)
   call('ZREM', key('dead:age'), letter)
-  return string.sub(letter, 1, 16) .. string.sub(known, 1, 5)
+  return sub(letter, 1, 16) .. sub(known, 1, 5)
 end
 
 -- Makes a dead letter of a message that has left its inbox. 'reason' is the status of its receipt from now on.
@@ -26,7 +26,7 @@ local function bury(member, session, reason, deliveries)
     -- It has died for this recipient before: one of the two copies goes.
     drop_copy(member)
   end
-  local known = string.sub(member, 17) .. reason .. whole(deliveries) .. ' ' .. at_ms
+  local known = sub(member, 17) .. reason .. whole(deliveries) .. ' ' .. at_ms
   call('HSET', key('dead:letters'), letter, known)
   call('ZADD', key('dead:age'), call('INCR', key('dead:deaths')), letter)
   if call('ZCARD', key('dead')) > LETTERS_MAX then
@@ -41,26 +41,26 @@ end
 
 -- The project that a stored message came from, or ''.
 local function origin_of(stored)
-  local flags, at = string.byte(stored, 2), 35
-  if bit.band(flags, 8) == 0 then
+  local flags, at = byte(stored, 2), 35
+  if band(flags, 8) == 0 then
     return ''
   end
-  if bit.band(flags, 1) ~= 0 then
+  if band(flags, 1) ~= 0 then
     at = at + 16
   end
-  if bit.band(flags, 4) ~= 0 then
+  if band(flags, 4) ~= 0 then
     at = at + 8
   end
-  return string.sub(stored, at + 1, at + string.byte(stored, at))
+  return sub(stored, at + 1, at + byte(stored, at))
 end
 
 -- The time to live of a stored message, in milliseconds.
 local function ttl_of(stored)
   local at = 35
-  if bit.band(string.byte(stored, 2), 1) ~= 0 then
+  if band(byte(stored, 2), 1) ~= 0 then
     at = at + 16
   end
-  local high, low = struct.unpack('>I4I4', stored, at)
+  local high, low = unpack_bytes('>I4I4', stored, at)
   return high * 2 ^ 32 + low
 end
 
@@ -78,8 +78,8 @@ ops.dead_letters = function()
     after = page[#page]
     local known = fields(key('dead:letters'), page)
     for at = 1, #page do
-      local fits = known[at] and (reason == '' or string.sub(known[at], 6, 6) == reason) and left > 0
-      local stored = fits and call('HGET', key('messages'), string.sub(page[at], 1, 16))
+      local fits = known[at] and (reason == '' or sub(known[at], 6, 6) == reason) and left > 0
+      local stored = fits and call('HGET', key('messages'), sub(page[at], 1, 16))
       if stored and (origin == '' or origin_of(stored) == origin) then
         left = left - 1
         reply[#reply + 1] = page[at]

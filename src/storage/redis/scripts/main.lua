@@ -27,6 +27,9 @@ while cursor < #ARGV do
   if full and NEEDS_ROOM[name] then
     replies[#replies + 1] = '!OOM'
   else
+    if not ops[name] then
+      define_more()
+    end
     local done, reply = pcall(ops[name], last)
     if not done then
       reply = '!' .. (type(reply) == 'table' and reply.err or tostring(reply))

@@ -1,6 +1,7 @@
 -- Carries out operations of one project, in their order, as one transaction. This part: what all of them share.
 --
--- The parts are joined in the order prelude, letters, inboxes, delivery, returned, seats, records, main.
+-- The parts are joined in the order prelude, letters, inboxes, delivery, settling, returned, seats, records, main;
+-- seats and records are a function, which defines what few batches ask for.
 --
 -- KEYS[1]  a key of the project: all its keys are in the slot of this one.
 -- ARGV     prefix of the keys; channel of the frames; a frame of waiting inboxes and one of progress, each in two
@@ -27,17 +28,21 @@ local SHARED, WATCHED, TIMED = 1, 2, 4
 local VALUES_MAX = 4000
 
 local call = redis.call
+local byte, sub, format, band = string.byte, string.sub, string.format, bit.band
+local pack, unpack_bytes = struct.pack, struct.unpack
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
 local function whole(number)
-  return string.format('%.0f', number)
+  return format('%.0f', number)
 end
 
 -- When things happen, in milliseconds as text: the caller's clock, for people. What decides is 'now'.
 local at_ms = whole(now)
 
 local cursor = SESSIONS_AT + SESSIONS_LEN
+
+local ARGV = ARGV
 
 local function arg()
   cursor = cursor + 1
@@ -83,20 +88,20 @@ local function fields(name, wanted)
 end
 
 local function uuid_text(bytes)
-  local hex = string.gsub(bytes, '.', function(byte)
-    return string.format('%02x', string.byte(byte))
+  local hex = string.gsub(bytes, '.', function(one)
+    return format('%02x', byte(one))
   end)
   return table.concat({
-    string.sub(hex, 1, 8), string.sub(hex, 9, 12), string.sub(hex, 13, 16), string.sub(hex, 17, 20), string.sub(hex, 21),
+    sub(hex, 1, 8), sub(hex, 9, 12), sub(hex, 13, 16), sub(hex, 17, 20), sub(hex, 21),
   }, '-')
 end
 
 local function has(member, flag)
-  return bit.band(string.byte(member, 17), flag) ~= 0
+  return band(byte(member, 17), flag) ~= 0
 end
 
 local function id_of(member)
-  return string.sub(member, 1, 16)
+  return sub(member, 1, 16)
 end
 
 -- Frames, all but their serials. They are published when everything is done.
@@ -171,9 +176,18 @@ local BUCKET_MS = 16384
 local RECEIPTS_FOR_MS = 24 * 3600 * 1000
 local receipts, receipts_added = {}, {}
 
+-- By the time in an id, which many of a batch have in common.
+local buckets = {}
+
 local function bucket_of(id)
-  local a, b, c, d, e, f = string.byte(id, 1, 6)
-  return whole(math.floor((((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) / BUCKET_MS))
+  local moment = sub(id, 1, 6)
+  local bucket = buckets[moment]
+  if not bucket then
+    local a, b, c, d, e, f = byte(moment, 1, 6)
+    bucket = whole(math.floor((((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) / BUCKET_MS))
+    buckets[moment] = bucket
+  end
+  return bucket
 end
 
 local function put_receipt(id, field, value)

@@ -65,10 +65,10 @@ end
 -- Where a message of which there is no receipt stands for its only recipient, if it waits or is leased.
 local function standing(id, reply)
   local stored = call('HGET', key('messages'), id)
-  if not stored or bit.band(string.byte(stored, 2), 1) == 0 then
+  if not stored or band(byte(stored, 2), 1) == 0 then
     return
   end
-  local session = uuid_text(string.sub(stored, 35, 50))
+  local session = uuid_text(sub(stored, 35, 50))
   local known = call('HGET', key('leased:') .. session, id)
   if known then
     local status = read_entry(id, known).state == RETURNED and 'q' or 'd'
@@ -87,20 +87,20 @@ ops.message_status = function()
   local known = call('HGET', name, id)
   if not known then
     standing(id, reply)
-  elseif string.sub(known, 1, 1) == 'D' then
-    reply[1], reply[2], reply[3] = string.sub(known, 2, 37), string.sub(known, 38, 38), string.sub(known, 39)
+  elseif sub(known, 1, 1) == 'D' then
+    reply[1], reply[2], reply[3] = sub(known, 2, 37), sub(known, 38, 38), sub(known, 39)
   else
     local sessions, places = {}, {}
     for at = 2, #known, 36 do
-      sessions[#sessions + 1] = string.sub(known, at, at + 35)
+      sessions[#sessions + 1] = sub(known, at, at + 35)
       places[#places + 1] = id .. sessions[#sessions]
     end
     local statuses = fields(name, places)
     for at = 1, #sessions do
       if statuses[at] then
         reply[#reply + 1] = sessions[at]
-        reply[#reply + 1] = string.sub(statuses[at], 1, 1)
-        reply[#reply + 1] = string.sub(statuses[at], 2)
+        reply[#reply + 1] = sub(statuses[at], 1, 1)
+        reply[#reply + 1] = sub(statuses[at], 2)
       end
     end
   end
@@ -113,9 +113,9 @@ local function share_receipt(id, session)
   local bucket = bucket_of(id)
   local name = key('receipts:') .. bucket
   local known = call('HGET', name, id) or 'M'
-  if string.sub(known, 1, 1) == 'D' then
-    local first = string.sub(known, 2, 37)
-    call('HSET', name, id .. first, string.sub(known, 38))
+  if sub(known, 1, 1) == 'D' then
+    local first = sub(known, 2, 37)
+    call('HSET', name, id .. first, sub(known, 38))
     known = 'M' .. first
   end
   if not string.find(known, session, 2, true) then
@@ -130,14 +130,13 @@ local function is_open(member, session)
   if call('HEXISTS', key('leased:') .. session, id) == 1 then
     return true
   end
-  local flags = string.byte(member, 17)
-  local shared = id .. string.char(bit.bor(flags, SHARED)) .. string.sub(member, 18)
-  for _, candidate in ipairs({ member, shared }) do
-    if call('ZSCORE', key('inbox:') .. session, candidate) then
-      return true
-    end
+  -- Whoever has it from a redrive to somebody else has it with other flags.
+  local timed, candidates = band(byte(member, 17), TIMED), {}
+  for flags = 0, SHARED + WATCHED do
+    candidates[#candidates + 1] = id .. string.char(flags + timed) .. sub(member, 18)
   end
-  return false
+  local found = call('ZMSCORE', key('inbox:') .. session, unpack(candidates))
+  return found[1] or found[2] or found[3] or found[4]
 end
 
 -- redrive: time, recipient or '', capacity, the ids of the messages.
@@ -156,10 +155,10 @@ ops.redrive = function(last)
       answer(id, '', 'unknown')
     end
     for at = 1, #letters do
-      local from = string.sub(letters[at], 17)
+      local from = sub(letters[at], 17)
       local to = recipient == '' and from or recipient
       local inbox, known = inbox_of(to), call('HGET', key('dead:letters'), letters[at])
-      local member = id .. string.sub(known, 1, 5)
+      local member = id .. sub(known, 1, 5)
       if not inbox then
         answer(id, '', 'gone')
       elseif is_open(member, to) then
@@ -172,13 +171,14 @@ ops.redrive = function(last)
         take_letter(letters[at])
         if to ~= from then
           if not has(member, SHARED) then
-            member = id .. string.char(string.byte(member, 17) + SHARED) .. string.sub(member, 18)
             call('HSET', key('copies'), id, 1)
           end
+          -- Nobody waits for what becomes of it there.
+          member = id .. string.char(SHARED + band(byte(member, 17), TIMED)) .. sub(member, 18)
           share_receipt(id, to)
         end
         local stored = call('HGET', key('messages'), id)
-        local priority = math.floor(string.byte(stored, 2) / 64)
+        local priority = math.floor(byte(stored, 2) / 64)
         call('ZADD', key('inbox:') .. to, whole(score_of(inbox, priority)), member)
         if has(member, TIMED) then
           call('ZADD', key('expiries'), whole(now + ttl_of(stored)), to .. member)

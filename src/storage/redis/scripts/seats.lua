@@ -2,7 +2,8 @@
 
 local KEPT, NAME_TAKEN, GONE, FULL = 0, 1, 2, 3
 
--- Has the others hear of these sessions when they ask the next time. Returns the number up to which there are signs now.
+-- Has the others hear of these sessions when they ask the next time. Returns the number up to which there are signs
+-- now.
 local function tell_signs(sessions)
   local serial, told = whole(call('INCR', key('serial'))), {}
   for at = 1, #sessions do

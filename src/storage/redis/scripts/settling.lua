@@ -1,0 +1,182 @@
+-- What becomes of messages that were delivered: acknowledge, release, claim; and how many wait.
+
+-- Takes delivered messages out of an inbox, for good. Returns the ids of the watched ones.
+local function finish(session, inbox, entries)
+  local done, waiting, timed, watched = {}, {}, {}, {}
+  for at = 1, #entries do
+    local entry = entries[at]
+    done[at] = id_of(entry.member)
+    if entry.state == RETURNED then
+      waiting[#waiting + 1] = entry.member
+      if entry.deadline > 0 then
+        timed[#timed + 1] = session .. entry.member
+      end
+    end
+    drop_copy(entry.member)
+    receipt(entry.member, session, 'a')
+    progressed(entry.member, 'a')
+    if has(entry.member, WATCHED) then
+      watched[#watched + 1] = done[at]
+    end
+  end
+  call_many('HDEL', key('leased:') .. session, done, 1)
+  call_many('ZREM', key('inbox:') .. session, waiting, 1)
+  call_many('ZREM', key('expiries'), timed, 1)
+  if #entries > 0 then
+    shift(inbox, -#waiting, #waiting - #entries)
+  end
+  return watched
+end
+
+-- The reply to an acknowledgement: how many, how many wait, how many are leased, number of unknown ids, these; then the
+-- watched ones.
+local function acknowledged(inbox, entries, unknown, watched)
+  local reply = { #entries, inbox and inbox.waiting or 0, inbox and inbox.leased or 0, #unknown }
+  for _, list in ipairs({ unknown, watched }) do
+    for at = 1, #list do
+      reply[#reply + 1] = list[at]
+    end
+  end
+  return reply
+end
+
+-- What is known of these messages of a session, those that were never delivered to it or are done with left out; which
+-- ids these are.
+local function delivered_entries(session, ids)
+  local found, entries, unknown, seen = fields(key('leased:') .. session, ids), {}, {}, {}
+  for at = 1, #ids do
+    if found[at] and not seen[ids[at]] then
+      seen[ids[at]] = true
+      entries[#entries + 1] = read_entry(ids[at], found[at])
+    else
+      unknown[#unknown + 1] = ids[at]
+    end
+  end
+  return entries, unknown
+end
+
+local function args_until(last)
+  local list = {}
+  while cursor < last do
+    list[#list + 1] = arg()
+  end
+  return list
+end
+
+-- acknowledge: time, session, 'ids' or 'up_to', the ids. Reply: see acknowledged.
+ops.acknowledge = function(last)
+  at_ms = arg()
+  local session, which, ids = session_arg(), arg(), args_until(last)
+  local inbox = inbox_of(session)
+  if not inbox then
+    return acknowledged(nil, {}, ids, {})
+  end
+  local entries, unknown = delivered_entries(session, ids)
+  if which == 'up_to' and entries[1] then
+    local last_lease = entries[1].lease
+    local before = leased_entries(session, function(entry)
+      return entry.lease < last_lease
+    end)
+    for at = 1, #before do
+      entries[#entries + 1] = before[at]
+    end
+  end
+  return acknowledged(inbox, entries, unknown, finish(session, inbox, entries))
+end
+
+-- release: time, session, delivery limit, then 'ids' and the ids, 'claimed' and the claim, or 'silent' and
+-- milliseconds.
+-- Reply: how many were put back, how many are dead, how many wait, how many are leased.
+ops.release = function(last)
+  at_ms = arg()
+  local session, delivery_limit, which = session_arg(), number_arg(), arg()
+  local inbox, entries = inbox_of(session), {}
+  if not inbox then
+    return { 0, 0, 0, 0 }
+  end
+  if which == 'ids' then
+    local delivered = delivered_entries(session, args_until(last))
+    for at = 1, #delivered do
+      if delivered[at].state ~= RETURNED then
+        entries[#entries + 1] = delivered[at]
+      end
+    end
+  elseif which == 'claimed' then
+    if arg() == inbox.claim then
+      entries = leased_entries(session)
+    end
+  else
+    local seen = call('ZSCORE', key('seen'), session)
+    if not seen or tonumber(seen) <= now - number_arg() then
+      entries = leased_entries(session)
+    end
+  end
+  local returned, dead = put_back(session, inbox, entries, delivery_limit)
+  return { returned, dead, inbox.waiting, inbox.leased }
+end
+
+-- give_back: time, number of a batch of this replica whose answer never came, sessions: what it leased of these waits
+-- again, and that was no delivery. Should the batch come after all, it leases nothing.
+-- Reply: nothing.
+ops.give_back = function(last)
+  at_ms = arg()
+  local batch = number_arg()
+  call('HSET', key('given_up'), REPLICA, whole(batch))
+  while cursor < last do
+    local session = session_arg()
+    local inbox = inbox_of(session)
+    if inbox then
+      local entries = leased_entries(session, function(entry)
+        return entry.batch == batch and entry.replica == REPLICA
+      end)
+      for at = 1, #entries do
+        entries[at].deliveries = entries[at].deliveries - 1
+      end
+      put_back(session, inbox, entries, math.huge)
+    end
+  end
+  return {}
+end
+
+-- release_of: time, a replica that is no more: what it leased for calls that were not answered waits again.
+-- Reply: how many were put back, how many are dead.
+ops.release_of = function()
+  at_ms = arg()
+  local replica, returned, dead, lines = arg(), 0, 0, call('HGETALL', key('inboxes'))
+  for at = 1, #lines, 2 do
+    local session = lines[at]
+    local inbox = read_inbox(lines[at + 1]).leased > 0 and inbox_of(session)
+    if inbox then
+      local entries = leased_entries(session, function(entry)
+        return entry.state == LEASED_FOR_CALL and entry.replica == replica
+      end)
+      -- Whether it was delivered too often is seen when it is released the next time.
+      local back, buried = put_back(session, inbox, entries, math.huge)
+      returned, dead = returned + back, dead + buried
+    end
+  end
+  call('HDEL', key('given_up'), replica)
+  return { returned, dead }
+end
+
+-- claim: time, session, claim, delivery limit, frame.
+-- Reply: epoch, how many were put back, how many are dead, how many wait, how many are leased.
+ops.claim = function()
+  at_ms = arg()
+  local session, claim, delivery_limit, head = session_arg(), arg(), number_arg(), arg()
+  local inbox = inbox_of(session)
+  if not inbox then
+    return { 0, 0, 0, 0, 0 }
+  end
+  inbox.epoch = call('INCR', key('epochs'))
+  inbox.claim = claim
+  local returned, dead = put_back(session, inbox, leased_entries(session), delivery_limit)
+  publish(head, inbox.epoch)
+  return { inbox.epoch, returned, dead, inbox.waiting, inbox.leased }
+end
+
+-- depth: session. Reply: how many wait, how many are leased.
+ops.depth = function()
+  local inbox = inbox_of(session_arg())
+  return inbox and { inbox.waiting, inbox.leased } or { 0, 0 }
+end

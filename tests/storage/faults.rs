@@ -1,0 +1,303 @@
+//! What becomes of operations while Redis is not as it should be, and afterwards.
+
+use std::{
+    collections::HashSet,
+    time::{Duration, Instant},
+};
+
+use actors::{
+    bridge::Incoming,
+    clock::now,
+    model::ProjectId,
+    storage::{Condition, Seat, Storage, StoreError},
+};
+use futures_util::StreamExt;
+use mcp_broker::storage::redis::{ConnectError, RedisSettings, RedisStorage};
+
+use crate::support::{Cluster, Proxy, Redis, View, block_on, connect, record, storage, until};
+
+/// A storage whose operations take no longer than this.
+async fn hasty(url: String, deadline: Duration) -> RedisStorage {
+    let settings = RedisSettings {
+        deadline,
+        ..RedisSettings::new(url)
+    };
+    RedisStorage::connect(settings).await.unwrap()
+}
+
+#[test]
+fn a_server_that_has_forgotten_the_script_is_told_it_again() {
+    let redis = Redis::start();
+    block_on(async {
+        let storage = storage(redis.url()).await;
+        let view = View::of(&*storage, "acme");
+        let bob = view.join().await;
+        assert_eq!(redis.ask(&["SCRIPT", "FLUSH"]), "OK");
+        let sent = view.send(bob).await;
+        assert_eq!(redis.ask(&["SCRIPT", "FLUSH"]), "OK");
+        assert_eq!(view.leases(bob).await, [(sent, 1)]);
+    });
+}
+
+#[test]
+fn data_of_a_newer_version_is_left_alone() {
+    let redis = Redis::start();
+    redis.ask(&["SET", "{system}:schema:version", "7"]);
+    let error = block_on(connect(redis.url())).err().unwrap();
+    assert_eq!(error, ConnectError::Schema { found: 7, known: 1 });
+    let text = error.to_string();
+    assert!(
+        text.contains('7') && text.contains('1') && !text.contains('\n'),
+        "{text}"
+    );
+    assert_eq!(redis.ask(&["DBSIZE"]), "1", "nothing was written");
+}
+
+#[test]
+fn a_server_that_is_not_there_is_named() {
+    let mut redis = Redis::start();
+    let url = redis.url();
+    redis.kill();
+    let text = block_on(connect(url)).err().unwrap().to_string();
+    let begin = format!("Redis at {} cannot be reached: ", redis.address);
+    assert!(text.starts_with(&begin) && !text.contains('\n'), "{text}");
+}
+
+#[test]
+fn a_wrong_password_is_told_from_a_server_that_is_not_there() {
+    let redis = Redis::with(&["--requirepass", "right"]);
+    for url in [redis.url(), redis.url().replace("redis://", "redis://:wrong@")] {
+        let error = block_on(connect(url)).err().unwrap();
+        let place = redis.address.to_string();
+        assert_eq!(error, ConnectError::Refused { place });
+    }
+    block_on(connect(redis.url().replace("redis://", "redis://:right@"))).unwrap();
+}
+
+#[test]
+fn operations_fail_in_time_while_redis_is_gone_and_go_on_when_it_is_back() {
+    let mut redis = Redis::durable();
+    block_on(async {
+        let deadline = Duration::from_millis(500);
+        let storage = hasty(redis.url(), deadline).await;
+        let view = View::of(&storage, "acme");
+        let bob = view.join().await;
+        let sent = view.send(bob).await;
+        redis.kill();
+        for _ in 0..20 {
+            let begun = Instant::now();
+            let failed = view.store.depth(bob).await;
+            assert!(matches!(failed, Err(StoreError::Unreachable(_))), "{failed:?}");
+            assert!(
+                begun.elapsed() < deadline + Duration::from_secs(2),
+                "{:?}",
+                begun.elapsed()
+            );
+        }
+        assert!(matches!(storage.condition(), Condition::Unavailable(_)));
+        redis.revive();
+        let leased = until(async || view.lease(bob).await.ok()).await;
+        let ids: Vec<_> = leased.deliveries.iter().map(|delivery| delivery.message.id).collect();
+        assert_eq!(ids, [sent], "what was accepted is there");
+        assert_eq!(storage.condition(), Condition::Healthy);
+        let project = ProjectId::parse("acme").unwrap();
+        assert_eq!(storage.project(project).await, Ok(None));
+    });
+}
+
+#[test]
+fn what_was_leased_for_nobody_to_hear_is_given_back_as_if_it_had_not_been() {
+    let redis = Redis::start();
+    let proxy = Proxy::to(redis.address);
+    block_on(async {
+        let storage = hasty(format!("redis://{}", proxy.address), Duration::from_millis(400)).await;
+        let view = View::of(&storage, "acme");
+        let bob = view.join().await;
+        let sent = view.send(bob).await;
+        // The way there is slower than the way back is waited for.
+        proxy.slow(Duration::from_millis(300));
+        let unheard = view.lease(bob).await;
+        assert!(matches!(unheard, Err(StoreError::Unreachable(_))), "{unheard:?}");
+        proxy.open();
+        let leased = until(async || {
+            view.lease(bob)
+                .await
+                .ok()
+                .filter(|leased| !leased.deliveries.is_empty())
+        })
+        .await;
+        let delivery = &leased.deliveries[0];
+        assert_eq!((delivery.message.id, delivery.count), (sent, 1));
+        assert_eq!((leased.depth.waiting, leased.depth.leased), (0, 1));
+    });
+}
+
+#[test]
+fn a_server_without_room_accepts_nothing_and_hands_out_what_it_has() {
+    let redis = Redis::start();
+    block_on(async {
+        let storage = storage(redis.url()).await;
+        let view = View::of(&*storage, "acme");
+        let bob = view.join().await;
+        let [first, second] = [view.send(bob).await, view.send(bob).await];
+        redis.ask(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+        redis.ask(&["CONFIG", "SET", "maxmemory", "1"]);
+        let refused = view.store.append(vec![view.direct(bob)], now()).await;
+        assert!(matches!(refused, Err(StoreError::Full(_))), "{refused:?}");
+        let refused = view.store.put_session(record(None), Seat::default());
+        assert!(matches!(refused.await, Err(StoreError::Full(_))));
+        assert_eq!(view.leases(bob).await, [(first, 1), (second, 1)]);
+        assert_eq!(view.acknowledge(bob, &[first]).await.unwrap().acknowledged, 1);
+        view.claim(bob).await;
+        assert_eq!(view.depth(bob).await, (1, 0));
+        assert_eq!(storage.condition(), Condition::Healthy, "the server is well");
+
+        redis.ask(&["CONFIG", "SET", "maxmemory", "0"]);
+        let third = view.send(bob).await;
+        assert_eq!(view.leases(bob).await, [(second, 2), (third, 1)]);
+    });
+}
+
+#[test]
+fn a_server_that_has_become_a_follower_is_left_for_the_one_that_leads() {
+    let (old, new) = (Redis::start(), Redis::start());
+    let proxy = Proxy::to(old.address);
+    block_on(async {
+        let storage = hasty(format!("redis://{}", proxy.address), Duration::from_millis(500)).await;
+        let view = View::of(&storage, "acme");
+        view.join().await;
+        proxy.lead_to(new.address);
+        let port = new.address.port().to_string();
+        old.ask(&["REPLICAOF", "127.0.0.1", &port]);
+        let bob = until(async || {
+            let record = record(None);
+            let id = record.id;
+            let put = view.store.put_session(record, Seat::default()).await;
+            put.ok().map(|_| id)
+        })
+        .await;
+        assert_eq!(view.depth(bob).await, (0, 0));
+        assert_eq!(new.ask(&["HEXISTS", "{acme}:sessions", &bob.to_string()]), "1");
+    });
+}
+
+#[test]
+fn what_too_few_replicas_have_is_not_accepted() {
+    let redis = Redis::start();
+    block_on(async {
+        let settings = RedisSettings {
+            deadline: Duration::from_millis(500),
+            wait_for_replicas: 1,
+            ..RedisSettings::new(redis.url())
+        };
+        let storage = RedisStorage::connect(settings).await.unwrap();
+        let view = View::of(&storage, "acme");
+        let put = view.store.put_session(record(None), Seat::default());
+        let refused = put.await;
+        assert!(matches!(refused, Err(StoreError::Unreachable(_))), "{refused:?}");
+        assert!(matches!(storage.condition(), Condition::Degraded(_)));
+        let replica = redis.replica();
+        let bob = until(async || {
+            let record = record(None);
+            let id = record.id;
+            let put = view.store.put_session(record, Seat::default()).await;
+            put.ok().map(|_| id)
+        })
+        .await;
+        assert_eq!(storage.condition(), Condition::Healthy);
+        view.send(bob).await;
+        assert_eq!(replica.ask(&["HLEN", "{acme}:messages"]), "1");
+        assert_eq!(view.leases(bob).await.len(), 1);
+    });
+}
+
+#[test]
+fn the_sentinels_say_who_leads_after_a_failover() {
+    let mut leader = Redis::start();
+    let follower = leader.replica();
+    let sentinel = Redis::sentinel(&leader);
+    block_on(async {
+        let replicas = || sentinel.ask(&["SENTINEL", "REPLICAS", "main"]);
+        until(async || replicas().contains(&follower.address.to_string()).then_some(())).await;
+        let url = format!("redis+sentinel://{}/main", sentinel.address);
+        let storage = hasty(url, Duration::from_millis(500)).await;
+        let mut heard = storage.bridge().unwrap().listen();
+        assert_eq!(heard.next().await, Some(Incoming::Connected));
+        let view = View::of(&storage, "acme");
+        let bob = view.join().await;
+        assert!(matches!(heard.next().await, Some(Incoming::Frame(_))));
+        until(async || (follower.ask(&["EXISTS", "{acme}:sessions"]) == "1").then_some(())).await;
+        leader.kill();
+        assert_eq!(heard.next().await, Some(Incoming::Lost));
+        assert_eq!(heard.next().await, Some(Incoming::Connected));
+        until(async || view.store.append(vec![view.direct(bob)], now()).await.ok()).await;
+        assert!(matches!(heard.next().await, Some(Incoming::Frame(_))));
+        assert_eq!(
+            follower.ask(&["HLEN", "{acme}:messages"]),
+            view.depth(bob).await.0.to_string()
+        );
+    });
+}
+
+/// The node of a cluster that has the keys of a project.
+fn node_of<'a>(cluster: &'a mut Cluster, project: &str) -> &'a mut Redis {
+    let slot: usize = cluster.nodes[0].ask(&["CLUSTER", "KEYSLOT", project]).parse().unwrap();
+    &mut cluster.nodes[slot * 3 / 16384]
+}
+
+#[test]
+fn a_node_of_a_cluster_that_is_gone_is_no_trouble_for_the_others_and_is_used_when_it_is_back() {
+    let mut cluster = Cluster::start();
+    block_on(async {
+        let storage = hasty(cluster.url(), Duration::from_millis(500)).await;
+        // In slots of different nodes, and neither on that of what belongs to no project.
+        let [gone, kept] = ["acme", "two"].map(|project| View::of(&storage, project));
+        let address = |cluster: &mut Cluster, project: &str| node_of(cluster, project).address;
+        let places: Vec<_> = ["acme", "two", "system"].map(|of| address(&mut cluster, of)).into();
+        assert_eq!(places.iter().collect::<HashSet<_>>().len(), 3, "{places:?}");
+        let (bob, carol) = (gone.join().await, kept.join().await);
+        node_of(&mut cluster, "acme").kill();
+        until(async || {
+            assert!(gone.store.depth(bob).await.is_err());
+            matches!(storage.condition(), Condition::Degraded(_)).then_some(())
+        })
+        .await;
+        for _ in 0..20 {
+            assert!(gone.store.depth(bob).await.is_err());
+            kept.send(carol).await;
+        }
+        node_of(&mut cluster, "acme").revive();
+        until(async || gone.store.depth(bob).await.ok()).await;
+        gone.join().await;
+        assert_eq!(storage.condition(), Condition::Healthy);
+    });
+}
+
+#[test]
+fn a_project_whose_slot_moves_to_another_node_is_followed() {
+    let mut cluster = Cluster::start();
+    block_on(async {
+        let storage = storage(cluster.url()).await;
+        let view = View::of(&*storage, "acme");
+        let bob = view.join().await;
+        let sent = view.send(bob).await;
+        let from = node_of(&mut cluster, "acme").address;
+        let slot = cluster.nodes[0].ask(&["CLUSTER", "KEYSLOT", "acme"]);
+        let from = cluster.nodes.iter().find(|node| node.address == from).unwrap();
+        let to = cluster.nodes.iter().find(|node| node.address != from.address).unwrap();
+        let [from_id, to_id] = [from, to].map(|node| node.ask(&["CLUSTER", "MYID"]));
+        to.ask(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &from_id]);
+        from.ask(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &to_id]);
+        let keys = from.ask(&["CLUSTER", "GETKEYSINSLOT", &slot, "1000"]);
+        let port = to.address.port().to_string();
+        for key in keys.lines() {
+            let moved = from.ask(&["MIGRATE", "127.0.0.1", &port, key, "0", "5000"]);
+            assert_eq!(moved, "OK", "{key}");
+        }
+        for node in [to, from] {
+            assert_eq!(node.ask(&["CLUSTER", "SETSLOT", &slot, "NODE", &to_id]), "OK");
+        }
+        assert_eq!(view.leases(bob).await, [(sent, 1)]);
+        assert_ne!(to.ask(&["CLUSTER", "COUNTKEYSINSLOT", &slot]), "0");
+    });
+}

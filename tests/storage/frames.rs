@@ -1,0 +1,182 @@
+//! Whatever changes is published, once, by what changes it.
+
+use std::sync::Arc;
+
+use actors::{
+    bridge::{Frame, Heard, Incoming, News},
+    clock::now,
+    model::{DeadLetterReason, Headers, ProjectId, ProjectRecord, ProtocolMetadata, ProtocolName, ProtocolRecord},
+    storage::{Audience, Release, Storage},
+};
+use futures_util::StreamExt;
+
+use crate::support::{Cluster, DELIVERY_LIMIT, PATIENCE, Redis, View, append, block_on, record, storage};
+
+/// What is heard, from the moment it is made on.
+struct Ear {
+    heard: Heard,
+    serial: u64,
+}
+
+impl Ear {
+    async fn on(storage: &dyn Storage) -> Self {
+        let mut heard = storage.bridge().unwrap().listen();
+        assert_eq!(heard.next().await, Some(Incoming::Connected));
+        Self { heard, serial: 0 }
+    }
+
+    /// The next frame, which has the next number.
+    async fn next(&mut self) -> Frame {
+        let heard = tokio::time::timeout(PATIENCE, self.heard.next()).await;
+        let Some(Incoming::Frame(text)) = heard.expect("a frame comes") else {
+            panic!("no frame");
+        };
+        let frame = Frame::parse(&text).unwrap();
+        self.serial += 1;
+        assert_eq!(frame.serial, self.serial, "{frame:?}");
+        frame
+    }
+
+    async fn hears(&mut self, news: News) -> u64 {
+        let frame = self.next().await;
+        assert_eq!(frame.news, news);
+        frame.number
+    }
+}
+
+async fn each_change_is_published(url: String) {
+    let (storage, other) = (storage(url.clone()).await, storage(url).await);
+    let mut ear = Ear::on(&*other).await;
+    let view = View::of(&*storage, "acme");
+    let store = &view.store;
+
+    let bob = record(Some("bob"));
+    view.put(bob.clone()).await;
+    let frame = ear.next().await;
+    assert_eq!((frame.news, frame.number), (News::Session(Box::new(bob.clone())), 1));
+    assert_eq!(Some(frame.from), storage.bridge().map(|bridge| bridge.replica()));
+    assert_eq!(frame.project, view.project);
+    view.put(record(Some("bob"))).await;
+    let carol = record(None);
+    view.put(carol.clone()).await;
+    assert_eq!(
+        ear.hears(News::Session(Box::new(carol.clone()))).await,
+        2,
+        "who is refused is no news"
+    );
+    let (bob, carol) = (bob.id, carol.id);
+
+    // All of a batch in one frame.
+    let everyone = Audience::Many(vec![bob, carol].into());
+    let broadcast = append(view.message(None, &Headers::default(), false), everyone);
+    let batch = vec![view.direct(bob), broadcast, view.direct(bob)];
+    store.append(batch, now()).await.unwrap();
+    ear.hears(News::Waiting(vec![bob, carol])).await;
+    view.leases(bob).await;
+    view.leases(carol).await;
+
+    store
+        .release(carol, Release::Silent(std::time::Duration::ZERO), DELIVERY_LIMIT, now())
+        .await
+        .unwrap();
+    ear.hears(News::Waiting(vec![carol])).await;
+    view.claim(bob).await;
+    assert_eq!(ear.hears(News::Claimed(bob)).await, 1);
+    ear.hears(News::Waiting(vec![bob])).await;
+
+    let watched = append(
+        view.message(Some(carol), &Headers::default(), true),
+        Audience::One(carol),
+    );
+    let id = watched.message.id;
+    view.append(watched).await;
+    ear.hears(News::Waiting(vec![carol])).await;
+    assert_eq!(view.leases(carol).await.len(), 2);
+    ear.hears(News::Progress(id)).await;
+    store
+        .remove_session(carol, DeadLetterReason::RecipientGone, None, now())
+        .await
+        .unwrap();
+    assert_eq!(ear.hears(News::Progress(id)).await, 0);
+    assert_eq!(ear.hears(News::SessionRemoved(carol)).await, 3);
+    store.redrive(vec![id], Some(bob), 100, now()).await.unwrap();
+    ear.hears(News::Waiting(vec![bob])).await;
+    view.leases(bob).await;
+    ear.hears(News::Progress(id)).await;
+    view.acknowledge(bob, &[id]).await.unwrap();
+    ear.hears(News::Progress(id)).await;
+
+    let protocol = ProtocolRecord {
+        name: ProtocolName::parse("chat").unwrap(),
+        version: semver::Version::new(1, 2, 0),
+        schema: serde_json::json!(true),
+        capabilities: std::collections::BTreeSet::new(),
+        metadata: ProtocolMetadata::default(),
+        registered_at_ms: 7,
+        registered_by: None,
+    };
+    let (name, version) = (protocol.name.clone(), protocol.version.clone());
+    for _ in 0..2 {
+        store.insert_protocol(Arc::new(protocol.clone())).await.unwrap();
+    }
+    ear.hears(News::Protocol { name, version }).await;
+    let project = ProjectRecord {
+        id: ProjectId::parse("acme").unwrap(),
+        ..ProjectRecord::default_project(1)
+    };
+    for _ in 0..2 {
+        storage.put_project(Arc::new(project.clone())).await.unwrap();
+    }
+    ear.hears(News::Project(0)).await;
+    assert_eq!(store.serial().await, Ok(ear.serial));
+    assert_eq!(View::of(&*other, "none").store.serial().await, Ok(0));
+}
+
+#[test]
+fn each_change_is_published_by_a_server() {
+    let redis = Redis::start();
+    block_on(each_change_is_published(redis.url()));
+}
+
+#[test]
+fn each_change_is_heard_on_every_node_of_a_cluster() {
+    let cluster = Cluster::start();
+    for node in &cluster.nodes {
+        node.ask(&["FLUSHALL"]);
+    }
+    block_on(each_change_is_published(cluster.url()));
+}
+
+#[test]
+fn another_database_is_another_broker() {
+    let redis = Redis::start();
+    block_on(async {
+        let (here, there) = (storage(redis.url()).await, storage(format!("{}/1", redis.url())).await);
+        let mut ear = Ear::on(&*there).await;
+        View::of(&*here, "acme").join().await;
+        let own = View::of(&*there, "acme");
+        let joined = own.join().await;
+        assert!(matches!(ear.next().await.news, News::Session(record) if record.id == joined));
+        assert_eq!(own.store.sessions().await.unwrap().sessions.len(), 1);
+    });
+}
+
+#[test]
+fn the_bridge_says_what_it_may_have_missed() {
+    let mut redis = Redis::durable();
+    block_on(async {
+        let storage = storage(redis.url()).await;
+        let mut ear = Ear::on(&*storage).await;
+        redis.kill();
+        assert_eq!(ear.heard.next().await, Some(Incoming::Lost));
+        redis.revive();
+        assert_eq!(ear.heard.next().await, Some(Incoming::Connected));
+        let view = View::of(&*storage, "acme");
+        let put = crate::support::until(async || {
+            let put = view.store.put_session(record(None), actors::storage::Seat::default());
+            put.await.ok()
+        });
+        put.await;
+        ear.next().await;
+    });
+}

@@ -1,0 +1,314 @@
+//! Whatever is done, in whatever order, Redis answers as the reference does.
+
+use std::sync::Arc;
+
+use actors::{
+    clock::now,
+    model::{DeadLetterReason, Headers, Message, MessageId, Priority, ProjectId, SessionId, SessionRecord},
+    storage::{
+        Acknowledge, Append, Audience, Claim, DeadLetterQuery, Op, Release, Seat, Storage, Store, memory::MemoryStorage,
+    },
+};
+use futures_util::future::join_all;
+use proptest::{prelude::*, strategy::ValueTree, test_runner::TestRunner};
+
+use crate::support::{DELIVERY_LIMIT, Redis, View, append, block_on, record, storage};
+
+const SESSIONS: usize = 4;
+const CASES: usize = 60;
+
+/// Sessions and messages are named by their places, round and round.
+#[derive(Clone, Debug)]
+enum Step {
+    Put(usize),
+    Remove(usize),
+    Claim(usize),
+    Send {
+        to: usize,
+        priority: usize,
+        key: Option<u8>,
+        watched: bool,
+    },
+    Broadcast {
+        to: Vec<usize>,
+        priority: usize,
+    },
+    Lease {
+        session: usize,
+        claimed: bool,
+        limit: usize,
+        bytes: usize,
+    },
+    Acknowledge {
+        session: usize,
+        messages: Vec<usize>,
+    },
+    AcknowledgeUpTo(usize, usize),
+    Release {
+        session: usize,
+        messages: Vec<usize>,
+    },
+    ReleaseClaimed(usize),
+    Redrive {
+        messages: Vec<usize>,
+        to: Option<usize>,
+    },
+    Status(usize),
+    Depth(usize),
+    Letters,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let session = || 0..SESSIONS;
+    let message = || 0..60_usize;
+    let messages = || prop::collection::vec(0..60_usize, 0..6);
+    prop_oneof![
+        1 => session().prop_map(Step::Put),
+        1 => session().prop_map(Step::Remove),
+        2 => session().prop_map(Step::Claim),
+        8 => (session(), 0..4_usize, prop::option::weighted(0.2, 0..4_u8), any::<bool>())
+            .prop_map(|(to, priority, key, watched)| Step::Send { to, priority, key, watched }),
+        3 => (prop::collection::vec(session(), 1..SESSIONS), 0..4_usize)
+            .prop_map(|(to, priority)| Step::Broadcast { to, priority }),
+        6 => (session(), any::<bool>(), 0..5_usize, prop_oneof![Just(usize::MAX), 1..2000_usize])
+            .prop_map(|(session, claimed, limit, bytes)| Step::Lease { session, claimed, limit, bytes }),
+        4 => (session(), messages()).prop_map(|(session, messages)| Step::Acknowledge { session, messages }),
+        2 => (session(), message()).prop_map(|(session, message)| Step::AcknowledgeUpTo(session, message)),
+        3 => (session(), messages()).prop_map(|(session, messages)| Step::Release { session, messages }),
+        1 => session().prop_map(Step::ReleaseClaimed),
+        2 => (messages(), prop::option::of(session())).prop_map(|(messages, to)| Step::Redrive { messages, to }),
+        2 => message().prop_map(Step::Status),
+        1 => session().prop_map(Step::Depth),
+        1 => Just(Step::Letters),
+    ]
+}
+
+/// What the steps are about.
+struct World {
+    view: View,
+    records: Vec<SessionRecord>,
+    claims: Vec<Claim>,
+    sent: Vec<Arc<Message>>,
+}
+
+/// An answer as text, so that answers of all kinds can be compared.
+type Answer = std::pin::Pin<Box<dyn Future<Output = String>>>;
+
+fn shown<T: 'static>(op: Op<T>, show: impl FnOnce(T) -> String + 'static) -> Answer {
+    Box::pin(async move { show(op.await.unwrap()) })
+}
+
+fn debug<T: std::fmt::Debug + 'static>(op: Op<T>) -> Answer {
+    shown(op, |answer| format!("{answer:?}"))
+}
+
+impl World {
+    fn id(&self, session: usize) -> SessionId {
+        self.records[session].id
+    }
+
+    fn message(&self, place: usize) -> Option<&Arc<Message>> {
+        self.sent.get(place.checked_rem(self.sent.len())?)
+    }
+
+    fn messages(&self, places: &[usize]) -> Vec<MessageId> {
+        let mut ids: Vec<_> = places.iter().filter_map(|at| Some(self.message(*at)?.id)).collect();
+        let mut seen = std::collections::HashSet::new();
+        ids.retain(|id| seen.insert(*id));
+        ids
+    }
+
+    /// What is to be appended is made once and given to both.
+    fn prepare(&mut self, step: &Step) -> Option<Append> {
+        let headers = |priority: usize| Headers {
+            priority: Priority::ALL[priority],
+            ..Headers::default()
+        };
+        let mut append = match step {
+            Step::Send {
+                to,
+                priority,
+                watched,
+                key,
+            } => {
+                let to = self.id(*to);
+                let message = self.view.message(Some(to), &headers(*priority), *watched);
+                let mut append = append(message, Audience::One(to));
+                append.idempotency_key = key.map(|key| key.to_string());
+                append
+            }
+            Step::Broadcast { to, priority } => {
+                let mut to: Vec<_> = to.iter().map(|at| self.id(*at)).collect();
+                to.sort_unstable();
+                to.dedup();
+                append(
+                    self.view.message(None, &headers(*priority), false),
+                    Audience::Many(to.into()),
+                )
+            }
+            _ => return None,
+        };
+        append.queue_capacity = 9;
+        self.sent.push(Arc::clone(&append.message));
+        Some(append)
+    }
+
+    fn ask(&self, store: &dyn Store, step: &Step, prepared: Option<&Append>) -> Answer {
+        let now = now();
+        match step {
+            Step::Put(at) => debug(store.put_session(self.records[*at].clone(), Seat::default())),
+            Step::Remove(at) => debug(store.remove_session(self.id(*at), DeadLetterReason::RecipientGone, None, now)),
+            Step::Claim(at) => debug(store.claim(self.id(*at), self.claims[*at], DELIVERY_LIMIT, now)),
+            Step::Send { .. } | Step::Broadcast { .. } => {
+                debug(store.append(prepared.into_iter().cloned().collect(), now))
+            }
+            Step::Lease {
+                session,
+                claimed,
+                limit,
+                bytes,
+            } => {
+                let claim = claimed.then_some(self.claims[*session]);
+                shown(store.lease(self.id(*session), claim, *limit, *bytes, now), |leased| {
+                    let deliveries = leased.deliveries.iter().map(|delivery| {
+                        let mut text = Vec::new();
+                        delivery.message.write(&mut text, delivery.count);
+                        String::from_utf8(text).unwrap()
+                    });
+                    format!(
+                        "{:?} {} {:?}",
+                        leased.depth,
+                        leased.superseded,
+                        deliveries.collect::<Vec<_>>()
+                    )
+                })
+            }
+            Step::Acknowledge { session, messages } => {
+                self.acknowledge(store, *session, Acknowledge::Ids(self.messages(messages)))
+            }
+            Step::AcknowledgeUpTo(session, message) => match self.message(*message) {
+                Some(message) => self.acknowledge(store, *session, Acknowledge::UpTo(message.id)),
+                None => Box::pin(std::future::ready(String::new())),
+            },
+            Step::Release { session, messages } => {
+                let which = Release::Ids(self.messages(messages));
+                debug(store.release(self.id(*session), which, DELIVERY_LIMIT, now))
+            }
+            Step::ReleaseClaimed(at) => {
+                let which = Release::Claimed(self.claims[*at]);
+                debug(store.release(self.id(*at), which, DELIVERY_LIMIT, now))
+            }
+            Step::Redrive { messages, to } => {
+                let to = to.map(|at| self.id(at));
+                debug(store.redrive(self.messages(messages), to, 9, now))
+            }
+            Step::Status(at) => match self.message(*at) {
+                Some(message) => shown(store.message_status(message.id, now), |known| {
+                    let mut known: Vec<_> = known.into_iter().flatten().collect();
+                    known.sort_by_key(|entry| entry.session);
+                    let known = known.iter().map(|entry| (entry.session, entry.status));
+                    format!("{:?}", known.collect::<Vec<_>>())
+                }),
+                None => Box::pin(std::future::ready(String::new())),
+            },
+            Step::Depth(at) => debug(store.depth(self.id(*at))),
+            Step::Letters => {
+                let query = DeadLetterQuery {
+                    limit: 100,
+                    ..DeadLetterQuery::default()
+                };
+                shown(store.dead_letters(query), |letters| {
+                    let letters = letters.iter().map(|letter| {
+                        let id = letter.message.id;
+                        (
+                            id,
+                            letter.message.recipient,
+                            letter.recipient,
+                            letter.reason,
+                            letter.deliveries,
+                        )
+                    });
+                    format!("{:?}", letters.collect::<Vec<_>>())
+                })
+            }
+        }
+    }
+
+    fn acknowledge(&self, store: &dyn Store, session: usize, which: Acknowledge) -> Answer {
+        shown(store.acknowledge(self.id(session), which, now()), |done| {
+            let mut watched: Vec<_> = done.watched.iter().map(|message| message.id).collect();
+            watched.sort_unstable();
+            format!("{} {:?} {watched:?} {:?}", done.acknowledged, done.unknown, done.depth)
+        })
+    }
+}
+
+async fn compare(storage: &dyn Storage, redis: &Redis, rounds: Vec<Vec<Step>>) {
+    let project = format!("p-{}", uuid::Uuid::new_v4().simple());
+    let memory = MemoryStorage::default();
+    let reference = memory.open(&ProjectId::parse(&project).unwrap());
+    let mut world = World {
+        view: View::of(storage, &project),
+        records: (0..SESSIONS).map(|_| record(None)).collect(),
+        claims: (0..SESSIONS).map(|_| Claim::generate()).collect(),
+        sent: Vec::new(),
+    };
+    for at in 0..SESSIONS {
+        for store in [&reference, &world.view.store] {
+            world.ask(&**store, &Step::Put(at), None).await;
+        }
+    }
+    for round in rounds {
+        // Those of one round go together, and take effect in their order all the same.
+        let prepared: Vec<_> = round.iter().map(|step| (step, world.prepare(step))).collect();
+        let ask = |store: &dyn Store| {
+            let asked = prepared
+                .iter()
+                .map(|(step, append)| world.ask(store, step, append.as_ref()));
+            join_all(asked.collect::<Vec<_>>())
+        };
+        let (expected, found) = (ask(&*reference).await, ask(&*world.view.store).await);
+        for (at, (expected, found)) in expected.iter().zip(&found).enumerate() {
+            assert_eq!(found, expected, "{:?} of {round:?}", round[at]);
+        }
+    }
+    let reason = DeadLetterReason::RecipientGone;
+    for record in &world.records {
+        world
+            .view
+            .store
+            .remove_session(record.id, reason, None, now())
+            .await
+            .unwrap();
+    }
+    nothing_is_left(redis, &project);
+}
+
+/// Of a project without sessions there are dead letters, their messages, receipts, results and what counts on.
+fn nothing_is_left(redis: &Redis, project: &str) {
+    let keys = redis.ask(&["KEYS", &format!("{{{project}}}:*")]);
+    let of_sessions = [
+        "inbox", "leased", "sessions", "names", "named", "seen", "left", "signs", "expiries", "thinned",
+    ];
+    for key in keys.lines() {
+        let kind = key.split(':').nth(1).unwrap();
+        assert!(!of_sessions.contains(&kind), "{keys}");
+    }
+    let len = |command: &str, key: &str| redis.ask(&[command, &format!("{{{project}}}:{key}")]);
+    assert_eq!(len("ZCARD", "dead"), len("HLEN", "dead:letters"));
+    assert_eq!(len("ZCARD", "dead"), len("ZCARD", "dead:age"));
+}
+
+#[test]
+fn redis_answers_as_the_reference_does() {
+    let redis = Redis::start();
+    block_on(async {
+        let storage = storage(redis.url()).await;
+        let mut runner = TestRunner::new(ProptestConfig::default());
+        let rounds = prop::collection::vec(prop::collection::vec(step(), 1..8), 1..30);
+        for _ in 0..CASES {
+            let tree = rounds.new_tree(&mut runner).unwrap();
+            compare(&*storage, &redis, tree.current()).await;
+        }
+    });
+}

@@ -1,0 +1,247 @@
+//! Two storages on one Redis: what one does the other knows.
+
+use std::{sync::Arc, time::Duration};
+
+use actors::{
+    clock::now,
+    model::{Headers, Status},
+    storage::{Append, Appended, Audience, Claim, Release, Storage},
+};
+
+use mcp_broker::storage::redis::{RedisSettings, RedisStorage};
+
+use crate::support::{DELIVERY_LIMIT, Redis, View, append, block_on, connect, record, until};
+
+/// The same project as two replicas see it.
+async fn two(redis: &Redis) -> ((impl Storage, View), (impl Storage, View)) {
+    let here = connect(redis.url()).await.unwrap();
+    let there = connect(redis.url()).await.unwrap();
+    assert_ne!(here.replica(), there.replica());
+    let views = (View::of(&here, "acme"), View::of(&there, "acme"));
+    ((here, views.0), (there, views.1))
+}
+
+fn watched(view: &View, to: actors::model::SessionId) -> Append {
+    append(view.message(Some(to), &Headers::default(), true), Audience::One(to))
+}
+
+#[test]
+fn both_see_the_same_sessions_and_the_same_roster() {
+    let redis = Redis::start();
+    block_on(async {
+        let ((_a, here), (_b, there)) = two(&redis).await;
+        let bob = record(Some("bob"));
+        here.put(bob.clone()).await;
+        let (left, right) = (
+            here.store.sessions().await.unwrap(),
+            there.store.sessions().await.unwrap(),
+        );
+        assert_eq!((left.sessions, left.version), (vec![bob.clone()], 1));
+        assert_eq!((right.sessions, right.version), (vec![bob.clone()], 1));
+        there.join().await;
+        let everyone = Audience::Many(vec![bob.id].into());
+        let broadcast = Append {
+            roster: Some(1),
+            ..append(here.message(None, &Headers::default(), false), everyone)
+        };
+        assert_eq!(here.append(broadcast).await, Appended::RosterOutdated);
+    });
+}
+
+#[test]
+fn who_claims_last_has_the_session() {
+    let redis = Redis::start();
+    block_on(async {
+        let ((_a, here), (_b, there)) = two(&redis).await;
+        let bob = here.join().await;
+        let sent = here.send(bob).await;
+        let first = here.claim(bob).await;
+        let lease = async |view: &View, claim: Claim| {
+            let leased = view.store.lease(bob, Some(claim), 9, usize::MAX, now()).await.unwrap();
+            (leased.superseded, leased.deliveries.len())
+        };
+        assert_eq!(lease(&here, first).await, (false, 1));
+        let second = there.claim(bob).await;
+        assert_eq!(lease(&here, first).await, (true, 0));
+        assert_eq!(lease(&there, second).await, (false, 1));
+        let late = here.store.release(bob, Release::Claimed(first), DELIVERY_LIMIT, now());
+        assert_eq!(late.await.unwrap().returned, 0);
+        assert_eq!(there.acknowledge(bob, &[sent]).await.unwrap().acknowledged, 1);
+    });
+}
+
+#[test]
+fn a_sender_hears_how_far_its_message_has_come_elsewhere() {
+    let redis = Redis::start();
+    block_on(async {
+        let ((_a, here), (_b, there)) = two(&redis).await;
+        let bob = here.join().await;
+        let sent = watched(&here, bob);
+        let (id, view) = (sent.message.id, sent.message.progress.subscribe().unwrap());
+        here.append(sent).await;
+        // Nobody holds the message here any more, and somebody follows it.
+        assert_eq!(there.leases(bob).await, [(id, 1)]);
+        assert_eq!(*view.borrow(), Status::Queued);
+        here.store.progressed(Some(id)).await.unwrap();
+        assert_eq!(*view.borrow(), Status::Delivered);
+        let acknowledged = there.acknowledge(bob, &[id]).await.unwrap();
+        assert!(acknowledged.watched.is_empty(), "its sender is elsewhere");
+        here.store.progressed(None).await.unwrap();
+        assert_eq!(*view.borrow(), Status::Acknowledged);
+    });
+}
+
+#[test]
+fn a_message_arrives_elsewhere_as_it_was_sent() {
+    let redis = Redis::start();
+    block_on(async {
+        let ((_a, here), (_b, there)) = two(&redis).await;
+        let (bob, carol) = (here.join().await, here.join().await);
+        let headers = Headers {
+            ttl_seconds: Some(60),
+            ..Headers::default()
+        };
+        let sent = here.message(Some(bob), &headers, false);
+        here.append(append(Arc::clone(&sent), Audience::One(bob))).await;
+        let text = |message: &actors::model::Message| {
+            let mut text = Vec::new();
+            message.write(&mut text, 1);
+            String::from_utf8(text).unwrap()
+        };
+        let leased = there.lease(bob).await.unwrap();
+        let message = &leased.deliveries[0].message;
+        assert_eq!(text(message), text(&sent));
+        assert_eq!(
+            (message.recipient, message.ttl),
+            (Some(bob), Some(Duration::from_secs(60)))
+        );
+        assert!(!Arc::ptr_eq(message, &sent));
+
+        let reason = actors::model::DeadLetterReason::RecipientGone;
+        there.store.remove_session(bob, reason, None, now()).await.unwrap();
+        let letters = here.store.dead_letters(actors::storage::DeadLetterQuery {
+            limit: 9,
+            ..Default::default()
+        });
+        assert_eq!(letters.await.unwrap()[0].message.recipient, Some(bob));
+        there.store.redrive(vec![sent.id], Some(carol), 9, now()).await.unwrap();
+        let leased = here.lease(carol).await.unwrap();
+        assert_eq!(leased.deliveries[0].message.recipient, Some(carol));
+        assert!(text(&leased.deliveries[0].message).contains(&carol.to_string()));
+    });
+}
+
+#[test]
+fn what_a_dead_replica_had_in_hand_for_calls_waits_again() {
+    let redis = Redis::start();
+    block_on(async {
+        let (left, right) = (connect(redis.url()).await.unwrap(), connect(redis.url()).await.unwrap());
+        let (here, there) = (View::of(&left, "acme"), View::of(&right, "acme"));
+        let [bob, carol, dora] = [here.join().await, here.join().await, here.join().await];
+        let claim = there.claim(carol).await;
+        let lost = here.send(bob).await;
+        there.leases(bob).await;
+        let own = here.send(bob).await;
+        here.leases(bob).await;
+        here.send(carol).await;
+        there
+            .store
+            .lease(carol, Some(claim), 9, usize::MAX, now())
+            .await
+            .unwrap();
+        let answered = here.send(dora).await;
+        there.leases(dora).await;
+        there.store.mark_returned(dora, vec![answered]).await.unwrap();
+
+        left.release_leases_of(right.replica()).await.unwrap();
+        assert_eq!(here.depth(bob).await, (1, 1));
+        assert_eq!(here.leases(bob).await, [(lost, 2)]);
+        assert_eq!(
+            here.depth(carol).await,
+            (0, 1),
+            "who has claimed a session is asked by its connection"
+        );
+        assert_eq!(here.depth(dora).await, (0, 1), "its caller has it, and acknowledges it");
+        let acknowledged = here.store.acknowledge_returned(dora, now()).await.unwrap();
+        assert_eq!(acknowledged.acknowledged, 1);
+        assert_eq!(here.acknowledge(bob, &[lost, own]).await.unwrap().acknowledged, 2);
+    });
+}
+
+#[test]
+fn a_message_whose_time_runs_out_is_dead_for_everybody() {
+    let redis = Redis::start();
+    block_on(async {
+        let ((_a, here), (_b, there)) = two(&redis).await;
+        let bob = here.join().await;
+        let headers = Headers {
+            ttl_seconds: Some(1),
+            ..Headers::default()
+        };
+        let sent = here.message(Some(bob), &headers, true);
+        let (id, view) = (sent.id, sent.progress.subscribe().unwrap());
+        here.append(append(sent, Audience::One(bob))).await;
+        let kept = here.send(bob).await;
+        assert_eq!(here.depth(bob).await, (2, 0));
+        let thinned = until(async || {
+            let thinned = there.store.sweep(now()).await.unwrap();
+            (!thinned.is_empty()).then_some(thinned)
+        });
+        assert_eq!(thinned.await, [(bob, 1)]);
+        assert_eq!(there.statuses(id).await, [Status::Expired]);
+        assert_eq!(here.store.sweep(now()).await.unwrap(), [(bob, 1)], "each is told");
+        assert_eq!(here.store.sweep(now()).await.unwrap(), [], "once");
+        assert_eq!(here.leases(bob).await, [(kept, 1)]);
+        here.store.progressed(Some(id)).await.unwrap();
+        assert_eq!(*view.borrow(), Status::Expired);
+    });
+}
+
+#[test]
+fn what_is_released_after_its_time_is_dead() {
+    let redis = Redis::start();
+    block_on(async {
+        let ((_a, here), _there) = two(&redis).await;
+        let bob = here.join().await;
+        let headers = Headers {
+            ttl_seconds: Some(1),
+            ..Headers::default()
+        };
+        let [late, returned] = [(); 2].map(|()| here.message(Some(bob), &headers, false));
+        let ids = [late.id, returned.id];
+        for message in [late, returned] {
+            here.append(append(message, Audience::One(bob))).await;
+        }
+        assert_eq!(here.leases(bob).await.len(), 2);
+        let release = |ids| here.store.release(bob, Release::Ids(ids), DELIVERY_LIMIT, now());
+        assert_eq!(release(vec![ids[1]]).await.unwrap().returned, 1);
+        // It waits again, and dies waiting.
+        until(async || (here.depth(bob).await == (0, 1)).then_some(())).await;
+        let released = release(vec![ids[0]]).await.unwrap();
+        assert_eq!((released.returned, released.dead), (0, 1));
+        let count = here.store.dead_letter_count().await;
+        assert_eq!(count, Ok(2));
+    });
+}
+
+#[test]
+fn a_replica_that_has_fallen_silent_is_seen_off_by_another() {
+    let redis = Redis::start();
+    block_on(async {
+        let mut settings = RedisSettings::new(redis.url());
+        settings.heartbeat = Duration::from_millis(100);
+        let left = RedisStorage::connect(settings.clone()).await.unwrap();
+        let right = RedisStorage::connect(settings).await.unwrap();
+        let (here, there) = (View::of(&left, "acme"), View::of(&right, "acme"));
+        let (bob, carol) = (here.join().await, here.join().await);
+        here.send(bob).await;
+        here.send(carol).await;
+        assert_eq!((there.leases(bob).await.len(), here.leases(carol).await.len()), (1, 1));
+        let gone = right.replica().to_string();
+        drop((there, right));
+        until(async || (here.depth(bob).await == (1, 0)).then_some(())).await;
+        assert_eq!(here.depth(carol).await, (0, 1), "its own is not silent");
+        let known = async || (!redis.ask(&["ZRANGE", "{system}:replicas", "0", "-1"]).contains(&gone)).then_some(());
+        until(known).await;
+    });
+}
