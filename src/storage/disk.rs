@@ -76,9 +76,23 @@ impl Folder {
         })
     }
 
+    /// Waits until nobody else in this process uses the database.
+    fn ends_tidying(&mut self) {
+        if let Some(tidying) = self.tidying.take() {
+            let _ = tidying.join();
+        }
+    }
+
     fn database(&self) -> Result<&(Database, Keyspace), StoreError> {
         let closed = || StoreError::Unreachable("the folder could not be opened again".to_owned());
         self.database.as_ref().ok_or_else(closed)
+    }
+}
+
+impl Drop for Folder {
+    /// The folder can be opened again when this is over.
+    fn drop(&mut self) {
+        self.ends_tidying();
     }
 }
 
@@ -108,6 +122,7 @@ impl Engine for Folder {
 
     fn reopen(&mut self) -> Result<(), StoreError> {
         // The old one has to let go of its own lock before.
+        self.ends_tidying();
         self.database = None;
         let opened = open_database(&self.path.join("records"));
         self.database = Some(opened.map_err(|error| store_error(&error))?);

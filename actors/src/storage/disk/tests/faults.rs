@@ -19,7 +19,7 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
     panic!("never came to be: {what}");
 }
 
-async fn recovers(storage: &DiskStorage) {
+pub async fn recovers(storage: &DiskStorage) {
     until("the disk is well", || storage.condition() == Condition::Healthy).await;
 }
 

@@ -1,7 +1,9 @@
 mod faults;
+mod outages;
 mod platter;
 mod properties;
 mod restarts;
+mod twins;
 
 use std::future::Future;
 

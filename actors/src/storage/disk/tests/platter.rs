@@ -58,6 +58,7 @@ impl Platter {
     pub fn snapshot(&self) -> Self {
         let mut surface = self.surface().clone();
         surface.gate = None;
+        surface.is_stuck = false;
         Self(Arc::new(Mutex::new(surface)))
     }
 
