@@ -14,7 +14,7 @@ fn a_message_for_somebody_absent_is_queued() {
     let sent = alice.sends("hi").to("bob");
     assert_eq!(sent.status, "queued");
     assert_eq!(sent.object["queue_size"], 1);
-    assert!(sent.object.get("delivered_at").is_none());
+    assert_eq!(sent.object["delivered_at"], Value::Null);
     assert_eq!(alice.status_of(&sent.id), "queued");
     let bob = broker.agent("bob");
     bob.sees(["hi"]);
@@ -119,7 +119,7 @@ fn who_waits_for_a_message_that_expires_learns_it() {
         .and("timeout_seconds", 30)
         .to(&bob);
     assert_eq!(sent.status, "expired");
-    assert!(sent.object.get("delivered_at").is_none());
+    assert_eq!(sent.object["delivered_at"], Value::Null);
 }
 
 #[test]

@@ -73,9 +73,9 @@ pub const SEND_MESSAGE: Tool = Tool {
             "message_id": id(""),
             "status": {"enum": ["queued", "delivered", "acknowledged", "expired", "dead_lettered"]},
             "queue_size": count("Messages that wait for the recipient; not said of one in another project."),
-            "delivered_at": text("RFC 3339; there when it was delivered."),
+            "delivered_at": {"type": ["string", "null"], "description": "RFC 3339; null while it was not delivered."},
         });
-        (properties, &["message_id", "status"])
+        (properties, &["message_id", "status", "delivered_at"])
     },
     acts_as_session: true,
     exclusive: false,
@@ -361,7 +361,7 @@ impl SendAnswer {
     }
 }
 
-/// `{message_id, status, queue_size, delivered_at?}`, without a detour: this is the answer to most calls.
+/// `{message_id, status, queue_size, delivered_at}`, without a detour: this is the answer to most calls.
 fn write_direct(out: &mut Vec<u8>, outcome: &Outcome, with_queue: bool) {
     let status = outcome.status.unwrap_or(if outcome.delivered > 0 {
         Status::Delivered
@@ -379,12 +379,14 @@ fn write_direct(out: &mut Vec<u8>, outcome: &Outcome, with_queue: bool) {
         out.extend_from_slice(b",\"queue_size\":");
         write_json(out, &outcome.queue_len);
     }
-    if let Some(at_ms) = outcome.delivered_at_ms {
-        out.extend_from_slice(b",\"delivered_at\":\"");
-        out.extend_from_slice(&rfc3339(at_ms));
-        out.push(b'"');
+    match outcome.delivered_at_ms {
+        Some(at_ms) => {
+            out.extend_from_slice(b",\"delivered_at\":\"");
+            out.extend_from_slice(&rfc3339(at_ms));
+            out.extend_from_slice(b"\"}");
+        }
+        None => out.extend_from_slice(b",\"delivered_at\":null}"),
     }
-    out.push(b'}');
 }
 
 fn broadcast_json(outcome: &Outcome) -> Value {
