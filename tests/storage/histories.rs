@@ -7,6 +7,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     env,
     net::SocketAddr,
+    rc::Rc,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
@@ -34,7 +35,7 @@ const FAULTS: usize = 4;
 /// No message is given up in a history.
 const DELIVERIES_MAX: u32 = 100_000;
 
-/// SplitMix64 (Steele, Lea, Flood 2014).
+/// `SplitMix64` (Steele, Lea, Flood 2014).
 struct Dice(u64);
 
 impl Dice {
@@ -199,7 +200,7 @@ async fn replica(server: SocketAddr, project: &str) -> Replica {
 }
 
 /// Sends its messages one after the other, each until it is accepted.
-async fn write(history: Arc<History>, replicas: Arc<Vec<Replica>>, sessions: Vec<SessionId>, mut dice: Dice) {
+async fn write(history: Arc<History>, replicas: Rc<Vec<Replica>>, sessions: Vec<SessionId>, mut dice: Dice) {
     let (writer, ids) = (record(None), MessageIds::default());
     for number in 0..MESSAGES {
         let to = *dice.pick(&sessions);
@@ -235,7 +236,7 @@ async fn write(history: Arc<History>, replicas: Arc<Vec<Replica>>, sessions: Vec
 /// Claims a session now and then, and takes what it gets, until it is told to stop.
 async fn read(
     history: Arc<History>,
-    replicas: Arc<Vec<Replica>>,
+    replicas: Rc<Vec<Replica>>,
     session: SessionId,
     mut dice: Dice,
     is_over: Arc<AtomicBool>,
@@ -352,7 +353,7 @@ async fn happens(redis: &Arc<Mutex<Redis>>, seed: u64) -> usize {
         let server = redis.lock().unwrap().address;
         replicas.push(replica(server, &project).await);
     }
-    let replicas = Arc::new(replicas);
+    let replicas = Rc::new(replicas);
     let mut sessions = Vec::new();
     for _ in 0..SESSIONS {
         sessions.push(replicas[0].view.join().await);
@@ -363,12 +364,12 @@ async fn happens(redis: &Arc<Mutex<Redis>>, seed: u64) -> usize {
     let mut readers = Vec::new();
     // Two at a time want the same session.
     for session in sessions.iter().chain(&sessions) {
-        let (history, replicas, is_over) = (Arc::clone(&history), Arc::clone(&replicas), Arc::clone(&is_over));
+        let (history, replicas, is_over) = (Arc::clone(&history), Rc::clone(&replicas), Arc::clone(&is_over));
         readers.push(spawn_local(read(history, replicas, *session, next(), is_over)));
     }
     let mut writers = Vec::new();
     for _ in 0..WRITERS {
-        let (history, replicas) = (Arc::clone(&history), Arc::clone(&replicas));
+        let (history, replicas) = (Arc::clone(&history), Rc::clone(&replicas));
         writers.push(spawn_local(write(history, replicas, sessions.clone(), next())));
     }
     let mut faults = next();
