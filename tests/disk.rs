@@ -10,6 +10,7 @@ use std::{
     process::Command,
     sync::{Condvar, Mutex},
     thread,
+    time::Duration,
 };
 
 use serde_json::{Value, json};
@@ -17,6 +18,9 @@ use support::{Broker, PATIENCE, eventually};
 use tungstenite::{Message, WebSocket, client::IntoClientRequest};
 
 const WINDOW: usize = 32;
+
+/// How long a load may take to come to rest. Far more than it takes.
+const REST_TIME_MAX: Duration = Duration::from_secs(120);
 
 /// A folder that is gone with its test.
 struct Folder(PathBuf);
@@ -69,7 +73,9 @@ impl Ledger {
 
     fn awaits(&self, what: &str, is_so: impl Fn(&Book) -> bool) {
         let book = self.book.lock().unwrap();
-        let waited = self.changed.wait_timeout_while(book, PATIENCE, |book| !is_so(book));
+        let waited = self
+            .changed
+            .wait_timeout_while(book, REST_TIME_MAX, |book| !is_so(book));
         assert!(!waited.unwrap().1.timed_out(), "never came to be: {what}");
     }
 

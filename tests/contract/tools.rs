@@ -248,7 +248,7 @@ fn send_message_receive_messages_and_get_message_status() {
     let [legacy, modern] = both(&broker);
     for (from, to) in [(&legacy, &modern), (&modern, &legacy), (&modern, &modern)] {
         let receipt = from.sends("hi").with("correlation_id", "c").to(to);
-        assert_keys(&receipt.object, &["message_id", "status", "queue_size"]);
+        assert_keys(&receipt.object, &["message_id", "status", "queue_size", "delivered_at"]);
         assert_eq!(receipt.object["queue_size"], 1);
 
         let received = to.calls("receive_messages", json!({"acknowledge": "immediate"}));
