@@ -15,6 +15,7 @@ use proptest::{prelude::*, strategy::ValueTree, test_runner::TestRunner};
 use crate::support::{DELIVERY_LIMIT, Redis, View, append, block_on, record, storage};
 
 const SESSIONS: usize = 4;
+/// How many histories are compared, or as many as `REFERENCE_CASES` says.
 const CASES: usize = 60;
 
 /// Sessions and messages are named by their places, round and round.
@@ -33,6 +34,8 @@ enum Step {
         to: Vec<usize>,
         priority: usize,
     },
+    /// Together, to each of these one; of those that are not plain the sender waits for more.
+    SendMany(Vec<(usize, bool)>),
     Lease {
         session: usize,
         claimed: bool,
@@ -42,6 +45,12 @@ enum Step {
     Acknowledge {
         session: usize,
         messages: Vec<usize>,
+    },
+    /// Those of so many messages in a row that are for the session.
+    AcknowledgeRow {
+        session: usize,
+        from: usize,
+        len: usize,
     },
     AcknowledgeUpTo(usize, usize),
     Release {
@@ -70,7 +79,10 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(to, priority, key, watched)| Step::Send { to, priority, key, watched }),
         3 => (prop::collection::vec(session(), 1..SESSIONS), 0..4_usize)
             .prop_map(|(to, priority)| Step::Broadcast { to, priority }),
-        6 => (session(), any::<bool>(), 0..5_usize, prop_oneof![Just(usize::MAX), 1..2000_usize])
+        4 => prop::collection::vec((session(), prop::bool::weighted(0.9)), 1..30).prop_map(Step::SendMany),
+        4 => (session(), message(), 1..40_usize)
+            .prop_map(|(session, from, len)| Step::AcknowledgeRow { session, from, len }),
+        6 => (session(), any::<bool>(), prop_oneof![0..5_usize, 5..60_usize], prop_oneof![Just(usize::MAX), 1..2000_usize])
             .prop_map(|(session, claimed, limit, bytes)| Step::Lease { session, claimed, limit, bytes }),
         4 => (session(), messages()).prop_map(|(session, messages)| Step::Acknowledge { session, messages }),
         2 => (session(), message()).prop_map(|(session, message)| Step::AcknowledgeUpTo(session, message)),
@@ -119,12 +131,21 @@ impl World {
     }
 
     /// What is to be appended is made once and given to both.
-    fn prepare(&mut self, step: &Step) -> Option<Append> {
+    fn prepare(&mut self, step: &Step) -> Vec<Append> {
+        let mut batch = self.batch(step);
+        for append in &mut batch {
+            append.queue_capacity = 20;
+            self.sent.push(Arc::clone(&append.message));
+        }
+        batch
+    }
+
+    fn batch(&self, step: &Step) -> Vec<Append> {
         let headers = |priority: usize| Headers {
             priority: Priority::ALL[priority],
             ..Headers::default()
         };
-        let mut append = match step {
+        match step {
             Step::Send {
                 to,
                 priority,
@@ -135,32 +156,34 @@ impl World {
                 let message = self.view.message(Some(to), &headers(*priority), *watched);
                 let mut append = append(message, Audience::One(to));
                 append.idempotency_key = key.map(|key| key.to_string());
-                append
+                vec![append]
+            }
+            Step::SendMany(to) => {
+                let send = |(to, plain): &(usize, bool)| {
+                    let to = self.id(*to);
+                    append(self.view.message(Some(to), &headers(1), !plain), Audience::One(to))
+                };
+                to.iter().map(send).collect()
             }
             Step::Broadcast { to, priority } => {
                 let mut to: Vec<_> = to.iter().map(|at| self.id(*at)).collect();
                 to.sort_unstable();
                 to.dedup();
-                append(
-                    self.view.message(None, &headers(*priority), false),
-                    Audience::Many(to.into()),
-                )
+                let message = self.view.message(None, &headers(*priority), false);
+                vec![append(message, Audience::Many(to.into()))]
             }
-            _ => return None,
-        };
-        append.queue_capacity = 9;
-        self.sent.push(Arc::clone(&append.message));
-        Some(append)
+            _ => Vec::new(),
+        }
     }
 
-    fn ask(&self, store: &dyn Store, step: &Step, prepared: Option<&Append>) -> Answer {
+    fn ask(&self, store: &dyn Store, step: &Step, prepared: &[Append]) -> Answer {
         let now = now();
         match step {
             Step::Put(at) => debug(store.put_session(self.records[*at].clone(), Seat::default())),
             Step::Remove(at) => debug(store.remove_session(self.id(*at), DeadLetterReason::RecipientGone, None, now)),
             Step::Claim(at) => debug(store.claim(self.id(*at), self.claims[*at], DELIVERY_LIMIT, now)),
-            Step::Send { .. } | Step::Broadcast { .. } => {
-                debug(store.append(prepared.into_iter().cloned().collect(), now))
+            Step::Send { .. } | Step::SendMany(_) | Step::Broadcast { .. } => {
+                debug(store.append(prepared.to_vec(), now))
             }
             Step::Lease {
                 session,
@@ -186,6 +209,14 @@ impl World {
             Step::Acknowledge { session, messages } => {
                 self.acknowledge(store, *session, Acknowledge::Ids(self.messages(messages)))
             }
+            Step::AcknowledgeRow { session, from, len } => {
+                let places: Vec<_> = (*from..from + len).collect();
+                let mut ids = self.messages(&places);
+                let of_session = |message: &&Arc<Message>| message.recipient == Some(self.id(*session));
+                let own: Vec<_> = self.sent.iter().filter(of_session).map(|message| message.id).collect();
+                ids.retain(|id| own.contains(id));
+                self.acknowledge(store, *session, Acknowledge::Ids(ids))
+            }
             Step::AcknowledgeUpTo(session, message) => match self.message(*message) {
                 Some(message) => self.acknowledge(store, *session, Acknowledge::UpTo(message.id)),
                 None => Box::pin(std::future::ready(String::new())),
@@ -200,7 +231,7 @@ impl World {
             }
             Step::Redrive { messages, to } => {
                 let to = to.map(|at| self.id(at));
-                debug(store.redrive(self.messages(messages), to, 9, now))
+                debug(store.redrive(self.messages(messages), to, 20, now))
             }
             Step::Status(at) => match self.message(*at) {
                 Some(message) => shown(store.message_status(message.id, now), |known| {
@@ -255,16 +286,14 @@ async fn compare(storage: &dyn Storage, redis: &Redis, rounds: Vec<Vec<Step>>) {
     };
     for at in 0..SESSIONS {
         for store in [&reference, &world.view.store] {
-            world.ask(&**store, &Step::Put(at), None).await;
+            world.ask(&**store, &Step::Put(at), &[]).await;
         }
     }
     for round in rounds {
         // Those of one round go together, and take effect in their order all the same.
         let prepared: Vec<_> = round.iter().map(|step| (step, world.prepare(step))).collect();
         let ask = |store: &dyn Store| {
-            let asked = prepared
-                .iter()
-                .map(|(step, append)| world.ask(store, step, append.as_ref()));
+            let asked = prepared.iter().map(|(step, batch)| world.ask(store, step, batch));
             join_all(asked.collect::<Vec<_>>())
         };
         let (expected, found) = (ask(&*reference).await, ask(&*world.view.store).await);
@@ -288,7 +317,8 @@ async fn compare(storage: &dyn Storage, redis: &Redis, rounds: Vec<Vec<Step>>) {
 fn nothing_is_left(redis: &Redis, project: &str) {
     let keys = redis.ask(&["KEYS", &format!("{{{project}}}:*")]);
     let of_sessions = [
-        "inbox", "leased", "sessions", "names", "named", "seen", "left", "signs", "expiries", "thinned",
+        "inbox", "leased", "sessions", "names", "named", "seen", "left", "signs", "expiries", "thinned", "bundles",
+        "bundled",
     ];
     for key in keys.lines() {
         let kind = key.split(':').nth(1).unwrap();
@@ -306,7 +336,8 @@ fn redis_answers_as_the_reference_does() {
         let storage = storage(redis.url()).await;
         let mut runner = TestRunner::new(ProptestConfig::default());
         let rounds = prop::collection::vec(prop::collection::vec(step(), 1..8), 1..30);
-        for _ in 0..CASES {
+        let cases = std::env::var("REFERENCE_CASES").map_or(CASES, |cases| cases.parse().unwrap());
+        for _ in 0..cases {
             let tree = rounds.new_tree(&mut runner).unwrap();
             compare(&*storage, &redis, tree.current()).await;
         }

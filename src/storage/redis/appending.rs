@@ -1,9 +1,11 @@
 //! Messages on their way into the script, and what it says to each.
 
+use std::collections::HashMap;
+
 use actors::{
     clock::{Now, millis},
     model::{Message, SessionId},
-    storage::{Append, Appended, StoreError},
+    storage::{Append, Appended, Audience, StoreError},
 };
 use deadpool_redis::redis::Value;
 
@@ -17,13 +19,88 @@ use super::{
 const SHARED: u8 = 1;
 const WATCHED: u8 = 2;
 const TIMED: u8 = 4;
+const COUNT_SHIFT: u8 = 4;
+
+/// Most messages of a bundle: their number has four bits.
+const BUNDLE_LEN_MAX: usize = 16;
+/// Most bytes of a bundle.
+const BUNDLE_BYTES_MAX: usize = 128 * 1024;
 
 /// Under what a first result is kept.
 pub(super) fn outcome_key(sender: SessionId, key: &str) -> String {
     format!("{sender}:{key}")
 }
 
-pub(super) fn operation(batch: &[Append], now: Now) -> Operation {
+/// What goes into the script of a batch, by places in it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Item {
+    One(usize),
+    /// Plain messages for one recipient, which are kept as one: most of what they cost is what each would cost.
+    Bundle(Vec<usize>),
+}
+
+/// Bundles what may be bundled. The messages for each recipient stay in their order, and none comes before a broadcast
+/// that may have to be sent anew with all that follows it.
+pub(super) fn items(batch: &[Append]) -> Vec<Item> {
+    let mut items = Vec::with_capacity(batch.len());
+    // The last item for each recipient, if it may grow, with its bytes.
+    let mut open: HashMap<SessionId, (usize, usize)> = HashMap::new();
+    for (at, append) in batch.iter().enumerate() {
+        let bytes = append.message.body().len();
+        let Some(recipient) = plain(append) else {
+            if append.roster.is_some() {
+                open.clear();
+            } else if !open.is_empty() {
+                for recipient in append.audience.ids() {
+                    open.remove(recipient);
+                }
+            }
+            items.push(Item::One(at));
+            continue;
+        };
+        if let Some((item, bundled)) = open.get_mut(&recipient)
+            && let Some(Item::Bundle(members)) = items.get_mut(*item)
+            && members.len() < BUNDLE_LEN_MAX
+            && *bundled + bytes <= BUNDLE_BYTES_MAX
+            && go_together(&batch[members[0]], append)
+        {
+            members.push(at);
+            *bundled += bytes;
+        } else {
+            open.insert(recipient, (items.len(), bytes));
+            items.push(Item::Bundle(vec![at]));
+        }
+    }
+    for item in &mut items {
+        if let Item::Bundle(members) = item
+            && let [only] = members[..]
+        {
+            *item = Item::One(only);
+        }
+    }
+    items
+}
+
+/// The recipient of a message about which nothing is special.
+fn plain(append: &Append) -> Option<SessionId> {
+    let message = &append.message;
+    let is_plain =
+        message.ttl.is_none() && !message.is_watched() && append.idempotency_key.is_none() && append.roster.is_none();
+    match append.audience {
+        Audience::One(recipient) if is_plain && message.recipient == Some(recipient) => Some(recipient),
+        _ => None,
+    }
+}
+
+/// Messages of one moment are found by it: see `bundle_with` in `scripts/bundles.lua`.
+fn go_together(first: &Append, other: &Append) -> bool {
+    let moment = |append: &Append| append.message.id.as_uuid().as_bytes()[..6].to_owned();
+    first.message.priority == other.message.priority
+        && first.queue_capacity == other.queue_capacity
+        && moment(first) == moment(other)
+}
+
+pub(super) fn operation(batch: &[Append], items: &[Item], now: Now) -> Operation {
     let keys: Vec<_> = batch
         .iter()
         .filter_map(|append| Some(outcome_key(append.message.sender, append.idempotency_key.as_ref()?)))
@@ -32,9 +109,16 @@ pub(super) fn operation(batch: &[Append], now: Now) -> Operation {
     for key in keys {
         operation = operation.text(key);
     }
-    operation = operation.most(batch.len());
+    operation = operation.most(items.len());
     let mut keyed = 0;
-    for append in batch {
+    for item in items {
+        let append = match item {
+            Item::One(at) => &batch[*at],
+            Item::Bundle(members) => {
+                operation = bundle(operation, batch, members);
+                continue;
+            }
+        };
         keyed += u64::from(append.idempotency_key.is_some());
         let message = &*append.message;
         let recipients = append.audience.ids();
@@ -54,17 +138,90 @@ pub(super) fn operation(batch: &[Append], now: Now) -> Operation {
     operation
 }
 
+fn bundle(operation: Operation, batch: &[Append], members: &[usize]) -> Operation {
+    let (mut stored, mut ids, mut bytes) = (Vec::new(), Vec::new(), 0);
+    for at in members {
+        let message = &batch[*at].message;
+        let (len_at, len) = (stored.len(), encoded_len(message));
+        stored.extend([0; 4]);
+        stored.extend(len.to_be_bytes());
+        message.write_stored(&mut stored);
+        // What is stored of a message is no longer than what may be sent.
+        let stored_len = (stored.len() - len_at - 8) as u32;
+        stored[len_at..len_at + 4].copy_from_slice(&stored_len.to_be_bytes());
+        ids.extend(message.id.as_uuid().as_bytes());
+        bytes += len;
+    }
+    let first = &batch[members[0]];
+    let flags = ((members.len() - 1) as u8) << COUNT_SHIFT;
+    operation
+        .text(member_of(&first.message, flags, bytes))
+        .text(stored)
+        .number(first.message.priority as u64)
+        .number(0)
+        .most(first.queue_capacity)
+        .text("")
+        .number(0)
+        .number(1)
+        .session(first.audience.ids()[0])
+        .text(ids)
+}
+
 fn member(message: &Message) -> Vec<u8> {
     let flag = |flag, is_set| if is_set { flag } else { 0 };
     let flags = flag(SHARED, message.recipient.is_none())
         | flag(WATCHED, message.is_watched())
         | flag(TIMED, message.ttl.is_some());
-    let len = u32::try_from(message.encoded_len(1)).unwrap_or(u32::MAX);
+    member_of(message, flags, encoded_len(message))
+}
+
+fn member_of(message: &Message, flags: u8, len: u32) -> Vec<u8> {
     [&message.id.as_uuid().as_bytes()[..], &[flags], &len.to_be_bytes()].concat()
 }
 
-pub(super) fn answers(batch: &[Append], reply: &mut Reply) -> Result<Vec<Appended>, StoreError> {
-    batch.iter().map(|append| answer(append, reply)).collect()
+fn encoded_len(message: &Message) -> u32 {
+    u32::try_from(message.encoded_len(1)).unwrap_or(u32::MAX)
+}
+
+/// One answer for each message of the batch.
+pub(super) fn answers(batch: &[Append], items: &[Item], reply: &mut Reply) -> Result<Vec<Appended>, StoreError> {
+    let mut answers = vec![Appended::RosterOutdated; batch.len()];
+    for item in items {
+        match item {
+            Item::One(at) => answers[*at] = answer(&batch[*at], reply)?,
+            Item::Bundle(members) => answer_bundle(batch, members, reply, &mut answers)?,
+        }
+    }
+    Ok(answers)
+}
+
+fn answer_bundle(
+    batch: &[Append],
+    members: &[usize],
+    reply: &mut Reply,
+    answers: &mut [Appended],
+) -> Result<(), StoreError> {
+    let accepted = match reply.next() {
+        Some(Value::Nil) => return Ok(()),
+        Some(accepted) => Reply::new(accepted),
+        None => Err(unreadable("what became of messages")),
+    };
+    let mut accepted = accepted?;
+    let (queue_len, accepted_len) = (accepted.len()?, accepted.len()?);
+    for (place, at) in members.iter().enumerate() {
+        answers[*at] = if place < accepted_len {
+            Appended::Accepted {
+                queue_len: (queue_len + place + 1).saturating_sub(accepted_len),
+                refused: Vec::new(),
+            }
+        } else {
+            Appended::Accepted {
+                queue_len: 0,
+                refused: batch[*at].audience.ids().to_vec(),
+            }
+        };
+    }
+    Ok(())
 }
 
 fn answer(append: &Append, reply: &mut Reply) -> Result<Appended, StoreError> {

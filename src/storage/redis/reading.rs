@@ -18,6 +18,24 @@ pub(super) fn to_json(record: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(record).unwrap_or_default()
 }
 
+/// What is stored of a message, or of each message of a bundle; see `scripts/bundles.lua`.
+pub(super) fn each_stored(
+    mut stored: &[u8],
+    mut read: impl FnMut(&[u8]) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    if stored.first() != Some(&0) {
+        return read(stored);
+    }
+    while let Some((lengths, rest)) = stored.split_first_chunk::<8>() {
+        let [a, b, c, d, ..] = *lengths;
+        let len = u32::from_be_bytes([a, b, c, d]) as usize;
+        let (message, rest) = rest.split_at_checked(len).ok_or_else(|| unreadable("a bundle"))?;
+        read(message)?;
+        stored = rest;
+    }
+    Ok(())
+}
+
 /// A message as this session gets it; the one that somebody here holds, if there is one.
 pub(super) fn stored_message(lane: &Lane, stored: &[u8], session: SessionId) -> Result<Arc<Message>, StoreError> {
     let held = stored.get(2..18).and_then(|id| lane.held.get(reply::message(id).ok()?));

@@ -10,10 +10,11 @@ use uuid::Uuid;
 
 /// What most batches do without is defined when it is asked for: to define all of it takes a server longer than to
 /// carry out a small batch.
-const PARTS: [&str; 11] = [
+const PARTS: [&str; 12] = [
     include_str!("scripts/prelude.lua"),
     include_str!("scripts/letters.lua"),
     include_str!("scripts/inboxes.lua"),
+    include_str!("scripts/bundles.lua"),
     include_str!("scripts/delivery.lua"),
     include_str!("scripts/settling.lua"),
     include_str!("scripts/returned.lua"),

@@ -176,8 +176,11 @@ impl Store for RedisStore {
     fn append(&self, batch: Vec<Append>, now: Now) -> Op<Vec<Appended>> {
         // Before it is sent: another may have it in hand before the answer is here.
         self.lane.held.remember(batch.iter().map(|append| &append.message));
-        let operation = appending::operation(&batch, now);
-        self.run(operation, move |_, mut reply| appending::answers(&batch, &mut reply))
+        let items = appending::items(&batch);
+        let operation = appending::operation(&batch, &items, now);
+        self.run(operation, move |_, mut reply| {
+            appending::answers(&batch, &items, &mut reply)
+        })
     }
 
     fn settle_outcome(&self, sender: SessionId, key: String, outcome: Outcome) -> Op<()> {
@@ -221,8 +224,11 @@ impl Store for RedisStore {
             while !reply.is_done() {
                 let count = reply.count()?;
                 if let Some(stored) = reply.bytes_or_nothing()? {
-                    let message = reading::stored_message(lane, &stored, session)?;
-                    leased.deliveries.push(Delivery { message, count });
+                    reading::each_stored(&stored, |stored| {
+                        let message = reading::stored_message(lane, stored, session)?;
+                        leased.deliveries.push(Delivery { message, count });
+                        Ok(())
+                    })?;
                 }
             }
             Ok(leased)

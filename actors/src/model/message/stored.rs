@@ -38,6 +38,12 @@ impl Message {
     #[must_use]
     pub fn to_stored(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(64 + self.body.len());
+        self.write_stored(&mut out);
+        out
+    }
+
+    /// Appends the same.
+    pub fn write_stored(&self, out: &mut Vec<u8>) {
         let flag = |flag, is_set| if is_set { flag } else { 0 };
         let flags = flag(DIRECT, self.recipient.is_some())
             | flag(WATCHED, self.is_watched())
@@ -58,7 +64,6 @@ impl Message {
             out.extend(origin.as_str().as_bytes());
         }
         out.extend(&self.body);
-        out
     }
 
     /// # Errors

@@ -1,21 +1,10 @@
 -- The way of a message to its recipient: append, lease.
 
--- Messages that are handed out, to be read in one go when all operations are done.
-local wanted, wanted_by = {}, {}
-
 -- Puts a message in the reply when it is read.
 local function want_message(id, reply)
   wanted[#wanted + 1] = id
   reply[#reply + 1] = false
   wanted_by[#wanted_by + 1] = { reply, #reply }
-end
-
-local function read_wanted()
-  local stored = fields(key('messages'), wanted)
-  for at = 1, #wanted do
-    local reply, place = wanted_by[at][1], wanted_by[at][2]
-    reply[place] = stored[at]
-  end
 end
 
 -- The first results of these idempotency keys that are not free; by key.
@@ -39,11 +28,11 @@ local function keep_outcome(name, outcome)
   end
 end
 
--- append: time, number of idempotency keys, the keys; number of messages, and of each: member, stored message,
+-- append: time, number of idempotency keys, the keys; number of messages and bundles, and of each: member, stored message,
 -- priority, time to live in milliseconds (0: none), capacity, roster or '', place of its key (0: none), number of
--- recipients, the recipients.
--- Reply: of each an array of the length of the queue and the places of those who refused, a first result, or nil when
--- the roster is another.
+-- recipients, the recipients; of a bundle also its ids.
+-- Reply: of each message an array of the length of the queue and the places of those who refused, a first result, or nil
+-- when the roster is another; of a bundle an array of the length of the queue and how many were accepted, the first ones.
 ops.append = function()
   at_ms = arg()
   local keys = {}
@@ -52,7 +41,50 @@ ops.append = function()
   end
   local known = #keys > 0 and read_outcomes(keys)
   local count, reply, outdated, roster_now = number_arg(), {}, false, nil
-  local stored, copies, arrivals, timed = {}, {}, {}, {}
+  local stored, copies, arrivals, timed, bundles, bundled = {}, {}, {}, {}, {}, {}
+
+  local function arrive(session, inbox, score, member, len)
+    local list = arrivals[session]
+    if not list then
+      list = {}
+      arrivals[session] = list
+    end
+    list[#list + 1] = score
+    list[#list + 1] = member
+    shift(inbox, len, 0)
+    awaken(session)
+  end
+
+  local function accept_one(session, inbox, priority, member, message)
+    arrive(session, inbox, score_of(inbox, priority), member, 1)
+    stored[#stored + 1] = id_of(member)
+    stored[#stored + 1] = message
+    receipt(member, session, 'q')
+    count_receipts(bucket_of(member), 1)
+  end
+
+  local function accept_bundle(session, priority, capacity, member, bundle, ids)
+    local inbox, len, id = inbox_of(session), count_of(member), id_of(member)
+    local room = inbox and math.max(0, capacity - inbox.waiting - inbox.leased) or 0
+    if room < len then
+      local parts = room > 0 and parts_of(bundle)
+      for at = 1, room do
+        accept_one(session, inbox, priority, parts[at].member, parts[at].stored)
+      end
+      return { inbox and inbox.waiting or 0, room }
+    end
+    arrive(session, inbox, score_of(inbox, priority, len), member, len)
+    stored[#stored + 1] = id
+    stored[#stored + 1] = bundle
+    bundles[#bundles + 1] = id
+    bundles[#bundles + 1] = ids
+    bundled[#bundled + 1] = 0
+    bundled[#bundled + 1] = id
+    receipt(member, session, 'q')
+    count_receipts(bucket_of(id), len)
+    return { inbox.waiting, len }
+  end
+
   for at = 1, count do
     local member, message, priority, ttl = arg(), arg(), number_arg(), number_arg()
     local capacity, roster, key_at, len = number_arg(), arg(), number_arg(), number_arg()
@@ -65,23 +97,17 @@ ops.append = function()
       reply[at] = false
     elseif name and known[name] then
       reply[at] = known[name]
+    elseif count_of(member) > 1 then
+      reply[at] = accept_bundle(session_arg(), priority, capacity, member, message, ARGV[recipients_at + len + 1])
     else
       local answer, accepted, longest = { 0 }, {}, 0
       for place = 1, len do
         local session = session_arg()
         local inbox = inbox_of(session)
         if inbox and inbox.waiting + inbox.leased < capacity then
-          local list = arrivals[session]
-          if not list then
-            list = {}
-            arrivals[session] = list
-          end
-          list[#list + 1] = score_of(inbox, priority)
-          list[#list + 1] = member
-          shift(inbox, 1, 0)
+          arrive(session, inbox, score_of(inbox, priority), member, 1)
           longest = math.max(longest, inbox.waiting)
           accepted[#accepted + 1] = session
-          awaken(session)
           if ttl > 0 then
             timed[#timed + 1] = whole(now + ttl)
             timed[#timed + 1] = session .. member
@@ -116,10 +142,12 @@ ops.append = function()
         end
       end
     end
-    cursor = recipients_at + len
+    cursor = recipients_at + len + (count_of(member) > 1 and 1 or 0)
   end
   call_many('HSET', key('messages'), stored, 2)
   call_many('HSET', key('copies'), copies, 2)
+  call_many('HSET', key('bundles'), bundles, 2)
+  call_many('ZADD', key('bundled'), bundled, 2)
   for session, list in pairs(arrivals) do
     call_many('ZADD', key('inbox:') .. session, list, 2)
   end
@@ -203,12 +231,20 @@ ops.lease = function()
     if #popped == 0 then
       break
     end
+    local taken = 0
     for at = 1, #popped, 2 do
-      if room <= 0 then
+      local member, score = popped[at], popped[at + 1]
+      local len, bytes = count_of(member), unpack_bytes('>I4', member, 18)
+      local is_too_much = len > 1 and (taken + len > limit or bytes > room)
+      if is_too_much or taken >= limit or room <= 0 then
         give_back(session, popped, at)
+        if is_too_much and taken < limit and room > 0 then
+          unbundle_waiting(session, member, tonumber(score))
+        end
         break
       end
-      room = room - unpack_bytes('>I4', popped[at], 18)
+      taken = taken + len
+      room = room - bytes
     end
     local deadlines, earlier = take_deadlines(session, popped), earlier_deliveries(session, popped)
     local known, dead = {}, {}
@@ -222,12 +258,13 @@ ops.lease = function()
         bury(member, session, 'x', deliveries)
         thinned(session)
       else
-        limit = limit - 1
-        shift(inbox, -1, 1)
+        local len = count_of(member)
+        limit = limit - len
+        shift(inbox, -len, len)
         known[#known + 1] = id
         known[#known + 1] = pack(ENTRY, score, inbox.lease, deadline, deliveries + 1, state, sub(member, 17), BATCH,
           REPLICA)
-        inbox.lease = inbox.lease + 1
+        inbox.lease = inbox.lease + len
         receipt(member, session, 'd')
         progressed(member, 'd')
         reply[#reply + 1] = deliveries + 1

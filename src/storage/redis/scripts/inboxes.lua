@@ -56,10 +56,11 @@ local function shift(inbox, waiting, leased)
   inbox.changed = true
 end
 
--- Where a message stands in the queue: by priority, then by place. Odd when it was delivered before.
-local function score_of(inbox, priority)
+-- Where a message stands in the queue, or so many that follow each other: by priority, then by place. Odd when it was
+-- delivered before.
+local function score_of(inbox, priority, count)
   local score = (3 - priority) * PRIORITY_STEP + inbox.place * 2
-  inbox.place = inbox.place + 1
+  inbox.place = inbox.place + (count or 1)
   return score
 end
 
@@ -134,53 +135,4 @@ local function expire(most)
     end
   end
   return #due
-end
-
--- Puts leased messages back where they were in the queue, but for those that have outlived their time or were
--- delivered too often. Returns how many were put back, and how many are dead.
-local function put_back(session, inbox, entries, delivery_limit)
-  local waiting, known, dead, timed = {}, {}, {}, {}
-  for at = 1, #entries do
-    local entry = entries[at]
-    local expired = entry.deadline > 0 and entry.deadline <= now
-    if expired or entry.deliveries >= delivery_limit then
-      dead[#dead + 1] = id_of(entry.member)
-      bury(entry.member, session, expired and 'x' or 'l', entry.deliveries)
-    else
-      entry.score = entry.score - entry.score % 2 + 1
-      entry.state = RETURNED
-      waiting[#waiting + 1] = whole(entry.score)
-      waiting[#waiting + 1] = entry.member
-      known[#known + 1] = id_of(entry.member)
-      known[#known + 1] = pack_entry(entry)
-      if entry.deadline > 0 then
-        timed[#timed + 1] = whole(entry.deadline)
-        timed[#timed + 1] = session .. entry.member
-      end
-      receipt(entry.member, session, 'q')
-    end
-  end
-  call_many('ZADD', key('inbox:') .. session, waiting, 2)
-  call_many('HSET', key('leased:') .. session, known, 2)
-  call_many('HDEL', key('leased:') .. session, dead, 1)
-  call_many('ZADD', key('expiries'), timed, 2)
-  local returned = #waiting / 2
-  shift(inbox, returned, -#entries)
-  if returned > 0 then
-    awaken(session)
-  end
-  return returned, #dead
-end
-
--- Makes the counts what the queues say. An operation that failed half way may have counted what it did not do. Of a
--- queue that cannot be read nothing can be handed out.
-local function recount()
-  for session, inbox in pairs(inboxes) do
-    if inbox and inbox.changed then
-      local is_read, waiting = pcall(call, 'ZCARD', key('inbox:') .. session)
-      inbox.waiting = is_read and waiting or 0
-      local are_read, entries = pcall(leased_entries, session)
-      inbox.leased = are_read and #entries or 0
-    end
-  end
 end

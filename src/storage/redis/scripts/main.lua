@@ -46,6 +46,7 @@ end
 flush_gone()
 flush_inboxes()
 flush_receipts()
+flush_settled()
 flush_frames()
 replies[#replies + 1] = progress
 return replies

@@ -1,6 +1,6 @@
 -- Carries out operations of one project, in their order, as one transaction. This part: what all of them share.
 --
--- The parts are joined in the order prelude, letters, inboxes, delivery, settling, returned, seats, records, main;
+-- The parts are joined in the order prelude, letters, inboxes, bundles, delivery, settling, returned, seats, records, main;
 -- seats and records are a function, which defines what few batches ask for.
 --
 -- KEYS[1]  a key of the project: all its keys are in the slot of this one.
@@ -22,7 +22,8 @@ local SESSIONS_AT = 15
 
 -- The place of a message among those of equal priority is below this, twice; see score_of.
 local PRIORITY_STEP = 2 ^ 50
--- Flags of a message in an inbox, the 17th byte of its member: 1 counted in 'copies', 2 watched, 4 with a deadline.
+-- Flags of a message in an inbox, the 17th byte of its member: 1 counted in 'copies', 2 watched, 4 with a deadline. Of a
+-- bundle (bundles.lua) it is one less than the number of its messages, in the four higher bits.
 local SHARED, WATCHED, TIMED = 1, 2, 4
 -- Most values that one command takes: the stack of Lua has no room for more.
 local VALUES_MAX = 4000
@@ -170,7 +171,7 @@ local function flush_gone()
 end
 
 -- Receipts lie in buckets by the time in the id of the message. Of a message with one copy the field is its id and the
--- value 'D', recipient, status, time. Of a shared one there is a field of its id, 'M' and all recipients, and one
+-- value 'D', recipient, status, time; of a bundle the same with a 'B', and the ids after a space when it is settled. Of a shared one there is a field of its id, 'M' and all recipients, and one
 -- of id and recipient for each of them: status, time.
 local BUCKET_MS = 16384
 local RECEIPTS_FOR_MS = 24 * 3600 * 1000
@@ -212,7 +213,7 @@ local function receipt(member, session, status)
   if has(member, SHARED) then
     put_receipt(id, id .. session, status .. at_ms)
   else
-    put_receipt(id, id, 'D' .. session .. status .. at_ms)
+    put_receipt(id, id, (byte(member, 17) >= 16 and 'B' or 'D') .. session .. status .. at_ms)
   end
 end
 
@@ -236,7 +237,7 @@ local function forget_receipts(len)
       return
     end
     len = len - counts[bucket]
-    call('UNLINK', key('receipts:') .. whole(bucket))
+    call('UNLINK', key('receipts:') .. whole(bucket), key('settled:') .. whole(bucket))
     call('HDEL', key('receipts'), whole(bucket))
     call('HINCRBY', key('receipts'), 'len', -counts[bucket])
   end

@@ -65,6 +65,9 @@ end
 -- Where a message of which there is no receipt stands for its only recipient, if it waits or is leased.
 local function standing(id, reply)
   local stored = call('HGET', key('messages'), id)
+  if stored and byte(stored, 1) == 0 then
+    stored = parts_of(stored)[1].stored
+  end
   if not stored or band(byte(stored, 2), 1) == 0 then
     return
   end
@@ -86,9 +89,13 @@ ops.message_status = function()
   local name = key('receipts:') .. bucket_of(id)
   local known = call('HGET', name, id)
   if not known then
+    local bundle, told = bundle_with(id)
+    id, known = bundle or id, told
+  end
+  if not known then
     standing(id, reply)
-  elseif sub(known, 1, 1) == 'D' then
-    reply[1], reply[2], reply[3] = sub(known, 2, 37), sub(known, 38, 38), sub(known, 39)
+  elseif sub(known, 1, 1) ~= 'M' then
+    reply[1], reply[2], reply[3] = sub(known, 2, 37), sub(known, 38, 38), string.match(known, '^%d+', 39)
   else
     local sessions, places = {}, {}
     for at = 2, #known, 36 do
@@ -253,7 +260,7 @@ end
 local OF_THE_PROJECT = {
   'sessions', 'names', 'named', 'messages', 'copies', 'expiries', 'thinned', 'dead', 'dead:letters', 'dead:age',
   'dead:deaths', 'dead:dropped', 'idempotency', 'idempotency:until', 'protocols', 'crossings', 'crossings:age',
-  'crossings:targets', 'seen', 'left', 'signs', 'given_up',
+  'crossings:targets', 'seen', 'left', 'signs', 'given_up', 'bundles', 'bundled',
 }
 
 -- clear: deletes what the project holds but for its record and what counts on: frames, rosters, claims, signs. A step
@@ -271,7 +278,7 @@ ops.clear = function()
   end
   local buckets = call('HSCAN', key('receipts'), 0, 'COUNT', 500)[2]
   for at = 1, #buckets, 2 do
-    call('UNLINK', key('receipts:') .. buckets[at])
+    call('UNLINK', key('receipts:') .. buckets[at], key('settled:') .. buckets[at])
     call('HDEL', key('receipts'), buckets[at])
   end
   return { #sessions + #buckets > 0 and 1 or 0 }

@@ -29,5 +29,8 @@ ops.acknowledge_returned = function()
       return entry.state == ANSWERED
     end)
   end
-  return acknowledged(inbox, entries, {}, inbox and finish(session, inbox, entries) or {})
+  if not inbox then
+    return acknowledged(nil, {}, 0, {})
+  end
+  return acknowledged(inbox, {}, finish(session, inbox, entries))
 end

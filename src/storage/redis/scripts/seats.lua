@@ -78,6 +78,7 @@ ops.remove_session = function()
   if seen and tonumber(seen) > now - tonumber(silence) then
     return { -1 }
   end
+  unbundle_all(session)
   local left = leased_entries(session)
   local known = call('ZRANGE', key('inbox:') .. session, 0, -1, 'WITHSCORES')
   local earlier, timed = earlier_deliveries(session, known), {}

@@ -1,20 +1,82 @@
 -- What becomes of messages that were delivered: acknowledge, release, claim; and how many wait.
 
--- Takes delivered messages out of an inbox, for good. Returns the ids of the watched ones.
-local function finish(session, inbox, entries)
-  local done, waiting, timed, watched = {}, {}, {}, {}
+-- Puts leased messages back where they were in the queue, but for those that have outlived their time or were
+-- delivered too often. Returns how many were put back, and how many are dead.
+local function put_back(session, inbox, entries, delivery_limit)
+  local waiting, known, dead, timed, returned = {}, {}, {}, {}, 0
+  entries = without_dead_bundles(session, entries, delivery_limit)
   for at = 1, #entries do
     local entry = entries[at]
+    local expired = entry.deadline > 0 and entry.deadline <= now
+    if expired or entry.deliveries >= delivery_limit then
+      dead[#dead + 1] = id_of(entry.member)
+      bury(entry.member, session, expired and 'x' or 'l', entry.deliveries)
+    else
+      returned = returned + count_of(entry.member)
+      entry.score = entry.score - entry.score % 2 + 1
+      entry.state = RETURNED
+      waiting[#waiting + 1] = whole(entry.score)
+      waiting[#waiting + 1] = entry.member
+      known[#known + 1] = id_of(entry.member)
+      known[#known + 1] = pack_entry(entry)
+      if entry.deadline > 0 then
+        timed[#timed + 1] = whole(entry.deadline)
+        timed[#timed + 1] = session .. entry.member
+      end
+      receipt(entry.member, session, 'q')
+    end
+  end
+  call_many('ZADD', key('inbox:') .. session, waiting, 2)
+  call_many('HSET', key('leased:') .. session, known, 2)
+  call_many('HDEL', key('leased:') .. session, dead, 1)
+  call_many('ZADD', key('expiries'), timed, 2)
+  shift(inbox, returned, -returned - #dead)
+  if returned > 0 then
+    awaken(session)
+  end
+  return returned, #dead
+end
+
+-- Makes the counts what the queues say. An operation that failed half way may have counted what it did not do. Of a
+-- queue that cannot be read nothing can be handed out.
+local function recount()
+  for session, inbox in pairs(inboxes) do
+    if inbox and inbox.changed then
+      inbox.waiting, inbox.leased = 0, 0
+      local is_read, members = pcall(call, 'ZRANGE', key('inbox:') .. session, 0, -1)
+      for at = 1, is_read and #members or 0 do
+        inbox.waiting = inbox.waiting + count_of(members[at])
+      end
+      local are_read, entries = pcall(leased_entries, session)
+      for at = 1, are_read and #entries or 0 do
+        inbox.leased = inbox.leased + count_of(entries[at].member)
+      end
+    end
+  end
+end
+
+-- Takes delivered messages out of an inbox, for good. Returns how many, and the ids of the watched ones.
+local function finish(session, inbox, entries)
+  local done, waiting, timed, watched, count, waited = {}, {}, {}, {}, 0, 0
+  for at = 1, #entries do
+    local entry = entries[at]
+    local of_entry = count_of(entry.member)
     done[at] = id_of(entry.member)
+    count = count + of_entry
     if entry.state == RETURNED then
+      waited = waited + of_entry
       waiting[#waiting + 1] = entry.member
       if entry.deadline > 0 then
         timed[#timed + 1] = session .. entry.member
       end
     end
     drop_copy(entry.member)
-    receipt(entry.member, session, 'a')
-    progressed(entry.member, 'a')
+    if of_entry > 1 then
+      settle_bundle(entry.member, session, 'a')
+    else
+      receipt(entry.member, session, 'a')
+      progressed(entry.member, 'a')
+    end
     if has(entry.member, WATCHED) then
       watched[#watched + 1] = done[at]
     end
@@ -22,16 +84,16 @@ local function finish(session, inbox, entries)
   call_many('HDEL', key('leased:') .. session, done, 1)
   call_many('ZREM', key('inbox:') .. session, waiting, 1)
   call_many('ZREM', key('expiries'), timed, 1)
-  if #entries > 0 then
-    shift(inbox, -#waiting, #waiting - #entries)
+  if count > 0 then
+    shift(inbox, -waited, waited - count)
   end
-  return watched
+  return count, watched
 end
 
 -- The reply to an acknowledgement: how many, how many wait, how many are leased, number of unknown ids, these; then the
 -- watched ones.
-local function acknowledged(inbox, entries, unknown, watched)
-  local reply = { #entries, inbox and inbox.waiting or 0, inbox and inbox.leased or 0, #unknown }
+local function acknowledged(inbox, unknown, count, watched)
+  local reply = { count, inbox and inbox.waiting or 0, inbox and inbox.leased or 0, #unknown }
   for _, list in ipairs({ unknown, watched }) do
     for at = 1, #list do
       reply[#reply + 1] = list[at]
@@ -41,16 +103,38 @@ local function acknowledged(inbox, entries, unknown, watched)
 end
 
 -- What is known of these messages of a session, those that were never delivered to it or are done with left out; which
--- ids these are.
-local function delivered_entries(session, ids)
+-- ids these are; nil when only a part of a bundle is meant.
+local function entries_of(session, ids)
   local found, entries, unknown, seen = fields(key('leased:') .. session, ids), {}, {}, {}
-  for at = 1, #ids do
-    if found[at] and not seen[ids[at]] then
-      seen[ids[at]] = true
-      entries[#entries + 1] = read_entry(ids[at], found[at])
-    else
-      unknown[#unknown + 1] = ids[at]
+  local at = 1
+  while at <= #ids do
+    local id = ids[at]
+    local entry = found[at] and not seen[id] and read_entry(id, found[at])
+    local count = entry and count_of(entry.member) or 1
+    if count > 1 then
+      local whole_bundle = at + count - 1 <= #ids and call('HGET', key('bundles'), id)
+      if whole_bundle ~= table.concat(ids, '', at, math.min(at + count - 1, #ids)) then
+        return nil
+      end
     end
+    if entry then
+      entries[#entries + 1] = entry
+      for of_bundle = at, at + count - 1 do
+        seen[ids[of_bundle]] = true
+      end
+    else
+      unknown[#unknown + 1] = id
+    end
+    at = at + count
+  end
+  return entries, unknown
+end
+
+-- The same, if need be with all bundles of the session opened: of some only a part may be meant.
+local function delivered_entries(session, ids)
+  local entries, unknown = entries_of(session, ids)
+  if (not entries or #unknown > 0) and unbundle_delivered(session) then
+    entries, unknown = entries_of(session, ids)
   end
   return entries, unknown
 end
@@ -69,7 +153,7 @@ ops.acknowledge = function(last)
   local session, which, ids = session_arg(), arg(), args_until(last)
   local inbox = inbox_of(session)
   if not inbox then
-    return acknowledged(nil, {}, ids, {})
+    return acknowledged(nil, ids, 0, {})
   end
   local entries, unknown = delivered_entries(session, ids)
   if which == 'up_to' and entries[1] then
@@ -81,7 +165,7 @@ ops.acknowledge = function(last)
       entries[#entries + 1] = before[at]
     end
   end
-  return acknowledged(inbox, entries, unknown, finish(session, inbox, entries))
+  return acknowledged(inbox, unknown, finish(session, inbox, entries))
 end
 
 -- release: time, session, delivery limit, then 'ids' and the ids, 'claimed' and the claim, or 'silent' and

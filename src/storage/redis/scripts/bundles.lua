@@ -1,0 +1,188 @@
+-- Bundles: plain messages for one recipient that were accepted together lie in its inbox as one, for as long as they are
+-- delivered and acknowledged together. A bundle has the id of its first message. In 'messages' is what it holds: of each
+-- message the length of what is stored (4 bytes), that of its envelope (4 bytes), what is stored. The ids are in
+-- 'bundles' and, in their order, in 'bundled'; when all are acknowledged, in the receipt of the bundle and in
+-- 'settled:BUCKET'.
+
+-- Messages that are handed out, to be read in one go when all operations are done.
+local wanted, wanted_by = {}, {}
+
+local function read_wanted()
+  local stored = fields(key('messages'), wanted)
+  for at = 1, #wanted do
+    local reply, place = wanted_by[at][1], wanted_by[at][2]
+    reply[place] = stored[at]
+  end
+  wanted, wanted_by = {}, {}
+end
+
+-- How many messages a member stands for: one, unless it is a bundle.
+local function count_of(member)
+  return math.floor(byte(member, 17) / 16) + 1
+end
+
+-- The messages of a bundle: id, member and what is stored of each.
+local function parts_of(bundle)
+  local parts, at = {}, 1
+  while at <= #bundle do
+    local len, _, from = unpack_bytes('>I4I4', bundle, at)
+    local id = sub(bundle, from + 2, from + 17)
+    parts[#parts + 1] = { id = id, member = id .. '\0' .. sub(bundle, at + 4, at + 7), stored = sub(bundle, from, from + len - 1) }
+    at = from + len
+  end
+  return parts
+end
+
+-- Receipts of bundles that are done with, by bucket.
+local settled = {}
+
+local function forget_bundle(id)
+  call('HDEL', key('bundles'), id)
+  call('ZREM', key('bundled'), id)
+end
+
+-- Makes a bundle the messages that it holds. Of one that was delivered 'entry' is what is known of it; 'score' is where
+-- it waits, if it does. Returns what is known of each.
+local function unbundle(session, member, entry, score)
+  local id, entries, stored, known, waiting = id_of(member), {}, {}, {}, {}
+  if #wanted > 0 then
+    -- What was handed out before this was all of it.
+    read_wanted()
+  end
+  flush_receipts()
+  local receipts_name = key('receipts:') .. bucket_of(id)
+  local told = call('HGET', receipts_name, id)
+  for at, part in ipairs(parts_of(call('HGET', key('messages'), id))) do
+    stored[#stored + 1] = part.id
+    stored[#stored + 1] = part.stored
+    if told then
+      put_receipt(part.id, part.id, 'D' .. sub(told, 2))
+    end
+    if score then
+      waiting[#waiting + 1] = whole(score + 2 * (at - 1))
+      waiting[#waiting + 1] = part.member
+    end
+    if entry then
+      local of_part = {
+        score = entry.score + 2 * (at - 1), lease = entry.lease + at - 1, deadline = 0, deliveries = entry.deliveries,
+        state = entry.state, member = part.member, batch = entry.batch, replica = entry.replica,
+      }
+      entries[at] = of_part
+      known[#known + 1] = part.id
+      known[#known + 1] = pack_entry(of_part)
+    end
+  end
+  call_many('HSET', key('messages'), stored, 2)
+  call_many('HSET', key('leased:') .. session, known, 2)
+  if score then
+    call('ZREM', key('inbox:') .. session, member)
+    call_many('ZADD', key('inbox:') .. session, waiting, 2)
+  end
+  forget_bundle(id)
+  return entries
+end
+
+-- The same of a bundle that was delivered, wherever it is now.
+local function unbundle_entry(session, entry)
+  return unbundle(session, entry.member, entry, entry.state == RETURNED and entry.score or nil)
+end
+
+-- The same of all bundles of a session that were delivered. Returns whether there was one.
+local function unbundle_delivered(session)
+  local all, found = call('HGETALL', key('leased:') .. session), false
+  for at = 1, #all, 2 do
+    local entry = read_entry(all[at], all[at + 1])
+    if count_of(entry.member) > 1 then
+      unbundle_entry(session, entry)
+      found = true
+    end
+  end
+  return found
+end
+
+-- The same of one that waits.
+local function unbundle_waiting(session, member, score)
+  local id = id_of(member)
+  local known = score % 2 == 1 and call('HGET', key('leased:') .. session, id)
+  unbundle(session, member, known and read_entry(id, known), score)
+end
+
+-- The same of all bundles of a session.
+local function unbundle_all(session)
+  unbundle_delivered(session)
+  local members = call('ZRANGE', key('inbox:') .. session, 0, -1, 'WITHSCORES')
+  for at = 1, #members, 2 do
+    if count_of(members[at]) > 1 then
+      unbundle_waiting(session, members[at], tonumber(members[at + 1]))
+    end
+  end
+end
+
+-- Says that all of a bundle is done with. Its receipt knows its messages from now on.
+local function settle_bundle(member, session, status)
+  local id = id_of(member)
+  local ids = call('HGET', key('bundles'), id) or ''
+  local bucket = put_receipt(id, id, 'B' .. session .. status .. at_ms .. ' ' .. ids)
+  local list = settled[bucket]
+  if not list then
+    list = {}
+    settled[bucket] = list
+  end
+  list[#list + 1] = 0
+  list[#list + 1] = id
+  forget_bundle(id)
+end
+
+local function flush_settled()
+  for bucket, list in pairs(settled) do
+    if call('HEXISTS', key('receipts'), bucket) == 1 then
+      call_many('ZADD', key('settled:') .. bucket, list, 2)
+      call('EXPIRE', key('settled:') .. bucket, RECEIPTS_FOR_MS / 1000 + 3600)
+    end
+  end
+end
+
+local function holds(ids, id)
+  local at = string.find(ids, id, 1, true)
+  while at and at % 16 ~= 1 do
+    at = string.find(ids, id, at + 1, true)
+  end
+  return at
+end
+
+-- The bundle in which this message is, and its receipt; nil when it is in none.
+local function bundle_with(id)
+  local moment = sub(id, 1, 6)
+  local from, to = '[' .. moment, '(' .. moment .. string.rep('\255', 11)
+  local receipts_name = key('receipts:') .. bucket_of(id)
+  for _, first in ipairs(call('ZRANGE', key('bundled'), from, to, 'BYLEX')) do
+    if holds(call('HGET', key('bundles'), first) or '', id) then
+      return first, call('HGET', receipts_name, first)
+    end
+  end
+  for _, first in ipairs(call('ZRANGE', key('settled:') .. bucket_of(id), from, to, 'BYLEX')) do
+    local told = call('HGET', receipts_name, first)
+    local ids_at = told and string.find(told, ' ', 38, true)
+    if ids_at and holds(sub(told, ids_at + 1), id) then
+      return first, told
+    end
+  end
+end
+
+-- These entries, with bundles that were delivered too often as the messages that they hold: each is a dead letter of
+-- its own.
+local function without_dead_bundles(session, entries, delivery_limit)
+  local rest = {}
+  for at = 1, #entries do
+    local entry = entries[at]
+    if count_of(entry.member) > 1 and entry.deliveries >= delivery_limit then
+      for _, part in ipairs(unbundle_entry(session, entry)) do
+        rest[#rest + 1] = part
+      end
+    else
+      rest[#rest + 1] = entry
+    end
+  end
+  return rest
+end
+
