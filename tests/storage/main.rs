@@ -1,6 +1,7 @@
 //! The storages that are servers: each test has a Redis of its own.
 
 mod bulk;
+mod bundles;
 mod conformance;
 mod cost;
 mod faults;

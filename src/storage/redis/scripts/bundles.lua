@@ -140,6 +140,7 @@ local function flush_settled()
       call('EXPIRE', key('settled:') .. bucket, RECEIPTS_FOR_MS / 1000 + 3600)
     end
   end
+  settled = {}
 end
 
 local function holds(ids, id)

@@ -86,6 +86,7 @@ ops.message_status = function()
   at_ms = arg()
   local id, reply = arg(), {}
   flush_receipts()
+  flush_settled()
   local name = key('receipts:') .. bucket_of(id)
   local known = call('HGET', name, id)
   if not known then
