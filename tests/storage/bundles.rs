@@ -24,13 +24,13 @@ fn they_are_kept_as_one_until_they_part() {
         let view = View::of(&*storage, "acme");
         let bob = view.join().await;
         let ids = twelve(&view, bob).await;
-        let waiting = || redis.ask(&["ZCARD", &format!("{{acme}}:inbox:{bob}")]);
-        assert_eq!((waiting().as_str(), view.depth(bob).await), ("1", (12, 0)));
+        let bundles = || redis.ask(&["HLEN", "{acme}:bundles"]);
+        assert_eq!((bundles().as_str(), view.depth(bob).await), ("1", (12, 0)));
         assert_eq!(view.statuses(ids[7]).await, [Status::Queued]);
         let leased = view.store.lease(bob, None, 5, usize::MAX, now()).await.unwrap();
         let taken: Vec<_> = leased.deliveries.iter().map(|delivery| delivery.message.id).collect();
         assert_eq!(taken, ids[..5]);
-        assert_eq!((waiting().as_str(), view.depth(bob).await), ("7", (7, 5)));
+        assert_eq!((bundles().as_str(), view.depth(bob).await), ("0", (7, 5)));
         assert_eq!(view.statuses(ids[4]).await, [Status::Delivered]);
         assert_eq!(view.statuses(ids[5]).await, [Status::Queued]);
     });

@@ -290,8 +290,8 @@ impl Store for RedisStore {
         })
     }
 
-    fn message_status(&self, message: MessageId, now: Now) -> Op<Option<Vec<RecipientStatus>>> {
-        let operation = Operation::new("message_status").time(now).message(message);
+    fn message_status(&self, message: MessageId, _: Now) -> Op<Option<Vec<RecipientStatus>>> {
+        let operation = Operation::new("message_status").message(message);
         self.run(operation, |_, mut reply| {
             let statuses = reading::statuses(&mut reply)?;
             Ok((!statuses.is_empty()).then_some(statuses))

@@ -36,28 +36,25 @@ end
 -- Receipts of bundles that are done with, by bucket.
 local settled = {}
 
+-- Bundles that are no more.
+local bundles_gone = {}
+
 local function forget_bundle(id)
-  call('HDEL', key('bundles'), id)
-  call('ZREM', key('bundled'), id)
+  bundles_gone[#bundles_gone + 1] = id
 end
 
 -- Makes a bundle the messages that it holds. Of one that was delivered 'entry' is what is known of it; 'score' is where
 -- it waits, if it does. Returns what is known of each.
 local function unbundle(session, member, entry, score)
+  local inbox = inbox_of(session)
   local id, entries, stored, known, waiting = id_of(member), {}, {}, {}, {}
   if #wanted > 0 then
     -- What was handed out before this was all of it.
     read_wanted()
   end
-  flush_receipts()
-  local receipts_name = key('receipts:') .. bucket_of(id)
-  local told = call('HGET', receipts_name, id)
   for at, part in ipairs(parts_of(call('HGET', key('messages'), id))) do
     stored[#stored + 1] = part.id
     stored[#stored + 1] = part.stored
-    if told then
-      put_receipt(part.id, part.id, 'D' .. sub(told, 2))
-    end
     if score then
       waiting[#waiting + 1] = whole(score + 2 * (at - 1))
       waiting[#waiting + 1] = part.member
@@ -65,7 +62,7 @@ local function unbundle(session, member, entry, score)
     if entry then
       local of_part = {
         score = entry.score + 2 * (at - 1), lease = entry.lease + at - 1, deadline = 0, deliveries = entry.deliveries,
-        state = entry.state, member = part.member, batch = entry.batch, replica = entry.replica,
+        state = entry.state, member = part.member, batch = entry.batch, replica = entry.replica, since = entry.since,
       }
       entries[at] = of_part
       known[#known + 1] = part.id
@@ -73,10 +70,10 @@ local function unbundle(session, member, entry, score)
     end
   end
   call_many('HSET', key('messages'), stored, 2)
-  call_many('HSET', key('leased:') .. session, known, 2)
+  put_delivered(session, inbox, known)
   if score then
-    call('ZREM', key('inbox:') .. session, member)
-    call_many('ZADD', key('inbox:') .. session, waiting, 2)
+    unqueue(session, inbox, { member })
+    enqueue(session, inbox, waiting)
   end
   forget_bundle(id)
   return entries
@@ -89,28 +86,30 @@ end
 
 -- The same of all bundles of a session that were delivered. Returns whether there was one.
 local function unbundle_delivered(session)
-  local all, found = call('HGETALL', key('leased:') .. session), false
-  for at = 1, #all, 2 do
-    local entry = read_entry(all[at], all[at + 1])
+  local found = {}
+  each_delivered(session, inbox_of(session), function(id, text)
+    local entry = read_entry(id, text)
     if count_of(entry.member) > 1 then
-      unbundle_entry(session, entry)
-      found = true
+      found[#found + 1] = entry
     end
+  end)
+  for at = 1, #found do
+    unbundle_entry(session, found[at])
   end
-  return found
+  return #found > 0
 end
 
 -- The same of one that waits.
 local function unbundle_waiting(session, member, score)
   local id = id_of(member)
-  local known = score % 2 == 1 and call('HGET', key('leased:') .. session, id)
+  local known = score % 2 == 1 and delivered_of(session, inbox_of(session), { id })[1]
   unbundle(session, member, known and read_entry(id, known), score)
 end
 
 -- The same of all bundles of a session.
 local function unbundle_all(session)
   unbundle_delivered(session)
-  local members = call('ZRANGE', key('inbox:') .. session, 0, -1, 'WITHSCORES')
+  local members = queued(session, inbox_of(session))
   for at = 1, #members, 2 do
     if count_of(members[at]) > 1 then
       unbundle_waiting(session, members[at], tonumber(members[at + 1]))
@@ -118,10 +117,10 @@ local function unbundle_all(session)
   end
 end
 
--- Says that all of a bundle is done with. Its receipt knows its messages from now on.
-local function settle_bundle(member, session, status)
+-- Says that all of a bundle is done with. Its receipt knows its messages from now on: these, if the caller knows them.
+local function settle_bundle(member, session, status, ids)
   local id = id_of(member)
-  local ids = call('HGET', key('bundles'), id) or ''
+  ids = ids or call('HGET', key('bundles'), id) or ''
   local bucket = put_receipt(id, id, 'B' .. session .. status .. at_ms .. ' ' .. ids)
   local list = settled[bucket]
   if not list then
@@ -134,6 +133,9 @@ local function settle_bundle(member, session, status)
 end
 
 local function flush_settled()
+  call_many('HDEL', key('bundles'), bundles_gone, 1)
+  call_many('ZREM', key('bundled'), bundles_gone, 1)
+  bundles_gone = {}
   for bucket, list in pairs(settled) do
     if call('HEXISTS', key('receipts'), bucket) == 1 then
       call_many('ZADD', key('settled:') .. bucket, list, 2)
@@ -151,18 +153,17 @@ local function holds(ids, id)
   return at
 end
 
--- The bundle in which this message is, and its receipt; nil when it is in none.
+-- The bundle in which this message is, and its receipt if it has one; nil when it is in none.
 local function bundle_with(id)
   local moment = sub(id, 1, 6)
   local from, to = '[' .. moment, '(' .. moment .. string.rep('\255', 11)
-  local receipts_name = key('receipts:') .. bucket_of(id)
   for _, first in ipairs(call('ZRANGE', key('bundled'), from, to, 'BYLEX')) do
     if holds(call('HGET', key('bundles'), first) or '', id) then
-      return first, call('HGET', receipts_name, first)
+      return first
     end
   end
   for _, first in ipairs(call('ZRANGE', key('settled:') .. bucket_of(id), from, to, 'BYLEX')) do
-    local told = call('HGET', receipts_name, first)
+    local told = call('HGET', key('receipts:') .. bucket_of(id), first)
     local ids_at = told and string.find(told, ' ', 38, true)
     if ids_at and holds(sub(told, ids_at + 1), id) then
       return first, told

@@ -59,7 +59,6 @@ ops.append = function()
     arrive(session, inbox, score_of(inbox, priority), member, 1)
     stored[#stored + 1] = id_of(member)
     stored[#stored + 1] = message
-    receipt(member, session, 'q')
     count_receipts(bucket_of(member), 1)
   end
 
@@ -80,7 +79,6 @@ ops.append = function()
     bundles[#bundles + 1] = ids
     bundled[#bundled + 1] = 0
     bundled[#bundled + 1] = id
-    receipt(member, session, 'q')
     count_receipts(bucket_of(id), len)
     return { inbox.waiting, len }
   end
@@ -122,9 +120,6 @@ ops.append = function()
       if #accepted > 0 then
         stored[#stored + 1] = id
         stored[#stored + 1] = message
-        for place = 1, #accepted do
-          receipt(member, accepted[place], 'q')
-        end
         local bucket = bucket_of(id)
         if has(member, SHARED) then
           copies[#copies + 1] = id
@@ -149,7 +144,7 @@ ops.append = function()
   call_many('HSET', key('bundles'), bundles, 2)
   call_many('ZADD', key('bundled'), bundled, 2)
   for session, list in pairs(arrivals) do
-    call_many('ZADD', key('inbox:') .. session, list, 2)
+    enqueue(session, inbox_of(session), list)
   end
   call_many('ZADD', key('expiries'), timed, 2)
   return reply
@@ -181,7 +176,7 @@ local function earlier_deliveries(session, popped)
       ids[#ids + 1] = id_of(popped[at])
     end
   end
-  local entries = fields(key('leased:') .. session, ids)
+  local entries = #ids > 0 and delivered_of(session, inbox_of(session), ids) or {}
   for at = 1, #ids do
     known[ids[at]] = entries[at] and read_entry(ids[at], entries[at]).deliveries
   end
@@ -198,7 +193,7 @@ local function give_back(session, popped, first)
   for at = #popped, first, -1 do
     popped[at] = nil
   end
-  call_many('ZADD', key('inbox:') .. session, rest, 2)
+  enqueue(session, inbox_of(session), rest)
 end
 
 -- Whether this batch comes so late that whoever sent it has given it up, and what it would lease with it.
@@ -225,9 +220,9 @@ ops.lease = function()
   if claim ~= '' and claim ~= inbox.claim then
     return { inbox.waiting, inbox.leased, 1 }
   end
-  local reply, state = { 0, 0, 0 }, claim == '' and LEASED_FOR_CALL or LEASED
+  local reply, state, since = { 0, 0, 0 }, claim == '' and LEASED_FOR_CALL or LEASED, tonumber(at_ms)
   while limit > 0 and room > 0 and inbox.waiting > 0 do
-    local popped = call('ZPOPMIN', key('inbox:') .. session, math.min(limit, VALUES_MAX / 2))
+    local popped = dequeue(session, inbox, limit)
     if #popped == 0 then
       break
     end
@@ -263,16 +258,15 @@ ops.lease = function()
         shift(inbox, -len, len)
         known[#known + 1] = id
         known[#known + 1] = pack(ENTRY, score, inbox.lease, deadline, deliveries + 1, state, sub(member, 17), BATCH,
-          REPLICA)
+          REPLICA, since)
         inbox.lease = inbox.lease + len
-        receipt(member, session, 'd')
         progressed(member, 'd')
         reply[#reply + 1] = deliveries + 1
         want_message(id, reply)
       end
     end
-    call_many('HSET', key('leased:') .. session, known, 2)
-    call_many('HDEL', key('leased:') .. session, dead, 1)
+    put_delivered(session, inbox, known)
+    drop_delivered(session, inbox, dead)
   end
   reply[1], reply[2] = inbox.waiting, inbox.leased
   return reply

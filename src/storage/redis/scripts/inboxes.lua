@@ -1,15 +1,38 @@
 -- Inboxes. Of each session one line in 'inboxes': how many wait, how many are leased, the next place and the next
--- lease, the epoch of the last claim (doubles) and the claim. What waits is in 'inbox:SESSION', by score; what was delivered at
--- least once and not acknowledged is in 'leased:SESSION', by id. A member is the id (16 bytes), flags, and the length
--- of the envelope (4 bytes).
+-- lease, the epoch of the last claim, and the claim. What waits, by its score, and what was delivered at least once and
+-- not acknowledged, by its id, are in the line too while they are few; when they are many, in 'inbox:SESSION' and in
+-- 'leased:SESSION', until there are none. A member is the id (16 bytes), flags, and the length of the envelope (4 bytes).
 
 local inboxes = {}
 
-local LINE = '>ddddd'
+-- Most that waits, and most that was delivered, in a line.
+local LINE_LEN_MAX = 8
+-- Then the length of the claim, 1 when there are many, how many wait and were delivered in the line; the claim, these.
+local LINE, QUEUED, DELIVERED = '>dddddBBBB', '>dc21', '>c16c66'
+
+local function new_inbox()
+  return {
+    waiting = 0, leased = 0, place = 0, lease = 0, epoch = 0, claim = '-', outside = false, queue = {}, delivered = {},
+    delivered_len = 0,
+  }
+end
 
 local function read_inbox(line)
-  local waiting, leased, place, lease, epoch, claim_at = unpack_bytes(LINE, line)
-  return { waiting = waiting, leased = leased, place = place, lease = lease, epoch = epoch, claim = sub(line, claim_at) }
+  local inbox, queue, delivered = {}, {}, {}
+  local claim_len, outside, queue_len, at
+  inbox.waiting, inbox.leased, inbox.place, inbox.lease, inbox.epoch, claim_len, outside, queue_len, inbox.delivered_len, at =
+    unpack_bytes(LINE, line)
+  inbox.claim, inbox.outside, inbox.queue, inbox.delivered = sub(line, at, at + claim_len - 1), outside == 1, queue, delivered
+  at = at + claim_len
+  for place = 1, 2 * queue_len, 2 do
+    queue[place], queue[place + 1], at = unpack_bytes(QUEUED, line, at)
+  end
+  for _ = 1, inbox.delivered_len do
+    local id, entry
+    id, entry, at = unpack_bytes(DELIVERED, line, at)
+    delivered[id] = entry
+  end
+  return inbox
 end
 
 -- The inbox of a session; nil when it is not known.
@@ -35,18 +58,209 @@ local function load_inboxes()
 end
 
 local function inbox_line(inbox)
-  return pack(LINE, inbox.waiting, inbox.leased, inbox.place, inbox.lease, inbox.epoch) .. inbox.claim
+  local queue = inbox.queue
+  local parts = {
+    pack(LINE, inbox.waiting, inbox.leased, inbox.place, inbox.lease, inbox.epoch, #inbox.claim, inbox.outside and 1 or 0,
+      #queue / 2, inbox.delivered_len),
+    inbox.claim,
+  }
+  for at = 1, #queue, 2 do
+    parts[#parts + 1] = pack(QUEUED, queue[at], queue[at + 1])
+  end
+  for id, entry in pairs(inbox.delivered) do
+    parts[#parts + 1] = id
+    parts[#parts + 1] = entry
+  end
+  return table.concat(parts)
 end
 
 local function flush_inboxes()
   local lines = {}
   for session, inbox in pairs(inboxes) do
     if inbox and inbox.changed then
+      inbox.outside = inbox.outside and inbox.waiting + inbox.leased > 0
       lines[#lines + 1] = session
       lines[#lines + 1] = inbox_line(inbox)
     end
   end
   call_many('HSET', key('inboxes'), lines, 2)
+end
+
+local function queue_key(session)
+  return key('inbox:') .. session
+end
+
+local function delivered_key(session)
+  return key('leased:') .. session
+end
+
+-- There are too many for the line from now on.
+local function move_outside(session, inbox)
+  local delivered = {}
+  for id, entry in pairs(inbox.delivered) do
+    delivered[#delivered + 1] = id
+    delivered[#delivered + 1] = entry
+  end
+  local queue = inbox.queue
+  call_many('ZADD', queue_key(session), queue, 2)
+  call_many('HSET', delivered_key(session), delivered, 2)
+  inbox.queue, inbox.delivered, inbox.delivered_len, inbox.outside, inbox.changed = {}, {}, 0, true, true
+end
+
+-- Has these wait: scores and members, by turns.
+local function enqueue(session, inbox, list)
+  local queue = inbox.queue
+  if not inbox.outside and #queue + #list > 2 * LINE_LEN_MAX then
+    move_outside(session, inbox)
+  end
+  if inbox.outside then
+    return call_many('ZADD', queue_key(session), list, 2)
+  end
+  for from = 1, #list, 2 do
+    local score, at = tonumber(list[from]), #queue + 1
+    while at > 1 and queue[at - 2] > score do
+      queue[at], queue[at + 1] = queue[at - 2], queue[at - 1]
+      at = at - 2
+    end
+    queue[at], queue[at + 1] = score, list[from + 1]
+  end
+  inbox.changed = true
+end
+
+-- Takes out those that come first: members and scores, by turns.
+local function dequeue(session, inbox, most)
+  if inbox.outside then
+    return call('ZPOPMIN', queue_key(session), math.min(most, VALUES_MAX / 2))
+  end
+  local queue, rest, taken = inbox.queue, {}, {}
+  for at = 1, #queue, 2 do
+    if at < 2 * most then
+      taken[at], taken[at + 1] = queue[at + 1], queue[at]
+    else
+      rest[#rest + 1] = queue[at]
+      rest[#rest + 1] = queue[at + 1]
+    end
+  end
+  inbox.queue, inbox.changed = rest, true
+  return taken
+end
+
+-- Takes out these members. Returns how many there were.
+local function unqueue(session, inbox, members)
+  if inbox.outside then
+    local count = 0
+    for first = 1, #members, VALUES_MAX do
+      local last = math.min(first + VALUES_MAX - 1, #members)
+      count = count + call('ZREM', queue_key(session), unpack(members, first, last))
+    end
+    return count
+  end
+  if #members == 0 then
+    return 0
+  end
+  local gone_members, queue, rest = {}, inbox.queue, {}
+  for at = 1, #members do
+    gone_members[members[at]] = true
+  end
+  for at = 1, #queue, 2 do
+    if not gone_members[queue[at + 1]] then
+      rest[#rest + 1] = queue[at]
+      rest[#rest + 1] = queue[at + 1]
+    end
+  end
+  inbox.queue, inbox.changed = rest, true
+  return (#queue - #rest) / 2
+end
+
+-- All that waits: members and scores, by turns.
+local function queued(session, inbox)
+  if inbox.outside then
+    return call('ZRANGE', queue_key(session), 0, -1, 'WITHSCORES')
+  end
+  local list, queue = {}, inbox.queue
+  for at = 1, #queue, 2 do
+    list[at], list[at + 1] = queue[at + 1], queue[at]
+  end
+  return list
+end
+
+local function is_any_queued(session, inbox, members)
+  local wanted_members, queue = {}, inbox.queue
+  if inbox.outside then
+    local scores = call('ZMSCORE', queue_key(session), unpack(members))
+    for at = 1, #members do
+      if scores[at] then
+        return true
+      end
+    end
+  end
+  for at = 1, #members do
+    wanted_members[members[at]] = true
+  end
+  for at = 2, #queue, 2 do
+    if wanted_members[queue[at]] then
+      return true
+    end
+  end
+  return false
+end
+
+-- What is known of these messages as delivered; false of one that was not.
+local function delivered_of(session, inbox, ids)
+  if inbox.outside then
+    return fields(delivered_key(session), ids)
+  end
+  local found, delivered = {}, inbox.delivered
+  for at = 1, #ids do
+    found[at] = delivered[ids[at]] or false
+  end
+  return found
+end
+
+-- Keeps what is known of delivered messages: ids and entries, by turns.
+local function put_delivered(session, inbox, list)
+  if not inbox.outside and inbox.delivered_len + #list / 2 > LINE_LEN_MAX then
+    move_outside(session, inbox)
+  end
+  if inbox.outside then
+    return call_many('HSET', delivered_key(session), list, 2)
+  end
+  local delivered = inbox.delivered
+  for at = 1, #list, 2 do
+    if not delivered[list[at]] then
+      inbox.delivered_len = inbox.delivered_len + 1
+    end
+    delivered[list[at]] = list[at + 1]
+  end
+  inbox.changed = true
+end
+
+local function drop_delivered(session, inbox, ids)
+  if inbox.outside then
+    return call_many('HDEL', delivered_key(session), ids, 1)
+  end
+  local delivered = inbox.delivered
+  for at = 1, #ids do
+    if delivered[ids[at]] then
+      delivered[ids[at]] = nil
+      inbox.delivered_len = inbox.delivered_len - 1
+    end
+  end
+  inbox.changed = true
+end
+
+-- Calls with the id and what is known of each message that was delivered. It must not change what is delivered.
+local function each_delivered(session, inbox, see)
+  if inbox.outside then
+    local all = call('HGETALL', delivered_key(session))
+    for at = 1, #all, 2 do
+      see(all[at], all[at + 1])
+    end
+  else
+    for id, entry in pairs(inbox.delivered) do
+      see(id, entry)
+    end
+  end
 end
 
 -- Changes how many wait and how many are leased.
@@ -69,16 +283,16 @@ end
 local LEASED, LEASED_FOR_CALL, RETURNED, ANSWERED = 1, 2, 3, 4
 
 -- What is known of a message that was delivered: score, lease, deadline (0: none), deliveries, state; then the member
--- without the id, the number of the batch that leased it, and the replica.
-local ENTRY = '>dddI4Bc5dc16'
+-- without the id, the number of the batch that leased it, the replica, and since when all this is so.
+local ENTRY = '>dddI4Bc5dc16d'
 
 local function pack_entry(entry)
   return pack(ENTRY, entry.score, entry.lease, entry.deadline, entry.deliveries, entry.state, sub(entry.member, 17),
-    entry.batch, entry.replica)
+    entry.batch, entry.replica, entry.since)
 end
 
 local function read_entry(id, text)
-  local score, lease, deadline, deliveries, state, rest, batch, replica = unpack_bytes(ENTRY, text)
+  local score, lease, deadline, deliveries, state, rest, batch, replica, since = unpack_bytes(ENTRY, text)
   return {
     score = score,
     lease = lease,
@@ -88,18 +302,19 @@ local function read_entry(id, text)
     member = id .. rest,
     batch = batch,
     replica = replica,
+    since = since,
   }
 end
 
 -- All that is leased and that 'which' is true of, in the order of the queue.
 local function leased_entries(session, which)
-  local all, entries = call('HGETALL', key('leased:') .. session), {}
-  for at = 1, #all, 2 do
-    local entry = read_entry(all[at], all[at + 1])
+  local inbox, entries = inbox_of(session), {}
+  each_delivered(session, inbox, function(id, text)
+    local entry = read_entry(id, text)
     if entry.state ~= RETURNED and (not which or which(entry)) then
       entries[#entries + 1] = entry
     end
-  end
+  end)
   table.sort(entries, function(a, b)
     return a.score < b.score
   end)
@@ -122,12 +337,12 @@ local function expire(most)
   for at = 1, #due do
     local session, member = sub(due[at], 1, 36), sub(due[at], 37)
     local inbox = inbox_of(session)
-    if inbox and call('ZREM', key('inbox:') .. session, member) == 1 then
+    if inbox and unqueue(session, inbox, { member }) == 1 then
       local id, deliveries = id_of(member), 0
-      local known = call('HGET', key('leased:') .. session, id)
+      local known = delivered_of(session, inbox, { id })[1]
       if known then
         deliveries = read_entry(id, known).deliveries
-        call('HDEL', key('leased:') .. session, id)
+        drop_delivered(session, inbox, { id })
       end
       shift(inbox, -1, 0)
       bury(member, session, 'x', deliveries)

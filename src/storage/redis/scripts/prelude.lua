@@ -168,9 +168,11 @@ local function flush_gone()
   end
   call_many('HDEL', key('copies'), shared_gone, 1)
   call_many('HDEL', key('messages'), gone, 1)
+  gone, copies_gone = {}, {}
 end
 
--- Receipts lie in buckets by the time in the id of the message. Of a message with one copy the field is its id and the
+-- Receipts say what has become of messages; where those are that wait or are leased is seen in the inboxes. They lie in
+-- buckets by the time in the id of the message. Of a message with one copy the field is its id and the
 -- value 'D', recipient, status, time; of a bundle the same with a 'B', and the ids after a space when it is settled. Of a shared one there is a field of its id, 'M' and all recipients, and one
 -- of id and recipient for each of them: status, time.
 local BUCKET_MS = 16384

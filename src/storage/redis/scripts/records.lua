@@ -62,28 +62,42 @@ ops.keep_outcome = function()
   return {}
 end
 
--- Where a message of which there is no receipt stands for its only recipient, if it waits or is leased.
-local function standing(id, reply)
+-- When a message was accepted, in milliseconds: the time in its id.
+local function accepted_at(id)
+  local a, b, c, d, e, f = byte(id, 1, 6)
+  return whole(((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f)
+end
+
+-- Adds where a message stands for a session, if it waits there or is leased: that is no receipt. 'id' is that of its
+-- bundle, if it is in one.
+local function add_standing(reply, id, session)
+  local inbox = inbox_of(session)
+  local known = inbox and delivered_of(session, inbox, { id })[1]
+  local status, since = 'q', nil
+  if known then
+    local entry = read_entry(id, known)
+    status, since = entry.state == RETURNED and 'q' or 'd', whole(entry.since)
+  end
+  if inbox then
+    reply[#reply + 1], reply[#reply + 2], reply[#reply + 3] = session, status, since or accepted_at(id)
+  end
+end
+
+-- The only recipient of a message that is neither done with nor dead; nil when there is none.
+local function recipient_of(id)
   local stored = call('HGET', key('messages'), id)
   if stored and byte(stored, 1) == 0 then
     stored = parts_of(stored)[1].stored
   end
   if not stored or band(byte(stored, 2), 1) == 0 then
-    return
+    return nil
   end
   local session = uuid_text(sub(stored, 35, 50))
-  local known = call('HGET', key('leased:') .. session, id)
-  if known then
-    local status = read_entry(id, known).state == RETURNED and 'q' or 'd'
-    reply[1], reply[2], reply[3] = session, status, at_ms
-  elseif not call('HGET', key('dead:letters'), letter_key(id, session)) then
-    reply[1], reply[2], reply[3] = session, 'q', at_ms
-  end
+  return not call('HGET', key('dead:letters'), letter_key(id, session)) and session or nil
 end
 
--- message_status: time, id. Reply: of each recipient: session, status, time.
+-- message_status: id. Reply: of each recipient: session, status, time.
 ops.message_status = function()
-  at_ms = arg()
   local id, reply = arg(), {}
   flush_receipts()
   flush_settled()
@@ -94,7 +108,10 @@ ops.message_status = function()
     id, known = bundle or id, told
   end
   if not known then
-    standing(id, reply)
+    local session = recipient_of(id)
+    if session then
+      add_standing(reply, id, session)
+    end
   elseif sub(known, 1, 1) ~= 'M' then
     reply[1], reply[2], reply[3] = sub(known, 2, 37), sub(known, 38, 38), string.match(known, '^%d+', 39)
   else
@@ -109,6 +126,8 @@ ops.message_status = function()
         reply[#reply + 1] = sessions[at]
         reply[#reply + 1] = sub(statuses[at], 1, 1)
         reply[#reply + 1] = sub(statuses[at], 2)
+      else
+        add_standing(reply, id, sessions[at])
       end
     end
   end
@@ -132,10 +151,18 @@ local function share_receipt(id, session)
   end
 end
 
+-- It is no more what its receipt says: it waits again.
+local function forget_receipt(member, session)
+  flush_receipts()
+  local id = id_of(member)
+  call('HDEL', key('receipts:') .. bucket_of(id), has(member, SHARED) and id .. session or id)
+end
+
 -- Whether a message is still on its way to a session.
 local function is_open(member, session)
   local id = id_of(member)
-  if call('HEXISTS', key('leased:') .. session, id) == 1 then
+  local inbox = inbox_of(session)
+  if delivered_of(session, inbox, { id })[1] then
     return true
   end
   -- Whoever has it from a redrive to somebody else has it with other flags.
@@ -143,8 +170,7 @@ local function is_open(member, session)
   for flags = 0, SHARED + WATCHED do
     candidates[#candidates + 1] = id .. string.char(flags + timed) .. sub(member, 18)
   end
-  local found = call('ZMSCORE', key('inbox:') .. session, unpack(candidates))
-  return found[1] or found[2] or found[3] or found[4]
+  return is_any_queued(session, inbox, candidates)
 end
 
 -- redrive: time, recipient or '', capacity, the ids of the messages.
@@ -187,12 +213,12 @@ ops.redrive = function(last)
         end
         local stored = call('HGET', key('messages'), id)
         local priority = math.floor(byte(stored, 2) / 64)
-        call('ZADD', key('inbox:') .. to, whole(score_of(inbox, priority)), member)
+        enqueue(to, inbox, { score_of(inbox, priority), member })
         if has(member, TIMED) then
           call('ZADD', key('expiries'), whole(now + ttl_of(stored)), to .. member)
         end
         shift(inbox, 1, 0)
-        receipt(member, to, 'q')
+        forget_receipt(member, to)
         awaken(to)
         answer(id, to, inbox.waiting)
       end
@@ -274,7 +300,7 @@ ops.clear = function()
   end
   local sessions = call('HSCAN', key('inboxes'), 0, 'COUNT', 500)[2]
   for at = 1, #sessions, 2 do
-    call('UNLINK', key('inbox:') .. sessions[at], key('leased:') .. sessions[at])
+    call('UNLINK', queue_key(sessions[at]), delivered_key(sessions[at]))
     call('HDEL', key('inboxes'), sessions[at])
   end
   local buckets = call('HSCAN', key('receipts'), 0, 'COUNT', 500)[2]

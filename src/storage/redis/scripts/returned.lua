@@ -15,7 +15,7 @@ ops.mark_returned = function(last)
       known[#known + 1] = pack_entry(entry)
     end
   end
-  call_many('HSET', key('leased:') .. session, known, 2)
+  put_delivered(session, inbox_of(session), known)
   return {}
 end
 

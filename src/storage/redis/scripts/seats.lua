@@ -34,7 +34,7 @@ ops.put_session = function()
   elseif most >= 0 and call('HLEN', key('inboxes')) >= most then
     return { FULL }
   else
-    local inbox = { waiting = 0, leased = 0, place = 0, lease = 0, epoch = 0, claim = '-' }
+    local inbox = new_inbox()
     call('HSET', key('inboxes'), session, inbox_line(inbox))
     inboxes[session] = inbox
   end
@@ -80,7 +80,7 @@ ops.remove_session = function()
   end
   unbundle_all(session)
   local left = leased_entries(session)
-  local known = call('ZRANGE', key('inbox:') .. session, 0, -1, 'WITHSCORES')
+  local known = queued(session, inbox)
   local earlier, timed = earlier_deliveries(session, known), {}
   for at = 1, #known, 2 do
     local member = known[at]
@@ -96,7 +96,7 @@ ops.remove_session = function()
     bury(left[at].member, session, reason, left[at].deliveries)
   end
   call_many('ZREM', key('expiries'), timed, 1)
-  call('UNLINK', key('inbox:') .. session, key('leased:') .. session)
+  call('UNLINK', queue_key(session), delivered_key(session))
   local name = call('HGET', key('named'), session)
   if name then
     call('HDEL', key('names'), name)

@@ -3,7 +3,7 @@
 -- Puts leased messages back where they were in the queue, but for those that have outlived their time or were
 -- delivered too often. Returns how many were put back, and how many are dead.
 local function put_back(session, inbox, entries, delivery_limit)
-  local waiting, known, dead, timed, returned = {}, {}, {}, {}, 0
+  local waiting, known, dead, timed, returned, since = {}, {}, {}, {}, 0, tonumber(at_ms)
   entries = without_dead_bundles(session, entries, delivery_limit)
   for at = 1, #entries do
     local entry = entries[at]
@@ -14,7 +14,7 @@ local function put_back(session, inbox, entries, delivery_limit)
     else
       returned = returned + count_of(entry.member)
       entry.score = entry.score - entry.score % 2 + 1
-      entry.state = RETURNED
+      entry.state, entry.since = RETURNED, since
       waiting[#waiting + 1] = whole(entry.score)
       waiting[#waiting + 1] = entry.member
       known[#known + 1] = id_of(entry.member)
@@ -23,12 +23,11 @@ local function put_back(session, inbox, entries, delivery_limit)
         timed[#timed + 1] = whole(entry.deadline)
         timed[#timed + 1] = session .. entry.member
       end
-      receipt(entry.member, session, 'q')
     end
   end
-  call_many('ZADD', key('inbox:') .. session, waiting, 2)
-  call_many('HSET', key('leased:') .. session, known, 2)
-  call_many('HDEL', key('leased:') .. session, dead, 1)
+  enqueue(session, inbox, waiting)
+  put_delivered(session, inbox, known)
+  drop_delivered(session, inbox, dead)
   call_many('ZADD', key('expiries'), timed, 2)
   shift(inbox, returned, -returned - #dead)
   if returned > 0 then
@@ -43,8 +42,8 @@ local function recount()
   for session, inbox in pairs(inboxes) do
     if inbox and inbox.changed then
       inbox.waiting, inbox.leased = 0, 0
-      local is_read, members = pcall(call, 'ZRANGE', key('inbox:') .. session, 0, -1)
-      for at = 1, is_read and #members or 0 do
+      local is_read, members = pcall(queued, session, inbox)
+      for at = 1, is_read and #members or 0, 2 do
         inbox.waiting = inbox.waiting + count_of(members[at])
       end
       local are_read, entries = pcall(leased_entries, session)
@@ -72,7 +71,7 @@ local function finish(session, inbox, entries)
     end
     drop_copy(entry.member)
     if of_entry > 1 then
-      settle_bundle(entry.member, session, 'a')
+      settle_bundle(entry.member, session, 'a', entry.ids)
     else
       receipt(entry.member, session, 'a')
       progressed(entry.member, 'a')
@@ -81,8 +80,8 @@ local function finish(session, inbox, entries)
       watched[#watched + 1] = done[at]
     end
   end
-  call_many('HDEL', key('leased:') .. session, done, 1)
-  call_many('ZREM', key('inbox:') .. session, waiting, 1)
+  drop_delivered(session, inbox, done)
+  unqueue(session, inbox, waiting)
   call_many('ZREM', key('expiries'), timed, 1)
   if count > 0 then
     shift(inbox, -waited, waited - count)
@@ -105,7 +104,7 @@ end
 -- What is known of these messages of a session, those that were never delivered to it or are done with left out; which
 -- ids these are; nil when only a part of a bundle is meant.
 local function entries_of(session, ids)
-  local found, entries, unknown, seen = fields(key('leased:') .. session, ids), {}, {}, {}
+  local found, entries, unknown, seen = delivered_of(session, inbox_of(session), ids), {}, {}, {}
   local at = 1
   while at <= #ids do
     local id = ids[at]
@@ -116,6 +115,7 @@ local function entries_of(session, ids)
       if whole_bundle ~= table.concat(ids, '', at, math.min(at + count - 1, #ids)) then
         return nil
       end
+      entry.ids = whole_bundle
     end
     if entry then
       entries[#entries + 1] = entry
