@@ -45,12 +45,16 @@ ops.append = function()
 
   local function arrive(session, inbox, score, member, len)
     local list = arrivals[session]
-    if not list then
-      list = {}
-      arrivals[session] = list
+    if not list and not inbox.outside and #inbox.queue < 2 * LINE_LEN_MAX then
+      insert(inbox.queue, score, member)
+    else
+      if not list then
+        list = {}
+        arrivals[session] = list
+      end
+      list[#list + 1] = score
+      list[#list + 1] = member
     end
-    list[#list + 1] = score
-    list[#list + 1] = member
     shift(inbox, len, 0)
     awaken(session)
   end
@@ -95,6 +99,15 @@ ops.append = function()
       reply[at] = false
     elseif name and known[name] then
       reply[at] = known[name]
+    elseif byte(member, 17) == 0 and not name then
+      local session = session_arg()
+      local inbox = inbox_of(session)
+      if inbox and inbox.waiting + inbox.leased < capacity then
+        accept_one(session, inbox, priority, member, message)
+        reply[at] = { inbox.waiting }
+      else
+        reply[at] = { 0, 1 }
+      end
     elseif count_of(member) > 1 then
       reply[at] = accept_bundle(session_arg(), priority, capacity, member, message, ARGV[recipients_at + len + 1])
     else
@@ -207,6 +220,49 @@ local function is_given_up()
   return given_up
 end
 
+-- Leases from a line what nobody waits for and what has no deadline. False, and nothing is done, when there is anything
+-- else, or too much for the line.
+local function lease_plain(inbox, limit, room, state, since, reply)
+  local queue, delivered, delivered_len = inbox.queue, inbox.delivered, inbox.delivered_len
+  local taken, last = 0, 0
+  for at = 2, #queue, 2 do
+    if taken >= limit or room <= 0 then
+      break
+    end
+    local member = queue[at]
+    local flags, bytes, len = byte(member, 17), unpack_bytes('>I4', member, 18), 1
+    if flags > SHARED then
+      len = count_of(member)
+      if band(flags, WATCHED + TIMED) ~= 0 or taken + len > limit or bytes > room then
+        return false
+      end
+    end
+    taken, room, last = taken + len, room - bytes, at
+    delivered_len = delivered_len + (queue[at - 1] % 2 == 1 and 0 or 1)
+  end
+  if delivered_len > LINE_LEN_MAX then
+    return false
+  end
+  for at = 2, last, 2 do
+    local score, member, deliveries = queue[at - 1], queue[at], 1
+    local id = sub(member, 1, 16)
+    if score % 2 == 1 then
+      deliveries = read_entry(id, delivered[id]).deliveries + 1
+    end
+    delivered[id] = pack(ENTRY, score, inbox.lease, 0, deliveries, state, sub(member, 17), BATCH, REPLICA, since)
+    inbox.lease = inbox.lease + count_of(member)
+    reply[#reply + 1] = deliveries
+    want_message(id, reply)
+  end
+  local rest = {}
+  for at = last + 1, #queue do
+    rest[#rest + 1] = queue[at]
+  end
+  inbox.queue, inbox.delivered_len = rest, delivered_len
+  shift(inbox, -taken, taken)
+  return true
+end
+
 -- lease: time, session, claim or '', most messages, most bytes.
 -- Reply: how many wait, how many are leased, 1 when the claim is not the last; then of each message its deliveries and
 -- the stored message.
@@ -221,7 +277,8 @@ ops.lease = function()
     return { inbox.waiting, inbox.leased, 1 }
   end
   local reply, state, since = { 0, 0, 0 }, claim == '' and LEASED_FOR_CALL or LEASED, tonumber(at_ms)
-  while limit > 0 and room > 0 and inbox.waiting > 0 do
+  local is_done = not inbox.outside and lease_plain(inbox, limit, room, state, since, reply)
+  while not is_done and limit > 0 and room > 0 and inbox.waiting > 0 do
     local popped = dequeue(session, inbox, limit)
     if #popped == 0 then
       break

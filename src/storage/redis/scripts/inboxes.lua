@@ -107,6 +107,16 @@ local function move_outside(session, inbox)
   inbox.queue, inbox.delivered, inbox.delivered_len, inbox.outside, inbox.changed = {}, {}, 0, true, true
 end
 
+-- Puts a message in its place among those in the line, of which there must be room for one more.
+local function insert(queue, score, member)
+  local at = #queue + 1
+  while at > 1 and queue[at - 2] > score do
+    queue[at], queue[at + 1] = queue[at - 2], queue[at - 1]
+    at = at - 2
+  end
+  queue[at], queue[at + 1] = score, member
+end
+
 -- Has these wait: scores and members, by turns.
 local function enqueue(session, inbox, list)
   local queue = inbox.queue
@@ -116,13 +126,8 @@ local function enqueue(session, inbox, list)
   if inbox.outside then
     return call_many('ZADD', queue_key(session), list, 2)
   end
-  for from = 1, #list, 2 do
-    local score, at = tonumber(list[from]), #queue + 1
-    while at > 1 and queue[at - 2] > score do
-      queue[at], queue[at + 1] = queue[at - 2], queue[at - 1]
-      at = at - 2
-    end
-    queue[at], queue[at + 1] = score, list[from + 1]
+  for at = 1, #list, 2 do
+    insert(queue, tonumber(list[at]), list[at + 1])
   end
   inbox.changed = true
 end
@@ -285,6 +290,8 @@ local LEASED, LEASED_FOR_CALL, RETURNED, ANSWERED = 1, 2, 3, 4
 -- What is known of a message that was delivered: score, lease, deadline (0: none), deliveries, state; then the member
 -- without the id, the number of the batch that leased it, the replica, and since when all this is so.
 local ENTRY = '>dddI4Bc5dc16d'
+-- Where the state and the flags are in it.
+local STATE_AT, FLAGS_AT = 29, 30
 
 local function pack_entry(entry)
   return pack(ENTRY, entry.score, entry.lease, entry.deadline, entry.deliveries, entry.state, sub(entry.member, 17),

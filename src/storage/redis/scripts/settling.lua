@@ -93,10 +93,11 @@ end
 -- watched ones.
 local function acknowledged(inbox, unknown, count, watched)
   local reply = { count, inbox and inbox.waiting or 0, inbox and inbox.leased or 0, #unknown }
-  for _, list in ipairs({ unknown, watched }) do
-    for at = 1, #list do
-      reply[#reply + 1] = list[at]
-    end
+  for at = 1, #unknown do
+    reply[#reply + 1] = unknown[at]
+  end
+  for at = 1, #watched do
+    reply[#reply + 1] = watched[at]
   end
   return reply
 end
@@ -147,6 +148,43 @@ local function args_until(last)
   return list
 end
 
+-- Takes leased messages, for which nobody waits, out of a line, for good. Returns how many, and the ids given twice; nil,
+-- and nothing is done, when there is anything else among them.
+local function finish_plain(session, inbox, ids)
+  local delivered = inbox.delivered
+  for at = 1, #ids do
+    local entry = delivered[ids[at]]
+    if not entry then
+      return nil
+    end
+    local flags = byte(entry, FLAGS_AT)
+    if byte(entry, STATE_AT) == RETURNED or flags >= 16 or band(flags, WATCHED) ~= 0 then
+      return nil
+    end
+  end
+  local count, twice = 0, {}
+  for at = 1, #ids do
+    local id = ids[at]
+    local entry = delivered[id]
+    if not entry then
+      twice[#twice + 1] = id
+    else
+      count = count + 1
+      delivered[id] = nil
+      if band(byte(entry, FLAGS_AT), SHARED) ~= 0 then
+        copies_gone[id] = (copies_gone[id] or 0) + 1
+        put_receipt(id, id .. session, 'a' .. at_ms)
+      else
+        gone[#gone + 1] = id
+        put_receipt(id, id, 'D' .. session .. 'a' .. at_ms)
+      end
+    end
+  end
+  inbox.delivered_len = inbox.delivered_len - count
+  shift(inbox, 0, -count)
+  return count, twice
+end
+
 -- acknowledge: time, session, 'ids' or 'up_to', the ids. Reply: see acknowledged.
 ops.acknowledge = function(last)
   at_ms = arg()
@@ -154,6 +192,12 @@ ops.acknowledge = function(last)
   local inbox = inbox_of(session)
   if not inbox then
     return acknowledged(nil, ids, 0, {})
+  end
+  if which == 'ids' and not inbox.outside then
+    local count, twice = finish_plain(session, inbox, ids)
+    if count then
+      return acknowledged(inbox, twice, count, {})
+    end
   end
   local entries, unknown = delivered_entries(session, ids)
   if which == 'up_to' and entries[1] then
