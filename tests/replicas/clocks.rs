@@ -2,8 +2,6 @@
 
 use std::{fs, path::PathBuf, process::Command};
 
-use serde_json::json;
-
 use crate::support::{Broker, Redis, broker_program, eventually};
 
 /// The library that sets the clock of one process (Debian: faketime).
@@ -94,6 +92,6 @@ fn a_clock_that_jumps_by_an_hour_changes_nothing() {
         let brief = alice.sends("brief").with("ttl_seconds", 1).to("reader");
         alice.learns(&brief.id, "expired");
     }
-    assert_eq!(alice.dead_letters("recipient_gone"), [json!(0); 0]);
+    assert!(alice.dead_letters("recipient_gone").is_empty());
     drop(reader);
 }

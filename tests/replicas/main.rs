@@ -10,6 +10,7 @@ mod deaths;
 mod ledger;
 mod nomad;
 mod redis_faults;
+mod script;
 mod sessions;
 mod starts;
 mod storms;

@@ -29,6 +29,9 @@ pub enum Answer {
     Lost,
 }
 
+/// The connection has ended.
+struct Gone;
+
 /// A WebSocket connection that may end at any time.
 struct Line {
     socket: WebSocket<TcpStream>,
@@ -75,14 +78,14 @@ impl Line {
         self.socket.send(Message::text(frame.to_string())).ok()
     }
 
-    /// The next frame; `Some(None)` when none has come for a while, None when none will.
-    fn next(&mut self) -> Option<Option<Value>> {
+    /// The next frame; None when none has come for a while.
+    fn next(&mut self) -> Result<Option<Value>, Gone> {
         match self.socket.read() {
-            Ok(Message::Text(text)) => Some(Some(serde_json::from_str(&text).unwrap())),
-            Ok(Message::Close(_)) => None,
-            Ok(_) => Some(None),
-            Err(tungstenite::Error::Io(error)) if is_pause(&error) => Some(None),
-            Err(_) => None,
+            Ok(Message::Text(text)) => Ok(Some(serde_json::from_str(&text).unwrap())),
+            Ok(Message::Close(_)) => Err(Gone),
+            Ok(_) => Ok(None),
+            Err(tungstenite::Error::Io(error)) if is_pause(&error) => Ok(None),
+            Err(_) => Err(Gone),
         }
     }
 
@@ -92,7 +95,7 @@ impl Line {
         self.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))?;
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {
-            match self.next()? {
+            match self.next().ok()? {
                 Some(frame) if frame["id"] == id => {
                     assert!(frame.get("result").is_some(), "{method} {params}: {frame}");
                     return Some(frame["result"].clone());
@@ -255,7 +258,8 @@ impl<'a> Nomad<'a> {
             };
             let mut told = std::mem::take(&mut line.told);
             let next = line.next();
-            told.extend(next.clone().flatten());
+            let is_gone = next.is_err();
+            told.extend(next.ok().flatten());
             let mut ids = Vec::new();
             for frame in told {
                 if frame["method"] == "notifications/dev.mcp-broker/message" {
@@ -267,8 +271,7 @@ impl<'a> Nomad<'a> {
             let ack = json!({
                 "jsonrpc": "2.0", "method": "notifications/dev.mcp-broker/ack", "params": {"message_ids": ids},
             });
-            let is_lost =
-                next.is_none() || !ids.is_empty() && self.line.as_mut().is_none_or(|line| line.send(&ack).is_none());
+            let is_lost = is_gone || !ids.is_empty() && self.line.as_mut().is_none_or(|line| line.send(&ack).is_none());
             if is_lost {
                 self.line = None;
             }
