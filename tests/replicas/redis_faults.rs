@@ -1,7 +1,10 @@
 //! Redis restarts, is cut off, slow, full, or another: nothing that was accepted is lost, and whoever asks hears the truth
 //! in time.
 
-use std::time::Duration;
+use std::{
+    collections::HashSet,
+    time::{Duration, Instant},
+};
 
 use serde_json::json;
 
@@ -38,6 +41,56 @@ fn a_restart_of_redis_costs_time_and_no_message() {
         }
         ledger.grows_by(100);
     });
+}
+
+#[test]
+fn a_redis_that_writes_every_second_loses_no_more_than_it_says() {
+    /// What `/health` says of `appendfsync everysec`.
+    const WINDOW: Duration = Duration::from_secs(2);
+    let mut redis = Redis::with(&["--save", "", "--appendonly", "yes", "--appendfsync", "everysec"]);
+    let flags = [&FLAGS[..], &["--queue-capacity=1000000"]].concat();
+    let cluster = Cluster::with(2, &redis.url(), &flags);
+    let health = cluster.replicas[0].get("/health").json();
+    let durability = health["storage_durability"].as_str().unwrap();
+    assert!(
+        durability.contains("2 seconds") && durability.contains("everysec"),
+        "{durability}"
+    );
+    let alice = cluster.replicas[0].agent("alice");
+    let bob = cluster.replicas[1].agent("bob");
+    let begun = Instant::now();
+    let mut sent = Vec::new();
+    while begun.elapsed() < WINDOW + Duration::from_secs(1) {
+        let receipt = alice.sends("kept?").to("bob");
+        sent.push((Instant::now(), receipt.id));
+    }
+    let killed = Instant::now();
+    redis.kill();
+    redis.revive();
+    cluster.are_ready(true);
+    let mut kept = HashSet::new();
+    eventually("all that is left is read", || {
+        // The first to ask after a restart may learn that the connection is none any more.
+        let call = bob.begins("receive_messages", &json!({"limit": 100}));
+        let result = bob.wire.answer_to(&call).unwrap();
+        if result["isError"] == true {
+            return None;
+        }
+        let read = result["structuredContent"]["messages"].as_array().unwrap().clone();
+        kept.extend(
+            read.iter()
+                .map(|message| message["message_id"].as_str().unwrap().to_owned()),
+        );
+        read.is_empty().then_some(())
+    });
+    let lost = sent.iter().filter(|(_, id)| !kept.contains(id));
+    for (at, id) in lost {
+        assert!(
+            killed.duration_since(*at) <= WINDOW,
+            "{id} was accepted {:?} before",
+            killed - *at
+        );
+    }
 }
 
 #[test]

@@ -43,6 +43,10 @@ pub struct Project {
     pulse: Arc<Pulse>,
     /// Sessions that are being put into the store: it need not know of them yet.
     pub(super) seating: HashSet<SessionId>,
+    /// How often the store is being asked for all sessions.
+    pub(super) refreshing: usize,
+    /// Sessions that were put or have ended here meanwhile: what it answers may be older.
+    pub(super) changed_here: HashSet<SessionId>,
     pub(super) signs: Signs,
     /// What follows from frames, in their order.
     pub(super) applying: InOrder<Project>,
@@ -83,6 +87,8 @@ impl Project {
                 charter,
                 pulse,
                 seating: HashSet::new(),
+                refreshing: 0,
+                changed_here: HashSet::new(),
                 signs: Signs::default(),
                 applying: InOrder::default(),
                 applied,
@@ -189,6 +195,7 @@ impl Project {
         let member = self.seat(record, subject.as_deref(), false);
         let op = self.put_session(member.record.clone(), seat, orphan);
         self.seating.insert(member.record.id);
+        self.note_change(member.record.id);
         settle(op, self, ctx, move |project, stored, ctx| {
             project.seating.remove(&member.record.id);
             let answer = match stored {
@@ -460,6 +467,8 @@ impl Handler<Posted<Abandon>> for Project {
 impl Supervised for Project {
     fn restarting(&mut self, _: &mut Context<Self>) {
         self.seating.clear();
+        self.refreshing = 0;
+        self.changed_here.clear();
         self.applying = InOrder::default();
     }
 }
@@ -482,6 +491,7 @@ impl Handler<Posted<Ended>> for Project {
     fn handle(&mut self, Posted { message, .. }: Posted<Ended>, ctx: &mut Context<Self>) {
         self.directory.remove(message.session);
         self.signs.forget(message.session);
+        self.note_change(message.session);
         self.end_if_empty(ctx);
     }
 }

@@ -134,17 +134,28 @@ impl Project {
     pub(super) fn refresh(&mut self, done: Option<oneshot::Sender<()>>, ctx: &mut Context<Self>) {
         let asked = self.directory.version();
         let op = self.store.sessions();
+        self.refreshing += 1;
         settle(op, self, ctx, move |project, roster, ctx| {
             match roster {
-                Ok(roster) if project.is_overtaken(&roster, asked) => return project.refresh(done, ctx),
+                Ok(roster) if project.is_overtaken(&roster, asked) => project.refresh(done, ctx),
                 Ok(roster) => project.is_now(roster),
                 Err(error) => {
                     tracing::warn!(project = %project.id, %error, "sessions cannot be loaded yet: tried again");
                     ctx.run_later(Duration::from_secs(1), Self::reload);
                 }
             }
-            drop(done);
+            project.refreshing = project.refreshing.saturating_sub(1);
+            if project.refreshing == 0 {
+                project.changed_here.clear();
+            }
         });
+    }
+
+    /// A session was put here, or has ended.
+    pub(super) fn note_change(&mut self, session: SessionId) {
+        if self.refreshing > 0 {
+            self.changed_here.insert(session);
+        }
     }
 
     /// Whether frames told more, while the store was asked, than it has answered. A store that knows less than it did
@@ -164,12 +175,15 @@ impl Project {
         }
         let known = self.directory.all();
         let known = known.iter().map(|member| member.record.id);
-        let mut gone: HashSet<_> = known.filter(|id| !self.seating.contains(id)).collect();
+        let is_known_better = |id: &SessionId| self.seating.contains(id) || self.changed_here.contains(id);
+        let mut gone: HashSet<_> = known.filter(|id| !is_known_better(id)).collect();
+        let sessions: Vec<_> = sessions
+            .into_iter()
+            .filter(|record| !is_known_better(&record.id))
+            .collect();
         for record in sessions {
             gone.remove(&record.id);
-            if !self.seating.contains(&record.id) {
-                self.take_in(record, false);
-            }
+            self.take_in(record, false);
         }
         for session in gone {
             self.forget(session);

@@ -233,6 +233,29 @@ fn everything_arrives_though_frames_are_lost() {
 }
 
 #[test]
+fn a_roster_that_is_older_than_a_registration_does_not_undo_it() {
+    run(|| async {
+        let Pair { here, here_twin, .. } = Pair::new(settings()).await;
+        here_twin.ears.lose_one_in(1);
+        here_twin.rosters_held.send_replace(true);
+        let mut asked = here_twin.rosters_asked.subscribe();
+        let before = *asked.borrow_and_update();
+        // It looks at everything, because something may have been missed.
+        here_twin.heal();
+        soon("all sessions are asked for", asked.wait_for(|asked| *asked > before))
+            .await
+            .unwrap();
+        here.register("alice", None).await;
+        here_twin.rosters_held.send_replace(false);
+        // The answer is heard before these are.
+        for name in ["bob", "carol", "dora"] {
+            here.register(name, None).await;
+        }
+        assert!(here.project.resolve("alice").is_ok());
+    });
+}
+
+#[test]
 fn a_replica_that_was_cut_off_catches_up() {
     run(|| async {
         let Pair {

@@ -25,7 +25,7 @@ use actors::{
 };
 use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 /// What the replicas share.
 #[derive(Default)]
@@ -59,6 +59,9 @@ pub struct Twin {
     replica: ReplicaId,
     pub ears: Arc<Ears>,
     down: AtomicBool,
+    /// Whether who asks for all sessions has to wait for the answer; how often that was asked.
+    pub rosters_held: watch::Sender<bool>,
+    pub rosters_asked: watch::Sender<usize>,
 }
 
 impl Cluster {
@@ -68,6 +71,8 @@ impl Cluster {
             replica: ReplicaId::generate(),
             ears: Arc::default(),
             down: AtomicBool::new(false),
+            rosters_held: watch::Sender::new(false),
+            rosters_asked: watch::Sender::new(0),
         })
     }
 
@@ -440,8 +445,19 @@ impl Store for Shared {
         self.inner.sweep(now)
     }
 
+    fn sessions(&self) -> Op<Roster> {
+        let roster = self.told(|store| store.sessions(), |_| Vec::new());
+        let mut held = self.twin.rosters_held.subscribe();
+        self.twin.rosters_asked.send_modify(|asked| *asked += 1);
+        Box::pin(async move {
+            // As it is now, though it comes later.
+            let roster = roster.await?;
+            let _ = held.wait_for(|held| !held).await;
+            Ok(roster)
+        })
+    }
+
     quiet! {
-        fn sessions() -> Roster;
         fn find_session(wanted: Wanted) -> Option<SessionRecord>;
         fn protocols() -> Vec<Arc<ProtocolRecord>>;
         fn protocol(name: ProtocolName, version: semver::Version) -> Option<Arc<ProtocolRecord>>;

@@ -9,9 +9,11 @@ use deadpool_redis::redis::{Cmd, Script, cmd};
 use uuid::Uuid;
 
 /// What most batches do without is defined when it is asked for: to define all of it takes a server longer than to
-/// carry out a small batch.
-const PARTS: [&str; 12] = [
+/// carry out a small batch. And what comes after the prelude is a function of its own: a function that is defined looks for
+/// each variable of the function around it among all that others have used, but has those further out at hand.
+const PARTS: [&str; 14] = [
     include_str!("scripts/prelude.lua"),
+    "return (function()\n",
     include_str!("scripts/letters.lua"),
     include_str!("scripts/inboxes.lua"),
     include_str!("scripts/bundles.lua"),
@@ -23,6 +25,7 @@ const PARTS: [&str; 12] = [
     include_str!("scripts/records.lua"),
     "end\n",
     include_str!("scripts/main.lua"),
+    "\nend)()\n",
 ];
 
 /// A script and the name by which servers know it.

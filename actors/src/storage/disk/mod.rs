@@ -108,6 +108,7 @@ impl DiskStorage {
             engine,
             has_removed: true,
             made_room_at: now.mono_ms,
+            make_room_after: writer::LOOK_INTERVAL,
             reserve_bytes: settings.reserve_bytes,
         };
         let writer = std::thread::Builder::new()

@@ -11,7 +11,7 @@ use super::{
 use crate::{clock::now, storage::StoreError};
 
 /// How often it is looked whether there is room, or whether a disk that failed works again.
-const LOOK_INTERVAL: Duration = Duration::from_millis(if cfg!(test) { 5 } else { 1000 });
+pub const LOOK_INTERVAL: Duration = Duration::from_millis(if cfg!(test) { 5 } else { 1000 });
 
 /// Most records of a cleared project that one group removes.
 const PURGE_LEN_MAX: usize = 4096;
@@ -23,6 +23,8 @@ pub struct Writer<E> {
     pub has_removed: bool,
     /// When that was, on the monotonic clock in milliseconds.
     pub made_room_at: u64,
+    /// How long after it is tried again though nothing was removed since: what it is made of may have come too late.
+    pub make_room_after: Duration,
     /// Bytes that stay free for what is removed and for the housekeeping of the store beneath.
     pub reserve_bytes: u64,
 }
@@ -140,7 +142,13 @@ impl<E: Engine> Writer<E> {
                 tracing::info!("there is room on the disk again");
             }
         }
-        if mode != Mode::Open && self.has_removed && now().since(self.made_room_at) >= LOOK_INTERVAL {
+        let wait = if self.has_removed {
+            LOOK_INTERVAL
+        } else {
+            self.make_room_after
+        };
+        if mode != Mode::Open && now().since(self.made_room_at) >= wait {
+            self.make_room_after = (2 * wait).min(64 * LOOK_INTERVAL);
             self.has_removed = false;
             self.made_room_at = now().mono_ms;
             self.engine.make_room();

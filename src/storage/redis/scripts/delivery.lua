@@ -240,6 +240,9 @@ local function lease_plain(inbox, limit, room, state, since, reply)
     taken, room, last = taken + len, room - bytes, at
     delivered_len = delivered_len + (queue[at - 1] % 2 == 1 and 0 or 1)
   end
+  if last == 0 then
+    return true
+  end
   if delivered_len > LINE_LEN_MAX then
     return false
   end

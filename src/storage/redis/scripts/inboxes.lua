@@ -13,21 +13,24 @@ local LINE, QUEUED, DELIVERED = '>dddddBBBB', '>dc21', '>c16c66'
 local function new_inbox()
   return {
     waiting = 0, leased = 0, place = 0, lease = 0, epoch = 0, claim = '-', outside = false, queue = {}, delivered = {},
-    delivered_len = 0,
+    delivered_len = 0, changed = false,
   }
 end
 
 local function read_inbox(line)
-  local inbox, queue, delivered = {}, {}, {}
-  local claim_len, outside, queue_len, at
-  inbox.waiting, inbox.leased, inbox.place, inbox.lease, inbox.epoch, claim_len, outside, queue_len, inbox.delivered_len, at =
+  local queue, delivered = {}, {}
+  local waiting, leased, place, lease, epoch, claim_len, outside, queue_len, delivered_len, claim_at =
     unpack_bytes(LINE, line)
-  inbox.claim, inbox.outside, inbox.queue, inbox.delivered = sub(line, at, at + claim_len - 1), outside == 1, queue, delivered
-  at = at + claim_len
-  for place = 1, 2 * queue_len, 2 do
-    queue[place], queue[place + 1], at = unpack_bytes(QUEUED, line, at)
+  local at = claim_at + claim_len
+  -- All fields at once: a table that grows with each is made several times.
+  local inbox = {
+    waiting = waiting, leased = leased, place = place, lease = lease, epoch = epoch, claim = sub(line, claim_at, at - 1),
+    outside = outside == 1, queue = queue, delivered = delivered, delivered_len = delivered_len, changed = false,
+  }
+  for score_at = 1, 2 * queue_len, 2 do
+    queue[score_at], queue[score_at + 1], at = unpack_bytes(QUEUED, line, at)
   end
-  for _ = 1, inbox.delivered_len do
+  for _ = 1, delivered_len do
     local id, entry
     id, entry, at = unpack_bytes(DELIVERED, line, at)
     delivered[id] = entry
