@@ -264,7 +264,7 @@ fn has_room_again(address: SocketAddr, text: &str) -> bool {
 
 #[test]
 fn a_full_disk_refuses_what_is_new_and_gives_out_what_it_has() {
-    let Some(disk) = SmallDisk::mounted("256m") else {
+    let Some(disk) = SmallDisk::mounted("512m") else {
         eprintln!("nothing may be mounted here: the same with errors that are made up is in the crate `actors`");
         return;
     };

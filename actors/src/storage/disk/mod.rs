@@ -47,7 +47,7 @@ pub struct DiskSettings {
     /// For each project by itself.
     pub retention: Retention,
     /// With less than this free on the disk nothing new is accepted. It is for what is removed, which is written too.
-    /// Of a small disk it is an eighth.
+    /// Of a small disk it is a half: what is in the journal is written a second time before the journal goes.
     pub reserve_bytes: u64,
 }
 

@@ -129,7 +129,7 @@ impl<E: Engine> Writer<E> {
             free: u64::MAX,
             total: u64::MAX,
         });
-        let reserve = self.reserve_bytes.min(room.total / 8);
+        let reserve = self.reserve_bytes.min(room.total / 2);
         let mode = if room.free < reserve {
             Mode::Short(format!("less than {} MiB are free on the disk", reserve >> 20))
         } else {

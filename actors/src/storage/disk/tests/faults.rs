@@ -180,10 +180,10 @@ fn a_disk_that_is_nearly_full_takes_nothing_new_and_gives_out_what_it_has() {
         let storage = opened(&platter);
         let world = World::new(&storage).await;
         let sent = world.sends(world.bob).await;
-        platter.has_room(7 << 20, 64 << 20);
+        platter.has_room(31 << 20, 64 << 20);
         until("it is noticed", || storage.condition() != Condition::Healthy).await;
 
-        let why = "less than 8 MiB are free on the disk";
+        let why = "less than 32 MiB are free on the disk";
         assert_eq!(tries_to_send(&world).await, Err(StoreError::Full(why.to_owned())));
         let told = format!("nothing new is accepted: {why}");
         assert_eq!(storage.condition(), Condition::Degraded(told));
@@ -191,7 +191,7 @@ fn a_disk_that_is_nearly_full_takes_nothing_new_and_gives_out_what_it_has() {
         assert_eq!(world.acknowledges(world.bob, &[sent]).await.acknowledged, 1);
         until("what was removed gives room", || platter.tidied() > 0).await;
 
-        platter.has_room(9 << 20, 64 << 20);
+        platter.has_room(33 << 20, 64 << 20);
         recovers(&storage).await;
         world.sends(world.bob).await;
     });
