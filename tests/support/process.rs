@@ -70,7 +70,8 @@ impl Drop for Broker {
 }
 
 fn loopback_address(line: &str) -> Option<SocketAddr> {
-    let start = line.find("127.0.0.1:")?;
-    let length = line[start..].find(|c: char| !c.is_ascii_digit() && c != '.' && c != ':')?;
-    line[start..start + length].parse().ok()
+    // The server says earlier where it listens: it is not served there yet.
+    let (_, rest) = line.split_once("http://127.0.0.1:")?;
+    let (port, _) = rest.split_once('/')?;
+    Some(SocketAddr::from(([127, 0, 0, 1], port.parse().ok()?)))
 }

@@ -136,14 +136,16 @@ impl Project {
         let op = self.store.sessions();
         self.refreshing += 1;
         settle(op, self, ctx, move |project, roster, ctx| {
+            let mut done = done;
             match roster {
-                Ok(roster) if project.is_overtaken(&roster, asked) => project.refresh(done, ctx),
+                Ok(roster) if project.is_overtaken(&roster, asked) => project.refresh(done.take(), ctx),
                 Ok(roster) => project.is_now(roster),
                 Err(error) => {
                     tracing::warn!(project = %project.id, %error, "sessions cannot be loaded yet: tried again");
                     ctx.run_later(Duration::from_secs(1), Self::reload);
                 }
             }
+            drop(done);
             project.refreshing = project.refreshing.saturating_sub(1);
             if project.refreshing == 0 {
                 project.changed_here.clear();

@@ -27,7 +27,8 @@ local function parts_of(bundle)
   while at <= #bundle do
     local len, _, from = unpack_bytes('>I4I4', bundle, at)
     local id = sub(bundle, from + 2, from + 17)
-    parts[#parts + 1] = { id = id, member = id .. '\0' .. sub(bundle, at + 4, at + 7), stored = sub(bundle, from, from + len - 1) }
+    local member = id .. '\0' .. sub(bundle, at + 4, at + 7)
+    parts[#parts + 1] = { id = id, member = member, stored = sub(bundle, from, from + len - 1) }
     at = from + len
   end
   return parts

@@ -172,9 +172,9 @@ local function flush_gone()
 end
 
 -- Receipts say what has become of messages; where those are that wait or are leased is seen in the inboxes. They lie in
--- buckets by the time in the id of the message. Of a message with one copy the field is its id and the
--- value 'D', recipient, status, time; of a bundle the same with a 'B', and the ids after a space when it is settled. Of a shared one there is a field of its id, 'M' and all recipients, and one
--- of id and recipient for each of them: status, time.
+-- buckets by the time in the id of the message. Of a message with one copy the field is its id and the value 'D',
+-- recipient, status, time; of a bundle the same with a 'B', and the ids after a space. Of a shared one there is a field of
+-- its id, 'M' and all recipients, and one of id and recipient for each of them: status, time.
 local BUCKET_MS = 16384
 local RECEIPTS_FOR_MS = 24 * 3600 * 1000
 local receipts, receipts_added = {}, {}
