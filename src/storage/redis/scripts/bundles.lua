@@ -1,8 +1,8 @@
 -- Bundles: plain messages for one recipient that were accepted together lie in its inbox as one, for as long as they are
 -- delivered and acknowledged together. A bundle has the id of its first message. In 'messages' is what it holds: of each
--- message the length of what is stored (4 bytes), that of its envelope (4 bytes), what is stored. The ids are in
--- 'bundles' and, in their order, in 'bundled'; when all are acknowledged, in the receipt of the bundle and in
--- 'settled:BUCKET'.
+-- message the length of what is stored (4 bytes), that of its envelope (4 bytes), what is stored. The ids of its messages
+-- are in 'bundles', and in its receipt when all are acknowledged. By which bundles a message is looked for is in 'bundled',
+-- and then in 'settled:BUCKET': their ids, in order.
 
 -- Messages that are handed out, to be read in one go when all operations are done.
 local wanted, wanted_by = {}, {}

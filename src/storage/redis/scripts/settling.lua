@@ -171,13 +171,9 @@ local function finish_plain(session, inbox, ids)
     else
       count = count + 1
       delivered[id] = nil
-      if band(byte(entry, FLAGS_AT), SHARED) ~= 0 then
-        copies_gone[id] = (copies_gone[id] or 0) + 1
-        put_receipt(id, id .. session, 'a' .. at_ms)
-      else
-        gone[#gone + 1] = id
-        put_receipt(id, id, 'D' .. session .. 'a' .. at_ms)
-      end
+      local member = id .. sub(entry, FLAGS_AT, FLAGS_AT + 4)
+      drop_copy(member)
+      receipt(member, session, 'a')
     end
   end
   inbox.delivered_len = inbox.delivered_len - count
