@@ -53,6 +53,7 @@ impl Bridge for RedisBridge {
         let (sender, heard) = mpsc::channel(HEARD_LEN_MAX);
         let ear = Ear {
             channel: self.channel.clone(),
+            parcels: parcels_channel(&self.channel, self.replica),
             deadline: self.deadline,
             connect: Arc::clone(&self.connect),
             heard: sender,
@@ -63,8 +64,14 @@ impl Bridge for RedisBridge {
     }
 }
 
+/// Where what is handed over to a replica is published.
+fn parcels_channel(channel: &str, replica: ReplicaId) -> String {
+    format!("{channel}:{replica}")
+}
+
 struct Ear {
     channel: String,
+    parcels: String,
     deadline: Duration,
     connect: Arc<Connect>,
     heard: mpsc::Sender<Incoming>,
@@ -94,7 +101,7 @@ impl Ear {
 
     async fn subscribe(&self) -> redis::RedisResult<PubSub> {
         let mut connection = (self.connect)().await?;
-        connection.subscribe(&self.channel).await?;
+        connection.subscribe(&[&self.channel, &self.parcels]).await?;
         Ok(connection)
     }
 
@@ -108,8 +115,9 @@ impl Ear {
             tokio::select! {
                 frame = frames.next() => match frame {
                     Some(frame) => {
-                        let text = Bytes::copy_from_slice(frame.get_payload_bytes());
-                        self.tell(Incoming::Frame(text)).await?;
+                        let bytes = Bytes::copy_from_slice(frame.get_payload_bytes());
+                        let is_parcel = frame.get_channel_name() == self.parcels;
+                        self.tell(if is_parcel { Incoming::Parcel(bytes) } else { Incoming::Frame(bytes) }).await?;
                     }
                     None => break,
                 },

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use actix::{Actor, AsyncContext, Context, Message, StreamHandler, Supervised};
 
 use super::{
-    Bridge, Frame, Incoming,
+    Bridge, Frame, Incoming, Parcel,
     serials::{Place, Serials},
 };
 use crate::model::ProjectId;
@@ -26,6 +26,8 @@ pub enum Told {
         /// It was published by this replica.
         own: bool,
     },
+    /// Messages that the store has handed over to this replica.
+    Parcel(Parcel),
     /// Frames were missed, of this project or of all: the store is to be looked at.
     CatchUp(Option<ProjectId>),
 }
@@ -80,6 +82,13 @@ impl StreamHandler<Incoming> for Listener {
     fn handle(&mut self, incoming: Incoming, _: &mut Context<Self>) {
         match incoming {
             Incoming::Frame(text) => self.heard(&text),
+            Incoming::Parcel(bytes) => match Parcel::parse(bytes) {
+                Ok(parcel) => (self.deliver)(Told::Parcel(parcel)),
+                Err(error) => {
+                    tracing::warn!(%error, "a parcel cannot be read: everything is looked at");
+                    (self.deliver)(Told::CatchUp(None));
+                }
+            },
             Incoming::Connected => {
                 self.serials.clear();
                 (self.deliver)(Told::CatchUp(None));

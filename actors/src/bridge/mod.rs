@@ -5,6 +5,7 @@
 
 mod actor;
 mod frame;
+mod parcel;
 mod serials;
 
 use std::pin::Pin;
@@ -14,6 +15,7 @@ use futures_util::Stream;
 
 pub use actor::{Listener, Told};
 pub use frame::{Frame, FrameError, News, VERSION};
+pub use parcel::Parcel;
 
 use crate::model::ReplicaId;
 
@@ -34,6 +36,8 @@ pub enum Incoming {
     Connected,
     /// A frame, as it was published.
     Frame(Bytes),
+    /// A parcel for this replica, as it was published.
+    Parcel(Bytes),
     /// Nothing is heard for the time being.
     Lost,
 }

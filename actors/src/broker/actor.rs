@@ -440,6 +440,11 @@ impl Handler<Posted<Told>> for Broker {
     fn handle(&mut self, Posted { message, .. }: Posted<Told>, ctx: &mut Context<Self>) {
         match message {
             Told::Frame { frame, own } => self.hear(frame, own, ctx),
+            Told::Parcel(parcel) => {
+                if let Some(project) = self.projects.get(&parcel.project) {
+                    project.hand_out(&parcel.contents);
+                }
+            }
             Told::CatchUp(Some(project)) => {
                 self.look_again(project.clone(), ctx);
                 if let Some(project) = self.projects.get(&project) {

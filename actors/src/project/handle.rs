@@ -196,6 +196,24 @@ impl ProjectHandle {
         self.0.project.report(Hear { frame, own });
     }
 
+    /// Gives sessions what the store has handed over for them.
+    pub(crate) fn hand_out(&self, parcel: &[u8]) {
+        match self.0.store.unpack(parcel) {
+            Ok(handed) => {
+                for handed in handed {
+                    // A session that has ended since has left it to the store.
+                    if let Some(member) = self.0.directory.by_id(handed.session) {
+                        member.address.report(handed);
+                    }
+                }
+            }
+            Err(error) => {
+                tracing::warn!(project = %self.0.id, %error, "what was handed over cannot be read: it is looked up");
+                self.look_again();
+            }
+        }
+    }
+
     pub(crate) fn look_again(&self) {
         self.0.project.report(CatchUp);
     }

@@ -285,18 +285,18 @@ impl Router {
                 if !refused.is_empty() {
                     return Open::Answered(Err(self.refusal(member)));
                 }
-                self.warn_of(member, queue_len);
-                member.vitals.set_waiting(queue_len);
-                nudge(member);
+                if queue_len > 0 {
+                    self.warn_of(member, queue_len);
+                    member.vitals.set_waiting(queue_len);
+                    nudge(member);
+                }
                 (1, 0)
             }
             Addressees::Many { found, .. } => {
                 let refused: HashSet<_> = refused.iter().collect();
-                for member in found
-                    .members
-                    .iter()
-                    .filter(|member| !refused.contains(&member.record.id))
-                {
+                // Where nothing waits, all of them have it already.
+                let waiting = if queue_len > 0 { &*found.members } else { &[] };
+                for member in waiting.iter().filter(|member| !refused.contains(&member.record.id)) {
                     member.vitals.add_waiting();
                     nudge(member);
                 }

@@ -1,6 +1,6 @@
 mod calls;
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{collections::VecDeque, ops::Range, sync::Arc, time::Duration};
 
 use actix::{Actor, ActorContext, AsyncContext, Context, Handler, Message, SpawnHandle, Supervised};
 use tokio::sync::oneshot;
@@ -10,19 +10,23 @@ use calls::{Returned, Waiter};
 use super::{
     Abandon, AcknowledgeMessages, Attach, Closing, Connection, Detach, Disconnect, Forgotten, Nudge, Recheck, Retire,
     Subscribe, Superseded, Unwatch, Vitals, Watch, Writable, Written,
+    sequence::Sequence,
     state::{AckMode, Effect, Event, State},
 };
 use crate::{
     clock::now,
     model::{BrokerError, ConnectionId, DeadLetterReason, MessageId, Presence, SessionId, SessionStatus, Status},
     storage::{
-        Acknowledge, Acknowledged, Claim, Claimed, Delivery, Depth, Leased, Op, Release, Released, Store, StoreError,
+        Acknowledge, Acknowledged, Claim, Claimed, Delivery, Depth, Handed, Leased, Op, Release, Released, Store,
+        StoreError,
     },
     supervise::{InOrder, Posted, Pulse},
 };
 
 /// Most messages one lease asks for: what one turn of the actor may take.
 const LEASE_LEN_MAX: usize = 1024;
+/// Most bytes that are handed over unasked and not acknowledged.
+pub const HANDED_BYTES_MAX: usize = 256 * 1024;
 /// Connections beside the live one that may watch an inbox.
 const WATCHERS_LEN_MAX: usize = 32;
 /// How long after a failure of the store what it left undone is put right.
@@ -46,6 +50,12 @@ pub struct Session {
     /// Operations of the store, heard of in the order in which they were begun: what each says of the inbox is then
     /// newer than what the one before it said.
     ops: InOrder<Session>,
+    /// What is handed over for the connection.
+    sequence: Sequence<Delivery>,
+    /// Under which claim, and for which window, the store was told to hand over unasked.
+    stands_by: Option<(Claim, usize)>,
+    /// What is missing in the sequence is looked up in a while.
+    missing_awaited: bool,
     /// By number.
     waiters: VecDeque<Waiter>,
     waiters_counted: u64,
@@ -105,6 +115,9 @@ impl Session {
             older: None,
             watchers: VecDeque::new(),
             ops: InOrder::default(),
+            sequence: Sequence::default(),
+            stands_by: None,
+            missing_awaited: false,
             waiters: VecDeque::new(),
             waiters_counted: 0,
             looking: 0,
@@ -160,6 +173,7 @@ impl Session {
     }
 
     fn drain(&mut self, limit: usize, ctx: &mut Context<Self>) {
+        self.stand_by_if_due(ctx);
         let room = self.connection.as_ref().map_or(0, |connection| connection.room());
         if room == 0 {
             return self.drained_nothing(ctx);
@@ -174,7 +188,13 @@ impl Session {
 
     fn drained(&mut self, link: Option<u64>, leased: Result<Leased, StoreError>, ctx: &mut Context<Self>) {
         let current = self.state.link_number() == link;
-        let Leased { deliveries, depth, .. } = match leased {
+        let Leased {
+            deliveries,
+            depth,
+            numbers,
+            stands_by,
+            ..
+        } = match leased {
             Ok(Leased { superseded: true, .. }) => {
                 if current {
                     self.drained_nothing(ctx);
@@ -184,6 +204,7 @@ impl Session {
             Ok(leased) => leased,
             Err(error) => {
                 tracing::warn!(session = %self.id, %error, "the inbox cannot be read yet: tried again");
+                self.stands_by = None;
                 self.mend_later(false, ctx);
                 if current {
                     self.drained_nothing(ctx);
@@ -191,20 +212,79 @@ impl Session {
                 return;
             }
         };
-        let Some(connection) = self.connection.clone().filter(|_| current) else {
+        if !current {
             // Taken for a link that has ended: what ended it has put them back since, and its successor may have them.
             return;
-        };
-        hand_over(&deliveries);
-        connection.push(&deliveries);
+        }
+        if !stands_by {
+            self.stands_by = None;
+        }
+        let handed_over = deliveries.len();
+        self.push_in_turn(numbers, deliveries, ctx);
         self.vitals.set_depth(depth);
-        self.happened(
-            Event::Drained {
-                depth,
-                handed_over: deliveries.len(),
-            },
-            ctx,
-        );
+        self.happened(Event::Drained { depth, handed_over }, ctx);
+    }
+
+    /// Pushes what was leased for the connection, or keeps it until it is its turn. Returns how many were pushed.
+    fn push_in_turn(&mut self, numbers: Range<u64>, deliveries: Vec<Delivery>, ctx: &mut Context<Self>) -> usize {
+        let ready = if numbers.is_empty() {
+            deliveries
+        } else {
+            self.sequence.arrived(numbers, deliveries)
+        };
+        self.push(&ready);
+        if self.sequence.is_interrupted() && !std::mem::replace(&mut self.missing_awaited, true) {
+            ctx.run_later(MEND_AFTER, |session, ctx| {
+                session.missing_awaited = false;
+                if session.sequence.is_interrupted() {
+                    tracing::debug!(session = %session.id, "messages handed over have not come: they are looked up");
+                    session.stand_by(ctx);
+                }
+            });
+        }
+        ready.len()
+    }
+
+    fn push(&self, deliveries: &[Delivery]) {
+        if let Some(connection) = self.connection.as_ref().filter(|_| self.state.push().is_some()) {
+            hand_over(deliveries);
+            connection.push(deliveries);
+        }
+    }
+
+    fn stand_by_if_due(&mut self, ctx: &mut Context<Self>) {
+        let window = self.state.push().map(|push| push.window);
+        if self.store.hands_over() && self.stands_by != self.vitals.claim().zip(window) {
+            self.stand_by(ctx);
+        }
+    }
+
+    /// Has the store hand over messages as they come, and say what it has handed over so far.
+    fn stand_by(&mut self, ctx: &mut Context<Self>) {
+        let (Some(push), Some(claim)) = (self.state.push(), self.vitals.claim()) else {
+            return;
+        };
+        self.stands_by = Some((claim, push.window));
+        let (asked, from) = (self.sequence.ask(), self.sequence.next());
+        let op = self.store.stand_by(self.id, claim, push.window, HANDED_BYTES_MAX, from);
+        self.in_order(op, ctx, move |session, leased, ctx| match leased {
+            Ok(Leased { superseded: true, .. }) => {
+                session.stands_by = None;
+                session.refused(ctx);
+            }
+            Ok(leased) => {
+                if let Some(ready) = session.sequence.go_on(asked, leased.numbers.end, leased.deliveries) {
+                    session.push(&ready);
+                }
+                session.vitals.set_depth(leased.depth);
+                session.happened(Event::Changed { depth: leased.depth }, ctx);
+            }
+            Err(error) => {
+                tracing::warn!(session = %session.id, %error, "nothing is handed over at once yet: tried again");
+                session.stands_by = None;
+                session.mend_later(false, ctx);
+            }
+        });
     }
 
     /// Nothing could be leased for the connection, for reasons of its own or of the store's.
@@ -278,6 +358,8 @@ impl Session {
         self.vitals.set_claim(Some(claim));
         self.epoch = None;
         self.returned.clear();
+        self.stands_by = None;
+        self.sequence.ask();
         let op = self.store.claim(self.id, claim, self.settings.delivery_limit, now());
         self.in_order(op, ctx, move |session, result, ctx| match result {
             Ok(Claimed { epoch, released }) => {
@@ -314,11 +396,15 @@ impl Session {
     fn give_way(&mut self, ctx: &mut Context<Self>) {
         self.vitals.set_claim(None);
         self.epoch = None;
+        self.stands_by = None;
         self.happened(Event::Superseded, ctx);
     }
 
     fn release_all(&mut self, ctx: &mut Context<Self>) {
         self.returned.clear();
+        // What was handed over until then is put back: it goes on when the store stands by again.
+        self.stands_by = None;
+        self.sequence.ask();
         let which = match self.vitals.claim() {
             Some(claim) => Release::Claimed(claim),
             None => Release::Silent(self.settings.presence.disconnect_after),
@@ -366,7 +452,10 @@ impl Session {
                 match std::mem::take(&mut session.release_owed) {
                     true if is_claimed => session.release_all(ctx),
                     true => session.claim(ctx),
-                    false => session.happened(Event::Nudged, ctx),
+                    false => {
+                        session.stand_by_if_due(ctx);
+                        session.happened(Event::Nudged, ctx);
+                    }
                 }
             }));
         }
@@ -503,6 +592,9 @@ impl Supervised for Session {
         self.state
             .reload(self.connection.as_ref().map(|connection| connection.id()));
         self.ops = InOrder::default();
+        self.sequence = Sequence::default();
+        self.stands_by = None;
+        self.missing_awaited = false;
         self.waiters.clear();
         self.looking = 0;
         self.look_again = false;
@@ -524,6 +616,20 @@ impl Handler<Posted<Nudge>> for Session {
         self.count(ctx);
         self.happened(Event::Nudged, ctx);
         drop(message.until_handled);
+    }
+}
+
+impl Handler<Posted<Handed>> for Session {
+    type Result = ();
+
+    fn handle(&mut self, Posted { message, .. }: Posted<Handed>, ctx: &mut Context<Self>) {
+        // What was handed over under another claim waits again.
+        if self.vitals.claim() == Some(message.claim) && self.state.push().is_some() {
+            let count = self.push_in_turn(message.numbers, message.deliveries, ctx);
+            if count > 0 {
+                self.happened(Event::Handed { count }, ctx);
+            }
+        }
     }
 }
 
@@ -683,7 +789,9 @@ impl Handler<Posted<Recheck>> for Session {
     type Result = ();
 
     fn handle(&mut self, _: Posted<Recheck>, ctx: &mut Context<Self>) {
-        if let Some(claim) = self.vitals.claim() {
+        if self.store.hands_over() && self.state.push().is_some() {
+            self.stand_by(ctx);
+        } else if let Some(claim) = self.vitals.claim() {
             let op = self.store.lease(self.id, Some(claim), 0, 0, now());
             self.in_order(op, ctx, |session, leased, ctx| {
                 if leased.is_ok_and(|leased| leased.superseded) {

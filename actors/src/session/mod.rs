@@ -4,6 +4,7 @@ mod actor;
 mod messages;
 #[cfg(test)]
 mod properties;
+mod sequence;
 mod state;
 
 use std::sync::{
@@ -12,7 +13,7 @@ use std::sync::{
 };
 
 pub(crate) use actor::SessionSettings;
-pub use actor::{Ended, Session};
+pub use actor::{Ended, HANDED_BYTES_MAX, Session};
 #[cfg(feature = "faults")]
 pub use messages::Panic;
 pub use messages::{
@@ -200,7 +201,8 @@ impl Vitals {
     }
 }
 
-/// A live connection, as its session needs it. What is pushed must be bounded by what `room` said.
+/// A live connection, as its session needs it. What is pushed is bounded by what `room` said, and beyond it by
+/// [`HANDED_BYTES_MAX`].
 pub trait Connection: Send + Sync + 'static {
     fn id(&self) -> ConnectionId;
 

@@ -84,6 +84,10 @@ pub enum Event {
         depth: Depth,
         handed_over: usize,
     },
+    /// So many messages were handed over for the connection that nobody had asked for.
+    Handed {
+        count: usize,
+    },
     /// The inbox was seen by an acknowledgement, a release or a call of `receive_messages`.
     Changed {
         depth: Depth,
@@ -256,9 +260,11 @@ impl State {
                 inbox_changes,
                 push,
             } => self.subscribed(connection, inbox_changes, push),
-            Event::Nudged => {
-                let announce = (self.inbox_changes() || self.watchers > 0).then_some(Effect::Announce);
-                self.look().and_maybe(announce)
+            Event::Nudged => self.look().and_maybe(self.announce()),
+            Event::Handed { count } => {
+                // Not less. How many there are the store knows, and what is leased keeps to that.
+                self.depth.leased = self.depth.leased.max(count);
+                Effects::default().and_maybe(self.announce())
             }
             Event::Writable { connection } if self.connection() == Some(connection) => {
                 Effects::default().and_maybe(self.drain())
@@ -353,6 +359,10 @@ impl State {
             }
             _ => Effects::default(),
         }
+    }
+
+    fn announce(&self) -> Option<Effect> {
+        (self.inbox_changes() || self.watchers > 0).then_some(Effect::Announce)
     }
 
     /// Something waits: whoever takes messages gets them.

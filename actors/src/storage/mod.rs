@@ -11,7 +11,7 @@ mod journal;
 pub mod memory;
 mod receipts;
 
-use std::{future::Future, num::NonZeroU64, pin::Pin, sync::Arc, time::Duration};
+use std::{future::Future, num::NonZeroU64, ops::Range, pin::Pin, sync::Arc, time::Duration};
 
 use crate::{
     bridge::Bridge,
@@ -145,6 +145,27 @@ pub trait Store: Send + Sync + 'static {
     /// released. Those whose time has run out are dead-lettered instead. Nothing for a session that is not known, and
     /// nothing for a claim that is not the session's last.
     fn lease(&self, session: SessionId, by: Option<Claim>, limit: usize, bytes_max: usize, now: Now) -> Op<Leased>;
+    /// Whether it hands over messages unasked to whoever stands by.
+    fn hands_over(&self) -> bool {
+        false
+    }
+    /// Whoever has this claim takes messages unasked from now on, where the store does that: what nothing waits before, and
+    /// for which its sender does not wait, is leased by the operation that accepts it, as long as no more than `window`
+    /// messages and `room` bytes are leased by it, and comes as a [`Parcel`](crate::bridge::Parcel). That ends with the
+    /// claim, and with the release of all that is leased. Answers with what is leased under the claim from the number
+    /// `from` on.
+    fn stand_by(&self, session: SessionId, claim: Claim, window: usize, room: usize, from: u64) -> Op<Leased> {
+        let _ = (session, claim, window, room, from);
+        Box::pin(std::future::ready(Ok(Leased::default())))
+    }
+    /// Reads the contents of a parcel.
+    ///
+    /// # Errors
+    /// When it is not one of this store.
+    fn unpack(&self, parcel: &[u8]) -> Result<Vec<Handed>, StoreError> {
+        let _ = parcel;
+        Ok(Vec::new())
+    }
     fn acknowledge(&self, session: SessionId, which: Acknowledge, now: Now) -> Op<Acknowledged>;
     /// Remembers that these leased messages were returned to a caller who acknowledges them by asking for more, wherever
     /// it asks: [`Self::acknowledge_returned`]. What is released meanwhile is not among them any more. Of no use where the
@@ -253,7 +274,7 @@ pub enum Appended {
     /// store. A message that everyone refused is not kept at all.
     Accepted {
         /// Messages waiting for the recipient, this one included; for a broadcast the longest such queue. 0 when
-        /// everyone refused.
+        /// everyone refused, and when it was handed over at once.
         queue_len: usize,
         refused: Vec<SessionId>,
     },
@@ -309,6 +330,24 @@ pub struct Leased {
     pub depth: Depth,
     /// Somebody else has claimed the session since.
     pub superseded: bool,
+    /// The numbers of these leases among all of the session, which grow. Empty where nothing is handed over unasked.
+    pub numbers: Range<u64>,
+    /// Messages are handed over unasked.
+    pub stands_by: bool,
+}
+
+/// What the store has leased to a session unasked.
+#[derive(Clone, Debug, actix::Message)]
+#[rtype(result = "()")]
+pub struct Handed {
+    pub session: SessionId,
+    /// By which the session was in hand.
+    pub claim: Claim,
+    pub deliveries: Vec<Delivery>,
+    /// The numbers of these leases.
+    pub numbers: Range<u64>,
+    /// How many were leased with these.
+    pub leased: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

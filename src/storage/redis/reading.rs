@@ -4,7 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use actors::{
     model::{DeadLetter, Message, RecipientStatus, SessionId},
-    storage::{Acknowledged, RedriveRefusal, Redriven, Released, Seated, Sign, StoreError},
+    storage::{
+        Acknowledged, Claim, Delivery, Handed, Leased, RedriveRefusal, Redriven, Released, Seated, Sign, StoreError,
+    },
 };
 use serde::Serialize;
 
@@ -65,6 +67,94 @@ pub(super) fn released(reply: &mut Reply) -> Result<Released, StoreError> {
         dead: reply.len()?,
         depth: reply.depth()?,
     })
+}
+
+/// What an operation leased, or found leased, for this session.
+pub(super) fn leased(lane: &Lane, reply: &mut Reply, session: SessionId) -> Result<Leased, StoreError> {
+    let depth = reply.depth()?;
+    let state = reply.int()?;
+    let mut leased = Leased {
+        depth,
+        superseded: state == 1,
+        stands_by: state == 0,
+        numbers: reply.len()? as u64..reply.len()? as u64,
+        deliveries: Vec::new(),
+    };
+    while !reply.is_done() {
+        let count = reply.count()?;
+        if let Some(stored) = reply.bytes_or_nothing()? {
+            each_stored(&stored, |stored| {
+                let message = stored_message(lane, stored, session)?;
+                leased.deliveries.push(Delivery { message, count });
+                Ok(())
+            })?;
+        }
+    }
+    Ok(leased)
+}
+
+/// Messages, each with the sessions that get it; see `scripts/delivery.lua`.
+pub(super) fn parcel(lane: &Lane, bytes: &[u8]) -> Result<Vec<Handed>, StoreError> {
+    let mut rest = bytes;
+    let mut all = Vec::new();
+    while !rest.is_empty() {
+        let len = number(&mut rest)?;
+        let stored = take(&mut rest, len)?;
+        let sessions_len = number(&mut rest)?;
+        let mut messages: Vec<Arc<Message>> = Vec::new();
+        for _ in 0..sessions_len {
+            let session = reply::session(take(&mut rest, SESSION_LEN)?)?;
+            let claim = claim(take(&mut rest, CLAIM_LEN)?)?;
+            let (first, leased) = (double(&mut rest)?, double(&mut rest)?);
+            if messages.is_empty() {
+                each_stored(stored, |stored| {
+                    messages.push(stored_message(lane, stored, session)?);
+                    Ok(())
+                })?;
+            }
+            let deliveries = messages.iter().map(|message| Delivery {
+                message: Arc::clone(message),
+                count: 1,
+            });
+            all.push(Handed {
+                session,
+                claim,
+                deliveries: deliveries.collect(),
+                numbers: first..first + messages.len() as u64,
+                leased: leased as usize,
+            });
+        }
+    }
+    Ok(all)
+}
+
+const SESSION_LEN: usize = 36;
+const CLAIM_LEN: usize = 16;
+
+/// As the script knows it.
+pub(super) fn claim_text(claim: Claim) -> String {
+    format!("{:016x}", claim.bits())
+}
+
+fn claim(text: &[u8]) -> Result<Claim, StoreError> {
+    let text = std::str::from_utf8(text).ok();
+    let bits = text.and_then(|text| u64::from_str_radix(text, 16).ok());
+    bits.map(Claim::from_bits).ok_or_else(|| unreadable("a claim"))
+}
+
+fn take<'a>(bytes: &mut &'a [u8], len: usize) -> Result<&'a [u8], StoreError> {
+    bytes.split_off(..len).ok_or_else(|| unreadable("a parcel"))
+}
+
+fn number(bytes: &mut &[u8]) -> Result<usize, StoreError> {
+    let number = take(bytes, 4)?.first_chunk().copied().unwrap_or_default();
+    Ok(u32::from_be_bytes(number) as usize)
+}
+
+/// A number as the script has it.
+fn double(bytes: &mut &[u8]) -> Result<u64, StoreError> {
+    let number = take(bytes, 8)?.first_chunk().copied().unwrap_or_default();
+    Ok(f64::from_be_bytes(number) as u64)
 }
 
 pub(super) fn acknowledged(lane: &Lane, reply: &mut Reply) -> Result<Acknowledged, StoreError> {

@@ -1,7 +1,7 @@
 //! The one script that carries out the operations of a project, and what it is told of this replica.
 
 use actors::{
-    bridge::{Frame, News},
+    bridge::{Frame, News, Parcel},
     model::{MessageId, ProjectId, ReplicaId, SessionId},
     storage::Retention,
 };
@@ -69,6 +69,7 @@ pub(super) struct Preamble {
     pub key: String,
     waiting: (String, String),
     progress: (String, String),
+    parcel: Vec<u8>,
 }
 
 impl Preamble {
@@ -81,6 +82,7 @@ impl Preamble {
             key: format!("{{{project}}}:inboxes"),
             waiting: around(&waiting, &format!("\"{session}\"")),
             progress: around(&progress, &message.to_string()),
+            parcel: Parcel::head(project),
         }
     }
 
@@ -92,6 +94,7 @@ impl Preamble {
             .arg(&self.waiting.1)
             .arg(&self.progress.0)
             .arg(&self.progress.1)
+            .arg(&self.parcel)
             .arg(replica.as_uuid().as_bytes().as_slice())
             .arg(batch)
             .arg(retention.receipts_len_max)

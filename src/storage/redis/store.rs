@@ -14,7 +14,7 @@ use actors::{
         SessionId, SessionRecord, Status,
     },
     storage::{
-        Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterQuery, Delivery, Depth, Leased, Op,
+        Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterQuery, Depth, Handed, Leased, Op,
         Outcome, Redriven, Release, Released, Roster, Seat, Seated, Sign, Store, StoreError, Wanted,
     },
 };
@@ -23,7 +23,8 @@ use super::{
     appending,
     lane::Lane,
     operation::Operation,
-    outcome, reading,
+    outcome,
+    reading::{self, claim_text},
     reply::{Reply, reason_code},
 };
 
@@ -216,23 +217,30 @@ impl Store for RedisStore {
             .most(bytes_max)
             .leasing(session);
         self.run(operation, move |lane, mut reply| {
-            let mut leased = Leased {
-                depth: reply.depth()?,
-                superseded: reply.int()? == 1,
-                deliveries: Vec::new(),
-            };
-            while !reply.is_done() {
-                let count = reply.count()?;
-                if let Some(stored) = reply.bytes_or_nothing()? {
-                    reading::each_stored(&stored, |stored| {
-                        let message = reading::stored_message(lane, stored, session)?;
-                        leased.deliveries.push(Delivery { message, count });
-                        Ok(())
-                    })?;
-                }
-            }
-            Ok(leased)
+            reading::leased(lane, &mut reply, session)
         })
+    }
+
+    fn hands_over(&self) -> bool {
+        true
+    }
+
+    fn stand_by(&self, session: SessionId, claim: Claim, window: usize, room: usize, from: u64) -> Op<Leased> {
+        let most = |number: usize| number.min(u32::MAX as usize);
+        let operation = Operation::new("stand_by")
+            .session(session)
+            .text(claim_text(claim))
+            .most(most(window))
+            .most(most(room))
+            .text(self.lane.client.replica.to_string())
+            .number(from);
+        self.run(operation, move |lane, mut reply| {
+            reading::leased(lane, &mut reply, session)
+        })
+    }
+
+    fn unpack(&self, parcel: &[u8]) -> Result<Vec<Handed>, StoreError> {
+        reading::parcel(&self.lane, parcel)
     }
 
     fn acknowledge(&self, session: SessionId, which: Acknowledge, now: Now) -> Op<Acknowledged> {
@@ -388,10 +396,6 @@ impl RedisStore {
 fn move_on(heard: &AtomicU64, serial: u64) {
     let moved = |before| Some(if serial < before { 0 } else { serial });
     let _ = heard.fetch_update(Ordering::AcqRel, Ordering::Acquire, moved);
-}
-
-fn claim_text(claim: Claim) -> String {
-    format!("{:016x}", claim.bits())
 }
 
 fn protocol_key(name: &ProtocolName, version: &semver::Version) -> String {

@@ -78,11 +78,23 @@ impl Session {
             .lease(self.id, None, waiter.limit.max(1), RECEIVE_BYTES_MAX, now());
         self.in_order(lease, ctx, move |session, leased, ctx| {
             session.looking -= 1;
+            session.pass_over(leased.as_ref().ok(), ctx);
             session.looked(waiter, leased, ctx);
             if std::mem::take(&mut session.look_again) {
                 session.serve(ctx);
             }
         });
+    }
+
+    /// What a call leased is in nobody's turn.
+    fn pass_over(&mut self, leased: Option<&Leased>, ctx: &mut Context<Self>) {
+        match leased {
+            Some(leased) => {
+                self.push_in_turn(leased.numbers.clone(), Vec::new(), ctx);
+            }
+            // Whatever it leased is given back.
+            None => self.stands_by = None,
+        }
     }
 
     fn looked(&mut self, waiter: Waiter, leased: Result<Leased, StoreError>, ctx: &mut Context<Self>) {

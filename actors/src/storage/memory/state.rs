@@ -356,7 +356,7 @@ impl<J: Journal> State<J> {
         Leased {
             deliveries,
             depth: inbox.depth(),
-            superseded: false,
+            ..Leased::default()
         }
     }
 

@@ -28,11 +28,57 @@ local function keep_outcome(name, outcome)
   end
 end
 
+-- Parcels: what is handed over unasked, by who takes it. Each message once, then how many sessions get it, and of each its
+-- id, its claim, the number of the lease and how many are leased.
+local parcels = {}
+
+local ONE = pack('>I4', 1)
+
+local function parcel_to(taker)
+  local parcel = parcels[taker]
+  if not parcel then
+    parcel = {}
+    parcels[taker] = parcel
+  end
+  return parcel
+end
+
+local function flush_parcels()
+  for taker, parcel in pairs(parcels) do
+    call('PUBLISH', CHANNEL .. ':' .. taker, PARCEL_HEAD .. table.concat(parcel))
+  end
+  parcels = {}
+end
+
+-- Whether a message is handed over before anybody asks: nothing waits that would come first, and whoever has claimed the
+-- session takes as much as this.
+local function is_taken(inbox, member, len)
+  return inbox.waiting == 0 and inbox.leased + len <= inbox.window and byte(member, 17) % 16 <= SHARED
+    and inbox.bytes + bytes_of(member) <= inbox.room
+end
+
+-- Leases a message that nobody has asked for. Returns what is said of it in a parcel.
+local function hand_over(session, inbox, priority, member, len)
+  local id, lease = id_of(member), inbox.lease
+  local entry = pack(ENTRY, score_of(inbox, priority, len), lease, 0, 1, LEASED, sub(member, 17), 0, REPLICA,
+    tonumber(at_ms))
+  if inbox.outside or inbox.delivered_len >= LINE_LEN_MAX then
+    put_delivered(session, inbox, { id, entry })
+  else
+    inbox.delivered[id] = entry
+    inbox.delivered_len = inbox.delivered_len + 1
+  end
+  inbox.lease = lease + len
+  shift(inbox, 0, len, bytes_of(member))
+  return session .. inbox.claim .. pack('>dd', lease, inbox.leased)
+end
+
 -- append: time, number of idempotency keys, the keys; number of messages and bundles, and of each: member, stored message,
 -- priority, time to live in milliseconds (0: none), capacity, roster or '', place of its key (0: none), number of
 -- recipients, the recipients; of a bundle also its ids.
--- Reply: of each message an array of the length of the queue and the places of those who refused, a first result, or nil
--- when the roster is another; of a bundle an array of the length of the queue and how many were accepted, the first ones.
+-- Reply: of each message an array of the length of the queue (0: it does not wait) and the places of those who refused, a
+-- first result, or nil when the roster is another; of a bundle an array of the length of the queue and how many were
+-- accepted, the first ones.
 ops.append = function()
   at_ms = arg()
   local keys = {}
@@ -55,12 +101,24 @@ ops.append = function()
       list[#list + 1] = score
       list[#list + 1] = member
     end
-    shift(inbox, len, 0)
+    shift(inbox, len, 0, 0)
     awaken(session)
   end
 
+  -- Of one that only this session gets.
+  local function arrive_or_hand_over(session, inbox, priority, member, len, message)
+    if not is_taken(inbox, member, len) then
+      return arrive(session, inbox, score_of(inbox, priority, len), member, len)
+    end
+    local parcel = parcel_to(inbox.taker)
+    parcel[#parcel + 1] = pack('>I4', #message)
+    parcel[#parcel + 1] = message
+    parcel[#parcel + 1] = ONE
+    parcel[#parcel + 1] = hand_over(session, inbox, priority, member, len)
+  end
+
   local function accept_one(session, inbox, priority, member, message)
-    arrive(session, inbox, score_of(inbox, priority), member, 1)
+    arrive_or_hand_over(session, inbox, priority, member, 1, message)
     stored[#stored + 1] = id_of(member)
     stored[#stored + 1] = message
     count_receipts(bucket_of(member), 1)
@@ -76,7 +134,7 @@ ops.append = function()
       end
       return { inbox and inbox.waiting or 0, room }
     end
-    arrive(session, inbox, score_of(inbox, priority, len), member, len)
+    arrive_or_hand_over(session, inbox, priority, member, len, bundle)
     stored[#stored + 1] = id
     stored[#stored + 1] = bundle
     bundles[#bundles + 1] = id
@@ -111,12 +169,22 @@ ops.append = function()
     elseif count_of(member) > 1 then
       reply[at] = accept_bundle(session_arg(), priority, capacity, member, message, ARGV[recipients_at + len + 1])
     else
-      local answer, accepted, longest = { 0 }, {}, 0
+      local answer, accepted, longest, takers = { 0 }, {}, 0, {}
       for place = 1, len do
         local session = session_arg()
         local inbox = inbox_of(session)
         if inbox and inbox.waiting + inbox.leased < capacity then
-          arrive(session, inbox, score_of(inbox, priority), member, 1)
+          if is_taken(inbox, member, 1) then
+            local taker = inbox.taker
+            local told = takers[taker]
+            if not told then
+              told = {}
+              takers[taker] = told
+            end
+            told[#told + 1] = hand_over(session, inbox, priority, member, 1)
+          else
+            arrive(session, inbox, score_of(inbox, priority), member, 1)
+          end
           longest = math.max(longest, inbox.waiting)
           accepted[#accepted + 1] = session
           if ttl > 0 then
@@ -126,6 +194,13 @@ ops.append = function()
         else
           answer[#answer + 1] = place
         end
+      end
+      for taker, told in pairs(takers) do
+        local parcel = parcel_to(taker)
+        parcel[#parcel + 1] = pack('>I4', #message)
+        parcel[#parcel + 1] = message
+        parcel[#parcel + 1] = pack('>I4', #told)
+        parcel[#parcel + 1] = table.concat(told)
       end
       answer[1] = longest
       reply[at] = answer
@@ -224,13 +299,13 @@ end
 -- else, or too much for the line.
 local function lease_plain(inbox, limit, room, state, since, reply)
   local queue, delivered, delivered_len = inbox.queue, inbox.delivered, inbox.delivered_len
-  local taken, last = 0, 0
+  local taken, last, room_before = 0, 0, room
   for at = 2, #queue, 2 do
     if taken >= limit or room <= 0 then
       break
     end
     local member = queue[at]
-    local flags, bytes, len = byte(member, 17), unpack_bytes('>I4', member, 18), 1
+    local flags, bytes, len = byte(member, 17), bytes_of(member), 1
     if flags > SHARED then
       len = count_of(member)
       if band(flags, WATCHED + TIMED) ~= 0 or taken + len > limit or bytes > room then
@@ -262,24 +337,28 @@ local function lease_plain(inbox, limit, room, state, since, reply)
     rest[#rest + 1] = queue[at]
   end
   inbox.queue, inbox.delivered_len = rest, delivered_len
-  shift(inbox, -taken, taken)
+  shift(inbox, -taken, taken, room_before - room)
   return true
 end
 
 -- lease: time, session, claim or '', most messages, most bytes.
--- Reply: how many wait, how many are leased, 1 when the claim is not the last; then of each message its deliveries and
--- the stored message.
+-- Reply: how many wait, how many are leased, 1 when the claim is not the last, 2 when nothing is handed over unasked, the
+-- numbers of the first lease and of the one after the last; then of each message its deliveries and the stored message.
 ops.lease = function()
   at_ms = arg()
   local session, claim, limit, room = session_arg(), arg(), number_arg(), number_arg()
   local inbox = inbox_of(session)
   if not inbox or is_given_up() then
-    return { 0, 0, 0 }
+    return { 0, 0, 0, 0, 0 }
   end
   if claim ~= '' and claim ~= inbox.claim then
-    return { inbox.waiting, inbox.leased, 1 }
+    return { inbox.waiting, inbox.leased, 1, 0, 0 }
   end
-  local reply, state, since = { 0, 0, 0 }, claim == '' and LEASED_FOR_CALL or LEASED, tonumber(at_ms)
+  if claim ~= '' and inbox.window > 0 then
+    -- The caller may not have heard yet of all that was handed over.
+    limit = math.min(limit, inbox.window - inbox.leased)
+  end
+  local reply, state, since = { 0, 0, inbox.window > 0 and 0 or 2, inbox.lease, 0 }, claim == '' and LEASED_FOR_CALL or LEASED, tonumber(at_ms)
   local is_done = not inbox.outside and lease_plain(inbox, limit, room, state, since, reply)
   while not is_done and limit > 0 and room > 0 and inbox.waiting > 0 do
     local popped = dequeue(session, inbox, limit)
@@ -289,7 +368,7 @@ ops.lease = function()
     local taken = 0
     for at = 1, #popped, 2 do
       local member, score = popped[at], popped[at + 1]
-      local len, bytes = count_of(member), unpack_bytes('>I4', member, 18)
+      local len, bytes = count_of(member), bytes_of(member)
       local is_too_much = len > 1 and (taken + len > limit or bytes > room)
       if is_too_much or taken >= limit or room <= 0 then
         give_back(session, popped, at)
@@ -309,13 +388,13 @@ ops.lease = function()
       local deliveries = earlier[id] or 0
       if deadline > 0 and deadline <= now then
         dead[#dead + 1] = id
-        shift(inbox, -1, 0)
+        shift(inbox, -1, 0, 0)
         bury(member, session, 'x', deliveries)
         thinned(session)
       else
         local len = count_of(member)
         limit = limit - len
-        shift(inbox, -len, len)
+        shift(inbox, -len, len, bytes_of(member))
         known[#known + 1] = id
         known[#known + 1] = pack(ENTRY, score, inbox.lease, deadline, deliveries + 1, state, sub(member, 17), BATCH,
           REPLICA, since)
@@ -328,6 +407,37 @@ ops.lease = function()
     put_delivered(session, inbox, known)
     drop_delivered(session, inbox, dead)
   end
-  reply[1], reply[2] = inbox.waiting, inbox.leased
+  reply[1], reply[2], reply[5] = inbox.waiting, inbox.leased, inbox.lease
+  return reply
+end
+
+-- stand_by: session, claim, most messages and bytes that may be leased, who takes, number of a lease. From now on messages
+-- are handed over unasked.
+-- Reply: as of lease; with all that is leased from this number on.
+ops.stand_by = function()
+  local session, claim, window, room, taker, from = session_arg(), arg(), number_arg(), number_arg(), arg(), number_arg()
+  local inbox = inbox_of(session)
+  if not inbox then
+    return { 0, 0, 0, 0, 0 }
+  end
+  if claim ~= inbox.claim then
+    return { inbox.waiting, inbox.leased, 1, 0, 0 }
+  end
+  inbox.window, inbox.room, inbox.taker, inbox.changed = window, room, taker, true
+  if from > inbox.lease then
+    -- What was counted before is lost.
+    from = 0
+  end
+  local entries = leased_entries(session, function(entry)
+    return entry.lease >= from and entry.state == LEASED
+  end)
+  table.sort(entries, function(a, b)
+    return a.lease < b.lease
+  end)
+  local reply = { inbox.waiting, inbox.leased, 0, from, inbox.lease }
+  for at = 1, #entries do
+    reply[#reply + 1] = entries[at].deliveries
+    want_message(id_of(entries[at].member), reply)
+  end
   return reply
 end

@@ -1,5 +1,6 @@
--- Inboxes. Of each session one line in 'inboxes': how many wait, how many are leased, the next place and the next
--- lease, the epoch of the last claim, and the claim. What waits, by its score, and what was delivered at least once and
+-- Inboxes. Of each session one line in 'inboxes': how many wait, how many are leased and how many bytes these are, the
+-- next place and the next lease, the epoch of the last claim, and the claim; and, when whoever claimed it takes what comes
+-- unasked, who that is and how much it takes. What waits, by its score, and what was delivered at least once and
 -- not acknowledged, by its id, are in the line too while they are few; when they are many, in 'inbox:SESSION' and in
 -- 'leased:SESSION', until there are none. A member is the id (16 bytes), flags, and the length of the envelope (4 bytes).
 
@@ -7,25 +8,30 @@ local inboxes = {}
 
 -- Most that waits, and most that was delivered, in a line.
 local LINE_LEN_MAX = 8
--- Then the length of the claim, 1 when there are many, how many wait and were delivered in the line; the claim, these.
-local LINE, QUEUED, DELIVERED = '>dddddBBBB', '>dc21', '>c16c66'
+-- Then how many messages and bytes may be leased unasked, the length of the claim, 1 when there are many, how many wait
+-- and were delivered in the line; the claim, who takes, these.
+local LINE, QUEUED, DELIVERED = '>ddddddI4I4BBBB', '>dc21', '>c16c66'
+-- A replica as text, by which its channel is named.
+local TAKER_LEN = 36
 
 local function new_inbox()
   return {
-    waiting = 0, leased = 0, place = 0, lease = 0, epoch = 0, claim = '-', outside = false, queue = {}, delivered = {},
-    delivered_len = 0, changed = false,
+    waiting = 0, leased = 0, bytes = 0, place = 0, lease = 0, epoch = 0, window = 0, room = 0, claim = '-', taker = '',
+    outside = false, queue = {}, delivered = {}, delivered_len = 0, changed = false,
   }
 end
 
 local function read_inbox(line)
   local queue, delivered = {}, {}
-  local waiting, leased, place, lease, epoch, claim_len, outside, queue_len, delivered_len, claim_at =
+  local waiting, leased, bytes, place, lease, epoch, window, room, claim_len, outside, queue_len, delivered_len, claim_at =
     unpack_bytes(LINE, line)
-  local at = claim_at + claim_len
+  local taker_at = claim_at + claim_len
+  local at = window > 0 and taker_at + TAKER_LEN or taker_at
   -- All fields at once: a table that grows with each is made several times.
   local inbox = {
-    waiting = waiting, leased = leased, place = place, lease = lease, epoch = epoch, claim = sub(line, claim_at, at - 1),
-    outside = outside == 1, queue = queue, delivered = delivered, delivered_len = delivered_len, changed = false,
+    waiting = waiting, leased = leased, bytes = bytes, place = place, lease = lease, epoch = epoch, window = window,
+    room = room, claim = sub(line, claim_at, taker_at - 1), taker = sub(line, taker_at, at - 1), outside = outside == 1,
+    queue = queue, delivered = delivered, delivered_len = delivered_len, changed = false,
   }
   for score_at = 1, 2 * queue_len, 2 do
     queue[score_at], queue[score_at + 1], at = unpack_bytes(QUEUED, line, at)
@@ -63,9 +69,9 @@ end
 local function inbox_line(inbox)
   local queue = inbox.queue
   local parts = {
-    pack(LINE, inbox.waiting, inbox.leased, inbox.place, inbox.lease, inbox.epoch, #inbox.claim, inbox.outside and 1 or 0,
-      #queue / 2, inbox.delivered_len),
-    inbox.claim,
+    pack(LINE, inbox.waiting, inbox.leased, inbox.bytes, inbox.place, inbox.lease, inbox.epoch, inbox.window, inbox.room,
+      #inbox.claim, inbox.outside and 1 or 0, #queue / 2, inbox.delivered_len),
+    inbox.claim, inbox.taker,
   }
   for at = 1, #queue, 2 do
     parts[#parts + 1] = pack(QUEUED, queue[at], queue[at + 1])
@@ -271,11 +277,22 @@ local function each_delivered(session, inbox, see)
   end
 end
 
--- Changes how many wait and how many are leased.
-local function shift(inbox, waiting, leased)
+-- Changes how many wait, and how many are leased and their bytes.
+local function shift(inbox, waiting, leased, bytes)
   inbox.waiting = inbox.waiting + waiting
   inbox.leased = inbox.leased + leased
+  inbox.bytes = inbox.bytes + bytes
   inbox.changed = true
+end
+
+-- The length of the envelope of a message, or of those of a bundle.
+local function bytes_of(member)
+  return (unpack_bytes('>I4', member, 18))
+end
+
+-- Nobody is handed anything unasked any more.
+local function close_window(inbox)
+  inbox.window, inbox.room, inbox.taker, inbox.changed = 0, 0, '', true
 end
 
 -- Where a message stands in the queue, or so many that follow each other: by priority, then by place. Odd when it was
@@ -354,7 +371,7 @@ local function expire(most)
         deliveries = read_entry(id, known).deliveries
         drop_delivered(session, inbox, { id })
       end
-      shift(inbox, -1, 0)
+      shift(inbox, -1, 0, 0)
       bury(member, session, 'x', deliveries)
       thinned(session)
     end

@@ -47,6 +47,7 @@ flush_gone()
 flush_inboxes()
 flush_receipts()
 flush_settled()
+flush_parcels()
 flush_frames()
 replies[#replies + 1] = progress
 return replies

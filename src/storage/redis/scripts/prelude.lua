@@ -4,8 +4,9 @@
 -- seats and records are a function, which defines what few batches ask for.
 --
 -- KEYS[1]  a key of the project: all its keys are in the slot of this one.
--- ARGV     prefix of the keys; channel of the frames; a frame of waiting inboxes and one of progress, each in two
---          halves around what it is about; this replica (16 bytes); number of this batch; how many receipts, dead
+-- ARGV     prefix of the keys; channel of the frames, to which that of each replica adds ':' and its id; a frame of
+--          waiting inboxes and one of progress, each in two halves around what it is about; how a parcel begins; this
+--          replica (16 bytes); number of this batch; how many receipts, dead
 --          letters, idempotency keys and crossings are kept; the idempotency window in milliseconds; 1 when something
 --          is to be accepted; how many sessions the operations name, and their ids; then the operations: name, number
 --          of arguments, arguments. A session is named by its place among the ids.
@@ -14,11 +15,11 @@
 
 local PREFIX, CHANNEL = ARGV[1], ARGV[2]
 local WAITING_HEAD, WAITING_TAIL, PROGRESS_HEAD, PROGRESS_TAIL = ARGV[3], ARGV[4], ARGV[5], ARGV[6]
-local REPLICA, BATCH = ARGV[7], tonumber(ARGV[8])
-local RECEIPTS_MAX, LETTERS_MAX = tonumber(ARGV[9]), tonumber(ARGV[10])
-local OUTCOMES_MAX, CROSSINGS_MAX, WINDOW_MS = tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13])
-local ACCEPTS, SESSIONS_LEN = ARGV[14] == '1', tonumber(ARGV[15])
-local SESSIONS_AT = 15
+local PARCEL_HEAD, REPLICA, BATCH = ARGV[7], ARGV[8], tonumber(ARGV[9])
+local RECEIPTS_MAX, LETTERS_MAX = tonumber(ARGV[10]), tonumber(ARGV[11])
+local OUTCOMES_MAX, CROSSINGS_MAX, WINDOW_MS = tonumber(ARGV[12]), tonumber(ARGV[13]), tonumber(ARGV[14])
+local ACCEPTS, SESSIONS_LEN = ARGV[15] == '1', tonumber(ARGV[16])
+local SESSIONS_AT = 16
 
 -- The place of a message among those of equal priority is below this, twice; see score_of.
 local PRIORITY_STEP = 2 ^ 50

@@ -217,7 +217,7 @@ ops.redrive = function(last)
         if has(member, TIMED) then
           call('ZADD', key('expiries'), whole(now + ttl_of(stored)), to .. member)
         end
-        shift(inbox, 1, 0)
+        shift(inbox, 1, 0, 0)
         forget_receipt(member, to)
         awaken(to)
         answer(id, to, inbox.waiting)

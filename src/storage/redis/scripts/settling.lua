@@ -3,11 +3,12 @@
 -- Puts leased messages back where they were in the queue, but for those that have outlived their time or were
 -- delivered too often. Returns how many were put back, and how many are dead.
 local function put_back(session, inbox, entries, delivery_limit)
-  local waiting, known, dead, timed, returned, since = {}, {}, {}, {}, 0, tonumber(at_ms)
+  local waiting, known, dead, timed, returned, bytes, since = {}, {}, {}, {}, 0, 0, tonumber(at_ms)
   entries = without_dead_bundles(session, entries, delivery_limit)
   for at = 1, #entries do
     local entry = entries[at]
     local expired = entry.deadline > 0 and entry.deadline <= now
+    bytes = bytes + bytes_of(entry.member)
     if expired or entry.deliveries >= delivery_limit then
       dead[#dead + 1] = id_of(entry.member)
       bury(entry.member, session, expired and 'x' or 'l', entry.deliveries)
@@ -29,7 +30,7 @@ local function put_back(session, inbox, entries, delivery_limit)
   put_delivered(session, inbox, known)
   drop_delivered(session, inbox, dead)
   call_many('ZADD', key('expiries'), timed, 2)
-  shift(inbox, returned, -returned - #dead)
+  shift(inbox, returned, -returned - #dead, -bytes)
   if returned > 0 then
     awaken(session)
   end
@@ -41,7 +42,7 @@ end
 local function recount()
   for session, inbox in pairs(inboxes) do
     if inbox and inbox.changed then
-      inbox.waiting, inbox.leased = 0, 0
+      inbox.waiting, inbox.leased, inbox.bytes = 0, 0, 0
       local is_read, members = pcall(queued, session, inbox)
       for at = 1, is_read and #members or 0, 2 do
         inbox.waiting = inbox.waiting + count_of(members[at])
@@ -49,6 +50,7 @@ local function recount()
       local are_read, entries = pcall(leased_entries, session)
       for at = 1, are_read and #entries or 0 do
         inbox.leased = inbox.leased + count_of(entries[at].member)
+        inbox.bytes = inbox.bytes + bytes_of(entries[at].member)
       end
     end
   end
@@ -56,7 +58,7 @@ end
 
 -- Takes delivered messages out of an inbox, for good. Returns how many, and the ids of the watched ones.
 local function finish(session, inbox, entries)
-  local done, waiting, timed, watched, count, waited = {}, {}, {}, {}, 0, 0
+  local done, waiting, timed, watched, count, waited, bytes = {}, {}, {}, {}, 0, 0, 0
   for at = 1, #entries do
     local entry = entries[at]
     local of_entry = count_of(entry.member)
@@ -68,6 +70,8 @@ local function finish(session, inbox, entries)
       if entry.deadline > 0 then
         timed[#timed + 1] = session .. entry.member
       end
+    else
+      bytes = bytes + bytes_of(entry.member)
     end
     drop_copy(entry.member)
     if of_entry > 1 then
@@ -84,7 +88,7 @@ local function finish(session, inbox, entries)
   unqueue(session, inbox, waiting)
   call_many('ZREM', key('expiries'), timed, 1)
   if count > 0 then
-    shift(inbox, -waited, waited - count)
+    shift(inbox, -waited, waited - count, -bytes)
   end
   return count, watched
 end
@@ -162,7 +166,7 @@ local function finish_plain(session, inbox, ids)
       return nil
     end
   end
-  local count, twice = 0, {}
+  local count, twice, bytes = 0, {}, 0
   for at = 1, #ids do
     local id = ids[at]
     local entry = delivered[id]
@@ -172,12 +176,13 @@ local function finish_plain(session, inbox, ids)
       count = count + 1
       delivered[id] = nil
       local member = id .. sub(entry, FLAGS_AT, FLAGS_AT + 4)
+      bytes = bytes + bytes_of(member)
       drop_copy(member)
       receipt(member, session, 'a')
     end
   end
   inbox.delivered_len = inbox.delivered_len - count
-  shift(inbox, 0, -count)
+  shift(inbox, 0, -count, -bytes)
   return count, twice
 end
 
@@ -228,11 +233,13 @@ ops.release = function(last)
   elseif which == 'claimed' then
     if arg() == inbox.claim then
       entries = leased_entries(session)
+      close_window(inbox)
     end
   else
     local seen = call('ZSCORE', key('seen'), session)
     if not seen or tonumber(seen) <= now - number_arg() then
       entries = leased_entries(session)
+      close_window(inbox)
     end
   end
   local returned, dead = put_back(session, inbox, entries, delivery_limit)
@@ -262,14 +269,20 @@ ops.give_back = function(last)
   return {}
 end
 
--- release_of: time, a replica that is no more: what it leased for calls that were not answered waits again.
+-- release_of: time, a replica that is no more: what it leased for calls that were not answered waits again, and nothing is
+-- handed to it any more.
 -- Reply: how many were put back, how many are dead.
 ops.release_of = function()
   at_ms = arg()
   local replica, returned, dead, lines = arg(), 0, 0, call('HGETALL', key('inboxes'))
+  local taker = uuid_text(replica)
   for at = 1, #lines, 2 do
     local session = lines[at]
-    local inbox = read_inbox(lines[at + 1]).leased > 0 and inbox_of(session)
+    local known = read_inbox(lines[at + 1])
+    local inbox = (known.leased > 0 or known.taker == taker) and inbox_of(session)
+    if inbox and inbox.taker == taker then
+      close_window(inbox)
+    end
     if inbox then
       local entries = leased_entries(session, function(entry)
         return entry.state == LEASED_FOR_CALL and entry.replica == replica
@@ -294,6 +307,7 @@ ops.claim = function()
   end
   inbox.epoch = call('INCR', key('epochs'))
   inbox.claim = claim
+  close_window(inbox)
   local returned, dead = put_back(session, inbox, leased_entries(session), delivery_limit)
   publish(head, inbox.epoch)
   return { inbox.epoch, returned, dead, inbox.waiting, inbox.leased }

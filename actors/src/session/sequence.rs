@@ -1,0 +1,183 @@
+//! The order of what a session is handed: what it asked for comes as an answer, what it did not ask for as a parcel, and
+//! neither waits for the other on its way. Pure.
+
+use std::{collections::BTreeMap, ops::Range};
+
+/// Leases under one claim, by their numbers, of which none is left out.
+#[derive(Debug)]
+pub(super) struct Sequence<T> {
+    /// The number of the next lease.
+    next: u64,
+    /// The last who asked the store where it goes on has no answer yet: until then everything is kept.
+    asked: Option<Asked>,
+    asked_count: u64,
+    /// What came before its turn, by its first number, with the number after its last.
+    ahead: BTreeMap<u64, (u64, Vec<T>)>,
+}
+
+/// Who asked the store where a sequence goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Asked(u64);
+
+impl<T> Default for Sequence<T> {
+    /// Nothing is known yet.
+    fn default() -> Self {
+        Self {
+            next: 0,
+            asked: Some(Asked(0)),
+            asked_count: 0,
+            ahead: BTreeMap::new(),
+        }
+    }
+}
+
+impl<T> Sequence<T> {
+    /// The store is asked where it goes on, now or later. Who asked before this is not heard any more.
+    pub fn ask(&mut self) -> Asked {
+        self.asked_count += 1;
+        let asked = Asked(self.asked_count);
+        self.asked = Some(asked);
+        asked
+    }
+
+    /// The store has said where it goes on: everything before is over, or `known` already. Returns that, and what came
+    /// meanwhile and whose turn it is; None when somebody else has asked since.
+    pub fn go_on(&mut self, asked: Asked, next: u64, mut known: Vec<T>) -> Option<Vec<T>> {
+        self.asked.take_if(|last| *last == asked)?;
+        self.next = next;
+        self.ahead = self.ahead.split_off(&next);
+        known.extend(self.take_next());
+        Some(known)
+    }
+
+    /// Where what has not come yet begins.
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Something came whose turn it is not: what is before it is on its way, or lost.
+    pub fn is_interrupted(&self) -> bool {
+        !self.ahead.is_empty()
+    }
+
+    /// Returns all whose turn it is now. What came before is not returned twice.
+    pub fn arrived(&mut self, numbers: Range<u64>, items: Vec<T>) -> Vec<T> {
+        if self.asked.is_none() {
+            if numbers.start < self.next {
+                return Vec::new();
+            }
+            if numbers.start == self.next && self.ahead.is_empty() {
+                // As it is nearly always.
+                self.next = numbers.end;
+                return items;
+            }
+        }
+        if !numbers.is_empty() {
+            self.ahead.insert(numbers.start, (numbers.end, items));
+        }
+        self.take_next()
+    }
+
+    fn take_next(&mut self) -> Vec<T> {
+        let mut taken = Vec::new();
+        while self.asked.is_none()
+            && let Some(first) = self.ahead.first_entry()
+            && *first.key() == self.next
+        {
+            let (end, items) = first.remove();
+            self.next = end;
+            taken.extend(items);
+        }
+        taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn nothing_is_told_before_it_is_known_where_it_goes_on() {
+        let mut sequence = Sequence::<i32>::default();
+        assert_eq!(sequence.arrived(5..6, vec![5]), [0; 0]);
+        assert_eq!(sequence.arrived(3..5, vec![3, 4]), [0; 0]);
+        let (first, second) = (sequence.ask(), sequence.ask());
+        assert_eq!(sequence.go_on(first, 3, vec![]), None, "another has asked since");
+        assert_eq!(
+            sequence.go_on(second, 5, vec![]),
+            Some(vec![5]),
+            "what was before is over"
+        );
+        assert_eq!(sequence.arrived(3..5, vec![3, 4]), [0; 0]);
+        assert_eq!(sequence.arrived(6..8, vec![6, 7]), [6, 7]);
+        assert_eq!(sequence.arrived(6..8, vec![6, 7]), [0; 0], "a repeat");
+        assert!(!sequence.is_interrupted());
+    }
+
+    #[test]
+    fn what_is_lost_is_looked_up() {
+        let mut sequence = Sequence::<i32>::default();
+        let asked = sequence.ask();
+        sequence.go_on(asked, 0, vec![]);
+        assert_eq!(sequence.arrived(2..3, vec![2]), [0; 0]);
+        assert!(sequence.is_interrupted());
+        let asked = sequence.ask();
+        assert_eq!(sequence.arrived(0..1, vec![0]), [0; 0], "late, and in the answer");
+        assert_eq!(sequence.arrived(3..4, vec![3]), [0; 0], "handed over since");
+        assert_eq!(sequence.go_on(asked, 3, vec![0, 1, 2]), Some(vec![0, 1, 2, 3]));
+        assert_eq!(sequence.next(), 4);
+        // A store that has lost its count begins it anew.
+        let asked = sequence.ask();
+        assert_eq!(sequence.go_on(asked, 1, vec![0]), Some(vec![0]));
+        assert_eq!(sequence.arrived(1..2, vec![1]), [1]);
+    }
+
+    proptest! {
+        /// Whatever overtakes what, and whatever is lost until the store is asked, everything is told once and in its
+        /// order.
+        #[test]
+        fn all_is_told_once_and_in_order(
+            lens in prop::collection::vec((1..4_u64, prop::bool::weighted(0.9)), 1..20),
+            shuffle in prop::collection::vec(any::<prop::sample::Index>(), 20),
+            asked_at in 0..20_usize,
+        ) {
+            let mut sequence = Sequence::default();
+            let mut told = Vec::new();
+            let asked = sequence.ask();
+            told.extend(sequence.go_on(asked, 7, vec![]).unwrap());
+            let mut end = 7;
+            let mut underway = Vec::new();
+            for (at, (len, is_heard)) in lens.into_iter().enumerate() {
+                underway.push((end..end + len, is_heard));
+                end += len;
+                if shuffle[at].index(2) == 0 {
+                    let (numbers, is_heard) = underway.remove(shuffle[at].index(underway.len()));
+                    if is_heard {
+                        told.extend(sequence.arrived(numbers.clone(), numbers.collect()));
+                    }
+                }
+                if at == asked_at {
+                    // What the store says is of this moment, and is heard after what comes meanwhile.
+                    let (asked, known) = (sequence.ask(), (sequence.next()..end).collect());
+                    for (numbers, is_heard) in underway.drain(..) {
+                        if is_heard {
+                            told.extend(sequence.arrived(numbers.clone(), numbers.collect()));
+                        }
+                    }
+                    told.extend(sequence.go_on(asked, end, known).unwrap());
+                }
+            }
+            for (numbers, is_heard) in underway {
+                if is_heard {
+                    told.extend(sequence.arrived(numbers.clone(), numbers.collect()));
+                }
+            }
+            let (asked, known) = (sequence.ask(), (sequence.next()..end).collect());
+            told.extend(sequence.go_on(asked, end, known).unwrap());
+            prop_assert_eq!(told, (7..end).collect::<Vec<_>>());
+            prop_assert!(!sequence.is_interrupted());
+        }
+    }
+}
