@@ -4,7 +4,7 @@
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use actors::{
-    bridge::{Bridge, Heard, Incoming},
+    bridge::{Bridge, Heard, Incoming, Parcel},
     model::ReplicaId,
 };
 use bytes::Bytes;
@@ -109,6 +109,8 @@ impl Ear {
     async fn pass_on(&self, connection: PubSub) -> Result<(), Unheard> {
         let (mut sink, mut frames) = connection.split();
         self.tell(Incoming::Connected).await?;
+        // Of a parcel whose last part has not come yet.
+        let mut messages = Vec::new();
         let mut ping = tokio::time::interval(PING_INTERVAL);
         ping.reset();
         loop {
@@ -116,8 +118,13 @@ impl Ear {
                 frame = frames.next() => match frame {
                     Some(frame) => {
                         let bytes = Bytes::copy_from_slice(frame.get_payload_bytes());
-                        let is_parcel = frame.get_channel_name() == self.parcels;
-                        self.tell(if is_parcel { Incoming::Parcel(bytes) } else { Incoming::Frame(bytes) }).await?;
+                        if frame.get_channel_name() != self.parcels {
+                            self.tell(Incoming::Frame(bytes)).await?;
+                        } else if Parcel::is_last(&bytes) {
+                            self.tell(Incoming::Parcel(std::mem::take(&mut messages), bytes)).await?;
+                        } else {
+                            messages.push(bytes);
+                        }
                     }
                     None => break,
                 },

@@ -82,7 +82,7 @@ impl StreamHandler<Incoming> for Listener {
     fn handle(&mut self, incoming: Incoming, _: &mut Context<Self>) {
         match incoming {
             Incoming::Frame(text) => self.heard(&text),
-            Incoming::Parcel(bytes) => match Parcel::parse(bytes) {
+            Incoming::Parcel(messages, last) => match Parcel::parse(messages, &last) {
                 Ok(parcel) => (self.deliver)(Told::Parcel(parcel)),
                 Err(error) => {
                     tracing::warn!(%error, "a parcel cannot be read: everything is looked at");

@@ -36,8 +36,8 @@ pub enum Incoming {
     Connected,
     /// A frame, as it was published.
     Frame(Bytes),
-    /// A parcel for this replica, as it was published.
-    Parcel(Bytes),
+    /// The messages of a parcel for this replica and its last part, as they were published.
+    Parcel(Vec<Bytes>, Bytes),
     /// Nothing is heard for the time being.
     Lost,
 }

@@ -442,7 +442,7 @@ impl Handler<Posted<Told>> for Broker {
             Told::Frame { frame, own } => self.hear(frame, own, ctx),
             Told::Parcel(parcel) => {
                 if let Some(project) = self.projects.get(&parcel.project) {
-                    project.hand_out(&parcel.contents);
+                    project.hand_out(&parcel);
                 }
             }
             Told::CatchUp(Some(project)) => {

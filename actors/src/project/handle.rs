@@ -12,7 +12,7 @@ use super::{
     messages::{CatchUp, Close, Hear, Register},
 };
 use crate::{
-    bridge::Frame,
+    bridge::{Frame, Parcel},
     clock::now,
     model::{
         BrokerError, CapabilityFilter, ConnectionId, DeadLetter, Draft, Headers, MessageId, Owner, ProjectId,
@@ -197,7 +197,7 @@ impl ProjectHandle {
     }
 
     /// Gives sessions what the store has handed over for them.
-    pub(crate) fn hand_out(&self, parcel: &[u8]) {
+    pub(crate) fn hand_out(&self, parcel: &Parcel) {
         match self.0.store.unpack(parcel) {
             Ok(handed) => {
                 for handed in handed {

@@ -14,7 +14,7 @@ mod receipts;
 use std::{future::Future, num::NonZeroU64, ops::Range, pin::Pin, sync::Arc, time::Duration};
 
 use crate::{
-    bridge::Bridge,
+    bridge::{Bridge, Parcel},
     clock::Now,
     model::{
         AuditEntry, AuditQuery, BrokerError, DeadLetter, DeadLetterReason, Message, MessageId, ProjectId,
@@ -158,11 +158,11 @@ pub trait Store: Send + Sync + 'static {
         let _ = (session, claim, window, room, from);
         Box::pin(std::future::ready(Ok(Leased::default())))
     }
-    /// Reads the contents of a parcel.
+    /// Reads a parcel.
     ///
     /// # Errors
     /// When it is not one of this store.
-    fn unpack(&self, parcel: &[u8]) -> Result<Vec<Handed>, StoreError> {
+    fn unpack(&self, parcel: &Parcel) -> Result<Vec<Handed>, StoreError> {
         let _ = parcel;
         Ok(Vec::new())
     }
@@ -346,8 +346,6 @@ pub struct Handed {
     pub deliveries: Vec<Delivery>,
     /// The numbers of these leases.
     pub numbers: Range<u64>,
-    /// How many were leased with these.
-    pub leased: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

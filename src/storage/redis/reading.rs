@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use actors::{
+    bridge::Parcel,
     model::{DeadLetter, Message, RecipientStatus, SessionId},
     storage::{
         Acknowledged, Claim, Delivery, Handed, Leased, RedriveRefusal, Redriven, Released, Seated, Sign, StoreError,
@@ -94,18 +95,16 @@ pub(super) fn leased(lane: &Lane, reply: &mut Reply, session: SessionId) -> Resu
 }
 
 /// Messages, each with the sessions that get it; see `scripts/delivery.lua`.
-pub(super) fn parcel(lane: &Lane, bytes: &[u8]) -> Result<Vec<Handed>, StoreError> {
-    let mut rest = bytes;
+pub(super) fn parcel(lane: &Lane, parcel: &Parcel) -> Result<Vec<Handed>, StoreError> {
+    let mut addresses = &parcel.addresses[..];
     let mut all = Vec::new();
-    while !rest.is_empty() {
-        let len = number(&mut rest)?;
-        let stored = take(&mut rest, len)?;
-        let sessions_len = number(&mut rest)?;
+    for stored in &parcel.messages {
         let mut messages: Vec<Arc<Message>> = Vec::new();
-        for _ in 0..sessions_len {
-            let session = reply::session(take(&mut rest, SESSION_LEN)?)?;
-            let claim = claim(take(&mut rest, CLAIM_LEN)?)?;
-            let (first, leased) = (double(&mut rest)?, double(&mut rest)?);
+        for _ in 0..u32::from_be_bytes(number(&mut addresses)?) {
+            let session = reply::session(take(&mut addresses, SESSION_LEN)?)?;
+            let claim = claim(take(&mut addresses, CLAIM_LEN)?)?;
+            // As the script has numbers.
+            let first = f64::from_be_bytes(number(&mut addresses)?) as u64;
             if messages.is_empty() {
                 each_stored(stored, |stored| {
                     messages.push(stored_message(lane, stored, session)?);
@@ -121,7 +120,6 @@ pub(super) fn parcel(lane: &Lane, bytes: &[u8]) -> Result<Vec<Handed>, StoreErro
                 claim,
                 deliveries: deliveries.collect(),
                 numbers: first..first + messages.len() as u64,
-                leased: leased as usize,
             });
         }
     }
@@ -146,15 +144,9 @@ fn take<'a>(bytes: &mut &'a [u8], len: usize) -> Result<&'a [u8], StoreError> {
     bytes.split_off(..len).ok_or_else(|| unreadable("a parcel"))
 }
 
-fn number(bytes: &mut &[u8]) -> Result<usize, StoreError> {
-    let number = take(bytes, 4)?.first_chunk().copied().unwrap_or_default();
-    Ok(u32::from_be_bytes(number) as usize)
-}
-
-/// A number as the script has it.
-fn double(bytes: &mut &[u8]) -> Result<u64, StoreError> {
-    let number = take(bytes, 8)?.first_chunk().copied().unwrap_or_default();
-    Ok(f64::from_be_bytes(number) as u64)
+fn number<const LEN: usize>(bytes: &mut &[u8]) -> Result<[u8; LEN], StoreError> {
+    let number = take(bytes, LEN)?.first_chunk().copied();
+    number.ok_or_else(|| unreadable("a parcel"))
 }
 
 pub(super) fn acknowledged(lane: &Lane, reply: &mut Reply) -> Result<Acknowledged, StoreError> {

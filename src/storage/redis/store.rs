@@ -7,7 +7,7 @@ use std::{
 };
 
 use actors::{
-    bridge::{Frame, News},
+    bridge::{Frame, News, Parcel},
     clock::Now,
     model::{
         DeadLetter, DeadLetterReason, Message, MessageId, ProjectId, ProtocolName, ProtocolRecord, RecipientStatus,
@@ -239,7 +239,7 @@ impl Store for RedisStore {
         })
     }
 
-    fn unpack(&self, parcel: &[u8]) -> Result<Vec<Handed>, StoreError> {
+    fn unpack(&self, parcel: &Parcel) -> Result<Vec<Handed>, StoreError> {
         reading::parcel(&self.lane, parcel)
     }
 

@@ -28,24 +28,31 @@ local function keep_outcome(name, outcome)
   end
 end
 
--- Parcels: what is handed over unasked, by who takes it. Each message once, then how many sessions get it, and of each its
--- id, its claim, the number of the lease and how many are leased.
+-- Parcels: what is handed over unasked, by who takes it. First each message by itself, as it is stored, since to put
+-- strings together costs more than to publish them. Then of all of them, in their order, how many sessions get it and of
+-- each its id, its claim and the number of the lease.
 local parcels = {}
 
 local ONE = pack('>I4', 1)
 
-local function parcel_to(taker)
+-- The parcel for a replica, with one more message.
+local function parcel_with(taker, message)
   local parcel = parcels[taker]
   if not parcel then
-    parcel = {}
+    parcel = { messages = {}, addresses = { PARCEL_HEAD } }
     parcels[taker] = parcel
   end
-  return parcel
+  parcel.messages[#parcel.messages + 1] = message
+  return parcel.addresses
 end
 
 local function flush_parcels()
   for taker, parcel in pairs(parcels) do
-    call('PUBLISH', CHANNEL .. ':' .. taker, PARCEL_HEAD .. table.concat(parcel))
+    local channel, messages = CHANNEL .. ':' .. taker, parcel.messages
+    for at = 1, #messages do
+      call('PUBLISH', channel, messages[at])
+    end
+    call('PUBLISH', channel, table.concat(parcel.addresses))
   end
   parcels = {}
 end
@@ -70,7 +77,7 @@ local function hand_over(session, inbox, priority, member, len)
   end
   inbox.lease = lease + len
   shift(inbox, 0, len, bytes_of(member))
-  return session .. inbox.claim .. pack('>dd', lease, inbox.leased)
+  return session .. inbox.claim .. pack('>d', lease)
 end
 
 -- append: time, number of idempotency keys, the keys; number of messages and bundles, and of each: member, stored message,
@@ -110,11 +117,9 @@ ops.append = function()
     if not is_taken(inbox, member, len) then
       return arrive(session, inbox, score_of(inbox, priority, len), member, len)
     end
-    local parcel = parcel_to(inbox.taker)
-    parcel[#parcel + 1] = pack('>I4', #message)
-    parcel[#parcel + 1] = message
-    parcel[#parcel + 1] = ONE
-    parcel[#parcel + 1] = hand_over(session, inbox, priority, member, len)
+    local addresses = parcel_with(inbox.taker, message)
+    addresses[#addresses + 1] = ONE
+    addresses[#addresses + 1] = hand_over(session, inbox, priority, member, len)
   end
 
   local function accept_one(session, inbox, priority, member, message)
@@ -196,11 +201,9 @@ ops.append = function()
         end
       end
       for taker, told in pairs(takers) do
-        local parcel = parcel_to(taker)
-        parcel[#parcel + 1] = pack('>I4', #message)
-        parcel[#parcel + 1] = message
-        parcel[#parcel + 1] = pack('>I4', #told)
-        parcel[#parcel + 1] = table.concat(told)
+        local addresses = parcel_with(taker, message)
+        addresses[#addresses + 1] = pack('>I4', #told)
+        addresses[#addresses + 1] = table.concat(told)
       end
       answer[1] = longest
       reply[at] = answer
