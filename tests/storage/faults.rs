@@ -26,15 +26,15 @@ async fn hasty(url: String, deadline: Duration) -> RedisStorage {
 }
 
 #[test]
-fn a_server_that_has_forgotten_the_script_is_told_it_again() {
+fn a_server_that_has_forgotten_the_functions_is_told_them_again() {
     let redis = Redis::start();
     block_on(async {
         let storage = storage(redis.url()).await;
         let view = View::of(&*storage, "acme");
         let bob = view.join().await;
-        assert_eq!(redis.ask(&["SCRIPT", "FLUSH"]), "OK");
+        assert_eq!(redis.ask(&["FUNCTION", "FLUSH"]), "OK");
         let sent = view.send(bob).await;
-        assert_eq!(redis.ask(&["SCRIPT", "FLUSH"]), "OK");
+        assert_eq!(redis.ask(&["FUNCTION", "FLUSH"]), "OK");
         assert_eq!(view.leases(bob).await, [(sent, 1)]);
     });
 }

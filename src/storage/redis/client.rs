@@ -21,7 +21,7 @@ use super::{
     error::Failure,
     link::{Link, Request},
     operation::{Operation, together, write},
-    script::{Loaded, Preamble},
+    script::{Library, Preamble},
     thread::Thread,
 };
 
@@ -35,7 +35,7 @@ pub(super) struct Client {
     pub deadline: Duration,
     pub wait_for_replicas: u32,
     pub retention: Retention,
-    pub script: Loaded,
+    pub library: Library,
     batches: AtomicU64,
     /// Why what was accepted last does not count.
     too_few: Mutex<Option<String>>,
@@ -66,7 +66,7 @@ impl Client {
             deadline,
             wait_for_replicas,
             retention,
-            script: Loaded::operations(),
+            library: Library::operations(),
             batches: AtomicU64::new(1),
             too_few: Mutex::default(),
         }
@@ -97,12 +97,21 @@ impl Client {
         operations: impl Iterator<Item = &'a Operation> + Clone,
         until: Instant,
     ) -> Result<Carried, Failure> {
-        let mut script = self.script.run(&preamble.key);
-        preamble.write(&mut script, &self.channel, self.replica, batch, &self.retention);
-        write(operations.clone(), &mut script);
-        let waits = self.wait_for_replicas > 0 && operations.clone().any(|operation| operation.accepts);
-        let wait = waits.then(|| self.wait(until));
-        let mut values = self.run(script, wait, &preamble.key, until).await?;
+        let accepts = operations.clone().any(|operation| operation.accepts);
+        let wait = (accepts && self.wait_for_replicas > 0).then(|| self.wait(until));
+        let waits = wait.is_some();
+        let call = |accepts| {
+            let mut call = self.library.call(&preamble.key, accepts);
+            preamble.write(&mut call, &self.channel, self.replica, batch, &self.retention);
+            write(operations.clone(), &mut call);
+            call
+        };
+        let mut answer = self.run(call(accepts), wait.clone(), &preamble.key, until).await;
+        if accepts && matches!(answer, Err(Failure::Full(_))) {
+            // What needs no room goes on.
+            answer = self.run(call(false), wait, &preamble.key, until).await;
+        }
+        let mut values = answer?;
         let heard_by = if waits { values.pop() } else { None };
         let unsafe_because = heard_by.as_ref().and_then(|heard_by| self.too_few(heard_by));
         if waits {
@@ -112,15 +121,15 @@ impl Client {
         Ok(Carried { reply, unsafe_because })
     }
 
-    /// Runs a script that the server may have to be told first, and what else is to go with it.
-    async fn run(&self, script: Cmd, after: Option<Cmd>, key: &str, until: Instant) -> Result<Vec<Value>, Failure> {
+    /// Calls a function that the server may have to be told first, and what else is to go with it.
+    async fn run(&self, call: Cmd, after: Option<Cmd>, key: &str, until: Instant) -> Result<Vec<Value>, Failure> {
         let mut request = Request {
-            commands: together([Some(script), after]),
+            commands: together([Some(call), after]),
             key: key.to_owned(),
         };
         let mut answer = self.link.ask(&request, until).await;
-        if matches!(answer, Err(Failure::NoScript)) {
-            let mut commands = together([Some(self.script.load())]);
+        if matches!(answer, Err(Failure::NoFunction)) {
+            let mut commands = together([Some(self.library.load())]);
             for command in request.commands.cmd_iter() {
                 commands.add_command(command.clone());
             }

@@ -13,7 +13,7 @@ use super::{
     link::{Link, config_get, subscriber},
     replicas,
     reply::bytes,
-    script::Loaded,
+    script::Library,
     settings::Place,
     thread::Thread,
 };
@@ -86,7 +86,7 @@ async fn look(mut place: Place, settings: &RedisSettings) -> Result<Found, Conne
             Trouble::Schema(error) => error,
         })?;
     // One of a cluster's nodes is told now, the others when they are asked.
-    let load = Loaded::operations().load();
+    let load = Library::operations().load();
     link.ask_one(load, SCHEMA_KEY, until(settings))
         .await
         .map_err(|failure| trouble(&place, failure))?;

@@ -20,7 +20,7 @@ impl ConnectError {
     pub(super) fn of(place: &Place, failure: Failure) -> Self {
         let place = place.to_string();
         let (Failure::Full(why) | Failure::Refused(why) | Failure::Unheard(why) | Failure::Wrong(why)) = failure else {
-            let reason = "it forgets its scripts".to_owned();
+            let reason = "it forgets its functions".to_owned();
             return Self::Unreachable { place, reason };
         };
         if SIGNS_OF_A_PASSWORD.iter().any(|sign| why.contains(sign)) {
@@ -44,8 +44,8 @@ const SIGNS_OF_A_PASSWORD: [&str; 5] = [
 pub(super) enum Failure {
     /// It was not carried out, for want of memory.
     Full(String),
-    /// The server does not know the script yet. Nothing was carried out.
-    NoScript,
+    /// The server does not know the functions yet. Nothing was carried out.
+    NoFunction,
     /// It was not carried out: the server is not one that does, or not now.
     Refused(String),
     /// It may have been carried out, and nobody will say.
@@ -59,7 +59,6 @@ impl Failure {
         use ServerErrorKind as Kind;
         let text = error.to_string();
         match error.kind() {
-            ErrorKind::Server(Kind::NoScript) => Self::NoScript,
             ErrorKind::Server(
                 Kind::ReadOnly
                 | Kind::BusyLoading
@@ -82,6 +81,7 @@ impl Failure {
     /// What an error that the server worded so means.
     pub fn said(code: &str, text: String) -> Self {
         match code {
+            _ if text.contains("Function not found") => Self::NoFunction,
             "OOM" => Self::Full("Redis is out of memory".to_owned()),
             "READONLY" | "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "MISCONF" | "NOREPLICAS" | "BUSY" | "NOAUTH"
             | "WRONGPASS" => Self::Refused(text),
@@ -99,7 +99,7 @@ impl From<Failure> for StoreError {
     fn from(failure: Failure) -> Self {
         match failure {
             Failure::Full(why) => Self::Full(why),
-            Failure::NoScript => Self::Unreachable("Redis forgets its scripts".to_owned()),
+            Failure::NoFunction => Self::Unreachable("Redis forgets its functions".to_owned()),
             Failure::Refused(why) | Failure::Unheard(why) | Failure::Wrong(why) => Self::Unreachable(why),
         }
     }

@@ -113,7 +113,7 @@ impl Operation {
     }
 }
 
-/// Writes what follows the preamble: whether anything is to be accepted, the sessions, the operations.
+/// Writes what follows the preamble: the sessions, the operations.
 pub(super) fn write<'a>(operations: impl Iterator<Item = &'a Operation> + Clone, command: &mut Cmd) {
     let mut places = HashMap::new();
     let mut sessions = Vec::new();
@@ -126,8 +126,7 @@ pub(super) fn write<'a>(operations: impl Iterator<Item = &'a Operation> + Clone,
             });
         }
     }
-    let accepts = operations.clone().any(|operation| operation.accepts);
-    command.arg(u64::from(accepts)).arg(sessions.len());
+    command.arg(sessions.len());
     let mut text = [0; 36];
     for session in &sessions {
         let text: &str = session.as_uuid().as_hyphenated().encode_lower(&mut text);

@@ -1,4 +1,4 @@
-//! The one script that carries out the operations of a project, and what it is told of this replica.
+//! The functions that carry out the operations of a project, and what they are told of this replica.
 
 use actors::{
     bridge::{Frame, News, Parcel},
@@ -8,60 +8,56 @@ use actors::{
 use deadpool_redis::redis::{Cmd, Script, cmd};
 use uuid::Uuid;
 
-/// What most batches do without is defined when it is asked for: to define all of it takes a server longer than to
-/// carry out a small batch. And what comes after the prelude is a function of its own: a function that is defined looks for
-/// each variable of the function around it among all that others have used, but has those further out at hand.
-const PARTS: [&str; 14] = [
+const PARTS: [&str; 9] = [
     include_str!("scripts/prelude.lua"),
-    "return (function()\n",
     include_str!("scripts/letters.lua"),
     include_str!("scripts/inboxes.lua"),
     include_str!("scripts/bundles.lua"),
     include_str!("scripts/delivery.lua"),
     include_str!("scripts/settling.lua"),
     include_str!("scripts/returned.lua"),
-    "local function define_more()\n",
     include_str!("scripts/seats.lua"),
     include_str!("scripts/records.lua"),
-    "end\n",
-    include_str!("scripts/main.lua"),
-    "\nend)()\n",
 ];
+const MAIN: &str = include_str!("scripts/main.lua");
 
-/// A script and the name by which servers know it.
+/// A library of functions. It is named after what is in it, so that replicas of different versions do not get into each
+/// other's way.
 #[derive(Debug)]
-pub(super) struct Loaded {
+pub(super) struct Library {
     code: String,
-    hash: String,
+    name: String,
 }
 
-impl Loaded {
+impl Library {
     pub fn operations() -> Self {
-        Self::new(PARTS.concat())
-    }
-
-    pub fn new(code: impl Into<String>) -> Self {
-        let code = code.into();
+        let code = PARTS.concat() + MAIN;
         let hash = Script::new(&code).get_hash().to_owned();
-        Self { code, hash }
+        let name = format!("mcp_broker_{hash}");
+        Self {
+            code: format!("#!lua name={name}\n{}", code.replace("LIBRARY", &name)),
+            name,
+        }
     }
 
-    /// Runs it, without its arguments. This is the only key it is given.
-    pub fn run(&self, key: &str) -> Cmd {
-        let mut command = cmd("EVALSHA");
-        command.arg(&self.hash).arg(1).arg(key);
+    /// Calls it, without its arguments, for operations of which some accept something, unless the server has no room, or
+    /// for others, which need none. This is the only key it is given.
+    pub fn call(&self, key: &str, accepts: bool) -> Cmd {
+        let mut command = cmd("FCALL");
+        let suffix = if accepts { "" } else { "_full" };
+        command.arg(format!("{}{suffix}", self.name)).arg(1).arg(key);
         command
     }
 
-    /// Makes a server know it.
+    /// Makes a server know it. Another replica may do the same at the same time.
     pub fn load(&self) -> Cmd {
-        let mut command = cmd("SCRIPT");
-        command.arg("LOAD").arg(&self.code);
+        let mut command = cmd("FUNCTION");
+        command.arg("LOAD").arg("REPLACE").arg(&self.code);
         command
     }
 }
 
-/// What a lane tells the script with each batch.
+/// What a lane tells the functions with each batch.
 #[derive(Debug)]
 pub(super) struct Preamble {
     prefix: String,

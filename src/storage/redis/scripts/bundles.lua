@@ -5,7 +5,11 @@
 -- and then in 'settled:BUCKET': their ids, in order.
 
 -- Messages that are handed out, to be read in one go when all operations are done.
-local wanted, wanted_by = {}, {}
+local wanted, wanted_by
+
+each_time(function()
+  wanted, wanted_by = {}, {}
+end)
 
 local function read_wanted()
   local stored = fields(key('messages'), wanted)
@@ -35,10 +39,18 @@ local function parts_of(bundle)
 end
 
 -- Receipts of bundles that are done with, by bucket.
-local settled = {}
+local settled
+
+each_time(function()
+  settled = {}
+end)
 
 -- Bundles that are no more.
-local bundles_gone = {}
+local bundles_gone
+
+each_time(function()
+  bundles_gone = {}
+end)
 
 local function forget_bundle(id)
   bundles_gone[#bundles_gone + 1] = id

@@ -31,9 +31,13 @@ end
 -- Parcels: what is handed over unasked, by who takes it. First each message by itself, as it is stored, since to put
 -- strings together costs more than to publish them. Then of all of them, in their order, how many sessions get it and of
 -- each its id, its claim and the number of the lease.
-local parcels = {}
+local parcels
 
-local ONE = pack('>I4', 1)
+each_time(function()
+  parcels = {}
+end)
+
+local ONE = '\0\0\0\1'
 
 -- The parcel for a replica, with one more message.
 local function parcel_with(taker, message)
@@ -289,6 +293,10 @@ end
 
 -- Whether this batch comes so late that whoever sent it has given it up, and what it would lease with it.
 local given_up
+
+each_time(function()
+  given_up = nil
+end)
 
 local function is_given_up()
   if given_up == nil then

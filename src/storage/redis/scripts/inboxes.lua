@@ -4,7 +4,11 @@
 -- not acknowledged, by its id, are in the line too while they are few; when they are many, in 'inbox:SESSION' and in
 -- 'leased:SESSION', until there are none. A member is the id (16 bytes), flags, and the length of the envelope (4 bytes).
 
-local inboxes = {}
+local inboxes
+
+each_time(function()
+  inboxes = {}
+end)
 
 -- Most that waits, and most that was delivered, in a line.
 local LINE_LEN_MAX = 8

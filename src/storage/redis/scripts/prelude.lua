@@ -1,25 +1,22 @@
 -- Carries out operations of one project, in their order, as one transaction. This part: what all of them share.
 --
--- The parts are joined in the order prelude, letters, inboxes, bundles, delivery, settling, returned, seats, records, main;
--- seats and records are a function, which defines what few batches ask for.
+-- A library of functions (Redis 7, FUNCTION LOAD): what is defined here is defined once and for all calls, and what belongs
+-- to one call is set by 'each_time'. The parts are joined in the order prelude, letters, inboxes, bundles, delivery,
+-- settling, returned, seats, records, main.
 --
--- KEYS[1]  a key of the project: all its keys are in the slot of this one.
--- ARGV     prefix of the keys; channel of the frames, to which that of each replica adds ':' and its id; a frame of
---          waiting inboxes and one of progress, each in two halves around what it is about; how a parcel begins; this
---          replica (16 bytes); number of this batch; how many receipts, dead
---          letters, idempotency keys and crossings are kept; the idempotency window in milliseconds; 1 when something
---          is to be accepted; how many sessions the operations name, and their ids; then the operations: name, number
---          of arguments, arguments. A session is named by its place among the ids.
--- Reply    one reply for each operation, an array or, when it failed, a text that begins with '!'; then, as one array,
---          what watched messages have come to: id and status.
+-- Keys       a key of the project: all its keys are in the slot of this one.
+-- Arguments  prefix of the keys; channel of the frames, to which that of each replica adds ':' and its id; a frame of
+--            waiting inboxes and one of progress, each in two halves around what it is about; how a parcel begins; this
+--            replica (16 bytes); number of this batch; how many receipts, dead letters, idempotency keys and crossings are
+--            kept; the idempotency window in milliseconds; how many sessions the operations name, and their ids; then the
+--            operations: name, number of arguments, arguments. A session is named by its place among the ids.
+-- Reply      one reply for each operation, an array or, when it failed, a text that begins with '!'; then, as one array,
+--            what watched messages have come to: id and status.
 
-local PREFIX, CHANNEL = ARGV[1], ARGV[2]
-local WAITING_HEAD, WAITING_TAIL, PROGRESS_HEAD, PROGRESS_TAIL = ARGV[3], ARGV[4], ARGV[5], ARGV[6]
-local PARCEL_HEAD, REPLICA, BATCH = ARGV[7], ARGV[8], tonumber(ARGV[9])
-local RECEIPTS_MAX, LETTERS_MAX = tonumber(ARGV[10]), tonumber(ARGV[11])
-local OUTCOMES_MAX, CROSSINGS_MAX, WINDOW_MS = tonumber(ARGV[12]), tonumber(ARGV[13]), tonumber(ARGV[14])
-local ACCEPTS, SESSIONS_LEN = ARGV[15] == '1', tonumber(ARGV[16])
-local SESSIONS_AT = 16
+local ARGV
+local PREFIX, CHANNEL, WAITING_HEAD, WAITING_TAIL, PROGRESS_HEAD, PROGRESS_TAIL, PARCEL_HEAD, REPLICA, BATCH
+local RECEIPTS_MAX, LETTERS_MAX, OUTCOMES_MAX, CROSSINGS_MAX, WINDOW_MS, SESSIONS_LEN
+local SESSIONS_AT = 15
 
 -- The place of a message among those of equal priority is below this, twice; see score_of.
 local PRIORITY_STEP = 2 ^ 50
@@ -29,22 +26,43 @@ local SHARED, WATCHED, TIMED = 1, 2, 4
 -- Most values that one command takes: the stack of Lua has no room for more.
 local VALUES_MAX = 4000
 
-local call = redis.call
-local byte, sub, format, band = string.byte, string.sub, string.format, bit.band
-local pack, unpack_bytes = struct.pack, struct.unpack
-local time = call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+-- What every function calls, found once: each look at a global takes as long as the call. It is not at hand before a
+-- function is called.
+local function globals()
+  return redis.call, tonumber, unpack, pairs, math, table, string.byte, string.sub, string.format, bit.band, struct.pack,
+    struct.unpack
+end
+local call, tonumber, unpack, pairs, math, table, byte, sub, format, band, pack, unpack_bytes
+-- Milliseconds by the clock of the server: what decides.
+local now
+-- When things happen, in milliseconds as text: the caller's clock, for people.
+local at_ms
+-- The last argument that was read.
+local cursor
+
+local beginnings = {}
+
+-- Has this done at the beginning of each call.
+local function each_time(begin)
+  beginnings[#beginnings + 1] = begin
+end
 
 local function whole(number)
   return format('%.0f', number)
 end
 
--- When things happen, in milliseconds as text: the caller's clock, for people. What decides is 'now'.
-local at_ms = whole(now)
-
-local cursor = SESSIONS_AT + SESSIONS_LEN
-
-local ARGV = ARGV
+each_time(function()
+  call, tonumber, unpack, pairs, math, table, byte, sub, format, band, pack, unpack_bytes = globals()
+  PREFIX, CHANNEL, WAITING_HEAD, WAITING_TAIL, PROGRESS_HEAD, PROGRESS_TAIL = unpack(ARGV, 1, 6)
+  PARCEL_HEAD, REPLICA, BATCH = ARGV[7], ARGV[8], tonumber(ARGV[9])
+  RECEIPTS_MAX, LETTERS_MAX = tonumber(ARGV[10]), tonumber(ARGV[11])
+  OUTCOMES_MAX, CROSSINGS_MAX, WINDOW_MS = tonumber(ARGV[12]), tonumber(ARGV[13]), tonumber(ARGV[14])
+  SESSIONS_LEN = tonumber(ARGV[15])
+  cursor = SESSIONS_AT + SESSIONS_LEN
+  local time = call('TIME')
+  now = time[1] * 1000 + math.floor(time[2] / 1000)
+  at_ms = whole(now)
+end)
 
 local function arg()
   cursor = cursor + 1
@@ -107,14 +125,22 @@ local function id_of(member)
 end
 
 -- Frames, all but their serials. They are published when everything is done.
-local frames = {}
+local frames
+
+each_time(function()
+  frames = {}
+end)
 
 local function publish(head, number)
   frames[#frames + 1] = head .. whole(number) .. ',"n":'
 end
 
 -- Sessions in whose inboxes something waits that did not before.
-local awakened, awakened_list = {}, {}
+local awakened, awakened_list
+
+each_time(function()
+  awakened, awakened_list = {}, {}
+end)
 
 local function awaken(session)
   if not awakened[session] then
@@ -124,7 +150,11 @@ local function awaken(session)
 end
 
 -- Watched messages that have come further: id and status, by turns.
-local progress = {}
+local progress
+
+each_time(function()
+  progress = {}
+end)
 
 local function progressed(member, status)
   if has(member, WATCHED) then
@@ -148,7 +178,11 @@ local function flush_frames()
 end
 
 -- Copies of messages that are done with.
-local gone, copies_gone = {}, {}
+local gone, copies_gone
+
+each_time(function()
+  gone, copies_gone = {}, {}
+end)
 
 local function drop_copy(member)
   local id = id_of(member)
@@ -178,10 +212,18 @@ end
 -- its id, 'M' and all recipients, and one of id and recipient for each of them: status, time.
 local BUCKET_MS = 16384
 local RECEIPTS_FOR_MS = 24 * 3600 * 1000
-local receipts, receipts_added = {}, {}
+local receipts, receipts_added
+
+each_time(function()
+  receipts, receipts_added = {}, {}
+end)
 
 -- By the time in an id, which many of a batch have in common.
-local buckets = {}
+local buckets
+
+each_time(function()
+  buckets = {}
+end)
 
 local function bucket_of(id)
   local moment = sub(id, 1, 6)
