@@ -19,11 +19,15 @@ use crate::{
 /// Most submissions that one append takes; what arrives meanwhile gathers for the next.
 const BATCH_LEN_MAX: usize = 4096;
 
+/// Most appends under way.
+const APPENDS_MAX: usize = 2;
+
 /// How often the audience of a broadcast is looked up anew because sessions came or went meanwhile. The last time it is
 /// the audience all the same.
 const TRIES: usize = 4;
 
-/// The router of one project. One append is under way at a time, so what one sender sends stays in order.
+/// The router of one project. What one sender sends stays in order: of several appends under way none can be begun anew,
+/// but for the last.
 pub struct Router {
     directory: Arc<Directory>,
     store: Arc<dyn Store>,
@@ -34,8 +38,14 @@ pub struct Router {
     terms: Arc<Terms>,
     ids: MessageIds,
     batch: u64,
-    appending: bool,
+    /// Appends under way, and their messages.
+    appends: usize,
+    underway_len: usize,
+    /// The last of them may have to be begun anew.
+    may_repeat: bool,
     gathered: Vec<Route>,
+    /// Their messages.
+    gathered_len: usize,
 }
 
 /// Who gets a message, beside the message.
@@ -65,6 +75,16 @@ struct Batch {
     tries: usize,
 }
 
+impl Sent {
+    fn is_for_many(&self) -> bool {
+        matches!(self.to, Addressees::Many { .. })
+    }
+}
+
+fn len_of(routes: &[Route]) -> usize {
+    routes.iter().map(|route| route.submissions.len()).sum()
+}
+
 /// One route, while its messages are being appended.
 struct Underway {
     len: usize,
@@ -86,16 +106,26 @@ impl Router {
             refresh: Box::new(refresh),
             ids: MessageIds::default(),
             batch: 0,
-            appending: false,
+            appends: 0,
+            underway_len: 0,
+            may_repeat: false,
             gathered: Vec::new(),
+            gathered_len: 0,
         }
+    }
+
+    /// Whether what was gathered is to be appended now. A store that is far away has the next append at hand when it is
+    /// done with one, if that is worth it.
+    fn is_due(&self) -> bool {
+        let is_worth_it = || self.appends < APPENDS_MAX && 2 * self.gathered_len >= self.underway_len;
+        self.appends == 0 || (self.store.is_shared() && !self.may_repeat && is_worth_it())
     }
 
     fn route(&mut self, routes: Vec<Route>, ctx: &mut Context<Self>) {
         let now = now();
         self.terms = self.charter.terms();
         let mut batch = Batch {
-            sent: Vec::with_capacity(routes.iter().map(|route| route.submissions.len()).sum()),
+            sent: Vec::with_capacity(len_of(&routes)),
             answered: Vec::new(),
             underway: Vec::with_capacity(routes.len()),
             tries: TRIES,
@@ -108,12 +138,14 @@ impl Router {
             let sent = submissions.into_iter().map(|submission| self.accept(submission, now));
             batch.sent.extend(sent);
         }
+        self.appends += 1;
+        self.underway_len += batch.sent.len();
+        self.may_repeat = self.store.is_shared() && batch.sent.iter().any(Sent::is_for_many);
         self.append(batch, ctx);
     }
 
     /// Has the store accept what it has not answered yet.
     fn append(&mut self, mut batch: Batch, ctx: &mut Context<Self>) {
-        self.appending = true;
         let checks_roster = self.store.is_shared() && batch.tries > 0;
         let left = batch.sent.iter().skip(batch.answered.len());
         let appends = left.map(|sent| self.to_append(sent, checks_roster)).collect();
@@ -152,7 +184,10 @@ impl Router {
     }
 
     fn done(&mut self, result: Result<(), StoreError>, batch: Batch, ctx: &mut Context<Self>) {
-        self.appending = false;
+        self.appends -= 1;
+        self.underway_len -= batch.sent.len();
+        // While it may be, it is the last.
+        self.may_repeat &= self.appends > 0;
         self.appended(result, batch);
         self.route_gathered(ctx);
     }
@@ -176,8 +211,9 @@ impl Router {
     }
 
     fn route_gathered(&mut self, ctx: &mut Context<Self>) {
-        let gathered = self.take_gathered();
-        if !gathered.is_empty() {
+        while !self.gathered.is_empty() && self.is_due() {
+            let gathered = self.take_gathered();
+            self.gathered_len -= len_of(&gathered);
             self.route(gathered, ctx);
         }
     }
@@ -344,7 +380,7 @@ impl Actor for Router {
 impl Supervised for Router {
     fn restarting(&mut self, _: &mut Context<Self>) {
         // Callers of what was under way learn it from the dropped reply. What was gathered is as good as queued.
-        self.appending = false;
+        (self.appends, self.underway_len, self.may_repeat) = (0, 0, false);
     }
 }
 
@@ -352,11 +388,9 @@ impl Handler<Posted<Route>> for Router {
     type Result = ();
 
     fn handle(&mut self, Posted { message, .. }: Posted<Route>, ctx: &mut Context<Self>) {
-        if self.appending {
-            self.gathered.push(message);
-        } else {
-            self.route(vec![message], ctx);
-        }
+        self.gathered_len += message.submissions.len();
+        self.gathered.push(message);
+        self.route_gathered(ctx);
     }
 }
 

@@ -1,4 +1,4 @@
-//! The operations of one project, in the order in which they were first polled. While a batch is under way the next one
+//! The operations of one project, in the order in which they were first polled. While batches are under way the next one
 //! gathers: so the more there is to do, the less each operation costs.
 
 use std::{
@@ -11,7 +11,11 @@ use actors::{
     storage::StoreError,
 };
 use deadpool_redis::redis::Value;
-use tokio::{sync::oneshot, time::Instant};
+use futures_util::{StreamExt, stream::FuturesOrdered};
+use tokio::{
+    sync::{Notify, oneshot},
+    time::Instant,
+};
 
 use super::{
     breaker::Breaker,
@@ -26,6 +30,9 @@ use super::{
 /// Most operations, and about as many bytes, of one batch: a script holds everybody else up while it runs.
 const BATCH_LEN_MAX: usize = 256;
 const BATCH_BYTES_MAX: usize = 2 << 20;
+/// Most batches under way, so that Redis has the next one at hand when it is done with one. On one connection they keep
+/// their order.
+const UNDERWAY_MAX: usize = 2;
 /// Most operations, and about as many bytes, that wait for their turn.
 const WAITING_LEN_MAX: usize = 20_000;
 const WAITING_BYTES_MAX: usize = 64 << 20;
@@ -39,16 +46,37 @@ pub(super) struct Lane {
     pub breaker: Arc<Breaker>,
     preamble: Preamble,
     queue: Mutex<Queue>,
+    /// Enough waits for one more batch.
+    enough: Notify,
 }
 
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<Waiting>,
     waiting_bytes: usize,
-    /// Somebody takes the batches, one after the other: two under way could overtake each other on the way.
+    /// Of the batches under way.
+    underway_bytes: usize,
+    /// Somebody takes the batches.
     is_driven: bool,
     /// Batches whose answers never came, and whose messages they may have handed out.
-    unheard: Vec<(u64, Vec<SessionId>)>,
+    unheard: Vec<Unheard>,
+}
+
+type Unheard = (u64, Vec<SessionId>);
+
+impl Queue {
+    /// Whether one more batch is worth its costs while others are under way.
+    fn has_enough(&self) -> bool {
+        !self.waiting.is_empty() && 2 * self.waiting_bytes >= self.underway_bytes
+    }
+}
+
+/// What goes to Redis at once.
+struct Batch {
+    operations: Vec<Waiting>,
+    bytes: usize,
+    /// What is put back by it.
+    owed: Vec<Unheard>,
 }
 
 struct Waiting {
@@ -64,6 +92,7 @@ impl Lane {
             held: Held::default(),
             breaker: client.breaker_of_a_project(),
             queue: Mutex::default(),
+            enough: Notify::new(),
             client,
             project,
         }
@@ -93,86 +122,107 @@ impl Lane {
         });
         if !std::mem::replace(&mut queue.is_driven, true) {
             self.client.thread.spawn(Self::drive(Arc::clone(self)));
+        } else if queue.has_enough() {
+            self.enough.notify_one();
         }
         Ok(answered)
     }
 
     async fn drive(self: Arc<Self>) {
+        // The nodes of a cluster send a batch on its way again when its slot has moved, and another may have come by then.
+        let underway_max = if self.client.link.is_cluster() { 1 } else { UNDERWAY_MAX };
+        let mut underway = FuturesOrdered::new();
         loop {
-            let Some(batch) = self.next_batch() else {
-                return;
-            };
-            let owes = batch.is_empty();
-            if !self.carry_out(batch).await && owes {
-                tokio::time::sleep(RETRY_AFTER).await;
+            while underway.len() < underway_max
+                && let Some(batch) = self.next_batch(underway.is_empty())
+            {
+                underway.push_back(self.carry_out(batch));
+            }
+            tokio::select! {
+                biased;
+                is_in_vain = underway.next() => match is_in_vain {
+                    Some(true) => tokio::time::sleep(RETRY_AFTER).await,
+                    Some(false) => {}
+                    None => return,
+                },
+                () = self.enough.notified(), if underway.len() < underway_max => {}
             }
         }
     }
 
-    /// None when nothing is left to do: then nobody drives any more. Empty when only what is owed is to be done.
-    fn next_batch(&self) -> Option<Vec<Waiting>> {
+    /// None when nothing is to be sent now; if nothing is under way either, nobody drives any more.
+    fn next_batch(&self, is_idle: bool) -> Option<Batch> {
         // What is cut short says nothing about the server.
         let late = Instant::now() + self.client.deadline / 8;
         let mut queue = self.queue();
-        let (mut batch, mut bytes) = (Vec::new(), 0);
-        while batch.len() < BATCH_LEN_MAX
+        if !is_idle && !queue.has_enough() {
+            return None;
+        }
+        let (mut operations, mut bytes) = (Vec::new(), 0);
+        while operations.len() < BATCH_LEN_MAX
             && bytes < BATCH_BYTES_MAX
             && let Some(waiting) = queue.waiting.pop_front()
         {
-            bytes += waiting.operation.size();
+            let size = waiting.operation.size();
+            queue.waiting_bytes -= size;
             if waiting.until < late {
                 let reason = "Redis did not get round to it in time".to_owned();
                 let _ = waiting.answer.send(Err(StoreError::Unreachable(reason)));
             } else {
-                batch.push(waiting);
+                bytes += size;
+                operations.push(waiting);
             }
         }
-        queue.waiting_bytes -= bytes;
-        let is_over = batch.is_empty() && queue.unheard.is_empty();
-        queue.is_driven = !is_over;
-        (!is_over).then_some(batch)
+        let owed = std::mem::take(&mut queue.unheard);
+        if operations.is_empty() && owed.is_empty() {
+            queue.is_driven = !is_idle;
+            return None;
+        }
+        queue.underway_bytes += bytes;
+        Some(Batch {
+            operations,
+            bytes,
+            owed,
+        })
     }
 
-    /// Whether it was answered.
-    async fn carry_out(&self, batch: Vec<Waiting>) -> bool {
+    /// Whether it was to put something back, and nothing else, and did not.
+    async fn carry_out(&self, batch: Batch) -> bool {
+        let Batch {
+            operations,
+            bytes,
+            owed,
+        } = batch;
         let number = self.client.next_batch();
-        let owed = self.owed();
-        let until = batch
+        let until = operations
             .first()
             .map_or_else(|| self.client.deadline(), |first| first.until);
-        let operations = owed.iter().chain(batch.iter().map(|waiting| &waiting.operation));
-        let carried = self.client.carry_out(&self.preamble, number, operations, until).await;
+        let put_back: Vec<_> = owed.iter().map(give_back).collect();
+        let all = put_back
+            .iter()
+            .chain(operations.iter().map(|waiting| &waiting.operation));
+        let carried = self.client.carry_out(&self.preamble, number, all, until).await;
         self.breaker.take_note(&carried);
+        self.queue().underway_bytes -= bytes;
         match carried.and_then(|carried| self.read(carried)) {
             Ok((mut replies, unsafe_because)) => {
                 for _ in &owed {
                     replies.next();
                 }
-                self.queue().unheard.clear();
-                answer(batch, replies, unsafe_because.as_deref());
-                true
-            }
-            Err(failure) => {
-                self.owe(number, &batch, &failure);
-                for waiting in batch {
-                    let _ = waiting.answer.send(Err(failure.clone().into()));
-                }
+                answer(operations, replies, unsafe_because.as_deref());
                 false
             }
-        }
-    }
-
-    /// What puts back the messages that nobody has.
-    fn owed(&self) -> Vec<Operation> {
-        let queue = self.queue();
-        let give_back = |(number, sessions): &(u64, Vec<SessionId>)| {
-            let mut operation = Operation::new("give_back").time(actors::clock::now()).number(*number);
-            for session in sessions {
-                operation = operation.session(*session);
+            Err(failure) => {
+                let was_owed = !owed.is_empty();
+                self.queue().unheard.extend(owed);
+                self.owe(number, &operations, &failure);
+                let is_in_vain = was_owed && operations.is_empty();
+                for waiting in operations {
+                    let _ = waiting.answer.send(Err(failure.clone().into()));
+                }
+                is_in_vain
             }
-            operation
-        };
-        queue.unheard.iter().map(give_back).collect()
+        }
     }
 
     fn owe(&self, number: u64, batch: &[Waiting], failure: &Failure) {
@@ -214,6 +264,15 @@ impl Lane {
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What puts back the messages that nobody has.
+fn give_back((number, sessions): &Unheard) -> Operation {
+    let mut operation = Operation::new("give_back").time(actors::clock::now()).number(*number);
+    for session in sessions {
+        operation = operation.session(*session);
+    }
+    operation
 }
 
 fn answer(batch: Vec<Waiting>, mut replies: impl Iterator<Item = Value>, unsafe_because: Option<&str>) {
