@@ -27,6 +27,8 @@ use crate::{
 const LEASE_LEN_MAX: usize = 1024;
 /// Most bytes that are handed over unasked and not acknowledged.
 pub const HANDED_BYTES_MAX: usize = 256 * 1024;
+/// A window of so few messages is soon closed.
+const SMALL_WINDOW: usize = 16;
 /// Connections beside the live one that may watch an inbox.
 const WATCHERS_LEN_MAX: usize = 32;
 /// How long after a failure of the store what it left undone is put right.
@@ -327,6 +329,25 @@ impl Session {
         ctx: &mut Context<Self>,
     ) {
         let op = self.store.acknowledge(self.id, which, now());
+        self.settle_acknowledged(op, reply, ctx);
+    }
+
+    /// Acknowledges what was written to the connection. Where few may be unacknowledged the next ones wait for it.
+    fn acknowledge_written(&mut self, messages: Vec<MessageId>, window: usize, ctx: &mut Context<Self>) {
+        let op = if window <= SMALL_WINDOW {
+            self.store.acknowledge(self.id, Acknowledge::Ids(messages), now())
+        } else {
+            self.store.acknowledge_written(self.id, messages, now())
+        };
+        self.settle_acknowledged(op, None, ctx);
+    }
+
+    fn settle_acknowledged(
+        &mut self,
+        op: Op<Acknowledged>,
+        reply: Option<oneshot::Sender<Result<Acknowledged, BrokerError>>>,
+        ctx: &mut Context<Self>,
+    ) {
         self.in_order(op, ctx, move |session, result, ctx| {
             if let Ok(done) = &result {
                 session.acknowledged(done, ctx);
@@ -734,9 +755,11 @@ impl Handler<Posted<Written>> for Session {
     type Result = ();
 
     fn handle(&mut self, Posted { message, .. }: Posted<Written>, ctx: &mut Context<Self>) {
-        let auto = self.state.push().is_some_and(|push| push.ack == AckMode::Auto);
-        if self.state.connection() == Some(message.connection) && auto {
-            self.acknowledge(Acknowledge::Ids(message.messages), None, ctx);
+        let auto = self.state.push().filter(|push| push.ack == AckMode::Auto);
+        if self.state.connection() == Some(message.connection)
+            && let Some(push) = auto
+        {
+            self.acknowledge_written(message.messages, push.window, ctx);
         }
     }
 }

@@ -167,6 +167,11 @@ pub trait Store: Send + Sync + 'static {
         Ok(Vec::new())
     }
     fn acknowledge(&self, session: SessionId, which: Acknowledge, now: Now) -> Op<Acknowledged>;
+    /// The same of messages that were written to a connection. Nobody waits for it: it may take a few milliseconds for
+    /// others to come with it, but never longer than what is asked of the inbox next.
+    fn acknowledge_written(&self, session: SessionId, messages: Vec<MessageId>, now: Now) -> Op<Acknowledged> {
+        self.acknowledge(session, Acknowledge::Ids(messages), now)
+    }
     /// Remembers that these leased messages were returned to a caller who acknowledges them by asking for more, wherever
     /// it asks: [`Self::acknowledge_returned`]. What is released meanwhile is not among them any more. Of no use where the
     /// store is not shared: the session knows.

@@ -105,7 +105,10 @@ pub(super) fn operation(batch: &[Append], items: &[Item], now: Now) -> Operation
         .iter()
         .filter_map(|append| Some(outcome_key(append.message.sender, append.idempotency_key.as_ref()?)))
         .collect();
-    let mut operation = Operation::accepting("append").time(now).most(keys.len());
+    let mut operation = Operation::accepting("append")
+        .seeing_no_inboxes()
+        .time(now)
+        .most(keys.len());
     for key in keys {
         operation = operation.text(key);
     }
@@ -119,10 +122,17 @@ pub(super) fn operation(batch: &[Append], items: &[Item], now: Now) -> Operation
                 continue;
             }
         };
+        if let Some(recipient) = plain(append) {
+            operation = operation
+                .session_and(recipient, head(append, member(&append.message)))
+                .text(append.message.to_stored());
+            continue;
+        }
         keyed += u64::from(append.idempotency_key.is_some());
         let message = &*append.message;
         let recipients = append.audience.ids();
         operation = operation
+            .text("")
             .text(member(message))
             .text(message.to_stored())
             .number(message.priority as u64)
@@ -130,10 +140,7 @@ pub(super) fn operation(batch: &[Append], items: &[Item], now: Now) -> Operation
             .most(append.queue_capacity)
             .text(append.roster.map_or_else(String::new, |roster| roster.to_string()))
             .number(if append.idempotency_key.is_some() { keyed } else { 0 })
-            .most(recipients.len());
-        for recipient in recipients {
-            operation = operation.session(*recipient);
-        }
+            .sessions(recipients);
     }
     operation
 }
@@ -155,16 +162,20 @@ fn bundle(operation: Operation, batch: &[Append], members: &[usize]) -> Operatio
     let first = &batch[members[0]];
     let flags = ((members.len() - 1) as u8) << COUNT_SHIFT;
     operation
-        .text(member_of(&first.message, flags, bytes))
+        .session_and(
+            first.audience.ids()[0],
+            head(first, member_of(&first.message, flags, bytes)),
+        )
         .text(stored)
-        .number(first.message.priority as u64)
-        .number(0)
-        .most(first.queue_capacity)
-        .text("")
-        .number(0)
-        .number(1)
-        .session(first.audience.ids()[0])
         .text(ids)
+}
+
+/// Of a plain message or bundle, for one recipient.
+fn head(append: &Append, mut member: Vec<u8>) -> Vec<u8> {
+    member.push(append.message.priority as u8);
+    // As the script has numbers.
+    member.extend((append.queue_capacity as f64).to_be_bytes());
+    member
 }
 
 fn member(message: &Message) -> Vec<u8> {
@@ -227,6 +238,16 @@ fn answer_bundle(
 fn answer(append: &Append, reply: &mut Reply) -> Result<Appended, StoreError> {
     match reply.next() {
         Some(Value::Nil) => Ok(Appended::RosterOutdated),
+        Some(Value::Int(queue_len)) => Ok(match usize::try_from(queue_len) {
+            Ok(queue_len) => Appended::Accepted {
+                queue_len,
+                refused: Vec::new(),
+            },
+            Err(_) => Appended::Accepted {
+                queue_len: 0,
+                refused: append.audience.ids().to_vec(),
+            },
+        }),
         Some(Value::BulkString(first)) => outcome::from_stored(&first).map(Appended::Repeated),
         Some(accepted @ Value::Array(_)) => {
             let mut accepted = Reply::new(accepted)?;

@@ -2,12 +2,12 @@
 //! gathers: so the more there is to do, the less each operation costs.
 
 use std::{
-    collections::VecDeque,
+    collections::{HashMap, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use actors::{
-    model::{ProjectId, SessionId, Status},
+    model::{MessageId, ProjectId, SessionId, Status},
     storage::StoreError,
 };
 use deadpool_redis::redis::Value;
@@ -36,6 +36,10 @@ const UNDERWAY_MAX: usize = 2;
 /// Most operations, and about as many bytes, that wait for their turn.
 const WAITING_LEN_MAX: usize = 20_000;
 const WAITING_BYTES_MAX: usize = 64 << 20;
+/// How long the acknowledgement of what was written may wait for others, and how many go at once. To acknowledge three
+/// messages of a session costs hardly more than one.
+const WRITTEN_WITHIN: std::time::Duration = std::time::Duration::from_millis(3);
+const WRITTEN_LEN_MAX: usize = 256;
 /// How often it is tried to give back what nobody heard of.
 const RETRY_AFTER: std::time::Duration = std::time::Duration::from_millis(300);
 
@@ -54,6 +58,8 @@ pub(super) struct Lane {
 struct Queue {
     waiting: VecDeque<Waiting>,
     waiting_bytes: usize,
+    /// Has its turn before anything else that is asked of the inboxes, and soon in any case.
+    written: Written,
     /// Of the batches under way.
     underway_bytes: usize,
     /// Somebody takes the batches.
@@ -69,6 +75,79 @@ impl Queue {
     fn has_enough(&self) -> bool {
         !self.waiting.is_empty() && 2 * self.waiting_bytes >= self.underway_bytes
     }
+
+    fn push(&mut self, operation: Operation, until: Instant, answer: Answer) {
+        self.waiting_bytes += operation.size();
+        self.waiting.push_back(Waiting {
+            operation,
+            until,
+            answer,
+        });
+    }
+
+    fn acknowledge_written(&mut self, until: Instant) {
+        let written = std::mem::take(&mut self.written);
+        if written.sessions.is_empty() {
+            return;
+        }
+        let mut operation = Operation::new("acknowledge_written").time(actors::clock::now());
+        let mut answers = Vec::with_capacity(written.sessions.len());
+        for (session, ids, senders) in written.sessions {
+            operation = operation.session_and(session, ids);
+            answers.push(senders);
+        }
+        self.push(operation, until, Answer::Each(answers));
+    }
+}
+
+impl Written {
+    fn add(&mut self, session: SessionId, messages: &[MessageId], answer: Sender) {
+        let place = *self.places.entry(session).or_insert(self.sessions.len());
+        if place == self.sessions.len() {
+            self.sessions.push((session, Vec::new(), Vec::new()));
+        }
+        let (_, ids, senders) = &mut self.sessions[place];
+        for message in messages {
+            ids.extend(message.as_uuid().as_bytes());
+        }
+        senders.push(answer);
+        self.messages_len += messages.len();
+    }
+}
+
+impl Answer {
+    fn send(self, reply: Result<Value, StoreError>) {
+        match self {
+            Self::One(sender) => drop(sender.send(reply.and_then(Reply::new))),
+            Self::Each(all) => match reply.and_then(Reply::new) {
+                Ok(mut replies) => {
+                    for senders in all {
+                        let reply = replies.next().ok_or_else(ended).and_then(Reply::new);
+                        send_to_each(senders, reply);
+                    }
+                }
+                Err(error) => {
+                    for senders in all {
+                        send_to_each(senders, Err(error.clone()));
+                    }
+                }
+            },
+        }
+    }
+}
+
+/// The last is told what was done, the others how things stand since.
+fn send_to_each(mut senders: Vec<Sender>, reply: Result<Reply, StoreError>) {
+    let last = senders.pop();
+    for sender in senders {
+        let _ = sender.send(match &reply {
+            Ok(reply) => Ok(reply.with_nothing_done()),
+            Err(error) => Err(error.clone()),
+        });
+    }
+    if let Some(last) = last {
+        let _ = last.send(reply);
+    }
 }
 
 /// What goes to Redis at once.
@@ -82,7 +161,23 @@ struct Batch {
 struct Waiting {
     operation: Operation,
     until: Instant,
-    answer: oneshot::Sender<Result<Reply, StoreError>>,
+    answer: Answer,
+}
+
+type Sender = oneshot::Sender<Result<Reply, StoreError>>;
+
+enum Answer {
+    One(Sender),
+    /// A reply of several, each of them for the last of these; the others are told the same but for what it has done.
+    Each(Vec<Vec<Sender>>),
+}
+
+/// Acknowledgements of what was written to connections, which nobody waits for.
+#[derive(Default)]
+struct Written {
+    places: HashMap<SessionId, usize>,
+    sessions: Vec<(SessionId, Vec<u8>, Vec<Sender>)>,
+    messages_len: usize,
 }
 
 impl Lane {
@@ -114,18 +209,60 @@ impl Lane {
         if queue.waiting.len() >= WAITING_LEN_MAX || queue.waiting_bytes >= WAITING_BYTES_MAX {
             return Err(StoreError::Unreachable("too many operations wait for Redis".to_owned()));
         }
-        queue.waiting_bytes += operation.size();
-        queue.waiting.push_back(Waiting {
-            operation,
-            until: self.client.deadline(),
-            answer,
-        });
+        let until = self.client.deadline();
+        if operation.sees_inboxes {
+            queue.acknowledge_written(until);
+        }
+        queue.push(operation, until, Answer::One(answer));
+        self.set_out(&mut queue);
+        Ok(answered)
+    }
+
+    /// As [`Self::submit`], of an acknowledgement that goes with others.
+    pub async fn submit_written(
+        self: Arc<Self>,
+        session: SessionId,
+        messages: Vec<MessageId>,
+    ) -> Result<Reply, StoreError> {
+        let answer = self.enqueue_written(session, &messages)?;
+        answer.await.unwrap_or_else(|_| Err(ended()))
+    }
+
+    fn enqueue_written(
+        self: &Arc<Self>,
+        session: SessionId,
+        messages: &[MessageId],
+    ) -> Result<oneshot::Receiver<Result<Reply, StoreError>>, StoreError> {
+        self.breaker.admit()?;
+        let (answer, answered) = oneshot::channel();
+        let mut queue = self.queue();
+        let is_first = queue.written.sessions.is_empty();
+        queue.written.add(session, messages, answer);
+        if queue.written.messages_len >= WRITTEN_LEN_MAX {
+            queue.acknowledge_written(self.client.deadline());
+            self.set_out(&mut queue);
+        } else if is_first {
+            let lane = Arc::clone(self);
+            self.client.thread.spawn(async move {
+                tokio::time::sleep(WRITTEN_WITHIN).await;
+                let mut queue = lane.queue();
+                queue.acknowledge_written(lane.client.deadline());
+                lane.set_out(&mut queue);
+            });
+        }
+        Ok(answered)
+    }
+
+    /// Has somebody take what waits.
+    fn set_out(self: &Arc<Self>, queue: &mut Queue) {
+        if queue.waiting.is_empty() {
+            return;
+        }
         if !std::mem::replace(&mut queue.is_driven, true) {
             self.client.thread.spawn(Self::drive(Arc::clone(self)));
         } else if queue.has_enough() {
             self.enough.notify_one();
         }
-        Ok(answered)
     }
 
     async fn drive(self: Arc<Self>) {
@@ -167,7 +304,7 @@ impl Lane {
             queue.waiting_bytes -= size;
             if waiting.until < late {
                 let reason = "Redis did not get round to it in time".to_owned();
-                let _ = waiting.answer.send(Err(StoreError::Unreachable(reason)));
+                waiting.answer.send(Err(StoreError::Unreachable(reason)));
             } else {
                 bytes += size;
                 operations.push(waiting);
@@ -218,7 +355,7 @@ impl Lane {
                 self.owe(number, &operations, &failure);
                 let is_in_vain = was_owed && operations.is_empty();
                 for waiting in operations {
-                    let _ = waiting.answer.send(Err(failure.clone().into()));
+                    waiting.answer.send(Err(failure.clone().into()));
                 }
                 is_in_vain
             }
@@ -282,8 +419,8 @@ fn answer(batch: Vec<Waiting>, mut replies: impl Iterator<Item = Value>, unsafe_
                 replies.next();
                 Err(StoreError::Unreachable(why.to_owned()))
             }
-            _ => replies.next().map_or_else(|| Err(ended()), Reply::new),
+            _ => replies.next().ok_or_else(ended),
         };
-        let _ = waiting.answer.send(reply);
+        waiting.answer.send(reply);
     }
 }

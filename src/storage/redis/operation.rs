@@ -16,6 +16,8 @@ pub(super) struct Operation {
     bytes: usize,
     /// Whether something is kept because of it that was not there before.
     pub accepts: bool,
+    /// Whether it tells or changes what was delivered: what was written before it is acknowledged before it.
+    pub sees_inboxes: bool,
     /// Whose messages it hands out.
     pub leases: Option<SessionId>,
 }
@@ -25,6 +27,8 @@ enum Arg {
     Text(Vec<u8>),
     Number(u64),
     Session(SessionId),
+    /// Their places in four bytes each, and more.
+    Packed(Vec<SessionId>, Vec<u8>),
 }
 
 impl Operation {
@@ -34,6 +38,7 @@ impl Operation {
             args: Vec::new(),
             bytes: 0,
             accepts: false,
+            sees_inboxes: true,
             leases: None,
         }
     }
@@ -77,6 +82,20 @@ impl Operation {
         self
     }
 
+    /// A session and what is about it, as one argument: each takes a server longer than what is in it.
+    pub fn session_and(mut self, session: SessionId, rest: Vec<u8>) -> Self {
+        self.bytes += rest.len();
+        self.args.push(Arg::Packed(vec![session], rest));
+        self
+    }
+
+    /// Several sessions as one argument.
+    pub fn sessions(mut self, sessions: &[SessionId]) -> Self {
+        self.bytes += 40 * sessions.len();
+        self.args.push(Arg::Packed(sessions.to_vec(), Vec::new()));
+        self
+    }
+
     /// The id of a session that need not be one: as text.
     pub fn session_text(self, session: SessionId) -> Self {
         self.text(session.to_string())
@@ -95,6 +114,11 @@ impl Operation {
 
     pub fn replica(self, replica: ReplicaId) -> Self {
         self.text(replica.as_uuid().as_bytes().as_slice())
+    }
+
+    pub const fn seeing_no_inboxes(mut self) -> Self {
+        self.sees_inboxes = false;
+        self
     }
 
     pub const fn leasing(mut self, session: SessionId) -> Self {
@@ -119,10 +143,16 @@ pub(super) fn write<'a>(operations: impl Iterator<Item = &'a Operation> + Clone,
     let mut sessions = Vec::new();
     let args = operations.clone().flat_map(|operation| &operation.args);
     for arg in args {
-        if let Arg::Session(session) = arg {
+        let named = match arg {
+            Arg::Session(session) => std::slice::from_ref(session),
+            Arg::Packed(sessions, _) => sessions,
+            Arg::Text(_) | Arg::Number(_) => continue,
+        };
+        for session in named {
             places.entry(*session).or_insert_with(|| {
                 sessions.push(*session);
-                sessions.len() as u64
+                // Far fewer than that are in a batch.
+                sessions.len() as u32
             });
         }
     }
@@ -132,6 +162,7 @@ pub(super) fn write<'a>(operations: impl Iterator<Item = &'a Operation> + Clone,
         let text: &str = session.as_uuid().as_hyphenated().encode_lower(&mut text);
         command.arg(text);
     }
+    let mut packed = Vec::new();
     for operation in operations {
         command.arg(operation.name).arg(operation.args.len());
         for arg in &operation.args {
@@ -139,6 +170,15 @@ pub(super) fn write<'a>(operations: impl Iterator<Item = &'a Operation> + Clone,
                 Arg::Text(text) => command.arg(text.as_slice()),
                 Arg::Number(number) => command.arg(*number),
                 Arg::Session(session) => command.arg(places.get(session)),
+                Arg::Packed(sessions, rest) => {
+                    packed.clear();
+                    for session in sessions {
+                        let place = places.get(session).copied().unwrap_or_default();
+                        packed.extend(place.to_be_bytes());
+                    }
+                    packed.extend(rest);
+                    command.arg(packed.as_slice())
+                }
             };
         }
     }

@@ -28,6 +28,14 @@ impl Reply {
         }
     }
 
+    /// The reply to an acknowledgement, as to one that came right after it and was about nothing: how many wait and how
+    /// many are leased.
+    pub fn with_nothing_done(&self) -> Self {
+        let depth = self.0.as_slice().get(1..3).unwrap_or_default();
+        let parts = [&[Value::Int(0)], depth, &[Value::Int(0)]].concat();
+        Self(parts.into_iter())
+    }
+
     pub fn next(&mut self) -> Option<Value> {
         self.0.next()
     }

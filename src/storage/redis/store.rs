@@ -252,6 +252,14 @@ impl Store for RedisStore {
         self.run(operation, |lane, mut reply| reading::acknowledged(lane, &mut reply))
     }
 
+    fn acknowledge_written(&self, session: SessionId, messages: Vec<MessageId>, _: Now) -> Op<Acknowledged> {
+        let lane = Arc::clone(&self.lane);
+        Box::pin(async move {
+            let mut reply = Arc::clone(&lane).submit_written(session, messages).await?;
+            reading::acknowledged(&lane, &mut reply)
+        })
+    }
+
     fn mark_returned(&self, session: SessionId, messages: Vec<MessageId>) -> Op<()> {
         let operation = Operation::new("mark_returned").session(session).messages(&messages);
         self.run(operation, |_, _| Ok(()))

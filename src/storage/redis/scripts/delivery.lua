@@ -63,16 +63,15 @@ end
 
 -- Whether a message is handed over before anybody asks: nothing waits that would come first, and whoever has claimed the
 -- session takes as much as this.
-local function is_taken(inbox, member, len)
-  return inbox.waiting == 0 and inbox.leased + len <= inbox.window and byte(member, 17) % 16 <= SHARED
-    and inbox.bytes + bytes_of(member) <= inbox.room
+local function is_taken(inbox, flags, len, bytes)
+  return inbox.waiting == 0 and inbox.leased + len <= inbox.window and flags % 16 <= SHARED
+    and inbox.bytes + bytes <= inbox.room
 end
 
 -- Leases a message that nobody has asked for. Returns what is said of it in a parcel.
-local function hand_over(session, inbox, priority, member, len)
-  local id, lease = id_of(member), inbox.lease
-  local entry = pack(ENTRY, score_of(inbox, priority, len), lease, 0, 1, LEASED, sub(member, 17), 0, REPLICA,
-    tonumber(at_ms))
+local function hand_over(session, inbox, priority, id, rest, len, bytes, since)
+  local lease = inbox.lease
+  local entry = pack(ENTRY, score_of(inbox, priority, len), lease, 0, 1, LEASED, rest, 0, REPLICA, since)
   if inbox.outside or inbox.delivered_len >= LINE_LEN_MAX then
     put_delivered(session, inbox, { id, entry })
   else
@@ -80,19 +79,24 @@ local function hand_over(session, inbox, priority, member, len)
     inbox.delivered_len = inbox.delivered_len + 1
   end
   inbox.lease = lease + len
-  shift(inbox, 0, len, bytes_of(member))
+  shift(inbox, 0, len, bytes)
   return session .. inbox.claim .. pack('>d', lease)
 end
 
--- append: time, number of idempotency keys, the keys; number of messages and bundles, and of each: member, stored message,
--- priority, time to live in milliseconds (0: none), capacity, roster or '', place of its key (0: none), number of
--- recipients, the recipients; of a bundle also its ids.
--- Reply: of each message an array of the length of the queue (0: it does not wait) and the places of those who refused, a
--- first result, or nil when the roster is another; of a bundle an array of the length of the queue and how many were
--- accepted, the first ones.
+-- append: time, number of idempotency keys, the keys; number of messages and bundles, and of each: of a plain message its
+-- head (see below) and what is stored of it; of a bundle also its ids; of any other '', member, stored message, priority,
+-- time to live in milliseconds (0: none), capacity, roster or '', place of its key (0: none), the places of its recipients
+-- (4 bytes each).
+-- Reply: of a plain message the length of the queue (0: it does not wait), -1 when it was refused; of a bundle an array of
+-- the length of the queue and how many were accepted, the first ones; of any other an array of the length of the queue
+-- and the places of those who refused, or a first result. Nil when the roster is another.
+
+-- The head of a plain message or bundle: recipient, member, priority, capacity.
+local HEAD = '>I4c21Bd'
+
 ops.append = function()
   at_ms = arg()
-  local keys = {}
+  local keys, since = {}, tonumber(at_ms)
   for at = 1, number_arg() do
     keys[at] = arg()
   end
@@ -117,20 +121,22 @@ ops.append = function()
   end
 
   -- Of one that only this session gets.
-  local function arrive_or_hand_over(session, inbox, priority, member, len, message)
-    if not is_taken(inbox, member, len) then
+  local function arrive_or_hand_over(session, inbox, priority, member, id, len, message)
+    local bytes = bytes_of(member)
+    if not is_taken(inbox, byte(member, 17), len, bytes) then
       return arrive(session, inbox, score_of(inbox, priority, len), member, len)
     end
     local addresses = parcel_with(inbox.taker, message)
     addresses[#addresses + 1] = ONE
-    addresses[#addresses + 1] = hand_over(session, inbox, priority, member, len)
+    addresses[#addresses + 1] = hand_over(session, inbox, priority, id, sub(member, 17), len, bytes, since)
   end
 
   local function accept_one(session, inbox, priority, member, message)
-    arrive_or_hand_over(session, inbox, priority, member, 1, message)
-    stored[#stored + 1] = id_of(member)
+    local id = id_of(member)
+    arrive_or_hand_over(session, inbox, priority, member, id, 1, message)
+    stored[#stored + 1] = id
     stored[#stored + 1] = message
-    count_receipts(bucket_of(member), 1)
+    count_receipts(bucket_of(id), 1)
   end
 
   local function accept_bundle(session, priority, capacity, member, bundle, ids)
@@ -143,7 +149,7 @@ ops.append = function()
       end
       return { inbox and inbox.waiting or 0, room }
     end
-    arrive_or_hand_over(session, inbox, priority, member, len, bundle)
+    arrive_or_hand_over(session, inbox, priority, member, id, len, bundle)
     stored[#stored + 1] = id
     stored[#stored + 1] = bundle
     bundles[#bundles + 1] = id
@@ -154,10 +160,30 @@ ops.append = function()
     return { inbox.waiting, len }
   end
 
-  for at = 1, count do
+  local function accept_plain(head)
+    local place, member, priority, capacity = unpack_bytes(HEAD, head)
+    local session, message, is_bundle = ARGV[SESSIONS_AT + place], arg(), byte(member, 17) > 0
+    local ids = is_bundle and arg()
+    if outdated then
+      return false
+    elseif is_bundle then
+      return accept_bundle(session, priority, capacity, member, message, ids)
+    end
+    local inbox = inbox_of(session)
+    if not inbox or inbox.waiting + inbox.leased >= capacity then
+      return -1
+    end
+    accept_one(session, inbox, priority, member, message)
+    return inbox.waiting
+  end
+
+  local function accept_any(at)
     local member, message, priority, ttl = arg(), arg(), number_arg(), number_arg()
-    local capacity, roster, key_at, len = number_arg(), arg(), number_arg(), number_arg()
-    local recipients_at, name = cursor, keys[key_at]
+    local capacity, roster, key_at, recipients = number_arg(), arg(), number_arg(), arg()
+    local name = keys[key_at]
+    local function recipient(place)
+      return ARGV[SESSIONS_AT + unpack_bytes('>I4', recipients, 4 * place - 3)]
+    end
     if roster ~= '' and not outdated then
       roster_now = roster_now or call('GET', key('roster')) or '0'
       outdated = roster_now ~= roster
@@ -166,31 +192,21 @@ ops.append = function()
       reply[at] = false
     elseif name and known[name] then
       reply[at] = known[name]
-    elseif byte(member, 17) == 0 and not name then
-      local session = session_arg()
-      local inbox = inbox_of(session)
-      if inbox and inbox.waiting + inbox.leased < capacity then
-        accept_one(session, inbox, priority, member, message)
-        reply[at] = { inbox.waiting }
-      else
-        reply[at] = { 0, 1 }
-      end
-    elseif count_of(member) > 1 then
-      reply[at] = accept_bundle(session_arg(), priority, capacity, member, message, ARGV[recipients_at + len + 1])
     else
       local answer, accepted, longest, takers = { 0 }, {}, 0, {}
-      for place = 1, len do
-        local session = session_arg()
-        local inbox = inbox_of(session)
+      local id, flags, rest, bytes = id_of(member), byte(member, 17), sub(member, 17), bytes_of(member)
+      for place = 1, #recipients / 4 do
+        local session = recipient(place)
+        local inbox = inboxes[session]
         if inbox and inbox.waiting + inbox.leased < capacity then
-          if is_taken(inbox, member, 1) then
+          if is_taken(inbox, flags, 1, bytes) then
             local taker = inbox.taker
             local told = takers[taker]
             if not told then
               told = {}
               takers[taker] = told
             end
-            told[#told + 1] = hand_over(session, inbox, priority, member, 1)
+            told[#told + 1] = hand_over(session, inbox, priority, id, rest, 1, bytes, since)
           else
             arrive(session, inbox, score_of(inbox, priority), member, 1)
           end
@@ -211,7 +227,6 @@ ops.append = function()
       end
       answer[1] = longest
       reply[at] = answer
-      local id = id_of(member)
       if #accepted > 0 then
         stored[#stored + 1] = id
         stored[#stored + 1] = message
@@ -225,14 +240,22 @@ ops.append = function()
         if name then
           local refused = {}
           for place = 2, #answer do
-            refused[#refused + 1] = ARGV[SESSIONS_AT + tonumber(ARGV[recipients_at + answer[place]])]
+            refused[#refused + 1] = recipient(answer[place])
           end
           known[name] = id .. format('0 %d 0 %d - - %s', #accepted, longest, table.concat(refused, ','))
           keep_outcome(name, known[name])
         end
       end
     end
-    cursor = recipients_at + len + (count_of(member) > 1 and 1 or 0)
+  end
+
+  for at = 1, count do
+    local head = arg()
+    if head ~= '' then
+      reply[at] = accept_plain(head)
+    else
+      accept_any(at)
+    end
   end
   call_many('HSET', key('messages'), stored, 2)
   call_many('HSET', key('copies'), copies, 2)

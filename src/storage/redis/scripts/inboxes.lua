@@ -48,13 +48,43 @@ local function read_inbox(line)
   return inbox
 end
 
+-- Inboxes as the last call left them, by session: most lines are read again soon, and to take one apart takes longer than
+-- most of what is done with it. Each holds for as long as its line is in Redis, so nothing else has to be known of it.
+local kept, kept_len = {}, 0
+local KEPT_LEN_MAX = 10000
+
+local function open_inbox(session, line)
+  local inbox = kept[session]
+  if not inbox or inbox.line ~= line then
+    inbox = read_inbox(line)
+  end
+  -- Of no use should this call break off.
+  inbox.line, inbox.opened = nil, line
+  inboxes[session] = inbox
+  return inbox
+end
+
+-- Keeps an inbox for the next call that asks for this line.
+local function keep_inbox(session, inbox, line)
+  if not kept[session] then
+    if kept_len == KEPT_LEN_MAX then
+      kept, kept_len = {}, 0
+    end
+    kept_len = kept_len + 1
+  end
+  inbox.line = line
+  kept[session] = inbox
+end
+
 -- The inbox of a session; nil when it is not known.
 local function inbox_of(session)
   local inbox = inboxes[session]
   if inbox == nil then
     local line = call('HGET', key('inboxes'), session)
-    inbox = line and read_inbox(line) or false
-    inboxes[session] = inbox
+    if line then
+      return open_inbox(session, line)
+    end
+    inboxes[session] = false
   end
   return inbox or nil
 end
@@ -66,17 +96,22 @@ local function load_inboxes()
   end
   local lines = fields(key('inboxes'), named)
   for at = 1, #named do
-    inboxes[named[at]] = lines[at] and read_inbox(lines[at]) or false
+    if lines[at] then
+      open_inbox(named[at], lines[at])
+    else
+      inboxes[named[at]] = false
+    end
   end
 end
 
 local function inbox_line(inbox)
-  local queue = inbox.queue
-  local parts = {
-    pack(LINE, inbox.waiting, inbox.leased, inbox.bytes, inbox.place, inbox.lease, inbox.epoch, inbox.window, inbox.room,
-      #inbox.claim, inbox.outside and 1 or 0, #queue / 2, inbox.delivered_len),
-    inbox.claim, inbox.taker,
-  }
+  local queue, claim = inbox.queue, inbox.claim
+  local head = pack(LINE, inbox.waiting, inbox.leased, inbox.bytes, inbox.place, inbox.lease, inbox.epoch, inbox.window,
+    inbox.room, #claim, inbox.outside and 1 or 0, #queue / 2, inbox.delivered_len) .. claim .. inbox.taker
+  if #queue == 0 and inbox.delivered_len == 0 then
+    return head
+  end
+  local parts = { head }
   for at = 1, #queue, 2 do
     parts[#parts + 1] = pack(QUEUED, queue[at], queue[at + 1])
   end
@@ -87,13 +122,28 @@ local function inbox_line(inbox)
   return table.concat(parts)
 end
 
+-- An operation failed half way: what is in the inboxes may not be what their lines say.
+local is_spoilt
+
+each_time(function()
+  is_spoilt = false
+end)
+
 local function flush_inboxes()
   local lines = {}
   for session, inbox in pairs(inboxes) do
-    if inbox and inbox.changed then
-      inbox.outside = inbox.outside and inbox.waiting + inbox.leased > 0
-      lines[#lines + 1] = session
-      lines[#lines + 1] = inbox_line(inbox)
+    if inbox then
+      local line = inbox.opened
+      if inbox.changed then
+        inbox.outside = inbox.outside and inbox.waiting + inbox.leased > 0
+        inbox.changed = false
+        line = inbox_line(inbox)
+        lines[#lines + 1] = session
+        lines[#lines + 1] = line
+      end
+      if not is_spoilt then
+        keep_inbox(session, inbox, line)
+      end
     end
   end
   call_many('HSET', key('inboxes'), lines, 2)

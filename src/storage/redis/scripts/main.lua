@@ -24,6 +24,7 @@ local function run(arguments, is_full)
       local done, reply = pcall(ops[name], last)
       if not done then
         reply = '!' .. (type(reply) == 'table' and reply.err or tostring(reply))
+        is_spoilt = true
         recount()
       end
       replies[#replies + 1] = reply

@@ -184,13 +184,16 @@ each_time(function()
   gone, copies_gone = {}, {}
 end)
 
-local function drop_copy(member)
-  local id = id_of(member)
-  if has(member, SHARED) then
+local function drop_copy_of(id, flags)
+  if flags % 2 == SHARED then
     copies_gone[id] = (copies_gone[id] or 0) + 1
   else
     gone[#gone + 1] = id
   end
+end
+
+local function drop_copy(member)
+  drop_copy_of(id_of(member), byte(member, 17))
 end
 
 local function flush_gone()
@@ -253,13 +256,16 @@ local function count_receipts(bucket, count)
 end
 
 -- Says where a message stands for a recipient.
-local function receipt(member, session, status)
-  local id = id_of(member)
-  if has(member, SHARED) then
+local function receipt_of(id, flags, session, status)
+  if flags % 2 == SHARED then
     put_receipt(id, id .. session, status .. at_ms)
   else
-    put_receipt(id, id, (byte(member, 17) >= 16 and 'B' or 'D') .. session .. status .. at_ms)
+    put_receipt(id, id, (flags >= 16 and 'B' or 'D') .. session .. status .. at_ms)
   end
+end
+
+local function receipt(member, session, status)
+  receipt_of(id_of(member), byte(member, 17), session, status)
 end
 
 -- Forgets whole buckets, the oldest first: what is older than it is kept, and then what is more than is kept. The

@@ -152,6 +152,8 @@ local function args_until(last)
   return list
 end
 
+local NONE = {}
+
 -- Takes leased messages, for which nobody waits, out of a line, for good. Returns how many, and the ids given twice; nil,
 -- and nothing is done, when there is anything else among them.
 local function finish_plain(session, inbox, ids)
@@ -166,19 +168,20 @@ local function finish_plain(session, inbox, ids)
       return nil
     end
   end
-  local count, twice, bytes = 0, {}, 0
+  local count, twice, bytes = 0, NONE, 0
   for at = 1, #ids do
     local id = ids[at]
     local entry = delivered[id]
     if not entry then
+      twice = #twice > 0 and twice or {}
       twice[#twice + 1] = id
     else
       count = count + 1
       delivered[id] = nil
-      local member = id .. sub(entry, FLAGS_AT, FLAGS_AT + 4)
-      bytes = bytes + bytes_of(member)
-      drop_copy(member)
-      receipt(member, session, 'a')
+      local flags, of_entry = unpack_bytes('>BI4', entry, FLAGS_AT)
+      bytes = bytes + of_entry
+      drop_copy_of(id, flags)
+      receipt_of(id, flags, session, 'a')
     end
   end
   inbox.delivered_len = inbox.delivered_len - count
@@ -186,22 +189,19 @@ local function finish_plain(session, inbox, ids)
   return count, twice
 end
 
--- acknowledge: time, session, 'ids' or 'up_to', the ids. Reply: see acknowledged.
-ops.acknowledge = function(last)
-  at_ms = arg()
-  local session, which, ids = session_arg(), arg(), args_until(last)
+local function acknowledge(session, ids, and_before)
   local inbox = inbox_of(session)
   if not inbox then
-    return acknowledged(nil, ids, 0, {})
+    return acknowledged(nil, ids, 0, NONE)
   end
-  if which == 'ids' and not inbox.outside then
+  if not and_before and not inbox.outside then
     local count, twice = finish_plain(session, inbox, ids)
     if count then
-      return acknowledged(inbox, twice, count, {})
+      return acknowledged(inbox, twice, count, NONE)
     end
   end
   local entries, unknown = delivered_entries(session, ids)
-  if which == 'up_to' and entries[1] then
+  if and_before and entries[1] then
     local last_lease = entries[1].lease
     local before = leased_entries(session, function(entry)
       return entry.lease < last_lease
@@ -211,6 +211,27 @@ ops.acknowledge = function(last)
     end
   end
   return acknowledged(inbox, unknown, finish(session, inbox, entries))
+end
+
+-- acknowledge: time, session, 'ids' or 'up_to', the ids. Reply: see acknowledged.
+ops.acknowledge = function(last)
+  at_ms = arg()
+  local session, which = session_arg(), arg()
+  return acknowledge(session, args_until(last), which == 'up_to')
+end
+
+-- acknowledge_written: time, then of each session its place (4 bytes) and ids. Reply: as to acknowledge, of each session.
+ops.acknowledge_written = function(last)
+  at_ms = arg()
+  local replies = {}
+  while cursor < last do
+    local written, ids = arg(), {}
+    for at = 5, #written, 16 do
+      ids[#ids + 1] = sub(written, at, at + 15)
+    end
+    replies[#replies + 1] = acknowledge(ARGV[SESSIONS_AT + unpack_bytes('>I4', written)], ids)
+  end
+  return replies
 end
 
 -- release: time, session, delivery limit, then 'ids' and the ids, 'claimed' and the claim, or 'silent' and
