@@ -1,6 +1,11 @@
 mod calls;
 
-use std::{collections::VecDeque, ops::Range, sync::Arc, time::Duration};
+use std::{
+    collections::{HashSet, VecDeque},
+    ops::Range,
+    sync::Arc,
+    time::Duration,
+};
 
 use actix::{Actor, ActorContext, AsyncContext, Context, Handler, Message, SpawnHandle, Supervised};
 use tokio::sync::oneshot;
@@ -58,6 +63,8 @@ pub struct Session {
     stands_by: Option<(Claim, usize)>,
     /// What is missing in the sequence is looked up in a while.
     missing_awaited: bool,
+    /// Messages that were pushed and whose senders wait to hear more of them.
+    waited_for: HashSet<MessageId>,
     /// By number.
     waiters: VecDeque<Waiter>,
     waiters_counted: u64,
@@ -120,6 +127,7 @@ impl Session {
             sequence: Sequence::default(),
             stands_by: None,
             missing_awaited: false,
+            waited_for: HashSet::new(),
             waiters: VecDeque::new(),
             waiters_counted: 0,
             looking: 0,
@@ -247,10 +255,14 @@ impl Session {
         ready.len()
     }
 
-    fn push(&self, deliveries: &[Delivery]) {
+    fn push(&mut self, deliveries: &[Delivery]) {
         if let Some(connection) = self.connection.as_ref().filter(|_| self.state.push().is_some()) {
             hand_over(deliveries);
             connection.push(deliveries);
+            if self.store.hands_over() && self.state.acknowledging_connection().is_some() {
+                let watched = deliveries.iter().filter(|delivery| delivery.message.is_watched());
+                self.waited_for.extend(watched.map(|delivery| delivery.message.id));
+            }
         }
     }
 
@@ -332,9 +344,13 @@ impl Session {
         self.settle_acknowledged(op, reply, ctx);
     }
 
-    /// Acknowledges what was written to the connection. Where few may be unacknowledged the next ones wait for it.
+    /// Acknowledges what was written to the connection: soon, and at once where somebody waits for it, as the next
+    /// messages do where few may be unacknowledged.
     fn acknowledge_written(&mut self, messages: Vec<MessageId>, window: usize, ctx: &mut Context<Self>) {
-        let op = if window <= SMALL_WINDOW {
+        let waited_for = &mut self.waited_for;
+        let is_waited_for =
+            !waited_for.is_empty() && messages.iter().filter(|message| waited_for.remove(message)).count() > 0;
+        let op = if is_waited_for || window <= SMALL_WINDOW {
             self.store.acknowledge(self.id, Acknowledge::Ids(messages), now())
         } else {
             self.store.acknowledge_written(self.id, messages, now())
@@ -380,6 +396,7 @@ impl Session {
         self.epoch = None;
         self.returned.clear();
         self.stands_by = None;
+        self.waited_for.clear();
         self.sequence.ask();
         let op = self.store.claim(self.id, claim, self.settings.delivery_limit, now());
         self.in_order(op, ctx, move |session, result, ctx| match result {
@@ -425,6 +442,7 @@ impl Session {
         self.returned.clear();
         // What was handed over until then is put back: it goes on when the store stands by again.
         self.stands_by = None;
+        self.waited_for.clear();
         self.sequence.ask();
         let which = match self.vitals.claim() {
             Some(claim) => Release::Claimed(claim),
@@ -616,6 +634,7 @@ impl Supervised for Session {
         self.sequence = Sequence::default();
         self.stands_by = None;
         self.missing_awaited = false;
+        self.waited_for.clear();
         self.waiters.clear();
         self.looking = 0;
         self.look_again = false;

@@ -38,7 +38,7 @@ const WAITING_LEN_MAX: usize = 20_000;
 const WAITING_BYTES_MAX: usize = 64 << 20;
 /// How long the acknowledgement of what was written may wait for others, and how many go at once. To acknowledge three
 /// messages of a session costs hardly more than one.
-const WRITTEN_WITHIN: std::time::Duration = std::time::Duration::from_millis(3);
+const WRITTEN_WITHIN: std::time::Duration = std::time::Duration::from_millis(5);
 const WRITTEN_LEN_MAX: usize = 256;
 /// How often it is tried to give back what nobody heard of.
 const RETRY_AFTER: std::time::Duration = std::time::Duration::from_millis(300);
