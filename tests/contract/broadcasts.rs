@@ -47,7 +47,10 @@ fn the_counts_tell_who_was_reached() {
     if broker.answers_at_once() {
         assert_eq!(counts(&sent), [4, 2, 1, 1, 1], "{sent}");
     } else {
-        assert_eq!(counts(&sent), [4, 0, 3, 1, 1], "{sent}");
+        // Nobody waits for those who are reached; one may be all the same.
+        let [recipients, delivered, queued, rest @ ..] = counts(&sent);
+        assert_eq!((recipients, delivered + queued, rest), (4, 3, [1, 1]), "{sent}");
+        assert!(delivered <= 1, "{sent}");
     }
     assert_eq!(
         sent["failures"],

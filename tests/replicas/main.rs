@@ -7,6 +7,7 @@ mod support;
 mod clocks;
 mod cluster;
 mod deaths;
+mod handing;
 mod ledger;
 mod nomad;
 mod redis_faults;

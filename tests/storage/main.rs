@@ -6,6 +6,7 @@ mod conformance;
 mod cost;
 mod faults;
 mod frames;
+mod handing;
 mod histories;
 mod reference;
 mod replicas;

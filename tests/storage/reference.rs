@@ -1,12 +1,16 @@
 //! Whatever is done, in whatever order, Redis answers as the reference does.
 
-use std::sync::Arc;
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use actors::{
     clock::now,
     model::{DeadLetterReason, Headers, Message, MessageId, Priority, ProjectId, SessionId, SessionRecord},
     storage::{
-        Acknowledge, Append, Audience, Claim, DeadLetterQuery, Op, Release, Seat, Storage, Store, memory::MemoryStorage,
+        Acknowledge, Append, Appended, Audience, Claim, DeadLetterQuery, Op, Release, Seat, Storage, Store,
+        memory::MemoryStorage,
     },
 };
 use futures_util::future::join_all;
@@ -24,6 +28,8 @@ enum Step {
     Put(usize),
     Remove(usize),
     Claim(usize),
+    /// Whoever has the claim takes what comes unasked. The reference hands nothing over: it is asked instead.
+    StandBy(usize),
     Send {
         to: usize,
         priority: usize,
@@ -75,6 +81,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => session().prop_map(Step::Put),
         1 => session().prop_map(Step::Remove),
         2 => session().prop_map(Step::Claim),
+        3 => session().prop_map(Step::StandBy),
         8 => (session(), 0..4_usize, prop::option::weighted(0.2, 0..4_u8), any::<bool>())
             .prop_map(|(to, priority, key, watched)| Step::Send { to, priority, key, watched }),
         3 => (prop::collection::vec(session(), 1..SESSIONS), 0..4_usize)
@@ -125,7 +132,7 @@ impl World {
 
     fn messages(&self, places: &[usize]) -> Vec<MessageId> {
         let mut ids: Vec<_> = places.iter().filter_map(|at| Some(self.message(*at)?.id)).collect();
-        let mut seen = std::collections::HashSet::new();
+        let mut seen = HashSet::new();
         ids.retain(|id| seen.insert(*id));
         ids
     }
@@ -181,6 +188,10 @@ impl World {
         match step {
             Step::Put(at) => debug(store.put_session(self.records[*at].clone(), Seat::default())),
             Step::Remove(at) => debug(store.remove_session(self.id(*at), DeadLetterReason::RecipientGone, None, now)),
+            Step::StandBy(at) => {
+                let op = store.stand_by(self.id(*at), self.claims[*at], usize::MAX, usize::MAX, 0);
+                shown(op, |_| String::new())
+            }
             Step::Claim(at) => debug(store.claim(self.id(*at), self.claims[*at], DELIVERY_LIMIT, now)),
             Step::Send { .. } | Step::SendMany(_) | Step::Broadcast { .. } => {
                 debug(store.append(prepared.to_vec(), now))
@@ -274,10 +285,89 @@ impl World {
     }
 }
 
+/// Memory, which hands nothing over unasked, and who would be handed what comes.
+struct Reference {
+    memory: Arc<dyn Store>,
+    claimed: HashSet<SessionId>,
+    standing_by: HashMap<SessionId, Claim>,
+}
+
+impl Reference {
+    async fn ask(&mut self, world: &World, step: &Step, prepared: &[Append]) -> String {
+        match step {
+            Step::StandBy(at) => {
+                if self.claimed.contains(&world.id(*at)) {
+                    self.standing_by.insert(world.id(*at), world.claims[*at]);
+                }
+                return String::new();
+            }
+            Step::Send { .. } | Step::SendMany(_) | Step::Broadcast { .. } => {
+                let mut answers = Vec::new();
+                for append in prepared {
+                    answers.push(self.append(append).await);
+                }
+                return format!("{answers:?}");
+            }
+            Step::Claim(at) | Step::ReleaseClaimed(at) | Step::Remove(at) if self.claimed.contains(&world.id(*at)) => {
+                self.standing_by.remove(&world.id(*at));
+            }
+            _ => {}
+        }
+        let answer = world.ask(&*self.memory, step, prepared).await;
+        match step {
+            Step::Claim(at) if answer.contains("epoch: 0") => {}
+            Step::Claim(at) => drop(self.claimed.insert(world.id(*at))),
+            Step::Remove(at) => drop(self.claimed.remove(&world.id(*at))),
+            _ => {}
+        }
+        answer
+    }
+
+    async fn waiting(&self, session: SessionId) -> usize {
+        self.memory.depth(session).await.unwrap().waiting
+    }
+
+    /// Accepts a message, and hands it over where it is to be.
+    async fn append(&self, append: &Append) -> Appended {
+        let mut takes = Vec::new();
+        for session in append.audience.ids() {
+            let is_taken = !append.message.is_watched() && self.waiting(*session).await == 0;
+            takes.extend(
+                self.standing_by
+                    .get(session)
+                    .filter(|_| is_taken)
+                    .map(|claim| (*session, *claim)),
+            );
+        }
+        let answer = self.memory.append(vec![append.clone()], now()).await.unwrap().remove(0);
+        let Appended::Accepted { refused, .. } = answer else {
+            return answer;
+        };
+        let accepted = |session: &SessionId| !refused.contains(session);
+        for (session, claim) in takes.iter().filter(|(session, _)| accepted(session)) {
+            let leased = self
+                .memory
+                .lease(*session, Some(*claim), 1, usize::MAX, now())
+                .await
+                .unwrap();
+            assert_eq!(leased.deliveries[0].message.id, append.message.id);
+        }
+        let mut queue_len = 0;
+        for session in append.audience.ids().iter().filter(|session| accepted(session)) {
+            queue_len = queue_len.max(self.waiting(*session).await);
+        }
+        Appended::Accepted { queue_len, refused }
+    }
+}
+
 async fn compare(storage: &dyn Storage, redis: &Redis, rounds: Vec<Vec<Step>>) {
     let project = format!("p-{}", uuid::Uuid::new_v4().simple());
     let memory = MemoryStorage::default();
-    let reference = memory.open(&ProjectId::parse(&project).unwrap());
+    let mut reference = Reference {
+        memory: memory.open(&ProjectId::parse(&project).unwrap()),
+        claimed: HashSet::new(),
+        standing_by: HashMap::new(),
+    };
     let mut world = World {
         view: View::of(storage, &project),
         records: (0..SESSIONS).map(|_| record(None)).collect(),
@@ -285,18 +375,21 @@ async fn compare(storage: &dyn Storage, redis: &Redis, rounds: Vec<Vec<Step>>) {
         sent: Vec::new(),
     };
     for at in 0..SESSIONS {
-        for store in [&reference, &world.view.store] {
+        for store in [&reference.memory, &world.view.store] {
             world.ask(&**store, &Step::Put(at), &[]).await;
         }
     }
     for round in rounds {
         // Those of one round go together, and take effect in their order all the same.
         let prepared: Vec<_> = round.iter().map(|step| (step, world.prepare(step))).collect();
-        let ask = |store: &dyn Store| {
-            let asked = prepared.iter().map(|(step, batch)| world.ask(store, step, batch));
-            join_all(asked.collect::<Vec<_>>())
-        };
-        let (expected, found) = (ask(&*reference).await, ask(&*world.view.store).await);
+        let mut expected = Vec::new();
+        for (step, batch) in &prepared {
+            expected.push(reference.ask(&world, step, batch).await);
+        }
+        let asked = prepared
+            .iter()
+            .map(|(step, batch)| world.ask(&*world.view.store, step, batch));
+        let found = join_all(asked.collect::<Vec<_>>()).await;
         for (at, (expected, found)) in expected.iter().zip(&found).enumerate() {
             assert_eq!(found, expected, "{:?} of {round:?}", round[at]);
         }

@@ -62,7 +62,7 @@ pub struct Session {
     /// Under which claim, and for which window, the store was told to hand over unasked.
     stands_by: Option<(Claim, usize)>,
     /// What is missing in the sequence is looked up in a while.
-    missing_awaited: bool,
+    missing: Option<SpawnHandle>,
     /// Messages that were pushed and whose senders wait to hear more of them.
     waited_for: HashSet<MessageId>,
     /// By number.
@@ -126,7 +126,7 @@ impl Session {
             ops: InOrder::default(),
             sequence: Sequence::default(),
             stands_by: None,
-            missing_awaited: false,
+            missing: None,
             waited_for: HashSet::new(),
             waiters: VecDeque::new(),
             waiters_counted: 0,
@@ -243,14 +243,14 @@ impl Session {
             self.sequence.arrived(numbers, deliveries)
         };
         self.push(&ready);
-        if self.sequence.is_interrupted() && !std::mem::replace(&mut self.missing_awaited, true) {
-            ctx.run_later(MEND_AFTER, |session, ctx| {
-                session.missing_awaited = false;
+        if self.sequence.is_interrupted() && self.missing.is_none() {
+            self.missing = Some(ctx.run_later(MEND_AFTER, |session, ctx| {
+                session.missing = None;
                 if session.sequence.is_interrupted() {
                     tracing::debug!(session = %session.id, "messages handed over have not come: they are looked up");
                     session.stand_by(ctx);
                 }
-            });
+            }));
         }
         ready.len()
     }
@@ -633,7 +633,7 @@ impl Supervised for Session {
         self.ops = InOrder::default();
         self.sequence = Sequence::default();
         self.stands_by = None;
-        self.missing_awaited = false;
+        self.missing = None;
         self.waited_for.clear();
         self.waiters.clear();
         self.looking = 0;

@@ -173,8 +173,8 @@ fn bundle(operation: Operation, batch: &[Append], members: &[usize]) -> Operatio
 /// Of a plain message or bundle, for one recipient.
 fn head(append: &Append, mut member: Vec<u8>) -> Vec<u8> {
     member.push(append.message.priority as u8);
-    // As the script has numbers.
-    member.extend((append.queue_capacity as f64).to_be_bytes());
+    let capacity = u32::try_from(append.queue_capacity).unwrap_or(u32::MAX);
+    member.extend(capacity.to_be_bytes());
     member
 }
 

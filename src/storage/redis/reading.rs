@@ -95,6 +95,7 @@ pub(super) fn leased(lane: &Lane, reply: &mut Reply, session: SessionId) -> Resu
 }
 
 /// Messages, each with the sessions that get it; see `scripts/delivery.lua`.
+#[expect(clippy::cast_sign_loss, reason = "the script counts in floating point, and up")]
 pub(super) fn parcel(lane: &Lane, parcel: &Parcel) -> Result<Vec<Handed>, StoreError> {
     let mut addresses = &parcel.addresses[..];
     let mut all = Vec::new();
@@ -103,7 +104,6 @@ pub(super) fn parcel(lane: &Lane, parcel: &Parcel) -> Result<Vec<Handed>, StoreE
         for _ in 0..u32::from_be_bytes(number(&mut addresses)?) {
             let session = reply::session(take(&mut addresses, SESSION_LEN)?)?;
             let claim = claim(take(&mut addresses, CLAIM_LEN)?)?;
-            // As the script has numbers.
             let first = f64::from_be_bytes(number(&mut addresses)?) as u64;
             if messages.is_empty() {
                 each_stored(stored, |stored| {

@@ -92,7 +92,7 @@ end
 -- and the places of those who refused, or a first result. Nil when the roster is another.
 
 -- The head of a plain message or bundle: recipient, member, priority, capacity.
-local HEAD = '>I4c21Bd'
+local HEAD = '>I4c21BI4'
 
 ops.append = function()
   at_ms = arg()

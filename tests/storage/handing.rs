@@ -1,0 +1,237 @@
+//! What is handed over unasked, to whoever stands by.
+
+use actors::{
+    bridge::{Heard, Incoming, Parcel},
+    clock::now,
+    model::{Headers, MessageId, SessionId, Status},
+    storage::{Append, Appended, Audience, Claim, Handed, Leased, Release, Storage},
+};
+use futures_util::StreamExt;
+
+use crate::support::{Cluster, DELIVERY_LIMIT, PATIENCE, Redis, View, append, block_on, connect, record};
+
+/// A replica that hears what is handed to it.
+struct Taker {
+    storage: Box<dyn Storage>,
+    view: View,
+    heard: Heard,
+}
+
+impl Taker {
+    async fn on(url: &str) -> Self {
+        let storage = connect(url).await.unwrap();
+        let mut heard = storage.bridge().unwrap().listen();
+        assert_eq!(heard.next().await, Some(Incoming::Connected));
+        Self {
+            view: View::of(&storage, "acme"),
+            storage: Box::new(storage),
+            heard,
+        }
+    }
+
+    async fn stands_by(&self, session: SessionId, window: usize, room: usize) -> Claim {
+        let claim = self.view.claim(session).await;
+        self.asks(session, claim, window, room, 0).await;
+        claim
+    }
+
+    async fn asks(&self, session: SessionId, claim: Claim, window: usize, room: usize, from: u64) -> Leased {
+        let store = &self.view.store;
+        store.stand_by(session, claim, window, room, from).await.unwrap()
+    }
+
+    /// The next parcel. Frames are none.
+    async fn gets(&mut self) -> Vec<Handed> {
+        loop {
+            let heard = tokio::time::timeout(PATIENCE, self.heard.next()).await;
+            match heard.expect("a parcel comes") {
+                Some(Incoming::Parcel(messages, last)) => {
+                    let parcel = Parcel::parse(messages, &last).unwrap();
+                    assert_eq!(parcel.project, self.view.project);
+                    return self.view.store.unpack(&parcel).unwrap();
+                }
+                Some(Incoming::Frame(_)) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// The messages of the next parcel, which is for one session, with the number of the first.
+    async fn gets_one(&mut self, session: SessionId, claim: Claim) -> (u64, Vec<MessageId>) {
+        let handed = self.gets().await.remove(0);
+        assert_eq!((handed.session, handed.claim), (session, claim));
+        assert_eq!(
+            handed.numbers.end - handed.numbers.start,
+            handed.deliveries.len() as u64
+        );
+        assert!(handed.deliveries.iter().all(|delivery| delivery.count == 1));
+        let ids = handed.deliveries.iter().map(|delivery| delivery.message.id);
+        (handed.numbers.start, ids.collect())
+    }
+}
+
+/// Sends one and says whether it waits.
+async fn waits(view: &View, append: Append) -> bool {
+    match view.append(append).await {
+        Appended::Accepted { queue_len, refused } if refused.is_empty() => queue_len > 0,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn what_comes_is_handed_over(url: String) {
+    let (sender, mut taker) = (connect(url.clone()).await.unwrap(), Taker::on(&url).await);
+    let sender = View::of(&sender, "acme");
+    let (bob, carol) = (sender.join().await, sender.join().await);
+    let early = sender.send(bob).await;
+    let claim = taker.stands_by(bob, 20, 1 << 20).await;
+    assert!(waits(&sender, sender.direct(bob)).await, "something waits before it");
+    let leased = taker.view.store.lease(bob, Some(claim), 9, usize::MAX, now()).await;
+    let leased = leased.unwrap();
+    assert_eq!((leased.deliveries[0].message.id, leased.deliveries.len()), (early, 2));
+    assert_eq!((leased.numbers.clone(), leased.stands_by), (0..2, true));
+
+    let direct = sender.direct(bob);
+    let message = direct.message.clone();
+    assert!(!waits(&sender, direct).await);
+    let handed = taker.gets().await.remove(0);
+    assert_eq!((handed.session, handed.numbers), (bob, 2..3));
+    assert_eq!(handed.deliveries[0].message.body(), message.body());
+    assert_eq!(sender.statuses(message.id).await, [Status::Delivered]);
+    assert_eq!(sender.depth(bob).await, (0, 3));
+
+    // Together, and to one who takes and one who does not.
+    let bundle: Vec<_> = (0..5).map(|_| sender.direct(bob)).collect();
+    let ids: Vec<_> = bundle.iter().map(|append| append.message.id).collect();
+    sender.store.append(bundle, now()).await.unwrap();
+    assert_eq!(taker.gets_one(bob, claim).await, (3, ids));
+    let everyone = Audience::Many(vec![bob, carol].into());
+    let broadcast = append(sender.message(None, &Headers::default(), false), everyone);
+    let id = broadcast.message.id;
+    assert!(waits(&sender, broadcast).await, "for carol");
+    assert_eq!(taker.gets_one(bob, claim).await, (8, vec![id]));
+    assert_eq!(sender.depth(carol).await, (1, 0));
+
+    let held: Vec<_> = taker.asks(bob, claim, 20, 1 << 20, 2).await.deliveries;
+    assert_eq!(held.len(), 7, "all from the third on");
+    let ids: Vec<_> = held.iter().map(|delivery| delivery.message.id).collect();
+    let done = sender.acknowledge(bob, &ids).await.unwrap();
+    assert_eq!((done.acknowledged, done.depth.leased), (7, 2));
+}
+
+#[test]
+fn what_comes_is_handed_over_to_whoever_stands_by() {
+    let redis = Redis::start();
+    block_on(what_comes_is_handed_over(redis.url()));
+}
+
+#[test]
+fn a_replica_hears_it_whatever_node_of_a_cluster_it_listens_to() {
+    let cluster = Cluster::start();
+    block_on(what_comes_is_handed_over(cluster.url()));
+}
+
+#[test]
+fn no_more_is_handed_over_than_the_window_and_the_room_hold() {
+    let redis = Redis::start();
+    block_on(async {
+        let mut taker = Taker::on(&redis.url()).await;
+        let sender = View::of(&connect(redis.url()).await.unwrap(), "acme");
+        let bob = sender.join().await;
+        let claim = taker.stands_by(bob, 3, 1 << 20).await;
+        let mut ids = Vec::new();
+        for waits_now in [false, false, false, true, true] {
+            let direct = sender.direct(bob);
+            ids.push(direct.message.id);
+            assert_eq!(waits(&sender, direct).await, waits_now, "{} before", ids.len() - 1);
+        }
+        for (number, id) in (0..).zip(&ids[..3]) {
+            assert_eq!(taker.gets_one(bob, claim).await, (number, vec![*id]));
+        }
+        // Who asks has not heard of them all, and gets no more than the window holds either.
+        let lease = |limit| taker.view.store.lease(bob, Some(claim), limit, usize::MAX, now());
+        assert!(lease(3).await.unwrap().deliveries.is_empty());
+        taker.view.acknowledge(bob, &ids[..1]).await.unwrap();
+        let leased = lease(3).await.unwrap();
+        assert_eq!((leased.deliveries.len(), leased.numbers), (1, 3..4));
+
+        taker.view.acknowledge(bob, &ids[1..4]).await.unwrap();
+        assert_eq!(lease(3).await.unwrap().deliveries[0].message.id, ids[4]);
+        taker.view.acknowledge(bob, &ids[4..]).await.unwrap();
+        let len = sender.direct(bob).message.encoded_len(1);
+        taker.asks(bob, claim, 9, 2 * len, 5).await;
+        let waiting = [
+            waits(&sender, sender.direct(bob)).await,
+            waits(&sender, sender.direct(bob)).await,
+            waits(&sender, sender.direct(bob)).await,
+        ];
+        assert_eq!(waiting, [false, false, true], "two make up the room");
+    });
+}
+
+#[test]
+fn what_somebody_waits_for_or_may_expire_is_asked_for() {
+    let redis = Redis::start();
+    block_on(async {
+        let taker = Taker::on(&redis.url()).await;
+        let bob = taker.view.join().await;
+        taker.stands_by(bob, 9, 1 << 20).await;
+        let watched = taker.view.message(Some(bob), &Headers::default(), true);
+        assert!(waits(&taker.view, append(watched, Audience::One(bob))).await);
+        let other = taker.view.join().await;
+        taker.stands_by(other, 9, 1 << 20).await;
+        let headers = Headers {
+            ttl_seconds: Some(3600),
+            ..Headers::default()
+        };
+        let timed = taker.view.message(Some(other), &headers, false);
+        assert!(waits(&taker.view, append(timed, Audience::One(other))).await);
+    });
+}
+
+#[test]
+fn nobody_is_handed_anything_after_the_claim_or_a_release_of_all() {
+    let redis = Redis::start();
+    block_on(async {
+        let taker = Taker::on(&redis.url()).await;
+        let other = connect(redis.url()).await.unwrap();
+        let view = View::of(&other, "acme");
+        let silent = Release::Silent(std::time::Duration::ZERO);
+        for ended_by in ["another claim", "release", "silence", "death"] {
+            let bob = view.join().await;
+            let claim = taker.stands_by(bob, 9, 1 << 20).await;
+            assert!(!waits(&view, view.direct(bob)).await);
+            let release = |which| view.store.release(bob, which, DELIVERY_LIMIT, now());
+            match ended_by {
+                "another claim" => {
+                    view.claim(bob).await;
+                    assert!(taker.asks(bob, claim, 9, 1 << 20, 0).await.superseded);
+                }
+                "release" => assert_eq!(release(Release::Claimed(claim)).await.unwrap().returned, 1),
+                "silence" => assert_eq!(release(silent.clone()).await.unwrap().returned, 1),
+                _ => {
+                    let replica = taker.storage.bridge().unwrap().replica();
+                    other.release_leases_of(replica).await.unwrap();
+                    assert_eq!(view.depth(bob).await, (0, 1), "it is for a connection");
+                }
+            }
+            assert!(waits(&view, view.direct(bob)).await, "after {ended_by}");
+        }
+    });
+}
+
+#[test]
+fn a_count_that_the_store_has_lost_begins_anew() {
+    let redis = Redis::start();
+    block_on(async {
+        let taker = Taker::on(&redis.url()).await;
+        let session = record(None);
+        let bob = session.id;
+        taker.view.put(session).await;
+        let claim = taker.stands_by(bob, 9, 1 << 20).await;
+        let sent = taker.view.send(bob).await;
+        // Whoever asks has heard of leases that the store knows nothing of.
+        let leased = taker.asks(bob, claim, 9, 1 << 20, 7).await;
+        assert_eq!((leased.deliveries[0].message.id, leased.numbers), (sent, 0..1));
+        assert!(taker.asks(bob, claim, 9, 1 << 20, 1).await.deliveries.is_empty());
+    });
+}
