@@ -4,7 +4,7 @@
 //! faults come when; how far each gets in between is the machine's.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     env,
     net::SocketAddr,
     rc::Rc,
@@ -259,20 +259,30 @@ async fn take(history: &History, view: &View, session: SessionId, dice: &mut Dic
         tokio::time::sleep(Duration::from_millis(5)).await;
         return false;
     };
+    // Some take what comes unasked, and hear of it only when they look it up: all parcels are lost.
+    let stands_by = dice.roll(2) == 0;
+    let (mut next, mut seen) = (0, HashSet::new());
     for _ in 0..=dice.roll(6) {
-        let leasing = view
-            .store
-            .lease(session, Some(claim), 1 + dice.roll(8) as usize, usize::MAX, now());
-        let (leased, span) = history.span(leasing).await;
+        let limit = 1 + dice.roll(8) as usize;
+        let taking = if stands_by && dice.roll(2) == 0 {
+            view.store.stand_by(session, claim, limit, usize::MAX, next)
+        } else {
+            view.store.lease(session, Some(claim), limit, usize::MAX, now())
+        };
+        let (leased, span) = history.span(taking).await;
         let Ok(leased) = leased else {
             history.failed();
             return false;
         };
-        let messages: Vec<_> = leased
+        let mut messages: Vec<_> = leased
             .deliveries
             .iter()
             .map(|one| (one.message.id, one.count))
             .collect();
+        messages.retain(|message| seen.insert(*message));
+        if leased.numbers.start <= next {
+            next = next.max(leased.numbers.end);
+        }
         let is_empty = messages.is_empty() && leased.depth.waiting == 0 && leased.depth.leased == 0;
         let ids: Vec<_> = messages.iter().map(|(id, _)| *id).collect();
         history.leases.lock().unwrap().push(Leased {
