@@ -30,8 +30,7 @@ use super::{
 /// Most operations, and about as many bytes, of one batch: a script holds everybody else up while it runs.
 const BATCH_LEN_MAX: usize = 256;
 const BATCH_BYTES_MAX: usize = 2 << 20;
-/// Most batches under way, so that Redis has the next one at hand when it is done with one. On one connection they keep
-/// their order.
+/// Most batches under way, so that Redis has the next one at hand when it is done with one.
 const UNDERWAY_MAX: usize = 2;
 /// Most operations, and about as many bytes, that wait for their turn.
 const WAITING_LEN_MAX: usize = 20_000;
@@ -62,6 +61,8 @@ struct Queue {
     written: Written,
     /// Of the batches under way.
     underway_bytes: usize,
+    /// The last batch that was heard of was carried out.
+    is_well: bool,
     /// Somebody takes the batches.
     is_driven: bool,
     /// Batches whose answers never came, and whose messages they may have handed out.
@@ -156,6 +157,8 @@ struct Batch {
     bytes: usize,
     /// What is put back by it.
     owed: Vec<Unheard>,
+    /// It may be sent a second time.
+    may_repeat: bool,
 }
 
 struct Waiting {
@@ -266,13 +269,16 @@ impl Lane {
     }
 
     async fn drive(self: Arc<Self>) {
-        // The nodes of a cluster send a batch on its way again when its slot has moved, and another may have come by then.
-        let underway_max = if self.client.link.is_cluster() { 1 } else { UNDERWAY_MAX };
-        let mut underway = FuturesOrdered::new();
+        // On one connection batches keep their order. But one that is sent a second time would come after its successor: in
+        // a cluster when its slot has moved, and anywhere when the functions are not known, or there is no room and it was
+        // not only about what needs some.
+        let (mut underway, mut may_repeat) = (FuturesOrdered::new(), false);
         loop {
-            while underway.len() < underway_max
-                && let Some(batch) = self.next_batch(underway.is_empty())
-            {
+            while underway.is_empty() || (underway.len() < self.underway_max() && !may_repeat) {
+                let Some(batch) = self.next_batch(underway.is_empty()) else {
+                    break;
+                };
+                may_repeat = batch.may_repeat;
                 underway.push_back(self.carry_out(batch));
             }
             tokio::select! {
@@ -282,8 +288,16 @@ impl Lane {
                     Some(false) => {}
                     None => return,
                 },
-                () = self.enough.notified(), if underway.len() < underway_max => {}
+                () = self.enough.notified() => {}
             }
+        }
+    }
+
+    fn underway_max(&self) -> usize {
+        if self.client.link.is_cluster() || !self.queue().is_well {
+            1
+        } else {
+            UNDERWAY_MAX
         }
     }
 
@@ -316,7 +330,9 @@ impl Lane {
             return None;
         }
         queue.underway_bytes += bytes;
+        let accepting = operations.iter().filter(|waiting| waiting.operation.accepts).count();
         Some(Batch {
+            may_repeat: accepting > 0 && (accepting < operations.len() || !owed.is_empty()),
             operations,
             bytes,
             owed,
@@ -329,6 +345,7 @@ impl Lane {
             operations,
             bytes,
             owed,
+            ..
         } = batch;
         let number = self.client.next_batch();
         let until = operations
@@ -340,7 +357,11 @@ impl Lane {
             .chain(operations.iter().map(|waiting| &waiting.operation));
         let carried = self.client.carry_out(&self.preamble, number, all, until).await;
         self.breaker.take_note(&carried);
-        self.queue().underway_bytes -= bytes;
+        {
+            let mut queue = self.queue();
+            queue.underway_bytes -= bytes;
+            queue.is_well = carried.is_ok();
+        }
         match carried.and_then(|carried| self.read(carried)) {
             Ok((mut replies, unsafe_because)) => {
                 for _ in &owed {

@@ -94,6 +94,10 @@ pub(super) fn leased(lane: &Lane, reply: &mut Reply, session: SessionId) -> Resu
     Ok(leased)
 }
 
+/// As text.
+const SESSION_LEN: usize = 36;
+const CLAIM_LEN: usize = 16;
+
 /// Messages, each with the sessions that get it; see `scripts/delivery.lua`.
 #[expect(clippy::cast_sign_loss, reason = "the script counts in floating point, and up")]
 pub(super) fn parcel(lane: &Lane, parcel: &Parcel) -> Result<Vec<Handed>, StoreError> {
@@ -125,9 +129,6 @@ pub(super) fn parcel(lane: &Lane, parcel: &Parcel) -> Result<Vec<Handed>, StoreE
     }
     Ok(all)
 }
-
-const SESSION_LEN: usize = 36;
-const CLAIM_LEN: usize = 16;
 
 /// As the script knows it.
 pub(super) fn claim_text(claim: Claim) -> String {
