@@ -235,3 +235,32 @@ fn a_count_that_the_store_has_lost_begins_anew() {
         assert!(taker.asks(bob, claim, 9, 1 << 20, 1).await.deliveries.is_empty());
     });
 }
+
+#[test]
+fn what_was_written_is_acknowledged_together_and_before_what_is_asked_next() {
+    let redis = Redis::start();
+    block_on(async {
+        let view = View::of(&connect(redis.url()).await.unwrap(), "acme");
+        let (bob, carol) = (view.join().await, view.join().await);
+        let to_bob = [view.send(bob).await, view.send(bob).await, view.send(bob).await];
+        let to_carol = view.send(carol).await;
+        view.leases(bob).await;
+        view.leases(carol).await;
+        let written = |session, ids: &[MessageId]| view.store.acknowledge_written(session, ids.to_vec(), now());
+        let (first, second, third, depth) = tokio::join!(
+            written(bob, &to_bob[..1]),
+            written(carol, &[to_carol, to_bob[0]]),
+            written(bob, &to_bob[1..2]),
+            view.store.depth(bob),
+        );
+        let depth = depth.unwrap();
+        assert_eq!((depth.waiting, depth.leased), (0, 1));
+        // Of two of one session that go together the last is told what both have done.
+        let [first, second, third] = [first, second, third].map(Result::unwrap);
+        assert_eq!((first.acknowledged + third.acknowledged, third.depth), (2, depth));
+        assert_eq!((second.acknowledged, second.unknown), (1, vec![to_bob[0]]));
+
+        // Nothing needs to be asked.
+        assert_eq!(written(bob, &to_bob[2..]).await.unwrap().depth.leased, 0);
+    });
+}

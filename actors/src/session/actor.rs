@@ -1,8 +1,8 @@
 mod calls;
+mod pushing;
 
 use std::{
     collections::{HashSet, VecDeque},
-    ops::Range,
     sync::Arc,
     time::Duration,
 };
@@ -11,6 +11,7 @@ use actix::{Actor, ActorContext, AsyncContext, Context, Handler, Message, SpawnH
 use tokio::sync::oneshot;
 
 use calls::{Returned, Waiter};
+pub use pushing::HANDED_BYTES_MAX;
 
 use super::{
     Abandon, AcknowledgeMessages, Attach, Closing, Connection, Detach, Disconnect, Forgotten, Nudge, Recheck, Retire,
@@ -21,19 +22,10 @@ use super::{
 use crate::{
     clock::now,
     model::{BrokerError, ConnectionId, DeadLetterReason, MessageId, Presence, SessionId, SessionStatus, Status},
-    storage::{
-        Acknowledge, Acknowledged, Claim, Claimed, Delivery, Depth, Handed, Leased, Op, Release, Released, Store,
-        StoreError,
-    },
+    storage::{Acknowledge, Acknowledged, Claim, Claimed, Delivery, Depth, Op, Release, Released, Store, StoreError},
     supervise::{InOrder, Posted, Pulse},
 };
 
-/// Most messages one lease asks for: what one turn of the actor may take.
-const LEASE_LEN_MAX: usize = 1024;
-/// Most bytes that are handed over unasked and not acknowledged.
-pub const HANDED_BYTES_MAX: usize = 256 * 1024;
-/// A window of so few messages is soon closed.
-const SMALL_WINDOW: usize = 16;
 /// Connections beside the live one that may watch an inbox.
 const WATCHERS_LEN_MAX: usize = 32;
 /// How long after a failure of the store what it left undone is put right.
@@ -182,131 +174,6 @@ impl Session {
         }
     }
 
-    fn drain(&mut self, limit: usize, ctx: &mut Context<Self>) {
-        self.stand_by_if_due(ctx);
-        let room = self.connection.as_ref().map_or(0, |connection| connection.room());
-        if room == 0 {
-            return self.drained_nothing(ctx);
-        }
-        let link = self.state.link_number();
-        let (by, limit) = (self.vitals.claim(), limit.min(LEASE_LEN_MAX));
-        let lease = self.store.lease(self.id, by, limit, room, now());
-        self.in_order(lease, ctx, move |session, leased, ctx| {
-            session.drained(link, leased, ctx)
-        });
-    }
-
-    fn drained(&mut self, link: Option<u64>, leased: Result<Leased, StoreError>, ctx: &mut Context<Self>) {
-        let current = self.state.link_number() == link;
-        let Leased {
-            deliveries,
-            depth,
-            numbers,
-            stands_by,
-            ..
-        } = match leased {
-            Ok(Leased { superseded: true, .. }) => {
-                if current {
-                    self.drained_nothing(ctx);
-                }
-                return self.refused(ctx);
-            }
-            Ok(leased) => leased,
-            Err(error) => {
-                tracing::warn!(session = %self.id, %error, "the inbox cannot be read yet: tried again");
-                self.stands_by = None;
-                self.mend_later(false, ctx);
-                if current {
-                    self.drained_nothing(ctx);
-                }
-                return;
-            }
-        };
-        if !current {
-            // Taken for a link that has ended: what ended it has put them back since, and its successor may have them.
-            return;
-        }
-        if !stands_by {
-            self.stands_by = None;
-        }
-        let handed_over = deliveries.len();
-        self.push_in_turn(numbers, deliveries, ctx);
-        self.vitals.set_depth(depth);
-        self.happened(Event::Drained { depth, handed_over }, ctx);
-    }
-
-    /// Pushes what was leased for the connection, or keeps it until it is its turn. Returns how many were pushed.
-    fn push_in_turn(&mut self, numbers: Range<u64>, deliveries: Vec<Delivery>, ctx: &mut Context<Self>) -> usize {
-        let ready = if numbers.is_empty() {
-            deliveries
-        } else {
-            self.sequence.arrived(numbers, deliveries)
-        };
-        self.push(&ready);
-        if self.sequence.is_interrupted() && self.missing.is_none() {
-            self.missing = Some(ctx.run_later(MEND_AFTER, |session, ctx| {
-                session.missing = None;
-                if session.sequence.is_interrupted() {
-                    tracing::debug!(session = %session.id, "messages handed over have not come: they are looked up");
-                    session.stand_by(ctx);
-                }
-            }));
-        }
-        ready.len()
-    }
-
-    fn push(&mut self, deliveries: &[Delivery]) {
-        if let Some(connection) = self.connection.as_ref().filter(|_| self.state.push().is_some()) {
-            hand_over(deliveries);
-            connection.push(deliveries);
-            if self.store.hands_over() && self.state.acknowledging_connection().is_some() {
-                let watched = deliveries.iter().filter(|delivery| delivery.message.is_watched());
-                self.waited_for.extend(watched.map(|delivery| delivery.message.id));
-            }
-        }
-    }
-
-    fn stand_by_if_due(&mut self, ctx: &mut Context<Self>) {
-        let window = self.state.push().map(|push| push.window);
-        if self.store.hands_over() && self.stands_by != self.vitals.claim().zip(window) {
-            self.stand_by(ctx);
-        }
-    }
-
-    /// Has the store hand over messages as they come, and say what it has handed over so far.
-    fn stand_by(&mut self, ctx: &mut Context<Self>) {
-        let (Some(push), Some(claim)) = (self.state.push(), self.vitals.claim()) else {
-            return;
-        };
-        self.stands_by = Some((claim, push.window));
-        let (asked, from) = (self.sequence.ask(), self.sequence.next());
-        let op = self.store.stand_by(self.id, claim, push.window, HANDED_BYTES_MAX, from);
-        self.in_order(op, ctx, move |session, leased, ctx| match leased {
-            Ok(Leased { superseded: true, .. }) => {
-                session.stands_by = None;
-                session.refused(ctx);
-            }
-            Ok(leased) => {
-                if let Some(ready) = session.sequence.go_on(asked, leased.numbers.end, leased.deliveries) {
-                    session.push(&ready);
-                }
-                session.vitals.set_depth(leased.depth);
-                session.happened(Event::Changed { depth: leased.depth }, ctx);
-            }
-            Err(error) => {
-                tracing::warn!(session = %session.id, %error, "nothing is handed over at once yet: tried again");
-                session.stands_by = None;
-                session.mend_later(false, ctx);
-            }
-        });
-    }
-
-    /// Nothing could be leased for the connection, for reasons of its own or of the store's.
-    fn drained_nothing(&mut self, ctx: &mut Context<Self>) {
-        let depth = self.state.depth();
-        self.happened(Event::Drained { depth, handed_over: 0 }, ctx);
-    }
-
     /// What came before this was not told, and the client, which has its answer already, counts on it.
     fn tell_of_waiting(&mut self, connection: Option<Arc<dyn Connection>>, ctx: &mut Context<Self>) {
         let op = self.store.depth(self.id);
@@ -342,20 +209,6 @@ impl Session {
     ) {
         let op = self.store.acknowledge(self.id, which, now());
         self.settle_acknowledged(op, reply, ctx);
-    }
-
-    /// Acknowledges what was written to the connection: soon, and at once where somebody waits for it, as the next
-    /// messages do where few may be unacknowledged.
-    fn acknowledge_written(&mut self, messages: Vec<MessageId>, window: usize, ctx: &mut Context<Self>) {
-        let waited_for = &mut self.waited_for;
-        let is_waited_for =
-            !waited_for.is_empty() && messages.iter().filter(|message| waited_for.remove(message)).count() > 0;
-        let op = if is_waited_for || window <= SMALL_WINDOW {
-            self.store.acknowledge(self.id, Acknowledge::Ids(messages), now())
-        } else {
-            self.store.acknowledge_written(self.id, messages, now())
-        };
-        self.settle_acknowledged(op, None, ctx);
     }
 
     fn settle_acknowledged(
@@ -656,20 +509,6 @@ impl Handler<Posted<Nudge>> for Session {
         self.count(ctx);
         self.happened(Event::Nudged, ctx);
         drop(message.until_handled);
-    }
-}
-
-impl Handler<Posted<Handed>> for Session {
-    type Result = ();
-
-    fn handle(&mut self, Posted { message, .. }: Posted<Handed>, ctx: &mut Context<Self>) {
-        // What was handed over under another claim waits again.
-        if self.vitals.claim() == Some(message.claim) && self.state.push().is_some() {
-            let count = self.push_in_turn(message.numbers, message.deliveries, ctx);
-            if count > 0 {
-                self.happened(Event::Handed { count }, ctx);
-            }
-        }
     }
 }
 

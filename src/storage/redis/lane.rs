@@ -2,7 +2,7 @@
 //! gathers: so the more there is to do, the less each operation costs.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::VecDeque,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -25,6 +25,7 @@ use super::{
     operation::Operation,
     reply::{Reply, message, status},
     script::Preamble,
+    written::{self, Answer, Written},
 };
 
 /// Most operations, and about as many bytes, of one batch: a script holds everybody else up while it runs.
@@ -35,10 +36,6 @@ const UNDERWAY_MAX: usize = 2;
 /// Most operations, and about as many bytes, that wait for their turn.
 const WAITING_LEN_MAX: usize = 20_000;
 const WAITING_BYTES_MAX: usize = 64 << 20;
-/// How long the acknowledgement of what was written may wait for others, and how many go at once. To acknowledge three
-/// messages of a session costs hardly more than one.
-const WRITTEN_WITHIN: std::time::Duration = std::time::Duration::from_millis(5);
-const WRITTEN_LEN_MAX: usize = 256;
 /// How often it is tried to give back what nobody heard of.
 const RETRY_AFTER: std::time::Duration = std::time::Duration::from_millis(300);
 
@@ -87,67 +84,9 @@ impl Queue {
     }
 
     fn acknowledge_written(&mut self, until: Instant) {
-        let written = std::mem::take(&mut self.written);
-        if written.sessions.is_empty() {
-            return;
+        if let Some((operation, answer)) = self.written.take() {
+            self.push(operation, until, answer);
         }
-        let mut operation = Operation::new("acknowledge_written").time(actors::clock::now());
-        let mut answers = Vec::with_capacity(written.sessions.len());
-        for (session, ids, senders) in written.sessions {
-            operation = operation.session_and(session, ids);
-            answers.push(senders);
-        }
-        self.push(operation, until, Answer::Each(answers));
-    }
-}
-
-impl Written {
-    fn add(&mut self, session: SessionId, messages: &[MessageId], answer: Sender) {
-        let place = *self.places.entry(session).or_insert(self.sessions.len());
-        if place == self.sessions.len() {
-            self.sessions.push((session, Vec::new(), Vec::new()));
-        }
-        let (_, ids, senders) = &mut self.sessions[place];
-        for message in messages {
-            ids.extend(message.as_uuid().as_bytes());
-        }
-        senders.push(answer);
-        self.messages_len += messages.len();
-    }
-}
-
-impl Answer {
-    fn send(self, reply: Result<Value, StoreError>) {
-        match self {
-            Self::One(sender) => drop(sender.send(reply.and_then(Reply::new))),
-            Self::Each(all) => match reply.and_then(Reply::new) {
-                Ok(mut replies) => {
-                    for senders in all {
-                        let reply = replies.next().ok_or_else(ended).and_then(Reply::new);
-                        send_to_each(senders, reply);
-                    }
-                }
-                Err(error) => {
-                    for senders in all {
-                        send_to_each(senders, Err(error.clone()));
-                    }
-                }
-            },
-        }
-    }
-}
-
-/// The last is told what was done, the others how things stand since.
-fn send_to_each(mut senders: Vec<Sender>, reply: Result<Reply, StoreError>) {
-    let last = senders.pop();
-    for sender in senders {
-        let _ = sender.send(match &reply {
-            Ok(reply) => Ok(reply.with_nothing_done()),
-            Err(error) => Err(error.clone()),
-        });
-    }
-    if let Some(last) = last {
-        let _ = last.send(reply);
     }
 }
 
@@ -165,22 +104,6 @@ struct Waiting {
     operation: Operation,
     until: Instant,
     answer: Answer,
-}
-
-type Sender = oneshot::Sender<Result<Reply, StoreError>>;
-
-enum Answer {
-    One(Sender),
-    /// A reply of several, each of them for the last of these; the others are told the same but for what it has done.
-    Each(Vec<Vec<Sender>>),
-}
-
-/// Acknowledgements of what was written to connections, which nobody waits for.
-#[derive(Default)]
-struct Written {
-    places: HashMap<SessionId, usize>,
-    sessions: Vec<(SessionId, Vec<u8>, Vec<Sender>)>,
-    messages_len: usize,
 }
 
 impl Lane {
@@ -239,15 +162,15 @@ impl Lane {
         self.breaker.admit()?;
         let (answer, answered) = oneshot::channel();
         let mut queue = self.queue();
-        let is_first = queue.written.sessions.is_empty();
+        let is_first = queue.written.is_empty();
         queue.written.add(session, messages, answer);
-        if queue.written.messages_len >= WRITTEN_LEN_MAX {
+        if queue.written.is_full() {
             queue.acknowledge_written(self.client.deadline());
             self.set_out(&mut queue);
         } else if is_first {
             let lane = Arc::clone(self);
             self.client.thread.spawn(async move {
-                tokio::time::sleep(WRITTEN_WITHIN).await;
+                tokio::time::sleep(written::WITHIN).await;
                 let mut queue = lane.queue();
                 queue.acknowledge_written(lane.client.deadline());
                 lane.set_out(&mut queue);

@@ -40,6 +40,7 @@ mod script;
 mod settings;
 mod store;
 mod thread;
+mod written;
 
 use std::{
     collections::HashMap,
