@@ -8,7 +8,7 @@ use actors::{
 use deadpool_redis::redis::{Cmd, Script, cmd};
 use uuid::Uuid;
 
-const PARTS: [&str; 9] = [
+const PARTS: [&str; 10] = [
     include_str!("scripts/prelude.lua"),
     include_str!("scripts/letters.lua"),
     include_str!("scripts/inboxes.lua"),
@@ -18,8 +18,8 @@ const PARTS: [&str; 9] = [
     include_str!("scripts/returned.lua"),
     include_str!("scripts/seats.lua"),
     include_str!("scripts/records.lua"),
+    include_str!("scripts/main.lua"),
 ];
-const MAIN: &str = include_str!("scripts/main.lua");
 
 /// A library of functions. It is named after what is in it, so that replicas of different versions do not get into each
 /// other's way.
@@ -31,7 +31,7 @@ pub(super) struct Library {
 
 impl Library {
     pub fn operations() -> Self {
-        let code = PARTS.concat() + MAIN;
+        let code = PARTS.concat();
         let hash = Script::new(&code).get_hash().to_owned();
         let name = format!("mcp_broker_{hash}");
         Self {

@@ -58,7 +58,6 @@ local function flush_parcels()
     end
     call('PUBLISH', channel, table.concat(parcel.addresses))
   end
-  parcels = {}
 end
 
 -- Whether a message is handed over before anybody asks: nothing waits that would come first, and whoever has claimed the
@@ -83,17 +82,16 @@ local function hand_over(session, inbox, priority, id, rest, len, bytes, since)
   return session .. inbox.claim .. pack('>d', lease)
 end
 
+-- The head of a plain message or bundle: recipient, member, priority, capacity.
+local HEAD = '>I4c21BI4'
+
 -- append: time, number of idempotency keys, the keys; number of messages and bundles, and of each: of a plain message its
--- head (see below) and what is stored of it; of a bundle also its ids; of any other '', member, stored message, priority,
+-- head and what is stored of it; of a bundle also its ids; of any other '', member, stored message, priority,
 -- time to live in milliseconds (0: none), capacity, roster or '', place of its key (0: none), the places of its recipients
 -- (4 bytes each).
 -- Reply: of a plain message the length of the queue (0: it does not wait), -1 when it was refused; of a bundle an array of
 -- the length of the queue and how many were accepted, the first ones; of any other an array of the length of the queue
 -- and the places of those who refused, or a first result. Nil when the roster is another.
-
--- The head of a plain message or bundle: recipient, member, priority, capacity.
-local HEAD = '>I4c21BI4'
-
 ops.append = function()
   at_ms = arg()
   local keys, since = {}, tonumber(at_ms)
@@ -392,7 +390,8 @@ ops.lease = function()
     -- The caller may not have heard yet of all that was handed over.
     limit = math.min(limit, inbox.window - inbox.leased)
   end
-  local reply, state, since = { 0, 0, inbox.window > 0 and 0 or 2, inbox.lease, 0 }, claim == '' and LEASED_FOR_CALL or LEASED, tonumber(at_ms)
+  local reply = { 0, 0, inbox.window > 0 and 0 or 2, inbox.lease, 0 }
+  local state, since = claim == '' and LEASED_FOR_CALL or LEASED, tonumber(at_ms)
   local is_done = not inbox.outside and lease_plain(inbox, limit, room, state, since, reply)
   while not is_done and limit > 0 and room > 0 and inbox.waiting > 0 do
     local popped = dequeue(session, inbox, limit)
