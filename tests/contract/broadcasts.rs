@@ -47,10 +47,10 @@ fn the_counts_tell_who_was_reached() {
     if broker.answers_at_once() {
         assert_eq!(counts(&sent), [4, 2, 1, 1, 1], "{sent}");
     } else {
-        // Nobody waits for those who are reached; one may be all the same.
+        // Nobody waits for those who are reached, and both who are there may be all the same.
         let [recipients, delivered, queued, rest @ ..] = counts(&sent);
         assert_eq!((recipients, delivered + queued, rest), (4, 3, [1, 1]), "{sent}");
-        assert!(delivered <= 1, "{sent}");
+        assert!(delivered <= 2, "{sent}");
     }
     assert_eq!(
         sent["failures"],
