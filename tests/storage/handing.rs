@@ -4,7 +4,7 @@ use actors::{
     bridge::{Heard, Incoming, Parcel},
     clock::now,
     model::{Headers, MessageId, SessionId, Status},
-    storage::{Append, Appended, Audience, Claim, Handed, Leased, Release, Storage},
+    storage::{Append, Appended, Audience, Claim, Handed, Leased, Release, Storage, Takes},
 };
 use futures_util::StreamExt;
 
@@ -36,8 +36,12 @@ impl Taker {
     }
 
     async fn asks(&self, session: SessionId, claim: Claim, window: usize, room: usize, from: u64) -> Leased {
-        let store = &self.view.store;
-        store.stand_by(session, claim, window, room, from).await.unwrap()
+        let takes = Takes {
+            window,
+            room,
+            by_writing: false,
+        };
+        self.view.store.stand_by(session, claim, takes, from).await.unwrap()
     }
 
     /// The next parcel. Frames are none.

@@ -18,7 +18,7 @@ use std::{
 use actors::{
     clock::now,
     model::{Draft, Headers, MessageId, MessageIds, SessionId, Status, To},
-    storage::{Acknowledge, Append, Appended, Audience, Claim, Release},
+    storage::{Acknowledge, Append, Appended, Audience, Claim, Release, Takes},
 };
 use mcp_broker::storage::redis::{RedisSettings, RedisStorage};
 
@@ -265,7 +265,12 @@ async fn take(history: &History, view: &View, session: SessionId, dice: &mut Dic
     for _ in 0..=dice.roll(6) {
         let limit = 1 + dice.roll(8) as usize;
         let taking = if stands_by && dice.roll(2) == 0 {
-            view.store.stand_by(session, claim, limit, usize::MAX, next)
+            let takes = Takes {
+                window: limit,
+                room: usize::MAX,
+                by_writing: true,
+            };
+            view.store.stand_by(session, claim, takes, next)
         } else {
             view.store.lease(session, Some(claim), limit, usize::MAX, now())
         };

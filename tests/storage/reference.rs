@@ -9,7 +9,7 @@ use actors::{
     clock::now,
     model::{DeadLetterReason, Headers, Message, MessageId, Priority, ProjectId, SessionId, SessionRecord},
     storage::{
-        Acknowledge, Append, Appended, Audience, Claim, DeadLetterQuery, Op, Release, Seat, Storage, Store,
+        Acknowledge, Append, Appended, Audience, Claim, DeadLetterQuery, Op, Release, Seat, Storage, Store, Takes,
         memory::MemoryStorage,
     },
 };
@@ -189,7 +189,12 @@ impl World {
             Step::Put(at) => debug(store.put_session(self.records[*at].clone(), Seat::default())),
             Step::Remove(at) => debug(store.remove_session(self.id(*at), DeadLetterReason::RecipientGone, None, now)),
             Step::StandBy(at) => {
-                let op = store.stand_by(self.id(*at), self.claims[*at], usize::MAX, usize::MAX, 0);
+                let takes = Takes {
+                    window: usize::MAX,
+                    room: usize::MAX,
+                    by_writing: *at > 0,
+                };
+                let op = store.stand_by(self.id(*at), self.claims[*at], takes, 0);
                 shown(op, |_| String::new())
             }
             Step::Claim(at) => debug(store.claim(self.id(*at), self.claims[*at], DELIVERY_LIMIT, now)),

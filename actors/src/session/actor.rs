@@ -17,7 +17,7 @@ use super::{
     Abandon, AcknowledgeMessages, Attach, Closing, Connection, Detach, Disconnect, Forgotten, Nudge, Recheck, Retire,
     Subscribe, Superseded, Unwatch, Vitals, Watch, Writable, Written,
     sequence::Sequence,
-    state::{AckMode, Effect, Event, State},
+    state::{AckMode, Effect, Event, Push, State},
 };
 use crate::{
     clock::now,
@@ -51,8 +51,11 @@ pub struct Session {
     ops: InOrder<Session>,
     /// What is handed over for the connection.
     sequence: Sequence<Delivery>,
-    /// Under which claim, and for which window, the store was told to hand over unasked.
-    stands_by: Option<(Claim, usize)>,
+    /// Under which claim, and how, the store was told to hand over unasked.
+    stands_by: Option<(Claim, Push)>,
+    /// The last messages for many that were pushed and had not been delivered before: what is leased to many as one may
+    /// come twice.
+    shared: VecDeque<MessageId>,
     /// What is missing in the sequence is looked up in a while.
     missing: Option<SpawnHandle>,
     /// Messages that were pushed and whose senders wait to hear more of them.
@@ -118,6 +121,7 @@ impl Session {
             ops: InOrder::default(),
             sequence: Sequence::default(),
             stands_by: None,
+            shared: VecDeque::new(),
             missing: None,
             waited_for: HashSet::new(),
             waiters: VecDeque::new(),
@@ -249,6 +253,7 @@ impl Session {
         self.epoch = None;
         self.returned.clear();
         self.stands_by = None;
+        self.shared.clear();
         self.waited_for.clear();
         self.sequence.ask();
         let op = self.store.claim(self.id, claim, self.settings.delivery_limit, now());
@@ -295,6 +300,7 @@ impl Session {
         self.returned.clear();
         // What was handed over until then is put back: it goes on when the store stands by again.
         self.stands_by = None;
+        self.shared.clear();
         self.waited_for.clear();
         self.sequence.ask();
         let which = match self.vitals.claim() {
@@ -486,6 +492,7 @@ impl Supervised for Session {
         self.ops = InOrder::default();
         self.sequence = Sequence::default();
         self.stands_by = None;
+        self.shared.clear();
         self.missing = None;
         self.waited_for.clear();
         self.waiters.clear();

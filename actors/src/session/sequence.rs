@@ -11,8 +11,16 @@ pub(super) struct Sequence<T> {
     /// The last who asked the store where it goes on has no answer yet: until then everything is kept.
     asked: Option<Asked>,
     asked_count: u64,
-    /// What came before its turn, by its first number, with the number after its last.
-    ahead: BTreeMap<u64, (u64, Vec<T>)>,
+    /// What came before its turn, by its first number, with the number after its last. What has no number comes before
+    /// the one that has.
+    ahead: BTreeMap<(u64, Has), (u64, Vec<T>)>,
+}
+
+/// Whether a number is that of a lease, or of the lease before which something comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Has {
+    NoNumber,
+    Number,
 }
 
 /// Who asked the store where a sequence goes on.
@@ -45,7 +53,7 @@ impl<T> Sequence<T> {
     pub fn go_on(&mut self, asked: Asked, next: u64, mut known: Vec<T>) -> Option<Vec<T>> {
         self.asked.take_if(|last| *last == asked)?;
         self.next = next;
-        self.ahead = self.ahead.split_off(&next);
+        self.ahead = self.ahead.split_off(&(next, Has::NoNumber));
         known.extend(self.take_next());
         Some(known)
     }
@@ -73,16 +81,26 @@ impl<T> Sequence<T> {
             }
         }
         if !numbers.is_empty() {
-            self.ahead.insert(numbers.start, (numbers.end, items));
+            self.ahead.insert((numbers.start, Has::Number), (numbers.end, items));
         }
         self.take_next()
+    }
+
+    /// The same of what has no number, and comes before the lease of this number and after all before it.
+    pub fn posted(&mut self, before: u64, items: Vec<T>) -> Vec<T> {
+        if self.asked.is_none() && before <= self.next {
+            return items;
+        }
+        let kept = self.ahead.entry((before, Has::NoNumber));
+        kept.or_insert_with(|| (before, Vec::new())).1.extend(items);
+        Vec::new()
     }
 
     fn take_next(&mut self) -> Vec<T> {
         let mut taken = Vec::new();
         while self.asked.is_none()
             && let Some(first) = self.ahead.first_entry()
-            && *first.key() == self.next
+            && first.key().0 == self.next
         {
             let (end, items) = first.remove();
             self.next = end;

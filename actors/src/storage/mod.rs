@@ -150,12 +150,12 @@ pub trait Store: Send + Sync + 'static {
         false
     }
     /// Whoever has this claim takes messages unasked from now on, where the store does that: what nothing waits before, and
-    /// for which its sender does not wait, is leased by the operation that accepts it, as long as no more than `window`
-    /// messages and `room` bytes are leased by it, and comes as a [`Parcel`](crate::bridge::Parcel). That ends with the
+    /// for which its sender does not wait, is leased by the operation that accepts it, as long as no more than the
+    /// window and the room hold are leased by it, and comes as a [`Parcel`](crate::bridge::Parcel). That ends with the
     /// claim, and with the release of all that is leased. Answers with what is leased under the claim from the number
     /// `from` on.
-    fn stand_by(&self, session: SessionId, claim: Claim, window: usize, room: usize, from: u64) -> Op<Leased> {
-        let _ = (session, claim, window, room, from);
+    fn stand_by(&self, session: SessionId, claim: Claim, takes: Takes, from: u64) -> Op<Leased> {
+        let _ = (session, claim, takes, from);
         Box::pin(std::future::ready(Ok(Leased::default())))
     }
     /// Reads a parcel.
@@ -171,6 +171,11 @@ pub trait Store: Send + Sync + 'static {
     /// others to come with it, but never longer than what is asked of the inbox next.
     fn acknowledge_written(&self, session: SessionId, messages: Vec<MessageId>, now: Now) -> Op<Acknowledged> {
         self.acknowledge(session, Acknowledge::Ids(messages), now)
+    }
+    /// Takes out of these messages, which were written to the connection of this session, those that are leased to many
+    /// as one: they are acknowledged as one when they have been written to all, or after a while.
+    fn note_written(&self, session: SessionId, messages: &mut Vec<MessageId>) {
+        let _ = (session, messages);
     }
     /// Remembers that these leased messages were returned to a caller who acknowledges them by asking for more, wherever
     /// it asks: [`Self::acknowledge_returned`]. What is released meanwhile is not among them any more. Of no use where the
@@ -341,6 +346,17 @@ pub struct Leased {
     pub stands_by: bool,
 }
 
+/// What a session takes unasked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Takes {
+    /// Most messages that may be leased.
+    pub window: usize,
+    /// Most bytes that may be leased.
+    pub room: usize,
+    /// What was written to its connection is acknowledged, soon: the store may lease a message to many of these as one.
+    pub by_writing: bool,
+}
+
 /// What the store has leased to a session unasked.
 #[derive(Clone, Debug, actix::Message)]
 #[rtype(result = "()")]
@@ -349,7 +365,8 @@ pub struct Handed {
     /// By which the session was in hand.
     pub claim: Claim,
     pub deliveries: Vec<Delivery>,
-    /// The numbers of these leases.
+    /// The numbers of these leases. Empty of what is leased to many as one: it comes before the lease of this number. It
+    /// becomes a lease of its own, and comes once more, when anything else is done with the inbox.
     pub numbers: Range<u64>,
 }
 

@@ -23,6 +23,7 @@ use super::{
     error::Failure,
     held::Held,
     operation::Operation,
+    posts::{self, Noted, Post, Posts},
     reply::{Reply, message, status},
     script::Preamble,
     written::{self, Answer, Written},
@@ -56,6 +57,8 @@ struct Queue {
     waiting_bytes: usize,
     /// Has its turn before anything else that is asked of the inboxes, and soon in any case.
     written: Written,
+    /// Acknowledged when they have been written to all.
+    posts: Posts,
     /// Of the batches under way.
     underway_bytes: usize,
     /// The last batch that was heard of was carried out.
@@ -81,6 +84,18 @@ impl Queue {
             until,
             answer,
         });
+    }
+
+    /// Has acknowledged what is leased to many as one and has been written to those whom this is about.
+    fn tell_of_posts(&mut self, operation: &Operation) {
+        if !self.posts.is_empty() {
+            for session in operation.named() {
+                let messages = self.posts.tell(session);
+                if !messages.is_empty() {
+                    self.written.add(session, &messages, oneshot::channel().0);
+                }
+            }
+        }
     }
 
     fn acknowledge_written(&mut self, until: Instant) {
@@ -137,6 +152,7 @@ impl Lane {
         }
         let until = self.client.deadline();
         if operation.sees_inboxes {
+            queue.tell_of_posts(&operation);
             queue.acknowledge_written(until);
         }
         queue.push(operation, until, Answer::One(answer));
@@ -177,6 +193,77 @@ impl Lane {
             });
         }
         Ok(answered)
+    }
+
+    /// A message is leased to these sessions as one.
+    pub fn take_post(self: &Arc<Self>, message: MessageId, sessions: impl Iterator<Item = SessionId>) {
+        self.queue().posts.take(message, sessions);
+        let lane = Arc::clone(self);
+        self.client.thread.spawn(async move {
+            tokio::time::sleep(posts::WITHIN).await;
+            let given_up = lane.queue().posts.end(message);
+            if let Some(post) = given_up {
+                lane.acknowledge_post(message, post);
+            }
+        });
+    }
+
+    /// Takes out those of these messages that are leased to this session and others as one.
+    pub fn note_written(self: &Arc<Self>, session: SessionId, messages: &mut Vec<MessageId>) {
+        let mut over = Vec::new();
+        {
+            let posts = &mut self.queue().posts;
+            if posts.is_empty() {
+                return;
+            }
+            messages.retain(|message| match posts.note(session, *message) {
+                Noted::Nothing => true,
+                Noted::One => false,
+                Noted::Last(post) => {
+                    over.push((*message, post));
+                    false
+                }
+            });
+        }
+        for (message, post) in over {
+            self.acknowledge_post(message, post);
+        }
+    }
+
+    fn acknowledge_post(self: &Arc<Self>, message: MessageId, post: Post) {
+        let (written, late) = post.split();
+        let replica = self.client.replica.to_string();
+        let operation = Operation::new("acknowledge_post")
+            .seeing_no_inboxes()
+            .time(actors::clock::now())
+            .text([message.as_uuid().as_bytes(), replica.as_bytes()].concat())
+            .sessions(&late);
+        // Now, before whatever is asked of these inboxes next.
+        let mut answer = self.enqueue(operation.clone());
+        let lane = Arc::clone(self);
+        self.client.thread.spawn(async move {
+            loop {
+                let reply = match answer {
+                    Ok(answer) => answer.await.unwrap_or_else(|_| Err(ended())),
+                    Err(error) => Err(error),
+                };
+                match reply.and_then(|mut reply| reply.int()) {
+                    Ok(1) => return,
+                    Ok(_) => break,
+                    // It does no harm to do it twice, and nobody else does it.
+                    Err(StoreError::Unreachable(_)) => tokio::time::sleep(RETRY_AFTER).await,
+                    Err(error) => {
+                        tracing::warn!(project = %lane.project, %error, "a message for many cannot be acknowledged as one");
+                        break;
+                    }
+                }
+                answer = lane.enqueue(operation.clone());
+            }
+            for session in written {
+                // Whoever gets no answer expects a repeat.
+                let _ = lane.enqueue_written(session, &[message]);
+            }
+        });
     }
 
     /// Has somebody take what waits.

@@ -33,6 +33,7 @@ mod link;
 mod offices;
 mod operation;
 mod outcome;
+mod posts;
 mod reading;
 mod replicas;
 mod reply;

@@ -126,6 +126,11 @@ impl Operation {
         self
     }
 
+    /// The sessions that it names, each as often as it does.
+    pub fn named(&self) -> impl Iterator<Item = SessionId> {
+        self.args.iter().flat_map(Arg::sessions).copied()
+    }
+
     fn push_text(&mut self, text: Vec<u8>) {
         self.bytes += text.len();
         self.args.push(Arg::Text(text));
@@ -137,18 +142,23 @@ impl Operation {
     }
 }
 
+impl Arg {
+    const fn sessions(&self) -> &[SessionId] {
+        match self {
+            Self::Session(session) => std::slice::from_ref(session),
+            Self::Packed(sessions, _) => sessions.as_slice(),
+            Self::Text(_) | Self::Number(_) => &[],
+        }
+    }
+}
+
 /// Writes what follows the preamble: the sessions, the operations.
 pub(super) fn write<'a>(operations: impl Iterator<Item = &'a Operation> + Clone, command: &mut Cmd) {
     let mut places = HashMap::new();
     let mut sessions = Vec::new();
     let args = operations.clone().flat_map(|operation| &operation.args);
     for arg in args {
-        let named = match arg {
-            Arg::Session(session) => std::slice::from_ref(session),
-            Arg::Packed(sessions, _) => sessions,
-            Arg::Text(_) | Arg::Number(_) => continue,
-        };
-        for session in named {
+        for session in arg.sessions() {
             places.entry(*session).or_insert_with(|| {
                 sessions.push(*session);
                 // Far fewer than that are in a batch.

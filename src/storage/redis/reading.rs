@@ -98,14 +98,19 @@ pub(super) fn leased(lane: &Lane, reply: &mut Reply, session: SessionId) -> Resu
 const SESSION_LEN: usize = 36;
 const CLAIM_LEN: usize = 16;
 
-/// Messages, each with the sessions that get it; see `scripts/delivery.lua`.
+/// Added to the number of sessions to which a message is leased as one.
+const POST_MARK: u32 = 1 << 31;
+
+/// Messages, each with the sessions that get it; see `scripts/posts.lua`.
 #[expect(clippy::cast_sign_loss, reason = "the script counts in floating point, and up")]
-pub(super) fn parcel(lane: &Lane, parcel: &Parcel) -> Result<Vec<Handed>, StoreError> {
+pub(super) fn parcel(lane: &Arc<Lane>, parcel: &Parcel) -> Result<Vec<Handed>, StoreError> {
     let mut addresses = &parcel.addresses[..];
-    let mut all = Vec::new();
+    let mut all: Vec<Handed> = Vec::new();
     for stored in &parcel.messages {
         let mut messages: Vec<Arc<Message>> = Vec::new();
-        for _ in 0..u32::from_be_bytes(number(&mut addresses)?) {
+        let count = u32::from_be_bytes(number(&mut addresses)?);
+        let (is_post, first_of_message) = (count & POST_MARK != 0, all.len());
+        for _ in 0..count & !POST_MARK {
             let session = reply::session(take(&mut addresses, SESSION_LEN)?)?;
             let claim = claim(take(&mut addresses, CLAIM_LEN)?)?;
             let first = f64::from_be_bytes(number(&mut addresses)?) as u64;
@@ -123,8 +128,11 @@ pub(super) fn parcel(lane: &Lane, parcel: &Parcel) -> Result<Vec<Handed>, StoreE
                 session,
                 claim,
                 deliveries: deliveries.collect(),
-                numbers: first..first + messages.len() as u64,
+                numbers: first..if is_post { first } else { first + messages.len() as u64 },
             });
+        }
+        if is_post && let Some(message) = messages.first() {
+            lane.take_post(message.id, all[first_of_message..].iter().map(|handed| handed.session));
         }
     }
     Ok(all)

@@ -8,14 +8,18 @@ use actors::{
 use deadpool_redis::redis::{Cmd, Script, cmd};
 use uuid::Uuid;
 
-const PARTS: [&str; 10] = [
+/// What others build upon.
+const PARTS: [&str; 6] = [
     include_str!("scripts/prelude.lua"),
     include_str!("scripts/letters.lua"),
     include_str!("scripts/inboxes.lua"),
     include_str!("scripts/bundles.lua"),
+    include_str!("scripts/posts.lua"),
     include_str!("scripts/delivery.lua"),
-    include_str!("scripts/settling.lua"),
-    include_str!("scripts/returned.lua"),
+];
+/// What nothing else builds upon: each is a block of its own, for there may be 200 names at once.
+const BLOCKS: [&str; 4] = [
+    concat!(include_str!("scripts/settling.lua"), include_str!("scripts/returned.lua")),
     include_str!("scripts/seats.lua"),
     include_str!("scripts/records.lua"),
     include_str!("scripts/main.lua"),
@@ -31,7 +35,7 @@ pub(super) struct Library {
 
 impl Library {
     pub fn operations() -> Self {
-        let code = PARTS.concat();
+        let code = PARTS.concat() + &BLOCKS.map(|block| format!("do\n{block}end\n")).concat();
         let hash = Script::new(&code).get_hash().to_owned();
         let name = format!("mcp_broker_{hash}");
         Self {

@@ -15,7 +15,7 @@ use actors::{
     },
     storage::{
         Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterQuery, Depth, Handed, Leased, Op,
-        Outcome, Redriven, Release, Released, Roster, Seat, Seated, Sign, Store, StoreError, Wanted,
+        Outcome, Redriven, Release, Released, Roster, Seat, Seated, Sign, Store, StoreError, Takes, Wanted,
     },
 };
 
@@ -225,14 +225,15 @@ impl Store for RedisStore {
         true
     }
 
-    fn stand_by(&self, session: SessionId, claim: Claim, window: usize, room: usize, from: u64) -> Op<Leased> {
+    fn stand_by(&self, session: SessionId, claim: Claim, takes: Takes, from: u64) -> Op<Leased> {
         let most = |number: usize| number.min(u32::MAX as usize);
         let operation = Operation::new("stand_by")
             .session(session)
             .text(claim_text(claim))
-            .most(most(window))
-            .most(most(room))
+            .most(most(takes.window))
+            .most(most(takes.room))
             .text(self.lane.client.replica.to_string())
+            .flag(takes.by_writing)
             .number(from);
         self.run(operation, move |lane, mut reply| {
             reading::leased(lane, &mut reply, session)
@@ -258,6 +259,10 @@ impl Store for RedisStore {
             let mut reply = Arc::clone(&lane).submit_written(session, messages).await?;
             reading::acknowledged(&lane, &mut reply)
         })
+    }
+
+    fn note_written(&self, session: SessionId, messages: &mut Vec<MessageId>) {
+        self.lane.note_written(session, messages);
     }
 
     fn mark_returned(&self, session: SessionId, messages: Vec<MessageId>) -> Op<()> {

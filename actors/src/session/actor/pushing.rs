@@ -8,8 +8,8 @@ use super::{MEND_AFTER, Session, hand_over};
 use crate::{
     clock::now,
     model::MessageId,
-    session::state::Event,
-    storage::{Acknowledge, Delivery, Handed, Leased, StoreError},
+    session::state::{AckMode, Event},
+    storage::{Acknowledge, Delivery, Handed, Leased, StoreError, Takes},
     supervise::Posted,
 };
 
@@ -19,6 +19,8 @@ const LEASE_LEN_MAX: usize = 1024;
 pub const HANDED_BYTES_MAX: usize = 256 * 1024;
 /// A window of so few messages is soon closed.
 const SMALL_WINDOW: usize = 16;
+/// Most messages for many that are remembered: what comes twice comes soon.
+const SHARED_LEN_MAX: usize = 32;
 
 impl Session {
     pub(super) fn drain(&mut self, limit: usize, ctx: &mut Context<Self>) {
@@ -86,7 +88,11 @@ impl Session {
         } else {
             self.sequence.arrived(numbers, deliveries)
         };
-        self.push(&ready);
+        self.push_ready(ready, ctx)
+    }
+
+    fn push_ready(&mut self, mut ready: Vec<Delivery>, ctx: &mut Context<Self>) -> usize {
+        self.push(&mut ready);
         if self.sequence.is_interrupted() && self.missing.is_none() {
             self.missing = Some(ctx.run_later(MEND_AFTER, |session, ctx| {
                 session.missing = None;
@@ -99,7 +105,10 @@ impl Session {
         ready.len()
     }
 
-    fn push(&mut self, deliveries: &[Delivery]) {
+    fn push(&mut self, deliveries: &mut Vec<Delivery>) {
+        if self.store.hands_over() && self.state.acknowledging_connection().is_some() {
+            deliveries.retain(|delivery| self.is_new(delivery));
+        }
         if let Some(connection) = self.connection.as_ref().filter(|_| self.state.push().is_some()) {
             hand_over(deliveries);
             connection.push(deliveries);
@@ -110,9 +119,23 @@ impl Session {
         }
     }
 
+    /// What was leased to many as one comes again when it becomes a lease of this session's own.
+    fn is_new(&mut self, Delivery { message, count }: &Delivery) -> bool {
+        if message.recipient.is_some() || *count > 1 {
+            return true;
+        }
+        if self.shared.contains(&message.id) {
+            return false;
+        }
+        if self.shared.len() == SHARED_LEN_MAX {
+            self.shared.pop_front();
+        }
+        self.shared.push_back(message.id);
+        true
+    }
+
     pub(super) fn stand_by_if_due(&mut self, ctx: &mut Context<Self>) {
-        let window = self.state.push().map(|push| push.window);
-        if self.store.hands_over() && self.stands_by != self.vitals.claim().zip(window) {
+        if self.store.hands_over() && self.stands_by != self.vitals.claim().zip(self.state.push()) {
             self.stand_by(ctx);
         }
     }
@@ -122,17 +145,22 @@ impl Session {
         let (Some(push), Some(claim)) = (self.state.push(), self.vitals.claim()) else {
             return;
         };
-        self.stands_by = Some((claim, push.window));
+        self.stands_by = Some((claim, push));
         let (asked, from) = (self.sequence.ask(), self.sequence.next());
-        let op = self.store.stand_by(self.id, claim, push.window, HANDED_BYTES_MAX, from);
+        let takes = Takes {
+            window: push.window,
+            room: HANDED_BYTES_MAX,
+            by_writing: push.ack == AckMode::Auto && push.window > SMALL_WINDOW,
+        };
+        let op = self.store.stand_by(self.id, claim, takes, from);
         self.in_order(op, ctx, move |session, leased, ctx| match leased {
             Ok(Leased { superseded: true, .. }) => {
                 session.stands_by = None;
                 session.refused(ctx);
             }
             Ok(leased) => {
-                if let Some(ready) = session.sequence.go_on(asked, leased.numbers.end, leased.deliveries) {
-                    session.push(&ready);
+                if let Some(mut ready) = session.sequence.go_on(asked, leased.numbers.end, leased.deliveries) {
+                    session.push(&mut ready);
                 }
                 session.vitals.set_depth(leased.depth);
                 session.happened(Event::Changed { depth: leased.depth }, ctx);
@@ -153,7 +181,11 @@ impl Session {
 
     /// Acknowledges what was written to the connection: soon, and at once where somebody waits for it, as the next
     /// messages do where few may be unacknowledged.
-    pub(super) fn acknowledge_written(&mut self, messages: Vec<MessageId>, window: usize, ctx: &mut Context<Self>) {
+    pub(super) fn acknowledge_written(&mut self, mut messages: Vec<MessageId>, window: usize, ctx: &mut Context<Self>) {
+        self.store.note_written(self.id, &mut messages);
+        if messages.is_empty() {
+            return;
+        }
         let waited_for = &mut self.waited_for;
         let is_waited_for =
             !waited_for.is_empty() && messages.iter().filter(|message| waited_for.remove(message)).count() > 0;
@@ -172,7 +204,13 @@ impl Handler<Posted<Handed>> for Session {
     fn handle(&mut self, Posted { message, .. }: Posted<Handed>, ctx: &mut Context<Self>) {
         // What was handed over under another claim waits again.
         if self.vitals.claim() == Some(message.claim) && self.state.push().is_some() {
-            let count = self.push_in_turn(message.numbers, message.deliveries, ctx);
+            let is_shared = message.numbers.is_empty();
+            let count = if is_shared {
+                let ready = self.sequence.posted(message.numbers.start, message.deliveries);
+                self.push_ready(ready, ctx)
+            } else {
+                self.push_in_turn(message.numbers, message.deliveries, ctx)
+            };
             if count > 0 {
                 self.happened(Event::Handed { count }, ctx);
             }

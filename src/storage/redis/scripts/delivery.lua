@@ -28,60 +28,6 @@ local function keep_outcome(name, outcome)
   end
 end
 
--- Parcels: what is handed over unasked, by who takes it. First each message by itself, as it is stored, since to put
--- strings together costs more than to publish them. Then of all of them, in their order, how many sessions get it and of
--- each its id, its claim and the number of the lease.
-local parcels
-
-each_time(function()
-  parcels = {}
-end)
-
-local ONE = '\0\0\0\1'
-
--- The parcel for a replica, with one more message.
-local function parcel_with(taker, message)
-  local parcel = parcels[taker]
-  if not parcel then
-    parcel = { messages = {}, addresses = { PARCEL_HEAD } }
-    parcels[taker] = parcel
-  end
-  parcel.messages[#parcel.messages + 1] = message
-  return parcel.addresses
-end
-
-local function flush_parcels()
-  for taker, parcel in pairs(parcels) do
-    local channel, messages = CHANNEL .. ':' .. taker, parcel.messages
-    for at = 1, #messages do
-      call('PUBLISH', channel, messages[at])
-    end
-    call('PUBLISH', channel, table.concat(parcel.addresses))
-  end
-end
-
--- Whether a message is handed over before anybody asks: nothing waits that would come first, and whoever has claimed the
--- session takes as much as this.
-local function is_taken(inbox, flags, len, bytes)
-  return inbox.waiting == 0 and inbox.leased + len <= inbox.window and flags % 16 <= SHARED
-    and inbox.bytes + bytes <= inbox.room
-end
-
--- Leases a message that nobody has asked for. Returns what is said of it in a parcel.
-local function hand_over(session, inbox, priority, id, rest, len, bytes, since)
-  local lease = inbox.lease
-  local entry = pack(ENTRY, score_of(inbox, priority, len), lease, 0, 1, LEASED, rest, 0, REPLICA, since)
-  if inbox.outside or inbox.delivered_len >= LINE_LEN_MAX then
-    put_delivered(session, inbox, { id, entry })
-  else
-    inbox.delivered[id] = entry
-    inbox.delivered_len = inbox.delivered_len + 1
-  end
-  inbox.lease = lease + len
-  shift(inbox, 0, len, bytes)
-  return session .. inbox.claim .. pack('>d', lease)
-end
-
 -- The head of a plain message or bundle: recipient, member, priority, capacity.
 local HEAD = '>I4c21BI4'
 
@@ -191,11 +137,10 @@ ops.append = function()
     elseif name and known[name] then
       reply[at] = known[name]
     else
-      local answer, accepted, longest, takers = { 0 }, {}, 0, {}
+      local answer, accepted, others, longest, takers, groups = { 0 }, {}, {}, 0, {}, {}
       local id, flags, rest, bytes = id_of(member), byte(member, 17), sub(member, 17), bytes_of(member)
-      for place = 1, #recipients / 4 do
-        local session = recipient(place)
-        local inbox = inboxes[session]
+      local function accept(place, session)
+        local inbox = inbox_of(session)
         if inbox and inbox.waiting + inbox.leased < capacity then
           if is_taken(inbox, flags, 1, bytes) then
             local taker = inbox.taker
@@ -209,7 +154,7 @@ ops.append = function()
             arrive(session, inbox, score_of(inbox, priority), member, 1)
           end
           longest = math.max(longest, inbox.waiting)
-          accepted[#accepted + 1] = session
+          others[#others + 1] = session
           if ttl > 0 then
             timed[#timed + 1] = whole(now + ttl)
             timed[#timed + 1] = session .. member
@@ -217,6 +162,28 @@ ops.append = function()
         else
           answer[#answer + 1] = place
         end
+      end
+      for place = 1, #recipients / 4 do
+        local session = recipient(place)
+        if flags ~= SHARED or not is_posted(groups, place, session, bytes, capacity) then
+          accept(place, session)
+        end
+      end
+      for taker, group in pairs(groups) do
+        local sessions = group.sessions
+        if #sessions < POST_LEN_MIN then
+          for at = 1, #sessions do
+            accept(group.places[at], sessions[at])
+          end
+        else
+          post_to(taker, group, id, rest, priority, bytes, since, #accepted, message)
+          for at = 1, #sessions do
+            accepted[#accepted + 1] = sessions[at]
+          end
+        end
+      end
+      for at = 1, #others do
+        accepted[#accepted + 1] = others[at]
       end
       for taker, told in pairs(takers) do
         local addresses = parcel_with(taker, message)
@@ -444,11 +411,12 @@ ops.lease = function()
   return reply
 end
 
--- stand_by: session, claim, most messages and bytes that may be leased, who takes, number of a lease. From now on messages
--- are handed over unasked.
+-- stand_by: session, claim, most messages and bytes that may be leased, who takes, 1 when writing acknowledges, number of
+-- a lease. From now on messages are handed over unasked.
 -- Reply: as of lease; with all that is leased from this number on.
 ops.stand_by = function()
-  local session, claim, window, room, taker, from = session_arg(), arg(), number_arg(), number_arg(), arg(), number_arg()
+  local session, claim, window, room, taker = session_arg(), arg(), number_arg(), number_arg(), arg()
+  local by_writing, from = arg() == '1', number_arg()
   local inbox = inbox_of(session)
   if not inbox then
     return { 0, 0, 0, 0, 0 }
@@ -456,7 +424,7 @@ ops.stand_by = function()
   if claim ~= inbox.claim then
     return { inbox.waiting, inbox.leased, 1, 0, 0 }
   end
-  inbox.window, inbox.room, inbox.taker, inbox.changed = window, room, taker, true
+  inbox.window, inbox.room, inbox.taker, inbox.by_writing, inbox.changed = window, room, taker, by_writing, true
   if from > inbox.lease then
     -- What was counted before is lost.
     from = 0

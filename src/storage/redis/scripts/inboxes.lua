@@ -1,41 +1,47 @@
 -- Inboxes. Of each session one line in 'inboxes': how many wait, how many are leased and how many bytes these are, the
 -- next place and the next lease, the epoch of the last claim, and the claim; and, when whoever claimed it takes what comes
--- unasked, who that is and how much it takes. What waits, by its score, and what was delivered at least once and
+-- unasked, who that is, how much it takes, and whether it acknowledges by writing. What waits, by its score, and what was delivered at least once and
 -- not acknowledged, by its id, are in the line too while they are few; when they are many, in 'inbox:SESSION' and in
 -- 'leased:SESSION', until there are none. A member is the id (16 bytes), flags, and the length of the envelope (4 bytes).
 
-local inboxes
+-- Those that an operation has looked into, false for a session that is not known; and lines that none has looked into.
+local inboxes, unopened
 
 each_time(function()
-  inboxes = {}
+  inboxes, unopened = {}, {}
 end)
 
 -- Most that waits, and most that was delivered, in a line.
 local LINE_LEN_MAX = 8
--- Then how many messages and bytes may be leased unasked, the length of the claim, 1 when there are many, how many wait
--- and were delivered in the line; the claim, who takes, these.
+-- Then how many messages and bytes may be leased unasked, the length of the claim, the form, how many wait and were
+-- delivered in the line; the claim, who takes, these.
 local LINE, QUEUED, DELIVERED = '>ddddddI4I4BBBB', '>dc21', '>c16c66'
+-- Where the number of the next lease is in it.
+local LEASE_AT, LEASE_END = 33, 40
+-- Forms, which are added: there are many; writing acknowledges.
+local OUTSIDE, BY_WRITING = 1, 2
 -- A replica as text, by which its channel is named.
 local TAKER_LEN = 36
 
 local function new_inbox()
   return {
     waiting = 0, leased = 0, bytes = 0, place = 0, lease = 0, epoch = 0, window = 0, room = 0, claim = '-', taker = '',
-    outside = false, queue = {}, delivered = {}, delivered_len = 0, changed = false,
+    outside = false, by_writing = false, queue = {}, delivered = {}, delivered_len = 0, changed = false,
   }
 end
 
 local function read_inbox(line)
   local queue, delivered = {}, {}
-  local waiting, leased, bytes, place, lease, epoch, window, room, claim_len, outside, queue_len, delivered_len, claim_at =
+  local waiting, leased, bytes, place, lease, epoch, window, room, claim_len, form, queue_len, delivered_len, claim_at =
     unpack_bytes(LINE, line)
   local taker_at = claim_at + claim_len
   local at = window > 0 and taker_at + TAKER_LEN or taker_at
   -- All fields at once: a table that grows with each is made several times.
   local inbox = {
     waiting = waiting, leased = leased, bytes = bytes, place = place, lease = lease, epoch = epoch, window = window,
-    room = room, claim = sub(line, claim_at, taker_at - 1), taker = sub(line, taker_at, at - 1), outside = outside == 1,
-    queue = queue, delivered = delivered, delivered_len = delivered_len, changed = false,
+    room = room, claim = sub(line, claim_at, taker_at - 1), taker = sub(line, taker_at, at - 1),
+    outside = form % 2 == OUTSIDE, by_writing = form >= BY_WRITING, queue = queue, delivered = delivered,
+    delivered_len = delivered_len, changed = false,
   }
   for score_at = 1, 2 * queue_len, 2 do
     queue[score_at], queue[score_at + 1], at = unpack_bytes(QUEUED, line, at)
@@ -77,17 +83,41 @@ local function keep_inbox(session, inbox, line)
   kept[session] = inbox
 end
 
+-- The line of a session whose inbox is not open; false when the session is not known.
+local function line_of(session)
+  local line = unopened[session]
+  if line == nil then
+    line = call('HGET', key('inboxes'), session)
+    unopened[session] = line
+  end
+  return line
+end
+
+-- See posts.lua.
+local take_posts
+
 -- The inbox of a session; nil when it is not known.
 local function inbox_of(session)
   local inbox = inboxes[session]
   if inbox == nil then
-    local line = call('HGET', key('inboxes'), session)
+    local line = line_of(session)
     if line then
-      return open_inbox(session, line)
+      inbox = open_inbox(session, line)
+      if inbox.by_writing then
+        take_posts(session, inbox)
+      end
+    else
+      inboxes[session] = false
     end
-    inboxes[session] = false
   end
   return inbox or nil
+end
+
+local function is_known(session)
+  if inboxes[session] ~= nil then
+    return inboxes[session] ~= false
+  end
+  return line_of(session) ~= false
 end
 
 local function load_inboxes()
@@ -97,18 +127,15 @@ local function load_inboxes()
   end
   local lines = fields(key('inboxes'), named)
   for at = 1, #named do
-    if lines[at] then
-      open_inbox(named[at], lines[at])
-    else
-      inboxes[named[at]] = false
-    end
+    unopened[named[at]] = lines[at]
   end
 end
 
 local function inbox_line(inbox)
   local queue, claim = inbox.queue, inbox.claim
   local head = pack(LINE, inbox.waiting, inbox.leased, inbox.bytes, inbox.place, inbox.lease, inbox.epoch, inbox.window,
-    inbox.room, #claim, inbox.outside and 1 or 0, #queue / 2, inbox.delivered_len) .. claim .. inbox.taker
+    inbox.room, #claim, (inbox.outside and OUTSIDE or 0) + (inbox.by_writing and BY_WRITING or 0), #queue / 2,
+    inbox.delivered_len) .. claim .. inbox.taker
   if #queue == 0 and inbox.delivered_len == 0 then
     return head
   end
@@ -348,7 +375,7 @@ end
 
 -- Nobody is handed anything unasked any more.
 local function close_window(inbox)
-  inbox.window, inbox.room, inbox.taker, inbox.changed = 0, 0, '', true
+  inbox.window, inbox.room, inbox.taker, inbox.by_writing, inbox.changed = 0, 0, '', false, true
 end
 
 -- Where a message stands in the queue, or so many that follow each other: by priority, then by place. Odd when it was

@@ -5,6 +5,25 @@ local NEEDS_ROOM = {
   put_project = true,
 }
 
+-- Makes the counts what the queues say. An operation that failed half way may have counted what it did not do. Of a
+-- queue that cannot be read nothing can be handed out.
+local function recount()
+  for session, inbox in pairs(inboxes) do
+    if inbox and inbox.changed then
+      inbox.waiting, inbox.leased, inbox.bytes = 0, 0, 0
+      local is_read, members = pcall(queued, session, inbox)
+      for at = 1, is_read and #members or 0, 2 do
+        inbox.waiting = inbox.waiting + count_of(members[at])
+      end
+      local are_read, entries = pcall(leased_entries, session)
+      for at = 1, are_read and #entries or 0 do
+        inbox.leased = inbox.leased + count_of(entries[at].member)
+        inbox.bytes = inbox.bytes + bytes_of(entries[at].member)
+      end
+    end
+  end
+end
+
 local function run(arguments, is_full)
   ARGV = arguments
   for at = 1, #beginnings do
@@ -35,6 +54,7 @@ local function run(arguments, is_full)
     read_wanted()
   end
   flush_gone()
+  flush_posts()
   flush_inboxes()
   flush_receipts()
   flush_settled()

@@ -1,7 +1,7 @@
 -- Carries out operations of one project, in their order, as one transaction. This part: what all of them share.
 --
 -- A library of functions (Redis 7, FUNCTION LOAD): what is defined here is defined once and for all calls, and what belongs
--- to one call is set by 'each_time'. The parts are joined in the order prelude, letters, inboxes, bundles, delivery,
+-- to one call is set by 'each_time'. The parts are joined in the order prelude, letters, inboxes, bundles, posts, delivery,
 -- settling, returned, seats, records, main.
 --
 -- Keys       a key of the project: all its keys are in the slot of this one.
@@ -212,9 +212,12 @@ end
 -- Receipts say what has become of messages; where those are that wait or are leased is seen in the inboxes. They lie in
 -- buckets by the time in the id of the message. Of a message with one copy the field is its id and the value 'D',
 -- recipient, status, time; of a bundle the same with a 'B', and the ids after a space. Of a shared one there is a field of
--- its id, 'M' and all recipients, and one of id and recipient for each of them: status, time.
+-- its id, 'M' and all recipients, and one of id and recipient for each of them: status, time, or that it stands as the
+-- inbox says. Where there is none, what is acknowledged as one (posts.lua) is in a field of id and '*': the place of the
+-- first, how many, time.
 local BUCKET_MS = 16384
 local RECEIPTS_FOR_MS = 24 * 3600 * 1000
+local STANDS, POSTS_RECEIPT = '-', '>I4I4d'
 local receipts, receipts_added
 
 each_time(function()

@@ -96,6 +96,29 @@ local function recipient_of(id)
   return not call('HGET', key('dead:letters'), letter_key(id, session)) and session or nil
 end
 
+-- Where a message stands as a post: by the place of the recipient, or by recipient.
+local function posted_statuses(receipts_name, id)
+  local statuses, told = {}, call('HGET', receipts_name, id .. '*') or ''
+  for at = 1, #told, 16 do
+    local first, count, since = unpack_bytes(POSTS_RECEIPT, told, at)
+    for place = first + 1, first + count do
+      statuses[place] = 'a' .. whole(since)
+    end
+  end
+  for _, list in pairs(all_posts()) do
+    for _, post in ipairs(list) do
+      local addresses = post.id == id and read_post(post) and post.known.addresses or ''
+      for at = 1, #addresses, ADDRESS_LEN do
+        local session = sub(addresses, at, at + SESSION_LEN - 1)
+        if has_post(post, session) then
+          statuses[session] = 'd' .. whole(post.known.since)
+        end
+      end
+    end
+  end
+  return statuses
+end
+
 -- message_status: id. Reply: of each recipient: session, status, time.
 ops.message_status = function()
   local id, reply = arg(), {}
@@ -120,12 +143,13 @@ ops.message_status = function()
       sessions[#sessions + 1] = sub(known, at, at + 35)
       places[#places + 1] = id .. sessions[#sessions]
     end
-    local statuses = fields(name, places)
+    local statuses, posted = fields(name, places), posted_statuses(name, id)
     for at = 1, #sessions do
-      if statuses[at] then
+      local status = statuses[at] or posted[at] or posted[sessions[at]] or STANDS
+      if status ~= STANDS then
         reply[#reply + 1] = sessions[at]
-        reply[#reply + 1] = sub(statuses[at], 1, 1)
-        reply[#reply + 1] = sub(statuses[at], 2)
+        reply[#reply + 1] = sub(status, 1, 1)
+        reply[#reply + 1] = sub(status, 2)
       else
         add_standing(reply, id, sessions[at])
       end
@@ -155,7 +179,14 @@ end
 local function forget_receipt(member, session)
   flush_receipts()
   local id = id_of(member)
-  call('HDEL', key('receipts:') .. bucket_of(id), has(member, SHARED) and id .. session or id)
+  local name = key('receipts:') .. bucket_of(id)
+  if not has(member, SHARED) then
+    call('HDEL', name, id)
+  elseif call('HEXISTS', name, id .. '*') == 1 then
+    call('HSET', name, id .. session, STANDS)
+  else
+    call('HDEL', name, id .. session)
+  end
 end
 
 -- Whether a message is still on its way to a session.
@@ -287,14 +318,14 @@ end
 local OF_THE_PROJECT = {
   'sessions', 'names', 'named', 'messages', 'copies', 'expiries', 'thinned', 'dead', 'dead:letters', 'dead:age',
   'dead:deaths', 'dead:dropped', 'idempotency', 'idempotency:until', 'protocols', 'crossings', 'crossings:age',
-  'crossings:targets', 'seen', 'left', 'signs', 'given_up', 'bundles', 'bundled',
+  'crossings:targets', 'seen', 'left', 'signs', 'given_up', 'bundles', 'bundled', 'posts',
 }
 
 -- clear: deletes what the project holds but for its record and what counts on: frames, rosters, claims, signs. A step
 -- at a time.
 -- Reply: 1 when there is more.
 ops.clear = function()
-  inboxes = {}
+  inboxes, unopened, posts = {}, {}, {}
   for _, name in ipairs(OF_THE_PROJECT) do
     call('UNLINK', key(name))
   end

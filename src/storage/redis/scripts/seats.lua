@@ -140,7 +140,7 @@ ops.signs = function(last)
   local own, times, goodbyes = {}, {}, {}
   while cursor < last do
     local session, ago, goodbye = session_arg(), number_arg(), arg()
-    if inbox_of(session) then
+    if is_known(session) then
       own[#own + 1] = session
       times[#own] = now - ago
       goodbyes[#own] = goodbye == '1'

@@ -37,25 +37,6 @@ local function put_back(session, inbox, entries, delivery_limit)
   return returned, #dead
 end
 
--- Makes the counts what the queues say. An operation that failed half way may have counted what it did not do. Of a
--- queue that cannot be read nothing can be handed out.
-local function recount()
-  for session, inbox in pairs(inboxes) do
-    if inbox and inbox.changed then
-      inbox.waiting, inbox.leased, inbox.bytes = 0, 0, 0
-      local is_read, members = pcall(queued, session, inbox)
-      for at = 1, is_read and #members or 0, 2 do
-        inbox.waiting = inbox.waiting + count_of(members[at])
-      end
-      local are_read, entries = pcall(leased_entries, session)
-      for at = 1, are_read and #entries or 0 do
-        inbox.leased = inbox.leased + count_of(entries[at].member)
-        inbox.bytes = inbox.bytes + bytes_of(entries[at].member)
-      end
-    end
-  end
-end
-
 -- Takes delivered messages out of an inbox, for good. Returns how many, and the ids of the watched ones.
 local function finish(session, inbox, entries)
   local done, waiting, timed, watched, count, waited, bytes = {}, {}, {}, {}, 0, 0, 0
@@ -234,6 +215,44 @@ ops.acknowledge_written = function(last)
   return replies
 end
 
+-- acknowledge_post: time, message and replica, places of sessions (4 bytes each) to which it has not been written. These
+-- have it as leases of their own from now on.
+-- Reply: 1, or 0 when there is no such post: whoever has the message has it as a lease of its own.
+ops.acknowledge_post = function()
+  at_ms = arg()
+  local name, late, is_late, post = arg(), arg(), {}, nil
+  for _, known in ipairs(posts_of(sub(name, 17))) do
+    if known.name == name then
+      post = known
+    end
+  end
+  if not post then
+    return { 0 }
+  end
+  for at = 1, #late, 4 do
+    local session = ARGV[SESSIONS_AT + unpack_bytes('>I4', late, at)]
+    is_late[session] = true
+    inbox_of(session)
+  end
+  local is_open = read_post(post)
+  for at = 1, #post.struck, SESSION_LEN do
+    local session = sub(post.struck, at, at + SESSION_LEN - 1)
+    if not is_late[session] then
+      acknowledge(session, { post.id })
+    end
+  end
+  if is_open then
+    local id, count = post.id, #post.known.addresses / ADDRESS_LEN
+    copies_gone[id] = (copies_gone[id] or 0) + count - #post.struck / SESSION_LEN
+    flush_receipts()
+    local field, bucket = id .. '*', bucket_of(id)
+    local told = call('HGET', key('receipts:') .. bucket, field) or ''
+    put_receipt(id, field, told .. pack(POSTS_RECEIPT, post.known.first, count, tonumber(at_ms)))
+    end_post(post)
+  end
+  return { 1 }
+end
+
 -- release: time, session, delivery limit, then 'ids' and the ids, 'claimed' and the claim, or 'silent' and
 -- milliseconds.
 -- Reply: how many were put back, how many are dead, how many wait, how many are leased.
@@ -297,6 +316,12 @@ ops.release_of = function()
   at_ms = arg()
   local replica, returned, dead, lines = arg(), 0, 0, call('HGETALL', key('inboxes'))
   local taker = uuid_text(replica)
+  for _, post in ipairs(posts_of(taker)) do
+    local addresses = read_post(post) and post.known.addresses or ''
+    for at = 1, #addresses, ADDRESS_LEN do
+      inbox_of(sub(addresses, at, at + SESSION_LEN - 1))
+    end
+  end
   for at = 1, #lines, 2 do
     local session = lines[at]
     local known = read_inbox(lines[at + 1])

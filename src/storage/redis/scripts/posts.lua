@@ -1,0 +1,247 @@
+-- Parcels: what is handed over unasked, by who takes it. First each message by itself, as it is stored, since to put
+-- strings together costs more than to publish them. Then of all of them, in their order, how many sessions get it, and
+-- of each its id, its claim and the number of the lease; of a post (below) that of the next.
+local parcels
+
+each_time(function()
+  parcels = {}
+end)
+
+local ONE = '\0\0\0\1'
+
+-- The parcel for a replica, with one more message.
+local function parcel_with(taker, message)
+  local parcel = parcels[taker]
+  if not parcel then
+    parcel = { messages = {}, addresses = { PARCEL_HEAD } }
+    parcels[taker] = parcel
+  end
+  parcel.messages[#parcel.messages + 1] = message
+  return parcel.addresses
+end
+
+local function flush_parcels()
+  for taker, parcel in pairs(parcels) do
+    local channel, messages = CHANNEL .. ':' .. taker, parcel.messages
+    for at = 1, #messages do
+      call('PUBLISH', channel, messages[at])
+    end
+    call('PUBLISH', channel, table.concat(parcel.addresses))
+  end
+end
+
+-- Whether a message is handed over before anybody asks: nothing waits that would come first, and whoever has claimed the
+-- session takes as much as this.
+local function is_taken(inbox, flags, len, bytes)
+  return inbox.waiting == 0 and inbox.leased + len <= inbox.window and flags % 16 <= SHARED
+    and inbox.bytes + bytes <= inbox.room
+end
+
+-- Leases a message that nobody has asked for. Returns what is said of it in a parcel.
+local function hand_over(session, inbox, priority, id, rest, len, bytes, since)
+  local lease = inbox.lease
+  local entry = pack(ENTRY, score_of(inbox, priority, len), lease, 0, 1, LEASED, rest, 0, REPLICA, since)
+  if inbox.outside or inbox.delivered_len >= LINE_LEN_MAX then
+    put_delivered(session, inbox, { id, entry })
+  else
+    inbox.delivered[id] = entry
+    inbox.delivered_len = inbox.delivered_len + 1
+  end
+  inbox.lease = lease + len
+  shift(inbox, 0, len, bytes)
+  return session .. inbox.claim .. pack('>d', lease)
+end
+
+-- Posts: a message for many whom one replica handles, and who acknowledge by writing, is leased to all of them as one. In
+-- 'posts' is, under the message and the replica, what is leased to whom; after a '-' who has it as a lease of its own since,
+-- because somebody wanted to know about that inbox (inbox_of); and under '' which posts there are. Their lines say nothing
+-- of it. When the replica has written it to all, or waits no longer for the rest, the post is acknowledged and is no more.
+
+-- Fewest sessions of one.
+local POST_LEN_MIN = 2
+-- Session, claim and number of the next lease of each.
+local SESSION_LEN, ADDRESS_LEN = 36, 60
+
+-- By replica, in their order.
+local posts
+local all_posts, posts_of, read_post, has_post, end_post, is_posted, post_to, flush_posts
+
+do -- What nobody else names.
+
+-- Most posts of a replica at once.
+local POSTS_LEN_MAX = 16
+-- Message, replica, bytes.
+local POSTED = '>c16c36I4'
+local POSTED_LEN = 56
+-- What is known of a message (the member without the id), its priority, since when it is leased, and the place of the
+-- first session in the receipt. Then the addresses.
+local POST = '>c5BdI4'
+-- Added to the number of sessions, in a parcel.
+local POST_MARK = 2 ^ 31
+
+-- Whether there are others than before.
+local are_posts_others
+
+each_time(function()
+  posts, are_posts_others = nil, false
+end)
+
+-- What never changes of posts, from one call to the next, by message and replica.
+local kept_posts, kept_posts_len = {}, 0
+
+all_posts = function()
+  if not posts then
+    posts = {}
+    local known = call('HGET', key('posts'), '') or ''
+    for at = 1, #known, POSTED_LEN do
+      local id, taker, bytes = unpack_bytes(POSTED, known, at)
+      local list = posts[taker] or {}
+      list[#list + 1] = { id = id, taker = taker, name = id .. taker, bytes = bytes }
+      posts[taker] = list
+    end
+  end
+  return posts
+end
+
+local NO_POSTS = {}
+
+posts_of = function(taker)
+  return all_posts()[taker] or NO_POSTS
+end
+
+local function keep_post(name, known)
+  if kept_posts_len == 2 * POSTS_LEN_MAX then
+    kept_posts, kept_posts_len = {}, 0
+  end
+  kept_posts[name] = known
+  kept_posts_len = kept_posts_len + 1
+end
+
+-- Reads all of a post. False when it is no more.
+read_post = function(post)
+  if not post.struck then
+    local known = kept_posts[post.name]
+    if not known then
+      local text, addresses_at = call('HGET', key('posts'), post.name), nil
+      known = {}
+      known.rest, known.priority, known.since, known.first, addresses_at = unpack_bytes(POST, text)
+      known.addresses = sub(text, addresses_at)
+      keep_post(post.name, known)
+    end
+    post.known, post.struck = known, call('HGET', key('posts'), post.name .. '-') or ''
+  end
+  return not post.is_over
+end
+
+has_post = function(post, session)
+  return string.find(post.known.addresses, session, 1, true) and not string.find(post.struck, session, 1, true)
+end
+
+end_post = function(post)
+  post.is_over, are_posts_others = true, true
+  local list = {}
+  for _, other in ipairs(posts[post.taker]) do
+    if other ~= post then
+      list[#list + 1] = other
+    end
+  end
+  posts[post.taker] = list
+  call('HDEL', key('posts'), post.name, post.name .. '-')
+  if kept_posts[post.name] then
+    kept_posts[post.name] = nil
+    kept_posts_len = kept_posts_len - 1
+  end
+end
+
+-- Makes what was posted to a session a lease of its own. The replica is told its number, with the message, though it may
+-- have that already.
+take_posts = function(session, inbox)
+  for _, post in ipairs(posts_of(inbox.taker)) do
+    if read_post(post) and has_post(post, session) then
+      local known = post.known
+      post.message = post.message or call('HGET', key('messages'), post.id)
+      local addresses = parcel_with(post.taker, post.message)
+      addresses[#addresses + 1] = ONE
+      addresses[#addresses + 1] = hand_over(session, inbox, known.priority, post.id, known.rest, 1, post.bytes, known.since)
+      put_receipt(post.id, post.id .. session, STANDS)
+      post.struck = post.struck .. session
+      if #post.struck / SESSION_LEN == #known.addresses / ADDRESS_LEN then
+        end_post(post)
+      else
+        call('HSET', key('posts'), post.name .. '-', post.struck)
+      end
+    end
+  end
+end
+
+-- Whom a message may be posted to: adds the session to those of its replica. False when it has to be looked into the
+-- inbox.
+is_posted = function(groups, place, session, bytes, capacity)
+  local line = inboxes[session] == nil and line_of(session)
+  if not line then
+    return false
+  end
+  local waiting, leased, leased_bytes, _, _, _, window, room, claim_len, form, _, _, claim_at = unpack_bytes(LINE, line)
+  if form ~= BY_WRITING or waiting > 0 then
+    return false
+  end
+  local taker_at = claim_at + claim_len
+  local taker = sub(line, taker_at, taker_at + TAKER_LEN - 1)
+  local group = groups[taker]
+  if not group then
+    local list = posts_of(taker)
+    group = { sessions = {}, places = {}, addresses = {}, len = #list, bytes = bytes, is_open = #list < POSTS_LEN_MAX }
+    for at = 1, #list do
+      group.bytes = group.bytes + list[at].bytes
+    end
+    groups[taker] = group
+  end
+  leased = leased + group.len
+  if not group.is_open or leased >= window or leased >= capacity or leased_bytes + group.bytes > room then
+    return false
+  end
+  local sessions, addresses = group.sessions, group.addresses
+  local at = #addresses
+  sessions[#sessions + 1] = session
+  group.places[#sessions] = place
+  addresses[at + 1] = session
+  addresses[at + 2] = sub(line, claim_at, taker_at - 1)
+  addresses[at + 3] = sub(line, LEASE_AT, LEASE_END)
+  return true
+end
+
+post_to = function(taker, group, id, rest, priority, bytes, since, first, message)
+  local known = {
+    rest = rest, priority = priority, since = since, first = first, addresses = table.concat(group.addresses),
+  }
+  local post = { id = id, taker = taker, name = id .. taker, bytes = bytes, known = known, struck = '', message = message }
+  local list, addresses = posts_of(taker), parcel_with(taker, message)
+  if list == NO_POSTS then
+    list = {}
+    posts[taker] = list
+  end
+  list[#list + 1] = post
+  are_posts_others = true
+  call('HSET', key('posts'), post.name, pack(POST, rest, priority, since, first) .. known.addresses)
+  keep_post(post.name, known)
+  addresses[#addresses + 1] = pack('>I4', POST_MARK + #group.sessions)
+  addresses[#addresses + 1] = known.addresses
+end
+
+flush_posts = function()
+  if are_posts_others then
+    local parts = {}
+    for _, list in pairs(posts) do
+      for at = 1, #list do
+        parts[#parts + 1] = pack(POSTED, list[at].id, list[at].taker, list[at].bytes)
+      end
+    end
+    if #parts > 0 then
+      call('HSET', key('posts'), '', table.concat(parts))
+    else
+      call('UNLINK', key('posts'))
+    end
+  end
+end
+
+end
