@@ -55,12 +55,13 @@ pub(super) struct Lane {
 struct Queue {
     waiting: VecDeque<Waiting>,
     waiting_bytes: usize,
+    waiting_weight: usize,
     /// Has its turn before anything else that is asked of the inboxes, and soon in any case.
     written: Written,
     /// Acknowledged when they have been written to all.
     posts: Posts,
     /// Of the batches under way.
-    underway_bytes: usize,
+    underway_weight: usize,
     /// The last batch that was heard of was carried out.
     is_well: bool,
     /// Somebody takes the batches.
@@ -74,11 +75,12 @@ type Unheard = (u64, Vec<SessionId>);
 impl Queue {
     /// Whether one more batch is worth its costs while others are under way.
     fn has_enough(&self) -> bool {
-        !self.waiting.is_empty() && 2 * self.waiting_bytes >= self.underway_bytes
+        !self.waiting.is_empty() && 2 * self.waiting_weight >= self.underway_weight
     }
 
     fn push(&mut self, operation: Operation, until: Instant, answer: Answer) {
         self.waiting_bytes += operation.size();
+        self.waiting_weight += operation.weight();
         self.waiting.push_back(Waiting {
             operation,
             until,
@@ -108,7 +110,7 @@ impl Queue {
 /// What goes to Redis at once.
 struct Batch {
     operations: Vec<Waiting>,
-    bytes: usize,
+    weight: usize,
     /// What is put back by it.
     owed: Vec<Unheard>,
     /// It may be sent a second time.
@@ -319,18 +321,20 @@ impl Lane {
         if !is_idle && !queue.has_enough() {
             return None;
         }
-        let (mut operations, mut bytes) = (Vec::new(), 0);
+        let (mut operations, mut bytes, mut weight) = (Vec::new(), 0, 0);
         while operations.len() < BATCH_LEN_MAX
             && bytes < BATCH_BYTES_MAX
             && let Some(waiting) = queue.waiting.pop_front()
         {
             let size = waiting.operation.size();
             queue.waiting_bytes -= size;
+            queue.waiting_weight -= waiting.operation.weight();
             if waiting.until < late {
                 let reason = "Redis did not get round to it in time".to_owned();
                 waiting.answer.send(Err(StoreError::Unreachable(reason)));
             } else {
                 bytes += size;
+                weight += waiting.operation.weight();
                 operations.push(waiting);
             }
         }
@@ -339,12 +343,12 @@ impl Lane {
             queue.is_driven = !is_idle;
             return None;
         }
-        queue.underway_bytes += bytes;
+        queue.underway_weight += weight;
         let accepting = operations.iter().filter(|waiting| waiting.operation.accepts).count();
         Some(Batch {
             may_repeat: accepting > 0 && (accepting < operations.len() || !owed.is_empty()),
             operations,
-            bytes,
+            weight,
             owed,
         })
     }
@@ -353,7 +357,7 @@ impl Lane {
     async fn carry_out(&self, batch: Batch) -> bool {
         let Batch {
             operations,
-            bytes,
+            weight,
             owed,
             ..
         } = batch;
@@ -369,7 +373,7 @@ impl Lane {
         self.breaker.take_note(&carried);
         {
             let mut queue = self.queue();
-            queue.underway_bytes -= bytes;
+            queue.underway_weight -= weight;
             queue.is_well = carried.is_ok();
         }
         match carried.and_then(|carried| self.read(carried)) {

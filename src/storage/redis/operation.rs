@@ -8,6 +8,9 @@ use actors::{
 };
 use deadpool_redis::redis::{Cmd, Pipeline};
 
+/// What a lease is answered with, more or less.
+const LEASED_BYTES: usize = 16 * 1024;
+
 /// What the script is to do, with what.
 #[derive(Clone, Debug)]
 pub(super) struct Operation {
@@ -105,11 +108,10 @@ impl Operation {
         self.text(message.as_uuid().as_bytes().as_slice())
     }
 
-    pub fn messages(mut self, messages: &[MessageId]) -> Self {
-        for message in messages {
-            self = self.message(*message);
-        }
-        self
+    /// One after the other as one argument.
+    pub fn messages(self, messages: &[MessageId]) -> Self {
+        let ids = messages.iter().flat_map(|message| *message.as_uuid().as_bytes());
+        self.text(ids.collect::<Vec<_>>())
     }
 
     pub fn replica(self, replica: ReplicaId) -> Self {
@@ -139,6 +141,12 @@ impl Operation {
     /// About as many bytes as it is sent as.
     pub const fn size(&self) -> usize {
         self.bytes + 16 * self.args.len() + 32
+    }
+
+    /// About as many bytes as it is sent as and answered with: how much it is to do.
+    pub const fn weight(&self) -> usize {
+        let answered = if self.leases.is_some() { LEASED_BYTES } else { 0 };
+        self.size() + answered
     }
 }
 

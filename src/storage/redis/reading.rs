@@ -112,8 +112,8 @@ pub(super) fn parcel(lane: &Arc<Lane>, parcel: &Parcel) -> Result<Vec<Handed>, S
         let (is_post, first_of_message) = (count & POST_MARK != 0, all.len());
         for _ in 0..count & !POST_MARK {
             let session = reply::session(take(&mut addresses, SESSION_LEN)?)?;
-            let claim = claim(take(&mut addresses, CLAIM_LEN)?)?;
             let first = f64::from_be_bytes(number(&mut addresses)?) as u64;
+            let claim = claim(take(&mut addresses, CLAIM_LEN)?)?;
             if messages.is_empty() {
                 each_stored(stored, |stored| {
                     messages.push(stored_message(lane, stored, session)?);

@@ -1,6 +1,6 @@
--- Inboxes. Of each session one line in 'inboxes': how many wait, how many are leased and how many bytes these are, the
--- next place and the next lease, the epoch of the last claim, and the claim; and, when whoever claimed it takes what comes
--- unasked, who that is, how much it takes, and whether it acknowledges by writing. What waits, by its score, and what was delivered at least once and
+-- Inboxes. Of each session one line in 'inboxes': how many wait, how many are leased and how many bytes these are; when
+-- whoever claimed it takes what comes unasked, how much, who that is, and whether it acknowledges by writing; the next
+-- place, the epoch of the last claim, the next lease, and the claim. What waits, by its score, and what was delivered at least once and
 -- not acknowledged, by its id, are in the line too while they are few; when they are many, in 'inbox:SESSION' and in
 -- 'leased:SESSION', until there are none. A member is the id (16 bytes), flags, and the length of the envelope (4 bytes).
 
@@ -13,11 +13,11 @@ end)
 
 -- Most that waits, and most that was delivered, in a line.
 local LINE_LEN_MAX = 8
--- Then how many messages and bytes may be leased unasked, the length of the claim, the form, how many wait and were
--- delivered in the line; the claim, who takes, these.
-local LINE, QUEUED, DELIVERED = '>ddddddI4I4BBBB', '>dc21', '>c16c66'
--- Where the number of the next lease is in it.
-local LEASE_AT, LEASE_END = 33, 40
+-- Of a line: how many wait, are leased, and their bytes; how many messages and bytes may be leased unasked; the length of
+-- the claim, the form, how many wait and were delivered in the line; place, epoch, lease. Then the claim, who takes, these.
+local LINE, QUEUED, DELIVERED = '>dddI4I4BBBBddd', '>dc21', '>c16c66'
+-- How it begins, and where the lease and the claim are in it.
+local LINE_HEAD, LEASE_AT, CLAIM_AT = '>dddI4I4BB', 53, 61
 -- Forms, which are added: there are many; writing acknowledges.
 local OUTSIDE, BY_WRITING = 1, 2
 -- A replica as text, by which its channel is named.
@@ -32,14 +32,14 @@ end
 
 local function read_inbox(line)
   local queue, delivered = {}, {}
-  local waiting, leased, bytes, place, lease, epoch, window, room, claim_len, form, queue_len, delivered_len, claim_at =
+  local waiting, leased, bytes, window, room, claim_len, form, queue_len, delivered_len, place, epoch, lease =
     unpack_bytes(LINE, line)
-  local taker_at = claim_at + claim_len
+  local taker_at = CLAIM_AT + claim_len
   local at = window > 0 and taker_at + TAKER_LEN or taker_at
   -- All fields at once: a table that grows with each is made several times.
   local inbox = {
     waiting = waiting, leased = leased, bytes = bytes, place = place, lease = lease, epoch = epoch, window = window,
-    room = room, claim = sub(line, claim_at, taker_at - 1), taker = sub(line, taker_at, at - 1),
+    room = room, claim = sub(line, CLAIM_AT, taker_at - 1), taker = sub(line, taker_at, at - 1),
     outside = form % 2 == OUTSIDE, by_writing = form >= BY_WRITING, queue = queue, delivered = delivered,
     delivered_len = delivered_len, changed = false,
   }
@@ -133,9 +133,9 @@ end
 
 local function inbox_line(inbox)
   local queue, claim = inbox.queue, inbox.claim
-  local head = pack(LINE, inbox.waiting, inbox.leased, inbox.bytes, inbox.place, inbox.lease, inbox.epoch, inbox.window,
-    inbox.room, #claim, (inbox.outside and OUTSIDE or 0) + (inbox.by_writing and BY_WRITING or 0), #queue / 2,
-    inbox.delivered_len) .. claim .. inbox.taker
+  local form = (inbox.outside and OUTSIDE or 0) + (inbox.by_writing and BY_WRITING or 0)
+  local head = pack(LINE, inbox.waiting, inbox.leased, inbox.bytes, inbox.window, inbox.room, #claim, form, #queue / 2,
+    inbox.delivered_len, inbox.place, inbox.epoch, inbox.lease) .. claim .. inbox.taker
   if #queue == 0 and inbox.delivered_len == 0 then
     return head
   end

@@ -1,6 +1,6 @@
 -- Parcels: what is handed over unasked, by who takes it. First each message by itself, as it is stored, since to put
 -- strings together costs more than to publish them. Then of all of them, in their order, how many sessions get it, and
--- of each its id, its claim and the number of the lease; of a post (below) that of the next.
+-- of each its id, the number of the lease, or of a post (below) that of the next, and its claim.
 local parcels
 
 each_time(function()
@@ -49,7 +49,7 @@ local function hand_over(session, inbox, priority, id, rest, len, bytes, since)
   end
   inbox.lease = lease + len
   shift(inbox, 0, len, bytes)
-  return session .. inbox.claim .. pack('>d', lease)
+  return session .. pack('>d', lease) .. inbox.claim
 end
 
 -- Posts: a message for many whom one replica handles, and who acknowledge by writing, is leased to all of them as one. In
@@ -59,7 +59,7 @@ end
 
 -- Fewest sessions of one.
 local POST_LEN_MIN = 2
--- Session, claim and number of the next lease of each.
+-- Session, number of the next lease and claim of each.
 local SESSION_LEN, ADDRESS_LEN = 36, 60
 
 -- By replica, in their order.
@@ -181,16 +181,16 @@ is_posted = function(groups, place, session, bytes, capacity)
   if not line then
     return false
   end
-  local waiting, leased, leased_bytes, _, _, _, window, room, claim_len, form, _, _, claim_at = unpack_bytes(LINE, line)
+  local waiting, leased, leased_bytes, window, room, claim_len, form = unpack_bytes(LINE_HEAD, line)
   if form ~= BY_WRITING or waiting > 0 then
     return false
   end
-  local taker_at = claim_at + claim_len
+  local taker_at = CLAIM_AT + claim_len
   local taker = sub(line, taker_at, taker_at + TAKER_LEN - 1)
   local group = groups[taker]
   if not group then
     local list = posts_of(taker)
-    group = { sessions = {}, places = {}, addresses = {}, len = #list, bytes = bytes, is_open = #list < POSTS_LEN_MAX }
+    group = { sessions = {}, places = {}, addresses = {}, count = 0, len = #list, bytes = bytes, is_open = #list < POSTS_LEN_MAX }
     for at = 1, #list do
       group.bytes = group.bytes + list[at].bytes
     end
@@ -200,13 +200,10 @@ is_posted = function(groups, place, session, bytes, capacity)
   if not group.is_open or leased >= window or leased >= capacity or leased_bytes + group.bytes > room then
     return false
   end
-  local sessions, addresses = group.sessions, group.addresses
-  local at = #addresses
-  sessions[#sessions + 1] = session
-  group.places[#sessions] = place
-  addresses[at + 1] = session
-  addresses[at + 2] = sub(line, claim_at, taker_at - 1)
-  addresses[at + 3] = sub(line, LEASE_AT, LEASE_END)
+  local count = group.count + 1
+  group.count = count
+  group.sessions[count], group.places[count] = session, place
+  group.addresses[2 * count - 1], group.addresses[2 * count] = session, sub(line, LEASE_AT, taker_at - 1)
   return true
 end
 

@@ -124,6 +124,15 @@ local function id_of(member)
   return sub(member, 1, 16)
 end
 
+-- Ids come one after the other as one string: of most nothing has to be known but that they are those of a bundle.
+local function ids_in(packed)
+  local ids = {}
+  for at = 1, #packed, 16 do
+    ids[#ids + 1] = sub(packed, at, at + 15)
+  end
+  return ids
+end
+
 -- Frames, all but their serials. They are published when everything is done.
 local frames
 

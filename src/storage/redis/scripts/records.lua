@@ -206,14 +206,13 @@ end
 
 -- redrive: time, recipient or '', capacity, the ids of the messages.
 -- Reply: of each letter: id, session, and the length of its queue, or 'gone', 'full' or 'unknown'.
-ops.redrive = function(last)
+ops.redrive = function()
   at_ms = arg()
   local recipient, capacity, reply = arg(), number_arg(), {}
   local function answer(id, session, what)
     reply[#reply + 1], reply[#reply + 2], reply[#reply + 3] = id, session, what
   end
-  while cursor < last do
-    local id = arg()
+  for _, id in ipairs(ids_in(arg())) do
     -- A letter is longer than the id by the id of a session: hexadecimal digits and hyphens.
     local letters = call('ZRANGE', key('dead'), '[' .. id, '(' .. id .. 'g', 'BYLEX')
     if #letters == 0 then

@@ -1,12 +1,12 @@
 -- What calls were answered with, and the next call acknowledges, on whatever replica.
 
 -- mark_returned: session, the ids. Reply: nothing.
-ops.mark_returned = function(last)
-  local session, ids = session_arg(), args_until(last)
+ops.mark_returned = function()
+  local session, packed = session_arg(), arg()
   if not inbox_of(session) then
     return {}
   end
-  local entries, known = delivered_entries(session, ids), {}
+  local entries, known = delivered_entries(session, packed), {}
   for at = 1, #entries do
     local entry = entries[at]
     if entry.state ~= RETURNED then

@@ -87,60 +87,63 @@ local function acknowledged(inbox, unknown, count, watched)
   return reply
 end
 
+-- How many entries are looked for at once where none is a bundle.
+local ENTRIES_AT_ONCE = 64
+
 -- What is known of these messages of a session, those that were never delivered to it or are done with left out; which
 -- ids these are; nil when only a part of a bundle is meant.
-local function entries_of(session, ids)
-  local found, entries, unknown, seen = delivered_of(session, inbox_of(session), ids), {}, {}, {}
+local function entries_of(session, packed)
+  local inbox, entries, unknown, found, in_bundles = inbox_of(session), {}, {}, {}, false
   local at = 1
-  while at <= #ids do
-    local id = ids[at]
-    local entry = found[at] and not seen[id] and read_entry(id, found[at])
-    local count = entry and count_of(entry.member) or 1
-    if count > 1 then
-      local whole_bundle = at + count - 1 <= #ids and call('HGET', key('bundles'), id)
-      if whole_bundle ~= table.concat(ids, '', at, math.min(at + count - 1, #ids)) then
-        return nil
+  while at <= #packed do
+    local id, entry, count = sub(packed, at, at + 15), nil, 1
+    if found[id] == nil then
+      local ids = in_bundles and { id } or ids_in(sub(packed, at, at + 16 * ENTRIES_AT_ONCE - 1))
+      local texts = delivered_of(session, inbox, ids)
+      for place = 1, #ids do
+        if found[ids[place]] == nil then
+          found[ids[place]] = texts[place]
+        end
       end
-      entry.ids = whole_bundle
     end
-    if entry then
-      entries[#entries + 1] = entry
-      for of_bundle = at, at + count - 1 do
-        seen[ids[of_bundle]] = true
+    if found[id] then
+      entry = read_entry(id, found[id])
+      count = count_of(entry.member)
+      if count > 1 then
+        entry.ids = call('HGET', key('bundles'), id)
+        if entry.ids ~= sub(packed, at, at + 16 * count - 1) then
+          return nil
+        end
       end
+      entries[#entries + 1] = entry
+      -- A second time it is not known.
+      found[id] = false
     else
       unknown[#unknown + 1] = id
     end
-    at = at + count
+    in_bundles = count > 1
+    at = at + 16 * count
   end
   return entries, unknown
 end
 
 -- The same, if need be with all bundles of the session opened: of some only a part may be meant.
-local function delivered_entries(session, ids)
-  local entries, unknown = entries_of(session, ids)
+local function delivered_entries(session, packed)
+  local entries, unknown = entries_of(session, packed)
   if (not entries or #unknown > 0) and unbundle_delivered(session) then
-    entries, unknown = entries_of(session, ids)
+    entries, unknown = entries_of(session, packed)
   end
   return entries, unknown
-end
-
-local function args_until(last)
-  local list = {}
-  while cursor < last do
-    list[#list + 1] = arg()
-  end
-  return list
 end
 
 local NONE = {}
 
 -- Takes leased messages, for which nobody waits, out of a line, for good. Returns how many, and the ids given twice; nil,
 -- and nothing is done, when there is anything else among them.
-local function finish_plain(session, inbox, ids)
+local function finish_plain(session, inbox, packed)
   local delivered = inbox.delivered
-  for at = 1, #ids do
-    local entry = delivered[ids[at]]
+  for at = 1, #packed, 16 do
+    local entry = delivered[sub(packed, at, at + 15)]
     if not entry then
       return nil
     end
@@ -150,8 +153,8 @@ local function finish_plain(session, inbox, ids)
     end
   end
   local count, twice, bytes = 0, NONE, 0
-  for at = 1, #ids do
-    local id = ids[at]
+  for at = 1, #packed, 16 do
+    local id = sub(packed, at, at + 15)
     local entry = delivered[id]
     if not entry then
       twice = #twice > 0 and twice or {}
@@ -170,18 +173,18 @@ local function finish_plain(session, inbox, ids)
   return count, twice
 end
 
-local function acknowledge(session, ids, and_before)
+local function acknowledge(session, packed, and_before)
   local inbox = inbox_of(session)
   if not inbox then
-    return acknowledged(nil, ids, 0, NONE)
+    return acknowledged(nil, ids_in(packed), 0, NONE)
   end
   if not and_before and not inbox.outside then
-    local count, twice = finish_plain(session, inbox, ids)
+    local count, twice = finish_plain(session, inbox, packed)
     if count then
       return acknowledged(inbox, twice, count, NONE)
     end
   end
-  local entries, unknown = delivered_entries(session, ids)
+  local entries, unknown = delivered_entries(session, packed)
   if and_before and entries[1] then
     local last_lease = entries[1].lease
     local before = leased_entries(session, function(entry)
@@ -195,10 +198,10 @@ local function acknowledge(session, ids, and_before)
 end
 
 -- acknowledge: time, session, 'ids' or 'up_to', the ids. Reply: see acknowledged.
-ops.acknowledge = function(last)
+ops.acknowledge = function()
   at_ms = arg()
   local session, which = session_arg(), arg()
-  return acknowledge(session, args_until(last), which == 'up_to')
+  return acknowledge(session, arg(), which == 'up_to')
 end
 
 -- acknowledge_written: time, then of each session its place (4 bytes) and ids. Reply: as to acknowledge, of each session.
@@ -206,11 +209,8 @@ ops.acknowledge_written = function(last)
   at_ms = arg()
   local replies = {}
   while cursor < last do
-    local written, ids = arg(), {}
-    for at = 5, #written, 16 do
-      ids[#ids + 1] = sub(written, at, at + 15)
-    end
-    replies[#replies + 1] = acknowledge(ARGV[SESSIONS_AT + unpack_bytes('>I4', written)], ids)
+    local written = arg()
+    replies[#replies + 1] = acknowledge(ARGV[SESSIONS_AT + unpack_bytes('>I4', written)], sub(written, 5))
   end
   return replies
 end
@@ -238,7 +238,7 @@ ops.acknowledge_post = function()
   for at = 1, #post.struck, SESSION_LEN do
     local session = sub(post.struck, at, at + SESSION_LEN - 1)
     if not is_late[session] then
-      acknowledge(session, { post.id })
+      acknowledge(session, post.id)
     end
   end
   if is_open then
@@ -256,7 +256,7 @@ end
 -- release: time, session, delivery limit, then 'ids' and the ids, 'claimed' and the claim, or 'silent' and
 -- milliseconds.
 -- Reply: how many were put back, how many are dead, how many wait, how many are leased.
-ops.release = function(last)
+ops.release = function()
   at_ms = arg()
   local session, delivery_limit, which = session_arg(), number_arg(), arg()
   local inbox, entries = inbox_of(session), {}
@@ -264,7 +264,7 @@ ops.release = function(last)
     return { 0, 0, 0, 0 }
   end
   if which == 'ids' then
-    local delivered = delivered_entries(session, args_until(last))
+    local delivered = delivered_entries(session, arg())
     for at = 1, #delivered do
       if delivered[at].state ~= RETURNED then
         entries[#entries + 1] = delivered[at]
