@@ -31,6 +31,11 @@ pub(super) fn outcome_key(sender: SessionId, key: &str) -> String {
     format!("{sender}:{key}")
 }
 
+/// Whether these are the flags of a bundle.
+pub(super) const fn is_bundle(flags: u8) -> bool {
+    flags >> COUNT_SHIFT > 0
+}
+
 /// What goes into the script of a batch, by places in it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Item {

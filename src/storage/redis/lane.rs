@@ -10,7 +10,7 @@ use actors::{
     model::{MessageId, ProjectId, SessionId, Status},
     storage::StoreError,
 };
-use deadpool_redis::redis::Value;
+use deadpool_redis::redis::{Value, cmd};
 use futures_util::{StreamExt, stream::FuturesOrdered};
 use tokio::{
     sync::{Notify, oneshot},
@@ -18,12 +18,14 @@ use tokio::{
 };
 
 use super::{
+    appending,
     breaker::Breaker,
     client::{Carried, Client, ended},
     error::Failure,
     held::Held,
     operation::Operation,
     posts::{self, Noted, Post, Posts},
+    reading,
     reply::{Reply, message, status},
     script::Preamble,
     written::{self, Answer, Written},
@@ -270,7 +272,7 @@ impl Lane {
 
     /// Has somebody take what waits.
     fn set_out(self: &Arc<Self>, queue: &mut Queue) {
-        if queue.waiting.is_empty() {
+        if queue.waiting.is_empty() && queue.unheard.is_empty() {
             return;
         }
         if !std::mem::replace(&mut queue.is_driven, true) {
@@ -291,7 +293,7 @@ impl Lane {
                     break;
                 };
                 may_repeat = batch.may_repeat;
-                underway.push_back(self.carry_out(batch));
+                underway.push_back(Self::carry_out(&self, batch));
             }
             tokio::select! {
                 biased;
@@ -354,7 +356,7 @@ impl Lane {
     }
 
     /// Whether it was to put something back, and nothing else, and did not.
-    async fn carry_out(&self, batch: Batch) -> bool {
+    async fn carry_out(self: &Arc<Self>, batch: Batch) -> bool {
         let Batch {
             operations,
             weight,
@@ -377,11 +379,21 @@ impl Lane {
             queue.is_well = carried.is_ok();
         }
         match carried.and_then(|carried| self.read(carried)) {
-            Ok((mut replies, unsafe_because)) => {
+            Ok(Read {
+                mut replies,
+                left,
+                unsafe_because,
+            }) => {
                 for _ in &owed {
                     replies.next();
                 }
-                answer(operations, replies, unsafe_because.as_deref());
+                let late = answer(operations, replies, unsafe_because.as_deref(), 1 + owed.len(), left);
+                if !late.is_empty() {
+                    let lane = Arc::clone(self);
+                    self.client
+                        .thread
+                        .spawn(async move { lane.answer_late(number, late, until).await });
+                }
                 false
             }
             Err(failure) => {
@@ -399,24 +411,54 @@ impl Lane {
 
     fn owe(&self, number: u64, batch: &[Waiting], failure: &Failure) {
         if matches!(failure, Failure::Unheard(_) | Failure::Wrong(_)) {
-            let mut sessions: Vec<_> = batch.iter().filter_map(|waiting| waiting.operation.leases).collect();
-            sessions.sort_unstable();
-            sessions.dedup();
-            if !sessions.is_empty() {
-                self.queue().unheard.push((number, sessions));
-            }
+            let unheard = unheard(number, batch.iter());
+            self.queue().unheard.extend(unheard);
         }
     }
 
-    fn read(&self, carried: Carried) -> Result<(std::vec::IntoIter<Value>, Option<String>), Failure> {
-        let odd = || Failure::Wrong("Redis did not answer as the script does".to_owned());
+    /// Reads the messages that the function has left to be read, and answers with them.
+    async fn answer_late(self: Arc<Self>, number: u64, mut late: Vec<Late>, until: Instant) {
+        let mut command = cmd("HMGET");
+        command.arg(&self.preamble.messages);
+        for message in late.iter().flat_map(|late| &late.left) {
+            command.arg(&message.id);
+        }
+        let read = self.client.link.ask_one(command, &self.preamble.key, until).await;
+        self.breaker.take_note(&read);
+        let is_read = read.and_then(|read| fill(&mut late, read));
+        if is_read.is_err() {
+            let mut queue = self.queue();
+            let unheard = unheard(number, late.iter().map(|late| &late.waiting));
+            queue.unheard.extend(unheard);
+            self.set_out(&mut queue);
+        }
+        for Late { waiting, reply, .. } in late {
+            waiting.answer.send(match &is_read {
+                Ok(()) => Ok(reply),
+                Err(failure) => Err(failure.clone().into()),
+            });
+        }
+    }
+
+    fn read(&self, carried: Carried) -> Result<Read, Failure> {
         let Value::Array(mut replies) = carried.reply else {
             return Err(odd());
         };
         if let Some(Value::Array(progress)) = replies.pop() {
             self.tell(&progress);
         }
-        Ok((replies.into_iter(), carried.unsafe_because))
+        let Some(Value::Array(left)) = replies.pop() else {
+            return Err(odd());
+        };
+        Ok(Read {
+            replies: replies.into_iter(),
+            left: left
+                .chunks_exact(3)
+                .map(Left::of)
+                .collect::<Option<_>>()
+                .ok_or_else(odd)?,
+            unsafe_because: carried.unsafe_because,
+        })
     }
 
     /// Who waits for a message hears that it was given up. That it was handed over or acknowledged is for those to say
@@ -438,6 +480,78 @@ impl Lane {
     }
 }
 
+/// What the function said to a batch.
+struct Read {
+    replies: std::vec::IntoIter<Value>,
+    left: VecDeque<Left>,
+    unsafe_because: Option<String>,
+}
+
+/// A message that is to be read and put into a reply: of which operation, and where in it.
+struct Left {
+    reply: usize,
+    place: usize,
+    id: Vec<u8>,
+    is_bundle: bool,
+}
+
+impl Left {
+    fn of(parts: &[Value]) -> Option<Self> {
+        let [Value::Int(reply), Value::Int(place), Value::BulkString(member)] = parts else {
+            return None;
+        };
+        let (flags, id) = member.split_last()?;
+        Some(Self {
+            reply: usize::try_from(*reply).ok()?,
+            place: usize::try_from(*place).ok()?.checked_sub(1)?,
+            id: id.to_vec(),
+            is_bundle: appending::is_bundle(*flags),
+        })
+    }
+}
+
+/// An operation whose messages are yet to be read.
+struct Late {
+    waiting: Waiting,
+    reply: Value,
+    left: Vec<Left>,
+}
+
+/// Puts what was read where it belongs.
+fn fill(late: &mut [Late], read: Value) -> Result<(), Failure> {
+    let Value::Array(read) = read else {
+        return Err(odd());
+    };
+    let mut read = read.into_iter();
+    for Late { reply, left, .. } in late {
+        let Value::Array(reply) = reply else {
+            return Err(odd());
+        };
+        for left in left {
+            let (message, place) = read.next().zip(reply.get_mut(left.place)).ok_or_else(odd)?;
+            if let Value::BulkString(stored) = &message
+                && reading::is_bundle(stored) != left.is_bundle
+            {
+                return Err(Failure::Unheard("a bundle was opened before it was read".to_owned()));
+            }
+            *place = message;
+        }
+    }
+    Ok(())
+}
+
+fn odd() -> Failure {
+    Failure::Wrong("Redis did not answer as the function does".to_owned())
+}
+
+/// What a batch leased for operations that have not been answered.
+fn unheard<'a>(number: u64, operations: impl Iterator<Item = &'a Waiting>) -> Option<Unheard> {
+    let mut sessions: Vec<_> = operations.filter_map(|waiting| waiting.operation.leases).collect();
+    sessions.sort_unstable();
+    sessions.dedup();
+    (!sessions.is_empty()).then_some((number, sessions))
+}
+
 /// What puts back the messages that nobody has.
 fn give_back((number, sessions): &Unheard) -> Operation {
     let mut operation = Operation::new("give_back").time(actors::clock::now()).number(*number);
@@ -447,8 +561,23 @@ fn give_back((number, sessions): &Unheard) -> Operation {
     operation
 }
 
-fn answer(batch: Vec<Waiting>, mut replies: impl Iterator<Item = Value>, unsafe_because: Option<&str>) {
-    for waiting in batch {
+/// Answers all but those whose messages are yet to be read. `first` is the number of the first reply.
+fn answer(
+    batch: Vec<Waiting>,
+    mut replies: impl Iterator<Item = Value>,
+    unsafe_because: Option<&str>,
+    first: usize,
+    mut left: VecDeque<Left>,
+) -> Vec<Late> {
+    let mut late = Vec::new();
+    for (number, waiting) in (first..).zip(batch) {
+        let its_own = left.partition_point(|left| left.reply <= number);
+        if its_own > 0 {
+            let left = left.drain(..its_own).collect();
+            let reply = replies.next().unwrap_or(Value::Nil);
+            late.push(Late { waiting, reply, left });
+            continue;
+        }
         let reply = match unsafe_because {
             Some(why) if waiting.operation.accepts => {
                 replies.next();
@@ -458,4 +587,5 @@ fn answer(batch: Vec<Waiting>, mut replies: impl Iterator<Item = Value>, unsafe_
         };
         waiting.answer.send(reply);
     }
+    late
 }

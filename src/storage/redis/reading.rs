@@ -21,12 +21,16 @@ pub(super) fn to_json(record: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(record).unwrap_or_default()
 }
 
+pub(super) fn is_bundle(stored: &[u8]) -> bool {
+    stored.first() == Some(&0)
+}
+
 /// What is stored of a message, or of each message of a bundle; see `scripts/bundles.lua`.
 pub(super) fn each_stored(
     mut stored: &[u8],
     mut read: impl FnMut(&[u8]) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
-    if stored.first() != Some(&0) {
+    if !is_bundle(stored) {
         return read(stored);
     }
     while let Some((lengths, rest)) = stored.split_first_chunk::<8>() {

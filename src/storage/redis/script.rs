@@ -19,7 +19,10 @@ const PARTS: [&str; 6] = [
 ];
 /// What nothing else builds upon: each is a block of its own, for there may be 200 names at once.
 const BLOCKS: [&str; 4] = [
-    concat!(include_str!("scripts/settling.lua"), include_str!("scripts/returned.lua")),
+    concat!(
+        include_str!("scripts/settling.lua"),
+        include_str!("scripts/returned.lua")
+    ),
     include_str!("scripts/seats.lua"),
     include_str!("scripts/records.lua"),
     include_str!("scripts/main.lua"),
@@ -67,6 +70,8 @@ pub(super) struct Preamble {
     prefix: String,
     /// A key in the slot of the project.
     pub key: String,
+    /// Where its messages are.
+    pub messages: String,
     waiting: (String, String),
     progress: (String, String),
     parcel: Vec<u8>,
@@ -80,6 +85,7 @@ impl Preamble {
         Self {
             prefix: format!("{{{project}}}:"),
             key: format!("{{{project}}}:inboxes"),
+            messages: format!("{{{project}}}:messages"),
             waiting: around(&waiting, &format!("\"{session}\"")),
             progress: around(&progress, &message.to_string()),
             parcel: Parcel::head(project),

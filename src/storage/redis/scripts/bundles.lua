@@ -4,12 +4,22 @@
 -- are in 'bundles', and in its receipt when all are acknowledged. By which bundles a message is looked for is in 'bundled',
 -- and then in 'settled:BUCKET': their ids, in order.
 
--- Messages that are handed out, to be read in one go when all operations are done.
-local wanted, wanted_by
+-- Messages that are handed out, to be read in one go when all operations are done. When they are many bytes whoever called
+-- does that: what comes through Lua is copied and hashed to its last byte.
+local wanted, wanted_by, wanted_bytes
+local WANTED_BYTES_MAX = 16 * 1024
 
 each_time(function()
-  wanted, wanted_by = {}, {}
+  wanted, wanted_by, wanted_bytes = {}, {}, 0
 end)
+
+-- Puts a message in the reply when it is read.
+local function want_message(member, reply)
+  wanted[#wanted + 1] = id_of(member)
+  reply[#reply + 1] = false
+  wanted_by[#wanted_by + 1] = { reply, #reply, member, reply_number }
+  wanted_bytes = wanted_bytes + bytes_of(member)
+end
 
 local function read_wanted()
   local stored = fields(key('messages'), wanted)
@@ -17,7 +27,23 @@ local function read_wanted()
     local reply, place = wanted_by[at][1], wanted_by[at][2]
     reply[place] = stored[at]
   end
-  wanted, wanted_by = {}, {}
+  wanted, wanted_by, wanted_bytes = {}, {}, 0
+end
+
+-- The same, or what the caller is to read.
+local function read_or_leave_wanted()
+  local left = {}
+  if wanted_bytes <= WANTED_BYTES_MAX then
+    if #wanted > 0 then
+      read_wanted()
+    end
+    return left
+  end
+  for at = 1, #wanted_by do
+    local _, place, member, number = unpack(wanted_by[at])
+    left[3 * at - 2], left[3 * at - 1], left[3 * at] = number, place, sub(member, 1, 17)
+  end
+  return left
 end
 
 -- How many messages a member stands for: one, unless it is a bundle.

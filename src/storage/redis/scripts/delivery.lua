@@ -1,12 +1,5 @@
 -- The way of a message to its recipient: append, lease.
 
--- Puts a message in the reply when it is read.
-local function want_message(id, reply)
-  wanted[#wanted + 1] = id
-  reply[#reply + 1] = false
-  wanted_by[#wanted_by + 1] = { reply, #reply }
-end
-
 -- The first results of these idempotency keys that are not free; by key.
 local function read_outcomes(keys)
   local found, known = fields(key('idempotency'), keys), {}
@@ -329,7 +322,7 @@ local function lease_plain(inbox, limit, room, state, since, reply)
     delivered[id] = pack(ENTRY, score, inbox.lease, 0, deliveries, state, sub(member, 17), BATCH, REPLICA, since)
     inbox.lease = inbox.lease + count_of(member)
     reply[#reply + 1] = deliveries
-    want_message(id, reply)
+    want_message(member, reply)
   end
   local rest = {}
   for at = last + 1, #queue do
@@ -401,7 +394,7 @@ ops.lease = function()
         inbox.lease = inbox.lease + len
         progressed(member, 'd')
         reply[#reply + 1] = deliveries + 1
-        want_message(id, reply)
+        want_message(member, reply)
       end
     end
     put_delivered(session, inbox, known)
@@ -438,7 +431,7 @@ ops.stand_by = function()
   local reply = { inbox.waiting, inbox.leased, 0, from, inbox.lease }
   for at = 1, #entries do
     reply[#reply + 1] = entries[at].deliveries
-    want_message(id_of(entries[at].member), reply)
+    want_message(entries[at].member, reply)
   end
   return reply
 end

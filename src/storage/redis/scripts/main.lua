@@ -36,6 +36,7 @@ local function run(arguments, is_full)
   local replies = {}
   while cursor < #ARGV do
     local name, len = arg(), number_arg()
+    reply_number = #replies + 1
     local last = cursor + len
     if is_full and NEEDS_ROOM[name] then
       replies[#replies + 1] = '!OOM'
@@ -50,9 +51,7 @@ local function run(arguments, is_full)
     end
     cursor = last
   end
-  if #wanted > 0 then
-    read_wanted()
-  end
+  local left = read_or_leave_wanted()
   flush_gone()
   flush_posts()
   flush_inboxes()
@@ -60,6 +59,7 @@ local function run(arguments, is_full)
   flush_settled()
   flush_parcels()
   flush_frames()
+  replies[#replies + 1] = left
   replies[#replies + 1] = progress
   -- What is done with is not to be kept until the next call.
   ARGV = nil

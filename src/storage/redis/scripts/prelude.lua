@@ -11,7 +11,8 @@
 --            kept; the idempotency window in milliseconds; how many sessions the operations name, and their ids; then the
 --            operations: name, number of arguments, arguments. A session is named by its place among the ids.
 -- Reply      one reply for each operation, an array or, when it failed, a text that begins with '!'; then, as one array,
---            what watched messages have come to: id and status.
+--            what is to be read in 'messages' and put into them: the number of the reply, the place in it, id and flags;
+--            and what watched messages have come to: id and status.
 
 local ARGV
 local PREFIX, CHANNEL, WAITING_HEAD, WAITING_TAIL, PROGRESS_HEAD, PROGRESS_TAIL, PARCEL_HEAD, REPLICA, BATCH
@@ -39,6 +40,9 @@ local now
 local at_ms
 -- The last argument that was read.
 local cursor
+
+-- The number of the reply to the operation that is being carried out.
+local reply_number
 
 local beginnings = {}
 
