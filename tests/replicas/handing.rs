@@ -47,6 +47,42 @@ fn subscriptions_that_are_lost_change_neither_order_nor_count() {
 }
 
 #[test]
+fn what_many_get_keeps_its_place_among_what_one_gets_whatever_is_lost() {
+    const MESSAGES: usize = 240;
+    let redis = Redis::start();
+    let cluster = two(&redis);
+    let alice = cluster.replicas[0].agent("alice");
+    let reads = json!({"ack": "auto", "window": 1000});
+    let bob = cluster.replicas[1].pushed("bob", &reads);
+    let others =
+        [("carol", 1), ("dave", 1), ("erin", 0)].map(|(name, replica)| cluster.replicas[replica].pushed(name, &reads));
+    let is_for_many = |number: &usize| number % 3 > 0;
+    for number in 0..MESSAGES {
+        let message = alice.sends(&number.to_string());
+        if is_for_many(&number) {
+            message.for_everyone();
+        } else {
+            message.to("bob");
+        }
+        if number % 25 == 0 {
+            redis.ask(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+        }
+    }
+    for number in 0..MESSAGES {
+        let (found, count, _) = next(&bob);
+        assert_eq!((found, count), (number, 1));
+    }
+    bob.is_pushed_nothing();
+    for reader in &others {
+        for number in (0..MESSAGES).filter(is_for_many) {
+            let (found, count, _) = next(reader);
+            assert_eq!((found, count), (number, 1));
+        }
+        reader.is_pushed_nothing();
+    }
+}
+
+#[test]
 fn a_small_window_fills_and_opens_again() {
     const MESSAGES: usize = 60;
     let redis = Redis::start();

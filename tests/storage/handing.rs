@@ -11,14 +11,14 @@ use futures_util::StreamExt;
 use crate::support::{Cluster, DELIVERY_LIMIT, PATIENCE, Redis, View, append, block_on, connect, record};
 
 /// A replica that hears what is handed to it.
-struct Taker {
-    storage: Box<dyn Storage>,
-    view: View,
+pub struct Taker {
+    pub storage: Box<dyn Storage>,
+    pub view: View,
     heard: Heard,
 }
 
 impl Taker {
-    async fn on(url: &str) -> Self {
+    pub async fn on(url: &str) -> Self {
         let storage = connect(url).await.unwrap();
         let mut heard = storage.bridge().unwrap().listen();
         assert_eq!(heard.next().await, Some(Incoming::Connected));
@@ -44,16 +44,36 @@ impl Taker {
         self.view.store.stand_by(session, claim, takes, from).await.unwrap()
     }
 
+    /// Somebody who joins, takes what comes and acknowledges by writing.
+    pub async fn reader(&self, window: usize) -> (SessionId, Claim) {
+        let session = self.view.join().await;
+        let claim = self.view.claim(session).await;
+        self.reads(session, claim, window, 0).await;
+        (session, claim)
+    }
+
+    pub async fn reads(&self, session: SessionId, claim: Claim, window: usize, from: u64) -> Leased {
+        let takes = Takes {
+            window,
+            room: 1 << 20,
+            by_writing: true,
+        };
+        self.view.store.stand_by(session, claim, takes, from).await.unwrap()
+    }
+
     /// The next parcel. Frames are none.
-    async fn gets(&mut self) -> Vec<Handed> {
+    pub async fn gets(&mut self) -> Vec<Handed> {
+        let parcel = self.hears().await;
+        assert_eq!(parcel.project, self.view.project);
+        self.view.store.unpack(&parcel).unwrap()
+    }
+
+    /// The next parcel, which is lost.
+    pub async fn hears(&mut self) -> Parcel {
         loop {
             let heard = tokio::time::timeout(PATIENCE, self.heard.next()).await;
             match heard.expect("a parcel comes") {
-                Some(Incoming::Parcel(messages, last)) => {
-                    let parcel = Parcel::parse(messages, &last).unwrap();
-                    assert_eq!(parcel.project, self.view.project);
-                    return self.view.store.unpack(&parcel).unwrap();
-                }
+                Some(Incoming::Parcel(messages, last)) => return Parcel::parse(messages, &last).unwrap(),
                 Some(Incoming::Frame(_)) => {}
                 other => panic!("{other:?}"),
             }

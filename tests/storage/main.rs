@@ -8,6 +8,7 @@ mod faults;
 mod frames;
 mod handing;
 mod histories;
+mod posts;
 mod reference;
 mod replicas;
 mod retention;

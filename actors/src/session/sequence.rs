@@ -152,7 +152,76 @@ mod tests {
         assert_eq!(sequence.arrived(1..2, vec![1]), [1]);
     }
 
+    #[test]
+    fn what_has_no_number_comes_before_the_one_that_has() {
+        let mut sequence = Sequence::default();
+        assert_eq!(
+            sequence.posted(3, vec!["kept until it is known where it goes on"]),
+            [""; 0]
+        );
+        let asked = sequence.ask();
+        let first = "kept until it is known where it goes on";
+        assert_eq!(sequence.go_on(asked, 3, vec![]), Some(vec![first]));
+        assert_eq!(sequence.posted(3, vec!["at once"]), ["at once"]);
+        assert_eq!(sequence.posted(5, vec!["after two"]), [""; 0]);
+        assert!(sequence.is_interrupted(), "what is before it may be lost");
+        assert_eq!(sequence.arrived(5..6, vec!["fifth"]), [""; 0]);
+        assert_eq!(sequence.arrived(4..5, vec!["fourth"]), [""; 0]);
+        assert_eq!(
+            sequence.arrived(3..4, vec!["third"]),
+            ["third", "fourth", "after two", "fifth"]
+        );
+        assert_eq!(sequence.posted(4, vec!["late"]), ["late"]);
+        // What the store has said to be before is over.
+        assert_eq!(sequence.posted(7, vec!["over"]), [""; 0]);
+        assert_eq!(sequence.posted(9, vec!["to come"]), [""; 0]);
+        let asked = sequence.ask();
+        assert_eq!(sequence.go_on(asked, 9, vec!["known"]), Some(vec!["known", "to come"]));
+    }
+
     proptest! {
+        /// Of what comes by two ways, each of which keeps its order, all is told in the order in which it was leased. What
+        /// has no number comes by the first, and once more with one before anything is asked for by the second.
+        #[test]
+        fn two_ways_keep_one_order(
+            leases in prop::collection::vec((0..4_u64, any::<bool>()), 1..40),
+            turns in prop::collection::vec(any::<bool>(), 40),
+        ) {
+            let (mut sequence, mut told) = (Sequence::default(), Vec::new());
+            let asked = sequence.ask();
+            sequence.go_on(asked, 0, vec![]);
+            let (mut ways, mut end, mut without) = ([Vec::new(), Vec::new()], 0, Vec::new());
+            for (at, (len, way)) in leases.iter().enumerate() {
+                let way = usize::from(*way && *len > 0);
+                if *len == 0 {
+                    without.push(at);
+                }
+                if way == 1 {
+                    for at in without.drain(..) {
+                        ways[0].push((at, end..end + 1));
+                        end += 1;
+                    }
+                }
+                ways[way].push((at, end..end + len));
+                end += len;
+            }
+            let mut ways = ways.map(Vec::into_iter);
+            let count = leases.len();
+            for turn in turns.into_iter().chain(std::iter::repeat_n(true, count)).chain(std::iter::repeat_n(false, count)) {
+                if let Some((at, numbers)) = ways[usize::from(turn)].next() {
+                    told.extend(if numbers.is_empty() {
+                        sequence.posted(numbers.start, vec![at])
+                    } else {
+                        sequence.arrived(numbers, vec![at])
+                    });
+                }
+            }
+            let mut seen = std::collections::HashSet::new();
+            told.retain(|at| seen.insert(*at));
+            prop_assert_eq!(told, (0..count).collect::<Vec<_>>());
+            prop_assert!(!sequence.is_interrupted());
+        }
+
         /// Whatever overtakes what, and whatever is lost until the store is asked, everything is told once and in its
         /// order.
         #[test]
