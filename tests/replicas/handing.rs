@@ -59,10 +59,11 @@ fn what_many_get_keeps_its_place_among_what_one_gets_whatever_is_lost() {
     let is_for_many = |number: &usize| number % 3 > 0;
     for number in 0..MESSAGES {
         let message = alice.sends(&number.to_string());
+        // What bob alone gets comes with what many got just before, which is made his own by that.
         if is_for_many(&number) {
-            message.for_everyone();
+            message.off_to_everyone();
         } else {
-            message.to("bob");
+            message.off_to("bob");
         }
         if number % 25 == 0 {
             redis.ask(&["CLIENT", "KILL", "TYPE", "pubsub"]);

@@ -7,6 +7,7 @@ use actors::{
     storage::{Append, Appended, Audience, Claim, Handed, Leased, Release, Storage, Takes},
 };
 use futures_util::StreamExt;
+use mcp_broker::storage::redis::{RedisSettings, RedisStorage};
 
 use crate::support::{Cluster, DELIVERY_LIMIT, PATIENCE, Redis, View, append, block_on, connect, record};
 
@@ -18,8 +19,12 @@ pub struct Taker {
 }
 
 impl Taker {
-    pub async fn on(url: &str) -> Self {
-        let storage = connect(url).await.unwrap();
+    async fn on(url: &str) -> Self {
+        Self::with(RedisSettings::new(url)).await
+    }
+
+    pub async fn with(settings: RedisSettings) -> Self {
+        let storage = RedisStorage::connect(settings).await.unwrap();
         let mut heard = storage.bridge().unwrap().listen();
         assert_eq!(heard.next().await, Some(Incoming::Connected));
         Self {

@@ -1,12 +1,14 @@
 //! What is leased as one to all sessions of a replica that acknowledge by writing.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use actors::{
     clock::now,
     model::{Headers, MessageId, SessionId, Status},
     storage::{Append, Appended, Audience, Claim, Handed, Storage as _},
 };
+
+use mcp_broker::storage::redis::RedisSettings;
 
 use crate::{
     handing::Taker,
@@ -21,8 +23,17 @@ struct Stage {
 }
 
 impl Stage {
+    /// Nobody is too slow to be written to.
     async fn on(url: &str) -> Self {
-        let taker = Taker::on(url).await;
+        Self::within(url, 2 * PATIENCE).await
+    }
+
+    async fn within(url: &str, posts_within: Duration) -> Self {
+        let taker = Taker::with(RedisSettings {
+            posts_within,
+            ..RedisSettings::new(url)
+        });
+        let taker = taker.await;
         Self {
             sender: View::of(&connect(url).await.unwrap(), "acme"),
             readers: [taker.reader(20).await, taker.reader(20).await, taker.reader(20).await],
@@ -72,6 +83,14 @@ impl Stage {
         assert_eq!(self.left_of(session, id), [], "acknowledged with the others");
     }
 
+    /// Writes it, and acknowledges it where it was too late to go with the others.
+    async fn reaches(&self, sessions: [SessionId; 2], id: MessageId) {
+        for session in sessions {
+            let left = self.left_of(session, id);
+            self.sender.acknowledge(session, &left).await.unwrap();
+        }
+    }
+
     fn left_of(&self, session: SessionId, id: MessageId) -> Vec<MessageId> {
         let mut written = vec![id];
         self.taker.view.store.note_written(session, &mut written);
@@ -79,15 +98,15 @@ impl Stage {
     }
 
     async fn are(&self, id: MessageId, statuses: [Status; 3]) {
-        let asked = until(async || {
+        until(async || {
             let known = self.sender.store.message_status(id, now()).await.unwrap()?;
             let found = self.sessions().map(|session| {
                 let of_session = known.iter().find(|known| known.session == session);
                 of_session.expect("a recipient").status
             });
             (found == statuses).then_some(())
-        });
-        tokio::time::timeout(2 * PATIENCE, asked).await.unwrap();
+        })
+        .await;
     }
 
     async fn depths(&self) -> [(usize, usize); 3] {
@@ -108,6 +127,9 @@ fn accepted() -> Appended {
         refused: Vec::new(),
     }
 }
+
+/// For those who are never written to.
+const SOON: Duration = Duration::from_millis(50);
 
 const QUEUED: Status = Status::Queued;
 const DELIVERED: Status = Status::Delivered;
@@ -202,12 +224,11 @@ fn when_all_have_it_as_leases_of_their_own_these_are_acknowledged() {
 fn who_is_not_written_to_in_time_has_it_as_a_lease_of_its_own() {
     let redis = Redis::start();
     block_on(async {
-        let mut stage = Stage::on(&redis.url()).await;
+        let mut stage = Stage::within(&redis.url(), SOON).await;
         let [alice, bob, carol] = stage.sessions();
         let id = stage.posts().await;
-        stage.writes(alice, id);
-        stage.writes(bob, id);
-        assert_eq!(stage.gets_one(2).await, (0, id));
+        stage.reaches([alice, bob], id).await;
+        while stage.taker.gets().await.remove(0).session != carol {}
         stage.are(id, [ACKNOWLEDGED, ACKNOWLEDGED, DELIVERED]).await;
         assert_eq!(stage.depths().await, [(0, 0), (0, 0), (0, 1)]);
         assert_eq!(stage.left_of(carol, id), [id], "nobody acknowledges it with others");
@@ -233,13 +254,12 @@ fn what_was_written_is_acknowledged_before_the_inbox_is_asked_about() {
 fn another_claim_puts_it_back_for_that_one_alone() {
     let redis = Redis::start();
     block_on(async {
-        let mut stage = Stage::on(&redis.url()).await;
+        let mut stage = Stage::within(&redis.url(), SOON).await;
         let [alice, bob, carol] = stage.sessions();
         let id = stage.posts().await;
         stage.sender.claim(bob).await;
         stage.are(id, [DELIVERED, QUEUED, DELIVERED]).await;
-        stage.writes(alice, id);
-        stage.writes(carol, id);
+        stage.reaches([alice, carol], id).await;
         stage.are(id, [ACKNOWLEDGED, QUEUED, ACKNOWLEDGED]).await;
         assert_eq!(stage.sender.leases(bob).await, [(id, 2)]);
     });
@@ -269,14 +289,13 @@ fn a_replica_that_is_no_more_has_no_posts() {
 fn a_session_that_is_removed_leaves_it_to_the_dead_letters() {
     let redis = Redis::start();
     block_on(async {
-        let mut stage = Stage::on(&redis.url()).await;
+        let mut stage = Stage::within(&redis.url(), SOON).await;
         let [alice, bob, carol] = stage.sessions();
         let id = stage.posts().await;
         let gone = actors::model::DeadLetterReason::RecipientGone;
         let dead = stage.sender.store.remove_session(bob, gone, None, now()).await;
         assert_eq!(dead.unwrap(), Some(1));
-        stage.writes(alice, id);
-        stage.writes(carol, id);
+        stage.reaches([alice, carol], id).await;
         stage
             .are(id, [ACKNOWLEDGED, Status::DeadLettered(gone), ACKNOWLEDGED])
             .await;
@@ -329,17 +348,14 @@ fn there_are_not_more_than_windows_and_queues_and_a_replica_hold() {
         let mut stage = Stage::on(&redis.url()).await;
         // Sixteen at once are posts; the next is handed to each by itself.
         for _ in 0..16 {
-            stage.sends().await;
+            stage.posts().await;
         }
         let last = stage.sends().await;
         let mut numbered = Vec::new();
-        while numbered.len() < 3 * 17 {
-            for handed in stage.taker.gets().await {
-                if !handed.numbers.is_empty() {
-                    numbered.push((handed.session, handed.numbers.start, ids_of(&handed)[0]));
-                }
-            }
+        for handed in stage.taker.gets().await {
+            numbered.push((handed.session, handed.numbers.start, ids_of(&handed)[0]));
         }
+        assert_eq!(numbered.len(), 3 * 17);
         for session in stage.sessions() {
             let own: Vec<_> = numbered.iter().filter(|(of, ..)| *of == session).collect();
             let numbers: Vec<_> = own.iter().map(|(_, number, _)| *number).collect();

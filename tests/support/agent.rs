@@ -394,6 +394,12 @@ impl Letter<'_> {
         self.from.begins("send_message", &self.arguments_to(recipient))
     }
 
+    /// Broadcasts it without waiting for the answer.
+    #[allow(dead_code, reason = "only some tests do that")]
+    pub fn off_to_everyone(self) -> Value {
+        self.from.begins("broadcast_message", &self.arguments)
+    }
+
     /// Broadcasts it.
     pub fn for_everyone(self) -> Value {
         self.from.calls("broadcast_message", self.arguments)

@@ -22,6 +22,7 @@ use super::{
     link::{Link, Request},
     operation::{Operation, together, write},
     script::{Library, Preamble},
+    settings::RedisSettings,
     thread::Thread,
 };
 
@@ -35,6 +36,7 @@ pub(super) struct Client {
     pub deadline: Duration,
     pub wait_for_replicas: u32,
     pub retention: Retention,
+    pub posts_within: Duration,
     pub library: Library,
     batches: AtomicU64,
     /// Why what was accepted last does not count.
@@ -49,23 +51,17 @@ pub(super) struct Carried {
 }
 
 impl Client {
-    pub fn new(
-        thread: Thread,
-        link: Link,
-        channel: String,
-        deadline: Duration,
-        wait_for_replicas: u32,
-        retention: Retention,
-    ) -> Self {
+    pub fn new(thread: Thread, link: Link, channel: String, settings: &RedisSettings) -> Self {
         Self {
             thread,
             link,
             breaker: Arc::default(),
             replica: ReplicaId::generate(),
             channel,
-            deadline,
-            wait_for_replicas,
-            retention,
+            deadline: settings.deadline,
+            wait_for_replicas: settings.wait_for_replicas,
+            retention: settings.retention,
+            posts_within: settings.posts_within,
             library: Library::operations(),
             batches: AtomicU64::new(1),
             too_few: Mutex::default(),

@@ -39,14 +39,7 @@ pub(super) async fn storage(settings: RedisSettings) -> Result<RedisStorage, Con
         settings,
     } = found;
     let subscribe = subscriber(&place).map_err(|error| unreachable(error.to_string()))?;
-    let client = Client::new(
-        thread,
-        link,
-        format!("mcp-broker:{}:bridge", place.db()),
-        settings.deadline,
-        settings.wait_for_replicas,
-        settings.retention,
-    );
+    let client = Client::new(thread, link, format!("mcp-broker:{}:bridge", place.db()), &settings);
     let shared = Arc::new(Shared {
         client: Arc::new(client),
         lanes: Mutex::new(HashMap::new()),

@@ -24,7 +24,7 @@ use super::{
     error::Failure,
     held::Held,
     operation::Operation,
-    posts::{self, Noted, Post, Posts},
+    posts::{Noted, Post, Posts},
     reading,
     reply::{Reply, message, status},
     script::Preamble,
@@ -199,12 +199,13 @@ impl Lane {
         Ok(answered)
     }
 
-    /// A message is leased to these sessions as one.
+    /// A message is leased to these sessions as one. Those to whom it has not been written in a while have it as a lease of
+    /// their own then.
     pub fn take_post(self: &Arc<Self>, message: MessageId, sessions: impl Iterator<Item = SessionId>) {
         self.queue().posts.take(message, sessions);
         let lane = Arc::clone(self);
         self.client.thread.spawn(async move {
-            tokio::time::sleep(posts::WITHIN).await;
+            tokio::time::sleep(lane.client.posts_within).await;
             let given_up = lane.queue().posts.end(message);
             if let Some(post) = given_up {
                 lane.acknowledge_post(message, post);

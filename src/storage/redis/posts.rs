@@ -1,12 +1,9 @@
 //! Messages that are leased to many sessions of this replica as one (`scripts/posts.lua`), from the moment it hears of them
 //! until they are acknowledged as one. Pure.
 
-use std::{collections::HashMap, time::Duration};
+use std::collections::HashMap;
 
 use actors::model::{MessageId, SessionId};
-
-/// How long a post waits until it has been written to all. Then the others have it as a lease of their own.
-pub(super) const WITHIN: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Default)]
 pub(super) struct Posts(HashMap<MessageId, Post>);

@@ -21,6 +21,8 @@ pub struct RedisSettings {
     /// How often this replica says that it is there. One that has not for [`SILENT_BEATS`] times as long is taken for
     /// gone: so it is the same for all of them.
     pub heartbeat: Duration,
+    /// How long a message that was leased to many as one may wait until it has been written to all of them.
+    pub posts_within: Duration,
 }
 
 /// Heartbeats without which a replica is taken for gone.
@@ -35,6 +37,7 @@ impl RedisSettings {
             wait_for_replicas: 0,
             retention: Retention::default(),
             heartbeat: Duration::from_secs(5),
+            posts_within: Duration::from_millis(100),
         }
     }
 }
