@@ -133,6 +133,29 @@ fn what_was_leased_for_nobody_to_hear_is_given_back_as_if_it_had_not_been() {
 }
 
 #[test]
+fn what_was_leased_and_could_not_be_read_is_given_back_too() {
+    const MESSAGES: usize = 200;
+    let redis = Redis::start();
+    let proxy = Proxy::to(redis.address);
+    block_on(async {
+        let storage = hasty(format!("redis://{}", proxy.address), Duration::from_secs(2)).await;
+        let view = View::of(&storage, "acme");
+        let bob = view.join().await;
+        let batch = (0..MESSAGES).map(|_| view.direct(bob)).collect();
+        view.store.append(batch, now()).await.unwrap();
+        let lease = || view.store.lease(bob, None, MESSAGES, usize::MAX, now());
+        // These are too many bytes to come with the answer: there is time for that, and not for one more.
+        proxy.slow(Duration::from_millis(700));
+        let unread = lease().await;
+        assert!(matches!(unread, Err(StoreError::Unreachable(_))), "{unread:?}");
+        proxy.open();
+        let leased = until(async || lease().await.ok().filter(|leased| !leased.deliveries.is_empty())).await;
+        assert_eq!(leased.deliveries.len(), MESSAGES);
+        assert!(leased.deliveries.iter().all(|delivery| delivery.count == 1));
+    });
+}
+
+#[test]
 fn a_server_without_room_accepts_nothing_and_hands_out_what_it_has() {
     let redis = Redis::start();
     block_on(async {

@@ -590,3 +590,49 @@ fn answer(
     }
     late
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn late(is_bundle: [bool; 2]) -> Vec<Late> {
+        let left = |(place, is_bundle)| Left {
+            reply: 1,
+            place,
+            id: Vec::new(),
+            is_bundle,
+        };
+        let operation = Operation::new("lease");
+        vec![Late {
+            waiting: Waiting {
+                operation,
+                until: Instant::now(),
+                answer: Answer::One(oneshot::channel().0),
+            },
+            reply: Value::Array(vec![Value::Int(1), Value::Nil, Value::Int(2), Value::Nil]),
+            left: [1, 3].into_iter().zip(is_bundle).map(left).collect(),
+        }]
+    }
+
+    fn stored(first: u8) -> Value {
+        Value::BulkString(vec![first, 7])
+    }
+
+    #[test]
+    fn messages_come_to_the_places_that_were_left_for_them() {
+        let mut waiting = late([false, true]);
+        fill(&mut waiting, Value::Array(vec![Value::Nil, stored(0)])).unwrap();
+        let whole = Value::Array(vec![Value::Int(1), Value::Nil, Value::Int(2), stored(0)]);
+        assert_eq!(waiting[0].reply, whole, "one is over");
+    }
+
+    #[test]
+    fn what_is_not_what_was_leased_is_not_delivered() {
+        for read in [vec![stored(1), stored(1)], vec![stored(0), stored(0)]] {
+            let opened = fill(&mut late([false, true]), Value::Array(read));
+            assert!(matches!(opened, Err(Failure::Unheard(_))), "{opened:?}");
+        }
+        let cut = fill(&mut late([false, true]), Value::Array(vec![stored(1)]));
+        assert!(matches!(cut, Err(Failure::Wrong(_))), "{cut:?}");
+    }
+}
