@@ -93,9 +93,9 @@ struct Acknowledged {
 #[derive(Default)]
 struct History {
     time: AtomicU64,
-    /// What it was tried to send, by message.
-    tried: Mutex<BTreeMap<MessageId, SessionId>>,
-    accepted: Mutex<BTreeSet<MessageId>>,
+    /// What it was tried to send, and to whom.
+    tried: Mutex<BTreeSet<(MessageId, SessionId)>>,
+    accepted: Mutex<BTreeSet<(MessageId, SessionId)>>,
     claims: Mutex<Vec<Claimed>>,
     leases: Mutex<Vec<Leased>>,
     acknowledgements: Mutex<Vec<Acknowledged>>,
@@ -157,12 +157,12 @@ impl History {
         let mut counts = BTreeSet::new();
         for lease in leases.iter() {
             for (message, count) in &lease.messages {
-                assert_eq!(tried.get(message), Some(&lease.session), "nobody sent {message}");
+                assert!(tried.contains(&(*message, lease.session)), "nobody sent {message}");
                 assert!(
-                    counts.insert((*message, *count)),
+                    counts.insert((*message, lease.session, *count)),
                     "{message} has two deliveries number {count}"
                 );
-                delivered.insert(*message);
+                delivered.insert((*message, lease.session));
             }
         }
         let accepted = self.accepted.lock().unwrap();
@@ -203,16 +203,23 @@ async fn replica(server: SocketAddr, project: &str) -> Replica {
 async fn write(history: Arc<History>, replicas: Rc<Vec<Replica>>, sessions: Vec<SessionId>, mut dice: Dice) {
     let (writer, ids) = (record(None), MessageIds::default());
     for number in 0..MESSAGES {
-        let to = *dice.pick(&sessions);
+        // Some are for all.
+        let to = match dice.roll(4) {
+            0 => None,
+            _ => Some(*dice.pick(&sessions)),
+        };
+        let audience = to.map_or_else(|| Audience::Many(Arc::from(&sessions[..])), Audience::One);
         let project = &replicas[0].view.project;
-        let draft = Draft::new(project, &writer, To::One, ("chat", "1.0.0"), "{}", &Headers::default());
-        let message = Arc::new(draft.seal(ids.next(now()), Some(to), now(), false));
-        history.tried.lock().unwrap().insert(message.id, to);
+        let kind = to.map_or(To::Many, |_| To::One);
+        let draft = Draft::new(project, &writer, kind, ("chat", "1.0.0"), "{}", &Headers::default());
+        let message = Arc::new(draft.seal(ids.next(now()), to, now(), false));
+        let sent = audience.ids().iter().map(|session| (message.id, *session));
+        history.tried.lock().unwrap().extend(sent.clone());
         loop {
             let view = &dice.pick(&replicas).view;
             let append = Append {
                 message: Arc::clone(&message),
-                audience: Audience::One(to),
+                audience: audience.clone(),
                 queue_capacity: 10_000,
                 idempotency_key: Some(number.to_string()),
                 roster: None,
@@ -227,7 +234,7 @@ async fn write(history: Arc<History>, replicas: Rc<Vec<Replica>>, sessions: Vec<
                     continue;
                 }
             }
-            history.accepted.lock().unwrap().insert(message.id);
+            history.accepted.lock().unwrap().extend(sent);
             break;
         }
     }
@@ -410,9 +417,14 @@ async fn happens(redis: &Arc<Mutex<Redis>>, seed: u64) -> usize {
     history.claims_are_linearizable();
     history.nothing_is_lost_or_made_up();
     let accepted = history.accepted.lock().unwrap().clone();
-    assert_eq!(accepted.len(), WRITERS * MESSAGES);
-    for id in accepted {
-        assert_eq!(replicas[0].view.statuses(id).await, [Status::Acknowledged], "{id}");
+    let messages: BTreeMap<_, usize> = accepted.into_iter().fold(BTreeMap::new(), |mut messages, (id, _)| {
+        *messages.entry(id).or_default() += 1;
+        messages
+    });
+    assert_eq!(messages.len(), WRITERS * MESSAGES);
+    for (id, recipients) in messages {
+        let statuses = replicas[0].view.statuses(id).await;
+        assert_eq!(statuses, vec![Status::Acknowledged; recipients], "{id}");
     }
     history.failures.load(Ordering::SeqCst)
 }
