@@ -300,7 +300,7 @@ fn the_stream_of_a_session_tells_of_its_inbox() {
         assert_eq!(stream.header("x-accel-buffering").as_deref(), Some("no"));
         assert_eq!(bob.request("resources/subscribe", json!({"uri": INBOX})), Ok(json!({})));
         // When this is answered it has been looked whether something waits, of which it would be told too.
-        assert_eq!(bob.reads(json!({})), [json!({}); 0]);
+        assert!(bob.reads(json!({})).is_empty());
         alice.sends("hi").to(version);
         assert_eq!(stream.told(UPDATED), json!({"uri": INBOX}));
         // No answer ever comes on it: the next that comes is told after two more.

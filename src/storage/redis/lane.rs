@@ -39,6 +39,8 @@ const UNDERWAY_MAX: usize = 2;
 /// Most operations, and about as many bytes, that wait for their turn.
 const WAITING_LEN_MAX: usize = 20_000;
 const WAITING_BYTES_MAX: usize = 64 << 20;
+/// To write to many takes its time.
+const POST_WITHIN_EACH: std::time::Duration = std::time::Duration::from_micros(100);
 /// How often it is tried to give back what nobody heard of.
 const RETRY_AFTER: std::time::Duration = std::time::Duration::from_millis(300);
 
@@ -202,10 +204,11 @@ impl Lane {
     /// A message is leased to these sessions as one. Those to whom it has not been written in a while have it as a lease of
     /// their own then.
     pub fn take_post(self: &Arc<Self>, message: MessageId, sessions: impl Iterator<Item = SessionId>) {
-        self.queue().posts.take(message, sessions);
+        let len = self.queue().posts.take(message, sessions);
+        let within = self.client.posts_within.max(POST_WITHIN_EACH * len);
         let lane = Arc::clone(self);
         self.client.thread.spawn(async move {
-            tokio::time::sleep(lane.client.posts_within).await;
+            tokio::time::sleep(within).await;
             let given_up = lane.queue().posts.end(message);
             if let Some(post) = given_up {
                 lane.acknowledge_post(message, post);

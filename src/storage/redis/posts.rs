@@ -33,7 +33,8 @@ pub(super) enum Noted {
 }
 
 impl Posts {
-    pub fn take(&mut self, message: MessageId, sessions: impl Iterator<Item = SessionId>) {
+    /// Returns how many they are.
+    pub fn take(&mut self, message: MessageId, sessions: impl Iterator<Item = SessionId>) -> u32 {
         let sessions: HashMap<_, _> = sessions.map(|session| (session, Written::No)).collect();
         let unwritten_len = sessions.len();
         self.0.insert(
@@ -43,6 +44,7 @@ impl Posts {
                 unwritten_len,
             },
         );
+        u32::try_from(unwritten_len).unwrap_or(u32::MAX)
     }
 
     pub fn note(&mut self, session: SessionId, message: MessageId) -> Noted {

@@ -138,7 +138,9 @@ impl Store for RedisStore {
     }
 
     fn exchange_signs(&self, own: Vec<Sign>) -> Op<Vec<Sign>> {
-        let mut operation = Operation::new("signs").number(self.signs.load(Ordering::Acquire));
+        let mut operation = Operation::new("signs")
+            .seeing_no_inboxes()
+            .number(self.signs.load(Ordering::Acquire));
         for sign in own {
             operation = operation.session(sign.session).duration(sign.ago).flag(sign.goodbye);
         }

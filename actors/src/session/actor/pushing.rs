@@ -212,6 +212,8 @@ impl Handler<Posted<Handed>> for Session {
                 self.push_in_turn(message.numbers, message.deliveries, ctx)
             };
             if count > 0 {
+                // What is leased to many as one is soon acknowledged, and nobody tells.
+                let count = if is_shared { 0 } else { count };
                 self.happened(Event::Handed { count }, ctx);
             }
         }

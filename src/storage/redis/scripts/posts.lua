@@ -54,59 +54,53 @@ end
 
 -- Posts: a message for many whom one replica handles, and who acknowledge by writing, is leased to all of them as one. In
 -- 'posts' is, under the message and the replica, what is leased to whom; after a '-' who has it as a lease of its own since,
--- because somebody wanted to know about that inbox (inbox_of); and under '' which posts there are. Their lines say nothing
--- of it. When the replica has written it to all, or waits no longer for the rest, the post is acknowledged and is no more.
+-- because somebody wanted to know about that inbox (inbox_of); and under the replica which posts there are. Their lines say
+-- nothing of it. When the replica has written it to all, or waits no longer for the rest, the post is acknowledged and is no more.
 
 -- Fewest sessions of one.
 local POST_LEN_MIN = 2
 -- Session, number of the next lease and claim of each.
 local SESSION_LEN, ADDRESS_LEN = 36, 60
 
--- By replica, in their order.
+-- By replica, in their order, as far as somebody asked.
 local posts
-local all_posts, posts_of, read_post, has_post, end_post, is_posted, post_to, flush_posts
+local posts_of, read_post, has_post, end_post, is_posted, post_to, flush_posts
 
 do -- What nobody else names.
 
 -- Most posts of a replica at once.
 local POSTS_LEN_MAX = 16
--- Message, replica, bytes.
-local POSTED = '>c16c36I4'
-local POSTED_LEN = 56
+-- Message, bytes.
+local POSTED = '>c16I4'
+local POSTED_LEN = 20
 -- What is known of a message (the member without the id), its priority, since when it is leased, and the place of the
 -- first session in the receipt. Then the addresses.
 local POST = '>c5BdI4'
 -- Added to the number of sessions, in a parcel.
 local POST_MARK = 2 ^ 31
 
--- Whether there are others than before.
-local are_posts_others
+-- Replicas that have others than before.
+local changed_posts
 
 each_time(function()
-  posts, are_posts_others = nil, false
+  posts, changed_posts = {}, {}
 end)
 
 -- What never changes of posts, from one call to the next, by message and replica.
 local kept_posts, kept_posts_len = {}, 0
 
-all_posts = function()
-  if not posts then
-    posts = {}
-    local known = call('HGET', key('posts'), '') or ''
+posts_of = function(taker)
+  local list = posts[taker]
+  if not list then
+    list = {}
+    posts[taker] = list
+    local known = call('HGET', key('posts'), taker) or ''
     for at = 1, #known, POSTED_LEN do
-      local id, taker, bytes = unpack_bytes(POSTED, known, at)
-      local list = posts[taker] or {}
+      local id, bytes = unpack_bytes(POSTED, known, at)
       list[#list + 1] = { id = id, taker = taker, name = id .. taker, bytes = bytes }
-      posts[taker] = list
     end
   end
-  return posts
-end
-
-local NO_POSTS = {}
-
-posts_of = function(taker)
-  return all_posts()[taker] or NO_POSTS
+  return list
 end
 
 local function keep_post(name, known)
@@ -138,7 +132,7 @@ has_post = function(post, session)
 end
 
 end_post = function(post)
-  post.is_over, are_posts_others = true, true
+  post.is_over, changed_posts[post.taker] = true, true
   local list = {}
   for _, other in ipairs(posts[post.taker]) do
     if other ~= post then
@@ -213,12 +207,8 @@ post_to = function(taker, group, id, rest, priority, bytes, since, first, messag
   }
   local post = { id = id, taker = taker, name = id .. taker, bytes = bytes, known = known, struck = '', message = message }
   local list, addresses = posts_of(taker), parcel_with(taker, message)
-  if list == NO_POSTS then
-    list = {}
-    posts[taker] = list
-  end
   list[#list + 1] = post
-  are_posts_others = true
+  changed_posts[taker] = true
   call('HSET', key('posts'), post.name, pack(POST, rest, priority, since, first) .. known.addresses)
   keep_post(post.name, known)
   addresses[#addresses + 1] = pack('>I4', POST_MARK + #group.sessions)
@@ -226,17 +216,15 @@ post_to = function(taker, group, id, rest, priority, bytes, since, first, messag
 end
 
 flush_posts = function()
-  if are_posts_others then
-    local parts = {}
-    for _, list in pairs(posts) do
-      for at = 1, #list do
-        parts[#parts + 1] = pack(POSTED, list[at].id, list[at].taker, list[at].bytes)
-      end
+  for taker in pairs(changed_posts) do
+    local list, parts = posts[taker] or {}, {}
+    for at = 1, #list do
+      parts[at] = pack(POSTED, list[at].id, list[at].bytes)
     end
     if #parts > 0 then
-      call('HSET', key('posts'), '', table.concat(parts))
+      call('HSET', key('posts'), taker, table.concat(parts))
     else
-      call('UNLINK', key('posts'))
+      call('HDEL', key('posts'), taker)
     end
   end
 end

@@ -105,8 +105,9 @@ local function posted_statuses(receipts_name, id)
       statuses[place] = 'a' .. whole(since)
     end
   end
-  for _, list in pairs(all_posts()) do
-    for _, post in ipairs(list) do
+  for _, name in ipairs(call('HKEYS', key('posts'))) do
+    local is_one = #name == 52 and sub(name, 1, 16) == id
+    for _, post in ipairs(is_one and posts_of(sub(name, 17)) or {}) do
       local addresses = post.id == id and read_post(post) and post.known.addresses or ''
       for at = 1, #addresses, ADDRESS_LEN do
         local session = sub(addresses, at, at + SESSION_LEN - 1)
