@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use actors::{
     clock::now,
     model::{Headers, MessageId, SessionId, Status},
-    storage::{Append, Appended, Audience, Claim, Handed, Storage as _},
+    storage::{Append, Appended, Audience, Claim, Handed},
 };
 
 use mcp_broker::storage::redis::RedisSettings;
