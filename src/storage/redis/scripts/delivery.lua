@@ -119,7 +119,8 @@ ops.append = function()
     local capacity, roster, key_at, recipients = number_arg(), arg(), number_arg(), arg()
     local name = keys[key_at]
     local function recipient(place)
-      return ARGV[SESSIONS_AT + unpack_bytes('>I4', recipients, 4 * place - 3)]
+      local a, b, c, d = byte(recipients, 4 * place - 3, 4 * place)
+      return ARGV[SESSIONS_AT + ((a * 256 + b) * 256 + c) * 256 + d]
     end
     if roster ~= '' and not outdated then
       roster_now = roster_now or call('GET', key('roster')) or '0'

@@ -121,13 +121,12 @@ local function is_known(session)
 end
 
 local function load_inboxes()
-  local named = {}
-  for at = 1, SESSIONS_LEN do
-    named[at] = ARGV[SESSIONS_AT + at]
-  end
-  local lines = fields(key('inboxes'), named)
-  for at = 1, #named do
-    unopened[named[at]] = lines[at]
+  for first = 1, SESSIONS_LEN, VALUES_MAX do
+    local before, last = SESSIONS_AT + first - 1, SESSIONS_AT + math.min(first + VALUES_MAX - 1, SESSIONS_LEN)
+    local lines = call('HMGET', key('inboxes'), unpack(ARGV, before + 1, last))
+    for at = 1, last - before do
+      unopened[ARGV[before + at]] = lines[at]
+    end
   end
 end
 

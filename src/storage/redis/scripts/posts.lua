@@ -168,19 +168,38 @@ take_posts = function(session, inbox)
   end
 end
 
--- Whom a message may be posted to: adds the session to those of its replica. False when it has to be looked into the
--- inbox.
-is_posted = function(groups, place, session, bytes, capacity)
-  local line = inboxes[session] == nil and line_of(session)
-  if not line then
-    return false
-  end
-  local waiting, leased, leased_bytes, window, room, claim_len, form = unpack_bytes(LINE_HEAD, line)
+-- What lines say about posting: nothing of an inbox that has to be looked into. The same lines come again with every
+-- message for many.
+local readers, readers_len = {}, 0
+local READERS_LEN_MAX = 20000
+
+local function read_reader(line)
+  local waiting, leased, bytes, window, room, claim_len, form = unpack_bytes(LINE_HEAD, line)
   if form ~= BY_WRITING or waiting > 0 then
     return false
   end
   local taker_at = CLAIM_AT + claim_len
-  local taker = sub(line, taker_at, taker_at + TAKER_LEN - 1)
+  local reader = {
+    taker = sub(line, taker_at, taker_at + TAKER_LEN - 1), address = sub(line, LEASE_AT, taker_at - 1),
+    messages = window - leased, leased = leased, bytes = room - bytes,
+  }
+  if readers_len == READERS_LEN_MAX then
+    readers, readers_len = {}, 0
+  end
+  readers[line] = reader
+  readers_len = readers_len + 1
+  return reader
+end
+
+-- Whom a message may be posted to: adds the session to those of its replica. False when it has to be looked into the
+-- inbox.
+is_posted = function(groups, place, session, bytes, capacity)
+  local line = inboxes[session] == nil and line_of(session)
+  local reader = line and (readers[line] or read_reader(line))
+  if not reader then
+    return false
+  end
+  local taker = reader.taker
   local group = groups[taker]
   if not group then
     local list = posts_of(taker)
@@ -190,14 +209,16 @@ is_posted = function(groups, place, session, bytes, capacity)
     end
     groups[taker] = group
   end
-  leased = leased + group.len
-  if not group.is_open or leased >= window or leased >= capacity or leased_bytes + group.bytes > room then
+  if
+    not group.is_open or group.len >= reader.messages or reader.leased + group.len >= capacity
+    or group.bytes > reader.bytes
+  then
     return false
   end
   local count = group.count + 1
   group.count = count
   group.sessions[count], group.places[count] = session, place
-  group.addresses[2 * count - 1], group.addresses[2 * count] = session, sub(line, LEASE_AT, taker_at - 1)
+  group.addresses[2 * count - 1], group.addresses[2 * count] = session, reader.address
   return true
 end
 
