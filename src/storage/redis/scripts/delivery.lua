@@ -163,14 +163,15 @@ ops.append = function()
           accept(place, session)
         end
       end
+      local posted = {}
       for taker, group in pairs(groups) do
         local sessions = group.sessions
-        if #sessions < POST_LEN_MIN then
+        if group.count < POST_LEN_MIN then
           for at = 1, #sessions do
             accept(group.places[at], sessions[at])
           end
         else
-          post_to(taker, group, id, rest, priority, bytes, since, #accepted, message)
+          posted[taker], group.first = group, #accepted
           for at = 1, #sessions do
             accepted[#accepted + 1] = sessions[at]
           end
@@ -186,13 +187,24 @@ ops.append = function()
       end
       answer[1] = longest
       reply[at] = answer
-      if #accepted > 0 then
+      if next(posted) then
+        -- It is there before anybody has it.
+        call('HSET', key('messages'), id, message)
+        call('HSET', key('copies'), id, whole(#accepted))
+        for taker, group in pairs(posted) do
+          post_to(taker, group, id, rest, priority, bytes, since, group.first, message)
+        end
+      elseif #accepted > 0 then
         stored[#stored + 1] = id
         stored[#stored + 1] = message
-        local bucket = bucket_of(id)
         if has(member, SHARED) then
           copies[#copies + 1] = id
           copies[#copies + 1] = whole(#accepted)
+        end
+      end
+      if #accepted > 0 then
+        local bucket = bucket_of(id)
+        if has(member, SHARED) then
           put_receipt(id, id, 'M' .. table.concat(accepted))
         end
         count_receipts(bucket, #accepted)

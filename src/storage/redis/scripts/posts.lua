@@ -79,11 +79,14 @@ local POST = '>c5BdI4'
 -- Added to the number of sessions, in a parcel.
 local POST_MARK = 2 ^ 31
 
--- Replicas that have others than before.
-local changed_posts
+-- Sessions that are looked for in a post before all of them are put in a table.
+local FINDS_MAX = 4
+
+-- Replicas that have others than before, and posts that somebody has as a lease of its own since.
+local changed_posts, struck_posts
 
 each_time(function()
-  posts, changed_posts = {}, {}
+  posts, changed_posts, struck_posts = {}, {}, {}
 end)
 
 -- What never changes of posts, from one call to the next, by message and replica.
@@ -111,24 +114,50 @@ local function keep_post(name, known)
   kept_posts_len = kept_posts_len + 1
 end
 
+local function known_post(rest, priority, since, first, addresses)
+  return {
+    rest = rest, priority = priority, since = since, first = first, addresses = addresses,
+    count = #addresses / ADDRESS_LEN, finds = 0, members = false,
+  }
+end
+
 -- Reads all of a post. False when it is no more.
 read_post = function(post)
   if not post.struck then
-    local known = kept_posts[post.name]
+    local known, text = kept_posts[post.name], nil
     if not known then
-      local text, addresses_at = call('HGET', key('posts'), post.name), nil
-      known = {}
-      known.rest, known.priority, known.since, known.first, addresses_at = unpack_bytes(POST, text)
-      known.addresses = sub(text, addresses_at)
+      text = call('HGET', key('posts'), post.name)
+      if not text then
+        end_post(post)
+        return false
+      end
+      local rest, priority, since, first, addresses_at = unpack_bytes(POST, text)
+      known = known_post(rest, priority, since, first, sub(text, addresses_at))
       keep_post(post.name, known)
     end
-    post.known, post.struck = known, call('HGET', key('posts'), post.name .. '-') or ''
+    local struck = call('HGET', key('posts'), post.name .. '-') or ''
+    post.known, post.struck, post.struck_len, post.is_struck = known, { struck }, #struck / SESSION_LEN, {}
+    for at = 1, #struck, SESSION_LEN do
+      post.is_struck[sub(struck, at, at + SESSION_LEN - 1)] = true
+    end
   end
   return not post.is_over
 end
 
 has_post = function(post, session)
-  return string.find(post.known.addresses, session, 1, true) and not string.find(post.struck, session, 1, true)
+  local known = post.known
+  if post.is_struck[session] then
+    return false
+  elseif known.finds < FINDS_MAX then
+    known.finds = known.finds + 1
+    return string.find(known.addresses, session, 1, true) ~= nil
+  elseif not known.members then
+    known.members = {}
+    for at = 1, #known.addresses, ADDRESS_LEN do
+      known.members[sub(known.addresses, at, at + SESSION_LEN - 1)] = true
+    end
+  end
+  return known.members[session] or false
 end
 
 end_post = function(post)
@@ -148,21 +177,25 @@ end_post = function(post)
 end
 
 -- Makes what was posted to a session a lease of its own. The replica is told its number, with the message, though it may
--- have that already.
+-- have that already; of all that this call makes leases of one post at once.
 take_posts = function(session, inbox)
   for _, post in ipairs(posts_of(inbox.taker)) do
     if read_post(post) and has_post(post, session) then
-      local known = post.known
-      post.message = post.message or call('HGET', key('messages'), post.id)
-      local addresses = parcel_with(post.taker, post.message)
-      addresses[#addresses + 1] = ONE
-      addresses[#addresses + 1] = hand_over(session, inbox, known.priority, post.id, known.rest, 1, post.bytes, known.since)
+      local known, told = post.known, struck_posts[post]
+      if not told then
+        -- Now: whoever acknowledges it in this call may be the last. And in this place: before what comes next.
+        post.message = post.message or call('HGET', key('messages'), post.id)
+        local addresses = post.message and parcel_with(post.taker, post.message) or {}
+        told = { addresses = addresses, place = #addresses + 1 }
+        addresses[told.place], addresses[told.place + 1] = '', ''
+        struck_posts[post] = told
+      end
+      told[#told + 1] = hand_over(session, inbox, known.priority, post.id, known.rest, 1, post.bytes, known.since)
       put_receipt(post.id, post.id .. session, STANDS)
-      post.struck = post.struck .. session
-      if #post.struck / SESSION_LEN == #known.addresses / ADDRESS_LEN then
+      post.is_struck[session], post.struck_len = true, post.struck_len + 1
+      post.struck[#post.struck + 1] = session
+      if post.struck_len == known.count then
         end_post(post)
-      else
-        call('HSET', key('posts'), post.name .. '-', post.struck)
       end
     end
   end
@@ -223,20 +256,27 @@ is_posted = function(groups, place, session, bytes, capacity)
 end
 
 post_to = function(taker, group, id, rest, priority, bytes, since, first, message)
-  local known = {
-    rest = rest, priority = priority, since = since, first = first, addresses = table.concat(group.addresses),
+  local known = known_post(rest, priority, since, first, table.concat(group.addresses))
+  local post = {
+    id = id, taker = taker, name = id .. taker, bytes = bytes, known = known, struck = {}, struck_len = 0, is_struck = {},
+    message = message,
   }
-  local post = { id = id, taker = taker, name = id .. taker, bytes = bytes, known = known, struck = '', message = message }
   local list, addresses = posts_of(taker), parcel_with(taker, message)
   list[#list + 1] = post
   changed_posts[taker] = true
   call('HSET', key('posts'), post.name, pack(POST, rest, priority, since, first) .. known.addresses)
   keep_post(post.name, known)
-  addresses[#addresses + 1] = pack('>I4', POST_MARK + #group.sessions)
+  addresses[#addresses + 1] = pack('>I4', POST_MARK + known.count)
   addresses[#addresses + 1] = known.addresses
 end
 
 flush_posts = function()
+  for post, told in pairs(struck_posts) do
+    told.addresses[told.place], told.addresses[told.place + 1] = pack('>I4', #told), table.concat(told)
+    if not post.is_over then
+      call('HSET', key('posts'), post.name .. '-', table.concat(post.struck))
+    end
+  end
   for taker in pairs(changed_posts) do
     local list, parts = posts[taker] or {}, {}
     for at = 1, #list do

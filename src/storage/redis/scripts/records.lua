@@ -183,7 +183,7 @@ local function forget_receipt(member, session)
   local name = key('receipts:') .. bucket_of(id)
   if not has(member, SHARED) then
     call('HDEL', name, id)
-  elseif call('HEXISTS', name, id .. '*') == 1 then
+  elseif call('HEXISTS', name, id) == 1 then
     call('HSET', name, id .. session, STANDS)
   else
     call('HDEL', name, id .. session)

@@ -235,15 +235,14 @@ ops.acknowledge_post = function()
     inbox_of(session)
   end
   local is_open = read_post(post)
-  for at = 1, #post.struck, SESSION_LEN do
-    local session = sub(post.struck, at, at + SESSION_LEN - 1)
+  for session in pairs(post.is_struck or {}) do
     if not is_late[session] then
       acknowledge(session, post.id)
     end
   end
   if is_open then
-    local id, count = post.id, #post.known.addresses / ADDRESS_LEN
-    copies_gone[id] = (copies_gone[id] or 0) + count - #post.struck / SESSION_LEN
+    local id, count = post.id, post.known.count
+    copies_gone[id] = (copies_gone[id] or 0) + count - post.struck_len
     flush_receipts()
     local field, bucket = id .. '*', bucket_of(id)
     local told = call('HGET', key('receipts:') .. bucket, field) or ''
