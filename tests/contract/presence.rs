@@ -158,6 +158,23 @@ fn after_the_retention_a_session_is_gone_and_its_messages_can_be_found() {
 }
 
 #[test]
+fn what_was_for_many_can_be_sent_again_to_one_who_has_had_it() {
+    let broker = Broker::hasty();
+    let alice = broker.agent("alice");
+    let bob = broker.pushed("bob", &json!({"ack": "auto", "window": 1000}));
+    let carol = broker.agent("carol");
+    let id = alice.sends("for all").for_everyone()["message_id"].clone();
+    bob.is_pushed(["for all"]);
+    carol.wire.dies();
+    alice.misses("carol");
+    assert_eq!(alice.dead_letters("recipient_gone").len(), 1);
+    let again = json!({"message_ids": [id], "recipient_id": "bob"});
+    assert_eq!(alice.calls("redrive_dead_letters", again)["redriven"], 1);
+    bob.is_pushed(["for all"]);
+    alice.learns(id.as_str().unwrap(), "acknowledged");
+}
+
+#[test]
 fn who_said_goodbye_is_disconnected_at_once_and_gone_after_the_retention() {
     let broker = Broker::hasty();
     let alice = broker.agent("alice");

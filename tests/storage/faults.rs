@@ -40,14 +40,17 @@ fn a_server_that_has_forgotten_the_functions_is_told_them_again() {
 }
 
 #[test]
-fn data_of_a_newer_version_is_left_alone() {
+fn data_of_another_version_is_left_alone() {
     let redis = Redis::start();
+    redis.ask(&["SET", "{system}:schema:version", "1"]);
+    let error = block_on(connect(redis.url())).err().unwrap();
+    assert!(error.to_string().contains("run the older one"), "{error}");
     redis.ask(&["SET", "{system}:schema:version", "7"]);
     let error = block_on(connect(redis.url())).err().unwrap();
-    assert_eq!(error, ConnectError::Schema { found: 7, known: 1 });
+    assert_eq!(error, ConnectError::Schema { found: 7, known: 2 });
     let text = error.to_string();
     assert!(
-        text.contains('7') && text.contains('1') && !text.contains('\n'),
+        text.contains('7') && text.contains('2') && !text.contains('\n'),
         "{text}"
     );
     assert_eq!(redis.ask(&["DBSIZE"]), "1", "nothing was written");

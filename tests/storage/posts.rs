@@ -12,7 +12,7 @@ use mcp_broker::storage::redis::RedisSettings;
 
 use crate::{
     handing::Taker,
-    support::{Cluster, PATIENCE, Redis, View, append, block_on, connect, until},
+    support::{Cluster, PATIENCE, Proxy, Redis, View, append, block_on, connect, until},
 };
 
 /// A sender, a replica, and three who read there.
@@ -238,6 +238,21 @@ fn who_is_not_written_to_in_time_has_it_as_a_lease_of_its_own() {
 }
 
 #[test]
+fn a_message_is_published_once_to_all_who_are_late() {
+    let redis = Redis::start();
+    block_on(async {
+        let mut stage = Stage::within(&redis.url(), SOON).await;
+        let id = stage.posts().await;
+        let handed = stage.taker.gets().await;
+        assert_eq!(handed.len(), 3);
+        for handed in handed {
+            assert_eq!((handed.numbers.clone(), ids_of(&handed)), (0..1, vec![id]));
+        }
+        assert_eq!(stage.depths().await, [(0, 1); 3]);
+    });
+}
+
+#[test]
 fn what_was_written_is_acknowledged_before_the_inbox_is_asked_about() {
     let redis = Redis::start();
     block_on(async {
@@ -377,16 +392,26 @@ fn there_are_not_more_than_windows_and_queues_and_a_replica_hold() {
 }
 
 #[test]
-fn what_is_acknowledged_while_redis_is_gone_is_acknowledged_when_it_is_back() {
+fn what_was_written_while_redis_is_gone_is_acknowledged_when_it_is_back() {
     let redis = Redis::start();
+    let proxy = Proxy::to(redis.address);
     block_on(async {
-        let mut stage = Stage::on(&redis.url()).await;
-        let id = stage.posts().await;
-        redis.ask(&["CLIENT", "PAUSE", "3000", "WRITE"]);
-        for session in stage.sessions() {
-            stage.writes(session, id);
+        for is_asked_about in [false, true] {
+            let mut stage = Stage::on(&format!("redis://{}", proxy.address)).await;
+            let sender = connect(redis.url()).await.unwrap();
+            stage.sender = View::of(&sender, "acme");
+            let id = stage.posts().await;
+            if is_asked_about {
+                // Each has it as a lease of its own.
+                assert_eq!(stage.depths().await, [(0, 1); 3]);
+            }
+            proxy.cut();
+            for session in stage.sessions() {
+                stage.writes(session, id);
+            }
+            stage.are(id, [DELIVERED; 3]).await;
+            proxy.open();
+            stage.are(id, [ACKNOWLEDGED; 3]).await;
         }
-        redis.ask(&["CLIENT", "UNPAUSE"]);
-        stage.are(id, [ACKNOWLEDGED; 3]).await;
     });
 }

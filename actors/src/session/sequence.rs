@@ -1,7 +1,7 @@
 //! The order of what a session is handed: what it asked for comes as an answer, what it did not ask for as a parcel, and
 //! neither waits for the other on its way. Pure.
 
-use std::{collections::BTreeMap, ops::Range};
+use std::{cmp::Ordering, collections::BTreeMap, ops::Range};
 
 /// Leases under one claim, by their numbers, of which none is left out.
 #[derive(Debug)]
@@ -88,8 +88,13 @@ impl<T> Sequence<T> {
 
     /// The same of what has no number, and comes before the lease of this number and after all before it.
     pub fn posted(&mut self, before: u64, items: Vec<T>) -> Vec<T> {
-        if self.asked.is_none() && before <= self.next {
-            return items;
+        if self.asked.is_none() {
+            match before.cmp(&self.next) {
+                // It has a number since, and came with that; or it waits again.
+                Ordering::Less => return Vec::new(),
+                Ordering::Equal => return items,
+                Ordering::Greater => {}
+            }
         }
         let kept = self.ahead.entry((before, Has::NoNumber));
         kept.or_insert_with(|| (before, Vec::new())).1.extend(items);
@@ -171,7 +176,7 @@ mod tests {
             sequence.arrived(3..4, vec!["third"]),
             ["third", "fourth", "after two", "fifth"]
         );
-        assert_eq!(sequence.posted(4, vec!["late"]), ["late"]);
+        assert_eq!(sequence.posted(4, vec!["known by its number"]), [""; 0]);
         // What the store has said to be before is over.
         assert_eq!(sequence.posted(7, vec!["over"]), [""; 0]);
         assert_eq!(sequence.posted(9, vec!["to come"]), [""; 0]);

@@ -12,8 +12,16 @@ pub enum ConnectError {
     Unreachable { place: String, reason: String },
     #[error("Redis at {place} refuses the user or the password")]
     Refused { place: String },
-    #[error("the data in Redis is of schema version {found}, and this build knows {known}: run a newer one")]
+    #[error("the data in Redis is of schema version {found}, and this build knows {known}: {}", run_instead(*found, *known))]
     Schema { found: i64, known: i64 },
+}
+
+const fn run_instead(found: i64, known: i64) -> &'static str {
+    if found > known {
+        "run a newer one"
+    } else {
+        "run the older one, or begin with an empty database"
+    }
 }
 
 impl ConnectError {

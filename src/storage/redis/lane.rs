@@ -11,7 +11,7 @@ use actors::{
     storage::StoreError,
 };
 use deadpool_redis::redis::{Value, cmd};
-use futures_util::{StreamExt, stream::FuturesOrdered};
+use futures_util::{StreamExt, future::join_all, stream::FuturesOrdered};
 use tokio::{
     sync::{Notify, oneshot},
     time::Instant,
@@ -150,9 +150,16 @@ impl Lane {
         self: &Arc<Self>,
         operation: Operation,
     ) -> Result<oneshot::Receiver<Result<Reply, StoreError>>, StoreError> {
+        self.enqueue_in(&mut self.queue(), operation)
+    }
+
+    fn enqueue_in(
+        self: &Arc<Self>,
+        queue: &mut Queue,
+        operation: Operation,
+    ) -> Result<oneshot::Receiver<Result<Reply, StoreError>>, StoreError> {
         self.breaker.admit()?;
         let (answer, answered) = oneshot::channel();
-        let mut queue = self.queue();
         if queue.waiting.len() >= WAITING_LEN_MAX || queue.waiting_bytes >= WAITING_BYTES_MAX {
             return Err(StoreError::Unreachable("too many operations wait for Redis".to_owned()));
         }
@@ -162,7 +169,7 @@ impl Lane {
             queue.acknowledge_written(until);
         }
         queue.push(operation, until, Answer::One(answer));
-        self.set_out(&mut queue);
+        self.set_out(queue);
         Ok(answered)
     }
 
@@ -209,36 +216,31 @@ impl Lane {
         let lane = Arc::clone(self);
         self.client.thread.spawn(async move {
             tokio::time::sleep(within).await;
-            let given_up = lane.queue().posts.end(message);
-            if let Some(post) = given_up {
-                lane.acknowledge_post(message, post);
+            let mut queue = lane.queue();
+            if let Some(post) = queue.posts.end(message) {
+                lane.acknowledge_post(&mut queue, message, post);
             }
         });
     }
 
     /// Takes out those of these messages that are leased to this session and others as one.
     pub fn note_written(self: &Arc<Self>, session: SessionId, messages: &mut Vec<MessageId>) {
-        let mut over = Vec::new();
-        {
-            let posts = &mut self.queue().posts;
-            if posts.is_empty() {
-                return;
+        let mut queue = self.queue();
+        if queue.posts.is_empty() {
+            return;
+        }
+        messages.retain(|message| match queue.posts.note(session, *message) {
+            Noted::Nothing => true,
+            Noted::One => false,
+            Noted::Last(post) => {
+                self.acknowledge_post(&mut queue, *message, post);
+                false
             }
-            messages.retain(|message| match posts.note(session, *message) {
-                Noted::Nothing => true,
-                Noted::One => false,
-                Noted::Last(post) => {
-                    over.push((*message, post));
-                    false
-                }
-            });
-        }
-        for (message, post) in over {
-            self.acknowledge_post(message, post);
-        }
+        });
     }
 
-    fn acknowledge_post(self: &Arc<Self>, message: MessageId, post: Post) {
+    /// Before anything else is asked of these inboxes.
+    fn acknowledge_post(self: &Arc<Self>, queue: &mut Queue, message: MessageId, post: Post) {
         let (written, late) = post.split();
         let replica = self.client.replica.to_string();
         let operation = Operation::new("acknowledge_post")
@@ -246,8 +248,7 @@ impl Lane {
             .time(actors::clock::now())
             .text([message.as_uuid().as_bytes(), replica.as_bytes()].concat())
             .sessions(&late);
-        // Now, before whatever is asked of these inboxes next.
-        let mut answer = self.enqueue(operation.clone());
+        let mut answer = self.enqueue_in(queue, operation.clone());
         let lane = Arc::clone(self);
         self.client.thread.spawn(async move {
             loop {
@@ -267,9 +268,15 @@ impl Lane {
                 }
                 answer = lane.enqueue(operation.clone());
             }
-            for session in written {
-                // Whoever gets no answer expects a repeat.
-                let _ = lane.enqueue_written(session, &[message]);
+            // Each has it as a lease of its own.
+            let mut left = written;
+            while !left.is_empty() {
+                let written = left.iter().map(|session| Arc::clone(&lane).submit_written(*session, vec![message]));
+                let mut answers = join_all(written).await.into_iter();
+                left.retain(|_| matches!(answers.next(), Some(Err(StoreError::Unreachable(_)))));
+                if !left.is_empty() {
+                    tokio::time::sleep(RETRY_AFTER).await;
+                }
             }
         });
     }
@@ -533,9 +540,8 @@ fn fill(late: &mut [Late], read: Value) -> Result<(), Failure> {
         };
         for left in left {
             let (message, place) = read.next().zip(reply.get_mut(left.place)).ok_or_else(odd)?;
-            if let Value::BulkString(stored) = &message
-                && reading::is_bundle(stored) != left.is_bundle
-            {
+            let is_bundle = matches!(&message, Value::BulkString(stored) if reading::is_bundle(stored));
+            if is_bundle != left.is_bundle {
                 return Err(Failure::Unheard("a bundle was opened before it was read".to_owned()));
             }
             *place = message;
@@ -631,7 +637,8 @@ mod tests {
 
     #[test]
     fn what_is_not_what_was_leased_is_not_delivered() {
-        for read in [vec![stored(1), stored(1)], vec![stored(0), stored(0)]] {
+        let gone = vec![stored(1), Value::Nil];
+        for read in [vec![stored(1), stored(1)], vec![stored(0), stored(0)], gone] {
             let opened = fill(&mut late([false, true]), Value::Array(read));
             assert!(matches!(opened, Err(Failure::Unheard(_))), "{opened:?}");
         }

@@ -61,7 +61,7 @@ use self::{client::Client, lane::Lane, operation::Operation, reply::Reply, store
 use crate::bridge::redis::{Connect, RedisBridge};
 
 /// The version of the layout of keys that this build writes and reads.
-const SCHEMA: i64 = 1;
+const SCHEMA: i64 = 2;
 
 pub struct RedisStorage {
     shared: Arc<Shared>,

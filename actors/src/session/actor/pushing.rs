@@ -71,6 +71,9 @@ impl Session {
             self.stands_by = None;
         }
         let handed_over = deliveries.len();
+        // What is asked for waited, and is to be delivered, whatever was delivered before.
+        self.shared
+            .retain(|known| deliveries.iter().all(|delivery| delivery.message.id != *known));
         self.push_in_turn(numbers, deliveries, ctx);
         self.vitals.set_depth(depth);
         self.happened(Event::Drained { depth, handed_over }, ctx);
