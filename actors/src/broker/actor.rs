@@ -302,7 +302,12 @@ impl Broker {
     fn install(&mut self, record: Arc<ProjectRecord>, then: impl FnOnce() + Send + 'static) {
         let is_old = |known: &Arc<ProjectRecord>| known.revision > record.revision;
         if self.records.get(&record.id).is_some_and(is_old) {
-            return then();
+            // What is newer may yet be on its way to where it happens.
+            match self.place(&record.id) {
+                Some(arbiter) => drop(arbiter.spawn_fn(then)),
+                None => then(),
+            }
+            return;
         }
         self.records.insert(record.id.clone(), Arc::clone(&record));
         self.keyring.apply(&record, now().unix_ms);
