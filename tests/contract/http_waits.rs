@@ -200,8 +200,9 @@ fn who_has_gone_is_handed_nothing() {
             assert_eq!(texts(&read), [text.as_str()], "{} {round}", caller.name);
             assert_eq!(read[0]["message_id"], sent.id.as_str());
             let count = read[0]["delivery_count"].as_u64().unwrap();
-            // A session may hear of it a moment after its client.
-            assert!(count == 1 || caller.name == "legacy" && count == 2, "{round}: {count}");
+            // A session may hear of it a moment after its client, and so may a store that has to write it down.
+            let may_be_late = caller.name == "legacy" || !broker.answers_at_once();
+            assert!(count == 1 || may_be_late && count == 2, "{round}: {count}");
         }
     }
 }
