@@ -79,7 +79,8 @@ settings! {
     jwt_scope_claim: Option<String> = "scope", Word;
 
     /// Host names a request may be addressed to, without port; `*` lets every name in. Guards a broker on a
-    /// developer's machine against web pages that rebind their DNS name to it.
+    /// developer's machine against web pages that rebind their DNS name to it. `/livez`, `/readyz` and `/startupz`
+    /// answer to every name: whoever probes asks by address.
     allowed_hosts: Vec<String> = "localhost,127.0.0.1,::1", Names;
 
     /// Origins whose web pages may call the broker, such as `https://ops.example.com`; `*` lets every origin in.

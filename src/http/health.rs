@@ -20,6 +20,9 @@ use super::{
 };
 use crate::{admin::schemas, auth::METADATA_PATH, problem::Problem};
 
+/// What is asked by those who decide whether this process gets requests, or goes on.
+pub const PROBES: [&str; 3] = ["/livez", "/readyz", "/startupz"];
+
 pub fn resources() -> Vec<Resource> {
     let get = |path, route| Resource::at(path).on(Method::GET, route);
     vec![

@@ -88,14 +88,19 @@ pub fn cors(admission: Admission) -> Cors {
         .max_age(ASKED_AGAIN_AFTER)
 }
 
-/// Refuses foreign origins and hosts that are not ours, before anything looks at the request.
+/// Refuses foreign origins and hosts that are not ours, before anything looks at the request. The probes answer to every
+/// host.
 pub async fn admit<B: MessageBody + 'static>(
     request: ServiceRequest,
     next: Next<B>,
 ) -> Result<ServiceResponse<actix_web::body::BoxBody>, Error> {
-    let refusal = request
-        .app_data::<web::Data<Arc<State>>>()
-        .and_then(|state| state.admission.check(request.headers()).err());
+    let refusal = request.app_data::<web::Data<Arc<State>>>().and_then(|state| {
+        let checked = match request.path() {
+            path if health::PROBES.contains(&path) => state.admission.check_origin(request.headers()),
+            _ => state.admission.check(request.headers()),
+        };
+        checked.err()
+    });
     if let Some(reason) = refusal {
         let problem = Problem::new(StatusCode::FORBIDDEN, "forbidden", reason);
         return Ok(request.into_response(problem.into_response()));

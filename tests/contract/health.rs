@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Broker, keys};
+use crate::support::{Broker, exchange, keys};
 
 #[test]
 fn health_says_how_it_is() {
@@ -41,6 +41,15 @@ fn the_probes_answer() {
     let broker = Broker::start();
     for path in ["/livez", "/readyz", "/startupz"] {
         assert_eq!(broker.get(path).status, 200, "{path}");
+        let status = |head: &str| {
+            let request = format!("GET {path} {head}\r\nConnection: close\r\n\r\n");
+            exchange(&broker.socket(), request.as_bytes()).status
+        };
+        // A kubelet asks by the address of the pod; a load balancer may know no host at all.
+        assert_eq!(status("HTTP/1.1\r\nHost: 10.0.0.7:8000"), 200, "{path}");
+        assert_eq!(status("HTTP/1.0"), 200, "{path}");
+        let foreign = "HTTP/1.1\r\nHost: localhost\r\nOrigin: https://evil.example";
+        assert_eq!(status(foreign), 403, "{path}");
     }
     let welcome = broker.get("/");
     assert_eq!(welcome.status, 200);
