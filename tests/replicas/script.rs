@@ -50,11 +50,17 @@ fn the_script_starts_a_cluster_behind_a_balancer_and_leaves_nothing_behind() {
     let replicas = started["replicas"].as_array().unwrap();
     assert_eq!(replicas.len(), 3);
     let parts = replicas.iter().chain([&started["redis"]]);
-    let pids: Vec<_> = parts.map(|part| part["pid"].clone()).collect();
+    let pids: Vec<_> = parts.map(|part| part["pid"].as_i64().unwrap()).collect();
+    // One may go, and the balancer finds the others.
+    kill_process(Pid::from_raw(pids[0] as i32).unwrap(), Signal::TERM).unwrap();
+    has_ended(pids[0]);
+    (3..6).for_each(|at| drop(agent(&format!("agent{at}"))));
     drop(script);
-    for pid in pids {
-        eventually("its processes have ended", || {
-            (!Path::new(&format!("/proc/{pid}")).exists()).then_some(())
-        });
-    }
+    pids.into_iter().for_each(has_ended);
+}
+
+fn has_ended(pid: i64) {
+    eventually("the process has ended", || {
+        (!Path::new(&format!("/proc/{pid}")).exists()).then_some(())
+    });
 }
