@@ -277,10 +277,11 @@ impl ProjectHandle {
         Page { items, more }
     }
 
-    /// Has the vitals of these sessions tell how many messages wait for them. Where the store is not shared they do, and
-    /// nothing is done; false then.
+    /// Has the vitals of these sessions tell how many messages wait for them. Where the store answers at once they do, and
+    /// nothing is done; false then. Else they tell what was answered last, which others may have changed since, or which
+    /// was overtaken by another answer.
     pub async fn count_waiting(&self, members: &[Arc<Member>]) -> bool {
-        if !self.is_shared() {
+        if self.0.store.answers_at_once() {
             return false;
         }
         let counts = members.iter().map(|member| self.0.store.depth(member.record.id));
