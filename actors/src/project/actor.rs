@@ -266,7 +266,7 @@ impl Project {
         settle(op, self, ctx, move |project, found, ctx| match found {
             Ok(found) => {
                 if let Some(record) = found {
-                    project.take_in(record, false);
+                    project.take_in(record, None);
                 }
                 project.register(registration, tries, ctx, reply);
             }

@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use super::{
     actor::Project,
     messages::{CatchUp, Hear, Refresh},
-    presence::Seen,
+    presence::{Heard, Seen},
 };
 use crate::{
     bridge::{Frame, News},
@@ -33,7 +33,7 @@ impl Project {
         match news {
             News::Session(record) => {
                 if !own && !self.seating.contains(&record.id) {
-                    self.take_in(*record, true);
+                    self.take_in(*record, Some(serial));
                 }
                 self.follow(number, ctx);
             }
@@ -185,7 +185,7 @@ impl Project {
             .collect();
         for record in sessions {
             gone.remove(&record.id);
-            self.take_in(record, false);
+            self.take_in(record, None);
         }
         for session in gone {
             self.forget(session);
@@ -193,18 +193,11 @@ impl Project {
         self.directory.is_of(version);
     }
 
-    /// Puts a session that another replica has put into the directory, or what it is by now. Who has just registered
-    /// has given a sign of life.
-    pub(super) fn take_in(&mut self, record: SessionRecord, is_news: bool) {
+    /// Puts a session that another replica has put into the directory, or what it is by now. Who has just registered, as
+    /// this frame tells everybody, has given a sign of life.
+    pub(super) fn take_in(&mut self, record: SessionRecord, frame: Option<u64>) {
         let now = now();
-        if is_news {
-            // Everybody hears of it by the same frame.
-            let seen = Seen {
-                mono_ms: now.mono_ms,
-                goodbye: false,
-            };
-            self.signs.is_news(record.id, seen);
-        }
+        let is_news = frame.is_some_and(|frame| self.signs.is_put(record.id, frame, now));
         match self.directory.by_id(record.id) {
             Some(before) if before.record == record => {
                 if is_news {
@@ -258,13 +251,11 @@ impl Project {
         let told: Vec<_> = own.iter().map(|sign| sign.session).collect();
         let op = self.store.exchange_signs(own);
         settle(op, self, ctx, move |project, heard, _| match heard {
-            Ok(heard) => {
+            Ok(exchanged) => {
                 let now = crate::clock::now();
-                for sign in heard {
-                    if let Some(seen) = project.signs.hear(&sign, now)
-                        && let Some(member) = project.directory.by_id(sign.session)
-                    {
-                        member.vitals.hear(seen.mono_ms, seen.goodbye, now);
+                for (session, Heard { seen, instead_of }) in project.signs.hear(exchanged, now) {
+                    if let Some(member) = project.directory.by_id(session) {
+                        member.vitals.hear(seen.mono_ms, instead_of, seen.goodbye, now);
                     }
                 }
             }

@@ -99,13 +99,18 @@ impl Vitals {
         vitals
     }
 
-    /// Another replica has seen a sign of life then, or a goodbye.
-    pub(crate) fn hear(&self, mono_ms: u64, goodbye: bool, now: Now) {
-        if self.last_seen_mono_ms.fetch_max(mono_ms, Ordering::Relaxed) > mono_ms {
+    /// Another replica has seen a sign of life then, or a goodbye; `instead_of` what was taken for it before.
+    pub(crate) fn hear(&self, mono_ms: u64, instead_of: Option<u64>, goodbye: bool, now: Now) {
+        let last = &self.last_seen_mono_ms;
+        let is_put_right = instead_of.is_some_and(|before| {
+            let swapped = last.compare_exchange(before, mono_ms, Ordering::Relaxed, Ordering::Relaxed);
+            swapped.is_ok()
+        });
+        if !is_put_right && last.fetch_max(mono_ms, Ordering::Relaxed) > mono_ms {
             return;
         }
         let unix_ms = now.unix_ms.saturating_sub(crate::clock::millis(now.since(mono_ms)));
-        self.last_seen_unix_ms.fetch_max(unix_ms, Ordering::Relaxed);
+        self.last_seen_unix_ms.store(unix_ms, Ordering::Relaxed);
         self.said_goodbye.store(goodbye, Ordering::Relaxed);
     }
 

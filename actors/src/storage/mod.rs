@@ -120,9 +120,9 @@ pub trait Store: Send + Sync + 'static {
     fn claim(&self, session: SessionId, claim: Claim, delivery_limit: u32, now: Now) -> Op<Claimed>;
     /// Tells how long ago sessions gave a sign of life, here, and hears of those that others have told of since this
     /// was called last; at the first call, of all. Of several signs of a session the youngest counts. Nobody but this process knows of any where the store is not shared.
-    fn exchange_signs(&self, own: Vec<Sign>) -> Op<Vec<Sign>> {
+    fn exchange_signs(&self, own: Vec<Sign>) -> Op<Exchanged> {
         drop(own);
-        Box::pin(std::future::ready(Ok(Vec::new())))
+        Box::pin(std::future::ready(Ok(Exchanged::default())))
     }
 
     /// False when this name and version exist already; then nothing changes.
@@ -478,6 +478,15 @@ pub struct Sign {
     pub ago: Duration,
     /// It said goodbye then.
     pub goodbye: bool,
+}
+
+/// The signs of life that others have told of.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Exchanged {
+    pub signs: Vec<Sign>,
+    /// The serial of the last frame that was published then. Of a session that was put by it, or before, these signs and
+    /// those exchanged earlier tell.
+    pub serial: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

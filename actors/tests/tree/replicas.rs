@@ -337,6 +337,44 @@ fn a_goodbye_is_heard_everywhere() {
     });
 }
 
+/// The store tells who was seen, and the frames who has come: whichever is heard first.
+#[test]
+fn a_goodbye_is_heard_though_the_frame_of_the_session_comes_late() {
+    run(|| async {
+        let settings = Settings {
+            presence: Presence {
+                stale_after: Duration::from_secs(1),
+                disconnect_after: Duration::from_secs(600),
+            },
+            ..settings()
+        };
+        let Pair {
+            here,
+            there,
+            there_twin,
+            ..
+        } = Pair::new(settings).await;
+        for name in ["bob", "carol", "dave", "erin"] {
+            there_twin.frames_held.send_replace(true);
+            let member = here.register(name, None).await;
+            here.project.disconnect(&member).await.unwrap();
+            // What is exchanged every 100 ms may be heard by now, or not.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            there_twin.frames_held.send_replace(false);
+            soon("it is heard", async {
+                while !there
+                    .project
+                    .resolve(name)
+                    .is_ok_and(|member| there.project.status(&member) == SessionStatus::Disconnected)
+                {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            })
+            .await;
+        }
+    });
+}
+
 #[test]
 fn a_project_that_is_made_here_is_open_there() {
     run(|| async {

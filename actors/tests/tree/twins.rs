@@ -18,8 +18,8 @@ use actors::{
         ProtocolRecord, RecipientStatus, ReplicaId, SessionId, SessionRecord,
     },
     storage::{
-        Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterQuery, Depth, Leased, Op, Outcome,
-        Redriven, Release, Released, Roster, Seat, Seated, Sign, Storage, Store, StoreError, Wanted,
+        Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterQuery, Depth, Exchanged, Leased, Op,
+        Outcome, Redriven, Release, Released, Roster, Seat, Seated, Sign, Storage, Store, StoreError, Wanted,
         memory::MemoryStorage,
     },
 };
@@ -59,6 +59,8 @@ pub struct Twin {
     replica: ReplicaId,
     pub ears: Arc<Ears>,
     down: AtomicBool,
+    /// Whether frames have to wait.
+    pub frames_held: watch::Sender<bool>,
     /// Whether who asks for all sessions has to wait for the answer; how often that was asked.
     pub rosters_held: watch::Sender<bool>,
     pub rosters_asked: watch::Sender<usize>,
@@ -71,6 +73,7 @@ impl Cluster {
             replica: ReplicaId::generate(),
             ears: Arc::default(),
             down: AtomicBool::new(false),
+            frames_held: watch::Sender::new(false),
             rosters_held: watch::Sender::new(false),
             rosters_asked: watch::Sender::new(0),
         })
@@ -166,7 +169,13 @@ impl Bridge for Twin {
         let (listener, heard) = mpsc::unbounded_channel();
         let _ = listener.send(Incoming::Connected);
         self.cluster.hub().listeners.push((Arc::clone(&self.ears), listener));
-        futures_util::stream::unfold(heard, async |mut heard| Some((heard.recv().await?, heard))).boxed()
+        let frames = (heard, self.frames_held.subscribe());
+        let next = async |(mut heard, mut held): (mpsc::UnboundedReceiver<_>, watch::Receiver<bool>)| {
+            let incoming = heard.recv().await?;
+            let _ = held.wait_for(|held| !held).await;
+            Some((incoming, (heard, held)))
+        };
+        futures_util::stream::unfold(frames, next).boxed()
     }
 }
 
@@ -335,7 +344,7 @@ impl Store for Shared {
         )
     }
 
-    fn exchange_signs(&self, own: Vec<Sign>) -> Op<Vec<Sign>> {
+    fn exchange_signs(&self, own: Vec<Sign>) -> Op<Exchanged> {
         self.twin.run(|_, hub| {
             let now = now();
             for sign in own {
@@ -353,13 +362,15 @@ impl Store for Shared {
                 .signs
                 .iter()
                 .filter(|((project, _), (.., told))| *project == self.project && *told > since);
-            Ok(news
-                .map(|((_, session), (seen_ms, goodbye, _))| Sign {
-                    session: *session,
-                    ago: now.since(*seen_ms),
-                    goodbye: *goodbye,
-                })
-                .collect())
+            let signs = news.map(|((_, session), (seen_ms, goodbye, _))| Sign {
+                session: *session,
+                ago: now.since(*seen_ms),
+                goodbye: *goodbye,
+            });
+            Ok(Exchanged {
+                signs: signs.collect(),
+                serial: hub.serials.get(&self.project).copied().unwrap_or(0),
+            })
         })
     }
 

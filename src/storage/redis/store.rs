@@ -14,8 +14,8 @@ use actors::{
         SessionId, SessionRecord, Status,
     },
     storage::{
-        Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterQuery, Depth, Handed, Leased, Op,
-        Outcome, Redriven, Release, Released, Roster, Seat, Seated, Sign, Store, StoreError, Takes, Wanted,
+        Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterQuery, Depth, Exchanged, Handed, Leased,
+        Op, Outcome, Redriven, Release, Released, Roster, Seat, Seated, Sign, Store, StoreError, Takes, Wanted,
     },
 };
 
@@ -137,7 +137,7 @@ impl Store for RedisStore {
         })
     }
 
-    fn exchange_signs(&self, own: Vec<Sign>) -> Op<Vec<Sign>> {
+    fn exchange_signs(&self, own: Vec<Sign>) -> Op<Exchanged> {
         let mut operation = Operation::new("signs")
             .seeing_no_inboxes()
             .number(self.signs.load(Ordering::Acquire));
@@ -147,7 +147,10 @@ impl Store for RedisStore {
         let heard = Arc::clone(&self.signs);
         self.run(operation, move |_, mut reply| {
             move_on(&heard, reply.number()?);
-            reading::signs(&mut reply)
+            Ok(Exchanged {
+                serial: reply.number()?,
+                signs: reading::signs(&mut reply)?,
+            })
         })
     }
 

@@ -160,7 +160,7 @@ pub async fn signs_of_life_are_told_to_the_others(storage: Arc<dyn Storage>) {
     done(world.store.exchange_signs(vec![sign(world.carol, true)])).await;
     // Opened anew, as another replica does, it hears of all.
     let other = storage.open(&world.project);
-    let heard = done(other.exchange_signs(Vec::new())).await;
+    let heard = done(other.exchange_signs(Vec::new())).await.signs;
     let of = |session| heard.iter().find(|sign| sign.session == session).copied();
     let bob = of(world.bob).expect("it was put");
     assert!(bob.ago < Duration::from_secs(30) && !bob.goodbye);
@@ -168,7 +168,8 @@ pub async fn signs_of_life_are_told_to_the_others(storage: Arc<dyn Storage>) {
 
     done(world.store.exchange_signs(vec![sign(world.bob, false)])).await;
     let heard = done(other.exchange_signs(Vec::new())).await;
-    let bob = heard.iter().find(|sign| sign.session == world.bob);
+    assert_eq!(heard.serial, done(other.serial()).await);
+    let bob = heard.signs.iter().find(|sign| sign.session == world.bob);
     assert!(bob.expect("it is news").ago < Duration::from_secs(30));
 }
 

@@ -126,11 +126,12 @@ local function scores(name, sessions)
 end
 
 -- signs: the sign that was heard last; of each own sign: session, milliseconds ago, 1 for a goodbye.
--- Reply: the sign that is heard last now; of each sign since: session, milliseconds ago, 1 for a goodbye.
+-- Reply: the sign that is heard last now; the last frame; of each sign since: session, milliseconds ago, 1 for a goodbye.
 ops.signs = function(last)
   local heard = arg()
   local news = call('ZRANGE', key('signs'), '(' .. heard, '+inf', 'BYSCORE')
-  local reply, seen, left = { 0 }, scores(key('seen'), news), scores(key('left'), news)
+  local reply = { 0, tonumber(call('GET', key('frames')) or 0) }
+  local seen, left = scores(key('seen'), news), scores(key('left'), news)
   for at = 1, #news do
     local when = seen[at] or 0
     reply[#reply + 1] = news[at]
