@@ -129,8 +129,8 @@ pub struct Shared {
     exclusive: Cell<bool>,
     /// The frame that is taken up was counted before.
     pub counted: Cell<bool>,
-    /// And before that it was looked at what other replicas have done.
-    pub caught_up: Cell<bool>,
+    /// And before that it was looked at what other replicas have done: what came of it.
+    pub caught_up: RefCell<Option<Result<(), BrokerError>>>,
     /// How long nothing is to be read of a caller that asks for too much.
     rest: Cell<Option<Duration>>,
     /// Who polls the peer.
@@ -163,7 +163,7 @@ impl Shared {
             takings: RefCell::default(),
             exclusive: Cell::default(),
             counted: Cell::default(),
-            caught_up: Cell::default(),
+            caught_up: RefCell::default(),
             rest: Cell::default(),
             waker: RefCell::default(),
         })

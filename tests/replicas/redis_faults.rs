@@ -128,8 +128,11 @@ fn connections_stay_while_redis_is_away() {
         error["retry_after_ms"].as_u64().is_some_and(|after| after > 0),
         "{error}"
     );
+    // Whether another replica knows of nobody is not known now.
+    alice.sends("to whom?").fails_as("unavailable", "nobody");
     proxy.open();
     cluster.are_ready(true);
+    alice.sends("to whom?").fails_as("session_not_found", "nobody");
     alice.sends("not lost").to("bob");
     let pushed = bob.is_pushed(["not lost"]);
     bob.acknowledges(&pushed);

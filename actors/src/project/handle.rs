@@ -219,6 +219,9 @@ impl ProjectHandle {
     }
 
     /// Waits until everything is known here that was done anywhere before this was called.
+    ///
+    /// # Errors
+    /// `unavailable`, when that is not to be found out.
     pub async fn catch_up(&self) -> Result<(), BrokerError> {
         let serial = self.0.store.serial().await?;
         let mut applied = self.0.applied.subscribe();
@@ -229,8 +232,8 @@ impl ProjectHandle {
         // Nobody tells: it is looked up. What is asked for then is no older than this.
         self.look_again();
         applied.mark_unchanged();
-        let _ = tokio::time::timeout(HEARD_WITHIN, applied.changed()).await;
-        Ok(())
+        let looked = tokio::time::timeout(HEARD_WITHIN, applied.changed()).await;
+        looked.map_or(Err(BrokerError::unavailable()), |_| Ok(()))
     }
 
     // Sessions

@@ -145,35 +145,37 @@ pub(super) fn call(
         Ok(()) => Ok(()),
         // What made the tool refuse may be that the frame was no JSON, which nobody had looked at yet.
         Err(_) if arguments.is_some_and(|arguments| !is_json(arguments)) => Err(ScanError::Syntax.into()),
-        Err(error) if awaits_news(turn, to, &error, text) => Ok(()),
         Err(error) => {
-            turn.shared.refuse(to, &error);
+            if let Some(error) = after_news(turn, to, error, text) {
+                turn.shared.refuse(to, &error);
+            }
             Ok(())
         }
     }
 }
 
-/// What a call named is not known here, and may have come to be on another replica: looks, and comes back to the frame
-/// then. False where that was done already.
-fn awaits_news(turn: &mut Turn, to: &ReplyTo, error: &BrokerError, text: &str) -> bool {
+/// What a call named may be unknown here only because it came to be on another replica: looks, and comes back to the
+/// frame then. Else, or where that was done already, returns why the call is refused: whoever could not look does not
+/// know what there is.
+fn after_news(turn: &mut Turn, to: &ReplyTo, error: BrokerError, text: &str) -> Option<BrokerError> {
     let shared = &turn.shared;
     let is_missing = matches!(
         error,
         BrokerError::SessionNotFound | BrokerError::ProtocolNotFound { .. } | BrokerError::IncompatibleProtocol { .. }
     );
-    let looked = shared.counted.get() && shared.caught_up.get();
-    if !is_missing || !shared.project.is_shared() || looked || to.lane.is_batch() {
-        return false;
+    if !is_missing || !shared.project.is_shared() || to.lane.is_batch() {
+        return Some(error);
+    }
+    if let Some(looked) = shared.caught_up.take().filter(|_| shared.counted.get()) {
+        return Some(looked.err().unwrap_or(error));
     }
     let shared = Rc::clone(shared);
     let looking = async move {
-        if let Err(error) = shared.project.catch_up().await {
-            tracing::debug!(%error, "whether another replica knows better cannot be asked");
-        }
-        shared.caught_up.set(true);
+        let looked = shared.project.catch_up().await;
+        shared.caught_up.replace(Some(looked));
     };
     turn.exclusively(to, looking, Some(text));
-    true
+    None
 }
 
 /// Begins a call that talks with its caller.
@@ -212,7 +214,7 @@ fn run(
 ) -> Result<(), BrokerError> {
     let shared = Rc::clone(&turn.shared);
     if !shared.counted.get() {
-        shared.caught_up.set(false);
+        shared.caught_up.take();
     }
     // Who administers is asked, and written down, where that is done.
     if tool.needs < Scope::Admin
