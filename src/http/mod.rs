@@ -110,16 +110,8 @@ pub async fn admit<B: MessageBody + 'static>(
 
 /// Whether a path is for everybody.
 fn is_public(path: &str) -> bool {
-    const PUBLIC: [&str; 7] = [
-        "/",
-        "/health",
-        "/livez",
-        "/readyz",
-        "/startupz",
-        "/openapi.json",
-        "/docs",
-    ];
-    PUBLIC.contains(&path) || path.starts_with(METADATA_PATH)
+    const PUBLIC: [&str; 4] = ["/", "/health", "/openapi.json", "/docs"];
+    PUBLIC.contains(&path) || health::PROBES.contains(&path) || path.starts_with(METADATA_PATH)
 }
 
 /// How long somebody who asks for too much waits to be told so, and up to as long again: refusing is to cost the one who is

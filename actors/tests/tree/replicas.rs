@@ -313,27 +313,35 @@ fn presence_is_that_of_the_replica_where_somebody_was_seen() {
     });
 }
 
+/// Signs of life are exchanged often, and silence alone disconnects nobody.
+fn never_disconnecting() -> Settings {
+    Settings {
+        presence: Presence {
+            stale_after: Duration::from_secs(1),
+            disconnect_after: Duration::from_secs(600),
+        },
+        ..settings()
+    }
+}
+
+async fn is_heard(has_left: impl Fn() -> bool) {
+    soon("it is heard", async {
+        while !has_left() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
 #[test]
 fn a_goodbye_is_heard_everywhere() {
     run(|| async {
-        let settings = Settings {
-            presence: Presence {
-                stale_after: Duration::from_secs(1),
-                disconnect_after: Duration::from_secs(600),
-            },
-            ..settings()
-        };
-        let Pair { here, there, .. } = Pair::new(settings).await;
+        let Pair { here, there, .. } = Pair::new(never_disconnecting()).await;
         let bob = here.register("bob", None).await;
         there.project.catch_up().await.unwrap();
         let bob_there = there.project.resolve("bob").unwrap();
         here.project.disconnect(&bob).await.unwrap();
-        soon("it is heard", async {
-            while there.project.status(&bob_there) != SessionStatus::Disconnected {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        })
-        .await;
+        is_heard(|| there.project.status(&bob_there) == SessionStatus::Disconnected).await;
     });
 }
 
@@ -341,19 +349,12 @@ fn a_goodbye_is_heard_everywhere() {
 #[test]
 fn a_goodbye_is_heard_though_the_frame_of_the_session_comes_late() {
     run(|| async {
-        let settings = Settings {
-            presence: Presence {
-                stale_after: Duration::from_secs(1),
-                disconnect_after: Duration::from_secs(600),
-            },
-            ..settings()
-        };
         let Pair {
             here,
             there,
             there_twin,
             ..
-        } = Pair::new(settings).await;
+        } = Pair::new(never_disconnecting()).await;
         for name in ["bob", "carol", "dave", "erin"] {
             there_twin.frames_held.send_replace(true);
             let member = here.register(name, None).await;
@@ -361,14 +362,9 @@ fn a_goodbye_is_heard_though_the_frame_of_the_session_comes_late() {
             // What is exchanged every 100 ms may be heard by now, or not.
             tokio::time::sleep(Duration::from_millis(50)).await;
             there_twin.frames_held.send_replace(false);
-            soon("it is heard", async {
-                while !there
-                    .project
-                    .resolve(name)
-                    .is_ok_and(|member| there.project.status(&member) == SessionStatus::Disconnected)
-                {
-                    tokio::time::sleep(Duration::from_millis(5)).await;
-                }
+            is_heard(|| {
+                let found = there.project.resolve(name);
+                found.is_ok_and(|member| there.project.status(&member) == SessionStatus::Disconnected)
             })
             .await;
         }

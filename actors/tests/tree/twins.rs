@@ -106,6 +106,11 @@ impl Hub {
         }
     }
 
+    /// Of the last frame of a project that was published.
+    fn serial(&self, project: &ProjectId) -> u64 {
+        self.serials.get(project).copied().unwrap_or(0)
+    }
+
     fn publish(&mut self, from: ReplicaId, project: &ProjectId, news: &News, number: u64) {
         let serial = self.serials.entry(project.clone()).or_default();
         *serial += 1;
@@ -290,8 +295,7 @@ impl Store for Shared {
     }
 
     fn serial(&self) -> Op<u64> {
-        self.twin
-            .run(|_, hub| Ok(hub.serials.get(&self.project).copied().unwrap_or(0)))
+        self.twin.run(|_, hub| Ok(hub.serial(&self.project)))
     }
 
     fn put_session(&self, record: SessionRecord, seat: Seat) -> Op<Seated> {
@@ -369,7 +373,7 @@ impl Store for Shared {
             });
             Ok(Exchanged {
                 signs: signs.collect(),
-                serial: hub.serials.get(&self.project).copied().unwrap_or(0),
+                serial: hub.serial(&self.project),
             })
         })
     }
