@@ -5,21 +5,22 @@ use std::{
 };
 
 use actix::{Actor, ActorContext, AsyncContext, Context, Handler, Supervised};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 
 use super::{
     Charter, Directory, ProjectHandle, Projects, Registered, Registration, Settings,
     handle::Parts,
+    looks::{Known, Looks},
     messages::{Child, ChildDown, Close, Refresh, Register},
     presence::Signs,
 };
 use crate::{
     clock::now,
-    model::{BrokerError, DeadLetterReason, Owner, ProjectId, ProjectRecord, SessionId, SessionRecord},
+    model::{BrokerError, DeadLetterReason, Owner, ProjectId, ProjectRecord, ProtocolName, SessionId, SessionRecord},
     registry::{Catalog, Learn, Registry},
     router::Router,
     session::{Abandon, Attach, Connection, Detach, Ended, Member, Retire, Session, SessionSettings, Vitals},
-    storage::{Op, Seat, Seated, Store, Wanted},
+    storage::{Op, Seat, Seated, Store, StoreError, Wanted},
     supervise::{self, Address, InOrder, Posted, Pulse, settle},
 };
 
@@ -50,8 +51,8 @@ pub struct Project {
     pub(super) signs: Signs,
     /// What follows from frames, in their order.
     pub(super) applying: InOrder<Project>,
-    /// The serial of the last frame of which everything has followed.
-    pub(super) applied: Arc<watch::Sender<u64>>,
+    pub(super) looks: Looks,
+    pub(super) known: Known,
     /// It is over, and ends with the last of its sessions.
     closing: Option<oneshot::Sender<()>>,
     gave_up: Option<Box<dyn FnOnce()>>,
@@ -71,11 +72,11 @@ impl Project {
         let pulse = Pulse::new("project", id.as_str());
         let directory = Arc::new(Directory::new(settings.presence));
         let catalog = Arc::new(Catalog::default());
-        let applied = Arc::new(watch::Sender::new(0));
+        let known = Known::default();
         let listed_registry = Arc::new(OnceLock::new());
         let address = supervise::start(Arc::clone(&pulse), settings.restarts, gave_up.clone(), {
             let (id, store, directory) = (id.clone(), Arc::clone(&store), Arc::clone(&directory));
-            let (charter, applied) = (Arc::clone(&charter), Arc::clone(&applied));
+            let (charter, known) = (Arc::clone(&charter), Known::clone(&known));
             let registry = Arc::clone(&listed_registry);
             |address| Self {
                 id,
@@ -91,7 +92,8 @@ impl Project {
                 changed_here: HashSet::new(),
                 signs: Signs::default(),
                 applying: InOrder::default(),
-                applied,
+                looks: Looks::default(),
+                known,
                 closing: None,
                 gave_up: Some(Box::new(gave_up)),
             }
@@ -132,7 +134,7 @@ impl Project {
             charter,
             catalog,
             store,
-            applied,
+            known,
             neighbours,
         })
     }
@@ -380,14 +382,24 @@ impl Project {
     }
 
     /// Opens what the store has and the directory has not: all sessions after a start, none after a panic.
-    pub(super) fn reload(&mut self, ctx: &mut Context<Self>) {
-        self.refresh(None, ctx);
+    fn load(&mut self, ctx: &mut Context<Self>) {
+        self.refresh(ctx, |project, refreshed, ctx| {
+            if let Err(error) = refreshed {
+                tracing::warn!(project = %project.id, %error, "sessions cannot be loaded yet: tried again");
+                ctx.run_later(Duration::from_secs(1), Self::load);
+            }
+        });
     }
 
-    pub(super) fn registry_learns(&self, learn: Learn) {
+    pub(super) fn registry_learns(&self, which: Option<(ProtocolName, semver::Version)>) -> Op<()> {
+        let (done, is_learnt) = oneshot::channel();
         if let Some(registry) = self.registry.get() {
-            registry.report(learn);
+            registry.report(Learn { which, done });
         }
+        Box::pin(async {
+            let is_unknown = |_| StoreError::Unreachable("the protocols cannot be looked at".to_owned());
+            is_learnt.await.map_err(is_unknown)
+        })
     }
 
     /// A tenth of the time after which somebody who is seen elsewhere would be taken for silent here.
@@ -431,11 +443,11 @@ impl Actor for Project {
 
     fn started(&mut self, ctx: &mut Context<Self>) {
         if self.store.is_shared() {
-            // Before the sessions are loaded, so that it is known when each was seen.
-            self.exchange_signs(ctx);
             ctx.run_interval(self.signs_interval(), Self::exchange_signs);
+            self.look(None, ctx);
+        } else {
+            self.load(ctx);
         }
-        self.reload(ctx);
         ctx.run_interval(SWEEP_INTERVAL, Self::sweep);
     }
 }
@@ -470,6 +482,7 @@ impl Supervised for Project {
         self.refreshing = 0;
         self.changed_here.clear();
         self.applying = InOrder::default();
+        self.looks = Looks::default();
     }
 }
 

@@ -25,6 +25,8 @@ struct Members {
     in_order: BTreeMap<SessionId, Arc<Member>>,
     /// Of the roster that this is, where the store is shared.
     version: u64,
+    /// Of the newest roster of which somebody has told.
+    told: u64,
 }
 
 /// Which sessions a list is of.
@@ -145,19 +147,22 @@ impl Directory {
     /// change before it, which nobody has told.
     pub(super) fn follow(&self, version: u64) -> bool {
         let mut members = self.write();
+        members.told = members.told.max(version);
         if version == members.version + 1 {
             members.version = version;
         }
         version <= members.version
     }
 
-    pub(super) fn version(&self) -> u64 {
-        self.read().version
+    /// The version of the newest roster of which somebody has told.
+    pub(super) fn told(&self) -> u64 {
+        self.read().told
     }
 
     /// This is the roster of this version now.
     pub(super) fn is_of(&self, version: u64) {
-        self.write().version = version;
+        let mut members = self.write();
+        (members.version, members.told) = (version, version);
     }
 
     /// Adds a member, or replaces what is known of it.

@@ -9,6 +9,7 @@ use tokio::sync::{oneshot, watch};
 
 use super::{
     Charter, Directory, Project, Projects, ProtocolDefinition, Registered, Registration, SessionQuery, Settings, Terms,
+    looks::Known,
     messages::{CatchUp, Close, Hear, Register},
 };
 use crate::{
@@ -32,6 +33,9 @@ use crate::{
 /// How long a frame may be under way before the store is asked instead.
 const HEARD_WITHIN: Duration = Duration::from_millis(500);
 
+/// How long looking at the store may take, which may have to wait for another look.
+const LOOKED_WITHIN: Duration = Duration::from_secs(2);
+
 /// The verbs of a project: what every surface calls. Cheap to clone; needs no lock and, for what only looks, no
 /// actor.
 #[derive(Clone)]
@@ -48,8 +52,7 @@ pub(super) struct Parts {
     pub charter: Arc<Charter>,
     pub catalog: Arc<Catalog>,
     pub store: Arc<dyn Store>,
-    /// The serial of the last frame of other replicas of which everything has followed here.
-    pub applied: Arc<watch::Sender<u64>>,
+    pub known: Known,
     pub neighbours: Weak<Projects>,
 }
 
@@ -215,7 +218,7 @@ impl ProjectHandle {
     }
 
     pub(crate) fn look_again(&self) {
-        self.0.project.report(CatchUp);
+        self.0.project.report(CatchUp { done: None });
     }
 
     /// Waits until everything is known here that was done anywhere before this was called.
@@ -224,16 +227,18 @@ impl ProjectHandle {
     /// `unavailable`, when that is not to be found out.
     pub async fn catch_up(&self) -> Result<(), BrokerError> {
         let serial = self.0.store.serial().await?;
-        let mut applied = self.0.applied.subscribe();
-        let heard = tokio::time::timeout(HEARD_WITHIN, applied.wait_for(|applied| *applied >= serial));
-        if heard.await.is_ok() {
+        let mut known = self.0.known.subscribe();
+        let heard = known.wait_for(|known| *known >= Some(serial));
+        if tokio::time::timeout(HEARD_WITHIN, heard).await.is_ok() {
             return Ok(());
         }
         // Nobody tells: it is looked up. What is asked for then is no older than this.
-        self.look_again();
-        applied.mark_unchanged();
-        let looked = tokio::time::timeout(HEARD_WITHIN, applied.changed()).await;
-        looked.map_or(Err(BrokerError::unavailable()), |_| Ok(()))
+        let (done, looked) = oneshot::channel();
+        self.0.project.report(CatchUp { done: Some(done) });
+        match tokio::time::timeout(LOOKED_WITHIN, looked).await {
+            Ok(Ok(())) => Ok(()),
+            _ => Err(BrokerError::unavailable()),
+        }
     }
 
     // Sessions

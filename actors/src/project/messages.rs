@@ -39,11 +39,11 @@ pub(super) struct Register {
     pub reply: oneshot::Sender<Result<Registered, BrokerError>>,
 }
 
-/// The store has had sessions come or go of which the directory knows nothing: it learns of them, and then lets go of
-/// what was sent along.
+/// The store has had sessions come or go of which the directory knows nothing: it learns of them.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(super) struct Refresh {
+    /// Told when it has; let go of when the store could not say.
     pub done: oneshot::Sender<()>,
 }
 
@@ -56,10 +56,13 @@ pub(super) struct Hear {
     pub own: bool,
 }
 
-/// Something may have been told that was not heard.
+/// Something may have been told that was not heard: looks at the store.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(super) struct CatchUp;
+pub(super) struct CatchUp {
+    /// As of [`Refresh`].
+    pub done: Option<oneshot::Sender<()>>,
+}
 
 /// The project is over: its sessions end, and then it does, and says so.
 #[derive(Message)]

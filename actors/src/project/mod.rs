@@ -4,6 +4,7 @@ mod actor;
 mod charter;
 mod directory;
 mod handle;
+mod looks;
 mod messages;
 mod news;
 mod presence;

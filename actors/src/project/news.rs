@@ -7,6 +7,7 @@ use tokio::sync::oneshot;
 
 use super::{
     actor::Project,
+    looks::Next,
     messages::{CatchUp, Hear, Refresh},
     presence::{Heard, Seen},
 };
@@ -14,9 +15,8 @@ use crate::{
     bridge::{Frame, News},
     clock::now,
     model::{SessionId, SessionRecord},
-    registry::Learn,
     session::{Member, Nudge, Recheck, Superseded, Vitals},
-    storage::{Op, Roster},
+    storage::{Op, Roster, StoreError},
     supervise::{InOrder, Posted, settle},
 };
 
@@ -49,37 +49,22 @@ impl Project {
                     member.address.report(Superseded { epoch: number });
                 }
             }
-            News::Protocol { name, version } if !own => {
-                let (done, is_learnt) = oneshot::channel();
-                self.registry_learns(Learn {
-                    which: Some((name, version)),
-                    done,
-                });
-                learnt = Box::pin(async move {
-                    let _ = is_learnt.await;
-                    Ok(())
-                });
-            }
+            News::Protocol { name, version } if !own => learnt = self.registry_learns(Some((name, version))),
             News::Progress(message) if !own => learnt = self.store.progressed(Some(message)),
             _ => {}
         }
         InOrder::settle(|project: &mut Self| &mut project.applying, learnt, self, ctx, {
-            move |project, _, _| project.has_applied(serial)
-        });
-    }
-
-    fn has_applied(&self, serial: u64) {
-        self.applied.send_if_modified(|applied| {
-            let is_newer = serial > *applied;
-            *applied = serial.max(*applied);
-            is_newer
+            move |project, learnt, ctx| match learnt {
+                Ok(()) => project.looks.heard(serial, &project.known),
+                Err(_) => project.look(None, ctx),
+            }
         });
     }
 
     /// A frame that is lost or late is made good for by the next look at the store.
     fn follow(&mut self, version: u64, ctx: &mut Context<Self>) {
         if !self.directory.follow(version) {
-            self.refresh(None, ctx);
+            self.look(None, ctx);
         }
     }
 
@@ -99,57 +84,79 @@ impl Project {
         }
     }
 
-    /// Frames may have been missed: makes this replica know what the store knows.
-    fn catch_up(&mut self, ctx: &mut Context<Self>) {
+    /// Frames may have been missed: makes this replica know what the store knows, and tells `done`.
+    pub(super) fn look(&mut self, done: Option<oneshot::Sender<()>>, ctx: &mut Context<Self>) {
+        if self.looks.begin(done, &self.known) {
+            self.take_look(ctx);
+        }
+    }
+
+    fn take_look(&mut self, ctx: &mut Context<Self>) {
         let op = self.store.serial();
-        settle(op, self, ctx, |project, serial, ctx| {
-            let Ok(serial) = serial else {
-                ctx.run_later(Duration::from_secs(1), Self::catch_up);
-                return;
-            };
-            let (refreshed, is_refreshed) = oneshot::channel();
-            let (learnt, is_learnt) = oneshot::channel();
-            project.registry_learns(Learn {
-                which: None,
-                done: learnt,
+        settle(op, self, ctx, |project, serial, ctx| match serial {
+            Ok(serial) => project.look_at_all(serial, ctx),
+            Err(error) => project.looked(Err(error), ctx),
+        });
+    }
+
+    /// What is asked for here is no older than the frame of this serial.
+    fn look_at_all(&mut self, serial: u64, ctx: &mut Context<Self>) {
+        // Before the sessions are looked at, so that it is known when each was seen.
+        self.exchange_signs(ctx);
+        let (learnt, progressed) = (self.registry_learns(None), self.store.progressed(None));
+        self.refresh(ctx, move |project, refreshed, ctx| {
+            let rest: Op<()> = Box::pin(async move {
+                refreshed?;
+                learnt.await?;
+                progressed.await
             });
-            project.exchange_signs(ctx);
-            project.refresh(Some(refreshed), ctx);
-            let progressed = project.store.progressed(None);
-            let caught_up: Op<()> = Box::pin(async move {
-                let _ = (is_refreshed.await, is_learnt.await, progressed.await);
-                Ok(())
-            });
-            settle(caught_up, project, ctx, move |project, _, _| {
-                for member in project.directory.all() {
-                    member.address.report(Recheck);
-                }
-                // A store that has lost its count begins it anew.
-                project.applied.send_replace(serial);
+            settle(rest, project, ctx, move |project, looked, ctx| {
+                project.looked(looked.map(|()| serial), ctx);
             });
         });
     }
 
-    /// Makes the directory what the store has, and then lets go of `done`.
-    pub(super) fn refresh(&mut self, done: Option<oneshot::Sender<()>>, ctx: &mut Context<Self>) {
-        let asked = self.directory.version();
+    fn looked(&mut self, looked: Result<u64, StoreError>, ctx: &mut Context<Self>) {
+        match &looked {
+            Ok(_) => {
+                for member in self.directory.all() {
+                    member.address.report(Recheck);
+                }
+            }
+            Err(error) => tracing::warn!(project = %self.id, %error, "the store cannot be looked at: tried again"),
+        }
+        match self.looks.end(looked.ok(), &self.known) {
+            Next::Nothing => {}
+            Next::Look => self.take_look(ctx),
+            Next::LookLater => {
+                ctx.run_later(Duration::from_secs(1), |project, ctx| {
+                    if project.looks.take_due() {
+                        project.look(None, ctx);
+                    }
+                });
+            }
+        }
+    }
+
+    /// Makes the directory what the store has.
+    pub(super) fn refresh(
+        &mut self,
+        ctx: &mut Context<Self>,
+        then: impl FnOnce(&mut Self, Result<(), StoreError>, &mut Context<Self>) + 'static,
+    ) {
+        let asked = self.directory.told();
         let op = self.store.sessions();
         self.refreshing += 1;
         settle(op, self, ctx, move |project, roster, ctx| {
-            let mut done = done;
-            match roster {
-                Ok(roster) if project.is_overtaken(&roster, asked) => project.refresh(done.take(), ctx),
-                Ok(roster) => project.is_now(roster),
-                Err(error) => {
-                    tracing::warn!(project = %project.id, %error, "sessions cannot be loaded yet: tried again");
-                    ctx.run_later(Duration::from_secs(1), Self::reload);
-                }
-            }
-            drop(done);
             project.refreshing = project.refreshing.saturating_sub(1);
+            let refreshed = match roster {
+                Ok(roster) if project.is_overtaken(&roster, asked) => return project.refresh(ctx, then),
+                roster => roster.map(|roster| project.is_now(roster)),
+            };
             if project.refreshing == 0 {
                 project.changed_here.clear();
             }
+            then(project, refreshed, ctx);
         });
     }
 
@@ -163,7 +170,7 @@ impl Project {
     /// Whether frames told more, while the store was asked, than it has answered. A store that knows less than it did
     /// before has lost something, and what it says holds.
     fn is_overtaken(&self, roster: &Roster, asked: u64) -> bool {
-        roster.version < self.directory.version() && roster.version >= asked
+        roster.version < self.directory.told() && roster.version >= asked
     }
 
     fn is_now(&mut self, Roster { version, sessions }: Roster) {
@@ -288,8 +295,8 @@ impl Handler<Posted<Hear>> for Project {
 impl Handler<Posted<CatchUp>> for Project {
     type Result = ();
 
-    fn handle(&mut self, _: Posted<CatchUp>, ctx: &mut Context<Self>) {
-        self.catch_up(ctx);
+    fn handle(&mut self, Posted { message, .. }: Posted<CatchUp>, ctx: &mut Context<Self>) {
+        self.look(message.done, ctx);
     }
 }
 
@@ -297,6 +304,10 @@ impl Handler<Posted<Refresh>> for Project {
     type Result = ();
 
     fn handle(&mut self, Posted { message, .. }: Posted<Refresh>, ctx: &mut Context<Self>) {
-        self.refresh(Some(message.done), ctx);
+        self.refresh(ctx, |_, refreshed, _| {
+            if refreshed.is_ok() {
+                let _ = message.done.send(());
+            }
+        });
     }
 }

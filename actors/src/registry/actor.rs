@@ -1,15 +1,14 @@
 use std::{sync::Arc, time::Duration};
 
 use actix::{Actor, AsyncContext, Context, Handler, Supervised};
-use tokio::sync::oneshot;
 
 use super::{
     Catalog, Protocol,
     messages::{Admit, Learn},
 };
 use crate::{
-    model::BrokerError,
-    storage::Store,
+    model::{BrokerError, ProtocolRecord},
+    storage::{Op, Store},
     supervise::{Posted, settle},
 };
 
@@ -30,27 +29,28 @@ impl Registry {
         }
     }
 
-    /// Takes in what the store has and the catalog has not, everything after a start; and then lets go of `done`.
-    fn reload(&mut self, done: Option<oneshot::Sender<()>>, ctx: &mut Context<Self>) {
+    /// Takes in what the store has and the catalog has not: everything after a start.
+    fn take_in(&self, records: Vec<Arc<ProtocolRecord>>) {
+        for record in records {
+            let version = record.version.to_string();
+            if self.catalog.get(record.name.as_str(), &version).is_none() {
+                self.restore(&record);
+            }
+        }
+    }
+
+    fn load(&mut self, ctx: &mut Context<Self>) {
         let op = self.store.protocols();
         settle(op, self, ctx, |registry, records, ctx| match records {
-            Ok(records) => {
-                for record in records {
-                    let version = record.version.to_string();
-                    if registry.catalog.get(record.name.as_str(), &version).is_none() {
-                        registry.restore(&record);
-                    }
-                }
-                drop(done);
-            }
+            Ok(records) => registry.take_in(records),
             Err(error) => {
                 tracing::warn!(%error, "protocols cannot be loaded yet: tried again");
-                ctx.run_later(Duration::from_secs(1), |registry, ctx| registry.reload(done, ctx));
+                ctx.run_later(Duration::from_secs(1), Self::load);
             }
         });
     }
 
-    fn restore(&self, record: &Arc<crate::model::ProtocolRecord>) {
+    fn restore(&self, record: &Arc<ProtocolRecord>) {
         match Protocol::compile(Arc::clone(record)) {
             // It is there already after a panic: that is what it should be.
             Ok(protocol) => drop(self.catalog.admit(protocol)),
@@ -65,7 +65,7 @@ impl Actor for Registry {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Context<Self>) {
-        self.reload(None, ctx);
+        self.load(ctx);
     }
 }
 
@@ -112,18 +112,20 @@ impl Handler<Posted<Learn>> for Registry {
 
     fn handle(&mut self, Posted { message, .. }: Posted<Learn>, ctx: &mut Context<Self>) {
         let Learn { which, done } = message;
-        let Some((name, version)) = which else {
-            return self.reload(Some(done), ctx);
-        };
-        let op = self.store.protocol(name, version);
-        settle(op, self, ctx, move |registry, record, ctx| match record {
-            Ok(record) => {
-                if let Some(record) = record {
-                    registry.restore(&record);
-                }
-                drop(done);
+        let op: Op<Vec<_>> = match which {
+            Some((name, version)) => {
+                let record = self.store.protocol(name, version);
+                Box::pin(async { Ok(record.await?.into_iter().collect()) })
             }
-            Err(_) => registry.reload(Some(done), ctx),
+            None => self.store.protocols(),
+        };
+        settle(op, self, ctx, move |registry, records, _| match records {
+            Ok(records) => {
+                registry.take_in(records);
+                let _ = done.send(());
+            }
+            // Whoever asks does so again.
+            Err(error) => tracing::debug!(%error, "protocols could not be looked at"),
         });
     }
 }

@@ -16,11 +16,12 @@ pub(crate) struct Admit {
     pub reply: oneshot::Sender<Result<Arc<Protocol>, BrokerError>>,
 }
 
-/// Another replica has taken protocols in: this one, or nobody knows which. Lets go of `done` when they are here.
+/// Another replica has taken protocols in: this one, or nobody knows which.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) struct Learn {
     pub which: Option<(ProtocolName, semver::Version)>,
+    /// Told when they are here; let go of when the store could not say which they are.
     pub done: oneshot::Sender<()>,
 }
 

@@ -171,7 +171,11 @@ impl Router {
         batch.tries -= 1;
         let (done, refreshed) = oneshot::channel();
         (self.refresh)(done);
-        let refreshed = refreshed.into_actor(self).map(move |_, router, ctx| {
+        let refreshed = refreshed.into_actor(self).map(move |refreshed, router, ctx| {
+            if refreshed.is_err() {
+                let error = StoreError::Unreachable("the sessions cannot be looked at".to_owned());
+                return router.done(Err(error), batch, ctx);
+            }
             let now = now();
             for sent in batch.sent.iter_mut().skip(batch.answered.len()) {
                 if let Addressees::Many { audience, found } = &mut sent.to {

@@ -1,6 +1,6 @@
 //! Several replicas over one store: each is as good as the other.
 
-use std::{sync::Arc, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use actors::{
     model::{BrokerError, Presence, SessionStatus, Status},
@@ -9,9 +9,11 @@ use actors::{
     storage::conformance::SHARED_CASES,
 };
 
+use futures_util::future::{Either, select};
+
 use crate::{
     agents::Load,
-    twins::{Cluster, Replica, Twin},
+    twins::{Cluster, Replica, Twin, Unanswered},
     world::{CHAT, Threads, World, ids, run, settings, soon},
 };
 
@@ -60,6 +62,171 @@ fn who_registers_here_is_found_there() {
         assert_eq!(found.record, alice.record);
         assert_eq!(there.project.status(&found), SessionStatus::Active);
         assert!(there.project.protocol(CHAT, "1.0.0").is_ok());
+    });
+}
+
+/// Not before what it waits for is there.
+async fn is_not_over(caught_up: &mut (impl Future + Unpin)) {
+    let early = tokio::time::timeout(Duration::from_millis(50), caught_up).await;
+    assert!(early.is_err(), "not everything is known");
+}
+
+async fn is_heard(of: &World, name: &str) {
+    soon("it is heard", async {
+        while of.project.resolve(name).is_err() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    })
+    .await;
+}
+
+#[test]
+fn nothing_is_known_while_the_store_does_not_say_who_is_there() {
+    for unanswered in [Unanswered::Sessions, Unanswered::Protocols] {
+        run(move || async move {
+            let Pair {
+                here,
+                there,
+                there_twin,
+                ..
+            } = Pair::new(settings()).await;
+            there_twin.ears.lose_one_in(1);
+            here.register("alice", None).await;
+            here.register_protocol("news").await.unwrap();
+            there_twin.leaves_unanswered(Some(unanswered));
+            let refused = there.project.catch_up().await;
+            assert!(matches!(refused, Err(BrokerError::Unavailable { .. })), "{refused:?}");
+            there_twin.leaves_unanswered(None);
+            there.project.catch_up().await.unwrap();
+            assert!(there.project.resolve("alice").is_ok());
+            assert!(there.project.protocol("news", "1.0.0").is_ok());
+        });
+    }
+}
+
+#[test]
+fn a_protocol_that_could_not_be_looked_up_is_when_it_can() {
+    run(|| async {
+        let Pair {
+            here,
+            there,
+            there_twin,
+            ..
+        } = Pair::new(settings()).await;
+        there.project.catch_up().await.unwrap();
+        there_twin.leaves_unanswered(Some(Unanswered::Protocols));
+        here.register_protocol("news").await.unwrap();
+        let refused = there.project.catch_up().await;
+        assert!(matches!(refused, Err(BrokerError::Unavailable { .. })), "{refused:?}");
+        there_twin.leaves_unanswered(None);
+        // By itself, and heard by who only reads.
+        soon("it is looked up", async {
+            while there.project.protocol("news", "1.0.0").is_err() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        })
+        .await;
+    });
+}
+
+#[test]
+fn not_everything_is_known_before_the_first_roster() {
+    run(|| async {
+        let cluster = Arc::<Cluster>::default();
+        let (here_twin, there_twin) = (cluster.twin(), cluster.twin());
+        let here = World::over(Arc::new(Replica(here_twin)), settings(), Threads::One).await;
+        here.register("alice", None).await;
+        there_twin.rosters_held.send_replace(true);
+        let there = World::beside(Arc::new(Replica(Arc::clone(&there_twin))), settings(), Threads::One).await;
+        here.register("bob", None).await;
+        is_heard(&there, "bob").await;
+        let mut caught_up = Box::pin(there.project.catch_up());
+        is_not_over(&mut caught_up).await;
+        there_twin.rosters_held.send_replace(false);
+        caught_up.await.unwrap();
+        assert!(there.project.resolve("alice").is_ok());
+    });
+}
+
+#[test]
+fn a_frame_after_a_lost_one_does_not_make_everything_known() {
+    run(|| async {
+        let Pair {
+            here,
+            there,
+            there_twin,
+            ..
+        } = Pair::new(settings()).await;
+        there.project.catch_up().await.unwrap();
+        there_twin.ears.lose_one_in(1);
+        here.register("alice", None).await;
+        there_twin.ears.lose_one_in(0);
+        there_twin.rosters_held.send_replace(true);
+        here.register("bob", None).await;
+        is_heard(&there, "bob").await;
+        let mut caught_up = Box::pin(there.project.catch_up());
+        is_not_over(&mut caught_up).await;
+        there_twin.rosters_held.send_replace(false);
+        caught_up.await.unwrap();
+        assert!(there.project.resolve("alice").is_ok());
+    });
+}
+
+#[test]
+fn a_frame_is_not_taken_for_the_end_of_a_look() {
+    run(|| async {
+        let Pair {
+            here,
+            there,
+            there_twin,
+            ..
+        } = Pair::new(settings()).await;
+        there.project.catch_up().await.unwrap();
+        there_twin.ears.lose_one_in(1);
+        here.register("alice", None).await;
+        there_twin.rosters_held.send_replace(true);
+        let mut asked = there_twin.rosters_asked.subscribe();
+        let before = *asked.borrow_and_update();
+        let mut caught_up = Box::pin(there.project.catch_up());
+        // Nobody has told of her: the store is looked at.
+        let looks = Box::pin(asked.wait_for(|asked| *asked > before));
+        let first = select(&mut caught_up, looks).await;
+        assert!(matches!(first, Either::Right(_)), "it is not over");
+        drop(first);
+        there_twin.ears.lose_one_in(0);
+        here.register("bob", None).await;
+        is_heard(&there, "bob").await;
+        is_not_over(&mut caught_up).await;
+        there_twin.rosters_held.send_replace(false);
+        caught_up.await.unwrap();
+        assert!(there.project.resolve("alice").is_ok());
+    });
+}
+
+/// A roster that is asked for before a frame comes does not undo what the frame tells.
+#[test]
+fn who_is_heard_of_during_a_look_stays() {
+    run(|| async {
+        let cluster = Arc::<Cluster>::default();
+        let (here_twin, there_twin) = (cluster.twin(), cluster.twin());
+        let here = World::over(Arc::new(Replica(here_twin)), settings(), Threads::One).await;
+        here.register("alice", None).await;
+        there_twin.rosters_held.send_replace(true);
+        let mut asked = there_twin.rosters_asked.subscribe();
+        let there = World::beside(Arc::new(Replica(Arc::clone(&there_twin))), settings(), Threads::One).await;
+        soon("all sessions are asked for", asked.wait_for(|asked| *asked > 0))
+            .await
+            .unwrap();
+        // The roster that is under way has none of them, and their frames are no successors of what is known there.
+        for name in ["bob", "carol"] {
+            here.register(name, None).await;
+            is_heard(&there, name).await;
+        }
+        let bob = there.project.resolve("bob").unwrap();
+        there_twin.rosters_held.send_replace(false);
+        is_heard(&there, "alice").await;
+        let same = there.project.resolve("bob").unwrap();
+        assert!(Arc::ptr_eq(&bob, &same), "he was never gone");
     });
 }
 
@@ -156,6 +323,26 @@ fn a_broadcast_reaches_those_who_registered_anywhere_before() {
             let answer = here.submit(vec![broadcast]).await.unwrap().pop().unwrap().unwrap();
             assert_eq!(answer.outcome.queued + answer.outcome.delivered, number + 1);
         }
+    });
+}
+
+#[test]
+fn a_broadcast_is_refused_while_it_is_not_known_who_is_there() {
+    run(|| async {
+        let Pair {
+            here, there, here_twin, ..
+        } = Pair::new(settings()).await;
+        let alice = here.register("alice", None).await;
+        here_twin.ears.lose_one_in(1);
+        there.register("bob", None).await;
+        here_twin.leaves_unanswered(Some(Unanswered::Sessions));
+        let sent = here.submit(vec![here.broadcast(&alice).unwrap()]).await;
+        let refused = sent.and_then(|mut answers| answers.pop().unwrap());
+        assert!(matches!(refused.map(drop), Err(BrokerError::Unavailable { .. })));
+        here_twin.leaves_unanswered(None);
+        let sent = here.submit(vec![here.broadcast(&alice).unwrap()]).await;
+        let outcome = sent.unwrap().pop().unwrap().unwrap().outcome;
+        assert_eq!(outcome.queued + outcome.delivered, 1);
     });
 }
 
@@ -324,7 +511,7 @@ fn never_disconnecting() -> Settings {
     }
 }
 
-async fn is_heard(has_left: impl Fn() -> bool) {
+async fn is_gone(has_left: impl Fn() -> bool) {
     soon("it is heard", async {
         while !has_left() {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -341,7 +528,7 @@ fn a_goodbye_is_heard_everywhere() {
         there.project.catch_up().await.unwrap();
         let bob_there = there.project.resolve("bob").unwrap();
         here.project.disconnect(&bob).await.unwrap();
-        is_heard(|| there.project.status(&bob_there) == SessionStatus::Disconnected).await;
+        is_gone(|| there.project.status(&bob_there) == SessionStatus::Disconnected).await;
     });
 }
 
@@ -362,7 +549,7 @@ fn a_goodbye_is_heard_though_the_frame_of_the_session_comes_late() {
             // What is exchanged every 100 ms may be heard by now, or not.
             tokio::time::sleep(Duration::from_millis(50)).await;
             there_twin.frames_held.send_replace(false);
-            is_heard(|| {
+            is_gone(|| {
                 let found = there.project.resolve(name);
                 found.is_ok_and(|member| there.project.status(&member) == SessionStatus::Disconnected)
             })

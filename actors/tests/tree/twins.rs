@@ -64,6 +64,15 @@ pub struct Twin {
     /// Whether who asks for all sessions has to wait for the answer; how often that was asked.
     pub rosters_held: watch::Sender<bool>,
     pub rosters_asked: watch::Sender<usize>,
+    /// What the store cannot say, though it can be reached.
+    unanswered: Mutex<Option<Unanswered>>,
+}
+
+/// A question that the store does not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unanswered {
+    Sessions,
+    Protocols,
 }
 
 impl Cluster {
@@ -76,6 +85,7 @@ impl Cluster {
             frames_held: watch::Sender::new(false),
             rosters_held: watch::Sender::new(false),
             rosters_asked: watch::Sender::new(0),
+            unanswered: Mutex::default(),
         })
     }
 
@@ -135,6 +145,19 @@ impl Twin {
         self.down.store(false, Ordering::SeqCst);
         self.ears.deaf.store(false, Ordering::SeqCst);
         self.tell_own(&Incoming::Connected);
+    }
+
+    /// From now on the store does not answer this, or answers everything.
+    pub fn leaves_unanswered(&self, what: Option<Unanswered>) {
+        *self.unanswered.lock().unwrap_or_else(PoisonError::into_inner) = what;
+    }
+
+    fn answers(&self, what: Unanswered) -> Result<(), StoreError> {
+        let unanswered = *self.unanswered.lock().unwrap_or_else(PoisonError::into_inner);
+        if unanswered == Some(what) {
+            return Err(StoreError::Unreachable(format!("no answer: {what:?}")));
+        }
+        Ok(())
     }
 
     fn tell_own(&self, incoming: &Incoming) {
@@ -461,7 +484,10 @@ impl Store for Shared {
     }
 
     fn sessions(&self) -> Op<Roster> {
-        let roster = self.told(|store| store.sessions(), |_| Vec::new());
+        let roster = self.twin.run(|_, _| {
+            self.twin.answers(Unanswered::Sessions)?;
+            at_once(self.inner.sessions())
+        });
         let mut held = self.twin.rosters_held.subscribe();
         self.twin.rosters_asked.send_modify(|asked| *asked += 1);
         Box::pin(async move {
@@ -472,10 +498,22 @@ impl Store for Shared {
         })
     }
 
+    fn protocols(&self) -> Op<Vec<Arc<ProtocolRecord>>> {
+        self.twin.run(|_, _| {
+            self.twin.answers(Unanswered::Protocols)?;
+            at_once(self.inner.protocols())
+        })
+    }
+
+    fn protocol(&self, name: ProtocolName, version: semver::Version) -> Op<Option<Arc<ProtocolRecord>>> {
+        self.twin.run(|_, _| {
+            self.twin.answers(Unanswered::Protocols)?;
+            at_once(self.inner.protocol(name, version))
+        })
+    }
+
     quiet! {
         fn find_session(wanted: Wanted) -> Option<SessionRecord>;
-        fn protocols() -> Vec<Arc<ProtocolRecord>>;
-        fn protocol(name: ProtocolName, version: semver::Version) -> Option<Arc<ProtocolRecord>>;
         fn settle_outcome(sender: SessionId, key: String, outcome: Outcome) -> ();
         fn outcome(sender: SessionId, key: String, now: Now) -> Option<Outcome>;
         fn keep_outcome(sender: SessionId, key: String, outcome: Outcome, now: Now) -> ();
