@@ -11,8 +11,7 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::support::{
-    Agent, Broker, Caller, PATIENCE, Reply, Request, Response, TIMELESS, Tenant, eventually, exchange, id_of_key,
-    masked,
+    Agent, Broker, Caller, PATIENCE, Reply, Request, TIMELESS, Tenant, eventually, id_of_key, masked,
 };
 
 const UNAUTHORIZED: u16 = 4005;
@@ -279,7 +278,7 @@ fn nobody_slips_in_while_a_key_ends() {
             let comers = [(); 4].map(|()| {
                 scope.spawn(|| {
                     let comes = || {
-                        let (response, socket) = upgrade(&broker, &key, broker.socket());
+                        let (response, socket) = broker.upgrade_on(broker.socket(), &[("X-API-Key", &key)]);
                         assert!([101, 401].contains(&response.status), "{response:?}");
                         (response.status == 101).then_some(socket)
                     };
@@ -413,18 +412,7 @@ fn deaf(broker: &Broker, key: &str) -> TcpStream {
     let socket = TcpStream::from(socket);
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     socket.set_write_timeout(Some(PATIENCE)).unwrap();
-    let (response, socket) = upgrade(broker, key, socket);
+    let (response, socket) = broker.upgrade_on(socket, &[("X-API-Key", key)]);
     assert_eq!(response.status, 101, "{response:?}");
     socket
-}
-
-/// Asks with this key for a WebSocket connection on this socket.
-fn upgrade(broker: &Broker, key: &str, socket: TcpStream) -> (Response, TcpStream) {
-    let head = format!(
-        "GET /ws HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nX-API-Key: {key}\r\n\
-         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
-        broker.address
-    );
-    let response = exchange(&socket, head.as_bytes());
-    (response, socket)
 }

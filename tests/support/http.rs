@@ -73,6 +73,16 @@ pub fn exchange(socket: &TcpStream, request: &[u8]) -> Response {
     Reply::on(socket).whole()
 }
 
+/// Sends a request for an upgrade and reads the answer. What follows a 101 is no HTTP: not one byte of it is read.
+pub fn upgrade(mut socket: TcpStream, request: &[u8]) -> (Response, TcpStream) {
+    socket.write_all(request).unwrap();
+    let mut reply = Reply::on(socket.try_clone().unwrap());
+    while reply.head.is_none() {
+        assert!(reply.reads_at_most(1), "no whole head: {reply:?}");
+    }
+    (reply.whole(), socket)
+}
+
 /// A request before it is sent, by default a POST of JSON to `/mcp`.
 #[derive(Clone, Debug)]
 #[must_use]
@@ -419,8 +429,12 @@ impl Reply {
 
     /// Reads what there is; false at the end of the connection.
     fn reads(&mut self) -> bool {
+        self.reads_at_most(16 * 1024)
+    }
+
+    fn reads_at_most(&mut self, len_max: usize) -> bool {
         let mut chunk = [0; 16 * 1024];
-        let len = match self.socket.read(&mut chunk) {
+        let len = match self.socket.read(&mut chunk[..len_max]) {
             Ok(len) => len,
             Err(error)
                 if matches!(

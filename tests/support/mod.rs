@@ -11,7 +11,7 @@ mod tenant;
 mod wire;
 
 use std::{
-    io::{BufRead, BufReader, Read, Write},
+    io::{BufRead, BufReader},
     net::{SocketAddr, TcpStream},
     path::PathBuf,
     process::{Child, Command, ExitStatus, Stdio},
@@ -22,6 +22,7 @@ use std::{
 use serde_json::{Value, json};
 
 pub use agent::{Agent, texts};
+use http::upgrade;
 pub use http::{Caller, Event, Reply, Request, Response, connect, exchange, hello};
 pub use issuer::{Issuer, unsigned};
 #[allow(unused_imports, reason = "only some tests have servers of their own")]
@@ -339,24 +340,8 @@ impl Broker {
 
     /// A TCP connection on which the WebSocket handshake is done. Not one byte beyond it has been read.
     pub fn upgraded(&self) -> TcpStream {
-        let mut socket = self.socket();
-        let head = format!(
-            "GET /ws HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
-             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
-            self.address
-        );
-        socket.write_all(head.as_bytes()).unwrap();
-        let mut answer = Vec::new();
-        while !answer.ends_with(b"\r\n\r\n") {
-            let mut byte = [0];
-            socket.read_exact(&mut byte).unwrap();
-            answer.extend(byte);
-        }
-        assert!(
-            answer.starts_with(b"HTTP/1.1 101 "),
-            "{}",
-            String::from_utf8_lossy(&answer)
-        );
+        let (response, socket) = self.upgrade_on(self.socket(), &[]);
+        assert_eq!(response.status, 101, "{response:?}");
         socket
     }
 
@@ -370,6 +355,11 @@ impl Broker {
 
     /// An upgrade request with these lines instead of the usual ones of the same names.
     pub fn upgrade(&self, lines: &[(&str, &str)]) -> Response {
+        self.upgrade_on(self.socket(), lines).0
+    }
+
+    /// The same on this connection, of which nothing beyond the answer has been read if it is upgraded.
+    pub fn upgrade_on(&self, socket: TcpStream, lines: &[(&str, &str)]) -> (Response, TcpStream) {
         let host = self.address.to_string();
         let usual = [
             ("Host", host.as_str()),
@@ -386,7 +376,7 @@ impl Broker {
             head.extend([name, ": ", value, "\r\n"]);
         }
         head.push_str("\r\n");
-        exchange(&self.socket(), head.as_bytes())
+        upgrade(socket, head.as_bytes())
     }
 
     /// What the process has written to stderr so far.
