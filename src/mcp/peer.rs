@@ -166,10 +166,7 @@ impl Peer {
                     lane.refuse(&self.shared.outbox, None, &error);
                     return true;
                 }
-                // One element of a batch cannot be taken up again later, the whole can.
-                if frames.iter().any(|frame| dispatch::acts_as_session(frame))
-                    && dispatch::opens_session(&mut self.turn, text, lane.clone())
-                {
+                if dispatch::holds_back(&mut self.turn, text, &frames, &lane) {
                     return true;
                 }
                 let batch = Batch::new(&self.shared.outbox, lane);
@@ -271,6 +268,7 @@ impl Peer {
                 self.shared.counted.set(counted);
                 self.take(&text, rpc::parse(&text), lane);
                 self.shared.counted.set(false);
+                self.shared.caught_up.take();
             }
             // What it sends is with the router now, whose answer has to know whom to wake.
             self.end_turn(now);

@@ -129,7 +129,7 @@ pub struct Shared {
     exclusive: Cell<bool>,
     /// The frame that is taken up was counted before.
     pub counted: Cell<bool>,
-    /// And before that it was looked at what other replicas have done: what came of it.
+    /// Before it was taken up again, it was looked at what other replicas have done: what came of it.
     pub caught_up: RefCell<Option<Result<(), BrokerError>>>,
     /// How long nothing is to be read of a caller that asks for too much.
     rest: Cell<Option<Duration>>,
@@ -175,7 +175,8 @@ impl Shared {
     /// `rate_limited`. What else the caller has asked waits for a while then, and nothing more is read of it: who asks for
     /// too much is not to have the broker spend its time on telling so.
     pub fn take_request(&self, lane: &Lane, len: usize) -> Result<(), BrokerError> {
-        if self.counted.get() || (self.kind != Kind::Lasting && !lane.is_batch()) {
+        // Of a batch each counts when it is taken up, however often the whole was held back before.
+        if !lane.is_batch() && (self.counted.get() || self.kind != Kind::Lasting) {
             return Ok(());
         }
         self.identity.take_request_of(len).map_err(|retry_after| {

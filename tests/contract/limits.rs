@@ -144,17 +144,32 @@ fn each_request_of_a_batch_counts() {
         let ping = |id| json!({"jsonrpc": "2.0", "id": id, "method": "ping"});
         (0..len).map(ping).collect()
     };
+    let heartbeats = |len: usize| -> Value {
+        let params = json!({"name": "heartbeat", "arguments": {}});
+        let call = |id| json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params});
+        (0..len).map(call).collect()
+    };
     let refused = |answers: &Value| {
         let answers = answers.as_array().unwrap();
         assert_eq!(answers.len(), 90);
         answers
             .iter()
-            .filter(|answer| answer["error"]["code"] == RATE_LIMITED)
+            .filter(|answer| {
+                let of_tool = &answer["result"]["structuredContent"]["code"];
+                answer["error"]["code"] == RATE_LIMITED || *of_tool == json!("rate_limited")
+            })
             .count()
     };
     let agent = Agent::legacy(team.wire_as(&team.key_of("member")), "2025-03-26", &json!({}));
     let counts = [(); 2].map(|()| {
         agent.wire.sends(&batch(90));
+        refused(&agent.wire.hears("the answers", Value::is_array))
+    });
+    assert!(counts[0] == 0 && counts[1] > 40, "{counts:?}");
+    // The first of them has to wait for a session.
+    let agent = Agent::legacy(team.wire_as(&team.key_of("member")), "2025-03-26", &json!({}));
+    let counts = [(); 2].map(|()| {
+        agent.wire.sends(&heartbeats(90));
         refused(&agent.wire.hears("the answers", Value::is_array))
     });
     assert!(counts[0] == 0 && counts[1] > 40, "{counts:?}");
@@ -254,16 +269,7 @@ fn a_project_has_no_more_connections_than_sessions() {
     let (team, other) = (broker.project("team", &json!({})), broker.project("other", &json!({})));
     let key = team.key_of("member");
     // On an upgrade that is refused the connection ends; one that is not is held until it is dropped.
-    let upgrade = |key: &str| {
-        let socket = broker.socket();
-        let head = format!(
-            "GET /ws HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nX-API-Key: {key}\r\n\
-             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
-            broker.address
-        );
-        let response = exchange(&socket, head.as_bytes());
-        (response, socket)
-    };
+    let upgrade = |key: &str| broker.upgrade_on(broker.socket(), &[("X-API-Key", key)]);
     // Twice as many connections: an agent may come back before its old one is known to be gone.
     team.is_changed(&json!({"config": {"max_sessions": 1}}));
     let mut held = Vec::new();

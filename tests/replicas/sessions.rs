@@ -148,6 +148,29 @@ fn a_name_is_one_session_whoever_is_first() {
 }
 
 #[test]
+fn who_has_just_come_to_one_replica_is_found_at_another() {
+    let redis = Redis::start();
+    let cluster = timeless(2, &redis);
+    let alice = Agent::legacy(cluster.replicas[0].wire(), "2025-03-26", &json!({})).registered("alice");
+    for round in 0..10 {
+        // Of what is published now, most is lost.
+        redis.ask(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+        let bob = cluster.replicas[1].agent(&format!("bob{round}"));
+        if round % 2 == 0 {
+            alice.sends("hi").to(&bob);
+        } else {
+            let params = json!({"name": "send_message", "arguments": alice.sends("hi").arguments_to(&bob)});
+            let call = |id| json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params});
+            alice.wire.sends(&json!([call("1"), call("2")]));
+            let answers = alice.wire.hears("the answers", Value::is_array);
+            for answer in answers.as_array().unwrap() {
+                assert_eq!(answer["result"]["isError"], false, "{answer}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_stateless_caller_may_hit_another_replica_with_each_request() {
     let redis = Redis::start();
     let cluster = timeless(3, &redis);

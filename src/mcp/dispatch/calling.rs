@@ -48,7 +48,7 @@ pub(super) fn needs_session(turn: &mut Turn, to: &ReplyTo, text: &str) -> bool {
 }
 
 /// Whether a frame calls a tool for the session of the connection.
-pub(in crate::mcp) fn acts_as_session(frame: &str) -> bool {
+fn acts_as_session(frame: &str) -> bool {
     let Ok(Incoming::Request { method, params, .. }) = rpc::parse(frame) else {
         return false;
     };
@@ -65,11 +65,6 @@ pub(in crate::mcp) fn takes_messages(frame: &str) -> bool {
         Ok(Incoming::Batch(frames)) => frames.into_iter().any(takes_messages),
         _ => false,
     }
-}
-
-/// The same as [`needs_session`] for a whole batch.
-pub(in crate::mcp) fn opens_session(turn: &mut Turn, batch: &str, lane: Lane) -> bool {
-    needs_session(turn, &ReplyTo::new("null", lane), batch)
 }
 
 /// `tasks/get`, `tasks/update`, `tasks/cancel`.
@@ -155,27 +150,46 @@ pub(super) fn call(
 }
 
 /// What a call named may be unknown here only because it came to be on another replica: looks, and comes back to the
-/// frame then. Else, or where that was done already, returns why the call is refused: whoever could not look does not
-/// know what there is.
+/// frame then. Else, or where that was done already (for a batch it always was), returns why the call is refused: whoever
+/// could not look does not know what there is.
 fn after_news(turn: &mut Turn, to: &ReplyTo, error: BrokerError, text: &str) -> Option<BrokerError> {
     let shared = &turn.shared;
     let is_missing = matches!(
         error,
         BrokerError::SessionNotFound | BrokerError::ProtocolNotFound { .. } | BrokerError::IncompatibleProtocol { .. }
     );
-    if !is_missing || !shared.project.is_shared() || to.lane.is_batch() {
+    if !is_missing || !shared.project.is_shared() {
         return Some(error);
     }
-    if let Some(looked) = shared.caught_up.take().filter(|_| shared.counted.get()) {
-        return Some(looked.err().unwrap_or(error));
+    if let Some(looked) = &*shared.caught_up.borrow() {
+        return Some(looked.clone().err().unwrap_or(error));
     }
-    let shared = Rc::clone(shared);
+    catches_up(turn, to, text);
+    None
+}
+
+/// Looks what other replicas have done, and comes back to the frame then.
+fn catches_up(turn: &mut Turn, to: &ReplyTo, text: &str) {
+    let shared = Rc::clone(&turn.shared);
     let looking = async move {
         let looked = shared.project.catch_up().await;
         shared.caught_up.replace(Some(looked));
     };
     turn.exclusively(to, looking, Some(text));
-    None
+}
+
+/// Has a batch wait for what has to be done before any of it is: one element cannot be taken up again later, the whole
+/// can. False when nothing has.
+pub(in crate::mcp) fn holds_back(turn: &mut Turn, batch: &str, frames: &[&str], lane: &Lane) -> bool {
+    let to = ReplyTo::new("null", lane.clone());
+    if frames.iter().any(|frame| acts_as_session(frame)) && needs_session(turn, &to, batch) {
+        return true;
+    }
+    let waits = turn.shared.project.is_shared() && turn.shared.caught_up.borrow().is_none();
+    if waits {
+        catches_up(turn, &to, batch);
+    }
+    waits
 }
 
 /// Begins a call that talks with its caller.
@@ -213,9 +227,6 @@ fn run(
     text: &str,
 ) -> Result<(), BrokerError> {
     let shared = Rc::clone(&turn.shared);
-    if !shared.counted.get() {
-        shared.caught_up.take();
-    }
     // Who administers is asked, and written down, where that is done.
     if tool.needs < Scope::Admin
         && let Err(error) = shared.identity.check(tool.needs)

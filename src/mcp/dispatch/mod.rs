@@ -26,7 +26,7 @@ use super::{
     version::{Era, MODERN, PUSH_EXTENSION, PushSettings, RequestMeta, negotiate_legacy},
 };
 
-pub(super) use calling::{acts_as_session, opens_session, takes_messages};
+pub(super) use calling::{holds_back, takes_messages};
 
 /// Whether the lists change while the broker runs: only the fixtures do as if.
 const LISTS_CHANGE: bool = cfg!(feature = "conformance-fixtures");
