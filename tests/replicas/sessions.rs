@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::{
     cluster::Cluster,
     nomad::{Answer, stateless},
-    support::{ADMIN_KEY, Agent, Broker, Redis, TIMELESS, eventually, texts},
+    support::{ADMIN_KEY, Agent, Broker, Caller, Redis, TIMELESS, eventually, texts},
 };
 
 /// Replicas in which nothing happens because of time: what ought to wake somebody has to.
@@ -171,6 +171,77 @@ fn who_has_just_come_to_one_replica_is_found_at_another() {
 }
 
 #[test]
+fn what_a_stateless_caller_has_just_registered_is_known_wherever_it_asks_next() {
+    let redis = Redis::start();
+    let cluster = timeless(2, &redis);
+    let carol = cluster.replicas[1].agent("carol");
+    // Registered at one; the other cannot have heard of it.
+    let registered = |name: &str| {
+        redis.ask(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+        let here = cluster.replicas[1].stateless(name);
+        let mut elsewhere = here.clone();
+        elsewhere.address = cluster.replicas[0].address;
+        (here, elsewhere)
+    };
+    let inbox_of = |caller: &Caller| format!("broker://sessions/{}/inbox", caller.session.as_ref().unwrap());
+    for round in 0..3 {
+        let (_, reader) = registered(&format!("reader{round}"));
+        let inbox = inbox_of(&reader);
+        let read = reader.request("resources/read", json!({"uri": inbox})).unwrap();
+        assert_eq!(read["contents"][0]["uri"], inbox);
+
+        let (_, listener) = registered(&format!("listener{round}"));
+        let inbox = inbox_of(&listener);
+        let filter = json!({"notifications": {"resourceSubscriptions": [inbox]}});
+        let mut stream = listener.asks("subscriptions/listen", filter).sent().streams();
+        let honored = stream.told("notifications/subscriptions/acknowledged");
+        assert_eq!(honored["notifications"]["resourceSubscriptions"], json!([inbox]));
+
+        let (here, elsewhere) = registered(&format!("bob{round}"));
+        let sent = carol.sends("hi").to(here.name.as_str());
+        assert_eq!(here.reads(json!({"acknowledge": "manual"})).len(), 1);
+        let params = json!({"message_ids": [sent.id], "session_id": elsewhere.session});
+        elsewhere.notifies("notifications/dev.mcp-broker/ack", params);
+        carol.learns(&sent.id, "acknowledged");
+    }
+}
+
+/// Replicas that check keys.
+fn secured(redis: &Redis) -> [Broker; 2] {
+    let redis_url = format!("--redis-url={}", redis.url());
+    [(); 2].map(|()| Broker::secured_with(&["--storage=redis", &redis_url]))
+}
+
+#[test]
+fn who_has_just_come_to_another_project_is_found_from_another_replica() {
+    let redis = Redis::start();
+    let [first, second] = secured(&redis);
+    let [here, there] = ["here", "there"].map(|id| first.project(id, &json!({"allow_cross_project": true})));
+    // As many as are sent: that one is looked for does not count.
+    here.may_send_to("there", &json!({"message_rate_limit": 6}));
+    let alice = Agent::legacy(here.wire(), "2025-03-26", &json!({})).registered("alice");
+    eventually("the second knows the key", || {
+        (second.upgrade(&[("X-API-Key", &there.key)]).status == 101).then_some(())
+    });
+    for round in 0..6 {
+        redis.ask(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+        let wire = second.wire_with(&[("X-API-Key", &there.key)]);
+        let bob = Agent::legacy(wire, "2025-11-25", &json!({})).registered(&format!("bob{round}"));
+        let address = format!("{}@there", bob.name);
+        if round % 2 == 0 {
+            alice.sends("hi").to(address.as_str());
+        } else {
+            let params = json!({"name": "send_message", "arguments": alice.sends("hi").arguments_to(address.as_str())});
+            let call = json!({"jsonrpc": "2.0", "id": "1", "method": "tools/call", "params": params});
+            alice.wire.sends(&json!([call]));
+            let answers = alice.wire.hears("the answers", Value::is_array);
+            assert_eq!(answers[0]["result"]["isError"], false, "{answers}");
+        }
+        bob.sees(["hi"]);
+    }
+}
+
+#[test]
 fn a_stateless_caller_may_hit_another_replica_with_each_request() {
     let redis = Redis::start();
     let cluster = timeless(3, &redis);
@@ -226,9 +297,7 @@ fn a_stateless_caller_may_hit_another_replica_with_each_request() {
 #[test]
 fn a_key_works_everywhere_and_not_after_it_was_revoked() {
     let redis = Redis::start();
-    let redis_url = format!("--redis-url={}", redis.url());
-    let secured = || Broker::secured_with(&["--storage=redis", &redis_url]);
-    let (first, second) = (secured(), secured());
+    let [first, second] = secured(&redis);
     let team = first.project("team", &json!({}));
     let key = team.key_of("member");
     eventually("the second knows the key", || {

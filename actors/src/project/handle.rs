@@ -4,7 +4,10 @@ use std::{
     time::Duration,
 };
 
-use futures_util::{FutureExt, future::join_all};
+use futures_util::{
+    FutureExt,
+    future::{join_all, try_join_all},
+};
 use tokio::sync::{oneshot, watch};
 
 use super::{
@@ -72,6 +75,8 @@ pub struct Envelope<'a> {
     pub headers: &'a Headers,
     /// Follow the status beyond the first answer.
     pub watched: bool,
+    /// It was tried before, and refused: it has counted against what may go to another project.
+    pub tried: bool,
 }
 
 /// A message that is checked, and where it goes.
@@ -239,6 +244,18 @@ impl ProjectHandle {
             Ok(Ok(())) => Ok(()),
             _ => Err(BrokerError::unavailable()),
         }
+    }
+
+    /// The same for those of these other projects, too, to which this one may send.
+    ///
+    /// # Errors
+    /// As of [`Self::catch_up`].
+    pub async fn catch_up_with(&self, others: &BTreeSet<ProjectId>) -> Result<(), BrokerError> {
+        let terms = self.terms();
+        let granted = others.iter().filter(|id| terms.record.grants.contains_key(*id));
+        let abroad: Vec<_> = granted.filter_map(|id| self.neighbour(id)).collect();
+        try_join_all(abroad.iter().chain([self]).map(Self::catch_up)).await?;
+        Ok(())
     }
 
     // Sessions
@@ -487,9 +504,11 @@ impl ProjectHandle {
         terms
             .record
             .may_send_to(&target, theirs.as_deref(), envelope.protocol_name)?;
-        terms
-            .take_crossing(&target)
-            .map_err(|retry_after| BrokerError::RateLimited { retry_after })?;
+        if !envelope.tried {
+            terms
+                .take_crossing(&target)
+                .map_err(|retry_after| BrokerError::RateLimited { retry_after })?;
+        }
         let abroad = abroad.ok_or(BrokerError::CrossProjectDisabled { side: Side::Target })?;
         // The contract of either side holds where there is one; a recipient is promised its own.
         let (name, version) = (envelope.protocol_name, envelope.protocol_version);

@@ -375,6 +375,7 @@ pub fn envelope(watched: bool) -> Envelope<'static> {
         payload: "{\"text\":\"hi\"}",
         headers: &HEADERS,
         watched,
+        tried: false,
     }
 }
 

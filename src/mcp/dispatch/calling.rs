@@ -7,10 +7,11 @@ use futures_util::{FutureExt, future::LocalBoxFuture};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use super::looking::after_news;
 use crate::auth::Act;
 use crate::mcp::{
     conversation::{Conversation, Outcome},
-    reply::{Lane, ReplyTo, in_era},
+    reply::{ReplyTo, in_era},
     rpc::{self, INTERNAL_ERROR, Incoming, Params, RpcError, is_json, shortened},
     scan::{self, ScanError},
     shared::Kind,
@@ -48,7 +49,7 @@ pub(super) fn needs_session(turn: &mut Turn, to: &ReplyTo, text: &str) -> bool {
 }
 
 /// Whether a frame calls a tool for the session of the connection.
-fn acts_as_session(frame: &str) -> bool {
+pub(super) fn acts_as_session(frame: &str) -> bool {
     let Ok(Incoming::Request { method, params, .. }) = rpc::parse(frame) else {
         return false;
     };
@@ -147,49 +148,6 @@ pub(super) fn call(
             Ok(())
         }
     }
-}
-
-/// What a call named may be unknown here only because it came to be on another replica: looks, and comes back to the
-/// frame then. Else, or where that was done already (for a batch it always was), returns why the call is refused: whoever
-/// could not look does not know what there is.
-fn after_news(turn: &mut Turn, to: &ReplyTo, error: BrokerError, text: &str) -> Option<BrokerError> {
-    let shared = &turn.shared;
-    let is_missing = matches!(
-        error,
-        BrokerError::SessionNotFound | BrokerError::ProtocolNotFound { .. } | BrokerError::IncompatibleProtocol { .. }
-    );
-    if !is_missing || !shared.project.is_shared() {
-        return Some(error);
-    }
-    if let Some(looked) = &*shared.caught_up.borrow() {
-        return Some(looked.clone().err().unwrap_or(error));
-    }
-    catches_up(turn, to, text);
-    None
-}
-
-/// Looks what other replicas have done, and comes back to the frame then.
-fn catches_up(turn: &mut Turn, to: &ReplyTo, text: &str) {
-    let shared = Rc::clone(&turn.shared);
-    let looking = async move {
-        let looked = shared.project.catch_up().await;
-        shared.caught_up.replace(Some(looked));
-    };
-    turn.exclusively(to, looking, Some(text));
-}
-
-/// Has a batch wait for what has to be done before any of it is: one element cannot be taken up again later, the whole
-/// can. False when nothing has.
-pub(in crate::mcp) fn holds_back(turn: &mut Turn, batch: &str, frames: &[&str], lane: &Lane) -> bool {
-    let to = ReplyTo::new("null", lane.clone());
-    if frames.iter().any(|frame| acts_as_session(frame)) && needs_session(turn, &to, batch) {
-        return true;
-    }
-    let waits = turn.shared.project.is_shared() && turn.shared.caught_up.borrow().is_none();
-    if waits {
-        catches_up(turn, &to, batch);
-    }
-    waits
 }
 
 /// Begins a call that talks with its caller.

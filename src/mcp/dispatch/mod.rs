@@ -1,6 +1,7 @@
 //! Methods: which there are, in which era, and what each does.
 
 mod calling;
+mod looking;
 mod subscribing;
 
 use std::{borrow::Cow, sync::LazyLock};
@@ -26,7 +27,8 @@ use super::{
     version::{Era, MODERN, PUSH_EXTENSION, PushSettings, RequestMeta, negotiate_legacy},
 };
 
-pub(super) use calling::{holds_back, takes_messages};
+pub(super) use calling::takes_messages;
+pub(super) use looking::holds_back;
 
 /// Whether the lists change while the broker runs: only the fixtures do as if.
 const LISTS_CHANGE: bool = cfg!(feature = "conformance-fixtures");
@@ -99,7 +101,12 @@ fn serve(turn: &mut Turn, to: &mut ReplyTo, method: &str, mut params: Params<'_>
         ("prompts/list", _) => list(&params, "prompts", prompts::list())?,
         ("prompts/get", _) => prompts::get(&turn.shared.project, &params)?,
         ("completion/complete", _) => completions::complete(&turn.shared.identity, params.read()?)?,
-        ("resources/read", _) => read(turn, &params, modern)?,
+        ("resources/read", _) => {
+            let Some(content) = read(turn, to, &params, text)? else {
+                return Ok(());
+            };
+            content
+        }
         ("resources/subscribe", Era::Legacy) => return subscribing::subscribe_legacy(turn, to, &params, text, true),
         ("resources/unsubscribe", Era::Legacy) => return subscribing::subscribe_legacy(turn, to, &params, text, false),
         ("tasks/get" | "tasks/update" | "tasks/cancel", Era::Modern { .. }) => {
@@ -252,12 +259,14 @@ struct Uri<'a> {
     uri: Cow<'a, str>,
 }
 
-fn read(turn: &Turn, params: &Params<'_>, modern: bool) -> Result<Value, RpcError> {
+/// None when it is taken up again later.
+fn read(turn: &mut Turn, to: &ReplyTo, params: &Params<'_>, text: &str) -> Result<Option<Value>, RpcError> {
     let Uri { uri } = params.read()?;
     let caller = Caller::of(&turn.shared);
     match resources::read(&caller, &uri) {
-        Some(content) => Ok(cacheable(json!({"contents": [content]}), 0, "private")),
-        None => Err(no_resource(&uri, modern)),
+        Some(content) => Ok(Some(cacheable(json!({"contents": [content]}), 0, "private"))),
+        None if looking::looks_first(turn, to, text).map_err(|error| RpcError::refused(&error))? => Ok(None),
+        None => Err(no_resource(&uri, to.modern)),
     }
 }
 
@@ -309,11 +318,10 @@ fn acknowledged(turn: &Turn, params: Option<&str>) {
         return;
     };
     // Who has no lasting connection says for whom it acknowledges.
-    let member = match session.filter(|_| shared.kind == Kind::Stateless) {
-        Some(id) => shared.project.session_of(id, shared.identity.owner()).ok(),
-        None => shared.session.borrow().clone(),
-    };
-    if let Some(member) = member {
-        shared.project.acknowledge_unheard(&member, which);
+    if let Some(id) = session.filter(|_| shared.kind == Kind::Stateless) {
+        let project = shared.project.clone();
+        looking::with_session(shared, id, move |member| project.acknowledge_unheard(member, which));
+    } else if let Some(member) = &*shared.session.borrow() {
+        shared.project.acknowledge_unheard(member, which);
     }
 }

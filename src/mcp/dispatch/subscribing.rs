@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 #[cfg(feature = "conformance-fixtures")]
 use crate::mcp::fixtures;
 
-use super::{LISTS_CHANGE, Uri, calling::needs_session, no_resource};
+use super::{LISTS_CHANGE, Uri, calling::needs_session, looking::looks_first, no_resource};
 use crate::mcp::{
     list_changes::List,
     reply::ReplyTo,
@@ -28,17 +28,18 @@ const LISTENS_LEN_MAX: usize = 64;
 /// Tasks that one listen may tell of.
 const TASKS_LEN_MAX: usize = 256;
 
+/// The session whose inbox this URI names.
+fn inbox_of(uri: &str) -> Option<SessionId> {
+    SessionId::parse(uri.strip_prefix("broker://sessions/")?.strip_suffix("/inbox")?)
+}
+
 /// Whether this URI is the inbox of the connection's session. A stateless caller names a session by it.
 fn is_own_inbox(turn: &Turn, uri: &str) -> bool {
     let shared = &turn.shared;
     if uri == INBOX {
         return shared.kind != Kind::Stateless;
     }
-    let Some(id) = uri
-        .strip_prefix("broker://sessions/")
-        .and_then(|rest| rest.strip_suffix("/inbox"))
-        .and_then(SessionId::parse)
-    else {
+    let Some(id) = inbox_of(uri) else {
         return false;
     };
     let mut session = shared.session.borrow_mut();
@@ -108,6 +109,15 @@ pub(super) fn listen(
         return Err(tasks::undeclared());
     }
     check_room(turn, to)?;
+    let is_unknown = |uri: &String| {
+        let named = inbox_of(uri).filter(|_| turn.shared.kind == Kind::Stateless);
+        named.is_some_and(|id| turn.shared.project.session(id).is_err())
+    };
+    if filter.resource_subscriptions.iter().any(is_unknown)
+        && looks_first(turn, to, text).map_err(|error| RpcError::refused(&error))?
+    {
+        return Ok(());
+    }
     let mut uris = filter.resource_subscriptions.iter();
     let inbox = uris.find(|uri| is_own_inbox(turn, uri)).cloned();
     if inbox.is_some() {

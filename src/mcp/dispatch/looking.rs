@@ -1,0 +1,125 @@
+//! What is unknown here may only have come to be on another replica: it is looked for before anybody hears that there
+//! is no such thing.
+
+use std::{collections::BTreeSet, rc::Rc};
+
+use actors::{
+    model::{BrokerError, ProjectId, SessionId},
+    session::Member,
+};
+
+use super::calling::{acts_as_session, needs_session};
+use crate::mcp::{
+    reply::{Lane, ReplyTo},
+    rpc::{self, Incoming},
+    scan,
+    shared::Shared,
+    turn::Turn,
+};
+
+/// Whether a frame that named something unknown is held back until it is known what other replicas have done, and
+/// taken up again then. False where that was done (for a batch it always was), or where there are no others.
+///
+/// # Errors
+/// `unavailable`, if it was tried and could not be found out: whoever could not look does not know what there is.
+pub(super) fn looks_first(turn: &mut Turn, to: &ReplyTo, text: &str) -> Result<bool, BrokerError> {
+    if !turn.shared.project.is_shared() {
+        return Ok(false);
+    }
+    if let Some(looked) = &*turn.shared.caught_up.borrow() {
+        return looked.clone().map(|()| false);
+    }
+    let shared = Rc::clone(&turn.shared);
+    let abroad = named_abroad(text);
+    let looking = async move {
+        let looked = shared.project.catch_up_with(&abroad).await;
+        shared.caught_up.replace(Some(looked));
+    };
+    turn.exclusively(to, looking, Some(text));
+    Ok(true)
+}
+
+/// Why a call is refused; None when it is held back instead.
+pub(super) fn after_news(turn: &mut Turn, to: &ReplyTo, error: BrokerError, text: &str) -> Option<BrokerError> {
+    let is_missing = matches!(
+        error,
+        BrokerError::SessionNotFound | BrokerError::ProtocolNotFound { .. } | BrokerError::IncompatibleProtocol { .. }
+    );
+    if !is_missing {
+        return Some(error);
+    }
+    match looks_first(turn, to, text) {
+        Ok(true) => None,
+        Ok(false) => Some(error),
+        Err(unavailable) => Some(unavailable),
+    }
+}
+
+/// Whether a batch waits for what has to be done before any of it is: one element cannot be taken up again later, the
+/// whole can.
+pub(in crate::mcp) fn holds_back(turn: &mut Turn, batch: &str, frames: &[&str], lane: &Lane) -> bool {
+    let to = ReplyTo::new("null", lane.clone());
+    if frames.iter().any(|frame| acts_as_session(frame)) && needs_session(turn, &to, batch) {
+        return true;
+    }
+    // That it failed is told to those who named something unknown.
+    looks_first(turn, &to, batch).unwrap_or(false)
+}
+
+/// Runs `then` for one of the caller's own sessions: at once when it is known here, else when it is. Nobody is told
+/// when there is none.
+pub(super) fn with_session(shared: &Shared, id: SessionId, then: impl FnOnce(&Member) + 'static) {
+    let (project, identity) = (shared.project.clone(), shared.identity.clone());
+    match project.session_of(id, identity.owner()) {
+        Ok(member) => then(&member),
+        Err(_) if project.is_shared() => drop(actix_rt::spawn(async move {
+            if project.catch_up().await.is_ok()
+                && let Ok(member) = project.session_of(id, identity.owner())
+            {
+                then(&member);
+            }
+        })),
+        Err(_) => {}
+    }
+}
+
+/// The other projects to which a frame, or those of a batch, wants to send.
+fn named_abroad(frame: &str) -> BTreeSet<ProjectId> {
+    match rpc::parse(frame) {
+        Ok(Incoming::Request { params, .. }) => {
+            let recipient = params.members.iter().find(|(name, _)| name == "recipient_id");
+            let address = recipient.and_then(|(_, value)| scan::string(value));
+            let project = address.and_then(|address| ProjectId::parse(address.rsplit_once('@')?.1).ok());
+            project.into_iter().collect()
+        }
+        Ok(Incoming::Batch(frames)) => frames.into_iter().flat_map(named_abroad).collect(),
+        _ => BTreeSet::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_projects_that_a_frame_names_are_those_it_sends_to() {
+        let sends = |to: &str| {
+            format!(
+                r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"send_message","arguments":{{"recipient_id":"{to}"}}}}}}"#
+            )
+        };
+        let named = |frame: &str| -> Vec<_> { named_abroad(frame).iter().map(ToString::to_string).collect() };
+        assert_eq!(named(&sends("bob@there")), ["there"]);
+        assert_eq!(named(&sends("b\\u006fb@a@b")), ["b"]);
+        assert!(named(&sends("bob")).is_empty());
+        assert!(named(&sends("bob@no such")).is_empty());
+        let batch = format!(
+            "[{},{},1,{},{}]",
+            sends("a@x"),
+            sends("b@y"),
+            sends("c@x"),
+            r#"{"jsonrpc":"2.0","method":"ping"}"#
+        );
+        assert_eq!(named(&batch), ["x", "y"]);
+    }
+}
