@@ -1,6 +1,10 @@
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use actix::{Actor, ActorFutureExt, AsyncContext, Context, Handler, Supervised, WrapFuture};
+use futures_util::{FutureExt, future::join_all};
 use tokio::sync::oneshot;
 
 use super::{
@@ -9,10 +13,10 @@ use super::{
 };
 use crate::{
     clock::{Now, now},
-    model::{BrokerError, Message, MessageIds},
+    model::{BrokerError, Message, MessageIds, SessionId},
     project::{Charter, Directory, Found, Terms},
     session::{Member, Nudge},
-    storage::{Append, Appended, Audience, Outcome, Store, StoreError},
+    storage::{Append, Appended, Audience, Op, Outcome, Store, StoreError, Wanted},
     supervise::{Posted, settle},
 };
 
@@ -32,7 +36,8 @@ pub struct Router {
     directory: Arc<Directory>,
     store: Arc<dyn Store>,
     charter: Arc<Charter>,
-    /// Has the directory catch up with the store, and then lets go of what it is given.
+    /// Has the directory catch up with the store, and then tells what it is given; lets go of it when the store could not
+    /// say.
     refresh: Box<dyn Fn(oneshot::Sender<()>)>,
     /// Those of the batch that is under way.
     terms: Arc<Terms>,
@@ -73,6 +78,8 @@ struct Batch {
     underway: Vec<Underway>,
     /// How often sessions may yet come or go meanwhile.
     tries: usize,
+    /// Why sessions refused what was for them alone, where others may have ended them.
+    refusals: HashMap<SessionId, BrokerError>,
 }
 
 impl Sent {
@@ -129,6 +136,7 @@ impl Router {
             answered: Vec::new(),
             underway: Vec::with_capacity(routes.len()),
             tries: TRIES,
+            refusals: HashMap::new(),
         };
         for Route { submissions, reply } in routes {
             batch.underway.push(Underway {
@@ -160,9 +168,41 @@ impl Router {
                 if is_outdated {
                     return router.append_to_newer(batch, ctx);
                 }
-                router.done(Ok(()), batch, ctx);
+                router.look_for_refusals(batch, ctx);
             }
             Err(error) => router.done(Err(error), batch, ctx),
+        });
+    }
+
+    /// Who refused a message may have no room, or may have been ended by another replica of which nothing was heard yet:
+    /// the store knows.
+    fn look_for_refusals(&mut self, mut batch: Batch, ctx: &mut Context<Self>) {
+        let refused = |(sent, answer): (&Sent, &Appended)| match (&sent.to, answer) {
+            (Addressees::One(member), Appended::Accepted { refused, .. }) if !refused.is_empty() => {
+                Some(member.record.id)
+            }
+            _ => None,
+        };
+        let answered = batch.sent.iter().zip(&batch.answered);
+        let refused: HashSet<_> = answered.filter_map(refused).collect();
+        if refused.is_empty() || !self.store.is_shared() {
+            return self.done(Ok(()), batch, ctx);
+        }
+        let looked = refused.into_iter().map(|session| {
+            let found = self.store.find_session(Wanted::Id(session));
+            found.map(move |found| (session, found))
+        });
+        let looked: Op<Vec<_>> = Box::pin(join_all(looked).map(Ok));
+        let limit = self.terms.queue_capacity;
+        settle(looked, self, ctx, move |router, looked, ctx| {
+            let why = |found| match found {
+                Ok(Some(_)) => BrokerError::QueueFull { limit },
+                Ok(None) => BrokerError::SessionNotFound,
+                Err(error) => BrokerError::from(error),
+            };
+            let looked = looked.into_iter().flatten();
+            batch.refusals = looked.map(|(session, found)| (session, why(found))).collect();
+            router.done(Ok(()), batch, ctx);
         });
     }
 
@@ -264,6 +304,7 @@ impl Router {
             sent,
             answered,
             underway,
+            refusals,
             ..
         } = batch;
         let refused = result.err().inspect(|error| {
@@ -277,7 +318,7 @@ impl Router {
             let mut nudges = Vec::new();
             let open = sent.by_ref().zip(results.by_ref()).take(len);
             let open = open
-                .map(|(sent, result)| self.answer(sent, result, &mut nudges))
+                .map(|(sent, result)| self.answer(sent, result, &refusals, &mut nudges))
                 .collect();
             let handover = Handover::new(open, reply);
             for member in nudges {
@@ -297,7 +338,13 @@ impl Router {
         }
     }
 
-    fn answer(&self, sent: Sent, result: Result<Appended, StoreError>, nudges: &mut Vec<Arc<Member>>) -> Open {
+    fn answer(
+        &self,
+        sent: Sent,
+        result: Result<Appended, StoreError>,
+        refusals: &HashMap<SessionId, BrokerError>,
+        nudges: &mut Vec<Arc<Member>>,
+    ) -> Open {
         let Sent { message, to, .. } = sent;
         let (queue_len, refused) = match result {
             Ok(Appended::Accepted { queue_len, refused }) => (queue_len, refused),
@@ -323,7 +370,8 @@ impl Router {
             Addressees::Nobody(error) => return Open::Answered(Err(error.clone())),
             Addressees::One(member) => {
                 if !refused.is_empty() {
-                    return Open::Answered(Err(self.refusal(member)));
+                    let known = refusals.get(&member.record.id).cloned();
+                    return Open::Answered(Err(known.unwrap_or_else(|| self.refusal(member))));
                 }
                 if queue_len > 0 {
                     self.warn_of(member, queue_len);

@@ -3,12 +3,12 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
 use actors::{
-    model::{BrokerError, Presence, SessionStatus, Status},
+    clock::now,
+    model::{BrokerError, DeadLetterReason, Presence, SessionStatus, Status},
     project::{ReceiveRequest, Settings},
     session::{Closing, ReceiveCall, ReceiveMode},
-    storage::conformance::SHARED_CASES,
+    storage::{Storage, conformance::SHARED_CASES},
 };
-
 use futures_util::future::{Either, select};
 
 use crate::{
@@ -347,6 +347,33 @@ fn a_broadcast_is_refused_while_it_is_not_known_who_is_there() {
 }
 
 #[test]
+fn who_has_ended_elsewhere_is_not_called_full() {
+    run(|| async {
+        let Pair {
+            here,
+            there,
+            here_twin,
+            there_twin,
+        } = Pair::new(settings()).await;
+        let alice = here.register("alice", None).await;
+        let bob = there.register("bob", None).await;
+        there.register("carol", None).await;
+        here.project.catch_up().await.unwrap();
+        here_twin.frames_held.send_replace(true);
+        let store = Replica(there_twin).open(there.project.id());
+        let gone = store.remove_session(bob.record.id, DeadLetterReason::RecipientGone, None, now());
+        gone.await.unwrap();
+        let refusal = async |to| {
+            let answers = here.submit(vec![here.submission(&alice, to).unwrap()]).await;
+            answers.unwrap().remove(0).map(drop).unwrap_err()
+        };
+        assert_eq!(refusal("bob").await, BrokerError::SessionNotFound);
+        here.send_many(&alice, "carol", 1000).await;
+        assert_eq!(refusal("carol").await, BrokerError::QueueFull { limit: 1000 });
+    });
+}
+
+#[test]
 fn a_name_is_given_once_though_both_replicas_are_asked() {
     run(|| async {
         let Pair { here, there, .. } = Pair::new(settings()).await;
@@ -491,7 +518,7 @@ fn presence_is_that_of_the_replica_where_somebody_was_seen() {
             while here.project.status(&carol) != SessionStatus::Disconnected
                 || there.project.status(&carol_there) != SessionStatus::Disconnected
             {
-                bob_there.touch(settings.presence, actors::clock::now());
+                bob_there.touch(settings.presence, now());
                 tokio::time::sleep(Duration::from_millis(20)).await;
                 assert_eq!(here.project.status(&bob), SessionStatus::Active, "he is seen there");
             }
