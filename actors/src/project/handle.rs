@@ -77,6 +77,8 @@ pub struct Envelope<'a> {
     pub watched: bool,
     /// It was tried before, and refused: it has counted against what may go to another project.
     pub tried: bool,
+    /// What came of looking what other replicas have done; None when that was not done yet.
+    pub looked: Option<Result<(), BrokerError>>,
 }
 
 /// A message that is checked, and where it goes.
@@ -473,7 +475,7 @@ impl ProjectHandle {
             return self.direct_abroad(sender, address, project, envelope);
         }
         let protocol = self.protocol(envelope.protocol_name, envelope.protocol_version)?;
-        let target = Self::target(self.resolve(recipient), envelope)?;
+        let target = self.target(self.resolve(recipient), envelope)?;
         if let Target::One(member) = &target {
             check_speaks(member, recipient, &protocol.record, spoken)?;
         }
@@ -517,7 +519,7 @@ impl ProjectHandle {
             Some(protocol) => protocol,
             None => &self.protocol(name, version)?,
         };
-        let found = Self::target(abroad.resolve(address), envelope)?;
+        let found = abroad.target(abroad.resolve(address), envelope)?;
         if let Target::One(member) = &found {
             check_speaks(member, address, &protocol.record, |_| Vec::new())?;
         }
@@ -583,13 +585,18 @@ impl ProjectHandle {
         Ok(routed)
     }
 
-    fn target(found: Result<Arc<Member>, BrokerError>, envelope: &Envelope<'_>) -> Result<Target, BrokerError> {
-        match found {
-            Ok(member) => Ok(Target::One(member)),
-            // It may have been sent while the recipient was there: then the first result is the answer.
-            Err(error) if envelope.headers.idempotency_key.is_some() => Ok(Target::Nobody(error)),
-            Err(error) => Err(error),
+    fn target(&self, found: Result<Arc<Member>, BrokerError>, envelope: &Envelope<'_>) -> Result<Target, BrokerError> {
+        let unknown = match found {
+            Ok(member) => return Ok(Target::One(member)),
+            Err(unknown) => unknown,
+        };
+        let is_looked_for = envelope.looked.is_some() || !self.is_shared();
+        if envelope.headers.idempotency_key.is_none() || !is_looked_for {
+            return Err(unknown);
         }
+        // It may have been sent while the recipient was there: then the first result is the answer.
+        let looked = envelope.looked.clone().unwrap_or(Ok(()));
+        Ok(Target::Nobody(looked.err().unwrap_or(unknown)))
     }
 
     /// Checks a message for everyone a filter lets through and encodes it. Nothing is accepted yet.

@@ -376,6 +376,7 @@ pub fn envelope(watched: bool) -> Envelope<'static> {
         headers: &HEADERS,
         watched,
         tried: false,
+        looked: None,
     }
 }
 

@@ -185,14 +185,15 @@ impl<'a> Common<'a> {
         Ok(common)
     }
 
-    fn envelope(&self, watched: bool, tried: bool) -> Envelope<'_> {
+    fn envelope(&self, watched: bool) -> Envelope<'_> {
         Envelope {
             protocol_name: &self.protocol_name,
             protocol_version: &self.protocol_version,
             payload: self.payload,
             headers: &self.headers,
             watched,
-            tried,
+            tried: false,
+            looked: None,
         }
     }
 }
@@ -223,9 +224,13 @@ fn send_message(caller: &Caller, mut arguments: Arguments<'_>, to: ReplyTo) -> R
     let common = Common::take(caller, &mut arguments)?;
     arguments.finish()?;
     let sender = Arc::clone(caller.session()?);
-    // Of a batch, which is looked first for as a whole, none was tried.
-    let tried = !to.lane.is_batch() && caller.home.caught_up.borrow().is_some();
-    let envelope = common.envelope(goal.is_some(), tried);
+    let looked = caller.home.caught_up.borrow().clone();
+    let envelope = Envelope {
+        // For a batch it was looked before any of it was tried.
+        tried: looked.is_some() && !to.lane.is_batch(),
+        looked,
+        ..common.envelope(goal.is_some())
+    };
     let dispatch = caller.project.direct(&sender, &recipient, &envelope);
     let dispatch = dispatch.map_err(|error| refused_at_the_wall(caller, &recipient, error))?;
     let idempotency_key = common.headers.idempotency_key;
@@ -288,9 +293,7 @@ fn broadcast_message(caller: &Caller, mut arguments: Arguments<'_>, to: ReplyTo)
     arguments.finish()?;
     let sender = Arc::clone(caller.session()?);
     let filter = CapabilityFilter { protocols, features };
-    let submission = caller
-        .project
-        .broadcast(&sender, filter, &common.envelope(false, false))?;
+    let submission = caller.project.broadcast(&sender, filter, &common.envelope(false))?;
     let idempotency_key = common.headers.idempotency_key;
     Ok(Prepared {
         dispatch: Dispatch::Home(submission),
