@@ -355,22 +355,27 @@ async fn send_away_the_ended(broker: &BrokerHandle, connections: &Connections, s
     /// Who ends its own key is to have the answer first.
     const ANSWERED_WITHIN: Duration = Duration::from_millis(200);
     let mut changes = broker.changes();
-    loop {
-        let now_ms = clock::now().unix_ms;
-        let next_end_ms = connections.close_ended(now_ms);
-        sessions.close_ended(now_ms);
-        tasks.close_ended(now_ms);
-        connections.share(broker.projects().len());
+    let close_ended = || {
+        let now = clock::now();
+        sessions.close_ended(now, ANSWERED_WITHIN);
+        tasks.close_ended(now, ANSWERED_WITHIN);
+        let next_end_ms = connections.close_ended(now, ANSWERED_WITHIN);
         // The wall clock may be set meanwhile: what is far away is looked at again before.
-        let wait = Duration::from_millis(next_end_ms.saturating_sub(now_ms)).min(Duration::from_secs(60));
+        Duration::from_millis(next_end_ms.saturating_sub(now.unix_ms)).min(Duration::from_secs(60))
+    };
+    loop {
+        let wait = close_ended();
+        connections.share(broker.projects().len());
         tokio::select! {
-            changed = changes.changed() => match changed {
-                Ok(()) => tokio::time::sleep(ANSWERED_WITHIN).await,
-                Err(_) => return,
+            changed = changes.changed() => if changed.is_err() {
+                return;
             },
             () = connections.sooner() => {}
             () = tokio::time::sleep(wait.max(Duration::from_millis(1))) => {}
         }
+        // It is seen now who is to go, and they go with the next look.
+        close_ended();
+        tokio::time::sleep(ANSWERED_WITHIN).await;
     }
 }
 

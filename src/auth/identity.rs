@@ -1,7 +1,15 @@
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{
+    net::IpAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use actors::{
     broker::Principal,
+    clock::Now,
     model::{BrokerError, Owner, Scope},
     project::ProjectHandle,
     rate::Rate,
@@ -21,6 +29,8 @@ pub struct Identity {
     pub address: Option<IpAddr>,
     /// The limit of those that no key tells apart.
     pub(super) shared_rate: Option<Arc<Rate>>,
+    /// When it was first seen that they are good no more, on the monotonic clock; 0 while that was not seen.
+    pub(super) ended_ms: AtomicU64,
 }
 
 impl Identity {
@@ -47,6 +57,19 @@ impl Identity {
     /// Whether what they came in with is still good, and their project still there.
     pub fn is_good(&self, now_unix_ms: u64) -> bool {
         self.principal.standing.is_good(now_unix_ms) && !self.project.is_closed() && !self.project.is_abandoned()
+    }
+
+    /// How long it is known that they are good no more; None while they are good. Who ends its own key is to have the
+    /// answer first.
+    pub fn over_for(&self, now: Now) -> Option<Duration> {
+        if self.is_good(now.unix_ms) {
+            return None;
+        }
+        let now_ms = now.mono_ms.max(1);
+        let seen = self
+            .ended_ms
+            .compare_exchange(0, now_ms, Ordering::Relaxed, Ordering::Relaxed);
+        Some(now.since(seen.err().unwrap_or(now_ms)))
     }
 
     /// Takes one request: of the caller's own limit, then of its project's.

@@ -10,7 +10,7 @@ mod identity;
 pub mod jwt;
 mod rates;
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::AtomicU64};
 
 use actix_http::{
     StatusCode,
@@ -175,6 +175,7 @@ impl Authenticator {
             project,
             address: arrival.address,
             shared_rate,
+            ended_ms: AtomicU64::new(0),
         }))
     }
 

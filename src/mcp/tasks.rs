@@ -17,7 +17,7 @@ use std::{
 };
 
 use actors::{
-    clock::{millis, now, rfc3339_text},
+    clock::{Now, millis, now, rfc3339_text},
     model::{BrokerError, ProjectId, SessionId},
     project::ProjectHandle,
 };
@@ -114,11 +114,12 @@ impl Tasks {
         Some(task)
     }
 
-    /// Gives up the tasks of those whose credentials have ended: what they took waits again.
-    pub fn close_ended(&self, now_unix_ms: u64) {
+    /// Gives up the tasks of those whose credentials have ended, and have for so long: what they took waits again.
+    pub fn close_ended(&self, now: Now, known_for: Duration) {
         let ended: Vec<_> = {
             let known = lock(&self.known);
-            let ended = known.tasks.values().filter(|task| !task.identity.is_good(now_unix_ms));
+            let is_over = |task: &&Arc<Task>| task.identity.over_for(now).is_some_and(|time| time >= known_for);
+            let ended = known.tasks.values().filter(is_over);
             ended.map(|task| task.id.clone()).collect()
         };
         for id in ended {

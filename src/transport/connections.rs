@@ -4,9 +4,11 @@ use std::{
         Arc, Mutex, PoisonError, Weak,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
 use actors::{
+    clock::Now,
     model::ProjectId,
     session::{Closing, Connection},
 };
@@ -130,19 +132,21 @@ impl Connections {
         self.one_left.notify_waiters();
     }
 
-    /// Sends away whoever came in with what is good no more. Returns when the next of them is due, in milliseconds since
-    /// the Unix epoch.
-    pub fn close_ended(&self, now_unix_ms: u64) -> u64 {
+    /// Sends away whoever came in with what is good no more, and has been for so long. Returns when the next of them is
+    /// due, in milliseconds since the Unix epoch.
+    pub fn close_ended(&self, now: Now, known_for: Duration) -> u64 {
         self.next_end_ms.store(u64::MAX, Ordering::Relaxed);
         let mut next_end_ms = u64::MAX;
         let ended: Vec<_> = {
             let live = self.live();
             let is_ended = |seated: &&Seated| {
-                let is_good = seated.identity.is_good(now_unix_ms);
-                if is_good {
-                    next_end_ms = next_end_ms.min(seated.identity.principal.standing.good_until_ms());
-                }
-                !is_good
+                let due_ms = match seated.identity.over_for(now) {
+                    Some(time) if time >= known_for => return true,
+                    Some(_) => now.unix_ms,
+                    None => seated.identity.principal.standing.good_until_ms(),
+                };
+                next_end_ms = next_end_ms.min(due_ms);
+                false
             };
             let ended = live.seated.values().filter(is_ended);
             ended

@@ -150,11 +150,12 @@ impl Sessions {
         }
     }
 
-    /// Ends those whose callers came in with what is good no more.
-    pub fn close_ended(&self, now_unix_ms: u64) {
+    /// Ends those whose callers came in with what is good no more, and has been for so long.
+    pub fn close_ended(&self, now: Now, known_for: Duration) {
         let ended: Vec<_> = {
             let mut open = self.lock();
-            let ended = open.extract_if(|_, session| !session.identity().is_good(now_unix_ms));
+            let is_over = |session: &Session| session.identity().over_for(now).is_some_and(|time| time >= known_for);
+            let ended = open.extract_if(|_, session| is_over(session));
             ended.map(|(_, session)| session).collect()
         };
         for session in ended {
