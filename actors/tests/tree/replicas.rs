@@ -71,13 +71,17 @@ async fn is_not_over(caught_up: &mut (impl Future + Unpin)) {
     assert!(early.is_err(), "not everything is known");
 }
 
-async fn is_heard(of: &World, name: &str) {
-    soon("it is heard", async {
-        while of.project.resolve(name).is_err() {
+async fn until(what: &str, is_so: impl Fn() -> bool) {
+    soon(what, async {
+        while !is_so() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     })
     .await;
+}
+
+async fn is_heard(of: &World, name: &str) {
+    until("it is heard", || of.project.resolve(name).is_ok()).await;
 }
 
 #[test]
@@ -120,12 +124,7 @@ fn a_protocol_that_could_not_be_looked_up_is_when_it_can() {
         assert!(matches!(refused, Err(BrokerError::Unavailable { .. })), "{refused:?}");
         there_twin.leaves_unanswered(None);
         // By itself, and heard by who only reads.
-        soon("it is looked up", async {
-            while there.project.protocol("news", "1.0.0").is_err() {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-        })
-        .await;
+        until("it is looked up", || there.project.protocol("news", "1.0.0").is_ok()).await;
     });
 }
 
@@ -414,15 +413,11 @@ fn of_connections_that_race_for_a_session_one_is_left() {
         for number in 0..30 {
             let name = format!("agent-{number}");
             let ((_, one), (_, other)) = futures_util::future::join(here.listener(&name), there.listener(&name)).await;
-            soon("one of them to be closed", async {
-                while one.closed().len() + other.closed().len() == 0 {
-                    tokio::time::sleep(Duration::from_millis(1)).await;
-                }
-            })
-            .await;
+            let closed_len = || one.closed().len() + other.closed().len();
+            until("one of them to be closed", || closed_len() > 0).await;
             here.project.catch_up().await.unwrap();
             there.project.catch_up().await.unwrap();
-            assert_eq!(one.closed().len() + other.closed().len(), 1, "and one is not");
+            assert_eq!(closed_len(), 1, "and one is not");
         }
     });
 }
@@ -538,15 +533,6 @@ fn never_disconnecting() -> Settings {
     }
 }
 
-async fn is_gone(has_left: impl Fn() -> bool) {
-    soon("it is heard", async {
-        while !has_left() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await;
-}
-
 #[test]
 fn a_goodbye_is_heard_everywhere() {
     run(|| async {
@@ -555,7 +541,10 @@ fn a_goodbye_is_heard_everywhere() {
         there.project.catch_up().await.unwrap();
         let bob_there = there.project.resolve("bob").unwrap();
         here.project.disconnect(&bob).await.unwrap();
-        is_gone(|| there.project.status(&bob_there) == SessionStatus::Disconnected).await;
+        until("he is gone", || {
+            there.project.status(&bob_there) == SessionStatus::Disconnected
+        })
+        .await;
     });
 }
 
@@ -576,7 +565,7 @@ fn a_goodbye_is_heard_though_the_frame_of_the_session_comes_late() {
             // What is exchanged every 100 ms may be heard by now, or not.
             tokio::time::sleep(Duration::from_millis(50)).await;
             there_twin.frames_held.send_replace(false);
-            is_gone(|| {
+            until("who has come is gone", || {
                 let found = there.project.resolve(name);
                 found.is_ok_and(|member| there.project.status(&member) == SessionStatus::Disconnected)
             })
