@@ -147,6 +147,19 @@ fn a_name_is_one_session_whoever_is_first() {
     });
 }
 
+/// Sends it in a batch, once for each id, and each is accepted.
+fn batches(from: &Agent, arguments: &Value, ids: &[&str]) {
+    let params = json!({"name": "send_message", "arguments": arguments});
+    let call = |id: &&str| json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params});
+    from.wire.sends(&ids.iter().map(call).collect());
+    let answers = from.wire.hears("the answers", Value::is_array);
+    let answers = answers.as_array().unwrap();
+    assert_eq!(answers.len(), ids.len());
+    for answer in answers {
+        assert_eq!(answer["result"]["isError"], false, "{answer}");
+    }
+}
+
 #[test]
 fn who_has_just_come_to_one_replica_is_found_at_another() {
     let redis = Redis::start();
@@ -164,13 +177,7 @@ fn who_has_just_come_to_one_replica_is_found_at_another() {
         if round % 2 == 0 {
             letter.to(&bob);
         } else {
-            let params = json!({"name": "send_message", "arguments": letter.arguments_to(&bob)});
-            let call = |id| json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params});
-            alice.wire.sends(&json!([call("1"), call("2")]));
-            let answers = alice.wire.hears("the answers", Value::is_array);
-            for answer in answers.as_array().unwrap() {
-                assert_eq!(answer["result"]["isError"], false, "{answer}");
-            }
+            batches(&alice, &letter.arguments_to(&bob), &["1", "2"]);
         }
     }
 }
@@ -236,11 +243,7 @@ fn who_has_just_come_to_another_project_is_found_from_another_replica() {
         if round % 2 == 0 {
             alice.sends("hi").to(address.as_str());
         } else {
-            let params = json!({"name": "send_message", "arguments": alice.sends("hi").arguments_to(address.as_str())});
-            let call = json!({"jsonrpc": "2.0", "id": "1", "method": "tools/call", "params": params});
-            alice.wire.sends(&json!([call]));
-            let answers = alice.wire.hears("the answers", Value::is_array);
-            assert_eq!(answers[0]["result"]["isError"], false, "{answers}");
+            batches(&alice, &alice.sends("hi").arguments_to(address.as_str()), &["1"]);
         }
         bob.sees(["hi"]);
     }

@@ -65,11 +65,16 @@ fn who_registers_here_is_found_there() {
     });
 }
 
-/// Not before what it waits for is there.
-async fn is_not_over(caught_up: &mut (impl Future + Unpin)) {
-    let early = tokio::time::timeout(Duration::from_millis(50), caught_up).await;
+/// While the roster does not come, not everything is known; when it has, alice is.
+async fn waits_for_the_roster(there: &World, twin: &Twin, mut caught_up: impl Future<Output = CaughtUp> + Unpin) {
+    let early = tokio::time::timeout(Duration::from_millis(50), &mut caught_up).await;
     assert!(early.is_err(), "not everything is known");
+    twin.rosters_held.send_replace(false);
+    caught_up.await.unwrap();
+    assert!(there.project.resolve("alice").is_ok());
 }
+
+type CaughtUp = Result<(), BrokerError>;
 
 async fn until(what: &str, is_so: impl Fn() -> bool) {
     soon(what, async {
@@ -139,11 +144,7 @@ fn not_everything_is_known_before_the_first_roster() {
         let there = World::beside(Arc::new(Replica(Arc::clone(&there_twin))), settings(), Threads::One).await;
         here.register("bob", None).await;
         is_heard(&there, "bob").await;
-        let mut caught_up = Box::pin(there.project.catch_up());
-        is_not_over(&mut caught_up).await;
-        there_twin.rosters_held.send_replace(false);
-        caught_up.await.unwrap();
-        assert!(there.project.resolve("alice").is_ok());
+        waits_for_the_roster(&there, &there_twin, Box::pin(there.project.catch_up())).await;
     });
 }
 
@@ -163,11 +164,7 @@ fn a_frame_after_a_lost_one_does_not_make_everything_known() {
         there_twin.rosters_held.send_replace(true);
         here.register("bob", None).await;
         is_heard(&there, "bob").await;
-        let mut caught_up = Box::pin(there.project.catch_up());
-        is_not_over(&mut caught_up).await;
-        there_twin.rosters_held.send_replace(false);
-        caught_up.await.unwrap();
-        assert!(there.project.resolve("alice").is_ok());
+        waits_for_the_roster(&there, &there_twin, Box::pin(there.project.catch_up())).await;
     });
 }
 
@@ -195,10 +192,7 @@ fn a_frame_is_not_taken_for_the_end_of_a_look() {
         there_twin.ears.lose_one_in(0);
         here.register("bob", None).await;
         is_heard(&there, "bob").await;
-        is_not_over(&mut caught_up).await;
-        there_twin.rosters_held.send_replace(false);
-        caught_up.await.unwrap();
-        assert!(there.project.resolve("alice").is_ok());
+        waits_for_the_roster(&there, &there_twin, caught_up).await;
     });
 }
 
