@@ -1,7 +1,6 @@
 //! One caller, as MCP sees it: a lasting connection, or one stateless request.
 
 use std::{
-    collections::VecDeque,
     future::Future,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
@@ -17,10 +16,7 @@ use actors::{
     router::{Answer, Routed},
     session::{Connection, Writable, Written},
 };
-use tokio::{
-    sync::oneshot,
-    time::{Sleep, sleep},
-};
+use tokio::time::{Sleep, sleep};
 
 use super::{
     Outbox, Service, dispatch,
@@ -30,7 +26,7 @@ use super::{
     shared::{Kind, Shared},
     tasks::Task,
     tools::{Prepared, SendAnswer},
-    turn::{Held, Turn},
+    turn::{Held, RoutedBatch, Turn},
     version::{RequestMeta, WITH_BATCHES},
 };
 use crate::auth::Identity;
@@ -42,18 +38,12 @@ const ROUTES_LEN_MAX: usize = 8;
 pub struct Peer {
     shared: Rc<Shared>,
     turn: Turn,
-    routes: VecDeque<RoutedBatch>,
     malformed_in_a_row: usize,
     /// Nothing is read until it is over.
     rest: Option<Pin<Box<Sleep>>>,
     /// Where an answer is written, and the object in it.
     scratch: Vec<u8>,
     object: Vec<u8>,
-}
-
-struct RoutedBatch {
-    answers: oneshot::Receiver<Vec<Answer>>,
-    waiting: Vec<SendAnswer>,
 }
 
 /// What became of a frame.
@@ -88,7 +78,6 @@ impl Peer {
         Self {
             turn: Turn::new(Rc::clone(&shared)),
             shared,
-            routes: VecDeque::new(),
             malformed_in_a_row: 0,
             rest: None,
             scratch: Vec::new(),
@@ -158,7 +147,7 @@ impl Peer {
             Incoming::Request { id, method, params } => {
                 return dispatch::request(&mut self.turn, ReplyTo::new(id, lane), &method, params, text);
             }
-            Incoming::Notification { method, params } => dispatch::notification(&self.turn, &method, &params),
+            Incoming::Notification { method, params } => dispatch::notification(&mut self.turn, &method, &params),
             Incoming::Response { id, outcome } => self.shared.asked.answered(id, outcome),
             Incoming::Batch(frames) => {
                 if lane.is_batch() || !self.takes_batches() {
@@ -217,7 +206,7 @@ impl Peer {
             match dispatch {
                 Dispatch::Home(submission) => {
                     submissions.push(submission);
-                    waiting.push(answer);
+                    waiting.push(Some(answer));
                 }
                 Dispatch::Abroad(crossing) => cross(&self.shared, *crossing, answer),
             }
@@ -226,9 +215,9 @@ impl Peer {
             return;
         }
         match self.shared.project.submit(submissions) {
-            Ok(answers) => self.routes.push_back(RoutedBatch { answers, waiting }),
+            Ok(answers) => self.turn.routes.push_back(RoutedBatch { answers, waiting }),
             Err(error) => {
-                for answer in waiting {
+                for answer in waiting.into_iter().flatten() {
                     self.shared.refuse(&answer.to, &error);
                 }
             }
@@ -237,7 +226,7 @@ impl Peer {
 
     /// Whether more frames should be read now. When not, a later poll of [`Peer::poll`] changes it.
     pub fn wants_frames(&self) -> bool {
-        self.takes_up() && self.turn.held.is_empty() && self.routes.len() < ROUTES_LEN_MAX
+        self.takes_up() && self.turn.held.is_empty() && self.turn.routes.len() < ROUTES_LEN_MAX
     }
 
     /// Whether frames that were held back can be taken up now.
@@ -286,21 +275,22 @@ impl Peer {
     }
 
     fn poll_routes(&mut self, cx: &mut Context<'_>) {
-        while let Some(batch) = self.routes.front_mut() {
+        while let Some(batch) = self.turn.routes.front_mut() {
             let Poll::Ready(answers) = Pin::new(&mut batch.answers).poll(cx) else {
                 break;
             };
-            if let Some(RoutedBatch { waiting, .. }) = self.routes.pop_front() {
+            if let Some(RoutedBatch { waiting, .. }) = self.turn.routes.pop_front() {
                 self.answer(waiting, answers.unwrap_or_default());
             }
         }
     }
 
-    fn answer(&mut self, waiting: Vec<SendAnswer>, answers: Vec<Answer>) {
+    fn answer(&mut self, waiting: Vec<Option<SendAnswer>>, answers: Vec<Answer>) {
         let mut answers = answers.into_iter();
         for waiting in waiting {
             // None: the router panicked over the batch; what it had accepted is delivered, nothing is claimed.
             let answer = answers.next().unwrap_or(Err(BrokerError::unavailable()));
+            let Some(waiting) = waiting else { continue };
             let routed = match answer {
                 Ok(routed) => routed,
                 Err(error) => {
@@ -415,7 +405,7 @@ impl Peer {
     pub fn shrink(&mut self) {
         self.scratch = Vec::new();
         self.turn.prepared = Vec::new();
-        self.routes.shrink_to_fit();
+        self.turn.routes.shrink_to_fit();
     }
 }
 

@@ -1,23 +1,36 @@
-//! What the frames of one read want done at its end.
+//! What the frames of one read want done at its end, and what they sent.
 
 use std::{collections::VecDeque, future::Future, rc::Rc};
+
+use actors::router::Answer;
+use tokio::sync::oneshot;
 
 use super::{
     reply::{Lane, ReplyTo},
     shared::Shared,
-    tools::Prepared,
+    tools::{Prepared, SendAnswer},
     version::RequestMeta,
 };
 
-/// Collects for the end of the turn, and keeps frames back while a call is under way that none may overtake.
+/// Collects for the end of the turn, knows what was sent and is not answered, and keeps frames back while a call is under
+/// way that none may overtake.
 pub struct Turn {
     pub shared: Rc<Shared>,
     /// What is to be sent, handed to the router together.
     pub prepared: Vec<Prepared>,
+    /// What the router has not answered yet, in the order of its answers.
+    pub routes: VecDeque<RoutedBatch>,
     /// The `_meta` of the next request, where the transport had to read it.
     pub read_meta: Option<Box<RequestMeta>>,
     /// Frames that wait until an exclusive call is done.
     pub held: VecDeque<Held>,
+}
+
+/// What was handed to the router together.
+pub struct RoutedBatch {
+    pub answers: oneshot::Receiver<Vec<Answer>>,
+    /// Who waits for each of them; None where the request was cancelled.
+    pub waiting: Vec<Option<SendAnswer>>,
 }
 
 /// A frame that waits.
@@ -33,6 +46,7 @@ impl Turn {
         Self {
             shared,
             prepared: Vec::new(),
+            routes: VecDeque::new(),
             read_meta: None,
             held: VecDeque::new(),
         }
@@ -41,6 +55,20 @@ impl Turn {
     /// Queues a message for the end of the turn.
     pub fn submit(&mut self, prepared: Prepared) {
         self.prepared.push(prepared);
+    }
+
+    /// The request to send a message was cancelled. What the router has is sent all the same; nothing is answered.
+    pub fn withdraw(&mut self, id: &str) {
+        let prepared = self.prepared.iter().rposition(|sending| *sending.answer.to.id == *id);
+        let withdrawn = if let Some(at) = prepared {
+            Some(self.prepared.remove(at).answer)
+        } else {
+            let mut routed = self.routes.iter_mut().flat_map(|batch| &mut batch.waiting).rev();
+            routed.find_map(|waiting| waiting.take_if(|sending| *sending.to.id == *id))
+        };
+        if let Some(withdrawn) = withdrawn {
+            withdrawn.to.lane.abandon();
+        }
     }
 
     /// Runs a call that no other frame of this connection may overtake; `again` is taken up again when it is done.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::support::{Broker, eventually, texts};
+use crate::support::{Broker, eventually, masked, texts};
 
 #[test]
 fn a_message_for_somebody_absent_is_queued() {
@@ -146,6 +146,40 @@ fn a_wait_that_was_cancelled_has_sent_the_message_all_the_same() {
     bob.sees(["hi"]);
     bob.sees_nothing();
     assert_eq!(alice.wire.answer_so_far(&call), None);
+}
+
+#[test]
+fn who_cancels_in_the_same_breath_is_not_answered() {
+    let broker = Broker::start();
+    let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
+    let message = |text: &str| alice.sends(text).arguments_to(&bob);
+    let mut everyone = message("all");
+    everyone.as_object_mut().unwrap().remove("recipient_id");
+    let calls = [
+        ("send_message", message("plain")),
+        (
+            "send_message",
+            alice
+                .sends("watched")
+                .and("wait_for", "acknowledged")
+                .arguments_to(&bob),
+        ),
+        ("broadcast_message", everyone),
+    ];
+    for (tool, arguments) in calls {
+        let call = json!({
+            "jsonrpc": "2.0", "id": tool, "method": "tools/call", "params": {"name": tool, "arguments": arguments},
+        });
+        let cancel = json!({
+            "jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": tool},
+        });
+        let frames = [call, cancel].map(|frame| masked(0x81, frame.to_string().as_bytes()));
+        alice.wire.sends_bytes(&frames.concat());
+        // Had it been taken up after all, its answer would be there before that of the next.
+        alice.sends("next").to(&bob);
+        bob.reads(json!({"acknowledge": "immediate"}));
+        assert_eq!(alice.wire.answer_so_far(&tool.into()), None);
+    }
 }
 
 #[test]

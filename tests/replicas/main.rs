@@ -15,3 +15,4 @@ mod script;
 mod sessions;
 mod starts;
 mod storms;
+mod under_way;

@@ -281,7 +281,7 @@ fn no_resource(uri: &str, modern: bool) -> RpcError {
 }
 
 /// Serves one notification. Nothing is ever answered to one.
-pub(super) fn notification(turn: &Turn, method: &str, params: &Params<'_>) {
+pub(super) fn notification(turn: &mut Turn, method: &str, params: &Params<'_>) {
     turn.shared.take_notification();
     match method {
         "notifications/cancelled" => cancelled(turn, params.text),
@@ -290,7 +290,7 @@ pub(super) fn notification(turn: &Turn, method: &str, params: &Params<'_>) {
     }
 }
 
-fn cancelled(turn: &Turn, params: Option<&str>) {
+fn cancelled(turn: &mut Turn, params: Option<&str>) {
     let mut id = None;
     let Some(params) = params else { return };
     let scanned = scan::members::<ScanError>(params, |key, value| {
@@ -303,8 +303,14 @@ fn cancelled(turn: &Turn, params: Option<&str>) {
     let shared = &turn.shared;
     // Before the call is given up, so that no later frame comes between.
     shared.give_back(id);
-    if !shared.cancel(id) && shared.subscriptions.borrow_mut().end_listen(id) {
+    if shared.cancel(id) {
+        return;
+    }
+    let has_listened = shared.subscriptions.borrow_mut().end_listen(id);
+    if has_listened {
         shared.subscriptions_changed();
+    } else {
+        turn.withdraw(id);
     }
 }
 

@@ -1,0 +1,93 @@
+//! What is with Redis and not answered, when its sender takes it back.
+
+use serde_json::json;
+
+use crate::{
+    cluster::Cluster,
+    support::{Agent, Broker, Caller, Proxy, Redis, Reply, TIMELESS, texts},
+};
+
+/// One replica whose Redis answers when the test wants it to, and one that is as fast as ever.
+struct Held {
+    proxy: Proxy,
+    slow: Broker,
+    quick: Cluster,
+    _redis: Redis,
+}
+
+impl Held {
+    fn new() -> Self {
+        let redis = Redis::start();
+        let quick = Cluster::with(1, &redis.url(), &TIMELESS);
+        let proxy = Proxy::to(redis.address);
+        // What one thread has answered came after what it had read before.
+        let flags = ["--workers=1", "--storage-deadline=60s", "--shutdown-grace=60s"];
+        let slow = Broker::replica(&format!("redis://{}", proxy.address), &[&TIMELESS[..], &flags].concat());
+        Self {
+            proxy,
+            slow,
+            quick,
+            _redis: redis,
+        }
+    }
+
+    /// Everything that was asked has been read.
+    fn has_read(&self) {
+        self.slow.visitor().wire.catches_up();
+    }
+}
+
+fn sends(caller: &Caller, text: &str) -> Reply {
+    let message = json!({
+        "recipient_id": "bob", "protocol_name": "note", "protocol_version": "1.0.0", "payload": {"text": text},
+    });
+    caller.call("send_message", message).sent()
+}
+
+/// Reads these, in whatever order, and nothing else.
+fn gets<const N: usize>(agent: &Agent, mut expected: [&str; N]) {
+    let mut read = Vec::new();
+    while read.len() < N {
+        read.extend(agent.reads(json!({"wait_seconds": 20, "acknowledge": "immediate"})));
+    }
+    let mut read = texts(&read);
+    read.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(read, expected);
+    agent.sees_nothing();
+}
+
+#[test]
+fn nobody_is_answered_what_it_has_cancelled() {
+    let held = Held::new();
+    let bob = held.quick.replicas[0].agent("bob");
+    let alice = held.slow.agent("alice");
+    let carol = held.slow.resumable("carol");
+    alice.sends("first").to("bob");
+    held.proxy.silence();
+    let calls = [
+        alice.sends("plain").off_to("bob"),
+        alice.sends("watched").and("wait_for", "acknowledged").off_to("bob"),
+        alice.sends("keyed").with("idempotency_key", "k").off_to("bob"),
+        alice.sends("all").off_to_everyone(),
+    ];
+    let kept = alice.sends("kept").off_to("bob");
+    let mut stream = sends(&carol, "from carol");
+    held.has_read();
+    for call in &calls {
+        alice.wire.cancels(call);
+    }
+    alice.wire.catches_up();
+    carol.cancels(&json!(1));
+    held.proxy.open();
+    assert_eq!(alice.returns("send_message", &kept)["status"], "queued");
+    // It is sent all the same, and acknowledged, as one of them wanted to hear.
+    gets(
+        &bob,
+        ["first", "plain", "watched", "keyed", "all", "kept", "from carol"],
+    );
+    for call in &calls {
+        assert_eq!(alice.wire.answer_so_far(call), None);
+    }
+    stream.is_over();
+}
