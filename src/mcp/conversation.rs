@@ -27,7 +27,7 @@ use super::{
     reply::{ReplyTo, in_era},
     request_state::Origin,
     rpc::{INTERNAL_ERROR, INVALID_REQUEST, MISSING_CAPABILITY, RpcError, write_json},
-    shared::Shared,
+    shared::{Shared, WhenStopped},
     tasks::{self, Task},
 };
 
@@ -177,7 +177,7 @@ impl Conversation {
                 call.end(outcome.unwrap_or_else(panicked));
             }
         };
-        call.shared.spawn(&to, run);
+        call.shared.spawn(&to, WhenStopped::IsRefused, run);
     }
 
     /// The arguments of a tool or a prompt.

@@ -236,6 +236,11 @@ impl Outbox {
         self.queue().exchange.abandoned
     }
 
+    /// Whether nothing was ever queued.
+    pub fn is_untouched(&self) -> bool {
+        self.queue().queued == 0
+    }
+
     /// Why the connection is to be closed, if it is.
     pub fn closing(&self) -> Option<Closing> {
         self.queue().closing

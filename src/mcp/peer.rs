@@ -23,7 +23,7 @@ use super::{
     outbox::ANSWER_BYTES_MAX,
     reply::{Batch, Lane, ReplyTo, server_info_text},
     rpc::{self, INTERNAL_ERROR, Incoming, Malformed, RpcError},
-    shared::{Kind, Shared},
+    shared::{Kind, Shared, WhenStopped},
     tasks::Task,
     tools::{Prepared, SendAnswer},
     turn::{Held, RoutedBatch, Turn},
@@ -307,17 +307,11 @@ impl Peer {
             {
                 run_as_task(&self.shared, &task, waiting, routed);
             } else {
-                let (shared, project) = (Rc::clone(&self.shared), self.shared.project.clone());
-                let to = waiting.to.clone();
-                let outbox = Arc::clone(&self.shared.outbox);
-                let mut settled = Vec::new();
-                waiting.write(&mut settled, &mut self.object, &routed);
-                shared.spawn_settled(&to, Some(settled), async move {
-                    let mut out = Vec::new();
-                    let settled = waiting.settle(&project, routed).await;
-                    waiting.write(&mut out, &mut Vec::new(), &settled);
-                    waiting.to.send(&outbox, &out);
-                });
+                let mut so_far = Vec::new();
+                waiting.write(&mut so_far, &mut self.object, &routed);
+                let (to, home) = (waiting.to.clone(), Rc::clone(&self.shared));
+                let settling = async move { settle(&home, &waiting, routed).await };
+                self.shared.spawn(&to, WhenStopped::IsAnswered(so_far), settling);
             }
         }
     }
@@ -350,9 +344,11 @@ impl Peer {
         self.shared.caller_left(exchange);
     }
 
-    /// The broker stops: the calls of this exchange, or all, are answered that they are to be tried again later.
-    pub fn give_up(&self, exchange: Option<&Outbox>) {
-        self.shared.give_up(exchange);
+    /// The broker stops: what waits for this exchange, or at all, is answered as far as it has come. False while
+    /// something is being done, which is finished first: to be asked again whenever the peer was polled.
+    pub fn winds_up(&self, exchange: Option<&Outbox>) -> bool {
+        // What is sent may become a wait.
+        self.shared.give_up_waits(exchange) && self.turn.routes.is_empty()
     }
 
     /// Whether something was taken out of an inbox for one of the requests.
@@ -428,23 +424,32 @@ fn cross(shared: &Rc<Shared>, crossing: Crossing, waiting: SendAnswer) {
     let project = shared.project.clone();
     // It goes on without its sender, who may try again with the same idempotency key.
     let crossing = actix_rt::spawn(async move { project.cross(crossing).await });
-    shared.spawn(&to, async move {
-        let mut routed = match crossing.await.unwrap_or(Err(BrokerError::unavailable())) {
+    shared.spawn(&to, WhenStopped::Finishes, async move {
+        let routed = match crossing.await.unwrap_or(Err(BrokerError::unavailable())) {
             Ok(routed) => routed,
             Err(error) => return home.refuse(&waiting.to, &error),
         };
-        if !waiting.is_settled_by(&routed) {
-            if waiting.lasts()
-                && let Some(task) = home.become_task(&waiting.to)
-            {
-                return run_as_task(&home, &task, waiting, routed);
-            }
-            routed = waiting.settle(&home.project, routed).await;
+        let mut so_far = Vec::new();
+        waiting.write(&mut so_far, &mut Vec::new(), &routed);
+        if waiting.is_settled_by(&routed) {
+            waiting.to.send(&home.outbox, &so_far);
+        } else if waiting.lasts()
+            && let Some(task) = home.become_task(&waiting.to)
+        {
+            run_as_task(&home, &task, waiting, routed);
+        } else {
+            home.can_be_answered(&waiting.to, so_far);
+            settle(&home, &waiting, routed).await;
         }
-        let mut out = Vec::new();
-        waiting.write(&mut out, &mut Vec::new(), &routed);
-        waiting.to.send(&home.outbox, &out);
     });
+}
+
+/// Waits for the status that the sender wants, and answers it.
+async fn settle(shared: &Shared, waiting: &SendAnswer, routed: Routed) {
+    let settled = waiting.settle(&shared.project, routed).await;
+    let mut out = Vec::new();
+    waiting.write(&mut out, &mut Vec::new(), &settled);
+    waiting.to.send(&shared.outbox, &out);
 }
 
 impl Drop for Peer {

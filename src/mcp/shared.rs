@@ -68,8 +68,18 @@ pub struct Taking {
 struct Underway {
     task: AbortHandle,
     to: ReplyTo,
-    /// The response that can be given at any time: the call waits for more than it needs.
-    settled: Option<Vec<u8>>,
+    when_stopped: WhenStopped,
+}
+
+/// What becomes of a call when the broker stops.
+#[derive(Debug)]
+pub enum WhenStopped {
+    /// It is soon over, one way or the other, and waited for.
+    Finishes,
+    /// It waits for what may never come: its caller is to try again later.
+    IsRefused,
+    /// It waits for more than it needs: this is its response.
+    IsAnswered(Vec<u8>),
 }
 
 /// A call that takes messages, and whom it answers.
@@ -236,17 +246,7 @@ impl Shared {
 
     /// Runs a call beside the turn. It can be cancelled by the id of its request, tells its caller from time to time
     /// that it still runs, and answers -32603 if it panics.
-    pub fn spawn(self: &Rc<Self>, to: &ReplyTo, call: impl Future<Output = ()> + 'static) {
-        self.spawn_settled(to, None, call);
-    }
-
-    /// The same for a call that waits for more than it needs: `settled` is its response if it is given up.
-    pub fn spawn_settled(
-        self: &Rc<Self>,
-        to: &ReplyTo,
-        settled: Option<Vec<u8>>,
-        call: impl Future<Output = ()> + 'static,
-    ) {
+    pub fn spawn(self: &Rc<Self>, to: &ReplyTo, when_stopped: WhenStopped, call: impl Future<Output = ()> + 'static) {
         let shared = Rc::clone(self);
         let to = to.clone();
         let answered = to.clone();
@@ -262,12 +262,14 @@ impl Shared {
                 to.error(&shared.outbox, &RpcError::new(INTERNAL_ERROR, "Internal error"));
             }
             shared.let_go(&to);
+            // Somebody may wait for the last call.
+            shared.wake();
         });
         let task = task.abort_handle();
         let underway = Underway {
             task,
             to: answered,
-            settled,
+            when_stopped,
         };
         calls.insert(Rc::clone(&underway.to.id), underway);
     }
@@ -335,21 +337,37 @@ impl Shared {
         }
     }
 
-    /// Answers the calls of this exchange, or every call, as far as they have come: with what is settled, or that they
-    /// are to be tried again later. What they took waits again.
-    pub fn give_up(&self, exchange: Option<&Outbox>) {
+    /// The broker stops: answers the calls of this exchange, or of all, that wait, as far as they have come. What they
+    /// took waits again. True when none is left.
+    pub fn give_up_waits(&self, exchange: Option<&Outbox>) -> bool {
+        let belongs = |call: &Underway| exchange.is_none_or(|exchange| call.to.lane.leads_to(exchange));
         let given_up: Vec<_> = {
             let mut calls = self.calls.borrow_mut();
-            let gives_up = |call: &Underway| exchange.is_none_or(|exchange| call.to.lane.leads_to(exchange));
-            calls.extract_if(|_, call| gives_up(call)).collect()
+            let waits = |call: &Underway| !matches!(call.when_stopped, WhenStopped::Finishes);
+            calls.extract_if(|_, call| belongs(call) && waits(call)).collect()
         };
-        for (id, Underway { task, to, settled }) in given_up {
+        let none_waited = given_up.is_empty();
+        for (id, Underway { task, to, when_stopped }) in given_up {
             task.abort();
             self.give_back(&id);
-            match settled {
-                Some(response) => to.send(&self.outbox, &response),
-                None => self.refuse(&to, &BrokerError::unavailable()),
+            match when_stopped {
+                WhenStopped::IsAnswered(response) => to.send(&self.outbox, &response),
+                WhenStopped::IsRefused | WhenStopped::Finishes => self.refuse(&to, &BrokerError::unavailable()),
             }
+        }
+        if !none_waited {
+            // The answer of a batch goes out when the last of its calls has been dropped, which comes before the next look.
+            self.wake();
+        }
+        none_waited && !self.calls.borrow().values().any(belongs)
+    }
+
+    /// A call under way has come so far that it waits for more than it needs.
+    pub fn can_be_answered(&self, to: &ReplyTo, response: Vec<u8>) {
+        if let Some(call) = self.calls.borrow_mut().get_mut(&to.id)
+            && call.to.is_for(to)
+        {
+            call.when_stopped = WhenStopped::IsAnswered(response);
         }
     }
 

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 use super::{
     reply::{Lane, ReplyTo},
-    shared::Shared,
+    shared::{Shared, WhenStopped},
     tools::{Prepared, SendAnswer},
     version::RequestMeta,
 };
@@ -82,7 +82,7 @@ impl Turn {
         }
         self.shared.set_exclusive(true);
         let done = ExclusiveDone(Rc::clone(&self.shared));
-        self.shared.spawn(to, async move {
+        self.shared.spawn(to, WhenStopped::Finishes, async move {
             call.await;
             drop(done);
         });

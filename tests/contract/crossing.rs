@@ -214,7 +214,7 @@ fn a_sender_learns_what_became_of_its_message() {
 
 #[test]
 fn a_sender_can_wait_across_the_wall() {
-    let broker = Broker::secured();
+    let mut broker = Broker::secured();
     let [here, there] = neighbours(&broker);
     let (alice, bob) = (here.agent("alice"), there.agent("bob"));
     for goal in ["delivered", "acknowledged"] {
@@ -242,6 +242,12 @@ fn a_sender_can_wait_across_the_wall() {
         .and("timeout_seconds", 0.05);
     assert_eq!(told.to("bob@there").status, "queued");
     bob.sees(["late"]);
+    // And so is whoever waits when the broker stops.
+    let call = alice.sends("last").and("wait_for", "acknowledged").off_to("bob@there");
+    alice.wire.catches_up();
+    broker.is_told_to_stop();
+    assert_eq!(alice.returns("send_message", &call)["status"], "queued");
+    assert!(broker.ends().success());
 }
 
 #[test]

@@ -2,17 +2,19 @@
 
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::support::{Broker, PATIENCE, eventually};
+use crate::support::{Agent, Broker, Caller, PATIENCE, eventually};
 
 #[test]
 fn everyone_is_told_when_to_come_back() {
     let mut broker = Broker::with(&["--shutdown-grace=10s"]);
     let agents = broker.agents("agent", 4);
     let modern = broker.modern("modern");
-    agents[0].begins("receive_messages", &json!({"wait_seconds": 100}));
+    let wait = agents[0].begins("receive_messages", &json!({"wait_seconds": 100}));
+    let watched = agents[1].sends("hi").and("wait_for", "acknowledged").off_to(&agents[2]);
     agents[0].settles();
+    agents[1].wire.catches_up();
     let filter = json!({"notifications": {"resourceSubscriptions": ["broker://inbox"]}});
     let listen = modern.wire.asks("subscriptions/listen", modern.params(filter));
     modern.wire.told("notifications/subscriptions/acknowledged");
@@ -22,6 +24,11 @@ fn everyone_is_told_when_to_come_back() {
     let ended = modern.wire.answer_to(&listen).unwrap();
     assert_eq!(ended["resultType"], "complete");
     assert_eq!(ended["_meta"]["io.modelcontextprotocol/subscriptionId"], listen);
+    // Who waits hears how far it has come.
+    let waited = agents[0].wire.answer_to(&wait).unwrap();
+    assert_eq!(waited["structuredContent"]["code"], "unavailable", "{waited}");
+    assert!(waited["structuredContent"]["retry_after_ms"].is_u64(), "{waited}");
+    assert_eq!(agents[1].returns("send_message", &watched)["status"], "queued");
     let mut hints = Vec::new();
     for agent in agents.iter().chain([&modern]) {
         let reason = agent.wire.is_closed_with(1012);
@@ -52,6 +59,36 @@ fn what_was_accepted_before_is_answered_before() {
     }
     alice.wire.is_closed_with(1012);
     assert_eq!(broker.ends().code(), Some(0));
+}
+
+#[test]
+fn a_batch_is_answered_whole() {
+    let mut broker = Broker::with(&["--shutdown-grace=20s"]);
+    let batch = json!([
+        {"jsonrpc": "2.0", "id": "p", "method": "ping"},
+        {"jsonrpc": "2.0", "id": "w", "method": "tools/call", "params": {
+            "name": "receive_messages", "arguments": {"wait_seconds": 100},
+        }},
+    ]);
+    let agent = Agent::legacy(broker.wire(), "2025-03-26", &json!({})).registered("agent");
+    agent.wire.sends(&batch);
+    agent.wire.catches_up();
+    let caller = Caller::legacy(broker.address, "2025-03-26", json!({})).registered("caller");
+    let whole = caller.post(&batch).with("Accept", "application/json").sent();
+    eventually("that is taken up as well", || caller.request("ping", json!({})).ok());
+    broker.is_told_to_stop();
+    for answers in [agent.wire.hears("the answers", Value::is_array), whole.whole().json()] {
+        let is_wait = |answer: &&Value| answer["id"] == "w";
+        let wait = answers
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(is_wait)
+            .expect("an answer to each");
+        assert_eq!(wait["result"]["structuredContent"]["code"], "unavailable", "{answers}");
+        assert_eq!(answers.as_array().unwrap().len(), 2, "{answers}");
+    }
+    assert!(broker.ends().success());
 }
 
 #[test]

@@ -1,10 +1,10 @@
-//! What is with Redis and not answered, when its sender takes it back.
+//! What is with Redis and not answered, when its sender takes it back and when the replica stops.
 
 use serde_json::json;
 
 use crate::{
     cluster::Cluster,
-    support::{Agent, Broker, Caller, Proxy, Redis, Reply, TIMELESS, texts},
+    support::{Agent, Broker, Caller, Proxy, Redis, Reply, TIMELESS, eventually, texts},
 };
 
 /// One replica whose Redis answers when the test wants it to, and one that is as fast as ever.
@@ -29,6 +29,10 @@ impl Held {
             quick,
             _redis: redis,
         }
+    }
+
+    fn callers(&self) -> [Caller; 2] {
+        [self.slow.stateless("modern"), self.slow.resumable("legacy")]
     }
 
     /// Everything that was asked has been read.
@@ -90,4 +94,38 @@ fn nobody_is_answered_what_it_has_cancelled() {
         assert_eq!(alice.wire.answer_so_far(call), None);
     }
     stream.is_over();
+}
+
+#[test]
+fn what_is_under_way_when_the_replica_stops_is_answered() {
+    let mut held = Held::new();
+    let bob = held.quick.replicas[0].agent("bob");
+    let alice = held.slow.agent("alice");
+    let callers = held.callers();
+    alice.sends("first").to("bob");
+    held.proxy.silence();
+    let plain = alice.sends("plain").off_to("bob");
+    let watched = alice.sends("watched").and("wait_for", "acknowledged").off_to("bob");
+    let newcomer = held.slow.visitor();
+    let registration = newcomer.begins("register_session", &json!({"name": "carol"}));
+    let mut replies = callers.each_ref().map(|caller| sends(caller, &caller.name));
+    held.has_read();
+    held.slow.is_told_to_stop();
+    eventually("it is about to stop", || {
+        held.slow.log().contains("shutting down").then_some(())
+    });
+    held.proxy.open();
+    for call in [&plain, &watched] {
+        assert_eq!(alice.returns("send_message", call)["status"], "queued");
+    }
+    assert_eq!(newcomer.returns("register_session", &registration)["name"], "carol");
+    for agent in [&alice, &newcomer] {
+        agent.wire.is_closed_with(1012);
+    }
+    for reply in &mut replies {
+        let result = reply.answer_to(&json!(1)).unwrap();
+        assert_eq!(result["structuredContent"]["status"], "queued", "{result}");
+    }
+    assert_eq!(held.slow.ends().code(), Some(0));
+    gets(&bob, ["first", "plain", "watched", "modern", "legacy"]);
 }

@@ -14,7 +14,7 @@ use crate::mcp::{
     reply::{ReplyTo, in_era},
     rpc::{self, INTERNAL_ERROR, Incoming, Params, RpcError, is_json, shortened},
     scan::{self, ScanError},
-    shared::Kind,
+    shared::{Kind, WhenStopped},
     tasks,
     tools::{self, Arguments, Caller, Run, Tool},
     turn::Turn,
@@ -237,6 +237,11 @@ fn run(
             if let Some(taking) = call.takes.take() {
                 shared.remember(to.clone(), taking);
             }
+            let when_stopped = if call.lasts {
+                WhenStopped::IsRefused
+            } else {
+                WhenStopped::Finishes
+            };
             let task = {
                 let (shared, to) = (Rc::clone(&shared), to.clone());
                 async move {
@@ -253,7 +258,7 @@ fn run(
             if tool.exclusive {
                 turn.exclusively(to, task, None);
             } else {
-                shared.spawn(to, task);
+                shared.spawn(to, when_stopped, task);
             }
         }
         Run::Converse(_) => return Err(BrokerError::unavailable()),

@@ -30,7 +30,7 @@ use tokio::time::{Instant, Sleep, sleep};
 use super::{
     Answer,
     headers::{Accepts, Refusal},
-    sessions::{Command, Resumption, Session, Sessions},
+    sessions::{Command, Resumption, Session, Sessions, WindingUp},
     streams::{Stream, priming_event},
 };
 use crate::{
@@ -95,20 +95,24 @@ impl Driver {
         }
     }
 
-    /// The broker stops: what is open is answered, as far as it is to be, and the stream ends with that.
-    fn give_up(&self, exchange: &Arc<Outbox>) {
+    /// The broker stops: what is under way comes to its end, and the response is interrupted then. True when that is
+    /// seen to; else it is to be said again whenever the driver was polled.
+    fn winds_up(&self, exchange: &Arc<Outbox>) -> bool {
         match self {
             Self::Stateless(peer) => {
                 peer.say_farewell();
-                peer.give_up(None);
+                if !peer.winds_up(None) {
+                    return false;
+                }
                 exchange.interrupt();
             }
             Self::Reader(Resumption { stream, .. }) if stream.is_main() => exchange.interrupt(),
-            Self::Reader(_) | Self::Call { .. } | Self::Old { .. } => self.tell(Command::GiveUp {
+            Self::Reader(_) | Self::Call { .. } | Self::Old { .. } => self.tell(Command::WindUp(WindingUp {
                 exchange: Arc::clone(exchange),
                 all: matches!(self, Self::Old { .. }),
-            }),
+            })),
         }
+        true
     }
 
     fn says_farewell(&self) -> bool {
@@ -138,8 +142,8 @@ pub struct Exchange {
     accepts: Accepts,
     /// A stream begins only when there is something in it.
     waits_for_first: bool,
-    /// The broker stops, and whoever is to answer was told.
-    given_up: bool,
+    /// The broker stops, and it is seen to that the response ends.
+    winds_up: bool,
     /// How often somebody who waits is told that the stream is alive.
     keep_alive: Duration,
     tick: Option<Pin<Box<Sleep>>>,
@@ -184,7 +188,7 @@ impl Exchange {
             identity,
             accepts,
             waits_for_first: false,
-            given_up: false,
+            winds_up: false,
             keep_alive: gate.tempo.ping_interval,
             tick: None,
             first: None,
@@ -282,6 +286,9 @@ impl Exchange {
         loop {
             self.outbox.awake();
             self.driver.poll(cx, now());
+            if self.winds_up && self.outbox.is_untouched() && self.outbox.take_interrupt() {
+                return Poll::Ready(Begins::Stopped);
+            }
             if let Some(beginning) = self.outbox.begin(at_once) {
                 return Poll::Ready(Begins::As(beginning));
             }
@@ -289,8 +296,11 @@ impl Exchange {
                 return Poll::Ready(Begins::Unheard);
             }
             self.sit();
-            if self.outbox.closing().is_some() || self.is_forsaken() {
-                return Poll::Ready(Begins::Stopped);
+            match self.outbox.closing() {
+                _ if self.is_forsaken() => return Poll::Ready(Begins::Stopped),
+                Some(Closing::ShuttingDown) if self.ends_with_the_broker() => continue,
+                None | Some(Closing::ShuttingDown) => {}
+                Some(_) => return Poll::Ready(Begins::Stopped),
             }
             if self.ticked(cx) {
                 if self.accepts.events() {
@@ -409,15 +419,22 @@ impl Exchange {
         match closing {
             None => false,
             Some(Closing::ShuttingDown) => {
-                if !std::mem::replace(&mut self.given_up, true) {
-                    self.driver.give_up(&self.outbox);
-                }
+                self.ends_with_the_broker();
                 false
             }
             // The result of a subscription says that it ends on purpose.
             Some(Closing::Released | Closing::Failed) => !self.driver.says_farewell(),
             Some(_) => true,
         }
+    }
+
+    /// The broker stops. True when it has just been seen to that the response ends.
+    fn ends_with_the_broker(&mut self) -> bool {
+        if self.winds_up {
+            return false;
+        }
+        self.winds_up = self.driver.winds_up(&self.outbox);
+        self.winds_up
     }
 
     fn take(&mut self) -> (Option<Bytes>, Option<Closing>) {

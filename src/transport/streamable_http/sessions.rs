@@ -106,6 +106,7 @@ impl Sessions {
             session: Arc::downgrade(&session),
             received,
             sessions: Arc::downgrade(self),
+            winding_up: Vec::new(),
             idle_max: self.idle_max,
             idle: Box::pin(sleep(self.idle_max)),
         };
@@ -234,12 +235,14 @@ pub enum Command {
     Alive,
     /// Answered when everything before it is done.
     Caught(oneshot::Sender<()>),
-    /// The broker stops: the calls of this exchange, or `all`, are answered as they are, and the response ends with
-    /// that.
-    GiveUp {
-        exchange: Arc<Outbox>,
-        all: bool,
-    },
+    /// The broker stops: what is under way for this response comes to its end, and the response with it.
+    WindUp(WindingUp),
+}
+
+/// A response that ends when what is under way for it, or for `all`, has.
+pub struct WindingUp {
+    pub exchange: Arc<Outbox>,
+    pub all: bool,
 }
 
 impl Session {
@@ -410,6 +413,8 @@ struct Task {
     session: Weak<Session>,
     received: mpsc::UnboundedReceiver<Command>,
     sessions: Weak<Sessions>,
+    /// The broker stops, and these have something under way.
+    winding_up: Vec<WindingUp>,
     idle_max: Duration,
     idle: std::pin::Pin<Box<Sleep>>,
 }
@@ -433,6 +438,12 @@ impl Task {
         }
         self.peer.end_turn(now);
         self.peer.poll(cx, now);
+        let peer = &self.peer;
+        for WindingUp { exchange, .. } in self.winding_up.extract_if(.., |response| {
+            peer.winds_up((!response.all).then_some(&*response.exchange))
+        }) {
+            exchange.interrupt();
+        }
         while self.idle.as_mut().poll(cx).is_ready() {
             self.look_whether_idle(now);
         }
@@ -467,10 +478,7 @@ impl Task {
             Command::Writable => self.peer.writable(),
             Command::Alive => self.peer.touch(now),
             Command::Caught(reply) => drop(reply.send(())),
-            Command::GiveUp { exchange, all } => {
-                self.peer.give_up((!all).then_some(&exchange));
-                exchange.interrupt();
-            }
+            Command::WindUp(response) => self.winding_up.push(response),
         }
     }
 

@@ -58,6 +58,8 @@ pub struct Connection {
     end: End,
     /// Nothing is read because enough is under way.
     paused: bool,
+    /// The broker stops: what is under way is answered, and nothing else is read.
+    winds_up: bool,
     tick: Pin<Box<Sleep>>,
     /// The timer knows whom to wake.
     armed: bool,
@@ -99,6 +101,7 @@ impl Connection {
             marks: VecDeque::new(),
             end: End::Open,
             paused: false,
+            winds_up: false,
             tick: Box::pin(tokio::time::sleep(tempo.ping_interval)),
             armed: false,
             last_read_ms: now.mono_ms,
@@ -141,7 +144,7 @@ impl Connection {
                 break;
             }
         }
-        let more_to_do = self.peer.can_go_on() || (self.paused && self.peer.wants_frames());
+        let more_to_do = self.peer.can_go_on() || (self.paused && !self.winds_up && self.peer.wants_frames());
         if more_to_do || !self.armed {
             cx.waker().wake_by_ref();
         }
@@ -153,7 +156,7 @@ impl Connection {
         READ_BUFFER.with_borrow_mut(|buffer| {
             let mut left = READ_LEN;
             while left > 0 {
-                self.paused = self.end == End::Open && !self.peer.wants_frames();
+                self.paused = self.end == End::Open && (self.winds_up || !self.peer.wants_frames());
                 if self.paused {
                     return Ok(());
                 }
@@ -250,6 +253,10 @@ impl Connection {
         if let Some(why) = closing
             && self.end == End::Open
         {
+            self.winds_up = why == Closing::ShuttingDown;
+            if self.winds_up && !self.peer.winds_up(None) {
+                return;
+            }
             let (code, reason) = close_frame(why);
             self.peer.say_farewell();
             self.close(code, &reason);
