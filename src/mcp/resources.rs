@@ -1,6 +1,6 @@
 //! Resources: what can be read of the broker without a tool.
 
-use actors::{project::SessionQuery, registry::DiscoverQuery};
+use actors::{model::SessionId, project::SessionQuery, registry::DiscoverQuery};
 use serde_json::{Value, json};
 
 #[cfg(feature = "conformance-fixtures")]
@@ -132,9 +132,13 @@ fn read_one(caller: &Caller, uri: &str) -> Option<Value> {
         let protocol = caller.project.protocol(name, version).ok()?;
         return Some(protocol_json(&protocol, true));
     }
-    let id = uri.strip_prefix("broker://sessions/")?.strip_suffix("/inbox")?;
-    let member = caller.session_of(actors::model::SessionId::parse(id)?).ok()?;
+    let member = caller.session_of(inbox_of(uri)?).ok()?;
     Some(inbox(caller, &member))
+}
+
+/// The session whose inbox this URI names.
+pub fn inbox_of(uri: &str) -> Option<SessionId> {
+    SessionId::parse(uri.strip_prefix("broker://sessions/")?.strip_suffix("/inbox")?)
 }
 
 fn inbox(caller: &Caller, member: &actors::session::Member) -> Value {

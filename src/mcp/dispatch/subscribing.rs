@@ -2,7 +2,7 @@
 
 use std::{rc::Rc, sync::Arc};
 
-use actors::model::{Scope, SessionId};
+use actors::model::Scope;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -28,18 +28,13 @@ const LISTENS_LEN_MAX: usize = 64;
 /// Tasks that one listen may tell of.
 const TASKS_LEN_MAX: usize = 256;
 
-/// The session whose inbox this URI names.
-fn inbox_of(uri: &str) -> Option<SessionId> {
-    SessionId::parse(uri.strip_prefix("broker://sessions/")?.strip_suffix("/inbox")?)
-}
-
 /// Whether this URI is the inbox of the connection's session. A stateless caller names a session by it.
 fn is_own_inbox(turn: &Turn, uri: &str) -> bool {
     let shared = &turn.shared;
     if uri == INBOX {
         return shared.kind != Kind::Stateless;
     }
-    let Some(id) = inbox_of(uri) else {
+    let Some(id) = resources::inbox_of(uri) else {
         return false;
     };
     let mut session = shared.session.borrow_mut();
@@ -110,7 +105,7 @@ pub(super) fn listen(
     }
     check_room(turn, to)?;
     let is_unknown = |uri: &String| {
-        let named = inbox_of(uri).filter(|_| turn.shared.kind == Kind::Stateless);
+        let named = resources::inbox_of(uri).filter(|_| turn.shared.kind == Kind::Stateless);
         named.is_some_and(|id| turn.shared.project.session(id).is_err())
     };
     if filter.resource_subscriptions.iter().any(is_unknown)
