@@ -240,7 +240,7 @@ impl Project {
 
     /// Tells the other replicas who was seen here, and hears whom they saw.
     pub(super) fn exchange_signs(&mut self, ctx: &mut Context<Self>) {
-        let now = now();
+        let asked = now();
         let seen = |member: &Member| Seen {
             mono_ms: member.vitals.last_seen_mono_ms(),
             goodbye: member.vitals.has_said_goodbye(),
@@ -249,7 +249,7 @@ impl Project {
         for member in self.directory.all() {
             let (id, seen) = (member.record.id, seen(&member));
             if self.signs.is_news(id, seen) {
-                own.push(seen.sign(id, now));
+                own.push(seen.sign(id, asked));
                 if !member.vitals.is_claimed() {
                     self.count(member, ctx);
                 }
@@ -259,8 +259,8 @@ impl Project {
         let op = self.store.exchange_signs(own);
         settle(op, self, ctx, move |project, heard, _| match heard {
             Ok(exchanged) => {
-                let now = crate::clock::now();
-                for (session, Heard { seen, instead_of }) in project.signs.hear(exchanged, now) {
+                let now = now();
+                for (session, Heard { seen, instead_of }) in project.signs.hear(exchanged, asked, now) {
                     if let Some(member) = project.directory.by_id(session) {
                         member.vitals.hear(seen.mono_ms, instead_of, seen.goodbye, now);
                     }

@@ -17,6 +17,16 @@ pub(super) struct Seen {
 }
 
 impl Seen {
+    /// Whether this tells more than what is known.
+    fn is_after(self, known: Self) -> bool {
+        self.mono_ms > known.mono_ms.saturating_add(millis(NEWS))
+            || (self.goodbye != known.goodbye && self.mono_ms >= known.mono_ms)
+    }
+
+    fn is_about(self, known: Self) -> bool {
+        self.goodbye == known.goodbye && self.mono_ms.abs_diff(known.mono_ms) <= millis(NEWS)
+    }
+
     pub fn sign(self, session: SessionId, now: Now) -> Sign {
         Sign {
             session,
@@ -44,16 +54,26 @@ pub(super) struct Signs {
 #[derive(Debug)]
 struct Known {
     seen: Seen,
-    /// The frame that told of it, and not when it was: it counts as given when it was heard, which was later, until its
-    /// sign is exchanged.
-    frame: Option<u64>,
+    source: Source,
+}
+
+/// Where a sign was.
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    /// At this replica, which has told it.
+    Here,
+    /// The frame told of it, and not when it was: it counts as given when it was heard, which was later, until its sign
+    /// is exchanged.
+    Frame(u64),
+    /// It was heard in an exchange.
+    Heard,
 }
 
 /// A sign that is news here.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Heard {
     pub seen: Seen,
-    /// What it counted as until now, which was too late.
+    /// What it counted as until now, if that was no more than heard.
     pub instead_of: Option<u64>,
 }
 
@@ -64,12 +84,10 @@ impl Signs {
     /// Whether nobody else knows of this yet. It counts as told then.
     pub fn is_news(&mut self, session: SessionId, seen: Seen) -> bool {
         let known = self.known.get(&session);
-        let is_news = known.is_none_or(|Known { seen: known, .. }| {
-            seen.mono_ms > known.mono_ms.saturating_add(millis(NEWS))
-                || (seen.goodbye != known.goodbye && seen.mono_ms >= known.mono_ms)
-        });
+        let is_news = known.is_none_or(|known| seen.is_after(known.seen));
         if is_news {
-            self.known.insert(session, Known { seen, frame: None });
+            let source = Source::Here;
+            self.known.insert(session, Known { seen, source });
         }
         is_news
     }
@@ -83,25 +101,36 @@ impl Signs {
                 mono_ms: now.mono_ms,
                 goodbye: false,
             };
-            let frame = Some(frame);
-            self.known.insert(session, Known { seen, frame });
+            let source = Source::Frame(frame);
+            self.known.insert(session, Known { seen, source });
         }
         is_news
     }
 
-    /// What is news of the signs that were exchanged.
-    pub fn hear(&mut self, Exchanged { signs, serial }: Exchanged, now: Now) -> Vec<(SessionId, Heard)> {
+    /// What is news of the signs that were exchanged, for which the store was asked at one time and has answered now. It
+    /// has looked at some time between: an age that it tells may be as much older by now.
+    pub fn hear(&mut self, Exchanged { signs, serial }: Exchanged, asked: Now, now: Now) -> Vec<(SessionId, Heard)> {
         self.serial = serial;
         let heard = signs.into_iter().filter_map(|sign| {
             let (session, seen) = (sign.session, Seen::heard(&sign, now));
-            let known = self.known.get(&session);
-            let put = known.filter(|known| known.frame.is_some_and(|frame| frame <= serial));
-            let instead_of = put.map(|known| known.seen.mono_ms);
-            if instead_of.is_some() {
-                self.known.insert(session, Known { seen, frame: None });
-            } else if !self.is_news(session, seen) {
+            let (is_news, instead_of) = match self.known.get(&session) {
+                None => (true, None),
+                // Unless it is a goodbye it may be what was seen here: it is to be later for sure.
+                Some(known) if matches!(known.source, Source::Here) && !sign.goodbye => {
+                    (Seen::heard(&sign, asked).is_after(known.seen), None)
+                }
+                // Of what it has told before, the store tells nothing older.
+                Some(Known { seen: before, source }) => match source {
+                    Source::Frame(frame) if *frame <= serial => (true, Some(before.mono_ms)),
+                    Source::Heard => (!seen.is_about(*before), Some(before.mono_ms)),
+                    Source::Here | Source::Frame(_) => (seen.is_after(*before), None),
+                },
+            };
+            if !is_news {
                 return None;
             }
+            let source = Source::Heard;
+            self.known.insert(session, Known { seen, source });
             Some((session, Heard { seen, instead_of }))
         });
         heard.collect()
@@ -136,12 +165,65 @@ mod tests {
     }
 
     fn hear(signs: &mut Signs, sign: Sign, serial: u64, now: u64) -> Option<(Seen, Option<u64>)> {
+        hear_late(signs, sign, serial, now, now)
+    }
+
+    fn hear_late(signs: &mut Signs, sign: Sign, serial: u64, asked: u64, now: u64) -> Option<(Seen, Option<u64>)> {
         let exchanged = Exchanged {
             signs: vec![sign],
             serial,
         };
-        let heard = signs.hear(exchanged, at(now)).pop();
+        let heard = signs.hear(exchanged, at(asked), at(now)).pop();
         heard.map(|(_, heard)| (heard.seen, heard.instead_of))
+    }
+
+    /// The store is asked at 10,000, looks at 10,200 and answers at 10,400.
+    fn looks_late(signs: &mut Signs, session: SessionId, seen_ms: u64, goodbye: bool) -> Option<(Seen, Option<u64>)> {
+        let ago = Duration::from_millis(10_200 - seen_ms);
+        let sign = Sign { session, ago, goodbye };
+        hear_late(signs, sign, 0, 10_000, 10_400)
+    }
+
+    #[test]
+    fn what_was_seen_here_does_not_come_back_as_later_than_it_was() {
+        let (mut signs, bob) = (Signs::default(), SessionId::generate());
+        assert!(signs.is_news(bob, seen(9_900, false)));
+        assert_eq!(looks_late(&mut signs, bob, 9_900, false), None);
+        // So what was seen after it, and before the answer, is told.
+        assert!(signs.is_news(bob, seen(10_050, true)));
+        assert_eq!(looks_late(&mut signs, bob, 9_900, false), None);
+        // What is later for sure is heard.
+        let sign = |goodbye| Sign {
+            session: bob,
+            ago: Duration::ZERO,
+            goodbye,
+        };
+        let back = Some((seen(11_400, false), None));
+        assert_eq!(hear_late(&mut signs, sign(false), 0, 11_000, 11_400), back);
+    }
+
+    #[test]
+    fn a_goodbye_elsewhere_is_heard_however_slow_the_store_is() {
+        let (mut signs, bob) = (Signs::default(), SessionId::generate());
+        assert!(signs.is_news(bob, seen(9_900, false)));
+        assert_eq!(
+            looks_late(&mut signs, bob, 9_950, true),
+            Some((seen(10_150, true), None))
+        );
+        // And when what was heard before it took longer.
+        let mut signs = Signs::default();
+        assert_eq!(
+            looks_late(&mut signs, bob, 10_100, false),
+            Some((seen(10_300, false), None))
+        );
+        let goodbye = Sign {
+            session: bob,
+            ago: Duration::from_millis(300),
+            goodbye: true,
+        };
+        let heard = Some((seen(10_150, true), Some(10_300)));
+        assert_eq!(hear(&mut signs, goodbye, 0, 10_450), heard);
+        assert_eq!(hear(&mut signs, goodbye, 0, 10_450), None, "once is enough");
     }
 
     #[test]
