@@ -16,12 +16,12 @@ struct Held {
 }
 
 impl Held {
-    fn new() -> Self {
+    fn new(deadline: &str) -> Self {
         let redis = Redis::start();
         let quick = Cluster::with(1, &redis.url(), &TIMELESS);
         let proxy = Proxy::to(redis.address);
         // What one thread has answered came after what it had read before.
-        let flags = ["--workers=1", "--storage-deadline=60s", "--shutdown-grace=60s"];
+        let flags = ["--workers=1", "--storage-deadline", deadline, "--shutdown-grace=60s"];
         let slow = Broker::replica(&format!("redis://{}", proxy.address), &[&TIMELESS[..], &flags].concat());
         Self {
             proxy,
@@ -63,7 +63,7 @@ fn gets<const N: usize>(agent: &Agent, mut expected: [&str; N]) {
 
 #[test]
 fn nobody_is_answered_what_it_has_cancelled() {
-    let held = Held::new();
+    let held = Held::new("60s");
     let bob = held.quick.replicas[0].agent("bob");
     let alice = held.slow.agent("alice");
     let carol = held.slow.resumable("carol");
@@ -98,7 +98,7 @@ fn nobody_is_answered_what_it_has_cancelled() {
 
 #[test]
 fn what_is_under_way_when_the_replica_stops_is_answered() {
-    let mut held = Held::new();
+    let mut held = Held::new("60s");
     let bob = held.quick.replicas[0].agent("bob");
     let alice = held.slow.agent("alice");
     let callers = held.callers();
@@ -128,4 +128,22 @@ fn what_is_under_way_when_the_replica_stops_is_answered() {
     }
     assert_eq!(held.slow.ends().code(), Some(0));
     gets(&bob, ["first", "plain", "watched", "modern", "legacy"]);
+}
+
+#[test]
+fn a_replica_stops_though_redis_says_nothing() {
+    let mut held = Held::new("500ms");
+    let bob = held.quick.replicas[0].agent("bob");
+    let alice = held.slow.agent("alice");
+    alice.sends("first").to("bob");
+    held.proxy.silence();
+    let call = alice.sends("lost?").off_to("bob");
+    alice.wire.catches_up();
+    held.slow.is_told_to_stop();
+    // It has not been accepted, as far as anybody knows.
+    let result = alice.wire.answer_to(&call).unwrap();
+    assert_eq!(result["structuredContent"]["code"], "unavailable", "{result}");
+    alice.wire.is_closed_with(1012);
+    assert_eq!(held.slow.ends().code(), Some(0));
+    gets(&bob, ["first"]);
 }

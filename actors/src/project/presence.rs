@@ -107,8 +107,8 @@ impl Signs {
         is_news
     }
 
-    /// What is news of the signs that were exchanged, for which the store was asked at one time and has answered now. It
-    /// has looked at some time between: an age that it tells may be as much older by now.
+    /// What is news of the signs that were exchanged, for which the store was `asked` then, and has answered `now`. It has
+    /// looked at some time between: a sign may be older than its age says now, by as much as the answer took.
     pub fn hear(&mut self, Exchanged { signs, serial }: Exchanged, asked: Now, now: Now) -> Vec<(SessionId, Heard)> {
         self.serial = serial;
         let heard = signs.into_iter().filter_map(|sign| {
