@@ -306,8 +306,7 @@ fn cancelled(turn: &mut Turn, params: Option<&str>) {
     if shared.cancel(id) {
         return;
     }
-    let has_listened = shared.subscriptions.borrow_mut().end_listen(id);
-    if has_listened {
+    if shared.subscriptions.borrow_mut().end_listen(id) {
         shared.subscriptions_changed();
     } else {
         turn.withdraw(id);
