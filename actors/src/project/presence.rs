@@ -49,6 +49,8 @@ pub(super) struct Signs {
     known: HashMap<SessionId, Known>,
     /// The last frame that had been published when signs were exchanged last.
     serial: u64,
+    /// When the exchange was asked for that was heard last.
+    asked_mono_ms: u64,
 }
 
 #[derive(Debug)]
@@ -110,6 +112,11 @@ impl Signs {
     /// What is news of the signs that were exchanged, for which the store was `asked` then, and has answered `now`. It has
     /// looked at some time between: a sign may be older than its age says now, by as much as the answer took.
     pub fn hear(&mut self, Exchanged { signs, serial }: Exchanged, asked: Now, now: Now) -> Vec<(SessionId, Heard)> {
+        if asked.mono_ms < self.asked_mono_ms {
+            // One that was asked for later has told all of this, as it is by now.
+            return Vec::new();
+        }
+        self.asked_mono_ms = asked.mono_ms;
         self.serial = serial;
         let heard = signs.into_iter().filter_map(|sign| {
             let (session, seen) = (sign.session, Seen::heard(&sign, now));
@@ -224,6 +231,7 @@ mod tests {
         let heard = Some((seen(10_150, true), Some(10_300)));
         assert_eq!(hear(&mut signs, goodbye, 0, 10_450), heard);
         assert_eq!(hear(&mut signs, goodbye, 0, 10_450), None, "once is enough");
+        assert_eq!(looks_late(&mut signs, bob, 10_100, false), None, "overtaken");
     }
 
     #[test]
