@@ -52,7 +52,9 @@ fn sends(caller: &Caller, text: &str) -> Reply {
 fn gets<const N: usize>(agent: &Agent, mut expected: [&str; N]) {
     let mut read = Vec::new();
     while read.len() < N {
-        read.extend(agent.reads(json!({"wait_seconds": 20, "acknowledge": "immediate"})));
+        let messages = agent.reads(json!({"wait_seconds": 20, "acknowledge": "immediate"}));
+        assert!(!messages.is_empty(), "read only {:?}", texts(&read));
+        read.extend(messages);
     }
     let mut read = texts(&read);
     read.sort_unstable();
