@@ -38,6 +38,16 @@ pub struct Administration {
     multi_project: bool,
 }
 
+/// Which projects are asked for.
+#[derive(Clone, Debug, Default)]
+pub struct ProjectFilter {
+    pub include_inactive: bool,
+    /// All of them must be there.
+    pub tags: BTreeSet<String>,
+    /// Only those after this one.
+    pub after: Option<ProjectId>,
+}
+
 /// Which entries of the audit are asked for.
 #[derive(Clone, Debug, Default)]
 pub struct AuditFilter {
@@ -79,13 +89,17 @@ impl Administration {
     }
 
     /// Those that may be seen: one's own, and who wants to be; for an operator all.
-    pub fn list(&self, by: &Arc<Identity>, include_inactive: bool, tags: &BTreeSet<String>) -> Projects {
-        let records =
-            self.broker.records().into_iter().filter(|record| {
-                (record.active || include_inactive) && sees(by, record) && tags.is_subset(&record.tags)
-            });
-        let projects = records.map(|record| view(by, &record)).collect();
-        Projects { projects }
+    pub fn list(&self, by: &Arc<Identity>, filter: &ProjectFilter) -> Projects {
+        let is_wanted = |record: &Arc<ProjectRecord>| {
+            filter.after.as_ref().is_none_or(|after| record.id > *after)
+                && (record.active || filter.include_inactive)
+                && sees(by, record)
+                && filter.tags.is_subset(&record.tags)
+        };
+        let records = self.broker.records().into_iter().filter(is_wanted);
+        let (projects, more) = views::page(records.map(|record| view(by, &record)));
+        let next_cursor = projects.last().filter(|_| more).map(|last| last.project_id.clone());
+        Projects { projects, next_cursor }
     }
 
     /// One's own project where none is named.
@@ -98,6 +112,7 @@ impl Administration {
                 project: Project::from_outside(&record),
                 counts: None,
                 permissions: None,
+                more_permissions: false,
             });
         }
         let now = now();
@@ -115,10 +130,12 @@ impl Administration {
                     .count(),
             }),
         };
+        let (permissions, more_permissions) = Permission::page_of(&record, None);
         Ok(ProjectInfo {
             project: Project::of(&record),
             counts,
-            permissions: Some(Permission::all_of(&record)),
+            permissions: Some(permissions),
+            more_permissions,
         })
     }
 
@@ -207,11 +224,13 @@ impl Administration {
         .await
     }
 
-    pub fn grants(&self, by: &Arc<Identity>, id: &ProjectId) -> Result<Grants> {
+    pub fn grants(&self, by: &Arc<Identity>, id: &ProjectId, after: Option<&ProjectId>) -> Result<Grants> {
         self.check_of(by, id, Scope::Observer)?;
-        let record = self.record(id)?;
+        let (grants, more) = Permission::page_of(&*self.record(id)?, after);
+        let last = grants.last().filter(|_| more);
         Ok(Grants {
-            grants: Permission::all_of(&record),
+            next_cursor: last.map(|last| last.target_project_id.clone()),
+            grants,
         })
     }
 
@@ -272,14 +291,14 @@ impl Administration {
             limit: limit + 1,
         };
         let entries = self.broker.audit(query).await?;
-        let more = entries.len() > limit;
-        let entries: Vec<_> = entries
-            .iter()
-            .take(limit)
-            .map(|entry| AuditLine::from(&**entry))
-            .collect();
-        let next_cursor = entries.last().filter(|_| more).map(|last| last.id.clone());
-        Ok(AuditPage { entries, next_cursor })
+        let (mut lines, mut more) = views::page(entries.iter().map(|entry| AuditLine::from(&**entry)));
+        more |= lines.len() > limit;
+        lines.truncate(limit);
+        let next_cursor = lines.last().filter(|_| more).map(|last| last.id.clone());
+        Ok(AuditPage {
+            entries: lines,
+            next_cursor,
+        })
     }
 
     /// Whether the caller may do this in that project. To whoever is of another project there is none of this id.

@@ -1,14 +1,29 @@
 //! What is shown of projects and keys: the same objects in the results of tools and in REST.
 
+use std::ops::Bound;
+
 use actors::{
     broker::Keyring,
     clock::rfc3339_text,
-    model::{AuditEntry, Grant, KeyId, KeyRecord, KeyStatus, MadeKey, ProjectId, ProjectRecord},
+    model::{AuditEntry, Grant, KeyId, KeyRecord, KeyStatus, MadeKey, PageRoom, ProjectId, ProjectRecord},
 };
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::schemas;
+
+/// The items that one page has room for, and whether there are more.
+pub fn page<T: Serialize>(items: impl Iterator<Item = T>) -> (Vec<T>, bool) {
+    let mut room = PageRoom::default();
+    let mut more = false;
+    let fitting = items.take_while(|item| {
+        // Plain objects: there is nothing that could fail.
+        let len = serde_json::to_vec(item).map_or(0, |text| text.len());
+        more = !room.takes(len);
+        !more
+    });
+    (fitting.collect(), more)
+}
 
 /// A project, without its secrets.
 #[derive(Debug, Serialize, ToSchema)]
@@ -123,12 +138,11 @@ impl Permission {
         }
     }
 
-    pub fn all_of(record: &ProjectRecord) -> Vec<Self> {
-        record
-            .grants
-            .iter()
-            .map(|(target, grant)| Self::of(target, grant))
-            .collect()
+    /// A page of those of a project, by target, and whether there are more.
+    pub fn page_of(record: &ProjectRecord, after: Option<&ProjectId>) -> (Vec<Self>, bool) {
+        let start = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let grants = record.grants.range::<ProjectId, _>((start, Bound::Unbounded));
+        page(grants.map(|(target, grant)| Self::of(target, grant)))
     }
 }
 
@@ -142,11 +156,19 @@ pub struct ProjectInfo {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub permissions: Option<Vec<Permission>>,
+    /// There are more permissions than fit: `GET /api/v1/projects/{project_id}/grants` has them in pages.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schema(required = false)]
+    pub more_permissions: bool,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Projects {
     pub projects: Vec<Project>,
+    /// Where this page ended, if there are more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, value_type = schemas::ProjectId)]
+    pub next_cursor: Option<String>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -270,6 +292,10 @@ pub struct Granted {
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Grants {
     pub grants: Vec<Permission>,
+    /// Where this page ended, if there are more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, value_type = schemas::ProjectId)]
+    pub next_cursor: Option<String>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]

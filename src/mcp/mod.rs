@@ -12,6 +12,7 @@ mod fixtures;
 pub mod list_changes;
 pub mod logging;
 pub mod outbox;
+mod page;
 mod peer;
 mod prompts;
 pub mod reply;

@@ -6,8 +6,9 @@ use serde_json::{Value, json};
 #[cfg(feature = "conformance-fixtures")]
 use super::fixtures;
 use super::{
+    reply::Answer,
     subscriptions::INBOX,
-    tools::{Caller, protocol_json, session_json},
+    tools::{Caller, protocol_json, protocol_page, session_page},
 };
 
 /// Where the inbox of any session is; `session_id` can be completed.
@@ -16,8 +17,9 @@ pub const SESSION_INBOX_TEMPLATE: &str = "broker://sessions/{session_id}/inbox";
 pub const PROTOCOL_TEMPLATE: &str = "broker://protocols/{name}/{version}";
 const SESSIONS: &str = "broker://sessions";
 const PROTOCOLS: &str = "broker://protocols";
-/// Entries that a list resource shows; the tools of the same purpose have pages.
+/// Most entries on one page of a list resource. The next page has the URI of the list with [`CURSOR`] and `next_cursor`.
 const LIST_LEN_MAX: usize = 1000;
+const CURSOR: &str = "?cursor=";
 
 /// `resources/list`.
 pub fn list() -> Value {
@@ -33,9 +35,15 @@ pub fn list() -> Value {
             SESSIONS,
             "sessions",
             "Sessions",
-            "The sessions of the project and their presence.",
+            "The sessions of the project and their presence, page by page: the next has ?cursor= and next_cursor in its \
+             URI.",
         ),
-        entry(PROTOCOLS, "protocols", "Protocols", "The registered protocols."),
+        entry(
+            PROTOCOLS,
+            "protocols",
+            "Protocols",
+            "The registered protocols, page by page: the next has ?cursor= and next_cursor in its URI.",
+        ),
     ]
     .into_iter();
     #[cfg(feature = "conformance-fixtures")]
@@ -81,48 +89,46 @@ pub fn read(caller: &Caller, uri: &str) -> Option<Value> {
     if let Some(content) = fixtures::resources::read(uri) {
         return Some(content);
     }
-    let content = content(caller, uri)?;
-    Some(json!({"uri": uri, "mimeType": "application/json", "text": content.to_string()}))
+    let Answer(content) = content(caller, uri)?;
+    let text = String::from_utf8(content).ok()?;
+    Some(json!({"uri": uri, "mimeType": "application/json", "text": text}))
 }
 
-fn content(caller: &Caller, uri: &str) -> Option<Value> {
-    match uri {
-        INBOX => Some(match &caller.session {
-            Some(member) => inbox(caller, member),
-            None => json!({"session_id": null, "waiting": 0}),
+fn content(caller: &Caller, uri: &str) -> Option<Answer> {
+    let (list, cursor) = match uri.split_once(CURSOR) {
+        Some((list, cursor)) => (list, Some(cursor)),
+        None => (uri, None),
+    };
+    match list {
+        INBOX if cursor.is_none() => Some(match &caller.session {
+            Some(member) => inbox(caller, member).into(),
+            None => json!({"session_id": null, "waiting": 0}).into(),
         }),
         SESSIONS => {
+            let after = match cursor {
+                Some(cursor) => Some(SessionId::parse(cursor)?),
+                None => None,
+            };
             let query = SessionQuery {
                 status: None,
                 protocol: None,
                 feature: None,
                 limit: LIST_LEN_MAX,
-                after: None,
+                after,
             };
-            let page = caller.project.list_sessions(&query);
-            let sessions: Vec<_> = page
-                .items
-                .iter()
-                .map(|member| session_json(&caller.project, member, false))
-                .collect();
-            Some(json!({"sessions": sessions, "more": page.more}))
+            let (text, last) = session_page(&caller.project, &caller.project.list_sessions(&query), false);
+            Some(text.finish(last))
         }
         PROTOCOLS => {
-            let page = caller
-                .project
-                .discover_protocols(&DiscoverQuery {
-                    limit: Some(LIST_LEN_MAX),
-                    ..DiscoverQuery::default()
-                })
-                .ok()?;
-            let protocols: Vec<_> = page
-                .protocols
-                .iter()
-                .map(|protocol| protocol_json(protocol, false))
-                .collect();
-            Some(json!({"protocols": protocols, "more": page.next_cursor.is_some()}))
+            let query = DiscoverQuery {
+                limit: Some(LIST_LEN_MAX),
+                cursor: cursor.map(str::to_owned),
+                ..DiscoverQuery::default()
+            };
+            let (text, next) = protocol_page(&caller.project.discover_protocols(&query).ok()?, false);
+            Some(text.finish(next))
         }
-        _ => read_one(caller, uri),
+        _ => read_one(caller, uri).map(Answer::from),
     }
 }
 

@@ -22,6 +22,7 @@ mod keys_abuse;
 mod limits;
 mod messages;
 mod negotiation;
+mod page_bytes;
 mod paging;
 mod presence;
 mod projects;

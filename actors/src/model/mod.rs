@@ -6,6 +6,7 @@ mod error;
 mod ids;
 mod key;
 mod message;
+mod page;
 mod project;
 mod protocol;
 mod session;
@@ -19,6 +20,7 @@ pub use message::{
     DeadLetter, DeadLetterReason, Draft, Headers, KeptMessage, Message, MessageIds, Priority, Progress,
     RecipientStatus, Status, StoredError, To,
 };
+pub use page::{PAGE_BYTES_MAX, PageRoom};
 pub use project::{
     ConfigChanges, Grant, MadeKey, NewKey, NewProject, ProjectChanges, ProjectConfig, ProjectRecord, Rotated,
 };

@@ -19,7 +19,7 @@ use crate::{
     bridge::{Frame, Parcel},
     clock::now,
     model::{
-        BrokerError, CapabilityFilter, ConnectionId, DeadLetter, Draft, Headers, MessageId, Owner, ProjectId,
+        BrokerError, CapabilityFilter, ConnectionId, DeadLetter, Draft, Headers, MessageId, Owner, PageRoom, ProjectId,
         ProjectRecord, ProtocolRecord, RecipientStatus, SessionId, SessionStatus, Side, Status, To,
     },
     negotiate::{self, MatrixRow, Negotiation, RequiredProtocol},
@@ -748,7 +748,11 @@ impl ProjectHandle {
             limit: limit.saturating_add(1),
             ..query
         };
-        let mut items = self.0.store.dead_letters(query.clone()).await?;
+        let mut page = Page {
+            items: self.0.store.dead_letters(query.clone()).await?,
+            more: false,
+        };
+        end_page(&mut page, limit, query.bytes_max);
         let query = DeadLetterQuery {
             origin: Some(self.0.id.clone()),
             ..query
@@ -756,13 +760,11 @@ impl ProjectHandle {
         for target in self.0.store.crossing_targets().await? {
             let abroad = self.neighbour(&target);
             if let Some(abroad) = abroad {
-                items.extend(abroad.0.store.dead_letters(query.clone()).await?);
+                page.items.extend(abroad.0.store.dead_letters(query.clone()).await?);
+                end_page(&mut page, limit, query.bytes_max);
             }
         }
-        items.sort_unstable_by_key(|letter| (letter.message.id, letter.recipient));
-        let more = items.len() > limit;
-        items.truncate(limit);
-        Ok(Page { items, more })
+        Ok(page)
     }
 
     pub async fn dead_letters_len(&self) -> Result<usize, BrokerError> {
@@ -831,6 +833,17 @@ impl Drop for Unanswered<'_> {
             self.project.give_back(self.member, call);
         }
     }
+}
+
+/// Puts letters of several stores in their order, and ends the page where it has to end.
+fn end_page(page: &mut Page<DeadLetter>, limit: usize, bytes_max: usize) {
+    page.items
+        .sort_unstable_by_key(|letter| (letter.message.id, letter.recipient));
+    let mut room = PageRoom::new(bytes_max);
+    let has_room = |letter: &&DeadLetter| room.takes(letter.message.stored_len());
+    let len = page.items.iter().take(limit).take_while(has_room).count();
+    page.more |= len < page.items.len();
+    page.items.truncate(len);
 }
 
 fn spoken(member: &Member) -> Vec<String> {

@@ -42,6 +42,12 @@ impl Protocol {
     pub fn name(&self) -> &str {
         self.record.name.as_str()
     }
+
+    /// The cursor of a page that ends with this protocol.
+    #[must_use]
+    pub fn cursor(&self) -> String {
+        cursor::encode(&self.record)
+    }
 }
 
 /// What `discover_protocols` asks for; everything that is given must hold.
@@ -166,7 +172,7 @@ impl Catalog {
         let more = found.next().is_some();
         let last = protocols.last().filter(|_| more);
         Ok(Page {
-            next_cursor: last.map(|last| cursor::encode(&last.record)),
+            next_cursor: last.map(|last| last.cursor()),
             protocols,
         })
     }

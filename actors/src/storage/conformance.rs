@@ -54,6 +54,7 @@ pub const CASES: &[Case] = cases! {
     dead_letters:
         the_messages_of_a_removed_session_are_dead_letters
         dead_letters_are_listed_in_pages
+        a_list_of_dead_letters_ends_with_the_first_beyond_its_bytes
         dead_letters_are_filtered_by_reason
         a_redriven_message_is_as_new_at_the_tail_of_its_queue
         a_redriven_message_may_go_to_somebody_else

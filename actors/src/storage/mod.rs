@@ -17,8 +17,9 @@ use crate::{
     bridge::{Bridge, Parcel},
     clock::Now,
     model::{
-        AuditEntry, AuditQuery, BrokerError, DeadLetter, DeadLetterReason, Message, MessageId, ProjectId,
-        ProjectRecord, ProtocolName, ProtocolRecord, RecipientStatus, SessionId, SessionName, SessionRecord, Status,
+        AuditEntry, AuditQuery, BrokerError, DeadLetter, DeadLetterReason, Message, MessageId, PAGE_BYTES_MAX,
+        ProjectId, ProjectRecord, ProtocolName, ProtocolRecord, RecipientStatus, SessionId, SessionName, SessionRecord,
+        Status,
     },
 };
 
@@ -227,7 +228,7 @@ pub trait Store: Send + Sync + 'static {
 }
 
 /// Which dead letters are asked for.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct DeadLetterQuery {
     pub reason: Option<DeadLetterReason>,
     /// Only those of messages that came from this other project.
@@ -235,6 +236,21 @@ pub struct DeadLetterQuery {
     /// Only those after this one (its message, its recipient), which need not be there any more.
     pub after: Option<(MessageId, SessionId)>,
     pub limit: usize,
+    /// The list ends with the first letter that goes beyond so many bytes (as stored), but not with its very first: so
+    /// that the caller sees that the page ended and the list did not.
+    pub bytes_max: usize,
+}
+
+impl Default for DeadLetterQuery {
+    fn default() -> Self {
+        Self {
+            reason: None,
+            origin: None,
+            after: None,
+            limit: 0,
+            bytes_max: PAGE_BYTES_MAX,
+        }
+    }
 }
 
 impl DeadLetterQuery {

@@ -5,6 +5,7 @@ use serde::Deserialize;
 #[derive(Debug, Deserialize)]
 pub struct Projects {
     pub projects: Vec<Project>,
+    pub next_cursor: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]

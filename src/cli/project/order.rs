@@ -100,7 +100,10 @@ fn list(matches: &ArgMatches) -> String {
         .get_flag("include-inactive")
         .then(|| "include_inactive=true".to_owned());
     let tags = (!tags.is_empty()).then(|| format!("tags={}", tags.join(",")));
-    with_query(PROJECTS, [inactive, tags])
+    let after = matches
+        .get_one::<String>("after")
+        .map(|id| format!("cursor={}", encoded(id)));
+    with_query(PROJECTS, [inactive, tags, after])
 }
 
 fn audit(matches: &ArgMatches) -> String {
@@ -111,7 +114,7 @@ fn audit(matches: &ArgMatches) -> String {
     with_query("/api/v1/audit", [project, limit])
 }
 
-fn with_query(path: &str, parts: [Option<String>; 2]) -> String {
+fn with_query<const N: usize>(path: &str, parts: [Option<String>; N]) -> String {
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     if parts.is_empty() {
         return path.to_owned();

@@ -96,7 +96,10 @@ fn projects(answer: &Projects) -> String {
             project.created_at.as_str(),
         ]);
     }
-    table.to_string()
+    let more = answer.next_cursor.as_ref().map_or_else(String::new, |last| {
+        format!("\nThere are more projects: --after {last} shows them.\n")
+    });
+    format!("{table}{more}")
 }
 
 fn project(project: &Project) -> Table {

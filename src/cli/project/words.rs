@@ -61,6 +61,12 @@ fn list() -> Command {
     leaf("list", "List the projects that the key may see")
         .arg(switch("include-inactive", "Also list projects that are not active"))
         .arg(tags("Only projects that have this tag; may be repeated"))
+        .arg(
+            id_of("after", "ID")
+                .long("after")
+                .required(false)
+                .help("Only projects whose ids come after this one"),
+        )
 }
 
 fn show() -> Command {

@@ -19,7 +19,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::{Admin, Answer, Body, Caller, NoQuery, Refused, ok};
 use crate::{
-    admin::{GRACE_MAX, KEY_LIFE_MAX, schemas, views},
+    admin::{GRACE_MAX, KEY_LIFE_MAX, ProjectFilter, schemas, views},
     http::{openapi::ProblemBody, resource::Resource},
     mcp::tools::Object,
     problem::Problem,
@@ -51,6 +51,12 @@ fn parse(id: &str) -> Result<ProjectId, BrokerError> {
     ProjectId::parse(id).map_err(|_| BrokerError::ProjectNotFound)
 }
 
+/// Where a page ended: the project in its last entry.
+fn read_cursor(cursor: Option<String>) -> Result<Option<ProjectId>, BrokerError> {
+    let parsed = cursor.map(|text| ProjectId::parse(&text)).transpose();
+    parsed.map_err(|_| BrokerError::invalid("cursor", "not a cursor of this list"))
+}
+
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -61,6 +67,9 @@ pub struct ListQuery {
     include_inactive: bool,
     /// Only those that have all of these, separated by commas.
     tags: Option<String>,
+    /// Where the last page ended: its `next_cursor`.
+    #[param(value_type = Option<schemas::ProjectId>)]
+    cursor: Option<String>,
 }
 
 /// One's own project, and those that want to be found; for the admin key all.
@@ -69,14 +78,23 @@ pub struct ListQuery {
     (status = 200, description = "The projects", body = views::Projects),
 ))]
 pub async fn list(admin: Admin, Caller(by): Caller, query: web::Query<ListQuery>) -> Answer {
-    let ListQuery { include_inactive, tags } = query.into_inner();
+    let ListQuery {
+        include_inactive,
+        tags,
+        cursor,
+    } = query.into_inner();
     let tags = tags.unwrap_or_default();
     let tags = tags
         .split(',')
         .filter(|tag| !tag.is_empty())
         .map(str::to_owned)
         .collect();
-    ok(admin.list(&by, include_inactive, &tags))
+    let filter = ProjectFilter {
+        include_inactive,
+        tags,
+        after: read_cursor(cursor)?,
+    };
+    ok(admin.list(&by, &filter))
 }
 
 #[derive(Deserialize, ToSchema)]
@@ -365,11 +383,26 @@ pub async fn rotate(
 
 /// To which other projects its sessions may send.
 #[utoipa::path(get, path = "/api/v1/projects/{project_id}/grants", operation_id = "list_grants", tag = "grants",
-    params(("project_id" = schemas::ProjectId, Path)), responses(
-    (status = 200, description = "The permissions", body = views::Grants),
+    params(("project_id" = schemas::ProjectId, Path), GrantsQuery), responses(
+    (status = 200, description = "A page of the permissions", body = views::Grants),
 ))]
-pub async fn grants(admin: Admin, Caller(by): Caller, _: NoQuery, path: web::Path<String>) -> Answer {
-    ok(admin.grants(&by, &parse(&path)?)?)
+pub async fn grants(
+    admin: Admin,
+    Caller(by): Caller,
+    query: web::Query<GrantsQuery>,
+    path: web::Path<String>,
+) -> Answer {
+    let after = read_cursor(query.into_inner().cursor)?;
+    ok(admin.grants(&by, &parse(&path)?, after.as_ref())?)
+}
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct GrantsQuery {
+    /// Where the last page ended: its `next_cursor`.
+    #[param(value_type = Option<schemas::ProjectId>)]
+    cursor: Option<String>,
 }
 
 #[derive(Default, Deserialize, ToSchema)]

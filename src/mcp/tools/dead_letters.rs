@@ -11,7 +11,7 @@ use super::{
     receiving::{message_schema, parse_ids},
     text,
 };
-use crate::mcp::{reply::Answer, rpc::write_json};
+use crate::mcp::{page::PageText, reply::Answer, rpc::write_json};
 
 const PAGE_LEN: usize = 50;
 const PAGE_LEN_MAX: usize = 500;
@@ -63,9 +63,9 @@ fn list_dead_letters(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pen
     arguments.finish()?;
     let query = DeadLetterQuery {
         reason,
-        origin: None,
         after,
         limit,
+        ..DeadLetterQuery::default()
     };
     Ok(Pending::new(async move {
         let page = caller.project.dead_letters(query).await?;
@@ -81,33 +81,26 @@ fn read_cursor(text: &str) -> Result<(MessageId, SessionId), BrokerError> {
 }
 
 fn page_answer(page: &Page<DeadLetter>) -> Answer {
-    let mut out = Vec::with_capacity(1024);
-    out.extend_from_slice(b"{\"dead_letters\":[");
-    for (at, letter) in page.items.iter().enumerate() {
-        if at > 0 {
-            out.push(b',');
-        }
-        out.extend_from_slice(b"{\"message\":");
-        letter.message.write(&mut out, letter.deliveries);
-        out.extend_from_slice(b",\"session_id\":");
-        write_json(&mut out, &letter.recipient);
-        out.extend_from_slice(b",\"reason\":");
-        write_json(&mut out, &letter.reason);
-        out.extend_from_slice(b",\"at\":");
-        write_json(&mut out, &rfc3339_text(letter.at_ms));
-        out.extend_from_slice(b",\"deliveries\":");
-        write_json(&mut out, &letter.deliveries);
-        out.push(b'}');
-    }
-    out.push(b']');
-    if page.more
-        && let Some(last) = page.items.last()
-    {
-        out.extend_from_slice(b",\"next_cursor\":");
-        write_json(&mut out, &format!("{}_{}", last.message.id, last.recipient));
-    }
-    out.push(b'}');
-    Answer(out)
+    let mut text = PageText::new("dead_letters");
+    let shown = page.items.iter().take_while(|letter| {
+        text.push_with(|out| {
+            out.extend_from_slice(b"{\"message\":");
+            letter.message.write(out, letter.deliveries);
+            out.extend_from_slice(b",\"session_id\":");
+            write_json(out, &letter.recipient);
+            out.extend_from_slice(b",\"reason\":");
+            write_json(out, &letter.reason);
+            out.extend_from_slice(b",\"at\":");
+            write_json(out, &rfc3339_text(letter.at_ms));
+            out.extend_from_slice(b",\"deliveries\":");
+            write_json(out, &letter.deliveries);
+            out.push(b'}');
+        })
+    });
+    let shown = shown.count();
+    let more = page.more || shown < page.items.len();
+    let last = page.items[..shown].last().filter(|_| more);
+    text.finish(last.map(|last| format!("{}_{}", last.message.id, last.recipient)))
 }
 
 pub const REDRIVE_DEAD_LETTERS: Tool = Tool {

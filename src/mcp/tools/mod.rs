@@ -25,10 +25,10 @@ use futures_util::future::LocalBoxFuture;
 use serde_json::{Map, Value, json};
 
 pub use arguments::{Arguments, Object};
-pub use protocols::protocol_json;
+pub use protocols::{protocol_json, protocol_page};
 pub use receiving::read_acknowledgement;
 pub use sending::{Prepared, SendAnswer};
-pub use sessions::session_json;
+pub use sessions::session_page;
 
 #[cfg(feature = "conformance-fixtures")]
 use super::fixtures;

@@ -4,9 +4,9 @@ use actors::model::{BrokerError, KeyId, NewProject, ProjectConfig, ProjectId, Pr
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{ADDS, Arguments, Caller, LOOKS, Pending, Run, SETS, TAKES, Tool, count, text, words};
+use super::{ADDS, Arguments, Caller, LOOKS, Pending, Run, SETS, TAKES, Tool, count, cursor, text, words};
 use crate::{
-    admin::{Administration, GRACE_MAX},
+    admin::{Administration, GRACE_MAX, ProjectFilter},
     auth::Identity,
     mcp::reply::Answer,
 };
@@ -153,12 +153,13 @@ pub const LIST_PROJECTS: Tool = Tool {
         let properties = json!({
             "include_inactive": {"type": "boolean", "default": false, "description": "Deleted ones too."},
             "tags": words("Only those that have all of these."),
+            "cursor": cursor(),
         });
         (properties, &[])
     },
     output: || {
         (
-            json!({"projects": {"type": "array", "items": project()}}),
+            json!({"projects": {"type": "array", "items": project()}, "next_cursor": cursor()}),
             &["projects"],
         )
     },
@@ -167,9 +168,15 @@ pub const LIST_PROJECTS: Tool = Tool {
     run: Run::Now(|caller, mut arguments| {
         let include_inactive = arguments.optional::<bool>("include_inactive")?.unwrap_or(false);
         let tags = arguments.optional::<BTreeSet<String>>("tags")?.unwrap_or_default();
+        let after = parse_id(&mut arguments, "cursor")?;
         arguments.finish()?;
         let home = &caller.home;
-        answer(&home.service.admin.list(&home.identity, include_inactive, &tags))
+        let filter = ProjectFilter {
+            include_inactive,
+            tags,
+            after,
+        };
+        answer(&home.service.admin.list(&home.identity, &filter))
     }),
 };
 
@@ -190,6 +197,7 @@ pub const GET_PROJECT_INFO: Tool = Tool {
         });
         let properties = json!({
             "project": project(), "counts": counts, "permissions": {"type": "array", "items": permission()},
+            "more_permissions": {"type": "boolean", "description": "There are more than fit here."},
         });
         (properties, &["project"])
     },

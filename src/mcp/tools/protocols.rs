@@ -4,14 +4,14 @@ use actors::{
     clock::rfc3339_text,
     model::{BrokerError, Pattern, ProtocolMetadata, ProtocolName, Scope},
     project::ProtocolDefinition,
-    registry::{DiscoverQuery, Protocol},
+    registry::{DiscoverPage, DiscoverQuery, Protocol},
 };
 use semver::{Version, VersionReq};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{ADDS, Arguments, Caller, LOOKS, Pending, Run, Tool, cursor, limit, text, words};
-use crate::mcp::reply::Answer;
+use crate::mcp::{page::PageText, reply::Answer};
 
 const PATTERNS: [&str; 4] = ["point_to_point", "broadcast", "request_response", "streaming"];
 const METADATA_LEN_MAX: usize = 16 * 1024;
@@ -171,17 +171,16 @@ fn discover_protocols(caller: &Caller, mut arguments: Arguments<'_>) -> Result<A
     };
     let with_schema = arguments.optional::<bool>("include_schema")?.unwrap_or(false);
     arguments.finish()?;
-    let page = caller.project.discover_protocols(&query)?;
-    let protocols: Vec<_> = page
-        .protocols
-        .iter()
-        .map(|protocol| protocol_json(protocol, with_schema))
-        .collect();
-    let mut answer = json!({"protocols": protocols});
-    if let Some(next) = page.next_cursor {
-        answer["next_cursor"] = json!(next);
-    }
-    Ok(answer.into())
+    let (text, next) = protocol_page(&caller.project.discover_protocols(&query)?, with_schema);
+    Ok(text.finish(next))
+}
+
+/// The protocols of a page that have room on it, and the cursor if there are more.
+pub fn protocol_page(page: &DiscoverPage, with_schema: bool) -> (PageText, Option<String>) {
+    let mut text = PageText::new("protocols");
+    let ended = text.push_all(&page.protocols, |protocol| protocol_json(protocol, with_schema));
+    let next = ended.map(|last| last.cursor()).or_else(|| page.next_cursor.clone());
+    (text, next)
 }
 
 /// A protocol as others see it.

@@ -2,7 +2,7 @@ use std::{sync::Arc, time::Duration};
 
 use actors::{
     clock::rfc3339_text,
-    model::{BrokerError, MessageId, Scope, SessionId, Status},
+    model::{BrokerError, MessageId, RecipientStatus, Scope, SessionId, Status},
     project::ReceiveRequest,
     session::{ReceiveCall, ReceiveMode, Received},
     storage::Acknowledge,
@@ -10,8 +10,10 @@ use actors::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Arguments, Caller, LOOKS, Object, Pending, Run, SETS, TAKES, Tool, WAIT_MAX, count, id, limit, text};
-use crate::mcp::{reply::Answer, rpc::write_json, shared::Taking};
+use super::{
+    Arguments, Caller, LOOKS, Object, Pending, Run, SETS, TAKES, Tool, WAIT_MAX, count, cursor, id, limit, text,
+};
+use crate::mcp::{page::PageText, reply::Answer, rpc::write_json, shared::Taking};
 
 const LIMIT: usize = 20;
 const LIMIT_MAX: usize = 1000;
@@ -198,7 +200,7 @@ pub const GET_MESSAGE_STATUS: Tool = Tool {
     description: "Where a message stands for each of its recipients.",
     hints: LOOKS,
     needs: Scope::Observer,
-    input: || (json!({"message_id": id("")}), &["message_id"]),
+    input: || (json!({"message_id": id(""), "cursor": cursor()}), &["message_id"]),
     output: || {
         let recipient = json!({
             "type": "object",
@@ -211,7 +213,9 @@ pub const GET_MESSAGE_STATUS: Tool = Tool {
             "required": ["session_id", "status", "at"],
         });
         (
-            json!({"message_id": id(""), "recipients": {"type": "array", "items": recipient}}),
+            json!({
+                "message_id": id(""), "recipients": {"type": "array", "items": recipient}, "next_cursor": cursor(),
+            }),
             &["message_id", "recipients"],
         )
     },
@@ -222,27 +226,36 @@ pub const GET_MESSAGE_STATUS: Tool = Tool {
 
 fn get_message_status(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pending, BrokerError> {
     let text = arguments.required_text("message_id")?;
+    let after = match arguments.text("cursor")? {
+        None => None,
+        Some(text) => {
+            Some(SessionId::parse(&text).ok_or_else(|| BrokerError::invalid("cursor", "not a cursor of this list"))?)
+        }
+    };
     arguments.finish()?;
     let not_known = || BrokerError::invalid("message_id", "no such message, or none that is remembered");
     let message = MessageId::parse(&text).ok_or_else(not_known)?;
     Ok(Pending::new(async move {
-        let recipients = caller.project.message_status(message).await?.ok_or_else(not_known)?;
-        let recipients: Vec<_> = recipients
-            .iter()
-            .map(|recipient| {
-                let mut entry = json!({
-                    "session_id": recipient.session,
-                    "status": recipient.status.as_str(),
-                    "at": rfc3339_text(recipient.at_ms),
-                });
-                match recipient.status {
-                    Status::DeadLettered(reason) => entry["reason"] = json!(reason),
-                    Status::Expired => entry["reason"] = json!("expired"),
-                    _ => {}
-                }
-                entry
-            })
-            .collect();
-        Ok(json!({"message_id": message, "recipients": recipients}).into())
+        let mut recipients = caller.project.message_status(message).await?.ok_or_else(not_known)?;
+        recipients.sort_unstable_by_key(|recipient| recipient.session);
+        recipients.retain(|recipient| after.is_none_or(|after| recipient.session > after));
+        let mut page = PageText::new("recipients");
+        let last = page.push_all(&recipients, recipient_json);
+        let next_cursor = last.map(|last| last.session);
+        Ok(page.with("message_id", &message).finish(next_cursor))
     }))
+}
+
+fn recipient_json(recipient: &RecipientStatus) -> Value {
+    let mut entry = json!({
+        "session_id": recipient.session,
+        "status": recipient.status.as_str(),
+        "at": rfc3339_text(recipient.at_ms),
+    });
+    match recipient.status {
+        Status::DeadLettered(reason) => entry["reason"] = json!(reason),
+        Status::Expired => entry["reason"] = json!("expired"),
+        _ => {}
+    }
+    entry
 }

@@ -24,6 +24,8 @@ use crate::{
 /// How long `wait_for` waits when no `timeout_seconds` is given.
 const WAIT: f64 = 30.0;
 const KEY_LEN_MAX: usize = 256;
+/// Recipients that one answer names which did not accept a broadcast; `failed` counts all of them.
+const FAILURES_LEN_MAX: usize = 1000;
 
 fn headers() -> Value {
     json!({
@@ -120,7 +122,10 @@ pub const BROADCAST_MESSAGE: Tool = Tool {
             "queued": count("Waiting for their recipient."),
             "failed": count("Not accepted for their recipient."),
             "skipped": count("Sessions left out."),
-            "failures": {"type": "array", "items": failure},
+            "failures": {
+                "type": "array", "items": failure,
+                "description": format!("The first {FAILURES_LEN_MAX} of them."),
+            },
         });
         (
             properties,
@@ -409,6 +414,7 @@ fn broadcast_json(outcome: &Outcome) -> Value {
     let message: &MessageId = message;
     let failures: Vec<_> = refused
         .iter()
+        .take(FAILURES_LEN_MAX)
         .map(|session: &SessionId| json!({"session_id": session, "code": "queue_full"}))
         .collect();
     json!({

@@ -7,7 +7,7 @@ use std::{
 use actors::{
     clock::rfc3339_text,
     model::{BrokerError, Capabilities, ProtocolName, Scope, SessionId, SessionName, SessionStatus},
-    project::{ProjectHandle, Registered, Registration, SessionQuery},
+    project::{Page, ProjectHandle, Registered, Registration, SessionQuery},
     session::Member,
 };
 use semver::Version;
@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{Arguments, Caller, LOOKS, Pending, Run, SETS, Tool, count, cursor, id, limit, text};
-use crate::mcp::reply::Answer;
+use crate::mcp::{page::PageText, reply::Answer};
 
 const PAGE_LEN: usize = 100;
 const PAGE_LEN_MAX: usize = 1000;
@@ -286,23 +286,25 @@ fn list_sessions(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pending
     Ok(Pending::new(async move {
         let page = caller.project.list_sessions(&query);
         caller.project.count_waiting(&page.items).await;
-        let sessions: Vec<_> = page
-            .items
-            .iter()
-            .map(|member| session_json(&caller.project, member, with_capabilities))
-            .collect();
-        let mut answer = json!({"sessions": sessions});
-        if page.more
-            && let Some(last) = page.items.last()
-        {
-            answer["next_cursor"] = json!(last.record.id);
-        }
-        Ok(answer.into())
+        let (text, last) = session_page(&caller.project, &page, with_capabilities);
+        Ok(text.finish(last))
     }))
 }
 
+/// The sessions of a page that have room on it, and the last of them if there are more.
+pub fn session_page(
+    project: &ProjectHandle,
+    page: &Page<Arc<Member>>,
+    with_capabilities: bool,
+) -> (PageText, Option<SessionId>) {
+    let mut text = PageText::new("sessions");
+    let ended = text.push_all(&page.items, |member| session_json(project, member, with_capabilities));
+    let last = ended.or(page.items.last().filter(|_| page.more));
+    (text, last.map(|member| member.record.id))
+}
+
 /// A session as others see it.
-pub fn session_json(project: &ProjectHandle, member: &Member, with_capabilities: bool) -> Value {
+fn session_json(project: &ProjectHandle, member: &Member, with_capabilities: bool) -> Value {
     let record = &member.record;
     let mut session = json!({
         "session_id": record.id,

@@ -350,7 +350,8 @@ impl Store for RedisStore {
             )
             .text(query.origin.as_ref().map_or("", ProjectId::as_str))
             .text(after)
-            .most(query.limit);
+            .most(query.limit)
+            .most(query.bytes_max);
         self.run(operation, |lane, mut reply| reading::dead_letters(lane, &mut reply))
     }
 

@@ -42,6 +42,15 @@ impl Message {
         out
     }
 
+    /// How many bytes [`Message::to_stored`] gives.
+    #[must_use]
+    pub fn stored_len(&self) -> usize {
+        let recipient = self.recipient.map_or(0, |_| 16);
+        let ttl = self.ttl.map_or(0, |_| 8);
+        let origin = self.origin.as_ref().map_or(0, |origin| 1 + origin.as_str().len());
+        2 + 16 + 16 + recipient + ttl + origin + self.body.len()
+    }
+
     /// Appends the same.
     pub fn write_stored(&self, out: &mut Vec<u8>) {
         let flag = |flag, is_set| if is_set { flag } else { 0 };

@@ -8,15 +8,12 @@ use tokio::sync::oneshot;
 use super::{Session, hand_over, ids_of};
 use crate::{
     clock::now,
-    model::{BrokerError, MessageId},
+    model::{BrokerError, MessageId, PAGE_BYTES_MAX},
     session::{Answered, GiveBack, ReceiveCall, ReceiveMessages, ReceiveMode, Received, state::Event},
     storage::{Acknowledge, Depth, Leased, Release, StoreError},
     supervise::Posted,
 };
 
-/// Most bytes of messages one call of `receive_messages` returns, unless a single one is larger. An answer has them
-/// twice, and common WebSocket clients take no frame of more than 1 MiB.
-const RECEIVE_BYTES_MAX: usize = 384 * 1024;
 /// Most calls of `receive_messages` that may wait for one session.
 const WAITERS_LEN_MAX: usize = 32;
 /// Answered calls of `receive_messages` that are remembered, to be acknowledged by the next or given back.
@@ -75,7 +72,7 @@ impl Session {
         self.waiters_changed(ctx);
         let lease = self
             .store
-            .lease(self.id, None, waiter.limit.max(1), RECEIVE_BYTES_MAX, now());
+            .lease(self.id, None, waiter.limit.max(1), PAGE_BYTES_MAX, now());
         self.in_order(lease, ctx, move |session, leased, ctx| {
             session.looking -= 1;
             session.pass_over(leased.as_ref().ok(), ctx);

@@ -67,6 +67,30 @@ pub async fn dead_letters_are_listed_in_pages(storage: Arc<dyn Storage>) {
     );
 }
 
+pub async fn a_list_of_dead_letters_ends_with_the_first_beyond_its_bytes(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    world.sends_many(world.bob, 5).await;
+    world.removes(world.bob, DeadLetterReason::Rejected).await;
+    let all = world.dead_letters().await;
+    let lens: Vec<_> = all.iter().map(|letter| letter.message.stored_len()).collect();
+    assert_eq!(lens[0], all[0].message.to_stored().len());
+    // So many bytes, and how many letters come then.
+    for (bytes_max, len) in [
+        (0, 2),
+        (lens[0] + lens[1] - 1, 2),
+        (lens[0] + lens[1], 3),
+        (lens.iter().sum(), 5),
+    ] {
+        let page = done(world.store.dead_letters(DeadLetterQuery {
+            limit: 9,
+            bytes_max,
+            ..DeadLetterQuery::default()
+        }))
+        .await;
+        assert_eq!(page.len(), len, "{bytes_max}");
+    }
+}
+
 fn because(reason: DeadLetterReason) -> DeadLetterQuery {
     DeadLetterQuery {
         reason: Some(reason),

@@ -87,13 +87,21 @@ impl DeadLetters {
 
     pub fn list(&self, query: &DeadLetterQuery) -> Vec<DeadLetter> {
         use std::ops::Bound::{Excluded, Unbounded};
-        self.letters
+        let mut letters = Vec::new();
+        let mut bytes = 0;
+        let fitting = self
+            .letters
             .range((query.after.map_or(Unbounded, Excluded), Unbounded))
             .map(|(_, kept)| &kept.letter)
-            .filter(|letter| query.fits(letter))
-            .take(query.limit)
-            .cloned()
-            .collect()
+            .filter(|letter| query.fits(letter));
+        for letter in fitting.take(query.limit) {
+            bytes += letter.message.stored_len();
+            letters.push(letter.clone());
+            if bytes > query.bytes_max && letters.len() > 1 {
+                break;
+            }
+        }
+        letters
     }
 
     /// Warns once of all that were dropped since the last time, so that a flood of them does not flood the log.

@@ -64,10 +64,11 @@ local function ttl_of(stored)
   return high * 2 ^ 32 + low
 end
 
--- dead_letters: reason or '', origin or '', the letter after which it begins or '', most letters.
+-- dead_letters: reason or '', origin or '', the letter after which it begins or '', most letters, most bytes of stored
+-- messages: the list ends with the first letter beyond them that is not the very first.
 -- Reply: for each the letter, what is known of it, the message.
 ops.dead_letters = function()
-  local reason, origin, after, left = arg(), arg(), arg(), number_arg()
+  local reason, origin, after, left, bytes_left = arg(), arg(), arg(), number_arg(), number_arg()
   local reply = {}
   while left > 0 do
     local from = after == '' and '-' or '(' .. after
@@ -82,9 +83,13 @@ ops.dead_letters = function()
       local stored = fits and call('HGET', key('messages'), sub(page[at], 1, 16))
       if stored and (origin == '' or origin_of(stored) == origin) then
         left = left - 1
+        bytes_left = bytes_left - #stored
         reply[#reply + 1] = page[at]
         reply[#reply + 1] = known[at]
         reply[#reply + 1] = stored
+        if bytes_left < 0 and #reply > 3 then
+          return reply
+        end
       end
     end
   end

@@ -1,0 +1,52 @@
+//! How many bytes a page of a list has.
+
+/// Most bytes of the items of one page, unless a single item is larger. The result of a tool holds them twice, and common
+/// WebSocket clients take no frame of more than 1 MiB.
+pub const PAGE_BYTES_MAX: usize = 384 * 1024;
+
+/// The room that is left on a page.
+#[derive(Clone, Debug)]
+pub struct PageRoom {
+    left: usize,
+    is_empty: bool,
+}
+
+impl PageRoom {
+    #[must_use]
+    pub const fn new(bytes_max: usize) -> Self {
+        Self {
+            left: bytes_max,
+            is_empty: true,
+        }
+    }
+
+    /// Takes room for an item of so many bytes. False when the page ends before it. The first item always has room: a
+    /// reader that could not get past it would never see the rest.
+    pub fn takes(&mut self, len: usize) -> bool {
+        let fits = self.is_empty || len <= self.left;
+        if fits {
+            self.left = self.left.saturating_sub(len);
+            self.is_empty = false;
+        }
+        fits
+    }
+}
+
+impl Default for PageRoom {
+    fn default() -> Self {
+        Self::new(PAGE_BYTES_MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_takes_what_fits_and_a_large_first_item_alone() {
+        let mut room = PageRoom::new(10);
+        assert_eq!([4, 6, 0, 1].map(|len| room.takes(len)), [true, true, true, false]);
+        let mut room = PageRoom::new(10);
+        assert_eq!([11, 1].map(|len| room.takes(len)), [true, false]);
+    }
+}

@@ -1,0 +1,114 @@
+//! A page of a list, written as JSON text.
+
+use actors::model::PageRoom;
+use serde::Serialize;
+
+use super::{reply::Answer, rpc::write_json};
+
+/// Writes `{"<key>":[...]}`, item by item, until the page has no room for the next.
+pub struct PageText {
+    out: Vec<u8>,
+    room: PageRoom,
+    is_empty: bool,
+    is_full: bool,
+    /// What follows the list.
+    rest: Vec<u8>,
+}
+
+impl PageText {
+    pub fn new(key: &str) -> Self {
+        let mut out = Vec::with_capacity(1024);
+        out.push(b'{');
+        write_json(&mut out, &key);
+        out.extend_from_slice(b":[");
+        Self {
+            out,
+            room: PageRoom::default(),
+            is_empty: true,
+            is_full: false,
+            rest: Vec::new(),
+        }
+    }
+
+    /// Appends what `write` writes. False, and nothing is appended, when the page ends before it; then it has ended for
+    /// all that come after.
+    pub fn push_with(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> bool {
+        if self.is_full {
+            return false;
+        }
+        let before = self.out.len();
+        if !self.is_empty {
+            self.out.push(b',');
+        }
+        write(&mut self.out);
+        self.is_full = !self.room.takes(self.out.len() - before);
+        if self.is_full {
+            self.out.truncate(before);
+        }
+        self.is_empty = false;
+        !self.is_full
+    }
+
+    /// The same for an item that is JSON.
+    pub fn push(&mut self, item: &impl Serialize) -> bool {
+        self.push_with(|out| write_json(out, item))
+    }
+
+    /// Appends those of the items that have room. The last of them, if some had none.
+    pub fn push_all<'a, T, J: Serialize>(&mut self, items: &'a [T], json: impl Fn(&T) -> J) -> Option<&'a T> {
+        let pushed = items.iter().take_while(|item| self.push(&json(item))).count();
+        (pushed < items.len()).then(|| items[..pushed].last()).flatten()
+    }
+
+    /// Another member of the object, beside the list.
+    pub fn with(mut self, key: &str, value: &impl Serialize) -> Self {
+        self.rest.push(b',');
+        write_json(&mut self.rest, &key);
+        self.rest.push(b':');
+        write_json(&mut self.rest, value);
+        self
+    }
+
+    /// The whole object. `next_cursor` is there when there is more.
+    pub fn finish(self, next_cursor: Option<impl Serialize>) -> Answer {
+        let page = match next_cursor {
+            Some(cursor) => self.with("next_cursor", &cursor),
+            None => self,
+        };
+        let Self { mut out, rest, .. } = page;
+        out.push(b']');
+        out.extend_from_slice(&rest);
+        out.push(b'}');
+        Answer(out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use actors::model::PAGE_BYTES_MAX;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn a_page_is_json_and_ends_before_the_item_that_has_no_room() {
+        let items: Vec<_> = (0..10)
+            .map(|at| format!("{at}{}", "x".repeat(PAGE_BYTES_MAX / 4)))
+            .collect();
+        let mut page = PageText::new("items");
+        let last = page.push_all(&items, |item| json!(item)).unwrap();
+        assert_eq!(last, &items[2]);
+        assert!(!page.push(&json!(1)), "the page has ended");
+        let Answer(text) = page.finish(Some(last));
+        let page: Value = serde_json::from_slice(&text).unwrap();
+        assert_eq!(page["items"], json!(items[..3]));
+        assert_eq!(page["next_cursor"], json!(last));
+    }
+
+    #[test]
+    fn a_page_that_holds_all_has_no_cursor() {
+        let mut page = PageText::new("items");
+        assert_eq!(page.push_all(&[1, 2], |item| *item), None);
+        assert_eq!(page.finish(None::<&str>).0, br#"{"items":[1,2]}"#);
+    }
+}
