@@ -136,8 +136,9 @@ fn entry(actor: &str, address: Option<IpAddr>, action: &str) -> AuditEntry {
 
 /// The beginning of a path, as far as it is ours: what follows is the caller's and may be anything.
 fn way_in(path: &str) -> &'static str {
-    const KNOWN: [&str; 9] = [
+    const KNOWN: [&str; 10] = [
         "/mcp",
+        "/sse",
         "/ws",
         "/api/v1/projects",
         "/api/v1/audit",

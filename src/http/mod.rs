@@ -4,6 +4,7 @@
 mod api;
 mod docs;
 mod health;
+mod oauth;
 mod openapi;
 mod resource;
 
@@ -14,7 +15,7 @@ use std::{
 
 use actix_cors::Cors;
 use actix_web::{
-    Error, HttpMessage, HttpResponse,
+    Error, HttpMessage, HttpRequest, HttpResponse,
     body::MessageBody,
     dev::{ServiceRequest, ServiceResponse},
     http::{Method, StatusCode, header::UPGRADE},
@@ -26,7 +27,7 @@ use actors::{broker::BrokerHandle, model::BrokerError};
 use crate::{
     admin::Administration,
     admission::Admission,
-    auth::{Arrival, Authenticator, METADATA_PATH},
+    auth::{Arrival, Authenticator},
 };
 
 pub use health::Phase;
@@ -71,8 +72,12 @@ async fn no_upgrade() -> HttpResponse {
         .into_response()
 }
 
-async fn not_found() -> HttpResponse {
-    let detail = "there is nothing at this path; see /";
+async fn not_found(request: HttpRequest) -> HttpResponse {
+    let detail = if oauth::is_probed(request.path()) {
+        "this broker is no authorization server: send an API key as X-API-Key or Authorization: Bearer"
+    } else {
+        "there is nothing at this path; see /"
+    };
     Problem::new(StatusCode::NOT_FOUND, "invalid_argument", detail).into_response()
 }
 
@@ -111,7 +116,7 @@ pub async fn admit<B: MessageBody + 'static>(
 /// Whether a path is for everybody.
 fn is_public(path: &str) -> bool {
     const PUBLIC: [&str; 4] = ["/", "/health", "/openapi.json", "/docs"];
-    PUBLIC.contains(&path) || health::PROBES.contains(&path) || path.starts_with(METADATA_PATH)
+    PUBLIC.contains(&path) || health::PROBES.contains(&path) || oauth::is_probed(path)
 }
 
 /// How long somebody who asks for too much waits to be told so, and up to as long again: refusing is to cost the one who is

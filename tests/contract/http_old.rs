@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Broker, Reply, Request, eventually};
+use crate::support::{Broker, Reply, Request, eventually, hello};
 
 const INBOX: &str = "broker://inbox";
 
@@ -225,4 +225,54 @@ fn who_asks_for_no_events_is_not_given_any() {
         let status = request.answered().status;
         assert!([405, 406].contains(&status), "{status} {request:?}");
     }
+}
+
+#[test]
+fn the_stream_is_served_whatever_version_the_client_names() {
+    let broker = Broker::timeless();
+    let versions = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "1999-01-01", ""];
+    let at = |path, version| (path, version);
+    let mcp = versions.map(|version| at("/mcp", version));
+    let sse = versions.map(|version| at("/sse", version));
+    // 2026-07-28 has no GET at its endpoint, and `/sse` is no endpoint of it.
+    for (path, version) in mcp.into_iter().chain(sse).chain([at("/sse", "2026-07-28")]) {
+        let get = Request::get(broker.address).at(path);
+        let mut stream = get.with("MCP-Protocol-Version", version).sent().streams();
+        let first = stream.next_event().unwrap();
+        assert_eq!(first.kind.as_deref(), Some("endpoint"), "{path} {version}: {first:?}");
+        assert!(first.data.starts_with(&format!("{path}?session_id=")), "{first:?}");
+        let mut old = Old {
+            stream,
+            // Its requests name the version too.
+            post: Request::post(broker.address, "")
+                .at(&first.data)
+                .with("MCP-Protocol-Version", version),
+            last_id: 0,
+        };
+        let params = json!({
+            "protocolVersion": "2024-11-05", "capabilities": {}, "clientInfo": {"name": "old", "version": "1"},
+        });
+        assert_eq!(
+            old.request("initialize", params).unwrap()["protocolVersion"],
+            "2024-11-05"
+        );
+        old.sends(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
+        assert_eq!(old.calls("register_session", json!({}))["resumed"], false);
+    }
+}
+
+#[test]
+fn the_path_of_the_old_transport_serves_the_later_revisions_too() {
+    let broker = Broker::timeless();
+    let hello = hello(broker.address, "2025-11-25", json!({})).at("/sse").answered();
+    let session = hello.header("mcp-session-id").expect("a session").to_owned();
+    let stream = Request::get(broker.address).at("/sse").with("Mcp-Session-Id", &session);
+    stream.sent().streams();
+    let modern = broker.stateless("modern").call("heartbeat", json!({})).at("/sse");
+    assert_eq!(modern.answered().status, 200);
+    let end = Request::get(broker.address)
+        .by("DELETE")
+        .at("/sse")
+        .with("Mcp-Session-Id", session);
+    assert_eq!(end.answered().status, 204);
 }

@@ -124,7 +124,10 @@ fn who_names_no_session_or_none_that_is_there_is_told_so() {
         bob.stream(),
         bob.delete(),
     ] {
-        assert_eq!(nobody(request.clone()).answered().status, 400, "{request:?}");
+        // A stream without a session is one of 2024-11-05, whatever version the request names.
+        if request.method != "GET" {
+            assert_eq!(nobody(request.clone()).answered().status, 400, "{request:?}");
+        }
         for id in ["nonsense", "", "00000000000000000000000000000000", "a b", "\u{e9}"] {
             let response = request.clone().with(SESSION, id).answered();
             assert_eq!(response.status, 404, "{id:?} {request:?}");

@@ -8,6 +8,7 @@ mod audit;
 mod authorization;
 mod broadcasts;
 mod crossing;
+mod discovery;
 mod eras;
 mod health;
 mod http_abuse;

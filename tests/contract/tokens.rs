@@ -258,6 +258,10 @@ fn everybody_may_know_where_tokens_come_from() {
         let response = broker.get(&path);
         assert_eq!((response.status, response.json()), (200, expected.clone()), "{path}");
     }
+    // The issuer has the endpoints of the authorization server, and the broker none.
+    for path in ["/.well-known/oauth-authorization-server", "/token"] {
+        assert_eq!(broker.get(path).status, 404, "{path}");
+    }
     // Where no issuer is known there is nothing to know.
     let other = Broker::secured();
     assert_eq!(other.get(METADATA).status, 404);

@@ -21,7 +21,7 @@ use crate::mcp::{
     version::{LEGACY, MODERN, RequestMeta},
 };
 
-pub const PROTOCOL_VERSION: &str = "MCP-Protocol-Version";
+const PROTOCOL_VERSION: &str = "MCP-Protocol-Version";
 const METHOD: &str = "Mcp-Method";
 const NAME: &str = "Mcp-Name";
 

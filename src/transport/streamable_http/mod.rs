@@ -1,4 +1,5 @@
-//! MCP over Streamable HTTP at `/mcp`, in both eras on one endpoint.
+//! MCP over Streamable HTTP at `/mcp`, in both eras on one endpoint. `/sse` is the same endpoint under the name that
+//! clients of 2024-11-05 expect.
 //!
 //! A request with modern `_meta` (2026-07-28) stands for itself and is served by a [`Peer`] that lives as long as its
 //! answer. An `initialize` (2025-11-25 and before) opens a [`Session`], whose peer lives in a task of its own until it
@@ -50,7 +51,7 @@ pub struct Endpoint {
 /// Adds the routes.
 pub fn routes(config: &mut web::ServiceConfig) {
     config.service(
-        web::resource("/mcp")
+        web::resource(["/mcp", SSE_PATH])
             .route(web::post().to(post))
             .route(web::get().to(get))
             .route(web::delete().to(delete))
@@ -58,6 +59,8 @@ pub fn routes(config: &mut web::ServiceConfig) {
     );
 }
 
+/// A `GET` here without a session opens a stream of 2024-11-05, whatever version the client names.
+const SSE_PATH: &str = "/sse";
 const SESSION_ID: &str = "Mcp-Session-Id";
 
 type Shared = web::Data<Endpoint>;
@@ -327,11 +330,18 @@ fn session_of(request: &HttpRequest, endpoint: &Endpoint, identity: &Arc<Identit
 async fn listen(request: &HttpRequest, endpoint: &Endpoint) -> Answer {
     let gate = open_gate(endpoint)?;
     let headers = request.headers();
-    if headers::is_modern(headers) || !headers::accepts(headers)?.events() || !headers.contains_key(header::ACCEPT) {
+    if !headers::accepts(headers)?.events() || !headers.contains_key(header::ACCEPT) {
         return Err(method_not_allowed());
     }
-    if !headers.contains_key(SESSION_ID) && !headers.contains_key(headers::PROTOCOL_VERSION) {
+    // Every session of the later revisions has an id, so a request without one is of 2024-11-05. Some clients of that
+    // transport name a later revision here; 2026-07-28 has no GET at its endpoint.
+    let names_session = headers.contains_key(SESSION_ID);
+    let is_modern = headers::is_modern(headers);
+    if !names_session && (!is_modern || request.path() == SSE_PATH) {
         return listen_old(request, endpoint, gate).await;
+    }
+    if is_modern {
+        return Err(method_not_allowed());
     }
     let identity = identity_of(request)?;
     let session = session_of(request, endpoint, &identity)?;
