@@ -1,6 +1,7 @@
-//! Agents written with the official MCP SDKs, in TypeScript and Python, talk to each other through the real binary.
+//! Agents written with the official MCP SDKs, in TypeScript and Python, and with other clients that are in wide use, talk
+//! to each other through the real binary.
 //!
-//! `scripts/test` installs the SDKs. Where they are missing a test says so and passes, unless
+//! `scripts/test` installs them. Where they are missing a test says so and passes, unless
 //! `SDK_CLIENTS=required`.
 
 #[path = "support/process.rs"]
@@ -139,6 +140,67 @@ fn agents_with_typescript_v2_bring_keys_over_websocket() {
     Client::TypeScript.brings_a_key("typescript-v2.js WS pin");
 }
 
+#[test]
+fn agents_with_the_ai_sdk_talk_over_http() {
+    Client::TypeScript.runs("ai-sdk.js HTTP http");
+}
+
+#[test]
+fn agents_with_the_ai_sdk_talk_over_the_http_of_2024_11_05() {
+    Client::TypeScript.runs("ai-sdk.js HTTP sse");
+    Client::TypeScript.runs("ai-sdk.js SSE sse");
+}
+
+#[test]
+fn agents_with_the_ai_sdk_bring_keys() {
+    Client::TypeScript.brings_a_key("ai-sdk.js HTTP http");
+    Client::TypeScript.brings_a_key("ai-sdk.js SSE sse");
+}
+
+#[test]
+fn agents_behind_mcp_remote_talk_over_http() {
+    Client::TypeScript.runs("mcp-remote.js HTTP http-first");
+}
+
+#[test]
+fn agents_behind_mcp_remote_talk_over_the_http_of_2024_11_05() {
+    Client::TypeScript.runs("mcp-remote.js SSE sse-only");
+}
+
+/// A bridge without a key gives up: it waits for no login.
+#[test]
+fn agents_behind_mcp_remote_bring_keys() {
+    Client::TypeScript.brings_a_key("mcp-remote.js HTTP http-first");
+    Client::TypeScript.brings_a_key("mcp-remote.js SSE sse-only");
+}
+
+#[test]
+fn agents_with_fastmcp_talk_over_http() {
+    Client::PythonV2.runs("fastmcp_client.py HTTP auto");
+    Client::PythonV2.runs("fastmcp_client.py HTTP legacy");
+}
+
+#[test]
+fn agents_with_fastmcp_talk_over_the_http_of_2024_11_05() {
+    Client::PythonV2.runs("fastmcp_client.py SSE sse");
+}
+
+#[test]
+fn agents_with_fastmcp_bring_keys() {
+    Client::PythonV2.brings_a_key("fastmcp_client.py HTTP auto");
+}
+
+#[test]
+fn agents_with_langchain_talk_with_one_connection() {
+    Client::PythonV1.runs("langchain_tools.py HTTP http one");
+    Client::PythonV1.runs("langchain_tools.py SSE sse one");
+}
+
+#[test]
+fn agents_with_langchain_bring_keys() {
+    Client::PythonV1.brings_a_key("langchain_tools.py HTTP http one");
+}
+
 /// What a broker that asks for keys takes for everything.
 const ADMIN_KEY: &str = "admin_scenario_0123456789abcdef0123456789abcdef";
 
@@ -150,7 +212,7 @@ enum Client {
 }
 
 impl Client {
-    /// Runs a scenario, with its arguments, against a broker of its own. `WS` and `HTTP` stand for where that is.
+    /// Runs a scenario, with its arguments, against a broker of its own. `WS`, `HTTP` and `SSE` stand for where that is.
     fn runs(self, scenario: &str) {
         self.runs_with(scenario, None);
     }
@@ -187,6 +249,7 @@ impl Client {
         command.args(words.map(|word| match word {
             "WS" => format!("ws://{}/ws", broker.address),
             "HTTP" => format!("http://{}/mcp", broker.address),
+            "SSE" => format!("http://{}/sse", broker.address),
             mode => mode.to_owned(),
         }));
         let (succeeded, said) = Running::start(&mut command).finish();

@@ -31,7 +31,8 @@ set_up_rust() {
   cargo fetch --locked
 }
 
-# The official MCP SDKs: the Node packages beside the scenarios, a Python environment for each major version.
+# The official MCP SDKs, and the clients built on them: the Node packages beside the scenarios, a Python environment for each
+# major version of the SDK.
 set_up_sdk_clients() {
   local first
   python_environment python-v1 tests/clients/requirements-v1.txt &

@@ -25,15 +25,20 @@ export class AgentV1 extends Agent {
   resourceNotFound = -32002;
 
   /** `push`: the settings of the push extension, or none of it. `sse`: the transport of 2024-11-05. */
-  static async connect(url, { push, sse = false } = {}) {
+  static connect(url, { push, sse = false } = {}) {
+    const Http = sse ? SSEClientTransport : StreamableHTTPClientTransport;
+    const Transport = url.startsWith('ws:') ? WebSocketClientTransport : Http;
+    return AgentV1.over(url, new Transport(new URL(url), withKey()), push);
+  }
+
+  /** The same over a transport that is there. */
+  static over(url, transport, push) {
     const agent = new AgentV1();
     const capabilities = push ? { experimental: { [PUSH]: push } } : {};
     agent.watch(new Client({ name: 'scenario-v1', version: '1.0.0' }, { capabilities }));
     agent.client.setNotificationHandler(ResourceUpdatedNotificationSchema, ({ params }) => agent.told(params.uri).push(params));
     agent.client.setNotificationHandler(PushedSchema, ({ params }) => agent.pushed.push(params.message));
-    const Http = sse ? SSEClientTransport : StreamableHTTPClientTransport;
-    const Transport = url.startsWith('ws:') ? WebSocketClientTransport : Http;
-    return agent.connect(url, new Transport(new URL(url), withKey()));
+    return agent.connect(url, transport);
   }
 
   subscribe(uri = this.inbox) {

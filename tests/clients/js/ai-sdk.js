@@ -1,0 +1,65 @@
+// Agents with the MCP client of the AI SDK. It negotiates over HTTP (2026-07-28), and is a legacy client over SSE, where
+// it names a revision that has no such transport.
+
+import assert from 'node:assert/strict';
+
+import { createMCPClient } from '@ai-sdk/mcp';
+
+import { Refused, withKey } from './agent.js';
+import { exchange } from './exchange.js';
+import { scenario, step } from './scenario.js';
+
+class AiSdkAgent {
+  /** The id of its session, once it has registered. */
+  session;
+
+  static async connect(url, type) {
+    const agent = new AiSdkAgent();
+    const { requestInit: { headers } = {} } = withKey();
+    const onUncaughtError = error => agent.problems.push(error);
+    agent.client = await createMCPClient({ transport: { type, url, headers }, onUncaughtError });
+    agent.tools = await agent.client.tools();
+    return agent;
+  }
+
+  problems = [];
+
+  get version() {
+    return this.client.initializeResult.protocolVersion;
+  }
+
+  async call(tool, args) {
+    const { error, value } = await this.#ask(tool, args);
+    if (error) throw new Refused(tool, error);
+    if (tool === 'register_session') this.session = value.session_id;
+    return value;
+  }
+
+  async refusal(tool, args) {
+    const { error, value } = await this.#ask(tool, args);
+    assert.ok(error, `${tool} was to be refused and returned ${JSON.stringify(value)}`);
+    return error;
+  }
+
+  /** Calls a tool as `generateText` does. Each call names the session, as a model is told to. */
+  async #ask(tool, args) {
+    const named = this.session ? { session_id: this.session, ...args } : args;
+    const result = await this.tools[tool].execute(named, { toolCallId: tool, messages: [] });
+    const value = JSON.parse(result.content[0].text);
+    if (result.isError) return { error: value };
+    assert.deepEqual(result.structuredContent, value, `${tool}: text and structuredContent differ`);
+    return { value };
+  }
+}
+
+await scenario('AI SDK', async (url, type) => {
+  const [alice, bob] = [await AiSdkAgent.connect(url, type), await AiSdkAgent.connect(url, type)];
+  step(`it agreed on a revision over ${type}`);
+  assert.equal(alice.version, type === 'http' ? '2026-07-28' : '2025-11-25');
+  assert.ok(alice.client.instructions, 'the instructions of the broker');
+  await exchange(alice, bob, 'ai');
+  for (const agent of [alice, bob]) {
+    await agent.client.close();
+    assert.deepEqual(agent.problems, []);
+  }
+});
