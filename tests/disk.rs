@@ -14,7 +14,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use support::{Broker, PATIENCE};
+use support::{Broker, PATIENCE, Tenant};
 use tungstenite::{Message, WebSocket, client::IntoClientRequest};
 
 const WINDOW: usize = 32;
@@ -222,6 +222,39 @@ fn nothing_accepted_is_lost_when_the_broker_is_killed_under_load() {
     assert!(!held.is_empty());
     for (id, count) in held {
         assert_eq!(book.arrived[&id], count + 1, "{id}");
+    }
+}
+
+#[test]
+fn a_repeat_after_a_kill_sends_across_once() {
+    for point in ["crossing_reserved", "crossing_taken"] {
+        let folder = Folder::new();
+        let data_dir = format!("--data-dir={}", folder.0.display());
+        let flags = ["--storage=disk", &data_dir];
+        let mut doomed = Broker::secured_stalling_at(point, &flags);
+        let [here, there] = doomed.neighbours();
+        drop((there.agent("bob"), here.agent("carol")));
+        let alice = here.agent("alice");
+        alice.sends("once").with("idempotency_key", point).off_to("bob@there");
+        doomed.stalls();
+        let keys = [(here.id, here.key), (there.id, there.key)];
+        doomed.is_killed();
+
+        let broker = Broker::secured_with(&flags);
+        let [here, there] = keys.map(|(id, key)| Tenant {
+            broker: &broker,
+            id,
+            key,
+        });
+        let (alice, bob, carol) = (here.agent("alice"), there.agent("bob"), here.agent("carol"));
+        let letter = |text: &str| alice.sends(text).with("idempotency_key", point);
+        letter("another").fails_as("invalid_argument", "carol");
+        let repeated = letter("once").to("bob@there");
+        assert_eq!(letter("another").to("carol").id, repeated.id);
+        bob.sees(["once"]);
+        bob.sees_nothing();
+        carol.sees_nothing();
+        alice.learns(&repeated.id, "acknowledged");
     }
 }
 

@@ -22,6 +22,7 @@
 pub mod bridge;
 pub mod broker;
 pub mod clock;
+pub mod faults;
 pub mod model;
 pub mod negotiate;
 pub mod project;

@@ -1,18 +1,13 @@
 //! Messages between projects: who may send, what either side learns, and what it does not.
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
-use crate::support::{Agent, Broker, Tenant, eventually, masked};
+use crate::support::{Agent, Broker, eventually, masked};
 
 fn open() -> Value {
     json!({"allow_cross_project": true})
-}
-
-/// Two projects that are open, and the first may send to the second.
-fn neighbours(broker: &Broker) -> [Tenant<'_>; 2] {
-    let [here, there] = ["here", "there"].map(|id| broker.project(id, &open()));
-    here.may_send_to("there", &json!({}));
-    [here, there]
 }
 
 /// What sending this somewhere is refused with.
@@ -26,7 +21,7 @@ fn refusal(agent: &Agent, code: &str, recipient: &str) -> Value {
 #[test]
 fn a_message_crosses_where_both_sides_let_it() {
     let broker = Broker::secured();
-    let [here, there] = neighbours(&broker);
+    let [here, there] = broker.neighbours();
     let (alice, bob) = (here.agent("alice"), there.agent("bob"));
     let by_id = format!("{}@there", bob.session);
     for recipient in ["bob@there", by_id.as_str()] {
@@ -132,7 +127,7 @@ fn a_project_that_is_not_there_is_like_one_that_is_closed() {
 #[test]
 fn the_contract_of_either_side_holds() {
     let broker = Broker::secured();
-    let [here, there] = neighbours(&broker);
+    let [here, there] = broker.neighbours();
     let (alice, bob) = (here.agent("alice"), there.agent("bob"));
     let teach = |agent: &Agent, name: &str, member: &str| {
         let schema = json!({"type": "object", "required": [member]});
@@ -173,7 +168,7 @@ fn the_contract_of_either_side_holds() {
 #[test]
 fn what_a_recipient_elsewhere_speaks_is_not_told() {
     let broker = Broker::secured();
-    let [here, there] = neighbours(&broker);
+    let [here, there] = broker.neighbours();
     let alice = here.agent("alice");
     there.visitor().registered_with(&json!({
         "name": "bob", "capabilities": {"supported_protocols": {"secret-talk": ["3.1.4"]}},
@@ -186,7 +181,7 @@ fn what_a_recipient_elsewhere_speaks_is_not_told() {
 #[test]
 fn a_sender_learns_what_became_of_its_message() {
     let broker = Broker::secured();
-    let [here, there] = neighbours(&broker);
+    let [here, there] = broker.neighbours();
     let (alice, other) = (here.agent("alice"), here.agent("other"));
     let bob = there.pushed_as(&there.key, "bob", &json!({"ack": "manual", "window": 1}));
     let first = alice.sends("1").to("bob@there");
@@ -215,7 +210,7 @@ fn a_sender_learns_what_became_of_its_message() {
 #[test]
 fn a_sender_can_wait_across_the_wall() {
     let mut broker = Broker::secured();
-    let [here, there] = neighbours(&broker);
+    let [here, there] = broker.neighbours();
     let (alice, bob) = (here.agent("alice"), there.agent("bob"));
     for goal in ["delivered", "acknowledged"] {
         let call = alice.sends(goal).and("wait_for", goal).off_to("bob@there");
@@ -253,7 +248,7 @@ fn a_sender_can_wait_across_the_wall() {
 #[test]
 fn a_wait_across_the_wall_is_a_task() {
     let broker = Broker::secured();
-    let [here, there] = neighbours(&broker);
+    let [here, there] = broker.neighbours();
     let tasks = json!({"extensions": {"io.modelcontextprotocol/tasks": {}}});
     let alice = Agent::modern(here.wire(), tasks).registered("alice");
     let bob = there.agent("bob");
@@ -280,7 +275,7 @@ fn a_wait_across_the_wall_is_a_task() {
 #[test]
 fn what_dies_over_there_is_seen_on_both_sides() {
     let broker = Broker::secured_with(&["--delivery-limit=1"]);
-    let [here, there] = neighbours(&broker);
+    let [here, there] = broker.neighbours();
     let (alice, bob, nosy) = (here.agent("alice"), there.agent("bob"), broker.agent("nosy"));
     let late = alice.sends("late").with("ttl_seconds", 1).to("bob@there");
     alice.learns(&late.id, "expired");
@@ -314,7 +309,7 @@ fn what_dies_over_there_is_seen_on_both_sides() {
 #[test]
 fn who_waits_for_somebody_whose_project_is_deleted_is_told() {
     let broker = Broker::secured();
-    let [here, there] = neighbours(&broker);
+    let [here, there] = broker.neighbours();
     let (alice, _bob) = (here.agent("alice"), there.agent("bob"));
     let call = alice
         .sends("hi")
@@ -336,7 +331,7 @@ fn who_waits_for_somebody_whose_project_is_deleted_is_told() {
 #[test]
 fn the_same_key_sends_across_once() {
     let broker = Broker::secured();
-    let [here, there] = neighbours(&broker);
+    let [here, there] = broker.neighbours();
     let (alice, bob) = (here.agent("alice"), there.agent("bob"));
     let letter = || alice.sends("once").with("idempotency_key", "k").to("bob@there");
     let first = letter();
@@ -352,9 +347,48 @@ fn the_same_key_sends_across_once() {
 }
 
 #[test]
+fn a_key_used_forty_times_at_once_sends_across_once() {
+    let broker = Broker::secured();
+    let [here, there] = broker.neighbours();
+    let (alice, bob) = (here.agent("alice"), there.agent("bob"));
+    for round in 0..5 {
+        let key = format!("key {round}");
+        let letter = || alice.sends("once").with("idempotency_key", key.as_str());
+        let calls: Vec<_> = (0..40).map(|_| letter().off_to("bob@there")).collect();
+        let answers = calls.iter().map(|call| alice.returns("send_message", call));
+        let ids: HashSet<_> = answers.map(|answer| answer["message_id"].to_string()).collect();
+        assert_eq!(ids.len(), 1, "one message has one id: {ids:?}");
+        bob.sees(["once"]);
+        bob.sees_nothing();
+    }
+}
+
+#[test]
+fn a_key_has_one_result_wherever_its_messages_go() {
+    let broker = Broker::secured();
+    let [here, there] = broker.neighbours();
+    let (alice, bob, carol) = (here.agent("alice"), there.agent("bob"), here.agent("carol"));
+    let letter = |text: &str, key: &str| alice.sends(text).with("idempotency_key", key);
+    for (key, first, second) in [("out", "bob@there", "carol"), ("home", "carol", "bob@there")] {
+        let sent = letter(key, key).to(first);
+        assert_eq!(letter("another", key).to(second).id, sent.id);
+        assert_eq!(letter("another", key).to(first).id, sent.id);
+    }
+    bob.sees(["out"]);
+    carol.sees(["home"]);
+    bob.sees_nothing();
+    carol.sees_nothing();
+    // What was refused sends nothing, and leaves its key for something else.
+    let refused = letter("lost", "free");
+    refused.fails_as("session_not_found", "nobody@there");
+    letter("found", "free").to("carol");
+    carol.sees(["found"]);
+}
+
+#[test]
 fn a_message_from_elsewhere_is_told_of_like_any_other() {
     let broker = Broker::secured();
-    let [here, there] = neighbours(&broker);
+    let [here, there] = broker.neighbours();
     let alice = here.agent("alice");
     let pushed = there.pushed_as(&there.key, "pushed", &json!({}));
     alice.sends("hi").to("pushed@there");
@@ -376,7 +410,7 @@ fn a_message_from_elsewhere_is_told_of_like_any_other() {
 #[test]
 fn an_answer_goes_back_by_name_and_project() {
     let broker = Broker::secured();
-    let [here, there] = neighbours(&broker);
+    let [here, there] = broker.neighbours();
     there.may_send_to("here", &json!({}));
     let (alice, bob) = (here.agent("alice"), there.agent("bob"));
     alice.sends("question").to("bob@there");
@@ -394,7 +428,7 @@ fn an_answer_goes_back_by_name_and_project() {
 #[test]
 fn a_queue_over_there_is_as_long_as_its_project_says() {
     let broker = Broker::secured();
-    let [here, there] = neighbours(&broker);
+    let [here, there] = broker.neighbours();
     here.is_changed(&json!({"config": {"queue_capacity": 1}}));
     there.is_changed(&json!({"config": {"queue_capacity": 2}}));
     let (alice, bob) = (here.agent("alice"), there.agent("bob"));
@@ -407,7 +441,7 @@ fn a_queue_over_there_is_as_long_as_its_project_says() {
 #[test]
 fn a_permission_taken_back_is_gone_at_once() {
     let broker = Broker::secured();
-    let [here, there] = neighbours(&broker);
+    let [here, there] = broker.neighbours();
     let (alice, bob) = (here.agent("alice"), there.agent("bob"));
     for (method, path, body) in [
         ("DELETE", "/api/v1/projects/here/grants/there", Value::Null),
@@ -444,7 +478,7 @@ fn a_permission_taken_back_is_gone_at_once() {
 #[test]
 fn a_broadcast_stays_at_home() {
     let broker = Broker::secured();
-    let [here, there] = neighbours(&broker);
+    let [here, there] = broker.neighbours();
     let (alice, carol) = (here.agent("alice"), here.agent("carol"));
     let bob = there.agent("bob");
     let told = alice.sends("everyone").for_everyone();
@@ -456,7 +490,7 @@ fn a_broadcast_stays_at_home() {
 #[test]
 fn so_many_messages_a_minute_cross_and_then_more() {
     let broker = Broker::secured();
-    let [here, there] = neighbours(&broker);
+    let [here, there] = broker.neighbours();
     here.may_send_to("there", &json!({"message_rate_limit": 120}));
     let (alice, other) = (here.agent("alice"), here.agent("other"));
     let _bob = there.agent("bob");
@@ -484,7 +518,7 @@ fn so_many_messages_a_minute_cross_and_then_more() {
 fn messages_of_one_turn_keep_their_order_wherever_they_go() {
     // Each project on a thread of its own.
     let broker = Broker::secured_with(&["--workers=2"]);
-    let [here, there] = neighbours(&broker);
+    let [here, there] = broker.neighbours();
     let (alice, carol, bob) = (here.agent("alice"), here.agent("carol"), there.agent("bob"));
     let mut frames = Vec::new();
     for at in 0..40 {

@@ -6,6 +6,7 @@ mod support;
 
 mod clocks;
 mod cluster;
+mod crossing;
 mod deaths;
 mod handing;
 mod ledger;

@@ -9,8 +9,8 @@ use actors::{
     clock::now,
     model::{DeadLetterReason, Headers, Message, MessageId, Priority, ProjectId, SessionId, SessionRecord},
     storage::{
-        Acknowledge, Append, Appended, Audience, Claim, DeadLetterQuery, Op, Release, Seat, Storage, Store, Takes,
-        memory::MemoryStorage,
+        Acknowledge, Append, Appended, Audience, Claim, DeadLetterQuery, Op, Outcome, Release, Seat, Storage, Store,
+        Takes, memory::MemoryStorage,
     },
 };
 use futures_util::future::join_all;
@@ -42,6 +42,16 @@ enum Step {
     },
     /// Together, to each of these one; of those that are not plain the sender waits for more.
     SendMany(Vec<(usize, bool)>),
+    /// A key of the sender's for a message to one of two other projects.
+    Reserve {
+        key: u8,
+        elsewhere: bool,
+    },
+    KeepOutcome {
+        key: u8,
+        message: usize,
+    },
+    FreeKey(u8),
     Lease {
         session: usize,
         claimed: bool,
@@ -86,6 +96,9 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(to, priority, key, watched)| Step::Send { to, priority, key, watched }),
         3 => (prop::collection::vec(session(), 1..SESSIONS), 0..4_usize)
             .prop_map(|(to, priority)| Step::Broadcast { to, priority }),
+        2 => (0..4_u8, any::<bool>()).prop_map(|(key, elsewhere)| Step::Reserve { key, elsewhere }),
+        1 => (0..4_u8, message()).prop_map(|(key, message)| Step::KeepOutcome { key, message }),
+        1 => (0..4_u8).prop_map(Step::FreeKey),
         4 => prop::collection::vec((session(), prop::bool::weighted(0.9)), 1..30).prop_map(Step::SendMany),
         4 => (session(), message(), 1..40_usize)
             .prop_map(|(session, from, len)| Step::AcknowledgeRow { session, from, len }),
@@ -201,6 +214,18 @@ impl World {
             Step::Send { .. } | Step::SendMany(_) | Step::Broadcast { .. } => {
                 debug(store.append(prepared.to_vec(), now))
             }
+            Step::Reserve { key, elsewhere } => {
+                let target = ProjectId::parse(if *elsewhere { "elsewhere" } else { "there" }).unwrap();
+                debug(store.reserve_key(self.view.sender.id, key.to_string(), target, now))
+            }
+            Step::KeepOutcome { key, message } => match self.message(*message) {
+                Some(message) => {
+                    let outcome = Outcome::accepted(message.id, 1, 1, Vec::new());
+                    debug(store.keep_outcome(self.view.sender.id, key.to_string(), outcome))
+                }
+                None => Box::pin(std::future::ready(String::new())),
+            },
+            Step::FreeKey(key) => debug(store.free_key(self.view.sender.id, key.to_string())),
             Step::Lease {
                 session,
                 claimed,

@@ -55,6 +55,8 @@ pub async fn until<T>(mut ask: impl AsyncFnMut() -> Option<T>) -> T {
 pub struct View {
     pub project: ProjectId,
     pub store: Arc<dyn Store>,
+    /// Who sends all of its messages.
+    pub sender: SessionRecord,
     ids: MessageIds,
 }
 
@@ -64,6 +66,7 @@ impl View {
         Self {
             store: storage.open(&project),
             project,
+            sender: record(None),
             ids: MessageIds::default(),
         }
     }
@@ -81,7 +84,7 @@ impl View {
 
     pub fn message(&self, to: Option<SessionId>, headers: &Headers, watched: bool) -> Arc<Message> {
         let kind = to.map_or(To::Many, |_| To::One);
-        let draft = Draft::new(&self.project, &record(None), kind, ("chat", "1.0.0"), "{}", headers);
+        let draft = Draft::new(&self.project, &self.sender, kind, ("chat", "1.0.0"), "{}", headers);
         Arc::new(draft.seal(self.ids.next(now()), to, now(), watched))
     }
 

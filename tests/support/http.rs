@@ -608,6 +608,15 @@ impl Caller {
         self
     }
 
+    /// The same client at another replica.
+    #[allow(dead_code, reason = "only some tests have several")]
+    pub fn at(&self, address: SocketAddr) -> Self {
+        Self {
+            address,
+            ..self.clone()
+        }
+    }
+
     /// The same client with this header instead of those of the same name.
     pub fn with(&self, name: &str, value: &str) -> Self {
         let mut caller = self.clone();

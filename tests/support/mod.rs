@@ -166,6 +166,32 @@ impl Broker {
         Self::launch(&[flags, &["--enable-auth"]].concat(), Some(ADMIN_KEY))
     }
 
+    /// The same by a program that runs the broker with the arguments it is given.
+    #[allow(dead_code, reason = "only some tests inject faults")]
+    pub fn secured_by(program: Command, flags: &[&str]) -> Self {
+        let flags = [flags, &["--enable-auth"]].concat();
+        let broker = Self::launch_in(Place::of_its_own(&flags), program, &flags, Some(ADMIN_KEY));
+        Self::teaches_note(&broker.visitor());
+        broker
+    }
+
+    /// One that goes no further at this point of its work (`actors::faults::point`).
+    #[allow(dead_code, reason = "only some tests inject faults")]
+    pub fn secured_stalling_at(point: &str, flags: &[&str]) -> Self {
+        let mut program = broker_program();
+        program.env("FAULT_STALL_AT", point);
+        Self::secured_by(program, flags)
+    }
+
+    /// Waits until it stalls where it was told to.
+    #[allow(dead_code, reason = "only some tests inject faults")]
+    pub fn stalls(&self) {
+        eventually(
+            "the broker stalls (it is built with `--features mcp-broker-actors/faults`)",
+            || self.log().contains("a fault stalls").then_some(()),
+        );
+    }
+
     /// One that asks nobody for a key, and has one for administration.
     pub fn administered() -> Self {
         Self::launch(&[], Some(ADMIN_KEY))

@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use super::{Agent, Broker, Caller, Request, Response, Wire};
+use super::{Agent, Broker, Caller, Request, Response, Wire, eventually};
 
 /// The admin key of a broker that asks for keys.
 pub const ADMIN_KEY: &str = "admin_tests_0123456789abcdef0123456789abcdef0123456789abcdef";
@@ -20,6 +20,16 @@ impl<'a> Tenant<'a> {
         let key = response.json()["api_keys"][0]["api_key"].as_str().unwrap().to_owned();
         let id = id.to_owned();
         Self { broker, id, key }
+    }
+
+    /// The same project at another broker with the same storage.
+    #[allow(dead_code, reason = "only some tests have several")]
+    pub fn at<'b>(&self, broker: &'b Broker) -> Tenant<'b> {
+        Tenant {
+            broker,
+            id: self.id.clone(),
+            key: self.key.clone(),
+        }
     }
 
     /// Another key of the project.
@@ -117,6 +127,24 @@ impl<'a> Tenant<'a> {
     /// A client of 2025-11-25 over HTTP without a session.
     pub fn resumable_as(&self, key: &str) -> Caller {
         Caller::legacy_with(self.broker.address, "2025-11-25", json!({}), &[("X-API-Key", key)])
+    }
+}
+
+impl Broker {
+    /// Waits until it knows the key of a project that was made at another replica.
+    #[allow(dead_code, reason = "only some tests have several")]
+    pub fn knows(&self, tenant: &Tenant<'_>) {
+        eventually("the replica knows the key", || {
+            (self.upgrade(&[("X-API-Key", &tenant.key)]).status == 101).then_some(())
+        });
+    }
+
+    /// Two projects, `here` and `there`, that are open to others, and the first may send to the second.
+    pub fn neighbours(&self) -> [Tenant<'_>; 2] {
+        let open = json!({"allow_cross_project": true});
+        let [here, there] = ["here", "there"].map(|id| self.project(id, &open));
+        here.may_send_to("there", &json!({}));
+        [here, there]
     }
 }
 

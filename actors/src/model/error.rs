@@ -105,6 +105,16 @@ impl BrokerError {
         }
     }
 
+    /// An idempotency key is reserved for a message to one project, and the same key came with a message to another.
+    #[must_use]
+    pub fn key_in_use() -> Self {
+        Self::invalid(
+            "headers.idempotency_key",
+            "another message was sent with this key and its result is not known yet: repeat that message, or use a key \
+             of its own for this one",
+        )
+    }
+
     pub fn forbidden(reason: impl Into<String>) -> Self {
         Self::Forbidden { reason: reason.into() }
     }

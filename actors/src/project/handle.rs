@@ -12,6 +12,7 @@ use tokio::sync::{oneshot, watch};
 
 use super::{
     Charter, Directory, Project, Projects, ProtocolDefinition, Registered, Registration, SessionQuery, Settings, Terms,
+    crossing::Crossing,
     looks::Known,
     messages::{CatchUp, Close, Hear, Register},
 };
@@ -24,7 +25,7 @@ use crate::{
     },
     negotiate::{self, MatrixRow, Negotiation, RequiredProtocol},
     registry::{Admit, Catalog, DiscoverPage, DiscoverQuery, Protocol, Registry},
-    router::{Answer, Audience, Route, Routed, Router, Submission, Target},
+    router::{Answer, Audience, Route, Router, Submission, Target},
     session::{
         Abandon, AcknowledgeMessages, Answered, Attach, Connection, Detach, Disconnect, GiveBack, Member, ReceiveCall,
         ReceiveMessages, ReceiveMode, Received, Subscribe, Unwatch, Watch, Writable, Written,
@@ -91,14 +92,6 @@ pub enum Dispatch {
     Home(Submission),
     /// To another project: [`ProjectHandle::cross`].
     Abroad(Box<Crossing>),
-}
-
-/// A message to another project that may go there.
-pub struct Crossing {
-    target: ProjectHandle,
-    submission: Submission,
-    sender: SessionId,
-    idempotency_key: Option<String>,
 }
 
 pub struct ReceiveRequest {
@@ -483,6 +476,10 @@ impl ProjectHandle {
         Ok(Dispatch::Home(self.submission(sender, target, envelope)))
     }
 
+    pub(super) fn store(&self) -> &dyn Store {
+        &*self.0.store
+    }
+
     /// Another project of the broker, if it is open.
     fn neighbour(&self, id: &ProjectId) -> Option<Self> {
         self.0.neighbours.upgrade().and_then(|neighbours| neighbours.get(id))
@@ -530,59 +527,9 @@ impl ProjectHandle {
         submission.draft = submission.draft.from_abroad(self.0.id.clone());
         Ok(Dispatch::Abroad(Box::new(Crossing {
             target: abroad,
-            idempotency_key: submission.idempotency_key.take(),
             sender: sender.record.id,
             submission,
         })))
-    }
-
-    /// Has another project take a message. What is remembered of it on this side, for its idempotency key and for who
-    /// asks what became of it, is remembered before the answer.
-    pub async fn cross(&self, crossing: Crossing) -> Answer {
-        let Crossing {
-            target,
-            submission,
-            sender,
-            idempotency_key,
-        } = crossing;
-        if let Some(key) = &idempotency_key
-            && let Some(outcome) = self.0.store.outcome(sender, key.clone(), now()).await?
-        {
-            let skipped = outcome.skipped;
-            return Ok(Routed {
-                outcome,
-                skipped,
-                status: None,
-                repeated: true,
-            });
-        }
-        // It may have been closed since it was asked.
-        let closed = BrokerError::CrossProjectDisabled { side: Side::Target };
-        let answers = match target.submit(vec![submission]) {
-            Err(BrokerError::ProjectNotFound) => return Err(closed),
-            answers => answers?,
-        };
-        let answers = answers.await.unwrap_or_default();
-        let answer = answers.into_iter().next().unwrap_or(Err(BrokerError::unavailable()));
-        let routed = answer.map_err(|error| match error {
-            // How much fits there is nobody's business here.
-            BrokerError::QueueFull { .. } => BrokerError::RecipientFull,
-            error => error,
-        })?;
-        let message = routed.outcome.message;
-        let mut noted = self.0.store.put_crossing(message, target.id().clone()).await;
-        if let Some(key) = idempotency_key {
-            let kept = self
-                .0
-                .store
-                .keep_outcome(sender, key, routed.outcome.clone(), now())
-                .await;
-            noted = noted.and(kept);
-        }
-        if let Err(error) = noted {
-            tracing::warn!(%error, %message, "the sender of a message to another project cannot ask what became of it");
-        }
-        Ok(routed)
     }
 
     fn target(&self, found: Result<Arc<Member>, BrokerError>, envelope: &Envelope<'_>) -> Result<Target, BrokerError> {

@@ -2,6 +2,7 @@
 
 mod actor;
 mod charter;
+mod crossing;
 mod directory;
 mod handle;
 mod looks;
@@ -14,8 +15,9 @@ use std::time::Duration;
 
 pub use actor::Project;
 pub use charter::{Charter, Terms};
+pub use crossing::Crossing;
 pub use directory::{Directory, Found, SessionQuery};
-pub use handle::{Crossing, Dispatch, Envelope, Page, ProjectHandle, ReceiveRequest, RedriveRequest};
+pub use handle::{Dispatch, Envelope, Page, ProjectHandle, ReceiveRequest, RedriveRequest};
 #[cfg(feature = "faults")]
 pub use messages::Panic;
 pub use messages::{ProtocolDefinition, Registered, Registration};

@@ -348,15 +348,8 @@ impl Router {
         let Sent { message, to, .. } = sent;
         let (queue_len, refused) = match result {
             Ok(Appended::Accepted { queue_len, refused }) => (queue_len, refused),
-            Ok(Appended::Repeated(outcome)) => {
-                let skipped = outcome.skipped;
-                return Open::Answered(Ok(Routed {
-                    outcome,
-                    skipped,
-                    status: None,
-                    repeated: true,
-                }));
-            }
+            Ok(Appended::Repeated(first)) => return Open::Answered(Ok(Routed::repeated(first))),
+            Ok(Appended::KeyReserved) => return Open::Answered(Err(BrokerError::key_in_use())),
             // It is begun anew as long as there is hope.
             Ok(Appended::RosterOutdated) => return Open::Answered(Err(BrokerError::unavailable())),
             Err(error) => return Open::Answered(Err(error.into())),

@@ -55,6 +55,19 @@ pub struct Routed {
     pub repeated: bool,
 }
 
+impl Routed {
+    /// The answer to a send whose idempotency key has a first result.
+    #[must_use]
+    pub fn repeated(first: Outcome) -> Self {
+        Self {
+            skipped: first.skipped,
+            outcome: first,
+            status: None,
+            repeated: true,
+        }
+    }
+}
+
 /// Makes the actor panic. Compiled in for tests only.
 #[cfg(feature = "faults")]
 #[derive(Message)]

@@ -48,7 +48,9 @@ pub const CASES: &[Case] = cases! {
         the_acknowledged_who_are_watched_are_named
         a_message_that_is_released_too_often_is_dead
         the_first_result_of_an_idempotency_key_is_repeated
-        a_result_from_elsewhere_takes_an_idempotency_key
+        a_reserved_key_sends_nothing_at_home
+        a_key_is_reserved_for_one_project
+        a_reservation_is_freed_unless_another_send_has_found_it
         an_idempotency_key_belongs_to_its_sender
         a_refused_send_leaves_its_idempotency_key_free;
     dead_letters:
@@ -116,7 +118,8 @@ pub const TIMED_CASES: &[Case] = cases! {
         what_was_delivered_in_time_can_be_acknowledged_late
         what_is_released_too_late_is_dead
         a_redriven_message_has_its_time_again
-        an_idempotency_key_is_free_again_after_its_window;
+        an_idempotency_key_is_free_again_after_its_window
+        a_reservation_is_over_a_window_after_it_was_last_found;
 };
 
 /// Runs `cases` one after the other, each on what `storage` returns.

@@ -1,6 +1,6 @@
 //! What changes in a store, said while it changes, for a backend that keeps it beyond the process.
 
-use super::{Outcome, inbox::Item, receipts::ReceiptKey};
+use super::{inbox::Item, memory::idempotency::TakenBy, receipts::ReceiptKey};
 use crate::{
     clock::Now,
     model::{DeadLetter, Message, MessageId, ProjectId, ProtocolRecord, RecipientStatus, SessionId, SessionRecord},
@@ -52,14 +52,14 @@ pub(super) enum Change<'a> {
     },
     /// One that was final is forgotten, or open again.
     ReceiptForgotten(ReceiptKey),
-    OutcomeKept {
+    KeyTaken {
         sender: SessionId,
         key: &'a str,
         /// When the key is free again, in milliseconds since the Unix epoch.
         until_unix_ms: u64,
-        outcome: &'a Outcome,
+        by: &'a TakenBy,
     },
-    OutcomeForgotten {
+    KeyFreed {
         sender: SessionId,
         key: &'a str,
     },

@@ -136,11 +136,15 @@ pub trait Store: Send + Sync + 'static {
     fn append(&self, batch: Vec<Append>, now: Now) -> Op<Vec<Appended>>;
     /// Keeps `outcome` as the first result of this idempotency key; does nothing when the key is not known.
     fn settle_outcome(&self, sender: SessionId, key: String, outcome: Outcome) -> Op<()>;
-    /// The first result of an idempotency key; None while it is free.
-    fn outcome(&self, sender: SessionId, key: String, now: Now) -> Op<Option<Outcome>>;
-    /// Keeps the first result of an idempotency key for a message that another project took. Does nothing when the key
-    /// is not free any more.
-    fn keep_outcome(&self, sender: SessionId, key: String, outcome: Outcome, now: Now) -> Op<()>;
+    /// Reserves an idempotency key for a message to the project `target`, before that project is asked to take it. The
+    /// reservation lasts for the idempotency window from the last call that found or made it.
+    fn reserve_key(&self, sender: SessionId, key: String, target: ProjectId, now: Now) -> Op<Reserved>;
+    /// Keeps `outcome` as the first result of a key that is reserved. Does nothing when its result is known already, and
+    /// when the key is not known.
+    fn keep_outcome(&self, sender: SessionId, key: String, outcome: Outcome) -> Op<()>;
+    /// Ends a reservation whose message was refused, unless another send has found the reservation: that one may have
+    /// been accepted.
+    fn free_key(&self, sender: SessionId, key: String) -> Op<()>;
     /// Hands out waiting messages, urgent before low and old before new, and counts the delivery: up to `limit`,
     /// and no further one once they make up `bytes_max` bytes. They stay leased until they are acknowledged or
     /// released. Those whose time has run out are dead-lettered instead. Nothing for a session that is not known, and
@@ -306,9 +310,24 @@ pub enum Appended {
     },
     /// The sender used this idempotency key before; nothing was sent.
     Repeated(Outcome),
+    /// The sender has reserved this idempotency key for a message to another project; nothing was sent.
+    KeyReserved,
     /// Sessions have come or gone since the roster of the audience. Neither this message nor any after it in the batch
     /// was sent.
     RosterOutdated,
+}
+
+/// What the sender's store knows of an idempotency key for a message to another project.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reserved {
+    /// The key was free: it is reserved now.
+    First,
+    /// An earlier send reserved it for the same project, and its result is not known here.
+    Again,
+    /// An earlier send reserved it for another project, and its result is not known here.
+    Elsewhere,
+    /// The first result.
+    Settled(Outcome),
 }
 
 /// The first result of a send, kept for its idempotency key.

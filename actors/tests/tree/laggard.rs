@@ -19,7 +19,8 @@ use actors::{
     },
     storage::{
         Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterQuery, Depth, Leased, Op, Outcome,
-        Redriven, Release, Released, Roster, Seat, Seated, Storage, Store, StoreError, Wanted, memory::MemoryStorage,
+        Redriven, Release, Released, Reserved, Roster, Seat, Seated, Storage, Store, StoreError, Wanted,
+        memory::MemoryStorage,
     },
 };
 use futures_util::FutureExt;
@@ -216,7 +217,8 @@ impl Store for Remote {
         fn put_crossing(message: MessageId, target: ProjectId) -> ();
         fn crossing(message: MessageId) -> Option<ProjectId>;
         fn crossing_targets() -> Vec<ProjectId>;
-        fn outcome(sender: SessionId, key: String, now: Now) -> Option<Outcome>;
-        fn keep_outcome(sender: SessionId, key: String, outcome: Outcome, now: Now) -> ();
+        fn reserve_key(sender: SessionId, key: String, target: ProjectId, now: Now) -> Reserved;
+        fn keep_outcome(sender: SessionId, key: String, outcome: Outcome) -> ();
+        fn free_key(sender: SessionId, key: String) -> ();
     }
 }

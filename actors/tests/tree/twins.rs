@@ -19,7 +19,7 @@ use actors::{
     },
     storage::{
         Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterQuery, Depth, Exchanged, Leased, Op,
-        Outcome, Redriven, Release, Released, Roster, Seat, Seated, Sign, Storage, Store, StoreError, Wanted,
+        Outcome, Redriven, Release, Released, Reserved, Roster, Seat, Seated, Sign, Storage, Store, StoreError, Wanted,
         memory::MemoryStorage,
     },
 };
@@ -515,8 +515,9 @@ impl Store for Shared {
     quiet! {
         fn find_session(wanted: Wanted) -> Option<SessionRecord>;
         fn settle_outcome(sender: SessionId, key: String, outcome: Outcome) -> ();
-        fn outcome(sender: SessionId, key: String, now: Now) -> Option<Outcome>;
-        fn keep_outcome(sender: SessionId, key: String, outcome: Outcome, now: Now) -> ();
+        fn reserve_key(sender: SessionId, key: String, target: ProjectId, now: Now) -> Reserved;
+        fn keep_outcome(sender: SessionId, key: String, outcome: Outcome) -> ();
+        fn free_key(sender: SessionId, key: String) -> ();
         fn lease(session: SessionId, by: Option<Claim>, limit: usize, bytes_max: usize, now: Now) -> Leased;
         fn acknowledge(session: SessionId, which: Acknowledge, now: Now) -> Acknowledged;
         fn depth(session: SessionId) -> Depth;

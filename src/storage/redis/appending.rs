@@ -253,7 +253,7 @@ fn answer(append: &Append, reply: &mut Reply) -> Result<Appended, StoreError> {
                 refused: append.audience.ids().to_vec(),
             },
         }),
-        Some(Value::BulkString(first)) => outcome::from_stored(&first).map(Appended::Repeated),
+        Some(Value::BulkString(first)) => outcome::repeated(&first),
         Some(accepted @ Value::Array(_)) => {
             let mut accepted = Reply::new(accepted)?;
             let queue_len = accepted.len()?;

@@ -16,7 +16,7 @@
 //! | `expiries` | sorted set: session and message by deadline |
 //! | `receipts`, `receipts:BUCKET` | hashes: how many in each bucket of 16 seconds; where messages stand |
 //! | `dead`, `dead:age`, `dead:letters` | dead letters by message, by age, and what is known of them |
-//! | `idempotency`, `idempotency:until` | first results, and until when they are kept |
+//! | `idempotency`, `idempotency:until` | by what idempotency keys are taken (a first result or a reservation), and until when |
 //! | `seen`, `left`, `signs`, `thinned` | sorted sets: last signs of life, goodbyes; what is news, by `serial` |
 //! | `protocols`, `crossings*` | records; which messages went to which project |
 //! | `frames`, `roster`, `epochs`, `serial` | what counts on for as long as there is the project |

@@ -1,7 +1,8 @@
 //! The first result of an idempotency key, as it is kept: the id of the message (16 bytes), then delivered, queued,
 //! skipped, length of the queue, time of delivery or `-`, status or `-`, who refused (separated by commas).
+//! A reservation has the nil id in the place of the message's; the rest of it is the script's.
 
-use actors::storage::{Outcome, StoreError};
+use actors::storage::{Appended, Outcome, Reserved, StoreError};
 
 use super::reply::{message, number, session, status, status_code, unreadable};
 
@@ -26,7 +27,24 @@ pub(super) fn to_stored(outcome: &Outcome) -> Vec<u8> {
     [message.as_uuid().as_bytes(), text.as_bytes()].concat()
 }
 
-pub(super) fn from_stored(stored: &[u8]) -> Result<Outcome, StoreError> {
+/// What an append was answered whose key was taken before.
+pub(super) fn repeated(stored: &[u8]) -> Result<Appended, StoreError> {
+    if stored.starts_with(&[0; 16]) {
+        return Ok(Appended::KeyReserved);
+    }
+    from_stored(stored).map(Appended::Repeated)
+}
+
+pub(super) fn reserved(reply: &[u8]) -> Result<Reserved, StoreError> {
+    Ok(match reply {
+        b"first" => Reserved::First,
+        b"again" => Reserved::Again,
+        b"elsewhere" => Reserved::Elsewhere,
+        stored => Reserved::Settled(from_stored(stored)?),
+    })
+}
+
+fn from_stored(stored: &[u8]) -> Result<Outcome, StoreError> {
     let (id, text) = stored.split_at_checked(16).ok_or_else(|| unreadable("a result"))?;
     let mut parts = text.split(|byte| *byte == b' ');
     let mut part = || parts.next().ok_or_else(|| unreadable("a result"));

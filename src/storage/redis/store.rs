@@ -15,7 +15,8 @@ use actors::{
     },
     storage::{
         Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterQuery, Depth, Exchanged, Handed, Leased,
-        Op, Outcome, Redriven, Release, Released, Roster, Seat, Seated, Sign, Store, StoreError, Takes, Wanted,
+        Op, Outcome, Redriven, Release, Released, Reserved, Roster, Seat, Seated, Sign, Store, StoreError, Takes,
+        Wanted,
     },
 };
 
@@ -196,20 +197,22 @@ impl Store for RedisStore {
         self.run(operation, |_, _| Ok(()))
     }
 
-    fn outcome(&self, sender: SessionId, key: String, _: Now) -> Op<Option<Outcome>> {
-        let operation = Operation::new("outcome").text(appending::outcome_key(sender, &key));
-        self.run(operation, |_, mut reply| {
-            if reply.is_done() {
-                return Ok(None);
-            }
-            outcome::from_stored(&reply.bytes()?).map(Some)
-        })
+    fn reserve_key(&self, sender: SessionId, key: String, target: ProjectId, _: Now) -> Op<Reserved> {
+        let operation = Operation::accepting("reserve_key")
+            .text(appending::outcome_key(sender, &key))
+            .text(target.as_str());
+        self.run(operation, |_, mut reply| outcome::reserved(&reply.bytes()?))
     }
 
-    fn keep_outcome(&self, sender: SessionId, key: String, outcome: Outcome, _: Now) -> Op<()> {
-        let operation = Operation::accepting("keep_outcome")
+    fn keep_outcome(&self, sender: SessionId, key: String, outcome: Outcome) -> Op<()> {
+        let operation = Operation::new("keep_outcome")
             .text(appending::outcome_key(sender, &key))
             .text(outcome::to_stored(&outcome));
+        self.run(operation, |_, _| Ok(()))
+    }
+
+    fn free_key(&self, sender: SessionId, key: String) -> Op<()> {
+        let operation = Operation::new("free_key").text(appending::outcome_key(sender, &key));
         self.run(operation, |_, _| Ok(()))
     }
 

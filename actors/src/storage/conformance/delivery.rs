@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
 use super::{
-    super::{Acknowledge, Append, Appended, Audience, Outcome, Release, Released, Storage},
-    world::{DELIVERY_LIMIT, World, accepted, append, depth, done},
+    super::{Acknowledge, Append, Appended, Audience, Outcome, Release, Released, Reserved, Storage},
+    world::{DELIVERY_LIMIT, World, accepted, append, depth, done, fresh_project},
 };
 use crate::model::{DeadLetterReason, Headers, MessageId, Priority, SessionId, Status};
 
@@ -269,32 +269,63 @@ pub async fn the_first_result_of_an_idempotency_key_is_repeated(storage: Arc<dyn
     assert_eq!(world.leases(world.bob, 9).await, [id], "it was sent once");
 }
 
-pub async fn a_result_from_elsewhere_takes_an_idempotency_key(storage: Arc<dyn Storage>) {
+pub async fn a_reserved_key_sends_nothing_at_home(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
-    let key = || "k".to_owned();
-    let elsewhere = Outcome::accepted(world.message(None, &Headers::default()).id, 1, 1, vec![]);
-    assert_eq!(done(world.store.outcome(world.alice, key(), world.now)).await, None);
-    done(
-        world
-            .store
-            .keep_outcome(world.alice, key(), elsewhere.clone(), world.now),
-    )
-    .await;
-    let here = keyed(world.direct(world.bob, &Headers::default()), "k");
-    let id = here.message.id;
-    assert_eq!(world.append(here).await, Appended::Repeated(elsewhere.clone()));
-    // The first one stays, wherever it is from.
-    done(
-        world
-            .store
-            .keep_outcome(world.alice, key(), Outcome::accepted(id, 1, 1, vec![]), world.now),
-    )
-    .await;
-    assert_eq!(
-        done(world.store.outcome(world.alice, key(), world.now)).await,
-        Some(elsewhere)
+    let (here, there) = (
+        || keyed(world.direct(world.bob, &Headers::default()), "k"),
+        fresh_project(),
     );
-    assert_eq!(done(world.store.outcome(world.bob, key(), world.now)).await, None);
+    assert_eq!(world.reserves(world.alice, "k", &there).await, Reserved::First);
+    assert_eq!(world.append(here()).await, Appended::KeyReserved);
+    assert_eq!(world.leases(world.bob, 9).await, []);
+    // Of another sender it is another key.
+    assert_eq!(world.reserves(world.bob, "k", &there).await, Reserved::First);
+
+    let first = Outcome::accepted(world.message(None, &Headers::default()).id, 1, 1, vec![]);
+    done(world.store.keep_outcome(world.alice, "k".to_owned(), first.clone())).await;
+    assert_eq!(world.append(here()).await, Appended::Repeated(first.clone()));
+    assert_eq!(
+        world.reserves(world.alice, "k", &there).await,
+        Reserved::Settled(first.clone())
+    );
+    // The first result stays.
+    let second = Outcome {
+        queue_len: 2,
+        ..first.clone()
+    };
+    done(world.store.keep_outcome(world.alice, "k".to_owned(), second)).await;
+    assert_eq!(world.append(here()).await, Appended::Repeated(first));
+}
+
+pub async fn a_key_is_reserved_for_one_project(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let (there, elsewhere) = (fresh_project(), fresh_project());
+    assert_eq!(world.reserves(world.alice, "k", &there).await, Reserved::First);
+    assert_eq!(world.reserves(world.alice, "k", &elsewhere).await, Reserved::Elsewhere);
+    assert_eq!(world.reserves(world.alice, "k", &there).await, Reserved::Again);
+    assert_eq!(world.reserves(world.alice, "k", &elsewhere).await, Reserved::Elsewhere);
+}
+
+pub async fn a_reservation_is_freed_unless_another_send_has_found_it(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let (there, elsewhere) = (fresh_project(), fresh_project());
+    let free = |key: &str| done(world.store.free_key(world.alice, key.to_owned()));
+    free("k").await;
+    assert_eq!(world.reserves(world.alice, "k", &there).await, Reserved::First);
+    free("k").await;
+    assert_eq!(world.reserves(world.alice, "k", &elsewhere).await, Reserved::First);
+    assert_eq!(world.reserves(world.alice, "k", &elsewhere).await, Reserved::Again);
+    free("k").await;
+    assert_eq!(world.reserves(world.alice, "k", &there).await, Reserved::Elsewhere);
+    // What has a result is no reservation.
+    let first = keyed(world.direct(world.bob, &Headers::default()), "sent");
+    let outcome = Outcome::accepted(first.message.id, 1, 1, vec![]);
+    assert_eq!(world.append(first).await, accepted(1));
+    free("sent").await;
+    assert_eq!(
+        world.reserves(world.alice, "sent", &there).await,
+        Reserved::Settled(outcome)
+    );
 }
 
 pub async fn an_idempotency_key_belongs_to_its_sender(storage: Arc<dyn Storage>) {

@@ -7,17 +7,12 @@ use uuid::Uuid;
 
 use super::{
     super::{DeadLetterQuery, Storage},
-    world::{CAPACITY, World, accepted, depth, done, record},
+    world::{CAPACITY, World, accepted, depth, done, fresh_project, record},
 };
 use crate::model::{
     ApiKey, AuditEntry, AuditOutcome, AuditQuery, DeadLetterReason, Grant, Headers, KeyId, MadeKey, MessageId, NewKey,
     NewProject, ProjectConfig, ProjectId, ProjectRecord, ProtocolMetadata, ProtocolName, ProtocolRecord, Scope,
 };
-
-/// A project that nobody else has.
-fn fresh() -> ProjectId {
-    ProjectId::parse(&format!("test-{}", Uuid::new_v4().simple())).expect("a good project id")
-}
 
 fn project(id: &ProjectId) -> ProjectRecord {
     let wanted = NewProject {
@@ -52,14 +47,14 @@ async fn kept(storage: &dyn Storage, id: &ProjectId) -> Option<ProjectRecord> {
 }
 
 pub async fn a_project_that_never_was_is_none(storage: Arc<dyn Storage>) {
-    let id = fresh();
+    let id = fresh_project();
     storage.open(&id);
     assert_eq!(kept(&*storage, &id).await, None);
     assert!(done(storage.projects()).await.iter().all(|record| record.id != id));
 }
 
 pub async fn a_project_begins_with_revision_0_and_goes_on_with_the_next(storage: Arc<dyn Storage>) {
-    let id = fresh();
+    let id = fresh_project();
     let first = project(&id);
     let second = next(&first, "Second");
     assert!(!put(&*storage, &second).await, "there is nothing that it comes after");
@@ -74,7 +69,7 @@ pub async fn a_project_begins_with_revision_0_and_goes_on_with_the_next(storage:
 }
 
 pub async fn a_record_that_is_not_the_next_changes_nothing(storage: Arc<dyn Storage>) {
-    let id = fresh();
+    let id = fresh_project();
     let first = project(&id);
     let second = next(&first, "Second");
     assert!(put(&*storage, &first).await && put(&*storage, &second).await);
@@ -89,7 +84,7 @@ pub async fn a_record_that_is_not_the_next_changes_nothing(storage: Arc<dyn Stor
 }
 
 pub async fn of_two_changes_of_the_same_record_one_is_kept(storage: Arc<dyn Storage>) {
-    let id = fresh();
+    let id = fresh_project();
     let first = project(&id);
     for base in [None, Some(&first)] {
         let [left, right] = ["Left", "Right"].map(|name| match base {
@@ -104,14 +99,14 @@ pub async fn of_two_changes_of_the_same_record_one_is_kept(storage: Arc<dyn Stor
 }
 
 pub async fn a_project_is_kept_with_all_that_it_is(storage: Arc<dyn Storage>) {
-    let id = fresh();
+    let id = fresh_project();
     let mut record = project(&id);
     let grant = Grant {
         protocols: BTreeSet::from([ProtocolName::parse("chat").expect("a good name")]),
         message_rate_limit: 3,
         granted_at_ms: 2,
     };
-    record.grant(fresh(), grant).expect("a good permission");
+    record.grant(fresh_project(), grant).expect("a good permission");
     let key = KeyId::generate().expect("random numbers");
     let made = MadeKey {
         key: ApiKey::generate(&id, &key).expect("random numbers"),
@@ -128,7 +123,7 @@ pub async fn a_project_is_kept_with_all_that_it_is(storage: Arc<dyn Storage>) {
 }
 
 pub async fn a_deleted_project_is_still_listed(storage: Arc<dyn Storage>) {
-    let id = fresh();
+    let id = fresh_project();
     let record = project(&id);
     let mut deleted = next(&record, "Test");
     deleted.close(2);
@@ -155,7 +150,7 @@ pub async fn a_cleared_project_is_empty_for_whoever_opens_it_next(storage: Arc<d
     let dead = world.gives_up(world.bob).await;
     let (leased, waiting) = (world.sends(world.bob).await, world.sends(world.carol).await);
     world.leases(world.bob, 1).await;
-    done(world.store.put_crossing(waiting, fresh())).await;
+    done(world.store.put_crossing(waiting, fresh_project())).await;
     let mut keyed = world.direct(world.carol, &Headers::default());
     keyed.idempotency_key = Some("once".to_owned());
     world.append(keyed.clone()).await;
@@ -186,7 +181,7 @@ pub async fn clearing_a_project_leaves_the_others_alone(storage: Arc<dyn Storage
     let (here, there) = (World::new(&*storage).await, World::new(&*storage).await);
     let sent = here.sends(here.bob).await;
     done(storage.clear_project(there.project.clone())).await;
-    done(storage.clear_project(fresh())).await;
+    done(storage.clear_project(fresh_project())).await;
     assert_eq!(here.sessions().await.len(), 3);
     assert_eq!(here.leases(here.bob, 9).await, [sent]);
 }
@@ -232,7 +227,7 @@ async fn audit(storage: &dyn Storage, query: AuditQuery) -> Vec<AuditEntry> {
 }
 
 pub async fn the_audit_is_told_newest_first(storage: Arc<dyn Storage>) {
-    let (here, there) = (fresh(), fresh());
+    let (here, there) = (fresh_project(), fresh_project());
     let mut expected = recorded(&*storage, &here, 7).await;
     recorded(&*storage, &there, 2).await;
     expected.reverse();
@@ -244,7 +239,7 @@ pub async fn the_audit_is_told_newest_first(storage: Arc<dyn Storage>) {
 }
 
 pub async fn the_audit_is_filtered_by_everything_that_is_given(storage: Arc<dyn Storage>) {
-    let project = fresh();
+    let project = fresh_project();
     let all = recorded(&*storage, &project, 12).await;
     let check = async |query: AuditQuery, fits: fn(&AuditEntry) -> bool| {
         let expected: Vec<_> = all.iter().rev().filter(|entry| fits(entry)).cloned().collect();
@@ -276,7 +271,7 @@ pub async fn the_audit_is_filtered_by_everything_that_is_given(storage: Arc<dyn 
         entry.action == "key.add" && entry.outcome == AuditOutcome::Refused
     })
     .await;
-    assert_eq!(audit(&*storage, of(&fresh())).await, []);
+    assert_eq!(audit(&*storage, of(&fresh_project())).await, []);
 }
 
 pub async fn what_belongs_to_no_project_is_in_the_audit_too(storage: Arc<dyn Storage>) {
@@ -285,7 +280,7 @@ pub async fn what_belongs_to_no_project_is_in_the_audit_too(storage: Arc<dyn Sto
         project: None,
         target: None,
         address: None,
-        ..entry(&fresh(), &action, AuditOutcome::Refused)
+        ..entry(&fresh_project(), &action, AuditOutcome::Refused)
     };
     done(storage.append_audit(entry.clone())).await;
     let query = AuditQuery {
@@ -321,7 +316,7 @@ async fn read_in_pages(storage: &dyn Storage, query: AuditQuery, limit: usize) -
 }
 
 pub async fn the_audit_is_read_in_pages_without_loss_or_repeat(storage: Arc<dyn Storage>) {
-    let project = fresh();
+    let project = fresh_project();
     let mut all = recorded(&*storage, &project, 23).await;
     all.reverse();
     for limit in [1, 2, 5, 100] {
@@ -336,7 +331,7 @@ pub async fn the_audit_is_read_in_pages_without_loss_or_repeat(storage: Arc<dyn 
 }
 
 pub async fn what_is_added_while_the_audit_is_read_moves_nothing(storage: Arc<dyn Storage>) {
-    let project = fresh();
+    let project = fresh_project();
     let mut all = recorded(&*storage, &project, 6).await;
     all.reverse();
     let first = audit(
@@ -355,7 +350,7 @@ pub async fn what_is_added_while_the_audit_is_read_moves_nothing(storage: Arc<dy
 
 /// Entries are made where something happens and added as they come.
 pub async fn an_entry_that_comes_late_has_its_place_in_the_audit(storage: Arc<dyn Storage>) {
-    let project = fresh();
+    let project = fresh_project();
     let made: Vec<_> = (0..4).map(|_| entry(&project, "key.add", AuditOutcome::Done)).collect();
     for at in [1, 3, 0, 2] {
         done(storage.append_audit(made[at].clone())).await;
@@ -368,7 +363,7 @@ pub async fn an_entry_that_comes_late_has_its_place_in_the_audit(storage: Arc<dy
 pub async fn a_crossing_is_known_where_it_began(storage: Arc<dyn Storage>) {
     let (here, there) = (World::new(&*storage).await, World::new(&*storage).await);
     let [first, second, unknown] = [(); 3].map(|()| here.message(None, &Headers::default()).id);
-    let elsewhere = fresh();
+    let elsewhere = fresh_project();
     done(here.store.put_crossing(first, there.project.clone())).await;
     done(here.store.put_crossing(second, elsewhere.clone())).await;
     assert_eq!(done(here.store.crossing(first)).await, Some(there.project.clone()));
@@ -400,7 +395,7 @@ async fn dead_from(world: &World, query: DeadLetterQuery) -> Vec<MessageId> {
 
 pub async fn dead_letters_are_filtered_by_the_project_they_came_from(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
-    let (near, far) = (fresh(), fresh());
+    let (near, far) = (fresh_project(), fresh_project());
     let own = world.sends(world.bob).await;
     let mut from_near = Vec::new();
     for _ in 0..3 {
@@ -411,7 +406,7 @@ pub async fn dead_letters_are_filtered_by_the_project_they_came_from(storage: Ar
     assert_eq!(dead_from(&world, from(&near)).await, from_near);
     assert_eq!(dead_from(&world, from(&far)).await, [from_far]);
     assert_eq!(dead_from(&world, from(&world.project)).await, [], "it has no origin");
-    assert_eq!(dead_from(&world, from(&fresh())).await, []);
+    assert_eq!(dead_from(&world, from(&fresh_project())).await, []);
     let all = DeadLetterQuery {
         limit: 9,
         ..DeadLetterQuery::default()
@@ -438,7 +433,7 @@ pub async fn dead_letters_are_filtered_by_the_project_they_came_from(storage: Ar
 
 pub async fn a_message_from_another_project_stays_one_when_it_is_redriven(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
-    let origin = fresh();
+    let origin = fresh_project();
     let id = world.sends_from(&origin, world.bob).await;
     let reason = DeadLetterReason::RecipientGone;
     world.removes(world.bob, reason).await;

@@ -1,8 +1,8 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    super::{Append, Appended, Audience, Outcome, Released, Retention, Storage},
-    world::{CAPACITY, World, accepted, append, depth, done},
+    super::{Append, Appended, Audience, Outcome, Released, Reserved, Retention, Storage},
+    world::{CAPACITY, World, accepted, append, depth, done, fresh_project},
 };
 use crate::model::{DeadLetterReason, Headers, Status};
 
@@ -122,4 +122,19 @@ pub async fn an_idempotency_key_is_free_again_after_its_window(storage: Arc<dyn 
     assert_eq!(world.append(keyed(&world)).await, Appended::Repeated(outcome));
     world.pass(Duration::from_secs(1));
     assert_eq!(world.append(keyed(&world)).await, accepted(2));
+}
+
+pub async fn a_reservation_is_over_a_window_after_it_was_last_found(storage: Arc<dyn Storage>) {
+    let mut world = World::new(&*storage).await;
+    let (there, elsewhere) = (fresh_project(), fresh_project());
+    let almost = Retention::default()
+        .idempotency_window
+        .saturating_sub(Duration::from_secs(1));
+    assert_eq!(world.reserves(world.alice, "k", &there).await, Reserved::First);
+    world.pass(almost);
+    assert_eq!(world.reserves(world.alice, "k", &there).await, Reserved::Again);
+    world.pass(almost);
+    assert_eq!(world.reserves(world.alice, "k", &elsewhere).await, Reserved::Elsewhere);
+    world.pass(Duration::from_secs(1));
+    assert_eq!(world.reserves(world.alice, "k", &elsewhere).await, Reserved::First);
 }

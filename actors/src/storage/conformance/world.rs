@@ -5,7 +5,7 @@ use uuid::Uuid;
 
 use super::super::{
     Acknowledge, Acknowledged, Append, Appended, Audience, Claim, Claimed, DeadLetterQuery, Depth, Op, Release,
-    Released, Seat, Seated, Storage, Store,
+    Released, Reserved, Seat, Seated, Storage, Store,
 };
 use crate::{
     clock::Now,
@@ -34,6 +34,11 @@ pub async fn done<T: Debug>(operation: Op<T>) -> T {
     operation.await.expect("the store does what it is asked to")
 }
 
+/// The id of a project that no other case uses.
+pub fn fresh_project() -> ProjectId {
+    ProjectId::parse(&format!("test-{}", Uuid::new_v4().simple())).expect("a good project id")
+}
+
 pub fn record(id: SessionId) -> SessionRecord {
     SessionRecord {
         id,
@@ -58,7 +63,7 @@ pub fn depth(waiting: usize, leased: usize) -> Depth {
 
 impl World {
     pub async fn new(storage: &dyn Storage) -> Self {
-        let project = ProjectId::parse(&format!("test-{}", Uuid::new_v4().simple())).expect("a good project id");
+        let project = fresh_project();
         let world = Self {
             store: storage.open(&project),
             project,
@@ -123,6 +128,10 @@ impl World {
         let mut answers = done(self.store.append(vec![append], self.now)).await;
         assert_eq!(answers.len(), 1, "one answer for one message");
         answers.remove(0)
+    }
+
+    pub async fn reserves(&self, sender: SessionId, key: &str, target: &ProjectId) -> Reserved {
+        done(self.store.reserve_key(sender, key.to_owned(), target.clone(), self.now)).await
     }
 
     pub async fn sends(&self, to: SessionId) -> MessageId {

@@ -210,15 +210,12 @@ impl Reading {
             kind::OUTCOME => {
                 let sender = key.session()?;
                 let text = std::str::from_utf8(key.0).map_err(|_| damaged("a key is no UTF-8"))?;
-                let (until_unix_ms, outcome) = records::read_outcome(&mut value)?;
-                kept.outcomes.push(((sender, text.into()), until_unix_ms, outcome));
+                let (until_unix_ms, by) = records::read_taken(&mut value)?;
+                kept.taken_keys.push(((sender, text.into()), until_unix_ms, by));
             }
             kind::CROSSING => {
-                let target = std::str::from_utf8(value.0).ok().map(ProjectId::parse);
-                let Some(Ok(target)) = target else {
-                    return Err(damaged("a project id is none"));
-                };
-                kept.crossings.push((key.message()?, target));
+                kept.crossings
+                    .push((key.message()?, records::read_project(&mut value)?));
             }
             _ => return Err(damaged("nobody knows what kind it is of")),
         }

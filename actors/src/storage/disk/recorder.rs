@@ -160,16 +160,16 @@ impl Journal for Recorder {
                 self.put(records::place_key(space, kind::RECEIPT, key), value);
             }
             Change::ReceiptForgotten(key) => self.remove(records::place_key(space, kind::RECEIPT, key)),
-            Change::OutcomeKept {
+            Change::KeyTaken {
                 sender,
                 key,
                 until_unix_ms,
-                outcome,
+                by,
             } => {
-                let value = records::write_outcome(until_unix_ms, outcome);
+                let value = records::write_taken(until_unix_ms, by);
                 self.put(records::outcome_key(space, sender, key), value);
             }
-            Change::OutcomeForgotten { sender, key } => self.remove(records::outcome_key(space, sender, key)),
+            Change::KeyFreed { sender, key } => self.remove(records::outcome_key(space, sender, key)),
             Change::Crossed { message, target } => {
                 let key = key(space, kind::CROSSING).message(message).0;
                 self.put(key, target.as_str().as_bytes().to_vec());

@@ -13,11 +13,14 @@ use crate::{
         DeadLetter, DeadLetterReason, KeptMessage, Message, MessageId, Priority, ProjectId, RecipientStatus, SessionId,
         Status,
     },
-    storage::{Outcome, receipts::ReceiptKey},
+    storage::{Outcome, memory::idempotency::TakenBy, receipts::ReceiptKey},
 };
 
 /// Of this layout. A later one is refused by its number.
 pub const VERSION: u32 = 1;
+
+/// In the place of a message that is not known yet.
+const NO_MESSAGE: MessageId = MessageId::from_uuid(uuid::Uuid::nil());
 
 /// The space of what belongs to no project.
 pub const OFFICES: u32 = 0;
@@ -184,9 +187,38 @@ pub fn read_receipt(reader: &mut Reader<'_>) -> Read<(MessageId, RecipientStatus
     Ok((message, entry))
 }
 
-pub fn write_outcome(until_unix_ms: u64, outcome: &Outcome) -> Vec<u8> {
-    let writer = Writer::with_capacity(80)
-        .u64(until_unix_ms)
+/// Of an idempotency key. A reservation has the nil id, which no message has, in the place of the message's.
+pub fn write_taken(until_unix_ms: u64, by: &TakenBy) -> Vec<u8> {
+    let writer = Writer::with_capacity(80).u64(until_unix_ms);
+    match by {
+        TakenBy::Outcome(outcome) => write_outcome(writer, outcome),
+        TakenBy::Reservation { target, is_repeated } => {
+            let writer = writer.message(NO_MESSAGE).u8(u8::from(*is_repeated));
+            writer.rest(target.as_str().as_bytes()).0
+        }
+    }
+}
+
+pub fn read_taken(reader: &mut Reader<'_>) -> Read<(u64, TakenBy)> {
+    let until_unix_ms = reader.u64()?;
+    let message = reader.message()?;
+    if message != NO_MESSAGE {
+        return Ok((until_unix_ms, TakenBy::Outcome(read_outcome(message, reader)?)));
+    }
+    let is_repeated = reader.u8()? != 0;
+    let target = read_project(reader)?;
+    Ok((until_unix_ms, TakenBy::Reservation { target, is_repeated }))
+}
+
+/// The id of a project, to the end of the record.
+pub fn read_project(reader: &mut Reader<'_>) -> Read<ProjectId> {
+    let text = std::str::from_utf8(std::mem::take(&mut reader.0)).ok();
+    text.and_then(|text| ProjectId::parse(text).ok())
+        .ok_or_else(|| damaged("a project id is none"))
+}
+
+fn write_outcome(writer: Writer, outcome: &Outcome) -> Vec<u8> {
+    let writer = writer
         .message(outcome.message)
         .u64(outcome.delivered as u64)
         .u64(outcome.queued as u64)
@@ -198,9 +230,7 @@ pub fn write_outcome(until_unix_ms: u64, outcome: &Outcome) -> Vec<u8> {
     refused.fold(writer, |writer, session| writer.session(*session)).0
 }
 
-pub fn read_outcome(reader: &mut Reader<'_>) -> Read<(u64, Outcome)> {
-    let until_unix_ms = reader.u64()?;
-    let message = reader.message()?;
+fn read_outcome(message: MessageId, reader: &mut Reader<'_>) -> Read<Outcome> {
     let mut count = || reader.u64().map(|count| count as usize);
     let (delivered, queued, skipped, queue_len) = (count()?, count()?, count()?, count()?);
     let delivered_at_ms = reader.option(Reader::u64)?;
@@ -209,7 +239,7 @@ pub fn read_outcome(reader: &mut Reader<'_>) -> Read<(u64, Outcome)> {
     while !reader.0.is_empty() {
         refused.push(reader.session()?);
     }
-    let outcome = Outcome {
+    Ok(Outcome {
         message,
         delivered,
         queued,
@@ -218,8 +248,7 @@ pub fn read_outcome(reader: &mut Reader<'_>) -> Read<(u64, Outcome)> {
         refused,
         delivered_at_ms,
         status,
-    };
-    Ok((until_unix_ms, outcome))
+    })
 }
 
 pub fn space_key(project: &ProjectId) -> Vec<u8> {

@@ -14,7 +14,7 @@ use crate::{
     },
     storage::{
         Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterQuery, Depth, Leased, Op, Outcome,
-        Redriven, Release, Released, Roster, Seat, Seated, Store, StoreError, Wanted, memory::state::State,
+        Redriven, Release, Released, Reserved, Roster, Seat, Seated, Store, StoreError, Wanted, memory::state::State,
     },
 };
 
@@ -152,12 +152,16 @@ impl Store for DiskStore {
     }
 
     /// Waits for what it saw: an outcome is an acceptance.
-    fn outcome(&self, sender: SessionId, key: String, now: Now) -> Op<Option<Outcome>> {
-        self.change(Need::Access, move |state| state.outcome(sender, key, now))
+    fn reserve_key(&self, sender: SessionId, key: String, target: ProjectId, now: Now) -> Op<Reserved> {
+        self.change(Need::Room, move |state| state.reserve_key(sender, key, target, now))
     }
 
-    fn keep_outcome(&self, sender: SessionId, key: String, outcome: Outcome, now: Now) -> Op<()> {
-        self.change(Need::Room, move |state| state.keep_outcome(sender, key, outcome, now))
+    fn keep_outcome(&self, sender: SessionId, key: String, outcome: Outcome) -> Op<()> {
+        self.change(Need::Access, move |state| state.keep_outcome(sender, key, outcome))
+    }
+
+    fn free_key(&self, sender: SessionId, key: String) -> Op<()> {
+        self.change(Need::Access, move |state| state.free_key(sender, key))
     }
 
     /// Waits for the count of the deliveries: who dies over a message must find it counted.

@@ -18,7 +18,7 @@ use std::{
 use self::{offices::Offices, state::State};
 use super::{
     Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, Condition, DeadLetterQuery, Depth, Leased, Op,
-    Outcome, Redriven, Release, Released, Retention, Roster, Seat, Seated, Storage, Store, Wanted,
+    Outcome, Redriven, Release, Released, Reserved, Retention, Roster, Seat, Seated, Storage, Store, Wanted,
 };
 use crate::{
     clock::Now,
@@ -183,12 +183,16 @@ impl Store for MemoryStore {
         self.run(|state| state.settle_outcome(sender, key, outcome))
     }
 
-    fn outcome(&self, sender: SessionId, key: String, now: Now) -> Op<Option<Outcome>> {
-        self.run(|state| state.outcome(sender, key, now))
+    fn reserve_key(&self, sender: SessionId, key: String, target: ProjectId, now: Now) -> Op<Reserved> {
+        self.run(|state| state.reserve_key(sender, key, target, now))
     }
 
-    fn keep_outcome(&self, sender: SessionId, key: String, outcome: Outcome, now: Now) -> Op<()> {
-        self.run(|state| state.keep_outcome(sender, key, outcome, now))
+    fn keep_outcome(&self, sender: SessionId, key: String, outcome: Outcome) -> Op<()> {
+        self.run(|state| state.keep_outcome(sender, key, outcome))
+    }
+
+    fn free_key(&self, sender: SessionId, key: String) -> Op<()> {
+        self.run(|state| state.free_key(sender, key))
     }
 
     fn lease(&self, session: SessionId, by: Option<Claim>, limit: usize, bytes_max: usize, now: Now) -> Op<Leased> {

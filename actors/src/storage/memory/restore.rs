@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use super::{
     super::{
-        Outcome, Retention,
+        Retention,
         inbox::{Inbox, NEVER},
         journal::Journal,
         receipts::ReceiptKey,
     },
     expiries::Expiry,
-    idempotency::Key,
+    idempotency::{Key, TakenBy},
     state::{Participant, State},
 };
 use crate::{
@@ -30,8 +30,8 @@ pub(in super::super) struct Kept {
     pub receipts: Vec<(ReceiptKey, MessageId, RecipientStatus)>,
     /// Each with its place in the order in which they died.
     pub letters: Vec<(u64, DeadLetter)>,
-    /// Each with when its key is free again, in milliseconds since the Unix epoch.
-    pub outcomes: Vec<(Key, u64, Outcome)>,
+    /// Each with when it is free again, in milliseconds since the Unix epoch.
+    pub taken_keys: Vec<(Key, u64, TakenBy)>,
     pub crossings: Vec<(MessageId, ProjectId)>,
 }
 
@@ -80,7 +80,7 @@ impl<J: Journal> State<J> {
         let State {
             journal,
             ledger,
-            outcomes,
+            taken_keys,
             crossings,
             ..
         } = &mut state;
@@ -89,9 +89,9 @@ impl<J: Journal> State<J> {
         for (death, letter) in kept.letters {
             ledger.dead_letters.restore(letter, death, journal);
         }
-        kept.outcomes.sort_by_key(|(_, until_unix_ms, _)| *until_unix_ms);
-        for (key, until_unix_ms, outcome) in kept.outcomes {
-            outcomes.restore(key, outcome, until_unix_ms, now, journal);
+        kept.taken_keys.sort_by_key(|(_, until_unix_ms, _)| *until_unix_ms);
+        for (key, until_unix_ms, by) in kept.taken_keys {
+            taken_keys.restore(key, by, until_unix_ms, now, journal);
         }
         kept.crossings.sort_unstable_by_key(|(message, _)| *message);
         for (message, target) in kept.crossings {

@@ -13,7 +13,8 @@ use semver::Version;
 use super::{
     super::{
         Acknowledge, Acknowledged, Append, Appended, Audience, Claim, Claimed, DeadLetterQuery, Delivery, Depth,
-        Leased, Outcome, RedriveRefusal, Redriven, Release, Released, Retention, Roster, Seat, Seated, Wanted,
+        Leased, Outcome, RedriveRefusal, Redriven, Release, Released, Reserved, Retention, Roster, Seat, Seated,
+        Wanted,
         id_map::{IdMap, IdSet},
         inbox::{Fate, Inbox, Item, NEVER, Picked},
         journal::{Change, Journal},
@@ -22,7 +23,7 @@ use super::{
     crossings::Crossings,
     dead_letters::DeadLetters,
     expiries::{Expiries, Expiry},
-    idempotency::Outcomes,
+    idempotency::{TakenBy, TakenKeys},
 };
 use crate::{
     clock::Now,
@@ -43,7 +44,7 @@ pub(in super::super) struct State<J = ()> {
     pub(super) roster_version: u64,
     pub(super) epochs: u64,
     pub(super) protocols: BTreeMap<(ProtocolName, Version), Arc<ProtocolRecord>>,
-    pub(super) outcomes: Outcomes,
+    pub(super) taken_keys: TakenKeys,
     pub(super) ledger: Ledger,
     expiries: Expiries,
     /// Up to when `expiries` was emptied. Callers read their clocks before they take the lock, so that an operation may
@@ -84,7 +85,7 @@ impl<J: Journal> State<J> {
             roster_version: 0,
             epochs: 0,
             protocols: BTreeMap::new(),
-            outcomes: Outcomes::new(&retention),
+            taken_keys: TakenKeys::new(&retention),
             ledger: Ledger {
                 receipts: Receipts::new(retention.receipts_len_max),
                 dead_letters: DeadLetters::new(retention.dead_letters_len_max),
@@ -206,11 +207,14 @@ impl<J: Journal> State<J> {
         let key = append
             .idempotency_key
             .map(|key| (append.message.sender, Arc::from(key)));
-        if let Some(first) = key
+        if let Some(by) = key
             .as_ref()
-            .and_then(|key| self.outcomes.first(key, now, &mut self.journal))
+            .and_then(|key| self.taken_keys.get(key, now, &mut self.journal))
         {
-            return Appended::Repeated(first.clone());
+            return match by {
+                TakenBy::Outcome(first) => Appended::Repeated(first.clone()),
+                TakenBy::Reservation { .. } => Appended::KeyReserved,
+            };
         }
         let (queue_len, refused) = match append.audience {
             Audience::One(to) => self.append_direct(append.message, to, append.queue_capacity, now),
@@ -218,7 +222,8 @@ impl<J: Journal> State<J> {
         };
         if let Some(key) = key.filter(|_| refused.len() < audience_len) {
             let outcome = Outcome::accepted(id, audience_len, queue_len, refused.clone());
-            self.outcomes.keep(key, outcome, now, &mut self.journal);
+            let by = TakenBy::Outcome(outcome);
+            self.taken_keys.take(key, by, now, &mut self.journal);
         }
         Appended::Accepted { queue_len, refused }
     }
@@ -315,20 +320,23 @@ impl<J: Journal> State<J> {
     }
 
     pub fn settle_outcome(&mut self, sender: SessionId, key: String, outcome: Outcome) {
-        self.outcomes.settle(&(sender, key.into()), outcome, &mut self.journal);
-    }
-
-    pub fn outcome(&mut self, sender: SessionId, key: String, now: Now) -> Option<Outcome> {
-        self.outcomes
-            .first(&(sender, key.into()), now, &mut self.journal)
-            .cloned()
-    }
-
-    pub fn keep_outcome(&mut self, sender: SessionId, key: String, outcome: Outcome, now: Now) {
         let key = (sender, key.into());
-        if self.outcomes.first(&key, now, &mut self.journal).is_none() {
-            self.outcomes.keep(key, outcome, now, &mut self.journal);
-        }
+        self.taken_keys.settle(&key, outcome, &mut self.journal);
+    }
+
+    pub fn reserve_key(&mut self, sender: SessionId, key: String, target: ProjectId, now: Now) -> Reserved {
+        let key = (sender, key.into());
+        self.taken_keys.reserve(key, target, now, &mut self.journal)
+    }
+
+    pub fn keep_outcome(&mut self, sender: SessionId, key: String, outcome: Outcome) {
+        let key = (sender, key.into());
+        self.taken_keys.settle_reserved(&key, outcome, &mut self.journal);
+    }
+
+    pub fn free_key(&mut self, sender: SessionId, key: String) {
+        let key = (sender, key.into());
+        self.taken_keys.free_reserved(&key, &mut self.journal);
     }
 
     pub fn lease(&mut self, session: SessionId, by: Option<Claim>, limit: usize, bytes_max: usize, now: Now) -> Leased {
@@ -444,7 +452,7 @@ impl<J: Journal> State<J> {
 
     pub fn sweep(&mut self, now: Now) -> Vec<(SessionId, usize)> {
         self.expire(now);
-        self.outcomes.forget_old(now, &mut self.journal);
+        self.taken_keys.forget_old(now, &mut self.journal);
         self.ledger.dead_letters.tell_dropped(&self.project);
         let thinned = std::mem::take(&mut self.thinned);
         let waiting_len = |session| {

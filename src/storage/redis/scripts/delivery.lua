@@ -1,24 +1,40 @@
 -- The way of a message to its recipient: append, lease.
 
--- The first results of these idempotency keys that are not free; by key.
-local function read_outcomes(keys)
+-- What idempotency keys are taken by. A key that is reserved for a message to another project has, in the place of a
+-- first result: the nil id, which no message has, '+' when more than one send has found the reservation and else '-',
+-- the project.
+local taken_keys = { NO_MESSAGE = '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0' }
+
+-- By what those of these keys are taken that are not free; by key.
+function taken_keys.read(keys)
   local found, known = fields(key('idempotency'), keys), {}
   for at = 1, #keys do
-    local until_ms, outcome = string.match(found[at] or '', '^(%d+) (.*)$')
+    local until_ms, by = string.match(found[at] or '', '^(%d+) (.*)$')
     if until_ms and tonumber(until_ms) > now then
-      known[keys[at]] = outcome
+      known[keys[at]] = by
     end
   end
   return known
 end
 
-local function keep_outcome(name, outcome)
+function taken_keys.is_reservation(by)
+  return by and sub(by, 1, 16) == taken_keys.NO_MESSAGE
+end
+
+-- Takes a key for the window from now on, whatever it was taken by.
+function taken_keys.take(name, by)
   local until_ms = whole(now + WINDOW_MS)
-  call('HSET', key('idempotency'), name, until_ms .. ' ' .. outcome)
+  call('HSET', key('idempotency'), name, until_ms .. ' ' .. by)
   call('ZADD', key('idempotency:until'), until_ms, name)
   while call('ZCARD', key('idempotency:until')) > OUTCOMES_MAX do
     call('HDEL', key('idempotency'), call('ZPOPMIN', key('idempotency:until'))[1])
   end
+end
+
+-- Changes by what a key is taken that is not free; it is free again when it would have been.
+function taken_keys.change(name, by)
+  local until_ms = string.match(call('HGET', key('idempotency'), name), '^%d+')
+  call('HSET', key('idempotency'), name, until_ms .. ' ' .. by)
 end
 
 -- The head of a plain message or bundle: recipient, member, priority, capacity.
@@ -30,14 +46,14 @@ local HEAD = '>I4c21BI4'
 -- (4 bytes each).
 -- Reply: of a plain message the length of the queue (0: it does not wait), -1 when it was refused; of a bundle an array of
 -- the length of the queue and how many were accepted, the first ones; of any other an array of the length of the queue
--- and the places of those who refused, or a first result. Nil when the roster is another.
+-- and the places of those who refused, or a first result or reservation. Nil when the roster is another.
 ops.append = function()
   at_ms = arg()
   local keys, since = {}, tonumber(at_ms)
   for at = 1, number_arg() do
     keys[at] = arg()
   end
-  local known = #keys > 0 and read_outcomes(keys)
+  local known = #keys > 0 and taken_keys.read(keys)
   local count, reply, outdated, roster_now = number_arg(), {}, false, nil
   local stored, copies, arrivals, timed, bundles, bundled = {}, {}, {}, {}, {}, {}
 
@@ -214,7 +230,7 @@ ops.append = function()
             refused[#refused + 1] = recipient(answer[place])
           end
           known[name] = id .. format('0 %d 0 %d - - %s', #accepted, longest, table.concat(refused, ','))
-          keep_outcome(name, known[name])
+          taken_keys.take(name, known[name])
         end
       end
     end

@@ -1,7 +1,7 @@
 -- Runs the operations. One that fails leaves what it did, as all of Redis does, and the others go on.
 
 local NEEDS_ROOM = {
-  append = true, put_session = true, insert_protocol = true, keep_outcome = true, put_crossing = true, redrive = true,
+  append = true, put_session = true, insert_protocol = true, reserve_key = true, put_crossing = true, redrive = true,
   put_project = true,
 }
 

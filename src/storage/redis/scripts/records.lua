@@ -40,24 +40,43 @@ end
 -- settle_outcome: key, first result. Reply: nothing.
 ops.settle_outcome = function()
   local name, outcome = arg(), arg()
-  if read_outcomes({ name })[name] then
-    local until_ms = string.match(call('HGET', key('idempotency'), name), '^%d+')
-    call('HSET', key('idempotency'), name, until_ms .. ' ' .. outcome)
+  if taken_keys.read({ name })[name] then
+    taken_keys.change(name, outcome)
   end
   return {}
 end
 
--- outcome: key. Reply: the first result, or nothing.
-ops.outcome = function()
-  local name = arg()
-  return { read_outcomes({ name })[name] }
+-- reserve_key: key, project. Reply: 'first', 'again', 'elsewhere', or the first result.
+ops.reserve_key = function()
+  local name, target = arg(), arg()
+  local known = taken_keys.read({ name })[name]
+  local is_reserved = taken_keys.is_reservation(known)
+  if known and not is_reserved then
+    return { known }
+  elseif is_reserved and sub(known, 18) ~= target then
+    return { 'elsewhere' }
+  end
+  taken_keys.take(name, taken_keys.NO_MESSAGE .. (is_reserved and '+' or '-') .. target)
+  return { is_reserved and 'again' or 'first' }
 end
 
 -- keep_outcome: key, first result. Reply: nothing.
 ops.keep_outcome = function()
   local name, outcome = arg(), arg()
-  if not read_outcomes({ name })[name] then
-    keep_outcome(name, outcome)
+  local known = taken_keys.read({ name })[name]
+  if taken_keys.is_reservation(known) then
+    taken_keys.change(name, outcome)
+  end
+  return {}
+end
+
+-- free_key: key. Reply: nothing.
+ops.free_key = function()
+  local name = arg()
+  local known = taken_keys.read({ name })[name]
+  if taken_keys.is_reservation(known) and sub(known, 17, 17) == '-' then
+    call('HDEL', key('idempotency'), name)
+    call('ZREM', key('idempotency:until'), name)
   end
   return {}
 end

@@ -26,6 +26,14 @@ pub enum Step {
     Release(usize, Index),
     Claim(usize),
     Settle(usize),
+    /// For a message to one of two other projects.
+    Reserve {
+        key: usize,
+        elsewhere: bool,
+    },
+    /// The result of a message for which a key may be reserved.
+    KeepOutcome(usize),
+    FreeKey(usize),
     Redrive {
         message: Index,
         to: Option<usize>,
@@ -57,6 +65,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         6 => any_of(Step::Release),
         2 => (0..SESSIONS).prop_map(Step::Claim),
         2 => (0..KEYS).prop_map(Step::Settle),
+        4 => (0..KEYS, any::<bool>()).prop_map(|(key, elsewhere)| Step::Reserve { key, elsewhere }),
+        2 => (0..KEYS).prop_map(Step::KeepOutcome),
+        2 => (0..KEYS).prop_map(Step::FreeKey),
         6 => redrive.prop_map(|(message, to)| Step::Redrive { message, to }),
         1 => (0..SESSIONS).prop_map(Step::Replace),
         2 => Just(Step::Cross),

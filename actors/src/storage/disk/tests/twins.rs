@@ -149,10 +149,23 @@ impl Twins {
                     .await;
             }
             Step::Claim(session) => self.claim(session, DELIVERY_LIMIT).await,
-            Step::Settle(key) => {
-                let mut outcome = Outcome::accepted(self.ids.next(self.now), 3, 7, vec![self.sessions[1]]);
-                outcome.delivered_at_ms = Some(9);
+            Step::Reserve { key, elsewhere } => {
+                let target = ProjectId::parse(if elsewhere { "elsewhere" } else { "there" }).unwrap();
                 let sender = self.sessions[0];
+                self.same(|store, now| store.reserve_key(sender, key.to_string(), target.clone(), now))
+                    .await;
+            }
+            Step::KeepOutcome(key) => {
+                let (sender, outcome) = (self.sessions[0], self.outcome());
+                self.same(|store, _| store.keep_outcome(sender, key.to_string(), outcome.clone()))
+                    .await;
+            }
+            Step::FreeKey(key) => {
+                let sender = self.sessions[0];
+                self.same(|store, _| store.free_key(sender, key.to_string())).await;
+            }
+            Step::Settle(key) => {
+                let (sender, outcome) = (self.sessions[0], self.outcome());
                 self.same(|store, _| store.settle_outcome(sender, key.to_string(), outcome.clone()))
                     .await;
             }
@@ -184,6 +197,34 @@ impl Twins {
             Step::Sweep => drop(self.both(|store, now| store.sweep(now)).await),
             Step::Clear => self.clear().await,
             Step::Restart => self.restart().await,
+        }
+    }
+
+    fn outcome(&self) -> Outcome {
+        Outcome {
+            delivered_at_ms: Some(9),
+            ..Outcome::accepted(self.ids.next(self.now), 3, 7, vec![self.sessions[1]])
+        }
+    }
+
+    /// A message for no recipient: its answer is what takes the key, and it takes none itself.
+    fn probe(&self, key: usize) -> Append {
+        let headers = Headers::default();
+        let sender = record(self.sessions[0], 0);
+        let draft = Draft::new(
+            &ProjectId::default_project(),
+            &sender,
+            To::Many,
+            ("chat", "1.0.0"),
+            "{}",
+            &headers,
+        );
+        Append {
+            message: Arc::new(draft.seal(self.ids.next(self.now), None, self.now, false)),
+            audience: Audience::Many(Arc::default()),
+            queue_capacity: CAPACITY,
+            idempotency_key: Some(key.to_string()),
+            roster: None,
         }
     }
 
@@ -279,9 +320,8 @@ impl Twins {
             assert!(lost.is_empty(), "of {id}: {lost:?} and not only {disk:?}");
         }
         for key in 0..KEYS {
-            let sender = self.sessions[0];
-            self.same(|store, now| store.outcome(sender, key.to_string(), now))
-                .await;
+            let probe = self.probe(key);
+            self.same(|store, now| store.append(vec![probe.clone()], now)).await;
         }
     }
 }
