@@ -52,11 +52,20 @@ pub fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// Both clocks. In builds with the feature `faults` a test may set them wrong.
+#[must_use]
+pub fn now() -> Now {
+    let (read, off) = (read_clocks(), crate::faults::clock_offset());
+    Now {
+        unix_ms: read.unix_ms.saturating_add_signed(off.wall_ms),
+        mono_ms: read.mono_ms.saturating_add_signed(off.mono_ms),
+    }
+}
+
 /// Reads both clocks, with the resolution of the kernel's tick (1 to 10 ms): a broker reads them several times for
 /// each message, and nothing here is decided by less.
 #[cfg(target_os = "linux")]
-#[must_use]
-pub fn now() -> Now {
+fn read_clocks() -> Now {
     use rustix::time::{ClockId, Timespec, clock_gettime};
     static ORIGIN_MS: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
     let read = |clock| {
@@ -72,8 +81,7 @@ pub fn now() -> Now {
 
 /// Reads both clocks.
 #[cfg(not(target_os = "linux"))]
-#[must_use]
-pub fn now() -> Now {
+fn read_clocks() -> Now {
     static ORIGIN: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
     let origin = *ORIGIN.get_or_init(std::time::Instant::now);
     Now {

@@ -2,6 +2,37 @@
 //!
 //! Only builds with the feature `faults` have them: elsewhere the functions do nothing.
 
+/// How far clocks are off, in milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClockOffset {
+    pub wall_ms: i64,
+    pub mono_ms: i64,
+}
+
+/// How far the clocks of this process are off: the file that the environment variable `FAULT_CLOCK_FILE` names holds the
+/// two numbers. It is read each time, so that every stamp after a change of the file has the new offset.
+#[cfg(feature = "faults")]
+#[must_use]
+pub fn clock_offset() -> ClockOffset {
+    static FILE: std::sync::OnceLock<Option<std::ffi::OsString>> = std::sync::OnceLock::new();
+    let Some(file) = FILE.get_or_init(|| std::env::var_os("FAULT_CLOCK_FILE")) else {
+        return ClockOffset::default();
+    };
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    let mut numbers = text.split_whitespace().filter_map(|number| number.parse().ok());
+    ClockOffset {
+        wall_ms: numbers.next().unwrap_or(0),
+        mono_ms: numbers.next().unwrap_or(0),
+    }
+}
+
+/// The clocks are as they are.
+#[cfg(not(feature = "faults"))]
+#[must_use]
+pub const fn clock_offset() -> ClockOffset {
+    ClockOffset { wall_ms: 0, mono_ms: 0 }
+}
+
 /// Goes no further when the environment variable `FAULT_STALL_AT` names this point, and says so in the log, so that a
 /// test can kill the process exactly here.
 #[cfg(feature = "faults")]

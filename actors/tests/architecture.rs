@@ -9,7 +9,8 @@ use std::{
 /// Who imports whom inside this crate, from the bottom up. A module that is not listed is one that somebody has to
 /// find a place for.
 const LAYERS: &[(&str, &[&str])] = &[
-    ("clock", &[]),
+    ("faults", &[]),
+    ("clock", &["faults"]),
     ("rate", &["clock"]),
     ("negotiate", &["model"]),
     ("model", &["clock", "negotiate"]),
@@ -28,6 +29,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         &[
             "bridge",
             "clock",
+            "faults",
             "model",
             "negotiate",
             "rate",

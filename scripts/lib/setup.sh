@@ -15,10 +15,9 @@ set_up_system() {
   local missing=()
   command -v cc >/dev/null || missing+=(build-essential)
   has_venv || missing+=(python3 python3-venv)
-  # What replicas share, what stands before them, and what sets the clock of one of them.
+  # What replicas share, and what stands before them.
   command -v redis-server >/dev/null || missing+=(redis-server)
   command -v haproxy >/dev/null || missing+=(haproxy)
-  compgen -G '/usr/lib/*/faketime/libfaketime.so.1' >/dev/null || missing+=(libfaketime)
   [[ ${#missing[@]} == 0 ]] && return
   as_root apt-get update
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends "${missing[@]}"

@@ -1,43 +1,49 @@
-//! The clock of one replica is set by an hour, forwards and backwards, and nobody notices.
+//! Clocks that are set while the broker runs: a wall clock decides nothing, a monotonic clock what one process promises
+//! by itself, Redis' clock what replicas promise together.
 
 use std::{fs, path::PathBuf, process::Command};
 
-use crate::support::{Broker, Redis, broker_program, eventually};
+use actors::clock::{now, rfc3339_text};
 
-/// The library that sets the clock of one process (Debian: faketime).
-fn libfaketime() -> PathBuf {
-    let folders = fs::read_dir("/usr/lib").unwrap().filter_map(Result::ok);
-    let found = folders.map(|folder| folder.path().join("faketime/libfaketime.so.1"));
-    found
-        .into_iter()
-        .find(|path| path.exists())
-        .expect("libfaketime is there (Debian: apt-get install faketime)")
-}
+use crate::support::{Agent, Broker, Redis, TIMELESS, broker_program};
 
-/// A file that says how far a clock is off.
+const HOUR_MS: i64 = 3_600_000;
+const DAY_MS: i64 = 24 * HOUR_MS;
+
+/// How far a wall clock is set, one after the other.
+const JUMPS_MS: [i64; 3] = [HOUR_MS, -HOUR_MS, DAY_MS];
+
+/// Longer than any test, shorter than any jump.
+const TTL_SECONDS: u64 = 600;
+
+/// Silence is noticed before a jump is over, and not within a test.
+const FLAGS: [&str; 4] = [
+    "--heartbeat-interval=1s",
+    "--stale-threshold=60s",
+    "--disconnect-threshold=2m",
+    "--session-retention=5m",
+];
+
+/// A file that says how far the clocks of a process are off.
 struct Clock(PathBuf);
 
 impl Clock {
     fn new() -> Self {
         let path = std::env::temp_dir().join(format!("mcp-broker-clock-{}", uuid::Uuid::new_v4().simple()));
         let clock = Self(path);
-        clock.is_off_by("+0");
+        clock.is_off_by(0, 0);
         clock
     }
 
-    fn is_off_by(&self, text: &str) {
+    fn is_off_by(&self, wall_ms: i64, mono_ms: i64) {
         let written = self.0.with_extension("new");
-        fs::write(&written, text).unwrap();
+        fs::write(&written, format!("{wall_ms} {mono_ms}")).unwrap();
         fs::rename(written, &self.0).unwrap();
     }
 
     fn program(&self) -> Command {
         let mut program = broker_program();
-        program
-            .env("LD_PRELOAD", libfaketime())
-            .env("FAKETIME_TIMESTAMP_FILE", &self.0)
-            .env("FAKETIME_NO_CACHE", "1")
-            .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+        program.env("FAULT_CLOCK_FILE", &self.0);
         program
     }
 }
@@ -48,50 +54,146 @@ impl Drop for Clock {
     }
 }
 
+/// Asserts that messages which `sender` sends are stamped by a clock that is off by this.
+fn is_stamped(sender: &Agent, recipient: &Agent, off_ms: i64) {
+    let true_time = || now().unix_ms.saturating_add_signed(off_ms);
+    // Clocks are read with the resolution of the kernel's tick.
+    let before = rfc3339_text(true_time() - 20);
+    sender.sends("stamped").to(recipient);
+    let after = rfc3339_text(true_time() + 20);
+    let seen = recipient.sees(["stamped"]);
+    let stamp = seen[0]["timestamp"].as_str().unwrap();
+    assert!(
+        (before.as_str()..=after.as_str()).contains(&stamp),
+        "{stamp} is not between {before} and {after}: is the broker built with `--features mcp-broker-actors/faults`?"
+    );
+}
+
+/// Sends each other what expires long after the test and long before the jump ends.
+fn short_lived(from: &Agent, to: &Agent) -> String {
+    from.sends("short-lived").with("ttl_seconds", TTL_SECONDS).to(to).id
+}
+
 #[test]
-fn a_clock_that_jumps_by_an_hour_changes_nothing() {
+fn a_wall_clock_that_jumps_decides_nothing_across_replicas() {
     let redis = Redis::start();
     let clock = Clock::new();
-    let flags = [
-        "--heartbeat-interval=1s",
-        "--stale-threshold=60s",
-        "--disconnect-threshold=2m",
-        "--session-retention=5m",
-    ];
-    let steady = Broker::replica(&redis.url(), &flags);
-    let jumpy = Broker::replica_by(clock.program(), &redis.url(), &flags);
+    let steady = Broker::replica(&redis.url(), &FLAGS);
+    let jumpy = Broker::replica_by(clock.program(), &redis.url(), &FLAGS);
     Broker::teaches_note(&steady.visitor());
     let alice = steady.agent("alice");
     let bob = jumpy.agent("bob");
     let reader = jumpy.stateless("reader");
-    for off in ["+3600", "-3600", "+86400"] {
-        let sent = alice.sends("short-lived").with("ttl_seconds", 600).to("bob");
-        let theirs = bob.sends("from the other side").with("ttl_seconds", 600).to("alice");
-        clock.is_off_by(off);
-        // It is seen to have jumped.
-        eventually("the clock is off", || {
-            let date = jumpy.get("/livez").header("date").unwrap().to_owned();
-            (date[..22] != steady.get("/livez").header("date").unwrap()[..22]).then_some(())
-        });
+    for off_ms in JUMPS_MS {
+        let (to_bob, to_alice) = (short_lived(&alice, &bob), short_lived(&bob, &alice));
+        clock.is_off_by(off_ms, 0);
         for witness in [&alice, &bob] {
             for name in ["alice", "bob", "reader"] {
-                assert_eq!(witness.presence_of(name).as_deref(), Some("active"), "{name} at {off}");
+                assert_eq!(
+                    witness.presence_of(name).as_deref(),
+                    Some("active"),
+                    "{name} at {off_ms}"
+                );
             }
-            assert_eq!(witness.status_of(&sent.id), "queued");
-            assert_eq!(witness.status_of(&theirs.id), "queued");
+            for id in [&to_bob, &to_alice] {
+                assert_eq!(witness.status_of(id), "queued", "at {off_ms}");
+            }
         }
         bob.sees(["short-lived"]);
-        alice.sees(["from the other side"]);
+        alice.sees(["short-lived"]);
+        is_stamped(&bob, &alice, off_ms);
+        is_stamped(&alice, &bob, 0);
         // A key that was used before the jump is known after it.
-        let key = format!("key {off}");
-        let first = alice.sends("once").with("idempotency_key", key.as_str()).to("bob");
-        let again = alice.sends("once").with("idempotency_key", key.as_str()).to("bob");
+        let key = format!("key {off_ms}");
+        let first = bob.sends("once").with("idempotency_key", key.as_str()).to("alice");
+        clock.is_off_by(-off_ms, 0);
+        let again = bob.sends("once").with("idempotency_key", key.as_str()).to("alice");
         assert_eq!(first.id, again.id);
-        bob.sees(["once"]);
+        alice.sees(["once"]);
         // And time goes on: what is to expire soon does.
-        let brief = alice.sends("brief").with("ttl_seconds", 1).to("reader");
-        alice.learns(&brief.id, "expired");
+        let brief = bob.sends("brief").with("ttl_seconds", 1).to("reader");
+        bob.learns(&brief.id, "expired");
     }
     assert!(alice.dead_letters("recipient_gone").is_empty());
     drop(reader);
+}
+
+#[test]
+fn a_monotonic_clock_that_jumps_at_one_replica_expires_nothing_in_redis() {
+    let redis = Redis::start();
+    let clock = Clock::new();
+    let steady = Broker::replica(&redis.url(), &TIMELESS);
+    let jumpy = Broker::replica_by(clock.program(), &redis.url(), &TIMELESS);
+    Broker::teaches_note(&steady.visitor());
+    let (alice, bob) = (steady.agent("alice"), jumpy.agent("bob"));
+    let sent = [short_lived(&alice, &bob), short_lived(&bob, &alice)];
+    clock.is_off_by(0, HOUR_MS);
+    let after = [short_lived(&alice, &bob), short_lived(&bob, &alice)];
+    for id in sent.iter().chain(&after) {
+        assert_eq!(bob.status_of(id), "queued");
+    }
+    bob.sees(["short-lived", "short-lived"]);
+    alice.sees(["short-lived", "short-lived"]);
+}
+
+#[test]
+fn a_wall_clock_that_jumps_decides_nothing_in_one_process() {
+    for storage in ["--storage=memory", "--storage=disk"] {
+        let (clock, folder) = (Clock::new(), Folder::new());
+        let broker = Broker::alone_by(clock.program(), &[&FLAGS[..], &[storage, &folder.flag()]].concat());
+        let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
+        let reader = broker.stateless("reader");
+        for off_ms in JUMPS_MS {
+            let sent = short_lived(&alice, &bob);
+            let key = format!("key {off_ms}");
+            let keyed = || alice.sends("once").with("idempotency_key", key.as_str()).to("bob");
+            let first = keyed();
+            clock.is_off_by(off_ms, 0);
+            for name in ["alice", "bob", "reader"] {
+                assert_eq!(alice.presence_of(name).as_deref(), Some("active"), "{name} at {off_ms}");
+            }
+            assert_eq!(alice.status_of(&sent), "queued", "at {off_ms}");
+            assert_eq!(keyed().id, first.id);
+            bob.sees(["short-lived", "once"]);
+            is_stamped(&alice, &bob, off_ms);
+            let brief = alice.sends("brief").with("ttl_seconds", 1).to("reader");
+            alice.learns(&brief.id, "expired");
+        }
+        assert!(alice.dead_letters("recipient_gone").is_empty());
+        drop(reader);
+    }
+}
+
+#[test]
+fn times_to_live_follow_the_monotonic_clock_in_one_process() {
+    for storage in ["--storage=memory", "--storage=disk"] {
+        let (clock, folder) = (Clock::new(), Folder::new());
+        let broker = Broker::alone_by(clock.program(), &[&TIMELESS[..], &[storage, &folder.flag()]].concat());
+        let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
+        let sent = short_lived(&alice, &bob);
+        // The wall clock goes the other way.
+        clock.is_off_by(-DAY_MS, HOUR_MS);
+        alice.learns(&sent, "expired");
+        bob.sees_nothing();
+    }
+}
+
+/// A folder that is gone with its test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        let name = format!("mcp-broker-{}", uuid::Uuid::new_v4().simple());
+        Self(std::env::temp_dir().join(name))
+    }
+
+    fn flag(&self) -> String {
+        format!("--data-dir={}", self.0.display())
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
 }

@@ -211,6 +211,14 @@ impl Broker {
         Self::launch_in(Place::Elsewhere, broker_program(), flags, None)
     }
 
+    /// One whose storage is its own, by a program that runs the broker with the arguments it is given.
+    #[allow(dead_code, reason = "only some tests set its clocks")]
+    pub fn alone_by(program: Command, flags: &[&str]) -> Self {
+        let broker = Self::launch_in(Place::Elsewhere, program, flags, None);
+        Self::teaches_note(&broker.visitor());
+        broker
+    }
+
     /// One of those that share a Redis; what they know is known already.
     #[allow(dead_code, reason = "only some tests have several")]
     pub fn replica(redis_url: &str, flags: &[&str]) -> Self {
