@@ -5,7 +5,9 @@ mod support;
 
 use std::{
     collections::HashMap,
+    fs::Permissions,
     net::{SocketAddr, TcpStream},
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::Command,
     sync::{Condvar, Mutex},
@@ -256,6 +258,54 @@ fn a_repeat_after_a_kill_sends_across_once() {
         carol.sees_nothing();
         alice.learns(&repeated.id, "acknowledged");
     }
+}
+
+/// The mode of a folder.
+fn mode(folder: &Path) -> u32 {
+    std::fs::metadata(folder).unwrap().permissions().mode() & 0o777
+}
+
+/// Makes a folder that every user may enter.
+fn opened_to_others(folder: &Path) {
+    std::fs::create_dir_all(folder).unwrap();
+    std::fs::set_permissions(folder, Permissions::from_mode(0o755)).unwrap();
+}
+
+#[test]
+fn a_folder_that_others_may_enter_is_made_private() {
+    let folder = Folder::new();
+    for _ in 0..2 {
+        opened_to_others(&folder.0);
+        drop(started_first(&folder.0));
+        assert_eq!(mode(&folder.0), 0o700);
+    }
+}
+
+#[test]
+fn a_folder_of_others_is_refused_and_left_alone() {
+    let folder = Folder::new();
+    opened_to_others(&folder.0);
+    std::fs::write(folder.0.join("notes.txt"), "not a broker's").unwrap();
+    let data_dir = format!("--data-dir={}", folder.0.display());
+    let mut program = support::broker_program();
+    program.args(["serve", "--port=0", "--log-format=pretty", "--storage=disk", &data_dir]);
+    let ended = program.output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(!ended.status.success(), "{said}");
+    let refusal = said.lines().filter(|line| line.contains("data_dir"));
+    let refusal: Vec<_> = refusal.collect();
+    let [line] = refusal[..] else {
+        panic!("not one line: {said}")
+    };
+    for part in [
+        &*folder.0.to_string_lossy(),
+        "others may enter it (mode 755)",
+        "chmod 700",
+    ] {
+        assert!(line.contains(part), "{line}");
+    }
+    assert_eq!(mode(&folder.0), 0o755);
+    assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 1);
 }
 
 /// A small disk in memory, where this may be mounted.

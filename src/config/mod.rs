@@ -101,7 +101,8 @@ settings! {
     /// `data_dir`, for one broker; `redis` shares them among all brokers of one `redis_url`.
     storage: Storage = "memory", Choice(STORAGES);
 
-    /// Folder of `storage = disk`, made when it is not there. One broker at a time has it.
+    /// Folder of `storage = disk`, made when it is not there. One broker at a time has it, and no other
+    /// user may enter it.
     data_dir: PathBuf = "mcp-broker-data", Folder;
 
     /// Redis of `storage = redis`: `redis://[user:password@]host[:port][/db]`, `rediss://` for TLS; several servers as

@@ -1,11 +1,12 @@
 //! The folder that a disk storage keeps its records in, by the embedded store `fjall`.
 //!
-//! `lock` says that a process has the folder; `records` is the database. Nobody else on the machine can read it.
+//! `lock` says that a process has the folder; `records` is the database. No other user of the machine can enter the
+//! folder.
 
 use std::{
-    fs::{self, DirBuilder, File, TryLockError},
+    fs::{self, DirBuilder, File, Permissions, TryLockError},
     io,
-    os::unix::fs::DirBuilderExt,
+    os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
     thread::{self, JoinHandle},
     time::Duration,
@@ -22,6 +23,15 @@ use fjall::{
     Database, Keyspace, KeyspaceCreateOptions, KvSeparationOptions, PersistMode,
     config::{BlockSizePolicy, FilterPolicy},
 };
+
+const LOCK: &str = "lock";
+const RECORDS: &str = "records";
+
+/// What the broker makes in its folder.
+const OWN_ENTRIES: [&str; 2] = [LOCK, RECORDS];
+
+/// The mode of the folder: its owner alone enters it.
+const PRIVATE: u32 = 0o700;
 
 /// All records are in one keyspace, so that a journal goes as soon as its memtable is a table.
 const KEYSPACE: &str = "records";
@@ -65,9 +75,10 @@ impl Folder {
     /// # Errors
     /// As those of [`open`].
     pub fn open(path: &Path) -> io::Result<Self> {
-        DirBuilder::new().recursive(true).mode(0o700).create(path)?;
-        let lock = lock(&path.join("lock"))?;
-        let database = Some(open_database(&path.join("records")).map_err(|error| io_error(&error))?);
+        DirBuilder::new().recursive(true).mode(PRIVATE).create(path)?;
+        keep_private(path)?;
+        let lock = lock(&path.join(LOCK))?;
+        let database = Some(open_database(&path.join(RECORDS)).map_err(|error| io_error(&error))?);
         Ok(Self {
             path: path.to_owned(),
             database,
@@ -124,7 +135,7 @@ impl Engine for Folder {
         // The old one has to let go of its own lock before.
         self.ends_tidying();
         self.database = None;
-        let opened = open_database(&self.path.join("records"));
+        let opened = open_database(&self.path.join(RECORDS));
         self.database = Some(opened.map_err(|error| store_error(&error))?);
         Ok(())
     }
@@ -157,6 +168,34 @@ impl Engine for Folder {
         });
         self.tidying = tidying.ok();
     }
+}
+
+/// Makes a folder that others may enter private when it is the broker's own, and refuses it otherwise: what else is in
+/// there may be for others.
+fn keep_private(path: &Path) -> io::Result<()> {
+    let metadata = fs::metadata(path)?;
+    let mode = metadata.mode() & 0o777;
+    if mode & !PRIVATE == 0 {
+        return Ok(());
+    }
+    let refused = |why: &str| {
+        let text = format!("others may enter it (mode {mode:o}), and {why}: run chmod 700, or name a folder inside it");
+        io::Error::new(io::ErrorKind::PermissionDenied, text)
+    };
+    if metadata.uid() != rustix::process::geteuid().as_raw() {
+        return Err(refused("it belongs to another user"));
+    }
+    for entry in fs::read_dir(path)? {
+        if !OWN_ENTRIES
+            .iter()
+            .any(|own| entry.as_ref().is_ok_and(|entry| entry.file_name() == *own))
+        {
+            return Err(refused("it holds other files"));
+        }
+    }
+    fs::set_permissions(path, Permissions::from_mode(PRIVATE))?;
+    tracing::warn!(folder = %path.display(), "others could enter data_dir (mode {mode:o}): it is private now");
+    Ok(())
 }
 
 fn lock(path: &Path) -> io::Result<File> {
