@@ -107,7 +107,8 @@ async fn run(config: Config) -> io::Result<ExitCode> {
     }
 
     let gave_up = Arc::new(Notify::new());
-    let storage = storage::open(&config).await?;
+    let storage = storage::open(&config, address).await?;
+    let replicas = storage.replicas();
     let broker = Broker::start(broker_settings(&config), storage, arbiters_found, {
         let gave_up = Arc::clone(&gave_up);
         move || gave_up.notify_one()
@@ -131,6 +132,7 @@ async fn run(config: Config) -> io::Result<ExitCode> {
         auth,
         service: Arc::new(service),
         tempo: tempo(&config),
+        replicas,
     });
     actix_rt::spawn({
         let (connections, sessions) = (Arc::clone(&connections), Arc::clone(&endpoint.sessions));

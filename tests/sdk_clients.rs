@@ -4,15 +4,19 @@
 //! `scripts/test` installs them. Where they are missing a test says so and passes, unless
 //! `SDK_CLIENTS=required`.
 
+#[path = "support/cluster_script.rs"]
+mod cluster_script;
 #[path = "support/process.rs"]
 mod process;
 
-use std::io::Read;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::{self, JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
+use cluster_script::ClusterScript;
 use process::Broker;
 
 /// A scenario ends itself after 30 seconds; this is for one that cannot.
@@ -201,6 +205,24 @@ fn agents_with_langchain_bring_keys() {
     Client::PythonV1.brings_a_key("langchain_tools.py HTTP http one");
 }
 
+#[test]
+fn legacy_agents_with_typescript_talk_through_a_balancer() {
+    Client::TypeScript.runs_behind_a_balancer("typescript-v1.js HTTP http exchange");
+    Client::TypeScript.runs_behind_a_balancer("typescript-v1.js SSE sse exchange");
+}
+
+#[test]
+fn legacy_agents_with_python_talk_through_a_balancer() {
+    Client::PythonV1.runs_behind_a_balancer("python_v1.py HTTP http exchange");
+    Client::PythonV1.runs_behind_a_balancer("python_v1.py SSE sse exchange");
+}
+
+#[test]
+fn agents_with_the_ai_sdk_talk_through_a_balancer() {
+    Client::TypeScript.runs_behind_a_balancer("ai-sdk.js HTTP http");
+    Client::TypeScript.runs_behind_a_balancer("ai-sdk.js SSE sse");
+}
+
 /// What a broker that asks for keys takes for everything.
 const ADMIN_KEY: &str = "admin_scenario_0123456789abcdef0123456789abcdef";
 
@@ -223,12 +245,7 @@ impl Client {
     }
 
     fn runs_with(self, scenario: &str, key: Option<&str>) {
-        if !self.is_installed() {
-            assert!(
-                std::env::var_os("SDK_CLIENTS").is_none_or(|it| it != "required"),
-                "the SDK is not installed: run scripts/test"
-            );
-            eprintln!("skipped {scenario}: the SDK is not installed; scripts/test installs it");
+        if !self.is_installed_for(scenario) {
             return;
         }
         let keys: Vec<_> = key
@@ -236,6 +253,28 @@ impl Client {
             .flat_map(|key| ["--enable-auth", "--admin-key", key])
             .collect();
         let broker = Broker::start(&[&["--heartbeat-interval", HEARTBEAT_INTERVAL], &keys[..]].concat());
+        let (succeeded, said) = self.plays(scenario, broker.address, key);
+        let log = broker.stop();
+        assert!(succeeded, "{scenario} failed\n{said}\nthe broker said\n{log}");
+    }
+
+    /// The same against three replicas, each of which gets every third connection.
+    fn runs_behind_a_balancer(self, scenario: &str) {
+        if !self.is_installed_for(scenario) {
+            return;
+        }
+        let cluster = ClusterScript::start(&["--heartbeat-interval", HEARTBEAT_INTERVAL]);
+        let (succeeded, said) = self.plays(scenario, cluster.balancer, None);
+        assert!(succeeded, "{scenario} failed\n{said}");
+        let served = sessions_of_replicas(cluster.balancer);
+        assert!(
+            served.len() == 3 && served.iter().all(|sessions| *sessions > 0),
+            "{served:?}"
+        );
+    }
+
+    /// Whether the scenario succeeds against the broker at an address, and what it says.
+    fn plays(self, scenario: &str, address: SocketAddr, key: Option<&str>) -> (bool, String) {
         let (program, folder) = match self {
             Client::TypeScript => (PathBuf::from("node"), "js"),
             Client::PythonV1 | Client::PythonV2 => (self.environment().join("bin/python"), "py"),
@@ -247,21 +286,27 @@ impl Client {
         let scripts = root().join("tests/clients").join(folder);
         command.args(words.next().map(|script| scripts.join(script)));
         command.args(words.map(|word| match word {
-            "WS" => format!("ws://{}/ws", broker.address),
-            "HTTP" => format!("http://{}/mcp", broker.address),
-            "SSE" => format!("http://{}/sse", broker.address),
+            "WS" => format!("ws://{address}/ws"),
+            "HTTP" => format!("http://{address}/mcp"),
+            "SSE" => format!("http://{address}/sse"),
             mode => mode.to_owned(),
         }));
-        let (succeeded, said) = Running::start(&mut command).finish();
-        let log = broker.stop();
-        assert!(succeeded, "{scenario} failed\n{said}\nthe broker said\n{log}");
+        Running::start(&mut command).finish()
     }
 
-    fn is_installed(self) -> bool {
-        match self {
+    fn is_installed_for(self, scenario: &str) -> bool {
+        let is_installed = match self {
             Client::TypeScript => root().join("tests/clients/node_modules").is_dir(),
             Client::PythonV1 | Client::PythonV2 => self.environment().is_dir(),
+        };
+        if !is_installed {
+            assert!(
+                std::env::var_os("SDK_CLIENTS").is_none_or(|it| it != "required"),
+                "the SDK is not installed: run scripts/test"
+            );
+            eprintln!("skipped {scenario}: the SDK is not installed; scripts/test installs it");
         }
+        is_installed
     }
 
     /// The Python environment, where `scripts/test` makes it.
@@ -276,6 +321,19 @@ impl Client {
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// How many connections the balancer has given to each replica, as its page of statistics says.
+fn sessions_of_replicas(balancer: SocketAddr) -> Vec<u64> {
+    let mut socket = TcpStream::connect(balancer).unwrap();
+    socket.write_all(b"GET /balancer;csv HTTP/1.0\r\n\r\n").unwrap();
+    let mut page = String::new();
+    socket.read_to_string(&mut page).unwrap();
+    let rows = page.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let rows: Vec<_> = rows.filter(|row| row.len() > 1).collect();
+    let total = rows[0].iter().position(|name| *name == "stot").unwrap();
+    let replicas = rows.iter().filter(|row| row[1].starts_with("replica-"));
+    replicas.map(|row| row[total].parse().unwrap()).collect()
 }
 
 struct Running {

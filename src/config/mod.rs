@@ -10,7 +10,7 @@ mod layers;
 mod rules;
 mod setting;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -29,8 +29,8 @@ pub use setting::Setting;
 use error::{Given, Origin};
 use layers::Layers;
 use rules::{
-    Address, AdminKey, AutoOr, Choice, FilePath, Folder, LogFilter, Names, Origins, Ratio, RedisAddress, Word, hours,
-    millis, seconds,
+    Address, AdminKey, AutoOr, Choice, FilePath, Folder, LogFilter, Names, Origins, Ratio, RedisAddress,
+    ReplicaAddress, Word, hours, millis, seconds,
 };
 use setting::settings;
 
@@ -108,6 +108,11 @@ settings! {
     /// Redis of `storage = redis`: `redis://[user:password@]host[:port][/db]`, `rediss://` for TLS; several servers as
     /// `redis+cluster://host,host` or `redis+sentinel://host,host/master`.
     redis_url: RedisUrl = "redis://127.0.0.1:6379", RedisAddress;
+
+    /// Where the other replicas of `storage = redis` reach this one, such as `10.1.2.3:8000`: they send on what belongs to
+    /// an HTTP session that was opened here. By default it is `host` and `port`; where `host` is the unspecified
+    /// address, the one by which this machine reaches Redis.
+    replica_address: Option<SocketAddr> = "", ReplicaAddress;
 
     /// What to do when Redis cannot be reached at the start: `none` ends the start; `memory` goes on without Redis, for
     /// a single broker, and says so in `/health`. Once the broker runs it never changes its storage.

@@ -1,7 +1,7 @@
 //! What a value may be: each rule parses a text and says in words what it takes, from the same bounds.
 
 use std::fmt::{self, Display};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -389,6 +389,26 @@ impl Rule for RedisAddress {
 
     fn allowed(&self) -> String {
         "a URL such as redis://cache:6379, rediss://, redis+cluster:// or redis+sentinel://".to_owned()
+    }
+}
+
+/// The address of a program, with its port.
+pub struct ReplicaAddress;
+
+impl Rule for ReplicaAddress {
+    type Value = Option<SocketAddr>;
+    const SHAPE: Shape = Shape::One("IP:PORT");
+
+    fn parse(&self, text: &str) -> Result<Self::Value, NotAllowed> {
+        let reachable = |address: &SocketAddr| !address.ip().is_unspecified() && address.port() != 0;
+        match text {
+            "" => Ok(None),
+            _ => text.parse().ok().filter(reachable).map(Some).ok_or(NotAllowed),
+        }
+    }
+
+    fn allowed(&self) -> String {
+        "an address with its port, such as 10.1.2.3:8000 or [fd00::1]:8000".to_owned()
     }
 }
 

@@ -227,6 +227,10 @@ fn every_bad_value_names_key_place_value_and_what_is_allowed() {
         ("storage", &["", "Memory", "postgres"]),
         ("data_dir", &[""]),
         ("redis_url", &["", "localhost:6379", "redis", "redish://cache"]),
+        (
+            "replica_address",
+            &["8000", "10.1.2.3", "0.0.0.0:8000", "10.1.2.3:0", "broker:8000"],
+        ),
         ("redis_fallback", &["disk", ""]),
         ("wait_for_replicas", &["17", "-1"]),
         ("storage_deadline", &["49ms", "61s"]),

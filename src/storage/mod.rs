@@ -3,7 +3,7 @@
 pub mod disk;
 pub mod redis;
 
-use std::{io, sync::Arc};
+use std::{io, net::SocketAddr, sync::Arc};
 
 use actors::{
     clock::now,
@@ -13,11 +13,11 @@ use actors::{
 use self::redis::{ConnectError, RedisSettings, RedisStorage};
 use crate::config::{self, Config, RedisFallback};
 
-/// Opens the storage of the configuration.
+/// Opens the storage of the configuration. The replicas that share it are told that this one listens at an address.
 ///
 /// # Errors
 /// When it cannot be used: the text says which setting to look at.
-pub async fn open(config: &Config) -> io::Result<Arc<dyn Storage>> {
+pub async fn open(config: &Config, listens_at: SocketAddr) -> io::Result<Arc<dyn Storage>> {
     let retention = Retention::default();
     match config.storage {
         config::Storage::Memory => Ok(Arc::new(MemoryStorage::new(retention))),
@@ -31,15 +31,16 @@ pub async fn open(config: &Config) -> io::Result<Arc<dyn Storage>> {
             let opened = tokio::task::spawn_blocking(move || disk::open(&folder, settings, now())).await;
             Ok(Arc::new(opened.map_err(io::Error::other)??))
         }
-        config::Storage::Redis => redis(config, retention).await,
+        config::Storage::Redis => redis(config, listens_at, retention).await,
     }
 }
 
-async fn redis(config: &Config, retention: Retention) -> io::Result<Arc<dyn Storage>> {
+async fn redis(config: &Config, listens_at: SocketAddr, retention: Retention) -> io::Result<Arc<dyn Storage>> {
     let settings = RedisSettings {
         deadline: config.storage_deadline,
         wait_for_replicas: config.wait_for_replicas,
         retention,
+        address: Some(config.replica_address.unwrap_or(listens_at)),
         ..RedisSettings::new(config.redis_url.as_str())
     };
     match RedisStorage::connect(settings).await {

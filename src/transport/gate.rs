@@ -1,5 +1,7 @@
 use std::{sync::Arc, time::Duration};
 
+use actors::{model::ReplicaId, storage::Replicas};
+
 use super::Connections;
 use crate::{admission::Admission, auth::Authenticator, mcp::Service};
 
@@ -14,9 +16,16 @@ pub struct Gate {
     pub auth: Arc<Authenticator>,
     pub service: Arc<Service>,
     pub tempo: Tempo,
+    /// The replicas that share the storage, where there can be others.
+    pub replicas: Option<Arc<dyn Replicas>>,
 }
 
 impl Gate {
+    /// This process among the replicas.
+    pub fn replica(&self) -> Option<ReplicaId> {
+        self.replicas.as_ref().map(|replicas| replicas.own())
+    }
+
     /// Bytes of one message, with everything around its payload.
     pub fn message_len_max(&self) -> usize {
         self.service.payload_len_max + ENVELOPE_LEN_MAX

@@ -10,7 +10,7 @@ use std::{
 };
 
 use actix_rt::net::TcpStream;
-use socket2::SockRef;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::Place;
@@ -106,6 +106,18 @@ impl Socket {
         let _ = set_stall_max(&SockRef::from(&self.io), None);
         (self.io, self.place)
     }
+}
+
+/// Prepares a connection to another replica: nothing is held back, and a machine that is gone is noticed within about
+/// `silence_max`, also while nothing is sent.
+pub fn prepare_outgoing(io: &TcpStream, silence_max: Duration) -> io::Result<()> {
+    /// Probes go out so often within the time.
+    const PROBES: u32 = 3;
+    let pause = (silence_max / PROBES).max(Duration::from_secs(1));
+    let socket = SockRef::from(io);
+    socket.set_tcp_nodelay(true)?;
+    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(pause).with_interval(pause))?;
+    set_stall_max(&socket, Some(silence_max))
 }
 
 #[cfg(target_os = "linux")]

@@ -4,11 +4,15 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+#[path = "../support/cluster_script.rs"]
+mod cluster_script;
+
 mod clocks;
 mod cluster;
 mod crossing;
 mod deaths;
 mod handing;
+mod http_sessions;
 mod ledger;
 mod nomad;
 mod redis_faults;

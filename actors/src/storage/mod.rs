@@ -11,15 +11,15 @@ mod journal;
 pub mod memory;
 mod receipts;
 
-use std::{future::Future, num::NonZeroU64, ops::Range, pin::Pin, sync::Arc, time::Duration};
+use std::{future::Future, net::SocketAddr, num::NonZeroU64, ops::Range, pin::Pin, sync::Arc, time::Duration};
 
 use crate::{
     bridge::{Bridge, Parcel},
     clock::Now,
     model::{
         AuditEntry, AuditQuery, BrokerError, DeadLetter, DeadLetterReason, Message, MessageId, PAGE_BYTES_MAX,
-        ProjectId, ProjectRecord, ProtocolName, ProtocolRecord, RecipientStatus, SessionId, SessionName, SessionRecord,
-        Status,
+        ProjectId, ProjectRecord, ProtocolName, ProtocolRecord, RecipientStatus, ReplicaId, SessionId, SessionName,
+        SessionRecord, Status,
     },
 };
 
@@ -63,6 +63,11 @@ pub trait Storage: Send + Sync + 'static {
         None
     }
 
+    /// The processes that share the storage; None when there can be no other.
+    fn replicas(&self) -> Option<Arc<dyn Replicas>> {
+        None
+    }
+
     fn open(&self, project: &ProjectId) -> Arc<dyn Store>;
 
     /// All projects, the deleted ones too.
@@ -79,6 +84,16 @@ pub trait Storage: Send + Sync + 'static {
     fn append_audit(&self, entry: AuditEntry) -> Op<()>;
     /// Entries of that record, the newest first.
     fn audit(&self, query: AuditQuery) -> Op<Vec<Arc<AuditEntry>>>;
+}
+
+/// The processes that share a storage, and where each of them serves HTTP.
+pub trait Replicas: Send + Sync + 'static {
+    /// This process.
+    fn own(&self) -> ReplicaId;
+
+    /// None for a process that has ended, or never said where it is. One that was killed is known until it has been
+    /// silent for a while.
+    fn address_of(&self, replica: ReplicaId) -> Op<Option<SocketAddr>>;
 }
 
 /// The store of one project.

@@ -2,6 +2,7 @@
 
 use std::{
     future::Future,
+    net::SocketAddr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -31,6 +32,8 @@ pub(super) struct Client {
     pub link: Link,
     pub breaker: Arc<Breaker>,
     pub replica: ReplicaId,
+    /// Where this process serves HTTP, as the other replicas reach it.
+    pub address: Option<SocketAddr>,
     /// Where frames are published.
     pub channel: String,
     pub deadline: Duration,
@@ -57,6 +60,7 @@ impl Client {
             link,
             breaker: Arc::default(),
             replica: ReplicaId::generate(),
+            address: settings.address,
             channel,
             deadline: settings.deadline,
             wait_for_replicas: settings.wait_for_replicas,

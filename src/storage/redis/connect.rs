@@ -84,11 +84,15 @@ async fn look(mut place: Place, settings: &RedisSettings) -> Result<Found, Conne
         .await
         .map_err(|failure| trouble(&place, failure))?;
     let durability = durability(&link, settings).await;
+    let settings = RedisSettings {
+        address: settings.address.and_then(|address| place.as_seen_from(address)),
+        ..settings.clone()
+    };
     Ok(Found {
         place,
         link,
         durability,
-        settings: settings.clone(),
+        settings,
     })
 }
 

@@ -51,13 +51,15 @@ use std::{
 use actors::{
     bridge::Bridge,
     model::{AuditEntry, AuditQuery, ProjectId, ProjectRecord, ReplicaId},
-    storage::{Condition, Op, Storage, Store},
+    storage::{Condition, Op, Replicas, Storage, Store},
 };
 
 pub use error::ConnectError;
 pub use settings::{RedisSettings, SILENT_BEATS};
 
-use self::{client::Client, lane::Lane, operation::Operation, reply::Reply, store::RedisStore};
+use self::{
+    client::Client, lane::Lane, operation::Operation, replicas::RedisReplicas, reply::Reply, store::RedisStore,
+};
 use crate::bridge::redis::{Connect, RedisBridge};
 
 /// The version of the layout of keys that this build writes and reads.
@@ -170,6 +172,10 @@ impl Storage for RedisStorage {
         } = &*self.shared.client;
         let bridge = RedisBridge::new(*replica, channel.clone(), *deadline, Arc::clone(&self.subscribe));
         Some(Arc::new(bridge))
+    }
+
+    fn replicas(&self) -> Option<Arc<dyn Replicas>> {
+        Some(Arc::new(RedisReplicas(Arc::clone(&self.shared.client))))
     }
 
     fn open(&self, project: &ProjectId) -> Arc<dyn Store> {

@@ -1,15 +1,20 @@
 //! Which replicas are there: each says so, and what one that has fallen silent had leased is given to others.
 //!
-//! `{system}:replicas` is a sorted set of their ids by when they were heard last, in milliseconds of Redis' clock.
+//! `{system}:replicas` is a sorted set of their ids by when they were heard last, in milliseconds of Redis' clock;
+//! `{system}:replicas:addresses` a hash of where they serve HTTP.
 
 use std::{
     collections::HashSet,
+    net::SocketAddr,
     sync::{Arc, Weak},
     time::Duration,
 };
 
-use actors::{model::ReplicaId, storage::StoreError};
-use deadpool_redis::redis::cmd;
+use actors::{
+    model::ReplicaId,
+    storage::{Op, Replicas, StoreError},
+};
+use deadpool_redis::redis::{Value, cmd};
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::{
@@ -17,20 +22,25 @@ use super::{
     client::Client,
     offices,
     operation::Operation,
-    reply::{Reply, unreadable},
+    reply::{Reply, bytes, unreadable},
     settings::SILENT_BEATS,
 };
 
 const KEY: &str = "{system}:replicas";
+const ADDRESSES: &str = "{system}:replicas:addresses";
 /// Beats without a failure after which this replica trusts what it sees: while nobody reaches Redis, everybody is
 /// silent.
 const STEADY_BEATS: u32 = SILENT_BEATS + 1;
 
-/// KEYS[1] the replicas; ARGV this replica, most silence in milliseconds. Reply: those who have been silent for longer.
+/// KEYS the replicas, their addresses; ARGV this replica, most silence in milliseconds, its address or nothing. Reply:
+/// those who have been silent for longer.
 const SCRIPT: &str = "
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 redis.call('ZADD', KEYS[1], string.format('%.0f', now), ARGV[1])
+if ARGV[3] ~= '' then
+  redis.call('HSET', KEYS[2], ARGV[1], ARGV[3])
+end
 return redis.call('ZRANGE', KEYS[1], '-inf', string.format('(%.0f', now - ARGV[2]), 'BYSCORE')
 ";
 
@@ -55,8 +65,9 @@ pub(super) async fn beat(shared: Weak<Shared>, every: Duration) {
 
 async fn say_so(client: &Client, silence: Duration) -> Result<Vec<ReplicaId>, StoreError> {
     let mut script = cmd("EVAL");
-    script.arg(SCRIPT).arg(1).arg(KEY);
+    script.arg(SCRIPT).arg(2).arg(KEY).arg(ADDRESSES);
     script.arg(client.replica.to_string()).arg(silence.as_millis() as u64);
+    script.arg(client.address.map(|address| address.to_string()).unwrap_or_default());
     let mut silent = Reply::new(client.ask_one(script, KEY).await?)?;
     let mut replicas = Vec::new();
     while !silent.is_done() {
@@ -65,6 +76,30 @@ async fn say_so(client: &Client, silence: Duration) -> Result<Vec<ReplicaId>, St
         replicas.push(replica.ok_or_else(|| unreadable("the id of a replica"))?);
     }
     Ok(replicas)
+}
+
+/// The replicas that use the same Redis.
+pub(super) struct RedisReplicas(pub Arc<Client>);
+
+impl Replicas for RedisReplicas {
+    fn own(&self) -> ReplicaId {
+        self.0.replica
+    }
+
+    fn address_of(&self, replica: ReplicaId) -> Op<Option<SocketAddr>> {
+        let client = Arc::clone(&self.0);
+        Box::pin(async move { client.here(address_of(Arc::clone(&client), replica)).await })
+    }
+}
+
+async fn address_of(client: Arc<Client>, replica: ReplicaId) -> Result<Option<SocketAddr>, StoreError> {
+    let get = cmd("HGET").arg(ADDRESSES).arg(replica.to_string()).to_owned();
+    let text = match client.ask_one(get, ADDRESSES).await? {
+        Value::Nil => return Ok(None),
+        value => String::from_utf8(bytes(value)?).ok(),
+    };
+    let address = text.and_then(|text| text.parse().ok());
+    address.map(Some).ok_or_else(|| unreadable("the address of a replica"))
 }
 
 impl Shared {
@@ -84,6 +119,8 @@ impl Shared {
             tracing::warn!(%replica, "a replica is silent: what it had in hand is given to others");
             let released = async {
                 self.release_leases_of(replica).await?;
+                let forget = cmd("HDEL").arg(ADDRESSES).arg(replica.to_string()).to_owned();
+                self.client.ask_one(forget, ADDRESSES).await?;
                 let remove = cmd("ZREM").arg(KEY).arg(replica.to_string()).to_owned();
                 self.client.ask_one(remove, KEY).await
             };

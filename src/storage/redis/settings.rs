@@ -1,4 +1,8 @@
-use std::{fmt, time::Duration};
+use std::{
+    fmt,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket},
+    time::Duration,
+};
 
 use actors::storage::Retention;
 use deadpool_redis::redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
@@ -21,6 +25,9 @@ pub struct RedisSettings {
     /// How often this replica says that it is there. One that has not for [`SILENT_BEATS`] times as long is taken for
     /// gone: so it is the same for all of them.
     pub heartbeat: Duration,
+    /// Where this process serves HTTP, for the other replicas. The unspecified address stands for the one by which this
+    /// machine reaches Redis. None: the others are told of no address.
+    pub address: Option<SocketAddr>,
     /// How long a message that was leased to many as one may wait until it has been written to all of them.
     pub posts_within: Duration,
 }
@@ -37,6 +44,7 @@ impl RedisSettings {
             wait_for_replicas: 0,
             retention: Retention::default(),
             heartbeat: Duration::from_secs(5),
+            address: None,
             posts_within: Duration::from_millis(100),
         }
     }
@@ -60,6 +68,7 @@ impl fmt::Debug for RedisSettings {
             .field("wait_for_replicas", &self.wait_for_replicas)
             .field("retention", &self.retention)
             .field("heartbeat", &self.heartbeat)
+            .field("address", &self.address)
             .finish_non_exhaustive()
     }
 }
@@ -137,6 +146,36 @@ impl Place {
             Self::Cluster(_) => 0,
         }
     }
+
+    /// An address on which this machine listens, as machines see it that reach the same Redis. None when there is no
+    /// way to it: a Redis on a Unix socket has nobody far away.
+    pub fn as_seen_from(&self, address: SocketAddr) -> Option<SocketAddr> {
+        if !address.ip().is_unspecified() {
+            return Some(address);
+        }
+        let servers = match self {
+            Self::Single(info) => std::slice::from_ref(info),
+            Self::Cluster(infos) | Self::Sentinel { sentinels: infos, .. } => infos,
+        };
+        let own = servers.iter().find_map(|server| match server.addr() {
+            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => own_address(host, *port),
+            _ => None,
+        });
+        Some(SocketAddr::new(own?, address.port()))
+    }
+}
+
+/// The address of this machine on its way to another. Nothing is sent to find it.
+fn own_address(host: &str, port: u16) -> Option<IpAddr> {
+    (host, port).to_socket_addrs().ok()?.find_map(|server| {
+        let any: IpAddr = match server {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let socket = UdpSocket::bind((any, 0)).ok()?;
+        socket.connect(server).ok()?;
+        Some(socket.local_addr().ok()?.ip())
+    })
 }
 
 /// Without user and password.
@@ -211,6 +250,20 @@ mod tests {
                 "{error}"
             );
         }
+    }
+
+    #[test]
+    fn a_replica_is_where_its_way_to_redis_begins() {
+        let seen = |url: &str, address: &str| {
+            let seen = Place::parse(url).unwrap().as_seen_from(address.parse().unwrap());
+            seen.map(|address| address.to_string())
+        };
+        assert_eq!(seen("redis://127.0.0.1", "0.0.0.0:8000").unwrap(), "127.0.0.1:8000");
+        assert_eq!(
+            seen("redis+sentinel://127.0.0.1/main", "[::]:8000").unwrap(),
+            "127.0.0.1:8000"
+        );
+        assert_eq!(seen("redis://127.0.0.1", "10.1.2.3:80").unwrap(), "10.1.2.3:80");
     }
 
     #[test]

@@ -9,6 +9,7 @@
 
 mod body;
 mod exchange;
+mod forwarding;
 mod headers;
 mod sessions;
 mod streams;
@@ -67,7 +68,10 @@ type Shared = web::Data<Endpoint>;
 type Answer = Result<HttpResponse, Refusal>;
 
 async fn post(request: HttpRequest, payload: web::Payload, endpoint: Shared) -> HttpResponse {
-    let answer = take(&request, payload, &endpoint).await;
+    let answer = match forwarding::owner(&request, &endpoint) {
+        Some(replica) => forwarding::forward(&request, Some(payload), &endpoint, replica).await,
+        None => take(&request, payload, &endpoint).await,
+    };
     if matches!(&answer, Err(refusal) if refusal.closes()) {
         line(&request).refuse();
     }
@@ -75,11 +79,17 @@ async fn post(request: HttpRequest, payload: web::Payload, endpoint: Shared) -> 
 }
 
 async fn get(request: HttpRequest, endpoint: Shared) -> HttpResponse {
-    served(listen(&request, &endpoint).await)
+    served(match forwarding::owner(&request, &endpoint) {
+        Some(replica) => forwarding::forward(&request, None, &endpoint, replica).await,
+        None => listen(&request, &endpoint).await,
+    })
 }
 
 async fn delete(request: HttpRequest, endpoint: Shared) -> HttpResponse {
-    served(end(&request, &endpoint))
+    served(match forwarding::owner(&request, &endpoint) {
+        Some(replica) => forwarding::forward(&request, None, &endpoint, replica).await,
+        None => end(&request, &endpoint),
+    })
 }
 
 async fn not_allowed() -> HttpResponse {
@@ -239,9 +249,11 @@ impl Post<'_> {
         let outbox = Arc::new(Outbox::new(Framing::Events { stream: Some(0) }));
         let service = Arc::clone(&self.gate.service);
         let peer = Peer::resumable(Arc::clone(&self.identity), Arc::clone(&outbox), service);
+        let identity = Arc::clone(&self.identity);
+        let sessions = &self.endpoint.sessions;
         let session = Unheard {
-            sessions: &self.endpoint.sessions,
-            session: self.endpoint.sessions.open(peer, outbox, Arc::clone(&self.identity)),
+            sessions,
+            session: sessions.open(self.gate.replica(), peer, outbox, identity),
             told: false,
         };
         // Its answer names the session in a header, so it has to be there first.
@@ -362,7 +374,9 @@ async fn listen_old(request: &HttpRequest, endpoint: &Endpoint, gate: &Gate) -> 
     let outbox = Arc::new(Outbox::new(Framing::Events { stream: None }));
     let identity = identity_of(request)?;
     let peer = Peer::resumable(Arc::clone(&identity), Arc::clone(&outbox), Arc::clone(&gate.service));
-    let session = endpoint.sessions.open(peer, Arc::clone(&outbox), Arc::clone(&identity));
+    let session = endpoint
+        .sessions
+        .open(gate.replica(), peer, Arc::clone(&outbox), Arc::clone(&identity));
     let endpoint_event = format!(
         "event: endpoint\ndata: {}?{}={}\n\n",
         request.path(),

@@ -15,7 +15,7 @@ use std::{
 use actix_web::http::StatusCode;
 use actors::{
     clock::{Now, millis, now},
-    model::{MessageId, ProjectId},
+    model::{MessageId, ProjectId, ReplicaId},
 };
 use futures_util::FutureExt;
 use tokio::{
@@ -62,11 +62,17 @@ impl Sessions {
 
     /// Opens a session around a peer, which lives on this thread from now on. When there are too many, those make room
     /// that have been silent for longest in the project that has most: no project crowds out another's.
-    pub fn open(self: &Arc<Self>, peer: Peer, outbox: Arc<Outbox>, identity: Arc<Identity>) -> Arc<Session> {
+    pub fn open(
+        self: &Arc<Self>,
+        replica: Option<ReplicaId>,
+        peer: Peer,
+        outbox: Arc<Outbox>,
+        identity: Arc<Identity>,
+    ) -> Arc<Session> {
         let (commands, received) = mpsc::unbounded_channel();
         let main = Stream::new(0, outbox);
         let session = Arc::new(Session {
-            id: Uuid::new_v4().simple().to_string(),
+            id: new_id(replica),
             identity: Mutex::new(identity),
             main,
             commands,
@@ -134,10 +140,7 @@ impl Sessions {
                 .filter(|session| session.is_old() == old && !session.is_gone() && session.is_of(identity))
                 .cloned()
         };
-        let session = found.ok_or_else(|| {
-            let error = RpcError::new(INVALID_REQUEST, "Session not found: initialize again");
-            Refusal::new(StatusCode::NOT_FOUND, error)
-        })?;
+        let session = found.ok_or_else(not_found)?;
         session.is_used();
         *session.identity() = Arc::clone(identity);
         Ok(session)
@@ -167,6 +170,26 @@ impl Sessions {
     fn lock(&self) -> MutexGuard<'_, HashMap<Box<str>, Arc<Session>>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+pub fn not_found() -> Refusal {
+    let error = RpcError::new(INVALID_REQUEST, "Session not found: initialize again");
+    Refusal::new(StatusCode::NOT_FOUND, error)
+}
+
+/// Characters of a UUID without hyphens.
+const UUID_LEN: usize = 32;
+
+/// An id that cannot be guessed. Where there are several replicas it begins with the one that opens the session.
+fn new_id(replica: Option<ReplicaId>) -> String {
+    let replica = replica.map(|replica| replica.as_uuid().simple().to_string());
+    format!("{}{}", replica.unwrap_or_default(), Uuid::new_v4().simple())
+}
+
+/// The replica that an id of a session names, if it names one.
+pub fn owner_of(id: &str) -> Option<ReplicaId> {
+    let replica = id.get(..UUID_LEN).filter(|_| id.len() == 2 * UUID_LEN)?;
+    ReplicaId::parse(replica)
 }
 
 /// Some sessions of the project that has most of them, those that have been silent for longest and that no request holds
@@ -508,6 +531,17 @@ impl Task {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_id_names_the_replica_that_opened_the_session() {
+        let replica = ReplicaId::generate();
+        let id = new_id(Some(replica));
+        assert_eq!(owner_of(&id), Some(replica));
+        assert_ne!(new_id(Some(replica)), id);
+        for none in ["", &new_id(None), &id[1..], &format!("{id}0"), &"é".repeat(UUID_LEN)] {
+            assert_eq!(owner_of(none), None, "{none}");
+        }
+    }
 
     #[test]
     fn the_session_of_a_query_is_found_among_others() {

@@ -3,14 +3,16 @@
 import assert from 'node:assert/strict';
 
 import { cancellation, comeBack, converse, endOfSubscription, push, resources, takeOver, tools } from './conversation.js';
+import { exchange } from './exchange.js';
 import { scenario } from './scenario.js';
 import { AgentV1 } from './v1.js';
 
-await scenario(AgentV1.sdk, async (url, mode) => {
+await scenario(AgentV1.sdk, async (url, mode = 'http', part = 'all') => {
+  assert.match(`${mode} ${part}`, /^(http|sse) (all|exchange)$/);
   const sse = mode === 'sse';
-  assert.ok(sse || mode === undefined, `there is no mode ${mode}`);
   const connect = (ack, window = 64) => AgentV1.connect(url, { sse, push: ack && { window, ack } });
   const [alice, bob] = [await connect(), await connect()];
+  if (part === 'exchange') return exchange(alice, bob, 'v1');
   await tools(alice);
   await converse(alice, bob, 'v1');
   await endOfSubscription(alice, bob, 'v1');

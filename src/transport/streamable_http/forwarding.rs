@@ -1,0 +1,281 @@
+//! Requests for a session that another replica has: this replica sends them on, and passes the response back.
+//!
+//! The id of a session names the replica that opened it, and the storage knows where each replica serves HTTP. So a load
+//! balancer may send each request to any replica. A session has one [`Peer`](crate::mcp::Peer) wherever its requests
+//! come in: its streams, answers, cancellations and subscriptions are all at the replica that opened it, and end with it.
+
+use std::{
+    io,
+    net::SocketAddr,
+    pin::{Pin, pin},
+    rc::Rc,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use actix_codec::Framed;
+use actix_http::{
+    ConnectionType, RequestHead, RequestHeadType, ResponseHead,
+    h1::{ClientCodec, ClientPayloadCodec, Message, MessageType},
+};
+use actix_rt::net::TcpStream;
+use actix_web::{
+    HttpRequest, HttpResponse,
+    body::{BodySize, MessageBody},
+    http::{
+        Method,
+        header::{self, HeaderMap, HeaderName, HeaderValue},
+    },
+    web::{self, Bytes},
+};
+use actors::{model::ReplicaId, session::Closing};
+use futures_util::{SinkExt, Stream, StreamExt};
+use tokio::time::{Sleep, sleep, timeout};
+
+use super::{
+    Answer, Endpoint, SESSION_ID, body,
+    headers::{self, Refusal},
+    identity_of, line, open_gate,
+    sessions::{self, not_found},
+};
+use crate::{
+    mcp::{Form, Framing, Outbox, rpc},
+    transport::{Line, Seat, socket},
+};
+
+/// Marks a request that came from another replica. It is not sent on again, whatever it names.
+const FORWARDED: HeaderName = HeaderName::from_static("mcp-broker-forwarded");
+/// How long it may take to connect to another replica.
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(2);
+/// Once this replica stops, how long its callers still wait for another replica. What they wait for after that is given
+/// up there, as if the caller had left.
+const STOP_TIME_MAX: Duration = Duration::from_secs(5);
+/// Headers that belong to one connection (RFC 9110, section 7.6.1), and those that are set anew for each.
+const OF_ONE_CONNECTION: [HeaderName; 8] = [
+    header::CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    header::CONTENT_LENGTH,
+    header::DATE,
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+];
+
+/// The replica that has the session of a request, if that is another one.
+pub fn owner(request: &HttpRequest, endpoint: &Endpoint) -> Option<ReplicaId> {
+    let replicas = endpoint.gate.get()?.replicas.as_ref()?;
+    let headers = request.headers();
+    if headers.contains_key(FORWARDED) {
+        return None;
+    }
+    let in_query = match *request.method() {
+        Method::POST => sessions::id_in_query(request.query_string()),
+        _ => None,
+    };
+    let in_header = || match headers.get(SESSION_ID) {
+        Some(id) if !headers::is_modern(headers) => id.to_str().ok(),
+        _ => None,
+    };
+    let owner = sessions::owner_of(in_query.or_else(in_header)?)?;
+    (owner != replicas.own()).then_some(owner)
+}
+
+/// Sends a request on to another replica. The response is the one that comes from there.
+///
+/// # Errors
+/// 404 when that replica is gone, and the session with it; 503 when it cannot be reached now, or ends before it answers.
+pub async fn forward(
+    request: &HttpRequest,
+    payload: Option<web::Payload>,
+    endpoint: &Endpoint,
+    to: ReplicaId,
+) -> Answer {
+    let gate = open_gate(endpoint)?;
+    let body = match payload {
+        Some(payload) => body::read(request.headers(), payload, gate.message_len_max()).await?,
+        None => Bytes::new(),
+    };
+    let refuse = |refusal: Refusal| match std::str::from_utf8(&body).map(rpc::parse) {
+        Ok(Ok(parsed)) => refusal.to(parsed.id()),
+        _ => refusal,
+    };
+    let address = match &gate.replicas {
+        Some(replicas) => replicas.address_of(to).await,
+        None => Ok(None),
+    };
+    let address = address.map_err(|_| refuse(unreachable()))?;
+    let address = address.ok_or_else(|| refuse(not_found()))?;
+    let socket = connect(address, gate.tempo.stall_max).await.map_err(refuse)?;
+
+    // What the connections of this replica are told, this outbox hears: that it stops, or that the credential has ended.
+    let form = Form::Events;
+    let outbox = Arc::new(Outbox::new(Framing::Exchange { stream: None, form }));
+    let mut caller = Caller {
+        seat: gate.connections.seat_begun(&outbox, &identity_of(request)?),
+        outbox,
+        line: line(request),
+        reads_stream: *request.method() == Method::GET,
+        stopping: None,
+    };
+    let mut upstream = Framed::new(socket, ClientCodec::default());
+    let head = {
+        let mut answered = pin!(ask(&mut upstream, head_of(request), body.clone()));
+        std::future::poll_fn(|cx| match caller.is_gone(cx) {
+            true => Poll::Ready(None),
+            false => answered.as_mut().poll(cx).map(Some),
+        })
+        .await
+    };
+    match head {
+        Some(Ok(head)) => Ok(respond(head, upstream, caller)),
+        Some(Err(error)) => {
+            tracing::debug!(%error, replica = %to, "a replica did not answer a request that was sent on to it");
+            Err(refuse(unreachable()))
+        }
+        None => Err(refuse(Refusal::unavailable("this replica stops: try again"))),
+    }
+}
+
+fn unreachable() -> Refusal {
+    Refusal::unavailable("the replica that has this session cannot be reached: try again")
+}
+
+async fn connect(address: SocketAddr, stall_max: Duration) -> Result<TcpStream, Refusal> {
+    let connected = timeout(CONNECT_TIME_MAX, TcpStream::connect(address)).await;
+    let connected = connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+    let ready = connected.and_then(|stream| socket::prepare_outgoing(&stream, stall_max).map(|()| stream));
+    ready.map_err(|error| match error.kind() {
+        // Nothing listens there: the process has ended, and its sessions with it.
+        io::ErrorKind::ConnectionRefused => not_found(),
+        _ => unreachable(),
+    })
+}
+
+/// The head of a request as it came, but for what belongs to its connection.
+fn head_of(request: &HttpRequest) -> RequestHead {
+    let mut head = RequestHead::default();
+    head.method = request.method().clone();
+    head.uri = request.uri().clone();
+    head.headers = lasting(request.headers());
+    head.headers.insert(FORWARDED, HeaderValue::from_static("1"));
+    head.set_connection_type(ConnectionType::Close);
+    head
+}
+
+fn lasting(headers: &HeaderMap) -> HeaderMap {
+    let mut lasting = HeaderMap::with_capacity(headers.len());
+    for (name, value) in headers {
+        if !OF_ONE_CONNECTION.contains(name) {
+            lasting.append(name.clone(), value.clone());
+        }
+    }
+    lasting
+}
+
+async fn ask(
+    upstream: &mut Framed<TcpStream, ClientCodec>,
+    head: RequestHead,
+    body: Bytes,
+) -> io::Result<ResponseHead> {
+    let size = match body.len() {
+        0 => BodySize::None,
+        len => BodySize::Sized(len as u64),
+    };
+    upstream
+        .send(Message::Item((RequestHeadType::Owned(head), size)))
+        .await?;
+    if !body.is_empty() {
+        upstream.send(Message::Chunk(Some(body))).await?;
+    }
+    match upstream.next().await {
+        Some(head) => head.map_err(io::Error::other),
+        None => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
+/// The response of another replica, whose body goes on to the caller as it comes.
+fn respond(head: ResponseHead, upstream: Framed<TcpStream, ClientCodec>, caller: Caller) -> HttpResponse {
+    let mut response = HttpResponse::build(head.status);
+    for header in lasting(&head.headers) {
+        response.append_header(header);
+    }
+    let told_len = head.headers.get(header::CONTENT_LENGTH);
+    let told_len = told_len.and_then(|len| len.to_str().ok()?.parse().ok());
+    match upstream.codec_ref().message_type() {
+        MessageType::None => response.finish(),
+        MessageType::Payload | MessageType::Stream => response.body(Forwarded {
+            upstream: upstream.into_map_codec(ClientCodec::into_payload_codec),
+            caller,
+            size: told_len.map_or(BodySize::Stream, BodySize::Sized),
+            done: false,
+        }),
+    }
+}
+
+/// Who waits for a response of another replica.
+struct Caller {
+    /// Its place among the connections; None when all have been told to go.
+    seat: Option<Seat>,
+    outbox: Arc<Outbox>,
+    line: Rc<Line>,
+    /// It reads the stream of its session, which ends when this replica stops.
+    reads_stream: bool,
+    stopping: Option<Pin<Box<Sleep>>>,
+}
+
+impl Caller {
+    /// Whether nothing more is to be passed on to it; asked whenever there may be something.
+    fn is_gone(&mut self, cx: &mut Context<'_>) -> bool {
+        loop {
+            if self.seat.is_none() || self.line.hung_up() {
+                return true;
+            }
+            match self.outbox.closing() {
+                None => {}
+                Some(Closing::ShuttingDown) if !self.reads_stream => {
+                    let stopping = self.stopping.get_or_insert_with(|| Box::pin(sleep(STOP_TIME_MAX)));
+                    return stopping.as_mut().poll(cx).is_ready();
+                }
+                Some(_) => return true,
+            }
+            if self.outbox.sleep(cx.waker()) {
+                return false;
+            }
+        }
+    }
+}
+
+/// The body of a response that another replica writes.
+struct Forwarded {
+    upstream: Framed<TcpStream, ClientPayloadCodec>,
+    caller: Caller,
+    size: BodySize,
+    done: bool,
+}
+
+impl MessageBody for Forwarded {
+    type Error = io::Error;
+
+    fn size(&self) -> BodySize {
+        self.size
+    }
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, io::Error>>> {
+        if self.done || self.caller.is_gone(cx) {
+            return Poll::Ready(None);
+        }
+        let next = Pin::new(&mut self.upstream).poll_next(cx);
+        next.map(|next| match next {
+            Some(Ok(Some(chunk))) => Some(Ok(chunk)),
+            Some(Ok(None)) => {
+                self.done = true;
+                None
+            }
+            Some(Err(error)) => Some(Err(io::Error::other(error))),
+            // The replica ended in the middle of it.
+            None => Some(Err(io::ErrorKind::UnexpectedEof.into())),
+        })
+    }
+}
