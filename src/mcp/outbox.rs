@@ -254,7 +254,10 @@ impl Outbox {
     /// Takes back that the connection is to be closed, and says why it was to be. For a peer that is not gone with a
     /// connection, and came back.
     pub fn reopen(&self) -> Option<Closing> {
-        let given_up = |why: &mut Closing| matches!(why, Closing::Silent | Closing::Released | Closing::Failed);
+        let given_up = |why: &mut Closing| {
+            let released = matches!(why, Closing::Released | Closing::Failed | Closing::WentBack);
+            released || *why == Closing::Silent
+        };
         self.queue().closing.take_if(given_up)
     }
 

@@ -482,7 +482,7 @@ impl Shared {
                 }
                 self.subscriptions_changed();
             }
-            Some(Closing::Released | Closing::Failed) => self.untie(),
+            Some(Closing::Released | Closing::Failed | Closing::WentBack) => self.untie(),
         }
     }
 

@@ -201,10 +201,8 @@ impl Connections {
 fn reason(identity: &Identity) -> Closing {
     if identity.project.is_closed() {
         Closing::Released
-    } else if identity.project.is_abandoned() {
-        Closing::Failed
     } else {
-        Closing::Unauthorized
+        identity.project.abandoned().unwrap_or(Closing::Unauthorized)
     }
 }
 

@@ -16,6 +16,7 @@ mod http_sessions;
 mod ledger;
 mod nomad;
 mod redis_faults;
+mod redis_rollback;
 mod script;
 mod sessions;
 mod starts;

@@ -13,3 +13,4 @@ mod reference;
 mod replicas;
 mod retention;
 mod support;
+mod timelines;

@@ -10,7 +10,8 @@ use crate::{
     clock::now,
     model::{BrokerError, ProjectId, ProjectRecord},
     project::{Project, ProjectHandle, Projects, Settings},
-    storage::{Storage, StoreError},
+    session::Closing,
+    storage::{Storage, StoreEpoch, StoreError},
     supervise::{self, Address, Policy, Posted, Pulse, settle},
 };
 
@@ -20,6 +21,8 @@ const TRIES: usize = 128;
 const DOWN_PAUSE: Duration = Duration::from_secs(1);
 const DOWN_PAUSE_MAX: Duration = Duration::from_secs(60);
 const DOWN_FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
+/// How long after a loss it is looked whether the deleted projects are deleted still.
+const DELETED_LOOKED_AT_AFTER: Duration = Duration::from_secs(1);
 /// How often it is looked whether the last use of a key is to be written down.
 const USE_WRITTEN_EVERY: Duration = Duration::from_secs(600);
 
@@ -32,11 +35,13 @@ pub struct Broker {
     projects: Arc<Projects>,
     keyring: Arc<Keyring>,
     /// As the store has them.
-    records: HashMap<ProjectId, Arc<ProjectRecord>>,
+    records: HashMap<ProjectId, Known>,
     /// On which arbiter a project is. What happens to one happens there, in the order in which it was decided.
     places: HashMap<ProjectId, ArbiterHandle>,
     /// How often a project was given up, and when last, on the monotonic clock.
     downs: HashMap<ProjectId, (u32, u64)>,
+    /// The deleted projects are about to be looked at.
+    looks_at_deleted: bool,
     loaded: Arc<watch::Sender<bool>>,
     changes: watch::Sender<u64>,
 }
@@ -51,12 +56,25 @@ pub struct BrokerSettings {
     pub multi_project: bool,
 }
 
+/// A record, and when it was asked for.
+struct Known {
+    record: Arc<ProjectRecord>,
+    epoch: StoreEpoch,
+}
+
 type Reply = oneshot::Sender<Result<Arc<ProjectRecord>, BrokerError>>;
 
 /// A part without which a project cannot go on panicked too often.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct ProjectDown {
+    project: ProjectId,
+}
+
+/// The data set of a project has gone back: what is known of it is void.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct WentBack {
     project: ProjectId,
 }
 
@@ -125,6 +143,7 @@ impl Broker {
                 records: HashMap::new(),
                 places: HashMap::new(),
                 downs: HashMap::new(),
+                looks_at_deleted: false,
                 loaded,
                 changes,
             },
@@ -152,10 +171,11 @@ impl Broker {
 
     /// Opens what the store has, and the default project in any case.
     fn load(&mut self, ctx: &mut Context<Self>) {
+        let epoch = self.storage.epoch();
         let op = self.storage.projects();
-        settle(op, self, ctx, |broker, records, ctx| match records {
-            Ok(records) if records.iter().any(|record| is_default(&record.id)) => broker.open_all(records),
-            Ok(records) => broker.open_all_and_default(records, ctx),
+        settle(op, self, ctx, move |broker, records, ctx| match records {
+            Ok(records) if records.iter().any(|record| is_default(&record.id)) => broker.open_all(records, epoch, ctx),
+            Ok(records) => broker.open_all_and_default(records, epoch, ctx),
             Err(error) => Self::load_later(&error, ctx),
         });
     }
@@ -165,12 +185,17 @@ impl Broker {
         ctx.run_later(Duration::from_secs(1), Self::load);
     }
 
-    fn open_all_and_default(&mut self, mut records: Vec<Arc<ProjectRecord>>, ctx: &mut Context<Self>) {
+    fn open_all_and_default(
+        &mut self,
+        mut records: Vec<Arc<ProjectRecord>>,
+        epoch: StoreEpoch,
+        ctx: &mut Context<Self>,
+    ) {
         let record = ProjectRecord::default_project(now().unix_ms);
-        self.put(record, ctx, move |broker, stored, ctx| match stored {
+        self.put(record, epoch, ctx, move |broker, stored, ctx| match stored {
             Ok(Some(record)) => {
                 records.push(record);
-                broker.open_all(records);
+                broker.open_all(records, epoch, ctx);
             }
             // Another replica has made it meanwhile.
             Ok(None) => broker.load(ctx),
@@ -178,7 +203,7 @@ impl Broker {
         });
     }
 
-    fn open_all(&mut self, records: Vec<Arc<ProjectRecord>>) {
+    fn open_all(&mut self, records: Vec<Arc<ProjectRecord>>, epoch: StoreEpoch, ctx: &mut Context<Self>) {
         let all = Arc::new(AllOpen(Arc::clone(&self.loaded)));
         for record in records
             .into_iter()
@@ -186,7 +211,7 @@ impl Broker {
             .collect::<Vec<_>>()
         {
             let all = Arc::clone(&all);
-            self.install(record, move || drop(all));
+            self.install(record, epoch, ctx, move || drop(all));
         }
     }
 
@@ -196,23 +221,24 @@ impl Broker {
 
     fn create(&mut self, mut record: ProjectRecord, reply: Reply, ctx: &mut Context<Self>) {
         record.revision = 0;
-        let id = record.id.clone();
-        self.put(record, ctx, move |broker, stored, _| match stored {
+        let epoch = self.storage.epoch();
+        self.put(record.clone(), epoch, ctx, move |broker, stored, ctx| match stored {
             Ok(Some(record)) => {
                 let answer = Ok(Arc::clone(&record));
-                broker.install(record, move || drop(reply.send(answer)));
+                broker.install(record, epoch, ctx, move || drop(reply.send(answer)));
             }
-            Ok(None) => drop(reply.send(Err(BrokerError::ProjectExists { id }))),
+            Ok(None) => drop(reply.send(Err(BrokerError::ProjectExists { id: record.id }))),
+            Err(StoreError::WentBack) => broker.create(record, reply, ctx),
             Err(error) => drop(reply.send(Err(error.into()))),
         });
     }
 
     fn amend(&mut self, project: ProjectId, amendment: Amendment, tries: usize, reply: Reply, ctx: &mut Context<Self>) {
-        let Some(base) = self.records.get(&project).filter(|record| record.active) else {
+        let Some(base) = self.records.get(&project).filter(|known| known.record.active) else {
             drop(reply.send(Err(BrokerError::ProjectNotFound)));
             return;
         };
-        let mut record = ProjectRecord::clone(base);
+        let (mut record, epoch) = (ProjectRecord::clone(&base.record), base.epoch);
         for key in &mut record.keys {
             key.last_used_at_ms = self.keyring.last_used_at_ms(&key.digest).max(key.last_used_at_ms);
         }
@@ -221,12 +247,14 @@ impl Broker {
             return;
         }
         record.revision += 1;
-        self.put(record, ctx, move |broker, stored, ctx| match stored {
+        self.put(record, epoch, ctx, move |broker, stored, ctx| match stored {
             Ok(Some(record)) => {
                 let answer = Ok(Arc::clone(&record));
-                broker.install(record, move || drop(reply.send(answer)));
+                broker.install(record, epoch, ctx, move || drop(reply.send(answer)));
             }
-            Ok(None) if tries > 1 => broker.amend_newer(project, amendment, tries - 1, reply, ctx),
+            Ok(None) | Err(StoreError::WentBack) if tries > 1 => {
+                broker.amend_newer(project, amendment, tries - 1, reply, ctx)
+            }
             Ok(None) => drop(reply.send(Err(BrokerError::unavailable()))),
             Err(error) => {
                 // It may have been done all the same.
@@ -241,7 +269,7 @@ impl Broker {
         if let News::Project(revision) = frame.news
             && self.serves(&frame.project)
         {
-            let is_known = |record: &Arc<ProjectRecord>| record.revision >= revision;
+            let is_known = |known: &Known| known.record.revision >= revision;
             if !own && !self.records.get(&frame.project).is_some_and(is_known) {
                 self.look_again(frame.project.clone(), ctx);
             }
@@ -253,10 +281,11 @@ impl Broker {
 
     /// Takes over what the store says of a project.
     fn look_again(&mut self, project: ProjectId, ctx: &mut Context<Self>) {
+        let epoch = self.storage.epoch();
         let op = self.storage.project(project.clone());
         settle(op, self, ctx, move |broker, record, ctx| match record {
-            Ok(Some(record)) => broker.install(record, || ()),
-            Ok(None) => {}
+            Ok(record) => broker.learn(project, record, epoch, ctx),
+            Err(StoreError::WentBack) => broker.look_again(project, ctx),
             Err(error) => {
                 tracing::warn!(%project, %error, "a project cannot be looked at: tried again");
                 ctx.run_later(Duration::from_secs(1), move |broker, ctx| {
@@ -264,6 +293,66 @@ impl Broker {
                 });
             }
         });
+    }
+
+    /// What the store said of a project when it was asked at this epoch.
+    fn learn(
+        &mut self,
+        project: ProjectId,
+        record: Option<Arc<ProjectRecord>>,
+        epoch: StoreEpoch,
+        ctx: &mut Context<Self>,
+    ) {
+        let is_lost = |known: &Known| self.storage.is_void(&project, known.epoch);
+        match record {
+            _ if self.storage.is_void(&project, epoch) => self.look_again(project, ctx),
+            Some(record) => self.install(record, epoch, ctx, || ()),
+            None if !self.records.get(&project).is_some_and(is_lost) => {}
+            None if is_default(&project) => self.make_default(epoch, ctx),
+            None => self.lose(project),
+        }
+    }
+
+    /// The default project is lost; there is always one.
+    fn make_default(&mut self, epoch: StoreEpoch, ctx: &mut Context<Self>) {
+        let record = ProjectRecord::default_project(now().unix_ms);
+        self.put(record, epoch, ctx, move |broker, stored, ctx| match stored {
+            Ok(Some(record)) => broker.install(record, epoch, ctx, || ()),
+            // Another replica has made it meanwhile.
+            Ok(None) | Err(StoreError::WentBack) => broker.look_again(ProjectId::default_project(), ctx),
+            Err(error) => Self::load_later(&error, ctx),
+        });
+    }
+
+    /// The store does not have this project any more: its keys end, and so do its sessions and connections.
+    fn lose(&mut self, project: ProjectId) {
+        self.records.remove(&project);
+        self.downs.remove(&project);
+        self.keyring.forget(&project);
+        self.changes.send_modify(|count| *count += 1);
+        if let Some(arbiter) = self.place(&project) {
+            let (projects, changes) = (Arc::clone(&self.projects), self.changes.clone());
+            arbiter.spawn_fn(move || {
+                if let Some(lost) = projects.forget(&project) {
+                    lost.abandon(Closing::WentBack);
+                }
+                changes.send_modify(|count| *count += 1);
+            });
+        }
+    }
+
+    /// Deleted projects have no actors that would notice a loss.
+    fn look_at_deleted_later(&mut self, ctx: &mut Context<Self>) {
+        if !std::mem::replace(&mut self.looks_at_deleted, true) {
+            ctx.run_later(DELETED_LOOKED_AT_AFTER, |broker, ctx| {
+                broker.looks_at_deleted = false;
+                let deleted = broker.records.values().filter(|known| !known.record.active);
+                let deleted: Vec<_> = deleted.map(|known| known.record.id.clone()).collect();
+                for project in deleted {
+                    broker.look_again(project, ctx);
+                }
+            });
+        }
     }
 
     /// Somebody else was first: goes on from what they have left.
@@ -275,10 +364,11 @@ impl Broker {
         reply: Reply,
         ctx: &mut Context<Self>,
     ) {
+        let epoch = self.storage.epoch();
         let op = self.storage.project(project.clone());
         settle(op, self, ctx, move |broker, record, ctx| {
-            if let Ok(Some(record)) = record {
-                broker.install(record, || ());
+            if let Ok(record) = record {
+                broker.learn(project.clone(), record, epoch, ctx);
             }
             broker.amend(project, amendment, tries, reply, ctx);
         });
@@ -288,20 +378,29 @@ impl Broker {
     fn put(
         &mut self,
         record: ProjectRecord,
+        epoch: StoreEpoch,
         ctx: &mut Context<Self>,
         then: impl FnOnce(&mut Self, Result<Option<Arc<ProjectRecord>>, StoreError>, &mut Context<Self>) + 'static,
     ) {
         let record = Arc::new(record);
-        let op = self.storage.put_project(Arc::clone(&record));
+        let op = self.storage.put_project_at(Arc::clone(&record), epoch);
         settle(op, self, ctx, move |broker, stored, ctx| {
             then(broker, stored.map(|stored| stored.then_some(record)), ctx);
         });
     }
 
-    /// Makes it so: keys, limits, and whether the project is open. `then` runs when it is.
-    fn install(&mut self, record: Arc<ProjectRecord>, then: impl FnOnce() + Send + 'static) {
-        let is_old = |known: &Arc<ProjectRecord>| known.revision > record.revision;
-        if self.records.get(&record.id).is_some_and(is_old) {
+    /// Makes it so: keys, limits, and whether the project is open. `then` runs when it is. What was known before the data
+    /// set went back is dropped, whatever its revision: the project is opened again.
+    fn install(
+        &mut self,
+        record: Arc<ProjectRecord>,
+        epoch: StoreEpoch,
+        ctx: &mut Context<Self>,
+        then: impl FnOnce() + Send + 'static,
+    ) {
+        let known = self.records.get(&record.id);
+        let went_back = known.is_some_and(|known| self.storage.is_void(&record.id, known.epoch));
+        if !went_back && known.is_some_and(|known| known.record.revision > record.revision) {
             // What is newer may yet be on its way to where it happens.
             match self.place(&record.id) {
                 Some(arbiter) => drop(arbiter.spawn_fn(then)),
@@ -309,32 +408,35 @@ impl Broker {
             }
             return;
         }
-        self.records.insert(record.id.clone(), Arc::clone(&record));
+        if went_back {
+            self.look_at_deleted_later(ctx);
+        }
+        let known = Known {
+            record: Arc::clone(&record),
+            epoch,
+        };
+        self.records.insert(record.id.clone(), known);
         self.keyring.apply(&record, now().unix_ms);
         self.changes.send_modify(|count| *count += 1);
         let Some(arbiter) = self.place(&record.id) else {
             return then();
         };
         let (projects, changes) = (Arc::clone(&self.projects), self.changes.clone());
-        let (storage, start) = (Arc::clone(&self.storage), self.starter(Arc::clone(&record)));
+        let (storage, start) = (Arc::clone(&self.storage), self.starter(Arc::clone(&record), epoch));
         arbiter.spawn_fn(move || {
             match projects.get(&record.id) {
+                Some(project) if went_back => {
+                    project.abandon(Closing::WentBack);
+                    if record.active {
+                        projects.put(start());
+                    }
+                }
                 Some(project) => project.amend(Arc::clone(&record)),
                 None if record.active => projects.put(start()),
                 None => {}
             }
             if !record.active {
-                let id = record.id.clone();
-                let closed = projects.close(record).map(|project| project.close());
-                actix_rt::spawn(async move {
-                    // Whoever waits for a message to one of its sessions hears what became of it.
-                    if let Some(closed) = closed {
-                        let _ = closed.await;
-                    }
-                    if let Err(error) = storage.clear_project(id).await {
-                        tracing::warn!(%error, "what a deleted project held could not be cleared away");
-                    }
-                });
+                close(&projects, record, storage);
             }
             changes.send_modify(|count| *count += 1);
             then();
@@ -342,12 +444,23 @@ impl Broker {
     }
 
     /// What starts the actors of a project, on the arbiter that is its own.
-    fn starter(&self, record: Arc<ProjectRecord>) -> impl FnOnce() -> ProjectHandle + Send + 'static {
+    fn starter(
+        &self,
+        record: Arc<ProjectRecord>,
+        epoch: StoreEpoch,
+    ) -> impl FnOnce() -> ProjectHandle + Send + 'static {
         let (settings, storage) = (self.settings.project, Arc::clone(&self.storage));
         let (neighbours, broker) = (Arc::downgrade(&self.projects), self.address.clone());
         move || {
-            let (store, project) = (storage.open(&record.id), record.id.clone());
-            Project::start(record, settings, store, neighbours, move || {
+            let (store, project) = (storage.open_at(&record.id, epoch), record.id.clone());
+            let went_back = {
+                let (broker, project) = (broker.clone(), project.clone());
+                move || {
+                    let project = project.clone();
+                    broker.report(WentBack { project });
+                }
+            };
+            Project::start(record, settings, store, neighbours, went_back, move || {
                 broker.report(ProjectDown { project })
             })
         }
@@ -368,18 +481,19 @@ impl Broker {
         (*count, *last_ms) = (*count + 1, now.mono_ms);
         tracing::error!(%project, ?pause, "a project was given up: it is opened anew");
         if let Some(broken) = self.projects.get(&project) {
-            broken.abandon();
+            broken.abandon(Closing::Failed);
         }
         self.changes.send_modify(|count| *count += 1);
         ctx.run_later(pause, move |broker, _| broker.open_anew(&project));
     }
 
     fn open_anew(&mut self, project: &ProjectId) {
-        let record = self.records.get(project).filter(|record| record.active).cloned();
-        let (Some(record), Some(arbiter)) = (record, self.place(project)) else {
+        let known = self.records.get(project).filter(|known| known.record.active);
+        let start = known.map(|known| self.starter(Arc::clone(&known.record), known.epoch));
+        let (Some(start), Some(arbiter)) = (start, self.place(project)) else {
             return;
         };
-        let (projects, start) = (Arc::clone(&self.projects), self.starter(record));
+        let projects = Arc::clone(&self.projects);
         arbiter.spawn_fn(move || projects.put(start()));
     }
 
@@ -394,7 +508,7 @@ impl Broker {
 
     /// Writes down when keys were last used, where that is news.
     fn write_uses(&mut self, ctx: &mut Context<Self>) {
-        let is_used = |record: &&Arc<ProjectRecord>| {
+        let is_used = |record: &&ProjectRecord| {
             record.active
                 && record
                     .keys
@@ -404,6 +518,7 @@ impl Broker {
         let used: Vec<_> = self
             .records
             .values()
+            .map(|known| &*known.record)
             .filter(is_used)
             .map(|record| record.id.clone())
             .collect();
@@ -412,6 +527,23 @@ impl Broker {
             self.amend(project, Amendment::new(|_| Ok(())), TRIES, reply, ctx);
         }
     }
+}
+
+/// Ends what is left of a deleted project, and has the store forget what it held.
+fn close(projects: &Projects, record: Arc<ProjectRecord>, storage: Arc<dyn Storage>) {
+    let id = record.id.clone();
+    // Its actors have been told to end already if it was opened at an epoch that is over.
+    let closed = projects.close(record).filter(|project| !project.is_abandoned());
+    let closed = closed.map(|project| project.close());
+    actix_rt::spawn(async move {
+        // Whoever waits for a message to one of its sessions hears what became of it.
+        if let Some(closed) = closed {
+            let _ = closed.await;
+        }
+        if let Err(error) = storage.clear_project(id).await {
+            tracing::warn!(%error, "what a deleted project held could not be cleared away");
+        }
+    });
 }
 
 fn is_default(id: &ProjectId) -> bool {
@@ -469,6 +601,14 @@ impl Handler<Posted<ProjectDown>> for Broker {
 
     fn handle(&mut self, Posted { message, .. }: Posted<ProjectDown>, ctx: &mut Context<Self>) {
         self.reopen(message.project, ctx);
+    }
+}
+
+impl Handler<Posted<WentBack>> for Broker {
+    type Result = ();
+
+    fn handle(&mut self, Posted { message, .. }: Posted<WentBack>, ctx: &mut Context<Self>) {
+        self.look_again(message.project, ctx);
     }
 }
 

@@ -4,7 +4,7 @@ use std::{
 };
 
 use crate::{
-    model::{KeyDigest, KeyId, Owner, ProjectId, ProjectRecord, Scope, Standing},
+    model::{KeyDigest, KeyId, KeyRecord, Owner, ProjectId, ProjectRecord, Scope, Standing},
     rate::Rate,
 };
 
@@ -68,13 +68,22 @@ impl Keyring {
         keys.get(&digest.prefix())?.principal.standing.last_used_at_ms()
     }
 
+    /// Ends all keys of a project.
+    pub(crate) fn forget(&self, project: &ProjectId) {
+        let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
+        for (_, key) in keys.extract_if(|_, key| key.project == *project) {
+            key.principal.standing.ends_at(0);
+        }
+    }
+
     /// Takes over what the record of a project says of its keys. Whoever came in with one that is good no more hears of
-    /// it by its standing.
-    /// One that has ended never comes back, whatever becomes of the clock.
+    /// it by its standing. One that has ended never comes back, whatever becomes of the clock, unless the record has gone
+    /// back to before it was revoked.
     pub(crate) fn apply(&self, record: &ProjectRecord, now_ms: u64) {
         let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
         keys.retain(|_, key| {
-            let stays = key.project != record.id || record.keys.iter().any(|known| known.id == key.id);
+            let is_kept = |known: &KeyRecord| known.id == key.id && known.digest.is(&key.digest);
+            let stays = key.project != record.id || record.keys.iter().any(is_kept);
             if !stays {
                 key.principal.standing.ends_at(0);
             }

@@ -10,7 +10,7 @@ pub struct AuditEntry {
     pub id: Uuid,
     /// Milliseconds since the Unix epoch.
     pub at_ms: u64,
-    /// Who did it: `admin`, `anonymous`, `key:{project}/{key}`, `jwt:{subject}`, or `unknown`.
+    /// Who did it: `admin`, `anonymous`, `key:{project}/{key}`, `jwt:{subject}`, `broker`, or `unknown`.
     pub actor: String,
     /// From where.
     pub address: Option<String>,

@@ -55,16 +55,20 @@ pub struct Project {
     pub(super) known: Known,
     /// It is over, and ends with the last of its sessions.
     closing: Option<oneshot::Sender<()>>,
+    /// Says that what is known of the project is void.
+    went_back: Box<dyn Fn()>,
     gave_up: Option<Box<dyn FnOnce()>>,
 }
 
 impl Project {
-    /// Starts a project and its children on this thread's arbiter. `gave_up` runs when the project cannot go on.
+    /// Starts a project and its children on this thread's arbiter. `went_back` runs when its store is found to have gone
+    /// back, `gave_up` when the project cannot go on.
     pub(crate) fn start(
         record: Arc<ProjectRecord>,
         settings: Settings,
         store: Arc<dyn Store>,
         neighbours: Weak<Projects>,
+        went_back: impl Fn() + 'static,
         gave_up: impl FnOnce() + Clone + 'static,
     ) -> ProjectHandle {
         let id = record.id.clone();
@@ -95,6 +99,7 @@ impl Project {
                 looks: Looks::default(),
                 known,
                 closing: None,
+                went_back: Box::new(went_back),
                 gave_up: Some(Box::new(gave_up)),
             }
         });
@@ -422,6 +427,7 @@ impl Project {
                     }
                 }
             }
+            Err(StoreError::WentBack) => (project.went_back)(),
             Err(error) => tracing::warn!(project = %project.id, %error, "the store could not be swept"),
         });
     }

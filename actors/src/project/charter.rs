@@ -1,7 +1,7 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, PoisonError, RwLock,
+        Arc, OnceLock, PoisonError, RwLock,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -11,6 +11,7 @@ use super::Settings;
 use crate::{
     model::{ProjectId, ProjectRecord},
     rate::Rate,
+    session::Closing,
 };
 
 /// What a project is and may, as its actors and its callers see it: replaced whole when it changes.
@@ -21,7 +22,7 @@ pub struct Charter {
     limits_requests: AtomicBool,
     closed: AtomicBool,
     /// Its actors were given up: another subtree has taken over.
-    abandoned: AtomicBool,
+    abandoned: OnceLock<Closing>,
     terms: RwLock<Arc<Terms>>,
 }
 
@@ -45,7 +46,7 @@ impl Charter {
             settings,
             limits_requests: AtomicBool::new(record.config.rate_limit > 0),
             closed: AtomicBool::new(!record.active),
-            abandoned: AtomicBool::new(false),
+            abandoned: OnceLock::new(),
             terms: RwLock::new(Arc::new(Terms::new(&settings, record, None))),
         })
     }
@@ -71,12 +72,14 @@ impl Charter {
         self.closed.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn is_abandoned(&self) -> bool {
-        self.abandoned.load(Ordering::Relaxed)
+    /// Why its actors ended, when others have taken over, or will.
+    pub(crate) fn abandoned(&self) -> Option<Closing> {
+        self.abandoned.get().copied()
     }
 
-    pub(crate) fn abandon(&self) {
-        self.abandoned.store(true, Ordering::Relaxed);
+    pub(crate) fn abandon(&self, why: Closing) {
+        // The first reason stays.
+        let _ = self.abandoned.set(why);
     }
 
     pub(crate) fn amend(&self, record: Arc<ProjectRecord>) {

@@ -27,8 +27,8 @@ use crate::{
     registry::{Admit, Catalog, DiscoverPage, DiscoverQuery, Protocol, Registry},
     router::{Answer, Audience, Route, Router, Submission, Target},
     session::{
-        Abandon, AcknowledgeMessages, Answered, Attach, Connection, Detach, Disconnect, GiveBack, Member, ReceiveCall,
-        ReceiveMessages, ReceiveMode, Received, Subscribe, Unwatch, Watch, Writable, Written,
+        Abandon, AcknowledgeMessages, Answered, Attach, Closing, Connection, Detach, Disconnect, GiveBack, Member,
+        ReceiveCall, ReceiveMessages, ReceiveMode, Received, Subscribe, Unwatch, Watch, Writable, Written,
     },
     storage::{Acknowledge, Acknowledged, DeadLetterQuery, Outcome, Redriven, Store},
     supervise::{Address, Node},
@@ -151,13 +151,13 @@ impl ProjectHandle {
         closed
     }
 
-    /// Its actors panicked too often: they end, and what is in the store is for others, which will be opened anew.
-    pub(crate) fn abandon(&self) {
-        self.0.charter.abandon();
+    /// Its actors end, for this reason, and what is in the store is for others.
+    pub(crate) fn abandon(&self, why: Closing) {
+        self.0.charter.abandon(why);
         for member in self.0.directory.all() {
-            member.address.report(Abandon);
+            member.address.report(Abandon { why });
         }
-        self.0.project.report(Abandon);
+        self.0.project.report(Abandon { why });
     }
 
     /// Whether the project was deleted.
@@ -167,7 +167,12 @@ impl ProjectHandle {
 
     /// Whether another subtree has taken over, or will.
     pub fn is_abandoned(&self) -> bool {
-        self.0.charter.is_abandoned()
+        self.abandoned().is_some()
+    }
+
+    /// Why another subtree has taken over, or will.
+    pub fn abandoned(&self) -> Option<Closing> {
+        self.0.charter.abandoned()
     }
 
     /// This project and its actors as data.

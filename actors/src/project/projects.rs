@@ -42,7 +42,16 @@ impl Projects {
     }
 
     pub(crate) fn put(&self, project: ProjectHandle) {
-        self.write().open.insert(project.id().clone(), project);
+        let mut roster = self.write();
+        roster.closed.remove(project.id());
+        roster.open.insert(project.id().clone(), project);
+    }
+
+    /// The store does not have it any more. Returns what it was, if it was open.
+    pub(crate) fn forget(&self, id: &ProjectId) -> Option<ProjectHandle> {
+        let mut roster = self.write();
+        roster.closed.remove(id);
+        roster.open.remove(id)
     }
 
     /// Returns what it was, if it was open.

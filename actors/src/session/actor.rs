@@ -79,6 +79,8 @@ pub struct Session {
     epoch_elsewhere: u64,
     /// An actor before this start may have left messages leased.
     resumes: bool,
+    /// Why the connection is closed when the actor ends before the session does.
+    farewell: Closing,
 }
 
 /// A session is over; its parent forgets it.
@@ -135,6 +137,7 @@ impl Session {
             epoch: None,
             epoch_elsewhere: 0,
             resumes: settings.resumes,
+            farewell: Closing::Failed,
         }
     }
 
@@ -703,7 +706,8 @@ impl Handler<Posted<Forgotten>> for Session {
 impl Handler<Posted<Abandon>> for Session {
     type Result = ();
 
-    fn handle(&mut self, _: Posted<Abandon>, ctx: &mut Context<Self>) {
+    fn handle(&mut self, Posted { message, .. }: Posted<Abandon>, ctx: &mut Context<Self>) {
+        self.farewell = message.why;
         self.pulse.finish();
         ctx.stop();
     }
@@ -721,6 +725,6 @@ impl Handler<Posted<super::messages::Panic>> for Session {
 impl Drop for Session {
     /// A session that was given up leaves nobody to talk to its connection; the client may come back.
     fn drop(&mut self) {
-        self.close_all(Closing::Failed);
+        self.close_all(self.farewell);
     }
 }

@@ -195,11 +195,13 @@ pub struct Recheck;
 #[rtype(result = "()")]
 pub struct Forgotten;
 
-/// The actor is given up, with those around it: it ends, and its connections with it. What its inbox holds is for the
+/// The actor is given up, with those around it: it ends, and its connections with it, for this reason. What its inbox holds is for the
 /// actor that comes after it.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct Abandon;
+pub struct Abandon {
+    pub why: Closing,
+}
 
 /// The session ends. What its inbox holds becomes dead letters of this reason.
 #[derive(Message)]

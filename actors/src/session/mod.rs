@@ -235,6 +235,8 @@ pub enum Closing {
     ShuttingDown,
     /// The session's actor panicked too often.
     Failed,
+    /// The store came back with older data: the session is to be registered again.
+    WentBack,
     /// The session is over.
     Released,
     /// What it came in with is good no more.

@@ -44,7 +44,15 @@ pub enum StoreError {
     Unreachable(String),
     #[error("the store has no room: {0}")]
     Full(String),
+    /// The data set of the project went back after the caller had learnt of it.
+    #[error("the store came back with older data: the project is opened again from what it has")]
+    WentBack,
 }
+
+/// How often a storage was found to have gone back to an older state when something was learnt from it. What was learnt
+/// of a project before such a loss of it is void.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct StoreEpoch(pub u64);
 
 pub trait Storage: Send + Sync + 'static {
     /// `memory`, `redis` or `disk`, as `/health` shows it.
@@ -70,12 +78,35 @@ pub trait Storage: Send + Sync + 'static {
 
     fn open(&self, project: &ProjectId) -> Arc<dyn Store>;
 
+    /// The same for a caller that learnt of the project at this epoch: once that is void, each operation fails with
+    /// [`StoreError::WentBack`].
+    fn open_at(&self, project: &ProjectId, epoch: StoreEpoch) -> Arc<dyn Store> {
+        let _ = epoch;
+        self.open(project)
+    }
+
+    /// The epoch of what is asked for from now on, unless the store is found to have gone back meanwhile.
+    fn epoch(&self) -> StoreEpoch {
+        StoreEpoch::default()
+    }
+
+    /// Whether the data set of the project has gone back since this epoch.
+    fn is_void(&self, project: &ProjectId, at: StoreEpoch) -> bool {
+        let _ = (project, at);
+        false
+    }
+
     /// All projects, the deleted ones too.
     fn projects(&self) -> Op<Vec<Arc<ProjectRecord>>>;
     fn project(&self, project: ProjectId) -> Op<Option<Arc<ProjectRecord>>>;
     /// Keeps a record whose revision is the next after that of the one that is kept, or 0 when there is none. False
     /// when it is another: somebody else was first, and nothing changes.
     fn put_project(&self, record: Arc<ProjectRecord>) -> Op<bool>;
+    /// The same of a record that was made from one that was learnt at this epoch: fails once that is void.
+    fn put_project_at(&self, record: Arc<ProjectRecord>, epoch: StoreEpoch) -> Op<bool> {
+        let _ = epoch;
+        self.put_project(record)
+    }
     /// Forgets what a project holds: sessions, protocols, messages. Its record stays.
     fn clear_project(&self, project: ProjectId) -> Op<()>;
 
@@ -593,7 +624,7 @@ impl From<StoreError> for BrokerError {
     fn from(error: StoreError) -> Self {
         tracing::warn!(%error, "the store did not answer as it should");
         match error {
-            StoreError::Unreachable(_) => Self::unavailable(),
+            StoreError::Unreachable(_) | StoreError::WentBack => Self::unavailable(),
             StoreError::Full(_) => Self::StorageFull,
         }
     }

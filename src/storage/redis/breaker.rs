@@ -35,9 +35,7 @@ impl Breaker {
     pub fn take_note<T>(&self, answer: &Result<T, Failure>) {
         match answer {
             Err(failure) if failure.is_of_the_server() => {
-                let reason = StoreError::from(failure.clone());
-                let (StoreError::Unreachable(reason) | StoreError::Full(reason)) = reason;
-                self.failed(&reason, Instant::now());
+                self.failed(failure.reason(), Instant::now());
             }
             _ => self.succeeded(),
         }

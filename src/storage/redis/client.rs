@@ -25,6 +25,7 @@ use super::{
     script::{Library, Preamble},
     settings::RedisSettings,
     thread::Thread,
+    timeline::{Losses, Witness},
 };
 
 pub(super) struct Client {
@@ -41,6 +42,7 @@ pub(super) struct Client {
     pub retention: Retention,
     pub posts_within: Duration,
     pub library: Library,
+    pub losses: Losses,
     batches: AtomicU64,
     /// Why what was accepted last does not count.
     too_few: Mutex<Option<String>>,
@@ -67,6 +69,7 @@ impl Client {
             retention: settings.retention,
             posts_within: settings.posts_within,
             library: Library::operations(),
+            losses: Losses::default(),
             batches: AtomicU64::new(1),
             too_few: Mutex::default(),
         }
@@ -94,6 +97,7 @@ impl Client {
         &self,
         preamble: &Preamble,
         batch: u64,
+        seen: &Witness,
         operations: impl Iterator<Item = &'a Operation> + Clone,
         until: Instant,
     ) -> Result<Carried, Failure> {
@@ -102,7 +106,7 @@ impl Client {
         let waits = wait.is_some();
         let call = |accepts| {
             let mut call = self.library.call(&preamble.key, accepts);
-            preamble.write(&mut call, &self.channel, self.replica, batch, &self.retention);
+            preamble.write(&mut call, &self.channel, self.replica, batch, &self.retention, seen);
             write(operations.clone(), &mut call);
             call
         };

@@ -79,8 +79,7 @@ async fn look(mut place: Place, settings: &RedisSettings) -> Result<Found, Conne
             Trouble::Schema(error) => error,
         })?;
     // One of a cluster's nodes is told now, the others when they are asked.
-    let load = Library::operations().load();
-    link.ask_one(load, SCHEMA_KEY, until(settings))
+    teach(&link, settings)
         .await
         .map_err(|failure| trouble(&place, failure))?;
     let durability = durability(&link, settings).await;
@@ -135,6 +134,16 @@ async fn check_schema(link: &Link, settings: &RedisSettings) -> Result<(), Troub
             Err(Trouble::Redis(Failure::Wrong(why)))
         }
     }
+}
+
+/// Loads the functions where they are not known: to load them again has the server forget what they have seen.
+async fn teach(link: &Link, settings: &RedisSettings) -> Result<(), Failure> {
+    let library = Library::operations();
+    let known = link.ask_one(library.list(), SCHEMA_KEY, until(settings)).await?;
+    if !matches!(known, Value::Array(known) if !known.is_empty()) {
+        link.ask_one(library.load(), SCHEMA_KEY, until(settings)).await?;
+    }
+    Ok(())
 }
 
 fn trouble(place: &Place, failure: Failure) -> ConnectError {

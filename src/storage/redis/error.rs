@@ -101,14 +101,20 @@ impl Failure {
     pub const fn is_of_the_server(&self) -> bool {
         matches!(self, Self::Refused(_) | Self::Unheard(_))
     }
+
+    pub fn reason(&self) -> &str {
+        match self {
+            Self::Full(why) | Self::Refused(why) | Self::Unheard(why) | Self::Wrong(why) => why,
+            Self::NoFunction => "Redis forgets its functions",
+        }
+    }
 }
 
 impl From<Failure> for StoreError {
     fn from(failure: Failure) -> Self {
         match failure {
             Failure::Full(why) => Self::Full(why),
-            Failure::NoFunction => Self::Unreachable("Redis forgets its functions".to_owned()),
-            Failure::Refused(why) | Failure::Unheard(why) | Failure::Wrong(why) => Self::Unreachable(why),
+            other => Self::Unreachable(other.reason().to_owned()),
         }
     }
 }

@@ -57,6 +57,11 @@ impl Held {
         watched.or_else(|| entry.message.upgrade())
     }
 
+    /// Forgets all of them: those who follow one hear nothing more.
+    pub fn clear(&self) {
+        self.messages().by_id.clear();
+    }
+
     /// Those whose senders wait to be told how far they come.
     pub fn watched(&self) -> Vec<Arc<Message>> {
         let held = self.messages();

@@ -7,8 +7,8 @@ use std::{
 };
 
 use actors::{
-    model::{MessageId, ProjectId, SessionId, Status},
-    storage::StoreError,
+    model::{AuditEntry, AuditOutcome, MessageId, ProjectId, SessionId, Status},
+    storage::{StoreEpoch, StoreError},
 };
 use deadpool_redis::redis::{Value, cmd};
 use futures_util::{StreamExt, future::join_all, stream::FuturesOrdered};
@@ -23,11 +23,13 @@ use super::{
     client::{Carried, Client, ended},
     error::Failure,
     held::Held,
+    offices,
     operation::Operation,
     posts::{Noted, Post, Posts},
     reading,
     reply::{Reply, message, status},
     script::Preamble,
+    timeline::{LOSSES_TOLD_AFTER, Learnt, Witness},
     written::{self, Answer, Written},
 };
 
@@ -72,11 +74,24 @@ struct Queue {
     is_driven: bool,
     /// Batches whose answers never came, and whose messages they may have handed out.
     unheard: Vec<Unheard>,
+    /// What the last batch has seen of the data set.
+    witness: Witness,
+    /// Since when the data set is the one that the lane knows.
+    epoch: StoreEpoch,
 }
 
 type Unheard = (u64, Vec<SessionId>);
 
 impl Queue {
+    /// # Errors
+    /// When what was formed at this epoch is void.
+    fn check(&self, at: Option<StoreEpoch>) -> Result<(), StoreError> {
+        if at.is_some_and(|at| at < self.epoch) {
+            return Err(StoreError::WentBack);
+        }
+        Ok(())
+    }
+
     /// Whether one more batch is worth its costs while others are under way.
     fn has_enough(&self) -> bool {
         !self.waiting.is_empty() && 2 * self.waiting_weight >= self.underway_weight
@@ -102,6 +117,15 @@ impl Queue {
                 }
             }
         }
+    }
+
+    /// Nothing that was asked for is carried out any more: it was about a data set that is lost.
+    fn go_back(&mut self, epoch: StoreEpoch) -> VecDeque<Waiting> {
+        self.epoch = epoch;
+        (self.waiting_bytes, self.waiting_weight) = (0, 0);
+        (self.written, self.posts) = (Written::default(), Posts::default());
+        self.unheard.clear();
+        std::mem::take(&mut self.waiting)
     }
 
     fn acknowledge_written(&mut self, until: Instant) {
@@ -140,17 +164,26 @@ impl Lane {
         }
     }
 
-    /// Has its place in the order from its first poll on. Whoever gives up on it takes nothing back.
-    pub async fn submit(self: Arc<Self>, operation: Operation) -> Result<Reply, StoreError> {
-        let answer = self.enqueue(operation)?;
+    /// Has its place in the order from its first poll on. Whoever gives up on it takes nothing back. It is refused when it
+    /// was formed at an epoch of the store that is over; None forms part of every epoch.
+    pub async fn submit(self: Arc<Self>, operation: Operation, at: Option<StoreEpoch>) -> Result<Reply, StoreError> {
+        let answer = self.enqueue(operation, at)?;
         answer.await.unwrap_or_else(|_| Err(ended()))
+    }
+
+    /// Since when the data set of the project is the one that the lane knows.
+    pub fn epoch(&self) -> StoreEpoch {
+        self.queue().epoch
     }
 
     fn enqueue(
         self: &Arc<Self>,
         operation: Operation,
+        at: Option<StoreEpoch>,
     ) -> Result<oneshot::Receiver<Result<Reply, StoreError>>, StoreError> {
-        self.enqueue_in(&mut self.queue(), operation)
+        let mut queue = self.queue();
+        queue.check(at)?;
+        self.enqueue_in(&mut queue, operation)
     }
 
     fn enqueue_in(
@@ -178,8 +211,9 @@ impl Lane {
         self: Arc<Self>,
         session: SessionId,
         messages: Vec<MessageId>,
+        at: Option<StoreEpoch>,
     ) -> Result<Reply, StoreError> {
-        let answer = self.enqueue_written(session, &messages)?;
+        let answer = self.enqueue_written(session, &messages, at)?;
         answer.await.unwrap_or_else(|_| Err(ended()))
     }
 
@@ -187,10 +221,12 @@ impl Lane {
         self: &Arc<Self>,
         session: SessionId,
         messages: &[MessageId],
+        at: Option<StoreEpoch>,
     ) -> Result<oneshot::Receiver<Result<Reply, StoreError>>, StoreError> {
         self.breaker.admit()?;
         let (answer, answered) = oneshot::channel();
         let mut queue = self.queue();
+        queue.check(at)?;
         let is_first = queue.written.is_empty();
         queue.written.add(session, messages, answer);
         if queue.written.is_full() {
@@ -248,6 +284,7 @@ impl Lane {
             .time(actors::clock::now())
             .text([message.as_uuid().as_bytes(), replica.as_bytes()].concat())
             .sessions(&late);
+        let at = Some(queue.epoch);
         let mut answer = self.enqueue_in(queue, operation.clone());
         let lane = Arc::clone(self);
         self.client.thread.spawn(async move {
@@ -261,17 +298,19 @@ impl Lane {
                     Ok(_) => break,
                     // It does no harm to do it twice, and nobody else does it.
                     Err(StoreError::Unreachable(_)) => tokio::time::sleep(RETRY_AFTER).await,
+                    Err(StoreError::WentBack) => return,
                     Err(error) => {
                         tracing::warn!(project = %lane.project, %error, "a message for many cannot be acknowledged as one");
                         break;
                     }
                 }
-                answer = lane.enqueue(operation.clone());
+                answer = lane.enqueue(operation.clone(), at);
             }
             // Each has it as a lease of its own.
             let mut left = written;
             while !left.is_empty() {
-                let written = left.iter().map(|session| Arc::clone(&lane).submit_written(*session, vec![message]));
+                let submit = |session: &_| Arc::clone(&lane).submit_written(*session, vec![message], at);
+                let written = left.iter().map(submit);
                 let mut answers = join_all(written).await.into_iter();
                 left.retain(|_| matches!(answers.next(), Some(Err(StoreError::Unreachable(_)))));
                 if !left.is_empty() {
@@ -382,7 +421,8 @@ impl Lane {
         let all = put_back
             .iter()
             .chain(operations.iter().map(|waiting| &waiting.operation));
-        let carried = self.client.carry_out(&self.preamble, number, all, until).await;
+        let seen = self.queue().witness.clone();
+        let carried = self.client.carry_out(&self.preamble, number, &seen, all, until).await;
         self.breaker.take_note(&carried);
         {
             let mut queue = self.queue();
@@ -390,11 +430,17 @@ impl Lane {
             queue.is_well = carried.is_ok();
         }
         match carried.and_then(|carried| self.read(carried)) {
-            Ok(Read {
+            Ok(None) => {
+                for waiting in operations {
+                    waiting.answer.send(Err(StoreError::WentBack));
+                }
+                false
+            }
+            Ok(Some(Read {
                 mut replies,
                 left,
                 unsafe_because,
-            }) => {
+            })) => {
                 for _ in &owed {
                     replies.next();
                 }
@@ -451,17 +497,23 @@ impl Lane {
         }
     }
 
-    fn read(&self, carried: Carried) -> Result<Read, Failure> {
+    /// None for a batch that was not carried out, because the data set has gone back.
+    fn read(self: &Arc<Self>, carried: Carried) -> Result<Option<Read>, Failure> {
         let Value::Array(mut replies) = carried.reply else {
             return Err(odd());
         };
+        let witness = Witness::of(replies.pop().ok_or_else(odd)?)?;
+        self.learn(witness);
+        if replies.is_empty() {
+            return Ok(None);
+        }
         if let Some(Value::Array(progress)) = replies.pop() {
             self.tell(&progress);
         }
         let Some(Value::Array(left)) = replies.pop() else {
             return Err(odd());
         };
-        Ok(Read {
+        Ok(Some(Read {
             replies: replies.into_iter(),
             left: left
                 .chunks_exact(3)
@@ -469,7 +521,59 @@ impl Lane {
                 .collect::<Option<_>>()
                 .ok_or_else(odd)?,
             unsafe_because: carried.unsafe_because,
-        })
+        }))
+    }
+
+    fn learn(self: &Arc<Self>, witness: Witness) {
+        let is_first_to_notice = witness.is_begun_by(&self.client.replica.to_string());
+        let void = {
+            let mut queue = self.queue();
+            if queue.witness.learn(witness) != Learnt::Lost {
+                return;
+            }
+            queue.go_back(self.client.losses.count())
+        };
+        self.held.clear();
+        for waiting in void {
+            waiting.answer.send(Err(StoreError::WentBack));
+        }
+        self.tell_of_loss(is_first_to_notice);
+    }
+
+    /// Every replica says so in its log, and the first to notice in the audit.
+    fn tell_of_loss(&self, is_first_to_notice: bool) {
+        let client = Arc::clone(&self.client);
+        if client.losses.note(&self.project) {
+            let client = Arc::clone(&client);
+            self.client.thread.spawn(async move {
+                tokio::time::sleep(LOSSES_TOLD_AFTER).await;
+                let (projects, names) = client.losses.take_news();
+                tracing::warn!(
+                    projects,
+                    names,
+                    "Redis came back with older data: these projects are opened again from what it has, and their clients have to register again"
+                );
+            });
+        }
+        if is_first_to_notice {
+            let now = actors::clock::now();
+            let entry = AuditEntry {
+                id: uuid::Uuid::now_v7(),
+                at_ms: now.unix_ms,
+                actor: "broker".to_owned(),
+                address: None,
+                project: Some(self.project.clone()),
+                action: "storage.went_back".to_owned(),
+                target: None,
+                outcome: AuditOutcome::Done,
+                code: None,
+            };
+            self.client.thread.spawn(async move {
+                if let Err(error) = offices::append_audit(client, entry).await {
+                    tracing::warn!(%error, "an entry of the audit is only in the log");
+                }
+            });
+        }
     }
 
     /// Who waits for a message hears that it was given up. That it was handed over or acknowledged is for those to say

@@ -19,7 +19,8 @@
 //! | `idempotency`, `idempotency:until` | by what idempotency keys are taken (a first result or a reservation), and until when |
 //! | `seen`, `left`, `signs`, `thinned` | sorted sets: last signs of life, goodbyes; what is news, by `serial` |
 //! | `protocols`, `crossings*` | records; which messages went to which project |
-//! | `frames`, `roster`, `epochs`, `serial` | what counts on for as long as there is the project |
+//! | `frames`, `roster`, `epochs`, `serial`, `changes` | what counts on for as long as there is the project |
+//! | `epoch`, `forks` | which data set this is, and the last ends of its timelines (`scripts/timeline.lua`) |
 //! | `given_up` | hash: replica to the last batch whose leases it gave up |
 
 mod appending;
@@ -41,6 +42,7 @@ mod script;
 mod settings;
 mod store;
 mod thread;
+mod timeline;
 mod written;
 
 use std::{
@@ -51,14 +53,16 @@ use std::{
 use actors::{
     bridge::Bridge,
     model::{AuditEntry, AuditQuery, ProjectId, ProjectRecord, ReplicaId},
-    storage::{Condition, Op, Replicas, Storage, Store},
+    storage::{Condition, Op, Replicas, Storage, Store, StoreEpoch},
 };
 
 pub use error::ConnectError;
+use futures_util::{StreamExt, TryStreamExt, stream};
 pub use settings::{RedisSettings, SILENT_BEATS};
 
 use self::{
-    client::Client, lane::Lane, operation::Operation, replicas::RedisReplicas, reply::Reply, store::RedisStore,
+    client::Client, lane::Lane, offices::ASKED_LEN_MAX, operation::Operation, replicas::RedisReplicas, reply::Reply,
+    store::RedisStore,
 };
 use crate::bridge::redis::{Connect, RedisBridge};
 
@@ -137,8 +141,14 @@ impl Shared {
         (!well.is_empty(), troubled.into_iter().flatten().collect())
     }
 
-    fn run(&self, project: &ProjectId, operation: Operation) -> Op<Reply> {
-        Box::pin(self.lane(project).submit(operation))
+    fn run(&self, project: &ProjectId, operation: Operation, at: Option<StoreEpoch>) -> Op<Reply> {
+        Box::pin(self.lane(project).submit(operation, at))
+    }
+
+    /// As an operation on the project, so that the data set that it is read from is known.
+    fn project(&self, project: &ProjectId) -> Op<Option<Arc<ProjectRecord>>> {
+        let reply = self.run(project, Operation::new("project"), None);
+        Box::pin(async move { reply.await?.record() })
     }
 }
 
@@ -157,8 +167,9 @@ impl Storage for RedisStorage {
             Some(reason) if healthy => Condition::Degraded(reason),
             Some(reason) => Condition::Unavailable(reason),
             None => {
-                let too_few = self.shared.client.too_few_replicas();
-                too_few.map_or(Condition::Healthy, Condition::Degraded)
+                let client = &self.shared.client;
+                let problem = client.too_few_replicas().or_else(|| client.losses.recent());
+                problem.map_or(Condition::Healthy, Condition::Degraded)
             }
         }
     }
@@ -179,20 +190,45 @@ impl Storage for RedisStorage {
     }
 
     fn open(&self, project: &ProjectId) -> Arc<dyn Store> {
-        Arc::new(RedisStore::new(self.shared.lane(project)))
+        Arc::new(RedisStore::new(self.shared.lane(project), None))
+    }
+
+    fn open_at(&self, project: &ProjectId, epoch: StoreEpoch) -> Arc<dyn Store> {
+        Arc::new(RedisStore::new(self.shared.lane(project), Some(epoch)))
+    }
+
+    fn epoch(&self) -> StoreEpoch {
+        self.shared.client.losses.epoch()
+    }
+
+    fn is_void(&self, project: &ProjectId, at: StoreEpoch) -> bool {
+        let lanes = self.shared.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        lanes.get(project).is_some_and(|lane| at < lane.epoch())
     }
 
     fn projects(&self) -> Op<Vec<Arc<ProjectRecord>>> {
-        let client = Arc::clone(&self.shared.client);
-        Box::pin(async move { client.here(offices::projects(Arc::clone(&client))).await })
+        let shared = Arc::clone(&self.shared);
+        Box::pin(async move {
+            let client = Arc::clone(&shared.client);
+            let read = async move {
+                let ids = offices::project_ids(&shared.client).await?;
+                let records = stream::iter(ids).map(|id| shared.project(&id));
+                let records: Vec<_> = records.buffered(ASKED_LEN_MAX).try_collect().await?;
+                Ok(records.into_iter().flatten().collect())
+            };
+            client.here(read).await
+        })
     }
 
     fn project(&self, project: ProjectId) -> Op<Option<Arc<ProjectRecord>>> {
-        let client = Arc::clone(&self.shared.client);
-        Box::pin(async move { client.here(offices::project(Arc::clone(&client), project)).await })
+        self.shared.project(&project)
     }
 
     fn put_project(&self, record: Arc<ProjectRecord>) -> Op<bool> {
+        self.put_project_at(record, self.epoch())
+    }
+
+    fn put_project_at(&self, record: Arc<ProjectRecord>, epoch: StoreEpoch) -> Op<bool> {
         let shared = Arc::clone(&self.shared);
         Box::pin(async move {
             // An id that is listed and has no record is left out: the other way round it would be lost.
@@ -201,14 +237,14 @@ impl Storage for RedisStorage {
                 .here(offices::list(Arc::clone(client), record.id.clone()))
                 .await?;
             let put = offices::put(client.replica, &record);
-            Ok(shared.run(&record.id, put).await?.int()? == 1)
+            Ok(shared.run(&record.id, put, Some(epoch)).await?.int()? == 1)
         })
     }
 
     fn clear_project(&self, project: ProjectId) -> Op<()> {
         let shared = Arc::clone(&self.shared);
         Box::pin(async move {
-            while shared.run(&project, Operation::new("clear")).await?.int()? == 1 {}
+            while shared.run(&project, Operation::new("clear"), None).await?.int()? == 1 {}
             Ok(())
         })
     }

@@ -27,7 +27,7 @@ const AUDITS: &str = "{system}:audits";
 /// What belongs to no project.
 const NO_PROJECT: &str = "*";
 /// Records that are asked for at the same time.
-const ASKED_LEN_MAX: usize = 64;
+pub(super) const ASKED_LEN_MAX: usize = 64;
 /// Entries that are read in one go.
 const PAGE_LEN: usize = 256;
 /// Length of an id as text.
@@ -38,24 +38,6 @@ pub(super) async fn project_ids(client: &Client) -> Result<Vec<ProjectId>, Store
         .ask_one(cmd("SMEMBERS").arg(PROJECTS).to_owned(), PROJECTS)
         .await?;
     texts(ids)?.iter().map(|id| project_id(id)).collect()
-}
-
-pub(super) async fn projects(client: Arc<Client>) -> Result<Vec<Arc<ProjectRecord>>, StoreError> {
-    let ids = project_ids(&client).await?;
-    let records = stream::iter(ids).map(|id| project(Arc::clone(&client), id));
-    let records: Vec<_> = records.buffered(ASKED_LEN_MAX).try_collect().await?;
-    Ok(records.into_iter().flatten().collect())
-}
-
-pub(super) async fn project(client: Arc<Client>, project: ProjectId) -> Result<Option<Arc<ProjectRecord>>, StoreError> {
-    let key = format!("{{{project}}}:project:record");
-    match client
-        .ask_one(cmd("HGET").arg(&key).arg("record").to_owned(), &key)
-        .await?
-    {
-        Value::Nil => Ok(None),
-        record => json(&bytes(record)?).map(Some),
-    }
 }
 
 pub(super) async fn list(client: Arc<Client>, project: ProjectId) -> Result<(), StoreError> {

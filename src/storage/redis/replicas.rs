@@ -109,7 +109,7 @@ impl Shared {
             let troubled = self.troubled_projects();
             let looks = troubled
                 .iter()
-                .map(|project| self.run(project, Operation::new("serial")));
+                .map(|project| self.run(project, Operation::new("serial"), None));
             futures_util::future::join_all(looks).await;
         }
     }
@@ -135,7 +135,7 @@ impl Shared {
         projects.extend(offices::project_ids(&self.client).await?);
         for project in projects {
             let operation = Operation::new("release_of").time(actors::clock::now()).replica(replica);
-            self.run(&project, operation).await?;
+            self.run(&project, operation, None).await?;
         }
         Ok(())
     }

@@ -8,6 +8,8 @@ use actors::{
 use deadpool_redis::redis::{Cmd, Script, cmd};
 use uuid::Uuid;
 
+use super::timeline::Witness;
+
 /// What others build upon.
 const PARTS: [&str; 6] = [
     include_str!("scripts/prelude.lua"),
@@ -18,7 +20,8 @@ const PARTS: [&str; 6] = [
     include_str!("scripts/delivery.lua"),
 ];
 /// What nothing else builds upon: each is a block of its own, for there may be 200 names at once.
-const BLOCKS: [&str; 4] = [
+const BLOCKS: [&str; 5] = [
+    include_str!("scripts/timeline.lua"),
     concat!(
         include_str!("scripts/settling.lua"),
         include_str!("scripts/returned.lua")
@@ -56,10 +59,18 @@ impl Library {
         command
     }
 
-    /// Makes a server know it. Another replica may do the same at the same time.
+    /// Makes a server know it. Another replica may do the same at the same time: the server forgets what the functions have
+    /// seen, which costs a timeline.
     pub fn load(&self) -> Cmd {
         let mut command = cmd("FUNCTION");
         command.arg("LOAD").arg("REPLACE").arg(&self.code);
+        command
+    }
+
+    /// Asks a server whether it knows it: the answer is empty if it does not.
+    pub fn list(&self) -> Cmd {
+        let mut command = cmd("FUNCTION");
+        command.arg("LIST").arg("LIBRARYNAME").arg(&self.name);
         command
     }
 }
@@ -92,7 +103,16 @@ impl Preamble {
         }
     }
 
-    pub fn write(&self, command: &mut Cmd, channel: &str, replica: ReplicaId, batch: u64, retention: &Retention) {
+    /// `seen` is what this lane knows of the data set.
+    pub fn write(
+        &self,
+        command: &mut Cmd,
+        channel: &str,
+        replica: ReplicaId,
+        batch: u64,
+        retention: &Retention,
+        seen: &Witness,
+    ) {
         command
             .arg(&self.prefix)
             .arg(channel)
@@ -108,6 +128,7 @@ impl Preamble {
             .arg(retention.idempotency_keys_len_max)
             .arg(retention.crossings_len_max)
             .arg(actors::clock::millis(retention.idempotency_window));
+        seen.write(command);
     }
 }
 

@@ -15,8 +15,8 @@ use actors::{
     },
     storage::{
         Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterQuery, Depth, Exchanged, Handed, Leased,
-        Op, Outcome, Redriven, Release, Released, Reserved, Roster, Seat, Seated, Sign, Store, StoreError, Takes,
-        Wanted,
+        Op, Outcome, Redriven, Release, Released, Reserved, Roster, Seat, Seated, Sign, Store, StoreEpoch, StoreError,
+        Takes, Wanted,
     },
 };
 
@@ -32,15 +32,18 @@ use super::{
 /// What one opener of a project sees of its store.
 pub(super) struct RedisStore {
     lane: Arc<Lane>,
+    /// What it is asked is about the data set of this epoch; None: of any.
+    epoch: Option<StoreEpoch>,
     /// Of the signs of life of others, and of the queues that lost messages: the last that was heard of.
     signs: Arc<AtomicU64>,
     thinned: Arc<AtomicU64>,
 }
 
 impl RedisStore {
-    pub fn new(lane: Arc<Lane>) -> Self {
+    pub fn new(lane: Arc<Lane>, epoch: Option<StoreEpoch>) -> Self {
         Self {
             lane,
+            epoch,
             signs: Arc::default(),
             thinned: Arc::default(),
         }
@@ -52,9 +55,9 @@ impl RedisStore {
         operation: Operation,
         read: impl FnOnce(&Lane, Reply) -> Result<T, StoreError> + Send + 'static,
     ) -> Op<T> {
-        let lane = Arc::clone(&self.lane);
+        let (lane, epoch) = (Arc::clone(&self.lane), self.epoch);
         Box::pin(async move {
-            let reply = Arc::clone(&lane).submit(operation).await?;
+            let reply = Arc::clone(&lane).submit(operation, epoch).await?;
             read(&lane, reply)
         })
     }
@@ -262,9 +265,9 @@ impl Store for RedisStore {
     }
 
     fn acknowledge_written(&self, session: SessionId, messages: Vec<MessageId>, _: Now) -> Op<Acknowledged> {
-        let lane = Arc::clone(&self.lane);
+        let (lane, epoch) = (Arc::clone(&self.lane), self.epoch);
         Box::pin(async move {
-            let mut reply = Arc::clone(&lane).submit_written(session, messages).await?;
+            let mut reply = Arc::clone(&lane).submit_written(session, messages, epoch).await?;
             reading::acknowledged(&lane, &mut reply)
         })
     }
@@ -414,10 +417,9 @@ impl RedisStore {
     }
 }
 
-/// A store that has lost its count begins it anew: then everything is heard again.
+/// Counts only grow while the epoch of the store is the same.
 fn move_on(heard: &AtomicU64, serial: u64) {
-    let moved = |before| Some(if serial < before { 0 } else { serial });
-    let _ = heard.fetch_update(Ordering::AcqRel, Ordering::Acquire, moved);
+    heard.fetch_max(serial, Ordering::AcqRel);
 }
 
 fn protocol_key(name: &ProtocolName, version: &semver::Version) -> String {

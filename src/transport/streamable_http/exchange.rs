@@ -423,7 +423,7 @@ impl Exchange {
                 false
             }
             // The result of a subscription says that it ends on purpose.
-            Some(Closing::Released | Closing::Failed) => !self.driver.says_farewell(),
+            Some(Closing::Released | Closing::Failed | Closing::WentBack) => !self.driver.says_farewell(),
             Some(_) => true,
         }
     }

@@ -291,10 +291,14 @@ impl Session {
         Ok(())
     }
 
-    /// What it may do was found when it was opened: a token of the same subject with another scope opens another.
+    /// What it may do was found when it was opened: a token of the same subject with another scope opens another. One of a
+    /// project that was opened again since is nobody's: it is about to end.
     fn is_of(&self, identity: &Identity) -> bool {
         let own = self.identity();
-        own.owner() == identity.owner() && own.scope() == identity.scope() && own.project.id() == identity.project.id()
+        own.owner() == identity.owner()
+            && own.scope() == identity.scope()
+            && own.project.id() == identity.project.id()
+            && !own.project.is_abandoned()
     }
 
     /// What its caller came in with last: a token is refreshed while a session lasts.

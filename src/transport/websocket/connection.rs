@@ -336,6 +336,7 @@ pub const SILENT: u16 = 4002;
 pub const SLOW_CONSUMER: u16 = 4003;
 pub const RELEASED: u16 = 4004;
 pub const UNAUTHORIZED: u16 = 4005;
+pub const STORE_WENT_BACK: u16 = 4006;
 
 fn close_frame(why: Closing) -> (u16, String) {
     match why {
@@ -343,6 +344,10 @@ fn close_frame(why: Closing) -> (u16, String) {
         Closing::Silent => (SILENT, "no sign of life".to_owned()),
         Closing::Released => (RELEASED, "the session is over".to_owned()),
         Closing::Unauthorized => (UNAUTHORIZED, "the key is good no more".to_owned()),
+        Closing::WentBack => (
+            STORE_WENT_BACK,
+            "the storage came back with older data: connect and register again".to_owned(),
+        ),
         Closing::Failed => (
             u16::from(CloseCode::Error),
             "the session failed: connect again".to_owned(),

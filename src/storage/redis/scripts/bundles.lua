@@ -4,6 +4,11 @@
 -- are in 'bundles', and in its receipt when all are acknowledged. By which bundles a message is looked for is in 'bundled',
 -- and then in 'settled:BUCKET': their ids, in order.
 
+local want_message, read_or_leave_wanted, count_of, parts_of, unbundle_delivered, unbundle_waiting,
+  unbundle_all, settle_bundle, flush_settled, holds, bundle_with, without_dead_bundles
+
+do -- What nobody else names.
+
 -- Messages that are handed out, to be read in one go when all operations are done. When they are many bytes whoever called
 -- does that: what comes through Lua is copied and hashed to its last byte.
 local wanted, wanted_by, wanted_bytes
@@ -14,7 +19,7 @@ each_time(function()
 end)
 
 -- Puts a message in the reply when it is read.
-local function want_message(member, reply)
+function want_message(member, reply)
   wanted[#wanted + 1] = id_of(member)
   reply[#reply + 1] = false
   wanted_by[#wanted_by + 1] = { reply, #reply, member, reply_number }
@@ -31,7 +36,7 @@ local function read_wanted()
 end
 
 -- The same, or what the caller is to read.
-local function read_or_leave_wanted()
+function read_or_leave_wanted()
   local left = {}
   if wanted_bytes <= WANTED_BYTES_MAX then
     if #wanted > 0 then
@@ -47,12 +52,12 @@ local function read_or_leave_wanted()
 end
 
 -- How many messages a member stands for: one, unless it is a bundle.
-local function count_of(member)
+function count_of(member)
   return math.floor(byte(member, 17) / 16) + 1
 end
 
 -- The messages of a bundle: id, member and what is stored of each.
-local function parts_of(bundle)
+function parts_of(bundle)
   local parts, at = {}, 1
   while at <= #bundle do
     local len, _, from = unpack_bytes('>I4I4', bundle, at)
@@ -124,7 +129,7 @@ local function unbundle_entry(session, entry)
 end
 
 -- The same of all bundles of a session that were delivered. Returns whether there was one.
-local function unbundle_delivered(session)
+function unbundle_delivered(session)
   local found = {}
   each_delivered(session, inbox_of(session), function(id, text)
     local entry = read_entry(id, text)
@@ -139,14 +144,14 @@ local function unbundle_delivered(session)
 end
 
 -- The same of one that waits.
-local function unbundle_waiting(session, member, score)
+function unbundle_waiting(session, member, score)
   local id = id_of(member)
   local known = score % 2 == 1 and delivered_of(session, inbox_of(session), { id })[1]
   unbundle(session, member, known and read_entry(id, known), score)
 end
 
 -- The same of all bundles of a session.
-local function unbundle_all(session)
+function unbundle_all(session)
   unbundle_delivered(session)
   local members = queued(session, inbox_of(session))
   for at = 1, #members, 2 do
@@ -157,7 +162,7 @@ local function unbundle_all(session)
 end
 
 -- Says that all of a bundle is done with. Its receipt knows its messages from now on: these, if the caller knows them.
-local function settle_bundle(member, session, status, ids)
+function settle_bundle(member, session, status, ids)
   local id = id_of(member)
   ids = ids or call('HGET', key('bundles'), id) or ''
   local bucket = put_receipt(id, id, 'B' .. session .. status .. at_ms .. ' ' .. ids)
@@ -171,7 +176,7 @@ local function settle_bundle(member, session, status, ids)
   forget_bundle(id)
 end
 
-local function flush_settled()
+function flush_settled()
   call_many('HDEL', key('bundles'), bundles_gone, 1)
   call_many('ZREM', key('bundled'), bundles_gone, 1)
   bundles_gone = {}
@@ -184,7 +189,7 @@ local function flush_settled()
   settled = {}
 end
 
-local function holds(ids, id)
+function holds(ids, id)
   local at = string.find(ids, id, 1, true)
   while at and at % 16 ~= 1 do
     at = string.find(ids, id, at + 1, true)
@@ -193,7 +198,7 @@ local function holds(ids, id)
 end
 
 -- The bundle in which this message is, and its receipt if it has one; nil when it is in none.
-local function bundle_with(id)
+function bundle_with(id)
   local moment = sub(id, 1, 6)
   local from, to = '[' .. moment, '(' .. moment .. string.rep('\255', 11)
   for _, first in ipairs(call('ZRANGE', key('bundled'), from, to, 'BYLEX')) do
@@ -212,7 +217,7 @@ end
 
 -- These entries, with bundles that were delivered too often as the messages that they hold: each is a dead letter of
 -- its own.
-local function without_dead_bundles(session, entries, delivery_limit)
+function without_dead_bundles(session, entries, delivery_limit)
   local rest = {}
   for at = 1, #entries do
     local entry = entries[at]
@@ -227,3 +232,4 @@ local function without_dead_bundles(session, entries, delivery_limit)
   return rest
 end
 
+end

@@ -24,6 +24,7 @@ end
 -- Takes a key for the window from now on, whatever it was taken by.
 function taken_keys.take(name, by)
   local until_ms = whole(now + WINDOW_MS)
+  timeline.has_changed = true
   call('HSET', key('idempotency'), name, until_ms .. ' ' .. by)
   call('ZADD', key('idempotency:until'), until_ms, name)
   while call('ZCARD', key('idempotency:until')) > OUTCOMES_MAX do
@@ -34,6 +35,7 @@ end
 -- Changes by what a key is taken that is not free; it is free again when it would have been.
 function taken_keys.change(name, by)
   local until_ms = string.match(call('HGET', key('idempotency'), name), '^%d+')
+  timeline.has_changed = true
   call('HSET', key('idempotency'), name, until_ms .. ' ' .. by)
 end
 

@@ -54,13 +54,18 @@ local function read_inbox(line)
   return inbox
 end
 
--- Inboxes as the last call left them, by session: most lines are read again soon, and to take one apart takes longer than
--- most of what is done with it. Each holds for as long as its line is in Redis, so nothing else has to be known of it. Of
--- very many at once most have left the processor's cache when their turn comes, and a line is read faster.
-local kept, kept_len = {}, 0
-local KEPT_LEN_MAX, KEPT_AT_ONCE_MAX = 500, 100
+local open_inbox, keep_inbox
+-- Of very many at once most have left the processor's cache when their turn comes, and a line is read faster.
+local KEPT_AT_ONCE_MAX = 100
 
-local function open_inbox(session, line)
+do -- What nobody else names.
+
+-- Inboxes as the last call left them, by session: most lines are read again soon, and to take one apart takes longer than
+-- most of what is done with it. Each holds for as long as its line is in Redis, so nothing else has to be known of it.
+local kept, kept_len = {}, 0
+local KEPT_LEN_MAX = 500
+
+function open_inbox(session, line)
   local inbox = kept[session]
   if not inbox or inbox.line ~= line then
     inbox = read_inbox(line)
@@ -72,7 +77,7 @@ local function open_inbox(session, line)
 end
 
 -- Keeps an inbox for the next call that asks for this line.
-local function keep_inbox(session, inbox, line)
+function keep_inbox(session, inbox, line)
   if not kept[session] then
     if kept_len == KEPT_LEN_MAX then
       kept, kept_len = {}, 0
@@ -81,6 +86,8 @@ local function keep_inbox(session, inbox, line)
   end
   inbox.line = line
   kept[session] = inbox
+end
+
 end
 
 -- The line of a session whose inbox is not open; false when the session is not known.
@@ -173,6 +180,7 @@ local function flush_inboxes()
       end
     end
   end
+  timeline.has_changed = timeline.has_changed or #lines > 0
   call_many('HSET', key('inboxes'), lines, 2)
 end
 
@@ -433,6 +441,7 @@ end
 -- Sessions whose queues lost a message to expiry.
 local function thinned(session)
   call('ZADD', key('thinned'), call('INCR', key('serial')), session)
+  timeline.move(1)
 end
 
 -- Buries what has waited beyond its time, up to 'most'. Returns how many deadlines have passed.

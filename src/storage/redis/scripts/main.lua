@@ -29,6 +29,10 @@ local function run(arguments, is_full)
   for at = 1, #beginnings do
     beginnings[at]()
   end
+  if not timeline.judge(ARGV[15], tonumber(ARGV[16])) then
+    ARGV = nil
+    return { timeline.bear_witness() }
+  end
   if SESSIONS_LEN > 0 then
     load_inboxes()
   end
@@ -61,6 +65,7 @@ local function run(arguments, is_full)
   flush_frames()
   replies[#replies + 1] = left
   replies[#replies + 1] = progress
+  replies[#replies + 1] = timeline.bear_witness()
   -- What is done with is not to be kept until the next call.
   ARGV = nil
   return replies

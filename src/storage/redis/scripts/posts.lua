@@ -288,6 +288,9 @@ flush_posts = function()
       call('HDEL', key('posts'), taker)
     end
   end
+  if next(struck_posts) or next(changed_posts) then
+    timeline.has_changed = true
+  end
 end
 
 end

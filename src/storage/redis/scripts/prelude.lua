@@ -2,22 +2,24 @@
 --
 -- A library of functions (Redis 7, FUNCTION LOAD): what is defined here is defined once and for all calls, and what belongs
 -- to one call is set by 'each_time'. The parts are joined in the order prelude, letters, inboxes, bundles, posts, delivery,
--- settling, returned, seats, records, main.
+-- timeline, settling, returned, seats, records, main.
 --
 -- Keys       a key of the project: all its keys are in the slot of this one.
 -- Arguments  prefix of the keys; channel of the frames, to which that of each replica adds ':' and its id; a frame of
 --            waiting inboxes and one of progress, each in two halves around what it is about; how a parcel begins; this
 --            replica (16 bytes); number of this batch; how many receipts, dead letters, idempotency keys and crossings are
---            kept; the idempotency window in milliseconds; how many sessions the operations name, and their ids; then the
---            operations: name, number of arguments, arguments. A session is named by its place among the ids.
+--            kept; the idempotency window in milliseconds; what this replica has seen (timeline.lua): tokens or '', and a
+--            position; how many sessions the operations name, and their ids; then the operations: name, number of arguments,
+--            arguments. A session is named by its place among the ids.
 -- Reply      one reply for each operation, an array or, when it failed, a text that begins with '!'; then, as one array,
 --            what is to be read in 'messages' and put into them: the number of the reply, the place in it, id and flags;
---            and what watched messages have come to: id and status.
+--            and what watched messages have come to: id and status; then what the replica has seen now. Of a batch that is of
+--            another epoch, and so was not carried out, the last alone.
 
 local ARGV
 local PREFIX, CHANNEL, WAITING_HEAD, WAITING_TAIL, PROGRESS_HEAD, PROGRESS_TAIL, PARCEL_HEAD, REPLICA, BATCH
 local RECEIPTS_MAX, LETTERS_MAX, OUTCOMES_MAX, CROSSINGS_MAX, WINDOW_MS, SESSIONS_LEN
-local SESSIONS_AT = 15
+local SESSIONS_AT = 17
 
 -- The place of a message among those of equal priority is below this, twice; see score_of.
 local PRIORITY_STEP = 2 ^ 50
@@ -44,6 +46,10 @@ local cursor
 -- The number of the reply to the operation that is being carried out.
 local reply_number
 
+-- Which data set this is (timeline.lua): the value of 'epoch' (tokens), the position on its timeline, whether this call has
+-- changed something, and whether it has moved the position.
+local timeline = { tokens = false, position = 0, has_changed = false, has_moved = false }
+
 local beginnings = {}
 
 -- Has this done at the beginning of each call.
@@ -61,8 +67,9 @@ each_time(function()
   PARCEL_HEAD, REPLICA, BATCH = ARGV[7], ARGV[8], tonumber(ARGV[9])
   RECEIPTS_MAX, LETTERS_MAX = tonumber(ARGV[10]), tonumber(ARGV[11])
   OUTCOMES_MAX, CROSSINGS_MAX, WINDOW_MS = tonumber(ARGV[12]), tonumber(ARGV[13]), tonumber(ARGV[14])
-  SESSIONS_LEN = tonumber(ARGV[15])
+  SESSIONS_LEN = tonumber(ARGV[SESSIONS_AT])
   cursor = SESSIONS_AT + SESSIONS_LEN
+  timeline.has_changed, timeline.has_moved = false, false
   local time = call('TIME')
   now = time[1] * 1000 + math.floor(time[2] / 1000)
   at_ms = whole(now)
@@ -184,6 +191,7 @@ local function flush_frames()
   end
   if #frames > 0 then
     local serial = call('INCRBY', key('frames'), #frames) - #frames
+    timeline.move(#frames)
     for at = 1, #frames do
       call('PUBLISH', CHANNEL, frames[at] .. whole(serial + at) .. '}')
     end

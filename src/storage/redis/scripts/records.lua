@@ -5,6 +5,11 @@ ops.serial = function()
   return { call('GET', key('frames')) or '0' }
 end
 
+-- project. Reply: the record, or nothing.
+ops.project = function()
+  return { call('HGET', key('project:record'), 'record') or nil }
+end
+
 -- put_project: record, its revision, frame. Reply: 1 when that is the next revision.
 ops.put_project = function()
   local record, revision, head = arg(), arg(), arg()
@@ -75,6 +80,7 @@ ops.free_key = function()
   local name = arg()
   local known = taken_keys.read({ name })[name]
   if taken_keys.is_reservation(known) and sub(known, 17, 17) == '-' then
+    timeline.has_changed = true
     call('HDEL', key('idempotency'), name)
     call('ZREM', key('idempotency:until'), name)
   end
@@ -310,6 +316,7 @@ end
 ops.put_crossing = function()
   local id, target = arg(), arg()
   if call('HSETNX', key('crossings'), id, target) == 1 then
+    timeline.has_changed = true
     call('RPUSH', key('crossings:age'), id)
     call('HINCRBY', key('crossings:targets'), target, 1)
     while call('HLEN', key('crossings')) > CROSSINGS_MAX do

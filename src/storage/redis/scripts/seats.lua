@@ -6,6 +6,7 @@ local KEPT, NAME_TAKEN, GONE, FULL = 0, 1, 2, 3
 -- now.
 local function tell_signs(sessions)
   local serial, told = whole(call('INCR', key('serial'))), {}
+  timeline.move(1)
   for at = 1, #sessions do
     told[#told + 1] = serial
     told[#told + 1] = sessions[at]

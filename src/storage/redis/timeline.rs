@@ -1,0 +1,205 @@
+//! What a lane has seen of the data set of its project, so that the functions notice when the data set has gone back
+//! (`scripts/timeline.lua`), and what follows from that.
+
+use std::{
+    collections::HashSet,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use actors::{model::ProjectId, storage::StoreEpoch};
+use deadpool_redis::redis::{Cmd, Value};
+
+use super::{error::Failure, reply::bytes};
+
+/// How long `/health` shows that Redis came back with older data.
+const LOSS_SHOWN_FOR: Duration = Duration::from_mins(10);
+/// Losses that are noticed within this time are told in one line of the log.
+pub(super) const LOSSES_TOLD_AFTER: Duration = Duration::from_secs(1);
+/// Projects that such a line names.
+const NAMED_MAX: usize = 10;
+
+/// A position on a timeline, as the functions tell it: `EPOCH TIMELINE POSITION`. An epoch is `NUMBER-TOKEN`, and the token of
+/// the epoch begins with the id of the replica whose batch began it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Witness {
+    /// `EPOCH TIMELINE`; empty while nothing is known.
+    tokens: String,
+    position: u64,
+}
+
+/// What a lane learns from a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Learnt {
+    /// The data set is the one that was known, or the first.
+    Same,
+    /// It has gone back.
+    Lost,
+    /// The reply is older than what is known.
+    Old,
+}
+
+impl Witness {
+    fn parse(text: &str) -> Option<Self> {
+        let (tokens, position) = text.rsplit_once(' ')?;
+        let (epoch, _) = tokens.split_once(' ')?;
+        number_of(epoch)?;
+        Some(Self {
+            tokens: tokens.to_owned(),
+            position: position.parse().ok()?,
+        })
+    }
+
+    pub fn of(told: Value) -> Result<Self, Failure> {
+        let text = bytes(told).ok().and_then(|text| String::from_utf8(text).ok());
+        let witness = text.as_deref().and_then(Self::parse);
+        witness.ok_or_else(|| Failure::Wrong("Redis did not say which data set it has".to_owned()))
+    }
+
+    /// Takes over what a later batch has seen.
+    pub fn learn(&mut self, told: Self) -> Learnt {
+        if self.tokens.is_empty() || self.epoch() == told.epoch() {
+            // Of two batches that are under way at once the later is answered later, on one connection.
+            if self.tokens != told.tokens || self.position < told.position {
+                *self = told;
+            }
+            return Learnt::Same;
+        }
+        if number_of(told.epoch()) <= number_of(self.epoch()) {
+            return Learnt::Old;
+        }
+        *self = told;
+        Learnt::Lost
+    }
+
+    /// Whether this replica has noticed the loss with which the epoch began.
+    pub fn is_begun_by(&self, replica: &str) -> bool {
+        let token = self.epoch().split_once('-').map(|(_, token)| token);
+        token.is_some_and(|token| token.starts_with(replica))
+    }
+
+    pub fn write(&self, command: &mut Cmd) {
+        command.arg(&self.tokens).arg(self.position);
+    }
+
+    fn epoch(&self) -> &str {
+        self.tokens.split_once(' ').map_or("", |(epoch, _)| epoch)
+    }
+}
+
+fn number_of(epoch: &str) -> Option<u64> {
+    epoch.split_once('-')?.0.parse().ok()
+}
+
+/// The losses that this process has noticed.
+#[derive(Debug, Default)]
+pub(super) struct Losses {
+    counted: AtomicU64,
+    told: Mutex<Told>,
+}
+
+#[derive(Debug, Default)]
+struct Told {
+    /// Since the last line of the log.
+    news: HashSet<ProjectId>,
+    last: Option<(Instant, usize)>,
+}
+
+impl Losses {
+    pub fn epoch(&self) -> StoreEpoch {
+        StoreEpoch(self.counted.load(Ordering::Acquire))
+    }
+
+    /// The epoch that begins with one more.
+    pub fn count(&self) -> StoreEpoch {
+        StoreEpoch(self.counted.fetch_add(1, Ordering::AcqRel) + 1)
+    }
+
+    /// True for the first of those that are told together.
+    pub fn note(&self, project: &ProjectId) -> bool {
+        let mut told = self.told();
+        let is_first = told.news.is_empty();
+        told.news.insert(project.clone());
+        told.last = Some((Instant::now(), told.news.len()));
+        is_first
+    }
+
+    /// What the log says.
+    pub fn take_news(&self) -> (usize, String) {
+        let mut names: Vec<_> = std::mem::take(&mut self.told().news).into_iter().collect();
+        names.sort_unstable();
+        let shown: Vec<_> = names.iter().take(NAMED_MAX).map(ProjectId::as_str).collect();
+        let more = if names.len() > shown.len() { ", ..." } else { "" };
+        (names.len(), format!("{}{more}", shown.join(", ")))
+    }
+
+    /// What `/health` says.
+    pub fn recent(&self) -> Option<String> {
+        let (at, projects) = self.told().last?;
+        let ago = at.elapsed();
+        (ago < LOSS_SHOWN_FOR).then(|| {
+            let seconds = ago.as_secs();
+            format!(
+                "Redis came back with older data {seconds} s ago; projects that were opened again from it: {projects}"
+            )
+        })
+    }
+
+    fn told(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn witness(text: &str) -> Witness {
+        Witness::parse(text).unwrap()
+    }
+
+    #[test]
+    fn a_loss_is_an_epoch_of_a_higher_number() {
+        let mut known = Witness::default();
+        assert_eq!(known.learn(witness("3-a.1 a.1 7")), Learnt::Same);
+        assert_eq!(known.learn(witness("3-a.1 b.9 8")), Learnt::Same);
+        assert_eq!(known.learn(witness("4-b.2 b.2 2")), Learnt::Lost);
+        assert_eq!(known, witness("4-b.2 b.2 2"));
+    }
+
+    #[test]
+    fn a_reply_that_comes_late_changes_nothing() {
+        let mut known = witness("4-b.2 b.2 2");
+        for late in ["3-a.1 a.1 900", "4-c.2 c.2 900"] {
+            assert_eq!(known.learn(witness(late)), Learnt::Old);
+        }
+        assert_eq!(known.learn(witness("4-b.2 b.2 1")), Learnt::Same);
+        assert_eq!(known, witness("4-b.2 b.2 2"));
+    }
+
+    #[test]
+    fn what_is_no_witness_is_refused() {
+        for text in ["", "1-a", "1-a b", "1-a b c", "a b 1", "x-a b 1"] {
+            assert_eq!(Witness::parse(text), None, "{text}");
+        }
+        assert!(witness("1-a.7 b.1 0").is_begun_by("a") && !witness("1-a.7 b.1 0").is_begun_by("b"));
+    }
+
+    #[test]
+    fn losses_at_once_are_one_line() {
+        let losses = Losses::default();
+        let projects: Vec<_> = (0..12)
+            .map(|at| ProjectId::parse(&format!("p{at:02}")).unwrap())
+            .collect();
+        let first: Vec<_> = projects.iter().map(|project| losses.note(project)).collect();
+        assert_eq!(first.iter().filter(|is_first| **is_first).count(), 1);
+        let (len, names) = losses.take_news();
+        assert_eq!(len, 12);
+        assert!(names.starts_with("p00, p01") && names.ends_with("p09, ..."), "{names}");
+        assert!(losses.recent().unwrap().ends_with(": 12"));
+        assert!(losses.note(&projects[0]));
+    }
+}

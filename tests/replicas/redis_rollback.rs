@@ -1,0 +1,345 @@
+//! Redis comes back with an older data set: what it has holds at every replica, also where a replica knew more.
+
+use serde_json::{Value, json};
+
+use crate::{
+    cluster::Cluster,
+    support::{ADMIN_KEY, Agent, Broker, Caller, Proxy, Redis, TIMELESS, Tenant, eventually},
+};
+
+/// The close code of a connection whose session has to be registered again.
+const WENT_BACK: u16 = 4006;
+const REPLICAS: usize = 3;
+
+/// Replicas that ask for keys, and in which nothing happens because of time.
+fn secured(redis_url: &str) -> [Broker; REPLICAS] {
+    let redis_url = format!("--redis-url={redis_url}");
+    let flags = [&TIMELESS[..], &["--storage=redis", &redis_url]].concat();
+    [(); REPLICAS].map(|()| Broker::secured_with(&flags))
+}
+
+fn lets_in(broker: &Broker, key: &str) -> bool {
+    match broker.upgrade(&[("X-API-Key", key)]).status {
+        101 => true,
+        401 => false,
+        // The storage is not there yet, or the project is being opened again.
+        503 => lets_in(broker, key),
+        other => panic!("an upgrade is answered with {other}"),
+    }
+}
+
+/// Waits until each replica lets this key in, or does not.
+fn all_let_in(replicas: &[Broker], key: &str, wanted: bool) {
+    for (at, replica) in replicas.iter().enumerate() {
+        eventually(&format!("replica {at} lets the key in: {wanted}"), || {
+            (lets_in(replica, key) == wanted).then_some(())
+        });
+    }
+}
+
+fn agent_at(broker: &Broker, key: &str, name: &str) -> Agent {
+    Agent::legacy(broker.wire_with(&[("X-API-Key", key)]), "2025-11-25", &json!({})).registered(name)
+}
+
+/// Calls until the tool is not `unavailable`.
+fn calls_in_time(agent: &Agent, tool: &str, arguments: &Value) -> Value {
+    eventually(&format!("{tool} is answered"), || {
+        let call = agent.begins(tool, arguments);
+        let result = agent.wire.answer_to(&call).unwrap();
+        let object = &result["structuredContent"];
+        (object["code"] != "unavailable").then(|| object.clone())
+    })
+}
+
+fn protocol(name: &str) -> Value {
+    json!({"name": name, "version": "1.0.0", "schema": {"type": "object"}})
+}
+
+fn sends_in(agent: &Agent, protocol: &str) -> Value {
+    let message =
+        json!({"recipient_id": agent.name, "protocol_name": protocol, "protocol_version": "1.0.0", "payload": {}});
+    calls_in_time(agent, "send_message", &message)
+}
+
+/// What each replica says about a loss that has just been noticed.
+fn all_say_so(replicas: &[Broker]) {
+    for replica in replicas {
+        let health = eventually("/health says so", || {
+            let health = replica.get("/health").json();
+            (health["status"] == "degraded").then_some(health)
+        });
+        let problem = health["storage_problem"].as_str().unwrap();
+        assert!(problem.contains("older data"), "{problem}");
+        assert_eq!(replica.get("/readyz").status, 200);
+        eventually("the log says so in one line", || {
+            (replica.log().matches("Redis came back with older data").count() == 1).then_some(())
+        });
+    }
+}
+
+/// How often the audit says of this project that the storage went back.
+fn audited(broker: &Broker, project: &str) -> usize {
+    let path = format!("/api/v1/audit?project={project}&action=storage.went_back");
+    let response = broker.rest(ADMIN_KEY, "GET", &path, &Value::Null);
+    assert_eq!(response.status, 200, "{response:?}");
+    response.json()["entries"].as_array().unwrap().len()
+}
+
+/// Keys, protocols, sessions and messages of a project before and after a moment to which the data set goes back.
+struct Story<'a> {
+    team: Tenant<'a>,
+    /// Made before the moment, and revoked after it.
+    revoked_later: String,
+    /// Made after it.
+    made_later: String,
+    /// The key of a project that was made after it.
+    late: String,
+    /// Connections from before and after it.
+    live: Vec<Agent>,
+}
+
+impl<'a> Story<'a> {
+    fn told(replicas: &'a [Broker], moment: impl FnOnce()) -> Self {
+        let team = replicas[0].project("team", &json!({}));
+        let revoked_later = team.key_of("member");
+        all_let_in(replicas, &team.key, true);
+        all_let_in(replicas, &revoked_later, true);
+        let alice = agent_at(&replicas[0], &team.key, "alice");
+        let bob = agent_at(&replicas[1], &team.key, "bob");
+        alice.sends("before").to("bob");
+        moment();
+        alice.sends("after").to("bob");
+        let carol = agent_at(&replicas[2], &team.key, "carol");
+        alice.calls("register_protocol", protocol("late"));
+        for agent in [&alice, &bob, &carol] {
+            sends_in(agent, "late");
+        }
+        let made_later = team.key_of("member");
+        all_let_in(replicas, &made_later, true);
+        team.revokes(&revoked_later);
+        all_let_in(replicas, &revoked_later, false);
+        let late = replicas[0].project("late", &json!({})).key;
+        all_let_in(replicas, &late, true);
+        let live = vec![alice, bob, carol];
+        Self {
+            team,
+            revoked_later,
+            made_later,
+            late,
+            live,
+        }
+    }
+
+    /// What Redis has by now holds at every replica.
+    fn is_as_it_was(self, replicas: &[Broker]) {
+        for agent in &self.live {
+            agent.wire.is_closed_with(WENT_BACK);
+        }
+        for lost in [&self.made_later, &self.late] {
+            all_let_in(replicas, lost, false);
+        }
+        all_let_in(replicas, &self.revoked_later, true);
+        all_let_in(replicas, &self.team.key, true);
+        all_say_so(replicas);
+        eventually("it is written down", || {
+            (audited(&replicas[2], "team") > 0).then_some(())
+        });
+        assert_eq!(audited(&replicas[0], "team"), 1);
+        let agents: Vec<_> = ["alice", "bob", "carol"]
+            .into_iter()
+            .zip(replicas)
+            .map(|(name, replica)| agent_at(replica, &self.team.key, name))
+            .collect();
+        // What waited then waits again, and who came later is new.
+        agents[1].sees(["before"]);
+        agents[1].sees_nothing();
+        for agent in &agents {
+            assert_eq!(sends_in(agent, "late")["code"], "protocol_not_found", "{}", agent.name);
+        }
+        agents[2].calls("register_protocol", protocol("late"));
+        for agent in &agents {
+            assert_eq!(
+                sends_in(agent, "late")["status"].as_str(),
+                Some("queued"),
+                "{}",
+                agent.name
+            );
+        }
+        for (from, to) in [(0, 2), (2, 1), (1, 0)] {
+            agents[from].sends("again").to(&agents[to]);
+        }
+        // Whatever was known of newer revisions, a key can be revoked at any replica.
+        let path = format!("keys/{}", crate::support::id_of_key(&self.revoked_later));
+        let path = format!("/api/v1/projects/team/{path}");
+        let revoked = replicas[1].rest(&self.team.key, "DELETE", &path, &Value::Null);
+        assert_eq!(revoked.status, 200, "{revoked:?}");
+        all_let_in(replicas, &self.revoked_later, false);
+        // A project that is made again has nothing of the one that is lost.
+        let anew = replicas[2].project("late", &json!({})).key;
+        all_let_in(replicas, &anew, true);
+        all_let_in(replicas, &self.late, false);
+    }
+}
+
+#[test]
+fn after_a_restart_from_an_older_snapshot_the_store_holds() {
+    let mut redis = Redis::start();
+    let replicas = secured(&redis.url());
+    let story = Story::told(&replicas, || {
+        redis.ask(&["SAVE"]);
+    });
+    redis.kill();
+    redis.revive();
+    story.is_as_it_was(&replicas);
+}
+
+#[test]
+fn after_a_failover_to_a_replica_that_lagged_the_store_holds() {
+    let mut first = Redis::start();
+    let second = first.replica();
+    let proxy = Proxy::to(first.address);
+    let replicas = secured(&format!("redis://{}", proxy.address));
+    let story = Story::told(&replicas, || {
+        // Once it has what was written so far it hears no more.
+        first.ask(&["WAIT", "1", "10000"]);
+        second.ask(&["REPLICAOF", "NO", "ONE"]);
+    });
+    proxy.lead_to(second.address);
+    first.kill();
+    story.is_as_it_was(&replicas);
+}
+
+#[test]
+fn after_everything_was_deleted_clients_register_again_at_once() {
+    let redis = Redis::start();
+    let cluster = Cluster::with(REPLICAS, &redis.url(), &TIMELESS);
+    let replicas = &cluster.replicas;
+    for round in 0..2 {
+        let live = replicas[0].agent("alice");
+        let pushed = replicas[1].pushed("bob", &json!({"ack": "manual"}));
+        let resumable = replicas[2].resumable("carol");
+        let stateless = replicas[0].stateless("dave");
+        live.sends("lost").to("bob");
+        pushed.is_pushed(["lost"]);
+        redis.ask(&["FLUSHALL"]);
+        for agent in [&live, &pushed] {
+            agent.wire.is_closed_with(WENT_BACK);
+        }
+        eventually("the HTTP session is over", || {
+            let response = resumable.call("heartbeat", json!({})).answered();
+            (response.status == 404).then_some(())
+        });
+        eventually("the stateless session is over", || {
+            let call = stateless.call("heartbeat", json!({}));
+            let result = call.sent().answer_to(&json!(1)).unwrap();
+            let error = &result["structuredContent"];
+            if error["code"] != "session_not_found" {
+                assert_eq!(error["code"], "unavailable", "{result}");
+                return None;
+            }
+            Some(())
+        });
+        Broker::teaches_note(&replicas[round].visitor());
+        let live = replicas[2].agent("alice");
+        let pushed = replicas[0].pushed("bob", &json!({"ack": "manual"}));
+        live.sends("kept").to("bob");
+        pushed.acknowledges(&pushed.is_pushed(["kept"]));
+        pushed.settles();
+        let stateless = Caller::modern(replicas[1].address, json!({})).registered("dave");
+        live.sends("kept").to("dave");
+        assert_eq!(stateless.reads(json!({"wait_seconds": 20})).len(), 1, "round {round}");
+    }
+}
+
+#[test]
+fn a_replica_that_was_away_while_others_wrote_more_than_was_lost_notices_it_all_the_same() {
+    let mut redis = Redis::start();
+    let proxy = Proxy::to(redis.address);
+    let mut replicas = secured(&redis.url());
+    replicas[0] = secured_behind(&proxy);
+    let team = replicas[1].project("team", &json!({}));
+    all_let_in(&replicas, &team.key, true);
+    let key = team.key.clone();
+    redis.ask(&["SAVE"]);
+    let lost = team.key_of("member");
+    all_let_in(&replicas, &lost, true);
+    proxy.cut();
+    for replica in &mut replicas[1..] {
+        replica.is_killed();
+    }
+    redis.kill();
+    redis.revive();
+    // Nobody who writes now has seen what is lost.
+    let redis_url = redis.url();
+    let [newer, ..] = secured(&redis_url);
+    let alice = agent_at(&newer, &key, "alice");
+    for number in 0..50 {
+        alice.sends(&format!("{number}")).to("alice");
+    }
+    assert!(!lets_in(&newer, &lost));
+    proxy.open();
+    all_let_in(&replicas[..1], &lost, false);
+    assert!(lets_in(&replicas[0], &key));
+}
+
+fn secured_behind(proxy: &Proxy) -> Broker {
+    let redis_url = format!("--redis-url=redis://{}", proxy.address);
+    Broker::secured_with(&[&TIMELESS[..], &["--storage=redis", &redis_url]].concat())
+}
+
+/// The epoch of the default project, as Redis has it.
+fn epoch(redis: &Redis) -> String {
+    let tokens = redis.ask(&["GET", "{default}:epoch"]);
+    let (epoch, _) = tokens.split_once(' ').expect("an epoch and a timeline");
+    epoch.to_owned()
+}
+
+#[test]
+fn what_loses_nothing_is_not_taken_for_a_loss() {
+    let mut redis = Redis::durable();
+    let proxy = Proxy::to(redis.address);
+    let flags = [&TIMELESS[..], &["--storage-deadline=500ms"]].concat();
+    let cluster = Cluster::with(2, &format!("redis://{}", proxy.address), &flags);
+    let alice = cluster.replicas[0].agent("alice");
+    let bob = cluster.replicas[1].pushed("bob", &json!({"ack": "manual"}));
+    let before = epoch(&redis);
+    let goes_on = |what: &str| {
+        cluster.are_ready(true);
+        let sent = eventually(what, || {
+            let call = alice.begins("send_message", &alice.sends(what).arguments_to("bob"));
+            let result = alice.wire.answer_to(&call).unwrap();
+            (result["isError"] == false).then_some(())
+        });
+        // What was delivered before may come again.
+        while {
+            let pushed = bob.next_push();
+            let is_new = pushed["payload"]["text"] == what;
+            bob.acknowledges(&[pushed]);
+            !is_new
+        } {}
+        sent
+    };
+    goes_on("as ever");
+    for _ in 0..2 {
+        redis.kill();
+        redis.revive();
+        goes_on("a restart that loses nothing");
+    }
+    proxy.cut();
+    cluster.are_ready(false);
+    proxy.open();
+    goes_on("a connection that was cut");
+    proxy.slow(std::time::Duration::from_millis(700));
+    cluster.are_ready(false);
+    proxy.open();
+    goes_on("a slow Redis");
+    redis.ask(&["FUNCTION", "FLUSH"]);
+    redis.ask(&["SCRIPT", "FLUSH"]);
+    goes_on("functions that are gone");
+    assert_eq!(epoch(&redis), before);
+    for replica in &cluster.replicas {
+        assert_eq!(replica.get("/health").json()["status"], "healthy");
+        assert!(!replica.log().contains("older data"), "{}", replica.log());
+    }
+    assert!(alice.wire.is_open() && bob.wire.is_open());
+}

@@ -1,0 +1,185 @@
+//! The data set of Redis goes back: the storage notices it exactly when something is lost.
+
+use std::sync::Arc;
+
+use actors::{
+    model::{AuditQuery, ProjectId, ProjectRecord},
+    storage::{Condition, Seat, Store, StoreEpoch, StoreError},
+};
+
+use crate::support::{Redis, View, block_on, record, storage};
+
+/// One that goes back to the last `SAVE` when it is told to, without a restart of its process.
+fn reloadable() -> Redis {
+    Redis::with(&["--save", "", "--appendonly", "no", "--enable-debug-command", "yes"])
+}
+
+fn goes_back(redis: &Redis) {
+    assert_eq!(redis.ask(&["DEBUG", "RELOAD", "NOSAVE"]), "OK");
+}
+
+/// The number with which the epoch of a project begins in Redis.
+fn number(redis: &Redis, project: &str) -> u64 {
+    let tokens = redis.ask(&["GET", &format!("{{{project}}}:epoch")]);
+    tokens.split_once('-').unwrap().0.parse().unwrap()
+}
+
+async fn put(store: &dyn Store) -> Result<(), StoreError> {
+    store.put_session(record(None), Seat::default()).await.map(drop)
+}
+
+#[test]
+fn what_was_learnt_before_a_loss_is_void_and_what_is_learnt_after_it_is_not() {
+    let redis = reloadable();
+    block_on(async {
+        let (storage, project) = (storage(redis.url()).await, ProjectId::parse("acme").unwrap());
+        let kept = Arc::new(ProjectRecord {
+            id: project.clone(),
+            ..ProjectRecord::default_project(1)
+        });
+        assert!(storage.put_project(Arc::clone(&kept)).await.unwrap());
+        redis.ask(&["SAVE"]);
+        let mut newer = ProjectRecord::clone(&kept);
+        newer.revision = 1;
+        assert!(storage.put_project(Arc::new(newer.clone())).await.unwrap());
+        let before = storage.epoch();
+        let store = storage.open_at(&project, before);
+        put(&*store).await.unwrap();
+        assert!(!storage.is_void(&project, before));
+        goes_back(&redis);
+        assert_eq!(put(&*store).await, Err(StoreError::WentBack));
+        assert!(storage.is_void(&project, before) && storage.epoch() > before);
+        assert!(matches!(storage.condition(), Condition::Degraded(why) if why.contains("older data")));
+        // Nothing that was formed before is carried out, however often it is tried.
+        newer.revision = 2;
+        let amended = storage.put_project_at(Arc::new(newer.clone()), before).await;
+        assert_eq!(amended, Err(StoreError::WentBack));
+        assert_eq!(put(&*store).await, Err(StoreError::WentBack));
+        let after = storage.epoch();
+        assert_eq!(storage.project(project.clone()).await, Ok(Some(kept)));
+        newer.revision = 1;
+        assert_eq!(storage.put_project_at(Arc::new(newer), after).await, Ok(true));
+        let again = storage.open_at(&project, after);
+        assert_eq!(again.sessions().await.unwrap().sessions, []);
+        put(&*again).await.unwrap();
+        assert_eq!(number(&redis, "acme"), 2);
+        let query = AuditQuery {
+            project: Some(project),
+            limit: 9,
+            ..AuditQuery::default()
+        };
+        let audit = crate::support::until(async || storage.audit(query.clone()).await.unwrap().pop()).await;
+        assert_eq!((&*audit.action, &*audit.actor), ("storage.went_back", "broker"));
+    });
+}
+
+#[test]
+fn a_loss_of_one_project_is_nothing_to_another() {
+    let redis = reloadable();
+    block_on(async {
+        let storage = storage(redis.url()).await;
+        let [acme, other] = ["acme", "other"].map(|id| ProjectId::parse(id).unwrap());
+        let stores = [&acme, &other].map(|id| storage.open_at(id, StoreEpoch::default()));
+        for store in &stores {
+            put(&**store).await.unwrap();
+        }
+        redis.ask(&["SAVE"]);
+        put(&*stores[0]).await.unwrap();
+        goes_back(&redis);
+        assert_eq!(put(&*stores[0]).await, Err(StoreError::WentBack));
+        assert_eq!(put(&*stores[1]).await, Ok(()));
+    });
+}
+
+#[test]
+fn every_replica_learns_of_a_loss_that_one_has_noticed_and_it_counts_once() {
+    let redis = reloadable();
+    block_on(async {
+        let project = ProjectId::parse("acme").unwrap();
+        let (first, second) = (storage(redis.url()).await, storage(redis.url()).await);
+        let stores = [&first, &second].map(|storage| storage.open_at(&project, storage.epoch()));
+        for store in &stores {
+            store.serial().await.unwrap();
+        }
+        redis.ask(&["SAVE"]);
+        put(&*stores[0]).await.unwrap();
+        goes_back(&redis);
+        // What is lost the second had never heard of.
+        for store in stores {
+            assert_eq!(store.serial().await, Err(StoreError::WentBack));
+        }
+        assert_eq!(number(&redis, "acme"), 2);
+    });
+}
+
+#[test]
+fn what_others_have_written_since_does_not_hide_a_loss() {
+    let redis = reloadable();
+    block_on(async {
+        let project = ProjectId::parse("acme").unwrap();
+        let storage_of = async || storage(redis.url()).await;
+        let first = storage_of().await;
+        let store = first.open_at(&project, first.epoch());
+        put(&*store).await.unwrap();
+        redis.ask(&["SAVE"]);
+        put(&*store).await.unwrap();
+        goes_back(&redis);
+        // So that no process of the server remembers what it had.
+        redis.ask(&["FUNCTION", "FLUSH"]);
+        let newcomer = View::of(&*storage_of().await, "acme");
+        for _ in 0..20 {
+            newcomer.join().await;
+        }
+        assert_eq!(store.serial().await, Err(StoreError::WentBack));
+    });
+}
+
+#[test]
+fn changes_of_inboxes_that_are_lost_are_a_loss_too() {
+    let redis = reloadable();
+    block_on(async {
+        let storage = storage(redis.url()).await;
+        let view = View::of(&*storage, "acme");
+        let bob = view.join().await;
+        let store = storage.open_at(&view.project, storage.epoch());
+        let sent = view.send(bob).await;
+        redis.ask(&["SAVE"]);
+        // Neither publishes anything.
+        assert_eq!(view.leases(bob).await, [(sent, 1)]);
+        assert_eq!(view.acknowledge(bob, &[sent]).await.unwrap().acknowledged, 1);
+        goes_back(&redis);
+        assert_eq!(store.depth(bob).await, Err(StoreError::WentBack));
+        assert_eq!(view.leases(bob).await, [(sent, 1)], "it was never delivered");
+    });
+}
+
+#[test]
+fn what_loses_nothing_is_no_loss() {
+    let redis = reloadable();
+    block_on(async {
+        let storage = storage(redis.url()).await;
+        let view = View::of(&*storage, "acme");
+        let store = storage.open_at(&view.project, storage.epoch());
+        let bob = view.join().await;
+        // More often than timelines are remembered, for whoever takes part in each.
+        for round in 0..70 {
+            let sent = view.send(bob).await;
+            match round % 3 {
+                0 => assert_eq!(redis.ask(&["DEBUG", "RELOAD"]), "OK"),
+                1 => assert_eq!(redis.ask(&["FUNCTION", "FLUSH"]), "OK"),
+                _ => assert_eq!(redis.ask(&["SCRIPT", "FLUSH"]), "OK"),
+            }
+            assert_eq!(view.leases(bob).await, [(sent, 1)]);
+            assert_eq!(view.acknowledge(bob, &[sent]).await.unwrap().acknowledged, 1);
+        }
+        assert_eq!(store.depth(bob).await.map(|depth| depth.waiting), Ok(0));
+        assert_eq!((number(&redis, "acme"), storage.condition()), (1, Condition::Healthy));
+        let remembered: u64 = redis.ask(&["LLEN", "{acme}:forks"]).parse().unwrap();
+        assert!(remembered <= 64, "{remembered}");
+        // The next replica does not have the functions loaded again.
+        let tokens = redis.ask(&["GET", "{acme}:epoch"]);
+        let another = crate::support::storage(redis.url()).await;
+        View::of(&*another, "acme").depth(bob).await;
+        assert_eq!(redis.ask(&["GET", "{acme}:epoch"]), tokens);
+    });
+}
