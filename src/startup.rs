@@ -121,6 +121,7 @@ async fn run(config: Config) -> io::Result<ExitCode> {
         config.max_payload_bytes(),
         config.heartbeat_interval,
         Arc::clone(&admin),
+        replicas.as_ref().map(|replicas| replicas.own()),
     )?;
     let tasks = Arc::clone(&service.tasks);
     let _ = state.auth.set(Arc::clone(&auth));

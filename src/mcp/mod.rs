@@ -14,6 +14,7 @@ pub mod logging;
 pub mod outbox;
 mod page;
 mod peer;
+pub mod placed;
 mod prompts;
 pub mod reply;
 pub mod request_state;
@@ -28,6 +29,8 @@ mod turn;
 pub mod version;
 
 use std::{sync::Arc, time::Duration};
+
+use actors::model::ReplicaId;
 
 pub use outbox::{Form, Framing, Outbox};
 pub use peer::{Peer, Taken};
@@ -61,12 +64,13 @@ impl Service {
         payload_len_max: usize,
         progress_interval: Duration,
         admin: Arc<Administration>,
+        replica: Option<ReplicaId>,
     ) -> Result<Self, getrandom::Error> {
         Ok(Self {
             payload_len_max,
             progress_interval,
             admin,
-            tasks: Arc::default(),
+            tasks: Tasks::new(replica),
             lists: ListChanges::default(),
             sealer: Sealer::random()?,
         })

@@ -18,7 +18,7 @@ use std::{
 
 use actors::{
     clock::{Now, millis, now, rfc3339_text},
-    model::{BrokerError, ProjectId, SessionId},
+    model::{BrokerError, ProjectId, ReplicaId, SessionId},
     project::ProjectHandle,
 };
 use futures_util::FutureExt;
@@ -28,9 +28,9 @@ use tokio::{
     sync::{oneshot, watch},
     task::AbortHandle,
 };
-use uuid::Uuid;
 
 use super::{
+    placed,
     reply::{Answer, ReplyTo, server_info_text, write_call_result},
     rpc::{INTERNAL_ERROR, MISSING_CAPABILITY, RpcError, write_json},
     shared::{Shared, Taking},
@@ -61,6 +61,8 @@ pub struct Tasks {
     known: Mutex<Known>,
     /// Tasks that took messages of a session, by session.
     takers: Mutex<HashMap<SessionId, Vec<Weak<Task>>>>,
+    /// Where they are, if there can be other replicas.
+    replica: Option<ReplicaId>,
 }
 
 #[derive(Debug, Default)]
@@ -93,9 +95,17 @@ impl Known {
 }
 
 impl Tasks {
+    pub fn new(replica: Option<ReplicaId>) -> Arc<Self> {
+        Arc::new(Self {
+            replica,
+            ..Self::default()
+        })
+    }
+
     /// A new task that works; None when there is no room, and the call is to go on without.
     fn create(self: &Arc<Self>, identity: &Arc<Identity>) -> Option<Arc<Task>> {
-        let task = Arc::new(Task::new(Arc::clone(identity), Arc::downgrade(self)));
+        let id = placed::new_id(self.replica);
+        let task = Arc::new(Task::new(id, Arc::clone(identity), Arc::downgrade(self)));
         {
             let mut known = lock(&self.known);
             let is_full = known.tasks.len() >= TASKS_LEN_MAX;
@@ -265,10 +275,10 @@ struct Detailed<'a> {
 }
 
 impl Task {
-    fn new(identity: Arc<Identity>, tasks: Weak<Tasks>) -> Self {
+    fn new(id: String, identity: Arc<Identity>, tasks: Weak<Tasks>) -> Self {
         let now_ms = now().unix_ms;
         Self {
-            id: Uuid::new_v4().to_string(),
+            id,
             identity,
             created_at_ms: now_ms,
             state: watch::Sender::new(State {

@@ -1,4 +1,4 @@
-//! HTTP sessions (2025-11-25 and before) behind a load balancer that sends each request to another replica.
+//! HTTP sessions (2025-11-25 and before), and tasks, behind a load balancer that sends each request to another replica.
 
 use std::net::SocketAddr;
 
@@ -261,4 +261,50 @@ fn a_key_that_is_revoked_ends_what_is_passed_on_for_it() {
     eventually("it is refused everywhere", || {
         (elsewhere.asks("ping", json!({})).answered().status == 401).then_some(())
     });
+}
+
+#[test]
+fn a_task_of_a_modern_client_is_asked_for_at_every_replica() {
+    let redis = Redis::start();
+    let mut cluster = timeless(3, &redis);
+    let alice = cluster.replicas[2].agent("alice");
+    let bob = Caller::modern(
+        cluster.replicas[0].address,
+        json!({"extensions": {"io.modelcontextprotocol/tasks": {}}}),
+    );
+    let bob = bob.registered("bob");
+    let begins = || {
+        let begun = bob.call("receive_messages", json!({"wait_seconds": 60})).sent();
+        let task = { begun }.answer_to(&json!(1)).unwrap();
+        assert_eq!(task["resultType"], "task", "{task}");
+        task["taskId"].as_str().unwrap().to_owned()
+    };
+    let asks = |replica: &Broker, method: &str, task: &str| {
+        let bob = at(replica.address, &bob);
+        let request = bob.asks(method, json!({"taskId": task})).with("Mcp-Name", task);
+        request.sent().answer_to(&json!(1))
+    };
+    let task = begins();
+    for replica in &cluster.replicas {
+        assert_eq!(asks(replica, "tasks/get", &task).unwrap()["status"], "working");
+    }
+    alice.sends("hi").to("bob");
+    let found = eventually("the task is completed", || {
+        let found = asks(&cluster.replicas[1], "tasks/get", &task).unwrap();
+        (found["status"] == "completed").then_some(found)
+    });
+    let messages = &found["result"]["structuredContent"]["messages"];
+    assert_eq!(texts(messages.as_array().unwrap()), ["hi"]);
+    let task = begins();
+    asks(&cluster.replicas[2], "tasks/cancel", &task).unwrap();
+    assert_eq!(
+        asks(&cluster.replicas[0], "tasks/get", &task).unwrap()["status"],
+        "cancelled"
+    );
+    // A replica that is killed takes its tasks along; until that is known it is asked for again.
+    cluster.replicas[0].is_killed();
+    let request = at(cluster.replicas[1].address, &bob).asks("tasks/get", json!({"taskId": task}));
+    let refused = request.with("Mcp-Name", task).answered();
+    assert_eq!(refused.status, 503, "{refused:?}");
+    assert!(refused.header("retry-after").is_some(), "{refused:?}");
 }

@@ -1,8 +1,8 @@
-//! Requests for a session that another replica has: this replica sends them on, and passes the response back.
+//! Requests for a session or a task that another replica has: this replica sends them on, and passes the response back.
 //!
-//! The id of a session names the replica that opened it, and the storage knows where each replica serves HTTP. So a load
-//! balancer may send each request to any replica. A session has one [`Peer`](crate::mcp::Peer) wherever its requests
-//! come in: its streams, answers, cancellations and subscriptions are all at the replica that opened it, and end with it.
+//! The id of a session or a task names the replica that made it, and the storage knows where each replica serves HTTP. So
+//! a load balancer may send each request to any replica. A session has one [`Peer`](crate::mcp::Peer) wherever its
+//! requests come in: its streams, answers, cancellations and subscriptions are all at one replica, and end with it.
 
 use std::{
     io,
@@ -29,7 +29,7 @@ use actix_web::{
     },
     web::{self, Bytes},
 };
-use actors::{model::ReplicaId, session::Closing};
+use actors::session::Closing;
 use futures_util::{SinkExt, Stream, StreamExt};
 use tokio::time::{Sleep, sleep, timeout};
 
@@ -40,7 +40,7 @@ use super::{
     sessions::{self, not_found},
 };
 use crate::{
-    mcp::{Form, Framing, Outbox, rpc},
+    mcp::{Form, Framing, Outbox, placed, rpc},
     transport::{Line, Seat, socket},
 };
 
@@ -63,34 +63,49 @@ const OF_ONE_CONNECTION: [HeaderName; 8] = [
     header::UPGRADE,
 ];
 
-/// The replica that has the session of a request, if that is another one.
-pub fn owner(request: &HttpRequest, endpoint: &Endpoint) -> Option<ReplicaId> {
-    let replicas = endpoint.gate.get()?.replicas.as_ref()?;
+/// Where the replica serves HTTP that has what a request names. None: the request is served here.
+///
+/// # Errors
+/// 503 when that cannot be found out now.
+pub async fn destination(request: &HttpRequest, endpoint: &Endpoint) -> Result<Option<SocketAddr>, Refusal> {
+    let Some(replicas) = endpoint.gate.get().and_then(|gate| gate.replicas.as_ref()) else {
+        return Ok(None);
+    };
+    let owner = named(request).and_then(placed::replica_of);
+    match owner.filter(|owner| *owner != replicas.own()) {
+        // What a replica had that is gone is not found here either.
+        Some(owner) => replicas.address_of(owner).await.map_err(|_| unreachable()),
+        None => Ok(None),
+    }
+}
+
+/// The id of the session or the task that a request is for.
+fn named(request: &HttpRequest) -> Option<&str> {
     let headers = request.headers();
     if headers.contains_key(FORWARDED) {
         return None;
     }
-    let in_query = match *request.method() {
-        Method::POST => sessions::id_in_query(request.query_string()),
-        _ => None,
-    };
-    let in_header = || match headers.get(SESSION_ID) {
-        Some(id) if !headers::is_modern(headers) => id.to_str().ok(),
-        _ => None,
-    };
-    let owner = sessions::owner_of(in_query.or_else(in_header)?)?;
-    (owner != replicas.own()).then_some(owner)
+    if *request.method() == Method::POST
+        && let Some(session) = sessions::id_in_query(request.query_string())
+    {
+        return Some(session);
+    }
+    if headers::is_modern(headers) {
+        return headers::task(headers);
+    }
+    headers.get(SESSION_ID)?.to_str().ok()
 }
 
-/// Sends a request on to another replica. The response is the one that comes from there.
+/// Sends a request on to the replica at an address. The response is the one that comes from there.
 ///
 /// # Errors
-/// 404 when that replica is gone, and the session with it; 503 when it cannot be reached now, or ends before it answers.
+/// 404 when nothing listens there, and the session is gone with the replica; 503 when it cannot be reached now, or ends
+/// before it answers.
 pub async fn forward(
     request: &HttpRequest,
     payload: Option<web::Payload>,
     endpoint: &Endpoint,
-    to: ReplicaId,
+    to: SocketAddr,
 ) -> Answer {
     let gate = open_gate(endpoint)?;
     let body = match payload {
@@ -101,13 +116,11 @@ pub async fn forward(
         Ok(Ok(parsed)) => refusal.to(parsed.id()),
         _ => refusal,
     };
-    let address = match &gate.replicas {
-        Some(replicas) => replicas.address_of(to).await,
-        None => Ok(None),
-    };
-    let address = address.map_err(|_| refuse(unreachable()))?;
-    let address = address.ok_or_else(|| refuse(not_found()))?;
-    let socket = connect(address, gate.tempo.stall_max).await.map_err(refuse)?;
+    let socket = connect(to, gate.tempo.stall_max).await;
+    let socket = socket.map_err(|error| match error.kind() {
+        io::ErrorKind::ConnectionRefused if !headers::is_modern(request.headers()) => refuse(not_found()),
+        _ => refuse(unreachable()),
+    })?;
 
     // What the connections of this replica are told, this outbox hears: that it stops, or that the credential has ended.
     let form = Form::Events;
@@ -139,18 +152,13 @@ pub async fn forward(
 }
 
 fn unreachable() -> Refusal {
-    Refusal::unavailable("the replica that has this session cannot be reached: try again")
+    Refusal::unavailable("the replica that has this session or task cannot be reached: try again")
 }
 
-async fn connect(address: SocketAddr, stall_max: Duration) -> Result<TcpStream, Refusal> {
-    let connected = timeout(CONNECT_TIME_MAX, TcpStream::connect(address)).await;
-    let connected = connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-    let ready = connected.and_then(|stream| socket::prepare_outgoing(&stream, stall_max).map(|()| stream));
-    ready.map_err(|error| match error.kind() {
-        // Nothing listens there: the process has ended, and its sessions with it.
-        io::ErrorKind::ConnectionRefused => not_found(),
-        _ => unreachable(),
-    })
+async fn connect(address: SocketAddr, stall_max: Duration) -> io::Result<TcpStream> {
+    let stream = timeout(CONNECT_TIME_MAX, TcpStream::connect(address)).await??;
+    socket::prepare_outgoing(&stream, stall_max)?;
+    Ok(stream)
 }
 
 /// The head of a request as it came, but for what belongs to its connection.

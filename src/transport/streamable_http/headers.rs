@@ -200,6 +200,12 @@ pub fn is_modern(headers: &HeaderMap) -> bool {
         .is_some_and(|version| version.as_bytes() == MODERN.as_bytes())
 }
 
+/// The id of the task that a modern request is for. Clients encode only what is not ASCII, and no id of ours is that.
+pub fn task(headers: &HeaderMap) -> Option<&str> {
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    text(NAME).filter(|_| text(METHOD).is_some_and(|method| method.starts_with("tasks/")))
+}
+
 /// The header is only checked for versions that nobody speaks: those who do speak one may be of any other.
 ///
 /// # Errors

@@ -68,9 +68,10 @@ type Shared = web::Data<Endpoint>;
 type Answer = Result<HttpResponse, Refusal>;
 
 async fn post(request: HttpRequest, payload: web::Payload, endpoint: Shared) -> HttpResponse {
-    let answer = match forwarding::owner(&request, &endpoint) {
-        Some(replica) => forwarding::forward(&request, Some(payload), &endpoint, replica).await,
-        None => take(&request, payload, &endpoint).await,
+    let answer = match forwarding::destination(&request, &endpoint).await {
+        Ok(None) => take(&request, payload, &endpoint).await,
+        Ok(Some(replica)) => forwarding::forward(&request, Some(payload), &endpoint, replica).await,
+        Err(refusal) => Err(refusal),
     };
     if matches!(&answer, Err(refusal) if refusal.closes()) {
         line(&request).refuse();
@@ -79,16 +80,18 @@ async fn post(request: HttpRequest, payload: web::Payload, endpoint: Shared) -> 
 }
 
 async fn get(request: HttpRequest, endpoint: Shared) -> HttpResponse {
-    served(match forwarding::owner(&request, &endpoint) {
-        Some(replica) => forwarding::forward(&request, None, &endpoint, replica).await,
-        None => listen(&request, &endpoint).await,
+    served(match forwarding::destination(&request, &endpoint).await {
+        Ok(None) => listen(&request, &endpoint).await,
+        Ok(Some(replica)) => forwarding::forward(&request, None, &endpoint, replica).await,
+        Err(refusal) => Err(refusal),
     })
 }
 
 async fn delete(request: HttpRequest, endpoint: Shared) -> HttpResponse {
-    served(match forwarding::owner(&request, &endpoint) {
-        Some(replica) => forwarding::forward(&request, None, &endpoint, replica).await,
-        None => end(&request, &endpoint),
+    served(match forwarding::destination(&request, &endpoint).await {
+        Ok(None) => end(&request, &endpoint),
+        Ok(Some(replica)) => forwarding::forward(&request, None, &endpoint, replica).await,
+        Err(refusal) => Err(refusal),
     })
 }
 

@@ -22,7 +22,6 @@ use tokio::{
     sync::{mpsc, oneshot},
     time::{Instant, Sleep, sleep},
 };
-use uuid::Uuid;
 
 use super::{
     headers::Refusal,
@@ -33,6 +32,7 @@ use crate::{
     mcp::{
         Form, Framing, Lane, Outbox, Peer,
         outbox::ANSWER_BYTES_MAX,
+        placed,
         rpc::{self, INVALID_REQUEST, RpcError},
         version::{LEGACY, WITH_BATCHES},
     },
@@ -72,7 +72,7 @@ impl Sessions {
         let (commands, received) = mpsc::unbounded_channel();
         let main = Stream::new(0, outbox);
         let session = Arc::new(Session {
-            id: new_id(replica),
+            id: placed::new_id(replica),
             identity: Mutex::new(identity),
             main,
             commands,
@@ -175,21 +175,6 @@ impl Sessions {
 pub fn not_found() -> Refusal {
     let error = RpcError::new(INVALID_REQUEST, "Session not found: initialize again");
     Refusal::new(StatusCode::NOT_FOUND, error)
-}
-
-/// Characters of a UUID without hyphens.
-const UUID_LEN: usize = 32;
-
-/// An id that cannot be guessed. Where there are several replicas it begins with the one that opens the session.
-fn new_id(replica: Option<ReplicaId>) -> String {
-    let replica = replica.map(|replica| replica.as_uuid().simple().to_string());
-    format!("{}{}", replica.unwrap_or_default(), Uuid::new_v4().simple())
-}
-
-/// The replica that an id of a session names, if it names one.
-pub fn owner_of(id: &str) -> Option<ReplicaId> {
-    let replica = id.get(..UUID_LEN).filter(|_| id.len() == 2 * UUID_LEN)?;
-    ReplicaId::parse(replica)
 }
 
 /// Some sessions of the project that has most of them, those that have been silent for longest and that no request holds
@@ -535,17 +520,6 @@ impl Task {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_id_names_the_replica_that_opened_the_session() {
-        let replica = ReplicaId::generate();
-        let id = new_id(Some(replica));
-        assert_eq!(owner_of(&id), Some(replica));
-        assert_ne!(new_id(Some(replica)), id);
-        for none in ["", &new_id(None), &id[1..], &format!("{id}0"), &"é".repeat(UUID_LEN)] {
-            assert_eq!(owner_of(none), None, "{none}");
-        }
-    }
 
     #[test]
     fn the_session_of_a_query_is_found_among_others() {

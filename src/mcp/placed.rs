@@ -1,0 +1,35 @@
+//! Ids of what is in the memory of one process: where several replicas share a storage, the id says at which of them.
+
+use actors::model::ReplicaId;
+use uuid::Uuid;
+
+/// Characters of a UUID without hyphens.
+const UUID_LEN: usize = 32;
+
+/// An id that cannot be guessed. It begins with this replica, where there can be others.
+pub fn new_id(replica: Option<ReplicaId>) -> String {
+    let replica = replica.map(|replica| replica.as_uuid().simple().to_string());
+    format!("{}{}", replica.unwrap_or_default(), Uuid::new_v4().simple())
+}
+
+/// The replica that an id names, if it names one.
+pub fn replica_of(id: &str) -> Option<ReplicaId> {
+    let replica = id.get(..UUID_LEN).filter(|_| id.len() == 2 * UUID_LEN)?;
+    ReplicaId::parse(replica)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_names_the_replica_that_made_it() {
+        let replica = ReplicaId::generate();
+        let id = new_id(Some(replica));
+        assert_eq!(replica_of(&id), Some(replica));
+        assert_ne!(new_id(Some(replica)), id);
+        for none in ["", &new_id(None), &id[1..], &format!("{id}0"), &"é".repeat(UUID_LEN)] {
+            assert_eq!(replica_of(none), None, "{none}");
+        }
+    }
+}
