@@ -107,7 +107,7 @@ impl From<&BrokerError> for Problem {
             | BrokerError::ProjectMismatch
             | BrokerError::CrossProjectDisabled { .. }
             | BrokerError::CrossProjectForbidden { .. } => StatusCode::FORBIDDEN,
-            BrokerError::ProjectNotFound | BrokerError::SessionNotFound | BrokerError::ProtocolNotFound { .. } => {
+            BrokerError::ProjectNotFound | BrokerError::SessionNotFound(_) | BrokerError::ProtocolNotFound { .. } => {
                 StatusCode::NOT_FOUND
             }
             BrokerError::ProjectExists { .. }

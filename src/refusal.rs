@@ -2,7 +2,7 @@
 
 use actors::{
     clock::millis,
-    model::{BrokerError, Side, Wall},
+    model::{BrokerError, MissingSession, Side, Wall},
 };
 use serde_json::{Value, json};
 
@@ -39,6 +39,12 @@ pub fn error_detail(error: &BrokerError) -> Value {
         }
         BrokerError::QueueFull { limit } | BrokerError::PayloadTooLarge { limit } => json!({"limit": limit}),
         BrokerError::InvalidArgument { field, .. } => json!({"argument": field}),
+        BrokerError::SessionNotFound(missing) => match missing {
+            MissingSession::Own { id } => json!({"session_id": id}),
+            MissingSession::Other { address, similar } => json!({"recipient": address, "similar": similar}),
+            MissingSession::Abroad { address } => json!({"recipient": address}),
+            MissingSession::Ended => Value::Null,
+        },
         BrokerError::ProtocolNotFound { name, version } => json!({"name": name, "version": version}),
         BrokerError::ProtocolExists { name, version } => json!({"name": name, "version": version}),
         BrokerError::ProjectExists { id } => json!({"project_id": id}),
@@ -51,5 +57,187 @@ pub fn error_detail(error: &BrokerError) -> Value {
             Wall::Protocol => "protocol",
         }}),
         _ => Value::Null,
+    }
+}
+
+/// The longest word of a caller that a reason repeats, in characters.
+const WORD_LEN_MAX: usize = 64;
+
+/// Why a JSON text is not what it should be, in words for its author. Serde speaks of Rust's types and of positions in
+/// texts that the caller does not see; this is the one place that translates it.
+pub fn reason(error: &serde_json::Error) -> String {
+    if !error.is_data() {
+        return "not valid JSON".to_owned();
+    }
+    let text = error.to_string();
+    reason_of(text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text))
+}
+
+/// The same of what serde says of a text that is not JSON, such as a query.
+pub fn reason_of(text: &str) -> String {
+    translated(text).unwrap_or_else(|| text.to_owned())
+}
+
+/// None for what a type of the broker says itself.
+fn translated(text: &str) -> Option<String> {
+    match text {
+        "invalid digit found in string" => return Some("must be a whole number, not negative".to_owned()),
+        "provided string was not `true` or `false`" => return Some("must be true or false".to_owned()),
+        _ => {}
+    }
+    if let Some(rest) = text.strip_prefix("unknown variant ") {
+        let (word, allowed) = rest.split_once(", expected ")?;
+        return Some(format!("{} is not allowed; allowed: {}", short(word), listed(allowed)));
+    }
+    if let Some(rest) = text.strip_prefix("unknown field ") {
+        let (word, known) = rest.split_once(", ")?;
+        let known = known
+            .strip_prefix("expected ")
+            .map(|known| format!("; known: {}", listed(known)));
+        return Some(format!("{} is not known{}", short(word), known.unwrap_or_default()));
+    }
+    if let Some(word) = text.strip_prefix("missing field ") {
+        return Some(format!("{} is missing", short(word)));
+    }
+    if let Some(word) = text.strip_prefix("duplicate field ") {
+        return Some(format!("{} is given twice", short(word)));
+    }
+    if let Some(rest) = text.strip_prefix("invalid length ") {
+        let (len, expected) = rest.split_once(", expected ")?;
+        return Some(format!("must be {}, not {len} long", wanted(expected)));
+    }
+    let rest = text
+        .strip_prefix("invalid type: ")
+        .or_else(|| text.strip_prefix("invalid value: "))?;
+    // A text of the caller may hold the same words; what is expected comes last.
+    let (given, expected) = rest.rsplit_once(", expected ")?;
+    Some(format!("must be {}, not {}", wanted(expected), found(given)))
+}
+
+/// "one of `a`, `b`" and "`a` or `b`" as a list.
+fn listed(words: &str) -> String {
+    words.trim_start_matches("one of ").replace("` or `", "`, `")
+}
+
+fn short(word: &str) -> String {
+    let word = word.trim_matches('`');
+    let shown: String = word.chars().take(WORD_LEN_MAX).collect();
+    let rest = if shown.len() < word.len() { "..." } else { "" };
+    format!("`{shown}{rest}`")
+}
+
+/// What serde expected, as JSON calls it.
+fn wanted(expected: &str) -> &str {
+    match expected {
+        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number, not negative",
+        "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number",
+        "f32" | "f64" => "a number",
+        "a sequence" => "a list",
+        "a map" => "an object",
+        "any valid JSON value" => "JSON",
+        "string or map" => "a string",
+        other if other.starts_with("struct ") => "an object",
+        other => other,
+    }
+}
+
+/// What serde found, as JSON calls it.
+fn found(given: &str) -> String {
+    match given.split([' ', '`']).next().unwrap_or_default() {
+        "string" | "character" => "a string".to_owned(),
+        "boolean" => "a boolean".to_owned(),
+        "sequence" => "a list".to_owned(),
+        "map" => "an object".to_owned(),
+        "null" | "unit" | "Option" => "null".to_owned(),
+        "integer" | "floating" | "number" => match given.split('`').nth(1) {
+            Some(number) => number.to_owned(),
+            None => "this number".to_owned(),
+        },
+        _ => short(given),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Debug, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    enum Colour {
+        Red,
+        Green,
+        Blue,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    enum Side {
+        Left,
+        Right,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[allow(dead_code, reason = "only what goes wrong is looked at")]
+    struct Thing {
+        colour: Colour,
+        count: Option<usize>,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Empty {}
+
+    fn of<T: for<'a> Deserialize<'a>>(text: &str) -> String {
+        match serde_json::from_str::<T>(text) {
+            Ok(_) => panic!("{text} is right"),
+            Err(error) => reason(&error),
+        }
+    }
+
+    #[test]
+    fn each_mistake_is_told_in_words_of_json() {
+        for (told, expected) in [
+            (
+                of::<usize>("\"10\""),
+                "must be a whole number, not negative, not a string",
+            ),
+            (of::<usize>("1.5"), "must be a whole number, not negative, not 1.5"),
+            (of::<usize>("-1"), "must be a whole number, not negative, not -1"),
+            (of::<u8>("300"), "must be a whole number, not negative, not 300"),
+            (of::<f64>("[]"), "must be a number, not a list"),
+            (of::<bool>("\"a, expected b\""), "must be a boolean, not a string"),
+            (of::<String>("null"), "must be a string, not null"),
+            (of::<String>("{}"), "must be a string, not an object"),
+            (of::<Vec<String>>("true"), "must be a list, not a boolean"),
+            (
+                of::<BTreeMap<String, String>>("\"x\""),
+                "must be an object, not a string",
+            ),
+            (
+                of::<Colour>("\"pink\""),
+                "`pink` is not allowed; allowed: `red`, `green`, `blue`",
+            ),
+            (of::<Side>("\"up\""), "`up` is not allowed; allowed: `left`, `right`"),
+            (of::<Thing>("{}"), "`colour` is missing"),
+            (
+                of::<Thing>(r#"{"size": 1}"#),
+                "`size` is not known; known: `colour`, `count`",
+            ),
+            (of::<Thing>(r#"{"count": 1, "count": 2}"#), "`count` is given twice"),
+            (of::<Thing>("7"), "must be an object, not 7"),
+            (of::<Empty>(r#"{"size": 1}"#), "`size` is not known"),
+            (of::<[u8; 2]>("[1]"), "must be an array of length 2, not 1 long"),
+            (of::<Thing>("{"), "not valid JSON"),
+            (of::<Thing>("{]"), "not valid JSON"),
+        ] {
+            assert_eq!(told, expected);
+        }
+        let long = of::<Colour>(&format!("\"{}\"", "x".repeat(1000)));
+        assert!(long.len() < 200, "{long}");
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use semver::{Comparator, Op, Version, VersionReq};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::Error};
 
 use crate::model::{Capabilities, ProtocolName, SessionId};
 
@@ -32,7 +32,18 @@ pub struct RequiredProtocol {
     pub name: ProtocolName,
     /// What the agreed version must satisfy. A bare version is the caret requirement that semver's `VersionReq` makes
     /// of it: `1.1.0` is at least 1.1.0 and below 2.0.0.
+    #[serde(deserialize_with = "requirement")]
     pub version: VersionReq,
+}
+
+fn requirement<'de, D: Deserializer<'de>>(deserializer: D) -> Result<VersionReq, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let refused = |_| {
+        D::Error::custom(format!(
+            "{text:.20?} is not a version requirement such as ^1.2 or >=1, <3"
+        ))
+    };
+    VersionReq::parse(&text).map_err(refused)
 }
 
 /// The result of `negotiate_capabilities`, under the names of the contract.

@@ -6,7 +6,10 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-use actors::{model::BrokerError, session::Connection};
+use actors::{
+    model::BrokerError,
+    session::{Connection, Member},
+};
 use serde_json::{Value, json};
 
 use super::{
@@ -30,6 +33,8 @@ pub struct ReplyTo {
     /// The least severe log messages that the caller wants to hear of.
     pub log_level: Option<Level>,
     pub lane: Lane,
+    /// The session that the call names, where that is not what its connection acts as.
+    pub acts_as: Option<Arc<Member>>,
 }
 
 /// Where what belongs to a request goes.
@@ -145,6 +150,7 @@ impl ReplyTo {
             progress: None,
             log_level: None,
             lane,
+            acts_as: None,
         }
     }
 
@@ -206,32 +212,56 @@ impl From<Value> for Answer {
     }
 }
 
+/// How many messages wait for the session that a call acted as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unread {
+    Of(usize),
+    /// The caller has no session, so none wait for it.
+    NoSession,
+    /// The result is kept for later: by then it would not be true.
+    Unknown,
+}
+
 /// Writes the response to a `tools/call`.
-pub fn write_tool_result(out: &mut Vec<u8>, to: &ReplyTo, object: &[u8], is_error: bool, unread: usize) {
+pub fn write_tool_result(out: &mut Vec<u8>, to: &ReplyTo, object: &[u8], is_error: bool, unread: Unread) {
     begin_result(out, &to.id);
-    write_call_result(out, to.modern, object, is_error, Some(unread));
+    write_call_result(out, to.modern, object, is_error, unread);
     out.push(b'}');
 }
 
-/// Writes the result of a `tools/call`: the object as `structuredContent` and as text, and how many messages wait for
-/// the caller, if that is known.
-pub fn write_call_result(out: &mut Vec<u8>, modern: bool, object: &[u8], is_error: bool, unread: Option<usize>) {
+/// Writes the result of a `tools/call`: the object as `structuredContent` and as text. How many messages wait for the
+/// caller is a member of both, because models see these two, and of `_meta`, which programs read.
+pub fn write_call_result(out: &mut Vec<u8>, modern: bool, object: &[u8], is_error: bool, unread: Unread) {
+    let (object, last) = match (unread, object.strip_suffix(b"}")) {
+        (Unread::Of(unread), Some(open)) if !is_error => {
+            let comma = if open == b"{" { "" } else { "," };
+            (open, format!("{comma}\"unread\":{unread}}}"))
+        }
+        _ => (object, String::new()),
+    };
     out.extend_from_slice(b"{\"content\":[{\"type\":\"text\",\"text\":\"");
     escape_into(out, object);
+    escape_into(out, last.as_bytes());
     out.extend_from_slice(b"\"}],\"structuredContent\":");
     out.extend_from_slice(object);
+    out.extend_from_slice(last.as_bytes());
     out.extend_from_slice(if is_error {
         b",\"isError\":true"
     } else {
         b",\"isError\":false"
     });
     out.extend_from_slice(b",\"_meta\":{");
-    if let Some(unread) = unread {
+    let known = match unread {
+        Unread::Of(unread) => Some(unread),
+        Unread::NoSession => Some(0),
+        Unread::Unknown => None,
+    };
+    if let Some(unread) = known {
         out.extend_from_slice(b"\"dev.mcp-broker/unread\":");
         write_json(out, &unread);
     }
     if modern {
-        if unread.is_some() {
+        if known.is_some() {
             out.push(b',');
         }
         out.extend_from_slice(b"\"io.modelcontextprotocol/serverInfo\":");
@@ -308,10 +338,12 @@ mod tests {
                     modern,
                     ..ReplyTo::new("\"é\"", Lane::Connection)
                 };
-                write_tool_result(&mut out, &to, &text, false, 3);
+                write_tool_result(&mut out, &to, &text, false, Unread::Of(3));
                 let read: Value = serde_json::from_slice(&out).unwrap();
                 assert_eq!(read["id"], "é");
                 let result = &read["result"];
+                let mut object = object.clone();
+                object["unread"] = json!(3);
                 assert_eq!(result["structuredContent"], object);
                 let inner: Value = serde_json::from_str(result["content"][0]["text"].as_str().unwrap()).unwrap();
                 assert_eq!(inner, object);
@@ -319,5 +351,29 @@ mod tests {
                 assert_eq!(result["resultType"] == "complete", modern);
             }
         }
+    }
+
+    #[test]
+    fn an_object_says_how_many_wait_only_where_that_is_true() {
+        let written = |object: &str, is_error: bool, unread| {
+            let mut out = Vec::new();
+            write_call_result(&mut out, false, object.as_bytes(), is_error, unread);
+            let result: Value = serde_json::from_slice(&out).unwrap();
+            let text: Value = serde_json::from_str(result["content"][0]["text"].as_str().unwrap()).unwrap();
+            assert_eq!(text, result["structuredContent"]);
+            (text, result["_meta"].clone())
+        };
+        let meta = |unread: usize| json!({"dev.mcp-broker/unread": unread});
+        assert_eq!(written("{}", false, Unread::Of(2)), (json!({"unread": 2}), meta(2)));
+        assert_eq!(
+            written(r#"{"a":1}"#, false, Unread::Of(0)),
+            (json!({"a": 1, "unread": 0}), meta(0))
+        );
+        assert_eq!(
+            written(r#"{"code":"x"}"#, true, Unread::Of(2)),
+            (json!({"code": "x"}), meta(2))
+        );
+        assert_eq!(written("{}", false, Unread::NoSession), (json!({}), meta(0)));
+        assert_eq!(written("{}", false, Unread::Unknown), (json!({}), json!({})));
     }
 }

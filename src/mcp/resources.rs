@@ -100,10 +100,7 @@ fn content(caller: &Caller, uri: &str) -> Option<Answer> {
         None => (uri, None),
     };
     match list {
-        INBOX if cursor.is_none() => Some(match &caller.session {
-            Some(member) => inbox(caller, member).into(),
-            None => json!({"session_id": null, "waiting": 0}).into(),
-        }),
+        INBOX if cursor.is_none() => caller.session.as_ref().map(|member| inbox(caller, member).into()),
         SESSIONS => {
             let after = match cursor {
                 Some(cursor) => Some(SessionId::parse(cursor)?),

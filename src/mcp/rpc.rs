@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::scan::{self, ScanError};
+use crate::refusal::reason;
 
 pub const PARSE_ERROR: i32 = -32700;
 pub const INVALID_REQUEST: i32 = -32600;
@@ -297,7 +298,7 @@ impl From<ScanError> for RpcError {
 /// What is wrong with JSON that is not what it should be; or, if it is none, that.
 pub fn unreadable(text: &str, error: &serde_json::Error) -> RpcError {
     if is_json(text) {
-        RpcError::invalid_params(format!("Invalid params: {error}"))
+        RpcError::invalid_params(format!("Invalid params: {}", reason(error)))
     } else {
         ScanError::Syntax.into()
     }

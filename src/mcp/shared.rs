@@ -28,7 +28,7 @@ use super::{
     Outbox, Service,
     conversation::Asked,
     logging::Level,
-    reply::{Answer, Lane, ReplyTo, write_tool_result},
+    reply::{Answer, Lane, ReplyTo, Unread, write_tool_result},
     rpc::{INTERNAL_ERROR, RpcError},
     subscriptions::Subscriptions,
     version::PushSettings,
@@ -414,7 +414,12 @@ impl Shared {
 
     fn tool_result(&self, to: &ReplyTo, object: &[u8], is_error: bool) {
         let mut out = Vec::with_capacity(object.len() * 2 + 256);
-        write_tool_result(&mut out, to, object, is_error, self.unread());
+        let session = self.session.borrow();
+        let unread = match to.acts_as.as_ref().or(session.as_ref()) {
+            Some(member) => Unread::Of(member.vitals.waiting()),
+            None => Unread::NoSession,
+        };
+        write_tool_result(&mut out, to, object, is_error, unread);
         to.send(&self.outbox, &out);
     }
 

@@ -31,7 +31,7 @@ use tokio::{
 
 use super::{
     placed,
-    reply::{Answer, ReplyTo, server_info_text, write_call_result},
+    reply::{Answer, ReplyTo, Unread, server_info_text, write_call_result},
     rpc::{INTERNAL_ERROR, MISSING_CAPABILITY, RpcError, write_json},
     shared::{Shared, Taking},
 };
@@ -520,7 +520,7 @@ impl Shared {
                 Err(_) => return running.fail(RpcError::new(INTERNAL_ERROR, "Internal error")),
             };
             let mut result = Vec::with_capacity(object.len() * 2 + 256);
-            write_call_result(&mut result, true, &object, is_error, None);
+            write_call_result(&mut result, true, &object, is_error, Unread::Unknown);
             running.complete(result);
         });
         task.run_by(runner.abort_handle());

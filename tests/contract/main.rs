@@ -23,6 +23,7 @@ mod keys_abuse;
 mod limits;
 mod messages;
 mod negotiation;
+mod newcomers;
 mod page_bytes;
 mod paging;
 mod presence;

@@ -55,10 +55,10 @@ fn a_session_that_is_not_there_is_not_found() {
     let broker = Broker::start();
     let alice = broker.agent("alice");
     let nobody = "01890000-0000-7000-8000-000000000000";
-    for address in ["nobody", nobody, "", "nobody@default", "ALICE"] {
+    for address in ["nobody", nobody, "nobody@default", "ALICE"] {
         alice.sends("hi").fails_as("session_not_found", address);
     }
-    for id in [nobody, "not an id", ""] {
+    for id in [nobody, "not an id"] {
         alice.is_refused_as("session_not_found", "heartbeat", json!({"session_id": id}));
     }
     alice.is_refused_as(
@@ -76,13 +76,7 @@ fn a_session_that_is_not_there_is_not_found() {
 fn a_protocol_that_is_not_there_is_not_found() {
     let broker = Broker::start();
     let alice = broker.agent("alice");
-    for (name, version) in [
-        ("none", "1.0.0"),
-        ("note", "1.0.1"),
-        ("note", "1"),
-        ("note", "^1.0.0"),
-        ("", ""),
-    ] {
+    for (name, version) in [("none", "1.0.0"), ("note", "1.0.1"), ("note", "1"), ("note", "^1.0.0")] {
         let error = alice
             .sends("hi")
             .and("protocol_name", name)
@@ -227,7 +221,6 @@ fn an_argument_that_makes_no_sense_is_named() {
         ("heartbeat", json!({"surprise": 1}), "surprise"),
         ("register_session", json!({"Name": "x"}), "Name"),
         ("register_session", json!({"name": 5}), "name"),
-        ("register_session", json!({"name": ""}), "name"),
         ("register_session", json!({"name": "a@b"}), "name"),
         ("register_session", json!({"name": "x".repeat(129)}), "name"),
         ("register_session", json!({"capabilities": []}), "capabilities"),
@@ -340,11 +333,8 @@ fn an_argument_that_makes_no_sense_is_named() {
             "headers.ttl_seconds",
         ),
         ("send_message", send("headers", json!({"ttl_seconds": 1.5})), "headers"),
-        (
-            "send_message",
-            send("headers", json!({"idempotency_key": ""})),
-            "headers.idempotency_key",
-        ),
+        ("send_message", send("recipient_id", json!("")), "recipient_id"),
+        ("send_message", send("protocol_name", json!("")), "protocol_name"),
         (
             "send_message",
             send("headers", json!({"idempotency_key": "k".repeat(257)})),

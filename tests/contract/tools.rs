@@ -89,6 +89,7 @@ fn register_session() {
             "status",
             "resumed",
             "queue_size",
+            "next",
             "heartbeat_interval_seconds",
             "stale_after_seconds",
             "disconnect_after_seconds",

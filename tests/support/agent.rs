@@ -166,13 +166,19 @@ impl Agent {
         let object = &result["structuredContent"];
         assert_eq!(text, *object);
         let unread = result["_meta"][UNREAD].as_u64();
-        *self.unread.lock().unwrap() = unread.unwrap_or_else(|| panic!("no {UNREAD}: {result}"));
+        let unread = unread.unwrap_or_else(|| panic!("no {UNREAD}: {result}"));
+        *self.unread.lock().unwrap() = unread;
         if is_error {
             assert!(CODES.contains(&object["code"].as_str().unwrap()), "{object}");
             assert!(!object["message"].as_str().unwrap().is_empty());
         }
         self.fits(tool, object, is_error);
-        object.clone()
+        let mut object = object.clone();
+        // Every result of a caller with a session has it; what a tool adds itself is left.
+        if let Some(told) = object.as_object_mut().and_then(|object| object.remove("unread")) {
+            assert_eq!((told.as_u64(), is_error), (Some(unread), false), "{result}");
+        }
+        object
     }
 
     /// Checks an object against the output schema of its tool, and against the half of it that is meant.

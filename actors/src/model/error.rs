@@ -24,6 +24,65 @@ pub enum Wall {
     Protocol,
 }
 
+/// A session that does not exist, or not for its caller, and what the caller does next.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MissingSession {
+    /// The session that a caller wants to act as.
+    #[error(
+        "no session \"{id}\" of yours: it has ended or belongs to another key; call register_session with your name \
+         and pass the session_id that it returns"
+    )]
+    Own { id: String },
+    /// The session that a caller wants to reach. `similar` holds names of the same project that the caller may have
+    /// meant.
+    #[error(
+        "no session \"{address}\"{}: list_sessions with status \"all\" shows every session of the project",
+        did_you_mean(similar)
+    )]
+    Other { address: String, similar: Vec<String> },
+    /// A session of another project, of which nothing is said.
+    #[error("no session \"{address}\" in that project: ask its owner for the address")]
+    Abroad { address: String },
+    /// The session ended while the call was under way.
+    #[error("the session has ended: list_sessions with status \"all\" shows every session of the project")]
+    Ended,
+}
+
+impl MissingSession {
+    /// The longest part of an address that an error repeats, in characters: as long as a name may be.
+    const SHOWN_LEN_MAX: usize = 128;
+
+    pub fn own(id: &str) -> Self {
+        Self::Own { id: shown(id) }
+    }
+
+    pub fn other(address: &str, similar: Vec<String>) -> Self {
+        Self::Other {
+            address: shown(address),
+            similar,
+        }
+    }
+
+    pub fn abroad(address: &str) -> Self {
+        Self::Abroad {
+            address: shown(address),
+        }
+    }
+}
+
+fn shown(text: &str) -> String {
+    text.chars().take(MissingSession::SHOWN_LEN_MAX).collect()
+}
+
+fn did_you_mean(similar: &[String]) -> String {
+    let quoted: Vec<_> = similar.iter().map(|name| format!("\"{name}\"")).collect();
+    if quoted.is_empty() {
+        String::new()
+    } else {
+        format!(", did you mean {}?", quoted.join(" or "))
+    }
+}
+
 /// Everything a verb of the broker can refuse, each variant naming the caller's next choice.
 ///
 /// Surfaces translate it once: MCP tools to the error object of the contract, HTTP to problem details.
@@ -41,8 +100,8 @@ pub enum BrokerError {
     ProjectExists { id: ProjectId },
     #[error("this needs a session: call register_session first, or pass session_id")]
     SessionRequired,
-    #[error("no such session")]
-    SessionNotFound,
+    #[error(transparent)]
+    SessionNotFound(#[from] MissingSession),
     #[error("a newer connection has taken this session over")]
     SessionTakenOver,
     #[error("protocol {name} {version} is not registered")]
@@ -149,7 +208,7 @@ impl BrokerError {
             Self::CrossProjectDisabled { .. } => "cross_project_disabled",
             Self::CrossProjectForbidden { .. } => "cross_project_forbidden",
             Self::SessionRequired => "session_required",
-            Self::SessionNotFound => "session_not_found",
+            Self::SessionNotFound(_) => "session_not_found",
             Self::SessionTakenOver => "session_taken_over",
             Self::ProtocolNotFound { .. } => "protocol_not_found",
             Self::ProtocolExists { .. } => "protocol_exists",

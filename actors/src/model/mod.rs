@@ -13,7 +13,7 @@ mod session;
 
 pub use audit::{AuditEntry, AuditOutcome, AuditQuery};
 pub use capabilities::{Capabilities, CapabilityFilter};
-pub use error::{BrokerError, PathFailure, Side, Wall};
+pub use error::{BrokerError, MissingSession, PathFailure, Side, Wall};
 pub use ids::{ConnectionId, MessageId, ProjectId, ReplicaId, SessionId, SessionName, UNSET_ID};
 pub use key::{ApiKey, KeyDigest, KeyId, KeyRecord, KeyStatus, Owner, Scope, Standing};
 pub use message::{

@@ -1,4 +1,5 @@
 use std::{
+    borrow::Borrow,
     collections::{BTreeMap, HashMap},
     ops::Bound,
     sync::{Arc, PoisonError, RwLock},
@@ -27,6 +28,31 @@ struct Members {
     version: u64,
     /// Of the newest roster of which somebody has told.
     told: u64,
+}
+
+/// Names that one text is compared with. Together with `SIMILAR_CELLS_MAX` this keeps a comparison below a millisecond.
+const SIMILAR_AMONG: usize = 4_000;
+/// Cells of the tables of edit distances that one comparison fills.
+const SIMILAR_CELLS_MAX: usize = 100_000;
+/// Names that one refusal suggests.
+const SIMILAR_LEN_MAX: usize = 3;
+
+/// The names that differ from this text in case, or in at most one edit for each three characters.
+fn resembling<'a>(text: &str, names: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let wanted = text.to_lowercase();
+    let edits_max = wanted.chars().count() / 3;
+    let mut cells_left = SIMILAR_CELLS_MAX;
+    let mut found: Vec<_> = names
+        .filter(|name| name.len().abs_diff(wanted.len()) <= edits_max)
+        .filter_map(|name| {
+            cells_left = cells_left.checked_sub((name.len() + 1) * (wanted.len() + 1))?;
+            let edits = strsim::osa_distance(&wanted, &name.to_lowercase());
+            (edits <= edits_max).then(|| (edits, name.to_owned()))
+        })
+        .collect();
+    found.sort_unstable();
+    found.truncate(SIMILAR_LEN_MAX);
+    found.into_iter().map(|(_, name)| name).collect()
 }
 
 /// Which sessions a list is of.
@@ -66,6 +92,13 @@ impl Directory {
 
     pub fn by_name(&self, name: &str) -> Option<Arc<Member>> {
         self.read().by_name.get(name).cloned()
+    }
+
+    /// Names that this text resembles, the most alike first.
+    pub fn similar(&self, text: &str) -> Vec<String> {
+        let members = self.read();
+        let names = members.by_name.keys().take(SIMILAR_AMONG).map(Borrow::borrow);
+        resembling(text, names)
     }
 
     pub fn len(&self) -> usize {
@@ -197,5 +230,36 @@ impl Directory {
 
     fn write(&self) -> std::sync::RwLockWriteGuard<'_, Members> {
         self.members.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_resembles_what_a_slip_makes_of_it() {
+        let names = ["bob", "Alice", "reviewer-1", "reviewer-2", "x"];
+        for (text, expected) in [
+            ("bbo", vec!["bob"]),
+            ("alice", vec!["Alice"]),
+            ("reviewer1", vec!["reviewer-1", "reviewer-2"]),
+            ("carol", vec![]),
+            ("y", vec![]),
+            ("", vec![]),
+        ] {
+            assert_eq!(resembling(text, names.into_iter()), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_comparison_ends_when_its_cells_are_spent() {
+        let text = "x".repeat(128);
+        let alike = format!("{}y", "x".repeat(127));
+        let others: Vec<_> = (0..100).map(|_| "z".repeat(128)).collect();
+        let others = || others.iter().map(String::as_str);
+        let alike = alike.as_str();
+        assert_eq!(resembling(&text, std::iter::once(alike).chain(others())), [alike]);
+        assert!(resembling(&text, others().chain([alike])).is_empty());
     }
 }

@@ -20,8 +20,8 @@ use crate::{
     bridge::{Frame, Parcel},
     clock::now,
     model::{
-        BrokerError, CapabilityFilter, ConnectionId, DeadLetter, Draft, Headers, MessageId, Owner, PageRoom, ProjectId,
-        ProjectRecord, ProtocolRecord, RecipientStatus, SessionId, SessionStatus, Side, Status, To,
+        BrokerError, CapabilityFilter, ConnectionId, DeadLetter, Draft, Headers, MessageId, MissingSession, Owner,
+        PageRoom, ProjectId, ProjectRecord, ProtocolRecord, RecipientStatus, SessionId, SessionStatus, Side, Status, To,
     },
     negotiate::{self, MatrixRow, Negotiation, RequiredProtocol},
     registry::{Admit, Catalog, DiscoverPage, DiscoverQuery, Protocol, Registry},
@@ -267,30 +267,40 @@ impl ProjectHandle {
         answer.await.unwrap_or(Err(BrokerError::unavailable()))
     }
 
-    pub fn session(&self, id: SessionId) -> Result<Arc<Member>, BrokerError> {
-        self.0.directory.by_id(id).ok_or(BrokerError::SessionNotFound)
+    pub fn session(&self, id: SessionId) -> Option<Arc<Member>> {
+        self.0.directory.by_id(id)
     }
 
     /// The session of this id, for who owns it: to anybody else it is not there.
     pub fn session_of(&self, id: SessionId, owner: &Owner) -> Result<Arc<Member>, BrokerError> {
-        let member = self.session(id)?;
-        if member.record.owner == *owner {
-            Ok(member)
-        } else {
-            Err(BrokerError::SessionNotFound)
-        }
+        self.session(id)
+            .filter(|member| member.record.owner == *owner)
+            .ok_or_else(|| MissingSession::own(&id.to_string()).into())
     }
 
-    /// The session an address means: an id, a name, or `name@project` with this project.
+    /// The session an address means: an id, a name, or `name@project` with this project. Every caller of this may list
+    /// the sessions of this project, so a refusal names those that the address resembles.
     pub fn resolve(&self, address: &str) -> Result<Arc<Member>, BrokerError> {
-        let address = match address.rsplit_once('@') {
-            Some((address, project)) if project == self.0.id.as_str() => address,
+        self.find(address).ok_or_else(|| {
+            let similar = self.0.directory.similar(self.local(address));
+            MissingSession::other(address, similar).into()
+        })
+    }
+
+    fn find(&self, address: &str) -> Option<Arc<Member>> {
+        let address = self.local(address);
+        self.0
+            .directory
+            .by_name(address)
+            .or_else(|| self.session(SessionId::parse(address)?))
+    }
+
+    /// An address without this project behind it.
+    fn local<'a>(&self, address: &'a str) -> &'a str {
+        match address.rsplit_once('@') {
+            Some((local, project)) if project == self.0.id.as_str() => local,
             _ => address,
-        };
-        if let Some(member) = self.0.directory.by_name(address) {
-            return Ok(member);
         }
-        SessionId::parse(address).map_or(Err(BrokerError::SessionNotFound), |id| self.session(id))
     }
 
     pub fn status(&self, member: &Member) -> SessionStatus {
@@ -521,7 +531,9 @@ impl ProjectHandle {
             Some(protocol) => protocol,
             None => &self.protocol(name, version)?,
         };
-        let found = abroad.target(abroad.resolve(address), envelope)?;
+        let found = abroad.find(address);
+        let found = found.ok_or_else(|| BrokerError::from(MissingSession::abroad(address)));
+        let found = abroad.target(found, envelope)?;
         if let Target::One(member) = &found {
             check_speaks(member, address, &protocol.record, |_| Vec::new())?;
         }

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     clock::{Now, now},
-    model::{BrokerError, Message, MessageIds, SessionId},
+    model::{BrokerError, Message, MessageIds, MissingSession, SessionId},
     project::{Charter, Directory, Found, Terms},
     session::{Member, Nudge},
     storage::{Append, Appended, Audience, Op, Outcome, Store, StoreError, Wanted},
@@ -197,7 +197,7 @@ impl Router {
         settle(looked, self, ctx, move |router, looked, ctx| {
             let why = |found| match found {
                 Ok(Some(_)) => BrokerError::QueueFull { limit },
-                Ok(None) => BrokerError::SessionNotFound,
+                Ok(None) => MissingSession::Ended.into(),
                 Err(error) => BrokerError::from(error),
             };
             let looked = looked.into_iter().flatten();
@@ -409,7 +409,7 @@ impl Router {
                 limit: self.terms.queue_capacity,
             }
         } else {
-            BrokerError::SessionNotFound
+            MissingSession::Ended.into()
         }
     }
 }

@@ -21,7 +21,10 @@ use super::{
 };
 use crate::{
     clock::now,
-    model::{BrokerError, ConnectionId, DeadLetterReason, MessageId, Presence, SessionId, SessionStatus, Status},
+    model::{
+        BrokerError, ConnectionId, DeadLetterReason, MessageId, MissingSession, Presence, SessionId, SessionStatus,
+        Status,
+    },
     storage::{Acknowledge, Acknowledged, Claim, Claimed, Delivery, Depth, Op, Release, Released, Store, StoreError},
     supervise::{InOrder, Posted, Pulse},
 };
@@ -410,7 +413,7 @@ impl Session {
     fn take_leave(&mut self) {
         self.close_all(Closing::Released);
         for waiter in self.waiters.drain(..) {
-            let _ = waiter.reply.send(Err(BrokerError::SessionNotFound));
+            let _ = waiter.reply.send(Err(MissingSession::Ended.into()));
         }
         self.vitals.set_attentive(false);
         self.pulse.finish();

@@ -6,8 +6,8 @@ use actix_rt::Arbiter;
 use actors::{
     broker::Broker,
     model::{
-        BrokerError, Capabilities, DeadLetterReason, MadeKey, NewKey, Owner, ProjectConfig, Scope, SessionId,
-        SessionName,
+        BrokerError, Capabilities, DeadLetterReason, MadeKey, MissingSession, NewKey, Owner, ProjectConfig, Scope,
+        SessionId, SessionName,
     },
     project::Registration,
     session::{Closing, Retire},
@@ -89,10 +89,11 @@ fn a_session_of_somebody_else_is_as_little_there_as_one_that_never_was() {
         let bob = world.register_as(&ours, "bob", None).await.unwrap().member;
         let answer = |id, owner: &Owner| world.project.session_of(id, owner).map(|found| found.record.clone());
         assert_eq!(answer(bob.record.id, &ours), Ok(bob.record.clone()));
-        let never_was = answer(SessionId::generate(), &theirs);
-        assert_eq!(never_was, Err(BrokerError::SessionNotFound));
         for stranger in [theirs, Owner::anonymous(), Owner::operator()] {
-            assert_eq!(answer(bob.record.id, &stranger), never_was);
+            for id in [bob.record.id, SessionId::generate()] {
+                let missing = MissingSession::own(&id.to_string());
+                assert_eq!(answer(id, &stranger), Err(missing.into()));
+            }
         }
     });
 }

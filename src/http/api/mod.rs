@@ -7,8 +7,12 @@ pub mod tree;
 use std::{fmt, future::Ready, sync::Arc, time::Duration};
 
 use actix_web::{
-    FromRequest, HttpMessage, HttpRequest, HttpResponse, ResponseError, body::BoxBody, dev::Payload,
-    error::JsonPayloadError, http::StatusCode, web,
+    FromRequest, HttpMessage, HttpRequest, HttpResponse, ResponseError,
+    body::BoxBody,
+    dev::Payload,
+    error::{JsonPayloadError, QueryPayloadError},
+    http::StatusCode,
+    web,
 };
 use actors::{clock::now, model::BrokerError};
 use futures_util::future::LocalBoxFuture;
@@ -17,7 +21,13 @@ use serde_json::{Value, value::RawValue};
 use tokio::time::timeout;
 
 use super::{State, resource::Resource};
-use crate::{admin::Administration, auth::Identity, mcp::tools::Object, problem::Problem};
+use crate::{
+    admin::Administration,
+    auth::Identity,
+    mcp::tools::Object,
+    problem::Problem,
+    refusal::{reason, reason_of},
+};
 
 /// Bytes of one body.
 const BODY_LEN_MAX: usize = 64 * 1024;
@@ -48,12 +58,15 @@ pub fn settings(config: &mut web::ServiceConfig) {
                 ))
                 .into()
             }
+            JsonPayloadError::Deserialize(error) => Refused::from(BrokerError::invalid("body", reason(&error))).into(),
             error => Refused::from(BrokerError::invalid("body", error.to_string())).into(),
         }))
-        .app_data(
-            web::QueryConfig::default()
-                .error_handler(|error, _| Refused::from(BrokerError::invalid("query", error.to_string())).into()),
-        );
+        .app_data(web::QueryConfig::default().error_handler(|error, _| {
+            let QueryPayloadError::Deserialize(mistake) = &error else {
+                return Refused::from(BrokerError::invalid("query", "cannot be read")).into();
+            };
+            Refused::from(BrokerError::invalid("query", reason_of(&mistake.to_string()))).into()
+        }));
 }
 
 /// Who calls. Every route under authentication has one.
@@ -84,7 +97,7 @@ impl<T: DeserializeOwned> FromRequest for Body<T> {
             let text = timeout(BODY_TIME_MAX, text).await.map_err(|_| too_slow())??;
             check_again(&request).await?;
             let body = read(text.get());
-            let refused = |error: serde_json::Error| Refused::from(BrokerError::invalid("body", error.to_string()));
+            let refused = |error: serde_json::Error| Refused::from(BrokerError::invalid("body", reason(&error)));
             Ok(Self(body.map_err(refused)?))
         })
     }

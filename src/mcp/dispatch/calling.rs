@@ -7,7 +7,7 @@ use futures_util::{FutureExt, future::LocalBoxFuture};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::looking::after_news;
+use super::looking::{after_news, looks_first};
 use crate::auth::Act;
 use crate::mcp::{
     conversation::{Conversation, Outcome},
@@ -179,7 +179,7 @@ pub(super) fn converse(
 
 fn run(
     turn: &mut Turn,
-    to: &ReplyTo,
+    to: &mut ReplyTo,
     tool: &'static Tool,
     members: Vec<(Cow<'_, str>, &str)>,
     text: &str,
@@ -198,21 +198,37 @@ fn run(
         return Err(error);
     }
     let mut arguments = Arguments::new(members)?;
-    let session = arguments.session_id()?;
+    let registers = tool.name == tools::REGISTER_SESSION;
+    let session = match arguments.session_id() {
+        Err(_) if registers => None,
+        session => session?,
+    };
     if tool.acts_as_session && session.is_none() && needs_session(turn, to, text) {
         return Ok(());
     }
-    if shared.outbox.taken_over() && !(shared.kind == Kind::Resumable && tool.name == "register_session") {
+    if shared.outbox.taken_over() && !(shared.kind == Kind::Resumable && registers) {
         return Err(BrokerError::SessionTakenOver);
     }
     let mut caller = Caller::of(&shared);
     if let Some(id) = session {
-        let member = shared.project.session_of(id, shared.identity.owner())?;
-        member.touch(shared.project.settings().presence, actors::clock::now());
-        if shared.kind == Kind::Stateless {
-            *shared.session.borrow_mut() = Some(Arc::clone(&member));
+        match shared.project.session_of(id, shared.identity.owner()) {
+            Ok(member) => {
+                member.touch(shared.project.settings().presence, actors::clock::now());
+                if shared.kind == Kind::Stateless {
+                    *shared.session.borrow_mut() = Some(Arc::clone(&member));
+                } else if !registers {
+                    to.acts_as = Some(Arc::clone(&member));
+                }
+                caller.session = Some(member);
+            }
+            // Registering is the way back of a caller whose session has ended.
+            Err(_) if registers => {
+                if looks_first(turn, to, text)? {
+                    return Ok(());
+                }
+            }
+            Err(error) => return Err(error),
         }
-        caller.session = Some(member);
     }
     match tool.run {
         Run::Submit(prepare) => {

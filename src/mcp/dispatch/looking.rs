@@ -43,7 +43,9 @@ pub(super) fn looks_first(turn: &mut Turn, to: &ReplyTo, text: &str) -> Result<b
 pub(super) fn after_news(turn: &mut Turn, to: &ReplyTo, error: BrokerError, text: &str) -> Option<BrokerError> {
     let is_missing = matches!(
         error,
-        BrokerError::SessionNotFound | BrokerError::ProtocolNotFound { .. } | BrokerError::IncompatibleProtocol { .. }
+        BrokerError::SessionNotFound(_)
+            | BrokerError::ProtocolNotFound { .. }
+            | BrokerError::IncompatibleProtocol { .. }
     );
     if !is_missing {
         return Some(error);

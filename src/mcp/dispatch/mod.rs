@@ -6,7 +6,7 @@ mod subscribing;
 
 use std::{borrow::Cow, sync::LazyLock};
 
-use actors::model::Scope;
+use actors::model::{BrokerError, Scope};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -21,11 +21,13 @@ use super::{
     rpc::{self, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Params, RpcError, shortened, unreadable},
     scan::{self, ScanError},
     shared::{Kind, Legacy},
+    subscriptions::INBOX,
     tasks,
     tools::{self, Caller},
     turn::Turn,
     version::{Era, MODERN, PUSH_EXTENSION, PushSettings, RequestMeta, negotiate_legacy},
 };
+use crate::refusal::error_object;
 
 pub(super) use calling::takes_messages;
 pub(super) use looking::holds_back;
@@ -263,11 +265,24 @@ struct Uri<'a> {
 fn read(turn: &mut Turn, to: &ReplyTo, params: &Params<'_>, text: &str) -> Result<Option<Value>, RpcError> {
     let Uri { uri } = params.read()?;
     let caller = Caller::of(&turn.shared);
+    if uri == INBOX && caller.session.is_none() {
+        return Err(no_own_inbox());
+    }
     match resources::read(&caller, &uri) {
         Some(content) => Ok(Some(cacheable(json!({"contents": [content]}), 0, "private"))),
         None if looking::looks_first(turn, to, text).map_err(|error| RpcError::refused(&error))? => Ok(None),
         None => Err(no_resource(&uri, to.modern)),
     }
+}
+
+/// The inbox of a connection's session, where there is none.
+fn no_own_inbox() -> RpcError {
+    let message = format!(
+        "{INBOX} is the inbox of the session that a connection acts as, and this request has none: call \
+         register_session and use {} with the session_id that it returns",
+        resources::SESSION_INBOX_TEMPLATE
+    );
+    RpcError::new(rpc::REFUSED, message).with_data(error_object(&BrokerError::SessionRequired))
 }
 
 /// The one error whose code differs between the eras (2026-07-28, server/resources, Error Handling).

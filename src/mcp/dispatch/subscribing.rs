@@ -106,7 +106,7 @@ pub(super) fn listen(
     check_room(turn, to)?;
     let is_unknown = |uri: &String| {
         let named = resources::inbox_of(uri).filter(|_| turn.shared.kind == Kind::Stateless);
-        named.is_some_and(|id| turn.shared.project.session(id).is_err())
+        named.is_some_and(|id| turn.shared.project.session(id).is_none())
     };
     if filter.resource_subscriptions.iter().any(is_unknown)
         && looks_first(turn, to, text).map_err(|error| RpcError::refused(&error))?

@@ -1,12 +1,13 @@
-use std::{borrow::Cow, fmt, marker::PhantomData};
+use std::{borrow::Cow, fmt, marker::PhantomData, str::FromStr};
 
-use actors::model::{BrokerError, SessionId};
+use actors::model::{BrokerError, MissingSession, SessionId};
+use semver::{Version, VersionReq};
 use serde::{
     Deserialize, Deserializer,
-    de::{MapAccess, Visitor, value::MapAccessDeserializer},
+    de::{Error, MapAccess, Visitor, value::MapAccessDeserializer},
 };
 
-use crate::mcp::scan;
+use crate::{mcp::scan, refusal::reason};
 
 /// The arguments of one call: slices of the frame, taken one by one, so that each error names its argument.
 #[derive(Debug)]
@@ -32,11 +33,12 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// The raw JSON of an argument; `null` is as good as absent.
+    /// The raw JSON of an argument. `null` and the empty string count as absent: models fill what they leave out with
+    /// either.
     pub fn raw(&mut self, name: &str) -> Option<&'a str> {
         let at = self.members.iter().position(|(known, _)| known == name)?;
         let (_, value) = self.members.swap_remove(at);
-        (value != "null").then_some(value)
+        (value != "null" && value != "\"\"").then_some(value)
     }
 
     pub fn optional<T: Deserialize<'a>>(&mut self, name: &str) -> Result<Option<T>, BrokerError> {
@@ -104,7 +106,9 @@ impl<'a> Arguments<'a> {
     pub fn session_id(&mut self) -> Result<Option<SessionId>, BrokerError> {
         match self.text("session_id")? {
             None => Ok(None),
-            Some(text) => SessionId::parse(&text).map(Some).ok_or(BrokerError::SessionNotFound),
+            Some(text) => SessionId::parse(&text)
+                .map(Some)
+                .ok_or_else(|| MissingSession::own(&text).into()),
         }
     }
 
@@ -117,10 +121,42 @@ impl<'a> Arguments<'a> {
     }
 }
 
-/// What serde says, without the position in a slice that the caller does not see.
-fn reason(error: &serde_json::Error) -> String {
-    let text = error.to_string();
-    text.split(" at line ").next().unwrap_or(&text).to_owned()
+/// A semantic version among the arguments.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ReadVersion(pub Version);
+
+impl FromStr for ReadVersion {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let read = Version::parse(text).map(Self);
+        read.map_err(|_| format!("{text:.20?} is not a semantic version such as 1.0.0"))
+    }
+}
+
+impl<'de> Deserialize<'de> for ReadVersion {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+    }
+}
+
+/// A version requirement among the arguments.
+#[derive(Clone, Debug)]
+pub struct ReadRequirement(pub VersionReq);
+
+impl FromStr for ReadRequirement {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let read = VersionReq::parse(text).map(Self);
+        read.map_err(|_| format!("{text:.20?} is not a version requirement such as ^1.2 or >=1, <3"))
+    }
+}
+
+impl<'de> Deserialize<'de> for ReadRequirement {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+    }
 }
 
 /// What is an object in JSON. For a struct serde would also take a list of its values, which no input schema allows.

@@ -188,6 +188,9 @@ const OF_MANY_PROJECTS: [&str; 4] = [
     projects::REVOKE_PROJECT_ACCESS.name,
 ];
 
+/// The tool by which a caller gets a session.
+pub const REGISTER_SESSION: &str = sessions::REGISTER_SESSION.name;
+
 pub fn find(name: &str) -> Option<&'static Tool> {
     #[cfg(feature = "conformance-fixtures")]
     if let Some(tool) = fixtures::tools::find(name) {
@@ -276,7 +279,7 @@ impl Tool {
         let (mut arguments, required) = (self.input)();
         arguments["session_id"] = json!({
             "type": "string", "format": "uuid",
-            "description": "The session that acts. Only needed without a lasting connection.",
+            "description": "The session that acts, from register_session; needed with every call over stateless HTTP.",
         });
         let Hints {
             read_only,
@@ -298,7 +301,8 @@ impl Tool {
 
     /// The result, or the error object: clients check `structuredContent` against it in both cases.
     fn output_schema(&self) -> Value {
-        let (properties, required) = (self.output)();
+        let (mut properties, required) = (self.output)();
+        properties["unread"] = json!({"type": "integer", "description": "Messages that wait for you."});
         json!({
             "type": "object",
             "anyOf": [

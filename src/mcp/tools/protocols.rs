@@ -6,11 +6,15 @@ use actors::{
     project::ProtocolDefinition,
     registry::{DiscoverPage, DiscoverQuery, Protocol},
 };
-use semver::{Version, VersionReq};
+use semver::Version;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{ADDS, Arguments, Caller, LOOKS, Pending, Run, Tool, cursor, limit, text, words};
+use super::{
+    ADDS, Arguments, Caller, LOOKS, Pending, Run, Tool,
+    arguments::{ReadRequirement, ReadVersion},
+    cursor, limit, text, words,
+};
 use crate::mcp::{page::PageText, reply::Answer};
 
 const PATTERNS: [&str; 4] = ["point_to_point", "broadcast", "request_response", "streaming"];
@@ -117,7 +121,10 @@ fn register_protocol(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pen
 }
 
 fn parse_version(text: &str) -> Result<Version, BrokerError> {
-    Version::parse(text).map_err(|error| BrokerError::invalid("version", format!("a semantic version: {error}")))
+    let ReadVersion(version) = text
+        .parse()
+        .map_err(|reason: String| BrokerError::invalid("version", reason))?;
+    Ok(version)
 }
 
 pub const DISCOVER_PROTOCOLS: Tool = Tool {
@@ -153,10 +160,12 @@ pub const DISCOVER_PROTOCOLS: Tool = Tool {
 fn discover_protocols(caller: &Caller, mut arguments: Arguments<'_>) -> Result<Answer, BrokerError> {
     let version = match arguments.text("version")? {
         None => None,
-        Some(text) => Some(
-            VersionReq::parse(&text)
-                .map_err(|error| BrokerError::invalid("version", format!("a version requirement: {error}")))?,
-        ),
+        Some(text) => {
+            let ReadRequirement(wanted) = text
+                .parse()
+                .map_err(|reason: String| BrokerError::invalid("version", reason))?;
+            Some(wanted)
+        }
     };
     let query = DiscoverQuery {
         name: arguments

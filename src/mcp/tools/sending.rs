@@ -8,15 +8,14 @@ use actors::{
     session::Member,
     storage::Outcome,
 };
-use semver::VersionReq;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{ADDS, Arguments, Caller, Object, Run, Tool, WAIT_MAX, count, id, text};
+use super::{ADDS, Arguments, Caller, Object, Run, Tool, WAIT_MAX, arguments::ReadRequirement, count, id, text};
 use crate::{
     auth::Act,
     mcp::{
-        reply::{Answer, ReplyTo, write_tool_result},
+        reply::{Answer, ReplyTo, Unread, write_tool_result},
         rpc::write_json,
     },
 };
@@ -173,7 +172,7 @@ struct Common<'a> {
 
 impl<'a> Common<'a> {
     fn take(caller: &Caller, arguments: &mut Arguments<'a>) -> Result<Self, BrokerError> {
-        let common = Self {
+        let mut common = Self {
             protocol_name: arguments.required_text("protocol_name")?,
             protocol_version: arguments.required_text("protocol_version")?,
             payload: arguments.required_raw("payload")?,
@@ -186,7 +185,7 @@ impl<'a> Common<'a> {
         if common.payload.len() > limit {
             return Err(BrokerError::PayloadTooLarge { limit });
         }
-        check_headers(&common.headers)?;
+        common.headers = checked(common.headers)?;
         Ok(common)
     }
 
@@ -203,24 +202,23 @@ impl<'a> Common<'a> {
     }
 }
 
-fn check_headers(headers: &Headers) -> Result<(), BrokerError> {
+fn checked(mut headers: Headers) -> Result<Headers, BrokerError> {
     if headers.ttl_seconds == Some(0) {
         return Err(BrokerError::invalid("headers.ttl_seconds", "at least 1"));
     }
     let texts = [
-        ("headers.idempotency_key", &headers.idempotency_key),
-        ("headers.correlation_id", &headers.correlation_id),
-        ("headers.reply_to", &headers.reply_to),
+        ("headers.idempotency_key", &mut headers.idempotency_key),
+        ("headers.correlation_id", &mut headers.correlation_id),
+        ("headers.reply_to", &mut headers.reply_to),
     ];
     for (name, text) in texts {
-        if text
-            .as_ref()
-            .is_some_and(|text| text.is_empty() || text.len() > KEY_LEN_MAX)
-        {
-            return Err(BrokerError::invalid(name, format!("1 to {KEY_LEN_MAX} bytes")));
+        // As of arguments: the empty string counts as absent.
+        *text = text.take().filter(|text| !text.is_empty());
+        if text.as_ref().is_some_and(|text| text.len() > KEY_LEN_MAX) {
+            return Err(BrokerError::invalid(name, format!("at most {KEY_LEN_MAX} bytes")));
         }
     }
-    Ok(())
+    Ok(headers)
 }
 
 fn send_message(caller: &Caller, mut arguments: Arguments<'_>, to: ReplyTo) -> Result<Prepared, BrokerError> {
@@ -289,7 +287,7 @@ fn broadcast_message(caller: &Caller, mut arguments: Arguments<'_>, to: ReplyTo)
     #[derive(Default, Deserialize)]
     #[serde(default, deny_unknown_fields)]
     struct Filter {
-        protocols: BTreeMap<ProtocolName, VersionReq>,
+        protocols: BTreeMap<ProtocolName, ReadRequirement>,
         features: std::collections::BTreeSet<String>,
     }
     let filter = arguments.optional::<Object<_>>("capability_filter")?;
@@ -297,6 +295,10 @@ fn broadcast_message(caller: &Caller, mut arguments: Arguments<'_>, to: ReplyTo)
     let common = Common::take(caller, &mut arguments)?;
     arguments.finish()?;
     let sender = Arc::clone(caller.session()?);
+    let protocols = protocols
+        .into_iter()
+        .map(|(name, ReadRequirement(wanted))| (name, wanted))
+        .collect();
     let filter = CapabilityFilter { protocols, features };
     let submission = caller.project.broadcast(&sender, filter, &common.envelope(false))?;
     let idempotency_key = common.headers.idempotency_key;
@@ -370,7 +372,7 @@ impl SendAnswer {
     pub fn write(&self, out: &mut Vec<u8>, object: &mut Vec<u8>, routed: &Routed) {
         object.clear();
         self.write_object(object, routed);
-        write_tool_result(out, &self.to, object, false, self.sender.vitals.waiting());
+        write_tool_result(out, &self.to, object, false, Unread::Of(self.sender.vitals.waiting()));
     }
 }
 

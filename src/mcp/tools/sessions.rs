@@ -10,12 +10,17 @@ use actors::{
     project::{Page, ProjectHandle, Registered, Registration, SessionQuery},
     session::Member,
 };
-use semver::Version;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{Arguments, Caller, LOOKS, Pending, Run, SETS, Tool, count, cursor, id, limit, text};
-use crate::mcp::{page::PageText, reply::Answer};
+use super::{
+    Arguments, Caller, LOOKS, Pending, Run, SETS, Tool, arguments::ReadVersion, count, cursor, id, limit, text,
+};
+use crate::mcp::{
+    page::PageText,
+    reply::Answer,
+    shared::{Kind, Shared},
+};
 
 const PAGE_LEN: usize = 100;
 const PAGE_LEN_MAX: usize = 1000;
@@ -61,6 +66,7 @@ pub const REGISTER_SESSION: Tool = Tool {
             "status": {"enum": ["active", "stale", "disconnected"]},
             "resumed": {"type": "boolean", "description": "The session was there before, with its inbox."},
             "queue_size": count("Messages that wait for you."),
+            "next": text("How later calls act as this session."),
             "heartbeat_interval_seconds": {"type": "number"},
             "stale_after_seconds": {"type": "number"},
             "disconnect_after_seconds": {"type": "number"},
@@ -101,7 +107,7 @@ fn register_session(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pend
             let Registered { member, resumed } = caller.project.register(registration).await?;
             *home.session.borrow_mut() = Some(Arc::clone(&member));
             caller.project.count_waiting(&[Arc::clone(&member)]).await;
-            Ok(registered(&caller.project, &member, resumed).into())
+            Ok(registered(&home, &member, resumed).into())
         }),
         // Messages are pushed only after the answer: the client does not know yet who it is.
         then: Some(Box::pin(async move {
@@ -119,7 +125,7 @@ fn register_session(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pend
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Declared {
-    supported_protocols: BTreeMap<ProtocolName, BTreeSet<Version>>,
+    supported_protocols: BTreeMap<ProtocolName, BTreeSet<ReadVersion>>,
     supported_features: BTreeSet<String>,
 }
 
@@ -129,6 +135,12 @@ impl From<Declared> for Capabilities {
             supported_protocols,
             supported_features,
         } = declared;
+        let plain =
+            |versions: BTreeSet<ReadVersion>| versions.into_iter().map(|ReadVersion(version)| version).collect();
+        let supported_protocols = supported_protocols
+            .into_iter()
+            .map(|(name, versions)| (name, plain(versions)))
+            .collect();
         Self {
             supported_protocols,
             supported_features,
@@ -136,9 +148,15 @@ impl From<Declared> for Capabilities {
     }
 }
 
-fn registered(project: &ProjectHandle, member: &Member, resumed: bool) -> Value {
+fn registered(home: &Shared, member: &Member, resumed: bool) -> Value {
+    let project = &home.project;
     let settings = project.settings();
+    let next = match home.kind {
+        Kind::Stateless => "Pass this session_id with every call.",
+        Kind::Lasting | Kind::Resumable => "This connection acts as this session. On another one pass this session_id.",
+    };
     json!({
+        "next": next,
         "session_id": member.record.id,
         "project_id": project.id(),
         "name": member.record.name,
