@@ -107,9 +107,10 @@ impl From<&BrokerError> for Problem {
             | BrokerError::ProjectMismatch
             | BrokerError::CrossProjectDisabled { .. }
             | BrokerError::CrossProjectForbidden { .. } => StatusCode::FORBIDDEN,
-            BrokerError::ProjectNotFound | BrokerError::SessionNotFound(_) | BrokerError::ProtocolNotFound { .. } => {
-                StatusCode::NOT_FOUND
-            }
+            BrokerError::ProjectNotFound
+            | BrokerError::TargetNotFound { .. }
+            | BrokerError::SessionNotFound(_)
+            | BrokerError::ProtocolNotFound { .. } => StatusCode::NOT_FOUND,
             BrokerError::ProjectExists { .. }
             | BrokerError::ProtocolExists { .. }
             | BrokerError::SessionTakenOver

@@ -47,7 +47,7 @@ pub fn error_detail(error: &BrokerError) -> Value {
         },
         BrokerError::ProtocolNotFound { name, version } => json!({"name": name, "version": version}),
         BrokerError::ProtocolExists { name, version } => json!({"name": name, "version": version}),
-        BrokerError::ProjectExists { id } => json!({"project_id": id}),
+        BrokerError::ProjectExists { id } | BrokerError::TargetNotFound { id } => json!({"project_id": id}),
         BrokerError::CrossProjectDisabled { side } => json!({"project": match side {
             Side::Own => "own",
             Side::Target => "target",

@@ -49,7 +49,7 @@ use crate::{
     http::{self, Phase, State},
     mcp::{Service, tasks::Tasks},
     storage,
-    telemetry::RequestSpan,
+    telemetry::{self, RequestSpan},
     transport::{
         Addresses, Connections, Gate, REFUSED_TIME_MAX, Socket, Tempo,
         streamable_http::{self, Endpoint, Sessions},
@@ -66,19 +66,19 @@ const KEEP_ALIVE: Duration = Duration::from_secs(75);
 
 /// Runs a broker until it is told to stop; the exit code says how it ended.
 pub fn serve(config: Config) -> ExitCode {
-    match System::new().block_on(run(config)) {
+    match System::new().block_on(run(&config)) {
         Ok(code) => code,
         Err(error) => {
-            tracing::error!(%error, "the broker ended");
+            telemetry::tell(&config, "ERROR", &error.to_string());
             ExitCode::from(exit::FAILED)
         }
     }
 }
 
-async fn run(config: Config) -> io::Result<ExitCode> {
+async fn run(config: &Config) -> io::Result<ExitCode> {
     raise_file_limit(config.connections_max);
-    let policy = policy(&config)?;
-    let listener = bind(&config)?;
+    let policy = policy(config)?;
+    let listener = bind(config)?;
     let address = listener.local_addr()?;
     let admission = Admission::new(&config.allowed_hosts, &config.cors_origins);
     let state = Arc::new(State {
@@ -94,9 +94,9 @@ async fn run(config: Config) -> io::Result<ExitCode> {
         sessions: Sessions::new(config.connections_max, config.session_retention),
     });
 
-    let workers = workers(&config);
+    let workers = workers(config);
     let (found, mut arbiters) = mpsc::unbounded_channel();
-    let server = build_server(&config, workers, listener, found, &state, &endpoint)?;
+    let server = build_server(config, workers, listener, found, &state, &endpoint)?;
     let handle = server.handle();
     let serving = actix_rt::spawn(server);
     let mut arbiters_found = Vec::with_capacity(workers);
@@ -107,9 +107,9 @@ async fn run(config: Config) -> io::Result<ExitCode> {
     }
 
     let gave_up = Arc::new(Notify::new());
-    let storage = storage::open(&config, address).await?;
+    let storage = storage::open(config, address).await?;
     let replicas = storage.replicas();
-    let broker = Broker::start(broker_settings(&config), storage, arbiters_found, {
+    let broker = Broker::start(broker_settings(config), storage, arbiters_found, {
         let gave_up = Arc::clone(&gave_up);
         move || gave_up.notify_one()
     });
@@ -132,7 +132,7 @@ async fn run(config: Config) -> io::Result<ExitCode> {
         admission,
         auth,
         service: Arc::new(service),
-        tempo: tempo(&config),
+        tempo: tempo(config),
         replicas,
     });
     actix_rt::spawn({
@@ -150,7 +150,7 @@ async fn run(config: Config) -> io::Result<ExitCode> {
         }
     });
     state.phase.start();
-    announce(address);
+    announce(config, address);
 
     let code = tokio::select! {
         () = gave_up.notified() => {
@@ -209,10 +209,12 @@ fn bind(config: &Config) -> io::Result<TcpListener> {
         .bind(&wanted.into())
         .and_then(|()| socket.listen(4096))
         .map_err(|error| {
-            io::Error::new(
-                error.kind(),
-                format!("cannot listen on {wanted}: {error}; choose another --port"),
-            )
+            let reason = match error.kind() {
+                io::ErrorKind::AddrInUse => "another program listens there".to_owned(),
+                _ => error.to_string(),
+            };
+            let line = format!("cannot listen on {wanted}: {reason}; choose another --port");
+            io::Error::new(error.kind(), line)
         })?;
     socket.set_nonblocking(true)?;
     Ok(socket.into())
@@ -405,11 +407,12 @@ fn tempo(config: &Config) -> Tempo {
     }
 }
 
-fn announce(address: SocketAddr) {
-    eprintln!(
+fn announce(config: &Config, address: SocketAddr) {
+    let line = format!(
         "mcp-broker {} is listening: http://{address}/mcp, ws://{address}/ws (health: http://{address}/health)",
         env!("CARGO_PKG_VERSION")
     );
+    telemetry::tell(config, "INFO", &line);
 }
 
 async fn stop_signal() -> io::Result<()> {

@@ -1,10 +1,11 @@
 //! Logs. They go to stderr and nowhere else: stdout belongs to the answers of a command.
 
-use std::fmt::{self, Write};
-use std::io::{IsTerminal, stderr};
+use std::fmt::{self, Write as _};
+use std::io::{IsTerminal, Write as _, stderr};
 
 use actix_web::body::MessageBody;
 use actix_web::dev::{ServiceRequest, ServiceResponse};
+use serde_json::json;
 use tracing::field::Field;
 use tracing::{Span, Subscriber};
 use tracing_actix_web::RootSpanBuilder;
@@ -16,16 +17,24 @@ use tracing_subscriber::{EnvFilter, Layer, field::MakeExt, registry};
 
 use crate::config::{Config, LogFormat};
 
+/// What the framework says when it starts and stops is about its threads: only what goes wrong is for operators.
+const FRAMEWORK_LEVEL: &str = "actix_server=warn";
+
 /// Starts logging for the whole process, as `log_level` and `log_format` say. A second call changes nothing.
 pub fn init(config: &Config) {
     let is_terminal = stderr().is_terminal();
-    let is_json = match config.log_format {
-        LogFormat::Auto => !is_terminal,
-        LogFormat::Pretty => false,
-        LogFormat::Json => true,
-    };
-    // The rule of the setting has parsed the same text; `info` is what a mistake there would leave us with.
-    let filter = EnvFilter::try_new(&config.log_level).unwrap_or_else(|_| EnvFilter::new("info"));
+    let is_json = is_json(config);
+    // The rule of the setting has parsed the same text; `info` is what a mistake there would leave us with. What the
+    // setting says of a target holds, for the later of two directives of one target does.
+    let filter = EnvFilter::try_new(format!("{FRAMEWORK_LEVEL},{}", config.log_level));
+    let filter = filter.unwrap_or_else(|_| EnvFilter::new("info"));
+    if is_json {
+        std::panic::set_hook(Box::new(|panic| {
+            let place = panic.location().map(ToString::to_string).unwrap_or_default();
+            let reason = panic.payload_as_str().unwrap_or_default();
+            tracing::error!(place, reason, "a part of the broker panicked");
+        }));
+    }
     let installed = if is_json {
         registry().with(json(stderr).with_filter(filter)).try_init()
     } else {
@@ -34,6 +43,34 @@ pub fn init(config: &Config) {
             .try_init()
     };
     drop(installed);
+}
+
+fn is_json(config: &Config) -> bool {
+    match config.log_format {
+        LogFormat::Auto => !stderr().is_terminal(),
+        LogFormat::Pretty => false,
+        LogFormat::Json => true,
+    }
+}
+
+/// Tells an operator, whatever `log_level` says, what became of the start.
+pub fn tell(config: &Config, level: &str, line: &str) {
+    let _ = writeln!(stderr(), "{}", told(is_json(config), level, line));
+}
+
+fn told(is_json: bool, level: &str, line: &str) -> String {
+    if is_json {
+        json!({"level": level, "message": line, "target": "mcp_broker"}).to_string()
+    } else if level == "ERROR" {
+        format!("error: {line}")
+    } else {
+        line.to_owned()
+    }
+}
+
+/// What keeps the process from starting, before there is a configuration: JSON where `log_format` asks for it by name.
+pub fn tell_mistake(is_json: bool, line: &str) {
+    let _ = writeln!(stderr(), "{}", told(is_json, "ERROR", line));
 }
 
 /// What is logged of an HTTP request. Not its query, where a client of 2024-11-05 has all that its session is protected
@@ -99,7 +136,7 @@ fn escaping_fields() -> impl for<'writer> FormatFields<'writer> + 'static {
 
 struct Escaped<'a, W>(&'a mut W);
 
-impl<W: Write> Write for Escaped<'_, W> {
+impl<W: fmt::Write> fmt::Write for Escaped<'_, W> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         text.chars().try_for_each(|c| {
             if c.is_control() {

@@ -243,8 +243,10 @@ impl Administration {
         message_rate_limit: u32,
     ) -> Result<Granted> {
         let allowed = self.check_of(by, id, Scope::Admin);
+        let allowed = allowed.and_then(|()| self.check_target(by, &target));
         let id = id.clone();
         let act = act("grant.create", &id, Some(target.to_string()));
+        let sees_all = by.scope() == Scope::Operator;
         self.recorded(by, act, allowed, async move |broker| {
             let grant = Grant {
                 protocols,
@@ -252,10 +254,20 @@ impl Administration {
                 granted_at_ms: now().unix_ms,
             };
             let permission = Permission::of(&target, &grant);
-            broker.grant(&id, target, grant).await?;
-            Ok(Granted { permission })
+            broker.grant(&id, target.clone(), grant).await?;
+            let warnings = closed_sides(broker, sees_all, &id, &target);
+            Ok(Granted { permission, warnings })
         })
         .await
+    }
+
+    /// Only an operator may know which projects there are: to others one that is not there is like one that is closed.
+    fn check_target(&self, by: &Identity, target: &ProjectId) -> Result<()> {
+        let is_there = || self.broker.record(target).is_some_and(|record| record.active);
+        if by.scope() == Scope::Operator && !is_there() {
+            return Err(BrokerError::TargetNotFound { id: target.clone() });
+        }
+        Ok(())
     }
 
     pub async fn revoke_grant(&self, by: &Arc<Identity>, id: &ProjectId, target: &ProjectId) -> Result<GrantRevoked> {
@@ -341,6 +353,27 @@ impl Administration {
     fn refused<T>(&self, by: &Identity, act: &Act, result: Result<T>) -> Result<T> {
         result.inspect_err(|error| self.audit.refused(by, act, error))
     }
+}
+
+/// Which of two projects still keeps messages from passing although there is a permission. Of the other project the
+/// caller hears what sending to it would tell: nothing while its own is closed, and of a closed one the same as of none.
+fn closed_sides(broker: &BrokerHandle, sees_all: bool, own: &ProjectId, target: &ProjectId) -> Vec<String> {
+    let is_open = |id| {
+        let record = broker.record(id);
+        record.is_some_and(|record| record.active && record.config.allow_cross_project)
+    };
+    let mut warnings = Vec::new();
+    let is_own_open = is_open(own);
+    if !is_own_open {
+        warnings.push("this project sends nothing to others yet: set its allow_cross_project".to_owned());
+    }
+    if (sees_all || is_own_open) && !is_open(target) {
+        warnings.push(
+            "the other project takes nothing from others yet, or does not exist: its allow_cross_project must be set"
+                .to_owned(),
+        );
+    }
+    warnings
 }
 
 fn sees(by: &Identity, record: &ProjectRecord) -> bool {

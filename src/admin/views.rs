@@ -287,6 +287,8 @@ pub struct CreatedKey {
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Granted {
     pub permission: Permission,
+    /// What still stands in the way of messages; empty for nothing.
+    pub warnings: Vec<String>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]

@@ -65,17 +65,21 @@ pub struct Access {
 pub type Env = [(OsString, OsString)];
 
 impl Access {
-    /// Flags beat the environment.
-    pub fn read(matches: &ArgMatches, env: &Env) -> Result<Self, String> {
-        let url = match matches.get_one::<OsString>("url") {
+    /// Flags beat the environment, and those of the first place beat those of the second.
+    pub fn read(places: [&ArgMatches; 2], env: &Env) -> Result<Self, String> {
+        let url = match places.iter().find_map(|place| place.get_one::<OsString>("url")) {
             Some(url) => Url::parse(&url.to_string_lossy(), "--url")?,
             None => match variable(env, URL_ENV) {
                 Some(url) => Url::parse(&url.to_string_lossy(), URL_ENV)?,
                 None => Url::parse(URL_DEFAULT, "default")?,
             },
         };
-        let key = read_key(matches, env)?;
-        if key.is_some() && url.is_exposed && !matches.get_flag("insecure") {
+        let given = places
+            .iter()
+            .find(|place| place.contains_id("key") || place.contains_id("key-file"));
+        let key = read_key(given.unwrap_or(&places[0]), env)?;
+        let insecure = places.iter().any(|place| place.get_flag("insecure"));
+        if key.is_some() && url.is_exposed && !insecure {
             return Err(format!(
                 "url = {} ({}) is not allowed with a key: everybody on the way could read it; \
                  allowed: https://, a loopback address, or --insecure to send it all the same",

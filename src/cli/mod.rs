@@ -15,17 +15,20 @@ use std::process::ExitCode;
 use clap::Command;
 
 use crate::config::Config;
-use crate::exit;
+use crate::{exit, telemetry};
 
 /// Does what the command line asks, and says how the process ends.
 pub fn run(args: impl IntoIterator<Item = OsString>, env: impl IntoIterator<Item = (OsString, OsString)>) -> ExitCode {
+    let args: Vec<OsString> = args.into_iter().collect();
+    let env: Vec<(OsString, OsString)> = env.into_iter().collect();
+    let speaks_json = serve::speaks_json(&args, &env);
     let done = match parse(args, env) {
         Ok(Action::Serve(config)) => return serve::run(*config),
         Ok(Action::Project(order)) => project::run(&order),
         Ok(Action::Keygen) => keygen::run(),
         Err(stop) => Err(stop),
     };
-    done.map_or_else(tell, |()| ExitCode::SUCCESS)
+    done.map_or_else(|stop| tell(stop, speaks_json), |()| ExitCode::SUCCESS)
 }
 
 /// What a command line asks for.
@@ -62,8 +65,13 @@ pub fn parse(
     let matches = command.try_get_matches_from_mut(&args);
     let mut matches = matches.map_err(|error| mistakes::stop(error, &command, &args))?;
     match matches.remove_subcommand() {
-        Some((name, matches)) if name == "serve" => serve::read(matches, env).map(Box::new).map(Action::Serve),
-        Some((name, matches)) if name == "project" => project::read(matches, env).map(Box::new).map(Action::Project),
+        Some((name, below)) if name == "project" => {
+            project::read(below, &matches, env).map(Box::new).map(Action::Project)
+        }
+        Some((name, _)) if let Some(flag) = project::first_given(&matches) => Err(Stop::Usage(format!(
+            "--{flag} is not known before {name}; it belongs to commands that ask a broker, such as project"
+        ))),
+        Some((name, below)) if name == "serve" => serve::read(below, env).map(Box::new).map(Action::Serve),
         Some((name, _)) if name == "keygen" => Ok(Action::Keygen),
         _ => {
             let words = mistakes::words(&command).join(", ");
@@ -80,6 +88,7 @@ pub fn command() -> Command {
         .propagate_version(true)
         .subcommand_required(true)
         .arg_required_else_help(true)
+        .args(project::flags().map(|flag| flag.global(false)))
         .subcommand(serve::command())
         .subcommand(project::command())
         .subcommand(keygen::command())
@@ -89,7 +98,7 @@ pub fn command() -> Command {
 /// The exit codes of the commands that do one thing and end.
 const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 wrong command line or configuration.";
 
-fn tell(stop: Stop) -> ExitCode {
+fn tell(stop: Stop, speaks_json: bool) -> ExitCode {
     let (line, code) = match stop {
         Stop::Help(help) => {
             // Whoever closed the pipe has read enough.
@@ -99,7 +108,7 @@ fn tell(stop: Stop) -> ExitCode {
         Stop::Usage(line) => (line, exit::USAGE),
         Stop::Failed(line) => (line, exit::FAILED),
     };
-    let _ = writeln!(std::io::stderr(), "error: {line}");
+    telemetry::tell_mistake(speaks_json, &line);
     ExitCode::from(code)
 }
 

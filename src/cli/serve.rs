@@ -30,6 +30,21 @@ pub fn run(config: Config) -> ExitCode {
     startup::serve(config)
 }
 
+/// Whether a mistake is told as JSON although there is no configuration that says so: `log_format` asks for it by flag
+/// or variable.
+pub fn speaks_json(args: &[OsString], env: &[(OsString, OsString)]) -> bool {
+    const FLAG: &str = "--log-format";
+    let args: Vec<_> = args.iter().filter_map(|arg| arg.to_str()).collect();
+    let assigned = args.iter().find_map(|arg| arg.strip_prefix(FLAG)?.strip_prefix('='));
+    let beside = args
+        .iter()
+        .position(|arg| *arg == FLAG)
+        .and_then(|at| args.get(at + 1).copied());
+    let variable = env.iter().find(|(name, _)| name == "MCP_BROKER_LOG_FORMAT");
+    let variable = variable.and_then(|(_, value)| value.to_str());
+    args.contains(&"serve") && assigned.or(beside).or(variable) == Some("json")
+}
+
 const ABOUT: &str = "\
 Start the broker on one address and serve until SIGTERM or Ctrl-C.
 

@@ -31,7 +31,7 @@ use super::{
     reply::{Answer, Lane, ReplyTo, Unread, write_tool_result},
     rpc::{INTERNAL_ERROR, RpcError},
     subscriptions::Subscriptions,
-    version::PushSettings,
+    version::{Client, PushSettings},
 };
 use crate::{auth::Identity, refusal::error_object};
 
@@ -119,6 +119,8 @@ pub struct Shared {
     pub session: RefCell<Option<Arc<Member>>>,
     tie: Cell<Tie>,
     pub legacy: RefCell<Option<Legacy>>,
+    /// What the client says that it is.
+    pub client: RefCell<Option<Box<Client>>>,
     pub subscriptions: RefCell<Subscriptions>,
     /// What a legacy client wants to hear of the log.
     pub log_level: Cell<Option<Level>>,
@@ -162,6 +164,7 @@ impl Shared {
             session: RefCell::default(),
             tie: Cell::new(Tie::None),
             legacy: RefCell::default(),
+            client: RefCell::default(),
             subscriptions: RefCell::default(),
             log_level: Cell::default(),
             listening: Cell::new(true),
@@ -443,8 +446,26 @@ impl Shared {
             ..Registration::default()
         };
         let registered = self.project.register(registration).await?;
+        self.log_joined(&registered.member, registered.resumed);
         self.settle_session(registered.member);
         Ok(())
+    }
+
+    /// Says in the log which agent acts as a session from now on. Its actor says when the agent left.
+    pub fn log_joined(&self, member: &Member, resumed: bool) {
+        let client = self.client.borrow();
+        let (client, version) = client
+            .as_ref()
+            .map_or(("", ""), |client| (&client.name, &client.version));
+        tracing::info!(
+            project = %self.project.id(),
+            session = %member.record.id,
+            name = member.record.name.as_ref().map_or("", |name| name.as_str()),
+            client,
+            client_version = version,
+            resumed,
+            "an agent joined"
+        );
     }
 
     /// This connection's session is that one from now on.

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -27,6 +27,36 @@ pub fn negotiate_legacy(requested: &str) -> &'static str {
         .into_iter()
         .find(|known| *known == requested)
         .unwrap_or(LEGACY[0])
+}
+
+/// What a client says that it is (`Implementation`, all revisions): for the log, and taken as it is.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Client {
+    #[serde(deserialize_with = "shown")]
+    pub name: String,
+    #[serde(deserialize_with = "shown")]
+    pub version: String,
+}
+
+/// Characters of a client's name, or of its version, that are kept.
+const CLIENT_LEN_MAX: usize = 64;
+
+fn shown<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    Ok(text.chars().take(CLIENT_LEN_MAX).collect())
+}
+
+impl Client {
+    /// As a modern request names it in its `_meta`.
+    pub fn of(params: &Params<'_>) -> Option<Self> {
+        #[derive(Deserialize)]
+        struct Meta {
+            #[serde(rename = "io.modelcontextprotocol/clientInfo")]
+            client: Option<Client>,
+        }
+        serde_json::from_str::<Meta>(params.meta?).ok()?.client
+    }
 }
 
 /// `_meta` of a request.

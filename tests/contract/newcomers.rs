@@ -236,7 +236,7 @@ fn no_error_speaks_of_parsers() {
         ),
         (
             "negotiate_capabilities",
-            json!({"target_session_id": "alice", "required_protocols": [{"name": "note", "version": "x"}]}),
+            json!({"target_session_id": "alice", "required_protocols": [{"name": "note", "version": "latest"}]}),
             "such as ^1.2",
         ),
         (

@@ -96,6 +96,8 @@ pub enum BrokerError {
     ProjectMismatch,
     #[error("no such project")]
     ProjectNotFound,
+    #[error("no project \"{id}\" to send to: list_projects shows which there are")]
+    TargetNotFound { id: ProjectId },
     #[error("there is a project of this id already: choose another")]
     ProjectExists { id: ProjectId },
     #[error("this needs a session: call register_session first, or pass session_id")]
@@ -202,7 +204,7 @@ impl BrokerError {
             Self::AuthenticationFailed => "authentication_failed",
             Self::Forbidden { .. } => "forbidden",
             Self::ProjectMismatch => "project_mismatch",
-            Self::ProjectNotFound => "project_not_found",
+            Self::ProjectNotFound | Self::TargetNotFound { .. } => "project_not_found",
             Self::ProjectExists { .. } => "project_exists",
             Self::RateLimited { .. } => "rate_limited",
             Self::CrossProjectDisabled { .. } => "cross_project_disabled",

@@ -84,6 +84,8 @@ pub struct Session {
     resumes: bool,
     /// Why the connection is closed when the actor ends before the session does.
     farewell: Closing,
+    /// The agent was here since this actor started: a session that is loaded long after it left says nothing of it.
+    was_present: bool,
 }
 
 /// A session is over; its parent forgets it.
@@ -141,6 +143,7 @@ impl Session {
             epoch_elsewhere: 0,
             resumes: settings.resumes,
             farewell: Closing::Failed,
+            was_present: false,
         }
     }
 
@@ -170,6 +173,9 @@ impl Session {
             }
             Effect::Became(status) => {
                 tracing::debug!(session = %self.id, status = status.as_str(), "presence changed");
+                if status == SessionStatus::Disconnected && std::mem::take(&mut self.was_present) {
+                    tracing::info!(session = %self.id, "an agent left");
+                }
             }
             Effect::WakeAt { mono_ms } => self.wake_at(mono_ms, ctx),
             Effect::Retire => self.retire_silent(ctx),
@@ -396,6 +402,7 @@ impl Session {
             self.vitals.touch(now);
         }
         let said_goodbye = self.vitals.status(self.settings.presence, now) == SessionStatus::Disconnected;
+        self.was_present |= !said_goodbye;
         let last_seen_mono_ms = self.vitals.last_seen_mono_ms();
         let waiting = self.vitals.waiting();
         self.happened(

@@ -130,6 +130,8 @@ pub struct Ended {
 #[derive(Debug, Deserialize)]
 pub struct Granted {
     pub permission: Permission,
+    #[serde(default)]
+    pub warnings: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -14,7 +14,7 @@ use serde::de::IgnoredAny;
 use ureq::http::Method;
 
 pub use order::{Order, read};
-pub use words::command;
+pub use words::{command, first_given, flags};
 
 use super::mistakes::without_keys;
 use super::table::escaped_json;

@@ -27,22 +27,27 @@ pub struct Order {
 }
 
 /// Reads the words behind `project`.
-pub fn read(matches: ArgMatches, env: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Order, Stop> {
+pub fn read(
+    matches: ArgMatches,
+    before: &ArgMatches,
+    env: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Result<Order, Stop> {
     let env: Vec<_> = env.into_iter().collect();
-    order(matches, &env).map_err(|line| Stop::Usage(without_keys(&line)))
+    order(matches, before, &env).map_err(|line| Stop::Usage(without_keys(&line)))
 }
 
-fn order(mut matches: ArgMatches, env: &Env) -> Result<Order, String> {
+/// `before` holds the flags that stand before the command.
+fn order(mut matches: ArgMatches, before: &ArgMatches, env: &Env) -> Result<Order, String> {
     let Some((name, matches)) = matches.remove_subcommand() else {
         return Err("no command behind project".to_owned());
     };
-    let access = Access::read(&matches, env)?;
+    let access = Access::read([&matches, before], env)?;
     let (ask, view) = request(&name, &matches)?;
     let question = (name == "delete" && !matches.get_flag("yes")).then(|| {
         let id = escaped(&text(&matches, "id"));
         format!("Delete the project {id} with its sessions, protocols, messages and keys?")
     });
-    let json = matches.get_flag("json");
+    let json = matches.get_flag("json") || before.get_flag("json");
     Ok(Order {
         access,
         ask,

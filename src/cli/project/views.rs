@@ -221,7 +221,11 @@ fn rotated(answer: &Rotated) -> String {
 
 fn granted(id: &str, target: &str, answer: &Granted) -> String {
     let terms = allowed(std::slice::from_ref(&answer.permission));
-    format!("{} may send to {}\n\n{terms}", escaped(id), escaped(target))
+    let mut text = format!("{} may send to {}\n\n{terms}", escaped(id), escaped(target));
+    for warning in &answer.warnings {
+        let _ = write!(text, "\nwarning: {}\n", escaped(warning));
+    }
+    text
 }
 
 fn grant_taken(id: &str, target: &str, answer: &GrantTaken) -> String {

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, ValueParser};
-use clap::{Arg, ArgAction, Command};
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use crate::cli::{EXIT_CODES, access};
 use crate::config::{Integer, Rule, Span};
@@ -26,8 +27,7 @@ pub fn command() -> Command {
         .long_about(ABOUT)
         .subcommand_required(true)
         .arg_required_else_help(true)
-        .args(access::args())
-        .arg(json())
+        .args(flags())
         .subcommands(commands)
         .after_help(EXIT_CODES)
 }
@@ -37,6 +37,20 @@ Administer the projects of a broker: their keys, their limits, who may send to w
 
 The broker has to be running. It asks for the admin key, or for a key of the project with the scope
 admin. Set MCP_BROKER_API_KEY or use --key-file: other users of this machine see the flags of a process.";
+
+/// The flags of every command that asks a broker. They stand before or behind it.
+pub fn flags() -> [Arg; 5] {
+    let [url, key, key_file, insecure] = access::args();
+    [url, key, key_file, insecure, json()]
+}
+
+/// The first of these flags that a command line gives at this level.
+pub fn first_given(matches: &ArgMatches) -> Option<&'static str> {
+    let is_given = |name: &&str| matches.value_source(name) == Some(ValueSource::CommandLine);
+    ["url", "key", "key-file", "insecure", "json"]
+        .into_iter()
+        .find(is_given)
+}
 
 fn json() -> Arg {
     switch("json", "Print the answer of the broker as JSON instead of a table")

@@ -18,7 +18,7 @@ use crate::mcp::{
     tasks,
     tools::{self, Arguments, Caller, Run, Tool},
     turn::Turn,
-    version::Era,
+    version::{Client, Era},
 };
 
 /// Makes a session for a connection that has none and comes back to the frame then. False when there is one, and for
@@ -134,6 +134,11 @@ pub(super) fn call(
         return Err(RpcError::invalid_params(format!("Unknown tool: {}", shortened(&name))));
     };
     let arguments = params.arguments.filter(|arguments| *arguments != "null");
+    if tool.name == tools::REGISTER_SESSION
+        && let Some(client) = Client::of(params)
+    {
+        *turn.shared.client.borrow_mut() = Some(Box::new(client));
+    }
     if let Run::Converse(tool) = tool.run {
         return converse(turn, to, "tools/call", params, era, tool);
     }

@@ -8,7 +8,7 @@ use std::{borrow::Cow, sync::LazyLock};
 
 use actors::model::{BrokerError, Scope};
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value, json, value::RawValue};
 
 #[cfg(feature = "conformance-fixtures")]
 use super::fixtures;
@@ -171,10 +171,12 @@ fn initialize(turn: &Turn, params: &Params<'_>) -> Result<Value, RpcError> {
         protocol_version: Cow<'a, str>,
         #[serde(default)]
         capabilities: Map<String, Value>,
+        client_info: Option<&'a RawValue>,
     }
     let Initialize {
         protocol_version,
         capabilities,
+        client_info,
     } = params.read()?;
     let shared = &turn.shared;
     if shared.legacy.borrow().is_some() {
@@ -182,6 +184,9 @@ fn initialize(turn: &Turn, params: &Params<'_>) -> Result<Value, RpcError> {
     }
     let push = PushSettings::read(capabilities.get("experimental"))?;
     let version = negotiate_legacy(&protocol_version);
+    // Only the log shows it: a client that names itself badly is served all the same.
+    let client = client_info.and_then(|client| serde_json::from_str(client.get()).ok());
+    *shared.client.borrow_mut() = client.map(Box::new);
     *shared.legacy.borrow_mut() = Some(Legacy {
         version,
         push,

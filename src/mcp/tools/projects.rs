@@ -269,7 +269,13 @@ pub const GRANT_PROJECT_ACCESS: Tool = Tool {
         });
         (properties, &["target_project_id"])
     },
-    output: || (json!({"permission": permission()}), &["permission"]),
+    output: || {
+        let warnings = words("What still keeps messages from passing.");
+        (
+            json!({"permission": permission(), "warnings": warnings}),
+            &["permission", "warnings"],
+        )
+    },
     acts_as_session: false,
     exclusive: false,
     run: Run::Later(|caller, mut arguments| {

@@ -105,6 +105,9 @@ fn register_session(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pend
             // From now on, so that a registration that comes after this one takes over all the same.
             home.outbox.retake();
             let Registered { member, resumed } = caller.project.register(registration).await?;
+            if current != Some(member.record.id) {
+                home.log_joined(&member, resumed);
+            }
             *home.session.borrow_mut() = Some(Arc::clone(&member));
             caller.project.count_waiting(&[Arc::clone(&member)]).await;
             Ok(registered(&home, &member, resumed).into())
