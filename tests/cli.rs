@@ -64,6 +64,95 @@ fn serve_starts_without_any_configuration() {
     assert!(address(broker(&["serve", "--port", "0"])).starts_with("127.0.0.1:"));
 }
 
+/// What a start writes to stderr that ends at once, and its exit code.
+fn failed(args: &[&str]) -> (String, Option<i32>) {
+    let output = run(args);
+    (String::from_utf8(output.stderr).unwrap(), output.status.code())
+}
+
+#[test]
+fn a_port_in_use_is_one_plain_line() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let (said, code) = failed(&["serve", &format!("--port={port}"), "--log-format=pretty"]);
+    let expected =
+        format!("error: cannot listen on 127.0.0.1:{port}: another program listens there; choose another --port\n");
+    assert_eq!((said.as_str(), code), (expected.as_str(), Some(1)));
+}
+
+#[test]
+fn with_log_format_json_every_line_of_stderr_is_json() {
+    let is_json = |said: &str| {
+        assert!(!said.is_empty());
+        for line in said.lines() {
+            let line: serde_json::Value = serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"));
+            assert!(line["message"].is_string() && line["level"].is_string(), "{line}");
+        }
+    };
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = format!("--port={}", taken.local_addr().unwrap().port());
+    for args in [
+        &["serve", &port, "--log-format=json"][..],
+        &["serve", "--log-format=json", "--queue-capacity=none"],
+        &["serve", "--log-format", "json", "--surprise"],
+        &[
+            "serve",
+            "--log-format=json",
+            "--storage=redis",
+            "--redis-url=redis://127.0.0.1:1",
+            "--port=0",
+        ],
+    ] {
+        let (said, code) = failed(args);
+        assert_ne!(code, Some(0), "{args:?}");
+        is_json(&said);
+    }
+    let mut command = broker(&["serve", "--queue-capacity=none"]);
+    command.env("MCP_BROKER_LOG_FORMAT", "json");
+    is_json(&String::from_utf8(command.output().unwrap().stderr).unwrap());
+    // A broker that runs, and is told to stop.
+    let mut command = broker(&["serve", "--port=0", "--log-format=json", "--log-level=debug"]);
+    let mut running = Running(command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap());
+    let mut stderr = BufReader::new(running.0.stderr.take().unwrap());
+    let mut said = String::new();
+    while !said.contains("is listening") {
+        assert_ne!(stderr.read_line(&mut said).unwrap(), 0, "{said}");
+    }
+    rustix::process::kill_process(
+        rustix::process::Pid::from_child(&running.0),
+        rustix::process::Signal::TERM,
+    )
+    .unwrap();
+    std::io::Read::read_to_string(&mut stderr, &mut said).unwrap();
+    is_json(&said);
+}
+
+#[test]
+fn a_start_says_one_line_and_none_of_the_frameworks() {
+    let mut command = broker(&["serve", "--port=0", "--log-format=pretty"]);
+    let mut running = Running(command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap());
+    let mut stderr = BufReader::new(running.0.stderr.take().unwrap());
+    let mut said = String::new();
+    stderr.read_line(&mut said).unwrap();
+    assert!(
+        said.starts_with("mcp-broker ") && said.contains(" is listening: http://127.0.0.1:"),
+        "{said}"
+    );
+    // Who asks for the framework's lines gets them.
+    drop(running);
+    let mut command = broker(&[
+        "serve",
+        "--port=0",
+        "--log-format=pretty",
+        "--log-level=info,actix_server=info",
+    ]);
+    let mut running = Running(command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap());
+    let mut stderr = BufReader::new(running.0.stderr.take().unwrap());
+    let mut said = String::new();
+    stderr.read_line(&mut said).unwrap();
+    assert!(said.contains("actix_server"), "{said}");
+}
+
 #[test]
 fn a_switch_stands_alone_or_takes_a_value() {
     for consent in [

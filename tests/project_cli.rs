@@ -390,6 +390,50 @@ fn grants_are_given_and_taken_back() {
 }
 
 #[test]
+fn the_flags_of_a_client_stand_before_the_command_too() {
+    let broker = Broker::saying(&json!({"projects": []}));
+    let url = broker.url();
+    let mut command = client(&["--url", &url, "--key", KEY, "--json", "project", "list"]);
+    // What a flag says beats the environment, wherever it stands.
+    command.env("MCP_BROKER_API_KEY", "acme_k2_0123456789abcdef");
+    let served = broker.served;
+    let ran = ran(&mut command);
+    let asked = served.join().unwrap();
+    assert_eq!(ran.printed(), "{\"projects\":[]}\n");
+    assert_eq!(asked.line, "GET /api/v1/projects HTTP/1.1");
+    assert_eq!(asked.headers["x-api-key"], KEY);
+    // The flag that is nearer to the command holds.
+    let broker = Broker::saying(&json!({"projects": []}));
+    let url = broker.url();
+    let (_, asked) = broker.told(&[
+        "--url=http://127.0.0.1:1",
+        "--key=near",
+        "project",
+        "list",
+        "--url",
+        &url,
+        "--key",
+        KEY,
+    ]);
+    assert_eq!(asked.headers["x-api-key"], KEY);
+    for command in ["serve", "keygen"] {
+        let line = run(&["--url", "http://127.0.0.1:1", command]);
+        assert_eq!(
+            line.refused(2),
+            format!("--url is not known before {command}; it belongs to commands that ask a broker, such as project")
+        );
+    }
+}
+
+#[test]
+fn a_grant_shows_what_it_lacks() {
+    let warning = "this project sends nothing to others yet: set its allow_cross_project";
+    let broker = Broker::saying(&json!({"permission": permission(), "warnings": [warning]}));
+    let (ran, _) = broker.told(&["project", "grant", "acme", "globex"]);
+    assert!(ran.printed().ends_with(&format!("\nwarning: {warning}\n")), "{ran:?}");
+}
+
+#[test]
 fn audit_shows_who_did_what() {
     let entry = json!({"id": "e1", "at": "2026-11-20T08:00:00Z", "actor": "admin", "address": "127.0.0.1",
         "project": "acme", "action": "key.create", "target": null, "outcome": "refused", "code": "forbidden"});

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Agent, Broker, Caller, keys};
+use crate::support::{Agent, Broker, Caller, eventually, keys};
 
 const UNKNOWN_ID: &str = "01890000-0000-7000-8000-000000000000";
 
@@ -304,4 +304,43 @@ fn the_inbox_of_no_session_names_the_uri_that_is_meant() {
     }
     let own = json!({"uri": caller.inbox()});
     caller.request("resources/read", own).unwrap();
+}
+
+#[test]
+fn the_log_says_which_agent_joins_with_its_client_and_which_leaves() {
+    let broker = Broker::with(&[
+        "--log-format=json",
+        "--heartbeat-interval=100ms",
+        "--stale-threshold=800ms",
+        "--disconnect-threshold=1600ms",
+    ]);
+    let lines = |message: &str, session: &str| -> Vec<Value> {
+        let log = broker.log();
+        let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        lines
+            .filter(|line| line["message"] == message && line["session"] == session)
+            .collect()
+    };
+    let told = |message: &str, session: &str| eventually(message, || lines(message, session).into_iter().next());
+    let alice = broker.agent("alice");
+    let joined = told("an agent joined", &alice.session);
+    assert_eq!(joined["level"], "INFO");
+    assert_eq!(
+        (&joined["name"], &joined["project"]),
+        (&json!("alice"), &json!("default"))
+    );
+    assert_eq!(
+        (&joined["client"], &joined["client_version"]),
+        (&json!("a test"), &json!("1"))
+    );
+    let bob = broker.stateless("bob").session.unwrap();
+    assert_eq!(told("an agent joined", &bob)["name"], "bob");
+    // One says goodbye, one is silent.
+    alice.calls("disconnect_session", json!({}));
+    assert_eq!(told("an agent left", &alice.session)["level"], "INFO");
+    told("an agent left", &bob);
+    for session in [&alice.session, &bob] {
+        assert_eq!(lines("an agent joined", session).len(), 1);
+        assert_eq!(lines("an agent left", session).len(), 1);
+    }
 }

@@ -115,6 +115,56 @@ fn every_way_in_makes_the_same_project() {
 }
 
 #[test]
+fn a_grant_says_what_still_keeps_messages_from_passing() {
+    let broker = Broker::secured();
+    let [closed, open, hidden] = [("closed", false), ("open", true), ("hidden", false)]
+        .map(|(id, is_open)| broker.project(id, &json!({"allow_cross_project": is_open})));
+    let warned = |team: &Tenant, key: &str, target: &str| -> Vec<bool> {
+        let path = format!("/api/v1/projects/{}/grants/{target}", team.id);
+        let answer = broker.rest(key, "PUT", &path, &json!({})).json();
+        let warnings: Vec<_> = answer["warnings"]
+            .as_array()
+            .unwrap_or_else(|| panic!("{answer}"))
+            .iter()
+            .collect();
+        let speaks_of = |whom: &str| {
+            warnings
+                .iter()
+                .any(|warning| warning.as_str().unwrap().starts_with(whom))
+        };
+        assert_eq!(
+            warnings.len(),
+            usize::from(speaks_of("this project")) + usize::from(speaks_of("the other"))
+        );
+        vec![speaks_of("this project"), speaks_of("the other")]
+    };
+    // The operator sees both sides.
+    assert_eq!(warned(&open, ADMIN_KEY, "closed"), [false, true]);
+    assert_eq!(warned(&closed, ADMIN_KEY, "open"), [true, false]);
+    assert_eq!(warned(&closed, ADMIN_KEY, "hidden"), [true, true]);
+    // Others hear of the other side what sending would tell them, and the same of a project that is not there.
+    assert_eq!(warned(&closed, &closed.key, "open"), [true, false]);
+    assert_eq!(warned(&closed, &closed.key, "none"), [true, false]);
+    let answers = ["hidden", "nowhere"].map(|target| {
+        let answer = open.rest("PUT", &format!("grants/{target}"), &json!({})).json();
+        assert_eq!(answer["permission"]["target_project_id"], target);
+        answer["warnings"].clone()
+    });
+    assert_eq!(answers[0], answers[1]);
+    assert_eq!(answers[0].as_array().unwrap().len(), 1);
+    hidden.is_changed(&json!({"config": {"allow_cross_project": true}}));
+    assert_eq!(warned(&open, &open.key, "hidden"), [false, false]);
+    // Who may know which projects there are is told that there is none.
+    let missing = broker.rest(ADMIN_KEY, "PUT", "/api/v1/projects/open/grants/none", &json!({}));
+    assert_eq!(missing.problem(), (404, "project_not_found".to_owned()));
+    assert!(missing.body.contains("none"), "{missing:?}");
+    // As a tool it says the same.
+    let agent = open.visitor();
+    let granted = agent.calls("grant_project_access", json!({"target_project_id": "closed"}));
+    assert_eq!(granted["warnings"].as_array().unwrap().len(), 1, "{granted}");
+}
+
+#[test]
 fn every_way_in_shows_and_grants_the_same() {
     let broker = Broker::secured();
     let team = broker.project("team", &json!({}));

@@ -21,7 +21,8 @@ use crate::{
     clock::now,
     model::{
         BrokerError, CapabilityFilter, ConnectionId, DeadLetter, Draft, Headers, MessageId, MissingSession, Owner,
-        PageRoom, ProjectId, ProjectRecord, ProtocolRecord, RecipientStatus, SessionId, SessionStatus, Side, Status, To,
+        PageRoom, ProjectId, ProjectRecord, ProtocolRecord, RecipientStatus, SessionId, SessionStatus, Side, Status,
+        To,
     },
     negotiate::{self, MatrixRow, Negotiation, RequiredProtocol},
     registry::{Admit, Catalog, DiscoverPage, DiscoverQuery, Protocol, Registry},

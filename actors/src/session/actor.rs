@@ -84,8 +84,14 @@ pub struct Session {
     resumes: bool,
     /// Why the connection is closed when the actor ends before the session does.
     farewell: Closing,
-    /// The agent was here since this actor started: a session that is loaded long after it left says nothing of it.
-    was_present: bool,
+    attendance: Attendance,
+}
+
+/// Whether the agent was here since the actor started: a session that is loaded after its agent left logs nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Attendance {
+    NotSeen,
+    Seen,
 }
 
 /// A session is over; its parent forgets it.
@@ -143,7 +149,7 @@ impl Session {
             epoch_elsewhere: 0,
             resumes: settings.resumes,
             farewell: Closing::Failed,
-            was_present: false,
+            attendance: Attendance::NotSeen,
         }
     }
 
@@ -173,7 +179,8 @@ impl Session {
             }
             Effect::Became(status) => {
                 tracing::debug!(session = %self.id, status = status.as_str(), "presence changed");
-                if status == SessionStatus::Disconnected && std::mem::take(&mut self.was_present) {
+                if status == SessionStatus::Disconnected && self.attendance == Attendance::Seen {
+                    self.attendance = Attendance::NotSeen;
                     tracing::info!(session = %self.id, "an agent left");
                 }
             }
@@ -402,7 +409,9 @@ impl Session {
             self.vitals.touch(now);
         }
         let said_goodbye = self.vitals.status(self.settings.presence, now) == SessionStatus::Disconnected;
-        self.was_present |= !said_goodbye;
+        if !said_goodbye {
+            self.attendance = Attendance::Seen;
+        }
         let last_seen_mono_ms = self.vitals.last_seen_mono_ms();
         let waiting = self.vitals.waiting();
         self.happened(
