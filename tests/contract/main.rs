@@ -44,4 +44,5 @@ mod subscriptions;
 mod tasks;
 mod tokens;
 mod tools;
+mod walkthrough;
 mod walls;

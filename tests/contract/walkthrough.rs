@@ -1,0 +1,362 @@
+//! The documentation as its readers play it: the commands and the tables of calls that it shows, against the real binary.
+//!
+//! A block of commands is played unless the line above it says `<!-- not played: REASON -->`. `<!-- played with: COMMAND
+//! -->` starts a broker for the blocks that follow. A broker that a page starts listens on a free port, and what the page
+//! says of its address is changed accordingly.
+
+use std::{
+    collections::HashMap,
+    fs,
+    io::{BufRead, BufReader, Read},
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread,
+};
+
+use serde_json::{Value, json};
+
+use crate::support::{Agent, Broker, Caller, Request};
+
+/// Where pages say that a broker is.
+const ADDRESS: &str = "127.0.0.1:8000";
+const NOT_PLAYED: &str = "<!-- not played: ";
+const PLAYED_WITH: &str = "<!-- played with: ";
+/// Blocks of all pages that may be left out.
+const NOT_PLAYED_LEN_MAX: usize = 9;
+const PAGES: [&str; 4] = ["README.md", "docs/guide.md", "docs/projects.md", "docs/cli.md"];
+
+fn page(name: &str) -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()
+}
+
+/// A fenced block of a page.
+struct Block {
+    /// The comment above it, without its marks.
+    comment: String,
+    language: String,
+    text: String,
+}
+
+fn blocks(page: &str) -> Vec<Block> {
+    let mut blocks = Vec::new();
+    let mut lines = page.lines();
+    let mut before = "";
+    while let Some(line) = lines.next() {
+        if let Some(language) = line.strip_prefix("```") {
+            let text: Vec<_> = lines.by_ref().take_while(|line| *line != "```").collect();
+            blocks.push(Block {
+                comment: before.to_owned(),
+                language: language.to_owned(),
+                text: text.join("\n"),
+            });
+        }
+        before = line;
+    }
+    blocks
+}
+
+/// The calls of the table whose columns are who, tool and arguments.
+fn calls(page: &str) -> Vec<(String, String, Value)> {
+    let rows = page
+        .lines()
+        .skip_while(|line| *line != "| who | tool | arguments |")
+        .skip(2);
+    let rows = rows.take_while(|line| line.starts_with('|'));
+    rows.map(|row| {
+        let cells: Vec<_> = row
+            .trim_matches('|')
+            .splitn(3, '|')
+            .map(|cell| cell.trim().trim_matches('`'))
+            .collect();
+        let arguments = serde_json::from_str(cells[2]).unwrap_or_else(|error| panic!("{error}: {row}"));
+        (cells[0].to_owned(), cells[1].to_owned(), arguments)
+    })
+    .collect()
+}
+
+/// Plays the table: every call succeeds, and every call that receives brings something. Returns what came last.
+fn play(mut call: impl FnMut(&str, &str, Value) -> Value) -> Value {
+    let calls = calls(&page("README.md"));
+    assert!(calls.len() > 5, "README.md shows no first conversation");
+    let mut last = Value::Null;
+    for (who, tool, arguments) in calls {
+        last = call(&who, &tool, arguments);
+        if tool == "receive_messages" {
+            assert_ne!(last["messages"], json!([]), "{who} receives nothing");
+        }
+    }
+    last
+}
+
+fn is_the_answer(last: &Value) {
+    let message = &last["messages"][0];
+    assert_eq!(message["payload"], json!({"text": "I am bob"}), "{last}");
+    assert_eq!(message["headers"]["correlation_id"], "q1", "{last}");
+}
+
+#[test]
+fn the_first_conversation_works_on_connections() {
+    for era in ["2024-11-05", "2025-11-25", "2026-07-28"] {
+        let broker = Broker::start();
+        let agent = || match era {
+            "2026-07-28" => Agent::modern(broker.wire(), json!({})),
+            version => Agent::legacy(broker.wire(), version, &json!({})),
+        };
+        let mut agents = HashMap::new();
+        let last = play(|who, tool, arguments| {
+            let agent = agents.entry(who.to_owned()).or_insert_with(agent);
+            agent.calls(tool, arguments)
+        });
+        is_the_answer(&last);
+    }
+}
+
+#[test]
+fn the_first_conversation_works_over_http() {
+    for era in ["2025-03-26", "2025-11-25", "2026-07-28"] {
+        let broker = Broker::start();
+        let caller = || match era {
+            "2026-07-28" => Caller::modern(broker.address, json!({})),
+            version => Caller::legacy(broker.address, version, json!({})),
+        };
+        let mut callers: HashMap<String, Caller> = HashMap::new();
+        let last = play(|who, tool, arguments| {
+            let caller = callers.entry(who.to_owned()).or_insert_with(caller);
+            let answer = caller.calls(tool, arguments);
+            if tool == "register_session" {
+                // As the page says, and `next` of the result: it is passed with every later call.
+                caller.session = answer["session_id"].as_str().map(str::to_owned);
+            }
+            answer
+        });
+        is_the_answer(&last);
+    }
+}
+
+#[test]
+fn the_commands_of_readme_work_as_they_are_written() {
+    Player::plays("README.md");
+}
+
+#[test]
+fn the_commands_of_the_guide_work_as_they_are_written() {
+    let said = Player::plays("docs/guide.md");
+    // Over HTTP a refusal is no failure of the command.
+    assert!(
+        said.contains("session_id") && !said.contains("isError\":true"),
+        "{said}"
+    );
+}
+
+#[test]
+fn the_commands_about_projects_work_as_they_are_written() {
+    Player::plays("docs/projects.md");
+}
+
+#[test]
+fn the_commands_of_the_command_line_work_as_they_are_written() {
+    Player::plays("docs/cli.md");
+}
+
+#[test]
+fn few_blocks_are_not_played_and_each_says_why() {
+    let mut left_out = 0;
+    for name in PAGES {
+        for block in blocks(&page(name)) {
+            let Some(reason) = block.comment.strip_prefix(NOT_PLAYED) else {
+                continue;
+            };
+            assert!(reason.trim_end_matches(" -->").len() > 5, "{name}: {}", block.comment);
+            left_out += 1;
+        }
+    }
+    assert!(left_out <= NOT_PLAYED_LEN_MAX, "{left_out} blocks are not played");
+}
+
+#[test]
+fn every_address_in_an_entry_of_a_client_is_one_of_the_broker() {
+    let broker = Broker::start();
+    let mut found = 0;
+    for name in PAGES {
+        let page = page(name);
+        for block in blocks(&page).iter().filter(|block| block.language == "json") {
+            serde_json::from_str::<Value>(&block.text)
+                .unwrap_or_else(|error| panic!("{name}: {error}: {}", block.text));
+        }
+        for scheme in ["http://", "ws://"] {
+            let address = format!("{scheme}{ADDRESS}");
+            for rest in page.split(&address).skip(1) {
+                let path: String = rest
+                    .chars()
+                    .take_while(|c| c.is_ascii_alphanumeric() || *c == '/')
+                    .collect();
+                answers(&broker, scheme, &path);
+                found += 1;
+            }
+        }
+    }
+    assert!(found > 10, "the pages say nowhere where the broker is");
+}
+
+fn answers(broker: &Broker, scheme: &str, path: &str) {
+    let status = match (scheme, path) {
+        ("ws://", "/ws") => broker.upgrade(&[]).status,
+        ("http://", "/mcp") => {
+            let hello = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"a test","version":"1"}}}"#;
+            Request::post(broker.address, hello).answered().status
+        }
+        // The address of the API, to which the command line adds a path.
+        ("http://", "") => broker.get("/health").status,
+        _ => broker.get(path).status,
+    };
+    assert!(matches!(status, 101 | 200), "{scheme}{ADDRESS}{path} answers {status}");
+}
+
+/// A reader at a terminal, with the program on the path.
+struct Player {
+    name: &'static str,
+    folder: PathBuf,
+    environment: HashMap<String, String>,
+    broker: Option<Running>,
+    said: String,
+}
+
+impl Player {
+    /// Plays the commands of a page in their order; returns all that they printed.
+    fn plays(name: &'static str) -> String {
+        let folder = std::env::temp_dir().join(format!("mcp-broker-reader-{}", uuid::Uuid::new_v4().simple()));
+        fs::create_dir(&folder).unwrap();
+        let programs = Path::new(env!("CARGO_BIN_EXE_mcp-broker")).parent().unwrap();
+        let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap_or_default());
+        let mut player = Self {
+            name,
+            folder,
+            environment: HashMap::from([("PATH".to_owned(), path)]),
+            broker: None,
+            said: String::new(),
+        };
+        let mut played = 0;
+        for block in blocks(&page(name)) {
+            if let Some(command) = block.comment.strip_prefix(PLAYED_WITH) {
+                player.runs_broker(command.trim_end_matches(" -->"));
+            }
+            if block.language.is_empty() && !block.comment.starts_with(NOT_PLAYED) {
+                player.types(&block.text);
+                played += 1;
+            }
+        }
+        assert!(played > 0, "{name} shows no commands");
+        std::mem::take(&mut player.said)
+    }
+
+    /// Runs the lines of a block, one command of the program after the other: a later one may name what an earlier one
+    /// printed. A broker runs on beside those that follow it.
+    fn types(&mut self, text: &str) {
+        let mut script = String::new();
+        for line in text.lines() {
+            if line.starts_with("mcp-broker ") {
+                self.runs(&std::mem::take(&mut script));
+            }
+            if line.starts_with("mcp-broker serve") {
+                self.runs_broker(line);
+            } else {
+                script.extend([line, "\n"]);
+            }
+        }
+        self.runs(&script);
+    }
+
+    fn runs_broker(&mut self, command: &str) {
+        // The older one, which would listen on the same port, is stopped first.
+        self.broker = None;
+        let broker = Running::start(self.shell(&format!("exec {command} --port=0 --log-format=json")));
+        self.environment
+            .insert("MCP_BROKER_URL".to_owned(), format!("http://{}", broker.address));
+        self.broker = Some(broker);
+    }
+
+    fn runs(&mut self, script: &str) {
+        if script.trim().is_empty() {
+            return;
+        }
+        let kept = self.folder.join("environment");
+        let script = format!(
+            "set -euo pipefail\n{}\nenv -0 >'{}'",
+            self.filled_in(script),
+            kept.display()
+        );
+        let output = self.shell(&script).output().unwrap();
+        let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let (stdout, stderr) = (said(&output.stdout), said(&output.stderr));
+        assert!(output.status.success(), "{}: {script}\n{stdout}{stderr}", self.name);
+        self.said.push_str(&stdout);
+        let kept = fs::read(kept).unwrap();
+        let kept = kept
+            .split(|byte| *byte == 0)
+            .filter_map(|line| std::str::from_utf8(line).ok()?.split_once('='));
+        self.environment = kept.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    }
+
+    /// A reader replaces what stands in capitals, and what the page calls the port.
+    fn filled_in(&self, script: &str) -> String {
+        let address = self.broker.as_ref().map(|broker| broker.address.to_string());
+        let admin_key = self.environment.get("MCP_BROKER_ADMIN_KEY").map_or("", String::as_str);
+        let keys = self.said.split_whitespace().filter(|word| word.split('_').count() == 3);
+        let key_id = keys.last().and_then(|key| key.split('_').nth(1)).unwrap_or_default();
+        script
+            .replace(ADDRESS, address.as_deref().unwrap_or(ADDRESS))
+            .replace("THE-KEY-OF-THE-FIRST-TERMINAL", admin_key)
+            .replace("KEY_ID", key_id)
+    }
+
+    fn shell(&self, script: &str) -> Command {
+        let mut shell = Command::new("bash");
+        shell
+            .args(["-c", script])
+            .env_clear()
+            .envs(&self.environment)
+            .current_dir(&self.folder)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        shell
+    }
+}
+
+impl Drop for Player {
+    fn drop(&mut self) {
+        self.broker = None;
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// A broker that a page started.
+struct Running {
+    process: Child,
+    address: SocketAddr,
+}
+
+impl Running {
+    fn start(mut command: Command) -> Self {
+        let mut process = command.stdout(Stdio::null()).spawn().unwrap();
+        let mut stderr = BufReader::new(process.stderr.take().unwrap());
+        let mut said = String::new();
+        let address = loop {
+            assert_ne!(stderr.read_line(&mut said).unwrap(), 0, "the broker ended: {said}");
+            let address = said.split_once("ws://").and_then(|(_, rest)| rest.split_once("/ws"));
+            if let Some((address, _)) = address {
+                break address.parse().unwrap();
+            }
+        };
+        thread::spawn(move || std::io::copy(&mut stderr.by_ref(), &mut std::io::sink()));
+        Self { process, address }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
