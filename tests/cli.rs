@@ -70,11 +70,14 @@ fn failed(args: &[&str]) -> (String, Option<i32>) {
     (String::from_utf8(output.stderr).unwrap(), output.status.code())
 }
 
+/// So few connections that no limit of open files is worth a warning.
+const FEW: &str = "--connections-max=100";
+
 #[test]
 fn a_port_in_use_is_one_plain_line() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
-    let (said, code) = failed(&["serve", &format!("--port={port}"), "--log-format=pretty"]);
+    let (said, code) = failed(&["serve", &format!("--port={port}"), "--log-format=pretty", FEW]);
     let expected =
         format!("error: cannot listen on 127.0.0.1:{port}: another program listens there; choose another --port\n");
     assert_eq!((said.as_str(), code), (expected.as_str(), Some(1)));
@@ -129,7 +132,7 @@ fn with_log_format_json_every_line_of_stderr_is_json() {
 
 #[test]
 fn a_start_says_one_line_and_none_of_the_frameworks() {
-    let mut command = broker(&["serve", "--port=0", "--log-format=pretty"]);
+    let mut command = broker(&["serve", "--port=0", "--log-format=pretty", FEW]);
     let mut running = Running(command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap());
     let mut stderr = BufReader::new(running.0.stderr.take().unwrap());
     let mut said = String::new();

@@ -59,6 +59,13 @@ set_up_openapi() {
   export OPENAPI_TOOLS=required
 }
 
+# What counts how many tokens the list of tools has.
+set_up_tokenizer() {
+  python_environment tokenizer tests/contract/tokenizer.txt
+  # From here on a test that finds none fails, and is not skipped.
+  export TOKENIZER=required
+}
+
 node_packages() {
   cmp -s "$1/package-lock.json" "$1/node_modules/.installed" && return
   npm ci --prefix "$1"

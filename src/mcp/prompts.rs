@@ -355,6 +355,8 @@ mod tests {
 
     use actors::{model::BrokerError, registry::Schema};
 
+    use actors::model::Scope;
+
     use super::*;
     use crate::mcp::{rpc, tools};
 
@@ -452,7 +454,7 @@ mod tests {
 
     #[test]
     fn the_calls_in_the_texts_fit_the_tools() {
-        let tools = tools::list(true);
+        let tools = tools::list(true, Scope::Operator);
         for (prompt, text) in rendered() {
             let calls = text.lines().filter_map(|line| line.strip_prefix("    "));
             let mut count = 0;
@@ -470,7 +472,7 @@ mod tests {
 
     #[test]
     fn the_names_in_the_texts_are_those_of_the_tools() {
-        let mut known: BTreeSet<String> = words(&tools::list(true).to_string());
+        let mut known: BTreeSet<String> = words(&tools::list(true, Scope::Operator).to_string());
         let errors = [
             BrokerError::SessionTakenOver,
             BrokerError::PayloadInvalid { failures: Vec::new() },

@@ -21,6 +21,7 @@ mod http_streams;
 mod http_waits;
 mod keys_abuse;
 mod limits;
+mod listing;
 mod messages;
 mod negotiation;
 mod newcomers;

@@ -1,6 +1,6 @@
 use std::{
-    collections::HashMap,
-    sync::{Mutex, OnceLock, PoisonError},
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use jsonschema::Validator;
@@ -183,23 +183,35 @@ impl Agent {
 
     /// Checks an object against the output schema of its tool, and against the half of it that is meant.
     fn fits(&self, tool: &str, object: &Value, is_error: bool) {
-        static SCHEMAS: OnceLock<HashMap<String, [Validator; 3]>> = OnceLock::new();
-        let schemas = SCHEMAS.get_or_init(|| {
-            let listed = self.request("tools/list", json!({})).unwrap();
-            let tools = listed["tools"].as_array().unwrap().iter();
-            let compiled = tools.map(|tool| {
-                let schema = &tool["outputSchema"];
-                let parts = [schema, &schema["anyOf"][0], &schema["anyOf"][1]];
-                let validators = parts.map(|part| jsonschema::validator_for(part).unwrap());
-                (tool["name"].as_str().unwrap().to_owned(), validators)
-            });
-            compiled.collect()
-        });
-        let [whole, result, error] = &schemas[tool];
+        let Some(validators) = self.validators(tool) else {
+            // A tool that this caller may not use is not in its list, and does nothing but refuse.
+            assert!(is_error, "{tool} is not listed: {object}");
+            return;
+        };
+        let [whole, result, error] = &*validators;
         for schema in [whole, if is_error { error } else { result }] {
             let failure = schema.validate(object).err().map(|error| error.to_string());
             assert_eq!(failure, None, "{tool}: {object}");
         }
+    }
+
+    /// Those of a tool, if this caller's list or that of an earlier one has it.
+    fn validators(&self, tool: &str) -> Option<Arc<[Validator; 3]>> {
+        static VALIDATORS: Mutex<BTreeMap<String, Arc<[Validator; 3]>>> = Mutex::new(BTreeMap::new());
+        let known = |tool: &str| VALIDATORS.lock().unwrap().get(tool).cloned();
+        if let Some(validators) = known(tool) {
+            return Some(validators);
+        }
+        let listed = self.request("tools/list", json!({})).unwrap();
+        let tools = listed["tools"].as_array().unwrap().iter();
+        let compiled = tools.map(|tool| {
+            let schema = &tool["outputSchema"];
+            let parts = [schema, &schema["anyOf"][0], &schema["anyOf"][1]];
+            let validators = parts.map(|part| jsonschema::validator_for(part).unwrap());
+            (tool["name"].as_str().unwrap().to_owned(), Arc::new(validators))
+        });
+        VALIDATORS.lock().unwrap().extend(compiled);
+        known(tool)
     }
 
     /// Begins a letter in the protocol `note`; see [`Letter`].

@@ -28,6 +28,8 @@ pub enum Scope {
 }
 
 impl Scope {
+    pub const ALL: [Self; 4] = [Self::Observer, Self::Member, Self::Admin, Self::Operator];
+
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -4,7 +4,7 @@ mod calling;
 mod looking;
 mod subscribing;
 
-use std::{borrow::Cow, sync::LazyLock};
+use std::{borrow::Cow, sync::OnceLock};
 
 use actors::model::{BrokerError, Scope};
 use serde::Deserialize;
@@ -94,7 +94,8 @@ fn serve(turn: &mut Turn, to: &mut ReplyTo, method: &str, mut params: Params<'_>
         ("server/discover", Era::Modern { .. }) => discover(),
         ("tools/list", _) => {
             check_cursor(&params)?;
-            let text = tool_list(turn.shared.service.admin.multi_project(), modern);
+            let shared = &turn.shared;
+            let text = tool_list(shared.service.admin.multi_project(), shared.identity.scope(), modern);
             to.raw_result(&turn.shared.outbox, text);
             return Ok(());
         }
@@ -247,17 +248,18 @@ fn check_cursor(params: &Params<'_>) -> Result<(), RpcError> {
     }
 }
 
-/// The result of `tools/list`, written once: it is long, and asked for by everybody.
-fn tool_list(multi_project: bool, modern: bool) -> &'static [u8] {
-    static LISTS: LazyLock<[Vec<u8>; 4]> = LazyLock::new(|| {
-        [(false, false), (false, true), (true, false), (true, true)].map(|(multi_project, modern)| {
-            let result = cacheable(json!({"tools": tools::list(multi_project)}), LIST_TTL_MS, "public");
-            let mut text = Vec::new();
-            rpc::write_json(&mut text, &in_era(result, modern));
-            text
-        })
-    });
-    &LISTS[2 * usize::from(multi_project) + usize::from(modern)]
+/// The result of `tools/list` for callers of one scope, written once: it is long, and every client asks for it. What a
+/// caller may not do is not in it.
+fn tool_list(multi_project: bool, scope: Scope, modern: bool) -> &'static [u8] {
+    type List = OnceLock<Vec<u8>>;
+    static LISTS: [[[List; 2]; 2]; Scope::ALL.len()] =
+        [const { [const { [const { List::new() }; 2] }; 2] }; Scope::ALL.len()];
+    LISTS[scope as usize][usize::from(multi_project)][usize::from(modern)].get_or_init(|| {
+        let tools = json!({"tools": tools::list(multi_project, scope)});
+        let mut text = Vec::new();
+        rpc::write_json(&mut text, &in_era(cacheable(tools, LIST_TTL_MS, "private"), modern));
+        text
+    })
 }
 
 #[derive(Deserialize)]

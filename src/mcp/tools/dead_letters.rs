@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{
     ADDS, Arguments, Caller, LOOKS, Pending, Run, Tool, count, cursor, limit,
     receiving::{message_schema, parse_ids},
-    text,
+    text, words,
 };
 use crate::mcp::{page::PageText, reply::Answer, rpc::write_json};
 
@@ -19,13 +19,14 @@ const PAGE_LEN_MAX: usize = 500;
 pub const LIST_DEAD_LETTERS: Tool = Tool {
     name: "list_dead_letters",
     title: "List dead letters",
-    description: "Messages that were given up, oldest first, each with the reason. They can be sent again with \
-                  redrive_dead_letters.",
+    description: "Messages that were given up, oldest first, with the reason.",
     hints: LOOKS,
     needs: Scope::Observer,
     input: || {
         let properties = json!({
-            "reason": {"enum": ["expired", "delivery_limit", "recipient_gone", "rejected"]},
+            "reason": {
+                "enum": ["expired", "delivery_limit", "recipient_gone", "rejected"], "description": "Only those.",
+            },
             "limit": limit(PAGE_LEN, PAGE_LEN_MAX),
             "cursor": cursor(),
         });
@@ -36,15 +37,15 @@ pub const LIST_DEAD_LETTERS: Tool = Tool {
             "type": "object",
             "properties": {
                 "message": message_schema(),
-                "session_id": text("The recipient it was given up for."),
+                "session_id": text(""),
                 "reason": {"enum": ["expired", "delivery_limit", "recipient_gone", "rejected"]},
-                "at": text("RFC 3339."),
-                "deliveries": count("How often it had been delivered."),
+                "at": text(""),
+                "deliveries": count(""),
             },
             "required": ["message", "reason", "at", "deliveries"],
         });
         (
-            json!({"dead_letters": {"type": "array", "items": letter}, "next_cursor": cursor()}),
+            json!({"dead_letters": {"type": "array", "items": letter}, "next_cursor": text("")}),
             &["dead_letters"],
         )
     },
@@ -106,14 +107,13 @@ fn page_answer(page: &Page<DeadLetter>) -> Answer {
 pub const REDRIVE_DEAD_LETTERS: Tool = Tool {
     name: "redrive_dead_letters",
     title: "Send dead letters again",
-    description: "Send messages that were given up again, to whom they were for or to another session. Their time \
-                  to live begins anew.",
+    description: "Send messages that were given up again, to their recipient or another.",
     hints: ADDS,
     needs: Scope::Member,
     input: || {
         let properties = json!({
-            "message_ids": {"type": "array", "items": {"type": "string"}},
-            "recipient_id": text("Another recipient: session id or name."),
+            "message_ids": words("Of dead letters."),
+            "recipient_id": text("Id or name of another recipient."),
         });
         (properties, &["message_ids"])
     },
@@ -125,10 +125,9 @@ pub const REDRIVE_DEAD_LETTERS: Tool = Tool {
         });
         let properties = json!({
             "redriven": count(""),
-            "unknown": {"type": "array", "items": {"type": "string"}, "description": "Not among the dead letters."},
+            "unknown": {"type": "array", "items": {"type": "string"}},
             "failures": {
                 "type": "array", "items": refused,
-                "description": "Still dead letters: the recipient is gone or its queue is full.",
             },
         });
         (properties, &["redriven", "unknown"])

@@ -227,7 +227,7 @@ pub fn mirrored(tool: &str) -> &'static [Mirrored] {
             find_mirrored(&tool["inputSchema"]["properties"], "", &mut found);
             (tool["name"].as_str().unwrap_or_default().to_owned(), found)
         };
-        let tools = list(true);
+        let tools = list(true, Scope::Operator);
         let tools = tools.as_array().into_iter().flatten();
         tools.map(of).filter(|(_, found)| !found.is_empty()).collect()
     });
@@ -248,9 +248,9 @@ fn find_mirrored(properties: &Value, at: &str, found: &mut Vec<Mirrored>) {
     }
 }
 
-/// The tools of `tools/list`, of a broker of many projects or of one.
-pub fn list(multi_project: bool) -> Value {
-    let is_there = |tool: &&Tool| multi_project || is_of_one_project(tool);
+/// The tools of `tools/list` for a caller of this scope, of a broker of many projects or of one.
+pub fn list(multi_project: bool, scope: Scope) -> Value {
+    let is_there = |tool: &&Tool| tool.needs <= scope && (multi_project || is_of_one_project(tool));
     let tools = TOOLS.iter().filter(is_there).map(Tool::describe);
     #[cfg(feature = "conformance-fixtures")]
     let tools = fixtures::tools::list().chain(tools);
@@ -277,10 +277,7 @@ impl Tool {
 
     fn describe(&self) -> Value {
         let (mut arguments, required) = (self.input)();
-        arguments["session_id"] = json!({
-            "type": "string", "format": "uuid",
-            "description": "The session that acts, from register_session; needed with every call over stateless HTTP.",
-        });
+        arguments["session_id"] = text("From register_session.");
         let Hints {
             read_only,
             destructive,
@@ -293,7 +290,7 @@ impl Tool {
             "inputSchema": object(arguments, required),
             "outputSchema": self.output_schema(),
             "annotations": {
-                "title": self.title, "readOnlyHint": read_only, "destructiveHint": destructive,
+                "readOnlyHint": read_only, "destructiveHint": destructive,
                 "idempotentHint": idempotent, "openWorldHint": false,
             },
         })
@@ -302,22 +299,11 @@ impl Tool {
     /// The result, or the error object: clients check `structuredContent` against it in both cases.
     fn output_schema(&self) -> Value {
         let (mut properties, required) = (self.output)();
-        properties["unread"] = json!({"type": "integer", "description": "Messages that wait for you."});
+        properties["unread"] = count("");
         json!({
             "type": "object",
-            "anyOf": [
-                {"title": "Result", "properties": properties, "required": required},
-                {
-                    "title": "Error",
-                    "properties": {
-                        "code": {"type": "string"},
-                        "message": {"type": "string"},
-                        "detail": {"type": "object"},
-                        "retry_after_ms": {"type": "integer", "minimum": 0},
-                    },
-                    "required": ["code", "message"],
-                },
-            ],
+            "properties": properties,
+            "anyOf": [{"required": required}, {"required": ["code", "message"]}],
         })
     }
 }
@@ -333,28 +319,32 @@ fn object(properties: Value, required: &[&str]) -> Value {
     Value::Object(schema)
 }
 
-fn text(description: &str) -> Value {
-    json!({"type": "string", "description": description})
+/// A schema and what it is for, where its name does not say that: models read every word of the list.
+fn described(mut schema: Value, description: &str) -> Value {
+    if !description.is_empty() {
+        schema["description"] = json!(description);
+    }
+    schema
 }
 
-fn id(description: &str) -> Value {
-    json!({"type": "string", "format": "uuid", "description": description})
+fn text(description: &str) -> Value {
+    described(json!({"type": "string"}), description)
 }
 
 fn count(description: &str) -> Value {
-    json!({"type": "integer", "minimum": 0, "description": description})
+    described(json!({"type": "integer"}), description)
 }
 
 fn words(description: &str) -> Value {
-    json!({"type": "array", "items": {"type": "string"}, "description": description})
+    described(json!({"type": "array", "items": {"type": "string"}}), description)
 }
 
 fn limit(default: usize, max: usize) -> Value {
-    json!({"type": "integer", "minimum": 1, "maximum": max, "default": default})
+    count(&format!("1 to {max}, default {default}."))
 }
 
 fn cursor() -> Value {
-    text("Where the last page ended: its next_cursor.")
+    text("next_cursor of the page before.")
 }
 
 #[cfg(test)]

@@ -13,33 +13,30 @@ const MATRIX_LEN_MAX: usize = 100;
 pub const NEGOTIATE_CAPABILITIES: Tool = Tool {
     name: "negotiate_capabilities",
     title: "Negotiate capabilities",
-    description: "What you and another session can speak: the agreed version of each shared protocol, the shared \
-                  features, and what stands in the way of the rest.",
+    description: "What you and another session can both speak, and what stands in the way of the rest.",
     hints: LOOKS,
     needs: Scope::Member,
     input: || {
         let required = json!({
             "type": "array",
-            "description": "Protocols without which there is no agreement.",
+            "description": "Without these there is no agreement.",
             "items": {
                 "type": "object",
-                "properties": {"name": text(""), "version": text("A version or a version requirement.")},
+                "properties": {"name": text(""), "version": text("")},
                 "required": ["name", "version"],
-                "additionalProperties": false,
             },
         });
-        let properties =
-            json!({"target_session_id": text("Id or name of the other session."), "required_protocols": required});
+        let properties = json!({"target_session_id": text("Id or name."), "required_protocols": required});
         (properties, &["target_session_id"])
     },
     output: || {
         let properties = json!({
             "compatible": {"type": "boolean"},
             "supported_protocols": {"type": "object", "additionalProperties": {"type": "string"}},
-            "feature_intersections": words("Features both have."),
+            "feature_intersections": words(""),
             "unsupported_features": {
                 "type": "object",
-                "properties": {"ours": words("Ours that they lack."), "theirs": words("Theirs that we lack.")},
+                "properties": {"ours": words(""), "theirs": words("")},
                 "required": ["ours", "theirs"],
             },
             "incompatibilities": {
@@ -50,7 +47,7 @@ pub const NEGOTIATE_CAPABILITIES: Tool = Tool {
                     "required": ["protocol", "reason", "ours", "theirs"],
                 },
             },
-            "suggestions": words("What would help."),
+            "suggestions": words(""),
         });
         let required = &[
             "compatible",
@@ -84,11 +81,10 @@ fn negotiate_capabilities(caller: &Caller, mut arguments: Arguments<'_>) -> Resu
 pub const COMPATIBILITY_MATRIX: Tool = Tool {
     name: "compatibility_matrix",
     title: "Compatibility matrix",
-    description: "For every pair of sessions, whether they can speak with each other, and what. Without \
-                  session_ids, of the sessions that are active.",
+    description: "For each pair of sessions, what both can speak.",
     hints: LOOKS,
     needs: Scope::Observer,
-    input: || (json!({"session_ids": words("Ids or names.")}), &[]),
+    input: || (json!({"session_ids": words("Ids or names; default: all active.")}), &[]),
     output: || {
         let row = json!({
             "type": "object",

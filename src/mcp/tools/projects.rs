@@ -21,6 +21,7 @@ fn config() -> Value {
     let limit = |description: &str| json!({"type": ["integer", "null"], "minimum": 1, "description": description});
     json!({
         "type": "object",
+        "description": "Opt-ins and limits.",
         "properties": {
             "allow_cross_project": {
                 "type": "boolean", "default": false,
@@ -32,7 +33,6 @@ fn config() -> Value {
             "queue_capacity": limit("Messages that may wait for one session."),
             "rate_limit": count("Requests per minute of all its callers together; 0 is no limit."),
         },
-        "additionalProperties": false,
     })
 }
 
@@ -41,7 +41,7 @@ fn project() -> Value {
         "type": "object",
         "properties": {
             "project_id": text(""), "name": text(""), "description": {"type": ["string", "null"]},
-            "tags": words(""), "active": {"type": "boolean"}, "created_at": text("RFC 3339."), "config": {"type": "object"},
+            "tags": words(""), "active": {"type": "boolean"}, "created_at": text(""), "config": {"type": "object"},
         },
         "required": ["project_id", "name", "tags", "active", "created_at"],
     })
@@ -51,8 +51,8 @@ fn permission() -> Value {
     json!({
         "type": "object",
         "properties": {
-            "target_project_id": text(""), "allowed_protocols": words("Empty: all."),
-            "message_rate_limit": count("Per minute; 0 is no limit."), "granted_at": text("RFC 3339."),
+            "target_project_id": text(""), "allowed_protocols": words(""),
+            "message_rate_limit": count(""), "granted_at": text(""),
         },
         "required": ["target_project_id", "allowed_protocols", "message_rate_limit", "granted_at"],
     })
@@ -61,7 +61,6 @@ fn permission() -> Value {
 fn api_keys() -> Value {
     json!({
         "type": "array",
-        "description": "Shown now and never again.",
         "items": {
             "type": "object",
             "properties": {"key_id": text(""), "api_key": text("")},
@@ -115,7 +114,8 @@ pub const CREATE_PROJECT: Tool = Tool {
     needs: Scope::Operator,
     input: || {
         let properties = json!({
-            "project_id": project_id(), "name": text("For people."), "description": text(""), "tags": words(""),
+            "project_id": project_id(), "name": text("For people."), "description": text("For people."),
+            "tags": words("Others find it by them."),
             "config": config(),
         });
         (properties, &["project_id", "name"])
@@ -151,15 +151,15 @@ pub const LIST_PROJECTS: Tool = Tool {
     needs: Scope::Observer,
     input: || {
         let properties = json!({
-            "include_inactive": {"type": "boolean", "default": false, "description": "Deleted ones too."},
-            "tags": words("Only those that have all of these."),
+            "include_inactive": {"type": "boolean", "description": "Deleted ones too."},
+            "tags": words("All of these."),
             "cursor": cursor(),
         });
         (properties, &[])
     },
     output: || {
         (
-            json!({"projects": {"type": "array", "items": project()}, "next_cursor": cursor()}),
+            json!({"projects": {"type": "array", "items": project()}, "next_cursor": text("")}),
             &["projects"],
         )
     },
@@ -183,7 +183,7 @@ pub const LIST_PROJECTS: Tool = Tool {
 pub const GET_PROJECT_INFO: Tool = Tool {
     name: "get_project_info",
     title: "Get a project",
-    description: "What a project is, how much there is in it, and to which others its sessions may send.",
+    description: "What a project holds, and to which others it may send.",
     hints: LOOKS,
     needs: Scope::Observer,
     input: || (json!({"project_id": text("Your own, unless you name another.")}), &[]),
@@ -197,7 +197,7 @@ pub const GET_PROJECT_INFO: Tool = Tool {
         });
         let properties = json!({
             "project": project(), "counts": counts, "permissions": {"type": "array", "items": permission()},
-            "more_permissions": {"type": "boolean", "description": "There are more than fit here."},
+            "more_permissions": {"type": "boolean"},
         });
         (properties, &["project"])
     },
@@ -233,7 +233,7 @@ pub const ROTATE_PROJECT_KEYS: Tool = Tool {
     output: || {
         let revoked = json!({
             "type": "object",
-            "properties": {"key_id": text(""), "at": text("RFC 3339.")},
+            "properties": {"key_id": text(""), "at": text("")},
             "required": ["key_id", "at"],
         });
         let properties = json!({"api_keys": api_keys(), "revoked": {"type": "array", "items": revoked}});
@@ -270,7 +270,7 @@ pub const GRANT_PROJECT_ACCESS: Tool = Tool {
         (properties, &["target_project_id"])
     },
     output: || {
-        let warnings = words("What still keeps messages from passing.");
+        let warnings = words("");
         (
             json!({"permission": permission(), "warnings": warnings}),
             &["permission", "warnings"],
@@ -298,9 +298,14 @@ pub const REVOKE_PROJECT_ACCESS: Tool = Tool {
     description: "The sessions of your project may send to that other project no more.",
     hints: SETS,
     needs: Scope::Admin,
-    input: || (json!({"target_project_id": project_id()}), &["target_project_id"]),
+    input: || {
+        (
+            json!({"target_project_id": text("The other project.")}),
+            &["target_project_id"],
+        )
+    },
     output: || {
-        let revoked = json!({"type": "boolean", "description": "False when there was none."});
+        let revoked = json!({"type": "boolean"});
         (json!({"revoked": revoked}), &["revoked"])
     },
     acts_as_session: false,

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::{
     ADDS, Arguments, Caller, LOOKS, Pending, Run, Tool,
     arguments::{ReadRequirement, ReadVersion},
-    cursor, limit, text, words,
+    cursor, described, limit, text, words,
 };
 use crate::mcp::{page::PageText, reply::Answer};
 
@@ -21,37 +21,37 @@ const PATTERNS: [&str; 4] = ["point_to_point", "broadcast", "request_response", 
 const METADATA_LEN_MAX: usize = 16 * 1024;
 
 fn patterns() -> Value {
-    json!({"type": "array", "items": {"enum": PATTERNS}, "description": "How it is meant to be used."})
+    json!({"type": "array", "items": {"enum": PATTERNS}})
 }
 
 fn metadata() -> Value {
     json!({
         "type": "object",
-        "properties": {"author": text(""), "description": text(""), "tags": words("To be found by.")},
-        "additionalProperties": false,
+        "description": "Others find it by this.",
+        "properties": {"author": text(""), "description": text(""), "tags": words("")},
     })
 }
 
 pub const REGISTER_PROTOCOL: Tool = Tool {
     name: "register_protocol",
     title: "Register a protocol",
-    description: "Publish a message format: a JSON Schema (draft-07 or 2020-12) under a name and a semantic \
-                  version. It never changes; a change is a new version.",
+    description: "Publish a message format: a JSON Schema (draft-07 or 2020-12) under a name and a version. A change \
+                  is a new version.",
     hints: ADDS,
     needs: Scope::Member,
     input: || {
         let properties = json!({
-            "name": {"type": "string", "pattern": "^[a-z][a-z0-9_-]{0,62}[a-z0-9]$"},
-            "version": text("Semantic version, such as 1.0.0."),
-            "schema": {"type": "object", "description": "The JSON Schema of the payload, which is an object."},
-            "capabilities": patterns(),
+            "name": text("Lower-case letters, digits, '-' and '_'."),
+            "version": text("Such as 1.0.0."),
+            "schema": {"type": "object", "description": "JSON Schema of the payload, an object."},
+            "capabilities": described(patterns(), "How it is used."),
             "metadata": metadata(),
         });
         (properties, &["name", "version", "schema"])
     },
     output: || {
         (
-            described(),
+            protocol(),
             &["name", "version", "capabilities", "metadata", "registered_at"],
         )
     },
@@ -60,15 +60,15 @@ pub const REGISTER_PROTOCOL: Tool = Tool {
     run: Run::Later(register_protocol),
 };
 
-fn described() -> Value {
+fn protocol() -> Value {
     json!({
         "name": text(""),
         "version": text(""),
         "schema": {"type": "object"},
         "capabilities": patterns(),
         "metadata": {"type": "object"},
-        "registered_at": text("RFC 3339."),
-        "registered_by": {"type": ["string", "null"], "description": "The session that registered it."},
+        "registered_at": text(""),
+        "registered_by": {"type": ["string", "null"]},
     })
 }
 
@@ -130,25 +130,25 @@ fn parse_version(text: &str) -> Result<Version, BrokerError> {
 pub const DISCOVER_PROTOCOLS: Tool = Tool {
     name: "discover_protocols",
     title: "Discover protocols",
-    description: "Which message formats there are, by name, version requirement, tags or pattern of use.",
+    description: "Which message formats there are.",
     hints: LOOKS,
     needs: Scope::Observer,
     input: || {
         let properties = json!({
             "name": text("Exactly this one."),
-            "version": text("Semantic version requirement, such as ^1.2 or >=1, <3."),
-            "tags": words("Those that have all of these."),
-            "capability": {"enum": PATTERNS},
-            "include_schema": {"type": "boolean", "default": false},
+            "version": text("Requirement, such as ^1.2."),
+            "tags": words("All of these."),
+            "capability": {"enum": PATTERNS, "description": "How it is used."},
+            "include_schema": {"type": "boolean", "description": "Show schemas."},
             "limit": limit(100, 1000),
             "cursor": cursor(),
         });
         (properties, &[])
     },
     output: || {
-        let protocol = json!({"type": "object", "properties": described(), "required": ["name", "version"]});
+        let found = json!({"type": "object", "properties": protocol(), "required": ["name", "version"]});
         (
-            json!({"protocols": {"type": "array", "items": protocol}, "next_cursor": cursor()}),
+            json!({"protocols": {"type": "array", "items": found}, "next_cursor": text("")}),
             &["protocols"],
         )
     },

@@ -11,7 +11,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    Arguments, Caller, LOOKS, Object, Pending, Run, SETS, TAKES, Tool, WAIT_MAX, count, cursor, id, limit, text,
+    Arguments, Caller, LOOKS, Object, Pending, Run, SETS, TAKES, Tool, WAIT_MAX, count, cursor, described, limit, text,
+    words,
 };
 use crate::mcp::{page::PageText, reply::Answer, rpc::write_json, shared::Taking};
 
@@ -24,17 +25,17 @@ pub fn message_schema() -> Value {
     json!({
         "type": "object",
         "properties": {
-            "message_id": id("The same in a repeated delivery."),
+            "message_id": text(""),
             "project_id": text(""),
-            "sender_id": id(""),
+            "sender_id": text(""),
             "sender_name": {"type": ["string", "null"]},
-            "recipient_id": {"type": ["string", "null"], "description": "null for a broadcast."},
-            "timestamp": text("RFC 3339."),
+            "recipient_id": {"type": ["string", "null"]},
+            "timestamp": text(""),
             "protocol_name": text(""),
             "protocol_version": text(""),
             "payload": {"type": "object"},
             "headers": {"type": "object"},
-            "delivery_count": {"type": "integer", "description": "More than 1: a repeat."},
+            "delivery_count": {"type": "integer"},
         },
         "required": ["message_id", "sender_id", "timestamp", "protocol_name", "protocol_version", "payload", "delivery_count"],
     })
@@ -43,18 +44,21 @@ pub fn message_schema() -> Value {
 pub const RECEIVE_MESSAGES: Tool = Tool {
     name: "receive_messages",
     title: "Receive messages",
-    description: "Read your inbox: urgent before low, old before new. With wait_seconds the call waits for the \
-                  first message. Unless you choose otherwise, calling it again acknowledges what it returned.",
+    description: "Read your inbox, urgent first. Calling it again acknowledges what it returned, unless `acknowledge` \
+                  says otherwise.",
     hints: TAKES,
     needs: Scope::Member,
     input: || {
         let properties = json!({
             "limit": limit(LIMIT, LIMIT_MAX),
-            "wait_seconds": {"type": "number", "minimum": 0, "maximum": WAIT_MAX.as_secs(), "default": 0},
+            "wait_seconds": described(
+                json!({"type": "number"}),
+                &format!("Longest wait for a first message, at most {}; 50 suits most clients.", WAIT_MAX.as_secs()),
+            ),
             "acknowledge": {
-                "enum": ["on_next", "manual", "immediate"], "default": "on_next",
-                "description": "on_next: this call acknowledges what the last one returned; manual: \
-                                acknowledge_messages does; immediate: what is returned needs no more.",
+                "enum": ["on_next", "manual", "immediate"],
+                "description": "on_next (default): this call acknowledges what earlier ones returned; \
+                                manual: acknowledge_messages does; immediate: at once.",
             },
         });
         (properties, &[])
@@ -62,7 +66,7 @@ pub const RECEIVE_MESSAGES: Tool = Tool {
     output: || {
         let properties = json!({
             "messages": {"type": "array", "items": message_schema()},
-            "remaining": count("Messages that still wait."),
+            "remaining": count(""),
         });
         (properties, &["messages", "remaining"])
     },
@@ -122,19 +126,20 @@ fn received_answer(received: &Received) -> Answer {
 pub const ACKNOWLEDGE_MESSAGES: Tool = Tool {
     name: "acknowledge_messages",
     title: "Acknowledge messages",
-    description: "Say that you are done with these messages: they will not be delivered again.",
+    description: "These messages are done with: they are not delivered again.",
     hints: SETS,
     needs: Scope::Member,
     input: || {
-        let ids = json!({"type": "array", "items": {"type": "string"}, "maxItems": IDS_LEN_MAX});
-        (json!({"message_ids": ids}), &["message_ids"])
+        (
+            json!({"message_ids": words("Of messages that you received.")}),
+            &["message_ids"],
+        )
     },
     output: || {
         let properties = json!({
-            "acknowledged": count("How many of them are done with by this."),
+            "acknowledged": count(""),
             "unknown": {
                 "type": "array", "items": {"type": "string"},
-                "description": "Ids that are not, or no longer, in your inbox.",
             },
         });
         (properties, &["acknowledged", "unknown"])
@@ -200,21 +205,26 @@ pub const GET_MESSAGE_STATUS: Tool = Tool {
     description: "Where a message stands for each of its recipients.",
     hints: LOOKS,
     needs: Scope::Observer,
-    input: || (json!({"message_id": id(""), "cursor": cursor()}), &["message_id"]),
+    input: || {
+        (
+            json!({"message_id": text("Of a message that you sent or got."), "cursor": cursor()}),
+            &["message_id"],
+        )
+    },
     output: || {
         let recipient = json!({
             "type": "object",
             "properties": {
-                "session_id": id(""),
+                "session_id": text(""),
                 "status": {"enum": ["queued", "delivered", "acknowledged", "expired", "dead_lettered"]},
-                "at": text("Since when, RFC 3339."),
+                "at": text(""),
                 "reason": {"enum": ["expired", "delivery_limit", "recipient_gone", "rejected"]},
             },
             "required": ["session_id", "status", "at"],
         });
         (
             json!({
-                "message_id": id(""), "recipients": {"type": "array", "items": recipient}, "next_cursor": cursor(),
+                "message_id": text(""), "recipients": {"type": "array", "items": recipient}, "next_cursor": text(""),
             }),
             &["message_id", "recipients"],
         )

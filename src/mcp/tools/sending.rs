@@ -11,7 +11,9 @@ use actors::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{ADDS, Arguments, Caller, Object, Run, Tool, WAIT_MAX, arguments::ReadRequirement, count, id, text};
+use super::{
+    ADDS, Arguments, Caller, Object, Run, Tool, WAIT_MAX, arguments::ReadRequirement, count, described, text, words,
+};
 use crate::{
     auth::Act,
     mcp::{
@@ -29,40 +31,39 @@ const FAILURES_LEN_MAX: usize = 1000;
 fn headers() -> Value {
     json!({
         "type": "object",
+        "description": "How to deliver it.",
         "properties": {
-            "priority": {"enum": ["low", "normal", "high", "urgent"], "default": "normal"},
-            "ttl_seconds": {"type": "integer", "minimum": 1, "description": "After this it is no longer delivered."},
+            "priority": {"enum": ["low", "normal", "high", "urgent"]},
+            "ttl_seconds": count("Not delivered later."),
             "correlation_id": text("Ties an answer to its question."),
-            "reply_to": text("Where an answer should go."),
-            "idempotency_key": text("Within 24 hours the same key sends nothing and returns the first result."),
+            "reply_to": text("Where to answer."),
+            "idempotency_key": text("A repeat within 24 h sends nothing."),
         },
-        "additionalProperties": false,
     })
 }
 
 fn payload() -> Value {
-    json!({"type": "object", "description": "Must fit the schema of the protocol."})
+    json!({"type": "object", "description": "Fits the protocol's schema."})
 }
 
 pub const SEND_MESSAGE: Tool = Tool {
     name: "send_message",
     title: "Send a message",
-    description: "Send to one session, present or absent. The result says how far the message has come: queued, \
-                  delivered to a live connection, or acknowledged if you wait for it.",
+    description: "Send to one session, present or absent. `status` says how far the message has come.",
     hints: ADDS,
     needs: Scope::Member,
     input: || {
         let properties = json!({
-            "recipient_id": text("Session id, name, or name@project."),
-            "protocol_name": text(""),
-            "protocol_version": text(""),
+            "recipient_id": text("Id, name, or name@project."),
+            "protocol_name": text("As registered."),
+            "protocol_version": text("As registered."),
             "payload": payload(),
             "headers": headers(),
-            "wait_for": {"enum": ["queued", "delivered", "acknowledged"], "default": "queued"},
-            "timeout_seconds": {
-                "type": "number", "minimum": 0, "maximum": WAIT_MAX.as_secs(), "default": WAIT,
-                "description": "How long to wait for that; then the result says where the message is.",
-            },
+            "wait_for": {"enum": ["queued", "delivered", "acknowledged"], "description": "Wait until it is that."},
+            "timeout_seconds": described(
+                json!({"type": "number"}),
+                &format!("Longest wait, at most {}, default {WAIT}.", WAIT_MAX.as_secs()),
+            ),
         });
         (
             properties,
@@ -71,10 +72,10 @@ pub const SEND_MESSAGE: Tool = Tool {
     },
     output: || {
         let properties = json!({
-            "message_id": id(""),
+            "message_id": text(""),
             "status": {"enum": ["queued", "delivered", "acknowledged", "expired", "dead_lettered"]},
-            "queue_size": count("Messages that wait for the recipient; not said of one in another project."),
-            "delivered_at": {"type": ["string", "null"], "description": "RFC 3339; null while it was not delivered."},
+            "queue_size": count(""),
+            "delivered_at": {"type": ["string", "null"]},
         });
         (properties, &["message_id", "status", "delivered_at"])
     },
@@ -86,41 +87,42 @@ pub const SEND_MESSAGE: Tool = Tool {
 pub const BROADCAST_MESSAGE: Tool = Tool {
     name: "broadcast_message",
     title: "Broadcast a message",
-    description: "Send to every other session of the project that the filter lets through and that speaks the \
-                  protocol. Those who are away get it when they are back.",
+    description: "Send to every other session that the filter lets through and that speaks the protocol, present or \
+                  absent.",
     hints: ADDS,
     needs: Scope::Member,
     input: || {
         let filter = json!({
             "type": "object",
+            "description": "Only to who meet it.",
             "properties": {
                 "protocols": {
                     "type": "object", "additionalProperties": {"type": "string"},
-                    "description": "Protocol names with version requirements the recipient must meet.",
+                    "description": "Version requirements by name.",
                 },
-                "features": {"type": "array", "items": {"type": "string"}},
+                "features": words(""),
             },
-            "additionalProperties": false,
         });
         let properties = json!({
-            "protocol_name": text(""), "protocol_version": text(""), "payload": payload(),
-            "capability_filter": filter, "headers": headers(),
+            "protocol_name": text("As registered."), "protocol_version": text("As registered."),
+            "payload": payload(), "capability_filter": filter,
+            "headers": {"type": "object", "description": "As of send_message."},
         });
         (properties, &["protocol_name", "protocol_version", "payload"])
     },
     output: || {
         let failure = json!({
             "type": "object",
-            "properties": {"session_id": id(""), "code": text("")},
+            "properties": {"session_id": text(""), "code": text("")},
             "required": ["session_id", "code"],
         });
         let properties = json!({
-            "message_id": id(""),
-            "recipients": count("Sessions it was for."),
-            "delivered": count("Handed to a live connection."),
-            "queued": count("Waiting for their recipient."),
-            "failed": count("Not accepted for their recipient."),
-            "skipped": count("Sessions left out."),
+            "message_id": text(""),
+            "recipients": count(""),
+            "delivered": count(""),
+            "queued": count(""),
+            "failed": count(""),
+            "skipped": count(""),
             "failures": {
                 "type": "array", "items": failure,
                 "description": format!("The first {FAILURES_LEN_MAX} of them."),

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{
-    Arguments, Caller, LOOKS, Pending, Run, SETS, Tool, arguments::ReadVersion, count, cursor, id, limit, text,
+    Arguments, Caller, LOOKS, Pending, Run, SETS, Tool, arguments::ReadVersion, count, cursor, limit, text, words,
 };
 use crate::mcp::{
     page::PageText,
@@ -30,43 +30,39 @@ const CAPABILITIES_LEN_MAX: usize = 64 * 1024;
 pub const REGISTER_SESSION: Tool = Tool {
     name: "register_session",
     title: "Register a session",
-    description: "Join the project, under a name of your own if you give one. The name is your durable address: \
-                  registering it again resumes the session with its inbox and closes an older connection.",
+    description: "Join under a name, your durable address: registering it again resumes the session with its inbox \
+                  and takes it over from an older connection.",
     hints: SETS,
     needs: Scope::Member,
     input: || {
         let versions = json!({"type": "array", "items": {"type": "string"}});
         let capabilities = json!({
             "type": "object",
-            "description": "What you can speak and do. Without protocols, senders may send you any.",
+            "description": "What you speak; without protocols you may be sent any.",
             "properties": {
                 "supported_protocols": {
                     "type": "object", "additionalProperties": versions,
-                    "description": "Protocol names with the semantic versions you speak.",
+                    "description": "Versions by name.",
                 },
-                "supported_features": {"type": "array", "items": {"type": "string"}},
+                "supported_features": words("Others find you by them."),
             },
-            "additionalProperties": false,
         });
         let properties = json!({
-            "name": {
-                "type": "string", "minLength": 1, "maxLength": 128,
-                "description": "Your address, unique in the project; no '@'.",
-            },
+            "name": text("Your address, unique in the project; no '@'."),
             "capabilities": capabilities,
-            "metadata": {"type": "object", "description": "Anything others may want to know about you."},
+            "metadata": {"type": "object", "description": "Shown to others."},
         });
         (properties, &[])
     },
     output: || {
         let properties = json!({
-            "session_id": id("Your session."),
-            "project_id": text("Its project."),
+            "session_id": text(""),
+            "project_id": text(""),
             "name": {"type": ["string", "null"]},
             "status": {"enum": ["active", "stale", "disconnected"]},
-            "resumed": {"type": "boolean", "description": "The session was there before, with its inbox."},
-            "queue_size": count("Messages that wait for you."),
-            "next": text("How later calls act as this session."),
+            "resumed": {"type": "boolean"},
+            "queue_size": count(""),
+            "next": text(""),
             "heartbeat_interval_seconds": {"type": "number"},
             "stale_after_seconds": {"type": "number"},
             "disconnect_after_seconds": {"type": "number"},
@@ -175,15 +171,15 @@ fn registered(home: &Shared, member: &Member, resumed: bool) -> Value {
 pub const HEARTBEAT: Tool = Tool {
     name: "heartbeat",
     title: "Show a sign of life",
-    description: "Keeps your session active. Any other call does so too, and so does an open WebSocket.",
+    description: "Keeps your session active, as any other call does.",
     hints: SETS,
     needs: Scope::Member,
     input: || (json!({}), &[]),
     output: || {
         let properties = json!({
             "status": {"enum": ["active", "stale", "disconnected"]},
-            "last_heartbeat": text("When you were last heard of."),
-            "queue_size": count("Messages that wait for you."),
+            "last_heartbeat": text(""),
+            "queue_size": count(""),
         });
         (properties, &["status", "last_heartbeat", "queue_size"])
     },
@@ -207,15 +203,14 @@ pub const HEARTBEAT: Tool = Tool {
 pub const DISCONNECT_SESSION: Tool = Tool {
     name: "disconnect_session",
     title: "Leave",
-    description: "Leave the project. Your name and inbox are kept for the retention time: register the name again \
-                  to resume.",
+    description: "Leave. Your name and inbox are kept: register the name again to resume.",
     hints: SETS,
     needs: Scope::Member,
     input: || (json!({}), &[]),
     output: || {
         let properties = json!({
             "status": {"enum": ["active", "stale", "disconnected"]},
-            "queue_size": count("Messages that wait for you."),
+            "queue_size": count(""),
         });
         (properties, &["status", "queue_size"])
     },
@@ -242,15 +237,15 @@ pub const DISCONNECT_SESSION: Tool = Tool {
 pub const LIST_SESSIONS: Tool = Tool {
     name: "list_sessions",
     title: "List sessions",
-    description: "Who is here: the sessions of the project with their presence, in order of creation.",
+    description: "Who is here, oldest first.",
     hints: LOOKS,
     needs: Scope::Observer,
     input: || {
         let properties = json!({
-            "status": {"enum": ["active", "stale", "disconnected", "all"], "default": "active"},
-            "protocol": text("Only those that speak this protocol."),
-            "feature": text("Only those that have this feature."),
-            "include_capabilities": {"type": "boolean", "default": false},
+            "status": {"enum": ["active", "stale", "disconnected", "all"], "description": "Default active."},
+            "protocol": text("Who speak it."),
+            "feature": text("Who have it."),
+            "include_capabilities": {"type": "boolean", "description": "Show what they declared."},
             "limit": limit(PAGE_LEN, PAGE_LEN_MAX),
             "cursor": cursor(),
         });
@@ -260,7 +255,7 @@ pub const LIST_SESSIONS: Tool = Tool {
         let session = json!({
             "type": "object",
             "properties": {
-                "session_id": id(""), "name": {"type": ["string", "null"]}, "project_id": {"type": "string"},
+                "session_id": text(""), "name": {"type": ["string", "null"]}, "project_id": {"type": "string"},
                 "status": {"enum": ["active", "stale", "disconnected"]},
                 "connection_time": {"type": "string"}, "last_heartbeat": {"type": "string"},
                 "queue_size": {"type": "integer"}, "capabilities": {"type": "object"},
@@ -269,7 +264,7 @@ pub const LIST_SESSIONS: Tool = Tool {
             "required": ["session_id", "name", "project_id", "status", "connection_time", "last_heartbeat", "queue_size"],
         });
         (
-            json!({"sessions": {"type": "array", "items": session}, "next_cursor": cursor()}),
+            json!({"sessions": {"type": "array", "items": session}, "next_cursor": text("")}),
             &["sessions"],
         )
     },

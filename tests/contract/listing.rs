@@ -1,0 +1,156 @@
+//! `tools/list`: who sees which tool, and what the list costs a model.
+
+use std::{
+    collections::BTreeSet,
+    env,
+    io::Write,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use serde_json::{Value, json};
+
+use crate::support::{ADMIN_KEY, Agent, Broker};
+
+/// What a member's client puts before its model: name, description and arguments of each tool, in tokens of `o200k_base`.
+const SHOWN_TOKENS_MAX: usize = 2_500;
+/// The whole list of a member, with what only clients read: titles, annotations and the schemas of results.
+const WHOLE_TOKENS_MAX: usize = 4_500;
+/// Where no tokenizer is installed, its measure in bytes: JSON of this kind has about four to a token.
+const BYTES_OF_A_TOKEN: usize = 5;
+
+const READING: [&str; 7] = [
+    "list_sessions",
+    "discover_protocols",
+    "compatibility_matrix",
+    "get_message_status",
+    "list_dead_letters",
+    "list_projects",
+    "get_project_info",
+];
+const ADMINISTRATION: [&str; 4] = [
+    "create_project",
+    "rotate_project_keys",
+    "grant_project_access",
+    "revoke_project_access",
+];
+
+fn tools(agent: &Agent) -> Vec<Value> {
+    let mut listed = agent.request("tools/list", json!({})).unwrap();
+    match listed["tools"].take() {
+        Value::Array(tools) => tools,
+        other => panic!("not a list of tools: {other}"),
+    }
+}
+
+fn names(tools: &[Value]) -> BTreeSet<&str> {
+    tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect()
+}
+
+fn agent_of(broker: &Broker, key: &str) -> Agent {
+    Agent::legacy(broker.wire_with(&[("X-API-Key", key)]), "2025-11-25", &json!({}))
+}
+
+#[test]
+fn a_caller_sees_the_tools_that_it_may_use() {
+    let broker = Broker::secured();
+    let team = broker.project("team", &json!({}));
+    let [observer, member] = ["observer", "member"].map(|scope| agent_of(&broker, &team.key_of(scope)));
+    let (admin, operator) = (agent_of(&broker, &team.key), agent_of(&broker, ADMIN_KEY));
+    let all = tools(&operator);
+    assert_eq!(names(&all).len(), 21);
+    assert_eq!(names(&tools(&observer)), BTreeSet::from(READING));
+    assert!(
+        tools(&observer)
+            .iter()
+            .all(|tool| tool["annotations"]["readOnlyHint"] == true)
+    );
+    let administration = BTreeSet::from(ADMINISTRATION);
+    let of_member = tools(&member);
+    assert_eq!(&names(&all) - &administration, names(&of_member));
+    assert_eq!(
+        &names(&all) - &BTreeSet::from(["create_project"]),
+        names(&tools(&admin))
+    );
+    // The order is that of the whole list.
+    let order = all
+        .iter()
+        .filter(|tool| names(&of_member).contains(tool["name"].as_str().unwrap()));
+    assert!(order.eq(&of_member));
+    // What is not listed is refused as ever.
+    let project = json!({"project_id": "x", "name": "X"});
+    for agent in [&observer, &member, &admin] {
+        agent.is_refused_as("forbidden", "create_project", project.clone());
+    }
+    observer.is_refused_as("forbidden", "heartbeat", json!({}));
+}
+
+#[test]
+fn without_keys_a_caller_sees_what_anonymous_callers_may_do() {
+    let open = Broker::start();
+    assert_eq!(names(&tools(&open.visitor())).len(), 21);
+    // With an admin key administration takes it.
+    let administered = Broker::administered();
+    let anonymous = Agent::legacy(administered.wire_with(&[]), "2025-11-25", &json!({}));
+    let listed = tools(&anonymous);
+    assert!(
+        names(&listed).is_disjoint(&BTreeSet::from(ADMINISTRATION)),
+        "{listed:?}"
+    );
+    assert!(names(&listed).contains("send_message"));
+}
+
+#[test]
+fn every_argument_is_described() {
+    let broker = Broker::start();
+    for tool in tools(&broker.visitor()) {
+        for (name, argument) in tool["inputSchema"]["properties"].as_object().unwrap() {
+            let described = argument["description"].as_str().unwrap_or_default();
+            assert!(described.len() > 3, "{} {name}: {argument}", tool["name"]);
+        }
+    }
+}
+
+#[test]
+fn the_list_costs_a_model_little() {
+    let broker = Broker::secured();
+    let member = agent_of(&broker, &broker.project("team", &json!({})).key_of("member"));
+    let whole = tools(&member);
+    let shown: Vec<_> = whole
+        .iter()
+        .map(|tool| json!({"name": tool["name"], "description": tool["description"], "inputSchema": tool["inputSchema"]}))
+        .collect();
+    for (what, list, tokens_max) in [("shown", &shown, SHOWN_TOKENS_MAX), ("whole", &whole, WHOLE_TOKENS_MAX)] {
+        let text = serde_json::to_string(list).unwrap();
+        let len = text.len();
+        assert!(len <= tokens_max * BYTES_OF_A_TOKEN, "{what}: {len} bytes");
+        if let Some(tokens) = tokens_of(&text) {
+            println!("{what}: {tokens} tokens, {len} bytes");
+            assert!(tokens <= tokens_max, "{what}: {tokens} tokens");
+        }
+    }
+}
+
+/// Counts the tokens of a text with a public tokenizer. `scripts/test` installs it; where it is missing a test says so and
+/// passes, unless `TOKENIZER=required`.
+fn tokens_of(text: &str) -> Option<usize> {
+    const PROGRAM: &str = "import sys, bpe_openai; \
+        print(len(bpe_openai.get_encoding('o200k_base').encode_ordinary(sys.stdin.read())))";
+    let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/clients/tokenizer/bin/python");
+    if !python.exists() {
+        let required = env::var_os("TOKENIZER").is_some_and(|it| it == "required");
+        assert!(!required, "the tokenizer is not installed: run scripts/test");
+        eprintln!("skipped: the tokenizer is not installed; scripts/test installs it");
+        return None;
+    }
+    let mut command = Command::new(python);
+    let command = command
+        .args(["-c", PROGRAM])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    let mut process = command.spawn().unwrap();
+    process.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    let output = process.wait_with_output().unwrap();
+    assert!(output.status.success());
+    Some(String::from_utf8(output.stdout).unwrap().trim().parse().unwrap())
+}
