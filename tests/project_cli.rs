@@ -771,7 +771,7 @@ fn unknown_words_get_a_hint() {
         ),
         (
             &["--url", "x"],
-            "\"--url\" is not known here; it belongs behind the command project; allowed: serve, ",
+            "'mcp-broker' requires a subcommand but one was not provided",
         ),
         (
             &["project", "list", "extra"],

@@ -92,7 +92,9 @@ fn hint(name: &str, keys: &[String], root: &Command) -> Option<String> {
         return Some(format!("; did you mean {}?", flag(&key)));
     }
     let owner = |(words, command)| Some((words, nearest(name, &self::keys(command))?));
-    let owners: Vec<(String, String)> = commands("", root).into_iter().filter_map(owner).collect();
+    // What stands before every command stands behind it too, and is better said of the command.
+    let below = commands("", root).into_iter().filter(|(words, _)| !words.is_empty());
+    let owners: Vec<(String, String)> = below.filter_map(owner).collect();
     let is_exact = |key: &str| flag(key).strip_prefix("--") == Some(name);
     let exact = owners.iter().find(|(_, key)| is_exact(key));
     exact.or(owners.first()).map(|(words, key)| {

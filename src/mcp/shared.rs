@@ -453,16 +453,18 @@ impl Shared {
 
     /// Says in the log which agent acts as a session from now on. Its actor says when the agent left.
     pub fn log_joined(&self, member: &Member, resumed: bool) {
+        let name = member.record.name.as_ref().map_or("", |name| name.as_str());
         let client = self.client.borrow();
         let (client, version) = client
             .as_ref()
             .map_or(("", ""), |client| (&client.name, &client.version));
+        // Callers choose these texts: no character in them acts on a terminal.
         tracing::info!(
             project = %self.project.id(),
             session = %member.record.id,
-            name = member.record.name.as_ref().map_or("", |name| name.as_str()),
-            client,
-            client_version = version,
+            name = %name.escape_debug(),
+            client = %client.escape_debug(),
+            client_version = %version.escape_debug(),
             resumed,
             "an agent joined"
         );

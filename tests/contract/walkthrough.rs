@@ -302,8 +302,11 @@ impl Player {
     fn filled_in(&self, script: &str) -> String {
         let address = self.broker.as_ref().map(|broker| broker.address.to_string());
         let admin_key = self.environment.get("MCP_BROKER_ADMIN_KEY").map_or("", String::as_str);
-        let keys = self.said.split_whitespace().filter(|word| word.split('_').count() == 3);
-        let key_id = keys.last().and_then(|key| key.split('_').nth(1)).unwrap_or_default();
+        let mut keys = self.said.split_whitespace().filter(|word| word.split('_').count() == 3);
+        let key_id = keys
+            .next_back()
+            .and_then(|key| key.split('_').nth(1))
+            .unwrap_or_default();
         script
             .replace(ADDRESS, address.as_deref().unwrap_or(ADDRESS))
             .replace("THE-KEY-OF-THE-FIRST-TERMINAL", admin_key)
