@@ -148,6 +148,7 @@ fn a_start_says_one_line_and_none_of_the_frameworks() {
         "--port=0",
         "--log-format=pretty",
         "--log-level=info,actix_server=info",
+        FEW,
     ]);
     let mut running = Running(command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap());
     let mut stderr = BufReader::new(running.0.stderr.take().unwrap());

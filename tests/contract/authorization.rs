@@ -198,7 +198,7 @@ fn every_tool_is_for_whom_it_is() {
     broker.project("other", &json!({}));
     let peer = team.agent("peer");
     let message = peer.sends("hello").to(&peer).id;
-    let listed = peer.request("tools/list", json!({})).unwrap();
+    let listed = broker.visitor().request("tools/list", json!({})).unwrap();
     let mut listed: Vec<_> = listed["tools"].as_array().unwrap().iter().collect();
     listed.sort_by_key(|tool| tool["name"].as_str());
     let mut known: Vec<_> = TOOLS.iter().map(|(tool, ..)| *tool).collect();

@@ -15,7 +15,7 @@ use crate::support::{ADMIN_KEY, Agent, Broker};
 /// What a member's client puts before its model: name, description and arguments of each tool, in tokens of `o200k_base`.
 const SHOWN_TOKENS_MAX: usize = 2_500;
 /// The whole list of a member, with what only clients read: titles, annotations and the schemas of results.
-const WHOLE_TOKENS_MAX: usize = 4_500;
+const WHOLE_TOKENS_MAX: usize = 5_200;
 /// Where no tokenizer is installed, its measure in bytes: JSON of this kind has about four to a token.
 const BYTES_OF_A_TOKEN: usize = 5;
 
