@@ -44,7 +44,7 @@ use crate::{
         Audit, Authenticator, Policy,
         jwt::{Jwt, JwtSettings, KeySource},
     },
-    config::Config,
+    config::{self, Config},
     exit,
     http::{self, Phase, State},
     mcp::{Service, tasks::Tasks},
@@ -76,7 +76,7 @@ pub fn serve(config: Config) -> ExitCode {
 }
 
 async fn run(config: &Config) -> io::Result<ExitCode> {
-    raise_file_limit(config.connections_max);
+    raise_file_limit(config);
     let policy = policy(config)?;
     let listener = bind(config)?;
     let address = listener.local_addr()?;
@@ -178,11 +178,17 @@ async fn run(config: &Config) -> io::Result<ExitCode> {
 }
 
 /// Every connection is an open file, and the limit that a shell gives is often 1024: asks for as many as may come.
-fn raise_file_limit(connections_max: usize) {
+fn raise_file_limit(config: &Config) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     /// Files that are open beside the connections.
     const OTHERS: u64 = 256;
-    let wanted = connections_max as u64 + OTHERS;
+    // What is sent on to another replica takes a connection to it besides.
+    let files_each = match config.storage {
+        config::Storage::Redis => 2,
+        config::Storage::Memory | config::Storage::Disk => 1,
+    };
+    let connections_max = config.connections_max as u64;
+    let wanted = files_each * connections_max + OTHERS;
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current.is_none_or(|current| current >= wanted) {
         return;

@@ -1,12 +1,15 @@
 //! HTTP sessions (2025-11-25 and before), and tasks, behind a load balancer that sends each request to another replica.
 
-use std::net::SocketAddr;
+use std::{
+    io::{Read, Write},
+    net::SocketAddr,
+};
 
 use serde_json::{Value, json};
 
 use crate::{
     cluster::Cluster,
-    support::{Broker, Caller, Redis, Reply, Request, TIMELESS, Tenant, eventually, hello},
+    support::{Broker, Caller, Redis, Reply, Request, TIMELESS, Tenant, connect, eventually, hello},
 };
 
 const SESSION: &str = "Mcp-Session-Id";
@@ -307,4 +310,34 @@ fn a_task_of_a_modern_client_is_asked_for_at_every_replica() {
     let refused = request.with("Mcp-Name", task).answered();
     assert_eq!(refused.status, 503, "{refused:?}");
     assert!(refused.header("retry-after").is_some(), "{refused:?}");
+}
+
+#[test]
+fn a_large_body_that_was_announced_first_is_passed_on() {
+    let redis = Redis::start();
+    let cluster = timeless(2, &redis);
+    let bob = everywhere(&cluster, "2025-11-25", json!({}), "bob");
+    // What curl does with a body of this length.
+    let text = "x".repeat(2 * 1024 * 1024);
+    let arguments = note_to("bob", &text);
+    let request = bob[1]
+        .call("send_message", arguments)
+        .with("Expect", "100-continue")
+        .with("Connection", "close");
+    let mut socket = connect(request.address);
+    socket.write_all(&request.bytes()).unwrap();
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).unwrap();
+    let heads: Vec<_> = answer.matches("HTTP/1.1 ").collect();
+    assert!(
+        answer.starts_with("HTTP/1.1 100 ") && heads.len() == 2 && answer.contains("HTTP/1.1 200 "),
+        "{answer}"
+    );
+    assert_eq!(texts(&bob[1].reads(json!({}))), [text]);
+}
+
+fn note_to(name: &str, text: &str) -> Value {
+    json!({
+        "recipient_id": name, "protocol_name": "note", "protocol_version": "1.0.0", "payload": {"text": text},
+    })
 }

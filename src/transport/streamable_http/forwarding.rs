@@ -52,11 +52,13 @@ const CONNECT_TIME_MAX: Duration = Duration::from_secs(2);
 /// up there, as if the caller had left.
 const STOP_TIME_MAX: Duration = Duration::from_secs(5);
 /// Headers that belong to one connection (RFC 9110, section 7.6.1), and those that are set anew for each.
-const OF_ONE_CONNECTION: [HeaderName; 8] = [
+const OF_ONE_CONNECTION: [HeaderName; 9] = [
     header::CONNECTION,
     HeaderName::from_static("keep-alive"),
     header::CONTENT_LENGTH,
     header::DATE,
+    // The body that was expected is here.
+    header::EXPECT,
     header::TE,
     header::TRAILER,
     header::TRANSFER_ENCODING,
