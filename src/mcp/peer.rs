@@ -14,7 +14,11 @@ use actors::{
     model::{BrokerError, ConnectionId, MessageId},
     project::{Crossing, Dispatch},
     router::{Answer, Routed},
-    session::{Connection, Writable, Written},
+    session::{Connection, Member, Writable, Written},
+};
+use futures_util::{
+    FutureExt,
+    future::{BoxFuture, join_all},
 };
 use tokio::time::{Sleep, sleep};
 
@@ -215,12 +219,37 @@ impl Peer {
             return;
         }
         match self.shared.project.submit(submissions) {
-            Ok(answers) => self.turn.routes.push_back(RoutedBatch { answers, waiting }),
+            Ok(answers) => {
+                let counting = self.count_for(&waiting);
+                self.turn.routes.push_back(RoutedBatch {
+                    answers,
+                    counting,
+                    waiting,
+                });
+            }
             Err(error) => {
                 for answer in waiting.into_iter().flatten() {
                     self.shared.refuse(&answer.to, &error);
                 }
             }
+        }
+    }
+
+    /// Asks how much waits for the senders of a batch, where that is not known. Nearly always there is one sender.
+    fn count_for(&self, waiting: &[Option<SendAnswer>]) -> Option<BoxFuture<'static, ()>> {
+        let mut senders: Vec<&Arc<Member>> = Vec::new();
+        for sender in waiting.iter().flatten().map(SendAnswer::sender) {
+            if !senders.iter().any(|known| Arc::ptr_eq(known, sender)) {
+                senders.push(sender);
+            }
+        }
+        let mut counts: Vec<_> = senders
+            .into_iter()
+            .filter_map(|sender| self.shared.project.count_if_doubtful(sender))
+            .collect();
+        match counts.len() {
+            0 | 1 => counts.pop(),
+            _ => Some(Box::pin(join_all(counts).map(drop))),
         }
     }
 
@@ -276,6 +305,12 @@ impl Peer {
 
     fn poll_routes(&mut self, cx: &mut Context<'_>) {
         while let Some(batch) = self.turn.routes.front_mut() {
+            if let Some(counting) = &mut batch.counting {
+                if counting.as_mut().poll(cx).is_pending() {
+                    break;
+                }
+                batch.counting = None;
+            }
             let Poll::Ready(answers) = Pin::new(&mut batch.answers).poll(cx) else {
                 break;
             };

@@ -1,6 +1,8 @@
 //! Resources: what can be read of the broker without a tool.
 
-use actors::{model::SessionId, project::SessionQuery, registry::DiscoverQuery};
+use std::sync::Arc;
+
+use actors::{model::SessionId, project::SessionQuery, registry::DiscoverQuery, session::Member};
 use serde_json::{Value, json};
 
 #[cfg(feature = "conformance-fixtures")]
@@ -139,12 +141,20 @@ fn read_one(caller: &Caller, uri: &str) -> Option<Value> {
     Some(inbox(caller, &member))
 }
 
+/// The caller's session whose inbox this URI means.
+pub fn session_of_inbox(caller: &Caller, uri: &str) -> Option<Arc<Member>> {
+    match inbox_of(uri) {
+        Some(id) => caller.session_of(id).ok(),
+        None => caller.session.clone().filter(|_| uri == INBOX),
+    }
+}
+
 /// The session whose inbox this URI names.
 pub fn inbox_of(uri: &str) -> Option<SessionId> {
     SessionId::parse(uri.strip_prefix("broker://sessions/")?.strip_suffix("/inbox")?)
 }
 
-fn inbox(caller: &Caller, member: &actors::session::Member) -> Value {
+fn inbox(caller: &Caller, member: &Member) -> Value {
     json!({
         "session_id": member.record.id,
         "name": member.record.name,

@@ -141,6 +141,8 @@ pub struct Shared {
     exclusive: Cell<bool>,
     /// The frame that is taken up was counted before.
     pub counted: Cell<bool>,
+    /// How much waits for the session was asked for the frame that is taken up next.
+    pub waiting_is_counted: Cell<bool>,
     /// Before it was taken up again, it was looked at what other replicas have done: what came of it.
     pub caught_up: RefCell<Option<Result<(), BrokerError>>>,
     /// How long nothing is to be read of a caller that asks for too much.
@@ -176,6 +178,7 @@ impl Shared {
             takings: RefCell::default(),
             exclusive: Cell::default(),
             counted: Cell::default(),
+            waiting_is_counted: Cell::default(),
             caught_up: RefCell::default(),
             rest: Cell::default(),
             waker: RefCell::default(),

@@ -3,6 +3,7 @@
 use std::{collections::VecDeque, future::Future, rc::Rc};
 
 use actors::router::Answer;
+use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
 use super::{
@@ -29,6 +30,8 @@ pub struct Turn {
 /// What was handed to the router together.
 pub struct RoutedBatch {
     pub answers: oneshot::Receiver<Vec<Answer>>,
+    /// How much waits for the senders is being asked.
+    pub counting: Option<BoxFuture<'static, ()>>,
     /// Who waits for each of them; None where the request was cancelled.
     pub waiting: Vec<Option<SendAnswer>>,
 }

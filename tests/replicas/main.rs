@@ -9,6 +9,7 @@ mod cluster_script;
 
 mod clocks;
 mod cluster;
+mod counts;
 mod crossing;
 mod deaths;
 mod handing;

@@ -1,3 +1,5 @@
+mod records;
+
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use actix::{Actor, AsyncContext, Context, Handler, Message, Supervised};
@@ -219,51 +221,6 @@ impl Broker {
         self.settings.multi_project || is_default(project)
     }
 
-    fn create(&mut self, mut record: ProjectRecord, reply: Reply, ctx: &mut Context<Self>) {
-        record.revision = 0;
-        let epoch = self.storage.epoch();
-        self.put(record.clone(), epoch, ctx, move |broker, stored, ctx| match stored {
-            Ok(Some(record)) => {
-                let answer = Ok(Arc::clone(&record));
-                broker.install(record, epoch, ctx, move || drop(reply.send(answer)));
-            }
-            Ok(None) => drop(reply.send(Err(BrokerError::ProjectExists { id: record.id }))),
-            Err(StoreError::WentBack) => broker.create(record, reply, ctx),
-            Err(error) => drop(reply.send(Err(error.into()))),
-        });
-    }
-
-    fn amend(&mut self, project: ProjectId, amendment: Amendment, tries: usize, reply: Reply, ctx: &mut Context<Self>) {
-        let Some(base) = self.records.get(&project).filter(|known| known.record.active) else {
-            drop(reply.send(Err(BrokerError::ProjectNotFound)));
-            return;
-        };
-        let (mut record, epoch) = (ProjectRecord::clone(&base.record), base.epoch);
-        for key in &mut record.keys {
-            key.last_used_at_ms = self.keyring.last_used_at_ms(&key.digest).max(key.last_used_at_ms);
-        }
-        if let Err(error) = (amendment.0)(&mut record) {
-            drop(reply.send(Err(error)));
-            return;
-        }
-        record.revision += 1;
-        self.put(record, epoch, ctx, move |broker, stored, ctx| match stored {
-            Ok(Some(record)) => {
-                let answer = Ok(Arc::clone(&record));
-                broker.install(record, epoch, ctx, move || drop(reply.send(answer)));
-            }
-            Ok(None) | Err(StoreError::WentBack) if tries > 1 => {
-                broker.amend_newer(project, amendment, tries - 1, reply, ctx)
-            }
-            Ok(None) => drop(reply.send(Err(BrokerError::unavailable()))),
-            Err(error) => {
-                // It may have been done all the same.
-                broker.look_again(project, ctx);
-                drop(reply.send(Err(error.into())));
-            }
-        });
-    }
-
     /// A replica has told of something it did.
     fn hear(&mut self, frame: Frame, own: bool, ctx: &mut Context<Self>) {
         if let News::Project(revision) = frame.news
@@ -277,170 +234,6 @@ impl Broker {
         if let Some(project) = self.projects.get(&frame.project) {
             project.hear(frame, own);
         }
-    }
-
-    /// Takes over what the store says of a project.
-    fn look_again(&mut self, project: ProjectId, ctx: &mut Context<Self>) {
-        let epoch = self.storage.epoch();
-        let op = self.storage.project(project.clone());
-        settle(op, self, ctx, move |broker, record, ctx| match record {
-            Ok(record) => broker.learn(project, record, epoch, ctx),
-            Err(StoreError::WentBack) => broker.look_again(project, ctx),
-            Err(error) => {
-                tracing::warn!(%project, %error, "a project cannot be looked at: tried again");
-                ctx.run_later(Duration::from_secs(1), move |broker, ctx| {
-                    broker.look_again(project, ctx)
-                });
-            }
-        });
-    }
-
-    /// What the store said of a project when it was asked at this epoch.
-    fn learn(
-        &mut self,
-        project: ProjectId,
-        record: Option<Arc<ProjectRecord>>,
-        epoch: StoreEpoch,
-        ctx: &mut Context<Self>,
-    ) {
-        let is_lost = |known: &Known| self.storage.is_void(&project, known.epoch);
-        match record {
-            _ if self.storage.is_void(&project, epoch) => self.look_again(project, ctx),
-            Some(record) => self.install(record, epoch, ctx, || ()),
-            None if !self.records.get(&project).is_some_and(is_lost) => {}
-            None if is_default(&project) => self.make_default(epoch, ctx),
-            None => self.lose(project),
-        }
-    }
-
-    /// The default project is lost; there is always one.
-    fn make_default(&mut self, epoch: StoreEpoch, ctx: &mut Context<Self>) {
-        let record = ProjectRecord::default_project(now().unix_ms);
-        self.put(record, epoch, ctx, move |broker, stored, ctx| match stored {
-            Ok(Some(record)) => broker.install(record, epoch, ctx, || ()),
-            // Another replica has made it meanwhile.
-            Ok(None) | Err(StoreError::WentBack) => broker.look_again(ProjectId::default_project(), ctx),
-            Err(error) => Self::load_later(&error, ctx),
-        });
-    }
-
-    /// The store does not have this project any more: its keys end, and so do its sessions and connections.
-    fn lose(&mut self, project: ProjectId) {
-        self.records.remove(&project);
-        self.downs.remove(&project);
-        self.keyring.forget(&project);
-        self.changes.send_modify(|count| *count += 1);
-        if let Some(arbiter) = self.place(&project) {
-            let (projects, changes) = (Arc::clone(&self.projects), self.changes.clone());
-            arbiter.spawn_fn(move || {
-                if let Some(lost) = projects.forget(&project) {
-                    lost.abandon(Closing::WentBack);
-                }
-                changes.send_modify(|count| *count += 1);
-            });
-        }
-    }
-
-    /// Deleted projects have no actors that would notice a loss.
-    fn look_at_deleted_later(&mut self, ctx: &mut Context<Self>) {
-        if !std::mem::replace(&mut self.looks_at_deleted, true) {
-            ctx.run_later(DELETED_LOOKED_AT_AFTER, |broker, ctx| {
-                broker.looks_at_deleted = false;
-                let deleted = broker.records.values().filter(|known| !known.record.active);
-                let deleted: Vec<_> = deleted.map(|known| known.record.id.clone()).collect();
-                for project in deleted {
-                    broker.look_again(project, ctx);
-                }
-            });
-        }
-    }
-
-    /// Somebody else was first: goes on from what they have left.
-    fn amend_newer(
-        &mut self,
-        project: ProjectId,
-        amendment: Amendment,
-        tries: usize,
-        reply: Reply,
-        ctx: &mut Context<Self>,
-    ) {
-        let epoch = self.storage.epoch();
-        let op = self.storage.project(project.clone());
-        settle(op, self, ctx, move |broker, record, ctx| {
-            if let Ok(record) = record {
-                broker.learn(project.clone(), record, epoch, ctx);
-            }
-            broker.amend(project, amendment, tries, reply, ctx);
-        });
-    }
-
-    /// None for `then` when the store has another revision than the one before this.
-    fn put(
-        &mut self,
-        record: ProjectRecord,
-        epoch: StoreEpoch,
-        ctx: &mut Context<Self>,
-        then: impl FnOnce(&mut Self, Result<Option<Arc<ProjectRecord>>, StoreError>, &mut Context<Self>) + 'static,
-    ) {
-        let record = Arc::new(record);
-        let op = self.storage.put_project_at(Arc::clone(&record), epoch);
-        settle(op, self, ctx, move |broker, stored, ctx| {
-            then(broker, stored.map(|stored| stored.then_some(record)), ctx);
-        });
-    }
-
-    /// Makes it so: keys, limits, and whether the project is open. `then` runs when it is. What was known before the data
-    /// set went back is dropped, whatever its revision: the project is opened again.
-    fn install(
-        &mut self,
-        record: Arc<ProjectRecord>,
-        epoch: StoreEpoch,
-        ctx: &mut Context<Self>,
-        then: impl FnOnce() + Send + 'static,
-    ) {
-        let known = self.records.get(&record.id);
-        let went_back = known.is_some_and(|known| self.storage.is_void(&record.id, known.epoch));
-        if !went_back && known.is_some_and(|known| known.record.revision > record.revision) {
-            // What is newer may yet be on its way to where it happens.
-            match self.place(&record.id) {
-                Some(arbiter) => drop(arbiter.spawn_fn(then)),
-                None => then(),
-            }
-            return;
-        }
-        if went_back {
-            self.look_at_deleted_later(ctx);
-        }
-        let known = Known {
-            record: Arc::clone(&record),
-            epoch,
-        };
-        self.records.insert(record.id.clone(), known);
-        self.keyring.apply(&record, now().unix_ms);
-        self.changes.send_modify(|count| *count += 1);
-        let Some(arbiter) = self.place(&record.id) else {
-            return then();
-        };
-        let (projects, changes) = (Arc::clone(&self.projects), self.changes.clone());
-        let (storage, start) = (Arc::clone(&self.storage), self.starter(Arc::clone(&record), epoch));
-        arbiter.spawn_fn(move || {
-            match projects.get(&record.id) {
-                Some(project) if went_back => {
-                    project.abandon(Closing::WentBack);
-                    if record.active {
-                        projects.put(start());
-                    }
-                }
-                Some(project) => project.amend(Arc::clone(&record)),
-                None if record.active => projects.put(start()),
-                None => {}
-            }
-            if !record.active {
-                close(&projects, record, storage);
-            }
-            changes.send_modify(|count| *count += 1);
-            then();
-        });
     }
 
     /// What starts the actors of a project, on the arbiter that is its own.
@@ -527,23 +320,6 @@ impl Broker {
             self.amend(project, Amendment::new(|_| Ok(())), TRIES, reply, ctx);
         }
     }
-}
-
-/// Ends what is left of a deleted project, and has the store forget what it held.
-fn close(projects: &Projects, record: Arc<ProjectRecord>, storage: Arc<dyn Storage>) {
-    let id = record.id.clone();
-    // Its actors have been told to end already if it was opened at an epoch that is over.
-    let closed = projects.close(record).filter(|project| !project.is_abandoned());
-    let closed = closed.map(|project| project.close());
-    actix_rt::spawn(async move {
-        // Whoever waits for a message to one of its sessions hears what became of it.
-        if let Some(closed) = closed {
-            let _ = closed.await;
-        }
-        if let Err(error) = storage.clear_project(id).await {
-            tracing::warn!(%error, "what a deleted project held could not be cleared away");
-        }
-    });
 }
 
 fn is_default(id: &ProjectId) -> bool {

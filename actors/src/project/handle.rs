@@ -6,7 +6,7 @@ use std::{
 
 use futures_util::{
     FutureExt,
-    future::{join_all, try_join_all},
+    future::{BoxFuture, join_all, try_join_all},
 };
 use tokio::sync::{oneshot, watch};
 
@@ -320,13 +320,29 @@ impl ProjectHandle {
         if self.0.store.answers_at_once() {
             return false;
         }
-        let counts = members.iter().map(|member| self.0.store.depth(member.record.id));
-        for (member, depth) in members.iter().zip(join_all(counts).await) {
-            if let Ok(depth) = depth {
-                member.vitals.set_waiting(depth.waiting);
+        let counts = members.iter().map(|member| {
+            let begun = member.vitals.begin_count();
+            let depth = self.0.store.depth(member.record.id);
+            async move {
+                if let Ok(depth) = depth.await {
+                    member.vitals.end_count(begun, depth.waiting);
+                }
             }
-        }
+        });
+        join_all(counts).await;
         true
+    }
+
+    /// The same for one session, begun at once and ended by whoever holds the future; None where its vitals are known to
+    /// tell what the store has. It goes to the store together with what is asked of it next.
+    pub fn count_if_doubtful(&self, member: &Arc<Member>) -> Option<BoxFuture<'static, ()>> {
+        if self.0.store.answers_at_once() || member.vitals.is_waiting_known() {
+            return None;
+        }
+        let (project, member) = (self.clone(), Arc::clone(member));
+        Some(Box::pin(async move {
+            project.count_waiting(&[member]).await;
+        }))
     }
 
     /// The session leaves; returns how many messages wait for it.

@@ -73,8 +73,9 @@ impl Project {
             let Some(member) = self.directory.by_id(session) else {
                 continue;
             };
+            // How many is counted when somebody asks.
+            member.vitals.doubt_waiting();
             if !member.vitals.is_claimed() {
-                // How many is counted when somebody asks.
                 member.vitals.add_waiting();
             }
             if member.vitals.attentive() {
@@ -120,6 +121,7 @@ impl Project {
         match &looked {
             Ok(_) => {
                 for member in self.directory.all() {
+                    member.vitals.doubt_waiting();
                     member.address.report(Recheck);
                 }
             }
@@ -275,10 +277,11 @@ impl Project {
 
     /// Of a session that is seen here and has its inbox in nobody's hand here, others know how much waits.
     fn count(&mut self, member: Arc<Member>, ctx: &mut Context<Self>) {
+        let begun = member.vitals.begin_count();
         let op = self.store.depth(member.record.id);
         settle(op, self, ctx, move |_, depth, _| {
             if let Ok(depth) = depth {
-                member.vitals.set_waiting(depth.waiting);
+                member.vitals.end_count(begun, depth.waiting);
             }
         });
     }

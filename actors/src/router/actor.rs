@@ -379,6 +379,8 @@ impl Router {
                 let waiting = if queue_len > 0 { &*found.members } else { &[] };
                 for member in waiting.iter().filter(|member| !refused.contains(&member.record.id)) {
                     member.vitals.add_waiting();
+                    // To some of them it may have been handed over.
+                    member.vitals.doubt_waiting();
                     nudge(member);
                 }
                 (found.members.len(), found.skipped)

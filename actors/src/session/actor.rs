@@ -156,6 +156,7 @@ impl Session {
     fn happened(&mut self, event: Event, ctx: &mut Context<Self>) {
         let effects = self.state.on(event);
         self.vitals.set_attentive(self.state.attentive());
+        self.vitals.set_connected(self.state.connection().is_some());
         self.vitals
             .set_acknowledged_by_writes_of(self.state.acknowledging_connection());
         for effect in effects {

@@ -67,11 +67,17 @@ pub struct Vitals {
     last_seen_unix_ms: AtomicU64,
     said_goodbye: AtomicBool,
     attentive: AtomicBool,
+    connected: AtomicBool,
     /// The connection whose writes acknowledge; 0 when there is none.
     acknowledged_by_writes_of: AtomicU64,
     /// By which the session's actor has the inbox in hand; 0 when it has not.
     claim: AtomicU64,
     waiting: AtomicUsize,
+    /// How often an operation on the inbox has told how many messages wait.
+    tellings: AtomicU64,
+    /// How often another replica may have changed that, and how often it had when the store was asked for the last count.
+    doubts: AtomicU64,
+    doubts_settled: AtomicU64,
     routed: AtomicU64,
 }
 
@@ -82,9 +88,14 @@ impl Vitals {
             last_seen_unix_ms: AtomicU64::new(now.unix_ms),
             said_goodbye: AtomicBool::new(false),
             attentive: AtomicBool::new(false),
+            connected: AtomicBool::new(false),
             acknowledged_by_writes_of: AtomicU64::new(0),
             claim: AtomicU64::new(0),
             waiting: AtomicUsize::new(0),
+            tellings: AtomicU64::new(0),
+            // Nothing was counted yet.
+            doubts: AtomicU64::new(1),
+            doubts_settled: AtomicU64::new(0),
             routed: AtomicU64::new(0),
         })
     }
@@ -155,11 +166,46 @@ impl Vitals {
     }
 
     pub fn set_waiting(&self, waiting: usize) {
+        self.tellings.fetch_add(1, Ordering::AcqRel);
         self.waiting.store(waiting, Ordering::Relaxed);
     }
 
     pub fn add_waiting(&self) {
         self.waiting.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Another replica may have changed how many messages wait.
+    pub(crate) fn doubt_waiting(&self) {
+        self.doubts.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Whether [`Self::waiting`] is what a shared store has: the session has its connection at this replica, so that no other
+    /// takes messages out of its inbox; the store was asked; and no replica has told of a new message since.
+    pub(crate) fn is_waiting_known(&self) -> bool {
+        self.connected.load(Ordering::Acquire)
+            && self.doubts.load(Ordering::Acquire) == self.doubts_settled.load(Ordering::Acquire)
+    }
+
+    /// The store is about to be asked how many messages wait.
+    pub(crate) fn begin_count(&self) -> Count {
+        Count {
+            tellings: self.tellings.load(Ordering::Acquire),
+            doubts: self.doubts.load(Ordering::Acquire),
+        }
+    }
+
+    /// The store has answered. An operation that was answered meanwhile may know better; what another replica has told
+    /// meanwhile may not be in it.
+    pub(crate) fn end_count(&self, begun: Count, waiting: usize) {
+        let Count { tellings, doubts } = begun;
+        let next = tellings + 1;
+        let is_last = self
+            .tellings
+            .compare_exchange(tellings, next, Ordering::AcqRel, Ordering::Acquire);
+        if is_last.is_ok() {
+            self.waiting.store(waiting, Ordering::Relaxed);
+        }
+        self.doubts_settled.fetch_max(doubts, Ordering::AcqRel);
     }
 
     pub fn set_depth(&self, depth: Depth) {
@@ -174,6 +220,13 @@ impl Vitals {
 
     pub fn set_attentive(&self, attentive: bool) {
         self.attentive.store(attentive, Ordering::SeqCst);
+    }
+
+    /// Whether the session has a live connection at this replica.
+    pub(crate) fn set_connected(&self, connected: bool) {
+        if self.connected.swap(connected, Ordering::AcqRel) != connected {
+            self.doubt_waiting();
+        }
     }
 
     /// Whether what this connection has written is acknowledged by that.
@@ -204,6 +257,13 @@ impl Vitals {
     pub fn first_in_batch(&self, batch: u64) -> bool {
         self.routed.swap(batch, Ordering::Relaxed) != batch
     }
+}
+
+/// A count of what waits, while the store is asked for it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Count {
+    tellings: u64,
+    doubts: u64,
 }
 
 /// A live connection, as its session needs it. What is pushed is bounded by what `room` said, and beyond it by

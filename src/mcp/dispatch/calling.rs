@@ -2,8 +2,14 @@
 
 use std::{borrow::Cow, rc::Rc, sync::Arc};
 
-use actors::model::{BrokerError, Scope};
-use futures_util::{FutureExt, future::LocalBoxFuture};
+use actors::{
+    model::{BrokerError, Scope},
+    session::Member,
+};
+use futures_util::{
+    FutureExt,
+    future::{LocalBoxFuture, join},
+};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -182,6 +188,25 @@ pub(super) fn converse(
     Ok(())
 }
 
+/// Has a frame taken up again when the store has said how many messages wait for this session, if that is not known: what is
+/// answered at once says it. False when it is known, or was just asked.
+pub(super) fn counts_first(turn: &mut Turn, to: &ReplyTo, session: Option<&Arc<Member>>, text: &str) -> bool {
+    let shared = Rc::clone(&turn.shared);
+    // An element of a batch cannot be taken up again alone.
+    if shared.waiting_is_counted.take() || to.lane.is_batch() {
+        return false;
+    }
+    let Some(counting) = session.and_then(|session| shared.project.count_if_doubtful(session)) else {
+        return false;
+    };
+    let count = async move {
+        counting.await;
+        shared.waiting_is_counted.set(true);
+    };
+    turn.exclusively(to, count, Some(text));
+    true
+}
+
 fn run(
     turn: &mut Turn,
     to: &mut ReplyTo,
@@ -235,6 +260,9 @@ fn run(
             Err(error) => return Err(error),
         }
     }
+    if matches!(tool.run, Run::Now(_)) && counts_first(turn, to, caller.session.as_ref(), text) {
+        return Ok(());
+    }
     match tool.run {
         Run::Submit(prepare) => {
             let prepared = prepare(&caller, arguments, to.clone())?;
@@ -248,6 +276,8 @@ fn run(
             if !shared.has_room_for_calls() {
                 return Err(BrokerError::unavailable());
             }
+            let counting = caller.session.as_ref();
+            let counting = counting.and_then(|session| shared.project.count_if_doubtful(session));
             let mut call = start(caller, arguments)?;
             if call.lasts
                 && let Some(task) = shared.become_task(to)
@@ -266,7 +296,11 @@ fn run(
             let task = {
                 let (shared, to) = (Rc::clone(&shared), to.clone());
                 async move {
-                    let outcome = std::panic::AssertUnwindSafe(call.answer).catch_unwind().await;
+                    let answer = std::panic::AssertUnwindSafe(call.answer).catch_unwind();
+                    let outcome = match counting {
+                        Some(counting) => join(counting, answer).await.1,
+                        None => answer.await,
+                    };
                     match outcome {
                         Ok(answer) => shared.answer(&to, answer),
                         Err(_) => to.error(&shared.outbox, &RpcError::new(INTERNAL_ERROR, "Internal error")),

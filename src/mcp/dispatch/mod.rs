@@ -275,6 +275,9 @@ fn read(turn: &mut Turn, to: &ReplyTo, params: &Params<'_>, text: &str) -> Resul
     if uri == INBOX && caller.session.is_none() {
         return Err(no_own_inbox());
     }
+    if calling::counts_first(turn, to, resources::session_of_inbox(&caller, &uri).as_ref(), text) {
+        return Ok(None);
+    }
     match resources::read(&caller, &uri) {
         Some(content) => Ok(Some(cacheable(json!({"contents": [content]}), 0, "private"))),
         None if looking::looks_first(turn, to, text).map_err(|error| RpcError::refused(&error))? => Ok(None),

@@ -354,6 +354,10 @@ impl SendAnswer {
         routed
     }
 
+    pub const fn sender(&self) -> &Arc<Member> {
+        &self.sender
+    }
+
     /// The object of the result.
     pub fn answer(&self, routed: &Routed) -> Answer {
         let mut object = Vec::with_capacity(256);

@@ -7,7 +7,7 @@ use std::{
 };
 
 use actors::{
-    model::{AuditEntry, AuditOutcome, MessageId, ProjectId, SessionId, Status},
+    model::{MessageId, ProjectId, SessionId, Status},
     storage::{StoreEpoch, StoreError},
 };
 use deadpool_redis::redis::{Value, cmd};
@@ -23,13 +23,12 @@ use super::{
     client::{Carried, Client, ended},
     error::Failure,
     held::Held,
-    offices,
     operation::Operation,
     posts::{Noted, Post, Posts},
     reading,
     reply::{Reply, message, status},
     script::Preamble,
-    timeline::{LOSSES_TOLD_AFTER, Learnt, Witness},
+    timeline::Witness,
     written::{self, Answer, Written},
 };
 
@@ -58,7 +57,7 @@ pub(super) struct Lane {
 }
 
 #[derive(Default)]
-struct Queue {
+pub(super) struct Queue {
     waiting: VecDeque<Waiting>,
     waiting_bytes: usize,
     waiting_weight: usize,
@@ -75,7 +74,7 @@ struct Queue {
     /// Batches whose answers never came, and whose messages they may have handed out.
     unheard: Vec<Unheard>,
     /// What the last batch has seen of the data set.
-    witness: Witness,
+    pub witness: Witness,
     /// Since when the data set is the one that the lane knows.
     epoch: StoreEpoch,
 }
@@ -120,7 +119,7 @@ impl Queue {
     }
 
     /// Nothing that was asked for is carried out any more: it was about a data set that is lost.
-    fn go_back(&mut self, epoch: StoreEpoch) -> VecDeque<Waiting> {
+    pub(super) fn go_back(&mut self, epoch: StoreEpoch) -> VecDeque<Waiting> {
         self.epoch = epoch;
         (self.waiting_bytes, self.waiting_weight) = (0, 0);
         (self.written, self.posts) = (Written::default(), Posts::default());
@@ -145,10 +144,10 @@ struct Batch {
     may_repeat: bool,
 }
 
-struct Waiting {
+pub(super) struct Waiting {
     operation: Operation,
     until: Instant,
-    answer: Answer,
+    pub answer: Answer,
 }
 
 impl Lane {
@@ -524,58 +523,6 @@ impl Lane {
         }))
     }
 
-    fn learn(self: &Arc<Self>, witness: Witness) {
-        let is_first_to_notice = witness.is_begun_by(&self.client.replica.to_string());
-        let void = {
-            let mut queue = self.queue();
-            if queue.witness.learn(witness) != Learnt::Lost {
-                return;
-            }
-            queue.go_back(self.client.losses.count())
-        };
-        self.held.clear();
-        for waiting in void {
-            waiting.answer.send(Err(StoreError::WentBack));
-        }
-        self.tell_of_loss(is_first_to_notice);
-    }
-
-    /// Every replica says so in its log, and the first to notice in the audit.
-    fn tell_of_loss(&self, is_first_to_notice: bool) {
-        let client = Arc::clone(&self.client);
-        if client.losses.note(&self.project) {
-            let client = Arc::clone(&client);
-            self.client.thread.spawn(async move {
-                tokio::time::sleep(LOSSES_TOLD_AFTER).await;
-                let (projects, names) = client.losses.take_news();
-                tracing::warn!(
-                    projects,
-                    names,
-                    "Redis came back with older data: these projects are opened again from what it has, and their clients have to register again"
-                );
-            });
-        }
-        if is_first_to_notice {
-            let now = actors::clock::now();
-            let entry = AuditEntry {
-                id: uuid::Uuid::now_v7(),
-                at_ms: now.unix_ms,
-                actor: "broker".to_owned(),
-                address: None,
-                project: Some(self.project.clone()),
-                action: "storage.went_back".to_owned(),
-                target: None,
-                outcome: AuditOutcome::Done,
-                code: None,
-            };
-            self.client.thread.spawn(async move {
-                if let Err(error) = offices::append_audit(client, entry).await {
-                    tracing::warn!(%error, "an entry of the audit is only in the log");
-                }
-            });
-        }
-    }
-
     /// Who waits for a message hears that it was given up. That it was handed over or acknowledged is for those to say
     /// who have done it.
     fn tell(&self, progress: &[Value]) {
@@ -590,7 +537,7 @@ impl Lane {
         }
     }
 
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+    pub(super) fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -4,21 +4,24 @@
 use std::{
     collections::HashSet,
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
 
-use actors::{model::ProjectId, storage::StoreEpoch};
+use actors::{
+    model::{AuditEntry, AuditOutcome, ProjectId},
+    storage::{StoreEpoch, StoreError},
+};
 use deadpool_redis::redis::{Cmd, Value};
 
-use super::{error::Failure, reply::bytes};
+use super::{error::Failure, lane::Lane, offices, reply::bytes};
 
 /// How long `/health` shows that Redis came back with older data.
 const LOSS_SHOWN_FOR: Duration = Duration::from_mins(10);
 /// Losses that are noticed within this time are told in one line of the log.
-pub(super) const LOSSES_TOLD_AFTER: Duration = Duration::from_secs(1);
+const LOSSES_TOLD_AFTER: Duration = Duration::from_secs(1);
 /// Projects that such a line names.
 const NAMED_MAX: usize = 10;
 
@@ -150,6 +153,60 @@ impl Losses {
 
     fn told(&self) -> MutexGuard<'_, Told> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Lane {
+    pub(super) fn learn(self: &Arc<Self>, witness: Witness) {
+        let is_first_to_notice = witness.is_begun_by(&self.client.replica.to_string());
+        let void = {
+            let mut queue = self.queue();
+            if queue.witness.learn(witness) != Learnt::Lost {
+                return;
+            }
+            queue.go_back(self.client.losses.count())
+        };
+        self.held.clear();
+        for waiting in void {
+            waiting.answer.send(Err(StoreError::WentBack));
+        }
+        self.tell_of_loss(is_first_to_notice);
+    }
+
+    /// Every replica says so in its log, and the first to notice in the audit.
+    fn tell_of_loss(&self, is_first_to_notice: bool) {
+        let client = Arc::clone(&self.client);
+        if client.losses.note(&self.project) {
+            let client = Arc::clone(&client);
+            self.client.thread.spawn(async move {
+                tokio::time::sleep(LOSSES_TOLD_AFTER).await;
+                let (projects, names) = client.losses.take_news();
+                tracing::warn!(
+                    projects,
+                    names,
+                    "Redis came back with older data: these projects are opened again from what it has, and their clients have to register again"
+                );
+            });
+        }
+        if is_first_to_notice {
+            let now = actors::clock::now();
+            let entry = AuditEntry {
+                id: uuid::Uuid::now_v7(),
+                at_ms: now.unix_ms,
+                actor: "broker".to_owned(),
+                address: None,
+                project: Some(self.project.clone()),
+                action: "storage.went_back".to_owned(),
+                target: None,
+                outcome: AuditOutcome::Done,
+                code: None,
+            };
+            self.client.thread.spawn(async move {
+                if let Err(error) = offices::append_audit(client, entry).await {
+                    tracing::warn!(%error, "an entry of the audit is only in the log");
+                }
+            });
+        }
     }
 }
 

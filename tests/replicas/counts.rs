@@ -1,0 +1,104 @@
+//! How many messages wait is the same at every replica, whichever of them has put them there or taken them.
+
+use serde_json::{Value, json};
+
+use crate::{
+    cluster::Cluster,
+    support::{Agent, Caller, Redis, TIMELESS, eventually},
+};
+
+const UNREAD: &str = "dev.mcp-broker/unread";
+
+/// What a tool returns to a stateless caller at this replica, and how many messages wait for it then.
+fn calls(cluster: &Cluster, at: usize, session: &str, tool: &str, mut arguments: Value) -> (Value, u64) {
+    arguments["session_id"] = session.into();
+    let caller = Caller::modern(cluster.replicas[at].address, json!({}));
+    let result = caller.call(tool, arguments).sent().answer_to(&json!(1)).unwrap();
+    assert_eq!(result["isError"], false, "{tool}: {result}");
+    let unread = result["_meta"][UNREAD].as_u64().unwrap();
+    (result["structuredContent"].clone(), unread)
+}
+
+fn all_count(cluster: &Cluster, session: &str, expected: u64) {
+    for at in [0, 1, 2, 2, 1, 0] {
+        let (heartbeat, unread) = calls(cluster, at, session, "heartbeat", json!({}));
+        assert_eq!(
+            (heartbeat["queue_size"].as_u64(), unread),
+            (Some(expected), expected),
+            "replica {at}"
+        );
+        let (_, unread) = calls(cluster, at, session, "list_dead_letters", json!({}));
+        assert_eq!(unread, expected, "replica {at}");
+        let caller = Caller::modern(cluster.replicas[at].address, json!({}));
+        let inbox = json!({"uri": format!("broker://sessions/{session}/inbox")});
+        let read = caller.request("resources/read", inbox).unwrap();
+        let inbox: Value = serde_json::from_str(read["contents"][0]["text"].as_str().unwrap()).unwrap();
+        assert_eq!(inbox["waiting"], expected, "replica {at}");
+        let (listed, _) = calls(cluster, at, session, "list_sessions", json!({"status": "all"}));
+        let sessions = listed["sessions"].as_array().unwrap();
+        let own = sessions.iter().find(|listed| listed["session_id"] == session).unwrap();
+        assert_eq!(own["queue_size"], expected, "replica {at}");
+    }
+}
+
+#[test]
+fn a_stateless_caller_is_told_the_same_count_by_every_replica() {
+    let redis = Redis::start();
+    let cluster = Cluster::with(3, &redis.url(), &TIMELESS);
+    let alice = cluster.replicas[0].agent("alice");
+    let bob = cluster.replicas[1].stateless("bob").session.unwrap();
+    all_count(&cluster, &bob, 0);
+    for text in ["1", "2", "3"] {
+        alice.sends(text).to("bob");
+    }
+    all_count(&cluster, &bob, 3);
+    let read = json!({"limit": 2, "acknowledge": "immediate"});
+    let (read, unread) = calls(&cluster, 2, &bob, "receive_messages", read);
+    assert_eq!((read["remaining"].as_u64(), unread), (Some(1), 1), "{read}");
+    all_count(&cluster, &bob, 1);
+    // Who sends hears of it too, and a broadcast counts for all.
+    for (at, expected) in [(0, 1), (1, 1), (2, 1)] {
+        let note = alice.sends("to alice").arguments_to("alice");
+        let (_, unread) = calls(&cluster, at, &bob, "send_message", note);
+        assert_eq!(unread, expected, "replica {at}");
+    }
+    alice.sends("all").for_everyone();
+    all_count(&cluster, &bob, 2);
+    for at in 0..3 {
+        let registered = cluster.replicas[at]
+            .visitor()
+            .calls("register_session", json!({"name": "bob"}));
+        assert_eq!(registered["queue_size"], 2, "replica {at}");
+    }
+    let last = cluster.replicas[0].visitor().registered("bob");
+    assert_eq!(last.calls("disconnect_session", json!({}))["queue_size"], 2);
+}
+
+fn heartbeat(agent: &Agent) -> (u64, u64) {
+    let heartbeat = agent.calls("heartbeat", json!({}));
+    (heartbeat["queue_size"].as_u64().unwrap(), agent.unread())
+}
+
+#[test]
+fn a_connection_is_told_of_what_other_replicas_put_into_its_inbox_and_take_out_of_it() {
+    let redis = Redis::start();
+    let cluster = Cluster::with(3, &redis.url(), &TIMELESS);
+    let alice = cluster.replicas[0].agent("alice");
+    // One reads when it likes, to the other more is sent than its window holds.
+    let carol = cluster.replicas[1].agent("carol");
+    let dave = cluster.replicas[2].pushed("dave", &json!({"ack": "manual", "window": 1}));
+    for text in ["1", "2", "3"] {
+        alice.sends(text).to("carol");
+        alice.sends(text).to("dave");
+    }
+    eventually("carol knows of three", || (heartbeat(&carol) == (3, 3)).then_some(()));
+    eventually("dave knows of two", || (heartbeat(&dave) == (2, 2)).then_some(()));
+    carol.sends("and you").to("alice");
+    assert_eq!(carol.unread(), 3);
+    eventually("alice knows of it", || (heartbeat(&alice) == (1, 1)).then_some(()));
+    carol.reads(json!({"limit": 2, "acknowledge": "immediate"}));
+    assert_eq!((carol.unread(), heartbeat(&carol)), (1, (1, 1)));
+    dave.acknowledges(&dave.is_pushed(["1"]));
+    dave.is_pushed(["2"]);
+    assert_eq!(heartbeat(&dave), (1, 1));
+}
