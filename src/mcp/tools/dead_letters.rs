@@ -7,9 +7,7 @@ use actors::{
 use serde_json::{Value, json};
 
 use super::{
-    ADDS, Arguments, Caller, LOOKS, Pending, Run, Tool, count, cursor, limit,
-    receiving::{message_schema, parse_ids},
-    text, words,
+    ADDS, Arguments, Caller, LOOKS, Pending, Run, Tool, count, cursor, limit, receiving::parse_ids, text, words,
 };
 use crate::mcp::{page::PageText, reply::Answer, rpc::write_json};
 
@@ -25,7 +23,7 @@ pub const LIST_DEAD_LETTERS: Tool = Tool {
     input: || {
         let properties = json!({
             "reason": {
-                "enum": ["expired", "delivery_limit", "recipient_gone", "rejected"], "description": "Only those.",
+                "enum": ["expired", "delivery_limit", "recipient_gone", "rejected"], "description": "Only this reason.",
             },
             "limit": limit(PAGE_LEN, PAGE_LEN_MAX),
             "cursor": cursor(),
@@ -36,7 +34,7 @@ pub const LIST_DEAD_LETTERS: Tool = Tool {
         let letter = json!({
             "type": "object",
             "properties": {
-                "message": message_schema(),
+                "message": {"type": "object"},
                 "session_id": text(""),
                 "reason": {"enum": ["expired", "delivery_limit", "recipient_gone", "rejected"]},
                 "at": text(""),

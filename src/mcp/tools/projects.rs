@@ -115,7 +115,7 @@ pub const CREATE_PROJECT: Tool = Tool {
     input: || {
         let properties = json!({
             "project_id": project_id(), "name": text("For people."), "description": text("For people."),
-            "tags": words("Others find it by them."),
+            "tags": words("To be found by."),
             "config": config(),
         });
         (properties, &["project_id", "name"])
@@ -152,7 +152,7 @@ pub const LIST_PROJECTS: Tool = Tool {
     input: || {
         let properties = json!({
             "include_inactive": {"type": "boolean", "description": "Deleted ones too."},
-            "tags": words("All of these."),
+            "tags": words("Only those with all of these."),
             "cursor": cursor(),
         });
         (properties, &[])

@@ -135,9 +135,9 @@ pub const DISCOVER_PROTOCOLS: Tool = Tool {
     needs: Scope::Observer,
     input: || {
         let properties = json!({
-            "name": text("Exactly this one."),
+            "name": text("Only this one."),
             "version": text("Requirement, such as ^1.2."),
-            "tags": words("All of these."),
+            "tags": words("Only those with all of these."),
             "capability": {"enum": PATTERNS, "description": "How it is used."},
             "include_schema": {"type": "boolean", "description": "Show schemas."},
             "limit": limit(100, 1000),

@@ -21,7 +21,7 @@ const LIMIT_MAX: usize = 1000;
 /// Ids that one call acknowledges.
 const IDS_LEN_MAX: usize = 10_000;
 
-pub fn message_schema() -> Value {
+fn message_schema() -> Value {
     json!({
         "type": "object",
         "properties": {

@@ -59,7 +59,7 @@ pub const SEND_MESSAGE: Tool = Tool {
             "protocol_version": text("As registered."),
             "payload": payload(),
             "headers": headers(),
-            "wait_for": {"enum": ["queued", "delivered", "acknowledged"], "description": "Wait until it is that."},
+            "wait_for": {"enum": ["queued", "delivered", "acknowledged"], "description": "Status to wait for."},
             "timeout_seconds": described(
                 json!({"type": "number"}),
                 &format!("Longest wait, at most {}, default {WAIT}.", WAIT_MAX.as_secs()),
@@ -94,7 +94,7 @@ pub const BROADCAST_MESSAGE: Tool = Tool {
     input: || {
         let filter = json!({
             "type": "object",
-            "description": "Only to who meet it.",
+            "description": "Only sessions that meet it.",
             "properties": {
                 "protocols": {
                     "type": "object", "additionalProperties": {"type": "string"},

@@ -243,8 +243,8 @@ pub const LIST_SESSIONS: Tool = Tool {
     input: || {
         let properties = json!({
             "status": {"enum": ["active", "stale", "disconnected", "all"], "description": "Default active."},
-            "protocol": text("Who speak it."),
-            "feature": text("Who have it."),
+            "protocol": text("Only sessions that speak it."),
+            "feature": text("Only sessions that have it."),
             "include_capabilities": {"type": "boolean", "description": "Show what they declared."},
             "limit": limit(PAGE_LEN, PAGE_LEN_MAX),
             "cursor": cursor(),
