@@ -368,9 +368,18 @@ fn one_connection_more_than_allowed_is_told_to_come_later() {
     // The one that registered the protocol may still be on its way out.
     let wires: Vec<_> = (0..2).map(|_| broker.wire()).collect();
     let last = eventually("a third is let in", || {
-        (broker.upgrade(&[]).status == 101).then(|| broker.socket())
+        let (response, socket) = broker.upgrade_on(broker.socket(), &[]);
+        (response.status == 101).then_some(socket)
     });
-    drop((wires, last));
+    let refused = broker.upgrade(&[]);
+    assert_eq!(refused.status, 503, "{refused:?}");
+    let wait_s: u64 = refused.header("retry-after").unwrap().parse().unwrap();
+    assert!(wait_s > 0, "{refused:?}");
+    drop(last);
+    eventually("another is let in", || {
+        (broker.upgrade(&[]).status == 101).then_some(())
+    });
+    drop(wires);
 }
 
 #[test]

@@ -8,13 +8,16 @@ use std::{
 use actors::{
     bridge::Incoming,
     clock::now,
-    model::ProjectId,
-    storage::{Condition, Seat, Storage, StoreError},
+    model::{Headers, ProjectId},
+    storage::{Audience, Condition, Seat, Storage, StoreError},
 };
-use futures_util::StreamExt;
+use futures_util::{
+    StreamExt,
+    future::{join, join_all},
+};
 use mcp_broker::storage::redis::{ConnectError, RedisSettings, RedisStorage};
 
-use crate::support::{Cluster, Proxy, Redis, View, block_on, connect, record, storage, until};
+use crate::support::{Cluster, Proxy, Redis, View, append, block_on, connect, record, storage, until};
 
 /// A storage whose operations take no longer than this.
 async fn hasty(url: String, deadline: Duration) -> RedisStorage {
@@ -172,7 +175,11 @@ fn a_server_without_room_accepts_nothing_and_hands_out_what_it_has() {
         assert!(matches!(refused, Err(StoreError::Full(_))), "{refused:?}");
         let refused = view.store.put_session(record(None), Seat::default());
         assert!(matches!(refused.await, Err(StoreError::Full(_))));
-        assert_eq!(view.leases(bob).await, [(first, 1), (second, 1)]);
+        // Those that wait for their turn together are one batch.
+        let appends = (0..20).map(|_| view.store.append(vec![view.direct(bob)], now()));
+        let (refused, leased) = join(join_all(appends), view.leases(bob)).await;
+        assert!(refused.iter().all(|answer| matches!(answer, Err(StoreError::Full(_)))));
+        assert_eq!(leased, [(first, 1), (second, 1)]);
         assert_eq!(view.acknowledge(bob, &[first]).await.unwrap().acknowledged, 1);
         view.claim(bob).await;
         assert_eq!(view.depth(bob).await, (1, 0));
@@ -357,5 +364,29 @@ fn a_project_whose_slot_moves_to_another_node_is_followed() {
         }
         assert_eq!(view.leases(bob).await, [(sent, 1)]);
         assert_ne!(to.ask(&["CLUSTER", "COUNTKEYSINSLOT", &slot]), "0");
+    });
+}
+
+#[test]
+fn what_waits_for_a_silent_redis_is_bounded_in_bytes() {
+    const SENT: usize = 100;
+    let payload = format!("{{\"text\":\"{}\"}}", "x".repeat(1 << 20));
+    let redis = Redis::start();
+    let proxy = Proxy::to(redis.address);
+    block_on(async {
+        let storage = hasty(format!("redis://{}", proxy.address), Duration::from_secs(5)).await;
+        let view = View::of(&storage, "acme");
+        let bob = view.join().await;
+        proxy.silence();
+        let sends = (0..SENT).map(|_| {
+            let message = view.message_with(Some(bob), &payload, &Headers::default(), false);
+            view.store.append(vec![append(message, Audience::One(bob))], now())
+        });
+        let answers = join_all(sends).await;
+        let is_too_many = |error: &StoreError| error.to_string().contains("too many operations wait");
+        let refused = answers.iter().filter(|answer| answer.as_ref().is_err_and(is_too_many));
+        // 64 MiB wait, two batches of 2 MiB are under way, and one more operation may begin each.
+        let waiting_max = 64 + 2 * (2 + 1) + 1;
+        assert!(refused.count() >= SENT - waiting_max, "{answers:?}");
     });
 }

@@ -83,8 +83,12 @@ impl View {
     }
 
     pub fn message(&self, to: Option<SessionId>, headers: &Headers, watched: bool) -> Arc<Message> {
+        self.message_with(to, "{}", headers, watched)
+    }
+
+    pub fn message_with(&self, to: Option<SessionId>, payload: &str, headers: &Headers, watched: bool) -> Arc<Message> {
         let kind = to.map_or(To::Many, |_| To::One);
-        let draft = Draft::new(&self.project, &self.sender, kind, ("chat", "1.0.0"), "{}", headers);
+        let draft = Draft::new(&self.project, &self.sender, kind, ("chat", "1.0.0"), payload, headers);
         Arc::new(draft.seal(self.ids.next(now()), to, now(), watched))
     }
 
