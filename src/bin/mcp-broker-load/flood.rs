@@ -3,6 +3,7 @@
 
 mod http;
 mod socket;
+mod unfinished;
 
 use std::{
     sync::{
@@ -40,6 +41,14 @@ pub enum Kind {
     Notifications,
     /// Calls of a tool over HTTP, on connections that are kept
     Http,
+    /// Messages whose schema costs much to check, over WebSocket
+    Schemas,
+    /// Calls that answer with the longest page of a list, over WebSocket
+    Answers,
+    /// Messages of --largest bytes on at most 8 connections, over WebSocket
+    Largest,
+    /// Messages of --largest bytes that never end, over WebSocket
+    Unfinished,
 }
 
 impl Kind {
@@ -51,6 +60,10 @@ impl Kind {
             Self::Garbage => "garbage",
             Self::Notifications => "notifications",
             Self::Http => "http",
+            Self::Schemas => "schemas",
+            Self::Answers => "answers",
+            Self::Largest => "largest",
+            Self::Unfinished => "unfinished",
         }
     }
 }
@@ -64,6 +77,8 @@ pub struct Size {
     pub window: usize,
     /// Bytes of a large message.
     pub large: usize,
+    /// Bytes of one of the largest.
+    pub largest: usize,
 }
 
 /// What became of what was asked for.
@@ -104,6 +119,7 @@ impl Shared {
 
 /// A flood that can be turned on and off. Its connections stand in between.
 pub struct Flood {
+    kind: Kind,
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<Result<()>>>,
 }
@@ -112,6 +128,7 @@ impl Flood {
     /// Connects the clients, which do nothing yet. `bench` has the key of their project.
     pub fn open(kind: Kind, size: Size, bench: &Bench) -> Result<Self> {
         let mut flood = Self {
+            kind,
             shared: Arc::default(),
             threads: vec![],
         };
@@ -124,6 +141,15 @@ impl Flood {
                     let request = request.clone();
                     flood.spawn(move |shared| {
                         http::client(address, &request, shared);
+                        Ok(())
+                    });
+                }
+            }
+            Kind::Unfinished => {
+                for _ in 0..size.connections {
+                    let target = bench.target.clone();
+                    flood.spawn(move |shared| {
+                        unfinished::client(&target, size.largest, shared);
                         Ok(())
                     });
                 }
@@ -151,6 +177,11 @@ impl Flood {
     /// Whether there is anybody who asks for anything.
     pub fn is_some(&self) -> bool {
         !self.threads.is_empty()
+    }
+
+    /// Whether it makes requests, of which the broker refuses some.
+    pub fn asks(&self) -> bool {
+        self.is_some() && self.kind != Kind::Unfinished
     }
 
     pub fn turn(&self, is_on: bool) {

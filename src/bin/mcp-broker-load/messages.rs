@@ -129,6 +129,17 @@ impl Template {
         )
     }
 
+    /// A call whose answer is known by its number alone.
+    pub fn of_call(tool: &str, arguments: &Value) -> Self {
+        let text = call(FIRST, tool, arguments);
+        let id_at = text.find(&format!("\"id\":{FIRST}")).map_or(0, |at| at + 5);
+        Self {
+            frame: text.into_bytes(),
+            id_at,
+            seq_at: id_at,
+        }
+    }
+
     /// The frame of message `seq`, which is also what its answer is known by.
     pub fn frame(&mut self, seq: u64) -> &[u8] {
         self.frame_answered(seq, seq)

@@ -1,7 +1,7 @@
 use std::sync::mpsc::Sender;
 
 use memchr::memmem;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Kind, SLICE, Shared, Size};
 use crate::{
@@ -14,6 +14,10 @@ use crate::{
 
 /// Large messages of a connection that are under way: both sides hold them.
 const LARGE_WINDOW_MAX: usize = 2;
+/// Connections of the flood of the largest messages, for the same reason.
+const LARGEST_CONNECTIONS_MAX: usize = 8;
+/// Bytes of the metadata of a session, which may have 16 KiB.
+const METADATA_LEN: usize = 15_000;
 /// The broker closes a connection after ten frames in a row that are not JSON.
 const GARBAGE_IN_A_ROW: u64 = 9;
 const NOTIFICATIONS_PER_REQUEST: usize = 16;
@@ -27,27 +31,38 @@ const PUSH: Push = Push {
 
 /// Runs all clients of a flood until it is over. `ready` is told when they are connected.
 pub fn clients(kind: Kind, size: Size, bench: &Bench, shared: &Shared, ready: &Sender<()>) -> Result<()> {
-    let mut fleet = bench.fleet(size.connections)?;
-    let links = bench.log_in(&mut fleet, "noisy", size.connections, |role| role.pushed(PUSH))?;
-    let large = kind == Kind::Large;
-    let frame_bytes = if large { size.large } else { bench.size };
+    let connections = match kind {
+        Kind::Largest => size.connections.min(LARGEST_CONNECTIONS_MAX),
+        _ => size.connections,
+    };
+    let mut fleet = bench.fleet(connections)?;
+    let links = bench.log_in(&mut fleet, "noisy", connections, |role| role.pushed(PUSH))?;
+    let (frame_bytes, window) = match kind {
+        Kind::Large => (size.large, size.window.min(LARGE_WINDOW_MAX)),
+        Kind::Largest => (size.largest, 1),
+        _ => (bench.size, size.window),
+    };
     let run = messages::fresh_tag();
     let mut flood = Requests {
         kind,
-        window: if large {
-            size.window.min(LARGE_WINDOW_MAX)
-        } else {
-            size.window
-        },
+        window,
         clients: vec![],
         shared,
         answered: 0,
     };
     for (lane, &link) in links.iter().enumerate() {
-        let to = json!({"recipient_id": bench.name("noisy", (lane + 1) % links.len())});
-        let (template, _) = Template::new("send_message", to, &run, lane, frame_bytes);
+        let to = bench.name("noisy", (lane + 1) % links.len());
+        let (first, template) = match kind {
+            Kind::Schemas => costly_messages(lane, &to),
+            Kind::Answers => long_answers(&bench.name("noisy", lane)),
+            _ => {
+                let to = json!({"recipient_id": to});
+                (None, Template::new("send_message", to, &run, lane, frame_bytes).0)
+            }
+        };
         flood.clients.resize_with(link + 1, || None);
         flood.clients[link] = Some(Client {
+            first,
             template,
             sent: 0,
             under_way: 0,
@@ -61,7 +76,42 @@ pub fn clients(kind: Kind, size: Size, bench: &Bench, shared: &Shared, ready: &S
     Ok(())
 }
 
+/// Items of a payload of which each is compared with each other: they differ, and hash alike.
+const COMPARED_LEN: usize = 1000;
+
+/// A protocol that asks for unique items, and messages whose items are hard to tell apart.
+fn costly_messages(lane: usize, to: &str) -> (Option<Template>, Template) {
+    let name = format!("costly-{lane}");
+    let schema = json!({"type": "object", "properties": {"items": {"type": "array", "uniqueItems": true}}});
+    let protocol = json!({"name": name, "version": "1.0.0", "schema": schema});
+    let bits = COMPARED_LEN.ilog2() + 1;
+    let item = |at: usize| -> Value {
+        let bit = |bit: u32| if at >> bit & 1 == 1 { json!([[]]) } else { json!([]) };
+        (0..bits).map(bit).collect()
+    };
+    let items: Vec<_> = (0..COMPARED_LEN).map(item).collect();
+    let message = json!({
+        "recipient_id": to, "protocol_name": name, "protocol_version": "1.0.0", "payload": {"items": items},
+    });
+    (
+        Some(Template::of_call("register_protocol", &protocol)),
+        Template::of_call("send_message", &message),
+    )
+}
+
+/// A session with as much to tell as it may, and a call that lists them all.
+fn long_answers(name: &str) -> (Option<Template>, Template) {
+    let session = json!({"name": name, "metadata": {"pad": "x".repeat(METADATA_LEN)}});
+    let list = json!({"limit": 1000, "include_capabilities": true});
+    (
+        Some(Template::of_call("register_session", &session)),
+        Template::of_call("list_sessions", &list),
+    )
+}
+
 struct Client {
+    /// What is asked before anything else.
+    first: Option<Template>,
     template: Template,
     sent: u64,
     under_way: usize,
@@ -99,7 +149,10 @@ impl Requests<'_> {
                 }
                 _ => {}
             }
-            out.text(link, client.template.frame(seq));
+            match &mut client.first {
+                Some(first) if seq == 0 => out.text(link, first.frame(seq)),
+                _ => out.text(link, client.template.frame(seq)),
+            }
         }
     }
 }

@@ -47,7 +47,8 @@ pub struct Options {
     rate_limit: u32,
     /// What the noisy project floods the broker with, one after the other; all by default
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [
-        Kind::Nothing, Kind::Messages, Kind::Large, Kind::Garbage, Kind::Notifications, Kind::Http,
+        Kind::Nothing, Kind::Messages, Kind::Large, Kind::Garbage, Kind::Notifications, Kind::Http, Kind::Schemas,
+        Kind::Answers, Kind::Largest, Kind::Unfinished,
     ])]
     flood: Vec<Kind>,
     /// Connections of the noisy project
@@ -59,6 +60,9 @@ pub struct Options {
     /// Bytes of a frame of the flood of large messages
     #[arg(long, default_value_t = 1 << 20, value_parser = crate::at_least_one)]
     large: usize,
+    /// Bytes of a frame of the floods of the largest messages
+    #[arg(long, default_value_t = 10_000_000, value_parser = crate::at_least_one)]
+    largest: usize,
     /// Senders of the quiet project, each with a recipient of its own
     #[arg(long, default_value_t = 10, value_parser = crate::at_least_one)]
     pairs: usize,
@@ -84,6 +88,7 @@ pub fn run(bench: &Bench, options: &Options) -> Result<Report> {
         connections: options.connections,
         window: options.window,
         large: options.large,
+        largest: options.largest,
     };
     // Connections of both projects are open at once.
     crate::process::allow_connections(2 * options.pairs + options.connections + 2)?;
@@ -225,7 +230,7 @@ impl Beside<'_> {
         let refused = flood.tally().refused;
         let until = fleet.now() + nanos(REFUSED_WITHIN);
         fleet.rest(self.bench.warm_up)?;
-        while flood.is_some() && flood.tally().refused == refused && fleet.now() < until {
+        while flood.asks() && flood.tally().refused == refused && fleet.now() < until {
             fleet.rest(self.bench.warm_up.max(Duration::from_millis(100)))?;
         }
         Ok(())

@@ -1,0 +1,82 @@
+use std::{
+    io::{self, Read, Write},
+    net::TcpStream,
+    thread,
+    time::Duration,
+};
+
+use super::{SLICE, Shared};
+use crate::wire::{self, Target};
+
+const READ_TIME_MAX: Duration = Duration::from_millis(100);
+/// Bytes of a message that are written at once.
+const CHUNK_LEN: usize = 64 * 1024;
+
+/// One client that sends all of a message but its last byte, and waits. When the broker closes the connection it comes
+/// back.
+pub fn client(target: &Target, len: usize, shared: &Shared) {
+    let mut open = None;
+    while !shared.is_over() {
+        if !shared.is_on() {
+            open = None;
+            thread::sleep(SLICE);
+            continue;
+        }
+        let held = open
+            .take()
+            .map_or_else(|| begin(target, len), Ok)
+            .and_then(|(mut socket, left)| {
+                let left = fill(&mut socket, left)?;
+                is_open(&mut socket).map(|()| (socket, left))
+            });
+        match held {
+            Ok(held) => open = Some(held),
+            Err(_) => {
+                Shared::add(&shared.lost);
+                thread::sleep(SLICE);
+            }
+        }
+    }
+}
+
+/// Connects and begins a text frame of so many bytes. Returns how many may still be sent of it.
+fn begin(target: &Target, len: usize) -> io::Result<(TcpStream, usize)> {
+    let mut socket = TcpStream::connect(target.address)?;
+    socket.set_read_timeout(Some(READ_TIME_MAX))?;
+    socket.set_write_timeout(Some(READ_TIME_MAX))?;
+    socket.write_all(target.upgrade.as_bytes())?;
+    let mut answer = Vec::new();
+    let mut chunk = [0; 1024];
+    while wire::read_upgrade(&answer).map_err(io::Error::other)?.is_none() {
+        match socket.read(&mut chunk)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            len => answer.extend_from_slice(&chunk[..len]),
+        }
+    }
+    let mut head = vec![0x80 | wire::TEXT, 0xff];
+    head.extend_from_slice(&(len as u64).to_be_bytes());
+    head.extend_from_slice(&[0; 4]);
+    socket.write_all(&head)?;
+    Ok((socket, len - 1))
+}
+
+/// Sends what the broker takes of the rest.
+fn fill(socket: &mut TcpStream, mut left: usize) -> io::Result<usize> {
+    while left > 0 {
+        match socket.write(&[b' '; CHUNK_LEN][..left.min(CHUNK_LEN)]) {
+            Ok(len) => left -= len,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(left)
+}
+
+/// Reads what the broker says, which are pings, until it says nothing for a while.
+fn is_open(socket: &mut TcpStream) -> io::Result<()> {
+    match socket.read(&mut [0; 1024]) {
+        Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+        Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
+        _ => Ok(()),
+    }
+}
