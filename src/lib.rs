@@ -5,6 +5,7 @@ pub mod admin;
 pub mod admission;
 pub mod auth;
 pub mod bridge;
+pub mod budget;
 pub mod cli;
 pub mod config;
 pub mod exit;

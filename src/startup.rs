@@ -22,6 +22,7 @@ use actix_web::{
     web,
 };
 use actors::{
+    attention,
     broker::{Broker, BrokerHandle, BrokerSettings},
     clock,
     model::Presence,
@@ -44,6 +45,7 @@ use crate::{
         Audit, Authenticator, Policy,
         jwt::{Jwt, JwtSettings, KeySource},
     },
+    budget::Budget,
     config::{self, Config},
     exit,
     http::{self, Phase, State},
@@ -60,6 +62,10 @@ use crate::{
 /// How long a client may take for the head of a request.
 const REQUEST_HEAD_TIME_MAX: Duration = Duration::from_secs(10);
 
+/// A project has at most one of so many parts of what is received, and of what is answered: there a project goes beyond its
+/// part by one message, and another needs room for one at the same time.
+const INBOUND_SHARE: usize = 2;
+const OUTBOUND_SHARE: usize = 4;
 /// How long a connection may wait for its next request. Clients keep theirs for shorter, so that it is not the broker
 /// that closes one while a request is on its way.
 const KEEP_ALIVE: Duration = Duration::from_secs(75);
@@ -95,8 +101,9 @@ async fn run(config: &Config) -> io::Result<ExitCode> {
     });
 
     let workers = workers(config);
+    let inbound = Budget::new(config.inbound_bytes(), config.inbound_bytes() / INBOUND_SHARE);
     let (found, mut arbiters) = mpsc::unbounded_channel();
-    let server = build_server(config, workers, listener, found, &state, &endpoint)?;
+    let server = build_server(config, workers, listener, found, &state, &endpoint, &inbound)?;
     let handle = server.handle();
     let serving = actix_rt::spawn(server);
     let mut arbiters_found = Vec::with_capacity(workers);
@@ -106,6 +113,9 @@ async fn run(config: &Config) -> io::Result<ExitCode> {
         arbiters_found.push(arbiter);
     }
 
+    for arbiter in &arbiters_found {
+        arbiter.spawn(attention::pulse());
+    }
     let gave_up = Arc::new(Notify::new());
     let storage = storage::open(config, address).await?;
     let replicas = storage.replicas();
@@ -122,6 +132,7 @@ async fn run(config: &Config) -> io::Result<ExitCode> {
         config.heartbeat_interval,
         Arc::clone(&admin),
         replicas.as_ref().map(|replicas| replicas.own()),
+        Budget::new(config.outbound_bytes(), config.outbound_bytes() / OUTBOUND_SHARE),
     )?;
     let tasks = Arc::clone(&service.tasks);
     let _ = state.auth.set(Arc::clone(&auth));
@@ -134,6 +145,7 @@ async fn run(config: &Config) -> io::Result<ExitCode> {
         service: Arc::new(service),
         tempo: tempo(config),
         replicas,
+        inbound,
     });
     actix_rt::spawn({
         let (connections, sessions) = (Arc::clone(&connections), Arc::clone(&endpoint.sessions));
@@ -235,8 +247,9 @@ fn build_server(
     found: mpsc::UnboundedSender<ArbiterHandle>,
     state: &Arc<State>,
     endpoint: &Arc<Endpoint>,
+    inbound: &Arc<Budget>,
 ) -> io::Result<Server> {
-    let (state, endpoint) = (Arc::clone(state), Arc::clone(endpoint));
+    let (state, endpoint, inbound) = (Arc::clone(state), Arc::clone(endpoint), Arc::clone(inbound));
     let stall_max = config.stale_threshold;
     let addresses = addresses(config);
     let has_origins = !config.cors_origins.is_empty();
@@ -250,7 +263,7 @@ fn build_server(
         .listen("mcp-broker", listener, move || {
             let _ = found.send(Arbiter::current());
             let (state, gate) = (Arc::clone(&state), Arc::clone(&endpoint.gate));
-            let addresses = Arc::clone(&addresses);
+            let (addresses, inbound) = (Arc::clone(&addresses), Arc::clone(&inbound));
             let stopping = stopping.clone();
             let app = App::new()
                 .app_data(web::Data::new(Arc::clone(&state)))
@@ -292,12 +305,14 @@ fn build_server(
             fn_service(move |io: TcpStream| {
                 let address = io.peer_addr().ok();
                 let place = address.map(|address| addresses.place(address.ip()));
+                let inbound = Arc::clone(&inbound);
                 async move {
                     if matches!(place, Some(None)) {
                         tracing::debug!(?address, "too many connections from one address");
                         return Err(DispatchError::Io(io::ErrorKind::ConnectionRefused.into()));
                     }
-                    Ok((Socket::new(io, stall_max, place.flatten()), Protocol::Http1, address))
+                    let socket = Socket::new(io, stall_max, place.flatten(), inbound);
+                    Ok((socket, Protocol::Http1, address))
                 }
             })
             .and_then(http)

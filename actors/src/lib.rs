@@ -19,6 +19,7 @@
 //! - Everything is bounded. An actor that panics keeps its address and its queued commands ([`supervise`]).
 //! - Time is an argument; only [`clock`] reads one.
 
+pub mod attention;
 pub mod bridge;
 pub mod broker;
 pub mod clock;

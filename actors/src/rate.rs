@@ -1,6 +1,11 @@
 //! How much in how much time: a minute's worth may come at once, and then as much as the rate gives back.
 
-use std::{fmt, num::NonZeroU32, time::Duration};
+use std::{
+    fmt,
+    num::NonZeroU32,
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
 
 use governor::{
     Quota, RateLimiter,
@@ -16,6 +21,8 @@ use crate::clock::Ticks;
 pub struct Rate {
     per_minute: NonZeroU32,
     limiter: RateLimiter<NotKeyed, InMemoryState, Ticks, NoOpMiddleware<Nanos>>,
+    /// What was used before its cost was known, and is taken with the next.
+    owed: AtomicU32,
 }
 
 impl Rate {
@@ -24,6 +31,7 @@ impl Rate {
         Self {
             per_minute,
             limiter: RateLimiter::direct_with_clock(Quota::per_minute(per_minute), Ticks),
+            owed: AtomicU32::new(0),
         }
     }
 
@@ -46,11 +54,22 @@ impl Rate {
     /// # Errors
     /// When there will be as many.
     pub fn take_many(&self, count: u32) -> Result<(), Duration> {
+        let owed = self.owed.load(Ordering::Relaxed);
+        let count = count.saturating_add(owed);
         let count = NonZeroU32::new(count).unwrap_or(NonZeroU32::MIN).min(self.per_minute);
         let taken = self.limiter.check_n(count);
         // There is room for as many as come in a minute, and it is not more.
         let Ok(taken) = taken else { return Ok(()) };
+        if taken.is_ok() && owed > 0 {
+            self.owed.fetch_sub(owed, Ordering::Relaxed);
+        }
         taken.map_err(|not_until| not_until.wait_time_from(Ticks.now()).max(Duration::from_millis(1)))
+    }
+
+    /// Several were used whose cost was not known before: they are taken with the next.
+    pub fn owe(&self, count: u32) {
+        let add = |owed: u32| Some(owed.saturating_add(count).min(self.per_minute.get()));
+        let _ = self.owed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
     }
 
     #[must_use]
@@ -82,6 +101,18 @@ mod tests {
             "{wait:?}"
         );
         assert!(Rate::per_minute(0).is_none());
+    }
+
+    #[test]
+    fn what_is_owed_is_taken_with_the_next() {
+        let rate = Rate::per_minute(10).unwrap();
+        rate.owe(7);
+        assert!(rate.take().is_ok() && rate.take_many(2).is_ok(), "8 and 2 are 10");
+        assert!(rate.take().is_err());
+        let rate = Rate::per_minute(10).unwrap();
+        rate.owe(1000);
+        assert!(rate.take().is_ok(), "no more is owed than comes in a minute");
+        assert!(rate.take().is_err());
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::{
 const LAYERS: &[(&str, &[&str])] = &[
     ("faults", &[]),
     ("clock", &["faults"]),
+    ("attention", &["clock"]),
     ("rate", &["clock"]),
     ("negotiate", &["model"]),
     ("model", &["clock", "negotiate"]),
@@ -18,7 +19,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("storage", &["bridge", "clock", "model"]),
     ("supervise", &["clock", "model", "storage"]),
     ("registry", &["clock", "model", "storage", "supervise"]),
-    ("session", &["clock", "model", "storage", "supervise"]),
+    ("session", &["attention", "clock", "model", "storage", "supervise"]),
     // Of the project only what is no actor: its directory and its settings.
     (
         "router",
@@ -189,6 +190,21 @@ fn outside_the_actors_the_parts_meet_in_startup_only() {
         (
             "refusal",
             &["admin", "auth", "mcp", "transport", "http", "startup", "cli", "config"],
+        ),
+        (
+            "budget",
+            &[
+                "admin",
+                "auth",
+                "mcp",
+                "transport",
+                "http",
+                "startup",
+                "cli",
+                "config",
+                "problem",
+                "refusal",
+            ],
         ),
         (
             "problem",

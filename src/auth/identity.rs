@@ -100,6 +100,18 @@ impl Identity {
         }
     }
 
+    /// An answer turned out to have this many bytes: it counts as a request of as many would, with the next request.
+    pub fn owes_answer_of(&self, len: usize) {
+        let count = further(len);
+        if count == 0 {
+            return;
+        }
+        if let Some(rate) = self.principal.rate.as_ref().or(self.shared_rate.as_deref()) {
+            rate.owe(count);
+        }
+        self.project.owe_requests(count);
+    }
+
     fn take_requests(&self, count: u32) -> Result<(), Duration> {
         let own = self.principal.rate.as_ref().or(self.shared_rate.as_deref());
         own.map_or(Ok(()), |rate| rate.take_many(count))?;

@@ -133,6 +133,14 @@ settings! {
     /// Largest message on every way in, in MB of 1,048,576 bytes.
     max_payload_mb: usize = "10", Integer(1..=64);
 
+    /// Bytes of frames and bodies of more than 4 KiB that have begun to come in and are not done with, in MB of 1,048,576
+    /// bytes; a project has at most half of them. What has no room is not read until there is some.
+    inbound_buffer_mb: usize = "64", Integer(2..=65_536);
+
+    /// Bytes of answers and pushed messages that are being made or wait for their readers, in MB of 1,048,576 bytes; a
+    /// project has at most a quarter of them, and one message more. What has no room waits.
+    outbound_buffer_mb: usize = "128", Integer(4..=65_536);
+
     /// Deliveries of one message without acknowledgement until it is dead-lettered.
     delivery_limit: u32 = "5", Integer(1..=1000);
 
@@ -158,6 +166,8 @@ settings! {
     /// terminal, else `json`.
     log_format: LogFormat = "auto", Choice(LOG_FORMATS);
 }
+
+const MB: usize = 1024 * 1024;
 
 const SWITCH: &[(&str, bool)] = &[("true", true), ("false", false)];
 
@@ -202,7 +212,17 @@ pub enum LogFormat {
 impl Config {
     /// The largest message in bytes, on every way in.
     pub fn max_payload_bytes(&self) -> usize {
-        self.max_payload_mb * 1024 * 1024
+        self.max_payload_mb * MB
+    }
+
+    /// What is being received by all connections together, in bytes.
+    pub fn inbound_bytes(&self) -> usize {
+        self.inbound_buffer_mb * MB
+    }
+
+    /// What is being answered on all connections together, in bytes.
+    pub fn outbound_bytes(&self) -> usize {
+        self.outbound_buffer_mb * MB
     }
 
     /// What is kept of the admin key, wherever it is given.

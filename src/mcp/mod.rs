@@ -19,6 +19,7 @@ mod prompts;
 pub mod reply;
 pub mod request_state;
 mod resources;
+mod room;
 pub mod rpc;
 pub mod scan;
 mod shared;
@@ -30,7 +31,7 @@ pub mod version;
 
 use std::{sync::Arc, time::Duration};
 
-use actors::model::ReplicaId;
+use actors::model::{ProjectId, ReplicaId};
 
 pub use outbox::{Form, Framing, Outbox};
 pub use peer::{Peer, Taken};
@@ -40,7 +41,10 @@ use list_changes::ListChanges;
 use request_state::Sealer;
 use tasks::Tasks;
 
-use crate::admin::Administration;
+use crate::{
+    admin::Administration,
+    budget::{Budget, Hold},
+};
 
 /// What a server tells a model that has just connected.
 pub const INSTRUCTIONS: &str = include_str!("instructions.txt");
@@ -54,10 +58,17 @@ pub struct Service {
     pub admin: Arc<Administration>,
     pub tasks: Arc<Tasks>,
     pub lists: ListChanges,
+    /// What answers and pushed messages of all peers take.
+    pub outbound: Arc<Budget>,
     sealer: Sealer,
 }
 
 impl Service {
+    /// The outbox of a peer of this project.
+    pub fn outbox(&self, framing: Framing, project: &ProjectId) -> Arc<Outbox> {
+        Arc::new(Outbox::charged(framing, Hold::new(&self.outbound, project)))
+    }
+
     /// # Errors
     /// When the system has no random numbers.
     pub fn new(
@@ -65,6 +76,7 @@ impl Service {
         progress_interval: Duration,
         admin: Arc<Administration>,
         replica: Option<ReplicaId>,
+        outbound: Arc<Budget>,
     ) -> Result<Self, getrandom::Error> {
         Ok(Self {
             payload_len_max,
@@ -72,6 +84,7 @@ impl Service {
             admin,
             tasks: Tasks::new(replica),
             lists: ListChanges::default(),
+            outbound,
             sealer: Sealer::random()?,
         })
     }

@@ -16,10 +16,15 @@ use actors::{
 };
 use futures_util::task::AtomicWaker;
 
+use crate::budget::{Gauge, Hold};
+
 /// Bytes of pushed messages that may wait for the socket. One message may go beyond it.
 pub const PUSH_BYTES_MAX: usize = 512 * 1024;
 /// Once this many bytes wait, no further request is read until the peer has read some answers.
 pub const ANSWER_BYTES_MAX: usize = 1024 * 1024;
+
+/// The budget of all outboxes is told of what waits in this one in steps of so many bytes, and not of less than one.
+const CHARGE_STEP: usize = 64 * 1024;
 
 /// How a frame is told from the next on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +87,14 @@ pub struct Outbox {
     /// Another connection has the session now.
     taken_over: AtomicBool,
     queue: Mutex<Queue>,
+    charge: Option<Charge>,
+}
+
+/// What the budget of all outboxes knows of one.
+struct Charge {
+    hold: Mutex<Hold>,
+    charged: AtomicUsize,
+    gauge: Gauge,
 }
 
 #[derive(Default)]
@@ -111,6 +124,8 @@ struct Exchange {
     streaming: bool,
     interrupted: bool,
     abandoned: bool,
+    /// Its reader has left, and more than so many bytes are not kept for one who comes back.
+    left_max: Option<usize>,
 }
 
 /// The bytes before and after the message object of a push notification.
@@ -131,7 +146,56 @@ impl Outbox {
             refused: AtomicBool::new(false),
             taken_over: AtomicBool::new(false),
             queue: Mutex::default(),
+            charge: None,
         }
+    }
+
+    /// One whose bytes count against a budget.
+    pub fn charged(framing: Framing, hold: Hold) -> Self {
+        let charge = Charge {
+            gauge: hold.gauge(),
+            hold: Mutex::new(hold),
+            charged: AtomicUsize::new(0),
+        };
+        Self {
+            charge: Some(charge),
+            ..Self::new(framing)
+        }
+    }
+
+    /// Tells the budget how much waits, when that has changed by much.
+    fn recharge(&self) {
+        let Some(charge) = &self.charge else { return };
+        let differs = |charged: usize| {
+            let waiting = self.waiting_len();
+            let due = if waiting < CHARGE_STEP {
+                0
+            } else {
+                waiting.next_multiple_of(CHARGE_STEP)
+            };
+            (due > charged || due <= charged / 2).then_some(due)
+        };
+        let is_settled = |charged| differs(charged).is_none_or(|due| due == charged);
+        if is_settled(charge.charged.load(Ordering::Relaxed)) {
+            return;
+        }
+        let mut hold = charge.hold.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(due) = differs(hold.bytes()) {
+            hold.set(due);
+            charge.charged.store(due, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether messages wait for room that others have to make.
+    pub fn lacks_room(&self) -> bool {
+        self.refused.load(Ordering::Acquire) && self.waiting_len() < PUSH_BYTES_MAX / 2
+    }
+
+    /// Whether messages may be pushed again, of which the session was told that there was no room. Says so once. Asked
+    /// from time to time: what makes room may be far from here.
+    pub fn has_room_again(&self) -> bool {
+        let is_full = self.charge.as_ref().is_some_and(|charge| charge.gauge.is_full());
+        self.lacks_room() && !is_full && self.refused.swap(false, Ordering::AcqRel)
     }
 
     /// Queues one frame.
@@ -164,11 +228,13 @@ impl Outbox {
             queue.bytes.extend_from_slice(frame);
             queue.queued += frame.len() as u64;
             self.waiting_len.fetch_add(frame.len(), Ordering::Relaxed);
+            self.recharge();
         } else {
             self.put(&mut queue, frame.len(), |out| out.extend_from_slice(frame));
         }
         queue.exchange.answered = Some(Answered { error, whole });
         queue.ended = true;
+        self.drop_unread(&mut queue);
         drop(queue);
         self.wake();
     }
@@ -230,6 +296,30 @@ impl Outbox {
         queue.ended = true;
         drop(queue);
         self.wake();
+    }
+
+    /// The reader of an exchange has left. At most so many bytes of it are kept for one who comes back: with more of them
+    /// there will be no answer.
+    pub fn leave(&self, bytes_max: usize) {
+        let mut queue = self.queue();
+        queue.exchange.left_max = Some(bytes_max);
+        self.drop_unread(&mut queue);
+    }
+
+    /// Somebody reads it again.
+    pub fn return_to(&self) {
+        self.queue().exchange.left_max = None;
+    }
+
+    fn drop_unread(&self, queue: &mut Queue) {
+        if queue.exchange.left_max.is_some_and(|max| queue.bytes.len() > max) {
+            let dropped = std::mem::take(&mut queue.bytes);
+            queue.exchange.abandoned = true;
+            queue.exchange.answered = None;
+            queue.ended = true;
+            self.waiting_len.fetch_sub(dropped.len(), Ordering::Relaxed);
+            self.recharge();
+        }
     }
 
     pub fn is_abandoned(&self) -> bool {
@@ -323,6 +413,7 @@ impl Outbox {
     /// Says that this many bytes went to the socket. True when the session waits for room and there is some now.
     pub fn written(&self, len: usize) -> bool {
         let before = self.waiting_len.fetch_sub(len, Ordering::Relaxed);
+        self.recharge();
         before.saturating_sub(len) < PUSH_BYTES_MAX / 2 && self.refused.swap(false, Ordering::AcqRel)
     }
 
@@ -376,6 +467,7 @@ impl Outbox {
         let added = queue.bytes.len() - before;
         queue.queued += added as u64;
         self.waiting_len.fetch_add(added, Ordering::Relaxed);
+        self.recharge();
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -389,9 +481,16 @@ impl Connection for Outbox {
     }
 
     fn room(&self) -> usize {
-        let room = PUSH_BYTES_MAX.saturating_sub(self.waiting_len());
+        let is_full = self.charge.as_ref().is_some_and(|charge| charge.gauge.is_full());
+        let room = if is_full {
+            0
+        } else {
+            PUSH_BYTES_MAX.saturating_sub(self.waiting_len())
+        };
         if room == 0 {
             self.refused.store(true, Ordering::Release);
+            // Of room that others make, the transport hears only when it looks.
+            self.wake();
         }
         room
     }

@@ -55,7 +55,7 @@ impl PageText {
     }
 
     /// Appends those of the items that have room. The last of them, if some had none.
-    pub fn push_all<'a, T, J: Serialize>(&mut self, items: &'a [T], json: impl Fn(&T) -> J) -> Option<&'a T> {
+    pub fn push_all<'a, T, J: Serialize>(&mut self, items: &'a [T], json: impl Fn(&'a T) -> J) -> Option<&'a T> {
         let pushed = items.iter().take_while(|item| self.push(&json(item))).count();
         (pushed < items.len()).then(|| items[..pushed].last()).flatten()
     }

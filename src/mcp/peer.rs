@@ -38,6 +38,9 @@ use crate::auth::Identity;
 /// Batches of messages that may be with the router for one connection before it is read no further.
 const ROUTES_LEN_MAX: usize = 8;
 
+/// Bytes of answers that may be reserved, or wait, for one connection before another of its frames is taken up.
+const RESERVED_BYTES_MAX: usize = 4 * 1024 * 1024;
+
 /// The MCP side of one connection. Lives on the connection's thread.
 pub struct Peer {
     shared: Rc<Shared>,
@@ -258,6 +261,11 @@ impl Peer {
         self.takes_up() && self.turn.held.is_empty() && self.turn.routes.len() < ROUTES_LEN_MAX
     }
 
+    /// Bytes of the frames that are held back.
+    pub fn held_len(&self) -> usize {
+        self.turn.held.iter().map(|held| held.text.len()).sum()
+    }
+
     /// Whether frames that were held back can be taken up now.
     pub fn can_go_on(&self) -> bool {
         self.takes_up() && !self.turn.held.is_empty()
@@ -266,9 +274,13 @@ impl Peer {
     /// Whether a frame is taken up: no call is under way that it may not overtake, the caller has not asked for too much,
     /// and reads its answers.
     fn takes_up(&self) -> bool {
-        let is_full = || self.shared.outbox.waiting_len() >= ANSWER_BYTES_MAX;
+        let waiting_len = match self.shared.kind {
+            Kind::Lasting => self.shared.outbox.waiting_len(),
+            Kind::Resumable | Kind::Stateless => 0,
+        };
+        let is_full = waiting_len >= ANSWER_BYTES_MAX || waiting_len + self.shared.reserved.get() >= RESERVED_BYTES_MAX;
         let rests = self.shared.rests() || self.rest.is_some();
-        !self.shared.is_exclusive() && !rests && (self.shared.kind != Kind::Lasting || !is_full())
+        !self.shared.is_exclusive() && !rests && !is_full
     }
 
     /// Answers what the router has answered, and goes on with frames that were held back.

@@ -1,7 +1,7 @@
 //! Who is to be answered, and how an answer is written.
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     rc::Rc,
     sync::{Arc, LazyLock},
 };
@@ -11,6 +11,7 @@ use actors::{
     session::{Connection, Member},
 };
 use serde_json::{Value, json};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{
     Outbox,
@@ -64,7 +65,10 @@ impl Lane {
         match self {
             Self::Connection => connection.respond(frame, error),
             Self::Exchange(outbox) => outbox.respond(frame, error),
-            Self::Batch(batch) => batch.frames.borrow_mut().push(frame.to_vec()),
+            Self::Batch(batch) => {
+                batch.len.set(batch.len.get() + frame.len());
+                batch.frames.borrow_mut().push(frame.to_vec());
+            }
         }
     }
 
@@ -96,6 +100,31 @@ impl Lane {
         }
     }
 
+    /// Whether the answers of its batch, if it is of one, leave room for another.
+    ///
+    /// # Errors
+    /// When they do not: a batch is answered as one, so it has no cursor.
+    pub fn check_room(&self) -> Result<(), RpcError> {
+        match self {
+            Self::Batch(batch) if batch.len.get() >= BATCH_BYTES_MAX => Err(RpcError::new(
+                rpc::REFUSED,
+                format!(
+                    "the answers of this batch have {BATCH_BYTES_MAX} bytes and more: send this request in another"
+                ),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits until no other page of its batch, if it is of one, is being made.
+    pub async fn turn_of_page(&self) -> Option<OwnedSemaphorePermit> {
+        match self {
+            // It is never closed.
+            Self::Batch(batch) => Arc::clone(&batch.turn_of_page).acquire_owned().await.ok(),
+            Self::Connection | Self::Exchange(_) => None,
+        }
+    }
+
     pub fn is_batch(&self) -> bool {
         matches!(self, Self::Batch(_))
     }
@@ -107,7 +136,13 @@ pub struct Batch {
     /// The outbox is for this batch alone.
     is_exchange: bool,
     frames: RefCell<Vec<Vec<u8>>>,
+    /// Bytes of the frames.
+    len: Cell<usize>,
+    turn_of_page: Arc<Semaphore>,
 }
+
+/// Bytes of the answers of one batch past which no other of its requests is served.
+const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 impl Batch {
     /// A batch that came by `lane`.
@@ -120,6 +155,8 @@ impl Batch {
             outbox,
             is_exchange,
             frames: RefCell::default(),
+            len: Cell::new(0),
+            turn_of_page: Arc::new(Semaphore::new(1)),
         })
     }
 }

@@ -139,6 +139,8 @@ pub struct Shared {
     /// The last calls that took messages out of an inbox, by the ids of their requests, under way or answered.
     takings: RefCell<VecDeque<TakingCall>>,
     exclusive: Cell<bool>,
+    /// Bytes that are reserved for the answers of calls under way.
+    pub reserved: Cell<usize>,
     /// The frame that is taken up was counted before.
     pub counted: Cell<bool>,
     /// How much waits for the session was asked for the frame that is taken up next.
@@ -177,6 +179,7 @@ impl Shared {
             calls: RefCell::default(),
             takings: RefCell::default(),
             exclusive: Cell::default(),
+            reserved: Cell::default(),
             counted: Cell::default(),
             waiting_is_counted: Cell::default(),
             caught_up: RefCell::default(),
@@ -419,6 +422,7 @@ impl Shared {
     }
 
     fn tool_result(&self, to: &ReplyTo, object: &[u8], is_error: bool) {
+        self.identity.owes_answer_of(object.len());
         let mut out = Vec::with_capacity(object.len() * 2 + 256);
         let session = self.session.borrow();
         let unread = match to.acts_as.as_ref().or(session.as_ref()) {

@@ -3,7 +3,7 @@ use std::{sync::Arc, time::Duration};
 use actors::{model::ReplicaId, storage::Replicas};
 
 use super::Connections;
-use crate::{admission::Admission, auth::Authenticator, mcp::Service};
+use crate::{admission::Admission, auth::Authenticator, budget::Budget, mcp::Service};
 
 /// Room for the JSON-RPC envelope around the largest payload.
 const ENVELOPE_LEN_MAX: usize = 64 * 1024;
@@ -18,12 +18,29 @@ pub struct Gate {
     pub tempo: Tempo,
     /// The replicas that share the storage, where there can be others.
     pub replicas: Option<Arc<dyn Replicas>>,
+    /// What is being received by all connections, of what is not small.
+    pub inbound: Arc<Budget>,
 }
+
+/// A refused body is read to its end if it has no more bytes than so many messages may have.
+const REFUSED_MESSAGES_MAX: usize = 4;
+/// Bytes of a frame or a body that needs no room in the budget of what is being received: so a small one gets through
+/// whatever others send.
+pub const SMALL_LEN: usize = 4 * 1024;
+/// How long the next bytes of a body are waited for, and of a frame while others wait for its room.
+pub const INBOUND_PATIENCE: Duration = Duration::from_secs(10);
+/// How long a whole body may take, and a whole message while others wait for its room.
+pub const INBOUND_TIME_MAX: Duration = Duration::from_secs(60);
 
 impl Gate {
     /// This process among the replicas.
     pub fn replica(&self) -> Option<ReplicaId> {
         self.replicas.as_ref().map(|replicas| replicas.own())
+    }
+
+    /// Bytes of a refused body that are still read, and thrown away.
+    pub fn refused_len_max(&self) -> usize {
+        REFUSED_MESSAGES_MAX * self.message_len_max()
     }
 
     /// Bytes of one message, with everything around its payload.

@@ -5,7 +5,8 @@ use std::{
     io,
     pin::Pin,
     rc::Rc,
-    task::{Context, Poll, Waker},
+    sync::Arc,
+    task::{Context, Poll, Waker, ready},
     time::Duration,
 };
 
@@ -13,7 +14,8 @@ use actix_rt::net::TcpStream;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::Place;
+use super::{Place, gate::SMALL_LEN};
+use crate::budget::Budget;
 
 /// A socket that tells its [`Line`] what happens to it.
 pub struct Socket {
@@ -21,12 +23,14 @@ pub struct Socket {
     line: Rc<Line>,
     /// Among the connections from its address.
     place: Option<Place>,
+    inbound: Arc<Budget>,
+    /// While room is short: the last read gave something, and who asked for it is to look at that first.
+    has_given: bool,
 }
 
-/// Bytes that are still read, and thrown away, of who sends what was refused, so that it gets to read why.
-const REFUSED_LEN_MAX: usize = 256 * 1024;
-/// For how long it may go on.
-pub const REFUSED_TIME_MAX: Duration = Duration::from_secs(2);
+/// How long bytes of a refused body are still read and thrown away: a client that writes all of it before it reads gets to
+/// read why.
+pub const REFUSED_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// The state of a socket, for the requests that come by it. Lives on the socket's thread.
 #[derive(Default)]
@@ -34,6 +38,10 @@ pub struct Line {
     hung_up: Cell<bool>,
     emptied: Cell<u64>,
     wakes: RefCell<Option<Waker>>,
+    /// What is read has no room.
+    is_paused: Cell<bool>,
+    /// What is read has all the room that it may need.
+    has_room: Cell<bool>,
     /// How many more bytes are read; None when nothing was refused.
     left: Cell<Option<usize>>,
     reader: RefCell<Option<Waker>>,
@@ -57,9 +65,10 @@ impl Line {
         *self.wakes.borrow_mut() = Some(waker.clone());
     }
 
-    /// What else the peer sends is not wanted: soon nothing more is read.
-    pub fn refuse(self: &Rc<Self>) {
-        self.left.set(Some(REFUSED_LEN_MAX));
+    /// What else the peer sends is not wanted: at most so many bytes of it are read, and no longer than
+    /// [`REFUSED_TIME_MAX`].
+    pub fn refuse(self: &Rc<Self>, bytes_max: usize) {
+        self.left.set(Some(bytes_max));
         let line = Rc::clone(self);
         actix_rt::spawn(async move {
             tokio::time::sleep(REFUSED_TIME_MAX).await;
@@ -68,6 +77,20 @@ impl Line {
                 reader.wake();
             }
         });
+    }
+
+    /// Nothing is read until [`Line::resume`]: there is no room for it.
+    pub fn pause(&self) {
+        self.is_paused.set(true);
+    }
+
+    /// What is read has all the room that it may need, or is small again.
+    pub fn resume(&self, has_room: bool) {
+        self.is_paused.set(false);
+        self.has_room.set(has_room);
+        if let Some(reader) = self.reader.borrow_mut().take() {
+            reader.wake();
+        }
     }
 
     fn has_emptied(&self) {
@@ -81,7 +104,7 @@ impl Line {
 impl Socket {
     /// Answers are small and somebody waits for them, so they are not held back. A peer that takes nothing of what was
     /// sent to it for `stall_max` is gone, whatever it acknowledges (RFC 5482).
-    pub fn new(io: TcpStream, stall_max: Duration, place: Option<Place>) -> Self {
+    pub fn new(io: TcpStream, stall_max: Duration, place: Option<Place>, inbound: Arc<Budget>) -> Self {
         let socket = SockRef::from(&io);
         let prepared = socket
             .set_tcp_nodelay(true)
@@ -93,6 +116,8 @@ impl Socket {
             io,
             line: Rc::default(),
             place,
+            inbound,
+            has_given: false,
         }
     }
 
@@ -137,7 +162,15 @@ impl AsyncRead for Socket {
             self.line.hung_up.set(true);
             return Poll::Ready(Ok(()));
         }
-        let polled = Pin::new(&mut self.io).poll_read(cx, buf);
+        if self.line.is_paused.get() {
+            *self.line.reader.borrow_mut() = Some(cx.waker().clone());
+            return Poll::Pending;
+        }
+        let polled = if self.inbound.is_short() && !self.line.has_room.get() {
+            self.poll_read_little(cx, buf)
+        } else {
+            Pin::new(&mut self.io).poll_read(cx, buf)
+        };
         if let Some(left) = self.line.left.get() {
             self.line
                 .left
@@ -153,6 +186,24 @@ impl AsyncRead for Socket {
             self.line.hung_up.set(true);
         }
         polled
+    }
+}
+
+impl Socket {
+    /// Room is short: reads no more at once than needs none, so that a handler can pause the reading before HTTP has
+    /// buffered the rest.
+    fn poll_read_little(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if std::mem::take(&mut self.has_given) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let mut little = [0; SMALL_LEN];
+        let len = SMALL_LEN.min(buf.remaining());
+        let mut some = ReadBuf::new(&mut little[..len]);
+        ready!(Pin::new(&mut self.io).poll_read(cx, &mut some))?;
+        self.has_given = !some.filled().is_empty();
+        buf.put_slice(some.filled());
+        Poll::Ready(Ok(()))
     }
 }
 

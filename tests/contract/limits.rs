@@ -299,3 +299,21 @@ fn a_project_has_no_more_connections_than_sessions() {
         visitor.calls("list_sessions", json!({}));
     }
 }
+
+#[test]
+fn a_long_answer_counts_as_a_request_of_as_many_bytes_would() {
+    let broker = Broker::secured_with(&["--rate-limit=60"]);
+    let team = broker.project("team", &json!({}));
+    let keys: Vec<_> = (0..3).map(|_| team.key_of("member")).collect();
+    let names = ["alice", "bob", "carol"];
+    let [alice, bob, carol] = [0, 1, 2].map(|at| team.agent_as(&keys[at], names[at]));
+    alice.sends(&"x".repeat(2_000_000)).to(&bob);
+    bob.reads(json!({}));
+    carol.reads(json!({}));
+    // 30 times 64 KiB and more.
+    let left = [&bob, &carol].map(|agent| {
+        let allowed = (0..).take_while(|_| agent.wire.request("ping", Value::Null).is_ok());
+        allowed.count()
+    });
+    assert!(left[0] + 25 < left[1], "{left:?}");
+}

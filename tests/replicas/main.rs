@@ -12,6 +12,7 @@ mod cluster;
 mod counts;
 mod crossing;
 mod deaths;
+mod frozen;
 mod handing;
 mod http_sessions;
 mod ledger;

@@ -420,8 +420,18 @@ impl Broker {
 
     /// Memory the process holds, in KiB.
     pub fn rss_kib(&self) -> u64 {
+        self.memory_kib("VmRSS:")
+    }
+
+    /// The most memory the process has held so far, in KiB.
+    #[allow(dead_code, reason = "only some tests look at it")]
+    pub fn peak_kib(&self) -> u64 {
+        self.memory_kib("VmHWM:")
+    }
+
+    fn memory_kib(&self, which: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix(which)).unwrap();
         line.trim().trim_end_matches(" kB").parse().unwrap()
     }
 
@@ -430,6 +440,28 @@ impl Broker {
         self.may_be_gone = true;
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    }
+
+    /// The process stands still (SIGSTOP) for so long, and goes on.
+    #[allow(dead_code, reason = "only some tests do that")]
+    pub fn is_frozen_for(&self, time: Duration) {
+        self.freezes();
+        std::thread::sleep(time);
+        self.thaws();
+    }
+
+    #[allow(dead_code, reason = "only some tests do that")]
+    pub fn freezes(&self) {
+        self.is_sent(rustix::process::Signal::STOP);
+    }
+
+    #[allow(dead_code, reason = "only some tests do that")]
+    pub fn thaws(&self) {
+        self.is_sent(rustix::process::Signal::CONT);
+    }
+
+    fn is_sent(&self, signal: rustix::process::Signal) {
+        rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal).unwrap();
     }
 
     /// Waits until the process has ended.

@@ -118,6 +118,13 @@ impl Terms {
         self.rate.as_ref().map_or(Ok(()), |rate| rate.take_many(count))
     }
 
+    /// Requests that are taken with the next.
+    pub(super) fn owe_requests(&self, count: u32) {
+        if let Some(rate) = &self.rate {
+            rate.owe(count);
+        }
+    }
+
     /// Takes one message to another project.
     ///
     /// # Errors

@@ -145,6 +145,11 @@ impl ProjectHandle {
         self.0.charter.take_requests(count)
     }
 
+    /// Requests of all its callers together that are taken with the next: their cost was not known before.
+    pub fn owe_requests(&self, count: u32) {
+        self.0.charter.terms().owe_requests(count);
+    }
+
     /// Ends its sessions and its actors; answered when the sessions have ended. Its record says that it is closed.
     pub(crate) fn close(&self) -> oneshot::Receiver<()> {
         let (done, closed) = oneshot::channel();

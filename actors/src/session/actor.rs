@@ -20,7 +20,8 @@ use super::{
     state::{AckMode, Effect, Event, Push, State},
 };
 use crate::{
-    clock::now,
+    attention,
+    clock::{millis, now},
     model::{
         BrokerError, ConnectionId, DeadLetterReason, MessageId, MissingSession, Presence, SessionId, SessionStatus,
         Status,
@@ -413,7 +414,9 @@ impl Session {
         if !said_goodbye {
             self.attendance = Attendance::Seen;
         }
-        let last_seen_mono_ms = self.vitals.last_seen_mono_ms();
+        // As if the time in which nobody listened had not been.
+        let silence = attention::silence(self.vitals.last_seen_mono_ms(), now);
+        let last_seen_mono_ms = now.mono_ms.saturating_sub(millis(silence));
         let waiting = self.vitals.waiting();
         self.happened(
             Event::Ticked {

@@ -8,7 +8,7 @@ use std::{
 };
 
 use actix::Message;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 use super::{Closing, Connection, Push};
 use crate::{
@@ -123,16 +123,32 @@ pub struct ReceiveMessages {
 
 /// A call of `receive_messages`, as its caller holds on to it: it can be given up, even when it has been answered.
 #[derive(Clone, Debug, Default)]
-pub struct ReceiveCall(Arc<AtomicBool>);
+pub struct ReceiveCall(Arc<CallState>);
+
+#[derive(Debug, Default)]
+struct CallState {
+    given_up: AtomicBool,
+    waits: Notify,
+}
 
 impl ReceiveCall {
     /// From now on the session gives this call nothing. To be followed by [`GiveBack`], for what it gave before.
     pub fn give_up(&self) {
-        self.0.store(true, Ordering::SeqCst);
+        self.0.given_up.store(true, Ordering::SeqCst);
     }
 
     pub fn is_given_up(&self) -> bool {
-        self.0.load(Ordering::SeqCst)
+        self.0.given_up.load(Ordering::SeqCst)
+    }
+
+    /// There was nothing for it, so it waits from now on.
+    pub fn begins_to_wait(&self) {
+        self.0.waits.notify_one();
+    }
+
+    /// Returns when the call has begun to wait.
+    pub async fn has_begun_to_wait(&self) {
+        self.0.waits.notified().await;
     }
 
     pub fn is(&self, other: &Self) -> bool {

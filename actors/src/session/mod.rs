@@ -23,6 +23,7 @@ pub use messages::{
 pub use state::{AckMode, Push};
 
 use crate::{
+    attention,
     clock::Now,
     model::{ConnectionId, Presence, SessionRecord, SessionStatus},
     storage::{Claim, Delivery, Depth},
@@ -148,7 +149,7 @@ impl Vitals {
         if self.said_goodbye.load(Ordering::Relaxed) {
             SessionStatus::Disconnected
         } else {
-            presence.status(now.since(self.last_seen_mono_ms()))
+            presence.status(attention::silence(self.last_seen_mono_ms(), now))
         }
     }
 

@@ -8,7 +8,7 @@ use actors::{
 };
 use futures_util::{
     FutureExt,
-    future::{LocalBoxFuture, join},
+    future::{Either, LocalBoxFuture, join, select},
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -17,7 +17,8 @@ use super::looking::{after_news, looks_first};
 use crate::auth::Act;
 use crate::mcp::{
     conversation::{Conversation, Outcome},
-    reply::{ReplyTo, in_era},
+    reply::{Answer, ReplyTo, in_era},
+    room::AnswerRoom,
     rpc::{self, INTERNAL_ERROR, Incoming, Params, RpcError, is_json, shortened},
     scan::{self, ScanError},
     shared::{Kind, WhenStopped},
@@ -278,12 +279,16 @@ fn run(
             }
             let counting = caller.session.as_ref();
             let counting = counting.and_then(|session| shared.project.count_if_doubtful(session));
+            let room = Rc::clone(&caller.room);
             let mut call = start(caller, arguments)?;
             if call.lasts
                 && let Some(task) = shared.become_task(to)
             {
                 shared.run_as_task(&task, call.takes, call.answer);
                 return Ok(());
+            }
+            if call.pages {
+                room.reserve_page();
             }
             if let Some(taking) = call.takes.take() {
                 shared.remember(to.clone(), taking);
@@ -296,7 +301,18 @@ fn run(
             let task = {
                 let (shared, to) = (Rc::clone(&shared), to.clone());
                 async move {
-                    let answer = std::panic::AssertUnwindSafe(call.answer).catch_unwind();
+                    let _turn = match call.pages {
+                        true => to.lane.turn_of_page().await,
+                        false => None,
+                    };
+                    if call.pages {
+                        if let Err(error) = to.lane.check_room() {
+                            return to.error(&shared.outbox, &error);
+                        }
+                        room.opens().await;
+                    }
+                    let answer = answered_in(&room, call.answer, call.waits);
+                    let answer = std::panic::AssertUnwindSafe(answer).catch_unwind();
                     let outcome = match counting {
                         Some(counting) => join(counting, answer).await.1,
                         None => answer.await,
@@ -305,6 +321,7 @@ fn run(
                         Ok(answer) => shared.answer(&to, answer),
                         Err(_) => to.error(&shared.outbox, &RpcError::new(INTERNAL_ERROR, "Internal error")),
                     }
+                    drop(room);
                     if let Some(then) = call.then {
                         then.await;
                     }
@@ -319,4 +336,22 @@ fn run(
         Run::Converse(_) => return Err(BrokerError::unavailable()),
     }
     Ok(())
+}
+
+/// The answer of a call, which takes no room for it while it waits for what may come late.
+async fn answered_in(
+    room: &AnswerRoom,
+    mut answer: LocalBoxFuture<'static, Result<Answer, BrokerError>>,
+    waits: Option<LocalBoxFuture<'static, ()>>,
+) -> Result<Answer, BrokerError> {
+    let Some(waits) = waits else {
+        return answer.await;
+    };
+    match select(&mut answer, waits).await {
+        Either::Left((answered, _)) => answered,
+        Either::Right(_) => {
+            room.closes();
+            answer.await
+        }
+    }
 }

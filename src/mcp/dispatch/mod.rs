@@ -59,6 +59,7 @@ pub(super) fn request(turn: &mut Turn, mut to: ReplyTo, method: &str, params: Pa
 fn serve(turn: &mut Turn, to: &mut ReplyTo, method: &str, mut params: Params<'_>, text: &str) -> Result<(), RpcError> {
     // Whatever is wrong with it: what is refused for another reason costs the broker as much.
     let taken = turn.shared.take_request(&to.lane, text.len());
+    to.lane.check_room()?;
     if params.text.is_some_and(|params| !params.starts_with('{')) {
         return Err(RpcError::invalid_params("params must be an object"));
     }

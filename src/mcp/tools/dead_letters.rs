@@ -66,8 +66,10 @@ fn list_dead_letters(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pen
         limit,
         ..DeadLetterQuery::default()
     };
-    Ok(Pending::new(async move {
+    Ok(Pending::page(async move {
         let page = caller.project.dead_letters(query).await?;
+        let len = page.items.iter().map(|letter| letter.message.stored_len()).sum();
+        caller.room.takes(len).await;
         Ok(page_answer(&page))
     }))
 }

@@ -35,6 +35,7 @@ use super::fixtures;
 use super::{
     conversation::{Conversation, Outcome},
     reply::{Answer, ReplyTo},
+    room::AnswerRoom,
     shared::{Shared, Taking},
 };
 
@@ -82,6 +83,10 @@ pub struct Pending {
     pub takes: Option<Taking>,
     /// It may last: whoever takes tasks gets one.
     pub lasts: bool,
+    /// Its answer has a page of a list, or one item that may be larger.
+    pub pages: bool,
+    /// Ready when the call begins to wait for what may come late.
+    pub waits: Option<LocalBoxFuture<'static, ()>>,
 }
 
 impl Pending {
@@ -91,6 +96,16 @@ impl Pending {
             then: None,
             takes: None,
             lasts: false,
+            pages: false,
+            waits: None,
+        }
+    }
+
+    /// A call that answers with a page of a list.
+    fn page(answer: impl Future<Output = Result<Answer, BrokerError>> + 'static) -> Self {
+        Self {
+            pages: true,
+            ..Self::new(answer)
         }
     }
 }
@@ -131,6 +146,8 @@ pub struct Caller {
     pub session: Option<Arc<Member>>,
     /// The lasting connection the call came by.
     home: Rc<Shared>,
+    /// For its answer.
+    pub room: Rc<AnswerRoom>,
 }
 
 impl Caller {
@@ -139,6 +156,7 @@ impl Caller {
             project: home.project.clone(),
             session: home.session.borrow().clone(),
             home: Rc::clone(home),
+            room: AnswerRoom::new(home),
         }
     }
 

@@ -74,7 +74,7 @@ fn administers<T: Serialize>(
     caller: Caller,
     call: impl AsyncFnOnce(&Administration, &Arc<Identity>) -> Result<T, BrokerError> + 'static,
 ) -> Pending {
-    Pending::new(async move {
+    Pending::page(async move {
         let home = &caller.home;
         let result = call(&home.service.admin, &home.identity).await?;
         answer(&result)
@@ -165,18 +165,17 @@ pub const LIST_PROJECTS: Tool = Tool {
     },
     acts_as_session: false,
     exclusive: false,
-    run: Run::Now(|caller, mut arguments| {
+    run: Run::Later(|caller, mut arguments| {
         let include_inactive = arguments.optional::<bool>("include_inactive")?.unwrap_or(false);
         let tags = arguments.optional::<BTreeSet<String>>("tags")?.unwrap_or_default();
         let after = parse_id(&mut arguments, "cursor")?;
         arguments.finish()?;
-        let home = &caller.home;
         let filter = ProjectFilter {
             include_inactive,
             tags,
             after,
         };
-        answer(&home.service.admin.list(&home.identity, &filter))
+        Ok(administers(caller, async move |admin, by| Ok(admin.list(by, &filter))))
     }),
 };
 

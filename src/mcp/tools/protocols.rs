@@ -15,7 +15,7 @@ use super::{
     arguments::{ReadRequirement, ReadVersion},
     cursor, described, limit, text, words,
 };
-use crate::mcp::{page::PageText, reply::Answer};
+use crate::mcp::page::PageText;
 
 const PATTERNS: [&str; 4] = ["point_to_point", "broadcast", "request_response", "streaming"];
 const METADATA_LEN_MAX: usize = 16 * 1024;
@@ -154,10 +154,10 @@ pub const DISCOVER_PROTOCOLS: Tool = Tool {
     },
     acts_as_session: false,
     exclusive: false,
-    run: Run::Now(discover_protocols),
+    run: Run::Later(discover_protocols),
 };
 
-fn discover_protocols(caller: &Caller, mut arguments: Arguments<'_>) -> Result<Answer, BrokerError> {
+fn discover_protocols(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pending, BrokerError> {
     let version = match arguments.text("version")? {
         None => None,
         Some(text) => {
@@ -180,8 +180,10 @@ fn discover_protocols(caller: &Caller, mut arguments: Arguments<'_>) -> Result<A
     };
     let with_schema = arguments.optional::<bool>("include_schema")?.unwrap_or(false);
     arguments.finish()?;
-    let (text, next) = protocol_page(&caller.project.discover_protocols(&query)?, with_schema);
-    Ok(text.finish(next))
+    Ok(Pending::page(async move {
+        let (text, next) = protocol_page(&caller.project.discover_protocols(&query)?, with_schema);
+        Ok(text.finish(next))
+    }))
 }
 
 /// The protocols of a page that have room on it, and the cursor if there are more.

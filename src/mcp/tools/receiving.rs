@@ -5,7 +5,7 @@ use actors::{
     model::{BrokerError, MessageId, RecipientStatus, Scope, SessionId, Status},
     project::ReceiveRequest,
     session::{ReceiveCall, ReceiveMode, Received},
-    storage::Acknowledge,
+    storage::{Acknowledge, Delivery},
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -92,24 +92,30 @@ fn receive_messages(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pend
         call: ReceiveCall::default(),
     };
     let call = taking.call.clone();
-    let mut pending = Pending::new(async move {
+    let waiting = call.clone();
+    let mut pending = Pending::page(async move {
         let request = ReceiveRequest { limit, wait, mode };
         let received = caller.project.receive_as(&call, &member, request).await?;
+        caller.room.takes(len_of(&received)).await;
         Ok(received_answer(&received))
     });
     pending.takes = Some(taking);
     pending.lasts = !wait.is_zero();
+    pending.waits = pending
+        .lasts
+        .then(|| Box::pin(async move { waiting.has_begun_to_wait().await }) as _);
     Ok(pending)
+}
+
+/// Bytes of the messages.
+fn len_of(received: &Received) -> usize {
+    let len = |delivery: &Delivery| delivery.message.encoded_len(delivery.count) + 1;
+    received.deliveries.iter().map(len).sum()
 }
 
 /// `{messages, remaining}`; the messages are written as they were encoded at acceptance.
 fn received_answer(received: &Received) -> Answer {
-    let len: usize = received
-        .deliveries
-        .iter()
-        .map(|delivery| delivery.message.encoded_len(delivery.count) + 1)
-        .sum();
-    let mut out = Vec::with_capacity(len + 48);
+    let mut out = Vec::with_capacity(len_of(received) + 48);
     out.extend_from_slice(b"{\"messages\":[");
     for (at, delivery) in received.deliveries.iter().enumerate() {
         if at > 0 {
@@ -245,7 +251,7 @@ fn get_message_status(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pe
     arguments.finish()?;
     let not_known = || BrokerError::invalid("message_id", "no such message, or none that is remembered");
     let message = MessageId::parse(&text).ok_or_else(not_known)?;
-    Ok(Pending::new(async move {
+    Ok(Pending::page(async move {
         let mut recipients = caller.project.message_status(message).await?.ok_or_else(not_known)?;
         recipients.sort_unstable_by_key(|recipient| recipient.session);
         recipients.retain(|recipient| after.is_none_or(|after| recipient.session > after));

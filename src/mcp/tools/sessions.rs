@@ -6,11 +6,11 @@ use std::{
 
 use actors::{
     clock::rfc3339_text,
-    model::{BrokerError, Capabilities, ProtocolName, Scope, SessionId, SessionName, SessionStatus},
+    model::{BrokerError, Capabilities, ProjectId, ProtocolName, Scope, SessionId, SessionName, SessionStatus},
     project::{Page, ProjectHandle, Registered, Registration, SessionQuery},
     session::Member,
 };
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -117,6 +117,8 @@ fn register_session(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pend
         })),
         takes: None,
         lasts: false,
+        pages: false,
+        waits: None,
     })
 }
 
@@ -299,7 +301,7 @@ fn list_sessions(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pending
     };
     let with_capabilities = arguments.optional::<bool>("include_capabilities")?.unwrap_or(false);
     arguments.finish()?;
-    Ok(Pending::new(async move {
+    Ok(Pending::page(async move {
         let page = caller.project.list_sessions(&query);
         caller.project.count_waiting(&page.items).await;
         let (text, last) = session_page(&caller.project, &page, with_capabilities);
@@ -314,26 +316,42 @@ pub fn session_page(
     with_capabilities: bool,
 ) -> (PageText, Option<SessionId>) {
     let mut text = PageText::new("sessions");
-    let ended = text.push_all(&page.items, |member| session_json(project, member, with_capabilities));
+    let ended = text.push_all(&page.items, |member| {
+        SessionView::of(project, member, with_capabilities)
+    });
     let last = ended.or(page.items.last().filter(|_| page.more));
     (text, last.map(|member| member.record.id))
 }
 
 /// A session as others see it.
-fn session_json(project: &ProjectHandle, member: &Member, with_capabilities: bool) -> Value {
-    let record = &member.record;
-    let mut session = json!({
-        "session_id": record.id,
-        "name": record.name,
-        "project_id": project.id(),
-        "status": project.status(member).as_str(),
-        "connection_time": rfc3339_text(record.connected_at_ms),
-        "last_heartbeat": rfc3339_text(member.vitals.last_seen_unix_ms()),
-        "queue_size": member.vitals.waiting(),
-    });
-    if with_capabilities {
-        session["capabilities"] = json!(record.capabilities);
-        session["metadata"] = json!(record.metadata);
+#[derive(Serialize)]
+struct SessionView<'a> {
+    session_id: SessionId,
+    name: &'a Option<SessionName>,
+    project_id: &'a ProjectId,
+    status: &'static str,
+    connection_time: String,
+    last_heartbeat: String,
+    queue_size: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    capabilities: Option<&'a Capabilities>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metadata: Option<&'a Map<String, Value>>,
+}
+
+impl<'a> SessionView<'a> {
+    fn of(project: &'a ProjectHandle, member: &'a Member, with_capabilities: bool) -> Self {
+        let record = &member.record;
+        Self {
+            session_id: record.id,
+            name: &record.name,
+            project_id: project.id(),
+            status: project.status(member).as_str(),
+            connection_time: rfc3339_text(record.connected_at_ms),
+            last_heartbeat: rfc3339_text(member.vitals.last_seen_unix_ms()),
+            queue_size: member.vitals.waiting(),
+            capabilities: with_capabilities.then_some(&record.capabilities),
+            metadata: with_capabilities.then_some(&record.metadata),
+        }
     }
-    session
 }

@@ -15,7 +15,7 @@ use actors::{
     storage::{Op, Replicas, StoreError},
 };
 use deadpool_redis::redis::{Value, cmd};
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::{
     Shared,
@@ -49,8 +49,14 @@ pub(super) async fn beat(shared: Weak<Shared>, every: Duration) {
     let mut ticks = interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut steady = 0;
+    let mut last = Instant::now();
     loop {
         ticks.tick().await;
+        if last.elapsed() >= every * SILENT_BEATS {
+            // This one was away itself: the others may have been, too.
+            steady = 0;
+        }
+        last = Instant::now();
         let Some(shared) = shared.upgrade() else {
             return;
         };

@@ -1,30 +1,40 @@
 //! The body of a POST: bounded before it is buffered, and by time.
 
-use std::time::Duration;
+use std::rc::Rc;
 
 use actix_web::{
+    error::PayloadError,
     http::{
         StatusCode,
         header::{CONTENT_LENGTH, HeaderMap},
     },
     web::{Bytes, BytesMut, Payload},
 };
+use actors::{attention, clock::now};
 use futures_util::{FutureExt, StreamExt};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::timeout;
 
 use super::headers::Refusal;
-use crate::mcp::rpc::{INVALID_REQUEST, RpcError};
+use crate::{
+    budget::Hold,
+    mcp::rpc::{INVALID_REQUEST, RpcError},
+    transport::{
+        Line,
+        gate::{INBOUND_PATIENCE, INBOUND_TIME_MAX, SMALL_LEN},
+    },
+};
 
-/// How long the next bytes of a body are waited for.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a whole body may take.
-const TIME_MAX: Duration = Duration::from_secs(60);
-
-/// Reads a body of at most `len_max` bytes.
+/// Reads a body of at most `len_max` bytes. What is not small waits for `room`, which holds it from then on.
 ///
 /// # Errors
-/// 413 when it is longer, without waiting for the rest; 408 when it does not come; 400 when it breaks off.
-pub async fn read(headers: &HeaderMap, mut payload: Payload, len_max: usize) -> Result<Bytes, Refusal> {
+/// 413 when it is longer, without waiting for the rest; 408 when it does not come; 400 when it breaks off; 503 when there
+/// is no room for it for as long as a body may take.
+pub async fn read(
+    headers: &HeaderMap,
+    mut payload: Payload,
+    len_max: usize,
+    mut room: Room<'_>,
+) -> Result<Bytes, Refusal> {
     let told: Option<usize> = headers
         .get(CONTENT_LENGTH)
         .and_then(|len| len.to_str().ok())
@@ -32,24 +42,26 @@ pub async fn read(headers: &HeaderMap, mut payload: Payload, len_max: usize) -> 
     if told.is_some_and(|len| len > len_max) {
         return Err(too_large(len_max));
     }
+    room.takes(told.unwrap_or(0)).await?;
     let mut body = Body::None;
-    let mut end = None;
+    let mut began_ms = None;
     loop {
         // Mostly the body came with the head, and no clock has to be looked at.
         let next = if let Some(next) = payload.next().now_or_never() {
             next
         } else {
-            let now = Instant::now();
-            let end = *end.get_or_insert(now + TIME_MAX);
-            timeout_at(end.min(now + PATIENCE), payload.next()).await.map_err(|_| {
-                let error = RpcError::new(INVALID_REQUEST, "the body came too slowly");
-                Refusal::new(StatusCode::REQUEST_TIMEOUT, error).closing()
-            })?
+            let began_ms = *began_ms.get_or_insert_with(|| now().mono_ms);
+            next_in_time(&mut payload, began_ms).await?
         };
         match next {
             Some(Ok(chunk)) => {
-                if body.len() + chunk.len() > len_max {
+                let len = body.len() + chunk.len();
+                if len > len_max {
                     return Err(too_large(len_max));
+                }
+                if told.is_none_or(|told| len > told) && len > SMALL_LEN {
+                    // Nobody knows how long it becomes.
+                    room.takes(len_max).await?;
                 }
                 body = body.and(chunk);
             }
@@ -59,6 +71,50 @@ pub async fn read(headers: &HeaderMap, mut payload: Payload, len_max: usize) -> 
                 return Err(Refusal::new(StatusCode::BAD_REQUEST, error));
             }
         }
+    }
+}
+
+/// The next bytes of a body that began to come then. Time in which nobody listened does not count.
+async fn next_in_time(payload: &mut Payload, began_ms: u64) -> Result<Option<Result<Bytes, PayloadError>>, Refusal> {
+    let waits_since_ms = now().mono_ms;
+    loop {
+        let now = now();
+        let patience = INBOUND_PATIENCE.saturating_sub(attention::silence(waits_since_ms, now));
+        let left = INBOUND_TIME_MAX.saturating_sub(attention::silence(began_ms, now));
+        if let Ok(next) = timeout(patience.min(left), payload.next()).await {
+            return Ok(next);
+        }
+        if patience.is_zero() || left.is_zero() {
+            let error = RpcError::new(INVALID_REQUEST, "the body came too slowly");
+            return Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, error).closing());
+        }
+    }
+}
+
+/// The room of one body, and the line by which it comes.
+pub struct Room<'a> {
+    pub hold: &'a mut Hold,
+    pub line: Rc<Line>,
+}
+
+impl Room<'_> {
+    /// Waits for room for a body of so many bytes. Nothing more is read meanwhile.
+    async fn takes(&mut self, len: usize) -> Result<(), Refusal> {
+        if len <= SMALL_LEN {
+            return Ok(());
+        }
+        let Self { hold, line } = self;
+        line.pause();
+        let taken = timeout(INBOUND_TIME_MAX, hold.grow(len)).await;
+        line.resume(taken.is_ok());
+        taken.map_err(|_| Refusal::unavailable("too many bodies are being received: try again later").closing())
+    }
+}
+
+impl Drop for Room<'_> {
+    /// The body is there, or refused.
+    fn drop(&mut self) {
+        self.line.resume(false);
     }
 }
 

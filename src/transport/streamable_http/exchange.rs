@@ -39,6 +39,9 @@ use crate::{
     transport::{Connections, Gate, Line, Seat},
 };
 
+/// Bytes of an answer that is held until it is with the kernel. A shorter one HTTP buffers.
+const LONG_LEN: usize = 64 * 1024;
+
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// Who fills the outbox that is being written, and hears what becomes of it.
@@ -155,6 +158,10 @@ pub struct Exchange {
     marks: VecDeque<(u64, MessageId)>,
     /// How often all was written before the last bytes were given to HTTP.
     emptied_before: u64,
+    /// What is long counts as waiting until it is with the kernel.
+    is_long: bool,
+    /// Bytes of the last chunk that HTTP was given. It asks for the next when most of it is with the kernel.
+    taken_len: usize,
     /// The length of an answer that is whole.
     whole_len: Option<u64>,
     /// The answer is with the kernel, or somebody else writes it, or there is none.
@@ -195,6 +202,8 @@ impl Exchange {
             reading: None,
             marks: VecDeque::new(),
             emptied_before: 0,
+            is_long: false,
+            taken_len: 0,
             whole_len: None,
             done: false,
         }
@@ -212,11 +221,13 @@ impl Exchange {
             Begins::As(Beginning::Whole { body, error }) => {
                 let mut response = HttpResponse::build(status(error));
                 response.insert_header((CONTENT_TYPE, JSON));
-                if self.driver.holds_messages() {
+                self.is_long = body.len() >= LONG_LEN;
+                if self.is_watched() {
                     self.whole_len = Some(body.len() as u64);
                     self.first = Some(body.into());
                     return Ok(response.body(self));
                 }
+                self.outbox.written(body.len());
                 self.finish();
                 Ok(response.body(body))
             }
@@ -339,6 +350,11 @@ impl Exchange {
         }
     }
 
+    /// Whether it matters when the answer is with the kernel.
+    fn is_watched(&self) -> bool {
+        self.is_long || self.driver.holds_messages()
+    }
+
     /// Whether somebody else reads the stream by now.
     fn is_superseded(&self) -> bool {
         let reading = self.reading.as_ref();
@@ -347,6 +363,7 @@ impl Exchange {
 
     /// The next bytes of a stream.
     fn next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        self.tell_of_taken();
         if let Some(first) = self.first.take() {
             self.emptied_before = self.line.emptied();
             return Poll::Ready(Some(first));
@@ -360,7 +377,7 @@ impl Exchange {
             }
             if self.outbox.is_done() {
                 // That the peer hangs up when it has everything takes nothing back.
-                if !self.driver.holds_messages() || self.line.emptied() > self.emptied_before {
+                if !self.is_watched() || self.line.emptied() > self.emptied_before {
                     self.finish();
                     return Poll::Ready(None);
                 }
@@ -385,6 +402,9 @@ impl Exchange {
             }
             if self.ticked(cx) {
                 self.driver.tell(Command::Alive);
+                if self.outbox.has_room_again() {
+                    self.driver.tell(Command::Writable);
+                }
                 self.outbox.comment();
                 continue;
             }
@@ -453,10 +473,16 @@ impl Exchange {
         self.emptied_before = emptied;
         self.marks
             .extend(marks.into_iter().map(|(_, message)| (emptied, message)));
-        if self.outbox.written(chunk.len()) {
+        self.taken_len += chunk.len();
+        (Some(chunk), closing)
+    }
+
+    /// What HTTP was given before waits here no longer.
+    fn tell_of_taken(&mut self) {
+        let len = std::mem::take(&mut self.taken_len);
+        if len > 0 && self.outbox.written(len) {
             self.driver.tell(Command::Writable);
         }
-        (Some(chunk), closing)
     }
 
     /// What was pushed is written once everything was, after HTTP had taken it.
@@ -487,6 +513,14 @@ impl MessageBody for Exchange {
 
 impl Drop for Exchange {
     fn drop(&mut self) {
+        self.tell_of_taken();
+        if let Some(len) = self.whole_len {
+            // Calls that can still be given back know the outbox for longer.
+            self.outbox.written(usize::try_from(len).unwrap_or(0));
+        }
+        if let Some((stream, reader)) = &self.reading {
+            stream.leave(*reader);
+        }
         let Some(session) = self.driver.session() else { return };
         session.is_used();
         match (&self.driver, &self.reading) {

@@ -40,6 +40,7 @@ use super::{
     sessions::{self, not_found},
 };
 use crate::{
+    budget::Hold,
     mcp::{Form, Framing, Outbox, placed, rpc},
     transport::{Line, Seat, socket},
 };
@@ -110,8 +111,13 @@ pub async fn forward(
     to: SocketAddr,
 ) -> Answer {
     let gate = open_gate(endpoint)?;
+    let mut inbound = Hold::new(&gate.inbound, identity_of(request)?.project.id());
+    let room = body::Room {
+        hold: &mut inbound,
+        line: line(request),
+    };
     let body = match payload {
-        Some(payload) => body::read(request.headers(), payload, gate.message_len_max()).await?,
+        Some(payload) => body::read(request.headers(), payload, gate.message_len_max(), room).await?,
         None => Bytes::new(),
     };
     let refuse = |refusal: Refusal| match std::str::from_utf8(&body).map(rpc::parse) {

@@ -39,7 +39,7 @@ use crate::mcp::{
     tools,
     version::RequestMeta,
 };
-use crate::{auth::Identity, problem::Problem};
+use crate::{auth::Identity, budget::Hold, problem::Problem};
 
 pub use sessions::Sessions;
 
@@ -74,7 +74,8 @@ async fn post(request: HttpRequest, payload: web::Payload, endpoint: Shared) -> 
         Err(refusal) => Err(refusal),
     };
     if matches!(&answer, Err(refusal) if refusal.closes()) {
-        line(&request).refuse();
+        let len_max = endpoint.gate.get().map_or(0, Gate::refused_len_max);
+        line(&request).refuse(len_max);
     }
     served(answer)
 }
@@ -133,8 +134,14 @@ fn identity_of(request: &HttpRequest) -> Result<Arc<Identity>, Refusal> {
 async fn take(request: &HttpRequest, payload: web::Payload, endpoint: &Endpoint) -> Answer {
     let gate = open_gate(endpoint)?;
     headers::check_content_type(request.headers())?;
-    let body = body::read(request.headers(), payload, gate.message_len_max()).await?;
     let identity = identity_of(request)?;
+    // Held until the request is answered, for as long as its text is there.
+    let mut inbound = Hold::new(&gate.inbound, identity.project.id());
+    let room = body::Room {
+        hold: &mut inbound,
+        line: line(request),
+    };
+    let body = body::read(request.headers(), payload, gate.message_len_max(), room).await?;
     // The body may have come long after the key, which may have been revoked in between.
     if !identity.is_good(now().unix_ms) {
         return Ok(gate.auth.good_no_more().into_response());
@@ -207,6 +214,9 @@ impl Post<'_> {
     }
 
     async fn request(&self, id: &str, method: Cow<'_, str>, params: Params<'_>) -> Answer {
+        if method != "tools/call" {
+            self.waits_for_room().await;
+        }
         if let Some(meta) = headers::check_era(self.request.headers(), &method, &params)? {
             return self.modern(Incoming::Request { id, method, params }, meta).await;
         }
@@ -225,7 +235,7 @@ impl Post<'_> {
             return Err(headers::not_acceptable());
         }
         let form = accepts.form();
-        let outbox = Arc::new(Outbox::new(Framing::Exchange { stream: None, form }));
+        let outbox = self.outbox(Framing::Exchange { stream: None, form });
         let service = Arc::clone(&self.gate.service);
         let mut peer = Peer::stateless(Arc::clone(&self.identity), Arc::clone(&outbox), service);
         peer.request(self.text, request, meta);
@@ -236,7 +246,7 @@ impl Post<'_> {
 
     fn modern_notification(&self) -> HttpResponse {
         let form = Form::Whole;
-        let outbox = Arc::new(Outbox::new(Framing::Exchange { stream: None, form }));
+        let outbox = self.outbox(Framing::Exchange { stream: None, form });
         let mut peer = Peer::stateless(Arc::clone(&self.identity), outbox, Arc::clone(&self.gate.service));
         peer.frame(self.text);
         HttpResponse::Accepted().finish()
@@ -249,7 +259,7 @@ impl Post<'_> {
             return Err(Refusal::new(StatusCode::BAD_REQUEST, error));
         }
         let accepts = headers::accepts(self.request.headers())?;
-        let outbox = Arc::new(Outbox::new(Framing::Events { stream: Some(0) }));
+        let outbox = self.outbox(Framing::Events { stream: Some(0) });
         let service = Arc::clone(&self.gate.service);
         let peer = Peer::resumable(Arc::clone(&self.identity), Arc::clone(&outbox), service);
         let identity = Arc::clone(&self.identity);
@@ -277,7 +287,8 @@ impl Post<'_> {
     }
 
     fn asks(&self, session: &Arc<Session>, takes: bool, accepts: Accepts) -> Exchange {
-        let (stream, outbox) = session.open_stream(accepts.form());
+        let (stream, framing) = session.open_stream(accepts.form());
+        let outbox = self.outbox(framing);
         session.tell(Command::Frame {
             text: self.text.to_owned(),
             lane: Some(Arc::clone(&outbox)),
@@ -288,6 +299,18 @@ impl Post<'_> {
             takes,
         };
         self.exchange(outbox, driver, accepts)
+    }
+
+    fn outbox(&self, framing: Framing) -> Arc<Outbox> {
+        self.gate.service.outbox(framing, self.identity.project.id())
+    }
+
+    /// Waits until there is room for an answer, if there is none: calls of tools see to that themselves.
+    async fn waits_for_room(&self) {
+        let mut hold = Hold::new(&self.gate.service.outbound, self.identity.project.id());
+        if hold.gauge().is_full() {
+            hold.grow(1).await;
+        }
     }
 
     fn exchange(&self, outbox: Arc<Outbox>, driver: Driver, accepts: Accepts) -> Exchange {
@@ -374,8 +397,10 @@ async fn listen(request: &HttpRequest, endpoint: &Endpoint) -> Answer {
 
 /// The transport of 2024-11-05: all that the broker says goes to this stream, and its first event says where to POST.
 async fn listen_old(request: &HttpRequest, endpoint: &Endpoint, gate: &Gate) -> Answer {
-    let outbox = Arc::new(Outbox::new(Framing::Events { stream: None }));
     let identity = identity_of(request)?;
+    let outbox = gate
+        .service
+        .outbox(Framing::Events { stream: None }, identity.project.id());
     let peer = Peer::resumable(Arc::clone(&identity), Arc::clone(&outbox), Arc::clone(&gate.service));
     let session = endpoint
         .sessions

@@ -14,6 +14,7 @@ use std::{
 
 use actix_web::http::StatusCode;
 use actors::{
+    attention,
     clock::{Now, millis, now},
     model::{MessageId, ProjectId, ReplicaId},
 };
@@ -310,12 +311,11 @@ impl Session {
         self.version() == Some(LEGACY[0])
     }
 
-    /// A number for the stream of an answer, and where the answer goes.
-    pub fn open_stream(&self, form: Form) -> (u64, Arc<Outbox>) {
+    /// A number for the stream of an answer, and how the answer is framed there.
+    pub fn open_stream(&self, form: Form) -> (u64, Framing) {
         let number = self.streams_opened.fetch_add(1, Ordering::Relaxed) + 1;
         let stream = Some(number);
-        let framing = Framing::Exchange { stream, form };
-        (number, Arc::new(Outbox::new(framing)))
+        (number, Framing::Exchange { stream, form })
     }
 
     /// Keeps a stream so that it can be resumed.
@@ -506,7 +506,7 @@ impl Task {
         if Arc::strong_count(&session) > 2 {
             session.is_used();
         }
-        let silence = now.since(session.last_used_ms.load(Ordering::Relaxed));
+        let silence = attention::silence(session.last_used_ms.load(Ordering::Relaxed), now);
         if silence >= self.idle_max
             && let Some(sessions) = self.sessions.upgrade()
         {

@@ -80,8 +80,17 @@ impl Stream {
     pub fn take_over(&self, after: Option<u64>) -> (u64, Option<Bytes>) {
         let mut log = self.lock();
         log.reader += 1;
+        self.outbox.return_to();
         self.outbox.wake();
         (log.reader, after.and_then(|number| log.after(number, self.number)))
+    }
+
+    /// This reader has left, unless another reads the stream by now. Of an answer no more is kept than of the log.
+    pub fn leave(&self, reader: u64) {
+        let log = self.lock();
+        if log.reader == reader && !self.is_main() {
+            self.outbox.leave(LOG_BYTES_MAX);
+        }
     }
 
     pub fn is_read_by(&self, reader: u64) -> bool {

@@ -14,6 +14,7 @@ use std::{
 use actix_rt::net::TcpStream;
 use actix_web_actors::ws::CloseCode;
 use actors::{
+    attention,
     clock::{Now, millis, now},
     model::MessageId,
     session::Closing,
@@ -25,8 +26,12 @@ use tokio::{
 
 use super::frame::{self, Decoder, Event, Violation};
 use crate::{
+    budget::Hold,
     mcp::{Outbox, Peer, Taken},
-    transport::{Place, Seat, Tempo},
+    transport::{
+        Place, Seat, Tempo,
+        gate::{INBOUND_PATIENCE, INBOUND_TIME_MAX, SMALL_LEN},
+    },
 };
 
 /// Bytes that one read takes at most, and about as many one turn, before the others have theirs. The buffer is shared by
@@ -36,6 +41,8 @@ const READ_LEN: usize = 128 * 1024;
 const WRITE_BUFFER_KEPT: usize = 128 * 1024;
 /// Frames in a row that are not JSON after which a peer is sent away.
 const MALFORMED_IN_A_ROW_MAX: usize = 10;
+/// How often it is looked whether others have made room for what is to be pushed.
+const ROOM_INTERVAL: Duration = Duration::from_millis(250);
 /// How long a connection that is being closed is given to take the last bytes and close its side.
 const LINGER: Duration = Duration::from_secs(2);
 
@@ -48,6 +55,12 @@ pub struct Connection {
     peer: Peer,
     outbox: Arc<Outbox>,
     decoder: Decoder,
+    /// The room of what has begun to come in, and of frames that are held back.
+    inbound: Hold,
+    /// The next tick looks for room for what is to be pushed.
+    looks_for_room: bool,
+    /// When it took its room.
+    inbound_since_ms: u64,
     tempo: Tempo,
     /// What is being written, and how much of it has been.
     writing: Vec<u8>,
@@ -84,7 +97,7 @@ impl Connection {
         io: TcpStream,
         peer: Peer,
         outbox: Arc<Outbox>,
-        message_len_max: usize,
+        (decoder, inbound): (Decoder, Hold),
         tempo: Tempo,
         places: (Seat, Option<Place>),
     ) -> Self {
@@ -93,7 +106,10 @@ impl Connection {
             io,
             peer,
             outbox,
-            decoder: Decoder::new(message_len_max),
+            decoder,
+            inbound,
+            looks_for_room: false,
+            inbound_since_ms: now.mono_ms,
             tempo,
             writing: Vec::new(),
             written: 0,
@@ -122,27 +138,36 @@ impl Connection {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.outbox.awake();
         let now = now();
+        // Before anybody is called silent, what waits in the socket is read.
+        if self.read(cx, now).is_err() {
+            return Poll::Ready(());
+        }
         // A timer that is armed wakes this task by itself; asking it at every turn would be for nothing.
         while (!self.armed || self.tick.is_elapsed()) && self.tick.as_mut().poll(cx).is_ready() {
             if self.end != End::Open {
                 // The time to close decently is over.
                 return Poll::Ready(());
             }
-            self.set_tick(self.tempo.ping_interval);
+            self.set_tick(self.tick_interval());
             self.ticked(now);
         }
         self.armed = true;
-        if self.read(cx, now).is_err() {
-            return Poll::Ready(());
-        }
         loop {
             self.peer.poll(cx, now);
+            if self.inbound.bytes() > 0 {
+                // Frames that were held back may have been taken up.
+                self.charge_kept();
+            }
             if self.write(cx, now).is_err() {
                 return Poll::Ready(());
             }
             if self.outbox.sleep(cx.waker()) {
                 break;
             }
+        }
+        if !self.looks_for_room && self.outbox.lacks_room() {
+            self.looks_for_room = true;
+            self.set_tick(self.tempo.ping_interval.min(ROOM_INTERVAL));
         }
         let more_to_do = self.peer.can_go_on() || (self.paused && !self.winds_up && self.peer.wants_frames());
         if more_to_do || !self.armed {
@@ -160,7 +185,16 @@ impl Connection {
                 if self.paused {
                     return Ok(());
                 }
-                let mut read = ReadBuf::new(buffer);
+                self.paused = self.end == End::Open && !self.has_room(cx, now);
+                if self.paused {
+                    return Ok(());
+                }
+                let len_max = if self.inbound.bytes() == 0 && self.inbound.budget().is_short() {
+                    SMALL_LEN
+                } else {
+                    READ_LEN
+                };
+                let mut read = ReadBuf::new(&mut buffer[..len_max]);
                 match Pin::new(&mut self.io).poll_read(cx, &mut read) {
                     Poll::Pending => return Ok(()),
                     Poll::Ready(result) => result?,
@@ -176,6 +210,51 @@ impl Connection {
             cx.waker().wake_by_ref();
             Ok(())
         })
+    }
+
+    /// Whether there is room for the message that has begun to come in. When not, the task is woken when there is.
+    fn has_room(&mut self, cx: &Context<'_>, now: Now) -> bool {
+        let needed = self.decoder.needed_len();
+        if needed <= SMALL_LEN.max(self.inbound.bytes()) {
+            return true;
+        }
+        if self.inbound.poll_grow(needed, cx).is_pending() {
+            return false;
+        }
+        self.decoder.make_room();
+        self.inbound_since_ms = now.mono_ms;
+        self.set_tick(self.tick_interval());
+        true
+    }
+
+    /// Counts what is kept of what came in: messages that are not whole, and frames that wait to be taken up.
+    fn charge_kept(&mut self) {
+        let kept = self.decoder.kept_len() + self.peer.held_len();
+        let needed = kept.max(self.decoder.needed_len());
+        if needed <= SMALL_LEN {
+            self.inbound.set(0);
+        } else if needed < self.inbound.bytes() || kept > self.inbound.bytes() {
+            self.inbound
+                .set(if needed < self.inbound.bytes() { needed } else { kept });
+        }
+    }
+
+    /// Who has taken room is looked after more often.
+    fn tick_interval(&self) -> Duration {
+        if self.inbound.bytes() > 0 {
+            self.tempo.ping_interval.min(INBOUND_PATIENCE / 4)
+        } else {
+            self.tempo.ping_interval
+        }
+    }
+
+    /// Whether others wait for the room of a message that does not come to its end.
+    fn takes_too_long(&self, now: Now, silence: Duration) -> bool {
+        self.decoder.kept_len() > 0
+            && self.inbound.bytes() > 0
+            && self.inbound.budget().is_short()
+            && !self.paused
+            && (silence >= INBOUND_PATIENCE || attention::silence(self.inbound_since_ms, now) >= INBOUND_TIME_MAX)
     }
 
     /// Decodes one read and gives its frames to MCP, as one turn.
@@ -204,6 +283,7 @@ impl Connection {
             Event::Close(code) => closed = Some(code),
         });
         self.peer.end_turn(now);
+        self.charge_kept();
         match (decoded, refusal, closed) {
             (Err(violation), ..) => self.close(violation as u16, in_words(violation)),
             (_, Some((code, reason)), _) => self.close(code, reason),
@@ -309,13 +389,23 @@ impl Connection {
     fn ticked(&mut self, now: Now) {
         if self.outbox.waiting_len() == 0 {
             self.last_write_ms = now.mono_ms;
-        } else if now.since(self.last_write_ms) >= self.tempo.stall_max {
+        } else if attention::silence(self.last_write_ms, now) >= self.tempo.stall_max {
             return self.close(SLOW_CONSUMER, "slow consumer: read faster, or ask for a smaller window");
         }
-        let silence = now.since(self.last_read_ms);
+        let silence = attention::silence(self.last_read_ms, now);
         // Whoever is not read may have said something.
         if silence >= self.tempo.silence_max && !self.paused {
             return self.close(SILENT, "no sign of life");
+        }
+        if self.takes_too_long(now, silence) {
+            return self.close(
+                u16::from(CloseCode::Again),
+                "others wait for the room of this message: send it again later",
+            );
+        }
+        self.looks_for_room = false;
+        if self.outbox.has_room_again() {
+            self.peer.writable();
         }
         if millis(silence) >= millis(self.tempo.ping_interval) / 2 {
             self.outbox.send_raw(&frame::ping());

@@ -1,5 +1,7 @@
 //! RFC 6455 frames from a client, decoded in place.
 
+use crate::transport::gate::SMALL_LEN;
+
 /// What a peer sent.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event<'a> {
@@ -86,6 +88,28 @@ impl Decoder {
         Ok(())
     }
 
+    /// Bytes that are kept of messages which are not whole.
+    pub fn kept_len(&self) -> usize {
+        self.partial.len() + self.fragments.as_ref().map_or(0, Vec::len)
+    }
+
+    /// Bytes that the message which is not whole may need, as far as known: of a fragmented one that is not small, as
+    /// many as a message may have.
+    pub fn needed_len(&self) -> usize {
+        let frame_len = self.partial_needs.max(self.partial.len());
+        match &self.fragments {
+            Some(fragments) if fragments.len() + frame_len > SMALL_LEN => self.message_len_max + HEADER_LEN_MAX,
+            Some(fragments) => fragments.len() + frame_len,
+            None => frame_len,
+        }
+    }
+
+    /// There is room for the frame that has begun.
+    pub fn make_room(&mut self) {
+        let missing = self.partial_needs.saturating_sub(self.partial.len());
+        self.partial.reserve_exact(missing);
+    }
+
     /// Gives back what buffers have grown to.
     pub fn shrink(&mut self) {
         self.partial.shrink_to_fit();
@@ -93,8 +117,9 @@ impl Decoder {
 
     fn keep(&mut self, rest: &[u8]) {
         if !rest.is_empty() {
+            // Room for the rest of the frame comes with the budget.
             self.partial
-                .reserve_exact(self.partial_needs.min(64 * 1024).max(rest.len()));
+                .reserve_exact(rest.len().max(self.partial_needs.min(SMALL_LEN)));
             self.partial.extend_from_slice(rest);
         }
     }

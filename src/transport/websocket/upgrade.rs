@@ -12,10 +12,11 @@ use actix_web_actors::ws::HandshakeError;
 use actors::model::BrokerError;
 use futures_util::SinkExt;
 
-use super::connection::Connection;
+use super::{connection::Connection, frame::Decoder};
 use crate::{
     auth::Arrival,
-    mcp::{Framing, Outbox, Peer},
+    budget::Hold,
+    mcp::{Framing, Peer},
     problem::{self, Problem},
     transport::{Gate, Socket},
 };
@@ -43,7 +44,7 @@ pub async fn upgrade(gate: Option<Gate>, request: Request, mut framed: Framed<So
         let problem = Problem::from(&BrokerError::RateLimited { retry_after });
         return refuse(framed, problem).await;
     }
-    let outbox = Arc::new(Outbox::new(Framing::WebSocket));
+    let outbox = gate.service.outbox(Framing::WebSocket, identity.project.id());
     let Some(seat) = gate.connections.seat(&outbox, &identity) else {
         let problem = Problem::unavailable("no place for another connection now: try again later");
         return refuse(framed, problem).await;
@@ -55,10 +56,11 @@ pub async fn upgrade(gate: Option<Gate>, request: Request, mut framed: Framed<So
     let response = response.finish().drop_body();
     framed.send((response, BodySize::None).into()).await?;
     let parts = framed.into_parts();
+    let inbound = Hold::new(&gate.inbound, identity.project.id());
     let peer = Peer::new(identity, Arc::clone(&outbox), Arc::clone(&gate.service));
-    let message_len_max = gate.message_len_max();
     let (io, place) = parts.io.into_inner();
-    let connection = Connection::new(io, peer, outbox, message_len_max, gate.tempo, (seat, place));
+    let decoder = Decoder::new(gate.message_len_max());
+    let connection = Connection::new(io, peer, outbox, (decoder, inbound), gate.tempo, (seat, place));
     let first = parts.read_buf.to_vec();
     // Its own task: what served the handshake is given back with its buffers.
     actix_rt::spawn(connection.run(first));

@@ -193,6 +193,7 @@ impl Session {
             let _ = waiter.reply.send(Err(BrokerError::unavailable()));
             return self.waiters_changed(ctx);
         }
+        waiter.call.begins_to_wait();
         let number = waiter.number;
         let wait_ms = waiter.until_ms.unwrap_or(0).saturating_sub(now().mono_ms);
         let give_up = move |session: &mut Self, ctx: &mut Context<Self>| session.give_up_waiting(number, ctx);

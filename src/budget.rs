@@ -1,0 +1,287 @@
+//! Bytes that the connections of a process hold together, bounded for all of them and for each project.
+//!
+//! A project has at most a share of a [`Budget`], so that no project takes the room of the others. Who asks for more than
+//! there is room for waits, in the order of asking within its project.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    future::poll_fn,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    task::{Context, Poll, Waker},
+};
+
+use actors::model::ProjectId;
+
+/// So many bytes for the process, and so many of them for a project.
+pub struct Budget {
+    bytes_max: usize,
+    project_bytes_max: usize,
+    used: AtomicUsize,
+    /// Somebody waits for room.
+    is_short: AtomicBool,
+    /// Changes of what is used are made under this lock.
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    projects: HashMap<ProjectId, Arc<AtomicUsize>>,
+    /// Those of each project that wait, in their order; no queue is empty.
+    waiting: HashMap<ProjectId, VecDeque<Waiting>>,
+    tickets: u64,
+}
+
+struct Waiting {
+    ticket: u64,
+    waker: Waker,
+}
+
+impl Budget {
+    pub fn new(bytes_max: usize, project_bytes_max: usize) -> Arc<Self> {
+        Arc::new(Self {
+            bytes_max,
+            project_bytes_max,
+            used: AtomicUsize::new(0),
+            is_short: AtomicBool::new(false),
+            state: Mutex::default(),
+        })
+    }
+
+    /// Whether somebody waits for room.
+    pub fn is_short(&self) -> bool {
+        self.is_short.load(Ordering::Relaxed)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets those at the head of the queues look again, of which some may have room now.
+    fn wake(&self, state: &State) {
+        self.is_short.store(!state.waiting.is_empty(), Ordering::Relaxed);
+        for queue in state.waiting.values() {
+            if let Some(first) = queue.front() {
+                first.waker.wake_by_ref();
+            }
+        }
+    }
+}
+
+/// What one connection, or one call, holds of a budget. Given back when it is dropped.
+pub struct Hold {
+    budget: Arc<Budget>,
+    project: ProjectId,
+    /// Of the project as a whole.
+    of_project: Arc<AtomicUsize>,
+    bytes: usize,
+    ticket: Option<u64>,
+}
+
+impl Hold {
+    /// Holds nothing yet.
+    pub fn new(budget: &Arc<Budget>, project: &ProjectId) -> Self {
+        let of_project = Arc::clone(budget.state().projects.entry(project.clone()).or_default());
+        Self {
+            budget: Arc::clone(budget),
+            project: project.clone(),
+            of_project,
+            bytes: 0,
+            ticket: None,
+        }
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub fn budget(&self) -> &Arc<Budget> {
+        &self.budget
+    }
+
+    pub fn gauge(&self) -> Gauge {
+        Gauge {
+            budget: Arc::clone(&self.budget),
+            of_project: Arc::clone(&self.of_project),
+        }
+    }
+
+    /// Holds so many bytes from now on, whether there is room or not: they are there already.
+    pub fn set(&mut self, bytes: usize) {
+        if bytes != self.bytes {
+            let budget = Arc::clone(&self.budget);
+            self.change(&budget.state(), bytes);
+        }
+    }
+
+    /// Ready when it holds at least so many bytes. What is more than a project may hold waits until the project holds
+    /// nothing else.
+    pub fn poll_grow(&mut self, bytes: usize, cx: &Context<'_>) -> Poll<()> {
+        if bytes <= self.bytes {
+            self.leave_queue();
+            return Poll::Ready(());
+        }
+        let budget = Arc::clone(&self.budget);
+        let mut state = budget.state();
+        let first = state.waiting.get(&self.project).and_then(VecDeque::front);
+        let is_next = first.is_none_or(|first| Some(first.ticket) == self.ticket);
+        if is_next && self.has_room_for(bytes) {
+            self.leave(&mut state);
+            self.change(&state, bytes);
+            return Poll::Ready(());
+        }
+        let ticket = *self.ticket.get_or_insert_with(|| {
+            state.tickets += 1;
+            state.tickets
+        });
+        let queue = state.waiting.entry(self.project.clone()).or_default();
+        match queue.iter_mut().find(|waiting| waiting.ticket == ticket) {
+            Some(waiting) => waiting.waker.clone_from(cx.waker()),
+            None => queue.push_back(Waiting {
+                ticket,
+                waker: cx.waker().clone(),
+            }),
+        }
+        budget.is_short.store(true, Ordering::Relaxed);
+        Poll::Pending
+    }
+
+    /// Returns when it holds at least so many bytes; see [`Hold::poll_grow`].
+    pub async fn grow(&mut self, bytes: usize) {
+        let growing = Growing(self);
+        poll_fn(move |cx| growing.0.poll_grow(bytes, cx)).await;
+    }
+
+    fn has_room_for(&self, bytes: usize) -> bool {
+        let fits = |used: &AtomicUsize, max: usize| {
+            let others = used.load(Ordering::Relaxed) - self.bytes;
+            others + bytes.min(max) <= max
+        };
+        fits(&self.of_project, self.budget.project_bytes_max) && fits(&self.budget.used, self.budget.bytes_max)
+    }
+
+    fn change(&mut self, state: &State, bytes: usize) {
+        for used in [&self.of_project, &self.budget.used] {
+            let others = used.load(Ordering::Relaxed) - self.bytes;
+            used.store(others + bytes, Ordering::Relaxed);
+        }
+        self.bytes = bytes;
+        // Whether it grew or not: who is next may have room for less than the one before.
+        self.budget.wake(state);
+    }
+
+    fn leave_queue(&mut self) {
+        if self.ticket.is_some() {
+            let budget = Arc::clone(&self.budget);
+            let mut state = budget.state();
+            self.leave(&mut state);
+            budget.wake(&state);
+        }
+    }
+
+    fn leave(&mut self, state: &mut State) {
+        let Some(ticket) = self.ticket.take() else { return };
+        if let Some(queue) = state.waiting.get_mut(&self.project) {
+            queue.retain(|waiting| waiting.ticket != ticket);
+            if queue.is_empty() {
+                state.waiting.remove(&self.project);
+            }
+        }
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let budget = Arc::clone(&self.budget);
+        let mut state = budget.state();
+        self.leave(&mut state);
+        self.change(&state, 0);
+        // The table and this one are the only ones that know it.
+        if Arc::strong_count(&self.of_project) <= 2 {
+            state.projects.remove(&self.project);
+        }
+    }
+}
+
+/// How much is held, without holding anything.
+pub struct Gauge {
+    budget: Arc<Budget>,
+    of_project: Arc<AtomicUsize>,
+}
+
+impl Gauge {
+    /// Whether the project, or the process, holds all it may.
+    pub fn is_full(&self) -> bool {
+        self.of_project.load(Ordering::Relaxed) >= self.budget.project_bytes_max
+            || self.budget.used.load(Ordering::Relaxed) >= self.budget.bytes_max
+    }
+}
+
+/// Gives its place in the queue up when it is no longer waited for.
+struct Growing<'a>(&'a mut Hold);
+
+impl Drop for Growing<'_> {
+    fn drop(&mut self) {
+        self.0.leave_queue();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::{FutureExt, task::noop_waker};
+
+    use super::*;
+
+    fn project(id: &str) -> ProjectId {
+        ProjectId::parse(id).unwrap()
+    }
+
+    fn grows(hold: &mut Hold, bytes: usize) -> bool {
+        hold.poll_grow(bytes, &Context::from_waker(&noop_waker())).is_ready()
+    }
+
+    #[test]
+    fn a_project_has_half_and_the_others_the_rest() {
+        let budget = Budget::new(100, 50);
+        let [mut a, mut b, mut c] = ["one", "one", "two"].map(|id| Hold::new(&budget, &project(id)));
+        assert!(grows(&mut a, 30) && grows(&mut b, 20));
+        assert!(a.gauge().is_full() && !c.gauge().is_full());
+        assert!(!grows(&mut a, 31) && budget.is_short());
+        assert!(grows(&mut c, 50), "the other project has its half");
+        b.set(10);
+        assert!(grows(&mut a, 31) && !budget.is_short());
+        drop((a, b, c));
+        assert!(budget.state().projects.is_empty());
+        assert_eq!(budget.used.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn who_asked_first_is_served_first_however_much_it_wants() {
+        let budget = Budget::new(100, 50);
+        let [mut a, mut b, mut c] = [(); 3].map(|()| Hold::new(&budget, &project("one")));
+        assert!(grows(&mut a, 40) && !grows(&mut b, 20) && !grows(&mut c, 5));
+        a.set(10);
+        assert!(!grows(&mut c, 5) && grows(&mut b, 20) && grows(&mut c, 5));
+    }
+
+    #[test]
+    fn what_is_more_than_a_project_may_hold_waits_until_it_holds_nothing_else() {
+        let budget = Budget::new(100, 50);
+        let [mut a, mut b] = [(); 2].map(|()| Hold::new(&budget, &project("one")));
+        assert!(grows(&mut a, 1) && !grows(&mut b, 1000));
+        drop(a);
+        assert!(grows(&mut b, 1000));
+    }
+
+    #[test]
+    fn who_no_longer_waits_holds_nobody_up() {
+        let budget = Budget::new(100, 50);
+        let [mut a, mut b, mut c] = [(); 3].map(|()| Hold::new(&budget, &project("one")));
+        a.set(50);
+        assert!(b.grow(10).now_or_never().is_none());
+        a.set(45);
+        assert!(grows(&mut c, 5));
+    }
+}

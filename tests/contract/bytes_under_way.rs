@@ -1,0 +1,278 @@
+//! What one caller has under way takes a bounded number of bytes, and leaves room for others.
+
+use std::{
+    io::{ErrorKind, Read, Write},
+    net::TcpStream,
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+
+use crate::support::{Agent, Broker, Caller, PATIENCE, Request, Tenant, connect, eventually, masked, read_frame};
+
+const MIB: usize = 1024 * 1024;
+/// Settings under which a test fills what there is.
+const TIGHT: [&str; 3] = [
+    "--max-payload-mb=4",
+    "--inbound-buffer-mb=16",
+    "--outbound-buffer-mb=32",
+];
+/// What the process may grow by under them: both budgets, what is copied while one answer is made, and what the kernel and
+/// the allocator keep. Without the bounds each of these tests takes several hundred MiB.
+const GROWTH_MAX_KIB: u64 = 110 * 1024;
+
+/// A dead letter of nearly the largest payload for each of these.
+fn has_dead_letters(agent: &Agent, len: usize) {
+    agent.calls(
+        "register_protocol",
+        json!({"name": "blob", "version": "1.0.0", "schema": {"type": "object"}}),
+    );
+    for _ in 0..len {
+        let arguments = json!({
+            "recipient_id": agent.name, "protocol_name": "blob", "protocol_version": "1.0.0",
+            "payload": {"text": "x".repeat(3 * MIB)}, "headers": {"ttl_seconds": 1},
+        });
+        agent.calls("send_message", arguments);
+    }
+    eventually("all are dead", || {
+        let letters = agent.calls("get_project_info", json!({}))["counts"]["dead_letters"].as_u64();
+        (letters == Some(len as u64)).then_some(())
+    });
+}
+
+fn lists_letters(id: usize) -> Value {
+    let params = json!({"name": "list_dead_letters", "arguments": {"limit": 500}});
+    json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params})
+}
+
+/// A project in which there is much to read, another, and how much the process held at most.
+fn prepared(broker: &Broker) -> (Tenant<'_>, Tenant<'_>, u64) {
+    let (team, other) = (broker.project("team", &json!({})), broker.project("other", &json!({})));
+    has_dead_letters(&team.agent("alice"), 4);
+    (team, other, broker.peak_kib())
+}
+
+/// The process did not grow by much, and another project is served.
+fn holds(broker: &Broker, other: &Tenant<'_>, before: u64) {
+    let (alice, bob) = (other.agent("alice"), other.agent("bob"));
+    alice.sends(&"x".repeat(3 * MIB)).to(&bob);
+    assert_eq!(bob.reads(json!({})).len(), 1);
+    let growth = broker.peak_kib().saturating_sub(before);
+    assert!(growth < GROWTH_MAX_KIB, "grew by {growth} KiB");
+}
+
+#[test]
+fn calls_of_one_connection_start_as_their_answers_have_room() {
+    let broker = Broker::secured_with(&TIGHT);
+    let (team, other, before) = prepared(&broker);
+    let (response, mut socket) = broker.upgrade_on(broker.socket(), &[("X-API-Key", &team.key)]);
+    assert_eq!(response.status, 101);
+    let hello = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+        "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "a test", "version": "1"},
+    }});
+    let calls = (1..=250).map(lists_letters);
+    let written: Vec<u8> = std::iter::once(hello)
+        .chain(calls)
+        .flat_map(|frame| masked(0x81, frame.to_string().as_bytes()))
+        .collect();
+    socket.write_all(&written).unwrap();
+    // The first answers come; from then on nobody reads.
+    let mut some = vec![0; MIB];
+    socket.read_exact(&mut some).unwrap();
+    holds(&broker, &other, before);
+    drop(socket);
+    // Nothing of them is left: the next caller of the project is answered.
+    team.visitor().calls("list_dead_letters", json!({}));
+}
+
+#[test]
+fn calls_of_many_requests_start_as_their_answers_have_room() {
+    let broker = Broker::secured_with(&TIGHT);
+    let (team, other, before) = prepared(&broker);
+    let modern = team.stateless_as(&team.key);
+    let legacy = team.resumable_as(&team.key);
+    let ask = |caller: &Caller| -> Vec<_> {
+        let request = caller.call("list_dead_letters", json!({"limit": 500}));
+        (0..30).map(|_| sent(&broker, &request)).collect()
+    };
+    let waiting = [ask(&modern), ask(&legacy)];
+    let others = other.stateless_as(&other.key);
+    others.calls("list_dead_letters", json!({}));
+    holds(&broker, &other, before);
+    // Who reads gets its answer, one after the other.
+    for mut socket in waiting.into_iter().flatten().take(3) {
+        let mut head = [0; 12];
+        socket.read_exact(&mut head).unwrap();
+        assert_eq!(&head, b"HTTP/1.1 200");
+        let mut rest = vec![0; 6 * MIB];
+        socket.read_exact(&mut rest).unwrap();
+    }
+}
+
+/// A request that is sent, and whose answer nobody reads.
+fn sent(broker: &Broker, request: &Request) -> TcpStream {
+    let mut socket = connect(broker.address);
+    socket.write_all(&request.bytes()).unwrap();
+    socket
+}
+
+#[test]
+fn a_batch_is_answered_as_far_as_there_is_room() {
+    let broker = Broker::secured_with(&TIGHT);
+    let (team, other, before) = prepared(&broker);
+    let agent = Agent::legacy(team.wire(), "2025-03-26", &json!({}));
+    let batch: Vec<_> = (1..=40).map(lists_letters).collect();
+    agent.wire.sends(&json!(batch));
+    let answers = agent.wire.hears("the answers", Value::is_array);
+    let answers = answers.as_array().unwrap();
+    assert_eq!(answers.len(), 40);
+    let refused = answers
+        .iter()
+        .filter(|answer| answer["error"]["code"] == -32000)
+        .count();
+    assert_eq!(refused, 39);
+    holds(&broker, &other, before);
+}
+
+/// A connection to which messages are pushed, and which reads no more than the answer to its registration.
+fn subscribed(broker: &Broker, team: &Tenant<'_>, name: &str) -> TcpStream {
+    let (response, mut socket) = broker.upgrade_on(broker.socket(), &[("X-API-Key", &team.key)]);
+    assert_eq!(response.status, 101);
+    let hello = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+        "protocolVersion": "2025-11-25", "capabilities": {"experimental": {"dev.mcp-broker/push": {}}},
+        "clientInfo": {"name": "a test", "version": "1"},
+    }});
+    let params = json!({"name": "register_session", "arguments": {"name": name}});
+    let register = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
+    for frame in [hello, register] {
+        socket.write_all(&masked(0x81, frame.to_string().as_bytes())).unwrap();
+        read_frame(&mut socket);
+    }
+    socket
+}
+
+#[test]
+fn slow_readers_together_are_pushed_no_more_than_there_is_room_for() {
+    let broker = Broker::secured_with(&TIGHT);
+    let (team, other) = (broker.project("team", &json!({})), broker.project("other", &json!({})));
+    let alice = team.agent("alice");
+    let mut slow: Vec<_> = (0..60)
+        .map(|at| subscribed(&broker, &team, &format!("slow{at}")))
+        .collect();
+    let before = broker.peak_kib();
+    // More than the kernel takes of one that does not read.
+    for _ in 0..5 {
+        alice.sends(&"x".repeat(3 * MIB)).for_everyone();
+    }
+    holds(&broker, &other, before);
+    // The room of those that leave is for those that stay and read.
+    let mut last = slow.pop().unwrap();
+    drop(slow);
+    last.read_exact(&mut vec![0; 15 * MIB]).unwrap();
+}
+
+/// Bytes of a message that never ends, as many as the broker takes.
+fn fills(socket: &mut TcpStream, head: &[u8]) {
+    socket.set_nonblocking(true).unwrap();
+    let mut left = [head, &vec![b'x'; 3 * MIB]].concat();
+    let mut idle = 0;
+    while !left.is_empty() && idle < 3 {
+        match socket.write(&left) {
+            Ok(len) => drop(left.drain(..len)),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                idle += 1;
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            Err(_) => break,
+        }
+    }
+    socket.set_nonblocking(false).unwrap();
+}
+
+#[test]
+fn unfinished_messages_wait_for_room_and_small_ones_do_not() {
+    let broker = Broker::secured_with(&TIGHT);
+    let (team, other) = (broker.project("team", &json!({})), broker.project("other", &json!({})));
+    let bob = team.agent("bob");
+    let before = broker.peak_kib();
+    let mut held = Vec::new();
+    for at in 0..90 {
+        let socket = match at % 3 {
+            0 => {
+                let (response, mut socket) = broker.upgrade_on(broker.socket(), &[("X-API-Key", &team.key)]);
+                assert_eq!(response.status, 101);
+                fills(&mut socket, &masked(0x81, &vec![b' '; 4 * MIB])[..14]);
+                socket
+            }
+            1 => {
+                let mut socket = connect(broker.address);
+                let post = team.stateless_as(&team.key).asks("server/discover", json!({}));
+                let head = format!("{}Content-Length: {}\r\n\r\n", post.head(), 4 * MIB);
+                fills(&mut socket, head.as_bytes());
+                socket
+            }
+            _ => {
+                let mut socket = connect(broker.address);
+                let post = team.stateless_as(&team.key).asks("server/discover", json!({}));
+                let head = format!("{}Transfer-Encoding: chunked\r\n\r\n{:x}\r\n", post.head(), 4 * MIB);
+                fills(&mut socket, head.as_bytes());
+                socket
+            }
+        };
+        held.push(socket);
+    }
+    // A small message of the same project gets through, on a connection and as a request.
+    bob.sends("hi").to(&bob);
+    bob.sees(["hi"]);
+    team.stateless_as(&team.key).calls("list_sessions", json!({}));
+    holds(&broker, &other, before);
+    drop(held);
+    // And then there is room for a large one again.
+    bob.sends(&"x".repeat(3 * MIB)).to(&bob);
+}
+
+#[test]
+fn who_holds_room_and_sends_nothing_is_closed_when_others_wait_for_it() {
+    let broker = Broker::secured_with(&TIGHT);
+    let team = broker.project("team", &json!({}));
+    let bob = team.agent("bob");
+    // Beside two of 3 MiB there is no room for a third in the half of a project.
+    let mut idle: Vec<_> = (0..2)
+        .map(|_| {
+            let (response, mut socket) = broker.upgrade_on(broker.socket(), &[("X-API-Key", &team.key)]);
+            assert_eq!(response.status, 101);
+            socket
+                .write_all(&[&masked(0x81, &vec![b' '; 3 * MIB])[..14], &[b'x'; 8192]].concat())
+                .unwrap();
+            socket
+        })
+        .collect();
+    bob.sends(&"x".repeat(3 * MIB)).to(&bob);
+    let mut closed = Vec::new();
+    idle[0].set_read_timeout(Some(PATIENCE)).unwrap();
+    idle[0].read_to_end(&mut closed).unwrap();
+    let reason = String::from_utf8_lossy(&closed);
+    assert!(closed.windows(2).any(|code| code == 1013_u16.to_be_bytes()), "{reason}");
+}
+
+#[test]
+fn a_client_that_writes_a_body_too_large_before_it_reads_is_told_so() {
+    let broker = Broker::with(&["--max-payload-mb=2"]);
+    let post = Caller::modern(broker.address, json!({})).asks("server/discover", json!({}));
+    for framing in ["length", "chunks"] {
+        let mut socket = connect(broker.address);
+        let len = 7 * MIB;
+        let head = match framing {
+            "length" => format!("{}Content-Length: {len}\r\n\r\n", post.head()),
+            _ => format!("{}Transfer-Encoding: chunked\r\n\r\n{len:x}\r\n", post.head()),
+        };
+        socket.write_all(head.as_bytes()).unwrap();
+        socket.write_all(&vec![b' '; len]).unwrap();
+        if framing == "chunks" {
+            socket.write_all(b"\r\n0\r\n\r\n").unwrap();
+        }
+        let mut head = [0; 12];
+        socket.read_exact(&mut head).unwrap();
+        assert_eq!(&head, b"HTTP/1.1 413", "{framing}");
+    }
+}

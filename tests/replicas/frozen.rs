@@ -1,0 +1,47 @@
+//! A replica that was frozen for longer than anybody may be silent.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::{cluster::Cluster, support::Redis};
+
+/// Longer than any silence that is allowed here.
+const FROZEN_FOR: Duration = Duration::from_secs(6);
+const SETTINGS: [&str; 4] = [
+    "--heartbeat-interval=100ms",
+    "--stale-threshold=2s",
+    "--disconnect-threshold=3s",
+    "--session-retention=1h",
+];
+
+#[test]
+fn a_frozen_replica_calls_nobody_silent_and_the_others_go_on_without_it() {
+    let redis = Redis::start();
+    let cluster = Cluster::with(2, &redis.url(), &SETTINGS);
+    let [frozen, other] = &cluster.replicas[..] else {
+        panic!()
+    };
+    let bob = frozen.pushed("bob", &json!({"ack": "manual"}));
+    let carol = other.pushed("carol", &json!({"ack": "manual"}));
+    let alice = other.agent("alice");
+    alice.sends("one").to("bob");
+    bob.is_pushed(["one"]);
+    // What the others judge meanwhile holds: to them bob is gone, and what he had in hand waits again.
+    frozen.freezes();
+    alice.notices("bob", "disconnected");
+    std::thread::sleep(FROZEN_FOR);
+    alice.sends("two").to("bob");
+    frozen.thaws();
+    // It disconnects neither its own peers nor those of others, though it has not heard of them for as long.
+    let dora = frozen.agent("dora");
+    assert_ne!(dora.presence_of("carol").as_deref(), Some("disconnected"));
+    dora.sends("hi").to("carol");
+    carol.is_pushed(["hi"]);
+    alice.notices("bob", "active");
+    let mut seen = Vec::new();
+    while !seen.contains(&"two".to_owned()) {
+        seen.push(bob.next_push()["payload"]["text"].as_str().unwrap().to_owned());
+    }
+    assert!(bob.wire.is_open() && carol.wire.is_open() && alice.wire.is_open());
+}
