@@ -221,10 +221,14 @@ fn after_everything_was_deleted_clients_register_again_at_once() {
         let stateless = replicas[0].stateless("dave");
         live.sends("lost").to("bob");
         pushed.is_pushed(["lost"]);
+        let layout = redis.ask(&["GET", "{system}:schema:version"]);
         redis.ask(&["FLUSHALL"]);
         for agent in [&live, &pushed] {
             agent.wire.is_closed_with(WENT_BACK);
         }
+        eventually("the version of the layout is written down again", || {
+            (redis.ask(&["GET", "{system}:schema:version"]) == layout).then_some(())
+        });
         eventually("the HTTP session is over", || {
             let response = resumable.call("heartbeat", json!({})).answered();
             (response.status == 404).then_some(())

@@ -3,7 +3,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use deadpool_redis::redis::{RedisError, Value, cmd};
+use deadpool_redis::redis::{Cmd, RedisError, Value, cmd};
 use tokio::time::Instant;
 
 use super::{
@@ -18,7 +18,7 @@ use super::{
     thread::Thread,
 };
 
-const SCHEMA_KEY: &str = "{system}:schema:version";
+pub(super) const SCHEMA_KEY: &str = "{system}:schema:version";
 
 pub(super) async fn storage(settings: RedisSettings) -> Result<RedisStorage, ConnectError> {
     let asked = Place::parse(&settings.url)?;
@@ -117,13 +117,18 @@ enum Trouble {
     Schema(ConnectError),
 }
 
+/// Says of which version the layout is, where nothing says so.
+pub(super) fn put_schema() -> Cmd {
+    cmd("SETNX").arg(SCHEMA_KEY).arg(SCHEMA).to_owned()
+}
+
 async fn check_schema(link: &Link, settings: &RedisSettings) -> Result<(), Trouble> {
     let ask = async |command| {
         link.ask_one(command, SCHEMA_KEY, until(settings))
             .await
             .map_err(Trouble::Redis)
     };
-    ask(cmd("SETNX").arg(SCHEMA_KEY).arg(SCHEMA).to_owned()).await?;
+    ask(put_schema()).await?;
     let version = ask(cmd("GET").arg(SCHEMA_KEY).to_owned()).await?;
     let text = bytes(version).unwrap_or_default();
     match String::from_utf8_lossy(&text).parse() {

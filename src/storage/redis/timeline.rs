@@ -16,7 +16,7 @@ use actors::{
 };
 use deadpool_redis::redis::{Cmd, Value};
 
-use super::{error::Failure, lane::Lane, offices, reply::bytes};
+use super::{connect, error::Failure, lane::Lane, offices, reply::bytes};
 
 /// How long `/health` shows that Redis came back with older data.
 const LOSS_SHOWN_FOR: Duration = Duration::from_mins(10);
@@ -189,6 +189,14 @@ impl Lane {
             });
         }
         if is_first_to_notice {
+            let system = Arc::clone(&client);
+            self.client.thread.spawn(async move {
+                // What says of which version the layout is may be lost as well.
+                let put = system.ask_one(connect::put_schema(), connect::SCHEMA_KEY).await;
+                if let Err(error) = put {
+                    tracing::warn!(%error, "the version of the layout of keys is not written until a broker starts");
+                }
+            });
             let now = actors::clock::now();
             let entry = AuditEntry {
                 id: uuid::Uuid::now_v7(),
