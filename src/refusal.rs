@@ -2,7 +2,7 @@
 
 use actors::{
     clock::millis,
-    model::{BrokerError, MissingSession, Side, Wall},
+    model::{BrokerError, Full, MissingSession, Side, Wall},
 };
 use serde_json::{Value, json};
 
@@ -37,7 +37,10 @@ pub fn error_detail(error: &BrokerError) -> Value {
         } => {
             json!({"recipient": recipient, "protocol": name, "version": version, "speaks": speaks})
         }
-        BrokerError::QueueFull { limit } | BrokerError::PayloadTooLarge { limit } => json!({"limit": limit}),
+        BrokerError::QueueFull(Full { budget, limit }) => {
+            json!({"limit": limit, "unit": budget.unit(), "budget": budget.as_str()})
+        }
+        BrokerError::PayloadTooLarge { limit } => json!({"limit": limit}),
         BrokerError::InvalidArgument { field, .. } => json!({"argument": field}),
         BrokerError::SessionNotFound(missing) => match missing {
             MissingSession::Own { id } => json!({"session_id": id}),

@@ -408,6 +408,7 @@ async fn send_away_the_ended(broker: &BrokerHandle, connections: &Connections, s
 fn project_settings(config: &Config) -> Settings {
     Settings {
         queue_capacity: config.queue_capacity,
+        sessions_max: config.sessions_max,
         queue_warning: config.queue_warning,
         delivery_limit: config.delivery_limit,
         heartbeat_interval: config.heartbeat_interval,

@@ -34,6 +34,7 @@ pub async fn local_broker(key_rate_limit: u32) -> BrokerHandle {
     let settings = BrokerSettings {
         project: Settings {
             queue_capacity: 1000,
+            sessions_max: 25_000,
             queue_warning: 0.9,
             delivery_limit: 5,
             heartbeat_interval: seconds(10),

@@ -127,6 +127,30 @@ settings! {
     /// Messages that may wait for one session. One more is refused with `queue_full`.
     queue_capacity: usize = "1000", Integer(1..=1_000_000);
 
+    /// Bytes of the messages that may wait for one session, in MB of 1,048,576 bytes; those that it has and has not
+    /// acknowledged count. One more is refused with `queue_full`. Must be more than `max_payload_mb`.
+    queue_max_mb: usize = "32", Integer(2..=1_000_000);
+
+    /// The same of all sessions of a project. A broadcast counts once, and 128 bytes for each recipient. Must be more than
+    /// `max_payload_mb`.
+    waiting_max_mb: usize = "96", Integer(2..=1_000_000);
+
+    /// Bytes of the dead letters of a project, in MB; the oldest go first. Must be more than `max_payload_mb`.
+    dead_letters_max_mb: usize = "32", Integer(2..=1_000_000);
+
+    /// Bytes of the messages of all projects together, waiting or dead, in MB, where they are in the memory of the broker:
+    /// with the storages `memory` and `disk`. One more is refused with `queue_full`. Must be more than `max_payload_mb`.
+    messages_max_mb: usize = "192", Integer(2..=1_000_000);
+
+    /// Bytes of the idempotency keys of a project with their first results, in MB; the oldest go first.
+    idempotency_max_mb: usize = "16", Integer(1..=1_000_000);
+
+    /// Sessions of one project at once, connected or not, where the project says nothing else. One more is refused.
+    sessions_max: usize = "25000", Integer(1..=1_000_000);
+
+    /// Bytes of the names, capabilities and metadata of a project's sessions, in MB. A session that brings more is refused.
+    sessions_max_mb: usize = "16", Integer(1..=1_000_000);
+
     /// Share of `queue_capacity` at which a warning is logged and counted.
     queue_warning: f64 = "0.9", Ratio;
 
@@ -289,8 +313,10 @@ fn check(config: &Config, layers: &Layers) -> Result<(), ConfigError> {
     let heartbeat = ("heartbeat_interval", config.heartbeat_interval);
     let stale = ("stale_threshold", config.stale_threshold);
     let disconnect = ("disconnect_threshold", config.disconnect_threshold);
-    check_order(layers, heartbeat, stale)?;
-    check_order(layers, stale, disconnect)
+    let words = ["shorter", "longer"];
+    check_less(layers, heartbeat, stale, words)?;
+    check_less(layers, stale, disconnect, words)?;
+    check_budgets(config, layers)
 }
 
 fn check_credentials(config: &Config, layers: &Layers) -> Result<(), ConfigError> {
@@ -323,17 +349,36 @@ fn check_credentials(config: &Config, layers: &Layers) -> Result<(), ConfigError
     Ok(())
 }
 
+/// Each budget of messages has room for the largest message and its envelope.
+fn check_budgets(config: &Config, layers: &Layers) -> Result<(), ConfigError> {
+    let payload = ("max_payload_mb", config.max_payload_mb);
+    let budgets = [
+        ("queue_max_mb", config.queue_max_mb),
+        ("waiting_max_mb", config.waiting_max_mb),
+        ("dead_letters_max_mb", config.dead_letters_max_mb),
+        ("messages_max_mb", config.messages_max_mb),
+    ];
+    budgets
+        .into_iter()
+        .try_for_each(|budget| check_less(layers, payload, budget, ["less", "more"]))
+}
+
 /// Names the setting that somebody chose: a default is never the one to change.
-fn check_order(layers: &Layers, short: (&str, Duration), long: (&str, Duration)) -> Result<(), ConfigError> {
-    if short.1 < long.1 {
+fn check_less<T: PartialOrd>(
+    layers: &Layers,
+    less: (&str, T),
+    more: (&str, T),
+    [less_word, more_word]: [&str; 2],
+) -> Result<(), ConfigError> {
+    if less.1 < more.1 {
         return Ok(());
     }
-    let (short, long) = (layers.given(short.0), layers.given(long.0));
+    let (less, more) = (layers.given(less.0), layers.given(more.0));
     let bound = |word: &str, other: &Given| format!("{word} than {} = {:?} ({})", other.key, other.text, other.place());
-    if short.origin == Origin::Default {
-        return Err(ConfigError::refused(&long, &bound("longer", &short)));
+    if less.origin == Origin::Default {
+        return Err(ConfigError::refused(&more, &bound(more_word, &less)));
     }
-    Err(ConfigError::refused(&short, &bound("shorter", &long)))
+    Err(ConfigError::refused(&less, &bound(less_word, &more)))
 }
 
 #[cfg(test)]

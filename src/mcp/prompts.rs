@@ -476,7 +476,7 @@ mod tests {
         let errors = [
             BrokerError::SessionTakenOver,
             BrokerError::PayloadInvalid { failures: Vec::new() },
-            BrokerError::QueueFull { limit: 1 },
+            BrokerError::RecipientFull,
         ];
         known.extend(errors.iter().map(|error| error.code().to_owned()));
         // Of a variant that takes more to make.

@@ -13,12 +13,14 @@ use actors::{
 use self::redis::{ConnectError, RedisSettings, RedisStorage};
 use crate::config::{self, Config, RedisFallback};
 
+const MB: usize = 1024 * 1024;
+
 /// Opens the storage of the configuration. The replicas that share it are told that this one listens at an address.
 ///
 /// # Errors
 /// When it cannot be used: the text says which setting to look at.
 pub async fn open(config: &Config, listens_at: SocketAddr) -> io::Result<Arc<dyn Storage>> {
-    let retention = Retention::default();
+    let retention = retention(config);
     match config.storage {
         config::Storage::Memory => Ok(Arc::new(MemoryStorage::new(retention))),
         config::Storage::Disk => {
@@ -32,6 +34,18 @@ pub async fn open(config: &Config, listens_at: SocketAddr) -> io::Result<Arc<dyn
             Ok(Arc::new(opened.map_err(io::Error::other)??))
         }
         config::Storage::Redis => redis(config, listens_at, retention).await,
+    }
+}
+
+fn retention(config: &Config) -> Retention {
+    Retention {
+        queue_bytes_max: config.queue_max_mb * MB,
+        waiting_bytes_max: config.waiting_max_mb * MB,
+        dead_letters_bytes_max: config.dead_letters_max_mb * MB,
+        messages_bytes_max: config.messages_max_mb * MB,
+        outcomes_bytes_max: config.idempotency_max_mb * MB,
+        sessions_bytes_max: config.sessions_max_mb * MB,
+        ..Retention::default()
     }
 }
 

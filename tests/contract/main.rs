@@ -7,6 +7,7 @@ mod abuse;
 mod audit;
 mod authorization;
 mod broadcasts;
+mod budgets;
 mod bytes_under_way;
 mod crossing;
 mod discovery;

@@ -99,10 +99,7 @@ fn a_broadcast_reaches_thousands() {
         let sent = append(view.message(None, &Headers::default(), false), everyone);
         let id = sent.message.id;
         let begun = Instant::now();
-        let accepted = Appended::Accepted {
-            queue_len: 1,
-            refused: Vec::new(),
-        };
+        let accepted = Appended::by_all(1);
         assert_eq!(view.append(sent).await, accepted);
         eprintln!("broadcast: {:?}", begun.elapsed());
         assert_eq!(view.store.message_status(id, now()).await.unwrap().unwrap().len(), MANY);

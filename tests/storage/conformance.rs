@@ -1,14 +1,26 @@
 //! What every backend promises.
 
-use actors::storage::conformance::{CASES, SHARED_CASES, run};
+use std::sync::Arc;
+
+use actors::storage::{
+    Storage,
+    conformance::{BUDGET_CASES, CASES, SHARED_CASES, run, small_budgets},
+};
+use mcp_broker::storage::redis::{RedisSettings, RedisStorage};
 
 use crate::support::{Cluster, Redis, block_on, storage};
 
 fn every_promise_is_kept_at(url: String) {
     block_on(async {
-        let storage = storage(url).await;
-        run(CASES, || storage.clone()).await;
-        run(SHARED_CASES, || storage.clone()).await;
+        let whole = storage(url.clone()).await;
+        run(CASES, || whole.clone()).await;
+        run(SHARED_CASES, || whole.clone()).await;
+        let settings = RedisSettings {
+            retention: small_budgets(),
+            ..RedisSettings::new(url)
+        };
+        let small: Arc<dyn Storage> = Arc::new(RedisStorage::connect(settings).await.unwrap());
+        run(BUDGET_CASES, || small.clone()).await;
     });
 }
 

@@ -50,10 +50,10 @@ fn data_of_another_version_is_left_alone() {
     assert!(error.to_string().contains("run the older one"), "{error}");
     redis.ask(&["SET", "{system}:schema:version", "7"]);
     let error = block_on(connect(redis.url())).err().unwrap();
-    assert_eq!(error, ConnectError::Schema { found: 7, known: 2 });
+    assert_eq!(error, ConnectError::Schema { found: 7, known: 3 });
     let text = error.to_string();
     assert!(
-        text.contains('7') && text.contains('2') && !text.contains('\n'),
+        text.contains('7') && text.contains('3') && !text.contains('\n'),
         "{text}"
     );
     assert_eq!(redis.ask(&["DBSIZE"]), "1", "nothing was written");

@@ -102,7 +102,7 @@ impl Taker {
 /// Sends one and says whether it waits.
 async fn waits(view: &View, append: Append) -> bool {
     match view.append(append).await {
-        Appended::Accepted { queue_len, refused } if refused.is_empty() => queue_len > 0,
+        Appended::Accepted { queue_len, refused, .. } if refused.is_empty() => queue_len > 0,
         other => panic!("{other:?}"),
     }
 }

@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use actors::{
     clock::now,
-    model::{Headers, MessageId, SessionId, Status},
-    storage::{Append, Appended, Audience, Claim, Handed},
+    model::{Full, Headers, MessageId, SessionId, Status},
+    storage::{Append, Appended, Audience, Claim, Handed, Refusal},
 };
 
 use mcp_broker::storage::redis::RedisSettings;
@@ -122,10 +122,7 @@ fn ids_of(handed: &Handed) -> Vec<MessageId> {
 }
 
 fn accepted() -> Appended {
-    Appended::Accepted {
-        queue_len: 0,
-        refused: Vec::new(),
-    }
+    Appended::by_all(0)
 }
 
 /// For those who are never written to.
@@ -355,8 +352,11 @@ fn there_are_not_more_than_windows_and_queues_and_a_replica_hold() {
         };
         assert_eq!(stage.sender.append(full(&stage)).await, accepted());
         assert_eq!(stage.taker.gets().await.len(), 3);
-        let refused = vec![bob];
-        let refusing = Appended::Accepted { queue_len: 0, refused };
+        let refusing = Appended::Accepted {
+            queue_len: 0,
+            refused: vec![bob],
+            refusal: Some(Refusal::Full(Full::of_queue(4))),
+        };
         assert_eq!(stage.sender.append(full(&stage)).await, refusing);
     });
     block_on(async {
@@ -386,8 +386,7 @@ fn there_are_not_more_than_windows_and_queues_and_a_replica_hold() {
             stage.sends().await;
         }
         let waiting = stage.sender.append(stage.broadcast()).await;
-        let refused = Vec::new();
-        assert_eq!(waiting, Appended::Accepted { queue_len: 1, refused });
+        assert_eq!(waiting, Appended::by_all(1));
     });
 }
 

@@ -9,18 +9,27 @@ use actors::{
     clock::now,
     model::{DeadLetterReason, Headers, Message, MessageId, Priority, ProjectId, SessionId, SessionRecord},
     storage::{
-        Acknowledge, Append, Appended, Audience, Claim, DeadLetterQuery, Op, Outcome, Release, Seat, Storage, Store,
-        Takes, memory::MemoryStorage,
+        Acknowledge, Append, Appended, Audience, Claim, DeadLetterQuery, Op, Outcome, Release, Retention, Seat,
+        Storage, Store, Takes, Usage, memory::MemoryStorage,
     },
 };
 use futures_util::future::join_all;
+use mcp_broker::storage::redis::{RedisSettings, RedisStorage};
 use proptest::{prelude::*, strategy::ValueTree, test_runner::TestRunner};
 
-use crate::support::{DELIVERY_LIMIT, Redis, View, append, block_on, record, storage};
+use crate::support::{DELIVERY_LIMIT, Redis, View, append, block_on, record};
 
 const SESSIONS: usize = 4;
 /// How many histories are compared, or as many as `REFERENCE_CASES` says.
 const CASES: usize = 60;
+
+/// Queues are full by their bytes before and after they are by the number of messages, of which some are long.
+fn bounds() -> Retention {
+    Retention {
+        queue_bytes_max: 9_000,
+        ..Retention::default()
+    }
+}
 
 /// Sessions and messages are named by their places, round and round.
 #[derive(Clone, Debug)]
@@ -80,6 +89,7 @@ enum Step {
     },
     Status(usize),
     Depth(usize),
+    Usage,
     Letters,
 }
 
@@ -111,6 +121,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (messages(), prop::option::of(session())).prop_map(|(messages, to)| Step::Redrive { messages, to }),
         2 => message().prop_map(Step::Status),
         1 => session().prop_map(Step::Depth),
+        3 => Just(Step::Usage),
         1 => Just(Step::Letters),
     ]
 }
@@ -163,6 +174,7 @@ impl World {
     fn batch(&self, step: &Step) -> Vec<Append> {
         let headers = |priority: usize| Headers {
             priority: Priority::ALL[priority],
+            correlation_id: (priority == 0).then(|| "long".repeat(500)),
             ..Headers::default()
         };
         match step {
@@ -284,6 +296,8 @@ impl World {
                 None => Box::pin(std::future::ready(String::new())),
             },
             Step::Depth(at) => debug(store.depth(self.id(*at))),
+            // What a key costs is not the same everywhere.
+            Step::Usage => shown(store.usage(), |usage| format!("{:?}", Usage { outcomes: 0, ..usage })),
             Step::Letters => {
                 let query = DeadLetterQuery {
                     limit: 100,
@@ -370,7 +384,7 @@ impl Reference {
             );
         }
         let answer = self.memory.append(vec![append.clone()], now()).await.unwrap().remove(0);
-        let Appended::Accepted { refused, .. } = answer else {
+        let Appended::Accepted { refused, refusal, .. } = answer else {
             return answer;
         };
         let accepted = |session: &SessionId| !refused.contains(session);
@@ -386,13 +400,17 @@ impl Reference {
         for session in append.audience.ids().iter().filter(|session| accepted(session)) {
             queue_len = queue_len.max(self.waiting(*session).await);
         }
-        Appended::Accepted { queue_len, refused }
+        Appended::Accepted {
+            queue_len,
+            refused,
+            refusal,
+        }
     }
 }
 
 async fn compare(storage: &dyn Storage, redis: &Redis, rounds: Vec<Vec<Step>>) {
     let project = format!("p-{}", uuid::Uuid::new_v4().simple());
-    let memory = MemoryStorage::default();
+    let memory = MemoryStorage::new(bounds());
     let mut reference = Reference {
         memory: memory.open(&ProjectId::parse(&project).unwrap()),
         claimed: HashSet::new(),
@@ -456,13 +474,17 @@ fn nothing_is_left(redis: &Redis, project: &str) {
 fn redis_answers_as_the_reference_does() {
     let redis = Redis::start();
     block_on(async {
-        let storage = storage(redis.url()).await;
+        let settings = RedisSettings {
+            retention: bounds(),
+            ..RedisSettings::new(redis.url())
+        };
+        let storage = RedisStorage::connect(settings).await.unwrap();
         let mut runner = TestRunner::new(ProptestConfig::default());
         let rounds = prop::collection::vec(prop::collection::vec(step(), 1..8), 1..30);
         let cases = std::env::var("REFERENCE_CASES").map_or(CASES, |cases| cases.parse().unwrap());
         for _ in 0..cases {
             let tree = rounds.new_tree(&mut runner).unwrap();
-            compare(&*storage, &redis, tree.current()).await;
+            compare(&storage, &redis, tree.current()).await;
         }
     });
 }

@@ -429,6 +429,12 @@ impl Broker {
         self.memory_kib("VmHWM:")
     }
 
+    /// The part of it that is no file: what a container's limit counts in any case.
+    #[allow(dead_code, reason = "only some tests look")]
+    pub fn anonymous_kib(&self) -> u64 {
+        self.memory_kib("RssAnon:")
+    }
+
     fn memory_kib(&self, which: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix(which)).unwrap();

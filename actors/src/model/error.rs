@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::{ProjectId, ProtocolName};
+use super::{Full, ProjectId, ProtocolName};
 
 /// Why a payload does not fit its schema, at one place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,8 +124,8 @@ pub enum BrokerError {
         version: semver::Version,
         speaks: Vec<String>,
     },
-    #[error("the recipient's queue is full ({limit} messages): try again when it has read some")]
-    QueueFull { limit: usize },
+    #[error(transparent)]
+    QueueFull(#[from] Full),
     #[error("the recipient's queue is full: try again when it has read some")]
     RecipientFull,
     #[error("too many in too short a time: wait as long as retry_after_ms says")]
@@ -217,7 +217,7 @@ impl BrokerError {
             Self::InvalidSchema { .. } => "invalid_schema",
             Self::PayloadInvalid { .. } => "payload_invalid",
             Self::IncompatibleProtocol { .. } => "incompatible_protocol",
-            Self::QueueFull { .. } | Self::RecipientFull => "queue_full",
+            Self::QueueFull(_) | Self::RecipientFull => "queue_full",
             Self::PayloadTooLarge { .. } => "payload_too_large",
             Self::InvalidArgument { .. } => "invalid_argument",
             Self::Timeout => "timeout",

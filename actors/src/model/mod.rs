@@ -1,6 +1,7 @@
 //! Values: what the broker talks about, parsed once at the edge and immutable from then on.
 
 mod audit;
+mod budget;
 mod capabilities;
 mod error;
 mod ids;
@@ -12,6 +13,7 @@ mod protocol;
 mod session;
 
 pub use audit::{AuditEntry, AuditOutcome, AuditQuery};
+pub use budget::{Budget, Full};
 pub use capabilities::{Capabilities, CapabilityFilter};
 pub use error::{BrokerError, MissingSession, PathFailure, Side, Wall};
 pub use ids::{ConnectionId, MessageId, ProjectId, ReplicaId, SessionId, SessionName, UNSET_ID};

@@ -19,6 +19,15 @@ pub struct SessionRecord {
     pub owner: Owner,
 }
 
+impl SessionRecord {
+    /// Bytes of the record as storages keep it: JSON.
+    #[must_use]
+    pub fn stored_len(&self) -> usize {
+        // Writing plain values to memory cannot fail.
+        serde_json::to_vec(self).map_or(0, |text| text.len())
+    }
+}
+
 /// Presence of a session, derived from its last sign of life; never stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

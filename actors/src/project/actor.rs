@@ -196,7 +196,7 @@ impl Project {
         };
         let seat = Seat {
             resumes: resumed,
-            sessions_len_max: self.charter.terms().record.config.max_sessions,
+            sessions_len_max: Some(self.charter.terms().sessions_max),
         };
         let left = current.filter(|current| current.record.id != record.id);
         let member = self.seat(record, subject.as_deref(), false);
@@ -228,6 +228,7 @@ impl Project {
                         (Ok(seated @ (Seated::NameTaken | Seated::Gone)), Some(again)) if tries > 0 => {
                             return project.learn(seated, &member.record, again, tries - 1, ctx, reply);
                         }
+                        (Ok(Seated::NoRoom { limit }), _) => Err(no_room(limit)),
                         (Ok(Seated::Full), _) => Err(full(seat.sessions_len_max.unwrap_or(0))),
                         (Ok(_), _) => Err(BrokerError::unavailable()),
                         (Err(error), _) => Err(error.into()),
@@ -284,7 +285,7 @@ impl Project {
     /// Why this owner may not register this session, or a new one.
     fn refusal(&self, subject: Option<&Member>, owner: &Owner) -> Option<BrokerError> {
         let Some(subject) = subject else {
-            let max = self.charter.terms().record.config.max_sessions?;
+            let max = self.charter.terms().sessions_max;
             return (self.directory.len() >= max).then(|| full(max));
         };
         (subject.record.owner != *owner)
@@ -440,7 +441,15 @@ fn end(member: &Member) {
 
 fn full(max: usize) -> BrokerError {
     BrokerError::forbidden(format!(
-        "the project has its {max} sessions (max_sessions): one of them has to leave first"
+        "the project has its {max} sessions (max_sessions of the project, else sessions_max of the broker): one of them \
+         has to leave first"
+    ))
+}
+
+fn no_room(limit: usize) -> BrokerError {
+    BrokerError::forbidden(format!(
+        "the capabilities and metadata of the project's sessions take {limit} bytes, which is all they may take: \
+         register with less of them, or have another session leave first"
     ))
 }
 

@@ -34,6 +34,8 @@ pub struct Terms {
     pub queue_capacity: usize,
     /// Messages in one queue from which on it is nearly full.
     pub queue_warning_len: usize,
+    /// Sessions that there may be at once.
+    pub sessions_max: usize,
     /// Of all requests to the project.
     rate: Option<Arc<Rate>>,
     /// Of messages to other projects.
@@ -106,6 +108,7 @@ impl Terms {
         let crossings = crossings.collect();
         let queue_capacity = record.config.queue_capacity.unwrap_or(settings.queue_capacity);
         Self {
+            sessions_max: record.config.max_sessions.unwrap_or(settings.sessions_max),
             queue_capacity,
             queue_warning_len: settings.queue_warning_len(queue_capacity),
             rate,

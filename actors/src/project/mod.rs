@@ -30,6 +30,8 @@ use crate::{model::Presence, supervise::Policy};
 pub struct Settings {
     /// Messages that may wait for one session, where its project says nothing else.
     pub queue_capacity: usize,
+    /// Sessions that a project may have, where it says nothing else.
+    pub sessions_max: usize,
     /// The share of the capacity from which on a warning is logged.
     pub queue_warning: f64,
     /// Deliveries of one message without acknowledgement until it is dead-lettered.

@@ -1,10 +1,6 @@
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-};
+use std::{collections::HashSet, sync::Arc};
 
 use actix::{Actor, ActorFutureExt, AsyncContext, Context, Handler, Supervised, WrapFuture};
-use futures_util::{FutureExt, future::join_all};
 use tokio::sync::oneshot;
 
 use super::{
@@ -13,10 +9,10 @@ use super::{
 };
 use crate::{
     clock::{Now, now},
-    model::{BrokerError, Message, MessageIds, MissingSession, SessionId},
+    model::{BrokerError, Message, MessageIds, MissingSession},
     project::{Charter, Directory, Found, Terms},
     session::{Member, Nudge},
-    storage::{Append, Appended, Audience, Op, Outcome, Store, StoreError, Wanted},
+    storage::{Append, Appended, Audience, Outcome, Refusal, Store, StoreError},
     supervise::{Posted, settle},
 };
 
@@ -78,8 +74,6 @@ struct Batch {
     underway: Vec<Underway>,
     /// How often sessions may yet come or go meanwhile.
     tries: usize,
-    /// Why sessions refused what was for them alone, where others may have ended them.
-    refusals: HashMap<SessionId, BrokerError>,
 }
 
 impl Sent {
@@ -136,7 +130,6 @@ impl Router {
             answered: Vec::new(),
             underway: Vec::with_capacity(routes.len()),
             tries: TRIES,
-            refusals: HashMap::new(),
         };
         for Route { submissions, reply } in routes {
             batch.underway.push(Underway {
@@ -168,41 +161,9 @@ impl Router {
                 if is_outdated {
                     return router.append_to_newer(batch, ctx);
                 }
-                router.look_for_refusals(batch, ctx);
+                router.done(Ok(()), batch, ctx);
             }
             Err(error) => router.done(Err(error), batch, ctx),
-        });
-    }
-
-    /// Who refused a message may have no room, or may have been ended by another replica of which nothing was heard yet:
-    /// the store knows.
-    fn look_for_refusals(&mut self, mut batch: Batch, ctx: &mut Context<Self>) {
-        let refused = |(sent, answer): (&Sent, &Appended)| match (&sent.to, answer) {
-            (Addressees::One(member), Appended::Accepted { refused, .. }) if !refused.is_empty() => {
-                Some(member.record.id)
-            }
-            _ => None,
-        };
-        let answered = batch.sent.iter().zip(&batch.answered);
-        let refused: HashSet<_> = answered.filter_map(refused).collect();
-        if refused.is_empty() || !self.store.is_shared() {
-            return self.done(Ok(()), batch, ctx);
-        }
-        let looked = refused.into_iter().map(|session| {
-            let found = self.store.find_session(Wanted::Id(session));
-            found.map(move |found| (session, found))
-        });
-        let looked: Op<Vec<_>> = Box::pin(join_all(looked).map(Ok));
-        let limit = self.terms.queue_capacity;
-        settle(looked, self, ctx, move |router, looked, ctx| {
-            let why = |found| match found {
-                Ok(Some(_)) => BrokerError::QueueFull { limit },
-                Ok(None) => MissingSession::Ended.into(),
-                Err(error) => BrokerError::from(error),
-            };
-            let looked = looked.into_iter().flatten();
-            batch.refusals = looked.map(|(session, found)| (session, why(found))).collect();
-            router.done(Ok(()), batch, ctx);
         });
     }
 
@@ -304,7 +265,6 @@ impl Router {
             sent,
             answered,
             underway,
-            refusals,
             ..
         } = batch;
         let refused = result.err().inspect(|error| {
@@ -318,7 +278,7 @@ impl Router {
             let mut nudges = Vec::new();
             let open = sent.by_ref().zip(results.by_ref()).take(len);
             let open = open
-                .map(|(sent, result)| self.answer(sent, result, &refusals, &mut nudges))
+                .map(|(sent, result)| self.answer(sent, result, &mut nudges))
                 .collect();
             let handover = Handover::new(open, reply);
             for member in nudges {
@@ -338,16 +298,14 @@ impl Router {
         }
     }
 
-    fn answer(
-        &self,
-        sent: Sent,
-        result: Result<Appended, StoreError>,
-        refusals: &HashMap<SessionId, BrokerError>,
-        nudges: &mut Vec<Arc<Member>>,
-    ) -> Open {
+    fn answer(&self, sent: Sent, result: Result<Appended, StoreError>, nudges: &mut Vec<Arc<Member>>) -> Open {
         let Sent { message, to, .. } = sent;
-        let (queue_len, refused) = match result {
-            Ok(Appended::Accepted { queue_len, refused }) => (queue_len, refused),
+        let (queue_len, refused, refusal) = match result {
+            Ok(Appended::Accepted {
+                queue_len,
+                refused,
+                refusal,
+            }) => (queue_len, refused, refusal),
             Ok(Appended::Repeated(first)) => return Open::Answered(Ok(Routed::repeated(first))),
             Ok(Appended::KeyReserved) => return Open::Answered(Err(BrokerError::key_in_use())),
             // It is begun anew as long as there is hope.
@@ -362,9 +320,10 @@ impl Router {
         let (audience, skipped) = match &to {
             Addressees::Nobody(error) => return Open::Answered(Err(error.clone())),
             Addressees::One(member) => {
-                if !refused.is_empty() {
-                    let known = refusals.get(&member.record.id).cloned();
-                    return Open::Answered(Err(known.unwrap_or_else(|| self.refusal(member))));
+                match refusal {
+                    Some(Refusal::Gone) => return Open::Answered(Err(MissingSession::Ended.into())),
+                    Some(Refusal::Full(full)) => return Open::Answered(Err(full.into())),
+                    None => {}
                 }
                 if queue_len > 0 {
                     self.warn_of(member, queue_len);
@@ -400,18 +359,6 @@ impl Router {
         if queue_len >= self.terms.queue_warning_len && member.vitals.waiting() < self.terms.queue_warning_len {
             let capacity = self.terms.queue_capacity;
             tracing::warn!(session = %member.record.id, queue_len, capacity, "an inbox is nearly full");
-        }
-    }
-
-    /// Why the store refused a direct message: the session has just been released, or its queue is full.
-    fn refusal(&self, member: &Member) -> BrokerError {
-        let here = self.directory.by_id(member.record.id);
-        if here.is_some_and(|member| !member.is_over()) {
-            BrokerError::QueueFull {
-                limit: self.terms.queue_capacity,
-            }
-        } else {
-            MissingSession::Ended.into()
         }
     }
 }

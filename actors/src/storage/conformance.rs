@@ -6,6 +6,7 @@
 
 #![allow(clippy::missing_panics_doc, reason = "a broken promise is a panic")]
 
+mod budgets;
 mod dead_letters;
 mod delivery;
 mod offices;
@@ -15,6 +16,8 @@ mod timed;
 pub(super) mod world;
 
 use std::{future::Future, pin::Pin, sync::Arc};
+
+pub use budgets::small_budgets;
 
 use super::Storage;
 
@@ -106,6 +109,20 @@ pub const SHARED_CASES: &[Case] = cases! {
         who_is_put_has_been_seen
         what_one_replica_appends_another_leases
         what_was_returned_is_acknowledged_anywhere;
+};
+
+/// What every backend promises that keeps no more than [`small_budgets`].
+pub const BUDGET_CASES: &[Case] = cases! {
+    budgets:
+        a_queue_is_full_by_its_bytes
+        a_message_of_a_batch_has_the_room_that_a_larger_one_had_not
+        a_project_is_full_by_the_bytes_of_what_waits
+        a_broadcast_counts_once_and_each_recipient_a_little
+        the_oldest_dead_letters_make_room
+        a_dead_letter_waits_for_room_in_the_queue
+        the_oldest_idempotency_keys_make_room
+        the_records_of_sessions_have_a_bound
+        a_cleared_project_uses_nothing;
 };
 
 /// What a backend promises that takes the time from `now`. The idempotency window is the default one.

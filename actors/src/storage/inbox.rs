@@ -5,8 +5,8 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use super::{Depth, id_map::IdMap, receipts::ReceiptKey};
-use crate::model::{DeadLetterReason, Message, MessageId, Priority};
+use super::{Depth, account::envelope_bytes, id_map::IdMap, receipts::ReceiptKey};
+use crate::model::{Budget, DeadLetterReason, Full, Message, MessageId, Priority};
 
 /// A deadline that never comes.
 pub(super) const NEVER: u64 = u64::MAX;
@@ -47,6 +47,8 @@ pub(super) struct Inbox {
     /// Ascends by `lease`. What has been acknowledged leaves a gap; see [`Inbox::close_gaps`].
     leased: VecDeque<Slot>,
     leased_len: usize,
+    /// Bytes of the envelopes of all that waits or is leased.
+    bytes: usize,
     /// Where everything is that was delivered at least once.
     delivered: IdMap<MessageId, Place>,
     next_seq: u64,
@@ -82,10 +84,20 @@ impl Inbox {
         self.waiting.iter().map(VecDeque::len).sum()
     }
 
-    /// Whether `capacity` messages are here. What is leased counts: who reads and never acknowledges fills its queue
-    /// like who never reads.
-    pub fn is_full(&self, capacity: usize) -> bool {
-        self.waiting_len() + self.leased_len >= capacity
+    /// Whether this message may come, when at most `capacity` messages and `bytes_max` bytes may be here. What is leased
+    /// counts: a recipient that reads and never acknowledges fills its queue like one that never reads.
+    ///
+    /// # Errors
+    /// Which of the two is full.
+    pub fn check_room(&self, message: &Message, capacity: usize, bytes_max: usize) -> Result<(), Full> {
+        let full = |budget, limit| Err(Full { budget, limit });
+        if self.waiting_len() + self.leased_len >= capacity {
+            return full(Budget::QueueMessages, capacity);
+        }
+        if self.bytes + envelope_bytes(message) > bytes_max {
+            return full(Budget::QueueBytes, bytes_max);
+        }
+        Ok(())
     }
 
     /// The `seq` that the next message will have.
@@ -98,6 +110,7 @@ impl Inbox {
     pub fn push(&mut self, message: Arc<Message>, receipt: ReceiptKey, deadline_ms: u64) -> u64 {
         let seq = self.next_seq;
         self.next_seq += 1;
+        self.bytes += envelope_bytes(&message);
         self.waiting[message.priority as usize].push_back(Item {
             message,
             receipt,
@@ -112,6 +125,7 @@ impl Inbox {
     /// delivered can still be acknowledged. They come by ascending `seq`.
     pub fn restore(&mut self, message: Arc<Message>, seq: u64, receipt: ReceiptKey, deadline_ms: u64, deliveries: u32) {
         let priority = message.priority;
+        self.bytes += envelope_bytes(&message);
         self.next_seq = self.next_seq.max(seq + 1);
         if deliveries > 0 {
             // Before all leases to come: who acknowledges up to it means it alone.
@@ -162,6 +176,7 @@ impl Inbox {
             Place::Leased(lease) => self.take_leased(lease),
             Place::Returned { priority, seq, .. } => self.take_waiting(priority, seq),
         };
+        self.leave(item.as_ref());
         self.close_gaps();
         item
     }
@@ -176,6 +191,7 @@ impl Inbox {
             if let Some(item) = self.leased.pop_front().and_then(|slot| slot.item) {
                 self.leased_len -= 1;
                 self.delivered.remove(&item.message.id);
+                self.leave(Some(&item));
                 done(item);
             }
         }
@@ -206,6 +222,7 @@ impl Inbox {
                 continue;
             };
             self.delivered.remove(&item.message.id);
+            self.leave(Some(&item));
             each(Fate::Dead(item, reason));
         }
         self.close_gaps();
@@ -222,6 +239,7 @@ impl Inbox {
             self.delivered.remove(&id);
         }
         let item = self.take_waiting(priority, seq);
+        self.leave(item.as_ref());
         self.close_gaps();
         item
     }
@@ -307,6 +325,11 @@ impl Inbox {
         let queue = &self.waiting[priority as usize];
         let at = queue.binary_search_by_key(&seq, |item| item.seq).ok()?;
         queue.get(at)
+    }
+
+    /// This item is in this inbox no more.
+    fn leave(&mut self, item: Option<&Item>) {
+        self.bytes -= item.map_or(0, |item| envelope_bytes(&item.message));
     }
 
     /// Keeps the leases at most half gaps, and an empty inbox small.

@@ -3,6 +3,7 @@
 //! [`Storage`] opens the store of one project; [`Store`] is that project's. The memory backend is the reference,
 //! and [`conformance`] is the suite that every backend runs.
 
+mod account;
 pub mod conformance;
 pub mod disk;
 mod id_map;
@@ -13,11 +14,13 @@ mod receipts;
 
 use std::{future::Future, net::SocketAddr, num::NonZeroU64, ops::Range, pin::Pin, sync::Arc, time::Duration};
 
+pub use account::{COPY_BYTES, envelope_bytes};
+
 use crate::{
     bridge::{Bridge, Parcel},
     clock::Now,
     model::{
-        AuditEntry, AuditQuery, BrokerError, DeadLetter, DeadLetterReason, Message, MessageId, PAGE_BYTES_MAX,
+        AuditEntry, AuditQuery, BrokerError, DeadLetter, DeadLetterReason, Full, Message, MessageId, PAGE_BYTES_MAX,
         ProjectId, ProjectRecord, ProtocolName, ProtocolRecord, RecipientStatus, ReplicaId, SessionId, SessionName,
         SessionRecord, Status,
     },
@@ -269,6 +272,8 @@ pub trait Store: Send + Sync + 'static {
         now: Now,
     ) -> Op<Redriven>;
     fn dead_letter_count(&self) -> Op<usize>;
+    /// How many bytes of each kind are kept.
+    fn usage(&self) -> Op<Usage>;
 
     /// Remembers that a message of this project went to another. Bounded; the oldest go first.
     fn put_crossing(&self, message: MessageId, target: ProjectId) -> Op<()>;
@@ -353,6 +358,8 @@ pub enum Appended {
         /// everyone refused, and when it was handed over at once.
         queue_len: usize,
         refused: Vec<SessionId>,
+        /// Why they refused; of several the last. None when nobody did.
+        refusal: Option<Refusal>,
     },
     /// The sender used this idempotency key before; nothing was sent.
     Repeated(Outcome),
@@ -374,6 +381,36 @@ pub enum Reserved {
     Elsewhere,
     /// The first result.
     Settled(Outcome),
+}
+
+impl Appended {
+    /// Everyone accepted it.
+    #[must_use]
+    pub const fn by_all(queue_len: usize) -> Self {
+        Self::Accepted {
+            queue_len,
+            refused: Vec::new(),
+            refusal: None,
+        }
+    }
+
+    /// Everyone refused it.
+    #[must_use]
+    pub fn by_none(refused: &[SessionId], refusal: Refusal) -> Self {
+        Self::Accepted {
+            queue_len: 0,
+            refused: refused.to_vec(),
+            refusal: Some(refusal),
+        }
+    }
+}
+
+/// Why a recipient does not get a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// It is not a session of this store.
+    Gone,
+    Full(Full),
 }
 
 /// The first result of a send, kept for its idempotency key.
@@ -457,6 +494,19 @@ pub struct Depth {
     pub leased: usize,
 }
 
+/// How many bytes a project keeps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Of messages that wait, are leased, or are dead letters: each envelope once, and [`COPY_BYTES`] for each recipient.
+    pub messages: usize,
+    /// Of dead letters alone, counted in the same way.
+    pub dead_letters: usize,
+    /// Of the records of sessions.
+    pub sessions: usize,
+    /// Of idempotency keys with their results.
+    pub outcomes: usize,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Acknowledge {
     Ids(Vec<MessageId>),
@@ -535,6 +585,10 @@ pub enum Seated {
     Gone,
     /// There are as many sessions as there may be.
     Full,
+    /// The records of the sessions have as many bytes as they may have: this limit.
+    NoRoom {
+        limit: usize,
+    },
 }
 
 /// All sessions, as they were at one moment.
@@ -593,7 +647,7 @@ pub enum RedriveRefusal {
     QueueFull,
 }
 
-/// How much a store keeps of what is over and done with.
+/// How much the store of a project keeps.
 #[derive(Clone, Copy, Debug)]
 pub struct Retention {
     /// Receipts are per message and recipient; the oldest settled ones go first.
@@ -605,7 +659,21 @@ pub struct Retention {
     pub crossings_len_max: usize,
     /// Entries of the audit, of what was done and of what was refused in each project.
     pub audit_len_max: usize,
+    /// Bytes of the messages that wait for one session or are leased to it. One more is refused.
+    pub queue_bytes_max: usize,
+    /// Bytes of the messages of a project that wait or are leased; see [`Usage::messages`]. One more is refused.
+    pub waiting_bytes_max: usize,
+    /// Bytes of dead letters; the oldest go first.
+    pub dead_letters_bytes_max: usize,
+    /// Bytes of the messages of all projects, where they are in the memory of the broker. One more is refused.
+    pub messages_bytes_max: usize,
+    /// Bytes of idempotency keys and their results; the oldest go first.
+    pub outcomes_bytes_max: usize,
+    /// Bytes of the records of sessions. One more is refused.
+    pub sessions_bytes_max: usize,
 }
+
+const MB: usize = 1024 * 1024;
 
 impl Default for Retention {
     fn default() -> Self {
@@ -616,6 +684,12 @@ impl Default for Retention {
             idempotency_window: Duration::from_hours(24),
             crossings_len_max: 200_000,
             audit_len_max: 10_000,
+            queue_bytes_max: 32 * MB,
+            waiting_bytes_max: 96 * MB,
+            dead_letters_bytes_max: 32 * MB,
+            messages_bytes_max: 192 * MB,
+            outcomes_bytes_max: 16 * MB,
+            sessions_bytes_max: 16 * MB,
         }
     }
 }

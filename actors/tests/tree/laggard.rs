@@ -19,7 +19,7 @@ use actors::{
     },
     storage::{
         Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterQuery, Depth, Leased, Op, Outcome,
-        Redriven, Release, Released, Reserved, Roster, Seat, Seated, Storage, Store, StoreError, Wanted,
+        Redriven, Release, Released, Reserved, Roster, Seat, Seated, Storage, Store, StoreError, Usage, Wanted,
         memory::MemoryStorage,
     },
 };
@@ -214,6 +214,7 @@ impl Store for Remote {
             now: Now
         ) -> Redriven;
         fn dead_letter_count() -> usize;
+        fn usage() -> Usage;
         fn put_crossing(message: MessageId, target: ProjectId) -> ();
         fn crossing(message: MessageId) -> Option<ProjectId>;
         fn crossing_targets() -> Vec<ProjectId>;

@@ -8,7 +8,7 @@ use actors::{
     broker::{self, Broker, BrokerHandle, BrokerSettings, Principal},
     clock::now,
     model::{
-        AuditEntry, AuditOutcome, AuditQuery, BrokerError, ConfigChanges, KeyId, KeyStatus, MadeKey, NewKey,
+        AuditEntry, AuditOutcome, AuditQuery, BrokerError, ConfigChanges, Full, KeyId, KeyStatus, MadeKey, NewKey,
         ProjectChanges, ProjectConfig, ProjectId, ProjectRecord, Scope,
     },
     project::{ReceiveRequest, Registration},
@@ -415,13 +415,13 @@ fn another_queue_capacity_holds_from_the_next_message_on() {
         };
         limit(Some(2)).await;
         assert_eq!((refusal().await, refusal().await), (None, None));
-        assert_eq!(refusal().await, Some(BrokerError::QueueFull { limit: 2 }));
+        assert_eq!(refusal().await, Some(BrokerError::QueueFull(Full::of_queue(2))));
         limit(Some(3)).await;
         assert_eq!(refusal().await, None);
-        assert_eq!(refusal().await, Some(BrokerError::QueueFull { limit: 3 }));
+        assert_eq!(refusal().await, Some(BrokerError::QueueFull(Full::of_queue(3))));
         limit(Some(1)).await;
         assert_eq!(world.inbox(&bob).await.len(), 3, "what was accepted stays");
-        assert_eq!(refusal().await, Some(BrokerError::QueueFull { limit: 1 }));
+        assert_eq!(refusal().await, Some(BrokerError::QueueFull(Full::of_queue(1))));
         limit(None).await;
         assert_eq!(refusal().await, None, "that of the broker");
     });

@@ -4,7 +4,7 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use actors::{
     clock::now,
-    model::{BrokerError, DeadLetterReason, Presence, SessionStatus, Status},
+    model::{BrokerError, DeadLetterReason, Full, Presence, SessionStatus, Status},
     project::{ReceiveRequest, Settings},
     session::{Closing, ReceiveCall, ReceiveMode},
     storage::{Storage, conformance::SHARED_CASES},
@@ -362,7 +362,7 @@ fn who_has_ended_elsewhere_is_not_called_full() {
         };
         assert_eq!(refusal("bob").await.code(), "session_not_found");
         here.send_many(&alice, "carol", 1000).await;
-        assert_eq!(refusal("carol").await, BrokerError::QueueFull { limit: 1000 });
+        assert_eq!(refusal("carol").await, BrokerError::QueueFull(Full::of_queue(1000)));
     });
 }
 

@@ -19,8 +19,8 @@ use actors::{
     },
     storage::{
         Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterQuery, Depth, Exchanged, Leased, Op,
-        Outcome, Redriven, Release, Released, Reserved, Roster, Seat, Seated, Sign, Storage, Store, StoreError, Wanted,
-        memory::MemoryStorage,
+        Outcome, Redriven, Release, Released, Reserved, Roster, Seat, Seated, Sign, Storage, Store, StoreError, Usage,
+        Wanted, memory::MemoryStorage,
     },
 };
 use bytes::Bytes;
@@ -524,6 +524,7 @@ impl Store for Shared {
         fn message_status(message: MessageId, now: Now) -> Option<Vec<RecipientStatus>>;
         fn dead_letters(query: DeadLetterQuery) -> Vec<DeadLetter>;
         fn dead_letter_count() -> usize;
+        fn usage() -> Usage;
         fn put_crossing(message: MessageId, target: ProjectId) -> ();
         fn crossing(message: MessageId) -> Option<ProjectId>;
         fn crossing_targets() -> Vec<ProjectId>;

@@ -52,6 +52,7 @@ pub enum Threads {
 pub fn settings() -> Settings {
     Settings {
         queue_capacity: 1000,
+        sessions_max: 25_000,
         queue_warning: 0.9,
         delivery_limit: 1000,
         heartbeat_interval: Duration::from_secs(10),

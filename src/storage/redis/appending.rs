@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use actors::{
     clock::{Now, millis},
-    model::{Message, SessionId},
-    storage::{Append, Appended, Audience, StoreError},
+    model::{Budget, Full, Message, SessionId},
+    storage::{Append, Appended, Audience, Refusal, Retention, StoreError},
 };
 use deadpool_redis::redis::Value;
 
@@ -200,12 +200,17 @@ fn encoded_len(message: &Message) -> u32 {
 }
 
 /// One answer for each message of the batch.
-pub(super) fn answers(batch: &[Append], items: &[Item], reply: &mut Reply) -> Result<Vec<Appended>, StoreError> {
+pub(super) fn answers(
+    batch: &[Append],
+    items: &[Item],
+    bounds: &Retention,
+    reply: &mut Reply,
+) -> Result<Vec<Appended>, StoreError> {
     let mut answers = vec![Appended::RosterOutdated; batch.len()];
     for item in items {
         match item {
-            Item::One(at) => answers[*at] = answer(&batch[*at], reply)?,
-            Item::Bundle(members) => answer_bundle(batch, members, reply, &mut answers)?,
+            Item::One(at) => answers[*at] = answer(&batch[*at], bounds, reply)?,
+            Item::Bundle(members) => answer_bundle(batch, members, bounds, reply, &mut answers)?,
         }
     }
     Ok(answers)
@@ -214,49 +219,39 @@ pub(super) fn answers(batch: &[Append], items: &[Item], reply: &mut Reply) -> Re
 fn answer_bundle(
     batch: &[Append],
     members: &[usize],
+    bounds: &Retention,
     reply: &mut Reply,
     answers: &mut [Appended],
 ) -> Result<(), StoreError> {
-    let accepted = match reply.next() {
-        Some(Value::Nil) => return Ok(()),
-        Some(accepted) => Reply::new(accepted),
-        None => Err(unreadable("what became of messages")),
-    };
-    let mut accepted = accepted?;
-    let (queue_len, accepted_len) = (accepted.len()?, accepted.len()?);
-    for (place, at) in members.iter().enumerate() {
-        answers[*at] = if place < accepted_len {
-            Appended::Accepted {
-                queue_len: (queue_len + place + 1).saturating_sub(accepted_len),
-                refused: Vec::new(),
+    match reply.next() {
+        Some(Value::Nil) => {}
+        Some(Value::Int(queue_len)) => {
+            let queue_len = usize::try_from(queue_len).map_err(|_| unreadable("the length of a queue"))?;
+            for (place, at) in members.iter().enumerate() {
+                answers[*at] = Appended::by_all((queue_len + place + 1).saturating_sub(members.len()));
             }
-        } else {
-            Appended::Accepted {
-                queue_len: 0,
-                refused: batch[*at].audience.ids().to_vec(),
+        }
+        Some(parts @ Value::Array(_)) => {
+            let mut parts = Reply::new(parts)?;
+            for at in members {
+                answers[*at] = answer_plain(&batch[*at], bounds, parts.int()?)?;
             }
-        };
+        }
+        _ => return Err(unreadable("what became of messages")),
     }
     Ok(())
 }
 
-fn answer(append: &Append, reply: &mut Reply) -> Result<Appended, StoreError> {
+fn answer(append: &Append, bounds: &Retention, reply: &mut Reply) -> Result<Appended, StoreError> {
     match reply.next() {
         Some(Value::Nil) => Ok(Appended::RosterOutdated),
-        Some(Value::Int(queue_len)) => Ok(match usize::try_from(queue_len) {
-            Ok(queue_len) => Appended::Accepted {
-                queue_len,
-                refused: Vec::new(),
-            },
-            Err(_) => Appended::Accepted {
-                queue_len: 0,
-                refused: append.audience.ids().to_vec(),
-            },
-        }),
+        Some(Value::Int(what)) => answer_plain(append, bounds, what),
         Some(Value::BulkString(first)) => outcome::repeated(&first),
         Some(accepted @ Value::Array(_)) => {
             let mut accepted = Reply::new(accepted)?;
             let queue_len = accepted.len()?;
+            let why = accepted.int()?;
+            let refusal = (why != 0).then(|| refusal(append, bounds, why)).transpose()?;
             let mut refused = Vec::new();
             while !accepted.is_done() {
                 // Counted from 1.
@@ -264,8 +259,32 @@ fn answer(append: &Append, reply: &mut Reply) -> Result<Appended, StoreError> {
                 let session = append.audience.ids().get(place);
                 refused.push(*session.ok_or_else(|| unreadable("who refused"))?);
             }
-            Ok(Appended::Accepted { queue_len, refused })
+            Ok(Appended::Accepted {
+                queue_len,
+                refused,
+                refusal,
+            })
         }
         _ => Err(unreadable("what became of a message")),
+    }
+}
+
+/// What became of a message for one recipient: the length of its queue, or why it was refused.
+fn answer_plain(append: &Append, bounds: &Retention, what: i64) -> Result<Appended, StoreError> {
+    match usize::try_from(what) {
+        Ok(queue_len) => Ok(Appended::by_all(queue_len)),
+        Err(_) => refusal(append, bounds, what).map(|refusal| Appended::by_none(append.audience.ids(), refusal)),
+    }
+}
+
+/// See `refusal_of` in `scripts/delivery.lua`.
+fn refusal(append: &Append, bounds: &Retention, code: i64) -> Result<Refusal, StoreError> {
+    let full = |budget, limit| Ok(Refusal::Full(Full { budget, limit }));
+    match code {
+        -1 => Ok(Refusal::Gone),
+        -2 => full(Budget::QueueMessages, append.queue_capacity),
+        -3 => full(Budget::QueueBytes, bounds.queue_bytes_max),
+        -4 => full(Budget::ProjectBytes, bounds.waiting_bytes_max),
+        _ => Err(unreadable("why a message was refused")),
     }
 }

@@ -9,7 +9,7 @@
 //! |---|---|
 //! | `project:record` | hash of `record` (JSON) and `revision` |
 //! | `sessions`, `names`, `named` | hashes: session to record, name to session, session to name |
-//! | `inboxes` | hash: session to how many wait and are leased, next place and lease, epoch and claim |
+//! | `inboxes` | hash: session to how many wait and are leased, their bytes, next place and lease, epoch and claim; `totals`: the bytes that the project keeps |
 //! | `inbox:SESSION` | sorted set of what waits: id, flags and length by priority and place |
 //! | `leased:SESSION` | hash of what was delivered and is not acknowledged: id to lease |
 //! | `messages`, `copies` | hashes: id to stored message, id to copies of a broadcast |
@@ -67,7 +67,7 @@ use self::{
 use crate::bridge::redis::{Connect, RedisBridge};
 
 /// The version of the layout of keys that this build writes and reads.
-const SCHEMA: i64 = 2;
+const SCHEMA: i64 = 3;
 
 pub struct RedisStorage {
     shared: Arc<Shared>,

@@ -56,12 +56,14 @@ pub(super) fn stored_message(lane: &Lane, stored: &[u8], session: SessionId) -> 
     Ok(Arc::new(message.readdressed(session)))
 }
 
-pub(super) fn seated(reply: &mut Reply) -> Result<Seated, StoreError> {
+/// `limit` is that of the bytes of all records.
+pub(super) fn seated(reply: &mut Reply, limit: usize) -> Result<Seated, StoreError> {
     match reply.int()? {
         0 => Ok(Seated::Kept),
         1 => Ok(Seated::NameTaken),
         2 => Ok(Seated::Gone),
         3 => Ok(Seated::Full),
+        4 => Ok(Seated::NoRoom { limit }),
         _ => Err(unreadable("whether a session is kept")),
     }
 }

@@ -2,6 +2,7 @@
 
 use actors::{
     bridge::{Frame, News, Parcel},
+    clock::millis,
     model::{MessageId, ProjectId, ReplicaId, SessionId},
     storage::Retention,
 };
@@ -123,13 +124,29 @@ impl Preamble {
             .arg(&self.parcel)
             .arg(replica.as_uuid().as_bytes().as_slice())
             .arg(batch)
-            .arg(retention.receipts_len_max)
-            .arg(retention.dead_letters_len_max)
-            .arg(retention.idempotency_keys_len_max)
-            .arg(retention.crossings_len_max)
-            .arg(actors::clock::millis(retention.idempotency_window));
+            .arg(bounds(retention).as_slice());
         seen.write(command);
     }
+}
+
+/// One argument: each takes a server longer than what is in it. See `BOUNDS` in `scripts/prelude.lua`.
+fn bounds(retention: &Retention) -> Vec<u8> {
+    let bounds = [
+        retention.receipts_len_max,
+        retention.dead_letters_len_max,
+        retention.idempotency_keys_len_max,
+        retention.crossings_len_max,
+        millis(retention.idempotency_window) as usize,
+        retention.queue_bytes_max,
+        retention.waiting_bytes_max,
+        retention.dead_letters_bytes_max,
+        retention.outcomes_bytes_max,
+        retention.sessions_bytes_max,
+    ];
+    // Beyond 2^53 it does not matter by how much.
+    #[allow(clippy::cast_precision_loss)]
+    let packed = bounds.iter().flat_map(|bound| (*bound as f64).to_be_bytes());
+    packed.collect()
 }
 
 /// The text before and after its last `middle`.

@@ -16,7 +16,7 @@ use actors::{
     storage::{
         Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterQuery, Depth, Exchanged, Handed, Leased,
         Op, Outcome, Redriven, Release, Released, Reserved, Roster, Seat, Seated, Sign, Store, StoreEpoch, StoreError,
-        Takes, Wanted,
+        Takes, Usage, Wanted,
     },
 };
 
@@ -88,7 +88,9 @@ impl Store for RedisStore {
                     .map_or_else(|| "-1".to_owned(), |max| max.to_string()),
             )
             .text(self.frame(&News::Session(Box::new(record))));
-        self.run(operation, |_, mut reply| reading::seated(&mut reply))
+        self.run(operation, |lane, mut reply| {
+            reading::seated(&mut reply, lane.client.retention.sessions_bytes_max)
+        })
     }
 
     fn sessions(&self) -> Op<Roster> {
@@ -188,8 +190,8 @@ impl Store for RedisStore {
         self.lane.held.remember(batch.iter().map(|append| &append.message));
         let items = appending::items(&batch);
         let operation = appending::operation(&batch, &items, now);
-        self.run(operation, move |_, mut reply| {
-            appending::answers(&batch, &items, &mut reply)
+        self.run(operation, move |lane, mut reply| {
+            appending::answers(&batch, &items, &lane.client.retention, &mut reply)
         })
     }
 
@@ -309,11 +311,8 @@ impl Store for RedisStore {
         let heard = Arc::clone(&self.thinned);
         self.run(operation, move |lane, mut reply| {
             move_on(&heard, reply.number()?);
-            let dropped = reply.len()?;
-            if dropped > 0 {
-                let (project, limit) = (&lane.project, lane.client.retention.dead_letters_len_max);
-                tracing::warn!(%project, dropped, limit, "too many dead letters: the oldest were dropped");
-            }
+            let (letters, keys) = (reply.len()?, reply.len()?);
+            tell_dropped(lane, letters, keys);
             let mut thinned = Vec::new();
             while !reply.is_done() {
                 thinned.push((reply.session()?, reply.len()?));
@@ -380,6 +379,17 @@ impl Store for RedisStore {
         self.run(Operation::new("dead_letter_count"), |_, mut reply| reply.len())
     }
 
+    fn usage(&self) -> Op<Usage> {
+        self.run(Operation::new("usage"), |_, mut reply| {
+            Ok(Usage {
+                messages: reply.len()?,
+                dead_letters: reply.len()?,
+                sessions: reply.len()?,
+                outcomes: reply.len()?,
+            })
+        })
+    }
+
     fn put_crossing(&self, message: MessageId, target: ProjectId) -> Op<()> {
         let operation = Operation::accepting("put_crossing")
             .message(message)
@@ -414,6 +424,19 @@ impl RedisStore {
             }
             Ok(())
         })
+    }
+}
+
+/// Says how much was forgotten since the last sweep of any replica because there was too much of it.
+fn tell_dropped(lane: &Lane, letters: usize, keys: usize) {
+    let (project, retention) = (&lane.project, &lane.client.retention);
+    if letters > 0 {
+        let (limit, bytes_max) = (retention.dead_letters_len_max, retention.dead_letters_bytes_max);
+        tracing::warn!(%project, dropped = letters, limit, bytes_max, "too many dead letters: the oldest were dropped");
+    }
+    if keys > 0 {
+        let (limit, bytes_max) = (retention.idempotency_keys_len_max, retention.outcomes_bytes_max);
+        tracing::warn!(%project, dropped = keys, limit, bytes_max, "too many idempotency keys: the oldest were forgotten");
     }
 }
 

@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
 use super::{
-    super::{Acknowledge, Append, Appended, Audience, Outcome, Release, Released, Reserved, Storage},
-    world::{DELIVERY_LIMIT, World, accepted, append, depth, done, fresh_project},
+    super::{Acknowledge, Append, Appended, Audience, Outcome, Refusal, Release, Released, Reserved, Storage},
+    world::{DELIVERY_LIMIT, World, accepted, append, depth, done, fresh_project, full},
 };
 use crate::model::{DeadLetterReason, Headers, MessageId, Priority, SessionId, Status};
 
@@ -36,7 +36,7 @@ pub async fn a_higher_priority_overtakes_what_waits(storage: Arc<dyn Storage>) {
 
 pub async fn a_full_queue_refuses(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
-    for (number, answer) in [accepted(1), accepted(2), refused_by(&[world.bob])]
+    for (number, answer) in [accepted(1), accepted(2), full(&[world.bob], 2)]
         .into_iter()
         .enumerate()
     {
@@ -57,7 +57,7 @@ pub async fn what_is_leased_counts_against_the_capacity(storage: Arc<dyn Storage
     };
     world.sends_many(world.bob, 2).await;
     let leased = world.leases(world.bob, 2).await;
-    assert_eq!(world.append(next()).await, refused_by(&[world.bob]));
+    assert_eq!(world.append(next()).await, full(&[world.bob], 2));
     world.acknowledges(world.bob, &leased[..1]).await;
     assert_eq!(world.append(next()).await, accepted(1));
 }
@@ -66,7 +66,8 @@ pub async fn a_session_that_is_not_known_refuses(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
     let stranger = SessionId::generate();
     let append = world.direct(stranger, &Headers::default());
-    assert_eq!(world.append(append).await, refused_by(&[stranger]));
+    let refused = Appended::by_none(&[stranger], Refusal::Gone);
+    assert_eq!(world.append(append).await, refused);
     assert_eq!(world.leases(stranger, 1).await, []);
     assert_eq!(world.depth(stranger).await, depth(0, 0));
 }
@@ -78,7 +79,7 @@ pub async fn nothing_is_kept_of_a_message_that_everyone_refused(storage: Arc<dyn
         ..world.broadcast(&[world.bob, world.carol])
     };
     let id = append.message.id;
-    assert_eq!(world.append(append).await, refused_by(&[world.bob, world.carol]));
+    assert_eq!(world.append(append).await, full(&[world.bob, world.carol], 0));
     assert_eq!(done(world.store.message_status(id, world.now)).await, None);
     assert_eq!(world.dead().await, []);
 }
@@ -91,6 +92,7 @@ pub async fn a_broadcast_reaches_all_but_those_who_refuse(storage: Arc<dyn Stora
     let answer = Appended::Accepted {
         queue_len: 2,
         refused: vec![stranger],
+        refusal: Some(Refusal::Gone),
     };
     assert_eq!(world.append(append).await, answer);
     assert_eq!(world.leases(world.bob, 9).await, [id]);
@@ -114,10 +116,7 @@ pub async fn each_message_of_a_batch_is_accepted_by_itself(storage: Arc<dyn Stor
     ];
     let ids: Vec<_> = batch.iter().map(|append| append.message.id).collect();
     let answers = done(world.store.append(batch, world.now)).await;
-    assert_eq!(
-        answers,
-        [accepted(1), refused_by(&[world.bob]), accepted(1), accepted(2)]
-    );
+    assert_eq!(answers, [accepted(1), full(&[world.bob], 1), accepted(1), accepted(2)]);
     assert_eq!(world.leases(world.bob, 9).await, [ids[0], ids[3]]);
 }
 
@@ -344,7 +343,7 @@ pub async fn a_refused_send_leaves_its_idempotency_key_free(storage: Arc<dyn Sto
         queue_capacity: 0,
         ..keyed(world.direct(world.bob, &Headers::default()), "k")
     };
-    assert_eq!(world.append(refused).await, refused_by(&[world.bob]));
+    assert_eq!(world.append(refused).await, full(&[world.bob], 0));
     let again = keyed(world.direct(world.bob, &Headers::default()), "k");
     assert_eq!(world.append(again).await, accepted(1));
 }
@@ -353,13 +352,6 @@ fn keyed(append: Append, key: &str) -> Append {
     Append {
         idempotency_key: Some(key.to_owned()),
         ..append
-    }
-}
-
-fn refused_by(sessions: &[SessionId]) -> Appended {
-    Appended::Accepted {
-        queue_len: 0,
-        refused: sessions.into(),
     }
 }
 

@@ -4,14 +4,14 @@ use serde_json::Map;
 use uuid::Uuid;
 
 use super::super::{
-    Acknowledge, Acknowledged, Append, Appended, Audience, Claim, Claimed, DeadLetterQuery, Depth, Op, Release,
-    Released, Reserved, Seat, Seated, Storage, Store,
+    Acknowledge, Acknowledged, Append, Appended, Audience, Claim, Claimed, DeadLetterQuery, Depth, Op, Refusal,
+    Release, Released, Reserved, Seat, Seated, Storage, Store,
 };
 use crate::{
     clock::Now,
     model::{
-        Capabilities, DeadLetter, DeadLetterReason, Draft, Headers, Message, MessageId, MessageIds, Owner, Priority,
-        ProjectId, SessionId, SessionRecord, Status, To,
+        Capabilities, DeadLetter, DeadLetterReason, Draft, Full, Headers, Message, MessageId, MessageIds, Owner,
+        Priority, ProjectId, SessionId, SessionRecord, Status, To,
     },
 };
 
@@ -51,10 +51,12 @@ pub fn record(id: SessionId) -> SessionRecord {
 }
 
 pub fn accepted(queue_len: usize) -> Appended {
-    Appended::Accepted {
-        queue_len,
-        refused: Vec::new(),
-    }
+    Appended::by_all(queue_len)
+}
+
+/// Refused because each of these queues has as many messages as it may have.
+pub fn full(sessions: &[SessionId], capacity: usize) -> Appended {
+    Appended::by_none(sessions, Refusal::Full(Full::of_queue(capacity)))
 }
 
 pub fn depth(waiting: usize, leased: usize) -> Depth {

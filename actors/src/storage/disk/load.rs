@@ -12,7 +12,8 @@ use crate::{
     clock::Now,
     model::{AuditEntry, DeadLetter, KeptMessage, Message, MessageId, ProjectId, ProjectRecord},
     storage::{
-        Retention, StoreError,
+        StoreError,
+        account::Limits,
         id_map::IdMap,
         memory::{
             offices::Offices,
@@ -38,7 +39,7 @@ pub struct Loaded {
 
 /// # Errors
 /// What cannot be read, was damaged, or was written by a later version.
-pub fn load(engine: &mut impl Engine, retention: Retention, now: Now) -> Read<Loaded> {
+pub fn load(engine: &mut impl Engine, limits: &Limits, now: Now) -> Read<Loaded> {
     let mut loading = Loading {
         loaded: Loaded {
             next_space: OFFICES + 1,
@@ -46,7 +47,7 @@ pub fn load(engine: &mut impl Engine, retention: Retention, now: Now) -> Read<Lo
         },
         spaces: HashMap::new(),
         reading: None,
-        retention,
+        limits: limits.clone(),
         now,
     };
     let mut result = Ok(());
@@ -59,7 +60,7 @@ pub fn load(engine: &mut impl Engine, retention: Retention, now: Now) -> Read<Lo
     let Loading { mut loaded, spaces, .. } = loading;
     // Those that nothing was put into after all.
     for (space, project) in spaces {
-        let state = State::with_journal(project.clone(), retention, Recorder::new(space, Vec::new()));
+        let state = State::with_journal(project.clone(), limits, Recorder::new(space, Vec::new()));
         loaded.states.entry(project).or_insert(state);
     }
     Ok(loaded)
@@ -69,7 +70,7 @@ struct Loading {
     loaded: Loaded,
     spaces: HashMap<u32, ProjectId>,
     reading: Option<Reading>,
-    retention: Retention,
+    limits: Limits,
     now: Now,
 }
 
@@ -123,7 +124,9 @@ impl Loading {
             }
             kind::AUDIT => {
                 let entry: AuditEntry = records::read_json(value)?;
-                self.loaded.offices.append_audit(entry, self.retention.audit_len_max);
+                self.loaded
+                    .offices
+                    .append_audit(entry, self.limits.retention.audit_len_max);
             }
             _ => return Err(damaged("nobody knows what kind it is of")),
         }
@@ -137,7 +140,7 @@ impl Loading {
         self.loaded.next_space = self.loaded.next_space.max(reading.space + 1);
         match self.spaces.remove(&reading.space) {
             Some(project) => {
-                let state = reading.into_state(project.clone(), self.retention, self.now);
+                let state = reading.into_state(project.clone(), &self.limits, self.now);
                 self.loaded.states.insert(project, state);
             }
             None => self.loaded.orphans.push(reading.space),
@@ -241,10 +244,10 @@ impl Reading {
         Ok(message)
     }
 
-    fn into_state(mut self, project: ProjectId, retention: Retention, now: Now) -> State<Recorder> {
+    fn into_state(mut self, project: ProjectId, limits: &Limits, now: Now) -> State<Recorder> {
         for &unused in self.bodies.keys() {
             self.recorder.remove_body(unused);
         }
-        State::restore(self.kept, project, retention, now, self.recorder)
+        State::restore(self.kept, project, limits, now, self.recorder)
     }
 }

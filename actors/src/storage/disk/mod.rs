@@ -32,6 +32,7 @@ use self::{
 };
 use super::{
     Condition, Op, Retention, Storage, Store, StoreError,
+    account::Limits,
     memory::{offices::Offices, state::State},
 };
 use crate::{
@@ -70,7 +71,7 @@ pub struct DiskStorage {
 /// What the operations share with the one who writes.
 #[derive(Debug)]
 struct Core {
-    retention: Retention,
+    limits: Limits,
     commits: Commits,
     offices: Mutex<Offices>,
     tenants: Mutex<Tenants>,
@@ -88,7 +89,8 @@ impl DiskStorage {
     /// # Errors
     /// What is there cannot be read, or was written by a later version; or nothing is there, and nothing can be written.
     pub fn open(mut engine: impl Engine, settings: DiskSettings, now: Now) -> io::Result<Self> {
-        let loaded = load(&mut engine, settings.retention, now).map_err(io::Error::other)?;
+        let limits = Limits::new(settings.retention);
+        let loaded = load(&mut engine, &limits, now).map_err(io::Error::other)?;
         if loaded.version.is_none() {
             let version = Record {
                 key: records::key(OFFICES, kind::VERSION).0,
@@ -97,7 +99,7 @@ impl DiskStorage {
             engine.commit(vec![version]).map_err(io::Error::other)?;
         }
         let core = Arc::new(Core {
-            retention: settings.retention,
+            limits,
             commits: Commits::default(),
             offices: Mutex::default(),
             tenants: Mutex::default(),
@@ -156,7 +158,7 @@ impl Core {
             key: records::space_key(project),
             value: Some(space.to_be_bytes().to_vec()),
         }];
-        State::with_journal(project.clone(), self.retention, Recorder::new(space, first))
+        State::with_journal(project.clone(), &self.limits, Recorder::new(space, first))
     }
 
     fn offices(&self) -> MutexGuard<'_, Offices> {
@@ -274,7 +276,7 @@ impl Storage for DiskStorage {
     }
 
     fn append_audit(&self, entry: AuditEntry) -> Op<()> {
-        let len_max = self.core.retention.audit_len_max;
+        let len_max = self.core.limits.retention.audit_len_max;
         self.change(move |offices, records| {
             let key = |entry: &AuditEntry| {
                 let key: Encoder = records::key(OFFICES, kind::AUDIT);

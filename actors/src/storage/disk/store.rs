@@ -14,7 +14,8 @@ use crate::{
     },
     storage::{
         Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterQuery, Depth, Leased, Op, Outcome,
-        Redriven, Release, Released, Reserved, Roster, Seat, Seated, Store, StoreError, Wanted, memory::state::State,
+        Redriven, Release, Released, Reserved, Roster, Seat, Seated, Store, StoreError, Usage, Wanted,
+        memory::state::State,
     },
 };
 
@@ -211,6 +212,10 @@ impl Store for DiskStore {
 
     fn dead_letter_count(&self) -> Op<usize> {
         self.look(|state| state.dead_letter_count())
+    }
+
+    fn usage(&self) -> Op<Usage> {
+        self.look(|state| state.usage())
     }
 
     fn put_crossing(&self, message: MessageId, target: ProjectId) -> Op<()> {

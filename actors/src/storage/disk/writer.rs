@@ -111,7 +111,7 @@ impl<E: Engine> Writer<E> {
     }
 
     fn reload(&mut self) -> bool {
-        match load(&mut self.engine, self.core.retention, now()) {
+        match load(&mut self.engine, &self.core.limits, now()) {
             Ok(loaded) => {
                 self.core.take(loaded);
                 true

@@ -107,16 +107,26 @@ impl Pair {
     }
 
     fn push(&mut self, priority: Priority, ttl: Option<u64>) {
-        let here = self
+        let is_here = |known: &&Known| matches!(known.stands, Stands::Waiting | Stands::Leased);
+        let lens = self
             .model
             .iter()
-            .filter(|known| matches!(known.stands, Stands::Waiting | Stands::Leased))
-            .count();
-        assert_eq!(self.inbox.is_full(CAPACITY), here >= CAPACITY);
+            .filter(is_here)
+            .map(|known| known.message.encoded_len(1));
+        let (here, bytes) = (lens.clone().count(), lens.sum::<usize>());
+        let message = Arc::new(message(&self.ids, priority));
+        let bytes_max = bytes + message.encoded_len(1);
+        let room = |capacity, bytes_max| self.inbox.check_room(&message, capacity, bytes_max);
+        let is_full = room(CAPACITY, bytes_max).is_err();
+        assert_eq!(is_full, here >= CAPACITY);
+        let full = Full {
+            budget: Budget::QueueBytes,
+            limit: bytes_max - 1,
+        };
+        assert_eq!(room(here + 1, bytes_max - 1), Err(full));
         if here >= CAPACITY {
             return;
         }
-        let message = Arc::new(message(&self.ids, priority));
         let deadline_ms = ttl.map_or(NEVER, |ttl| self.now_ms + ttl);
         let seq = self.inbox.push(message.clone(), receipt(self.model.len()), deadline_ms);
         self.model.push(Known {

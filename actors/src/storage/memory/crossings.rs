@@ -39,6 +39,11 @@ impl Crossings {
 
     /// What was put before a restart.
     pub fn restore(&mut self, message: MessageId, target: ProjectId, journal: &mut impl Journal) {
+        // One text for all messages that went there.
+        let target = self
+            .counts
+            .get_key_value(&target)
+            .map_or(target, |(known, _)| known.clone());
         *self.counts.entry(target.clone()).or_default() += 1;
         self.targets.insert(message, target);
         self.by_age.push_back(message);

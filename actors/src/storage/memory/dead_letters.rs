@@ -1,10 +1,11 @@
 use std::collections::BTreeMap;
 
 use super::super::{
-    DeadLetterQuery,
+    DeadLetterQuery, Retention,
+    account::{Account, Tally},
     journal::{Change, Journal},
 };
-use crate::model::{DeadLetter, MessageId, ProjectId, SessionId};
+use crate::model::{DeadLetter, Message, MessageId, ProjectId, SessionId};
 
 type Key = (MessageId, SessionId);
 
@@ -17,7 +18,9 @@ pub(super) struct DeadLetters {
     letters: BTreeMap<Key, Kept>,
     by_death: BTreeMap<u64, Key>,
     deaths: u64,
+    tally: Tally,
     len_max: usize,
+    bytes_max: usize,
     dropped: u64,
     dropped_told: u64,
 }
@@ -29,12 +32,14 @@ struct Kept {
 }
 
 impl DeadLetters {
-    pub fn new(len_max: usize) -> Self {
+    pub fn new(retention: &Retention) -> Self {
         Self {
             letters: BTreeMap::new(),
             by_death: BTreeMap::new(),
             deaths: 0,
-            len_max,
+            tally: Tally::default(),
+            len_max: retention.dead_letters_len_max,
+            bytes_max: retention.dead_letters_bytes_max,
             dropped: 0,
             dropped_told: 0,
         }
@@ -44,28 +49,35 @@ impl DeadLetters {
         self.letters.len()
     }
 
-    pub fn keep(&mut self, letter: DeadLetter, journal: &mut impl Journal) {
+    pub const fn bytes(&self) -> usize {
+        self.tally.bytes()
+    }
+
+    /// Keeps a letter whose message is in the account. What is dropped leaves it.
+    pub fn keep(&mut self, letter: DeadLetter, account: &mut Account, journal: &mut impl Journal) {
         let death = self.deaths;
         if let Some(earlier) = self.take((letter.message.id, letter.recipient)) {
             journal.note(Change::LetterForgotten(&earlier));
+            account.release(&earlier.message);
         }
         journal.note(Change::LetterKept { letter: &letter, death });
-        self.restore(letter, death, journal);
+        self.restore(letter, death, account, journal);
     }
 
     /// What was kept before a restart.
-    pub fn restore(&mut self, letter: DeadLetter, death: u64, journal: &mut impl Journal) {
+    pub fn restore(&mut self, letter: DeadLetter, death: u64, account: &mut Account, journal: &mut impl Journal) {
         let key = (letter.message.id, letter.recipient);
         self.deaths = self.deaths.max(death + 1);
+        self.tally.add(&letter.message);
         self.letters.insert(key, Kept { letter, death });
         self.by_death.insert(death, key);
-        while self.letters.len() > self.len_max {
-            let Some((_, oldest)) = self.by_death.pop_first() else {
+        while self.letters.len() > self.len_max || self.tally.bytes() > self.bytes_max {
+            let oldest = self.by_death.first_key_value().map(|(_, key)| *key);
+            let Some(dropped) = oldest.and_then(|oldest| self.take(oldest)) else {
                 return;
             };
-            if let Some(oldest) = self.letters.remove(&oldest) {
-                journal.note(Change::LetterForgotten(&oldest.letter));
-            }
+            journal.note(Change::LetterForgotten(&dropped));
+            account.release(&dropped.message);
             self.dropped += 1;
         }
     }
@@ -73,7 +85,12 @@ impl DeadLetters {
     pub fn take(&mut self, key: Key) -> Option<DeadLetter> {
         let kept = self.letters.remove(&key)?;
         self.by_death.remove(&kept.death);
+        self.tally.remove(&kept.letter.message);
         Some(kept.letter)
+    }
+
+    pub fn message(&self, key: Key) -> Option<&Message> {
+        Some(&self.letters.get(&key)?.letter.message)
     }
 
     /// For whom this message was given up.
@@ -108,8 +125,8 @@ impl DeadLetters {
     pub fn tell_dropped(&mut self, project: &ProjectId) {
         if self.dropped > self.dropped_told {
             let dropped = self.dropped - self.dropped_told;
-            let (total, limit) = (self.dropped, self.len_max);
-            tracing::warn!(%project, dropped, total, limit, "too many dead letters: the oldest were dropped");
+            let (total, limit, bytes_max) = (self.dropped, self.len_max, self.bytes_max);
+            tracing::warn!(%project, dropped, total, limit, bytes_max, "too many dead letters: the oldest were dropped");
             self.dropped_told = self.dropped;
         }
     }

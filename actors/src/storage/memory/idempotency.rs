@@ -14,6 +14,9 @@ use crate::{
 
 pub(in super::super) type Key = (SessionId, Arc<str>);
 
+/// Bytes that a key costs beside its text and the sessions that refused.
+const KEY_BYTES: usize = 128;
+
 /// By what an idempotency key is taken.
 #[derive(Clone, Debug)]
 pub(in super::super) enum TakenBy {
@@ -27,7 +30,8 @@ pub(in super::super) enum TakenBy {
     },
 }
 
-/// The idempotency keys that are taken. Bounded in number and in time; the oldest go first.
+/// The idempotency keys that are taken. Bounded in number, bytes and time. When there are too many the oldest go, because
+/// a repeat comes soon after the first send, and a project whose keys were refused could send nothing for a day.
 #[derive(Debug)]
 pub(super) struct TakenKeys {
     /// Hashed with a secret: a client chooses the keys.
@@ -36,7 +40,11 @@ pub(super) struct TakenKeys {
     by_age: BTreeMap<Place, Key>,
     /// Tells keys apart that are free at the same moment.
     serial: u64,
+    bytes: usize,
     len_max: usize,
+    bytes_max: usize,
+    /// Keys that were forgotten before their time.
+    dropped: u64,
     window_ms: u64,
 }
 
@@ -52,6 +60,15 @@ struct Taken {
 }
 
 impl Taken {
+    /// The text of the key is there once: both places of it share it.
+    fn bytes(&self, (_, key): &Key) -> usize {
+        let refused = match &self.by {
+            TakenBy::Outcome(outcome) => outcome.refused.len(),
+            TakenBy::Reservation { .. } => 0,
+        };
+        KEY_BYTES + key.len() + refused * size_of::<SessionId>()
+    }
+
     fn change<'a>(&'a self, (sender, key): &'a Key) -> Change<'a> {
         Change::KeyTaken {
             sender: *sender,
@@ -68,6 +85,9 @@ impl TakenKeys {
             taken: HashMap::new(),
             by_age: BTreeMap::new(),
             serial: 0,
+            bytes: 0,
+            bytes_max: retention.outcomes_bytes_max,
+            dropped: 0,
             len_max: retention.idempotency_keys_len_max,
             window_ms: millis(retention.idempotency_window),
         }
@@ -110,8 +130,11 @@ impl TakenKeys {
     /// Does nothing for a key that was forgotten meanwhile.
     pub fn settle(&mut self, key: &Key, outcome: Outcome, journal: &mut impl Journal) {
         if let Some(taken) = self.taken.get_mut(key) {
+            self.bytes -= taken.bytes(key);
             taken.by = TakenBy::Outcome(outcome);
+            self.bytes += taken.bytes(key);
             journal.note(taken.change(key));
+            self.forget_excess(journal);
         }
     }
 
@@ -149,17 +172,33 @@ impl TakenKeys {
             until_unix_ms,
             place,
         };
+        self.bytes += taken.bytes(&key);
         if let Some(before) = self.taken.insert(key.clone(), taken) {
+            self.bytes -= before.bytes(&key);
             self.by_age.remove(&before.place);
         }
         self.by_age.insert(place, key);
     }
 
     fn forget_excess(&mut self, journal: &mut impl Journal) {
-        while self.by_age.len() > self.len_max
+        while (self.by_age.len() > self.len_max || self.bytes > self.bytes_max)
             && let Some((&oldest, _)) = self.by_age.first_key_value()
         {
             self.forget(oldest, journal);
+            self.dropped += 1;
+        }
+    }
+
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Warns once of all keys that were forgotten before their time since the last call.
+    pub fn tell_dropped(&mut self, project: &ProjectId) {
+        let dropped = std::mem::take(&mut self.dropped);
+        if dropped > 0 {
+            let (limit, bytes_max) = (self.len_max, self.bytes_max);
+            tracing::warn!(%project, dropped, limit, bytes_max, "too many idempotency keys: the oldest were forgotten");
         }
     }
 
@@ -169,7 +208,9 @@ impl TakenKeys {
                 sender: key.0,
                 key: &key.1,
             });
-            self.taken.remove(&key);
+            if let Some(taken) = self.taken.remove(&key) {
+                self.bytes -= taken.bytes(&key);
+            }
         }
     }
 }

@@ -18,7 +18,8 @@ use std::{
 use self::{offices::Offices, state::State};
 use super::{
     Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, Condition, DeadLetterQuery, Depth, Leased, Op,
-    Outcome, Redriven, Release, Released, Reserved, Retention, Roster, Seat, Seated, Storage, Store, Wanted,
+    Outcome, Redriven, Release, Released, Reserved, Retention, Roster, Seat, Seated, Storage, Store, Usage, Wanted,
+    account::Limits,
 };
 use crate::{
     clock::Now,
@@ -31,7 +32,7 @@ use crate::{
 /// Keeps the store of each project for as long as it lives itself.
 #[derive(Debug, Default)]
 pub struct MemoryStorage {
-    retention: Retention,
+    limits: Limits,
     /// Why it is there in place of another.
     instead: Option<String>,
     stores: Mutex<HashMap<ProjectId, Arc<MemoryStore>>>,
@@ -39,11 +40,11 @@ pub struct MemoryStorage {
 }
 
 impl MemoryStorage {
-    /// `retention` holds for each project by itself.
+    /// `retention` holds for each project by itself, but for what says that it is of all.
     #[must_use]
     pub fn new(retention: Retention) -> Self {
         Self {
-            retention,
+            limits: Limits::new(retention),
             ..Self::default()
         }
     }
@@ -52,7 +53,7 @@ impl MemoryStorage {
     #[must_use]
     pub fn instead_of_another(retention: Retention, why: impl Into<String>) -> Self {
         Self {
-            retention,
+            limits: Limits::new(retention),
             instead: Some(why.into()),
             ..Self::default()
         }
@@ -84,7 +85,7 @@ impl Storage for MemoryStorage {
         if let Some(store) = stores.get(project) {
             return store.clone();
         }
-        let store = Arc::new(MemoryStore(Mutex::new(State::new(project.clone(), self.retention))));
+        let store = Arc::new(MemoryStore(Mutex::new(State::new(project.clone(), &self.limits))));
         stores.insert(project.clone(), store.clone());
         store
     }
@@ -110,7 +111,7 @@ impl Storage for MemoryStorage {
     }
 
     fn append_audit(&self, entry: AuditEntry) -> Op<()> {
-        let len_max = self.retention.audit_len_max;
+        let len_max = self.limits.retention.audit_len_max;
         self.run(|offices| {
             offices.append_audit(entry, len_max);
         })
@@ -235,6 +236,10 @@ impl Store for MemoryStore {
 
     fn dead_letter_count(&self) -> Op<usize> {
         self.run(|state| state.dead_letter_count())
+    }
+
+    fn usage(&self) -> Op<Usage> {
+        self.run(|state| state.usage())
     }
 
     fn put_crossing(&self, message: MessageId, target: ProjectId) -> Op<()> {

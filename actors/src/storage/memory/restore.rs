@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use super::{
     super::{
-        Retention,
+        account::Limits,
         inbox::{Inbox, NEVER},
         journal::Journal,
         receipts::ReceiptKey,
     },
     expiries::Expiry,
     idempotency::{Key, TakenBy},
-    state::{Participant, State},
+    state::{Ledger, Participant, State},
 };
 use crate::{
     clock::Now,
@@ -52,15 +52,18 @@ pub(in super::super) struct Queued {
 impl<J: Journal> State<J> {
     /// What was leased waits again, with its deliveries counted. The journal hears of what is too much for the
     /// retention by now.
-    pub fn restore(mut kept: Kept, project: ProjectId, retention: Retention, now: Now, journal: J) -> Self {
-        let mut state = Self::with_journal(project, retention, journal);
+    pub fn restore(mut kept: Kept, project: ProjectId, limits: &Limits, now: Now, journal: J) -> Self {
+        let mut state = Self::with_journal(project, limits, journal);
         // Above all claims of before.
         state.epochs = now.unix_ms;
         for record in kept.sessions {
             if let Some(name) = &record.name {
                 state.names.insert(name.clone(), record.id);
             }
+            let record_bytes = record.stored_len();
+            state.sessions_bytes += record_bytes;
             let participant = Participant {
+                record_bytes,
                 inbox: Inbox::default(),
                 record,
                 claim: None,
@@ -87,7 +90,11 @@ impl<J: Journal> State<J> {
         ledger.receipts.restore(receipts, journal);
         kept.letters.sort_unstable_by_key(|(death, _)| *death);
         for (death, letter) in kept.letters {
-            ledger.dead_letters.restore(letter, death, journal);
+            let Ledger {
+                dead_letters, account, ..
+            } = ledger;
+            account.restore(&letter.message);
+            dead_letters.restore(letter, death, account, journal);
         }
         kept.taken_keys.sort_by_key(|(_, until_unix_ms, _)| *until_unix_ms);
         for (key, until_unix_ms, by) in kept.taken_keys {
@@ -113,6 +120,7 @@ impl<J: Journal> State<J> {
         let Some(Participant { inbox, .. }) = self.participants.get_mut(&queued.session) else {
             return;
         };
+        self.ledger.account.restore(&queued.message);
         let deadline_ms = queued.deadline_unix_ms.map_or(NEVER, |at| now.mono_at(at));
         let expiry = Expiry {
             deadline_ms,

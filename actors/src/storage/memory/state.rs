@@ -13,8 +13,9 @@ use semver::Version;
 use super::{
     super::{
         Acknowledge, Acknowledged, Append, Appended, Audience, Claim, Claimed, DeadLetterQuery, Delivery, Depth,
-        Leased, Outcome, RedriveRefusal, Redriven, Release, Released, Reserved, Retention, Roster, Seat, Seated,
+        Leased, Outcome, RedriveRefusal, Redriven, Refusal, Release, Released, Reserved, Roster, Seat, Seated, Usage,
         Wanted,
+        account::{Account, Limits},
         id_map::{IdMap, IdSet},
         inbox::{Fate, Inbox, Item, NEVER, Picked},
         journal::{Change, Journal},
@@ -38,6 +39,10 @@ use crate::{
 pub(in super::super) struct State<J = ()> {
     pub(in super::super) journal: J,
     project: ProjectId,
+    queue_bytes_max: usize,
+    sessions_bytes_max: usize,
+    /// Of the records of all sessions.
+    pub(super) sessions_bytes: usize,
     pub(super) participants: IdMap<SessionId, Participant>,
     pub(super) names: HashMap<SessionName, SessionId>,
     /// How often a session was put or removed.
@@ -59,6 +64,8 @@ pub(in super::super) struct State<J = ()> {
 pub(super) struct Participant {
     pub inbox: Inbox,
     pub record: SessionRecord,
+    /// See [`SessionRecord::stored_len`].
+    pub record_bytes: usize,
     pub claim: Option<Claim>,
 }
 
@@ -67,28 +74,35 @@ pub(super) struct Participant {
 pub(super) struct Ledger {
     pub receipts: Receipts,
     pub dead_letters: DeadLetters,
+    /// Of every message in an inbox or among the dead letters.
+    pub account: Account,
 }
 
 impl State {
-    pub fn new(project: ProjectId, retention: Retention) -> Self {
-        Self::with_journal(project, retention, ())
+    pub fn new(project: ProjectId, limits: &Limits) -> Self {
+        Self::with_journal(project, limits, ())
     }
 }
 
 impl<J: Journal> State<J> {
-    pub fn with_journal(project: ProjectId, retention: Retention, journal: J) -> Self {
+    pub fn with_journal(project: ProjectId, limits: &Limits, journal: J) -> Self {
+        let retention = &limits.retention;
         Self {
             journal,
             project,
+            queue_bytes_max: retention.queue_bytes_max,
+            sessions_bytes_max: retention.sessions_bytes_max,
+            sessions_bytes: 0,
             participants: IdMap::default(),
             names: HashMap::new(),
             roster_version: 0,
             epochs: 0,
             protocols: BTreeMap::new(),
-            taken_keys: TakenKeys::new(&retention),
+            taken_keys: TakenKeys::new(retention),
             ledger: Ledger {
                 receipts: Receipts::new(retention.receipts_len_max),
-                dead_letters: DeadLetters::new(retention.dead_letters_len_max),
+                dead_letters: DeadLetters::new(retention),
+                account: Account::new(limits),
             },
             expiries: Expiries::default(),
             expired_until_ms: 0,
@@ -104,18 +118,33 @@ impl<J: Journal> State<J> {
             return Seated::NameTaken;
         }
         let len = self.participants.len();
+        let bytes = record.stored_len();
+        let before = self.participants.get(&id).map(|known| known.record_bytes);
+        if before.is_none() && seat.resumes {
+            return Seated::Gone;
+        }
+        if before.is_none() && seat.sessions_len_max.is_some_and(|max| len >= max) {
+            return Seated::Full;
+        }
+        let limit = self.sessions_bytes_max;
+        let sessions_bytes = self.sessions_bytes - before.unwrap_or(0) + bytes;
+        // A record that does not grow is kept though there be too much, as after a change of the limit.
+        if sessions_bytes > limit && before.is_none_or(|before| bytes > before) {
+            return Seated::NoRoom { limit };
+        }
+        self.sessions_bytes = sessions_bytes;
         match self.participants.get_mut(&id) {
             Some(known) => {
+                known.record_bytes = bytes;
                 if let Some(before) = std::mem::replace(&mut known.record, record.clone()).name {
                     self.names.remove(&before);
                 }
             }
-            None if seat.resumes => return Seated::Gone,
-            None if seat.sessions_len_max.is_some_and(|max| len >= max) => return Seated::Full,
             None => {
                 let participant = Participant {
                     inbox: Inbox::default(),
                     record: record.clone(),
+                    record_bytes: bytes,
                     claim: None,
                 };
                 self.participants.insert(id, participant);
@@ -167,6 +196,7 @@ impl<J: Journal> State<J> {
             self.names.remove(name);
         }
         self.roster_version += 1;
+        self.sessions_bytes -= participant.record_bytes;
         let items = participant.inbox.into_items();
         let count = items.len();
         for item in items {
@@ -216,7 +246,7 @@ impl<J: Journal> State<J> {
                 TakenBy::Reservation { .. } => Appended::KeyReserved,
             };
         }
-        let (queue_len, refused) = match append.audience {
+        let (queue_len, refused, refusal) = match append.audience {
             Audience::One(to) => self.append_direct(append.message, to, append.queue_capacity, now),
             Audience::Many(to) => self.append_broadcast(&append.message, &to, append.queue_capacity, now),
         };
@@ -225,7 +255,11 @@ impl<J: Journal> State<J> {
             let by = TakenBy::Outcome(outcome);
             self.taken_keys.take(key, by, now, &mut self.journal);
         }
-        Appended::Accepted { queue_len, refused }
+        Appended::Accepted {
+            queue_len,
+            refused,
+            refusal,
+        }
     }
 
     fn append_direct(
@@ -234,14 +268,14 @@ impl<J: Journal> State<J> {
         to: SessionId,
         capacity: usize,
         now: Now,
-    ) -> (usize, Vec<SessionId>) {
+    ) -> (usize, Vec<SessionId>, Option<Refusal>) {
         let (id, receipt) = (message.id, self.ledger.receipts.next_key(0));
-        match self.enqueue(message, to, capacity, receipt, now) {
+        match self.accept(message, to, capacity, receipt, now) {
             Ok(queue_len) => {
                 self.ledger.receipts.accept_one(id, to, now.unix_ms, &mut self.journal);
-                (queue_len, Vec::new())
+                (queue_len, Vec::new(), None)
             }
-            Err(_) => (0, vec![to]),
+            Err(refusal) => (0, vec![to], Some(refusal)),
         }
     }
 
@@ -251,17 +285,20 @@ impl<J: Journal> State<J> {
         to: &[SessionId],
         capacity: usize,
         now: Now,
-    ) -> (usize, Vec<SessionId>) {
+    ) -> (usize, Vec<SessionId>, Option<Refusal>) {
         let mut accepted = Vec::with_capacity(to.len());
-        let (mut longest, mut refused) = (0, Vec::new());
+        let (mut longest, mut refused, mut refusal) = (0, Vec::new(), None);
         for &session in to {
             let receipt = self.ledger.receipts.next_key(accepted.len());
-            match self.enqueue(message.clone(), session, capacity, receipt, now) {
+            match self.accept(message.clone(), session, capacity, receipt, now) {
                 Ok(queue_len) => {
                     longest = longest.max(queue_len);
                     accepted.push(session);
                 }
-                Err(_) => refused.push(session),
+                Err(why) => {
+                    refused.push(session);
+                    refusal = Some(why);
+                }
             }
         }
         if !accepted.is_empty() {
@@ -269,22 +306,31 @@ impl<J: Journal> State<J> {
                 .receipts
                 .accept_many(message.id, &accepted, now.unix_ms, &mut self.journal);
         }
-        (longest, refused)
+        (longest, refused, refusal)
     }
 
-    /// Returns how many wait for the session now.
-    fn enqueue(
+    /// Has a new message wait for a session where there is room for it. Returns how many wait for the session then.
+    fn accept(
         &mut self,
         message: Arc<Message>,
         to: SessionId,
         capacity: usize,
         receipt: ReceiptKey,
         now: Now,
-    ) -> Result<usize, RedriveRefusal> {
-        let inbox = match self.participants.get_mut(&to) {
-            None => return Err(RedriveRefusal::RecipientGone),
-            Some(participant) if participant.inbox.is_full(capacity) => return Err(RedriveRefusal::QueueFull),
-            Some(participant) => &mut participant.inbox,
+    ) -> Result<usize, Refusal> {
+        let inbox = &self.participants.get(&to).ok_or(Refusal::Gone)?.inbox;
+        let dead_bytes = self.ledger.dead_letters.bytes();
+        inbox
+            .check_room(&message, capacity, self.queue_bytes_max)
+            .and_then(|()| self.ledger.account.charge(&message, dead_bytes))
+            .map_err(Refusal::Full)?;
+        Ok(self.enqueue(message, to, receipt, now))
+    }
+
+    /// Returns how many wait for the session then; 0 for one that is not known.
+    fn enqueue(&mut self, message: Arc<Message>, to: SessionId, receipt: ReceiptKey, now: Now) -> usize {
+        let Some(Participant { inbox, .. }) = self.participants.get_mut(&to) else {
+            return 0;
         };
         let deadline_ms = message.ttl.map_or(NEVER, |ttl| now.after(ttl));
         let (id, priority) = (message.id, message.priority);
@@ -304,7 +350,7 @@ impl<J: Journal> State<J> {
             message: id,
             priority,
         });
-        Ok(queue_len)
+        queue_len
     }
 
     pub(super) fn await_expiry(&mut self, expiry: Expiry) {
@@ -384,6 +430,7 @@ impl<J: Journal> State<J> {
             receipts.set(item.receipt, item.message.id, status, now.unix_ms, journal);
             journal.note(Change::Left(&item));
             answer.acknowledged += 1;
+            self.ledger.account.release(&item.message);
             if item.message.progress.subscribe().is_some() {
                 answer.watched.push(item.message);
             }
@@ -453,6 +500,7 @@ impl<J: Journal> State<J> {
     pub fn sweep(&mut self, now: Now) -> Vec<(SessionId, usize)> {
         self.expire(now);
         self.taken_keys.forget_old(now, &mut self.journal);
+        self.taken_keys.tell_dropped(&self.project);
         self.ledger.dead_letters.tell_dropped(&self.project);
         let thinned = std::mem::take(&mut self.thinned);
         let waiting_len = |session| {
@@ -489,6 +537,15 @@ impl<J: Journal> State<J> {
 
     pub fn dead_letter_count(&self) -> usize {
         self.ledger.dead_letters.len()
+    }
+
+    pub fn usage(&self) -> Usage {
+        Usage {
+            messages: self.ledger.account.bytes(),
+            dead_letters: self.ledger.dead_letters.bytes(),
+            sessions: self.sessions_bytes,
+            outcomes: self.taken_keys.bytes(),
+        }
     }
 
     pub fn redrive(
@@ -533,18 +590,24 @@ impl<J: Journal> State<J> {
             // It has its own copy: of a broadcast, or of a redrive just before. A second one would be a repeat.
             if let Some(letter) = self.ledger.dead_letters.take(letter) {
                 self.journal.note(Change::LetterForgotten(&letter));
+                self.ledger.account.release(&letter.message);
             }
             return Ok(inbox.waiting_len());
         }
-        if inbox.is_full(capacity) {
-            return Err(RedriveRefusal::QueueFull);
-        }
+        let waiting_len = inbox.waiting_len();
+        let Some(message) = self.ledger.dead_letters.message(letter) else {
+            return Ok(waiting_len);
+        };
+        // The project keeps the message already: its own budget says nothing.
+        inbox
+            .check_room(message, capacity, self.queue_bytes_max)
+            .map_err(|_| RedriveRefusal::QueueFull)?;
         let Some(letter) = self.ledger.dead_letters.take(letter) else {
-            return Ok(inbox.waiting_len());
+            return Ok(waiting_len);
         };
         self.journal.note(Change::LetterForgotten(&letter));
         let DeadLetter { message, recipient, .. } = letter;
-        let message = if to == recipient {
+        let message = if to == recipient || message.recipient.is_none() {
             message
         } else {
             Arc::new(message.readdressed(to))
@@ -553,7 +616,7 @@ impl<J: Journal> State<J> {
             .ledger
             .receipts
             .requeue(message.id, to, now.unix_ms, &mut self.journal);
-        self.enqueue(message, to, capacity, receipt, now)
+        Ok(self.enqueue(message, to, receipt, now))
     }
 
     /// Buries what has waited beyond its time.
@@ -598,7 +661,7 @@ impl Ledger {
             at_ms: now.unix_ms,
             deliveries: item.deliveries,
         };
-        self.dead_letters.keep(letter, journal);
+        self.dead_letters.keep(letter, &mut self.account, journal);
         journal.note(Change::Left(&item));
     }
 }

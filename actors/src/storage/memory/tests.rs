@@ -4,10 +4,13 @@ use futures_util::FutureExt;
 
 use super::*;
 use crate::{
-    model::{AuditOutcome, Capabilities, Draft, Headers, MessageIds, Owner, Status, To},
+    model::{AuditOutcome, Budget, Capabilities, Draft, Full, Headers, MessageIds, Owner, Status, To},
     storage::{
-        Audience,
-        conformance::{CASES, Case, TIMED_CASES, run},
+        Audience, Refusal,
+        conformance::{
+            BUDGET_CASES, CASES, Case, TIMED_CASES, run, small_budgets,
+            world::{World, accepted},
+        },
     },
 };
 
@@ -22,6 +25,14 @@ fn passes(cases: &[Case]) {
 #[test]
 fn memory_keeps_every_promise() {
     passes(CASES);
+}
+
+#[test]
+fn memory_keeps_no_more_than_its_budgets() {
+    let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new(small_budgets()));
+    run(BUDGET_CASES, || storage.clone())
+        .now_or_never()
+        .expect("an operation was not ready at the first poll");
 }
 
 #[test]
@@ -44,7 +55,7 @@ const AT_FIRST: Now = Now {
 
 impl Little {
     fn new(retention: Retention) -> Self {
-        let mut state = State::new(ProjectId::default_project(), retention);
+        let mut state = State::new(ProjectId::default_project(), &Limits::new(retention));
         let [alice, bob] = [(); 2].map(|()| SessionId::generate());
         for id in [alice, bob] {
             state.put_session(record(id), Seat::default());
@@ -294,4 +305,42 @@ fn too_much_that_was_done_forgets_the_oldest_of_it_and_no_refusal() {
     use AuditOutcome::{Done, Refused};
     let busy = [[Refused].as_slice(), &[Done; 9]].concat();
     assert_eq!(audited(&busy), [9, 8, 0]);
+}
+
+#[test]
+fn projects_share_the_memory_of_the_broker() {
+    const ROOM: usize = 2_000;
+    let storage = MemoryStorage::new(Retention {
+        messages_bytes_max: ROOM,
+        ..Retention::default()
+    });
+    let all = async {
+        let [one, other] = [World::new(&storage).await, World::new(&storage).await];
+        let mut sent = Vec::new();
+        let refused = loop {
+            let append = one.direct(one.bob, &Headers::default());
+            let id = append.message.id;
+            match one.append(append).await {
+                Appended::Accepted { refusal: None, .. } => sent.push(id),
+                refused => break refused,
+            }
+        };
+        let full = |to| {
+            let (budget, limit) = (Budget::BrokerBytes, ROOM);
+            Appended::by_none(&[to], Refusal::Full(Full { budget, limit }))
+        };
+        assert!(sent.len() > 1);
+        assert_eq!(refused, full(one.bob));
+        let to_other = || other.append(other.direct(other.bob, &Headers::default()));
+        assert_eq!(to_other().await, full(other.bob));
+        one.leases(one.bob, 1).await;
+        one.acknowledges(one.bob, &sent[..1]).await;
+        assert_eq!(to_other().await, accepted(1));
+        assert_eq!(to_other().await, full(other.bob));
+        storage.clear_project(one.project.clone()).await.unwrap();
+        drop(one);
+        assert_eq!(to_other().await, accepted(2));
+    };
+    all.now_or_never()
+        .expect("an operation was not ready at the first poll");
 }

@@ -2,8 +2,8 @@
 
 -- What idempotency keys are taken by. A key that is reserved for a message to another project has, in the place of a
 -- first result: the nil id, which no message has, '+' when more than one send has found the reservation and else '-',
--- the project.
-local taken_keys = { NO_MESSAGE = '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0' }
+-- the project. BYTES is what a key costs beside its text, which is there twice, and what takes it.
+local taken_keys = { NO_MESSAGE = '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0', BYTES = 128 }
 
 -- By what those of these keys are taken that are not free; by key.
 function taken_keys.read(keys)
@@ -21,22 +21,59 @@ function taken_keys.is_reservation(by)
   return by and sub(by, 1, 16) == taken_keys.NO_MESSAGE
 end
 
--- Takes a key for the window from now on, whatever it was taken by.
-function taken_keys.take(name, by)
-  local until_ms = whole(now + WINDOW_MS)
-  timeline.has_changed = true
-  call('HSET', key('idempotency'), name, until_ms .. ' ' .. by)
-  call('ZADD', key('idempotency:until'), until_ms, name)
-  while call('ZCARD', key('idempotency:until')) > OUTCOMES_MAX do
-    call('HDEL', key('idempotency'), call('ZPOPMIN', key('idempotency:until'))[1])
+-- Frees a key, for those who take its time out of 'idempotency:until'.
+function taken_keys.forget(name)
+  local len = call('HSTRLEN', key('idempotency'), name)
+  if len > 0 then
+    call('HDEL', key('idempotency'), name)
+    count_bytes('outcomes', -taken_keys.BYTES - 2 * #name - len)
   end
+end
+
+-- Takes a key until then, whatever it was taken by. When there are too many the oldest go.
+function taken_keys.put(name, until_ms, by)
+  local value = until_ms .. ' ' .. by
+  timeline.has_changed = true
+  taken_keys.forget(name)
+  call('HSET', key('idempotency'), name, value)
+  call('ZADD', key('idempotency:until'), until_ms, name)
+  count_bytes('outcomes', taken_keys.BYTES + 2 * #name + #value)
+  while call('ZCARD', key('idempotency:until')) > bounds.outcomes or total('outcomes') > bounds.outcomes_bytes do
+    local oldest = call('ZPOPMIN', key('idempotency:until'))[1]
+    if not oldest then
+      break
+    end
+    taken_keys.forget(oldest)
+    call('INCR', key('idempotency:dropped'))
+  end
+end
+
+-- The same for the window from now on.
+function taken_keys.take(name, by)
+  taken_keys.put(name, whole(now + bounds.window_ms), by)
 end
 
 -- Changes by what a key is taken that is not free; it is free again when it would have been.
 function taken_keys.change(name, by)
   local until_ms = string.match(call('HGET', key('idempotency'), name), '^%d+')
-  timeline.has_changed = true
-  call('HSET', key('idempotency'), name, until_ms .. ' ' .. by)
+  taken_keys.put(name, until_ms, by)
+end
+
+-- Why an inbox does not take so many bytes more; nil when it does. -1: its session is not known; -2: it has as many messages
+-- as it may have; -3: it has no room for the bytes. (-4: the project has none.)
+local function refusal_of(inbox, bytes, capacity)
+  if not inbox then
+    return -1
+  elseif inbox.waiting + inbox.leased >= capacity then
+    return -2
+  elseif inbox.size + bytes > bounds.queue_bytes then
+    return -3
+  end
+end
+
+-- Whether the project may have so many bytes more that wait.
+local function has_room(bytes)
+  return total('held') + bytes <= bounds.waiting_bytes + total('dead')
 end
 
 -- The head of a plain message or bundle: recipient, member, priority, capacity.
@@ -46,9 +83,10 @@ local HEAD = '>I4c21BI4'
 -- head and what is stored of it; of a bundle also its ids; of any other '', member, stored message, priority,
 -- time to live in milliseconds (0: none), capacity, roster or '', place of its key (0: none), the places of its recipients
 -- (4 bytes each).
--- Reply: of a plain message the length of the queue (0: it does not wait), -1 when it was refused; of a bundle an array of
--- the length of the queue and how many were accepted, the first ones; of any other an array of the length of the queue
--- and the places of those who refused, or a first result or reservation. Nil when the roster is another.
+-- Reply: of a plain message the length of the queue (0: it does not wait), or why it was refused (refusal_of); of a bundle
+-- the length of the queue, or when not all were accepted an array of the reply to each of its messages; of any other an
+-- array of the length of the queue, why some refused (0: none did) and their places, or a first result or reservation.
+-- Nil when the roster is another.
 ops.append = function()
   at_ms = arg()
   local keys, since = {}, tonumber(at_ms)
@@ -71,7 +109,7 @@ ops.append = function()
       list[#list + 1] = score
       list[#list + 1] = member
     end
-    shift(inbox, len, 0, 0)
+    shift(inbox, len, 0, 0, bytes_of(member))
     awaken(session)
   end
 
@@ -86,24 +124,31 @@ ops.append = function()
     addresses[#addresses + 1] = hand_over(session, inbox, priority, id, sub(member, 17), len, bytes, since)
   end
 
-  local function accept_one(session, inbox, priority, member, message)
-    local id = id_of(member)
+  local function accept_one(session, priority, capacity, member, message)
+    local inbox, id, bytes = inbox_of(session), id_of(member), bytes_of(member)
+    local refusal = refusal_of(inbox, bytes, capacity) or not has_room(bytes + COPY_BYTES) and -4
+    if refusal then
+      return refusal
+    end
+    count_bytes('held', bytes + COPY_BYTES)
     arrive_or_hand_over(session, inbox, priority, member, id, 1, message)
     stored[#stored + 1] = id
     stored[#stored + 1] = message
     count_receipts(bucket_of(id), 1)
+    return inbox.waiting
   end
 
   local function accept_bundle(session, priority, capacity, member, bundle, ids)
     local inbox, len, id = inbox_of(session), count_of(member), id_of(member)
-    local room = inbox and math.max(0, capacity - inbox.waiting - inbox.leased) or 0
-    if room < len then
-      local parts = room > 0 and parts_of(bundle)
-      for at = 1, room do
-        accept_one(session, inbox, priority, parts[at].member, parts[at].stored)
+    local bytes = bytes_of(member) + len * COPY_BYTES
+    if refusal_of(inbox, bytes_of(member), capacity - len + 1) or not has_room(bytes) then
+      local answers = {}
+      for at, part in ipairs(parts_of(bundle)) do
+        answers[at] = accept_one(session, priority, capacity, part.member, part.stored)
       end
-      return { inbox and inbox.waiting or 0, room }
+      return answers
     end
+    count_bytes('held', bytes)
     arrive_or_hand_over(session, inbox, priority, member, id, len, bundle)
     stored[#stored + 1] = id
     stored[#stored + 1] = bundle
@@ -112,7 +157,7 @@ ops.append = function()
     bundled[#bundled + 1] = 0
     bundled[#bundled + 1] = id
     count_receipts(bucket_of(id), len)
-    return { inbox.waiting, len }
+    return inbox.waiting
   end
 
   local function accept_plain(head)
@@ -124,12 +169,7 @@ ops.append = function()
     elseif is_bundle then
       return accept_bundle(session, priority, capacity, member, message, ids)
     end
-    local inbox = inbox_of(session)
-    if not inbox or inbox.waiting + inbox.leased >= capacity then
-      return -1
-    end
-    accept_one(session, inbox, priority, member, message)
-    return inbox.waiting
+    return accept_one(session, priority, capacity, member, message)
   end
 
   local function accept_any(at)
@@ -149,11 +189,24 @@ ops.append = function()
     elseif name and known[name] then
       reply[at] = known[name]
     else
-      local answer, accepted, others, longest, takers, groups = { 0 }, {}, {}, 0, {}, {}
+      local answer, accepted, others, longest, takers, groups = { 0, 0 }, {}, {}, 0, {}, {}
       local id, flags, rest, bytes = id_of(member), byte(member, 17), sub(member, 17), bytes_of(member)
-      local function accept(place, session)
+      local envelope = bytes
+      -- Counts one more copy. The first brings the envelope.
+      local function charge()
+        if not has_room(COPY_BYTES + envelope) then
+          return -4
+        end
+        count_bytes('held', COPY_BYTES + envelope)
+        envelope = 0
+      end
+      local function accept(place, session, is_charged)
         local inbox = inbox_of(session)
-        if inbox and inbox.waiting + inbox.leased < capacity then
+        local refusal = not is_charged and (refusal_of(inbox, bytes, capacity) or charge())
+        if refusal then
+          answer[2] = refusal
+          answer[#answer + 1] = place
+        else
           if is_taken(inbox, flags, 1, bytes) then
             local taker = inbox.taker
             local told = takers[taker]
@@ -171,13 +224,14 @@ ops.append = function()
             timed[#timed + 1] = whole(now + ttl)
             timed[#timed + 1] = session .. member
           end
-        else
-          answer[#answer + 1] = place
         end
       end
       for place = 1, #recipients / 4 do
         local session = recipient(place)
-        if flags ~= SHARED or not is_posted(groups, place, session, bytes, capacity) then
+        local may_post = flags == SHARED and has_room(COPY_BYTES + envelope)
+        if may_post and is_posted(groups, place, session, bytes, capacity) then
+          charge()
+        else
           accept(place, session)
         end
       end
@@ -186,7 +240,7 @@ ops.append = function()
         local sessions = group.sessions
         if group.count < POST_LEN_MIN then
           for at = 1, #sessions do
-            accept(group.places[at], sessions[at])
+            accept(group.places[at], sessions[at], true)
           end
         else
           posted[taker], group.first = group, #accepted
@@ -228,7 +282,7 @@ ops.append = function()
         count_receipts(bucket, #accepted)
         if name then
           local refused = {}
-          for place = 2, #answer do
+          for place = 3, #answer do
             refused[#refused + 1] = recipient(answer[place])
           end
           known[name] = id .. format('0 %d 0 %d - - %s', #accepted, longest, table.concat(refused, ','))
@@ -257,6 +311,10 @@ ops.append = function()
   return reply
 end
 
+local earlier_deliveries
+
+do -- What nobody else names.
+
 -- The deadlines of popped messages that have one, by member. They wait no more.
 local function take_deadlines(session, popped)
   local timed, deadlines = {}, {}
@@ -276,7 +334,7 @@ local function take_deadlines(session, popped)
 end
 
 -- What is known of popped messages that were delivered before, by id.
-local function earlier_deliveries(session, popped)
+earlier_deliveries = function(session, popped)
   local ids, known = {}, {}
   for at = 1, #popped, 2 do
     if tonumber(popped[at + 1]) % 2 == 1 then
@@ -360,7 +418,7 @@ local function lease_plain(inbox, limit, room, state, since, reply)
     rest[#rest + 1] = queue[at]
   end
   inbox.queue, inbox.delivered_len = rest, delivered_len
-  shift(inbox, -taken, taken, room_before - room)
+  shift(inbox, -taken, taken, room_before - room, 0)
   return true
 end
 
@@ -412,13 +470,13 @@ ops.lease = function()
       local deliveries = earlier[id] or 0
       if deadline > 0 and deadline <= now then
         dead[#dead + 1] = id
-        shift(inbox, -1, 0, 0)
+        shift(inbox, -1, 0, 0, -bytes_of(member))
         bury(member, session, 'x', deliveries)
         thinned(session)
       else
         local len = count_of(member)
         limit = limit - len
-        shift(inbox, -len, len, bytes_of(member))
+        shift(inbox, -len, len, bytes_of(member), 0)
         known[#known + 1] = id
         known[#known + 1] = pack(ENTRY, score, inbox.lease, deadline, deliveries + 1, state, sub(member, 17), BATCH,
           REPLICA, since)
@@ -465,4 +523,6 @@ ops.stand_by = function()
     want_message(entries[at].member, reply)
   end
   return reply
+end
+
 end

@@ -1,4 +1,4 @@
--- Inboxes. Of each session one line in 'inboxes': how many wait, how many are leased and how many bytes these are; when
+-- Inboxes. Of each session one line in 'inboxes': how many wait, how many are leased and how many bytes these are, and all; when
 -- whoever claimed it takes what comes unasked, how much, who that is, and whether it acknowledges by writing; the next
 -- place, the epoch of the last claim, the next lease, and the claim. What waits, by its score, and what was delivered at least once and
 -- not acknowledged, by its id, are in the line too while they are few; when they are many, in 'inbox:SESSION' and in
@@ -13,11 +13,11 @@ end)
 
 -- Most that waits, and most that was delivered, in a line.
 local LINE_LEN_MAX = 8
--- Of a line: how many wait, are leased, and their bytes; how many messages and bytes may be leased unasked; the length of
+-- Of a line: how many wait, are leased, and their bytes; bytes of both; how many messages and bytes may be leased unasked; the length of
 -- the claim, the form, how many wait and were delivered in the line; place, epoch, lease. Then the claim, who takes, these.
-local LINE, QUEUED, DELIVERED = '>dddI4I4BBBBddd', '>dc21', '>c16c66'
+local LINE, QUEUED, DELIVERED = '>ddddI4I4BBBBddd', '>dc21', '>c16c66'
 -- How it begins, and where the lease and the claim are in it.
-local LINE_HEAD, LEASE_AT, CLAIM_AT = '>dddI4I4BB', 53, 61
+local LINE_HEAD, LEASE_AT, CLAIM_AT = '>ddddI4I4BB', 61, 69
 -- Forms, which are added: there are many; writing acknowledges.
 local OUTSIDE, BY_WRITING = 1, 2
 -- A replica as text, by which its channel is named.
@@ -25,20 +25,20 @@ local TAKER_LEN = 36
 
 local function new_inbox()
   return {
-    waiting = 0, leased = 0, bytes = 0, place = 0, lease = 0, epoch = 0, window = 0, room = 0, claim = '-', taker = '',
+    waiting = 0, leased = 0, bytes = 0, size = 0, place = 0, lease = 0, epoch = 0, window = 0, room = 0, claim = '-', taker = '',
     outside = false, by_writing = false, queue = {}, delivered = {}, delivered_len = 0, changed = false,
   }
 end
 
 local function read_inbox(line)
   local queue, delivered = {}, {}
-  local waiting, leased, bytes, window, room, claim_len, form, queue_len, delivered_len, place, epoch, lease =
+  local waiting, leased, bytes, size, window, room, claim_len, form, queue_len, delivered_len, place, epoch, lease =
     unpack_bytes(LINE, line)
   local taker_at = CLAIM_AT + claim_len
   local at = window > 0 and taker_at + TAKER_LEN or taker_at
   -- All fields at once: a table that grows with each is made several times.
   local inbox = {
-    waiting = waiting, leased = leased, bytes = bytes, place = place, lease = lease, epoch = epoch, window = window,
+    waiting = waiting, leased = leased, bytes = bytes, size = size, place = place, lease = lease, epoch = epoch, window = window,
     room = room, claim = sub(line, CLAIM_AT, taker_at - 1), taker = sub(line, taker_at, at - 1),
     outside = form % 2 == OUTSIDE, by_writing = form >= BY_WRITING, queue = queue, delivered = delivered,
     delivered_len = delivered_len, changed = false,
@@ -130,9 +130,12 @@ end
 local function load_inboxes()
   for first = 1, SESSIONS_LEN, VALUES_MAX do
     local before, last = SESSIONS_AT + first - 1, SESSIONS_AT + math.min(first + VALUES_MAX - 1, SESSIONS_LEN)
-    local lines = call('HMGET', key('inboxes'), unpack(ARGV, before + 1, last))
+    local lines = call('HMGET', key('inboxes'), TOTALS_FIELD, unpack(ARGV, before + 1, last))
+    if not totals then
+      read_totals(lines[1])
+    end
     for at = 1, last - before do
-      unopened[ARGV[before + at]] = lines[at]
+      unopened[ARGV[before + at]] = lines[at + 1]
     end
   end
 end
@@ -140,7 +143,7 @@ end
 local function inbox_line(inbox)
   local queue, claim = inbox.queue, inbox.claim
   local form = (inbox.outside and OUTSIDE or 0) + (inbox.by_writing and BY_WRITING or 0)
-  local head = pack(LINE, inbox.waiting, inbox.leased, inbox.bytes, inbox.window, inbox.room, #claim, form, #queue / 2,
+  local head = pack(LINE, inbox.waiting, inbox.leased, inbox.bytes, inbox.size, inbox.window, inbox.room, #claim, form, #queue / 2,
     inbox.delivered_len, inbox.place, inbox.epoch, inbox.lease) .. claim .. inbox.taker
   if #queue == 0 and inbox.delivered_len == 0 then
     return head
@@ -179,6 +182,11 @@ local function flush_inboxes()
         keep_inbox(session, inbox, line)
       end
     end
+  end
+  local totals_now = changed_totals()
+  if totals_now then
+    lines[#lines + 1] = TOTALS_FIELD
+    lines[#lines + 1] = totals_now
   end
   timeline.has_changed = timeline.has_changed or #lines > 0
   call_many('HSET', key('inboxes'), lines, 2)
@@ -367,17 +375,13 @@ local function each_delivered(session, inbox, see)
   end
 end
 
--- Changes how many wait, and how many are leased and their bytes.
-local function shift(inbox, waiting, leased, bytes)
+-- Changes how many wait, how many are leased and their bytes, and the bytes of both.
+local function shift(inbox, waiting, leased, bytes, size)
   inbox.waiting = inbox.waiting + waiting
   inbox.leased = inbox.leased + leased
   inbox.bytes = inbox.bytes + bytes
+  inbox.size = inbox.size + size
   inbox.changed = true
-end
-
--- The length of the envelope of a message, or of those of a bundle.
-local function bytes_of(member)
-  return (unpack_bytes('>I4', member, 18))
 end
 
 -- Nobody is handed anything unasked any more.
@@ -462,7 +466,7 @@ local function expire(most)
         deliveries = read_entry(id, known).deliveries
         drop_delivered(session, inbox, { id })
       end
-      shift(inbox, -1, 0, 0)
+      shift(inbox, -1, 0, 0, -bytes_of(member))
       bury(member, session, 'x', deliveries)
       thinned(session)
     end

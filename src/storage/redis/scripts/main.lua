@@ -10,16 +10,18 @@ local NEEDS_ROOM = {
 local function recount()
   for session, inbox in pairs(inboxes) do
     if inbox and inbox.changed then
-      inbox.waiting, inbox.leased, inbox.bytes = 0, 0, 0
+      inbox.waiting, inbox.leased, inbox.bytes, inbox.size = 0, 0, 0, 0
       local is_read, members = pcall(queued, session, inbox)
       for at = 1, is_read and #members or 0, 2 do
         inbox.waiting = inbox.waiting + count_of(members[at])
+        inbox.size = inbox.size + bytes_of(members[at])
       end
       local are_read, entries = pcall(leased_entries, session)
       for at = 1, are_read and #entries or 0 do
         inbox.leased = inbox.leased + count_of(entries[at].member)
         inbox.bytes = inbox.bytes + bytes_of(entries[at].member)
       end
+      inbox.size = inbox.size + inbox.bytes
     end
   end
 end
@@ -29,7 +31,7 @@ local function run(arguments, is_full)
   for at = 1, #beginnings do
     beginnings[at]()
   end
-  if not timeline.judge(ARGV[15], tonumber(ARGV[16])) then
+  if not timeline.judge(ARGV[11], tonumber(ARGV[12])) then
     ARGV = nil
     return { timeline.bear_witness() }
   end

@@ -48,7 +48,7 @@ local function hand_over(session, inbox, priority, id, rest, len, bytes, since)
     inbox.delivered_len = inbox.delivered_len + 1
   end
   inbox.lease = lease + len
-  shift(inbox, 0, len, bytes)
+  shift(inbox, 0, len, bytes, bytes)
   return session .. pack('>d', lease) .. inbox.claim
 end
 
@@ -207,14 +207,14 @@ local readers, readers_len = {}, 0
 local READERS_LEN_MAX = 20000
 
 local function read_reader(line)
-  local waiting, leased, bytes, window, room, claim_len, form = unpack_bytes(LINE_HEAD, line)
+  local waiting, leased, bytes, size, window, room, claim_len, form = unpack_bytes(LINE_HEAD, line)
   if form ~= BY_WRITING or waiting > 0 then
     return false
   end
   local taker_at = CLAIM_AT + claim_len
   local reader = {
     taker = sub(line, taker_at, taker_at + TAKER_LEN - 1), address = sub(line, LEASE_AT, taker_at - 1),
-    messages = window - leased, leased = leased, bytes = room - bytes,
+    messages = window - leased, leased = leased, bytes = room - bytes, size = size,
   }
   if readers_len == READERS_LEN_MAX then
     readers, readers_len = {}, 0
@@ -244,7 +244,7 @@ is_posted = function(groups, place, session, bytes, capacity)
   end
   if
     not group.is_open or group.len >= reader.messages or reader.leased + group.len >= capacity
-    or group.bytes > reader.bytes
+    or group.bytes > reader.bytes or reader.size + group.bytes > bounds.queue_bytes
   then
     return false
   end

@@ -7,10 +7,9 @@
 -- Keys       a key of the project: all its keys are in the slot of this one.
 -- Arguments  prefix of the keys; channel of the frames, to which that of each replica adds ':' and its id; a frame of
 --            waiting inboxes and one of progress, each in two halves around what it is about; how a parcel begins; this
---            replica (16 bytes); number of this batch; how many receipts, dead letters, idempotency keys and crossings are
---            kept; the idempotency window in milliseconds; what this replica has seen (timeline.lua): tokens or '', and a
---            position; how many sessions the operations name, and their ids; then the operations: name, number of arguments,
---            arguments. A session is named by its place among the ids.
+--            replica (16 bytes); number of this batch; the bounds, packed (see BOUNDS); what this replica has seen
+--            (timeline.lua): tokens or '', and a position; how many sessions the operations name, and their ids; then the
+--            operations: name, number of arguments, arguments. A session is named by its place among the ids.
 -- Reply      one reply for each operation, an array or, when it failed, a text that begins with '!'; then, as one array,
 --            what is to be read in 'messages' and put into them: the number of the reply, the place in it, id and flags;
 --            and what watched messages have come to: id and status; then what the replica has seen now. Of a batch that is of
@@ -18,8 +17,13 @@
 
 local ARGV
 local PREFIX, CHANNEL, WAITING_HEAD, WAITING_TAIL, PROGRESS_HEAD, PROGRESS_TAIL, PARCEL_HEAD, REPLICA, BATCH
-local RECEIPTS_MAX, LETTERS_MAX, OUTCOMES_MAX, CROSSINGS_MAX, WINDOW_MS, SESSIONS_LEN
-local SESSIONS_AT = 17
+local SESSIONS_LEN
+local SESSIONS_AT = 13
+-- How many receipts, dead letters, idempotency keys and crossings are kept; the idempotency window in milliseconds; how
+-- many bytes: of what waits for a session, of what waits in the project, of dead letters, of idempotency keys with their
+-- results, of the records of sessions.
+local BOUNDS = '>dddddddddd'
+local bounds
 
 -- The place of a message among those of equal priority is below this, twice; see score_of.
 local PRIORITY_STEP = 2 ^ 50
@@ -65,8 +69,12 @@ each_time(function()
   call, tonumber, unpack, pairs, math, table, byte, sub, format, band, pack, unpack_bytes = globals()
   PREFIX, CHANNEL, WAITING_HEAD, WAITING_TAIL, PROGRESS_HEAD, PROGRESS_TAIL = unpack(ARGV, 1, 6)
   PARCEL_HEAD, REPLICA, BATCH = ARGV[7], ARGV[8], tonumber(ARGV[9])
-  RECEIPTS_MAX, LETTERS_MAX = tonumber(ARGV[10]), tonumber(ARGV[11])
-  OUTCOMES_MAX, CROSSINGS_MAX, WINDOW_MS = tonumber(ARGV[12]), tonumber(ARGV[13]), tonumber(ARGV[14])
+  if not bounds or bounds.packed ~= ARGV[10] then
+    bounds = { packed = ARGV[10] }
+    bounds.receipts, bounds.letters, bounds.outcomes, bounds.crossings, bounds.window_ms, bounds.queue_bytes,
+      bounds.waiting_bytes, bounds.letters_bytes, bounds.outcomes_bytes, bounds.sessions_bytes =
+      unpack_bytes(BOUNDS, ARGV[10])
+  end
   SESSIONS_LEN = tonumber(ARGV[SESSIONS_AT])
   cursor = SESSIONS_AT + SESSIONS_LEN
   timeline.has_changed, timeline.has_moved = false, false
@@ -155,6 +163,12 @@ local function publish(head, number)
   frames[#frames + 1] = head .. whole(number) .. ',"n":'
 end
 
+-- Watched messages that have come further: id and status, by turns.
+local progress
+local awaken, progressed, flush_frames
+
+do -- What nobody else names.
+
 -- Sessions in whose inboxes something waits that did not before.
 local awakened, awakened_list
 
@@ -162,21 +176,18 @@ each_time(function()
   awakened, awakened_list = {}, {}
 end)
 
-local function awaken(session)
+awaken = function(session)
   if not awakened[session] then
     awakened[session] = true
     awakened_list[#awakened_list + 1] = session
   end
 end
 
--- Watched messages that have come further: id and status, by turns.
-local progress
-
 each_time(function()
   progress = {}
 end)
 
-local function progressed(member, status)
+progressed = function(member, status)
   if has(member, WATCHED) then
     local id = id_of(member)
     progress[#progress + 1] = id
@@ -185,7 +196,7 @@ local function progressed(member, status)
   end
 end
 
-local function flush_frames()
+flush_frames = function()
   if #awakened_list > 0 then
     publish(WAITING_HEAD .. '"' .. table.concat(awakened_list, '","') .. '"' .. WAITING_TAIL, 0)
   end
@@ -198,29 +209,96 @@ local function flush_frames()
   end
 end
 
--- Copies of messages that are done with.
+end
+
+-- The length of the envelope of a message, or of those of a bundle.
+local function bytes_of(member)
+  return (unpack_bytes('>I4', member, 18))
+end
+
+-- Bytes that the project keeps: 'held' of its messages, which are one envelope each and COPY_BYTES for each recipient;
+-- 'dead' of those of them that are dead letters; 'sessions' of the records of sessions; 'outcomes' of idempotency keys with
+-- their results. They are a field of 'inboxes', so that they are read and written with the lines.
+local COPY_BYTES, TOTALS_FIELD = 128, 'totals'
+local totals, read_totals, total, count_bytes, changed_totals
+
+do -- What nobody else names.
+
+local TOTALS = '>dddd'
+
+each_time(function()
+  totals = false
+end)
+
+read_totals = function(text)
+  totals = { held = 0, dead = 0, sessions = 0, outcomes = 0, changed = false }
+  if text then
+    totals.held, totals.dead, totals.sessions, totals.outcomes = unpack_bytes(TOTALS, text)
+  end
+end
+
+total = function(name)
+  if not totals then
+    read_totals(call('HGET', key('inboxes'), TOTALS_FIELD))
+  end
+  return totals[name]
+end
+
+count_bytes = function(name, bytes)
+  local before = total(name)
+  totals[name], totals.changed = before + bytes, true
+end
+
+-- What is to be written of them; nil when they are as they were.
+changed_totals = function()
+  if totals and totals.changed then
+    totals.changed = false
+    return pack(TOTALS, totals.held, totals.dead, totals.sessions, totals.outcomes)
+  end
+end
+
+end
+
+-- Copies of messages that are done with; of shared ones how many, and the length of their envelope.
+local drop_shared, drop_copy_of, drop_copy, flush_gone
+
+do -- What nobody else names.
+
 local gone, copies_gone
 
 each_time(function()
   gone, copies_gone = {}, {}
 end)
 
-local function drop_copy_of(id, flags)
+drop_shared = function(id, count, bytes)
+  local dropped = copies_gone[id]
+  if dropped then
+    dropped.count = dropped.count + count
+  else
+    copies_gone[id] = { count = count, bytes = bytes }
+  end
+  count_bytes('held', -count * COPY_BYTES)
+end
+
+-- 'bytes' are those of the envelope, or of all envelopes of a bundle.
+drop_copy_of = function(id, flags, bytes)
   if flags % 2 == SHARED then
-    copies_gone[id] = (copies_gone[id] or 0) + 1
+    drop_shared(id, 1, bytes)
   else
     gone[#gone + 1] = id
+    count_bytes('held', -bytes - (math.floor(flags / 16) + 1) * COPY_BYTES)
   end
 end
 
-local function drop_copy(member)
-  drop_copy_of(id_of(member), byte(member, 17))
+drop_copy = function(member)
+  drop_copy_of(id_of(member), byte(member, 17), bytes_of(member))
 end
 
-local function flush_gone()
+flush_gone = function()
   local shared_gone = {}
-  for id, count in pairs(copies_gone) do
-    if call('HINCRBY', key('copies'), id, -count) <= 0 then
+  for id, dropped in pairs(copies_gone) do
+    if call('HINCRBY', key('copies'), id, -dropped.count) <= 0 then
+      count_bytes('held', -dropped.bytes)
       shared_gone[#shared_gone + 1] = id
       gone[#gone + 1] = id
     end
@@ -228,6 +306,8 @@ local function flush_gone()
   call_many('HDEL', key('copies'), shared_gone, 1)
   call_many('HDEL', key('messages'), gone, 1)
   gone, copies_gone = {}, {}
+end
+
 end
 
 -- Receipts say what has become of messages; where those are that wait or are leased is seen in the inboxes. They lie in
@@ -307,7 +387,7 @@ local function forget_receipts(len)
   local oldest = math.floor((now - RECEIPTS_FOR_MS) / BUCKET_MS)
   for at = 1, #buckets - 1 do
     local bucket = buckets[at]
-    if bucket >= oldest and len <= RECEIPTS_MAX then
+    if bucket >= oldest and len <= bounds.receipts then
       call('HSET', key('receipts'), 'first', whole(bucket))
       return
     end
@@ -331,7 +411,7 @@ local function flush_receipts()
     call('EXPIRE', key('receipts:') .. bucket, RECEIPTS_FOR_MS / 1000 + 3600)
     call('HINCRBY', key('receipts'), bucket, count)
     local len = call('HINCRBY', key('receipts'), 'len', count)
-    if len > RECEIPTS_MAX then
+    if len > bounds.receipts then
       forget_receipts(len)
     end
   end

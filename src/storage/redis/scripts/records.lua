@@ -80,8 +80,7 @@ ops.free_key = function()
   local name = arg()
   local known = taken_keys.read({ name })[name]
   if taken_keys.is_reservation(known) and sub(known, 17, 17) == '-' then
-    timeline.has_changed = true
-    call('HDEL', key('idempotency'), name)
+    taken_keys.forget(name)
     call('ZREM', key('idempotency:until'), name)
   end
   return {}
@@ -255,7 +254,7 @@ ops.redrive = function()
         -- It has its own copy. A second one would be a repeat.
         drop_copy(take_letter(letters[at]))
         answer(id, to, inbox.waiting)
-      elseif inbox.waiting + inbox.leased >= capacity then
+      elseif refusal_of(inbox, bytes_of(member), capacity) then
         answer(id, '', 'full')
       else
         take_letter(letters[at])
@@ -273,7 +272,7 @@ ops.redrive = function()
         if has(member, TIMED) then
           call('ZADD', key('expiries'), whole(now + ttl_of(stored)), to .. member)
         end
-        shift(inbox, 1, 0, 0)
+        shift(inbox, 1, 0, 0, bytes_of(member))
         forget_receipt(member, to)
         awaken(to)
         answer(id, to, inbox.waiting)
@@ -284,7 +283,7 @@ ops.redrive = function()
 end
 
 -- sweep: the last of the thinned queues that was heard of.
--- Reply: the last one now, how many dead letters were dropped; of each queue: session, how many wait.
+-- Reply: the last one now, how many dead letters and how many idempotency keys were dropped; of each queue: session, how many wait.
 ops.sweep = function()
   local heard = arg()
   for _ = 1, 20 do
@@ -297,9 +296,12 @@ ops.sweep = function()
     forget_receipts(tonumber(len))
   end
   local free = call('ZRANGE', key('idempotency:until'), '-inf', now, 'BYSCORE', 'LIMIT', 0, 1000)
-  call_many('HDEL', key('idempotency'), free, 1)
+  for at = 1, #free do
+    taken_keys.forget(free[at])
+  end
   call_many('ZREM', key('idempotency:until'), free, 1)
-  local reply = { tonumber(heard), tonumber(call('GETDEL', key('dead:dropped')) or 0) }
+  local dead_dropped, keys_dropped = call('GETDEL', key('dead:dropped')), call('GETDEL', key('idempotency:dropped'))
+  local reply = { tonumber(heard), tonumber(dead_dropped or 0), tonumber(keys_dropped or 0) }
   local lost = call('ZRANGE', key('thinned'), '(' .. heard, '+inf', 'BYSCORE', 'WITHSCORES')
   for at = 1, #lost, 2 do
     local inbox = inbox_of(lost[at])
@@ -319,7 +321,7 @@ ops.put_crossing = function()
     timeline.has_changed = true
     call('RPUSH', key('crossings:age'), id)
     call('HINCRBY', key('crossings:targets'), target, 1)
-    while call('HLEN', key('crossings')) > CROSSINGS_MAX do
+    while call('HLEN', key('crossings')) > bounds.crossings do
       local oldest = call('LPOP', key('crossings:age'))
       local went_to = call('HGET', key('crossings'), oldest)
       call('HDEL', key('crossings'), oldest)
@@ -329,6 +331,16 @@ ops.put_crossing = function()
     end
   end
   return {}
+end
+
+-- usage. Reply: bytes of messages, of dead letters, of the records of sessions, of idempotency keys with their results.
+ops.usage = function()
+  if #wanted > 0 then
+    -- What was handed out before this may be gone after it.
+    read_wanted()
+  end
+  flush_gone()
+  return { total('held'), total('dead'), total('sessions'), total('outcomes') }
 end
 
 -- crossing: message. Reply: the project, or nothing.
@@ -343,7 +355,7 @@ end
 
 local OF_THE_PROJECT = {
   'sessions', 'names', 'named', 'messages', 'copies', 'expiries', 'thinned', 'dead', 'dead:letters', 'dead:age',
-  'dead:deaths', 'dead:dropped', 'idempotency', 'idempotency:until', 'protocols', 'crossings', 'crossings:age',
+  'dead:deaths', 'dead:dropped', 'idempotency', 'idempotency:until', 'idempotency:dropped', 'protocols', 'crossings', 'crossings:age',
   'crossings:targets', 'seen', 'left', 'signs', 'given_up', 'bundles', 'bundled', 'posts',
 }
 
@@ -352,6 +364,8 @@ local OF_THE_PROJECT = {
 -- Reply: 1 when there is more.
 ops.clear = function()
   inboxes, unopened, posts = {}, {}, {}
+  read_totals(nil)
+  call('HDEL', key('inboxes'), TOTALS_FIELD)
   for _, name in ipairs(OF_THE_PROJECT) do
     call('UNLINK', key(name))
   end

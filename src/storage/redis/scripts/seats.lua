@@ -1,6 +1,6 @@
 -- Who is in the project: records in 'sessions', who has a name in 'names', which name somebody has in 'named'.
 
-local KEPT, NAME_TAKEN, GONE, FULL = 0, 1, 2, 3
+local KEPT, NAME_TAKEN, GONE, FULL, NO_ROOM = 0, 1, 2, 3, 4
 
 -- Has the others hear of these sessions when they ask the next time. Returns the number up to which there are signs
 -- now.
@@ -16,7 +16,7 @@ local function tell_signs(sessions)
 end
 
 -- put_session: session, name or '', record, 1 when it resumes, most sessions or -1, frame.
--- Reply: one of the four above.
+-- Reply: one of the five above.
 ops.put_session = function()
   local session, name, record = session_arg(), arg(), arg()
   local resumes, most, head = arg() == '1', number_arg(), arg()
@@ -24,7 +24,14 @@ ops.put_session = function()
   if holder and holder ~= session then
     return { NAME_TAKEN }
   end
-  if inbox_of(session) then
+  local inbox, bytes_before = inbox_of(session), call('HSTRLEN', key('sessions'), session)
+  local bytes = #record - bytes_before
+  -- A record that does not grow is kept though there be too much, as after a change of the limit.
+  local is_too_large = bytes > 0 and total('sessions') + bytes > bounds.sessions_bytes
+  if inbox then
+    if is_too_large then
+      return { NO_ROOM }
+    end
     local before = call('HGET', key('named'), session)
     if before and before ~= name then
       call('HDEL', key('names'), before)
@@ -32,14 +39,17 @@ ops.put_session = function()
     end
   elseif resumes then
     return { GONE }
-  elseif most >= 0 and call('HLEN', key('inboxes')) >= most then
+  elseif most >= 0 and call('HLEN', key('sessions')) >= most then
     return { FULL }
+  elseif is_too_large then
+    return { NO_ROOM }
   else
-    local inbox = new_inbox()
+    inbox = new_inbox()
     call('HSET', key('inboxes'), session, inbox_line(inbox))
     inboxes[session] = inbox
   end
   call('HSET', key('sessions'), session, record)
+  count_bytes('sessions', bytes)
   if name ~= '' then
     call('HSET', key('names'), name, session)
     call('HSET', key('named'), session, name)
@@ -103,6 +113,7 @@ ops.remove_session = function()
     call('HDEL', key('names'), name)
     call('HDEL', key('named'), session)
   end
+  count_bytes('sessions', -call('HSTRLEN', key('sessions'), session))
   for _, of_sessions in ipairs({ 'inboxes', 'sessions' }) do
     call('HDEL', key(of_sessions), session)
   end

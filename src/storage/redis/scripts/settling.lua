@@ -3,7 +3,7 @@
 -- Puts leased messages back where they were in the queue, but for those that have outlived their time or were
 -- delivered too often. Returns how many were put back, and how many are dead.
 local function put_back(session, inbox, entries, delivery_limit)
-  local waiting, known, dead, timed, returned, bytes, since = {}, {}, {}, {}, 0, 0, tonumber(at_ms)
+  local waiting, known, dead, timed, returned, bytes, dead_bytes, since = {}, {}, {}, {}, 0, 0, 0, tonumber(at_ms)
   entries = without_dead_bundles(session, entries, delivery_limit)
   for at = 1, #entries do
     local entry = entries[at]
@@ -11,6 +11,7 @@ local function put_back(session, inbox, entries, delivery_limit)
     bytes = bytes + bytes_of(entry.member)
     if expired or entry.deliveries >= delivery_limit then
       dead[#dead + 1] = id_of(entry.member)
+      dead_bytes = dead_bytes + bytes_of(entry.member)
       bury(entry.member, session, expired and 'x' or 'l', entry.deliveries)
     else
       returned = returned + count_of(entry.member)
@@ -30,7 +31,7 @@ local function put_back(session, inbox, entries, delivery_limit)
   put_delivered(session, inbox, known)
   drop_delivered(session, inbox, dead)
   call_many('ZADD', key('expiries'), timed, 2)
-  shift(inbox, returned, -returned - #dead, -bytes)
+  shift(inbox, returned, -returned - #dead, -bytes, -dead_bytes)
   if returned > 0 then
     awaken(session)
   end
@@ -39,12 +40,13 @@ end
 
 -- Takes delivered messages out of an inbox, for good. Returns how many, and the ids of the watched ones.
 local function finish(session, inbox, entries)
-  local done, waiting, timed, watched, count, waited, bytes = {}, {}, {}, {}, 0, 0, 0
+  local done, waiting, timed, watched, count, waited, bytes, size = {}, {}, {}, {}, 0, 0, 0, 0
   for at = 1, #entries do
     local entry = entries[at]
     local of_entry = count_of(entry.member)
     done[at] = id_of(entry.member)
     count = count + of_entry
+    size = size + bytes_of(entry.member)
     if entry.state == RETURNED then
       waited = waited + of_entry
       waiting[#waiting + 1] = entry.member
@@ -69,7 +71,7 @@ local function finish(session, inbox, entries)
   unqueue(session, inbox, waiting)
   call_many('ZREM', key('expiries'), timed, 1)
   if count > 0 then
-    shift(inbox, -waited, waited - count, -bytes)
+    shift(inbox, -waited, waited - count, -bytes, -size)
   end
   return count, watched
 end
@@ -164,12 +166,12 @@ local function finish_plain(session, inbox, packed)
       delivered[id] = nil
       local flags, of_entry = unpack_bytes('>BI4', entry, FLAGS_AT)
       bytes = bytes + of_entry
-      drop_copy_of(id, flags)
+      drop_copy_of(id, flags, of_entry)
       receipt_of(id, flags, session, 'a')
     end
   end
   inbox.delivered_len = inbox.delivered_len - count
-  shift(inbox, 0, -count, -bytes)
+  shift(inbox, 0, -count, -bytes, -bytes)
   return count, twice
 end
 
@@ -242,7 +244,7 @@ ops.acknowledge_post = function()
   end
   if is_open then
     local id, count = post.id, post.known.count
-    copies_gone[id] = (copies_gone[id] or 0) + count - post.struck_len
+    drop_shared(id, count - post.struck_len, post.bytes)
     flush_receipts()
     local field, bucket = id .. '*', bucket_of(id)
     local told = call('HGET', key('receipts:') .. bucket, field) or ''
@@ -323,8 +325,8 @@ ops.release_of = function()
   end
   for at = 1, #lines, 2 do
     local session = lines[at]
-    local known = read_inbox(lines[at + 1])
-    local inbox = (known.leased > 0 or known.taker == taker) and inbox_of(session)
+    local known = session ~= TOTALS_FIELD and read_inbox(lines[at + 1])
+    local inbox = known and (known.leased > 0 or known.taker == taker) and inbox_of(session)
     if inbox and inbox.taker == taker then
       close_window(inbox)
     end

@@ -11,7 +11,7 @@ use self::platter::Platter;
 use super::*;
 use crate::{
     clock::now,
-    storage::conformance::{CASES, TIMED_CASES, run, world::World},
+    storage::conformance::{BUDGET_CASES, CASES, TIMED_CASES, run, small_budgets, world::World},
 };
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
@@ -34,6 +34,17 @@ fn restarted(platter: &Platter, world: &mut World) -> DiskStorage {
 fn the_disk_keeps_every_promise() {
     let storage: Arc<dyn Storage> = Arc::new(opened(&Platter::default()));
     block_on(run(CASES, || Arc::clone(&storage)));
+}
+
+#[test]
+fn the_disk_keeps_no_more_than_its_budgets() {
+    let settings = DiskSettings {
+        retention: small_budgets(),
+        ..DiskSettings::default()
+    };
+    let storage: Arc<dyn Storage> =
+        Arc::new(DiskStorage::open(Platter::default(), settings, now()).expect("it can be read"));
+    block_on(run(BUDGET_CASES, || Arc::clone(&storage)));
 }
 
 #[test]

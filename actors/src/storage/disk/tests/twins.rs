@@ -11,7 +11,8 @@ use crate::{
         SessionRecord, To,
     },
     storage::{
-        Acknowledge, Append, Audience, Claim, DeadLetterQuery, Leased, Outcome, Release, Seat, memory::MemoryStorage,
+        Acknowledge, Append, Audience, Claim, DeadLetterQuery, Leased, Outcome, Release, Seat, Usage,
+        memory::MemoryStorage,
     },
 };
 
@@ -28,6 +29,12 @@ const RETENTION: Retention = Retention {
     idempotency_window: Duration::from_mins(2),
     crossings_len_max: 3,
     audit_len_max: 3,
+    queue_bytes_max: 12_000,
+    waiting_bytes_max: 30_000,
+    dead_letters_bytes_max: usize::MAX,
+    messages_bytes_max: usize::MAX,
+    outcomes_bytes_max: usize::MAX,
+    sessions_bytes_max: usize::MAX,
 };
 
 pub struct Twins {
@@ -297,6 +304,10 @@ impl Twins {
         for session in self.sessions {
             self.same(|store, _| store.depth(session)).await;
         }
+        // Which of the keys of one moment is the oldest is not said.
+        let of_keys_unknown = |usage| Usage { outcomes: 0, ..usage };
+        let (disk, memory) = self.both(|store, _| store.usage()).await;
+        assert_eq!(of_keys_unknown(disk), of_keys_unknown(memory));
         let everything = DeadLetterQuery {
             limit: usize::MAX,
             ..DeadLetterQuery::default()

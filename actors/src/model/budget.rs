@@ -1,0 +1,66 @@
+/// A bound on the messages that a store keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Budget {
+    /// Messages that wait for one session or are leased to it.
+    QueueMessages,
+    /// Their bytes.
+    QueueBytes,
+    /// Bytes of all messages of a project that wait or are leased.
+    ProjectBytes,
+    /// Bytes of the messages of all projects, where they share the memory of the broker.
+    BrokerBytes,
+}
+
+impl Budget {
+    /// The name that a caller sees.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::QueueMessages => "queue_messages",
+            Self::QueueBytes => "queue_bytes",
+            Self::ProjectBytes => "project_bytes",
+            Self::BrokerBytes => "broker_bytes",
+        }
+    }
+
+    /// What the limit counts.
+    #[must_use]
+    pub const fn unit(self) -> &'static str {
+        match self {
+            Self::QueueMessages => "messages",
+            Self::QueueBytes | Self::ProjectBytes | Self::BrokerBytes => "bytes",
+        }
+    }
+
+    const fn holder(self) -> &'static str {
+        match self {
+            Self::QueueMessages | Self::QueueBytes => "the recipient's queue",
+            Self::ProjectBytes => "the project's budget for waiting messages",
+            Self::BrokerBytes => "the broker's budget for the messages of all projects",
+        }
+    }
+}
+
+/// A budget has no room for a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[error(
+    "{} is full ({limit} {}): send again when recipients have acknowledged some",
+    budget.holder(),
+    budget.unit()
+)]
+pub struct Full {
+    pub budget: Budget,
+    /// In the unit of the budget.
+    pub limit: usize,
+}
+
+impl Full {
+    /// The recipient has as many messages as it may have.
+    #[must_use]
+    pub const fn of_queue(limit: usize) -> Self {
+        Self {
+            budget: Budget::QueueMessages,
+            limit,
+        }
+    }
+}

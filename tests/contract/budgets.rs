@@ -1,0 +1,222 @@
+//! What a caller can have the broker keep: each budget is filled, says that it is full, and has room again.
+
+use serde_json::{Value, json};
+
+use crate::support::{Agent, Broker, HASTY, eventually};
+
+const MB: u64 = 1024 * 1024;
+
+/// Messages of this length are few in a budget of a few MB.
+fn long_text() -> String {
+    "x".repeat(400 * 1024)
+}
+
+/// Which budget a refusal names, and its limit.
+fn budget(error: &Value) -> (&str, u64) {
+    assert_eq!(error["detail"]["unit"], "bytes", "{error}");
+    let limit = error["detail"]["limit"].as_u64().unwrap();
+    assert!(
+        error["message"].as_str().unwrap().contains(&limit.to_string()),
+        "{error}"
+    );
+    (error["detail"]["budget"].as_str().unwrap(), limit)
+}
+
+/// The object that a tool returns, or refuses with.
+fn outcome(agent: &Agent, tool: &str, arguments: Value) -> Result<Value, Value> {
+    let params = json!({"name": tool, "arguments": arguments});
+    let result = agent.request("tools/call", params).unwrap();
+    let object = result["structuredContent"].clone();
+    let text = result["content"][0]["text"].as_str().unwrap_or_default();
+    if result["isError"] == true {
+        Err(serde_json::from_str(text).unwrap())
+    } else {
+        Ok(object)
+    }
+}
+
+fn acknowledge(agent: &Agent, messages: &[Value]) {
+    let ids: Vec<_> = messages.iter().map(|message| &message["message_id"]).collect();
+    agent.calls("acknowledge_messages", json!({"message_ids": ids}));
+}
+
+#[test]
+fn a_full_queue_says_how_many_bytes_it_holds_and_has_room_when_they_are_acknowledged() {
+    let broker = Broker::with(&["--max-payload-mb=1", "--queue-max-mb=2"]);
+    let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
+    let text = long_text();
+    for _ in 0..5 {
+        alice.sends(&text).to(&bob);
+    }
+    let error = alice.sends(&text).fails_as("queue_full", &bob);
+    assert_eq!(budget(&error), ("queue_bytes", 2 * MB));
+    // What is short has room.
+    alice.sends("short").to(&bob);
+    // What was read and is not acknowledged is kept all the same.
+    let read = bob.reads(json!({"acknowledge": "manual", "limit": 1}));
+    assert_eq!(read.len(), 1);
+    alice.sends(&text).fails_as("queue_full", &bob);
+    acknowledge(&bob, &read);
+    alice.sends(&text).to(&bob);
+    let sent = alice.sends(&text).for_everyone();
+    assert_eq!(
+        (&sent["failed"], &sent["failures"][0]["code"]),
+        (&json!(1), &json!("queue_full"))
+    );
+}
+
+#[test]
+fn a_project_whose_sessions_read_nothing_is_full_and_others_are_not() {
+    let broker = Broker::secured_with(&["--max-payload-mb=1", "--waiting-max-mb=2"]);
+    let [full, other] = ["full", "other"].map(|id| broker.project(id, &json!({})));
+    let (alice, text) = (full.agent("alice"), long_text());
+    let readers: Vec<_> = (0..6).map(|at| full.agent(&format!("reader-{at}"))).collect();
+    // A broadcast is kept once.
+    assert_eq!(alice.sends(&text).for_everyone()["failed"], 0);
+    for reader in &readers[..4] {
+        alice.sends(&text).to(reader);
+    }
+    let error = alice.sends(&text).fails_as("queue_full", &readers[5]);
+    assert_eq!(budget(&error), ("project_bytes", 2 * MB));
+    let (carol, dave) = (other.agent("carol"), other.agent("dave"));
+    carol.sends(&text).to(&dave);
+    for _ in 0..2 {
+        acknowledge(
+            &readers[0],
+            &readers[0].reads(json!({"acknowledge": "manual", "limit": 1})),
+        );
+    }
+    alice.sends(&text).to(&readers[5]);
+}
+
+#[test]
+fn the_oldest_dead_letters_are_dropped_and_the_log_says_so() {
+    let broker = Broker::with(&["--max-payload-mb=1", "--dead-letters-max-mb=2", "--delivery-limit=1"]);
+    let (alice, text) = (broker.agent("alice"), long_text());
+    let mut sent = Vec::new();
+    for _ in 0..7 {
+        let bob = broker.agent("bob");
+        sent.push(alice.sends(&text).to(&bob).id);
+        assert_eq!(bob.reads(json!({"acknowledge": "manual"})).len(), 1);
+        bob.wire.dies();
+    }
+    broker.agent("bob").sees_nothing();
+    let kept: Vec<_> = alice
+        .dead_letters("delivery_limit")
+        .iter()
+        .map(|letter| letter["message"]["message_id"].as_str().unwrap().to_owned())
+        .collect();
+    assert!(!kept.is_empty() && kept.len() <= 5, "{kept:?}");
+    assert!(sent.ends_with(&kept), "{kept:?} of {sent:?}");
+    // That it is dead is known all the same.
+    assert_eq!(alice.status_of(&sent[0]), "dead_lettered");
+    eventually("the log says so", || {
+        broker.log().contains("the oldest were dropped").then_some(())
+    });
+}
+
+#[test]
+fn sessions_are_bounded_in_number() {
+    let broker = Broker::with(&[&HASTY[..], &["--sessions-max=5"]].concat());
+    let mut seated = Vec::new();
+    let refused = loop {
+        let caller = broker.visitor();
+        let arguments = json!({"name": format!("agent-{}", seated.len())});
+        match outcome(&caller, "register_session", arguments) {
+            Ok(_) => seated.push(caller),
+            Err(error) => break error,
+        }
+        assert!(seated.len() <= 5, "there are more than five");
+    };
+    assert_eq!(refused["code"], "forbidden");
+    assert!(
+        refused["message"].as_str().unwrap().contains("sessions_max"),
+        "{refused}"
+    );
+    drop(seated);
+    eventually("there is room again", || {
+        outcome(&broker.visitor(), "register_session", json!({"name": "late"})).ok()
+    });
+}
+
+#[test]
+fn what_sessions_say_of_themselves_is_bounded_in_bytes() {
+    let broker = Broker::with(&["--sessions-max-mb=1"]);
+    let mut seated = Vec::new();
+    let refused = loop {
+        let caller = broker.visitor();
+        let metadata = json!({"text": "x".repeat(15 * 1024)});
+        let arguments = json!({"name": format!("agent-{}", seated.len()), "metadata": metadata});
+        match outcome(&caller, "register_session", arguments) {
+            Ok(_) => seated.push(caller),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(refused["code"], "forbidden");
+    let text = refused["message"].as_str().unwrap();
+    assert!(text.contains("metadata") && text.contains(&MB.to_string()), "{refused}");
+    assert!(
+        (50..=MB as usize / (15 * 1024)).contains(&seated.len()),
+        "{}",
+        seated.len()
+    );
+    broker.agent("one-that-says-little");
+}
+
+#[test]
+fn idempotency_keys_are_bounded_in_bytes_and_the_newest_hold() {
+    let broker = Broker::with(&["--idempotency-max-mb=1"]);
+    let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
+    let key = |number: usize| format!("{number:0>256}");
+    let first = alice.sends("first").with("idempotency_key", key(0)).to(&bob);
+    assert_eq!(alice.sends("first").with("idempotency_key", key(0)).to(&bob), first);
+    const KEYS: usize = 4_000;
+    let mut last = None;
+    for from in (1..=KEYS).step_by(200) {
+        for number in from..from + 200 {
+            let sent = alice.sends("next").with("idempotency_key", key(number));
+            if number == KEYS {
+                last = Some(sent.to(&bob));
+            } else {
+                alice.begins("send_message", &sent.arguments_to(&bob));
+            }
+        }
+        alice.settles();
+        let read = bob.reads(json!({"acknowledge": "immediate", "limit": 1000}));
+        assert!(!read.is_empty());
+    }
+    assert_eq!(
+        Some(alice.sends("next").with("idempotency_key", key(KEYS)).to(&bob)),
+        last
+    );
+    assert_ne!(alice.sends("first").with("idempotency_key", key(0)).to(&bob), first);
+}
+
+/// With the defaults, what one member does with the largest messages fits in a container of 512 MiB.
+#[test]
+fn a_member_that_fills_everything_with_the_largest_messages_is_held_to_the_default_budgets() {
+    let broker = Broker::start();
+    let (alice, readers) = (broker.agent("alice"), broker.agents("reader", 6));
+    let text = "x".repeat(9 * 1024 * 1024);
+    for reader in &readers[..5] {
+        for _ in 0..2 {
+            alice.sends(&text).with("ttl_seconds", 1).to(reader);
+        }
+    }
+    for reader in &readers {
+        eventually("what was not read is dead", || {
+            (reader.calls("heartbeat", json!({}))["queue_size"] == 0).then_some(())
+        });
+    }
+    let mut accepted = 0;
+    let refused = loop {
+        let letter = alice.sends(&text).arguments_to(&readers[accepted / 2]);
+        match outcome(&alice, "send_message", letter) {
+            Ok(_) => accepted += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!((accepted, budget(&refused)), (10, ("project_bytes", 96 * MB)));
+    let held = broker.anonymous_kib();
+    assert!(held < 320 * 1024, "{held} KiB");
+}
