@@ -341,6 +341,7 @@ fn broker_settings(config: &Config) -> BrokerSettings {
         project: project_settings(config),
         key_rate_limit: config.rate_limit,
         multi_project: config.enable_multi_project,
+        projects_max: config.projects_max,
     }
 }
 

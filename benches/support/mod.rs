@@ -47,6 +47,7 @@ pub async fn local_broker(key_rate_limit: u32) -> BrokerHandle {
         },
         key_rate_limit,
         multi_project: true,
+        projects_max: 1000,
     };
     let storage = Arc::new(MemoryStorage::new(Retention::default()));
     let broker = Broker::start(settings, storage, vec![Arbiter::current()], || ());

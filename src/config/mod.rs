@@ -58,6 +58,9 @@ settings! {
     /// Serve any number of projects. `false`: everything lives in the project `default`.
     enable_multi_project: bool = "true", Choice(SWITCH);
 
+    /// Projects at once, those that were deleted left out. One more is refused.
+    projects_max: usize = "1000", Integer(1..=1_000_000);
+
     /// Requests per minute of each key; of each address where no key is asked for. 0 is no limit.
     rate_limit: u32 = "0", Integer(0..=10_000_000);
 
@@ -249,6 +252,11 @@ impl Config {
         self.outbound_buffer_mb * MB
     }
 
+    /// The bytes of a budget for messages of so many MB: never too few for the largest message and its envelope.
+    pub fn message_budget_bytes(&self, mb: usize) -> usize {
+        mb.max(self.max_payload_mb + 1) * 1024 * 1024
+    }
+
     /// What is kept of the admin key, wherever it is given.
     ///
     /// # Errors
@@ -349,7 +357,8 @@ fn check_credentials(config: &Config, layers: &Layers) -> Result<(), ConfigError
     Ok(())
 }
 
-/// Each budget of messages has room for the largest message and its envelope.
+/// A budget of messages that somebody chose has room for the largest message and its envelope. A default is raised:
+/// [`Config::message_budget_bytes`].
 fn check_budgets(config: &Config, layers: &Layers) -> Result<(), ConfigError> {
     let payload = ("max_payload_mb", config.max_payload_mb);
     let budgets = [
@@ -360,6 +369,7 @@ fn check_budgets(config: &Config, layers: &Layers) -> Result<(), ConfigError> {
     ];
     budgets
         .into_iter()
+        .filter(|(key, _)| layers.given(key).origin != Origin::Default)
         .try_for_each(|budget| check_less(layers, payload, budget, ["less", "more"]))
 }
 

@@ -435,6 +435,26 @@ fn a_value_that_is_no_text_is_refused() {
 }
 
 #[test]
+fn a_budget_that_was_chosen_has_room_for_the_largest_message_and_a_default_is_raised() {
+    for key in [
+        "queue_max_mb",
+        "waiting_max_mb",
+        "dead_letters_max_mb",
+        "messages_max_mb",
+    ] {
+        let line = Start::new().flag(key, "10").refusal();
+        let flag = key.replace('_', "-");
+        let rest = r#"is not allowed; allowed: more than max_payload_mb = "10" (default)"#;
+        assert_eq!(line, format!(r#"{key} = "10" (--{flag}) {rest}"#));
+        Start::new().flag(key, "11").config();
+    }
+    let config = Start::new().flag("max_payload_mb", "64").config();
+    assert_eq!(config.message_budget_bytes(config.queue_max_mb), 65 * 1024 * 1024);
+    let config = Start::new().config();
+    assert_eq!(config.message_budget_bytes(config.queue_max_mb), 32 * 1024 * 1024);
+}
+
+#[test]
 fn thresholds_must_rise_and_the_one_that_was_chosen_is_named() {
     let line = Start::new().flag("stale_threshold", "60s").refusal();
     let rest = r#"is not allowed; allowed: shorter than disconnect_threshold = "60s" (default)"#;

@@ -39,10 +39,10 @@ pub async fn open(config: &Config, listens_at: SocketAddr) -> io::Result<Arc<dyn
 
 fn retention(config: &Config) -> Retention {
     Retention {
-        queue_bytes_max: config.queue_max_mb * MB,
-        waiting_bytes_max: config.waiting_max_mb * MB,
-        dead_letters_bytes_max: config.dead_letters_max_mb * MB,
-        messages_bytes_max: config.messages_max_mb * MB,
+        queue_bytes_max: config.message_budget_bytes(config.queue_max_mb),
+        waiting_bytes_max: config.message_budget_bytes(config.waiting_max_mb),
+        dead_letters_bytes_max: config.message_budget_bytes(config.dead_letters_max_mb),
+        messages_bytes_max: config.message_budget_bytes(config.messages_max_mb),
         outcomes_bytes_max: config.idempotency_max_mb * MB,
         sessions_bytes_max: config.sessions_max_mb * MB,
         ..Retention::default()

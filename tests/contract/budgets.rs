@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Agent, Broker, HASTY, eventually};
+use crate::support::{ADMIN_KEY, Agent, Broker, HASTY, eventually};
 
 const MB: u64 = 1024 * 1024;
 
@@ -219,4 +219,23 @@ fn a_member_that_fills_everything_with_the_largest_messages_is_held_to_the_defau
     assert_eq!((accepted, budget(&refused)), (10, ("project_bytes", 96 * MB)));
     let held = broker.anonymous_kib();
     assert!(held < 320 * 1024, "{held} KiB");
+}
+
+#[test]
+fn projects_are_bounded_in_number() {
+    let broker = Broker::secured_with(&["--projects-max=3"]);
+    let create = |id: &str| {
+        let wanted = json!({"project_id": id, "name": id});
+        broker.rest(ADMIN_KEY, "POST", "/api/v1/projects", &wanted)
+    };
+    // The default project is one of them.
+    assert_eq!([create("one").status, create("two").status], [201; 2]);
+    let refused = create("three");
+    assert_eq!((refused.status, &refused.json()["code"]), (403, &json!("forbidden")));
+    assert!(
+        refused.json()["detail"].as_str().unwrap().contains("projects_max"),
+        "{refused:?}"
+    );
+    broker.rest(ADMIN_KEY, "DELETE", "/api/v1/projects/one", &Value::Null);
+    assert_eq!(create("three").status, 201);
 }

@@ -56,6 +56,8 @@ pub struct BrokerSettings {
     pub key_rate_limit: u32,
     /// False: there is the default project and no other.
     pub multi_project: bool,
+    /// Projects that there may be at once.
+    pub projects_max: usize,
 }
 
 /// A record, and when it was asked for.

@@ -197,6 +197,12 @@ impl Draft {
         self
     }
 
+    /// Bytes of the envelope as far as it is encoded.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.body.len()
+    }
+
     /// Makes it a message. `recipient` is there exactly when the draft was made for [`To::One`].
     #[must_use]
     pub fn seal(mut self, id: MessageId, recipient: Option<SessionId>, now: Now, watched: bool) -> Message {

@@ -22,6 +22,10 @@ const BATCH_LEN_MAX: usize = 4096;
 /// Most appends under way.
 const APPENDS_MAX: usize = 2;
 
+/// Most bytes of messages that are gathered or being appended: a store that is slow does not fill the memory. One route of
+/// any size is taken when there is nothing else.
+pub const BYTES_MAX: usize = 32 * 1024 * 1024;
+
 /// How often the audience of a broadcast is looked up anew because sessions came or went meanwhile. The last time it is
 /// the audience all the same.
 const TRIES: usize = 4;
@@ -47,6 +51,8 @@ pub struct Router {
     gathered: Vec<Route>,
     /// Their messages.
     gathered_len: usize,
+    /// Of what is gathered or being appended.
+    bytes: usize,
 }
 
 /// Who gets a message, beside the message.
@@ -72,6 +78,7 @@ struct Batch {
     /// What it has answered to those of them that come first.
     answered: Vec<Appended>,
     underway: Vec<Underway>,
+    bytes: usize,
     /// How often sessions may yet come or go meanwhile.
     tries: usize,
 }
@@ -84,6 +91,11 @@ impl Sent {
 
 fn len_of(routes: &[Route]) -> usize {
     routes.iter().map(|route| route.submissions.len()).sum()
+}
+
+fn bytes_of(routes: &[Route]) -> usize {
+    let submissions = routes.iter().flat_map(|route| &route.submissions);
+    submissions.map(|submission| submission.draft.bytes()).sum()
 }
 
 /// One route, while its messages are being appended.
@@ -112,6 +124,7 @@ impl Router {
             may_repeat: false,
             gathered: Vec::new(),
             gathered_len: 0,
+            bytes: 0,
         }
     }
 
@@ -129,6 +142,7 @@ impl Router {
             sent: Vec::with_capacity(len_of(&routes)),
             answered: Vec::new(),
             underway: Vec::with_capacity(routes.len()),
+            bytes: bytes_of(&routes),
             tries: TRIES,
         };
         for Route { submissions, reply } in routes {
@@ -191,6 +205,7 @@ impl Router {
     fn done(&mut self, result: Result<(), StoreError>, batch: Batch, ctx: &mut Context<Self>) {
         self.appends -= 1;
         self.underway_len -= batch.sent.len();
+        self.bytes -= batch.bytes;
         // While it may be, it is the last.
         self.may_repeat &= self.appends > 0;
         self.appended(result, batch);
@@ -375,6 +390,7 @@ impl Supervised for Router {
     fn restarting(&mut self, _: &mut Context<Self>) {
         // Callers of what was under way learn it from the dropped reply. What was gathered is as good as queued.
         (self.appends, self.underway_len, self.may_repeat) = (0, 0, false);
+        self.bytes = bytes_of(&self.gathered);
     }
 }
 
@@ -382,6 +398,14 @@ impl Handler<Posted<Route>> for Router {
     type Result = ();
 
     fn handle(&mut self, Posted { message, .. }: Posted<Route>, ctx: &mut Context<Self>) {
+        let bytes = bytes_of(std::slice::from_ref(&message));
+        if self.bytes > 0 && self.bytes + bytes > BYTES_MAX {
+            let refused = message.submissions.iter().map(|_| Err(BrokerError::unavailable()));
+            // A sender that has gone does not need the answer.
+            let _ = message.reply.send(refused.collect());
+            return;
+        }
+        self.bytes += bytes;
         self.gathered_len += message.submissions.len();
         self.gathered.push(message);
         self.route_gathered(ctx);

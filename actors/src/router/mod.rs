@@ -4,7 +4,7 @@ mod actor;
 mod handover;
 mod messages;
 
-pub use actor::Router;
+pub use actor::{BYTES_MAX, Router};
 #[cfg(feature = "faults")]
 pub use messages::Panic;
 pub use messages::{Answer, Audience, Route, Routed, Submission, Target};

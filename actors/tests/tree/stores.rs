@@ -3,6 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use actors::{
+    model::BrokerError,
+    project::Envelope,
     router,
     session::{AckMode, Connection, Push, ReceiveMode, Written},
     storage::Acknowledge,
@@ -11,7 +13,7 @@ use actors::{
 use crate::{
     agents::Load,
     laggard::Laggard,
-    world::{Line, MANUAL, Threads, World, ids, run, settings, soon},
+    world::{Line, MANUAL, Threads, World, at_home, envelope, ids, run, settings, soon},
 };
 
 /// A world over a laggard, and the laggard.
@@ -128,6 +130,42 @@ fn what_a_router_had_gathered_when_it_panicked_is_accepted() {
         assert!(soon("the first answer", answers.pop().unwrap()).await.is_err());
         line.until("the second message", |seen| ids(&seen.pushed).contains(&accepted))
             .await;
+    });
+}
+
+#[test]
+fn what_waits_for_a_slow_store_is_bounded_in_bytes() {
+    const LEN: usize = 1024 * 1024;
+    run(|| async {
+        let (world, store) = slow_world().await;
+        let alice = world.register("alice", None).await;
+        let bob = world.register("bob", None).await;
+        let payload = format!("{{\"text\":\"{}\"}}", "x".repeat(LEN));
+        let long = || {
+            let envelope = Envelope {
+                payload: &payload,
+                ..envelope(false)
+            };
+            at_home(world.project.direct(&alice, "bob", &envelope).unwrap())
+        };
+        store.set_held(true);
+        let mut answers = Vec::new();
+        for _ in 0..2 * router::BYTES_MAX / LEN {
+            answers.push(world.project.submit(vec![long()]).unwrap());
+        }
+        // Refused at once, though the store says nothing yet.
+        let last = soon("a refusal", answers.pop().unwrap()).await.unwrap();
+        assert!(matches!(last[0], Err(BrokerError::Unavailable { .. })));
+        store.set_held(false);
+        let mut accepted = 0;
+        for answer in answers {
+            let answer = soon("an answer", answer).await.unwrap().pop().unwrap();
+            accepted += usize::from(answer.is_ok());
+        }
+        assert!((1..=router::BYTES_MAX / LEN).contains(&accepted), "{accepted}");
+        let received = world.receive(&bob, Duration::ZERO, ReceiveMode::Immediate).await;
+        assert!(!received.unwrap().deliveries.is_empty());
+        assert!(world.submit(vec![long()]).await.unwrap()[0].is_ok());
     });
 }
 

@@ -75,11 +75,12 @@ pub fn broker_settings(project: Settings) -> BrokerSettings {
         project,
         key_rate_limit: 0,
         multi_project: true,
+        projects_max: 1000,
     }
 }
 
 /// What is for the router of the sender's own project.
-fn at_home(dispatch: Dispatch) -> Submission {
+pub fn at_home(dispatch: Dispatch) -> Submission {
     match dispatch {
         Dispatch::Home(submission) => submission,
         Dispatch::Abroad(_) => panic!("it goes to another project"),

@@ -15,6 +15,10 @@ struct Messages {
     by_id: HashMap<MessageId, Entry>,
     /// At this length those that nobody holds or follows any more are cleared away.
     tidy_len: usize,
+    /// Bytes of the watched messages that came, and of those that the last tidying left.
+    watched_bytes: usize,
+    /// At as many bytes the same is cleared away.
+    tidy_bytes: usize,
     tidied: u64,
 }
 
@@ -27,7 +31,14 @@ struct Entry {
     came: u64,
 }
 
+impl Entry {
+    fn watched_bytes(&self) -> usize {
+        self.watched.as_ref().map_or(0, |message| message.body().len())
+    }
+}
+
 const TIDY_LEN_MIN: usize = 1024;
+const TIDY_BYTES_MIN: usize = 8 << 20;
 
 impl Held {
     pub fn remember<'a>(&self, messages: impl Iterator<Item = &'a Arc<Message>>) {
@@ -38,9 +49,11 @@ impl Held {
                 watched: message.is_watched().then(|| Arc::clone(message)),
                 came: held.tidied,
             };
+            held.watched_bytes += entry.watched_bytes();
             held.by_id.insert(message.id, entry);
         }
-        if held.by_id.len() >= held.tidy_len.max(TIDY_LEN_MIN) {
+        let is_long = held.by_id.len() >= held.tidy_len.max(TIDY_LEN_MIN);
+        if is_long || held.watched_bytes >= held.tidy_bytes.max(TIDY_BYTES_MIN) {
             held.tidy();
         }
     }
@@ -85,6 +98,8 @@ impl Messages {
         });
         self.tidied += 1;
         self.tidy_len = 2 * self.by_id.len();
+        self.watched_bytes = self.by_id.values().map(Entry::watched_bytes).sum();
+        self.tidy_bytes = 2 * self.watched_bytes;
     }
 }
 
@@ -98,6 +113,10 @@ mod tests {
     use super::*;
 
     fn message(ids: &MessageIds, watched: bool) -> Arc<Message> {
+        long_message(ids, watched, 2)
+    }
+
+    fn long_message(ids: &MessageIds, watched: bool, payload_len: usize) -> Arc<Message> {
         let sender = SessionRecord {
             id: SessionId::generate(),
             name: None,
@@ -107,8 +126,23 @@ mod tests {
             owner: Owner::anonymous(),
         };
         let (project, headers) = (ProjectId::default_project(), Headers::default());
-        let draft = Draft::new(&project, &sender, To::Many, ("chat", "1.0.0"), "{}", &headers);
+        let payload = format!("{{{}}}", " ".repeat(payload_len - 2));
+        let draft = Draft::new(&project, &sender, To::Many, ("chat", "1.0.0"), &payload, &headers);
         Arc::new(draft.seal(ids.next(now()), None, now(), watched))
+    }
+
+    #[test]
+    fn the_bytes_of_watched_messages_that_nobody_follows_are_let_go() {
+        const LEN: usize = TIDY_BYTES_MIN / 4;
+        let (held, ids) = (Held::default(), MessageIds::default());
+        let followed = long_message(&ids, true, LEN);
+        let _view = followed.progress.subscribe();
+        held.remember([&followed].into_iter());
+        for _ in 0..40 {
+            held.remember([&long_message(&ids, true, LEN)].into_iter());
+            assert!(held.watched().len() <= 8, "{} are kept", held.watched().len());
+        }
+        assert!(held.watched().iter().any(|message| message.id == followed.id));
     }
 
     #[test]

@@ -16,6 +16,14 @@ use crate::{
 
 impl Broker {
     pub(super) fn create(&mut self, mut record: ProjectRecord, reply: Reply, ctx: &mut Context<Self>) {
+        let active = self.records.values().filter(|known| known.record.active).count();
+        let max = self.settings.projects_max;
+        if active >= max && !self.records.contains_key(&record.id) {
+            let reason =
+                format!("the broker has its {max} projects (projects_max): one of them has to be deleted first");
+            drop(reply.send(Err(BrokerError::forbidden(reason))));
+            return;
+        }
         record.revision = 0;
         let epoch = self.storage.epoch();
         self.put(record.clone(), epoch, ctx, move |broker, stored, ctx| match stored {
