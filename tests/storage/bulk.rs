@@ -63,6 +63,7 @@ fn thousands_of_messages_go_through_one_inbox() {
         told("append and remove");
         let query = DeadLetterQuery {
             limit: usize::MAX,
+            bytes_max: usize::MAX,
             ..DeadLetterQuery::default()
         };
         let letters = view.store.dead_letters(query).await.unwrap();

@@ -4,7 +4,7 @@
 -- are in 'bundles', and in its receipt when all are acknowledged. By which bundles a message is looked for is in 'bundled',
 -- and then in 'settled:BUCKET': their ids, in order.
 
-local want_message, read_or_leave_wanted, count_of, parts_of, unbundle_delivered, unbundle_waiting,
+local want_message, read_wanted, read_or_leave_wanted, count_of, parts_of, unbundle_delivered, unbundle_waiting,
   unbundle_all, settle_bundle, flush_settled, holds, bundle_with, without_dead_bundles
 
 do -- What nobody else names.
@@ -26,7 +26,7 @@ function want_message(member, reply)
   wanted_bytes = wanted_bytes + bytes_of(member)
 end
 
-local function read_wanted()
+function read_wanted()
   local stored = fields(key('messages'), wanted)
   for at = 1, #wanted do
     local reply, place = wanted_by[at][1], wanted_by[at][2]

@@ -335,10 +335,8 @@ end
 
 -- usage. Reply: bytes of messages, of dead letters, of the records of sessions, of idempotency keys with their results.
 ops.usage = function()
-  if #wanted > 0 then
-    -- What was handed out before this may be gone after it.
-    read_wanted()
-  end
+  -- What was handed out before this may be gone after it.
+  read_wanted()
   flush_gone()
   return { total('held'), total('dead'), total('sessions'), total('outcomes') }
 end
