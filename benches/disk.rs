@@ -91,6 +91,7 @@ fn session() -> SessionRecord {
         metadata: serde_json::Map::new(),
         connected_at_ms: 1,
         owner: Owner::anonymous(),
+        holder: actors::model::Holder::default(),
     }
 }
 

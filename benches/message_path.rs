@@ -100,6 +100,7 @@ fn sender() -> SessionRecord {
         metadata: serde_json::Map::new(),
         connected_at_ms: 0,
         owner: actors::model::Owner::anonymous(),
+        holder: actors::model::Holder::default(),
     }
 }
 

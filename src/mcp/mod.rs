@@ -24,6 +24,7 @@ pub mod rpc;
 pub mod scan;
 mod shared;
 mod subscriptions;
+mod taking;
 pub mod tasks;
 pub mod tools;
 mod turn;
@@ -36,6 +37,7 @@ use actors::model::{ProjectId, ReplicaId};
 pub use outbox::{Form, Framing, Outbox};
 pub use peer::{Peer, Taken};
 pub use reply::Lane;
+pub use taking::{Marks, Taking};
 
 use list_changes::ListChanges;
 use request_state::Sealer;

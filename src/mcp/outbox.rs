@@ -1,7 +1,6 @@
 //! What is to be written to one peer: bounded, coalesced, filled from any thread, drained by one.
 
 use std::{
-    collections::VecDeque,
     sync::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -10,12 +9,13 @@ use std::{
 };
 
 use actors::{
-    model::{ConnectionId, MessageId},
+    model::ConnectionId,
     session::{Closing, Connection},
     storage::Delivery,
 };
 use futures_util::task::AtomicWaker;
 
+use super::taking::{Marks, Taking};
 use crate::budget::{Gauge, Hold};
 
 /// Bytes of pushed messages that may wait for the socket. One message may go beyond it.
@@ -100,9 +100,9 @@ struct Charge {
 #[derive(Default)]
 struct Queue {
     bytes: Vec<u8>,
-    /// Bytes ever queued, and the marks of pushed messages in them: a message is written when its end is.
+    /// Bytes ever queued, and the marks in them: what ends at a mark is written when the bytes before it are.
     queued: u64,
-    marks: VecDeque<(u64, MessageId)>,
+    marks: Marks,
     /// What goes around a pushed message, if the peer takes them.
     push: Option<PushFrame>,
     /// One frame for each subscription to the inbox.
@@ -133,6 +133,15 @@ struct Exchange {
 pub struct PushFrame {
     pub before: Box<[u8]>,
     pub after: Box<[u8]>,
+}
+
+impl Queue {
+    /// What was queued last is an answer that brings messages.
+    fn brings(&mut self, takings: Vec<Taking>) {
+        let end = self.queued;
+        let marks = takings.into_iter().map(|taking| (end, taking));
+        self.marks.answers.extend(marks);
+    }
 }
 
 impl Outbox {
@@ -211,13 +220,21 @@ impl Outbox {
 
     /// Queues the response to a request; `error` is the code in it. An exchange ends with it.
     pub fn respond(&self, frame: &[u8], error: Option<i32>) {
-        let Framing::Exchange { form, .. } = self.framing else {
-            return self.send(frame);
-        };
+        self.respond_taking(frame, error, Vec::new());
+    }
+
+    /// The same for a response that brings messages.
+    pub fn respond_taking(&self, frame: &[u8], error: Option<i32>, takings: Vec<Taking>) {
         let mut queue = self.queue();
         if queue.ended {
             return;
         }
+        let Framing::Exchange { form, .. } = self.framing else {
+            self.put(&mut queue, frame.len(), |out| out.extend_from_slice(frame));
+            queue.brings(takings);
+            drop(queue);
+            return self.wake();
+        };
         let whole = match form {
             Form::Either => queue.queued == 0 && !queue.exchange.streaming,
             Form::Events => queue.queued == 0 && !queue.exchange.streaming && error.is_some(),
@@ -232,6 +249,7 @@ impl Outbox {
         } else {
             self.put(&mut queue, frame.len(), |out| out.extend_from_slice(frame));
         }
+        queue.brings(takings);
         queue.exchange.answered = Some(Answered { error, whole });
         queue.ended = true;
         self.drop_unread(&mut queue);
@@ -257,6 +275,13 @@ impl Outbox {
             return Some(Beginning::Stream { error });
         }
         None
+    }
+
+    /// The answers of an exchange that bring messages and that [`Outbox::take`] has not handed out.
+    pub fn take_answers(&self) -> impl Iterator<Item = Taking> {
+        std::mem::take(&mut self.queue().marks.answers)
+            .into_iter()
+            .map(|(_, taking)| taking)
     }
 
     /// Whether the response is queued and was taken to its end.
@@ -401,7 +426,7 @@ impl Outbox {
 
     /// Moves what is queued to `into`, which must be empty, and its marks to `marks`. Returns why the connection
     /// is to be closed after that, if it is.
-    pub fn take(&self, into: &mut Vec<u8>, marks: &mut VecDeque<(u64, MessageId)>) -> Option<Closing> {
+    pub fn take(&self, into: &mut Vec<u8>, marks: &mut Marks) -> Option<Closing> {
         self.poked.store(false, Ordering::Release);
         let mut queue = self.queue();
         std::mem::swap(&mut queue.bytes, into);
@@ -512,7 +537,7 @@ impl Connection for Outbox {
             });
             if !queue.ended {
                 let end = queue.queued;
-                queue.marks.push_back((end, message.id));
+                queue.marks.messages.push_back((end, message.id));
             }
         }
         queue.push = Some(frame);

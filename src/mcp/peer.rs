@@ -14,7 +14,7 @@ use actors::{
     model::{BrokerError, ConnectionId, MessageId},
     project::{Crossing, Dispatch},
     router::{Answer, Routed},
-    session::{Connection, Member, Writable, Written},
+    session::{Connection, Member, ReadAt, Writable, Written},
 };
 use futures_util::{
     FutureExt,
@@ -92,6 +92,16 @@ impl Peer {
         }
     }
 
+    /// What is taken from now on was read then.
+    pub fn reads(&self, at: ReadAt) {
+        self.shared.read_at.set(at);
+    }
+
+    /// The connection ends with an error: what was written to it last may never have arrived.
+    pub fn was_reset(&self) {
+        self.shared.was_reset.set(true);
+    }
+
     /// Takes one frame. What it asks for may be done by [`Peer::end_turn`] only.
     pub fn frame(&mut self, text: &str) -> Taken {
         self.take(text, rpc::parse(text), Lane::Connection)
@@ -110,6 +120,7 @@ impl Peer {
                 text: text.to_owned(),
                 lane,
                 counted: false,
+                read_at: self.shared.read_at.get(),
             });
             return Taken::Fine;
         }
@@ -293,9 +304,16 @@ impl Peer {
                 return;
             }
             while self.takes_up()
-                && let Some(Held { text, lane, counted }) = self.turn.held.pop_front()
+                && let Some(held) = self.turn.held.pop_front()
             {
+                let Held {
+                    text,
+                    lane,
+                    counted,
+                    read_at,
+                } = held;
                 self.shared.counted.set(counted);
+                self.shared.read_at.set(read_at);
                 self.take(&text, rpc::parse(&text), lane);
                 self.shared.counted.set(false);
                 self.shared.caught_up.take();
@@ -401,11 +419,6 @@ impl Peer {
     /// Whether something was taken out of an inbox for one of the requests.
     pub fn has_taken(&self) -> bool {
         self.shared.has_taken()
-    }
-
-    /// The answers to all requests are written: nothing of them is to be given back any more.
-    pub fn all_answered(&self) {
-        self.shared.forget_takings();
     }
 
     /// Messages that were written to the socket.

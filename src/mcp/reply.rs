@@ -17,6 +17,7 @@ use super::{
     Outbox,
     logging::Level,
     rpc::{self, RpcError, begin_result, write_json},
+    taking::Taking,
 };
 
 use crate::refusal::error_object;
@@ -60,14 +61,16 @@ impl Lane {
         }
     }
 
-    /// Sends the response to a request of this lane; `error` is the code in it.
-    pub fn respond(&self, connection: &Outbox, frame: &[u8], error: Option<i32>) {
+    /// Sends the response to a request of this lane; `error` is the code in it, and `taking` what it brings.
+    pub fn respond(&self, connection: &Outbox, frame: &[u8], error: Option<i32>, taking: Option<Taking>) {
+        let takings = Vec::from_iter(taking);
         match self {
-            Self::Connection => connection.respond(frame, error),
-            Self::Exchange(outbox) => outbox.respond(frame, error),
+            Self::Connection => connection.respond_taking(frame, error, takings),
+            Self::Exchange(outbox) => outbox.respond_taking(frame, error, takings),
             Self::Batch(batch) => {
                 batch.len.set(batch.len.get() + frame.len());
                 batch.frames.borrow_mut().push(frame.to_vec());
+                batch.takings.borrow_mut().extend(takings);
             }
         }
     }
@@ -81,7 +84,7 @@ impl Lane {
             Self::Exchange(_) | Self::Batch(_) => id,
         };
         rpc::write_error(&mut out, id, error);
-        self.respond(connection, &out, Some(error.code));
+        self.respond(connection, &out, Some(error.code), None);
     }
 
     /// There will be no answer to the one request that this lane is for.
@@ -139,6 +142,8 @@ pub struct Batch {
     /// Bytes of the frames.
     len: Cell<usize>,
     turn_of_page: Arc<Semaphore>,
+    /// What they bring.
+    takings: RefCell<Vec<Taking>>,
 }
 
 /// Bytes of the answers of one batch past which no other of its requests is served.
@@ -157,6 +162,7 @@ impl Batch {
             frames: RefCell::default(),
             len: Cell::new(0),
             turn_of_page: Arc::new(Semaphore::new(1)),
+            takings: RefCell::default(),
         })
     }
 }
@@ -173,7 +179,7 @@ impl Drop for Batch {
         let mut array = vec![b'['];
         array.extend_from_slice(&frames.join(&b','));
         array.push(b']');
-        self.outbox.respond(&array, None);
+        self.outbox.respond_taking(&array, None, self.takings.take());
     }
 }
 
@@ -198,7 +204,12 @@ impl ReplyTo {
 
     /// Sends one response.
     pub fn send(&self, connection: &Outbox, frame: &[u8]) {
-        self.lane.respond(connection, frame, None);
+        self.lane.respond(connection, frame, None, None);
+    }
+
+    /// Sends one response that may bring messages.
+    pub fn send_taking(&self, connection: &Outbox, frame: &[u8], taking: Option<Taking>) {
+        self.lane.respond(connection, frame, None, taking);
     }
 
     pub fn result(&self, connection: &Outbox, result: &Value) {
@@ -209,11 +220,16 @@ impl ReplyTo {
 
     /// Sends a response whose result is JSON text already.
     pub fn raw_result(&self, connection: &Outbox, result: &[u8]) {
+        self.raw_result_taking(connection, result, None);
+    }
+
+    /// The same for one that may bring messages.
+    pub fn raw_result_taking(&self, connection: &Outbox, result: &[u8], taking: Option<Taking>) {
         let mut out = Vec::with_capacity(result.len() + 64);
         begin_result(&mut out, &self.id);
         out.extend_from_slice(result);
         out.push(b'}');
-        self.send(connection, &out);
+        self.send_taking(connection, &out, taking);
     }
 
     pub fn error(&self, connection: &Outbox, error: &RpcError) {

@@ -16,7 +16,7 @@ use actors::{
     model::BrokerError,
     project::{ProjectHandle, Registration},
     rate::Rate,
-    session::{Closing, Connection, Detach, Member, ReceiveCall},
+    session::{Closing, Connection, Detach, Member, ReadAt},
 };
 use futures_util::FutureExt;
 use tokio::{
@@ -31,6 +31,7 @@ use super::{
     reply::{Answer, Lane, ReplyTo, Unread, write_tool_result},
     rpc::{INTERNAL_ERROR, RpcError},
     subscriptions::Subscriptions,
+    taking::Taking,
     version::{Client, PushSettings},
 };
 use crate::{auth::Identity, refusal::error_object};
@@ -56,12 +57,6 @@ pub struct Legacy {
     pub push: Option<PushSettings>,
     /// What the client declared, as JSON: hardly anybody asks, and as a tree it takes two KiB.
     pub capabilities: Box<str>,
-}
-
-/// A call of `receive_messages` and whose inbox it is about.
-pub struct Taking {
-    pub member: Arc<Member>,
-    pub call: ReceiveCall,
 }
 
 /// A call that runs beside the turn.
@@ -145,6 +140,10 @@ pub struct Shared {
     pub counted: Cell<bool>,
     /// How much waits for the session was asked for the frame that is taken up next.
     pub waiting_is_counted: Cell<bool>,
+    /// When it was read.
+    pub read_at: Cell<ReadAt>,
+    /// The connection ended with an error: what was written to it may never have arrived.
+    pub was_reset: Cell<bool>,
     /// Before it was taken up again, it was looked at what other replicas have done: what came of it.
     pub caught_up: RefCell<Option<Result<(), BrokerError>>>,
     /// How long nothing is to be read of a caller that asks for too much.
@@ -182,6 +181,8 @@ impl Shared {
             reserved: Cell::default(),
             counted: Cell::default(),
             waiting_is_counted: Cell::default(),
+            read_at: Cell::default(),
+            was_reset: Cell::default(),
             caught_up: RefCell::default(),
             rest: Cell::default(),
             waker: RefCell::default(),
@@ -243,13 +244,16 @@ impl Shared {
         self.exclusive.set(exclusive);
     }
 
-    /// The connection is over: calls are given up, and what they took for other sessions than its own waits again.
+    /// The connection is over: calls are given up, and what they took for other sessions than its own waits again, unless
+    /// the answer was written and the connection has come to its end in order.
     pub fn give_up_calls(&self) {
         for (_, Underway { task, .. }) in self.calls.borrow_mut().drain() {
             task.abort();
         }
         for TakingCall { taking, .. } in self.takings.borrow_mut().drain(..) {
-            self.project.give_back(&taking.member, &taking.call);
+            if self.was_reset.get() || !taking.call.is_written() {
+                taking.give_back();
+            }
         }
     }
 
@@ -313,19 +317,12 @@ impl Shared {
         let mut takings = self.takings.borrow_mut();
         let at = takings.iter().rposition(|known| &*known.to.id == id);
         if let Some(TakingCall { taking, .. }) = at.and_then(|at| takings.remove(at)) {
-            self.project.give_back(&taking.member, &taking.call);
+            taking.give_back();
         }
     }
 
     pub fn has_taken(&self) -> bool {
         !self.takings.borrow().is_empty()
-    }
-
-    /// What was taken has come to the caller.
-    pub fn forget_takings(&self) {
-        for TakingCall { taking, .. } in self.takings.borrow_mut().drain(..) {
-            self.project.answered(&taking.member, &taking.call);
-        }
     }
 
     /// Who waits for this exchange has left. A wait for messages ends, with an answer for whoever comes to look for
@@ -338,7 +335,7 @@ impl Shared {
             left
         };
         for TakingCall { to, taking } in left {
-            self.project.give_back(&taking.member, &taking.call);
+            taking.give_back();
             if let Some(task) = self.let_go(&to) {
                 task.abort();
                 self.refuse(&to, &BrokerError::unavailable());
@@ -407,8 +404,13 @@ impl Shared {
 
     /// Answers a `tools/call`.
     pub fn answer(&self, to: &ReplyTo, result: Result<Answer, BrokerError>) {
+        self.answer_taking(to, result, None);
+    }
+
+    /// The same where a result may bring messages.
+    pub fn answer_taking(&self, to: &ReplyTo, result: Result<Answer, BrokerError>, taking: Option<Taking>) {
         match result {
-            Ok(Answer(object)) => self.tool_result(to, &object, false),
+            Ok(Answer(object)) => self.tool_result(to, &object, false, taking),
             Err(error) => self.refuse(to, &error),
         }
     }
@@ -418,10 +420,10 @@ impl Shared {
         let object = error_object(error);
         to.log(&self.outbox, Level::Warning, "tools", &object);
         let Answer(object) = object.into();
-        self.tool_result(to, &object, true);
+        self.tool_result(to, &object, true, None);
     }
 
-    fn tool_result(&self, to: &ReplyTo, object: &[u8], is_error: bool) {
+    fn tool_result(&self, to: &ReplyTo, object: &[u8], is_error: bool, taking: Option<Taking>) {
         self.identity.owes_answer_of(object.len());
         let mut out = Vec::with_capacity(object.len() * 2 + 256);
         let session = self.session.borrow();
@@ -430,7 +432,7 @@ impl Shared {
             None => Unread::NoSession,
         };
         write_tool_result(&mut out, to, object, is_error, unread);
-        to.send(&self.outbox, &out);
+        to.send_taking(&self.outbox, &out, taking);
     }
 
     pub fn unread(&self) -> usize {

@@ -19,7 +19,6 @@ use std::{
 use actors::{
     clock::{Now, millis, now, rfc3339_text},
     model::{BrokerError, ProjectId, ReplicaId, SessionId},
-    project::ProjectHandle,
 };
 use futures_util::FutureExt;
 use serde::Serialize;
@@ -33,7 +32,8 @@ use super::{
     placed,
     reply::{Answer, ReplyTo, Unread, server_info_text, write_call_result},
     rpc::{INTERNAL_ERROR, MISSING_CAPABILITY, RpcError, write_json},
-    shared::{Shared, Taking},
+    shared::Shared,
+    taking::Taking,
 };
 use crate::{auth::Identity, refusal::error_object};
 
@@ -140,9 +140,7 @@ impl Tasks {
     fn forget(&self, id: &str) {
         let forgotten = lock(&self.known).remove(id);
         let Some(task) = forgotten else { return };
-        let session = lock(&task.unclaimed)
-            .as_ref()
-            .map(|(_, taking)| taking.member.record.id);
+        let session = lock(&task.unclaimed).as_ref().map(|taking| taking.member.record.id);
         task.stop();
         if let Some(session) = session {
             let mut takers = lock(&self.takers);
@@ -206,7 +204,7 @@ pub struct Task {
     runner: Mutex<Option<AbortHandle>>,
     inputs: Mutex<Inputs>,
     /// Messages that it took, until its result is fetched.
-    unclaimed: Mutex<Option<(ProjectHandle, Taking)>>,
+    unclaimed: Mutex<Option<Taking>>,
     tasks: Weak<Tasks>,
     result_len: AtomicUsize,
 }
@@ -360,8 +358,8 @@ impl Task {
 
     fn give_back(&self) {
         let taken = lock(&self.unclaimed).take();
-        if let Some((project, Taking { member, call })) = taken {
-            project.give_back(&member, &call);
+        if let Some(taking) = taken {
+            taking.give_back();
         }
     }
 
@@ -370,8 +368,7 @@ impl Task {
         if !self.has_ended() {
             return None;
         }
-        let taken = lock(&self.unclaimed).take();
-        taken.map(|(_, taking)| taking)
+        lock(&self.unclaimed).take()
     }
 
     /// Asks its client; the answer comes when it does. Keys are never used twice in one task.
@@ -509,7 +506,7 @@ impl Shared {
     ) {
         if let Some(taking) = taking {
             let session = taking.member.record.id;
-            *lock(&task.unclaimed) = Some((self.project.clone(), taking));
+            *lock(&task.unclaimed) = Some(taking);
             self.service.tasks.takes_of(session, task);
         }
         let running = Arc::clone(task);

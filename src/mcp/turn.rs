@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, future::Future, rc::Rc};
 
-use actors::router::Answer;
+use actors::{router::Answer, session::ReadAt};
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
@@ -42,6 +42,7 @@ pub struct Held {
     pub lane: Lane,
     /// It was taken up before, and counted against the limits of its caller.
     pub counted: bool,
+    pub read_at: ReadAt,
 }
 
 impl Turn {
@@ -81,6 +82,7 @@ impl Turn {
                 text: text.to_owned(),
                 lane: to.lane.clone(),
                 counted: true,
+                read_at: self.shared.read_at.get(),
             });
         }
         self.shared.set_exclusive(true);

@@ -2,6 +2,7 @@
 
 use std::{
     cell::{Cell, RefCell},
+    collections::VecDeque,
     io,
     pin::Pin,
     rc::Rc,
@@ -11,11 +12,12 @@ use std::{
 };
 
 use actix_rt::net::TcpStream;
+use actors::session::ReadAt;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::{Place, gate::SMALL_LEN};
-use crate::budget::Budget;
+use crate::{budget::Budget, mcp::Taking};
 
 /// A socket that tells its [`Line`] what happens to it.
 pub struct Socket {
@@ -28,6 +30,8 @@ pub struct Socket {
     has_given: bool,
 }
 
+/// Answers with messages that a socket remembers after it has written them.
+const CARRIED_LEN_MAX: usize = 16;
 /// How long bytes of a refused body are still read and thrown away: a client that writes all of it before it reads gets to
 /// read why.
 pub const REFUSED_TIME_MAX: Duration = Duration::from_secs(10);
@@ -45,9 +49,35 @@ pub struct Line {
     /// How many more bytes are read; None when nothing was refused.
     left: Cell<Option<usize>>,
     reader: RefCell<Option<Waker>>,
+    read_at: Cell<ReadAt>,
+    /// The last answers with messages that were written, in case the socket turns out to be reset.
+    carried: RefCell<VecDeque<Taking>>,
 }
 
 impl Line {
+    /// When the last bytes were read. Of requests that were read together that is when each of them was; a client that
+    /// sends several without waiting may have one taken for younger than it is.
+    pub fn read_at(&self) -> ReadAt {
+        self.read_at.get()
+    }
+
+    /// An answer with messages is with the operating system. They wait again if the socket is reset before it is closed:
+    /// then it may never have arrived.
+    pub fn carries(&self, taking: Taking) {
+        taking.written();
+        let mut carried = self.carried.borrow_mut();
+        if carried.len() == CARRIED_LEN_MAX {
+            carried.pop_front();
+        }
+        carried.push_back(taking);
+    }
+
+    fn was_reset(&self) {
+        for taking in self.carried.take() {
+            taking.give_back();
+        }
+    }
+
     /// Whether the peer has closed its side. HTTP allows it to wait for its answer all the same; no client does, and
     /// what one that has gone waits for must not be taken from others. Looked at by a handler whenever it is polled:
     /// reading the end of the stream wakes it.
@@ -179,9 +209,15 @@ impl AsyncRead for Socket {
         }
         let ended = match &polled {
             Poll::Ready(Ok(())) => buf.filled().len() == before && buf.remaining() > 0,
-            Poll::Ready(Err(_)) => true,
+            Poll::Ready(Err(_)) => {
+                self.line.was_reset();
+                true
+            }
             Poll::Pending => false,
         };
+        if buf.filled().len() > before {
+            self.line.read_at.set(ReadAt::now());
+        }
         if ended {
             self.line.hung_up.set(true);
         }
@@ -211,8 +247,10 @@ impl AsyncWrite for Socket {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.io).poll_write(cx, buf);
         // Who writes gives all that there is to be written.
-        if matches!(polled, Poll::Ready(Ok(len)) if len == buf.len()) {
-            self.line.has_emptied();
+        match &polled {
+            Poll::Ready(Ok(len)) if *len == buf.len() => self.line.has_emptied(),
+            Poll::Ready(Err(_)) => self.line.was_reset(),
+            _ => {}
         }
         polled
     }

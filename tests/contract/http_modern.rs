@@ -460,8 +460,18 @@ fn who_acts_as_a_session_names_it() {
     let seen = alice.sees(["from bob"]);
     assert_eq!(seen[0]["message_id"], sent["message_id"]);
     assert_eq!(seen[0]["sender_id"], bob.session.as_deref().unwrap());
-    // Again under the same name, it is the same session, whoever asks.
-    assert_eq!(broker.stateless("bob").session, bob.session);
+    // Registered again, it is the same session for all others; the caller that had it is told apart by its id.
+    let again = broker.stateless("bob");
+    assert_ne!(again.session, bob.session);
+    assert_eq!(again.calls("heartbeat", json!({}))["status"], "active");
+    let listed = alice.calls("list_sessions", json!({"status": "all"}));
+    let bobs = listed["sessions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|session| session["name"] == "bob");
+    let ids: Vec<_> = bobs.map(|session| session["session_id"].as_str()).collect();
+    assert_eq!(ids, [bob.session.as_deref()]);
 }
 
 #[test]

@@ -105,7 +105,7 @@ fn a_long_poll_ends_with_its_time() {
     let bob = broker.agent("bob");
     let began = Instant::now();
     let received = bob.calls("receive_messages", json!({"wait_seconds": 0.3}));
-    assert_eq!(received, json!({"messages": [], "remaining": 0}));
+    assert_eq!((&received["messages"], &received["remaining"]), (&json!([]), &json!(0)));
     assert!(began.elapsed() >= Duration::from_millis(290));
 }
 

@@ -88,6 +88,7 @@ fn register_session() {
             "name",
             "status",
             "resumed",
+            "was_active",
             "queue_size",
             "next",
             "heartbeat_interval_seconds",
@@ -98,6 +99,7 @@ fn register_session() {
         assert_eq!(session["project_id"], "default");
         assert_eq!(session["status"], "active");
         assert_eq!(session["resumed"], false);
+        assert_eq!(session["was_active"], false);
         assert_eq!(session["queue_size"], 0);
         assert_eq!(session["heartbeat_interval_seconds"], 10.0);
         assert_eq!(session["stale_after_seconds"], 30.0);
@@ -253,7 +255,7 @@ fn send_message_receive_messages_and_get_message_status() {
         assert_eq!(receipt.object["queue_size"], 1);
 
         let received = to.calls("receive_messages", json!({"acknowledge": "immediate"}));
-        assert_keys(&received, &["messages", "remaining"]);
+        assert_keys(&received, &["messages", "receipt", "remaining"]);
         assert_eq!(received["remaining"], 0);
         let message = &received["messages"][0];
         let envelope = [

@@ -122,6 +122,85 @@ fn who_comes_back_at_another_replica_takes_its_session_along() {
 }
 
 #[test]
+fn a_receipt_is_given_back_at_any_replica() {
+    let redis = Redis::start();
+    let cluster = timeless(3, &redis);
+    let alice = cluster.replicas[0].agent("alice");
+    let bob = cluster.replicas[1].stateless("bob");
+    let at = |replica: usize| {
+        let mut caller = bob.clone();
+        caller.address = cluster.replicas[replica].address;
+        caller
+    };
+    let sent: Vec<_> = (0..30)
+        .map(|text| alice.sends(&text.to_string()).to("bob").id)
+        .collect();
+    let mut receipt = Value::Null;
+    for (round, id) in sent.iter().enumerate() {
+        let read = at(round % 3).calls("receive_messages", json!({"limit": 1, "receipt": receipt}));
+        let message = &read["messages"][0];
+        assert_eq!(
+            (&message["message_id"], &message["delivery_count"]),
+            (&json!(id), &json!(1))
+        );
+        receipt = read["receipt"].clone();
+    }
+    for id in &sent[..29] {
+        assert_eq!(alice.status_of(id), "acknowledged");
+    }
+    // One that was given back is no reason to acknowledge what came since, wherever that came.
+    let before = receipt;
+    let read = at(0).calls("receive_messages", json!({"receipt": before}));
+    assert_eq!(read["messages"], json!([]));
+    let late = alice.sends("late").to("bob").id;
+    let read = at(1).calls("receive_messages", json!({"wait_seconds": 20}));
+    assert_eq!(read["messages"][0]["message_id"], late.as_str());
+    let read = eventually("it comes again", || {
+        let read = at(2).calls("receive_messages", json!({"receipt": before}));
+        read["messages"][0]["message_id"].is_string().then_some(read)
+    });
+    assert_eq!(read["messages"][0]["delivery_count"], 2);
+    at(0).calls("receive_messages", json!({"receipt": read["receipt"]}));
+    assert_eq!(alice.status_of(&late), "acknowledged");
+}
+
+#[test]
+fn a_stateless_caller_is_fenced_at_every_replica() {
+    let redis = Redis::start();
+    let cluster = timeless(2, &redis);
+    let alice = cluster.replicas[0].agent("alice");
+    let first = cluster.replicas[0].stateless("bob");
+    let mut waiting = first.call("receive_messages", json!({"wait_seconds": 100})).sent();
+    let second = cluster.replicas[1].stateless("bob");
+    // Its wait is ended by the other replica.
+    let result = waiting.answer_to(&json!(1)).unwrap();
+    assert_eq!(result["structuredContent"]["code"], "session_taken_over", "{result}");
+    let sent = alice.sends("hi").to("bob").id;
+    for replica in &cluster.replicas {
+        let at = |caller: &Caller| {
+            let mut caller = caller.clone();
+            caller.address = replica.address;
+            caller
+        };
+        eventually("the first is refused", || {
+            let result = at(&first)
+                .call("heartbeat", json!({}))
+                .sent()
+                .answer_to(&json!(1))
+                .unwrap();
+            (result["structuredContent"]["code"] == "session_taken_over").then_some(())
+        });
+        // Nobody has told this replica of the second yet, perhaps: it looks before it refuses.
+        at(&second).calls("heartbeat", json!({}));
+    }
+    let read = second.reads(json!({"wait_seconds": 20}));
+    assert_eq!(
+        (&read[0]["message_id"], &read[0]["delivery_count"]),
+        (&json!(sent), &json!(1))
+    );
+}
+
+#[test]
 fn a_name_is_one_session_whoever_is_first() {
     let redis = Redis::start();
     let cluster = timeless(3, &redis);
@@ -132,10 +211,33 @@ fn a_name_is_one_session_whoever_is_first() {
             let calls: Vec<_> = (0..3).map(|at| scope.spawn(move || register(at))).collect();
             let sessions = calls
                 .into_iter()
-                .map(|call| call.join().unwrap()["session_id"].to_string());
+                .map(|call| call.join().unwrap()["session_id"].as_str().unwrap().to_owned());
             sessions.collect()
         });
-        assert_eq!(sessions.len(), 1, "{arguments}: {sessions:?}");
+        let witness = cluster.replicas[0].visitor();
+        let listed = witness.calls("list_sessions", json!({"status": "all", "limit": 1000}));
+        let has_name = |session: &&Value| session["name"] == arguments["name"];
+        let rows = listed["sessions"].as_array().unwrap().iter().filter(has_name).count();
+        assert_eq!(rows, 1, "{arguments}");
+        // Each caller has an id of its own, and that of one is good: at every replica the same.
+        assert_eq!(sessions.len(), 3, "{arguments}: {sessions:?}");
+        eventually("one of them has the session", || {
+            let accepted = |at: usize| {
+                let accepts =
+                    |id: &&String| match stateless(cluster.addresses.pick(at), "heartbeat", &json!({"session_id": id}))
+                    {
+                        Answer::Done(_) => true,
+                        Answer::Refused(error) => {
+                            assert_eq!(error["code"], "session_taken_over");
+                            false
+                        }
+                        Answer::Lost => panic!("no answer"),
+                    };
+                sessions.iter().filter(accepts).collect::<Vec<_>>()
+            };
+            let accepted: Vec<_> = (0..3).map(accepted).collect();
+            (accepted[0].len() == 1 && accepted.iter().all(|ids| *ids == accepted[0])).then_some(())
+        });
     }
     // Of connections that register one name the last has it, and the others are told.
     let visitors: Vec<_> = cluster.replicas.iter().map(Broker::visitor).collect();

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use actors::{
     clock::now,
-    model::{Headers, Status},
+    model::{CallReceipt, Headers, Status},
     storage::{Append, Appended, Audience, Claim, Release, Storage},
 };
 
@@ -165,6 +165,77 @@ fn what_a_dead_replica_had_in_hand_for_calls_waits_again() {
         let acknowledged = here.store.acknowledge_returned(dora, now()).await.unwrap();
         assert_eq!(acknowledged.acknowledged, 1);
         assert_eq!(here.acknowledge(bob, &[lost, own]).await.unwrap().acknowledged, 2);
+    });
+}
+
+#[test]
+fn a_receipt_names_what_its_call_leased_at_every_replica() {
+    let redis = Redis::start();
+    block_on(async {
+        let ((_a, here), (_b, there)) = two(&redis).await;
+        let bob = here.join().await;
+        let mut sent = Vec::new();
+        for _ in 0..4 {
+            sent.push(here.send(bob).await);
+        }
+        let lease = async |view: &View, limit| {
+            let receipt = CallReceipt::generate();
+            let leased = view.store.lease_for_call(bob, receipt, limit, usize::MAX, now());
+            (receipt, leased.await.unwrap().deliveries.len())
+        };
+        let settle = async |view: &View, receipt| {
+            let settled = view.store.settle_receipt(bob, receipt, 5, now());
+            settled.await.unwrap().acknowledged
+        };
+        let (first, len) = lease(&here, 2).await;
+        assert_eq!(len, 2);
+        assert_eq!(settle(&there, CallReceipt::generate()).await, 0, "no call had that one");
+        assert_eq!(here.depth(bob).await, (2, 2));
+        let (second, _) = lease(&here, 1).await;
+        here.store.mark_returned(bob, vec![sent[2]]).await.unwrap();
+        assert_eq!(settle(&there, first).await, 2);
+        assert_eq!(
+            here.depth(bob).await,
+            (2, 0),
+            "what came with another answer waits again"
+        );
+        assert_eq!(settle(&there, first).await, 0);
+        assert_eq!(settle(&there, second).await, 1, "it waits, and its recipient has it");
+        // What was leased for a later call is that call's.
+        let (third, _) = lease(&here, 1).await;
+        here.store
+            .release(bob, Release::Ids(vec![sent[3]]), 5, now())
+            .await
+            .unwrap();
+        let (fourth, _) = lease(&there, 1).await;
+        assert_eq!(settle(&here, third).await, 0);
+        assert_eq!(settle(&here, fourth).await, 1);
+        assert_eq!(here.depth(bob).await, (0, 0));
+    });
+}
+
+#[test]
+fn receipts_of_calls_are_bounded_and_end_with_their_session() {
+    let redis = Redis::start();
+    block_on(async {
+        let ((_a, here), _) = two(&redis).await;
+        let bob = here.join().await;
+        let mut receipts = Vec::new();
+        for _ in 0..65 {
+            here.send(bob).await;
+            let receipt = CallReceipt::generate();
+            let leased = here.store.lease_for_call(bob, receipt, 1, usize::MAX, now());
+            assert_eq!(leased.await.unwrap().deliveries.len(), 1);
+            receipts.push(receipt);
+        }
+        let key = format!("{{acme}}:calls:{bob}");
+        assert_eq!(redis.ask(&["HLEN", &key]), "33", "the older half has gone");
+        let settled = |receipt| here.store.settle_receipt(bob, receipt, 5, now());
+        assert_eq!(settled(receipts[0]).await.unwrap().acknowledged, 0);
+        assert_eq!(settled(receipts[64]).await.unwrap().acknowledged, 1);
+        let reason = actors::model::DeadLetterReason::RecipientGone;
+        here.store.remove_session(bob, reason, None, now()).await.unwrap();
+        assert_eq!(redis.ask(&["EXISTS", &key]), "0");
     });
 }
 

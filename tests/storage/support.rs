@@ -151,6 +151,7 @@ pub fn record(name: Option<&str>) -> SessionRecord {
         metadata: serde_json::Map::new(),
         connected_at_ms: 1,
         owner: Owner::anonymous(),
+        holder: actors::model::Holder::default(),
     }
 }
 

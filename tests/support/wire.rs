@@ -104,6 +104,16 @@ impl Wire {
         self.sends_bytes(&masked(first, payload));
     }
 
+    /// Sends several frames in one write.
+    #[allow(dead_code, reason = "only some tests do that")]
+    pub fn sends_together(&self, frames: &[Value]) {
+        let bytes: Vec<_> = frames
+            .iter()
+            .flat_map(|frame| masked(0x81, frame.to_string().as_bytes()))
+            .collect();
+        self.sends_bytes(&bytes);
+    }
+
     /// Sends bytes as they are, between the frames of the thread that answers pings.
     pub fn sends_bytes(&self, bytes: &[u8]) {
         let mut writer = self.writer.lock().unwrap();

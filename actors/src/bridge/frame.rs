@@ -133,6 +133,7 @@ mod tests {
             metadata: serde_json::Map::new(),
             connected_at_ms: 5,
             owner: Owner::anonymous(),
+            holder: crate::model::Holder::default(),
         };
         for news in [News::Session(Box::new(record)), News::Waiting(vec![session(); 3])] {
             let frame = Frame::parse(completed(&news).as_bytes()).unwrap();

@@ -104,7 +104,10 @@ pub enum BrokerError {
     SessionRequired,
     #[error(transparent)]
     SessionNotFound(#[from] MissingSession),
-    #[error("a newer connection has taken this session over")]
+    #[error(
+        "another caller has registered this session since: call register_session to take it back, or with another name, \
+         and use the session_id of its answer"
+    )]
     SessionTakenOver,
     #[error("protocol {name} {version} is not registered")]
     ProtocolNotFound { name: String, version: String },

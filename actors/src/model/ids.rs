@@ -168,9 +168,25 @@ impl ReplicaId {
 }
 
 impl SessionId {
+    /// The lowest 32 bits of an id name an incarnation; 0 is that of a new session. In a `UUIDv7` of this process they are
+    /// random, and a counter stands before them: ids still grow, and do not collide.
+    const INCARNATION: u128 = 0xffff_ffff;
+
     #[must_use]
     pub fn generate() -> Self {
-        Self(Uuid::now_v7())
+        Self(Uuid::now_v7()).durable()
+    }
+
+    /// The id by which a session is stored and by which others know it, whichever incarnation this id names.
+    #[must_use]
+    pub const fn durable(self) -> Self {
+        Self(Uuid::from_u128(self.0.as_u128() & !Self::INCARNATION))
+    }
+
+    /// The id by which the holder of this incarnation names the session; of incarnation 0 it is the durable one.
+    #[must_use]
+    pub const fn of_incarnation(self, incarnation: u32) -> Self {
+        Self(Uuid::from_u128(self.durable().0.as_u128() | incarnation as u128))
     }
 }
 

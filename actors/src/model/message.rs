@@ -426,6 +426,7 @@ mod tests {
             metadata: serde_json::Map::new(),
             connected_at_ms: 0,
             owner: Owner::anonymous(),
+            holder: crate::model::Holder::default(),
         }
     }
 

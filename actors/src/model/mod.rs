@@ -10,6 +10,7 @@ mod message;
 mod page;
 mod project;
 mod protocol;
+mod receipt;
 mod session;
 
 pub use audit::{AuditEntry, AuditOutcome, AuditQuery};
@@ -27,4 +28,5 @@ pub use project::{
     ConfigChanges, Grant, MadeKey, NewKey, NewProject, ProjectChanges, ProjectConfig, ProjectRecord, Rotated,
 };
 pub use protocol::{Pattern, ProtocolMetadata, ProtocolName, ProtocolRecord};
-pub use session::{Presence, SessionRecord, SessionStatus};
+pub use receipt::CallReceipt;
+pub use session::{Holder, Presence, SessionRecord, SessionStatus};

@@ -17,6 +17,48 @@ pub struct SessionRecord {
     /// Who made it, and alone can act as it.
     #[serde(default)]
     pub owner: Owner,
+    #[serde(default, skip_serializing_if = "Holder::is_default")]
+    pub holder: Holder,
+}
+
+/// The caller that has a session, as far as it is told apart from those that had it before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// Which caller has the session; 0 for the first. The id that a caller passes names its incarnation, and is refused
+    /// when the session has another. Random, so that of two callers that register at once, at two replicas, one is refused.
+    pub incarnation: u32,
+    /// The caller names the session by id, and so may come by any connection.
+    pub by_id: bool,
+}
+
+impl Holder {
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde gives references")]
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl SessionRecord {
+    /// The id by which the caller that has the session names it.
+    #[must_use]
+    pub fn holder_id(&self) -> SessionId {
+        match self.holder.incarnation {
+            0 => self.id,
+            incarnation => self.id.of_incarnation(incarnation),
+        }
+    }
+
+    /// An incarnation for another caller, by whose id it is told apart from all before.
+    #[must_use]
+    pub fn another_incarnation(&self) -> u32 {
+        if self.id.durable() != self.id {
+            // An id of another form has no room for one.
+            return 0;
+        }
+        let random = uuid::Uuid::new_v4().as_u64_pair().1 as u32;
+        // Never that of the first, whose id is known to all.
+        random.max(1)
+    }
 }
 
 impl SessionRecord {

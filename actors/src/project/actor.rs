@@ -1,5 +1,5 @@
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet, hash_map::Entry},
     sync::{Arc, OnceLock, Weak},
     time::Duration,
 };
@@ -11,12 +11,15 @@ use super::{
     Charter, Directory, ProjectHandle, Projects, Registered, Registration, Settings,
     handle::Parts,
     looks::{Known, Looks},
-    messages::{Child, ChildDown, Close, Refresh, Register},
+    messages::{Child, ChildDown, Close, NamedById, Refresh, Register},
     presence::Signs,
 };
 use crate::{
     clock::now,
-    model::{BrokerError, DeadLetterReason, Owner, ProjectId, ProjectRecord, ProtocolName, SessionId, SessionRecord},
+    model::{
+        BrokerError, DeadLetterReason, Holder, Owner, ProjectId, ProjectRecord, ProtocolName, SessionId, SessionRecord,
+        SessionStatus,
+    },
     registry::{Catalog, Learn, Registry},
     router::Router,
     session::{Abandon, Attach, Connection, Detach, Ended, Member, Retire, Session, SessionSettings, Vitals},
@@ -44,6 +47,9 @@ pub struct Project {
     pulse: Arc<Pulse>,
     /// Sessions that are being put into the store: it need not know of them yet.
     pub(super) seating: HashSet<SessionId>,
+    /// How often sessions were put here whose frames have not come back: until then, what other replicas tell of them was
+    /// done before. Empty where the store is not shared.
+    pub(super) unheard: HashMap<SessionId, u32>,
     /// How often the store is being asked for all sessions.
     pub(super) refreshing: usize,
     /// Sessions that were put or have ended here meanwhile: what it answers may be older.
@@ -92,6 +98,7 @@ impl Project {
                 charter,
                 pulse,
                 seating: HashSet::new(),
+                unheard: HashMap::new(),
                 refreshing: 0,
                 changed_here: HashSet::new(),
                 signs: Signs::default(),
@@ -176,6 +183,10 @@ impl Project {
             return;
         }
         let resumed = subject.is_some();
+        let is_holder = |member: &Arc<Member>| current.as_ref().is_some_and(|own| own.record.id == member.record.id);
+        let renews = subject.as_ref().is_some_and(is_holder);
+        let by_id = connection.is_none();
+        let seen = subject.as_deref().map(|member| self.seen(member));
         let record = match &subject {
             Some(member) => SessionRecord {
                 id: member.record.id,
@@ -184,6 +195,7 @@ impl Project {
                 metadata: metadata.unwrap_or_else(|| member.record.metadata.clone()),
                 connected_at_ms: member.record.connected_at_ms,
                 owner,
+                holder: held_by(member, renews, by_id),
             },
             None => SessionRecord {
                 id: SessionId::generate(),
@@ -192,6 +204,7 @@ impl Project {
                 metadata: metadata.unwrap_or_default(),
                 connected_at_ms: now().unix_ms,
                 owner,
+                holder: Holder { incarnation: 0, by_id },
             },
         };
         let seat = Seat {
@@ -201,14 +214,16 @@ impl Project {
         let left = current.filter(|current| current.record.id != record.id);
         let member = self.seat(record, subject.as_deref(), false);
         let op = self.put_session(member.record.clone(), seat, orphan);
-        self.seating.insert(member.record.id);
-        self.note_change(member.record.id);
+        self.is_being_seated(member.record.id);
         settle(op, self, ctx, move |project, stored, ctx| {
-            project.seating.remove(&member.record.id);
+            project.is_seated(member.record.id, &stored, ctx);
             let answer = match stored {
                 Ok(Seated::Kept) => {
                     Self::leave(left, connection.as_deref());
                     member.vitals.touch(now());
+                    // Another replica may have put it since.
+                    let known = project.directory.by_id(member.record.id);
+                    let incarnation = known.map(|known| known.record.holder.incarnation);
                     // The mailbox of a session just made or found is not full, and if it is the caller hears of it.
                     member
                         .address
@@ -216,8 +231,15 @@ impl Project {
                             connection,
                             named: member.record.name.is_some(),
                             reclaims: false,
+                            renews,
+                            incarnation,
                         })
-                        .map(|()| Registered { member, resumed })
+                        .map(|()| Registered {
+                            member,
+                            resumed,
+                            was_active: seen.is_some_and(|(status, _)| status == SessionStatus::Active),
+                            silence: seen.map(|(_, silence)| silence),
+                        })
                 }
                 refused => {
                     match &subject {
@@ -236,6 +258,78 @@ impl Project {
                 }
             };
             let _ = reply.send(answer);
+        });
+    }
+
+    /// A session is being put into the store.
+    fn is_being_seated(&mut self, session: SessionId) {
+        self.seating.insert(session);
+        self.note_change(session);
+        if self.store.is_shared() {
+            *self.unheard.entry(session).or_default() += 1;
+        }
+    }
+
+    /// The store has answered to a session that was put. What it did not keep it tells nobody; of what it may have kept
+    /// it is asked.
+    fn is_seated(&mut self, session: SessionId, stored: &Result<Seated, StoreError>, ctx: &mut Context<Self>) {
+        self.seating.remove(&session);
+        match stored {
+            Ok(Seated::Kept) => {}
+            Ok(_) => self.has_heard_own(session),
+            Err(_) if self.store.is_shared() => {
+                self.has_heard_own(session);
+                self.look(None, ctx);
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// The frame of a session that was put here has come back.
+    pub(super) fn has_heard_own(&mut self, session: SessionId) {
+        if let Entry::Occupied(mut unheard) = self.unheard.entry(session) {
+            *unheard.get_mut() -= 1;
+            if *unheard.get() == 0 {
+                unheard.remove();
+            }
+        }
+    }
+
+    /// How a session is before its registration makes it active, and for how long it has been silent.
+    fn seen(&self, member: &Member) -> (SessionStatus, Duration) {
+        let now = now();
+        let silence = now.since(member.vitals.last_seen_mono_ms());
+        (member.status(self.settings.presence, now), silence)
+    }
+
+    /// Notes that whoever has this session names it by id. Should the store not take it, the next call notes it again.
+    fn note_named_by_id(&mut self, session: SessionId, ctx: &mut Context<Self>) {
+        let known = self.directory.by_id(session);
+        let known = known.filter(|member| !member.record.holder.by_id && !member.is_over());
+        let Some(before) = known.filter(|_| !self.seating.contains(&session)) else {
+            return;
+        };
+        let mut record = before.record.clone();
+        record.holder.by_id = true;
+        let seat = Seat {
+            resumes: true,
+            sessions_len_max: None,
+        };
+        let member = self.seat(record.clone(), Some(&before), false);
+        self.is_being_seated(session);
+        let op = self.store.put_session(record, seat);
+        settle(op, self, ctx, move |project, stored, ctx| {
+            project.is_seated(session, &stored, ctx);
+            if !matches!(stored, Ok(Seated::Kept)) {
+                tracing::warn!(%session, ?stored, "it is not noted yet that the session is named by its id");
+                let is_current = project
+                    .directory
+                    .by_id(session)
+                    .is_some_and(|known| Arc::ptr_eq(&known, &member));
+                if is_current {
+                    project.directory.put(&before);
+                }
+            }
         });
     }
 
@@ -324,6 +418,7 @@ impl Project {
             delivery_limit: self.settings.delivery_limit,
             named: record.name.is_some(),
             resumes,
+            incarnation: record.holder.incarnation,
         };
         let pulse = Pulse::new("session", record.id.to_string());
         let (project, store) = (self.address.clone(), Arc::clone(&self.store));
@@ -434,6 +529,23 @@ impl Project {
     }
 }
 
+/// Who holds a session that is registered again. A caller that registers what it has already stays its holder. Another one
+/// is told apart by a new incarnation where either of the two names the session by id, unless the one before has a
+/// connection and nothing else: that is closed, which tells its client.
+fn held_by(member: &Member, renews: bool, by_id: bool) -> Holder {
+    let before = &member.record;
+    let is_told = !before.holder.by_id && member.vitals.is_connected();
+    let incarnation = if !renews && !is_told && (by_id || before.holder.by_id) {
+        before.another_incarnation()
+    } else {
+        before.holder.incarnation
+    };
+    Holder {
+        incarnation,
+        by_id: by_id || (renews && before.holder.by_id),
+    }
+}
+
 fn end(member: &Member) {
     let reason = DeadLetterReason::RecipientGone;
     member.address.report(Retire { reason });
@@ -494,6 +606,7 @@ impl Handler<Posted<Abandon>> for Project {
 impl Supervised for Project {
     fn restarting(&mut self, _: &mut Context<Self>) {
         self.seating.clear();
+        self.unheard.clear();
         self.refreshing = 0;
         self.changed_here.clear();
         self.applying = InOrder::default();
@@ -510,6 +623,14 @@ impl Handler<Posted<Register>> for Project {
             return drop(reply.send(Err(BrokerError::unavailable())));
         }
         self.register(registration, TRIES, ctx, reply);
+    }
+}
+
+impl Handler<Posted<NamedById>> for Project {
+    type Result = ();
+
+    fn handle(&mut self, Posted { message, .. }: Posted<NamedById>, ctx: &mut Context<Self>) {
+        self.note_named_by_id(message.0, ctx);
     }
 }
 

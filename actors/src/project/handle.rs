@@ -14,22 +14,22 @@ use super::{
     Charter, Directory, Project, Projects, ProtocolDefinition, Registered, Registration, SessionQuery, Settings, Terms,
     crossing::Crossing,
     looks::Known,
-    messages::{CatchUp, Close, Hear, Register},
+    messages::{CatchUp, Close, Hear, NamedById, Register},
 };
 use crate::{
     bridge::{Frame, Parcel},
     clock::now,
     model::{
-        BrokerError, CapabilityFilter, ConnectionId, DeadLetter, Draft, Headers, MessageId, MissingSession, Owner,
-        PageRoom, ProjectId, ProjectRecord, ProtocolRecord, RecipientStatus, SessionId, SessionStatus, Side, Status,
-        To,
+        BrokerError, CallReceipt, CapabilityFilter, ConnectionId, DeadLetter, Draft, Headers, MessageId,
+        MissingSession, Owner, PageRoom, ProjectId, ProjectRecord, ProtocolRecord, RecipientStatus, SessionId,
+        SessionStatus, Side, Status, To,
     },
     negotiate::{self, MatrixRow, Negotiation, RequiredProtocol},
     registry::{Admit, Catalog, DiscoverPage, DiscoverQuery, Protocol, Registry},
     router::{Answer, Audience, Route, Router, Submission, Target},
     session::{
         Abandon, AcknowledgeMessages, Answered, Attach, Closing, Connection, Detach, Disconnect, GiveBack, Member,
-        ReceiveCall, ReceiveMessages, ReceiveMode, Received, Subscribe, Unwatch, Watch, Writable, Written,
+        ReadAt, ReceiveCall, ReceiveMessages, ReceiveMode, Received, Subscribe, Unwatch, Watch, Writable, Written,
     },
     storage::{Acknowledge, Acknowledged, DeadLetterQuery, Outcome, Redriven, Store},
     supervise::{Address, Node},
@@ -95,10 +95,14 @@ pub enum Dispatch {
     Abroad(Box<Crossing>),
 }
 
+#[derive(Default)]
 pub struct ReceiveRequest {
     pub limit: usize,
     pub wait: Duration,
     pub mode: ReceiveMode,
+    /// Of an earlier result: exactly what it names is acknowledged.
+    pub receipt: Option<CallReceipt>,
+    pub read_at: ReadAt,
 }
 
 pub struct RedriveRequest {
@@ -273,15 +277,32 @@ impl ProjectHandle {
         answer.await.unwrap_or(Err(BrokerError::unavailable()))
     }
 
+    /// The session that an id means as an address: any of its incarnations means the same inbox.
     pub fn session(&self, id: SessionId) -> Option<Arc<Member>> {
-        self.0.directory.by_id(id)
+        let directory = &self.0.directory;
+        directory.by_id(id).or_else(|| directory.by_id(id.durable()))
     }
 
-    /// The session of this id, for who owns it: to anybody else it is not there.
+    /// The session of this id, for its owner to act as it: to any other caller it is not there.
+    ///
+    /// # Errors
+    /// `session_taken_over` when another caller has registered the session since this id was given out.
     pub fn session_of(&self, id: SessionId, owner: &Owner) -> Result<Arc<Member>, BrokerError> {
-        self.session(id)
+        let member = self
+            .session(id)
             .filter(|member| member.record.owner == *owner)
-            .ok_or_else(|| MissingSession::own(&id.to_string()).into())
+            .ok_or_else(|| MissingSession::own(&id.to_string()))?;
+        if member.record.holder_id() != id {
+            return Err(BrokerError::SessionTakenOver);
+        }
+        Ok(member)
+    }
+
+    /// A caller names this session by its id: one that registers it next must be told apart from this one.
+    pub fn is_named_by_id(&self, member: &Member) {
+        if !member.record.holder.by_id {
+            self.0.project.report(NamedById(member.record.id));
+        }
     }
 
     /// The session an address means: an id, a name, or `name@project` with this project. Every caller of this may list
@@ -375,6 +396,8 @@ impl ProjectHandle {
             connection: Some(connection),
             named: member.record.name.is_some(),
             reclaims,
+            renews: false,
+            incarnation: None,
         };
         self.tell(member, member.address.tell(attach));
     }
@@ -650,25 +673,42 @@ impl ProjectHandle {
         Ok(self.0.store.settle_outcome(sender, key, outcome).await?)
     }
 
-    /// Takes messages out of an inbox. Dropping the future ends the wait and loses nothing.
+    /// Takes messages out of an inbox, for a caller in this process, which has them when this returns. Dropping the future
+    /// ends the wait and loses nothing.
     pub async fn receive(&self, member: &Member, request: ReceiveRequest) -> Result<Received, BrokerError> {
-        self.receive_as(&ReceiveCall::default(), member, request).await
+        let call = ReceiveCall::default();
+        let read_at = ReadAt::now();
+        let received = self
+            .receive_as(&call, member, ReceiveRequest { read_at, ..request })
+            .await;
+        call.written();
+        received
     }
 
-    /// The same for a caller that may give the call up even later; see [`Self::give_back`].
+    /// The same for a caller that has the messages when their answer is written ([`ReceiveCall::written`]), and may give
+    /// the call up even later; see [`Self::give_back`].
     pub async fn receive_as(
         &self,
         call: &ReceiveCall,
         member: &Member,
         request: ReceiveRequest,
     ) -> Result<Received, BrokerError> {
-        let ReceiveRequest { limit, wait, mode } = request;
+        let ReceiveRequest {
+            limit,
+            wait,
+            mode,
+            receipt,
+            read_at,
+        } = request;
         let (reply, answer) = oneshot::channel();
         member.address.tell(ReceiveMessages {
             call: call.clone(),
             limit,
             wait,
             mode,
+            receipt,
+            read_at,
+            incarnation: member.record.holder.incarnation,
             reply,
         })?;
         let mut unanswered = Unanswered {
@@ -688,7 +728,7 @@ impl ProjectHandle {
         self.tell(member, member.address.tell(GiveBack { call: call.clone() }));
     }
 
-    /// A caller of `receive` that has no lasting connection has its answer: it may ask for more elsewhere.
+    /// The answer to a caller of `receive` that has no lasting connection is written: it may ask for more elsewhere.
     pub fn answered(&self, member: &Member, call: &ReceiveCall) {
         if self.is_shared() {
             self.tell(member, member.address.tell(Answered { call: call.clone() }));

@@ -1,4 +1,4 @@
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use actix::Message;
 use serde_json::{Map, Value};
@@ -30,6 +30,10 @@ pub struct Registered {
     pub member: Arc<Member>,
     /// The session was there before, with its inbox.
     pub resumed: bool,
+    /// It was active until now.
+    pub was_active: bool,
+    /// For how long it had given no sign of life; None for a new one.
+    pub silence: Option<Duration>,
 }
 
 #[derive(Message)]
@@ -38,6 +42,11 @@ pub(super) struct Register {
     pub registration: Registration,
     pub reply: oneshot::Sender<Result<Registered, BrokerError>>,
 }
+
+/// A caller that has no connection of the session's own has named it by its id.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) struct NamedById(pub SessionId);
 
 /// The store has had sessions come or go of which the directory knows nothing: it learns of them.
 #[derive(Message)]

@@ -15,7 +15,7 @@ use crate::{
     bridge::{Frame, News},
     clock::now,
     model::{SessionId, SessionRecord},
-    session::{Member, Nudge, Recheck, Superseded, Vitals},
+    session::{Fence, Member, Nudge, Recheck, Superseded, Vitals},
     storage::{Op, Roster, StoreError},
     supervise::{InOrder, Posted, settle},
 };
@@ -32,13 +32,15 @@ impl Project {
         let mut learnt: Op<()> = Box::pin(ready(Ok(())));
         match news {
             News::Session(record) => {
-                if !own && !self.seating.contains(&record.id) {
+                if own {
+                    self.has_heard_own(record.id);
+                } else if !self.unheard.contains_key(&record.id) {
                     self.take_in(*record, Some(serial));
                 }
                 self.follow(number, ctx);
             }
             News::SessionRemoved(session) => {
-                if !own && !self.seating.contains(&session) {
+                if !own && !self.unheard.contains_key(&session) {
                     self.forget(session);
                 }
                 self.follow(number, ctx);
@@ -200,6 +202,8 @@ impl Project {
             self.forget(session);
         }
         self.directory.is_of(version);
+        // Frames may have been missed.
+        self.unheard.retain(|session, _| self.seating.contains(session));
     }
 
     /// Puts a session that another replica has put into the directory, or what it is by now. Who has just registered, as
@@ -215,6 +219,10 @@ impl Project {
             }
             Some(before) => {
                 let member = self.seat(record, Some(&before), false);
+                let incarnation = member.record.holder.incarnation;
+                if incarnation != before.record.holder.incarnation {
+                    member.address.report(Fence { incarnation });
+                }
                 if is_news {
                     member.vitals.touch(now);
                 }

@@ -86,6 +86,8 @@ pub struct Session {
     /// Why the connection is closed when the actor ends before the session does.
     farewell: Closing,
     attendance: Attendance,
+    /// Calls of any other are refused; see [`Holder`](crate::model::Holder).
+    incarnation: u32,
 }
 
 /// Whether the agent was here since the actor started: a session that is loaded after its agent left logs nothing.
@@ -110,6 +112,7 @@ pub(crate) struct SessionSettings {
     pub named: bool,
     /// The session was there before this actor.
     pub resumes: bool,
+    pub incarnation: u32,
 }
 
 impl Session {
@@ -151,6 +154,7 @@ impl Session {
             resumes: settings.resumes,
             farewell: Closing::Failed,
             attendance: Attendance::NotSeen,
+            incarnation: settings.incarnation,
         }
     }
 
@@ -272,7 +276,7 @@ impl Session {
         let claim = Claim::generate();
         self.vitals.set_claim(Some(claim));
         self.epoch = None;
-        self.returned.clear();
+        self.returned_are_released();
         self.stands_by = None;
         self.shared.clear();
         self.waited_for.clear();
@@ -318,7 +322,7 @@ impl Session {
     }
 
     fn release_all(&mut self, ctx: &mut Context<Self>) {
-        self.returned.clear();
+        self.returned_are_released();
         // What was handed over until then is put back: it goes on when the store stands by again.
         self.stands_by = None;
         self.shared.clear();
@@ -552,6 +556,9 @@ impl Handler<Posted<Attach>> for Session {
         if message.named {
             self.state.set_named();
         }
+        if let Some(incarnation) = message.incarnation {
+            self.fence(incarnation, ctx);
+        }
         match message.connection.take() {
             Some(connection) if message.reclaims && self.is_held_by_another(&connection) => {
                 connection.close(Closing::TakenOver);
@@ -561,6 +568,7 @@ impl Handler<Posted<Attach>> for Session {
                 self.older = self.connection.replace(connection).filter(|older| older.id() != id);
                 self.happened(Event::Attached { connection: id }, ctx);
             }
+            None if message.renews && self.connection.is_none() => {}
             None => self.happened(Event::Resumed, ctx),
         }
         self.tick(ctx);

@@ -1,18 +1,11 @@
-use std::{
-    any::Any,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{any::Any, sync::Arc, time::Duration};
 
 use actix::Message;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::oneshot;
 
-use super::{Closing, Connection, Push};
+use super::{Closing, Connection, Push, ReadAt, ReceiveCall};
 use crate::{
-    model::{BrokerError, ConnectionId, DeadLetterReason, MessageId},
+    model::{BrokerError, CallReceipt, ConnectionId, DeadLetterReason, MessageId},
     storage::{Acknowledge, Acknowledged, Delivery},
 };
 
@@ -35,6 +28,10 @@ pub struct Attach {
     /// The connection was the session's before, and nobody registers: where there is another by now, it is the one that
     /// goes.
     pub reclaims: bool,
+    /// The caller without a connection has had the session before: what it was given stays with it.
+    pub renews: bool,
+    /// Of the session from now on; None where it stays as it is.
+    pub incarnation: Option<u32>,
 }
 
 impl Drop for Attach {
@@ -118,42 +115,13 @@ pub struct ReceiveMessages {
     pub limit: usize,
     pub wait: Duration,
     pub mode: ReceiveMode,
+    /// Of an earlier call: what it names is acknowledged, and whatever else waits for an acknowledgement by the next
+    /// call waits to be returned again.
+    pub receipt: Option<CallReceipt>,
+    pub read_at: ReadAt,
+    /// Of the session as its caller knows it; see [`SessionRecord`](crate::model::SessionRecord).
+    pub incarnation: u32,
     pub reply: oneshot::Sender<Result<Received, BrokerError>>,
-}
-
-/// A call of `receive_messages`, as its caller holds on to it: it can be given up, even when it has been answered.
-#[derive(Clone, Debug, Default)]
-pub struct ReceiveCall(Arc<CallState>);
-
-#[derive(Debug, Default)]
-struct CallState {
-    given_up: AtomicBool,
-    waits: Notify,
-}
-
-impl ReceiveCall {
-    /// From now on the session gives this call nothing. To be followed by [`GiveBack`], for what it gave before.
-    pub fn give_up(&self) {
-        self.0.given_up.store(true, Ordering::SeqCst);
-    }
-
-    pub fn is_given_up(&self) -> bool {
-        self.0.given_up.load(Ordering::SeqCst)
-    }
-
-    /// There was nothing for it, so it waits from now on.
-    pub fn begins_to_wait(&self) {
-        self.0.waits.notify_one();
-    }
-
-    /// Returns when the call has begun to wait.
-    pub async fn has_begun_to_wait(&self) {
-        self.0.waits.notified().await;
-    }
-
-    pub fn is(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
 }
 
 /// The caller has given a call of `receive_messages` up: what it returned and nobody acknowledged waits again.
@@ -163,7 +131,7 @@ pub struct GiveBack {
     pub call: ReceiveCall,
 }
 
-/// The caller has the answer of a call: whatever it asks next, wherever, it asks with these in hand.
+/// The answer of a call is written: its caller may ask for more at another replica.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct Answered {
@@ -173,7 +141,7 @@ pub struct Answered {
 /// When what `receive_messages` returns counts as acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReceiveMode {
-    /// At the next call.
+    /// At the next call, if the answer was written before that call was read.
     #[default]
     OnNext,
     /// When the caller says so.
@@ -199,6 +167,13 @@ pub struct Disconnect;
 #[rtype(result = "()")]
 pub struct Superseded {
     pub epoch: u64,
+}
+
+/// Another caller has registered the session, at another replica: the calls of those who had it before are refused.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Fence {
+    pub incarnation: u32,
 }
 
 /// Other replicas may have done what nobody told: looks whether the session is still this one's, and into its inbox.

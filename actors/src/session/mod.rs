@@ -1,6 +1,7 @@
 //! A participant. It outlives its connections, of which it has at most one.
 
 mod actor;
+mod call;
 mod messages;
 #[cfg(test)]
 mod properties;
@@ -14,10 +15,11 @@ use std::sync::{
 
 pub(crate) use actor::SessionSettings;
 pub use actor::{Ended, HANDED_BYTES_MAX, Session};
+pub use call::{ReadAt, ReceiveCall};
 #[cfg(feature = "faults")]
 pub use messages::Panic;
 pub use messages::{
-    Abandon, AcknowledgeMessages, Answered, Attach, Detach, Disconnect, Forgotten, GiveBack, Nudge, ReceiveCall,
+    Abandon, AcknowledgeMessages, Answered, Attach, Detach, Disconnect, Fence, Forgotten, GiveBack, Nudge,
     ReceiveMessages, ReceiveMode, Received, Recheck, Retire, Subscribe, Superseded, Unwatch, Watch, Writable, Written,
 };
 pub use state::{AckMode, Push};
@@ -68,6 +70,7 @@ pub struct Vitals {
     last_seen_unix_ms: AtomicU64,
     said_goodbye: AtomicBool,
     attentive: AtomicBool,
+    /// The session has a live connection at this replica.
     connected: AtomicBool,
     /// The connection whose writes acknowledge; 0 when there is none.
     acknowledged_by_writes_of: AtomicU64,
@@ -224,6 +227,10 @@ impl Vitals {
     }
 
     /// Whether the session has a live connection at this replica.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.connected.load(Ordering::Acquire)
+    }
+
     pub(crate) fn set_connected(&self, connected: bool) {
         if self.connected.swap(connected, Ordering::AcqRel) != connected {
             self.doubt_waiting();

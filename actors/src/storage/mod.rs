@@ -20,9 +20,9 @@ use crate::{
     bridge::{Bridge, Parcel},
     clock::Now,
     model::{
-        AuditEntry, AuditQuery, BrokerError, DeadLetter, DeadLetterReason, Full, Message, MessageId, PAGE_BYTES_MAX,
-        ProjectId, ProjectRecord, ProtocolName, ProtocolRecord, RecipientStatus, ReplicaId, SessionId, SessionName,
-        SessionRecord, Status,
+        AuditEntry, AuditQuery, BrokerError, CallReceipt, DeadLetter, DeadLetterReason, Full, Message, MessageId,
+        PAGE_BYTES_MAX, ProjectId, ProjectRecord, ProtocolName, ProtocolRecord, RecipientStatus, ReplicaId, SessionId,
+        SessionName, SessionRecord, Status,
     },
 };
 
@@ -199,6 +199,18 @@ pub trait Store: Send + Sync + 'static {
     /// released. Those whose time has run out are dead-lettered instead. Nothing for a session that is not known, and
     /// nothing for a claim that is not the session's last.
     fn lease(&self, session: SessionId, by: Option<Claim>, limit: usize, bytes_max: usize, now: Now) -> Op<Leased>;
+    /// The same for a call of `receive_messages`, whose receipt names what it leases: [`Self::settle_receipt`].
+    fn lease_for_call(
+        &self,
+        session: SessionId,
+        receipt: CallReceipt,
+        limit: usize,
+        bytes_max: usize,
+        now: Now,
+    ) -> Op<Leased> {
+        let _ = receipt;
+        self.lease(session, None, limit, bytes_max, now)
+    }
     /// Whether it hands over messages unasked to whoever stands by.
     fn hands_over(&self) -> bool {
         false
@@ -240,6 +252,19 @@ pub trait Store: Send + Sync + 'static {
     }
     fn acknowledge_returned(&self, session: SessionId, now: Now) -> Op<Acknowledged> {
         let _ = (session, now);
+        Box::pin(std::future::ready(Ok(Acknowledged::default())))
+    }
+    /// Acknowledges the messages that a call leased under this receipt, at whatever replica, and that no later call has
+    /// leased; then releases all others that [`Self::mark_returned`] remembers. A receipt that is not known names nothing.
+    /// Of no use where the store is not shared: the session knows.
+    fn settle_receipt(
+        &self,
+        session: SessionId,
+        receipt: CallReceipt,
+        delivery_limit: u32,
+        now: Now,
+    ) -> Op<Acknowledged> {
+        let _ = (session, receipt, delivery_limit, now);
         Box::pin(std::future::ready(Ok(Acknowledged::default())))
     }
     /// Puts what is leased back where it was in the queue, `queued` again; or among the dead letters when it has been

@@ -198,7 +198,11 @@ fn sessions_keep_their_names_and_inboxes_when_their_project_panics() {
         assert!(again.resumed);
         assert_eq!(again.member.record.id, bob.record.id);
         let received = world
-            .receive(&bob, std::time::Duration::ZERO, session::ReceiveMode::Immediate)
+            .receive(
+                &again.member,
+                std::time::Duration::ZERO,
+                session::ReceiveMode::Immediate,
+            )
             .await
             .unwrap();
         assert_eq!(ids(&received.deliveries), sent);

@@ -316,6 +316,7 @@ async fn a_project_ends(world: World) {
                 limit: 1,
                 wait: Duration::from_secs(100),
                 mode: ReceiveMode::Manual,
+                ..ReceiveRequest::default()
             };
             project.receive(&bob, request).await.map(drop)
         }

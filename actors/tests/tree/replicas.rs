@@ -6,7 +6,7 @@ use actors::{
     clock::now,
     model::{BrokerError, DeadLetterReason, Full, Presence, SessionStatus, Status},
     project::{ReceiveRequest, Settings},
-    session::{Closing, ReceiveCall, ReceiveMode},
+    session::{Closing, ReadAt, ReceiveCall, ReceiveMode},
     storage::{Storage, conformance::SHARED_CASES},
 };
 use futures_util::future::{Either, select};
@@ -287,6 +287,8 @@ fn the_next_call_acknowledges_wherever_it_is_made() {
             limit,
             wait: Duration::ZERO,
             mode: ReceiveMode::OnNext,
+            read_at: ReadAt::now(),
+            ..ReceiveRequest::default()
         };
         let call = ReceiveCall::default();
         let first = here.project.receive_as(&call, &bob, request(1)).await.unwrap();

@@ -289,6 +289,7 @@ fn calls_that_wait_are_served_in_their_order_each_with_its_own() {
                     limit: 1,
                     wait: Duration::from_secs(30),
                     mode: ReceiveMode::Manual,
+                    ..Default::default()
                 };
                 ids(&world.project.receive(&bob, request).await.unwrap().deliveries)
             }));

@@ -288,7 +288,12 @@ impl World {
     }
 
     pub async fn receive(&self, member: &Member, wait: Duration, mode: ReceiveMode) -> Result<Received, BrokerError> {
-        let request = ReceiveRequest { limit: 20, wait, mode };
+        let request = ReceiveRequest {
+            limit: 20,
+            wait,
+            mode,
+            ..ReceiveRequest::default()
+        };
         self.project.receive(member, request).await
     }
 

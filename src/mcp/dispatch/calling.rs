@@ -3,7 +3,7 @@
 use std::{borrow::Cow, rc::Rc, sync::Arc};
 
 use actors::{
-    model::{BrokerError, Scope},
+    model::{BrokerError, Scope, SessionId},
     session::Member,
 };
 use futures_util::{
@@ -21,7 +21,7 @@ use crate::mcp::{
     room::AnswerRoom,
     rpc::{self, INTERNAL_ERROR, Incoming, Params, RpcError, is_json, shortened},
     scan::{self, ScanError},
-    shared::{Kind, WhenStopped},
+    shared::{Kind, Shared, WhenStopped},
     tasks,
     tools::{self, Arguments, Caller, Run, Tool},
     turn::Turn,
@@ -94,11 +94,12 @@ pub(super) fn task(turn: &Turn, to: &ReplyTo, method: &str, params: &Params<'_>)
     let task = shared.service.tasks.find(&shared.identity, &task_id)?;
     match method {
         "tasks/get" => {
-            if let Some(taking) = task.claim() {
+            let taking = task.claim();
+            if let Some(taking) = &taking {
                 // It is the caller's now, unless the answer does not get through.
-                shared.remember(to.clone(), taking);
+                shared.remember(to.clone(), taking.clone());
             }
-            to.raw_result(&shared.outbox, &task.detailed());
+            to.raw_result_taking(&shared.outbox, &task.detailed(), taking);
             return Ok(());
         }
         "tasks/update" => {
@@ -208,6 +209,23 @@ pub(super) fn counts_first(turn: &mut Turn, to: &ReplyTo, session: Option<&Arc<M
     true
 }
 
+/// The session that a call names by its id.
+fn act_for(shared: &Shared, to: &mut ReplyTo, id: SessionId, registers: bool) -> Result<Arc<Member>, BrokerError> {
+    let member = shared.project.session_of(id, shared.identity.owner())?;
+    member.touch(shared.project.settings().presence, actors::clock::now());
+    let is_own = |own: &Arc<Member>| own.record.id == member.record.id;
+    if shared.kind == Kind::Stateless {
+        *shared.session.borrow_mut() = Some(Arc::clone(&member));
+    } else if !shared.session.borrow().as_ref().is_some_and(is_own) {
+        // As for a stateless caller: the connection claims nothing of the session, and takes nothing with it.
+        shared.project.is_named_by_id(&member);
+        if !registers {
+            to.acts_as = Some(Arc::clone(&member));
+        }
+    }
+    Ok(member)
+}
+
 fn run(
     turn: &mut Turn,
     to: &mut ReplyTo,
@@ -242,17 +260,9 @@ fn run(
     }
     let mut caller = Caller::of(&shared);
     if let Some(id) = session {
-        match shared.project.session_of(id, shared.identity.owner()) {
-            Ok(member) => {
-                member.touch(shared.project.settings().presence, actors::clock::now());
-                if shared.kind == Kind::Stateless {
-                    *shared.session.borrow_mut() = Some(Arc::clone(&member));
-                } else if !registers {
-                    to.acts_as = Some(Arc::clone(&member));
-                }
-                caller.session = Some(member);
-            }
-            // Registering is the way back of a caller whose session has ended.
+        match act_for(&shared, to, id, registers) {
+            Ok(member) => caller.session = Some(member),
+            // Registering is the way back of a caller whose session has ended, or was taken over.
             Err(_) if registers => {
                 if looks_first(turn, to, text)? {
                     return Ok(());
@@ -290,8 +300,9 @@ fn run(
             if call.pages {
                 room.reserve_page();
             }
-            if let Some(taking) = call.takes.take() {
-                shared.remember(to.clone(), taking);
+            let taking = call.takes.take();
+            if let Some(taking) = &taking {
+                shared.remember(to.clone(), taking.clone());
             }
             let when_stopped = if call.lasts {
                 WhenStopped::IsRefused
@@ -318,7 +329,7 @@ fn run(
                         None => answer.await,
                     };
                     match outcome {
-                        Ok(answer) => shared.answer(&to, answer),
+                        Ok(answer) => shared.answer_taking(&to, answer, taking),
                         Err(_) => to.error(&shared.outbox, &RpcError::new(INTERNAL_ERROR, "Internal error")),
                     }
                     drop(room);

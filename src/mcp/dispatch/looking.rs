@@ -43,7 +43,9 @@ pub(super) fn looks_first(turn: &mut Turn, to: &ReplyTo, text: &str) -> Result<b
 pub(super) fn after_news(turn: &mut Turn, to: &ReplyTo, error: BrokerError, text: &str) -> Option<BrokerError> {
     let is_missing = matches!(
         error,
+        // Of a session that was taken over elsewhere the newest id is known there.
         BrokerError::SessionNotFound(_)
+            | BrokerError::SessionTakenOver
             | BrokerError::ProtocolNotFound { .. }
             | BrokerError::IncompatibleProtocol { .. }
     );

@@ -41,7 +41,7 @@ fn is_own_inbox(turn: &Turn, uri: &str) -> bool {
     if shared.kind == Kind::Stateless && session.is_none() {
         *session = shared.project.session_of(id, shared.identity.owner()).ok();
     }
-    session.as_ref().is_some_and(|member| member.record.id == id)
+    session.as_ref().is_some_and(|member| member.record.id == id.durable())
 }
 
 /// Messages may be pushed to who listens to an inbox, and count as delivered then: that is more than to look.

@@ -36,7 +36,8 @@ use super::{
     conversation::{Conversation, Outcome},
     reply::{Answer, ReplyTo},
     room::AnswerRoom,
-    shared::{Shared, Taking},
+    shared::Shared,
+    taking::Taking,
 };
 
 /// Longest wait of a call: clients and proxies keep one alive for two minutes.
@@ -163,6 +164,12 @@ impl Caller {
     /// One of the caller's own sessions.
     pub fn session_of(&self, id: SessionId) -> Result<Arc<Member>, BrokerError> {
         self.project.session_of(id, self.home.identity.owner())
+    }
+
+    /// Whether this session is the connection's own.
+    fn is_of_connection(&self, member: &Member) -> bool {
+        let own = self.home.session.borrow();
+        own.as_ref().is_some_and(|own| own.record.id == member.record.id)
     }
 
     fn session(&self) -> Result<&Arc<Member>, BrokerError> {

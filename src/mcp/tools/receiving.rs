@@ -2,9 +2,9 @@ use std::{sync::Arc, time::Duration};
 
 use actors::{
     clock::rfc3339_text,
-    model::{BrokerError, MessageId, RecipientStatus, Scope, SessionId, Status},
+    model::{BrokerError, CallReceipt, MessageId, RecipientStatus, Scope, SessionId, Status},
     project::ReceiveRequest,
-    session::{ReceiveCall, ReceiveMode, Received},
+    session::{Member, ReceiveCall, ReceiveMode, Received},
     storage::{Acknowledge, Delivery},
 };
 use serde::Deserialize;
@@ -14,7 +14,7 @@ use super::{
     Arguments, Caller, LOOKS, Object, Pending, Run, SETS, TAKES, Tool, WAIT_MAX, count, cursor, described, limit, text,
     words,
 };
-use crate::mcp::{page::PageText, reply::Answer, rpc::write_json, shared::Taking};
+use crate::mcp::{page::PageText, reply::Answer, rpc::write_json, shared::Kind, taking::Taking};
 
 const LIMIT: usize = 20;
 const LIMIT_MAX: usize = 1000;
@@ -44,8 +44,8 @@ fn message_schema() -> Value {
 pub const RECEIVE_MESSAGES: Tool = Tool {
     name: "receive_messages",
     title: "Receive messages",
-    description: "Read your inbox, urgent first. Calling it again acknowledges what it returned, unless `acknowledge` \
-                  says otherwise.",
+    description: "Read your inbox, urgent first. Pass the receipt of the last result with the next call: that acknowledges \
+                  exactly its messages.",
     hints: TAKES,
     needs: Scope::Member,
     input: || {
@@ -57,9 +57,10 @@ pub const RECEIVE_MESSAGES: Tool = Tool {
             ),
             "acknowledge": {
                 "enum": ["on_next", "manual", "immediate"],
-                "description": "on_next (default): this call acknowledges what earlier ones returned; \
-                                manual: acknowledge_messages does; immediate: at once.",
+                "description": "Without a receipt. on_next (default): this call acknowledges what earlier ones \
+                                returned; manual: acknowledge_messages does; immediate: at once.",
             },
+            "receipt": text("Of your last result: exactly its messages are acknowledged."),
         });
         (properties, &[])
     },
@@ -67,10 +68,11 @@ pub const RECEIVE_MESSAGES: Tool = Tool {
         let properties = json!({
             "messages": {"type": "array", "items": message_schema()},
             "remaining": count(""),
+            "receipt": text(""),
         });
-        (properties, &["messages", "remaining"])
+        (properties, &["messages", "remaining", "receipt"])
     },
-    acts_as_session: true,
+    acts_as_session: false,
     exclusive: false,
     run: Run::Later(receive_messages),
 };
@@ -84,20 +86,31 @@ fn receive_messages(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pend
         Some("immediate") => ReceiveMode::Immediate,
         Some(_) => return Err(BrokerError::invalid("acknowledge", "on_next, manual or immediate")),
     };
+    let receipt = arguments.text("receipt")?.filter(|text| !text.is_empty());
     arguments.finish()?;
     let member = Arc::clone(caller.session()?);
+    let receipt = receipt.map(|text| read_receipt(&text, &member)).transpose()?;
     caller.home.service.tasks.give_back_unclaimed(member.record.id);
+    let request = ReceiveRequest {
+        limit,
+        wait,
+        mode,
+        receipt,
+        read_at: caller.home.read_at.get(),
+    };
     let taking = Taking {
+        project: caller.project.clone(),
         member: Arc::clone(&member),
         call: ReceiveCall::default(),
+        by_connection: caller.home.kind == Kind::Lasting && caller.is_of_connection(&member),
     };
     let call = taking.call.clone();
     let waiting = call.clone();
     let mut pending = Pending::page(async move {
-        let request = ReceiveRequest { limit, wait, mode };
         let received = caller.project.receive_as(&call, &member, request).await?;
         caller.room.takes(len_of(&received)).await;
-        Ok(received_answer(&received))
+        let receipt = call.receipt().to_text(member.record.id);
+        Ok(received_answer(&received, &receipt))
     });
     pending.takes = Some(taking);
     pending.lasts = !wait.is_zero();
@@ -107,15 +120,24 @@ fn receive_messages(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pend
     Ok(pending)
 }
 
+/// One whose messages are done with is as good as any: its caller asks once more, having lost the answer.
+fn read_receipt(text: &str, member: &Member) -> Result<CallReceipt, BrokerError> {
+    CallReceipt::parse(text, member.record.id).ok_or_else(|| {
+        let reason = "not a receipt of this session, and nothing was acknowledged: pass that of your last result as it \
+                      is, or none";
+        BrokerError::invalid("receipt", reason)
+    })
+}
+
 /// Bytes of the messages.
 fn len_of(received: &Received) -> usize {
     let len = |delivery: &Delivery| delivery.message.encoded_len(delivery.count) + 1;
     received.deliveries.iter().map(len).sum()
 }
 
-/// `{messages, remaining}`; the messages are written as they were encoded at acceptance.
-fn received_answer(received: &Received) -> Answer {
-    let mut out = Vec::with_capacity(len_of(received) + 48);
+/// `{messages, remaining, receipt}`; the messages are written as they were encoded at acceptance.
+fn received_answer(received: &Received, receipt: &str) -> Answer {
+    let mut out = Vec::with_capacity(len_of(received) + 96);
     out.extend_from_slice(b"{\"messages\":[");
     for (at, delivery) in received.deliveries.iter().enumerate() {
         if at > 0 {
@@ -125,7 +147,10 @@ fn received_answer(received: &Received) -> Answer {
     }
     out.extend_from_slice(b"],\"remaining\":");
     write_json(&mut out, &received.remaining);
-    out.push(b'}');
+    // Hexadecimal: there is nothing in it to escape.
+    out.extend_from_slice(b",\"receipt\":\"");
+    out.extend_from_slice(receipt.as_bytes());
+    out.extend_from_slice(b"\"}");
     Answer(out)
 }
 
@@ -150,7 +175,7 @@ pub const ACKNOWLEDGE_MESSAGES: Tool = Tool {
         });
         (properties, &["acknowledged", "unknown"])
     },
-    acts_as_session: true,
+    acts_as_session: false,
     exclusive: false,
     run: Run::Later(acknowledge_messages),
 };

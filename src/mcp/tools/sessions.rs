@@ -31,7 +31,7 @@ pub const REGISTER_SESSION: Tool = Tool {
     name: "register_session",
     title: "Register a session",
     description: "Join under a name, your durable address: registering it again resumes the session with its inbox \
-                  and takes it over from an older connection.",
+                  and takes it over from whoever had it.",
     hints: SETS,
     needs: Scope::Member,
     input: || {
@@ -61,6 +61,8 @@ pub const REGISTER_SESSION: Tool = Tool {
             "name": {"type": ["string", "null"]},
             "status": {"enum": ["active", "stale", "disconnected"]},
             "resumed": {"type": "boolean"},
+            "was_active": {"type": "boolean"},
+            "last_seen_seconds": {"type": "number"},
             "queue_size": count(""),
             "next": text(""),
             "heartbeat_interval_seconds": {"type": "number"},
@@ -69,7 +71,15 @@ pub const REGISTER_SESSION: Tool = Tool {
         });
         (
             properties,
-            &["session_id", "project_id", "name", "status", "resumed", "queue_size"],
+            &[
+                "session_id",
+                "project_id",
+                "name",
+                "status",
+                "resumed",
+                "was_active",
+                "queue_size",
+            ],
         )
     },
     acts_as_session: false,
@@ -86,7 +96,9 @@ fn register_session(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pend
     let metadata = arguments.object::<Map<String, Value>>("metadata", METADATA_LEN_MAX)?;
     arguments.finish()?;
     let home = Rc::clone(&caller.home);
-    let current = caller.session.as_ref().map(|member| member.record.id);
+    // A connection that was taken over has no session any more, though it knows one.
+    let has_session = caller.session.as_ref().filter(|_| !home.outbox.taken_over());
+    let current = has_session.map(|member| member.record.id);
     let registration = Registration {
         name,
         capabilities: capabilities.map(Capabilities::from),
@@ -100,13 +112,14 @@ fn register_session(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pend
         answer: Box::pin(async move {
             // From now on, so that a registration that comes after this one takes over all the same.
             home.outbox.retake();
-            let Registered { member, resumed } = caller.project.register(registration).await?;
+            let done = caller.project.register(registration).await?;
+            let member = Arc::clone(&done.member);
             if current != Some(member.record.id) {
-                home.log_joined(&member, resumed);
+                home.log_joined(&member, done.resumed);
             }
             *home.session.borrow_mut() = Some(Arc::clone(&member));
-            caller.project.count_waiting(&[Arc::clone(&member)]).await;
-            Ok(registered(&home, &member, resumed).into())
+            caller.project.count_waiting(&[member]).await;
+            Ok(registered(&home, &done).into())
         }),
         // Messages are pushed only after the answer: the client does not know yet who it is.
         then: Some(Box::pin(async move {
@@ -149,25 +162,31 @@ impl From<Declared> for Capabilities {
     }
 }
 
-fn registered(home: &Shared, member: &Member, resumed: bool) -> Value {
+fn registered(home: &Shared, done: &Registered) -> Value {
     let project = &home.project;
     let settings = project.settings();
+    let Registered { member, .. } = done;
     let next = match home.kind {
         Kind::Stateless => "Pass this session_id with every call.",
         Kind::Lasting | Kind::Resumable => "This connection acts as this session. On another one pass this session_id.",
     };
-    json!({
+    let mut answer = json!({
         "next": next,
-        "session_id": member.record.id,
+        "session_id": member.record.holder_id(),
         "project_id": project.id(),
         "name": member.record.name,
         "status": project.status(member).as_str(),
-        "resumed": resumed,
+        "resumed": done.resumed,
+        "was_active": done.was_active,
         "queue_size": member.vitals.waiting(),
         "heartbeat_interval_seconds": settings.heartbeat_interval.as_secs_f64(),
         "stale_after_seconds": settings.presence.stale_after.as_secs_f64(),
         "disconnect_after_seconds": settings.presence.disconnect_after.as_secs_f64(),
-    })
+    });
+    if let Some(silence) = done.silence {
+        answer["last_seen_seconds"] = json!(silence.as_secs_f64());
+    }
+    answer
 }
 
 pub const HEARTBEAT: Tool = Tool {

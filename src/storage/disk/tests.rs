@@ -219,5 +219,6 @@ fn agent() -> SessionRecord {
         metadata: serde_json::Map::new(),
         connected_at_ms: 1,
         owner: Owner::anonymous(),
+        holder: actors::model::Holder::default(),
     }
 }

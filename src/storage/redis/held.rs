@@ -124,6 +124,7 @@ mod tests {
             metadata: serde_json::Map::new(),
             connected_at_ms: 0,
             owner: Owner::anonymous(),
+            holder: actors::model::Holder::default(),
         };
         let (project, headers) = (ProjectId::default_project(), Headers::default());
         let payload = format!("{{{}}}", " ".repeat(payload_len - 2));

@@ -10,8 +10,8 @@ use actors::{
     bridge::{Frame, News, Parcel},
     clock::Now,
     model::{
-        DeadLetter, DeadLetterReason, Message, MessageId, ProjectId, ProtocolName, ProtocolRecord, RecipientStatus,
-        SessionId, SessionRecord, Status,
+        CallReceipt, DeadLetter, DeadLetterReason, Message, MessageId, ProjectId, ProtocolName, ProtocolRecord,
+        RecipientStatus, SessionId, SessionRecord, Status,
     },
     storage::{
         Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterQuery, Depth, Exchanged, Handed, Leased,
@@ -222,16 +222,20 @@ impl Store for RedisStore {
     }
 
     fn lease(&self, session: SessionId, by: Option<Claim>, limit: usize, bytes_max: usize, now: Now) -> Op<Leased> {
-        let operation = Operation::new("lease")
-            .time(now)
-            .session(session)
-            .text(by.map_or_else(String::new, claim_text))
-            .most(limit)
-            .most(bytes_max)
-            .leasing(session);
-        self.run(operation, move |lane, mut reply| {
-            reading::leased(lane, &mut reply, session)
-        })
+        let claim = by.map_or_else(String::new, claim_text);
+        self.lease_as(session, claim, Vec::new(), (limit, bytes_max), now)
+    }
+
+    fn lease_for_call(
+        &self,
+        session: SessionId,
+        receipt: CallReceipt,
+        limit: usize,
+        bytes_max: usize,
+        now: Now,
+    ) -> Op<Leased> {
+        let receipt = receipt.to_bytes().to_vec();
+        self.lease_as(session, String::new(), receipt, (limit, bytes_max), now)
     }
 
     fn hands_over(&self) -> bool {
@@ -285,6 +289,21 @@ impl Store for RedisStore {
 
     fn acknowledge_returned(&self, session: SessionId, now: Now) -> Op<Acknowledged> {
         let operation = Operation::new("acknowledge_returned").time(now).session(session);
+        self.run(operation, |lane, mut reply| reading::acknowledged(lane, &mut reply))
+    }
+
+    fn settle_receipt(
+        &self,
+        session: SessionId,
+        receipt: CallReceipt,
+        delivery_limit: u32,
+        now: Now,
+    ) -> Op<Acknowledged> {
+        let operation = Operation::new("settle_receipt")
+            .time(now)
+            .session(session)
+            .text(receipt.to_bytes().as_slice())
+            .number(delivery_limit.into());
         self.run(operation, |lane, mut reply| reading::acknowledged(lane, &mut reply))
     }
 
@@ -408,6 +427,28 @@ impl Store for RedisStore {
 }
 
 impl RedisStore {
+    /// Leases so many messages and bytes at most, by a claim or for a call, either of which may be empty.
+    fn lease_as(
+        &self,
+        session: SessionId,
+        claim: String,
+        receipt: Vec<u8>,
+        (limit, bytes_max): (usize, usize),
+        now: Now,
+    ) -> Op<Leased> {
+        let operation = Operation::new("lease")
+            .time(now)
+            .session(session)
+            .text(claim)
+            .text(receipt)
+            .most(limit)
+            .most(bytes_max)
+            .leasing(session);
+        self.run(operation, move |lane, mut reply| {
+            reading::leased(lane, &mut reply, session)
+        })
+    }
+
     /// Has those who follow a message hear how far it has come elsewhere.
     fn look_after(&self, message: Arc<Message>) -> Op<()> {
         let statuses = self.message_status(message.id, actors::clock::now());

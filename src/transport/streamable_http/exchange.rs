@@ -1,7 +1,6 @@
 //! One HTTP response: a JSON object when the answer is there before anything else, else a stream of events.
 
 use std::{
-    collections::VecDeque,
     convert::Infallible,
     future::poll_fn,
     pin::Pin,
@@ -22,7 +21,6 @@ use actix_web::{
 };
 use actors::{
     clock::{Now, now},
-    model::MessageId,
     session::Closing,
 };
 use tokio::time::{Instant, Sleep, sleep};
@@ -35,7 +33,7 @@ use super::{
 };
 use crate::{
     auth::Identity,
-    mcp::{Form, Outbox, Peer, outbox::Beginning},
+    mcp::{Form, Marks, Outbox, Peer, outbox::Beginning},
     transport::{Connections, Gate, Line, Seat},
 };
 
@@ -154,8 +152,9 @@ pub struct Exchange {
     first: Option<Bytes>,
     /// Where what is written is kept, and which of its readers this is.
     reading: Option<(Arc<Stream>, u64)>,
-    /// Pushed messages that are not with the kernel yet, with the number of times that all was written before them.
-    marks: VecDeque<(u64, MessageId)>,
+    /// Pushed messages and answers that are not with the kernel yet, with the number of times that all was written before
+    /// them.
+    marks: Marks,
     /// How often all was written before the last bytes were given to HTTP.
     emptied_before: u64,
     /// What is long counts as waiting until it is with the kernel.
@@ -200,7 +199,7 @@ impl Exchange {
             tick: None,
             first: None,
             reading: None,
-            marks: VecDeque::new(),
+            marks: Marks::default(),
             emptied_before: 0,
             is_long: false,
             taken_len: 0,
@@ -345,8 +344,9 @@ impl Exchange {
 
     fn finish(&mut self) {
         self.done = true;
-        if let Driver::Stateless(peer) = &self.driver {
-            peer.all_answered();
+        let written = self.marks.answers.drain(..).map(|(_, taking)| taking);
+        for taking in written.chain(self.outbox.take_answers()) {
+            self.line.carries(taking);
         }
     }
 
@@ -458,7 +458,7 @@ impl Exchange {
     }
 
     fn take(&mut self) -> (Option<Bytes>, Option<Closing>) {
-        let mut marks = VecDeque::new();
+        let mut marks = Marks::default();
         let (chunk, closing) = if let Some((stream, reader)) = &self.reading {
             stream.take(*reader, &mut marks)
         } else {
@@ -471,8 +471,10 @@ impl Exchange {
         }
         let emptied = self.line.emptied();
         self.emptied_before = emptied;
-        self.marks
-            .extend(marks.into_iter().map(|(_, message)| (emptied, message)));
+        let messages = marks.messages.into_iter().map(|(_, message)| (emptied, message));
+        self.marks.messages.extend(messages);
+        let answers = marks.answers.into_iter().map(|(_, taking)| (emptied, taking));
+        self.marks.answers.extend(answers);
         self.taken_len += chunk.len();
         (Some(chunk), closing)
     }
@@ -488,12 +490,17 @@ impl Exchange {
     /// What was pushed is written once everything was, after HTTP had taken it.
     fn tell_of_written(&mut self, cx: &mut Context<'_>) {
         let emptied = self.line.emptied();
-        let done = self.marks.iter().take_while(|(before, _)| *before < emptied).count();
+        let Marks { messages, answers } = &mut self.marks;
+        let done = messages.iter().take_while(|(before, _)| *before < emptied).count();
         if done > 0 {
-            let messages = self.marks.drain(..done).map(|(_, message)| message).collect();
-            self.driver.tell(Command::Written(messages));
+            let written = messages.drain(..done).map(|(_, message)| message).collect();
+            self.driver.tell(Command::Written(written));
         }
-        if !self.marks.is_empty() {
+        let done = answers.iter().take_while(|(before, _)| *before < emptied).count();
+        for (_, taking) in answers.drain(..done) {
+            self.line.carries(taking);
+        }
+        if !messages.is_empty() || !answers.is_empty() {
             self.line.wake_when_empty(cx.waker());
         }
     }

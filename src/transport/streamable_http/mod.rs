@@ -168,7 +168,7 @@ async fn take(request: &HttpRequest, payload: web::Payload, endpoint: &Endpoint)
     if let Some(id) = sessions::id_in_query(request.query_string()) {
         let refuse = |refusal: Refusal| refusal.to(parsed.id());
         let session = endpoint.sessions.find_old(id, &post.identity).map_err(refuse)?;
-        session.take(text).map_err(refuse)?;
+        session.take(text, line(request).read_at()).map_err(refuse)?;
         return Ok(HttpResponse::Accepted().body("Accepted"));
     }
     match parsed {
@@ -178,7 +178,7 @@ async fn take(request: &HttpRequest, payload: web::Payload, endpoint: &Endpoint)
         }
         Incoming::Notification { .. } if headers::is_modern(request.headers()) => Ok(post.modern_notification()),
         Incoming::Notification { .. } | Incoming::Response { .. } => {
-            post.session()?.take(text)?;
+            post.session()?.take(text, line(request).read_at())?;
             Ok(HttpResponse::Accepted().finish())
         }
         Incoming::Batch(frames) => {
@@ -192,7 +192,7 @@ async fn take(request: &HttpRequest, payload: web::Payload, endpoint: &Endpoint)
             if asks || !session.takes_batches() {
                 return post.legacy(&session, true).await;
             }
-            session.take(text)?;
+            session.take(text, line(request).read_at())?;
             Ok(HttpResponse::Accepted().finish())
         }
     }
@@ -238,6 +238,7 @@ impl Post<'_> {
         let outbox = self.outbox(Framing::Exchange { stream: None, form });
         let service = Arc::clone(&self.gate.service);
         let mut peer = Peer::stateless(Arc::clone(&self.identity), Arc::clone(&outbox), service);
+        peer.reads(line(self.request).read_at());
         peer.request(self.text, request, meta);
         peer.end_turn(now());
         let exchange = self.exchange(outbox, Driver::Stateless(Box::new(peer)), accepts);
@@ -292,6 +293,7 @@ impl Post<'_> {
         session.tell(Command::Frame {
             text: self.text.to_owned(),
             lane: Some(Arc::clone(&outbox)),
+            read_at: line(self.request).read_at(),
         });
         let driver = Driver::Call {
             session: Arc::clone(session),

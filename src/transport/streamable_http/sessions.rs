@@ -17,6 +17,7 @@ use actors::{
     attention,
     clock::{Now, millis, now},
     model::{MessageId, ProjectId, ReplicaId},
+    session::ReadAt,
 };
 use futures_util::FutureExt;
 use tokio::{
@@ -223,6 +224,7 @@ pub enum Command {
     Frame {
         text: String,
         lane: Option<Arc<Outbox>>,
+        read_at: ReadAt,
     },
     /// Whoever waits for this answer has gone without it.
     Left {
@@ -264,7 +266,7 @@ impl Session {
     ///
     /// # Errors
     /// 503 when too much waits already, here or for whoever reads the stream.
-    pub fn take(&self, text: &str) -> Result<(), Refusal> {
+    pub fn take(&self, text: &str, read_at: ReadAt) -> Result<(), Refusal> {
         let waiting = self.frames_len.fetch_add(text.len(), Ordering::Relaxed);
         if waiting >= ANSWER_BYTES_MAX || self.main.outbox.waiting_len() >= ANSWER_BYTES_MAX {
             self.frames_len.fetch_sub(text.len(), Ordering::Relaxed);
@@ -273,6 +275,7 @@ impl Session {
         self.tell(Command::Frame {
             text: text.to_owned(),
             lane: None,
+            read_at,
         });
         Ok(())
     }
@@ -464,8 +467,9 @@ impl Task {
 
     fn obey(&mut self, command: Command, now: Now) {
         match command {
-            Command::Frame { text, lane } => {
+            Command::Frame { text, lane, read_at } => {
                 self.peer.come_back();
+                self.peer.reads(read_at);
                 if lane.is_none()
                     && let Some(session) = self.session.upgrade()
                 {

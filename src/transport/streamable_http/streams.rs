@@ -8,9 +8,9 @@ use std::{
 };
 
 use actix_web::web::{Bytes, BytesMut};
-use actors::{model::MessageId, session::Closing};
+use actors::session::Closing;
 
-use crate::mcp::Outbox;
+use crate::mcp::{Marks, Outbox};
 
 /// Bytes of one stream that can be asked for again.
 const LOG_BYTES_MAX: usize = 256 * 1024;
@@ -106,7 +106,7 @@ impl Stream {
 
     /// As [`Outbox::take`], for the one who reads the stream: there is nothing for whoever did before. What is taken is
     /// kept for a while, in case it has to be written again.
-    pub fn take(&self, reader: u64, marks: &mut VecDeque<(u64, MessageId)>) -> (Bytes, Option<Closing>) {
+    pub fn take(&self, reader: u64, marks: &mut Marks) -> (Bytes, Option<Closing>) {
         let mut log = self.lock();
         if log.reader != reader {
             return (Bytes::new(), None);
@@ -180,7 +180,7 @@ mod tests {
         let (reader, _) = stream.take_over(None);
         for frame in frames {
             stream.outbox.send(frame.as_bytes());
-            stream.take(reader, &mut VecDeque::new());
+            stream.take(reader, &mut Marks::default());
         }
         stream
     }

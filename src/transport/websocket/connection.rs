@@ -2,7 +2,6 @@
 
 use std::{
     cell::RefCell,
-    collections::VecDeque,
     future::{Future, poll_fn},
     io,
     pin::Pin,
@@ -16,8 +15,7 @@ use actix_web_actors::ws::CloseCode;
 use actors::{
     attention,
     clock::{Now, millis, now},
-    model::MessageId,
-    session::Closing,
+    session::{Closing, ReadAt},
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
@@ -27,7 +25,7 @@ use tokio::{
 use super::frame::{self, Decoder, Event, Violation};
 use crate::{
     budget::Hold,
-    mcp::{Outbox, Peer, Taken},
+    mcp::{Marks, Outbox, Peer, Taken},
     transport::{
         Place, Seat, Tempo,
         gate::{INBOUND_PATIENCE, INBOUND_TIME_MAX, SMALL_LEN},
@@ -67,7 +65,7 @@ pub struct Connection {
     written: usize,
     /// Bytes ever written; marks are in the same count.
     written_in_all: u64,
-    marks: VecDeque<(u64, MessageId)>,
+    marks: Marks,
     end: End,
     /// Nothing is read because enough is under way.
     paused: bool,
@@ -114,7 +112,7 @@ impl Connection {
             writing: Vec::new(),
             written: 0,
             written_in_all: 0,
-            marks: VecDeque::new(),
+            marks: Marks::default(),
             end: End::Open,
             paused: false,
             winds_up: false,
@@ -139,8 +137,8 @@ impl Connection {
         self.outbox.awake();
         let now = now();
         // Before anybody is called silent, what waits in the socket is read.
-        if self.read(cx, now).is_err() {
-            return Poll::Ready(());
+        if let Err(error) = self.read(cx, now) {
+            return self.ends(&error);
         }
         // A timer that is armed wakes this task by itself; asking it at every turn would be for nothing.
         while (!self.armed || self.tick.is_elapsed()) && self.tick.as_mut().poll(cx).is_ready() {
@@ -158,8 +156,8 @@ impl Connection {
                 // Frames that were held back may have been taken up.
                 self.charge_kept();
             }
-            if self.write(cx, now).is_err() {
-                return Poll::Ready(());
+            if let Err(error) = self.write(cx, now) {
+                return self.ends(&error);
             }
             if self.outbox.sleep(cx.waker()) {
                 break;
@@ -174,6 +172,14 @@ impl Connection {
             cx.waker().wake_by_ref();
         }
         Poll::Pending
+    }
+
+    /// The connection is over. A peer that closed its side first may have read everything before.
+    fn ends(&self, error: &io::Error) -> Poll<()> {
+        if error.kind() != io::ErrorKind::UnexpectedEof {
+            self.peer.was_reset();
+        }
+        Poll::Ready(())
     }
 
     /// Reads what is there, as long as there is use for it. An error is the end of the connection.
@@ -264,6 +270,7 @@ impl Connection {
             return;
         }
         let (peer, outbox) = (&mut self.peer, &self.outbox);
+        peer.reads(ReadAt::now());
         let mut refusal = None;
         let mut closed = None;
         let decoded = self.decoder.decode(bytes, |event| match event {
@@ -353,15 +360,16 @@ impl Connection {
         if self.outbox.written(len) {
             self.peer.writable();
         }
-        let done = self
-            .marks
+        let messages = &mut self.marks.messages;
+        let done = messages
             .iter()
             .take_while(|(end, _)| *end <= self.written_in_all)
             .count();
         if done > 0 {
-            let messages = self.marks.drain(..done).map(|(_, id)| id).collect();
-            self.peer.written(messages);
+            let written = messages.drain(..done).map(|(_, id)| id).collect();
+            self.peer.written(written);
         }
+        self.marks.answers_written(self.written_in_all);
     }
 
     fn all_written(&mut self, cx: &mut Context<'_>) {
@@ -416,7 +424,8 @@ impl Connection {
             self.writing = Vec::new();
             self.written = 0;
         }
-        self.marks.shrink_to_fit();
+        self.marks.messages.shrink_to_fit();
+        self.marks.answers.shrink_to_fit();
     }
 }
 

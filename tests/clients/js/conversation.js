@@ -346,18 +346,15 @@ export async function comeBack(alice, bob, reconnect, topic) {
 export async function takeOver(older, connect, topic) {
   const name = `taken-${topic}`;
   step('an agent that registers a name again has it from then on');
-  const first = await older.call('register_session', { name });
+  await older.call('register_session', { name });
   const newer = await connect();
   const second = await newer.call('register_session', { name });
-  assert.deepEqual([second.session_id, second.resumed], [first.session_id, true]);
+  assert.equal(second.resumed, true);
   if (older.ordered) {
     await older.gone;
     // The transport of SDK v1 keeps the code to itself.
     const { closeCode = 4001 } = older.transport;
     assert.equal(closeCode, 4001);
-  } else if (older.stateless) {
-    // There is no connection to take it from: whoever names the session has it.
-    assert.equal((await older.call('heartbeat')).status, 'active');
   } else {
     assert.equal((await older.refusal('heartbeat')).code, 'session_taken_over');
   }

@@ -161,6 +161,7 @@ mod tests {
             metadata: serde_json::Map::new(),
             connected_at_ms: 0,
             owner: Owner::anonymous(),
+            holder: crate::model::Holder::default(),
         };
         let to = recipient.map_or(To::Many, |_| To::One);
         let project = ProjectId::default_project();

@@ -1,6 +1,6 @@
 //! The calls of `receive_messages`: served, kept waiting, given back.
 
-use std::{collections::VecDeque, time::Duration};
+use std::time::Duration;
 
 use actix::{AsyncContext, Context, Handler, SpawnHandle};
 use tokio::sync::oneshot;
@@ -8,23 +8,30 @@ use tokio::sync::oneshot;
 use super::{Session, hand_over, ids_of};
 use crate::{
     clock::now,
-    model::{BrokerError, MessageId, PAGE_BYTES_MAX},
-    session::{Answered, GiveBack, ReceiveCall, ReceiveMessages, ReceiveMode, Received, state::Event},
-    storage::{Acknowledge, Depth, Leased, Release, StoreError},
+    model::{BrokerError, CallReceipt, MessageId, PAGE_BYTES_MAX},
+    session::{
+        Answered, Closing, Fence, GiveBack, ReadAt, ReceiveCall, ReceiveMessages, ReceiveMode, Received, state::Event,
+    },
+    storage::{Acknowledge, Acknowledged, Depth, Leased, Op, Release, StoreError},
     supervise::Posted,
 };
 
 /// Most calls of `receive_messages` that may wait for one session.
 const WAITERS_LEN_MAX: usize = 32;
-/// Answered calls of `receive_messages` that are remembered, to be acknowledged by the next or given back.
+/// Answered calls of `receive_messages` that a session remembers, to be acknowledged by a later one or given back. What
+/// an older one returned stays leased until it is acknowledged by id or released.
 const RETURNED_LEN_MAX: usize = 32;
+/// Messages in these, 16 bytes each.
+const RETURNED_MESSAGES_MAX: usize = 8192;
 
 /// What one call returned.
 pub(super) struct Returned {
     pub(super) call: ReceiveCall,
     pub(super) messages: Vec<MessageId>,
     /// The next call acknowledges it.
-    pub(super) on_next: bool,
+    on_next: bool,
+    /// It waits again, or another call has it: only its receipt acknowledges it.
+    released: bool,
 }
 
 /// A call of `receive_messages`.
@@ -38,6 +45,7 @@ pub(super) struct Waiter {
     /// There while it waits.
     pub(super) deadline: Option<SpawnHandle>,
     pub(super) number: u64,
+    pub(super) incarnation: u32,
 }
 
 impl Waiter {
@@ -70,9 +78,10 @@ impl Session {
     fn look(&mut self, waiter: Waiter, ctx: &mut Context<Self>) {
         self.looking += 1;
         self.waiters_changed(ctx);
+        let (receipt, limit) = (waiter.call.receipt(), waiter.limit.max(1));
         let lease = self
             .store
-            .lease(self.id, None, waiter.limit.max(1), PAGE_BYTES_MAX, now());
+            .lease_for_call(self.id, receipt, limit, PAGE_BYTES_MAX, now());
         self.in_order(lease, ctx, move |session, leased, ctx| {
             session.looking -= 1;
             session.pass_over(leased.as_ref().ok(), ctx);
@@ -96,6 +105,11 @@ impl Session {
 
     fn looked(&mut self, waiter: Waiter, leased: Result<Leased, StoreError>, ctx: &mut Context<Self>) {
         match leased {
+            Ok(leased) if waiter.incarnation != self.incarnation => {
+                self.waiters_changed(ctx);
+                self.release(Release::Ids(ids_of(&leased.deliveries)), ctx);
+                let _ = waiter.reply.send(Err(BrokerError::SessionTakenOver));
+            }
             Ok(leased) if leased.deliveries.is_empty() && waiter.until_ms.is_some() => {
                 if waiter.is_wanted() {
                     self.wait(waiter, ctx);
@@ -153,38 +167,107 @@ impl Session {
         match mode {
             _ if ids.is_empty() => {}
             ReceiveMode::Immediate => self.acknowledge(Acknowledge::Ids(ids), None, ctx),
-            ReceiveMode::OnNext | ReceiveMode::Manual => {
-                if self.returned.len() == RETURNED_LEN_MAX {
-                    self.returned.pop_front();
-                }
-                self.returned.push_back(Returned {
-                    call,
-                    messages: ids,
-                    on_next: mode == ReceiveMode::OnNext,
-                });
-            }
+            ReceiveMode::OnNext | ReceiveMode::Manual => self.remember(Returned {
+                call,
+                messages: ids,
+                on_next: mode == ReceiveMode::OnNext,
+                released: false,
+            }),
         }
     }
 
-    /// What the calls so far returned for the next one to acknowledge.
-    fn take_returned(&mut self) -> Vec<MessageId> {
-        let (taken, kept) = std::mem::take(&mut self.returned)
-            .into_iter()
-            .partition::<VecDeque<_>, _>(|returned| returned.on_next);
-        self.returned = kept;
-        taken.into_iter().flat_map(|returned| returned.messages).collect()
+    fn remember(&mut self, returned: Returned) {
+        let mut messages_len = returned.messages.len();
+        messages_len += self.returned.iter().map(|known| known.messages.len()).sum::<usize>();
+        while self.returned.len() >= RETURNED_LEN_MAX || messages_len > RETURNED_MESSAGES_MAX {
+            let Some(oldest) = self.returned.pop_front() else { break };
+            messages_len -= oldest.messages.len();
+        }
+        self.returned.push_back(returned);
     }
 
-    /// The last call may have been answered by another replica.
-    fn acknowledge_returned(&mut self, ctx: &mut Context<Self>) {
-        let op = self.store.acknowledge_returned(self.id, now());
+    /// Everything that is leased is released: what calls returned waits again, and is acknowledged by its receipt alone.
+    pub(super) fn returned_are_released(&mut self) {
+        for returned in &mut self.returned {
+            returned.released = true;
+        }
+    }
+
+    /// A call acknowledges what answers returned that were written before it was read, here or at another replica.
+    fn acknowledge_on_next(&mut self, read_at: ReadAt, ctx: &mut Context<Self>) {
+        let (mut messages, mut is_later_written) = (Vec::new(), false);
+        self.returned.retain_mut(|returned| {
+            if !returned.on_next || returned.released {
+                return true;
+            }
+            let acknowledges = returned.call.is_written_before(read_at);
+            if acknowledges {
+                messages.append(&mut returned.messages);
+            } else {
+                is_later_written |= returned.call.is_written();
+            }
+            !acknowledges
+        });
+        if !messages.is_empty() {
+            self.acknowledge(Acknowledge::Ids(messages), None, ctx);
+        }
+        // The store does not know which answers were written after the call was read: then it acknowledges none.
+        if self.store.is_shared() && !is_later_written {
+            let op = self.store.acknowledge_returned(self.id, now());
+            self.acknowledged_elsewhere(op, ctx);
+        }
+    }
+
+    /// Acknowledges exactly what a receipt names. Whatever else the next call would acknowledge waits again.
+    fn settle_receipt(&mut self, receipt: CallReceipt, ctx: &mut Context<Self>) {
+        let is_named = |returned: &Returned| returned.call.receipt() == receipt;
+        let named = self.returned.iter().position(is_named);
+        if let Some(named) = named.and_then(|at| self.returned.remove(at)) {
+            self.acknowledge(Acknowledge::Ids(named.messages), None, ctx);
+        }
+        let mut others = Vec::new();
+        for returned in &mut self.returned {
+            if returned.on_next && !returned.released {
+                returned.released = true;
+                others.extend_from_slice(&returned.messages);
+            }
+        }
+        if !others.is_empty() {
+            self.release(Release::Ids(others), ctx);
+        }
+        if self.store.is_shared() {
+            let delivery_limit = self.settings.delivery_limit;
+            let op = self.store.settle_receipt(self.id, receipt, delivery_limit, now());
+            self.acknowledged_elsewhere(op, ctx);
+        }
+    }
+
+    fn acknowledged_elsewhere(&mut self, op: Op<Acknowledged>, ctx: &mut Context<Self>) {
         self.in_order(op, ctx, |session, result, ctx| match result {
-            Ok(done) if done.acknowledged > 0 => session.acknowledged(&done, ctx),
-            Ok(_) => {}
+            Ok(done) => session.acknowledged(&done, ctx),
             Err(error) => {
                 tracing::warn!(session = %session.id, %error, "an acknowledgement is lost: expect a repeat");
             }
         });
+    }
+
+    /// Another caller has the session: the calls of those that had it before are refused, those that wait at once.
+    pub(super) fn fence(&mut self, incarnation: u32, ctx: &mut Context<Self>) {
+        if self.incarnation == incarnation {
+            return;
+        }
+        self.incarnation = incarnation;
+        for waiter in std::mem::take(&mut self.waiters) {
+            if let Some(deadline) = waiter.deadline {
+                ctx.cancel_future(deadline);
+            }
+            let _ = waiter.reply.send(Err(BrokerError::SessionTakenOver));
+        }
+        self.waiters_changed(ctx);
+        for watcher in self.watchers.drain(..) {
+            watcher.close(Closing::TakenOver);
+        }
+        self.watchers_changed(ctx);
     }
 
     /// Lets a call wait, in the place that is its by age.
@@ -225,14 +308,19 @@ impl Handler<Posted<ReceiveMessages>> for Session {
             limit,
             wait,
             mode,
+            receipt,
+            read_at,
+            incarnation,
             reply,
         } = message;
-        if mode == ReceiveMode::OnNext && !self.returned.is_empty() {
-            let returned = self.take_returned();
-            self.acknowledge(Acknowledge::Ids(returned), None, ctx);
+        if incarnation != self.incarnation {
+            let _ = reply.send(Err(BrokerError::SessionTakenOver));
+            return;
         }
-        if mode == ReceiveMode::OnNext && self.store.is_shared() {
-            self.acknowledge_returned(ctx);
+        match receipt {
+            Some(receipt) => self.settle_receipt(receipt, ctx),
+            None if mode == ReceiveMode::OnNext => self.acknowledge_on_next(read_at, ctx),
+            None => {}
         }
         self.waiters_counted += 1;
         let waiter = Waiter {
@@ -243,6 +331,7 @@ impl Handler<Posted<ReceiveMessages>> for Session {
             until_ms: (!wait.is_zero()).then(|| now().after(wait)),
             deadline: None,
             number: self.waiters_counted,
+            incarnation,
         };
         self.look(waiter, ctx);
     }
@@ -252,7 +341,7 @@ impl Handler<Posted<Answered>> for Session {
     type Result = ();
 
     fn handle(&mut self, Posted { message, .. }: Posted<Answered>, ctx: &mut Context<Self>) {
-        let is_meant = |returned: &&Returned| returned.on_next && returned.call.is(&message.call);
+        let is_meant = |returned: &&Returned| returned.on_next && !returned.released && returned.call.is(&message.call);
         let Some(returned) = self.returned.iter().find(is_meant) else {
             return;
         };
@@ -280,8 +369,17 @@ impl Handler<Posted<GiveBack>> for Session {
         }
         if let Some(at) = self.returned.iter().position(|returned| returned.call.is(&call))
             && let Some(returned) = self.returned.remove(at)
+            && !returned.released
         {
             self.release(Release::Ids(returned.messages), ctx);
         }
+    }
+}
+
+impl Handler<Posted<Fence>> for Session {
+    type Result = ();
+
+    fn handle(&mut self, Posted { message, .. }: Posted<Fence>, ctx: &mut Context<Self>) {
+        self.fence(message.incarnation, ctx);
     }
 }

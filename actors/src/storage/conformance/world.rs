@@ -47,6 +47,7 @@ pub fn record(id: SessionId) -> SessionRecord {
         metadata: Map::new(),
         connected_at_ms: 1,
         owner: Owner::anonymous(),
+        holder: crate::model::Holder::default(),
     }
 }
 

@@ -267,6 +267,7 @@ fn message(ids: &MessageIds, priority: Priority) -> Message {
         metadata: serde_json::Map::new(),
         connected_at_ms: 0,
         owner: Owner::anonymous(),
+        holder: crate::model::Holder::default(),
     };
     let headers = Headers {
         priority,

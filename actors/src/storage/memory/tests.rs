@@ -112,6 +112,7 @@ fn record(id: SessionId) -> SessionRecord {
         metadata: serde_json::Map::new(),
         connected_at_ms: 0,
         owner: Owner::anonymous(),
+        holder: crate::model::Holder::default(),
     }
 }
 

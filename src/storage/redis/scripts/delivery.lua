@@ -422,12 +422,12 @@ local function lease_plain(inbox, limit, room, state, since, reply)
   return true
 end
 
--- lease: time, session, claim or '', most messages, most bytes.
+-- lease: time, session, claim or '', receipt of the call that it is for or '', most messages, most bytes.
 -- Reply: how many wait, how many are leased, 1 when the claim is not the last, 2 when nothing is handed over unasked, the
 -- numbers of the first lease and of the one after the last; then of each message its deliveries and the stored message.
 ops.lease = function()
   at_ms = arg()
-  local session, claim, limit, room = session_arg(), arg(), number_arg(), number_arg()
+  local session, claim, call_receipt, limit, room = session_arg(), arg(), arg(), number_arg(), number_arg()
   local inbox = inbox_of(session)
   if not inbox or is_given_up() then
     return { 0, 0, 0, 0, 0 }
@@ -488,6 +488,9 @@ ops.lease = function()
     end
     put_delivered(session, inbox, known)
     drop_delivered(session, inbox, dead)
+  end
+  if call_receipt ~= '' and inbox.lease > reply[4] then
+    calls.remember(session, call_receipt, reply[4], inbox.lease)
   end
   reply[1], reply[2], reply[5] = inbox.waiting, inbox.leased, inbox.lease
   return reply

@@ -200,6 +200,46 @@ local function delivered_key(session)
   return key('leased:') .. session
 end
 
+-- Which leases the receipts of calls name: in 'calls:SESSION', by receipt, the number of the first lease and of the one
+-- after the last. The oldest go first when there are more than 'most', and all when no call has leased anything for a day.
+-- One table: a library has room for 200 locals.
+local calls = { most = 64, kept_for_s = 24 * 3600, numbers = '>dd' }
+
+function calls.key(session)
+  return key('calls:') .. session
+end
+
+function calls.remember(session, of_call, first, after_last)
+  local name = calls.key(session)
+  call('HSET', name, of_call, pack(calls.numbers, first, after_last))
+  call('EXPIRE', name, calls.kept_for_s)
+  if call('HLEN', name) <= calls.most then
+    return
+  end
+  local all, known, oldest = call('HGETALL', name), {}, {}
+  for at = 1, #all, 2 do
+    known[#known + 1] = { name = all[at], first = (unpack_bytes(calls.numbers, all[at + 1])) }
+  end
+  table.sort(known, function(a, b)
+    return a.first < b.first
+  end)
+  for at = 1, #known / 2 do
+    oldest[at] = known[at].name
+  end
+  call_many('HDEL', name, oldest, 1)
+end
+
+-- The leases that a receipt names: the first, and the one after the last. It is forgotten.
+function calls.take(session, of_call)
+  local numbers = call('HGET', calls.key(session), of_call)
+  if not numbers then
+    return 0, 0
+  end
+  call('HDEL', calls.key(session), of_call)
+  local first, after_last = unpack_bytes(calls.numbers, numbers)
+  return first, after_last
+end
+
 -- There are too many for the line from now on.
 local function move_outside(session, inbox)
   local delivered = {}

@@ -369,7 +369,7 @@ ops.clear = function()
   end
   local sessions = call('HSCAN', key('inboxes'), 0, 'COUNT', 500)[2]
   for at = 1, #sessions, 2 do
-    call('UNLINK', queue_key(sessions[at]), delivered_key(sessions[at]))
+    call('UNLINK', queue_key(sessions[at]), delivered_key(sessions[at]), calls.key(sessions[at]))
     call('HDEL', key('inboxes'), sessions[at])
   end
   local buckets = call('HSCAN', key('receipts'), 0, 'COUNT', 500)[2]

@@ -34,3 +34,27 @@ ops.acknowledge_returned = function()
   end
   return acknowledged(inbox, {}, finish(session, inbox, entries))
 end
+
+-- settle_receipt: time, session, receipt, delivery limit. Acknowledges what was leased last for the call of this receipt,
+-- wherever it is now, and puts back what other calls were answered with.
+-- Reply: see acknowledged.
+ops.settle_receipt = function()
+  at_ms = arg()
+  local session, call_receipt, delivery_limit = session_arg(), arg(), number_arg()
+  local inbox, named, others = inbox_of(session), {}, {}
+  if not inbox then
+    return acknowledged(nil, {}, 0, {})
+  end
+  local first, after_last = calls.take(session, call_receipt)
+  each_delivered(session, inbox, function(id, text)
+    local entry = read_entry(id, text)
+    if entry.lease >= first and entry.lease < after_last then
+      named[#named + 1] = entry
+    elseif entry.state == ANSWERED then
+      others[#others + 1] = entry
+    end
+  end)
+  local count, watched = finish(session, inbox, named)
+  put_back(session, inbox, others, delivery_limit)
+  return acknowledged(inbox, {}, count, watched)
+end

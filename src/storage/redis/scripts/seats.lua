@@ -107,7 +107,7 @@ ops.remove_session = function()
     bury(left[at].member, session, reason, left[at].deliveries)
   end
   call_many('ZREM', key('expiries'), timed, 1)
-  call('UNLINK', queue_key(session), delivered_key(session))
+  call('UNLINK', queue_key(session), delivered_key(session), calls.key(session))
   local name = call('HGET', key('named'), session)
   if name then
     call('HDEL', key('names'), name)

@@ -353,6 +353,7 @@ fn record(id: SessionId, at: usize) -> SessionRecord {
         metadata: serde_json::Map::new(),
         connected_at_ms: 1,
         owner: Owner::anonymous(),
+        holder: crate::model::Holder::default(),
     }
 }
 

@@ -1,0 +1,83 @@
+use std::fmt;
+
+use super::SessionId;
+
+/// Names the messages that one call of `receive_messages` returned.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct CallReceipt(u64);
+
+impl CallReceipt {
+    #[must_use]
+    pub fn generate() -> Self {
+        Self(uuid::Uuid::new_v4().as_u64_pair().0)
+    }
+
+    #[must_use]
+    pub const fn to_bytes(self) -> [u8; 8] {
+        self.0.to_be_bytes()
+    }
+
+    /// The text that a caller gives back: 24 hexadecimal digits. The last eight bind the receipt to its session.
+    #[must_use]
+    pub fn to_text(self, session: SessionId) -> String {
+        format!("{:016x}{:08x}", self.0, self.check(session))
+    }
+
+    /// None when the text is not a receipt of this session: mistyped, cut off, or of another session.
+    #[must_use]
+    pub fn parse(text: &str, session: SessionId) -> Option<Self> {
+        const LEN: usize = 24;
+        let is_hexadecimal = |byte: u8| byte.is_ascii_digit() || matches!(byte, b'a'..=b'f');
+        if text.len() != LEN || !text.bytes().all(is_hexadecimal) {
+            return None;
+        }
+        let (number, check) = text.split_at(16);
+        let receipt = Self(u64::from_str_radix(number, 16).ok()?);
+        (u32::from_str_radix(check, 16) == Ok(receipt.check(session))).then_some(receipt)
+    }
+
+    /// FNV-1a, folded: it finds mistakes and keeps no secret. Every replica computes the same.
+    fn check(self, session: SessionId) -> u32 {
+        let number = self.to_bytes();
+        let bytes = session.as_uuid().as_bytes().iter().chain(&number);
+        let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        (hash ^ (hash >> 32)) as u32
+    }
+}
+
+impl fmt::Debug for CallReceipt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_receipt_is_read_back_by_its_session_alone() {
+        let (own, other) = (SessionId::generate(), SessionId::generate());
+        for _ in 0..100 {
+            let receipt = CallReceipt::generate();
+            let text = receipt.to_text(own);
+            assert_eq!(text.len(), 24);
+            assert_eq!(CallReceipt::parse(&text, own), Some(receipt));
+            assert_eq!(CallReceipt::parse(&text, other), None);
+            for bad in [
+                &text[1..],
+                &format!("{text}0"),
+                &format!("+{}", &text[1..]),
+                &text.to_uppercase(),
+                "",
+            ] {
+                assert!(
+                    CallReceipt::parse(bad, own).is_none_or(|read| bad == text && read == receipt),
+                    "{bad}"
+                );
+            }
+        }
+    }
+}

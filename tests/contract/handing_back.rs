@@ -1,0 +1,241 @@
+//! Receipts: what a call of `receive_messages` acknowledges, and what it cannot.
+
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+};
+
+use serde_json::{Value, json};
+
+use crate::support::{Agent, Broker, Caller, TIMELESS, texts};
+
+/// The whole result of a read.
+fn result(agent: &Agent, arguments: Value) -> (Vec<Value>, String) {
+    split(agent.calls("receive_messages", arguments))
+}
+
+fn split(mut received: Value) -> (Vec<Value>, String) {
+    let receipt = received["receipt"].as_str().unwrap().to_owned();
+    assert!(!receipt.is_empty() && receipt.len() <= 128, "{receipt}");
+    match received["messages"].take() {
+        Value::Array(messages) => (messages, receipt),
+        other => panic!("not a list of messages: {other}"),
+    }
+}
+
+fn numbers(count: usize) -> Vec<String> {
+    (0..count).map(|number| number.to_string()).collect()
+}
+
+fn sends_all(alice: &Agent, to: &str, count: usize) -> Vec<String> {
+    let send = |text: String| alice.sends(&text).to(to).id;
+    numbers(count).into_iter().map(send).collect()
+}
+
+#[test]
+fn calls_that_were_sent_together_acknowledge_nothing_of_each_other() {
+    let broker = Broker::start();
+    let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
+    let sent = sends_all(&alice, "bob", 10);
+    let call = |id: usize| {
+        let params = json!({"name": "receive_messages", "arguments": {"limit": 1}});
+        json!({"jsonrpc": "2.0", "id": format!("read {id}"), "method": "tools/call", "params": params})
+    };
+    bob.wire.sends_together(&(0..10).map(call).collect::<Vec<_>>());
+    let mut seen: Vec<_> = (0..10)
+        .map(|id| {
+            let answer = bob.wire.answer_to(&json!(format!("read {id}"))).unwrap();
+            answer["structuredContent"]["messages"][0]["message_id"]
+                .as_str()
+                .unwrap()
+                .to_owned()
+        })
+        .collect();
+    seen.sort();
+    assert_eq!(seen, sent);
+    for id in &sent {
+        assert_eq!(alice.status_of(id), "delivered", "nothing was asked after it had come");
+    }
+    bob.wire.dies();
+    let again = broker.agent("bob");
+    let counts: Vec<_> = again.reads(json!({"wait_seconds": 20}));
+    assert_eq!(counts.len(), 10);
+    assert!(counts.iter().all(|message| message["delivery_count"] == 2));
+}
+
+#[test]
+fn a_receipt_acknowledges_what_it_names_and_nothing_else() {
+    let broker = Broker::start();
+    let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
+    let sent = sends_all(&alice, "bob", 4);
+    let (first, receipt) = result(&bob, json!({"limit": 1}));
+    // Another worker of the same agent, which did not wait for the answer to the first.
+    let (second, _) = result(&bob, json!({"limit": 1, "acknowledge": "manual"}));
+    let (_, last) = result(&bob, json!({"limit": 1, "receipt": receipt}));
+    assert_eq!((texts(&first), texts(&second)), (vec!["0"], vec!["1"]));
+    assert_eq!(alice.status_of(&sent[0]), "acknowledged");
+    // What was read to be acknowledged by id stays so.
+    assert_eq!(alice.status_of(&sent[1]), "delivered");
+    // The receipt before the last names nothing any more: what came with the last answer may have been lost with it.
+    let (again, newest) = result(&bob, json!({"receipt": receipt}));
+    assert_eq!(texts(&again), ["2", "3"]);
+    assert_eq!([&again[0]["delivery_count"], &again[1]["delivery_count"]], [2, 1]);
+    assert_eq!(alice.status_of(&sent[2]), "delivered");
+    // Message 2 was named by this one, too, whoever has it now.
+    let (rest, _) = result(&bob, json!({"receipt": last}));
+    assert_eq!(texts(&rest), ["3"]);
+    assert_eq!(alice.status_of(&sent[2]), "acknowledged");
+    let (rest, _) = result(&bob, json!({"receipt": newest}));
+    assert!(rest.is_empty(), "{rest:?}");
+    assert_eq!(alice.status_of(&sent[3]), "acknowledged");
+    bob.calls("acknowledge_messages", json!({"message_ids": [sent[1]]}));
+    assert_eq!(alice.status_of(&sent[1]), "acknowledged");
+}
+
+#[test]
+fn two_readers_of_one_session_that_give_receipts_back_come_to_an_end() {
+    let broker = Broker::start();
+    let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
+    let sent = sends_all(&alice, "bob", 12);
+    let mut receipts = [None, None];
+    for _ in 0..40 {
+        for receipt in &mut receipts {
+            let arguments = json!({"limit": 1, "receipt": receipt});
+            *receipt = Some(result(&bob, arguments).1);
+        }
+    }
+    for id in &sent {
+        assert_eq!(alice.status_of(id), "acknowledged");
+    }
+}
+
+#[test]
+fn a_receipt_of_another_session_or_of_none_is_refused_and_loses_nothing() {
+    let broker = Broker::start();
+    let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
+    let carol = broker.stateless("carol");
+    alice.sends("for bob").to(&bob);
+    let of_carol = alice.sends("for carol").to("carol").id;
+    let (read, receipt) = split(carol.calls("receive_messages", json!({})));
+    assert_eq!(texts(&read), ["for carol"]);
+    let mut mistyped = receipt.clone().into_bytes();
+    mistyped[3] = if mistyped[3] == b'0' { b'1' } else { b'0' };
+    let mistyped = String::from_utf8(mistyped).unwrap();
+    for bad in [receipt.as_str(), &mistyped, "nonsense", &"f".repeat(5000), "\u{1f4e8}"] {
+        let error = bob.is_refused_as("invalid_argument", "receive_messages", json!({"receipt": bad}));
+        assert!(error["message"].as_str().unwrap().starts_with("receipt: "), "{error}");
+    }
+    assert_eq!(alice.status_of(&of_carol), "delivered");
+    // No receipt at all is as good as an empty one.
+    for none in [json!(null), json!("")] {
+        bob.calls("receive_messages", json!({"receipt": none}));
+    }
+    let (rest, _) = split(carol.calls("receive_messages", json!({"receipt": receipt})));
+    assert!(rest.is_empty());
+    assert_eq!(alice.status_of(&of_carol), "acknowledged");
+}
+
+#[test]
+fn a_receipt_holds_when_the_connection_that_brought_it_is_gone() {
+    let broker = Broker::start();
+    let alice = broker.agent("alice");
+    let bob = broker.agent("bob");
+    let sent = sends_all(&alice, "bob", 2);
+    let (_, receipt) = result(&bob, json!({"limit": 1}));
+    bob.wire.dies();
+    alice.learns(&sent[0], "queued");
+    let bob = broker.agent("bob");
+    let (read, _) = result(&bob, json!({"receipt": receipt}));
+    assert_eq!(texts(&read), ["1"]);
+    assert_eq!(alice.status_of(&sent[0]), "acknowledged");
+}
+
+#[test]
+fn stateless_callers_give_receipts_back_on_any_connection() {
+    let broker = Broker::with(&TIMELESS);
+    let alice = broker.agent("alice");
+    for caller in [broker.stateless("modern"), broker.resumable("legacy")] {
+        let sent = sends_all(&alice, &caller.name, 3);
+        let (read, first) = split(caller.calls("receive_messages", json!({"limit": 1})));
+        assert_eq!(texts(&read), ["0"]);
+        let (read, second) = split(caller.calls("receive_messages", json!({"limit": 1, "receipt": first})));
+        assert_eq!(texts(&read), ["1"]);
+        // The same call once more: its answer was lost.
+        let (read, third) = split(caller.calls("receive_messages", json!({"limit": 1, "receipt": first})));
+        assert_eq!((texts(&read), &read[0]["delivery_count"]), (vec!["1"], &json!(2)));
+        let _ = second;
+        let (read, last) = split(caller.calls("receive_messages", json!({"receipt": third})));
+        assert_eq!(texts(&read), ["2"]);
+        caller.calls("receive_messages", json!({"receipt": last}));
+        for id in &sent {
+            assert_eq!(alice.status_of(id), "acknowledged");
+        }
+    }
+}
+
+/// A read as it is sent over HTTP, keeping the connection open.
+fn posted(caller: &Caller, arguments: Value) -> Vec<u8> {
+    let mut arguments = arguments;
+    arguments["session_id"] = json!(caller.session);
+    let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
+        "name": "receive_messages", "arguments": arguments, "_meta": {
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientInfo": {"name": "a test", "version": "1"},
+            "io.modelcontextprotocol/clientCapabilities": {},
+        },
+    }})
+    .to_string();
+    format!(
+        "POST /mcp HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\n\
+         Accept: application/json, text/event-stream\r\nMCP-Protocol-Version: 2026-07-28\r\n\
+         Mcp-Method: tools/call\r\nMcp-Name: receive_messages\r\nContent-Length: {}\r\n\r\n{body}",
+        caller.address,
+        body.len()
+    )
+    .into_bytes()
+}
+
+#[test]
+fn requests_that_were_sent_together_over_http_acknowledge_nothing_of_each_other() {
+    let broker = Broker::with(&TIMELESS);
+    let alice = broker.agent("alice");
+    let caller = broker.stateless("bob");
+    let sent = sends_all(&alice, "bob", 10);
+    let mut socket = TcpStream::connect(caller.address).unwrap();
+    socket.set_nodelay(true).unwrap();
+    socket
+        .write_all(&posted(&caller, json!({"limit": 1})).repeat(10))
+        .unwrap();
+    let mut text = String::new();
+    while text.matches("\"structuredContent\"").count() < 10 {
+        let mut bytes = [0; 4096];
+        let len = socket.read(&mut bytes).unwrap();
+        assert!(len > 0, "{text}");
+        text.push_str(std::str::from_utf8(&bytes[..len]).unwrap());
+    }
+    for id in &sent {
+        assert_eq!(alice.status_of(id), "delivered");
+    }
+    // What has been read now is acknowledged by what is asked now.
+    caller.calls("receive_messages", json!({}));
+    for id in &sent {
+        assert_eq!(alice.status_of(id), "acknowledged");
+    }
+}
+
+#[test]
+fn what_was_written_to_a_connection_that_was_reset_since_comes_again() {
+    let broker = Broker::with(&TIMELESS);
+    let alice = broker.agent("alice");
+    let caller = broker.stateless("bob");
+    let sent = alice.sends("hi").to("bob").id;
+    let mut socket = TcpStream::connect(caller.address).unwrap();
+    socket.write_all(&posted(&caller, json!({}))).unwrap();
+    // The answer has come, and its reader dies before it has looked at it: that is a reset (RFC 1122, 4.2.2.13).
+    assert_eq!(socket.peek(&mut [0; 1]).unwrap(), 1);
+    alice.learns(&sent, "delivered");
+    drop(socket);
+    alice.learns(&sent, "queued");
+    let read = caller.reads(json!({}));
+    assert_eq!((texts(&read), &read[0]["delivery_count"]), (vec!["hi"], &json!(2)));
+}

@@ -1,0 +1,267 @@
+//! One session has one caller: another that registers its name takes it over, and the one before it is told.
+
+use serde_json::{Value, json};
+
+use crate::support::{Broker, Caller, eventually, texts};
+
+fn register(caller: &Caller, name: &str) -> Value {
+    caller.calls("register_session", json!({"name": name}))
+}
+
+/// A client with a session of HTTP that is opened for one call and deleted after it.
+fn in_one_call(broker: &Broker, tool: &str, arguments: Value) -> Value {
+    let caller = Caller::legacy(broker.address, "2025-11-25", json!({}));
+    let result = caller.calls(tool, arguments);
+    caller.delete().answered();
+    result
+}
+
+fn is_refused_in_one_call(broker: &Broker, code: &str, tool: &str, arguments: Value) {
+    let caller = Caller::legacy(broker.address, "2025-11-25", json!({}));
+    caller.is_refused_as(code, tool, arguments);
+    caller.delete().answered();
+}
+
+#[test]
+fn a_second_stateless_caller_of_a_name_fences_the_first() {
+    let broker = Broker::timeless();
+    let alice = broker.agent("alice");
+    let first = broker.stateless("bob");
+    let durable = first.session.clone().unwrap();
+    let sent = alice.sends("hi").to("bob").id;
+    assert_eq!(texts(&first.reads(json!({}))), ["hi"]);
+
+    let second = Caller::modern(broker.address, json!({}));
+    let registered = register(&second, "bob");
+    assert_eq!(
+        (&registered["resumed"], &registered["was_active"]),
+        (&json!(true), &json!(true))
+    );
+    assert!(registered["last_seen_seconds"].as_f64().unwrap() >= 0.0);
+    let second = broker.stateless("bob");
+    for (tool, arguments) in [
+        ("heartbeat", json!({})),
+        ("receive_messages", json!({})),
+        ("acknowledge_messages", json!({"message_ids": [sent]})),
+        ("disconnect_session", json!({})),
+        ("negotiate_capabilities", json!({"target_session_id": "alice"})),
+        (
+            "send_message",
+            json!({
+                "recipient_id": "alice", "protocol_name": "note", "protocol_version": "1.0.0",
+                "payload": {"text": "from one who is not bob any more"},
+            }),
+        ),
+    ] {
+        first.is_refused_as("session_taken_over", tool, arguments);
+    }
+    // What the first had not acknowledged comes again to the one that has the session now.
+    let again = second.reads(json!({}));
+    assert_eq!((texts(&again), &again[0]["delivery_count"]), (vec!["hi"], &json!(2)));
+    second.calls("acknowledge_messages", json!({"message_ids": [sent]}));
+    assert_eq!(alice.status_of(&sent), "acknowledged");
+
+    // For all others it is the same session, by whichever id they know it.
+    let listed = alice.calls("list_sessions", json!({"status": "all"}));
+    let rows = listed["sessions"].as_array().unwrap().iter();
+    let rows: Vec<_> = rows.filter(|session| session["name"] == "bob").collect();
+    assert_eq!((rows.len(), &rows[0]["session_id"]), (1, &json!(durable)));
+    for address in ["bob", &durable, second.session.as_deref().unwrap()] {
+        let sent = alice.sends(address).to(address);
+        assert_eq!(alice.looks_up(&sent.id)[0]["session_id"], durable.as_str());
+        assert_eq!(texts(&second.reads(json!({"acknowledge": "immediate"}))), [address]);
+    }
+    alice.sees_nothing();
+
+    // The first may take it back; then the second is told.
+    let back = register(&first, "bob");
+    assert_eq!(back["resumed"], true);
+    let mut first = first;
+    first.session = Some(back["session_id"].as_str().unwrap().to_owned());
+    assert_eq!(first.calls("heartbeat", json!({}))["status"], "active");
+    second.is_refused_as("session_taken_over", "heartbeat", json!({}));
+}
+
+#[test]
+fn a_wait_of_the_caller_that_is_fenced_ends_and_takes_nothing() {
+    let broker = Broker::timeless();
+    let alice = broker.agent("alice");
+    let first = broker.stateless("bob");
+    let mut waiting = first.call("receive_messages", json!({"wait_seconds": 100})).sent();
+    // Whether the broker reads the wait before or after the registration, it gets nothing.
+    let second = broker.stateless("bob");
+    let result = waiting.answer_to(&json!(1)).unwrap();
+    assert_eq!(result["structuredContent"]["code"], "session_taken_over", "{result}");
+    let sent = alice.sends("hi").to("bob").id;
+    let read = second.reads(json!({"wait_seconds": 20}));
+    assert_eq!(read[0]["message_id"], sent.as_str());
+    assert_eq!(read[0]["delivery_count"], 1);
+}
+
+#[test]
+fn a_caller_that_registers_again_as_itself_keeps_what_it_has() {
+    let broker = Broker::timeless();
+    let alice = broker.agent("alice");
+    let bob = broker.stateless("bob");
+    let sent = alice.sends("hi").to("bob").id;
+    bob.reads(json!({"acknowledge": "manual"}));
+    for arguments in [
+        json!({"name": "bob"}),
+        json!({"capabilities": {"supported_features": ["new"]}}),
+    ] {
+        let again = bob.calls("register_session", arguments);
+        assert_eq!(again["session_id"], bob.session.as_deref().unwrap());
+        assert_eq!((&again["resumed"], &again["name"]), (&json!(true), &json!("bob")));
+    }
+    assert_eq!(alice.status_of(&sent), "delivered");
+    // By a name that another session has it becomes that one.
+    let carol = broker.stateless("carol");
+    assert_eq!(register(&bob, "carol")["was_active"], true);
+    carol.is_refused_as("session_taken_over", "heartbeat", json!({}));
+}
+
+#[test]
+fn a_holder_that_was_away_is_fenced_as_well_and_the_answer_says_that_it_was() {
+    let broker = Broker::impatient();
+    let alice = broker.agent("alice");
+    let first = broker.stateless("bob");
+    first.calls("disconnect_session", json!({}));
+    assert_eq!(alice.presence_of("bob").as_deref(), Some("disconnected"));
+    let second = Caller::modern(broker.address, json!({}));
+    let registered = register(&second, "bob");
+    assert_eq!(
+        (&registered["resumed"], &registered["was_active"]),
+        (&json!(true), &json!(false))
+    );
+    assert!(registered["last_seen_seconds"].is_number());
+    first.is_refused_as("session_taken_over", "heartbeat", json!({}));
+    // A new one was never seen.
+    let new = register(&second, "newcomer");
+    assert_eq!(
+        (&new["was_active"], new.get("last_seen_seconds")),
+        (&json!(false), None)
+    );
+}
+
+#[test]
+fn connections_and_stateless_callers_take_each_other_over() {
+    let broker = Broker::timeless();
+    let alice = broker.agent("alice");
+    let caller = broker.stateless("bob");
+    let connected = broker.agent("bob");
+    caller.is_refused_as("session_taken_over", "heartbeat", json!({}));
+    alice.sends("1").to("bob");
+    connected.sees(["1"]);
+    let caller = broker.stateless("bob");
+    connected.wire.is_closed_with(4001);
+    alice.sends("2").to("bob");
+    assert_eq!(
+        texts(&caller.reads(json!({"limit": 1, "acknowledge": "immediate"}))),
+        ["1"]
+    );
+    let resumable = broker.resumable("bob");
+    caller.is_refused_as("session_taken_over", "heartbeat", json!({}));
+    assert_eq!(texts(&resumable.reads(json!({"acknowledge": "immediate"}))), ["2"]);
+}
+
+#[test]
+fn a_client_with_a_connection_for_each_call_reads_and_acknowledges() {
+    let broker = Broker::timeless();
+    let alice = broker.agent("alice");
+    let registered = in_one_call(&broker, "register_session", json!({"name": "bob"}));
+    let session = &registered["session_id"];
+    let sent: Vec<_> = ["1", "2"].iter().map(|text| alice.sends(text).to("bob").id).collect();
+    let read = in_one_call(&broker, "receive_messages", json!({"session_id": session, "limit": 1}));
+    assert_eq!(read["messages"][0]["payload"]["text"], "1");
+    // The end of that connection takes nothing back, and claims nothing.
+    assert_eq!(alice.status_of(&sent[0]), "delivered");
+    assert_eq!(alice.presence_of("bob").as_deref(), Some("active"));
+    let arguments = json!({"session_id": session, "receipt": read["receipt"]});
+    let read = in_one_call(&broker, "receive_messages", arguments);
+    assert_eq!(read["messages"].as_array().unwrap().len(), 1);
+    assert_eq!(alice.status_of(&sent[0]), "acknowledged");
+    // Without a receipt, too.
+    let read = in_one_call(&broker, "receive_messages", json!({"session_id": session}));
+    assert_eq!(read["messages"], json!([]));
+    assert_eq!(alice.status_of(&sent[1]), "acknowledged");
+    let letter = json!({
+        "session_id": session, "recipient_id": "alice", "protocol_name": "note", "protocol_version": "1.0.0",
+        "payload": {"text": "from bob"},
+    });
+    in_one_call(&broker, "send_message", letter);
+    let seen = alice.sees(["from bob"]);
+    assert_eq!(seen[0]["sender_name"], "bob");
+}
+
+#[test]
+fn a_call_that_names_its_session_hears_how_much_waits_there() {
+    let broker = Broker::timeless();
+    let alice = broker.agent("alice");
+    let registered = in_one_call(&broker, "register_session", json!({"name": "bob"}));
+    alice.sends("hi").to("bob");
+    let caller = Caller::legacy(broker.address, "2025-11-25", json!({}));
+    let arguments = json!({"session_id": registered["session_id"], "message_ids": []});
+    let params = json!({"name": "acknowledge_messages", "arguments": arguments});
+    let result = caller.request("tools/call", params).unwrap();
+    assert_eq!(result["_meta"]["dev.mcp-broker/unread"], 1, "{result}");
+}
+
+#[test]
+fn two_clients_with_a_connection_for_each_call_are_told_apart() {
+    let broker = Broker::timeless();
+    let alice = broker.agent("alice");
+    let first = in_one_call(&broker, "register_session", json!({"name": "bob"}));
+    let first = json!({"session_id": first["session_id"]});
+    in_one_call(&broker, "heartbeat", first.clone());
+    alice.sends("hi").to("bob");
+    in_one_call(&broker, "receive_messages", first.clone());
+    let second = in_one_call(&broker, "register_session", json!({"name": "bob"}));
+    assert_eq!(second["was_active"], true);
+    is_refused_in_one_call(&broker, "session_taken_over", "receive_messages", first.clone());
+    let read = in_one_call(
+        &broker,
+        "receive_messages",
+        json!({"session_id": second["session_id"], "wait_seconds": 20}),
+    );
+    assert_eq!(read["messages"][0]["delivery_count"], 2);
+    // A stateless caller takes it from both.
+    broker.stateless("bob");
+    for known in [&first["session_id"], &second["session_id"]] {
+        is_refused_in_one_call(&broker, "session_taken_over", "heartbeat", json!({"session_id": known}));
+    }
+}
+
+#[test]
+fn a_read_for_a_session_that_was_never_registered_is_refused() {
+    let broker = Broker::start();
+    let connected = [
+        broker.visitor(),
+        crate::support::Agent::modern(broker.wire(), json!({})),
+    ];
+    for (tool, arguments) in [
+        ("receive_messages", json!({})),
+        ("receive_messages", json!({"wait_seconds": 100})),
+        ("acknowledge_messages", json!({"message_ids": []})),
+    ] {
+        for agent in &connected {
+            let error = agent.is_refused_as("session_required", tool, arguments.clone());
+            let text = error["message"].as_str().unwrap();
+            assert!(
+                text.contains("register_session") && text.contains("session_id"),
+                "{text}"
+            );
+        }
+        is_refused_in_one_call(&broker, "session_required", tool, arguments.clone());
+        Caller::modern(broker.address, json!({})).is_refused_as("session_required", tool, arguments);
+    }
+    // Whoever sends has an inbox for the answers.
+    let alice = broker.agent("alice");
+    let visitor = &connected[0];
+    let sent = visitor.sends("?").to(&alice);
+    let sender = alice.sees(["?"])[0]["sender_id"].as_str().unwrap().to_owned();
+    alice.sends("!").to(&sender);
+    eventually("the answer is there", || {
+        (texts(&visitor.reads(json!({}))) == ["!"]).then_some(())
+    });
+    assert_eq!(visitor.status_of(&sent.id), "delivered");
+}
