@@ -195,6 +195,12 @@ fn agents_with_fastmcp_bring_keys() {
 }
 
 #[test]
+fn agents_with_langchain_talk_with_a_connection_for_each_call() {
+    Client::PythonV1.runs("langchain_tools.py HTTP http each");
+    Client::PythonV1.runs("langchain_tools.py SSE sse each");
+}
+
+#[test]
 fn agents_with_langchain_talk_with_one_connection() {
     Client::PythonV1.runs("langchain_tools.py HTTP http one");
     Client::PythonV1.runs("langchain_tools.py SSE sse one");
