@@ -43,7 +43,16 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     (
         "broker",
-        &["bridge", "clock", "model", "project", "rate", "storage", "supervise"],
+        &[
+            "bridge",
+            "clock",
+            "model",
+            "project",
+            "rate",
+            "session",
+            "storage",
+            "supervise",
+        ],
     ),
 ];
 
