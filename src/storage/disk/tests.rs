@@ -160,6 +160,13 @@ async fn a_disk_without_any_room_left_loses_nothing_and_is_well_when_there_is_so
     fs::write(&ballast, vec![1; 40 << 20]).unwrap();
     let settings = DiskSettings {
         reserve_bytes: 0,
+        // The disk is to be full before any budget is.
+        retention: Retention {
+            queue_bytes_max: usize::MAX,
+            waiting_bytes_max: usize::MAX,
+            messages_bytes_max: usize::MAX,
+            ..Retention::default()
+        },
         ..DiskSettings::default()
     };
     let storage = open(&disk.0.0.join("data"), settings, now()).unwrap();
