@@ -338,7 +338,12 @@ fn a_body_that_nobody_wanted_is_not_taken_for_a_request() {
 #[test]
 fn what_the_socket_did_not_take_is_not_acknowledged() {
     const MESSAGES: usize = 40;
-    let broker = Broker::with(&["--log-level=warn", "--workers=2", "--stale-threshold=50s"]);
+    let broker = Broker::with(&[
+        "--log-level=warn",
+        "--workers=2",
+        "--stale-threshold=50s",
+        "--queue-max-mb=64",
+    ]);
     let alice = broker.agent("alice");
     let text = "x".repeat(1_000_000);
     let modern = {
