@@ -42,7 +42,10 @@ impl Drop for Folder {
 
 fn started(folder: &Path) -> Broker {
     let data_dir = format!("--data-dir={}", folder.display());
-    Broker::again(&["--storage=disk", &data_dir, "--queue-capacity=100000"])
+    // What ends is the room on the disk, and no budget before it.
+    let budgets = ["--queue-max-mb=4096", "--waiting-max-mb=4096", "--messages-max-mb=4096"];
+    let settings = ["--storage=disk", &data_dir, "--queue-capacity=100000"];
+    Broker::again(&[&settings[..], &budgets].concat())
 }
 
 /// One whose agents know how to talk.
