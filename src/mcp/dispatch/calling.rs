@@ -194,8 +194,11 @@ pub(super) fn converse(
 /// answered at once says it. False when it is known, or was just asked.
 pub(super) fn counts_first(turn: &mut Turn, to: &ReplyTo, session: Option<&Arc<Member>>, text: &str) -> bool {
     let shared = Rc::clone(&turn.shared);
+    // A frame that is taken up again after a look at other replicas was counted for before the look: to count once more
+    // would forget what the look found, and the two would follow each other without end.
+    let has_looked = shared.caught_up.borrow().is_some();
     // An element of a batch cannot be taken up again alone.
-    if shared.waiting_is_counted.take() || to.lane.is_batch() {
+    if shared.waiting_is_counted.take() || has_looked || to.lane.is_batch() {
         return false;
     }
     let Some(counting) = session.and_then(|session| shared.project.count_if_doubtful(session)) else {
