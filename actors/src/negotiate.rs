@@ -465,6 +465,61 @@ mod tests {
         assert!(matrix(&[]).is_empty());
     }
 
+    #[test]
+    fn the_matrix_shows_the_features_that_both_have() {
+        let (a, b) = (speaks(&[], &["x", "y"]), speaks(&[], &["y", "z"]));
+        let rows = matrix(&[(SessionId::generate(), &a), (SessionId::generate(), &b)]);
+        assert_eq!(rows[0].common_features, BTreeSet::from(["y".to_owned()]));
+    }
+
+    #[test]
+    fn what_is_compatible_needs_no_advice() {
+        let compatible = negotiate(&chat(&["1.0.0"]), &chat(&["1.1.0"]), &[]);
+        assert!(compatible.compatible && compatible.suggestions.is_empty());
+    }
+
+    #[test]
+    fn advice_is_for_both_sides_however_many_protocols_one_declares() {
+        let names: Vec<_> = (0..SUGGESTIONS_LEN_MAX).map(|at| format!("a{at}")).collect();
+        let many: Vec<_> = names.iter().map(|name| (name.as_str(), &["1.0.0"][..])).collect();
+        let apart = negotiate(&chat(&["1.0.0"]), &speaks(&many, &[]), &[]);
+        assert_eq!(apart.suggestions.len(), SUGGESTIONS_LEN_MAX / 2 + 1);
+        assert_eq!(
+            apart.suggestions.last().map(String::as_str),
+            Some("add chat 1.0.0 to the target session")
+        );
+    }
+
+    #[test]
+    fn advice_names_what_is_missing_and_nothing_else() {
+        for (ours, theirs, wanted, expected) in [
+            (
+                &["1.0.0", "3.0.0"][..],
+                &["1.0.0", "4.0.0"][..],
+                ">=3",
+                &["agree on one version of chat that is >=3 on both sessions"][..],
+            ),
+            (
+                &["1.0.0"],
+                &["1.1.0"],
+                "1.1.0",
+                &["add a version of chat that is ^1.1.0 to this session, which has 1.0.0"],
+            ),
+            (
+                &["1.0.0"],
+                &["2.0.0-rc.1"],
+                "*",
+                &[
+                    "upgrade chat from 1.0.0 to 2.0.0-rc.1 on this session",
+                    "or keep chat 1.x beside 2.0.0-rc.1 on the target session",
+                ],
+            ),
+        ] {
+            let result = negotiate(&chat(ours), &chat(theirs), &required("chat", wanted));
+            assert_eq!(result.suggestions, expected, "{wanted}");
+        }
+    }
+
     fn version() -> impl Strategy<Value = Version> {
         let pre = prop_oneof![4 => Just(""), 1 => Just("-rc.1"), 1 => Just("-rc.2"), 1 => Just("+b")];
         (0..3_u64, 0..3_u64, 0..3_u64, pre)

@@ -393,7 +393,7 @@ mod tests {
 
     #[test]
     fn a_cursor_that_no_page_gave_is_refused() {
-        let catalog = catalog(&[("chat", "1.0.0")]);
+        let catalog = catalog(&[("call", "1.0.0"), ("chat", "1.0.0")]);
         let hex = |text: &str| {
             let digits = text.bytes().map(|byte| format!("{byte:02x}"));
             digits.collect::<Vec<_>>().concat()

@@ -332,3 +332,44 @@ fn one_message_that_nobody_acknowledges_keeps_no_place_for_those_after_it() {
     }
     assert!(inbox.leased.capacity() < 100, "{}", inbox.leased.capacity());
 }
+
+#[test]
+fn a_lease_ends_with_the_message_that_fills_its_room() {
+    let (mut inbox, ids) = (Inbox::default(), MessageIds::default());
+    let mut len = 0;
+    for at in 0..4 {
+        let message = message(&ids, Priority::Normal);
+        len = message.encoded_len(1);
+        inbox.push(Arc::new(message), receipt(at), NEVER);
+    }
+    let mut leases = |room| {
+        let mut leased = 0;
+        inbox.lease(usize::MAX, room, |_| leased += 1);
+        leased
+    };
+    assert_eq!(
+        (leases(0), leases(len), leases(len + 1), leases(usize::MAX)),
+        (0, 1, 2, 1)
+    );
+}
+
+#[test]
+fn what_is_leased_is_found_after_gaps_before_it_were_closed() {
+    const LEASED: usize = 200;
+    let (mut inbox, ids) = (Inbox::default(), MessageIds::default());
+    for at in 0..LEASED {
+        inbox.push(Arc::new(message(&ids, Priority::Normal)), receipt(at), NEVER);
+    }
+    let mut leased = Vec::new();
+    inbox.lease(LEASED, usize::MAX, |item| leased.push(item.message.id));
+    // Every other one at the beginning, and so many at the end that the gaps are closed.
+    let acknowledged: Vec<_> = (1..40).step_by(2).chain(100..LEASED).collect();
+    for &at in &acknowledged {
+        assert!(inbox.acknowledge(leased[at]).is_some());
+    }
+    assert!(inbox.leased.len() < LEASED, "no gap was closed");
+    for at in (0..LEASED).filter(|at| !acknowledged.contains(at)) {
+        let found = inbox.acknowledge(leased[at]).expect("it is leased");
+        assert_eq!(found.receipt, receipt(at));
+    }
+}
