@@ -2,86 +2,106 @@
 //!
 //! The validator walks references as a tree, so a handful of definitions that each refer twice to the next are 2^n
 //! subschemas to it. It remembers results in some loops of references and not in others (measured: twelve definitions
-//! kept it busy for minutes with a payload of 700 bytes), so nothing here relies on that memory: the work is counted
-//! by dynamic programming, for the schema when it is registered and for a payload, by its depth, before it is checked.
+//! kept it busy for minutes with a payload of 700 bytes), and no part of it can be interrupted. So its work is added up
+//! before it starts: for a schema when it is registered, and for a payload by a walk over the pairs of a subschema and
+//! a value that the validator would visit ([`Graph::price`]), which ends where the budget does.
+//!
+//! Work is counted in nanoseconds of the slowest case that was measured of each kind, in a release build (see
+//! `the_dearest_payloads_cost`).
+
+use serde_json::Value;
 
 use crate::model::BrokerError;
 
-use super::intake::refuse;
+use super::intake::{DIVIDEND_MAX, refuse};
 
 /// Keywords and enumerated alternatives after following every reference, loops once.
 pub(super) const EXPANDED_MAX: u64 = 100_000;
 /// Subschemas within one another while a value is checked; the validator recurses. Measured: 2600 fit a thread's 2 MiB
 /// in a debug build, more in a release build, and an overflow cannot be caught.
-const NESTED_MAX: u64 = 1024;
-/// `serde_json` reads no deeper.
-const PAYLOAD_DEPTH_MAX: usize = 128;
+const NESTED_MAX: usize = 1024;
+/// Applying one keyword to one value.
+pub(super) const KEYWORD: u64 = 20;
+/// Comparing two values for `uniqueItems`, whose hash sets a payload can make collide: `[]` and `[[]]` hash alike.
+const COMPARISON: u64 = 10;
 
 /// How a subschema is applied.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Edge {
     /// To the same value.
-    InPlace,
-    /// To one member of the value, which no sibling of this kind applies to.
-    Property,
-    /// To members of the value, which siblings may apply to as well.
-    Overlapping,
+    Itself,
+    /// To the values of all members of an object.
+    Members,
+    /// To the names of all members of an object.
+    Names,
+    /// To all items of an array.
+    Items,
 }
 
-#[derive(Default)]
+/// What a subschema costs by itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Weight {
+    /// Keywords and enumerated alternatives, each applied to any value.
+    pub keywords: u64,
+    /// Work for each byte of a string.
+    pub string_byte: u64,
+    /// Work for each byte of the name of a member, and for each member, of an object.
+    pub name_byte: u64,
+    pub member: u64,
+    /// Numbers are divided.
+    pub divides: bool,
+    /// Every item of an array may be compared with every other.
+    pub unique: bool,
+    /// Its subschemas are applied again, to learn what they have evaluated.
+    pub rechecks: bool,
+}
+
+#[derive(Debug, Default)]
 pub(super) struct Graph {
     nodes: Vec<Node>,
 }
 
+#[derive(Debug)]
 struct Node {
-    weight: u64,
-    rechecks: bool,
+    weight: Weight,
     edges: Vec<(Edge, usize)>,
+    /// `properties`: to the member of that name. Sorted once the graph is complete.
+    named: Vec<(Box<str>, usize)>,
 }
 
 impl Node {
-    /// The cost of the node, when `of` is the cost of what an edge leads to.
-    fn cost(&self, together: impl Fn(Edge) -> bool, of: impl Fn(Edge, usize) -> u64) -> u64 {
-        let (mut all, mut dearest) = (0_u64, 0_u64);
-        for &(edge, to) in &self.edges {
-            let one = of(edge, to);
-            if together(edge) {
-                all = all.saturating_add(one);
-            } else {
-                dearest = dearest.max(one);
-            }
-        }
-        // Measured: a schema with unevaluated* costs its subschemas about 2.5 times.
-        let times = if self.rechecks { 3 } else { 1 };
-        all.saturating_add(dearest)
-            .saturating_mul(times)
-            .saturating_add(self.weight)
+    fn targets(&self) -> impl Iterator<Item = (Edge, usize)> {
+        let named = self.named.iter().map(|&(_, to)| (Edge::Members, to));
+        self.edges.iter().copied().chain(named)
+    }
+
+    /// Measured: a schema with unevaluated* costs its subschemas about 2.5 times.
+    fn times(&self) -> u64 {
+        if self.weight.rechecks { 3 } else { 1 }
     }
 }
 
-/// What a schema can cost.
-#[derive(Debug)]
-pub(super) struct Cost {
-    /// By depth of the payload: most work for one of its values together with all that the value is in. It grows
-    /// with depth only where references recur.
-    per_value: Vec<u64>,
+/// Why a value is not checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TooDear {
+    /// The budget is spent.
+    Work,
+    /// A number past [`DIVIDEND_MAX`] would have to be divided.
+    Number,
 }
 
-impl Cost {
-    /// Upper bound of the keywords applied to a payload of so many bytes, nested so deep. The largest number where it
-    /// would take too much stack.
-    pub fn of_payload(&self, len: usize, depth: usize) -> u64 {
-        let last = self.per_value.len() - 1;
-        self.per_value[depth.min(last)].saturating_mul(len as u64)
-    }
+/// Takes work off a budget.
+pub(super) fn spend(budget: &mut u64, work: u64) -> Result<(), TooDear> {
+    *budget = budget.checked_sub(work).ok_or(TooDear::Work)?;
+    Ok(())
 }
 
 impl Graph {
-    pub fn add(&mut self, weight: u64, rechecks: bool) -> usize {
+    pub fn add(&mut self, weight: Weight) -> usize {
         self.nodes.push(Node {
             weight,
-            rechecks,
             edges: Vec::new(),
+            named: Vec::new(),
         });
         self.nodes.len() - 1
     }
@@ -90,65 +110,70 @@ impl Graph {
         self.nodes[from].edges.push((edge, to));
     }
 
-    /// Of the schema that was added first.
+    pub fn connect_named(&mut self, from: usize, name: &str, to: usize) {
+        self.nodes[from].named.push((name.into(), to));
+    }
+
+    /// Subschemas.
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Completes the graph. The root is what was added first.
     ///
     /// # Errors
     /// `invalid_schema` for a loop of references that consumes nothing, or for too much work.
-    pub fn cost(&self) -> Result<Cost, BrokerError> {
-        let in_place = self.walk(|edge| edge == Edge::InPlace);
+    pub fn close(mut self) -> Result<Self, BrokerError> {
+        for node in &mut self.nodes {
+            node.named.sort_unstable();
+        }
+        let in_place = self.walk(|edge| edge == Edge::Itself);
         if in_place.loops {
             return refuse("references lead in a circle without ever looking at a member of the value");
         }
-        let expanded = self.expanded();
-        if expanded > EXPANDED_MAX {
+        if self.expanded() > EXPANDED_MAX {
             return refuse(format!(
                 "more than {EXPANDED_MAX} keywords with its references followed"
             ));
         }
-        let per_value = self.per_value(&in_place);
-        if per_value[0] == u64::MAX {
+        if self.nested(&in_place) > NESTED_MAX {
             return refuse(format!("more than {NESTED_MAX} references after one another"));
         }
-        Ok(Cost { per_value })
+        Ok(self)
+    }
+
+    /// The work of applying the schema to a value, taken off the budget. It costs about as much as the validator.
+    pub fn price(&self, value: &Value, budget: &mut u64) -> Result<(), TooDear> {
+        let mut pricing = Pricing {
+            nodes: &self.nodes,
+            budget,
+        };
+        pricing.apply(0, Given::Value(value), 1, 0)
     }
 
     fn expanded(&self) -> u64 {
         let walk = self.walk(|_| true);
-        let mut costs = vec![0; self.nodes.len()];
+        let mut costs = vec![0_u64; self.nodes.len()];
         for &at in &walk.order {
-            let of = |_, to| if walk.is_back(at, to) { 0 } else { costs[to] };
-            costs[at] = self.nodes[at].cost(|_| true, of);
+            let of = |to| if walk.is_back(at, to) { 0 } else { costs[to] };
+            let node = &self.nodes[at];
+            let all = node.targets().fold(0_u64, |sum, (_, to)| sum.saturating_add(of(to)));
+            costs[at] = all.saturating_mul(node.times()).saturating_add(node.weight.keywords);
         }
         costs[0]
     }
 
-    /// Both tables by dynamic programming over the depth of the payload: a value of depth n applies to its members what
-    /// is known for n - 1.
-    fn per_value(&self, in_place: &Walk) -> Vec<u64> {
-        let mut by_depth = Vec::new();
-        let (mut above, mut nested_above) = (vec![0; self.nodes.len()], vec![0; self.nodes.len()]);
-        for _ in 0..=PAYLOAD_DEPTH_MAX {
-            let mut costs = vec![0; self.nodes.len()];
-            let mut nested = vec![0; self.nodes.len()];
-            for &at in &in_place.order {
-                let of = |edge, to: usize| if edge == Edge::InPlace { costs[to] } else { above[to] };
-                costs[at] = self.nodes[at].cost(|edge| edge != Edge::Property, of);
-                let of = |&(edge, to): &(Edge, usize)| {
-                    if edge == Edge::InPlace {
-                        nested[to]
-                    } else {
-                        nested_above[to]
-                    }
-                };
-                nested[at] = 1 + self.nodes[at].edges.iter().map(of).max().unwrap_or(0);
-            }
-            by_depth.push(if nested[0] > NESTED_MAX { u64::MAX } else { costs[0] });
-            if costs == above && nested == nested_above {
-                break;
-            }
-            (above, nested_above) = (costs, nested);
+    /// Subschemas within one another, all applied to one value.
+    fn nested(&self, in_place: &Walk) -> usize {
+        let mut nested = vec![0; self.nodes.len()];
+        for &at in &in_place.order {
+            let edges = self.nodes[at].edges.iter();
+            let inside = edges
+                .filter(|(edge, _)| *edge == Edge::Itself)
+                .map(|&(_, to)| nested[to]);
+            nested[at] = 1 + inside.max().unwrap_or(0);
         }
-        by_depth
+        nested.into_iter().max().unwrap_or(0)
     }
 
     /// Depth first along the edges that `along` admits, from every node, the root first. Iterative: a chain of
@@ -160,26 +185,23 @@ impl Graph {
             loops: false,
         };
         let mut entered = vec![false; self.nodes.len()];
-        let mut path: Vec<(usize, usize)> = Vec::new();
+        let targets = |at: usize| self.nodes[at].targets().filter(|(edge, _)| along(*edge));
+        let mut path = Vec::new();
         for start in 0..self.nodes.len() {
             if !entered[start] {
                 entered[start] = true;
-                path.push((start, 0));
+                path.push((start, targets(start)));
             }
-            while let Some((at, next)) = path.last_mut() {
-                let Some(&(edge, to)) = self.nodes[*at].edges.get(*next) else {
+            while let Some((at, open)) = path.last_mut() {
+                let Some((_, to)) = open.next() else {
                     walk.order.push(*at);
                     walk.finished[*at] = walk.order.len();
                     path.pop();
                     continue;
                 };
-                *next += 1;
-                if !along(edge) {
-                    continue;
-                }
                 if !entered[to] {
                     entered[to] = true;
-                    path.push((to, 0));
+                    path.push((to, targets(to)));
                 } else if walk.finished[to] == 0 {
                     walk.loops = true;
                 }
@@ -202,4 +224,125 @@ impl Walk {
     fn is_back(&self, from: usize, to: usize) -> bool {
         self.finished[to] >= self.finished[from]
     }
+}
+
+/// What a subschema is applied to.
+#[derive(Clone, Copy)]
+enum Given<'v> {
+    Value(&'v Value),
+    Name(&'v str),
+}
+
+struct Pricing<'a> {
+    nodes: &'a [Node],
+    budget: &'a mut u64,
+}
+
+impl Pricing<'_> {
+    /// `times` is how often the validator does this, `nested` how deep it has recursed.
+    fn apply(&mut self, at: usize, given: Given<'_>, times: u64, nested: usize) -> Result<(), TooDear> {
+        if nested > NESTED_MAX {
+            return Err(TooDear::Work);
+        }
+        let node = &self.nodes[at];
+        let weight = &node.weight;
+        self.spend(times, KEYWORD.saturating_mul(weight.keywords))?;
+        match given {
+            Given::Name(text) => self.text(weight, text, times)?,
+            Given::Value(Value::String(text)) => self.text(weight, text, times)?,
+            Given::Value(Value::Array(items)) if weight.unique => {
+                let comparisons = COMPARISON.saturating_mul(items.len() as u64);
+                self.spend(times, comparisons.saturating_mul(len_of(items)))?;
+            }
+            Given::Value(Value::Object(members)) => {
+                self.spend(times, weight.member.saturating_mul(members.len() as u64))?;
+                if weight.name_byte > 0 {
+                    let names: u64 = members.keys().map(|name| name.len() as u64).sum();
+                    self.spend(times, weight.name_byte.saturating_mul(names))?;
+                }
+            }
+            Given::Value(Value::Number(number)) if weight.divides => {
+                if number.as_f64().is_none_or(|number| number.abs() > DIVIDEND_MAX) {
+                    return Err(TooDear::Number);
+                }
+            }
+            Given::Value(_) => {}
+        }
+        let times = times.saturating_mul(node.times());
+        for &(edge, to) in &node.edges {
+            match (edge, given) {
+                (Edge::Itself, given) => self.apply(to, given, times, nested + 1)?,
+                (Edge::Items, Given::Value(Value::Array(items))) => {
+                    for item in items {
+                        self.apply(to, Given::Value(item), times, nested + 1)?;
+                    }
+                }
+                (Edge::Members, Given::Value(Value::Object(members))) => {
+                    for member in members.values() {
+                        self.apply(to, Given::Value(member), times, nested + 1)?;
+                    }
+                }
+                (Edge::Names, Given::Value(Value::Object(members))) => {
+                    for name in members.keys() {
+                        self.apply(to, Given::Name(name), times, nested + 1)?;
+                    }
+                }
+                _ => {}
+            }
+        }
+        if let Given::Value(Value::Object(members)) = given
+            && !node.named.is_empty()
+        {
+            self.spend(times, KEYWORD * members.len().min(node.named.len()) as u64)?;
+            self.named(node, members, times, nested)?;
+        }
+        Ok(())
+    }
+
+    fn named(
+        &mut self,
+        node: &Node,
+        members: &serde_json::Map<String, Value>,
+        times: u64,
+        nested: usize,
+    ) -> Result<(), TooDear> {
+        if members.len() < node.named.len() {
+            for (name, value) in members {
+                if let Ok(found) = node.named.binary_search_by(|(own, _)| (**own).cmp(name)) {
+                    self.apply(node.named[found].1, Given::Value(value), times, nested + 1)?;
+                }
+            }
+        } else {
+            for (name, to) in &node.named {
+                if let Some(value) = members.get(&**name) {
+                    self.apply(*to, Given::Value(value), times, nested + 1)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn text(&mut self, weight: &Weight, text: &str, times: u64) -> Result<(), TooDear> {
+        self.spend(times, weight.string_byte.saturating_mul(text.len() as u64))
+    }
+
+    fn spend(&mut self, times: u64, work: u64) -> Result<(), TooDear> {
+        spend(self.budget, work.saturating_mul(times))
+    }
+}
+
+/// Values and 8 bytes of text in an array, at any depth: what comparing it with another may look at.
+fn len_of(items: &[Value]) -> u64 {
+    items.iter().fold(0, |sum, item| {
+        sum + 1
+            + match item {
+                Value::Array(items) => len_of(items),
+                Value::Object(members) => members
+                    .iter()
+                    .map(|(name, value)| 1 + name.len() as u64 / 8 + len_of(std::slice::from_ref(value)))
+                    .sum(),
+                Value::String(text) => text.len() as u64 / 8,
+                _ => 0,
+            }
+    })
 }

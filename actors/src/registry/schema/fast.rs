@@ -5,11 +5,13 @@
 //! validator says why. What is outside of this part has no tree ([`Node::compile`] returns None), so both always
 //! answer alike; a property test holds them to it.
 
-use std::{borrow::Cow, cmp::Ordering, collections::HashSet, fmt};
+use std::{borrow::Cow, cell::Cell, cmp::Ordering, collections::HashSet, fmt};
 
 use referencing::Draft;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
+
+use super::strict;
 
 /// Members that a schema does not name are remembered in place up to here, in a set beyond.
 const UNKNOWN_INLINE_MAX: usize = 8;
@@ -18,12 +20,37 @@ const LINEAR_MAX: usize = 12;
 /// Named members that fit the bit mask of what was seen; a schema with more has no fast tree.
 const NAMED_MAX: usize = 64;
 
-/// Whether the payload is JSON, an object, without a key that occurs twice in one object, and fits.
-pub(super) fn is_valid(node: &Node, payload: &str) -> bool {
+/// Work of looking at a value; beside it of a number with a fraction or exponent, which may be a hard one; of a member
+/// beside its value; and of a member that is remembered in a set.
+const VALUE: u64 = 40;
+const FLOAT: u64 = 100;
+const MEMBER: u64 = 60;
+const REMEMBERED: u64 = 400;
+
+/// What the tree says of a payload.
+#[derive(Debug)]
+pub(super) enum Verdict {
+    /// It is JSON, an object without a key that occurs twice in one object, and fits.
+    Fits,
+    DoesNotFit,
+    NotJson(serde_json::Error),
+    TooDear,
+}
+
+/// Looks at a payload as far as the budget goes.
+pub(super) fn check(node: &Node, payload: &str, budget: u64) -> Verdict {
+    if !payload.trim_ascii_start().starts_with('{') {
+        return Verdict::DoesNotFit;
+    }
+    let left = Cell::new(budget.checked_sub(strict::text_work(payload)));
     let mut deserializer = serde_json::Deserializer::from_str(payload);
-    payload.trim_ascii_start().starts_with('{')
-        && Check(node).deserialize(&mut deserializer).is_ok()
-        && deserializer.end().is_ok()
+    let checked = Check { node, left: &left }.deserialize(&mut deserializer);
+    match checked.and_then(|()| deserializer.end()) {
+        Ok(()) => Verdict::Fits,
+        Err(_) if left.get().is_none() => Verdict::TooDear,
+        Err(error) if error.is_data() => Verdict::DoesNotFit,
+        Err(error) => Verdict::NotJson(error),
+    }
 }
 
 /// A number as `serde_json` reads it.
@@ -73,7 +100,7 @@ pub(super) struct Node {
     /// Which types are refused, of [`types`].
     refused: u8,
     /// `enum` and `const`, each a list of which one must be equal.
-    choices: Vec<Vec<Scalar>>,
+    choices: Vec<Choices>,
     bounds: Vec<(Bound, Number)>,
     /// In Unicode code points.
     length: Range,
@@ -94,12 +121,34 @@ struct Named {
     node: Option<Node>,
 }
 
-#[derive(Debug)]
-enum Scalar {
-    Null,
-    Bool(bool),
-    Number(Number),
-    Text(Box<str>),
+/// Scalars of which one must be equal. Finding it takes the logarithm of their number.
+#[derive(Debug, Default)]
+struct Choices {
+    null: bool,
+    bools: [bool; 2],
+    /// Sorted.
+    numbers: Vec<Number>,
+    /// Sorted.
+    texts: Vec<Box<str>>,
+}
+
+impl Choices {
+    /// None when one of them is no scalar.
+    fn of<'v>(values: impl IntoIterator<Item = &'v Value>) -> Option<Self> {
+        let mut choices = Self::default();
+        for value in values {
+            match value {
+                Value::Null => choices.null = true,
+                Value::Bool(value) => choices.bools[usize::from(*value)] = true,
+                Value::Number(number) => choices.numbers.push(Number::of(number)?),
+                Value::String(text) => choices.texts.push(text.as_str().into()),
+                Value::Array(_) | Value::Object(_) => return None,
+            }
+        }
+        choices.numbers.sort_unstable_by(|a, b| a.compare(*b));
+        choices.texts.sort_unstable();
+        Some(choices)
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -181,10 +230,8 @@ impl Node {
             // An annotation in 2020-12, as the complete validator has it; draft-07 asserts it.
             "format" => return (draft == Draft::Draft202012).then_some(()),
             "type" => self.refused |= types::ALL & !types_of(value)?,
-            "enum" => self
-                .choices
-                .push(value.as_array()?.iter().map(scalar).collect::<Option<_>>()?),
-            "const" => self.choices.push(vec![scalar(value)?]),
+            "enum" => self.choices.push(Choices::of(value.as_array()?)?),
+            "const" => self.choices.push(Choices::of([value])?),
             "minimum" => self.bound(Bound::Least, value)?,
             "maximum" => self.bound(Bound::Most, value)?,
             "exclusiveMinimum" => self.bound(Bound::Above, value)?,
@@ -251,8 +298,8 @@ impl Node {
     }
 
     #[inline]
-    fn chooses(&self, is: impl Fn(&Scalar) -> bool) -> bool {
-        self.choices.iter().all(|choices| choices.iter().any(&is))
+    fn chooses(&self, is_among: impl Fn(&Choices) -> bool) -> bool {
+        self.choices.iter().all(is_among)
     }
 
     fn admits_number(&self, number: Number) -> bool {
@@ -272,14 +319,14 @@ impl Node {
         };
         self.admits(kind)
             && self.bounds.iter().all(within)
-            && self.chooses(|choice| matches!(choice, Scalar::Number(other) if number.compare(*other).is_eq()))
+            && self.chooses(|choices| choices.numbers.binary_search_by(|other| other.compare(number)).is_ok())
     }
 
     #[inline]
     fn admits_text(&self, text: &str) -> bool {
         self.admits(types::TEXT)
             && self.admits_length(text)
-            && self.chooses(|choice| matches!(choice, Scalar::Text(other) if **other == *text))
+            && self.chooses(|choices| choices.texts.binary_search_by(|other| (**other).cmp(text)).is_ok())
     }
 
     fn admits_length(&self, text: &str) -> bool {
@@ -311,19 +358,26 @@ fn types_of(value: &Value) -> Option<u8> {
     }
 }
 
-fn scalar(value: &Value) -> Option<Scalar> {
-    Some(match value {
-        Value::Null => Scalar::Null,
-        Value::Bool(value) => Scalar::Bool(*value),
-        Value::Number(number) => Scalar::Number(Number::of(number)?),
-        Value::String(text) => Scalar::Text(text.as_str().into()),
-        Value::Array(_) | Value::Object(_) => return None,
-    })
-}
-
 /// Reads one value and fails where it does not fit.
 #[derive(Clone, Copy)]
-struct Check<'a>(&'a Node);
+struct Check<'a> {
+    node: &'a Node,
+    /// What is left of the budget; None when it is spent.
+    left: &'a Cell<Option<u64>>,
+}
+
+impl<'a> Check<'a> {
+    fn of(self, node: &'a Node) -> Self {
+        Self { node, ..self }
+    }
+
+    #[inline]
+    fn spend<E: Error>(self, work: u64) -> Result<(), E> {
+        let left = self.left.get().and_then(|left| left.checked_sub(work));
+        self.left.set(left);
+        yes(left.is_some())
+    }
+}
 
 /// The reason is never shown: the complete validator finds its own.
 #[cold]
@@ -340,6 +394,7 @@ impl<'de> DeserializeSeed<'de> for Check<'_> {
 
     #[inline]
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        self.spend(VALUE)?;
         deserializer.deserialize_any(self)
     }
 }
@@ -352,45 +407,45 @@ impl<'de> Visitor<'de> for Check<'_> {
     }
 
     fn visit_unit<E: Error>(self) -> Result<(), E> {
-        yes(self.0.admits(types::NULL) && self.0.chooses(|choice| matches!(choice, Scalar::Null)))
+        yes(self.node.admits(types::NULL) && self.node.chooses(|choices| choices.null))
     }
 
     fn visit_bool<E: Error>(self, value: bool) -> Result<(), E> {
-        let is = |choice: &Scalar| matches!(choice, Scalar::Bool(other) if *other == value);
-        yes(self.0.admits(types::BOOL) && self.0.chooses(is))
+        yes(self.node.admits(types::BOOL) && self.node.chooses(|choices| choices.bools[usize::from(value)]))
     }
 
     fn visit_u64<E: Error>(self, value: u64) -> Result<(), E> {
-        yes(self.0.admits_number(Number::Integer(value.into())))
+        yes(self.node.admits_number(Number::Integer(value.into())))
     }
 
     fn visit_i64<E: Error>(self, value: i64) -> Result<(), E> {
-        yes(self.0.admits_number(Number::Integer(value.into())))
+        yes(self.node.admits_number(Number::Integer(value.into())))
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<(), E> {
-        yes(self.0.admits_number(Number::Float(value)))
+        self.spend(FLOAT)?;
+        yes(self.node.admits_number(Number::Float(value)))
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<(), E> {
-        yes(self.0.admits_text(text))
+        yes(self.node.admits_text(text))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
-        let Self(node) = self;
+        let node = self.node;
         if !node.admits(types::ARRAY) || !node.choices.is_empty() {
             return Err(no());
         }
         let item = node.items.as_deref().unwrap_or(&ANY);
         let mut len = 0;
-        while items.next_element_seed(Check(item))?.is_some() {
+        while items.next_element_seed(self.of(item))?.is_some() {
             len += 1;
         }
         yes(node.items_len.contains(len))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
-        let Self(node) = self;
+        let node = self.node;
         if !node.admits(types::OBJECT) || !node.choices.is_empty() {
             return Err(no());
         }
@@ -401,6 +456,11 @@ impl<'de> Visitor<'de> for Check<'_> {
             node,
             unknown: &mut unknown,
         })? {
+            self.spend(if unknown.more.is_some() {
+                MEMBER + REMEMBERED
+            } else {
+                MEMBER
+            })?;
             let member = match index {
                 Some(index) => {
                     if seen & 1 << index != 0 {
@@ -411,7 +471,7 @@ impl<'de> Visitor<'de> for Check<'_> {
                 }
                 None => additional,
             };
-            members.next_value_seed(Check(member))?;
+            members.next_value_seed(self.of(member))?;
             len += 1;
         }
         yes(seen & node.required == node.required && node.members_len.contains(len))

@@ -3,31 +3,45 @@
 //! A schema comes from a client that may be hostile and is then run against every message of a protocol, so its cost
 //! is settled here, once: its size, where its references lead, and how much work one payload can cause.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, hash_map::Entry};
 
 use referencing::{Draft, Registry, Resolver, uri};
 use serde_json::Value;
 
 use crate::model::BrokerError;
 
-use super::cost::{Cost, Edge, Graph};
+use super::{
+    cost::{Edge, Graph, KEYWORD, Weight},
+    expression::{Expression, WALK_MAX},
+};
 
 pub(super) const BYTES_MAX: usize = 256 * 1024;
 pub(super) const DEPTH_MAX: usize = 32;
 /// JSON values in the schema, of any kind: a bound on subschemas and on the lengths of its enumerations alike.
 pub(super) const NODES_MAX: usize = 4096;
-/// Regular expressions in the schema: each compiled one may take [`super::REGEX_BYTES_MAX`].
+/// Regular expressions in the schema: each compiled one may take [`super::expression::REGEX_BYTES_MAX`].
 pub(super) const PATTERNS_MAX: usize = 128;
+/// Bytes of all its compiled expressions together.
+pub(super) const PATTERN_BYTES_MAX: usize = 2 * 1024 * 1024;
 
 const DRAFT_07: &str = "http://json-schema.org/draft-07/schema#";
 const DRAFT_2020_12: &str = "https://json-schema.org/draft/2020-12/schema";
 /// Stands for the document itself when the schema has no `$id`; the crate's own default.
 const BASE: &str = "json-schema:///";
 
+/// Bytes that a compiled schema takes for each byte of its text, for each subschema, and for each byte of a compiled
+/// expression, which the engine holds forwards, backwards and as the table that it fills. Measured:
+/// `the_bytes_of_compiled_schemas`.
+const TEXT_TIMES: usize = 4;
+const NODE_BYTES: usize = 1024;
+const PATTERN_TIMES: usize = 4;
+
 /// A schema that may be compiled.
 pub(super) struct Admitted {
     pub draft: Draft,
-    pub cost: Cost,
+    pub graph: Graph,
+    /// Bytes that the compiled schema takes, about.
+    pub len: usize,
 }
 
 /// # Errors
@@ -39,11 +53,10 @@ pub(super) fn admit(schema: &Value) -> Result<Admitted, BrokerError> {
     }
     let scan = Scan::of(schema)?;
     let draft = dialect(schema)?;
-    let graph = graph(schema, draft, &scan)?;
-    Ok(Admitted {
-        draft,
-        cost: graph.cost()?,
-    })
+    let mut weigher = Weigher::new(draft);
+    let graph = graph(schema, draft, &scan, &mut weigher)?.close()?;
+    let len = scan.len * TEXT_TIMES + graph.len() * NODE_BYTES + weigher.patterns_len * PATTERN_TIMES;
+    Ok(Admitted { draft, graph, len })
 }
 
 pub(super) fn refuse<T>(reason: impl Into<String>) -> Result<T, BrokerError> {
@@ -71,6 +84,8 @@ fn dialect(schema: &Value) -> Result<Draft, BrokerError> {
 struct Scan<'a> {
     /// How often each `$dynamicAnchor` is declared.
     dynamic_anchors: HashMap<&'a str, usize>,
+    /// Bytes of its text.
+    len: usize,
 }
 
 impl<'a> Scan<'a> {
@@ -108,7 +123,8 @@ impl<'a> Scan<'a> {
         if patterns > PATTERNS_MAX {
             return refuse(format!("more than {PATTERNS_MAX} regular expressions"));
         }
-        if serialized_len(schema) > BYTES_MAX {
+        scan.len = serialized_len(schema);
+        if scan.len > BYTES_MAX {
             return refuse(format!("larger than {BYTES_MAX} bytes"));
         }
         Ok(scan)
@@ -138,31 +154,30 @@ enum Holds {
     One(Edge),
     Many(Edge),
     Named(Edge),
+    /// By the names of members.
+    Properties,
     /// No subschema that is applied by being here: data, annotations, definitions.
     None,
 }
 
 fn holds(keyword: &str) -> Holds {
     match keyword {
-        "not" | "if" | "then" | "else" => Holds::One(Edge::InPlace),
-        "allOf" | "anyOf" | "oneOf" => Holds::Many(Edge::InPlace),
-        "dependentSchemas" | "dependencies" => Holds::Named(Edge::InPlace),
-        "properties" => Holds::Named(Edge::Property),
-        "patternProperties" => Holds::Named(Edge::Overlapping),
-        "items" | "prefixItems" => Holds::Many(Edge::Overlapping),
-        "additionalItems"
-        | "contains"
-        | "additionalProperties"
-        | "propertyNames"
-        | "unevaluatedItems"
-        | "unevaluatedProperties" => Holds::One(Edge::Overlapping),
+        "not" | "if" | "then" | "else" => Holds::One(Edge::Itself),
+        "allOf" | "anyOf" | "oneOf" => Holds::Many(Edge::Itself),
+        "dependentSchemas" | "dependencies" => Holds::Named(Edge::Itself),
+        "properties" => Holds::Properties,
+        "patternProperties" => Holds::Named(Edge::Members),
+        "items" | "prefixItems" => Holds::Many(Edge::Items),
+        "additionalItems" | "contains" | "unevaluatedItems" => Holds::One(Edge::Items),
+        "additionalProperties" | "unevaluatedProperties" => Holds::One(Edge::Members),
+        "propertyNames" => Holds::One(Edge::Names),
         _ => Holds::None,
     }
 }
 
 /// Who applies whom. References are resolved by the code that the validator resolves them with, so both mean the same
 /// target.
-fn graph(schema: &Value, draft: Draft, scan: &Scan<'_>) -> Result<Graph, BrokerError> {
+fn graph(schema: &Value, draft: Draft, scan: &Scan<'_>, weigher: &mut Weigher) -> Result<Graph, BrokerError> {
     let unresolvable = |error: referencing::Error| BrokerError::InvalidSchema {
         reason: format!("a reference leads out of the schema, or nowhere: {error}"),
     };
@@ -175,8 +190,13 @@ fn graph(schema: &Value, draft: Draft, scan: &Scan<'_>) -> Result<Graph, BrokerE
         .map_err(unresolvable)?;
     let root = registry.resolver(base);
 
-    let mut builder = Builder::default();
-    builder.node(schema, root);
+    let mut builder = Builder {
+        weigher,
+        graph: Graph::default(),
+        seen: HashMap::new(),
+        open: Vec::new(),
+    };
+    builder.node(schema, root)?;
     while let Some((from, value, resolver)) = builder.open.pop() {
         let Value::Object(members) = value else { continue };
         let resolver = resolver
@@ -196,10 +216,10 @@ fn graph(schema: &Value, draft: Draft, scan: &Scan<'_>) -> Result<Graph, BrokerE
                         return refuse("a reference leads out of the schema, to a dialect");
                     }
                     let (contents, resolver, _) = target.into_inner();
-                    builder.edge(from, Edge::InPlace, contents, resolver);
+                    builder.edge(from, Edge::Itself, contents, resolver)?;
                 }
                 ("$recursiveRef", _) => return refuse("$recursiveRef is of draft 2019-09"),
-                (keyword, value) => builder.subschemas(from, holds(keyword), value, &resolver),
+                (keyword, value) => builder.subschemas(from, holds(keyword), value, &resolver)?,
             }
         }
     }
@@ -215,63 +235,206 @@ fn one_target(reference: &str, scan: &Scan<'_>) -> Result<(), BrokerError> {
     Ok(())
 }
 
-#[derive(Default)]
-struct Builder<'r> {
+struct Builder<'r, 'w> {
+    weigher: &'w mut Weigher,
     graph: Graph,
     seen: HashMap<*const Value, usize>,
     open: Vec<(usize, &'r Value, Resolver<'r>)>,
 }
 
-impl<'r> Builder<'r> {
-    fn node(&mut self, value: &'r Value, resolver: Resolver<'r>) -> usize {
-        if let Some(&node) = self.seen.get(&std::ptr::from_ref(value)) {
-            return node;
+impl<'r> Builder<'r, '_> {
+    fn node(&mut self, value: &'r Value, resolver: Resolver<'r>) -> Result<usize, BrokerError> {
+        match self.seen.entry(std::ptr::from_ref(value)) {
+            Entry::Occupied(seen) => Ok(*seen.get()),
+            Entry::Vacant(place) => {
+                let node = self.graph.add(self.weigher.weight(value)?);
+                place.insert(node);
+                self.open.push((node, value, resolver));
+                Ok(node)
+            }
         }
-        let node = self.graph.add(weight(value), rechecks(value));
-        self.seen.insert(value, node);
-        self.open.push((node, value, resolver));
-        node
     }
 
-    fn edge(&mut self, from: usize, edge: Edge, value: &'r Value, resolver: Resolver<'r>) {
-        let to = self.node(value, resolver);
+    fn edge(&mut self, from: usize, edge: Edge, value: &'r Value, resolver: Resolver<'r>) -> Result<(), BrokerError> {
+        let to = self.node(value, resolver)?;
         self.graph.connect(from, edge, to);
+        Ok(())
     }
 
-    fn subschemas(&mut self, from: usize, holds: Holds, value: &'r Value, resolver: &Resolver<'r>) {
+    fn subschemas(
+        &mut self,
+        from: usize,
+        holds: Holds,
+        value: &'r Value,
+        resolver: &Resolver<'r>,
+    ) -> Result<(), BrokerError> {
         match (holds, value) {
             (Holds::None, _) => {}
             (Holds::Many(edge) | Holds::One(edge), Value::Array(items)) => {
                 for item in items {
-                    self.edge(from, edge, item, resolver.clone());
+                    self.edge(from, edge, item, resolver.clone())?;
+                }
+            }
+            (Holds::Properties, Value::Object(members)) => {
+                for (name, member) in members {
+                    let to = self.node(member, resolver.clone())?;
+                    self.graph.connect_named(from, name, to);
                 }
             }
             (Holds::Named(edge), Value::Object(members)) => {
                 for member in members.values() {
-                    self.edge(from, edge, member, resolver.clone());
+                    self.edge(from, edge, member, resolver.clone())?;
                 }
             }
+            (Holds::Properties, value) => self.edge(from, Edge::Members, value, resolver.clone())?,
             (Holds::One(edge) | Holds::Many(edge) | Holds::Named(edge), value) => {
-                self.edge(from, edge, value, resolver.clone());
+                self.edge(from, edge, value, resolver.clone())?;
             }
         }
+        Ok(())
     }
 }
 
-/// The work of a schema on one value, that of its subschemas apart: its keywords, the alternatives it compares with,
-/// and its regular expressions, of which one step for each byte of text is dearer than any other keyword's.
-fn weight(schema: &Value) -> u64 {
-    const EXPRESSION: u64 = 16;
-    let Value::Object(members) = schema else { return 1 };
-    let compared = ["enum", "required"]
-        .iter()
-        .filter_map(|keyword| members.get(*keyword)?.as_array());
-    let by_name = members.get("patternProperties").and_then(Value::as_object);
-    let expressions = u64::from(members.contains_key("pattern")) + by_name.map_or(0, |by_name| by_name.len() as u64);
-    1 + members.len() as u64 + compared.map(|items| items.len() as u64).sum::<u64>() + EXPRESSION * expressions
+/// Finds what each subschema costs by itself, and compiles expressions to know it.
+struct Weigher {
+    draft: Draft,
+    expressions: HashMap<String, Expression>,
+    /// What is left for looking at expressions.
+    budget: u64,
+    /// Bytes of the compiled expressions.
+    patterns_len: usize,
 }
 
-/// Whether applying the schema applies its subschemas again, to learn what they have evaluated.
-fn rechecks(schema: &Value) -> bool {
-    schema.get("unevaluatedProperties").is_some() || schema.get("unevaluatedItems").is_some()
+impl Weigher {
+    fn new(draft: Draft) -> Self {
+        Self {
+            draft,
+            expressions: HashMap::new(),
+            budget: WALK_MAX,
+            patterns_len: 0,
+        }
+    }
+
+    fn weight(&mut self, schema: &Value) -> Result<Weight, BrokerError> {
+        let Value::Object(members) = schema else {
+            return Ok(Weight {
+                keywords: 1,
+                ..Weight::default()
+            });
+        };
+        let mut weight = Weight {
+            keywords: 1 + members.len() as u64,
+            rechecks: members.contains_key("unevaluatedProperties") || members.contains_key("unevaluatedItems"),
+            unique: members.get("uniqueItems") == Some(&Value::Bool(true)),
+            ..Weight::default()
+        };
+        for (keyword, value) in members {
+            self.keyword(&mut weight, keyword, value)?;
+        }
+        if members.contains_key("additionalProperties") {
+            // Whether a member is additional is found out by the expressions again.
+            weight.name_byte *= 2;
+            weight.member *= 2;
+        }
+        Ok(weight)
+    }
+
+    fn keyword(&mut self, weight: &mut Weight, keyword: &str, value: &Value) -> Result<(), BrokerError> {
+        match (keyword, value) {
+            ("pattern", Value::String(pattern)) => {
+                weight.string_byte += self.expression(pattern)?;
+                weight.keywords += SEARCH;
+            }
+            ("patternProperties", Value::Object(by_name)) => {
+                for pattern in by_name.keys() {
+                    weight.name_byte += self.expression(pattern)?;
+                    weight.member += SEARCH * KEYWORD;
+                }
+            }
+            ("enum", Value::Array(items)) if items.iter().all(Value::is_string) => weight.string_byte += 1,
+            ("enum" | "const" | "required" | "dependentRequired", value) => {
+                weight.keywords += compared(value);
+                weight.string_byte += 1;
+            }
+            ("dependencies", Value::Object(by_name)) => {
+                weight.keywords += by_name
+                    .values()
+                    .filter(|value| value.is_array())
+                    .map(compared)
+                    .sum::<u64>();
+            }
+            ("minLength" | "maxLength", _) => weight.string_byte += 1,
+            ("format", _) if self.draft == Draft::Draft7 => weight.string_byte += FORMAT_BYTE,
+            ("contentMediaType" | "contentEncoding", _) if self.draft == Draft::Draft7 => {
+                weight.string_byte += CONTENT_BYTE;
+            }
+            ("multipleOf", Value::Number(number)) => {
+                check_divisor(number)?;
+                weight.keywords += DIVISION;
+                weight.divides = true;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The work of an expression for each byte of text.
+    fn expression(&mut self, pattern: &str) -> Result<u64, BrokerError> {
+        if let Some(known) = self.expressions.get(pattern) {
+            return Ok(known.per_byte);
+        }
+        let expression = Expression::of(pattern, &mut self.budget)?;
+        self.patterns_len += expression.len;
+        if self.patterns_len > PATTERN_BYTES_MAX {
+            return refuse(format!(
+                "its regular expressions compile to more than {PATTERN_BYTES_MAX} bytes together"
+            ));
+        }
+        self.expressions.insert(pattern.to_owned(), expression);
+        Ok(expression.per_byte)
+    }
+}
+
+/// Beginning to search with an expression costs as much as these keywords.
+const SEARCH: u64 = 4;
+/// Work for each byte of a string of which `format` is asserted.
+const FORMAT_BYTE: u64 = 40;
+/// Work for each byte of a string that is decoded, or read as JSON.
+const CONTENT_BYTE: u64 = 150;
+
+/// What a value is compared with: values, and 64 bytes of text each.
+fn compared(value: &Value) -> u64 {
+    let inside: u64 = match value {
+        Value::Array(items) => items.iter().map(compared).sum(),
+        Value::Object(members) => members.values().map(compared).sum(),
+        Value::String(text) => text.len() as u64 / 64,
+        _ => 0,
+    };
+    1 + inside
+}
+
+/// Work of a division, in keywords.
+const DIVISION: u64 = 10;
+/// With such divisors, and numbers of up to [`DIVIDEND_MAX`], a division is done with 128-bit integers. Beyond, the
+/// validator calculates with fractions of hundreds of digits.
+const DIVISOR_MAX: f64 = 1e15;
+const DECIMALS_MAX: i64 = 9;
+pub(super) const DIVIDEND_MAX: f64 = 1e21;
+
+fn check_divisor(number: &serde_json::Number) -> Result<(), BrokerError> {
+    let is_small = number.as_f64().is_some_and(|number| number <= DIVISOR_MAX);
+    if is_small && decimals(&number.to_string()) <= DECIMALS_MAX {
+        return Ok(());
+    }
+    refuse(format!(
+        "multipleOf is at most {DIVISOR_MAX:e} and has at most {DECIMALS_MAX} decimals, unlike {number}"
+    ))
+}
+
+/// Of a number as it is written: 2 of `0.25` and of `25e-2`.
+fn decimals(number: &str) -> i64 {
+    let (mantissa, exponent) = number.split_once(['e', 'E']).unwrap_or((number, "0"));
+    let fraction = mantissa.split_once('.').map_or("", |(_, fraction)| fraction);
+    let exponent: i64 = exponent.parse().unwrap_or(0);
+    i64::try_from(fraction.trim_end_matches('0').len()).unwrap_or(i64::MAX) - exponent
 }

@@ -5,8 +5,10 @@
 //! schema may cost is settled when it is compiled ([`intake`]).
 
 mod cost;
+mod expression;
 mod fast;
 mod intake;
+mod objects;
 mod pointer;
 mod strict;
 #[cfg(test)]
@@ -23,26 +25,28 @@ use serde_json::Value;
 
 use crate::model::{BrokerError, PathFailure};
 
-use cost::Cost;
+use cost::{Graph, TooDear};
+use expression::REGEX_BYTES_MAX;
+use fast::Verdict;
+use strict::Unread;
 
 /// Failures that are listed of one payload.
 const FAILURES_LEN_MAX: usize = 20;
-/// Compiled size of one regular expression; Unicode classes take tens of KiB.
-const REGEX_BYTES_MAX: usize = 256 * 1024;
-/// What a payload may cost, in keywords applied ([`Cost::of_payload`]): about 2 seconds at the measured worst. A
-/// payload of 10 MiB reaches it with 200 keywords that all look at the same value; so does a small and deep one with
-/// a schema that refers to itself more than once for the same member.
-const WORK_MAX: u64 = 1 << 31;
-/// The same when failures are to be listed, and the payload bytes then: listing them takes memory for each, not only
-/// for those that are shown.
-const LISTING_WORK_MAX: u64 = 1 << 20;
+/// Work that is done for one payload, in nanoseconds of the slowest case measured: what a worker may be held for. See
+/// [`cost`] for what counts.
+const WORK_MAX: u64 = 16_000_000;
+/// The same when failures are to be listed, and the payload bytes then: listing them takes time and memory for each, not
+/// only for those that are shown.
+const LISTING_WORK_MAX: u64 = 1_000_000;
 const LISTING_BYTES_MAX: usize = 64 * 1024;
 
 /// A compiled schema.
 pub struct Schema {
     fast: Option<fast::Node>,
     full: Validator,
-    cost: Cost,
+    /// What a payload costs the complete validator.
+    graph: Graph,
+    len: usize,
     /// The complete validator has panicked with this schema, and is not asked again.
     broken: AtomicBool,
 }
@@ -51,67 +55,102 @@ impl fmt::Debug for Schema {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Schema")
             .field("fast", &self.fast.is_some())
-            .field("cost", &self.cost)
+            .field("len", &self.len)
             .finish_non_exhaustive()
     }
 }
 
 impl Schema {
     /// Compiles JSON Schema draft-07 or 2020-12, by `$schema`, else 2020-12. As in those dialects by default,
-    /// `format` is asserted in draft-07 and an annotation in 2020-12.
+    /// `format` is asserted in draft-07 and an annotation in 2020-12. May take 100 ms: not for a worker.
     ///
     /// # Errors
     /// `invalid_schema` for anything else, for a reference that leaves the document, for a regular expression that
-    /// takes more than linear time (look-around, back-references), and beyond the limits: 256 KiB, depth 32,
-    /// 4096 values, 128 regular expressions, 100 000 keywords when references are followed.
+    /// takes more than linear time (look-around, back-references), for a divisor with many digits, and beyond the
+    /// limits: 256 KiB, depth 32, 4096 values, 128 regular expressions of 2 MiB compiled, 100 000 keywords when
+    /// references are followed.
     pub fn compile(value: &Value) -> Result<Self, BrokerError> {
         let admitted = intake::admit(value)?;
         let full = catch_unwind(|| compile(value, admitted.draft)).unwrap_or_else(|_| intake::refuse(DEFECT))?;
         Ok(Self {
             fast: fast::Node::compile(value, admitted.draft),
             full,
-            cost: admitted.cost,
+            graph: admitted.graph,
+            len: admitted.len,
             broken: AtomicBool::new(false),
         })
     }
 
+    /// Refuses a schema that no payload can fit. One that is stored already does no harm.
+    ///
+    /// # Errors
+    /// `invalid_schema`.
+    pub fn check_admits_objects(value: &Value) -> Result<(), BrokerError> {
+        match objects::why_none_fits(value) {
+            Some(why) => intake::refuse(format!("a payload is a JSON object, and none fits: {why}")),
+            None => Ok(()),
+        }
+    }
+
+    /// Bytes that it takes, about.
+    #[must_use]
+    pub const fn bytes_len(&self) -> usize {
+        self.len
+    }
+
+    /// Takes at most [`WORK_MAX`], and the time to look through the text once.
+    ///
     /// # Errors
     /// `payload_invalid` with up to 20 places when the payload is not an object, names a key twice in one object
-    /// (RFC 7493), or does not fit; `invalid_argument` for `payload` when it is not JSON.
+    /// (RFC 7493), does not fit, or is more work to check than a payload may be; `invalid_argument` for `payload` when it
+    /// is not JSON.
     #[inline]
     pub fn validate(&self, payload: &str) -> Result<(), BrokerError> {
-        if self.fast.as_ref().is_some_and(|node| fast::is_valid(node, payload)) {
-            return Ok(());
+        match self.fast.as_ref().map(|node| fast::check(node, payload, WORK_MAX)) {
+            Some(Verdict::Fits) => Ok(()),
+            Some(Verdict::DoesNotFit) => self.explain(payload),
+            Some(Verdict::NotJson(error)) => Err(strict::not_json(&error)),
+            Some(Verdict::TooDear) => Err(too_dear(TooDear::Work)),
+            None => self.validate_fully(payload),
         }
-        self.validate_fully(payload)
+    }
+
+    /// Says why the common part of the language refuses a payload.
+    #[cold]
+    fn explain(&self, text: &str) -> Result<(), BrokerError> {
+        if !text.trim_ascii_start().starts_with('{') {
+            return strict::parse(text, &mut { WORK_MAX }).map_or_else(unread, |_| Err(no_object()));
+        }
+        if text.len() > LISTING_BYTES_MAX {
+            return failed("does not fit the schema, or names a key twice in one object; too large to say where");
+        }
+        self.validate_fully(text)
     }
 
     #[cold]
     fn validate_fully(&self, text: &str) -> Result<(), BrokerError> {
-        let payload = strict::parse(text)?;
-        if !payload.value.is_object() {
-            return failed("", "a payload is a JSON object");
+        let mut left = WORK_MAX;
+        let payload = match strict::parse(text, &mut left) {
+            Ok(payload) if payload.is_object() => payload,
+            Ok(_) => return Err(no_object()),
+            Err(refused) => return unread(refused),
+        };
+        let before = left;
+        if let Err(why) = self.graph.price(&payload, &mut left) {
+            return Err(too_dear(why));
         }
-        let work = self.cost.of_payload(text.len(), payload.depth);
-        // The common part of the language looks at each value once, whatever the bound says.
-        if self.fast.is_none() && work > WORK_MAX {
-            return failed(
-                "",
-                "too large, or nested too deeply, for a schema that looks at each value this often",
-            );
-        }
-        let list = work <= LISTING_WORK_MAX && text.len() <= LISTING_BYTES_MAX;
+        let list = before - left <= LISTING_WORK_MAX && text.len() <= LISTING_BYTES_MAX;
         let check = || {
-            if self.full.is_valid(&payload.value) {
+            if self.full.is_valid(&payload) {
                 Ok(())
             } else {
-                Err(self.failures(&payload.value, list))
+                Err(self.failures(&payload, list))
             }
         };
         match self.guarded(check) {
             Some(Ok(())) => Ok(()),
             Some(Err(failures)) => Err(BrokerError::PayloadInvalid { failures }),
-            None => failed("", DEFECT),
+            None => failed(DEFECT),
         }
     }
 
@@ -129,21 +168,37 @@ impl Schema {
         result
     }
 
-    fn failures(&self, payload: &Value, all: bool) -> Vec<PathFailure> {
-        if all {
+    fn failures(&self, payload: &Value, list: bool) -> Vec<PathFailure> {
+        if list {
             let errors = self.full.iter_errors(payload);
             return errors.take(FAILURES_LEN_MAX).map(|error| failure(&error)).collect();
         }
-        // Without alternatives and references the first failure costs no more than the verdict did.
-        let first = self.fast.as_ref().and_then(|_| self.full.validate(payload).err());
-        vec![first.map_or_else(
-            || PathFailure {
-                path: String::new(),
-                reason: "does not fit the schema; too large to say where".to_owned(),
-            },
-            |error| failure(&error),
-        )]
+        vec![PathFailure {
+            path: String::new(),
+            reason: "does not fit the schema; too large to say where".to_owned(),
+        }]
     }
+}
+
+fn unread<T>(why: Unread) -> Result<T, BrokerError> {
+    Err(match why {
+        Unread::TooDear(why) => too_dear(why),
+        Unread::Refused(error) => error,
+    })
+}
+
+fn no_object() -> BrokerError {
+    invalid("a payload is a JSON object")
+}
+
+fn too_dear(why: TooDear) -> BrokerError {
+    invalid(match why {
+        TooDear::Work => {
+            "checking it against this schema takes more work than is done for one message: send fewer values or shorter \
+             strings at once, or register a schema with fewer alternatives and simpler regular expressions"
+        }
+        TooDear::Number => "a number beyond 1e21 where the schema has multipleOf: send it as a string, or scale it",
+    })
 }
 
 const DEFECT: &str = "the validator cannot run this schema, a defect of its own: use fewer or simpler references";
@@ -162,13 +217,17 @@ fn compile(schema: &Value, draft: Draft) -> Result<Validator, BrokerError> {
         })
 }
 
-fn failed(path: &str, reason: &str) -> Result<(), BrokerError> {
-    Err(BrokerError::PayloadInvalid {
+fn failed(reason: &str) -> Result<(), BrokerError> {
+    Err(invalid(reason))
+}
+
+fn invalid(reason: &str) -> BrokerError {
+    BrokerError::PayloadInvalid {
         failures: vec![PathFailure {
-            path: path.to_owned(),
+            path: String::new(),
             reason: reason.to_owned(),
         }],
-    })
+    }
 }
 
 /// Masked: the reason names the rule, not the value, which may be large or secret and ends up in logs.

@@ -10,78 +10,113 @@ use serde_json::{Map, Number, Value};
 
 use crate::model::{BrokerError, PathFailure};
 
-use super::{FAILURES_LEN_MAX, pointer};
+use super::{
+    FAILURES_LEN_MAX,
+    cost::{self, TooDear},
+    pointer,
+};
 
-pub(super) struct Payload {
-    pub value: Value,
-    /// 1 for a payload without arrays and objects inside.
-    pub depth: usize,
+/// Work of reading a value and giving its memory back; beside it of a number with a fraction or exponent, which may be a
+/// hard one; and of a member of an object beside its value.
+const VALUE: u64 = 60;
+const FLOAT: u64 = 100;
+const MEMBER: u64 = 200;
+/// Bytes of text that are one unit of work, and the work for each escape in it.
+const BYTES_PER_UNIT: u64 = 4;
+const ESCAPE: u64 = 8;
+
+/// The work of reading a text, whatever values are in it.
+pub(super) fn text_work(text: &str) -> u64 {
+    let escapes = text.bytes().filter(|&byte| byte == b'\\').count() as u64;
+    text.len() as u64 / BYTES_PER_UNIT + ESCAPE * escapes
 }
 
+/// Why a payload has not become a value.
+pub(super) enum Unread {
+    TooDear(TooDear),
+    Refused(BrokerError),
+}
+
+/// Reads a payload as far as the budget goes.
+///
 /// # Errors
 /// `invalid_argument` when the text is not JSON, or nested deeper than `serde_json` reads (128);
 /// `payload_invalid` when a key occurs twice in one object.
-pub(super) fn parse(payload: &str) -> Result<Payload, BrokerError> {
-    let mut walk = Walk::default();
+pub(super) fn parse(payload: &str, budget: &mut u64) -> Result<Value, Unread> {
+    if let Err(why) = cost::spend(budget, text_work(payload)) {
+        return Err(Unread::TooDear(why));
+    }
+    let mut walk = Walk {
+        budget,
+        too_dear: None,
+        duplicates: Vec::new(),
+    };
     let mut deserializer = serde_json::Deserializer::from_str(payload);
     let value = Strict(&mut walk)
         .deserialize(&mut deserializer)
-        .and_then(|value| deserializer.end().map(|()| value))
-        .map_err(|error| BrokerError::invalid("payload", format!("not JSON: {error}")))?;
+        .and_then(|value| deserializer.end().map(|()| value));
+    if let Some(why) = walk.too_dear {
+        return Err(Unread::TooDear(why));
+    }
+    let value = value.map_err(|error| Unread::Refused(not_json(&error)))?;
     if walk.duplicates.is_empty() {
-        let depth = walk.depth_max;
-        Ok(Payload { value, depth })
-    } else {
-        Err(BrokerError::PayloadInvalid {
-            failures: walk.duplicates,
+        return Ok(value);
+    }
+    let duplicates = walk.duplicates.into_iter().map(|path| PathFailure {
+        path: pointer::bounded(&path),
+        reason: "duplicate key".to_owned(),
+    });
+    Err(Unread::Refused(BrokerError::PayloadInvalid {
+        failures: duplicates.collect(),
+    }))
+}
+
+pub(super) fn not_json(error: &serde_json::Error) -> BrokerError {
+    BrokerError::invalid("payload", format!("not JSON: {error}"))
+}
+
+struct Walk<'b> {
+    budget: &'b mut u64,
+    too_dear: Option<TooDear>,
+    /// JSON Pointers to keys that were there before, each relative to the value under way.
+    duplicates: Vec<String>,
+}
+
+impl Walk<'_> {
+    fn spend<E: Error>(&mut self, work: u64) -> Result<(), E> {
+        cost::spend(self.budget, work).map_err(|why| {
+            self.too_dear = Some(why);
+            E::custom("more work than is done for one payload")
         })
     }
-}
 
-#[derive(Default)]
-struct Walk {
-    /// JSON Pointer to the object under way.
-    path: String,
-    depth: usize,
-    depth_max: usize,
-    duplicates: Vec<PathFailure>,
-}
-
-impl Walk {
-    fn inside<T>(&mut self, segment: &str, read: impl FnOnce(&mut Self) -> T) -> T {
-        let len = self.path.len();
-        pointer::push(&mut self.path, segment);
-        let result = read(self);
-        self.path.truncate(len);
-        result
-    }
-
-    fn duplicate(&mut self) {
-        if self.duplicates.len() < FAILURES_LEN_MAX {
-            self.duplicates.push(PathFailure {
-                path: pointer::bounded(&self.path),
-                reason: "duplicate key".to_owned(),
-            });
+    /// Makes the paths that were found since there were `from` of them relative to the value that `segment` leads from.
+    fn leave(&mut self, from: usize, segment: &str) {
+        for path in &mut self.duplicates[from..] {
+            let mut whole = String::new();
+            pointer::push(
+                &mut whole,
+                &segment[..segment.floor_char_boundary(pointer::TEXT_LEN_MAX)],
+            );
+            // Only its beginning is shown.
+            whole.push_str(&path[..path.floor_char_boundary(pointer::TEXT_LEN_MAX)]);
+            *path = whole;
         }
     }
-
-    fn enter(&mut self) {
-        self.depth += 1;
-        self.depth_max = self.depth_max.max(self.depth);
-    }
 }
 
-struct Strict<'a>(&'a mut Walk);
+struct Strict<'a, 'b>(&'a mut Walk<'b>);
 
-impl<'de> DeserializeSeed<'de> for Strict<'_> {
+impl<'de> DeserializeSeed<'de> for Strict<'_, '_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        self.0.spend(VALUE)?;
         deserializer.deserialize_any(self)
     }
 }
 
-impl<'de> Visitor<'de> for Strict<'_> {
+impl<'de> Visitor<'de> for Strict<'_, '_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -105,6 +140,7 @@ impl<'de> Visitor<'de> for Strict<'_> {
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {
+        self.0.spend(FLOAT)?;
         Number::from_f64(value)
             .map(Value::Number)
             .ok_or_else(|| E::custom("number out of range"))
@@ -116,29 +152,31 @@ impl<'de> Visitor<'de> for Strict<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let Self(walk) = self;
-        walk.enter();
         let mut array = Vec::new();
-        while let Some(item) = walk.inside(&array.len().to_string(), |walk| items.next_element_seed(Strict(walk)))? {
+        let mut found = walk.duplicates.len();
+        while let Some(item) = items.next_element_seed(Strict(walk))? {
+            if walk.duplicates.len() > found {
+                walk.leave(found, &array.len().to_string());
+                found = walk.duplicates.len();
+            }
             array.push(item);
         }
-        walk.depth -= 1;
         Ok(Value::Array(array))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
         let Self(walk) = self;
-        walk.enter();
         let mut object = Map::new();
         while let Some(key) = members.next_key::<String>()? {
-            let value = walk.inside(&key, |walk| {
-                if object.contains_key(&key) {
-                    walk.duplicate();
-                }
-                members.next_value_seed(Strict(walk))
-            })?;
+            walk.spend(MEMBER)?;
+            let found = walk.duplicates.len();
+            if found < FAILURES_LEN_MAX && object.contains_key(&key) {
+                walk.duplicates.push(String::new());
+            }
+            let value = members.next_value_seed(Strict(walk))?;
+            walk.leave(found, &key);
             object.insert(key, value);
         }
-        walk.depth -= 1;
         Ok(Value::Object(object))
     }
 }
