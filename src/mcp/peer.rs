@@ -7,10 +7,11 @@ use std::{
     rc::Rc,
     sync::Arc,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use actors::{
-    clock::Now,
+    clock::{self, Now},
     model::{BrokerError, ConnectionId, MessageId},
     project::{Crossing, Dispatch},
     router::{Answer, Routed},
@@ -37,6 +38,10 @@ use crate::auth::Identity;
 
 /// Batches of messages that may be with the router for one connection before it is read no further.
 const ROUTES_LEN_MAX: usize = 8;
+/// How long the frames of one connection may keep its worker busy in a row, and how long the connection rests then, so
+/// that others are served. One frame takes at most about 20 ms; many small ones come with one read, or as a batch.
+const BUSY_MAX: Duration = Duration::from_millis(10);
+const REST_AFTER_BUSY: Duration = Duration::from_millis(1);
 
 /// Bytes of answers that may be reserved, or wait, for one connection before another of its frames is taken up.
 const RESERVED_BYTES_MAX: usize = 4 * 1024 * 1024;
@@ -48,6 +53,8 @@ pub struct Peer {
     malformed_in_a_row: usize,
     /// Nothing is read until it is over.
     rest: Option<Pin<Box<Sleep>>>,
+    /// How long frames have kept the worker busy since the peer was polled.
+    busy: Duration,
     /// Where an answer is written, and the object in it.
     scratch: Vec<u8>,
     object: Vec<u8>,
@@ -87,6 +94,7 @@ impl Peer {
             shared,
             malformed_in_a_row: 0,
             rest: None,
+            busy: Duration::ZERO,
             scratch: Vec::new(),
             object: Vec::new(),
         }
@@ -126,7 +134,10 @@ impl Peer {
         }
         let before = self.turn.prepared.len();
         let answered_by = lane.clone();
-        catch_unwind(AssertUnwindSafe(|| self.dispatch(text, parsed, lane))).unwrap_or_else(|_| {
+        let dispatched = catch_unwind(AssertUnwindSafe(|| {
+            self.timed(|peer| peer.dispatch(text, parsed, lane))
+        }));
+        dispatched.unwrap_or_else(|_| {
             self.turn.prepared.truncate(before);
             if let Ok(Incoming::Request { id, .. }) = rpc::parse(text) {
                 let error = RpcError::new(INTERNAL_ERROR, "Internal error");
@@ -134,6 +145,18 @@ impl Peer {
             }
             Taken::Fine
         })
+    }
+
+    /// Has the connection rest when its frames have kept the worker busy for too long.
+    fn timed<T>(&mut self, run: impl FnOnce(&mut Self) -> T) -> T {
+        let began = clock::now().mono_ms;
+        let result = run(self);
+        self.busy += clock::now().since(began);
+        if self.busy >= BUSY_MAX {
+            self.busy = Duration::ZERO;
+            self.rest = Some(Box::pin(sleep(REST_AFTER_BUSY)));
+        }
+        result
     }
 
     fn dispatch(&mut self, text: &str, parsed: Result<Incoming<'_>, Malformed<'_>>, lane: Lane) -> Taken {
@@ -178,7 +201,17 @@ impl Peer {
                 }
                 let batch = Batch::new(&self.shared.outbox, lane);
                 for frame in frames {
-                    self.dispatch(frame, rpc::parse(frame), Lane::Batch(Rc::clone(&batch)));
+                    let lane = Lane::Batch(Rc::clone(&batch));
+                    if self.rest.is_some() {
+                        self.turn.held.push_back(Held {
+                            text: frame.to_owned(),
+                            lane,
+                            counted: false,
+                            read_at: self.shared.read_at.get(),
+                        });
+                    } else {
+                        self.timed(|peer| peer.dispatch(frame, rpc::parse(frame), lane));
+                    }
                 }
             }
         }
@@ -297,6 +330,7 @@ impl Peer {
     /// Answers what the router has answered, and goes on with frames that were held back.
     pub fn poll(&mut self, cx: &mut Context<'_>, now: Now) {
         self.shared.polled_by(cx.waker());
+        self.busy = Duration::ZERO;
         loop {
             self.poll_rest(cx);
             self.poll_routes(cx);
