@@ -48,8 +48,14 @@ pub fn error_detail(error: &BrokerError) -> Value {
             MissingSession::Abroad { address } => json!({"recipient": address}),
             MissingSession::Ended => Value::Null,
         },
-        BrokerError::ProtocolNotFound { name, version } => json!({"name": name, "version": version}),
-        BrokerError::ProtocolExists { name, version } => json!({"name": name, "version": version}),
+        BrokerError::ProtocolNotFound {
+            name,
+            version,
+            versions,
+        } => json!({"name": name, "version": version, "versions": versions}),
+        BrokerError::ProtocolExists { name, version, differs } => {
+            json!({"name": name, "version": version, "differs": differs})
+        }
         BrokerError::ProjectExists { id } | BrokerError::TargetNotFound { id } => json!({"project_id": id}),
         BrokerError::CrossProjectDisabled { side } => json!({"project": match side {
             Side::Own => "own",

@@ -110,25 +110,30 @@ pub struct MatrixRow {
 #[must_use]
 pub fn negotiate(ours: &Capabilities, theirs: &Capabilities, required: &[RequiredProtocol]) -> Negotiation {
     let supported_protocols = agreements(ours, theirs);
-    let mut incompatibilities = kept_apart(ours, theirs, &supported_protocols);
-    let unmet: Vec<_> = required
-        .iter()
-        .filter_map(|wanted| unmet(ours, theirs, wanted))
-        .collect();
+    // The first requirement of each protocol that is not met. Why is the same for all of them, so it is said once.
+    let mut unmet = BTreeMap::new();
+    for wanted in required {
+        if let Some(reason) = why_unmet(ours, theirs, wanted, &supported_protocols) {
+            unmet.entry(&wanted.name).or_insert((reason, wanted));
+        }
+    }
     let compatible = if required.is_empty() {
         can_exchange(ours, theirs, &supported_protocols)
     } else {
         unmet.is_empty()
     };
-    for found in unmet {
-        if !incompatibilities.contains(&found) {
-            incompatibilities.push(found);
-        }
+    let mut reasons: BTreeMap<_, _> = unmet.iter().map(|(name, (reason, _))| (*name, *reason)).collect();
+    for name in kept_apart(ours, theirs, &supported_protocols) {
+        reasons.entry(name).or_insert(Reason::NoCompatibleVersion);
     }
-    incompatibilities.sort_by(|a, b| a.protocol.cmp(&b.protocol));
+    let incompatibilities: Vec<_> = reasons
+        .into_iter()
+        .map(|(name, reason)| incompatibility(ours, theirs, name, reason))
+        .collect();
+    let requirement = |name: &ProtocolName| unmet.get(name).map(|(_, wanted)| *wanted);
     Negotiation {
         compatible,
-        suggestions: suggestions(ours, theirs, required, &incompatibilities, compatible),
+        suggestions: suggestions(ours, theirs, requirement, &incompatibilities, compatible),
         supported_protocols,
         feature_intersections: &ours.supported_features & &theirs.supported_features,
         unsupported_features: UnsupportedFeatures {
@@ -139,23 +144,17 @@ pub fn negotiate(ours: &Capabilities, theirs: &Capabilities, required: &[Require
     }
 }
 
-/// One row for each unordered pair, in the order of `sessions`.
+/// What two sessions have in common.
 #[must_use]
-pub fn matrix(sessions: &[(SessionId, &Capabilities)]) -> Vec<MatrixRow> {
-    let mut rows = Vec::with_capacity(sessions.len() * sessions.len().saturating_sub(1) / 2);
-    for (index, (session_a, a)) in sessions.iter().enumerate() {
-        for (session_b, b) in &sessions[index + 1..] {
-            let common_protocols = agreements(a, b);
-            rows.push(MatrixRow {
-                session_a: *session_a,
-                session_b: *session_b,
-                compatible: can_exchange(a, b, &common_protocols),
-                common_protocols,
-                common_features: &a.supported_features & &b.supported_features,
-            });
-        }
+pub fn compare(session_a: SessionId, a: &Capabilities, session_b: SessionId, b: &Capabilities) -> MatrixRow {
+    let common_protocols = agreements(a, b);
+    MatrixRow {
+        session_a,
+        session_b,
+        compatible: can_exchange(a, b, &common_protocols),
+        common_protocols,
+        common_features: &a.supported_features & &b.supported_features,
     }
-    rows
 }
 
 fn can_exchange(a: &Capabilities, b: &Capabilities, agreed: &BTreeMap<ProtocolName, Version>) -> bool {
@@ -191,27 +190,53 @@ fn agreed_version<'a>(
     let admits = |version: &Version| *requirement == VersionReq::STAR || requirement.matches(version);
     // Of a compatible pair the lower is agreed, so it is enough to look for a partner at or above each version.
     let lower = |of: &'a BTreeSet<Version>, with: &'a BTreeSet<Version>| {
+        let releases: BTreeSet<_> = with.iter().filter(|version| version.pre.is_empty()).collect();
         of.iter()
             .rev()
             .filter(|version| admits(version))
-            .find(|version| with.range(*version..).any(|other| compatible(version, other)))
+            .find(|version| has_partner_above(version, with, &releases))
     };
     lower(of_a, of_b).max(lower(of_b, of_a))
+}
+
+/// Whether one of `with`, at or above a version, is compatible with it. If any is, so is the next one, which for a
+/// prerelease may be another of the same release, or the next release.
+fn has_partner_above(version: &Version, with: &BTreeSet<Version>, releases: &BTreeSet<&Version>) -> bool {
+    let next = with.range(version..).next();
+    let next_release = releases.range::<Version, _>(version..).next().copied();
+    [next, next_release]
+        .into_iter()
+        .flatten()
+        .any(|other| compatible(version, other))
+}
+
+/// Whether a session that declares these versions takes messages of this one.
+#[must_use]
+pub fn speaks(versions: &BTreeSet<Version>, version: &Version) -> bool {
+    // As [`has_partner_above`], and below: if any is compatible, so is the next one.
+    let below = versions.range(..=version).next_back();
+    let mut above = versions.range(version..);
+    let next = above.next();
+    let next_release = above.find(|other| other.pre.is_empty());
+    [below, next, next_release]
+        .into_iter()
+        .flatten()
+        .any(|own| compatible(own, version))
 }
 
 fn versions(of: &Capabilities, name: &ProtocolName) -> BTreeSet<Version> {
     of.supported_protocols.get(name).cloned().unwrap_or_default()
 }
 
-fn kept_apart(
-    ours: &Capabilities,
-    theirs: &Capabilities,
+/// Protocols that both declare, in no compatible versions.
+fn kept_apart<'a>(
+    ours: &'a Capabilities,
+    theirs: &'a Capabilities,
     agreed: &BTreeMap<ProtocolName, Version>,
-) -> Vec<Incompatibility> {
+) -> impl Iterator<Item = &'a ProtocolName> {
     shared(ours, theirs)
-        .filter(|(name, ..)| !agreed.contains_key(*name))
-        .map(|(name, ..)| incompatibility(ours, theirs, name, Reason::NoCompatibleVersion))
-        .collect()
+        .map(|(name, ..)| name)
+        .filter(|name| !agreed.contains_key(*name))
 }
 
 fn incompatibility(ours: &Capabilities, theirs: &Capabilities, name: &ProtocolName, reason: Reason) -> Incompatibility {
@@ -223,41 +248,44 @@ fn incompatibility(ours: &Capabilities, theirs: &Capabilities, name: &ProtocolNa
     }
 }
 
-fn unmet(ours: &Capabilities, theirs: &Capabilities, wanted: &RequiredProtocol) -> Option<Incompatibility> {
+fn why_unmet(
+    ours: &Capabilities,
+    theirs: &Capabilities,
+    wanted: &RequiredProtocol,
+    agreed: &BTreeMap<ProtocolName, Version>,
+) -> Option<Reason> {
     let declared = |by: &Capabilities| {
         by.supported_protocols
             .get(&wanted.name)
             .is_some_and(|own| !own.is_empty())
     };
-    let reason = match (declared(ours), declared(theirs)) {
-        (true, false) => Reason::NotSupportedByTarget,
-        (false, true) => Reason::NotSupportedByUs,
-        (false, false) => Reason::NotSupported,
+    match (declared(ours), declared(theirs)) {
+        (true, false) => Some(Reason::NotSupportedByTarget),
+        (false, true) => Some(Reason::NotSupportedByUs),
+        (false, false) => Some(Reason::NotSupported),
+        (true, true) if !agreed.contains_key(&wanted.name) => Some(Reason::NoCompatibleVersion),
         (true, true) => {
-            let (of_us, of_them) = (versions(ours, &wanted.name), versions(theirs, &wanted.name));
-            if agreed_version(&of_us, &of_them, &wanted.version).is_some() {
-                return None;
-            }
-            match agreed_version(&of_us, &of_them, &VersionReq::STAR) {
-                Some(_) => Reason::RequirementNotMet,
-                None => Reason::NoCompatibleVersion,
-            }
+            let of_us = ours.supported_protocols.get(&wanted.name)?;
+            let of_them = theirs.supported_protocols.get(&wanted.name)?;
+            let met = agreed_version(of_us, of_them, &wanted.version).is_some();
+            (!met).then_some(Reason::RequirementNotMet)
         }
-    };
-    Some(incompatibility(ours, theirs, &wanted.name, reason))
+    }
 }
 
-fn suggestions(
+fn suggestions<'r>(
     ours: &Capabilities,
     theirs: &Capabilities,
-    required: &[RequiredProtocol],
+    requirement: impl Fn(&ProtocolName) -> Option<&'r RequiredProtocol>,
     incompatibilities: &[Incompatibility],
     compatible: bool,
 ) -> Vec<String> {
     let mut out = Vec::new();
     for found in incompatibilities {
-        let wanted = required.iter().find(|wanted| wanted.name == found.protocol);
-        advise(found, wanted, &mut out);
+        if out.len() >= SUGGESTIONS_LEN_MAX {
+            break;
+        }
+        advise(found, requirement(&found.protocol), &mut out);
     }
     if !compatible && incompatibilities.is_empty() {
         // Both declare protocols, and none in common.
@@ -446,30 +474,38 @@ mod tests {
     }
 
     #[test]
-    fn the_matrix_has_each_pair_once() {
-        let capabilities = [
-            chat(&["1.0.0"]),
-            chat(&["1.1.0"]),
-            chat(&["2.0.0"]),
-            speaks(&[("chat", &["1.0.0"])], &["streaming"]),
-        ];
-        let sessions: Vec<_> = capabilities.iter().map(|own| (SessionId::generate(), own)).collect();
-        let rows = matrix(&sessions);
-        let verdicts: Vec<bool> = rows.iter().map(|row| row.compatible).collect();
-        assert_eq!(verdicts, [true, false, true, false, true, false]);
-        assert_eq!((rows[5].session_a, rows[5].session_b), (sessions[2].0, sessions[3].0));
+    fn a_pair_is_compared_by_what_both_declare() {
+        let (a, b) = (SessionId::generate(), SessionId::generate());
+        let row = compare(
+            a,
+            &chat(&["1.0.0"]),
+            b,
+            &speaks(&[("chat", &["1.1.0"])], &["streaming"]),
+        );
+        assert_eq!((row.session_a, row.session_b, row.compatible), (a, b, true));
         assert_eq!(
-            serde_json::to_value(&rows[2]).unwrap()["common_protocols"],
+            serde_json::to_value(&row).unwrap()["common_protocols"],
             json!({"chat": "1.0.0"})
         );
-        assert!(matrix(&[]).is_empty());
+        assert!(!compare(a, &chat(&["1.0.0"]), b, &chat(&["2.0.0"])).compatible);
+    }
+
+    #[test]
+    fn a_protocol_that_is_required_in_many_versions_is_told_of_once() {
+        let wanted: Vec<_> = (2..200)
+            .flat_map(|major| required("chat", &format!("{major}.0.0")))
+            .collect();
+        let negotiation = negotiate(&chat(&["1.0.0"]), &chat(&["1.0.0"]), &wanted);
+        assert!(!negotiation.compatible);
+        assert_eq!(negotiation.incompatibilities.len(), 1);
+        assert_eq!(negotiation.incompatibilities[0].reason, Reason::RequirementNotMet);
     }
 
     #[test]
     fn the_matrix_shows_the_features_that_both_have() {
         let (a, b) = (speaks(&[], &["x", "y"]), speaks(&[], &["y", "z"]));
-        let rows = matrix(&[(SessionId::generate(), &a), (SessionId::generate(), &b)]);
-        assert_eq!(rows[0].common_features, BTreeSet::from(["y".to_owned()]));
+        let row = compare(SessionId::generate(), &a, SessionId::generate(), &b);
+        assert_eq!(row.common_features, BTreeSet::from(["y".to_owned()]));
     }
 
     #[test]
@@ -612,6 +648,14 @@ mod tests {
             plain.build = semver::BuildMetadata::EMPTY;
             let caret = VersionReq::parse(&format!("^{plain}")).unwrap();
             prop_assert_eq!(compatible(&a, &b), a == b || caret.matches(high));
+        }
+
+        #[test]
+        fn a_session_speaks_what_is_compatible_with_one_of_its_versions(
+            own in prop::collection::btree_set(version(), 0..6), other in version(),
+        ) {
+            let any = own.iter().any(|own| compatible(own, &other));
+            prop_assert_eq!(super::speaks(&own, &other), any, "{:?} {}", own, other);
         }
 
         #[test]

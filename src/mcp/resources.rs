@@ -135,7 +135,7 @@ fn read_one(caller: &Caller, uri: &str) -> Option<Value> {
     if let Some(rest) = uri.strip_prefix("broker://protocols/") {
         let (name, version) = rest.split_once('/')?;
         let protocol = caller.project.protocol(name, version).ok()?;
-        return Some(protocol_json(&protocol, true));
+        return Some(protocol_json(&protocol.record, true));
     }
     let member = caller.session_of(inbox_of(uri)?).ok()?;
     Some(inbox(caller, &member))

@@ -24,6 +24,8 @@ pub const UNSUPPORTED_VERSION: i32 = -32022;
 
 /// Most elements of a batch: their answers are held until the last is there.
 const BATCH_LEN_MAX: usize = 100;
+/// Arguments of a call that are kept; no tool takes as many, and one more than that says so.
+const MEMBERS_LEN_MAX: usize = 65;
 /// Longest id that is echoed.
 const ID_LEN_MAX: usize = 256;
 
@@ -66,7 +68,7 @@ pub struct Params<'a> {
     pub name: Option<&'a str>,
     pub arguments: Option<&'a str>,
     pub meta: Option<&'a str>,
-    /// The members of `arguments`, if it is an object.
+    /// The members of `arguments`, if it is an object: the first [`MEMBERS_LEN_MAX`].
     pub members: Vec<(Cow<'a, str>, &'a str)>,
 }
 
@@ -155,7 +157,9 @@ impl<'a> Frame<'a> {
                 if params.members.capacity() == 0 {
                     params.members.reserve(8);
                 }
-                params.members.push((key, value));
+                if params.members.len() < MEMBERS_LEN_MAX {
+                    params.members.push((key, value));
+                }
                 return Ok(());
             }
             _ => return Ok(scan::check(value)?),

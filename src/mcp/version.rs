@@ -20,6 +20,9 @@ pub const WITH_BATCHES: &str = "2025-03-26";
 /// The extension that pushes messages themselves.
 pub const PUSH_EXTENSION: &str = "dev.mcp-broker/push";
 
+/// Bytes of the `_meta` of a request: it is read into a value with every call.
+const META_LEN_MAX: usize = 64 * 1024;
+
 /// What a server answers to a client that asks for a version in `initialize`: the same if it knows it, else its
 /// newest one of that era (lifecycle, Version Negotiation).
 pub fn negotiate_legacy(requested: &str) -> &'static str {
@@ -98,6 +101,9 @@ impl RequestMeta {
     pub fn of(params: &Params<'_>) -> Result<Self, RpcError> {
         match params.meta {
             None => Ok(Self::default()),
+            Some(meta) if meta.len() > META_LEN_MAX => Err(RpcError::invalid_params(format!(
+                "Invalid params: _meta has at most {META_LEN_MAX} bytes"
+            ))),
             Some(meta) => serde_json::from_str(meta)
                 .map(|Object(meta)| meta)
                 .map_err(|error| unreadable(meta, &error)),

@@ -52,3 +52,4 @@ mod tokens;
 mod tools;
 mod walkthrough;
 mod walls;
+mod worst_calls;

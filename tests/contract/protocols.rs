@@ -22,7 +22,10 @@ fn a_protocol_never_changes() {
     let alice = broker.agent("alice");
     let note = |version: &str| json!({"name": "note", "version": version, "schema": {"type": "object"}});
     let error = alice.is_refused_as("protocol_exists", "register_protocol", note("1.0.0"));
-    assert_eq!(error["detail"], json!({"name": "note", "version": "1.0.0"}));
+    assert_eq!(
+        error["detail"],
+        json!({"name": "note", "version": "1.0.0", "differs": ["schema"]})
+    );
     alice.calls("register_protocol", note("1.0.1"));
     alice.calls("register_protocol", note("1.0.0-rc.1"));
     // The first schema still holds.
@@ -35,6 +38,124 @@ fn a_protocol_never_changes() {
         .and("protocol_version", "1.0.1")
         .and("payload", json!({}))
         .to(&alice);
+}
+
+#[test]
+fn the_identical_protocol_can_be_registered_again() {
+    let broker = Broker::start();
+    let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
+    let task = json!({
+        "name": "task", "version": "1.0.0", "schema": {"type": "object", "required": ["what"]},
+        "capabilities": ["broadcast", "streaming"], "metadata": {"author": "us", "tags": ["work", "new"]},
+    });
+    let first = alice.calls("register_protocol", task.clone());
+    assert_eq!(first["existed"], false);
+    let mut same = task.clone();
+    same["capabilities"] = json!(["streaming", "broadcast"]);
+    same["metadata"]["tags"] = json!(["new", "work"]);
+    let mut again = bob.calls("register_protocol", same);
+    assert_eq!(again["existed"], true);
+    again["existed"] = json!(false);
+    assert_eq!(again, first, "what is told is of the first registration");
+    for (member, value) in [
+        ("schema", json!({"type": "object"})),
+        ("capabilities", json!(["streaming"])),
+        ("metadata", json!({"author": "them"})),
+        ("version", json!("1.0.0+b")),
+    ] {
+        let mut other = task.clone();
+        other[member] = value;
+        let error = bob.is_refused_as("protocol_exists", "register_protocol", other);
+        assert_eq!(error["detail"]["differs"], json!([member]), "{error}");
+        assert!(error["message"].as_str().unwrap().contains(member), "{error}");
+    }
+}
+
+#[test]
+fn the_compiled_schemas_of_a_project_take_a_bounded_number_of_bytes() {
+    let broker = Broker::start();
+    let alice = broker.agent("alice");
+    let before_kib = broker.rss_kib();
+    let properties: Value = (0..2000)
+        .map(|at| (format!("property{at}"), json!({"type": "string"})))
+        .collect();
+    let schema = json!({"properties": properties});
+    let full = (0..40).find_map(|at| {
+        let protocol = json!({"name": format!("large{at}"), "version": "1.0.0", "schema": schema});
+        let params = json!({"name": "register_protocol", "arguments": protocol});
+        let result = alice.request("tools/call", params).unwrap();
+        (result["isError"] == true).then(|| result["structuredContent"].clone())
+    });
+    let error = full.expect("40 large schemas are more than there is room for");
+    assert_eq!(error["code"], "forbidden");
+    assert!(
+        error["message"].as_str().unwrap().contains("compiled schemas"),
+        "{error}"
+    );
+    let grown_kib = broker.rss_kib() - before_kib;
+    assert!(grown_kib < 128 * 1024, "{grown_kib} KiB");
+    // What is small has room, and what is there is used.
+    alice.calls(
+        "register_protocol",
+        json!({"name": "small", "version": "1.0.0", "schema": {}}),
+    );
+    alice
+        .sends("")
+        .and("protocol_name", "large0")
+        .and("payload", json!({"property7": "x"}))
+        .to(&alice);
+}
+
+#[test]
+fn a_schema_that_no_object_fits_is_refused() {
+    let broker = Broker::start();
+    let alice = broker.agent("alice");
+    for schema in [
+        json!({"type": "string"}),
+        json!({"const": 7}),
+        json!({"enum": ["a", "b"]}),
+        json!({"not": {}}),
+        json!({"allOf": [{"properties": {}}, false]}),
+    ] {
+        let arguments = json!({"name": "never", "version": "1.0.0", "schema": schema});
+        let error = alice.is_refused_as("invalid_schema", "register_protocol", arguments);
+        assert!(error["message"].as_str().unwrap().contains("none fits"), "{error}");
+    }
+    let either = json!({"name": "either", "version": "1.0.0", "schema": {"type": ["string", "object"]}});
+    alice.calls("register_protocol", either);
+}
+
+#[test]
+fn a_protocol_that_is_not_there_is_named_with_the_versions_that_are() {
+    let broker = Broker::start();
+    let alice = broker.agent("alice");
+    alice.calls(
+        "register_protocol",
+        json!({"name": "note", "version": "1.2.0", "schema": {}}),
+    );
+    let fails = |name: &str, version: &str| {
+        let message = alice
+            .sends("x")
+            .and("protocol_name", name)
+            .and("protocol_version", version);
+        message.fails_as("protocol_not_found", &alice)
+    };
+    let error = fails("note", "3.0.0");
+    assert_eq!(
+        error["detail"],
+        json!({"name": "note", "version": "3.0.0", "versions": ["1.2.0", "1.0.0"]})
+    );
+    let text = error["message"].as_str().unwrap();
+    assert!(
+        text.contains("note 3.0.0") && text.contains("1.2.0, 1.0.0") && text.contains("register_protocol"),
+        "{text}"
+    );
+    let error = fails("nothing", "1.0.0");
+    assert_eq!(error["detail"]["versions"], json!([]));
+    assert!(
+        error["message"].as_str().unwrap().contains("discover_protocols"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -82,7 +82,10 @@ fn a_protocol_that_is_not_there_is_not_found() {
             .and("protocol_name", name)
             .and("protocol_version", version)
             .fails_as("protocol_not_found", &alice);
-        assert_eq!(error["detail"], json!({"name": name, "version": version}));
+        assert_eq!(
+            (&error["detail"]["name"], &error["detail"]["version"]),
+            (&json!(name), &json!(version))
+        );
     }
 }
 

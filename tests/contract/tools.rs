@@ -188,7 +188,7 @@ fn register_protocol_and_discover_protocols() {
         let name = format!("task-{}", agent.name);
         let schema = json!({"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"});
         let metadata = json!({"author": "Ada", "description": "What to do", "tags": ["work"]});
-        let registered = agent.calls(
+        let mut registered = agent.calls(
             "register_protocol",
             json!({
                 "name": name, "version": "1.2.3", "schema": schema, "capabilities": ["point_to_point", "broadcast"],
@@ -203,6 +203,8 @@ fn register_protocol_and_discover_protocols() {
             "registered_at",
             "registered_by",
         ];
+        assert_eq!(registered["existed"], false);
+        registered.as_object_mut().unwrap().remove("existed");
         assert_keys(&registered, &described);
         assert_eq!(registered["metadata"], metadata);
         assert_eq!(registered["registered_by"], agent.session.as_str());

@@ -321,15 +321,15 @@ fn what_a_stateless_caller_has_just_registered_is_known_wherever_it_asks_next() 
 }
 
 /// Replicas that check keys.
-fn secured(redis: &Redis) -> [Broker; 2] {
+fn secured<const N: usize>(redis: &Redis) -> [Broker; N] {
     let redis_url = format!("--redis-url={}", redis.url());
-    [(); 2].map(|()| Broker::secured_with(&["--storage=redis", &redis_url]))
+    [(); N].map(|()| Broker::secured_with(&["--storage=redis", &redis_url]))
 }
 
 #[test]
 fn who_has_just_come_to_another_project_is_found_from_another_replica() {
     let redis = Redis::start();
-    let [first, second] = secured(&redis);
+    let [first, second]: [Broker; 2] = secured(&redis);
     let [here, there] = ["here", "there"].map(|id| first.project(id, &json!({"allow_cross_project": true})));
     // As many as are sent: that one is looked for does not count.
     here.may_send_to("there", &json!({"message_rate_limit": 6}));
@@ -405,9 +405,47 @@ fn a_stateless_caller_may_hit_another_replica_with_each_request() {
 }
 
 #[test]
+fn three_replicas_together_take_in_no_more_protocols_than_a_project_may_have() {
+    let redis = Redis::start();
+    let replicas: [Broker; 3] = secured(&redis);
+    // One of them is the one that everything is said in.
+    let team = replicas[0].project("team", &json!({"max_protocols": 6}));
+    let key = team.key_of("member");
+    let agents: Vec<_> = (0..15)
+        .map(|at| {
+            let replica = &replicas[at % 3];
+            eventually("the replica knows the key", || {
+                (replica.upgrade(&[("X-API-Key", &key)]).status == 101).then_some(())
+            });
+            let wire = replica.wire_with(&[("X-API-Key", &key)]);
+            Agent::legacy(wire, "2025-11-25", &json!({})).registered(&format!("agent{at}"))
+        })
+        .collect();
+    let protocol = |at: usize| json!({"name": format!("talk{at}"), "version": "1.0.0", "schema": {}});
+    let begin = |(at, agent): (usize, &Agent)| agent.begins("register_protocol", &protocol(at));
+    let calls: Vec<_> = agents.iter().enumerate().map(begin).collect();
+    let results: Vec<_> = agents
+        .iter()
+        .zip(&calls)
+        .map(|(agent, id)| agent.wire.answer_to(id).unwrap())
+        .collect();
+    let (full, taken): (Vec<_>, Vec<_>) = results.iter().partition(|result| result["isError"] == true);
+    assert_eq!((taken.len(), full.len()), (5, 10), "{results:?}");
+    for result in full {
+        assert_eq!(result["structuredContent"]["code"], "forbidden", "{result}");
+    }
+    // Each of them registers again what is there, wherever it was taken in.
+    let taken = taken[0]["structuredContent"]["name"].as_str().unwrap();
+    let again = json!({"name": taken, "version": "1.0.0", "schema": {}});
+    for agent in &agents {
+        assert_eq!(agent.calls("register_protocol", again.clone())["existed"], true);
+    }
+}
+
+#[test]
 fn a_key_works_everywhere_and_not_after_it_was_revoked() {
     let redis = Redis::start();
-    let [first, second] = secured(&redis);
+    let [first, second]: [Broker; 2] = secured(&redis);
     let team = first.project("team", &json!({}));
     let key = team.key_of("member");
     eventually("the second knows the key", || {

@@ -128,7 +128,7 @@ async fn each_change_is_published(url: String) {
     };
     let (name, version) = (protocol.name.clone(), protocol.version.clone());
     for _ in 0..2 {
-        store.insert_protocol(Arc::new(protocol.clone())).await.unwrap();
+        store.insert_protocol(Arc::new(protocol.clone()), None).await.unwrap();
     }
     ear.hears(News::Protocol { name, version }).await;
     let project = ProjectRecord {

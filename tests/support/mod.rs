@@ -418,6 +418,22 @@ impl Broker {
         self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Nanoseconds of processor time that the broker has used so far, on all its threads.
+    pub fn processor_time(&self) -> u64 {
+        self.processor_times().iter().map(|(_, time)| time).sum()
+    }
+
+    /// The same for each thread, with its name.
+    pub fn processor_times(&self) -> Vec<(String, u64)> {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        let time = |task: PathBuf| {
+            let times = std::fs::read_to_string(task.join("schedstat")).ok()?;
+            let name = std::fs::read_to_string(task.join("comm")).ok()?;
+            Some((name, times.split(' ').next()?.parse().ok()?))
+        };
+        tasks.filter_map(|task| time(task.ok()?.path())).collect()
+    }
+
     /// Memory the process holds, in KiB.
     pub fn rss_kib(&self) -> u64 {
         self.memory_kib("VmRSS:")

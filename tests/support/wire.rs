@@ -194,7 +194,13 @@ impl Wire {
         })
     }
 
-    /// The answer to a request, if it has come by now.
+    /// Whether a frame with this id has come by now.
+    pub fn has_heard(&self, id: &Value) -> bool {
+        let state = self.heard.lock();
+        state.frames.iter().any(|frame| frame["id"] == *id)
+    }
+
+    /// The answer to a request, if it came before what is asked now.
     pub fn answer_so_far(&self, id: &Value) -> Option<Value> {
         self.catches_up();
         let mut state = self.heard.lock();

@@ -14,14 +14,26 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
+    /// Versions and features declared: what comparing it with others looks at.
+    #[must_use]
+    pub fn entries_len(&self) -> usize {
+        let versions: usize = self
+            .supported_protocols
+            .values()
+            .map(|versions| 1 + versions.len())
+            .sum();
+        versions + self.supported_features.len()
+    }
+
     /// Whether a message of this protocol may be sent to a session with these capabilities: it declared a
     /// compatible version, or it declared no protocol at all, which leaves the choice to the sender.
     #[must_use]
     pub fn accepts(&self, name: &ProtocolName, version: &Version) -> bool {
         self.supported_protocols.is_empty()
-            || self.supported_protocols.get(name).is_some_and(|versions| {
-                versions.contains(version) || versions.iter().any(|own| crate::negotiate::compatible(own, version))
-            })
+            || self
+                .supported_protocols
+                .get(name)
+                .is_some_and(|versions| crate::negotiate::speaks(versions, version))
     }
 }
 

@@ -109,12 +109,25 @@ pub enum BrokerError {
          and use the session_id of its answer"
     )]
     SessionTakenOver,
-    #[error("protocol {name} {version} is not registered")]
-    ProtocolNotFound { name: String, version: String },
-    #[error("protocol {name} {version} exists already and cannot change: register a new version")]
+    #[error("protocol {name} {version} is not registered: {}", match versions.as_slice() {
+        [] => "no version of it is; discover_protocols lists what there is, register_protocol adds one".to_owned(),
+        versions => format!("use a version that is ({}), or register this one with register_protocol", versions.join(", ")),
+    })]
+    ProtocolNotFound {
+        name: String,
+        version: String,
+        /// Versions that there are, newest first; the first [`BrokerError::VERSIONS_LEN_MAX`].
+        versions: Vec<String>,
+    },
+    #[error(
+        "protocol {name} {version} is registered with another {} and cannot change: register a new version",
+        differs.join(" and another ")
+    )]
     ProtocolExists {
         name: ProtocolName,
         version: semver::Version,
+        /// What is not the same: version, schema, capabilities or metadata.
+        differs: Vec<&'static str>,
     },
     #[error("the schema is refused: {reason}")]
     InvalidSchema { reason: String },
@@ -156,6 +169,9 @@ pub enum BrokerError {
 }
 
 impl BrokerError {
+    /// Versions of a protocol that an error names.
+    pub const VERSIONS_LEN_MAX: usize = 10;
+
     /// How long a caller is told to wait for an operator to make room.
     const ROOM_AFTER: Duration = Duration::from_secs(5);
 

@@ -95,3 +95,21 @@ pub struct ProtocolRecord {
     pub registered_at_ms: u64,
     pub registered_by: Option<SessionId>,
 }
+
+impl ProtocolRecord {
+    /// What another registration of the same name and version declares otherwise; nothing when it is the same protocol,
+    /// whoever registered it and when.
+    #[must_use]
+    pub fn differences(&self, other: &Self) -> Vec<&'static str> {
+        [
+            // Build metadata makes no version of its own, yet it is part of what was registered.
+            (self.version != other.version, "version"),
+            (self.schema != other.schema, "schema"),
+            (self.capabilities != other.capabilities, "capabilities"),
+            (self.metadata != other.metadata, "metadata"),
+        ]
+        .into_iter()
+        .filter_map(|(differs, name)| differs.then_some(name))
+        .collect()
+    }
+}

@@ -20,7 +20,7 @@ use crate::{
         BrokerError, DeadLetterReason, Holder, Owner, ProjectId, ProjectRecord, ProtocolName, SessionId, SessionRecord,
         SessionStatus,
     },
-    registry::{Catalog, Learn, Registry},
+    registry::{Catalog, Compiler, Learn, Registry},
     router::Router,
     session::{Abandon, Attach, Connection, Detach, Ended, Member, Retire, Session, SessionSettings, Vitals},
     storage::{Op, Seat, Seated, Store, StoreError, Wanted},
@@ -82,6 +82,7 @@ impl Project {
         let pulse = Pulse::new("project", id.as_str());
         let directory = Arc::new(Directory::new(settings.presence));
         let catalog = Arc::new(Catalog::default());
+        let compiler = Arc::new(Compiler::default());
         let known = Known::default();
         let listed_registry = Arc::new(OnceLock::new());
         let address = supervise::start(Arc::clone(&pulse), settings.restarts, gave_up.clone(), {
@@ -118,7 +119,7 @@ impl Project {
             Pulse::new("registry", id.as_str()),
             settings.restarts,
             down(Child::Registry),
-            |_| Registry::new(Arc::clone(&catalog), Arc::clone(&store)),
+            |_| Registry::new(Arc::clone(&catalog), Arc::clone(&compiler), Arc::clone(&store)),
         );
         let _ = listed_registry.set(registry.clone());
         let router = supervise::start(
@@ -145,6 +146,7 @@ impl Project {
             directory,
             charter,
             catalog,
+            compiler,
             store,
             known,
             neighbours,

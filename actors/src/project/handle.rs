@@ -25,7 +25,7 @@ use crate::{
         SessionStatus, Side, Status, To,
     },
     negotiate::{self, MatrixRow, Negotiation, RequiredProtocol},
-    registry::{Admit, Catalog, DiscoverPage, DiscoverQuery, Protocol, Registry},
+    registry::{Admit, Admitted, Catalog, Compiler, DiscoverPage, DiscoverQuery, Protocol, Registry, Schema},
     router::{Answer, Audience, Route, Router, Submission, Target},
     session::{
         Abandon, AcknowledgeMessages, Answered, Attach, Closing, Connection, Detach, Disconnect, GiveBack, Member,
@@ -56,6 +56,7 @@ pub(super) struct Parts {
     pub directory: Arc<Directory>,
     pub charter: Arc<Charter>,
     pub catalog: Arc<Catalog>,
+    pub compiler: Arc<Compiler>,
     pub store: Arc<dyn Store>,
     pub known: Known,
     pub neighbours: Weak<Projects>,
@@ -454,8 +455,8 @@ impl ProjectHandle {
 
     // Protocols
 
-    /// Checks a definition and takes it in.
-    pub async fn register_protocol(&self, definition: ProtocolDefinition) -> Result<Arc<Protocol>, BrokerError> {
+    /// Checks a definition and takes it in, unless the identical one is there.
+    pub async fn register_protocol(&self, definition: ProtocolDefinition) -> Result<Admitted, BrokerError> {
         let ProtocolDefinition {
             name,
             version,
@@ -464,9 +465,6 @@ impl ProjectHandle {
             metadata,
             registered_by,
         } = definition;
-        if self.0.catalog.get(name.as_str(), &version.to_string()).is_some() {
-            return Err(BrokerError::ProtocolExists { name, version });
-        }
         let registered_at_ms = now().unix_ms;
         let record = ProtocolRecord {
             name,
@@ -477,7 +475,11 @@ impl ProjectHandle {
             registered_at_ms,
             registered_by,
         };
-        let protocol = Protocol::compile(Arc::new(record))?;
+        if let Some(there) = self.0.catalog.get(record.name.as_str(), &record.version.to_string()) {
+            return Admitted::there(&there.record, &record);
+        }
+        Schema::check_admits_objects(&record.schema)?;
+        let protocol = self.0.compiler.compile(Arc::new(record)).await?;
         let (reply, answer) = oneshot::channel();
         let len_max = self.record().config.max_protocols;
         self.0.registry.tell(Admit {
@@ -495,6 +497,7 @@ impl ProjectHandle {
             .ok_or_else(|| BrokerError::ProtocolNotFound {
                 name: name.chars().take(80).collect(),
                 version: version.chars().take(80).collect(),
+                versions: self.0.catalog.versions(name, BrokerError::VERSIONS_LEN_MAX),
             })
     }
 
@@ -510,12 +513,10 @@ impl ProjectHandle {
         negotiate::negotiate(&ours.record.capabilities, &theirs.record.capabilities, required)
     }
 
-    pub fn compatibility_matrix(&self, members: &[Arc<Member>]) -> Vec<MatrixRow> {
-        let sessions: Vec<_> = members
-            .iter()
-            .map(|member| (member.record.id, &member.record.capabilities))
-            .collect();
-        negotiate::matrix(&sessions)
+    /// One pair of `compatibility_matrix`.
+    pub fn compare(&self, a: &Member, b: &Member) -> MatrixRow {
+        let (a, b) = (&a.record, &b.record);
+        negotiate::compare(a.id, &a.capabilities, b.id, &b.capabilities)
     }
 
     // Messages

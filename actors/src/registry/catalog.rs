@@ -24,7 +24,7 @@ pub struct Protocol {
 }
 
 impl Protocol {
-    /// Takes about a millisecond, so it belongs outside of any lock.
+    /// May take 100 ms, as [`Schema::compile`]: see [`super::Compiler`].
     ///
     /// # Errors
     /// `invalid_schema`, as [`Schema::compile`].
@@ -96,43 +96,50 @@ struct Shelves {
     /// By version without build metadata, as text: what a message names.
     by_text: HashMap<ProtocolName, HashMap<Box<str>, Arc<Protocol>>>,
     ordered: BTreeMap<(ProtocolName, Version), Arc<Protocol>>,
+    /// Bytes that the compiled schemas take, about.
+    bytes_len: usize,
 }
 
 impl Catalog {
     pub const PAGE_LEN: usize = 100;
     pub const PAGE_LEN_MAX: usize = 1000;
 
-    /// Compiles and adds a protocol.
-    ///
-    /// # Errors
-    /// `protocol_exists` when the catalog has this name and version, whatever its schema; `invalid_schema`.
-    pub fn insert(&self, record: impl Into<Arc<ProtocolRecord>>) -> Result<Arc<Protocol>, BrokerError> {
-        let record = record.into();
-        if self.get(record.name.as_str(), &record.version.to_string()).is_some() {
-            return Err(exists(&record));
-        }
-        let protocol = Protocol::compile(record)?;
-        self.admit(Arc::clone(&protocol))?;
-        Ok(protocol)
-    }
-
-    /// Adds a protocol that is compiled, as the registry does once the store has it.
-    ///
-    /// # Errors
-    /// `protocol_exists`; then nothing changes.
-    pub fn admit(&self, protocol: Arc<Protocol>) -> Result<(), BrokerError> {
+    /// Adds a protocol that is compiled, as the registry does once the store has it, unless there is one of its name and
+    /// version. Returns the one that is there then.
+    pub fn admit(&self, protocol: Arc<Protocol>) -> Arc<Protocol> {
         let record = Arc::clone(&protocol.record);
         let mut shelves = self.write();
         let versions = shelves.by_text.entry(record.name.clone()).or_default();
         let text: Box<str> = precedence(&protocol.version_text).into();
-        if versions.contains_key(&text) {
-            return Err(exists(&record));
+        if let Some(there) = versions.get(&text) {
+            return Arc::clone(there);
         }
         versions.insert(text, Arc::clone(&protocol));
+        shelves.bytes_len += protocol.schema.bytes_len();
         shelves
             .ordered
-            .insert((record.name.clone(), record.version.clone()), protocol);
-        Ok(())
+            .insert((record.name.clone(), record.version.clone()), Arc::clone(&protocol));
+        protocol
+    }
+
+    /// The versions of a protocol, newest first, at most `len_max`.
+    #[must_use]
+    pub fn versions(&self, name: &str, len_max: usize) -> Vec<String> {
+        let Ok(name) = ProtocolName::parse(name) else {
+            return Vec::new();
+        };
+        let shelves = self.read();
+        let from = shelves.ordered.range((name.clone(), least())..);
+        let mut versions: Vec<_> = from
+            .take_while(|((own, _), _)| *own == name)
+            .map(|(_, protocol)| protocol)
+            .collect();
+        versions.reverse();
+        versions.truncate(len_max);
+        versions
+            .iter()
+            .map(|protocol| protocol.version_text.to_string())
+            .collect()
     }
 
     /// Two look-ups in hash tables, whatever the number of protocols; nothing is allocated.
@@ -187,6 +194,12 @@ impl Catalog {
         self.len() == 0
     }
 
+    /// Bytes that the compiled schemas take, about.
+    #[must_use]
+    pub fn bytes_len(&self) -> usize {
+        self.read().bytes_len
+    }
+
     /// A panic under the lock leaves at worst a protocol that is found but not listed, which is no reason to stop
     /// every sender for ever.
     fn read(&self) -> RwLockReadGuard<'_, Shelves> {
@@ -195,13 +208,6 @@ impl Catalog {
 
     fn write(&self) -> RwLockWriteGuard<'_, Shelves> {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn exists(record: &ProtocolRecord) -> BrokerError {
-    BrokerError::ProtocolExists {
-        name: record.name.clone(),
-        version: record.version.clone(),
     }
 }
 
@@ -276,9 +282,13 @@ mod tests {
     fn catalog(records: &[(&str, &str)]) -> Catalog {
         let catalog = Catalog::default();
         for (name, version) in records {
-            catalog.insert(record(name, version, &[])).unwrap();
+            insert(&catalog, record(name, version, &[]));
         }
         catalog
+    }
+
+    fn insert(catalog: &Catalog, record: ProtocolRecord) -> Arc<Protocol> {
+        catalog.admit(Protocol::compile(Arc::new(record)).unwrap())
     }
 
     fn found(page: &Page) -> Vec<String> {
@@ -295,20 +305,21 @@ mod tests {
         let catalog = catalog(&[("chat", "1.0.0"), ("chat", "1.1.0"), ("call", "1.0.0")]);
         assert_eq!(&*catalog.get("chat", "1.1.0").unwrap().version_text, "1.1.0");
         assert!(catalog.get("chat", "2.0.0").is_none() && catalog.get("nobody", "1.0.0").is_none());
-        let again = catalog.insert(record("chat", "1.0.0", &["other"])).unwrap_err();
-        assert_eq!((again.code(), catalog.len()), ("protocol_exists", 3));
-        let mut broken = record("new", "1.0.0", &[]);
-        broken.schema = json!({"type": 7});
-        assert_eq!(catalog.insert(broken).unwrap_err().code(), "invalid_schema");
-        assert_eq!(catalog.len(), 3);
+        let len = catalog.bytes_len();
+        let there = insert(&catalog, record("chat", "1.0.0", &["other"]));
+        assert!(there.record.metadata.tags.is_empty(), "the first one stays");
+        assert_eq!((catalog.len(), catalog.bytes_len()), (3, len));
+        assert_eq!(catalog.versions("chat", 10), ["1.1.0", "1.0.0"]);
+        assert_eq!(catalog.versions("chat", 1), ["1.1.0"]);
+        assert!(catalog.versions("nobody", 10).is_empty());
     }
 
     #[test]
     fn build_metadata_makes_no_version_of_its_own() {
         let catalog = catalog(&[("chat", "1.0.0+a")]);
         assert_eq!(
-            catalog.insert(record("chat", "1.0.0+b", &[])).unwrap_err().code(),
-            "protocol_exists"
+            &*insert(&catalog, record("chat", "1.0.0+b", &[])).version_text,
+            "1.0.0+a"
         );
         for spelling in ["1.0.0", "1.0.0+a", "1.0.0+b"] {
             assert_eq!(&*catalog.get("chat", spelling).unwrap().version_text, "1.0.0+a");
@@ -341,7 +352,7 @@ mod tests {
             ("chatter", "1.0.0"),
             ("aa", "1.0.0"),
         ]);
-        catalog.insert(record("chat", "1.5.0", &["x", "y"])).unwrap();
+        insert(&catalog, record("chat", "1.5.0", &["x", "y"]));
         let ask = |query: DiscoverQuery| found(&catalog.discover(&query).unwrap());
         let chat = DiscoverQuery {
             name: name("chat"),

@@ -4,7 +4,7 @@ use actix::Message;
 use tokio::sync::oneshot;
 
 use super::Protocol;
-use crate::model::{BrokerError, ProtocolName};
+use crate::model::{BrokerError, ProtocolName, ProtocolRecord};
 
 /// Takes a protocol in, unless it is there already. Its schema is compiled, hence checked.
 #[derive(Message)]
@@ -13,7 +13,36 @@ pub(crate) struct Admit {
     pub protocol: Arc<Protocol>,
     /// How many there may be.
     pub len_max: Option<usize>,
-    pub reply: oneshot::Sender<Result<Arc<Protocol>, BrokerError>>,
+    pub reply: oneshot::Sender<Result<Admitted, BrokerError>>,
+}
+
+/// A protocol that is registered.
+#[derive(Clone, Debug)]
+pub struct Admitted {
+    pub record: Arc<ProtocolRecord>,
+    /// It was there before, identical.
+    pub existed: bool,
+}
+
+impl Admitted {
+    /// The answer where a protocol of the wanted name and version is there already.
+    ///
+    /// # Errors
+    /// `protocol_exists` when it is another one.
+    pub(crate) fn there(there: &Arc<ProtocolRecord>, wanted: &ProtocolRecord) -> Result<Self, BrokerError> {
+        let differs = there.differences(wanted);
+        if differs.is_empty() {
+            return Ok(Self {
+                record: Arc::clone(there),
+                existed: true,
+            });
+        }
+        Err(BrokerError::ProtocolExists {
+            name: there.name.clone(),
+            version: there.version.clone(),
+            differs,
+        })
+    }
 }
 
 /// Another replica has taken protocols in: this one, or nobody knows which.

@@ -175,8 +175,9 @@ pub trait Store: Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(Exchanged::default())))
     }
 
-    /// False when this name and version exist already; then nothing changes.
-    fn insert_protocol(&self, record: Arc<ProtocolRecord>) -> Op<bool>;
+    /// Adds a protocol unless this name and version exist already, or the project has `len_max` of them; then nothing
+    /// changes.
+    fn insert_protocol(&self, record: Arc<ProtocolRecord>, len_max: Option<usize>) -> Op<Inserted>;
     fn protocols(&self) -> Op<Vec<Arc<ProtocolRecord>>>;
     fn protocol(&self, name: ProtocolName, version: semver::Version) -> Op<Option<Arc<ProtocolRecord>>>;
 
@@ -614,6 +615,16 @@ pub enum Seated {
     NoRoom {
         limit: usize,
     },
+}
+
+/// What became of a protocol that was to be added. But for the first, nothing changed.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Inserted {
+    New,
+    /// This one has the name and version.
+    Exists(Arc<ProtocolRecord>),
+    /// There are as many protocols as there may be.
+    Full,
 }
 
 /// All sessions, as they were at one moment.

@@ -18,9 +18,9 @@ use actors::{
         ProtocolRecord, RecipientStatus, SessionId, SessionRecord,
     },
     storage::{
-        Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterQuery, Depth, Leased, Op, Outcome,
-        Redriven, Release, Released, Reserved, Roster, Seat, Seated, Storage, Store, StoreError, Usage, Wanted,
-        memory::MemoryStorage,
+        Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterQuery, Depth, Inserted, Leased, Op,
+        Outcome, Redriven, Release, Released, Reserved, Roster, Seat, Seated, Storage, Store, StoreError, Usage,
+        Wanted, memory::MemoryStorage,
     },
 };
 use futures_util::FutureExt;
@@ -195,7 +195,7 @@ impl Store for Remote {
             now: Now
         ) -> Option<usize>;
         fn claim(session: SessionId, claim: Claim, delivery_limit: u32, now: Now) -> Claimed;
-        fn insert_protocol(record: Arc<ProtocolRecord>) -> bool;
+        fn insert_protocol(record: Arc<ProtocolRecord>, len_max: Option<usize>) -> Inserted;
         fn protocols() -> Vec<Arc<ProtocolRecord>>;
         fn protocol(name: ProtocolName, version: semver::Version) -> Option<Arc<ProtocolRecord>>;
         fn append(batch: Vec<Append>, now: Now) -> Vec<Appended>;

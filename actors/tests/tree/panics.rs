@@ -181,7 +181,8 @@ fn a_protocol_that_was_registered_is_there_after_a_panic_of_the_registry() {
         world.register_protocol("other").await.unwrap();
         assert_eq!(world.project.protocols_len(), 2);
         registry.tell(registry::Panic).unwrap();
-        assert!(world.register_protocol("other").await.is_err());
+        let another = serde_json::json!({"type": "object", "required": ["text"]});
+        assert!(world.register_schema("other", another).await.is_err());
     });
 }
 

@@ -18,9 +18,9 @@ use actors::{
         ProtocolRecord, RecipientStatus, ReplicaId, SessionId, SessionRecord,
     },
     storage::{
-        Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterQuery, Depth, Exchanged, Leased, Op,
-        Outcome, Redriven, Release, Released, Reserved, Roster, Seat, Seated, Sign, Storage, Store, StoreError, Usage,
-        Wanted, memory::MemoryStorage,
+        Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterQuery, Depth, Exchanged, Inserted,
+        Leased, Op, Outcome, Redriven, Release, Released, Reserved, Roster, Seat, Seated, Sign, Storage, Store,
+        StoreError, Usage, Wanted, memory::MemoryStorage,
     },
 };
 use bytes::Bytes;
@@ -449,14 +449,14 @@ impl Store for Shared {
         )
     }
 
-    fn insert_protocol(&self, record: Arc<ProtocolRecord>) -> Op<bool> {
+    fn insert_protocol(&self, record: Arc<ProtocolRecord>, len_max: Option<usize>) -> Op<Inserted> {
         let news = News::Protocol {
             name: record.name.clone(),
             version: record.version.clone(),
         };
         self.told(
-            move |store| store.insert_protocol(record),
-            |inserted| inserted.then_some((news, 0)).into_iter().collect(),
+            move |store| store.insert_protocol(record, len_max),
+            |inserted| (*inserted == Inserted::New).then_some((news, 0)).into_iter().collect(),
         )
     }
 

@@ -34,6 +34,8 @@ pub(super) use looking::holds_back;
 
 /// Whether the lists change while the broker runs: only the fixtures do as if.
 const LISTS_CHANGE: bool = cfg!(feature = "conformance-fixtures");
+/// Bytes of the params of every method but `tools/call`: they are read whole.
+const PARAMS_LEN_MAX: usize = 512 * 1024;
 /// How long a client may keep the lists, which change only with the version of the broker.
 const LIST_TTL_MS: u64 = 3_600_000;
 
@@ -78,6 +80,12 @@ fn serve(turn: &mut Turn, to: &mut ReplyTo, method: &str, mut params: Params<'_>
     }
     if method == "tools/call" {
         return calling::call(turn, to, &mut params, &era, text);
+    }
+    if params.text.is_some_and(|params| params.len() > PARAMS_LEN_MAX) {
+        return Err(RpcError::invalid_params(format!(
+            "Invalid params: {} takes at most {PARAMS_LEN_MAX} bytes",
+            shortened(method)
+        )));
     }
     // Only the hot path leaves parts of the params to its own parsers.
     params.text.map_or(Ok(()), scan::check)?;

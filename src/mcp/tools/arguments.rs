@@ -17,6 +17,8 @@ pub struct Arguments<'a> {
 
 /// No tool has nearly as many.
 const ARGUMENTS_LEN_MAX: usize = 64;
+/// Bytes of the JSON of one argument, unless its tool says otherwise: what is read, sorted and compared for one call.
+const ARGUMENT_BYTES_MAX: usize = 64 * 1024;
 
 impl<'a> Arguments<'a> {
     /// # Errors
@@ -33,16 +35,33 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// The raw JSON of an argument. `null` and the empty string count as absent: models fill what they leave out with
-    /// either.
-    pub fn raw(&mut self, name: &str) -> Option<&'a str> {
+    /// The raw JSON of an argument, however long. `null` and the empty string count as absent: models fill what they leave
+    /// out with either.
+    fn raw(&mut self, name: &str) -> Option<&'a str> {
         let at = self.members.iter().position(|(known, _)| known == name)?;
         let (_, value) = self.members.swap_remove(at);
         (value != "null" && value != "\"\"").then_some(value)
     }
 
+    /// The raw JSON of an argument of not too many bytes.
+    fn raw_within(&mut self, name: &str, len_max: usize) -> Result<Option<&'a str>, BrokerError> {
+        match self.raw(name) {
+            Some(raw) if raw.len() > len_max => {
+                Err(BrokerError::invalid(name, format!("at most {len_max} bytes of JSON")))
+            }
+            raw => Ok(raw),
+        }
+    }
+
     pub fn optional<T: Deserialize<'a>>(&mut self, name: &str) -> Result<Option<T>, BrokerError> {
-        let Some(raw) = self.raw(name) else { return Ok(None) };
+        self.within(name, ARGUMENT_BYTES_MAX)
+    }
+
+    /// An argument of not too many bytes of JSON.
+    pub fn within<T: Deserialize<'a>>(&mut self, name: &str, len_max: usize) -> Result<Option<T>, BrokerError> {
+        let Some(raw) = self.raw_within(name, len_max)? else {
+            return Ok(None);
+        };
         serde_json::from_str(raw)
             .map(Some)
             .map_err(|error| BrokerError::invalid(name, reason(&error)))
@@ -50,13 +69,8 @@ impl<'a> Arguments<'a> {
 
     /// An object of not too many bytes of JSON.
     pub fn object<T: Deserialize<'a>>(&mut self, name: &str, len_max: usize) -> Result<Option<T>, BrokerError> {
-        let Some(raw) = self.raw(name) else { return Ok(None) };
-        if raw.len() > len_max {
-            return Err(BrokerError::invalid(name, format!("at most {len_max} bytes of JSON")));
-        }
-        serde_json::from_str(raw)
-            .map(|Object(value)| Some(value))
-            .map_err(|error| BrokerError::invalid(name, reason(&error)))
+        let object = self.within(name, len_max)?;
+        Ok(object.map(|Object(value)| value))
     }
 
     pub fn required<T: Deserialize<'a>>(&mut self, name: &str) -> Result<T, BrokerError> {
@@ -64,13 +78,16 @@ impl<'a> Arguments<'a> {
             .ok_or_else(|| BrokerError::invalid(name, "required"))
     }
 
+    /// The raw JSON of an argument, however long: its tool says how much is too much.
     pub fn required_raw(&mut self, name: &str) -> Result<&'a str, BrokerError> {
         self.raw(name).ok_or_else(|| BrokerError::invalid(name, "required"))
     }
 
     /// A string, without a copy where none is needed.
     pub fn text(&mut self, name: &str) -> Result<Option<Cow<'a, str>>, BrokerError> {
-        let Some(raw) = self.raw(name) else { return Ok(None) };
+        let Some(raw) = self.raw_within(name, ARGUMENT_BYTES_MAX)? else {
+            return Ok(None);
+        };
         scan::string(raw)
             .map(Some)
             .ok_or_else(|| BrokerError::invalid(name, "must be a string"))

@@ -1,3 +1,5 @@
+use std::collections::HashSet;
+
 use actors::{
     clock::rfc3339_text,
     model::{BrokerError, DeadLetter, DeadLetterReason, MessageId, Scope, SessionId},
@@ -7,7 +9,9 @@ use actors::{
 use serde_json::{Value, json};
 
 use super::{
-    ADDS, Arguments, Caller, LOOKS, Pending, Run, Tool, count, cursor, limit, receiving::parse_ids, text, words,
+    ADDS, Arguments, Caller, LOOKS, Pending, Run, Tool, count, cursor, limit,
+    receiving::{parse_ids, read_ids},
+    text, words,
 };
 use crate::mcp::{page::PageText, reply::Answer, rpc::write_json};
 
@@ -138,13 +142,22 @@ pub const REDRIVE_DEAD_LETTERS: Tool = Tool {
 };
 
 fn redrive_dead_letters(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pending, BrokerError> {
-    let texts = arguments.required::<Vec<String>>("message_ids")?;
+    let texts = read_ids(&mut arguments)?;
     let recipient = arguments
         .text("recipient_id")?
         .map(|address| caller.project.resolve(&address))
         .transpose()?;
     arguments.finish()?;
-    let (messages, mut unknown) = parse_ids(texts)?;
+    let (mut messages, mut unknown) = parse_ids(texts)?;
+    // A message that many did not get has a dead letter for each of them: named many times, it would cost the product.
+    let mut seen = HashSet::new();
+    messages.retain(|message| {
+        let is_first = seen.insert(*message);
+        if !is_first {
+            unknown.push(message.to_string());
+        }
+        is_first
+    });
     let recipient = recipient.map(|member| member.record.id);
     Ok(Pending::new(async move {
         let done = caller.project.redrive(RedriveRequest { messages, recipient }).await?;

@@ -1,14 +1,22 @@
+use std::{collections::HashSet, sync::Arc};
+
 use actors::{
-    model::{BrokerError, Scope},
+    model::{BrokerError, Scope, SessionId, SessionStatus},
     negotiate::RequiredProtocol,
+    project::SessionQuery,
+    session::Member,
 };
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::{Arguments, Caller, LOOKS, Object, Run, Tool, text, words};
-use crate::mcp::reply::Answer;
+use super::{Arguments, Caller, LOOKS, Object, Run, Tool, cursor, text, words};
+use crate::mcp::{page::PageText, reply::Answer};
 
-/// Sessions that one matrix compares: the work grows with the square.
+/// Protocols that one negotiation can require.
+const REQUIRED_LEN_MAX: usize = 256;
+/// Sessions that one matrix compares: the pairs grow with the square.
 const MATRIX_LEN_MAX: usize = 100;
+/// Versions and features that are compared for one page of the matrix: about 5 ms. One row comes in any case.
+const MATRIX_ENTRIES_MAX: usize = 40_000;
 
 pub const NEGOTIATE_CAPABILITIES: Tool = Tool {
     name: "negotiate_capabilities",
@@ -20,6 +28,7 @@ pub const NEGOTIATE_CAPABILITIES: Tool = Tool {
         let required = json!({
             "type": "array",
             "description": "Without these there is no agreement.",
+            "maxItems": REQUIRED_LEN_MAX,
             "items": {
                 "type": "object",
                 "properties": {"name": text(""), "version": text("")},
@@ -73,6 +82,10 @@ fn negotiate_capabilities(caller: &Caller, mut arguments: Arguments<'_>) -> Resu
         .map(|Object(required)| required)
         .collect();
     arguments.finish()?;
+    if required.len() > REQUIRED_LEN_MAX {
+        let text = format!("at most {REQUIRED_LEN_MAX} protocols can be required at once");
+        return Err(BrokerError::invalid("required_protocols", text));
+    }
     let theirs = caller.project.resolve(&target)?;
     let negotiation = caller.project.negotiate(caller.session()?, &theirs, &required);
     Ok(json!(negotiation).into())
@@ -84,7 +97,12 @@ pub const COMPATIBILITY_MATRIX: Tool = Tool {
     description: "For each pair of sessions, what both can speak.",
     hints: LOOKS,
     needs: Scope::Observer,
-    input: || (json!({"session_ids": words("Ids or names; default: all active.")}), &[]),
+    input: || {
+        (
+            json!({"session_ids": words("Ids or names; default: all active."), "cursor": cursor()}),
+            &[],
+        )
+    },
     output: || {
         let row = json!({
             "type": "object",
@@ -94,7 +112,10 @@ pub const COMPATIBILITY_MATRIX: Tool = Tool {
             },
             "required": ["session_a", "session_b", "compatible", "common_protocols", "common_features"],
         });
-        (json!({"rows": {"type": "array", "items": row}}), &["rows"])
+        (
+            json!({"rows": {"type": "array", "items": row}, "next_cursor": cursor()}),
+            &["rows"],
+        )
     },
     acts_as_session: false,
     exclusive: false,
@@ -103,34 +124,77 @@ pub const COMPATIBILITY_MATRIX: Tool = Tool {
 
 fn compatibility_matrix(caller: &Caller, mut arguments: Arguments<'_>) -> Result<Answer, BrokerError> {
     let ids = arguments.optional::<Vec<String>>("session_ids")?;
+    let after = arguments.text("cursor")?.map(|text| read_cursor(&text)).transpose()?;
     arguments.finish()?;
-    let too_many = || {
-        BrokerError::invalid(
-            "session_ids",
-            format!("at most {MATRIX_LEN_MAX} sessions can be compared: name some"),
-        )
-    };
     let members = match ids {
-        Some(ids) if ids.len() > MATRIX_LEN_MAX => return Err(too_many()),
-        Some(ids) => ids
-            .iter()
-            .map(|id| caller.project.resolve(id))
-            .collect::<Result<Vec<_>, _>>()?,
-        None => {
-            let query = actors::project::SessionQuery {
-                status: Some(actors::model::SessionStatus::Active),
-                protocol: None,
-                feature: None,
-                limit: MATRIX_LEN_MAX,
-                after: None,
-            };
-            let page = caller.project.list_sessions(&query);
-            if page.more {
-                return Err(too_many());
-            }
-            page.items
-        }
+        Some(ids) => named(caller, &ids)?,
+        None => active(caller)?,
     };
-    let rows: Value = json!(caller.project.compatibility_matrix(&members));
-    Ok(json!({"rows": rows}).into())
+    let mut pairs = (0..members.len()).flat_map(|a| (a + 1..members.len()).map(move |b| (a, b)));
+    if let Some((a, b)) = after {
+        let ids = |(at_a, at_b): (usize, usize)| (members[at_a].record.id, members[at_b].record.id);
+        if !pairs.any(|pair| ids(pair) == (a, b)) {
+            let text = "a session of the last page is not among those that are compared: begin again without a cursor";
+            return Err(BrokerError::invalid("cursor", text));
+        }
+    }
+    Ok(page(caller, &members, pairs))
+}
+
+/// The sessions that the caller names, each once.
+fn named(caller: &Caller, ids: &[String]) -> Result<Vec<Arc<Member>>, BrokerError> {
+    let mut members = Vec::new();
+    let mut seen = HashSet::new();
+    for id in ids {
+        let member = caller.project.resolve(id)?;
+        if seen.insert(member.record.id) {
+            members.push(member);
+        }
+        if members.len() > MATRIX_LEN_MAX {
+            return Err(too_many());
+        }
+    }
+    Ok(members)
+}
+
+fn active(caller: &Caller) -> Result<Vec<Arc<Member>>, BrokerError> {
+    let page = caller.project.list_sessions(&SessionQuery {
+        status: Some(SessionStatus::Active),
+        protocol: None,
+        feature: None,
+        limit: MATRIX_LEN_MAX,
+        after: None,
+    });
+    if page.more { Err(too_many()) } else { Ok(page.items) }
+}
+
+fn too_many() -> BrokerError {
+    let text = format!("at most {MATRIX_LEN_MAX} sessions can be compared: name some");
+    BrokerError::invalid("session_ids", text)
+}
+
+/// The two sessions of the last row of a page.
+fn read_cursor(text: &str) -> Result<(SessionId, SessionId), BrokerError> {
+    text.split_once('_')
+        .and_then(|(a, b)| Some((SessionId::parse(a)?, SessionId::parse(b)?)))
+        .ok_or_else(|| BrokerError::invalid("cursor", "not a cursor of this list"))
+}
+
+fn page(caller: &Caller, members: &[Arc<Member>], pairs: impl Iterator<Item = (usize, usize)>) -> Answer {
+    let mut rows = PageText::new("rows");
+    let mut compared = 0;
+    let mut last = None;
+    let mut pairs = pairs.peekable();
+    while let Some(&(a, b)) = pairs.peek() {
+        let (a, b) = (&members[a], &members[b]);
+        compared += a.record.capabilities.entries_len() + b.record.capabilities.entries_len();
+        let is_full = last.is_some() && compared > MATRIX_ENTRIES_MAX;
+        if is_full || !rows.push(&caller.project.compare(a, b)) {
+            break;
+        }
+        last = Some((a.record.id, b.record.id));
+        pairs.next();
+    }
+    let more = last.filter(|_| pairs.peek().is_some());
+    rows.finish(more.map(|(a, b)| format!("{a}_{b}")))
 }

@@ -2,16 +2,16 @@ use std::collections::BTreeSet;
 
 use actors::{
     clock::rfc3339_text,
-    model::{BrokerError, Pattern, ProtocolMetadata, ProtocolName, Scope},
+    model::{BrokerError, Pattern, ProtocolMetadata, ProtocolName, ProtocolRecord, Scope},
     project::ProtocolDefinition,
-    registry::{DiscoverPage, DiscoverQuery, Protocol},
+    registry::{Admitted, DiscoverPage, DiscoverQuery},
 };
 use semver::Version;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    ADDS, Arguments, Caller, LOOKS, Pending, Run, Tool,
+    Arguments, Caller, LOOKS, Pending, Run, SETS, Tool,
     arguments::{ReadRequirement, ReadVersion},
     cursor, described, limit, text, words,
 };
@@ -19,6 +19,8 @@ use crate::mcp::page::PageText;
 
 const PATTERNS: [&str; 4] = ["point_to_point", "broadcast", "request_response", "streaming"];
 const METADATA_LEN_MAX: usize = 16 * 1024;
+/// Bytes of a schema as it is sent; without white space it may have half as many.
+const SCHEMA_LEN_MAX: usize = 512 * 1024;
 
 fn patterns() -> Value {
     json!({"type": "array", "items": {"enum": PATTERNS}})
@@ -37,7 +39,7 @@ pub const REGISTER_PROTOCOL: Tool = Tool {
     title: "Register a protocol",
     description: "Publish a message format: a JSON Schema (draft-07 or 2020-12) under a name and a version. A change \
                   is a new version.",
-    hints: ADDS,
+    hints: SETS,
     needs: Scope::Member,
     input: || {
         let properties = json!({
@@ -50,10 +52,17 @@ pub const REGISTER_PROTOCOL: Tool = Tool {
         (properties, &["name", "version", "schema"])
     },
     output: || {
-        (
-            protocol(),
-            &["name", "version", "capabilities", "metadata", "registered_at"],
-        )
+        let mut properties = protocol();
+        properties["existed"] = json!({"type": "boolean"});
+        let required = &[
+            "name",
+            "version",
+            "capabilities",
+            "metadata",
+            "registered_at",
+            "existed",
+        ];
+        (properties, required)
     },
     acts_as_session: false,
     exclusive: true,
@@ -99,7 +108,9 @@ impl From<Metadata> for ProtocolMetadata {
 fn register_protocol(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pending, BrokerError> {
     let name = ProtocolName::parse(&arguments.required_text("name")?)?;
     let version = parse_version(&arguments.required_text("version")?)?;
-    let schema = arguments.required::<Value>("schema")?;
+    let schema = arguments
+        .within::<Value>("schema", SCHEMA_LEN_MAX)?
+        .ok_or_else(|| BrokerError::invalid("schema", "required"))?;
     let capabilities = arguments
         .optional::<BTreeSet<Pattern>>("capabilities")?
         .unwrap_or_default();
@@ -115,8 +126,10 @@ fn register_protocol(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pen
         registered_by,
     };
     Ok(Pending::new(async move {
-        let protocol = caller.project.register_protocol(definition).await?;
-        Ok(protocol_json(&protocol, false).into())
+        let Admitted { record, existed } = caller.project.register_protocol(definition).await?;
+        let mut answer = protocol_json(&record, false);
+        answer["existed"] = json!(existed);
+        Ok(answer.into())
     }))
 }
 
@@ -189,14 +202,13 @@ fn discover_protocols(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pe
 /// The protocols of a page that have room on it, and the cursor if there are more.
 pub fn protocol_page(page: &DiscoverPage, with_schema: bool) -> (PageText, Option<String>) {
     let mut text = PageText::new("protocols");
-    let ended = text.push_all(&page.protocols, |protocol| protocol_json(protocol, with_schema));
+    let ended = text.push_all(&page.protocols, |protocol| protocol_json(&protocol.record, with_schema));
     let next = ended.map(|last| last.cursor()).or_else(|| page.next_cursor.clone());
     (text, next)
 }
 
 /// A protocol as others see it.
-pub fn protocol_json(protocol: &Protocol, with_schema: bool) -> Value {
-    let record = &protocol.record;
+pub fn protocol_json(record: &ProtocolRecord, with_schema: bool) -> Value {
     let mut described = json!({
         "name": record.name,
         "version": record.version,

@@ -20,6 +20,8 @@ const LIMIT: usize = 20;
 const LIMIT_MAX: usize = 1000;
 /// Ids that one call acknowledges.
 const IDS_LEN_MAX: usize = 10_000;
+/// Bytes of their JSON: 39 for an id, with room for white space.
+const IDS_BYTES_MAX: usize = 64 * IDS_LEN_MAX;
 
 fn message_schema() -> Value {
     json!({
@@ -181,7 +183,7 @@ pub const ACKNOWLEDGE_MESSAGES: Tool = Tool {
 };
 
 fn acknowledge_messages(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pending, BrokerError> {
-    let texts = arguments.required::<Vec<String>>("message_ids")?;
+    let texts = read_ids(&mut arguments)?;
     arguments.finish()?;
     let member = Arc::clone(caller.session()?);
     let (ids, mut unknown) = parse_ids(texts)?;
@@ -190,6 +192,12 @@ fn acknowledge_messages(caller: Caller, mut arguments: Arguments<'_>) -> Result<
         unknown.extend(done.unknown.iter().map(MessageId::to_string));
         Ok(json!({"acknowledged": done.acknowledged, "unknown": unknown}).into())
     }))
+}
+
+/// The argument `message_ids`.
+pub fn read_ids(arguments: &mut Arguments<'_>) -> Result<Vec<String>, BrokerError> {
+    let texts = arguments.within::<Vec<String>>("message_ids", IDS_BYTES_MAX)?;
+    texts.ok_or_else(|| BrokerError::invalid("message_ids", "required"))
 }
 
 /// Message ids, and what is of no form of one.
@@ -213,13 +221,16 @@ pub fn parse_ids(texts: Vec<String>) -> Result<(Vec<MessageId>, Vec<String>), Br
 
 /// Reads the params of `notifications/dev.mcp-broker/ack`: `{message_ids: [...]}` or `{up_to: id}`, with the
 /// `session_id` of a caller that has no lasting connection. A notification cannot be refused, so what makes no sense is
-/// None.
+/// None, and so is one of more than [`IDS_BYTES_MAX`].
 pub fn read_acknowledgement(params: &str) -> Option<(Acknowledge, Option<SessionId>)> {
     #[derive(Deserialize)]
     struct Ack {
         message_ids: Option<Vec<MessageId>>,
         up_to: Option<MessageId>,
         session_id: Option<SessionId>,
+    }
+    if params.len() > IDS_BYTES_MAX {
+        return None;
     }
     let Object(ack) = serde_json::from_str::<Object<Ack>>(params).ok()?;
     let which = match (ack.message_ids, ack.up_to) {

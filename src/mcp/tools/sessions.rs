@@ -26,6 +26,8 @@ const PAGE_LEN: usize = 100;
 const PAGE_LEN_MAX: usize = 1000;
 const METADATA_LEN_MAX: usize = 16 * 1024;
 const CAPABILITIES_LEN_MAX: usize = 64 * 1024;
+/// Versions of one protocol that a session can declare: each is compared with every requirement.
+const VERSIONS_LEN_MAX: usize = 100;
 
 pub const REGISTER_SESSION: Tool = Tool {
     name: "register_session",
@@ -95,6 +97,14 @@ fn register_session(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pend
     let capabilities = arguments.object::<Declared>("capabilities", CAPABILITIES_LEN_MAX)?;
     let metadata = arguments.object::<Map<String, Value>>("metadata", METADATA_LEN_MAX)?;
     arguments.finish()?;
+    let many = |declared: &Declared| {
+        let protocols = declared.supported_protocols.values();
+        protocols.map(BTreeSet::len).any(|len| len > VERSIONS_LEN_MAX)
+    };
+    if capabilities.as_ref().is_some_and(many) {
+        let text = format!("at most {VERSIONS_LEN_MAX} versions of one protocol");
+        return Err(BrokerError::invalid("capabilities", text));
+    }
     let home = Rc::clone(&caller.home);
     // A connection that was taken over has no session any more, though it knows one.
     let has_session = caller.session.as_ref().filter(|_| !home.outbox.taken_over());

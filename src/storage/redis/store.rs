@@ -14,9 +14,9 @@ use actors::{
         RecipientStatus, SessionId, SessionRecord, Status,
     },
     storage::{
-        Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterQuery, Depth, Exchanged, Handed, Leased,
-        Op, Outcome, Redriven, Release, Released, Reserved, Roster, Seat, Seated, Sign, Store, StoreEpoch, StoreError,
-        Takes, Usage, Wanted,
+        Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterQuery, Depth, Exchanged, Handed,
+        Inserted, Leased, Op, Outcome, Redriven, Release, Released, Reserved, Roster, Seat, Seated, Sign, Store,
+        StoreEpoch, StoreError, Takes, Usage, Wanted,
     },
 };
 
@@ -160,7 +160,7 @@ impl Store for RedisStore {
         })
     }
 
-    fn insert_protocol(&self, record: Arc<ProtocolRecord>) -> Op<bool> {
+    fn insert_protocol(&self, record: Arc<ProtocolRecord>, len_max: Option<usize>) -> Op<Inserted> {
         let news = News::Protocol {
             name: record.name.clone(),
             version: record.version.clone(),
@@ -168,8 +168,16 @@ impl Store for RedisStore {
         let operation = Operation::accepting("insert_protocol")
             .text(protocol_key(&record.name, &record.version))
             .text(reading::to_json(&*record))
-            .text(self.frame(&news));
-        self.run(operation, |_, mut reply| Ok(reply.int()? == 1))
+            .text(self.frame(&news))
+            .text(len_max.map_or_else(String::new, |max| max.to_string()));
+        self.run(operation, |_, mut reply| {
+            let is_added = reply.int()? == 1;
+            Ok(match reply.record()? {
+                Some(there) => Inserted::Exists(there),
+                None if is_added => Inserted::New,
+                None => Inserted::Full,
+            })
+        })
     }
 
     fn protocols(&self) -> Op<Vec<Arc<ProtocolRecord>>> {

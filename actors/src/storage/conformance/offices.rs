@@ -6,7 +6,7 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::{
-    super::{DeadLetterQuery, Storage},
+    super::{DeadLetterQuery, Inserted, Storage},
     world::{CAPACITY, World, accepted, depth, done, fresh_project, record},
 };
 use crate::model::{
@@ -146,7 +146,7 @@ pub async fn a_cleared_project_is_empty_for_whoever_opens_it_next(storage: Arc<d
         registered_at_ms: 7,
         registered_by: None,
     };
-    done(world.store.insert_protocol(Arc::new(protocol.clone()))).await;
+    done(world.store.insert_protocol(Arc::new(protocol.clone()), None)).await;
     let dead = world.gives_up(world.bob).await;
     let (leased, waiting) = (world.sends(world.bob).await, world.sends(world.carol).await);
     world.leases(world.bob, 1).await;
@@ -173,7 +173,8 @@ pub async fn a_cleared_project_is_empty_for_whoever_opens_it_next(storage: Arc<d
         assert_eq!(world.depth(id).await, depth(0, 0));
         assert_eq!(world.leases(id, 9).await, []);
     }
-    assert!(done(world.store.insert_protocol(Arc::new(protocol))).await);
+    let inserted = done(world.store.insert_protocol(Arc::new(protocol), Some(1))).await;
+    assert_eq!(inserted, Inserted::New);
     assert_eq!(world.append(keyed).await, accepted(1));
 }
 

@@ -4,7 +4,7 @@ use semver::Version;
 use serde_json::json;
 
 use super::{
-    super::Storage,
+    super::{Inserted, Storage},
     world::{World, depth, done, record},
 };
 use crate::model::{DeadLetterReason, Headers, ProtocolMetadata, ProtocolName, ProtocolRecord, SessionName, Status};
@@ -53,9 +53,19 @@ pub async fn a_protocol_version_never_changes(storage: Arc<dyn Storage>) {
         protocol(one.clone(), json!(true)),
         protocol(two.clone(), json!({"type": "object"})),
     );
-    assert!(done(world.store.insert_protocol(first.clone())).await);
-    assert!(!done(world.store.insert_protocol(protocol(one.clone(), json!(false)))).await);
-    assert!(done(world.store.insert_protocol(second.clone())).await);
+    let insert = async |record: &Arc<ProtocolRecord>, len_max| {
+        done(world.store.insert_protocol(Arc::clone(record), len_max)).await
+    };
+    assert_eq!(insert(&first, Some(1)).await, Inserted::New);
+    let another = protocol(one.clone(), json!(false));
+    assert_eq!(insert(&another, None).await, Inserted::Exists(first.clone()));
+    assert_eq!(insert(&second, Some(1)).await, Inserted::Full);
+    assert_eq!(
+        insert(&another, Some(1)).await,
+        Inserted::Exists(first.clone()),
+        "full, and there"
+    );
+    assert_eq!(insert(&second, Some(2)).await, Inserted::New);
     assert_eq!(done(world.store.protocol(name.clone(), one)).await, Some(first.clone()));
     assert_eq!(
         done(world.store.protocol(name.clone(), Version::new(1, 0, 1))).await,

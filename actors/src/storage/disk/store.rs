@@ -13,8 +13,8 @@ use crate::{
         SessionRecord,
     },
     storage::{
-        Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterQuery, Depth, Leased, Op, Outcome,
-        Redriven, Release, Released, Reserved, Roster, Seat, Seated, Store, StoreError, Usage, Wanted,
+        Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterQuery, Depth, Inserted, Leased, Op,
+        Outcome, Redriven, Release, Released, Reserved, Roster, Seat, Seated, Store, StoreError, Usage, Wanted,
         memory::state::State,
     },
 };
@@ -132,8 +132,8 @@ impl Store for DiskStore {
         })
     }
 
-    fn insert_protocol(&self, record: Arc<ProtocolRecord>) -> Op<bool> {
-        self.change(Need::Room, move |state| state.insert_protocol(record))
+    fn insert_protocol(&self, record: Arc<ProtocolRecord>, len_max: Option<usize>) -> Op<Inserted> {
+        self.change(Need::Room, move |state| state.insert_protocol(record, len_max))
     }
 
     fn protocols(&self) -> Op<Vec<Arc<ProtocolRecord>>> {

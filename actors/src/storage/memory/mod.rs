@@ -17,8 +17,8 @@ use std::{
 
 use self::{offices::Offices, state::State};
 use super::{
-    Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, Condition, DeadLetterQuery, Depth, Leased, Op,
-    Outcome, Redriven, Release, Released, Reserved, Retention, Roster, Seat, Seated, Storage, Store, Usage, Wanted,
+    Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, Condition, DeadLetterQuery, Depth, Inserted, Leased,
+    Op, Outcome, Redriven, Release, Released, Reserved, Retention, Roster, Seat, Seated, Storage, Store, Usage, Wanted,
     account::Limits,
 };
 use crate::{
@@ -164,8 +164,8 @@ impl Store for MemoryStore {
         self.run(|state| state.claim(session, claim, delivery_limit, now))
     }
 
-    fn insert_protocol(&self, record: Arc<ProtocolRecord>) -> Op<bool> {
-        self.run(|state| state.insert_protocol(record))
+    fn insert_protocol(&self, record: Arc<ProtocolRecord>, len_max: Option<usize>) -> Op<Inserted> {
+        self.run(|state| state.insert_protocol(record, len_max))
     }
 
     fn protocols(&self) -> Op<Vec<Arc<ProtocolRecord>>> {

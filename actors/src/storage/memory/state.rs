@@ -13,8 +13,8 @@ use semver::Version;
 use super::{
     super::{
         Acknowledge, Acknowledged, Append, Appended, Audience, Claim, Claimed, DeadLetterQuery, Delivery, Depth,
-        Leased, Outcome, RedriveRefusal, Redriven, Refusal, Release, Released, Reserved, Roster, Seat, Seated, Usage,
-        Wanted,
+        Inserted, Leased, Outcome, RedriveRefusal, Redriven, Refusal, Release, Released, Reserved, Roster, Seat,
+        Seated, Usage, Wanted,
         account::{Account, Limits},
         id_map::{IdMap, IdSet},
         inbox::{Fate, Inbox, Item, NEVER, Picked},
@@ -207,14 +207,16 @@ impl<J: Journal> State<J> {
         count
     }
 
-    pub fn insert_protocol(&mut self, record: Arc<ProtocolRecord>) -> bool {
+    pub fn insert_protocol(&mut self, record: Arc<ProtocolRecord>, len_max: Option<usize>) -> Inserted {
         use std::collections::btree_map::Entry::{Occupied, Vacant};
+        let is_full = len_max.is_some_and(|max| self.protocols.len() >= max);
         match self.protocols.entry((record.name.clone(), record.version.clone())) {
-            Occupied(_) => false,
+            Occupied(there) => Inserted::Exists(Arc::clone(there.get())),
+            Vacant(_) if is_full => Inserted::Full,
             Vacant(place) => {
                 self.journal.note(Change::ProtocolInserted(&record));
                 place.insert(record);
-                true
+                Inserted::New
             }
         }
     }

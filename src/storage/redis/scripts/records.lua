@@ -22,14 +22,20 @@ ops.put_project = function()
   return { 1 }
 end
 
--- insert_protocol: name and version, record, frame. Reply: 1 when it is new.
+-- insert_protocol: name and version, record, frame, how many there may be (empty for no limit).
+-- Reply: 1 when it was added; 0 when there are as many as there may be; 2 and the record when there is one already.
 ops.insert_protocol = function()
-  local name, record, head = arg(), arg(), arg()
-  local is_new = call('HSETNX', key('protocols'), name, record)
-  if is_new == 1 then
-    publish(head, 0)
+  local name, record, head, len_max = arg(), arg(), arg(), tonumber(arg())
+  local there = call('HGET', key('protocols'), name)
+  if there then
+    return { 2, there }
   end
-  return { is_new }
+  if len_max and call('HLEN', key('protocols')) >= len_max then
+    return { 0 }
+  end
+  call('HSET', key('protocols'), name, record)
+  publish(head, 0)
+  return { 1 }
 end
 
 -- protocols. Reply: all records.

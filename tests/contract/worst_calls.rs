@@ -1,0 +1,528 @@
+//! What one request may cost: the largest and the most hostile arguments of every tool and method, and the processor time
+//! that the broker takes for each, as a multiple of what a plain message of the same size takes.
+
+use serde_json::{Map, Value, json};
+
+use crate::support::{Agent, Broker, masked};
+
+/// The worst call may take this many times as long as a plain message of [`LARGE`] bytes.
+const RATIO_MAX: u64 = 12;
+/// Bytes of the largest answer.
+const ANSWER_LEN_MAX: usize = 1024 * 1024;
+const LARGE: usize = 4_000_000;
+
+struct World {
+    broker: Broker,
+    alice: Agent,
+    /// Processor time of a plain message of [`LARGE`] bytes.
+    plain: u64,
+}
+
+impl World {
+    fn new() -> Self {
+        let broker = Broker::start();
+        let alice = broker.agent("alice");
+        broker.agent("bob");
+        let mut world = Self {
+            broker,
+            alice,
+            plain: 0,
+        };
+        let plain = message("note", &format!(r#"{{"text":"{}"}}"#, "x".repeat(LARGE)));
+        world.plain = (0..3).map(|_| world.time_of("send_message", &plain).0).min().unwrap();
+        world
+    }
+
+    /// The processor time of a call, and its result.
+    fn time_of(&self, tool: &str, arguments: &str) -> (u64, Value) {
+        self.time(|| {
+            let id = json!(format!("worst-{tool}"));
+            let call = format!(
+                r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"{tool}","arguments":{arguments}}}}}"#
+            );
+            self.alice.wire.sends_text(&call);
+            self.alice.wire.answer_to(&id).unwrap_or_else(|error| error)
+        })
+    }
+
+    fn time<T>(&self, run: impl FnOnce() -> T) -> (u64, T) {
+        let before = self.broker.processor_time();
+        let result = run();
+        // What is done beside the answer is done before the next one.
+        self.alice.settles();
+        (self.broker.processor_time() - before, result)
+    }
+
+    fn is_cheap(&self, what: &str, took: u64, answer: &Value) {
+        let times = took / self.plain.max(1);
+        assert!(
+            times <= RATIO_MAX,
+            "{what} takes {times} times as long as a large plain message: {took} ns"
+        );
+        let len = answer.to_string().len();
+        assert!(len <= ANSWER_LEN_MAX, "{what} answers {len} bytes");
+    }
+
+    fn teaches(&self, name: &str, schema: &Value) {
+        let protocol = json!({"name": name, "version": "1.0.0", "schema": schema});
+        self.alice.calls("register_protocol", protocol);
+    }
+}
+
+fn message(protocol: &str, payload: &str) -> String {
+    format!(r#"{{"recipient_id":"bob","protocol_name":"{protocol}","protocol_version":"1.0.0","payload":{payload}}}"#)
+}
+
+fn text(len: usize) -> String {
+    format!("\"{}\"", "x".repeat(len))
+}
+
+fn list(item: &str, len: usize) -> String {
+    format!("[{}{item}]", format!("{item},").repeat(len / (item.len() + 1)))
+}
+
+/// The worst that each tool can be asked for.
+fn worst_arguments(tool: &str) -> Vec<String> {
+    let ids = list("\"01890000-0000-7000-8000-000000000000\"", 390_000);
+    let words = list("\"w\"", LARGE);
+    match tool {
+        "register_session" => {
+            let versions: Vec<_> = (0..7000).map(|patch| format!("1.0.{patch}")).collect();
+            let declared = json!({"supported_protocols": {"chat": versions}});
+            vec![
+                format!(r#"{{"name":{}}}"#, text(LARGE)),
+                format!(r#"{{"capabilities":{declared}}}"#),
+                format!(r#"{{"metadata":{{"a":{words}}}}}"#),
+            ]
+        }
+        "heartbeat" | "disconnect_session" => vec![
+            format!(r#"{{"x":{words}}}"#),
+            format!("{{{}\"y\":0}}", "\"x\":0,".repeat(LARGE / 6)),
+        ],
+        "list_sessions" => vec![
+            format!(r#"{{"feature":{}}}"#, text(LARGE)),
+            r#"{"limit":1000}"#.to_owned(),
+        ],
+        "register_protocol" => vec![
+            format!(r#"{{"name":"worst","version":"1.0.0","schema":{{"enum":{words}}}}}"#),
+            format!(r#"{{"name":"worst","version":"1.0.0","schema":{{}},"metadata":{{"tags":{words}}}}}"#),
+            format!(r#"{{"name":"worst","version":{},"schema":{{}}}}"#, text(LARGE)),
+        ],
+        "discover_protocols" => vec![
+            format!(r#"{{"tags":{words}}}"#),
+            format!(r#"{{"version":"{}"}}"#, ">=1,".repeat(LARGE / 4)),
+        ],
+        "negotiate_capabilities" => {
+            let one = r#"{"name":"chat","version":">=1, <2"}"#;
+            vec![
+                format!(
+                    r#"{{"target_session_id":"bob","required_protocols":{}}}"#,
+                    list(one, 255 * 36)
+                ),
+                format!(
+                    r#"{{"target_session_id":"bob","required_protocols":{}}}"#,
+                    list(one, LARGE)
+                ),
+            ]
+        }
+        "compatibility_matrix" => vec![
+            "{}".to_owned(),
+            format!(r#"{{"session_ids":{}}}"#, list("\"alice\"", 60_000)),
+            format!(r#"{{"session_ids":{}}}"#, list("\"alice\"", LARGE)),
+        ],
+        "send_message" => vec![
+            format!(
+                r#"{{"recipient_id":{},"protocol_name":"note","protocol_version":"1.0.0","payload":{{}}}}"#,
+                text(LARGE)
+            ),
+            message("note", &format!(r#"{{"text":"","more":{}}}"#, list("1", LARGE))),
+            message("note", &format!(r#"{{"text":1,"more":{}}}"#, list("[]", LARGE))),
+        ],
+        "broadcast_message" => vec![
+            format!(
+                r#"{{"protocol_name":"note","protocol_version":"1.0.0","payload":{{"text":""}},"capability_filter":{{"features":{words}}}}}"#
+            ),
+            format!(r#"{{"protocol_name":"note","protocol_version":"1.0.0","payload":{{"text":"","more":{words}}}}}"#),
+        ],
+        "acknowledge_messages" | "redrive_dead_letters" => vec![
+            format!(r#"{{"message_ids":{ids}}}"#),
+            format!(r#"{{"message_ids":{words}}}"#),
+        ],
+        "receive_messages" => vec![
+            r#"{"limit":100,"acknowledge":"manual"}"#.to_owned(),
+            format!(r#"{{"limit":{words}}}"#),
+        ],
+        "get_message_status" => vec![format!(r#"{{"message_id":{}}}"#, text(LARGE))],
+        "list_dead_letters" => vec![
+            format!(r#"{{"cursor":{}}}"#, text(LARGE)),
+            r#"{"limit":500}"#.to_owned(),
+        ],
+        "create_project" => vec![
+            format!(r#"{{"project_id":"aa","name":{}}}"#, text(LARGE)),
+            format!(r#"{{"project_id":"aa","name":"a","tags":{words}}}"#),
+        ],
+        "list_projects" => vec![format!(r#"{{"tags":{words}}}"#), "{}".to_owned()],
+        "get_project_info" | "rotate_project_keys" => vec![format!(r#"{{"project_id":{}}}"#, text(LARGE))],
+        "grant_project_access" => vec![format!(r#"{{"target_project_id":"aa","allowed_protocols":{words}}}"#)],
+        "revoke_project_access" => vec![format!(r#"{{"target_project_id":{}}}"#, text(LARGE))],
+        _ => panic!("{tool} has no worst call: add the arguments that cost most"),
+    }
+}
+
+#[test]
+fn the_worst_call_of_every_tool_is_bounded() {
+    let world = World::new();
+    // The most that sessions can declare, so that comparing them costs most.
+    for at in 0..30 {
+        let features: Vec<_> = (0..3500).map(|feature| format!("feature-{feature}")).collect();
+        let versions: Vec<_> = (0..100).map(|patch| format!("1.0.{patch}")).collect();
+        let capabilities =
+            json!({"supported_protocols": {"chat": versions, "note": ["1.0.0"]}, "supported_features": features});
+        let declared = json!({"name": format!("agent-{at}"), "capabilities": capabilities});
+        world.broker.visitor().registered_with(&declared);
+    }
+    let tools = world.alice.request("tools/list", json!({})).unwrap();
+    for tool in tools["tools"].as_array().unwrap() {
+        let tool = tool["name"].as_str().unwrap();
+        for (at, arguments) in worst_arguments(tool).iter().enumerate() {
+            let (took, answer) = world.time_of(tool, arguments);
+            world.is_cheap(&format!("{tool}, number {at},"), took, &answer);
+        }
+    }
+    // It is there, and well.
+    world.alice.calls("heartbeat", json!({}));
+}
+
+#[test]
+fn the_worst_request_of_every_method_is_bounded() {
+    let world = World::new();
+    let words = list("\"w\"", LARGE);
+    for (method, params) in [
+        ("ping", format!(r#"{{"x":{words}}}"#)),
+        ("initialize", format!(r#"{{"protocolVersion":{}}}"#, text(LARGE))),
+        ("tools/list", format!(r#"{{"cursor":{words}}}"#)),
+        ("tools/call", format!(r#"{{"name":{},"arguments":{{}}}}"#, text(LARGE))),
+        (
+            "tools/call",
+            format!(r#"{{"name":"none","arguments":{{"x":{words}}}}}"#),
+        ),
+        (
+            "tools/call",
+            format!(r#"{{"name":"heartbeat","_meta":{{"x":{words}}}}}"#),
+        ),
+        ("resources/list", format!(r#"{{"cursor":{words}}}"#)),
+        ("resources/templates/list", format!(r#"{{"cursor":{words}}}"#)),
+        ("resources/read", format!(r#"{{"uri":{}}}"#, text(LARGE))),
+        ("resources/subscribe", format!(r#"{{"uri":{}}}"#, text(LARGE))),
+        ("resources/unsubscribe", format!(r#"{{"uri":{}}}"#, text(LARGE))),
+        ("prompts/list", format!(r#"{{"cursor":{words}}}"#)),
+        (
+            "prompts/get",
+            format!(r#"{{"name":"join","arguments":{{"name":{}}}}}"#, text(LARGE)),
+        ),
+        (
+            "completion/complete",
+            format!(
+                r#"{{"ref":{{"type":"ref/prompt","name":"hand_over"}},"argument":{{"name":"to","value":"a"}},"context":{{"arguments":{{"x":{words}}}}}}}"#
+            ),
+        ),
+        ("logging/setLevel", format!(r#"{{"level":{}}}"#, text(LARGE))),
+        ("tasks/get", format!(r#"{{"taskId":{}}}"#, text(LARGE))),
+        ("none", format!(r#"{{"x":{words}}}"#)),
+        ("notifications/cancelled", format!(r#"{{"requestId":{}}}"#, text(LARGE))),
+        (
+            "notifications/dev.mcp-broker/ack",
+            format!(
+                r#"{{"message_ids":{}}}"#,
+                list("\"01890000-0000-7000-8000-000000000000\"", LARGE)
+            ),
+        ),
+    ] {
+        let is_notification = method.starts_with("notifications/");
+        let (took, answer) = world.time(|| {
+            if is_notification {
+                let notification = format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{params}}}"#);
+                world.alice.wire.sends_text(&notification);
+                return Value::Null;
+            }
+            let id = json!(format!("worst {method}"));
+            let request = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#);
+            world.alice.wire.sends_text(&request);
+            world.alice.wire.answer_to(&id).unwrap_or_else(|error| error)
+        });
+        world.is_cheap(method, took, &answer);
+    }
+}
+
+/// What costs, a schema, and a payload that costs most with it.
+type Case = (&'static str, Value, String);
+
+fn hostile_payloads() -> Vec<Case> {
+    let a = |schema: Value| json!({"properties": {"a": schema}});
+    let given = |value: &str| format!(r#"{{"a":{value}}}"#);
+    let colliding: Vec<_> = (0..4_000)
+        .map(|at| format!("[{}[]]", "[],".repeat(at % 64) + &"[[]],".repeat(at / 64)))
+        .collect();
+    let expressions: Map<String, Value> = (0..100).map(|at| (format!("[ab]*a[ab]{{{at}}}c"), json!({}))).collect();
+    let members: Vec<_> = (0..300_000).map(|at| format!("\"ab{at}\":0")).collect();
+    let divided = json!({"allOf": vec![json!({"multipleOf": 0.01}); 40]});
+    let old =
+        |schema: Value| json!({"$schema": "http://json-schema.org/draft-07/schema#", "properties": {"a": schema}});
+    vec![
+        (
+            "expression",
+            a(json!({"pattern": "[ab]*a[ab]{2500}c"})),
+            given(&format!("\"{}\"", "ab".repeat(2_000_000))),
+        ),
+        (
+            "expressions",
+            json!({"patternProperties": expressions, "additionalProperties": false}),
+            format!("{{{}}}", members.join(",")),
+        ),
+        (
+            "names",
+            json!({"propertyNames": {"pattern": "[ab]*a[ab]{500}c"}}),
+            format!("{{{}}}", members.join(",")),
+        ),
+        ("division", a(json!({"items": divided})), given(&list("1e300", 100_000))),
+        (
+            "uniqueness",
+            a(json!({"uniqueItems": true})),
+            given(&format!("[{}]", colliding.join(","))),
+        ),
+        (
+            "choices",
+            a(json!({"items": {"enum": (0..4000).collect::<Vec<_>>()}})),
+            given(&list("3999", LARGE)),
+        ),
+        (
+            "choices of objects",
+            a(json!({"items": {"enum": (0..1000).map(|at| json!({"x": at})).collect::<Vec<_>>()}})),
+            given(&list(r#"{"x":999}"#, LARGE)),
+        ),
+        (
+            "alternatives",
+            a(json!({"items": {"oneOf": vec![json!({"type": "integer"}); 100]}})),
+            given(&list("1", LARGE)),
+        ),
+        (
+            "values",
+            a(json!({"not": {"type": "string"}})),
+            given(&list(r#"{"":0}"#, LARGE)),
+        ),
+        (
+            "JSON in text",
+            old(json!({"contentMediaType": "application/json"})),
+            given(&text(10).replace('x', "[[],[]],")),
+        ),
+        (
+            "JSON in a long text",
+            old(json!({"contentMediaType": "application/json"})),
+            given(&format!("\"[{}[]]\"", "[],".repeat(LARGE / 3))),
+        ),
+        (
+            "format",
+            old(json!({"format": "regex"})),
+            given(&format!("\"{}\"", "(a".repeat(LARGE / 2))),
+        ),
+    ]
+}
+
+#[test]
+fn a_hostile_schema_and_its_worst_payload_cost_no_more_than_a_large_message() {
+    let world = World::new();
+    for (at, (what, schema, payload)) in hostile_payloads().into_iter().enumerate() {
+        let name = format!("hostile-{at}");
+        world.teaches(&name, &schema);
+        let (took, answer) = world.time_of("send_message", &message(&name, &payload));
+        world.is_cheap(what, took, &answer);
+    }
+}
+
+#[test]
+fn ordinary_schemas_take_large_payloads() {
+    let world = World::new();
+    let large = format!(r#"{{"text":"{}"}}"#, "x".repeat(LARGE));
+    world.teaches("plain", &json!({"properties": {"text": {"type": "string"}}}));
+    let either = json!({"properties": {"text": {"anyOf": [{"type": "string"}, {"type": "null"}]}}, "$defs": {"x": {}}});
+    world.teaches("either", &either);
+    world.teaches("word", &json!({"properties": {"text": {"pattern": "^[a-z]*$"}}}));
+    for (protocol, payload) in [
+        ("plain", large.clone()),
+        ("either", large),
+        ("word", format!(r#"{{"text":"{}"}}"#, "x".repeat(1_000_000))),
+        ("plain", format!(r#"{{"more":{}}}"#, list("0.25", 400_000))),
+    ] {
+        let (_, answer) = world.time_of("send_message", &message(protocol, &payload));
+        assert_eq!(answer["isError"], false, "{protocol}: {answer}");
+    }
+}
+
+#[test]
+fn what_costs_too_much_is_refused_with_what_to_do() {
+    let broker = Broker::start();
+    let alice = broker.agent("alice");
+    let register = |schema: Value| {
+        alice.calls(
+            "register_protocol",
+            json!({"name": "dear", "version": "1.0.0", "schema": schema}),
+        );
+    };
+    register(json!({"properties": {"a": {"pattern": "[ab]*a[ab]{2500}c"}, "b": {"multipleOf": 0.01}}}));
+    let sends = |payload: Value| alice.sends("").and("protocol_name", "dear").and("payload", payload);
+    sends(json!({"a": "abc", "b": 0.25})).fails_as("payload_invalid", &alice);
+    sends(json!({"b": 1e20})).to(&alice);
+    for (payload, reason) in [
+        (json!({"a": "ab".repeat(100_000)}), "shorter strings"),
+        (json!({"b": 1e300}), "multipleOf"),
+    ] {
+        let error = sends(payload).fails_as("payload_invalid", &alice);
+        assert!(
+            error["detail"]["failures"][0]["reason"]
+                .as_str()
+                .unwrap()
+                .contains(reason),
+            "{error}"
+        );
+    }
+    for divisor in [json!(1e-300), json!(1e300), json!(0.000_000_000_1)] {
+        let schema = json!({"properties": {"a": {"multipleOf": divisor}}});
+        let error = alice.is_refused_as(
+            "invalid_schema",
+            "register_protocol",
+            json!({"name": "divides", "version": "1.0.0", "schema": schema}),
+        );
+        assert!(error["message"].as_str().unwrap().contains("multipleOf"), "{error}");
+    }
+}
+
+#[test]
+fn a_schema_is_compiled_on_no_thread_that_serves_connections() {
+    let broker = Broker::start();
+    let alice = broker.agent("alice");
+    let properties: Map<String, Value> = (0..120)
+        .map(|at| {
+            (
+                format!("p{at}"),
+                json!({"pattern": format!("[a-f]*a[a-f]{{{}}}c", 150 + at)}),
+            )
+        })
+        .collect();
+    let protocol = json!({"name": "slow", "version": "1.0.0", "schema": {"properties": properties}});
+    let before = broker.processor_times();
+    alice.calls("register_protocol", protocol);
+    let after = broker.processor_times();
+    let of = |times: &[(String, u64)], compiles: bool| -> u64 {
+        let fitting = times.iter().filter(|(name, _)| name.starts_with("tokio-r") == compiles);
+        fitting.map(|(_, time)| time).sum()
+    };
+    let [serving, compiling] = [false, true].map(|compiles| of(&after, compiles) - of(&before, compiles));
+    assert!(
+        compiling > 4 * serving,
+        "{compiling} ns where schemas are compiled, {serving} ns elsewhere"
+    );
+}
+
+#[test]
+fn many_dear_messages_of_one_connection_leave_room_for_others() {
+    let broker = Broker::start();
+    let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
+    // Each value is checked 2048 times.
+    let mut definitions = json!({"d11": {"type": "integer"}});
+    for at in 0..11 {
+        let next = json!({"$ref": format!("#/$defs/d{}", at + 1)});
+        definitions[format!("d{at}")] = json!({"allOf": [next, next]});
+    }
+    let schema = json!({"properties": {"a": {"items": {"$ref": "#/$defs/d0"}}}, "$defs": definitions});
+    let protocol = json!({"name": "dear", "version": "1.0.0", "schema": schema});
+    alice.calls("register_protocol", protocol);
+    let call = |id: usize| {
+        let arguments = message("dear", &format!(r#"{{"a":{}}}"#, list("1", 76)));
+        format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"send_message","arguments":{arguments}}}}}"#
+        )
+    };
+    let ids: Vec<usize> = (10_000..10_020).collect();
+    // All of them come with one read.
+    let frames: Vec<_> = ids.iter().flat_map(|&id| masked(0x81, call(id).as_bytes())).collect();
+    alice.wire.sends_bytes(&frames);
+    alice.wire.answer_to(&json!(ids[0])).unwrap();
+    bob.settles();
+    assert!(
+        !alice.wire.has_heard(&json!(ids[19])),
+        "all were checked before bob was served"
+    );
+    for id in &ids[1..] {
+        alice.wire.answer_to(&json!(id)).unwrap();
+    }
+}
+
+#[test]
+fn a_matrix_has_pages_and_compares_nobody_twice() {
+    let broker = Broker::start();
+    let features: Vec<_> = (0..3000).map(|at| format!("feature-{at}")).collect();
+    let agents: Vec<Agent> = (0..8)
+        .map(|at| {
+            let declared = json!({"name": format!("agent-{at}"), "capabilities": {"supported_features": features}});
+            broker.visitor().registered_with(&declared)
+        })
+        .collect();
+    let ids: Vec<_> = agents.iter().map(|agent| agent.session.clone()).collect();
+    let mut twice = ids.clone();
+    twice.extend(agents.iter().map(|agent| agent.name.clone()));
+    let (mut seen, mut pages) = (Vec::new(), 0);
+    let mut arguments = json!({"session_ids": twice});
+    loop {
+        let page = agents[0].calls("compatibility_matrix", arguments.clone());
+        pages += 1;
+        assert!(page.to_string().len() < 600_000, "{}", page.to_string().len());
+        for row in page["rows"].as_array().unwrap() {
+            assert_eq!(row["common_features"].as_array().unwrap().len(), features.len());
+            seen.push((row["session_a"].clone(), row["session_b"].clone()));
+        }
+        match page.get("next_cursor") {
+            Some(cursor) => arguments["cursor"] = cursor.clone(),
+            None => break,
+        }
+    }
+    let expected = (0..ids.len()).flat_map(|a| (a + 1..ids.len()).map(move |b| (a, b)));
+    let expected: Vec<_> = expected.map(|(a, b)| (json!(ids[a]), json!(ids[b]))).collect();
+    assert_eq!(seen, expected);
+    assert!(pages > 1);
+    let error = agents[0].is_refused_as(
+        "invalid_argument",
+        "compatibility_matrix",
+        json!({"session_ids": [ids[1], ids[2]], "cursor": format!("{}_{}", ids[0], ids[1])}),
+    );
+    assert_eq!(error["detail"]["argument"], "cursor");
+}
+
+#[test]
+fn arguments_are_bounded_each() {
+    let broker = Broker::start();
+    let (alice, _bob) = (broker.agent("alice"), broker.agent("bob"));
+    let required = |len: usize| {
+        let required: Vec<_> = (0..len).map(|_| json!({"name": "chat", "version": "^1"})).collect();
+        json!({"target_session_id": "bob", "required_protocols": required})
+    };
+    let negotiation = alice.calls("negotiate_capabilities", required(256));
+    assert_eq!(
+        negotiation["incompatibilities"].as_array().unwrap().len(),
+        1,
+        "it is told of once"
+    );
+    let versions: Vec<_> = (0..101).map(|patch| format!("1.0.{patch}")).collect();
+    for (tool, arguments, field) in [
+        ("negotiate_capabilities", required(257), "required_protocols"),
+        (
+            "register_session",
+            json!({"capabilities": {"supported_protocols": {"chat": versions}}}),
+            "capabilities",
+        ),
+        ("discover_protocols", json!({"tags": vec!["word"; 20_000]}), "tags"),
+        ("list_sessions", json!({"feature": "x".repeat(70_000)}), "feature"),
+    ] {
+        let error = alice.is_refused_as("invalid_argument", tool, arguments);
+        assert_eq!(error["detail"]["argument"], field, "{tool}");
+    }
+}
