@@ -36,8 +36,11 @@ use rmcp::{
 use serde_json::json;
 use tokio::{net::TcpListener, runtime::Runtime};
 
-/// The resource that there is here and in the broker.
+/// The resource that is subscribed to, here and in the broker.
 pub const RESOURCE: &str = "broker://inbox";
+
+/// The resource that is read: the broker reads an inbox to sessions alone.
+pub const READABLE: &str = "broker://protocols";
 
 /// And the prompt.
 pub const PROMPT: &str = "join";
@@ -224,8 +227,8 @@ impl ServerHandler for Endpoint {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
-        let inbox = Resource::new(RESOURCE, "inbox");
-        Ok(ListResourcesResult::with_all_items(vec![inbox]))
+        let resources = vec![Resource::new(RESOURCE, "inbox"), Resource::new(READABLE, "protocols")];
+        Ok(ListResourcesResult::with_all_items(resources))
     }
 
     async fn list_resource_templates(
@@ -263,7 +266,7 @@ impl ServerHandler for Endpoint {
 }
 
 fn exists(uri: &str) -> Result<(), ErrorData> {
-    if uri == RESOURCE {
+    if [RESOURCE, READABLE].contains(&uri) {
         return Ok(());
     }
     Err(ErrorData::resource_not_found(

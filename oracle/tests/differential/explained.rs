@@ -127,10 +127,21 @@ pub const DIFFERENCES: &[Difference] = &[
         section: "2025-11-25 transports, Session Management 5 names no status",
     },
     Difference {
-        requests: &["modern GET | no version header", "initialize * | by GET"],
+        requests: &[
+            "modern GET | no version header",
+            "modern GET | version header 1900-01-01",
+            "modern GET | version header 2024-11-05",
+            "modern GET | version header 2025-06-18",
+            "modern GET | version header 2025-11-25",
+            "modern GET | version header 2099-01-01",
+            "modern GET | version header empty",
+            "modern GET | version header no text",
+            "2025-* GET | no session",
+            "initialize * | by GET",
+        ],
         ours: "200 stream",
         sdk: "400 -",
-        why: "A GET of a client that knows neither versions nor sessions is one of 2024-11-05, which gets its two endpoints.",
+        why: "A GET without a session opens the stream of 2024-11-05: its clients send the header of any version.",
         section: "2026-07-28 Streamable HTTP, Backward Compatibility, HTTP+SSE Transport",
     },
     // Versions

@@ -3,7 +3,7 @@
 use mcp_broker_oracle::{
     http::Request,
     mcp::{self, LEGACY, MODERN},
-    sdk::{PROMPT, RESOURCE},
+    sdk::{PROMPT, READABLE, RESOURCE},
 };
 use serde_json::{Value, json};
 
@@ -149,7 +149,7 @@ fn methods() -> Vec<(&'static str, Value)> {
         ("tools/call", json!({"name": TOOL, "arguments": {}})),
         ("resources/list", json!({})),
         ("resources/templates/list", json!({})),
-        ("resources/read", json!({"uri": RESOURCE})),
+        ("resources/read", json!({"uri": READABLE})),
         ("resources/subscribe", json!({"uri": RESOURCE})),
         ("resources/unsubscribe", json!({"uri": RESOURCE})),
         ("subscriptions/listen", json!({"notifications": notifications})),
