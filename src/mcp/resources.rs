@@ -28,12 +28,6 @@ pub fn list() -> Value {
     let entry = |uri: &str, name: &str, title: &str, description: &str| json!({"uri": uri, "name": name, "title": title, "description": description, "mimeType": "application/json"});
     let entries = [
         entry(
-            INBOX,
-            "inbox",
-            "Your inbox",
-            "How many messages wait for this connection's session. Subscribe to be told of new ones.",
-        ),
-        entry(
             SESSIONS,
             "sessions",
             "Sessions",
@@ -45,6 +39,13 @@ pub fn list() -> Value {
             "protocols",
             "Protocols",
             "The registered protocols, page by page: the next has ?cursor= and next_cursor in its URI.",
+        ),
+        // Last: a caller without a session cannot read it, and clients that try one take the first.
+        entry(
+            INBOX,
+            "inbox",
+            "Your inbox",
+            "How many messages wait for this connection's session. Subscribe to be told of new ones.",
         ),
     ]
     .into_iter();

@@ -173,12 +173,12 @@ fn what_sessions_say_of_themselves_is_bounded_in_bytes() {
 
 #[test]
 fn idempotency_keys_are_bounded_in_bytes_and_the_newest_hold() {
+    const KEYS: usize = 4_000;
     let broker = Broker::with(&["--idempotency-max-mb=1"]);
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
     let key = |number: usize| format!("{number:0>256}");
     let first = alice.sends("first").with("idempotency_key", key(0)).to(&bob);
     assert_eq!(alice.sends("first").with("idempotency_key", key(0)).to(&bob), first);
-    const KEYS: usize = 4_000;
     let mut last = None;
     for from in (1..=KEYS).step_by(200) {
         for number in from..from + 200 {

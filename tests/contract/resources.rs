@@ -25,7 +25,7 @@ fn the_lists_name_what_the_contract_names() {
         };
         assert_eq!(
             of(&listed["resources"], "uri"),
-            ["broker://inbox", "broker://sessions", "broker://protocols"]
+            ["broker://sessions", "broker://protocols", "broker://inbox"]
         );
         let listed = agent.request("resources/templates/list", json!({})).unwrap();
         assert_eq!(

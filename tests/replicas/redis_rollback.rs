@@ -131,7 +131,7 @@ impl<'a> Story<'a> {
     }
 
     /// What Redis has by now holds at every replica.
-    fn is_as_it_was(self, replicas: &[Broker]) {
+    fn comes_back_as_stored(self, replicas: &[Broker]) {
         for agent in &self.live {
             agent.wire.is_closed_with(WENT_BACK);
         }
@@ -190,7 +190,7 @@ fn after_a_restart_from_an_older_snapshot_the_store_holds() {
     });
     redis.kill();
     redis.revive();
-    story.is_as_it_was(&replicas);
+    story.comes_back_as_stored(&replicas);
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn after_a_failover_to_a_replica_that_lagged_the_store_holds() {
     });
     proxy.lead_to(second.address);
     first.kill();
-    story.is_as_it_was(&replicas);
+    story.comes_back_as_stored(&replicas);
 }
 
 #[test]
@@ -309,7 +309,7 @@ fn what_loses_nothing_is_not_taken_for_a_loss() {
     let before = epoch(&redis);
     let goes_on = |what: &str| {
         cluster.are_ready(true);
-        let sent = eventually(what, || {
+        eventually(what, || {
             let call = alice.begins("send_message", &alice.sends(what).arguments_to("bob"));
             let result = alice.wire.answer_to(&call).unwrap();
             (result["isError"] == false).then_some(())
@@ -321,7 +321,6 @@ fn what_loses_nothing_is_not_taken_for_a_loss() {
             bob.acknowledges(&[pushed]);
             !is_new
         } {}
-        sent
     };
     goes_on("as ever");
     for _ in 0..2 {

@@ -315,10 +315,7 @@ fn run(
             let task = {
                 let (shared, to) = (Rc::clone(&shared), to.clone());
                 async move {
-                    let _turn = match call.pages {
-                        true => to.lane.turn_of_page().await,
-                        false => None,
-                    };
+                    let _turn = if call.pages { to.lane.turn_of_page().await } else { None };
                     if call.pages {
                         if let Err(error) = to.lane.check_room() {
                             return to.error(&shared.outbox, &error);

@@ -167,7 +167,6 @@ async fn a_disk_without_any_room_left_loses_nothing_and_is_well_when_there_is_so
             messages_bytes_max: usize::MAX,
             ..Retention::default()
         },
-        ..DiskSettings::default()
     };
     let storage = open(&disk.0.0.join("data"), settings, now()).unwrap();
     let (store, ids) = (storage.open(&ProjectId::default_project()), MessageIds::default());

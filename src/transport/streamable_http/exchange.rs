@@ -133,6 +133,10 @@ impl Driver {
 }
 
 /// The answer to one request, while it is written.
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of its own about the response"
+)]
 pub struct Exchange {
     outbox: Arc<Outbox>,
     driver: Driver,

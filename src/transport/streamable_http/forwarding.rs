@@ -143,9 +143,12 @@ pub async fn forward(
     let mut upstream = Framed::new(socket, ClientCodec::default());
     let head = {
         let mut answered = pin!(ask(&mut upstream, head_of(request), body.clone()));
-        std::future::poll_fn(|cx| match caller.is_gone(cx) {
-            true => Poll::Ready(None),
-            false => answered.as_mut().poll(cx).map(Some),
+        std::future::poll_fn(|cx| {
+            if caller.is_gone(cx) {
+                Poll::Ready(None)
+            } else {
+                answered.as_mut().poll(cx).map(Some)
+            }
         })
         .await
     };

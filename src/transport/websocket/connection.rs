@@ -48,6 +48,10 @@ thread_local! {
     static READ_BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_LEN]);
 }
 
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of its own about the connection"
+)]
 pub struct Connection {
     io: TcpStream,
     peer: Peer,

@@ -133,22 +133,19 @@ impl<J: Journal> State<J> {
             return Seated::NoRoom { limit };
         }
         self.sessions_bytes = sessions_bytes;
-        match self.participants.get_mut(&id) {
-            Some(known) => {
-                known.record_bytes = bytes;
-                if let Some(before) = std::mem::replace(&mut known.record, record.clone()).name {
-                    self.names.remove(&before);
-                }
+        if let Some(known) = self.participants.get_mut(&id) {
+            known.record_bytes = bytes;
+            if let Some(before) = std::mem::replace(&mut known.record, record.clone()).name {
+                self.names.remove(&before);
             }
-            None => {
-                let participant = Participant {
-                    inbox: Inbox::default(),
-                    record: record.clone(),
-                    record_bytes: bytes,
-                    claim: None,
-                };
-                self.participants.insert(id, participant);
-            }
+        } else {
+            let participant = Participant {
+                inbox: Inbox::default(),
+                record: record.clone(),
+                record_bytes: bytes,
+                claim: None,
+            };
+            self.participants.insert(id, participant);
         }
         if let Some(name) = record.name {
             self.names.insert(name, id);

@@ -29,12 +29,11 @@ pub fn client(target: &Target, len: usize, shared: &Shared) {
                 let left = fill(&mut socket, left)?;
                 is_open(&mut socket).map(|()| (socket, left))
             });
-        match held {
-            Ok(held) => open = Some(held),
-            Err(_) => {
-                Shared::add(&shared.lost);
-                thread::sleep(SLICE);
-            }
+        if let Ok(held) = held {
+            open = Some(held);
+        } else {
+            Shared::add(&shared.lost);
+            thread::sleep(SLICE);
         }
     }
 }
@@ -62,8 +61,9 @@ fn begin(target: &Target, len: usize) -> io::Result<(TcpStream, usize)> {
 
 /// Sends what the broker takes of the rest.
 fn fill(socket: &mut TcpStream, mut left: usize) -> io::Result<usize> {
+    static CHUNK: [u8; CHUNK_LEN] = [b' '; CHUNK_LEN];
     while left > 0 {
-        match socket.write(&[b' '; CHUNK_LEN][..left.min(CHUNK_LEN)]) {
+        match socket.write(&CHUNK[..left.min(CHUNK_LEN)]) {
             Ok(len) => left -= len,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
             Err(error) => return Err(error),
