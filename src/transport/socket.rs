@@ -50,6 +50,8 @@ pub struct Line {
     left: Cell<Option<usize>>,
     reader: RefCell<Option<Waker>>,
     read_at: Cell<ReadAt>,
+    /// Answers with messages that HTTP has taken and the operating system has not.
+    leaving: RefCell<Vec<Taking>>,
     /// The last answers with messages that were written, in case the socket turns out to be reset.
     carried: RefCell<VecDeque<Taking>>,
 }
@@ -70,6 +72,12 @@ impl Line {
             carried.pop_front();
         }
         carried.push_back(taking);
+    }
+
+    /// Answers with messages go to HTTP now. They count as written as soon as everything is with the operating system,
+    /// and not when their task is polled the next time: by then the client may have asked for more.
+    pub fn will_carry(&self, takings: impl Iterator<Item = Taking>) {
+        self.leaving.borrow_mut().extend(takings);
     }
 
     fn was_reset(&self) {
@@ -125,6 +133,9 @@ impl Line {
 
     fn has_emptied(&self) {
         self.emptied.set(self.emptied.get() + 1);
+        for taking in self.leaving.take() {
+            self.carries(taking);
+        }
         if let Some(waker) = self.wakes.borrow_mut().take() {
             waker.wake();
         }

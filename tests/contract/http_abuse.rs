@@ -324,12 +324,12 @@ fn a_body_that_nobody_wanted_is_not_taken_for_a_request() {
             .match_indices("HTTP/1.1 ")
             .map(|(at, _)| &answer[at + 9..at + 12])
             .collect();
-        // The one that was sent behind it may be answered, or the connection is closed before that.
-        let expected = [status.to_string(), "200".to_owned()];
+        // The one that was sent behind it may be answered, or refused, or the connection is closed before that.
+        let expected = status.to_string();
         assert!(!statuses.is_empty() && statuses.len() <= 2, "{statuses:?}");
         assert!(
-            statuses.iter().zip(&expected).all(|(is, should)| is == should),
-            "{statuses:?} {expected:?}"
+            statuses[0] == expected && statuses.get(1).is_none_or(|second| ["200", "400"].contains(second)),
+            "{statuses:?} {expected:?} {answer}"
         );
     }
     alice.sees_nothing();

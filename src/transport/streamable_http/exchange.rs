@@ -1,6 +1,7 @@
 //! One HTTP response: a JSON object when the answer is there before anything else, else a stream of events.
 
 use std::{
+    collections::VecDeque,
     convert::Infallible,
     future::poll_fn,
     pin::Pin,
@@ -21,6 +22,7 @@ use actix_web::{
 };
 use actors::{
     clock::{Now, now},
+    model::MessageId,
     session::Closing,
 };
 use tokio::time::{Instant, Sleep, sleep};
@@ -156,9 +158,8 @@ pub struct Exchange {
     first: Option<Bytes>,
     /// Where what is written is kept, and which of its readers this is.
     reading: Option<(Arc<Stream>, u64)>,
-    /// Pushed messages and answers that are not with the kernel yet, with the number of times that all was written before
-    /// them.
-    marks: Marks,
+    /// Pushed messages that are not with the kernel yet, with the number of times that all was written before them.
+    pushed: VecDeque<(u64, MessageId)>,
     /// How often all was written before the last bytes were given to HTTP.
     emptied_before: u64,
     /// What is long counts as waiting until it is with the kernel.
@@ -203,7 +204,7 @@ impl Exchange {
             tick: None,
             first: None,
             reading: None,
-            marks: Marks::default(),
+            pushed: VecDeque::new(),
             emptied_before: 0,
             is_long: false,
             taken_len: 0,
@@ -348,8 +349,7 @@ impl Exchange {
 
     fn finish(&mut self) {
         self.done = true;
-        let written = self.marks.answers.drain(..).map(|(_, taking)| taking);
-        for taking in written.chain(self.outbox.take_answers()) {
+        for taking in self.outbox.take_answers() {
             self.line.carries(taking);
         }
     }
@@ -476,9 +476,9 @@ impl Exchange {
         let emptied = self.line.emptied();
         self.emptied_before = emptied;
         let messages = marks.messages.into_iter().map(|(_, message)| (emptied, message));
-        self.marks.messages.extend(messages);
-        let answers = marks.answers.into_iter().map(|(_, taking)| (emptied, taking));
-        self.marks.answers.extend(answers);
+        self.pushed.extend(messages);
+        self.line
+            .will_carry(marks.answers.into_iter().map(|(_, taking)| taking));
         self.taken_len += chunk.len();
         (Some(chunk), closing)
     }
@@ -494,17 +494,12 @@ impl Exchange {
     /// What was pushed is written once everything was, after HTTP had taken it.
     fn tell_of_written(&mut self, cx: &mut Context<'_>) {
         let emptied = self.line.emptied();
-        let Marks { messages, answers } = &mut self.marks;
-        let done = messages.iter().take_while(|(before, _)| *before < emptied).count();
+        let done = self.pushed.iter().take_while(|(before, _)| *before < emptied).count();
         if done > 0 {
-            let written = messages.drain(..done).map(|(_, message)| message).collect();
+            let written = self.pushed.drain(..done).map(|(_, message)| message).collect();
             self.driver.tell(Command::Written(written));
         }
-        let done = answers.iter().take_while(|(before, _)| *before < emptied).count();
-        for (_, taking) in answers.drain(..done) {
-            self.line.carries(taking);
-        }
-        if !messages.is_empty() || !answers.is_empty() {
+        if !self.pushed.is_empty() {
             self.line.wake_when_empty(cx.waker());
         }
     }
