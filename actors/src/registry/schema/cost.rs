@@ -20,10 +20,10 @@ pub(super) const EXPANDED_MAX: u64 = 100_000;
 /// Subschemas within one another while a value is checked; the validator recurses. Measured: 2600 fit a thread's 2 MiB
 /// in a debug build, more in a release build, and an overflow cannot be caught.
 const NESTED_MAX: usize = 1024;
-/// Applying one keyword to one value.
-pub(super) const KEYWORD: u64 = 20;
+/// Applying one keyword to one value, and finding out that it will be. Measured: 2 to 5 ns.
+pub(super) const KEYWORD: u64 = 6;
 /// Comparing two values for `uniqueItems`, whose hash sets a payload can make collide: `[]` and `[[]]` hash alike.
-const COMPARISON: u64 = 10;
+const COMPARISON: u64 = 2;
 
 /// How a subschema is applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

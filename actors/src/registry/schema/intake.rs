@@ -396,11 +396,11 @@ impl Weigher {
 }
 
 /// Beginning to search with an expression costs as much as these keywords.
-const SEARCH: u64 = 4;
-/// Work for each byte of a string of which `format` is asserted.
-const FORMAT_BYTE: u64 = 40;
-/// Work for each byte of a string that is decoded, or read as JSON.
-const CONTENT_BYTE: u64 = 150;
+const SEARCH: u64 = 10;
+/// Work for each byte of a string of which `format` is asserted. Measured: 1 to 9 ns, `regex` being the slowest.
+const FORMAT_BYTE: u64 = 20;
+/// Work for each byte of a string that is decoded, or read as JSON. Measured: 3 ns, and 5 to 15 ns.
+const CONTENT_BYTE: u64 = 30;
 
 /// What a value is compared with: values, and 64 bytes of text each.
 fn compared(value: &Value) -> u64 {
@@ -413,8 +413,8 @@ fn compared(value: &Value) -> u64 {
     1 + inside
 }
 
-/// Work of a division, in keywords.
-const DIVISION: u64 = 10;
+/// Work of a division, in keywords. Measured: 160 ns.
+const DIVISION: u64 = 25;
 /// With such divisors, and numbers of up to [`DIVIDEND_MAX`], a division is done with 128-bit integers. Beyond, the
 /// validator calculates with fractions of hundreds of digits.
 const DIVISOR_MAX: f64 = 1e15;

@@ -625,17 +625,25 @@ fn the_dearest_payloads_cost() {
             a(json!({"items": {"enum": (0..4000).collect::<Vec<_>>()}})),
             Box::new(move |n| many(n, "3999")),
         ),
-        ("integers", slow(json!({})), Box::new(move |n| many(n, "1"))),
+        ("integers", slow(json!({"title": "1"})), Box::new(move |n| many(n, "1"))),
         (
             "floats",
-            slow(json!({})),
+            slow(json!({"title": "2"})),
             Box::new(move |n| many(n, "1.2345678901234567e-300")),
         ),
-        ("arrays", slow(json!({})), Box::new(move |n| many(n, "[]"))),
-        ("objects", slow(json!({})), Box::new(move |n| many(n, "{\"\":0}"))),
-        ("members", slow(json!({})), Box::new(members)),
-        ("text", slow(json!({})), Box::new(move |n| text(n, "x"))),
-        ("escapes", slow(json!({})), Box::new(move |n| text(n, "\\u00e9"))),
+        ("arrays", slow(json!({"title": "3"})), Box::new(move |n| many(n, "[]"))),
+        (
+            "objects",
+            slow(json!({"title": "4"})),
+            Box::new(move |n| many(n, "{\"\":0}")),
+        ),
+        ("members", slow(json!({"title": "5"})), Box::new(members)),
+        ("text", slow(json!({"title": "6"})), Box::new(move |n| text(n, "x"))),
+        (
+            "escapes",
+            slow(json!({"title": "7"})),
+            Box::new(move |n| text(n, "\\u00e9")),
+        ),
         (
             "alternatives",
             a(json!({"items": {"anyOf": vec![json!({"type": "string"}); 100]}})),
@@ -676,7 +684,7 @@ fn the_dearest_payloads_cost() {
         (
             "read as JSON",
             old(json!({"contentMediaType": "application/json"})),
-            Box::new(move |n| text(n, "[],")),
+            Box::new(move |n| format!("{{\"a\":\"[{}0]\"}}", "[],".repeat(n))),
         ),
         (
             "decoded",
