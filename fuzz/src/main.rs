@@ -8,8 +8,19 @@ mod frame_decoder;
 mod heap;
 mod mcp;
 mod mutate;
+#[allow(dead_code)]
+#[path = "../../src/refusal.rs"]
+mod refusal;
 mod rpc_frame;
 mod schema_intake;
+
+/// What the decoder of frames names of the product beside itself.
+mod transport {
+    pub mod gate {
+        /// As in `src/transport/gate.rs`, which needs the whole broker.
+        pub const SMALL_LEN: usize = 4 * 1024;
+    }
+}
 
 use std::{
     fs,
