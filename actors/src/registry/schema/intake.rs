@@ -30,8 +30,7 @@ const DRAFT_2020_12: &str = "https://json-schema.org/draft/2020-12/schema";
 const BASE: &str = "json-schema:///";
 
 /// Bytes that a compiled schema takes for each byte of its text, for each subschema, and for each byte of a compiled
-/// expression, which the engine holds forwards, backwards and as the table that it fills. Measured:
-/// `the_bytes_of_compiled_schemas`.
+/// expression, which the engine holds forwards, backwards and as the table that it fills. Estimates.
 const TEXT_TIMES: usize = 4;
 const NODE_BYTES: usize = 1024;
 const PATTERN_TIMES: usize = 4;
