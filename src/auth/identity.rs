@@ -17,6 +17,8 @@ use actors::{
 
 /// A longer request counts as several.
 pub const BYTES_OF_REQUEST: usize = 64 * 1024;
+/// Work of checking that counts as one more request, in nanoseconds: about what handling the bytes of one takes.
+const WORK_OF_REQUEST: u64 = 50_000;
 
 fn further(len: usize) -> u32 {
     u32::try_from(len.saturating_sub(1) / BYTES_OF_REQUEST).unwrap_or(u32::MAX)
@@ -102,7 +104,16 @@ impl Identity {
 
     /// An answer turned out to have this many bytes: it counts as a request of as many would, with the next request.
     pub fn owes_answer_of(&self, len: usize) {
-        let count = further(len);
+        self.owes(further(len));
+    }
+
+    /// Checking a message turned out to take so much work, in nanoseconds: what is beyond that of an ordinary one counts
+    /// with the next request.
+    pub fn owes_work(&self, work: u64) {
+        self.owes(u32::try_from(work / WORK_OF_REQUEST).unwrap_or(u32::MAX));
+    }
+
+    fn owes(&self, count: u32) {
         if count == 0 {
             return;
         }

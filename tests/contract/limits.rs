@@ -317,3 +317,39 @@ fn a_long_answer_counts_as_a_request_of_as_many_bytes_would() {
     });
     assert!(left[0] + 25 < left[1], "{left:?}");
 }
+
+#[test]
+fn a_message_that_is_much_work_to_check_counts_as_several_requests() {
+    let broker = Broker::secured_with(&["--rate-limit=60"]);
+    let team = broker.project("team", &json!({}));
+    let items: Vec<_> = (0..700).map(|item| json!([item])).collect();
+    let schemas = [
+        ("listed", json!({"type": "array"})),
+        ("compared", json!({"type": "array", "uniqueItems": true})),
+        (
+            "refused",
+            json!({"type": "array", "uniqueItems": true, "minItems": 800}),
+        ),
+    ];
+    // The same bytes under each schema, by a caller of its own.
+    let left = schemas.map(|(name, items_schema)| {
+        let agent = team.agent_as(&team.key_of("member"), name);
+        let schema = json!({"type": "object", "properties": {"items": items_schema}});
+        agent.calls(
+            "register_protocol",
+            json!({"name": name, "version": "1.0.0", "schema": schema}),
+        );
+        let message = json!({
+            "recipient_id": name, "protocol_name": name, "protocol_version": "1.0.0", "payload": {"items": items},
+        });
+        if name == "refused" {
+            agent.is_refused_as("payload_invalid", "send_message", message);
+        } else {
+            agent.calls("send_message", message);
+        }
+        let allowed = (0..).take_while(|_| agent.wire.request("ping", Value::Null).is_ok());
+        allowed.count()
+    });
+    assert!(left[1] + 25 < left[0], "{left:?}");
+    assert!(left[2] + 25 < left[0], "{left:?}");
+}

@@ -25,7 +25,9 @@ use crate::{
         SessionStatus, Side, Status, To,
     },
     negotiate::{self, MatrixRow, Negotiation, RequiredProtocol},
-    registry::{Admit, Admitted, Catalog, Compiler, DiscoverPage, DiscoverQuery, Protocol, Registry, Schema},
+    registry::{
+        Admit, Admitted, Catalog, Compiler, DiscoverPage, DiscoverQuery, Protocol, Registry, Schema, WorkBudget,
+    },
     router::{Answer, Audience, Route, Router, Submission, Target},
     session::{
         Abandon, AcknowledgeMessages, Answered, Attach, Closing, Connection, Detach, Disconnect, GiveBack, Member,
@@ -82,6 +84,8 @@ pub struct Envelope<'a> {
     pub tried: bool,
     /// What came of looking what other replicas have done; None when that was not done yet.
     pub looked: Option<Result<(), BrokerError>>,
+    /// What checking the payload may take.
+    pub work: WorkBudget,
 }
 
 /// A message that is checked, and where it goes.
@@ -533,7 +537,7 @@ impl ProjectHandle {
         if let Target::One(member) = &target {
             check_speaks(member, recipient, &protocol.record, spoken)?;
         }
-        protocol.schema.validate(envelope.payload)?;
+        protocol.schema.validate_within(&envelope.work, envelope.payload)?;
         Ok(Dispatch::Home(self.submission(sender, target, envelope)))
     }
 
@@ -584,7 +588,7 @@ impl ProjectHandle {
             check_speaks(member, address, &protocol.record, |_| Vec::new())?;
         }
         for protocol in [&ours, &theirs].into_iter().flatten() {
-            protocol.schema.validate(envelope.payload)?;
+            protocol.schema.validate_within(&envelope.work, envelope.payload)?;
         }
         let mut submission = self.submission(sender, found, envelope);
         submission.draft = submission.draft.from_abroad(self.0.id.clone());
@@ -623,7 +627,7 @@ impl ProjectHandle {
             protocol: protocol.record.name.clone(),
             version: protocol.record.version.clone(),
         }));
-        protocol.schema.validate(envelope.payload)?;
+        protocol.schema.validate_within(&envelope.work, envelope.payload)?;
         Ok(self.submission(sender, target, envelope))
     }
 

@@ -13,4 +13,4 @@ pub use messages::Admitted;
 #[cfg(feature = "faults")]
 pub use messages::Panic;
 pub(crate) use messages::{Admit, Learn};
-pub use schema::Schema;
+pub use schema::{Schema, WorkBudget};

@@ -21,6 +21,7 @@ use actors::{
         Dispatch, Envelope, ProjectHandle, ProtocolDefinition, ReceiveRequest, Registered, Registration, SessionQuery,
         Settings,
     },
+    registry::WorkBudget,
     router::{Answer, Routed, Submission},
     session::{AckMode, Closing, Connection, Member, Push, ReceiveMode, Received, Subscribe},
     storage::{Delivery, Storage, memory::MemoryStorage},
@@ -384,6 +385,7 @@ pub fn envelope(watched: bool) -> Envelope<'static> {
         watched,
         tried: false,
         looked: None,
+        work: WorkBudget::default(),
     }
 }
 

@@ -4,6 +4,7 @@ use actors::{
     clock::rfc3339,
     model::{BrokerError, CapabilityFilter, Headers, MessageId, ProtocolName, Scope, SessionId, Status},
     project::{Dispatch, Envelope, ProjectHandle},
+    registry::WorkBudget,
     router::Routed,
     session::Member,
     storage::Outcome,
@@ -200,6 +201,7 @@ impl<'a> Common<'a> {
             watched,
             tried: false,
             looked: None,
+            work: WorkBudget::default(),
         }
     }
 }
@@ -237,6 +239,7 @@ fn send_message(caller: &Caller, mut arguments: Arguments<'_>, to: ReplyTo) -> R
         ..common.envelope(goal.is_some())
     };
     let dispatch = caller.project.direct(&sender, &recipient, &envelope);
+    caller.home.identity.owes_work(envelope.work.spent());
     let dispatch = dispatch.map_err(|error| refused_at_the_wall(caller, &recipient, error))?;
     let idempotency_key = common.headers.idempotency_key;
     Ok(Prepared {
@@ -302,7 +305,10 @@ fn broadcast_message(caller: &Caller, mut arguments: Arguments<'_>, to: ReplyTo)
         .map(|(name, ReadRequirement(wanted))| (name, wanted))
         .collect();
     let filter = CapabilityFilter { protocols, features };
-    let submission = caller.project.broadcast(&sender, filter, &common.envelope(false))?;
+    let envelope = common.envelope(false);
+    let submission = caller.project.broadcast(&sender, filter, &envelope);
+    caller.home.identity.owes_work(envelope.work.spent());
+    let submission = submission?;
     let idempotency_key = common.headers.idempotency_key;
     Ok(Prepared {
         dispatch: Dispatch::Home(submission),

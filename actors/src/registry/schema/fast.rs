@@ -40,13 +40,14 @@ pub(super) enum Verdict {
 }
 
 /// Looks at a payload as far as the budget goes.
-pub(super) fn check(node: &Node, payload: &str, budget: u64) -> Verdict {
+pub(super) fn check(node: &Node, payload: &str, budget: &Cell<u64>) -> Verdict {
     if !payload.trim_ascii_start().starts_with('{') {
         return Verdict::DoesNotFit;
     }
-    let left = Cell::new(budget.checked_sub(strict::text_work(payload)));
+    let left = Cell::new(budget.get().checked_sub(strict::text_work(payload)));
     let mut deserializer = serde_json::Deserializer::from_str(payload);
     let checked = Check { node, left: &left }.deserialize(&mut deserializer);
+    budget.set(left.get().unwrap_or(0));
     match checked.and_then(|()| deserializer.end()) {
         Ok(()) => Verdict::Fits,
         Err(_) if left.get().is_none() => Verdict::TooDear,

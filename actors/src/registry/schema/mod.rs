@@ -15,6 +15,7 @@ mod strict;
 mod tests;
 
 use std::{
+    cell::Cell,
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::atomic::{AtomicBool, Ordering},
@@ -39,6 +40,32 @@ const WORK_MAX: u64 = 16_000_000;
 /// only for those that are shown.
 const LISTING_WORK_MAX: u64 = 1_000_000;
 const LISTING_BYTES_MAX: usize = 64 * 1024;
+
+/// Work that checking one message may still take, however many schemas it is checked against: nanoseconds of the slowest
+/// case measured.
+#[derive(Debug)]
+pub struct WorkBudget(Cell<u64>);
+
+impl Default for WorkBudget {
+    fn default() -> Self {
+        Self(Cell::new(WORK_MAX))
+    }
+}
+
+impl WorkBudget {
+    /// Nanoseconds of work that were taken from it.
+    #[must_use]
+    pub fn spent(&self) -> u64 {
+        WORK_MAX - self.0.get()
+    }
+
+    fn take_with<T>(&self, work: impl FnOnce(&mut u64) -> T) -> T {
+        let mut left = self.0.get();
+        let done = work(&mut left);
+        self.0.set(left);
+        done
+    }
+}
 
 /// A compiled schema.
 pub struct Schema {
@@ -98,48 +125,57 @@ impl Schema {
         self.len
     }
 
-    /// Takes at most [`WORK_MAX`], and the time to look through the text once.
+    /// Checks a payload with a budget of its own.
+    ///
+    /// # Errors
+    /// As of [`Self::validate_within`].
+    pub fn validate(&self, payload: &str) -> Result<(), BrokerError> {
+        self.validate_within(&WorkBudget::default(), payload)
+    }
+
+    /// Takes at most what is left of the budget, and the time to look through the text once.
     ///
     /// # Errors
     /// `payload_invalid` with up to 20 places when the payload is not an object, names a key twice in one object
     /// (RFC 7493), does not fit, or is more work to check than a payload may be; `invalid_argument` for `payload` when it
     /// is not JSON.
     #[inline]
-    pub fn validate(&self, payload: &str) -> Result<(), BrokerError> {
-        match self.fast.as_ref().map(|node| fast::check(node, payload, WORK_MAX)) {
+    pub fn validate_within(&self, budget: &WorkBudget, payload: &str) -> Result<(), BrokerError> {
+        match self.fast.as_ref().map(|node| fast::check(node, payload, &budget.0)) {
             Some(Verdict::Fits) => Ok(()),
-            Some(Verdict::DoesNotFit) => self.explain(payload),
+            Some(Verdict::DoesNotFit) => self.explain(budget, payload),
             Some(Verdict::NotJson(error)) => Err(strict::not_json(&error)),
             Some(Verdict::TooDear) => Err(too_dear(TooDear::Work)),
-            None => self.validate_fully(payload),
+            None => self.validate_fully(budget, payload),
         }
     }
 
     /// Says why the common part of the language refuses a payload.
     #[cold]
-    fn explain(&self, text: &str) -> Result<(), BrokerError> {
+    fn explain(&self, budget: &WorkBudget, text: &str) -> Result<(), BrokerError> {
         if !text.trim_ascii_start().starts_with('{') {
-            return strict::parse(text, &mut { WORK_MAX }).map_or_else(unread, |_| Err(no_object()));
+            return budget
+                .take_with(|left| strict::parse(text, left))
+                .map_or_else(unread, |_| Err(no_object()));
         }
         if text.len() > LISTING_BYTES_MAX {
             return failed("does not fit the schema, or names a key twice in one object; too large to say where");
         }
-        self.validate_fully(text)
+        self.validate_fully(budget, text)
     }
 
     #[cold]
-    fn validate_fully(&self, text: &str) -> Result<(), BrokerError> {
-        let mut left = WORK_MAX;
-        let payload = match strict::parse(text, &mut left) {
+    fn validate_fully(&self, budget: &WorkBudget, text: &str) -> Result<(), BrokerError> {
+        let payload = match budget.take_with(|left| strict::parse(text, left)) {
             Ok(payload) if payload.is_object() => payload,
             Ok(_) => return Err(no_object()),
             Err(refused) => return unread(refused),
         };
-        let before = left;
-        if let Err(why) = self.graph.price(&payload, &mut left) {
+        let before = budget.spent();
+        if let Err(why) = budget.take_with(|left| self.graph.price(&payload, left)) {
             return Err(too_dear(why));
         }
-        let list = before - left <= LISTING_WORK_MAX && text.len() <= LISTING_BYTES_MAX;
+        let list = budget.spent() - before <= LISTING_WORK_MAX && text.len() <= LISTING_BYTES_MAX;
         let check = || {
             if self.full.is_valid(&payload) {
                 Ok(())
