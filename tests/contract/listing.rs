@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 
 use crate::support::{ADMIN_KEY, Agent, Broker};
 
-/// What a member's client puts before its model: name, description and arguments of each tool, in tokens of `o200k_base`.
+/// What a client may put before a member's model, in tokens of `o200k_base`: all of each tool but the schema of its result.
 const SHOWN_TOKENS_MAX: usize = 2_500;
-/// The whole list of a member, with what only clients read: titles, annotations and the schemas of results.
-const WHOLE_TOKENS_MAX: usize = 5_200;
+/// The whole list of a member, with the schemas of results, which only clients read.
+const WHOLE_TOKENS_MAX: usize = 4_900;
 /// Where no tokenizer is installed, its measure in bytes: JSON of this kind has about four to a token.
 const BYTES_OF_A_TOKEN: usize = 5;
 
@@ -116,10 +116,10 @@ fn the_list_costs_a_model_little() {
     let broker = Broker::secured();
     let member = agent_of(&broker, &broker.project("team", &json!({})).key_of("member"));
     let whole = tools(&member);
-    let shown: Vec<_> = whole
-        .iter()
-        .map(|tool| json!({"name": tool["name"], "description": tool["description"], "inputSchema": tool["inputSchema"]}))
-        .collect();
+    let mut shown = whole.clone();
+    for tool in &mut shown {
+        tool.as_object_mut().unwrap().remove("outputSchema");
+    }
     for (what, list, tokens_max) in [("shown", &shown, SHOWN_TOKENS_MAX), ("whole", &whole, WHOLE_TOKENS_MAX)] {
         let text = serde_json::to_string(list).unwrap();
         let len = text.len();

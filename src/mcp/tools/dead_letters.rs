@@ -21,7 +21,7 @@ const PAGE_LEN_MAX: usize = 500;
 pub const LIST_DEAD_LETTERS: Tool = Tool {
     name: "list_dead_letters",
     title: "List dead letters",
-    description: "Messages that were given up, oldest first, with the reason.",
+    description: "Messages that were given up, and why.",
     hints: LOOKS,
     needs: Scope::Observer,
     input: || {
@@ -111,7 +111,7 @@ fn page_answer(page: &Page<DeadLetter>) -> Answer {
 pub const REDRIVE_DEAD_LETTERS: Tool = Tool {
     name: "redrive_dead_letters",
     title: "Send dead letters again",
-    description: "Send messages that were given up again, to their recipient or another.",
+    description: "Send dead letters again, to their recipient or another.",
     hints: ADDS,
     needs: Scope::Member,
     input: || {

@@ -111,7 +111,7 @@ impl Pending {
     }
 }
 
-/// What a tool says of itself (`ToolAnnotations`). None reaches out of the broker.
+/// What a tool says of itself (`ToolAnnotations`).
 #[derive(Clone, Copy)]
 struct Hints {
     read_only: bool,
@@ -315,8 +315,7 @@ impl Tool {
             "inputSchema": object(arguments, required),
             "outputSchema": self.output_schema(),
             "annotations": {
-                "readOnlyHint": read_only, "destructiveHint": destructive,
-                "idempotentHint": idempotent, "openWorldHint": false,
+                "readOnlyHint": read_only, "destructiveHint": destructive, "idempotentHint": idempotent,
             },
         })
     }
@@ -369,7 +368,7 @@ fn limit(default: usize, max: usize) -> Value {
 }
 
 fn cursor() -> Value {
-    text("next_cursor of the page before.")
+    text("From next_cursor.")
 }
 
 #[cfg(test)]

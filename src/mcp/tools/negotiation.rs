@@ -21,19 +21,15 @@ const MATRIX_ENTRIES_MAX: usize = 40_000;
 pub const NEGOTIATE_CAPABILITIES: Tool = Tool {
     name: "negotiate_capabilities",
     title: "Negotiate capabilities",
-    description: "What you and another session can both speak, and what stands in the way of the rest.",
+    description: "What you and another session can both speak, and why not the rest.",
     hints: LOOKS,
     needs: Scope::Member,
     input: || {
         let required = json!({
             "type": "array",
-            "description": "Without these there is no agreement.",
+            "description": "Each {name, version} that you must share.",
             "maxItems": REQUIRED_LEN_MAX,
-            "items": {
-                "type": "object",
-                "properties": {"name": text(""), "version": text("")},
-                "required": ["name", "version"],
-            },
+            "items": {"type": "object"},
         });
         let properties = json!({"target_session_id": text("Id or name."), "required_protocols": required});
         (properties, &["target_session_id"])

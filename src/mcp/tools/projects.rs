@@ -152,7 +152,7 @@ pub const LIST_PROJECTS: Tool = Tool {
     input: || {
         let properties = json!({
             "include_inactive": {"type": "boolean", "description": "Deleted ones too."},
-            "tags": words("Only those with all of these."),
+            "tags": words("All of these."),
             "cursor": cursor(),
         });
         (properties, &[])
@@ -181,11 +181,11 @@ pub const LIST_PROJECTS: Tool = Tool {
 
 pub const GET_PROJECT_INFO: Tool = Tool {
     name: "get_project_info",
-    title: "Get a project",
+    title: "Project",
     description: "What a project holds, and to which others it may send.",
     hints: LOOKS,
     needs: Scope::Observer,
-    input: || (json!({"project_id": text("Your own, unless you name another.")}), &[]),
+    input: || (json!({"project_id": text("Default: your own.")}), &[]),
     output: || {
         let counts = json!({
             "type": "object",
@@ -220,7 +220,7 @@ pub const ROTATE_PROJECT_KEYS: Tool = Tool {
     needs: Scope::Admin,
     input: || {
         let properties = json!({
-            "project_id": text("Your own, unless you name another."),
+            "project_id": text("Default: your own."),
             "key_id": text("Only this key."),
             "grace_period_seconds": {
                 "type": "integer", "minimum": 0, "maximum": GRACE_MAX.as_secs(), "default": 0,

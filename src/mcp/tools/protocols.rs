@@ -27,25 +27,20 @@ fn patterns() -> Value {
 }
 
 fn metadata() -> Value {
-    json!({
-        "type": "object",
-        "description": "Others find it by this.",
-        "properties": {"author": text(""), "description": text(""), "tags": words("")},
-    })
+    json!({"type": "object", "description": "author, description, tags (a list)."})
 }
 
 pub const REGISTER_PROTOCOL: Tool = Tool {
     name: "register_protocol",
-    title: "Register a protocol",
-    description: "Publish a message format: a JSON Schema (draft-07 or 2020-12) under a name and a version. A change \
-                  is a new version.",
+    title: "Register protocol",
+    description: "Publish a message format: a JSON Schema (draft-07 or 2020-12) under a name and version.",
     hints: SETS,
     needs: Scope::Member,
     input: || {
         let properties = json!({
             "name": text("Lower-case letters, digits, '-' and '_'."),
             "version": text("Such as 1.0.0."),
-            "schema": {"type": "object", "description": "JSON Schema of the payload, an object."},
+            "schema": {"type": "object", "description": "Describes the payload, an object."},
             "capabilities": described(patterns(), "How it is used."),
             "metadata": metadata(),
         });
@@ -150,7 +145,7 @@ pub const DISCOVER_PROTOCOLS: Tool = Tool {
         let properties = json!({
             "name": text("Only this one."),
             "version": text("Requirement, such as ^1.2."),
-            "tags": words("Only those with all of these."),
+            "tags": words("All of these."),
             "capability": {"enum": PATTERNS, "description": "How it is used."},
             "include_schema": {"type": "boolean", "description": "Show schemas."},
             "limit": limit(100, 1000),

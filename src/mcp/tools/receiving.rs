@@ -59,10 +59,9 @@ pub const RECEIVE_MESSAGES: Tool = Tool {
             ),
             "acknowledge": {
                 "enum": ["on_next", "manual", "immediate"],
-                "description": "Without a receipt. on_next (default): this call acknowledges what earlier ones \
-                                returned; manual: acknowledge_messages does; immediate: at once.",
+                "description": "Without a receipt: on_next (default) acknowledges what earlier calls returned; manual waits for acknowledge_messages; immediate is at once.",
             },
-            "receipt": text("Of your last result: exactly its messages are acknowledged."),
+            "receipt": text("Of your last result."),
         });
         (properties, &[])
     },
@@ -159,15 +158,10 @@ fn received_answer(received: &Received, receipt: &str) -> Answer {
 pub const ACKNOWLEDGE_MESSAGES: Tool = Tool {
     name: "acknowledge_messages",
     title: "Acknowledge messages",
-    description: "These messages are done with: they are not delivered again.",
+    description: "Done with: not delivered again.",
     hints: SETS,
     needs: Scope::Member,
-    input: || {
-        (
-            json!({"message_ids": words("Of messages that you received.")}),
-            &["message_ids"],
-        )
-    },
+    input: || (json!({"message_ids": words("Of received messages.")}), &["message_ids"]),
     output: || {
         let properties = json!({
             "acknowledged": count(""),
@@ -243,13 +237,13 @@ pub fn read_acknowledgement(params: &str) -> Option<(Acknowledge, Option<Session
 
 pub const GET_MESSAGE_STATUS: Tool = Tool {
     name: "get_message_status",
-    title: "Get the status of a message",
+    title: "Message status",
     description: "Where a message stands for each of its recipients.",
     hints: LOOKS,
     needs: Scope::Observer,
     input: || {
         (
-            json!({"message_id": text("Of a message that you sent or got."), "cursor": cursor()}),
+            json!({"message_id": text("Of a message you sent or received."), "cursor": cursor()}),
             &["message_id"],
         )
     },

@@ -49,8 +49,8 @@ fn payload() -> Value {
 
 pub const SEND_MESSAGE: Tool = Tool {
     name: "send_message",
-    title: "Send a message",
-    description: "Send to one session, present or absent. `status` says how far the message has come.",
+    title: "Send message",
+    description: "Send to one session, present or absent.",
     hints: ADDS,
     needs: Scope::Member,
     input: || {
@@ -87,9 +87,8 @@ pub const SEND_MESSAGE: Tool = Tool {
 
 pub const BROADCAST_MESSAGE: Tool = Tool {
     name: "broadcast_message",
-    title: "Broadcast a message",
-    description: "Send to every other session that the filter lets through and that speaks the protocol, present or \
-                  absent.",
+    title: "Broadcast message",
+    description: "Send to every other session that passes the filter and speaks the protocol, present or absent.",
     hints: ADDS,
     needs: Scope::Member,
     input: || {

@@ -31,16 +31,15 @@ const VERSIONS_LEN_MAX: usize = 100;
 
 pub const REGISTER_SESSION: Tool = Tool {
     name: "register_session",
-    title: "Register a session",
-    description: "Join under a name, your durable address: registering it again resumes the session with its inbox \
-                  and takes it over from whoever had it.",
+    title: "Register session",
+    description: "Join under a name, your durable address. Registering it again resumes its session and inbox, taking them over.",
     hints: SETS,
     needs: Scope::Member,
     input: || {
         let versions = json!({"type": "array", "items": {"type": "string"}});
         let capabilities = json!({
             "type": "object",
-            "description": "What you speak; without protocols you may be sent any.",
+            "description": "What you speak; no protocols: any.",
             "properties": {
                 "supported_protocols": {
                     "type": "object", "additionalProperties": versions,
@@ -50,7 +49,7 @@ pub const REGISTER_SESSION: Tool = Tool {
             },
         });
         let properties = json!({
-            "name": text("Your address, unique in the project; no '@'."),
+            "name": text("Unique in the project; no '@'."),
             "capabilities": capabilities,
             "metadata": {"type": "object", "description": "Shown to others."},
         });
@@ -201,7 +200,7 @@ fn registered(home: &Shared, done: &Registered) -> Value {
 
 pub const HEARTBEAT: Tool = Tool {
     name: "heartbeat",
-    title: "Show a sign of life",
+    title: "Heartbeat",
     description: "Keeps your session active, as any other call does.",
     hints: SETS,
     needs: Scope::Member,
@@ -234,7 +233,7 @@ pub const HEARTBEAT: Tool = Tool {
 pub const DISCONNECT_SESSION: Tool = Tool {
     name: "disconnect_session",
     title: "Leave",
-    description: "Leave. Your name and inbox are kept: register the name again to resume.",
+    description: "Leave. Name and inbox are kept for the next register_session.",
     hints: SETS,
     needs: Scope::Member,
     input: || (json!({}), &[]),
