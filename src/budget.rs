@@ -55,6 +55,21 @@ impl Budget {
         self.is_short.load(Ordering::Relaxed)
     }
 
+    /// The project that is to give something back, for one whose bytes were set whether there was room or not: this one
+    /// when it holds more than its share; the one that holds most when all hold more than there is; else none.
+    pub fn overdrawn(&self, project: &ProjectId) -> Option<ProjectId> {
+        let state = self.state();
+        let held = |used: &Arc<AtomicUsize>| used.load(Ordering::Relaxed);
+        if state.projects.get(project).map_or(0, held) > self.project_bytes_max {
+            return Some(project.clone());
+        }
+        if self.used.load(Ordering::Relaxed) <= self.bytes_max {
+            return None;
+        }
+        let most = state.projects.iter().max_by_key(|(_, used)| held(used));
+        most.map(|(id, _)| id.clone())
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -255,6 +270,23 @@ mod tests {
         drop((a, b, c));
         assert!(budget.state().projects.is_empty());
         assert_eq!(budget.used.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn who_holds_more_than_its_share_gives_back_and_else_who_holds_most() {
+        let budget = Budget::new(100, 50);
+        let ids = ["one", "two", "three"].map(project);
+        let mut holds = [0, 1, 2].map(|at| Hold::new(&budget, &ids[at]));
+        holds[0].set(50);
+        holds[1].set(50);
+        assert_eq!(budget.overdrawn(&ids[0]), None);
+        holds[1].set(51);
+        assert_eq!(budget.overdrawn(&ids[0]).as_ref(), Some(&ids[1]));
+        holds[1].set(40);
+        holds[2].set(11);
+        assert_eq!(budget.overdrawn(&ids[2]).as_ref(), Some(&ids[0]));
+        holds[0].set(51);
+        assert_eq!(budget.overdrawn(&ids[0]).as_ref(), Some(&ids[0]));
     }
 
     #[test]

@@ -9,6 +9,7 @@ pub mod conversation;
 mod dispatch;
 #[cfg(feature = "conformance-fixtures")]
 mod fixtures;
+mod framing;
 pub mod list_changes;
 pub mod logging;
 pub mod outbox;
@@ -34,7 +35,8 @@ use std::{sync::Arc, time::Duration};
 
 use actors::model::{ProjectId, ReplicaId};
 
-pub use outbox::{Form, Framing, Outbox};
+pub use framing::{Form, Framing};
+pub use outbox::{Keeper, Outbox};
 pub use peer::{Peer, Taken};
 pub use reply::Lane;
 pub use taking::{Marks, Taking};

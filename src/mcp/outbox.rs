@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     task::Waker,
@@ -15,7 +15,10 @@ use actors::{
 };
 use futures_util::task::AtomicWaker;
 
-use super::taking::{Marks, Taking};
+use super::{
+    framing::{Form, Framing, on_one_line, text_frame_header},
+    taking::{Marks, Taking},
+};
 use crate::budget::{Gauge, Hold};
 
 /// Bytes of pushed messages that may wait for the socket. One message may go beyond it.
@@ -25,33 +28,6 @@ pub const ANSWER_BYTES_MAX: usize = 1024 * 1024;
 
 /// The budget of all outboxes is told of what waits in this one in steps of so many bytes, and not of less than one.
 const CHARGE_STEP: usize = 64 * 1024;
-
-/// How a frame is told from the next on the wire.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Framing {
-    /// RFC 6455, unmasked text frames.
-    WebSocket,
-    /// One line each.
-    Line,
-    /// Server-sent events (HTML, section 9.2), one each. `stream` numbers the events, so that they can be asked for
-    /// again.
-    Events { stream: Option<u64> },
-    /// The answer to one request over HTTP.
-    Exchange { stream: Option<u64>, form: Form },
-}
-
-/// What the answer to a request over HTTP may look like.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
-    /// A response that comes first is the whole body, anything else begins a stream of events.
-    Either,
-    /// A stream of events, even of one; an error that comes first is the whole body all the same.
-    Events,
-    /// A stream of events, whatever comes.
-    EventsOnly,
-    /// The response and nothing else: the peer takes no events.
-    Whole,
-}
 
 /// The response to the request of an exchange was queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +62,8 @@ pub struct Outbox {
     refused: AtomicBool,
     /// Another connection has the session now.
     taken_over: AtomicBool,
+    /// A [`Keeper`] counts what waits.
+    is_kept: AtomicBool,
     queue: Mutex<Queue>,
     charge: Option<Charge>,
 }
@@ -124,8 +102,20 @@ struct Exchange {
     streaming: bool,
     interrupted: bool,
     abandoned: bool,
-    /// Its reader has left, and more than so many bytes are not kept for one who comes back.
-    left_max: Option<usize>,
+    left: Option<Left>,
+}
+
+/// The reader of an exchange has left.
+struct Left {
+    /// More bytes than these are not kept for a reader that comes back.
+    bytes_max: usize,
+    keeper: Weak<dyn Keeper>,
+}
+
+/// Counts what waits in an outbox that has no reader, instead of the budget of what is under way.
+pub trait Keeper: Send + Sync {
+    /// More or less waits than before.
+    fn weigh(&self);
 }
 
 /// The bytes before and after the message object of a push notification.
@@ -154,6 +144,7 @@ impl Outbox {
             waiting_len: AtomicUsize::new(0),
             refused: AtomicBool::new(false),
             taken_over: AtomicBool::new(false),
+            is_kept: AtomicBool::new(false),
             queue: Mutex::default(),
             charge: None,
         }
@@ -177,7 +168,7 @@ impl Outbox {
         let Some(charge) = &self.charge else { return };
         let differs = |charged: usize| {
             let waiting = self.waiting_len();
-            let due = if waiting < CHARGE_STEP {
+            let due = if waiting < CHARGE_STEP || self.is_kept.load(Ordering::Relaxed) {
                 0
             } else {
                 waiting.next_multiple_of(CHARGE_STEP)
@@ -214,8 +205,7 @@ impl Outbox {
         }
         let mut queue = self.queue();
         self.put(&mut queue, frame.len(), |out| out.extend_from_slice(frame));
-        drop(queue);
-        self.wake();
+        self.goes_on(queue);
     }
 
     /// Queues the response to a request; `error` is the code in it. An exchange ends with it.
@@ -232,8 +222,7 @@ impl Outbox {
         let Framing::Exchange { form, .. } = self.framing else {
             self.put(&mut queue, frame.len(), |out| out.extend_from_slice(frame));
             queue.brings(takings);
-            drop(queue);
-            return self.wake();
+            return self.goes_on(queue);
         };
         let whole = match form {
             Form::Either => queue.queued == 0 && !queue.exchange.streaming,
@@ -252,8 +241,17 @@ impl Outbox {
         queue.brings(takings);
         queue.exchange.answered = Some(Answered { error, whole });
         queue.ended = true;
+        self.goes_on(queue);
+    }
+
+    /// Something was queued: wakes who writes it, or tells who keeps it for a reader that comes back.
+    fn goes_on(&self, mut queue: MutexGuard<'_, Queue>) {
         self.drop_unread(&mut queue);
+        let keeper = queue.exchange.left.as_ref().and_then(|left| left.keeper.upgrade());
         drop(queue);
+        if let Some(keeper) = keeper {
+            keeper.weigh();
+        }
         self.wake();
     }
 
@@ -324,20 +322,26 @@ impl Outbox {
     }
 
     /// The reader of an exchange has left. At most so many bytes of it are kept for one who comes back: with more of them
-    /// there will be no answer.
-    pub fn leave(&self, bytes_max: usize) {
+    /// there will be no answer. The keeper counts them from now on.
+    pub fn leave(&self, bytes_max: usize, keeper: Weak<dyn Keeper>) {
         let mut queue = self.queue();
-        queue.exchange.left_max = Some(bytes_max);
+        queue.exchange.left = Some(Left { bytes_max, keeper });
+        self.is_kept.store(true, Ordering::Relaxed);
         self.drop_unread(&mut queue);
+        drop(queue);
+        self.recharge();
     }
 
     /// Somebody reads it again.
     pub fn return_to(&self) {
-        self.queue().exchange.left_max = None;
+        self.queue().exchange.left = None;
+        self.is_kept.store(false, Ordering::Relaxed);
+        self.recharge();
     }
 
     fn drop_unread(&self, queue: &mut Queue) {
-        if queue.exchange.left_max.is_some_and(|max| queue.bytes.len() > max) {
+        let bytes_max = queue.exchange.left.as_ref().map(|left| left.bytes_max);
+        if bytes_max.is_some_and(|max| queue.bytes.len() > max) {
             let dropped = std::mem::take(&mut queue.bytes);
             queue.exchange.abandoned = true;
             queue.exchange.answered = None;
@@ -565,30 +569,5 @@ impl Connection for Outbox {
         }
         self.queue().closing.get_or_insert(why);
         self.wake();
-    }
-}
-
-/// A line break in JSON text is white space between its parts, never part of a string: a space means the same.
-fn on_one_line(json: &mut [u8]) {
-    let mut from = 0;
-    while let Some(at) = memchr::memchr2(b'\n', b'\r', &json[from..]) {
-        json[from + at] = b' ';
-        from += at + 1;
-    }
-}
-
-/// RFC 6455, section 5.2: FIN, text, not masked.
-fn text_frame_header(out: &mut Vec<u8>, len: usize) {
-    const FIN_TEXT: u8 = 0x81;
-    match len {
-        0..126 => out.extend_from_slice(&[FIN_TEXT, len as u8]),
-        126..65_536 => {
-            let [high, low] = (len as u16).to_be_bytes();
-            out.extend_from_slice(&[FIN_TEXT, 126, high, low]);
-        }
-        _ => {
-            out.extend_from_slice(&[FIN_TEXT, 127]);
-            out.extend_from_slice(&(len as u64).to_be_bytes());
-        }
     }
 }

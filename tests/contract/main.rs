@@ -40,6 +40,7 @@ mod receipts;
 mod receiving;
 mod redelivery;
 mod refusals;
+mod replay_logs;
 mod resources;
 mod rest_abuse;
 mod revocation;

@@ -29,8 +29,9 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use super::{
     Answer,
+    commands::{Command, WindingUp},
     headers::{Accepts, Refusal},
-    sessions::{Command, Resumption, Session, Sessions, WindingUp},
+    sessions::{Resumption, Session, Sessions},
     streams::{Stream, priming_event},
 };
 use crate::{
@@ -264,6 +265,7 @@ impl Exchange {
             Driver::Stateless(_) | Driver::Call { .. } => return Ok(self.events()),
         };
         let (session, stream) = (Arc::clone(session), Arc::clone(stream));
+        let room = session.room(0).await?;
         // Whoever read it before may have been sent away; this reader was let in.
         stream.outbox.readmit();
         let (reader, missed) = stream.take_over(after);
@@ -271,7 +273,7 @@ impl Exchange {
         self.reading = Some((Arc::clone(&stream), reader));
         if stream.is_main() {
             let resumes = after.is_some();
-            session.tell(Command::Listening { reader, resumes });
+            session.tell(Command::Listening { reader, resumes, room });
             // A session that was given up for silent is alive again before its stream is looked at.
             session.caught_up().await;
         }

@@ -8,9 +8,11 @@
 //! its answers there.
 
 mod body;
+mod commands;
 mod exchange;
 mod forwarding;
 mod headers;
+mod logs;
 mod sessions;
 mod streams;
 
@@ -28,9 +30,10 @@ use actix_web::{
 use actors::{clock::now, model::BrokerError};
 
 use self::{
+    commands::Command,
     exchange::{Driver, Exchange},
     headers::{Accepts, Refusal},
-    sessions::{Command, Session},
+    sessions::{Over, Session},
 };
 use super::{Gate, Line};
 use crate::mcp::{
@@ -112,6 +115,11 @@ fn method_not_allowed() -> Refusal {
     Refusal::new(StatusCode::METHOD_NOT_ALLOWED, error).with_header(header::ALLOW, "POST, GET, DELETE")
 }
 
+fn gone() -> Refusal {
+    let reason = "the broker no longer keeps this stream: send the request again if its answer is still needed";
+    Refusal::new(StatusCode::GONE, RpcError::new(INVALID_REQUEST, reason))
+}
+
 /// Whether there is room for somebody who may have to wait, asked before anything is done.
 fn open_gate(endpoint: &Endpoint) -> Result<&Gate, Refusal> {
     let gate = endpoint.gate.get().ok_or_else(Refusal::starting)?;
@@ -168,7 +176,7 @@ async fn take(request: &HttpRequest, payload: web::Payload, endpoint: &Endpoint)
     if let Some(id) = sessions::id_in_query(request.query_string()) {
         let refuse = |refusal: Refusal| refusal.to(parsed.id());
         let session = endpoint.sessions.find_old(id, &post.identity).map_err(refuse)?;
-        session.take(text, line(request).read_at()).map_err(refuse)?;
+        session.take(text, line(request).read_at()).await.map_err(refuse)?;
         return Ok(HttpResponse::Accepted().body("Accepted"));
     }
     match parsed {
@@ -178,7 +186,7 @@ async fn take(request: &HttpRequest, payload: web::Payload, endpoint: &Endpoint)
         }
         Incoming::Notification { .. } if headers::is_modern(request.headers()) => Ok(post.modern_notification()),
         Incoming::Notification { .. } | Incoming::Response { .. } => {
-            post.session()?.take(text, line(request).read_at())?;
+            post.session()?.take(text, line(request).read_at()).await?;
             Ok(HttpResponse::Accepted().finish())
         }
         Incoming::Batch(frames) => {
@@ -192,7 +200,7 @@ async fn take(request: &HttpRequest, payload: web::Payload, endpoint: &Endpoint)
             if asks || !session.takes_batches() {
                 return post.legacy(&session, true).await;
             }
-            session.take(text, line(request).read_at())?;
+            session.take(text, line(request).read_at()).await?;
             Ok(HttpResponse::Accepted().finish())
         }
     }
@@ -271,7 +279,10 @@ impl Post<'_> {
             told: false,
         };
         // Its answer names the session in a header, so it has to be there first.
-        let exchange = self.asks(&session.session, false, accepts).after_the_first_frame();
+        let exchange = self
+            .asks(&session.session, false, accepts)
+            .await?
+            .after_the_first_frame();
         let answer = exchange.respond(headers::legacy_status).await;
         session.session.caught_up().await;
         if session.session.version().is_none() {
@@ -283,24 +294,26 @@ impl Post<'_> {
     /// A frame with requests of a session (2025-11-25 and before), answered here.
     async fn legacy(&self, session: &Arc<Session>, takes: bool) -> Answer {
         let accepts = headers::accepts(self.request.headers())?;
-        let exchange = self.asks(session, takes, accepts);
+        let exchange = self.asks(session, takes, accepts).await?;
         exchange.respond(headers::legacy_status).await
     }
 
-    fn asks(&self, session: &Arc<Session>, takes: bool, accepts: Accepts) -> Exchange {
+    async fn asks(&self, session: &Arc<Session>, takes: bool, accepts: Accepts) -> Result<Exchange, Refusal> {
+        let room = session.room(self.text.len()).await?;
         let (stream, framing) = session.open_stream(accepts.form());
         let outbox = self.outbox(framing);
         session.tell(Command::Frame {
             text: self.text.to_owned(),
             lane: Some(Arc::clone(&outbox)),
             read_at: line(self.request).read_at(),
+            room,
         });
         let driver = Driver::Call {
             session: Arc::clone(session),
             stream,
             takes,
         };
-        self.exchange(outbox, driver, accepts)
+        Ok(self.exchange(outbox, driver, accepts))
     }
 
     fn outbox(&self, framing: Framing) -> Arc<Outbox> {
@@ -389,8 +402,11 @@ async fn listen(request: &HttpRequest, endpoint: &Endpoint) -> Answer {
         .get("Last-Event-ID")
         .and_then(|id| id.to_str().ok())
         .and_then(streams::parse_event_id);
-    // There will never be an answer to a cancelled request: the client is to ask no further.
-    let resumption = session.resume(last).ok_or_else(method_not_allowed)?;
+    let resumption = session.resume(last).map_err(|over| match over {
+        // There will never be an answer to a cancelled request: the client is to ask no further.
+        Over::Cancelled => method_not_allowed(),
+        Over::Dropped => gone(),
+    })?;
     let outbox = Arc::clone(&resumption.stream.outbox);
     let driver = Driver::Reader(resumption);
     let exchange = Exchange::new(outbox, driver, line(request), gate, (Accepts::EVENTS, identity));

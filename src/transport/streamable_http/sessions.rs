@@ -6,7 +6,7 @@ use std::{
     panic::AssertUnwindSafe,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     task::{Context, Poll},
     time::Duration,
@@ -16,7 +16,7 @@ use actix_web::http::StatusCode;
 use actors::{
     attention,
     clock::{Now, millis, now},
-    model::{MessageId, ProjectId, ReplicaId},
+    model::{ProjectId, ReplicaId},
     session::ReadAt,
 };
 use futures_util::FutureExt;
@@ -26,8 +26,10 @@ use tokio::{
 };
 
 use super::{
+    commands::{Command, Commands, Room, WindingUp},
     headers::Refusal,
-    streams::{EventId, Stream},
+    logs::Logs,
+    streams::{EventId, Home, Stream},
 };
 use crate::{
     auth::Identity,
@@ -50,6 +52,7 @@ pub struct Sessions {
     max: usize,
     /// A session that is silent for so long is forgotten.
     idle_max: Duration,
+    logs: Arc<Logs>,
     open: Mutex<HashMap<Box<str>, Arc<Session>>>,
 }
 
@@ -58,6 +61,7 @@ impl Sessions {
         Arc::new(Self {
             max,
             idle_max,
+            logs: Logs::new(),
             open: Mutex::default(),
         })
     }
@@ -71,19 +75,25 @@ impl Sessions {
         outbox: Arc<Outbox>,
         identity: Arc<Identity>,
     ) -> Arc<Session> {
-        let (commands, received) = mpsc::unbounded_channel();
-        let main = Stream::new(0, outbox);
-        let session = Arc::new(Session {
-            id: placed::new_id(replica),
-            identity: Mutex::new(identity),
-            main,
-            commands,
-            version: OnceLock::new(),
-            streams: Mutex::default(),
-            streams_opened: AtomicU64::new(0),
-            last_used_ms: AtomicU64::new(now().mono_ms),
-            frames_len: AtomicUsize::new(0),
-            ended: AtomicBool::new(false),
+        let (commands, received) = Commands::new();
+        let session = Arc::new_cyclic(|session| {
+            let home = Home {
+                logs: Arc::clone(&self.logs),
+                project: identity.project.id().clone(),
+                session: Weak::clone(session),
+            };
+            Session {
+                id: placed::new_id(replica),
+                identity: Mutex::new(identity),
+                main: Stream::new(0, outbox, home.clone()),
+                home,
+                commands,
+                version: OnceLock::new(),
+                streams: Mutex::default(),
+                streams_opened: AtomicU64::new(0),
+                last_used_ms: AtomicU64::new(now().mono_ms),
+                ended: AtomicBool::new(false),
+            }
         });
         let crowded_out = {
             let mut open = self.lock();
@@ -199,13 +209,12 @@ pub struct Session {
     /// Who opened it: nobody else can use it.
     identity: Mutex<Arc<Identity>>,
     main: Arc<Stream>,
-    commands: mpsc::UnboundedSender<Command>,
+    home: Home,
+    commands: Commands,
     version: OnceLock<&'static str>,
     streams: Mutex<Streams>,
     streams_opened: AtomicU64,
     last_used_ms: AtomicU64,
-    /// Bytes of frames that nobody waits for and that are not taken up yet.
-    frames_len: AtomicUsize,
     ended: AtomicBool,
 }
 
@@ -217,65 +226,31 @@ struct Streams {
     cancelled: VecDeque<u64>,
 }
 
-/// What the requests of a session tell its peer. Besides what [`Session::take`] bounds there are few for each open
-/// request.
-pub enum Command {
-    /// A frame; what belongs to it goes to `lane`, or to the stream of the session.
-    Frame {
-        text: String,
-        lane: Option<Arc<Outbox>>,
-        read_at: ReadAt,
-    },
-    /// Whoever waits for this answer has gone without it.
-    Left {
-        exchange: Arc<Outbox>,
-    },
-    /// Somebody reads the stream of the session. Unless it goes on where another left off, what was pushed to that one
-    /// and not acknowledged is pushed again.
-    Listening {
-        reader: u64,
-        resumes: bool,
-    },
-    /// This one reads it no more.
-    Deaf {
-        reader: u64,
-    },
-    Written(Vec<MessageId>),
-    Writable,
-    /// A sign of life.
-    Alive,
-    /// Answered when everything before it is done.
-    Caught(oneshot::Sender<()>),
-    /// The broker stops: what is under way for this response comes to its end, and the response with it.
-    WindUp(WindingUp),
-}
-
-/// A response that ends when what is under way for it, or for `all`, has.
-pub struct WindingUp {
-    pub exchange: Arc<Outbox>,
-    pub all: bool,
-}
-
 impl Session {
     /// What it does, it does in the order in which it is told. A session that is over does nothing.
     pub fn tell(&self, command: Command) {
-        let _ = self.commands.send(command);
+        self.commands.tell(command);
+    }
+
+    /// Waits until it can be told a frame of so many bytes; see [`Commands::room`].
+    pub async fn room(&self, text_len: usize) -> Result<Room, Refusal> {
+        self.commands.room(text_len).await
     }
 
     /// Takes a frame whose answer, if any, goes to the stream of the session.
     ///
     /// # Errors
-    /// 503 when too much waits already, here or for whoever reads the stream.
-    pub fn take(&self, text: &str, read_at: ReadAt) -> Result<(), Refusal> {
-        let waiting = self.frames_len.fetch_add(text.len(), Ordering::Relaxed);
-        if waiting >= ANSWER_BYTES_MAX || self.main.outbox.waiting_len() >= ANSWER_BYTES_MAX {
-            self.frames_len.fetch_sub(text.len(), Ordering::Relaxed);
+    /// 503 when too much waits already, here or for the reader of the stream.
+    pub async fn take(&self, text: &str, read_at: ReadAt) -> Result<(), Refusal> {
+        let room = self.room(text.len()).await?;
+        if self.main.outbox.waiting_len() >= ANSWER_BYTES_MAX {
             return Err(Refusal::unavailable("too much waits for this session: read its stream"));
         }
         self.tell(Command::Frame {
             text: text.to_owned(),
             lane: None,
             read_at,
+            room,
         });
         Ok(())
     }
@@ -323,23 +298,46 @@ impl Session {
 
     /// Keeps a stream so that it can be resumed.
     pub fn keep(&self, number: u64, outbox: Arc<Outbox>) -> Arc<Stream> {
-        let stream = Stream::new(number, outbox);
+        let stream = Stream::new(number, outbox, self.home.clone());
         let mut streams = self.streams();
-        if streams.kept.len() == STREAMS_LEN_MAX {
-            streams.kept.pop_front();
-        }
+        let is_full = streams.kept.len() == STREAMS_LEN_MAX;
+        let oldest = if is_full { streams.kept.pop_front() } else { None };
         streams.kept.push_back(Arc::clone(&stream));
+        drop(streams);
+        if let Some(oldest) = oldest {
+            oldest.drop_log();
+        }
         stream
     }
 
-    /// The request that this stream answered was cancelled: nobody is to come back for the rest.
-    pub fn cancelled(&self, number: u64) {
+    /// Forgets what it keeps of this stream, to make room.
+    pub fn drop_log(&self, number: u64) {
+        if number == self.main.number {
+            return self.main.drop_log();
+        }
+        if let Some(stream) = self.take_kept(number) {
+            stream.drop_log();
+        }
+    }
+
+    fn take_kept(&self, number: u64) -> Option<Arc<Stream>> {
         let mut streams = self.streams();
-        streams.kept.retain(|stream| stream.number != number);
+        let at = streams.kept.iter().position(|stream| stream.number == number)?;
+        streams.kept.remove(at)
+    }
+
+    /// The request that this stream answered was cancelled: its caller is not to come back for the rest.
+    pub fn cancelled(&self, number: u64) {
+        let stream = self.take_kept(number);
+        let mut streams = self.streams();
         if streams.cancelled.len() == STREAMS_LEN_MAX {
             streams.cancelled.pop_front();
         }
         streams.cancelled.push_back(number);
+        drop(streams);
+        if let Some(stream) = stream {
+            stream.drop_log();
+        }
     }
 
     pub fn main_stream(&self) -> &Arc<Stream> {
@@ -356,17 +354,23 @@ impl Session {
         self.commands.is_closed()
     }
 
-    /// The stream that a `GET` is to read from its last event on. Without one that is known, it is the stream of the
-    /// session from now on. None for one whose request was cancelled.
-    pub fn resume(self: &Arc<Self>, last: Option<EventId>) -> Option<Resumption> {
+    /// The stream that a `GET` is to read from its last event on. Without one that there ever was, it is the stream of
+    /// the session from now on.
+    ///
+    /// # Errors
+    /// When there is nothing more to read of it.
+    pub fn resume(self: &Arc<Self>, last: Option<EventId>) -> Result<Resumption, Over> {
         let known = match last {
             None => None,
             Some(EventId { stream, number }) => {
                 let streams = self.streams();
                 if streams.cancelled.contains(&stream) {
-                    return None;
+                    return Err(Over::Cancelled);
                 }
                 let kept = streams.kept.iter().find(|known| known.number == stream);
+                if kept.is_none() && (1..=self.streams_opened.load(Ordering::Relaxed)).contains(&stream) {
+                    return Err(Over::Dropped);
+                }
                 // An answer is told as far as it is kept; the stream of the session begins anew where it has a gap.
                 let main = || (stream == 0 && self.main.goes_on_after(number)).then_some(&self.main);
                 kept.or_else(main).map(|stream| (Arc::clone(stream), number))
@@ -376,7 +380,7 @@ impl Session {
             Some((stream, number)) => (stream, Some(number)),
             None => (Arc::clone(&self.main), None),
         };
-        Some(Resumption {
+        Ok(Resumption {
             session: Arc::clone(self),
             stream,
             after,
@@ -403,6 +407,15 @@ impl Session {
     fn streams(&self) -> MutexGuard<'_, Streams> {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Why there is nothing more to read of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Over {
+    /// The request that it answered was cancelled: there is no answer.
+    Cancelled,
+    /// It is not kept any more.
+    Dropped,
 }
 
 /// A stream that is read from somewhere on.
@@ -467,20 +480,17 @@ impl Task {
 
     fn obey(&mut self, command: Command, now: Now) {
         match command {
-            Command::Frame { text, lane, read_at } => {
+            Command::Frame {
+                text, lane, read_at, ..
+            } => {
                 self.peer.come_back();
                 self.peer.reads(read_at);
-                if lane.is_none()
-                    && let Some(session) = self.session.upgrade()
-                {
-                    session.frames_len.fetch_sub(text.len(), Ordering::Relaxed);
-                }
                 let lane = lane.map_or(Lane::Connection, Lane::Exchange);
                 self.peer.take(&text, rpc::parse(&text), lane);
                 self.note_version();
             }
             Command::Left { exchange } => self.peer.caller_left(&exchange),
-            Command::Listening { reader, resumes } => {
+            Command::Listening { reader, resumes, .. } => {
                 self.reader = reader;
                 self.peer.come_back();
                 if !resumes {

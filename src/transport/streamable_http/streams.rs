@@ -2,15 +2,19 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     task::Waker,
     time::Duration,
 };
 
 use actix_web::web::{Bytes, BytesMut};
-use actors::session::Closing;
+use actors::{model::ProjectId, session::Closing};
 
-use crate::mcp::{Marks, Outbox};
+use super::{
+    logs::{Entry, Logs, Place, STREAM_BYTES},
+    sessions::Session,
+};
+use crate::mcp::{Keeper, Marks, Outbox};
 
 /// Bytes of one stream that can be asked for again.
 const LOG_BYTES_MAX: usize = 256 * 1024;
@@ -19,7 +23,17 @@ const LOG_BYTES_MAX: usize = 256 * 1024;
 pub struct Stream {
     pub number: u64,
     pub outbox: Arc<Outbox>,
+    own: Weak<Self>,
+    home: Home,
     log: Mutex<Log>,
+}
+
+/// What the streams of a session have in common.
+#[derive(Clone)]
+pub struct Home {
+    pub logs: Arc<Logs>,
+    pub project: ProjectId,
+    pub session: Weak<Session>,
 }
 
 /// The last events of a stream, and who reads it.
@@ -31,6 +45,12 @@ struct Log {
     dropped: u64,
     /// Who reads the stream: the last who began to.
     reader: u64,
+    /// The reader has left, and what waits in the outbox waits for one that comes back.
+    is_left: bool,
+    /// Its place among all logs, while there is something in it.
+    entry: Option<Entry>,
+    /// Its session does not know the stream any more: no reader comes back.
+    is_gone: bool,
 }
 
 impl Log {
@@ -55,17 +75,32 @@ impl Log {
             && let Some(oldest) = self.chunks.pop_front()
         {
             self.len -= oldest.len();
-            let last = events(&oldest).filter_map(|event| event_number(event, stream)).last();
-            self.dropped = last.unwrap_or(self.dropped);
+            self.drops(&oldest, stream);
         }
+    }
+
+    fn drops(&mut self, chunk: &[u8], stream: u64) {
+        let last = events(chunk).filter_map(|event| event_number(event, stream)).last();
+        self.dropped = last.unwrap_or(self.dropped);
+    }
+
+    fn clear(&mut self, stream: u64) {
+        if let Some(newest) = self.chunks.pop_back() {
+            self.drops(&newest, stream);
+        }
+        self.chunks = VecDeque::new();
+        self.len = 0;
+        self.entry = None;
     }
 }
 
 impl Stream {
-    pub fn new(number: u64, outbox: Arc<Outbox>) -> Arc<Self> {
-        Arc::new(Self {
+    pub fn new(number: u64, outbox: Arc<Outbox>, home: Home) -> Arc<Self> {
+        Arc::new_cyclic(|own| Self {
             number,
             outbox,
+            own: Weak::clone(own),
+            home,
             log: Mutex::default(),
         })
     }
@@ -80,16 +115,38 @@ impl Stream {
     pub fn take_over(&self, after: Option<u64>) -> (u64, Option<Bytes>) {
         let mut log = self.lock();
         log.reader += 1;
+        log.is_left = false;
         self.outbox.return_to();
         self.outbox.wake();
-        (log.reader, after.and_then(|number| log.after(number, self.number)))
+        let taken = (log.reader, after.and_then(|number| log.after(number, self.number)));
+        drop(log);
+        self.weigh();
+        taken
     }
 
     /// This reader has left, unless another reads the stream by now. Of an answer no more is kept than of the log.
     pub fn leave(&self, reader: u64) {
-        let log = self.lock();
-        if log.reader == reader && !self.is_main() {
-            self.outbox.leave(LOG_BYTES_MAX);
+        let mut log = self.lock();
+        if log.reader != reader || self.is_main() {
+            return;
+        }
+        log.is_left = true;
+        let bytes_max = if log.is_gone { 0 } else { LOG_BYTES_MAX };
+        self.outbox.leave(bytes_max, Weak::clone(&self.own) as Weak<dyn Keeper>);
+        drop(log);
+        self.weigh();
+    }
+
+    /// Drops what is kept. Of an answer nothing is kept from now on: its session does not know the stream any more. The
+    /// stream of the session itself goes on.
+    pub fn drop_log(&self) {
+        let mut log = self.lock();
+        log.clear(self.number);
+        if !self.is_main() {
+            log.is_gone = true;
+            if log.is_left {
+                self.outbox.leave(0, Weak::<Self>::new());
+            }
         }
     }
 
@@ -114,8 +171,11 @@ impl Stream {
         let mut bytes = Vec::new();
         let closing = self.outbox.take(&mut bytes, marks);
         let chunk = Bytes::from(bytes);
-        if !chunk.is_empty() {
+        // What has no numbers cannot be asked for.
+        if !chunk.is_empty() && !log.is_gone && self.outbox.is_numbered() {
             log.keep(chunk.clone(), self.number);
+            drop(log);
+            self.weigh();
         }
         (chunk, closing)
     }
@@ -127,6 +187,28 @@ impl Stream {
     /// Whether there was an event of this number, and what came after it is kept.
     pub fn goes_on_after(&self, number: u64) -> bool {
         (self.lock().dropped..=self.outbox.events()).contains(&number)
+    }
+}
+
+impl Keeper for Stream {
+    /// Counts what is kept among all logs, of which the oldest may have to go.
+    fn weigh(&self) {
+        let mut log = self.lock();
+        let waiting = if log.is_left { self.outbox.waiting_len() } else { 0 };
+        let kept = log.len + waiting;
+        if log.is_gone || (self.is_main() && kept == 0) {
+            log.entry = None;
+            return;
+        }
+        let Home { logs, project, session } = &self.home;
+        let entry = log.entry.get_or_insert_with(|| {
+            let session = Weak::clone(session);
+            let stream = self.number;
+            logs.enter(project, Place { session, stream })
+        });
+        entry.set(STREAM_BYTES + kept);
+        drop(log);
+        logs.make_room(project);
     }
 }
 
@@ -176,7 +258,12 @@ mod tests {
 
     fn stream_of(number: u64, frames: &[&str]) -> Arc<Stream> {
         let framing = Framing::Events { stream: Some(number) };
-        let stream = Stream::new(number, Arc::new(Outbox::new(framing)));
+        let home = Home {
+            logs: Logs::new(),
+            project: ProjectId::parse("one").unwrap(),
+            session: Weak::new(),
+        };
+        let stream = Stream::new(number, Arc::new(Outbox::new(framing)), home);
         let (reader, _) = stream.take_over(None);
         for frame in frames {
             stream.outbox.send(frame.as_bytes());
@@ -210,6 +297,14 @@ mod tests {
         let large = format!("\"{}\"", "x".repeat(LOG_BYTES_MAX / 3));
         let stream = stream_of(0, &[&large, &large, &large, &large]);
         assert_eq!(text(missed(&stream, 0)).matches("id: ").count(), 2);
+    }
+
+    #[test]
+    fn a_log_that_is_dropped_begins_again_after_its_last_event() {
+        let stream = stream_of(0, &["1", "2"]);
+        stream.drop_log();
+        assert!(!stream.goes_on_after(1) && stream.goes_on_after(2));
+        assert_eq!(text(missed(&stream, 0)), "");
     }
 
     #[test]
