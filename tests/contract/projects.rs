@@ -766,3 +766,29 @@ fn of_many_who_want_the_same_at_once_one_gets_it() {
     });
     assert_eq!(deleted, BTreeMap::from([(204, 1), (404, 11)]));
 }
+
+#[test]
+fn the_permissions_of_a_project_are_bounded_in_bytes() {
+    let broker = Broker::secured();
+    let team = broker.project("team", &json!({}));
+    let protocols: Vec<_> = (0..1000).map(|at| format!("p{at:0>60}x")).collect();
+    let puts = |at: usize, protocols: &[String]| {
+        let body = json!({"allowed_protocols": protocols});
+        team.rest("PUT", &format!("grants/other{at}"), &body)
+    };
+    let refused = (0..100)
+        .map(|at| puts(at, &protocols))
+        .find(|answer| answer.status != 200);
+    let refused = refused.expect("a refusal");
+    assert_eq!(refused.problem(), (403, "forbidden".to_owned()));
+    assert!(refused.body.contains("revoke a permission"), "{refused:?}");
+    // As a tool it says the same.
+    let agent = team.visitor();
+    let arguments = json!({"target_project_id": "one-more", "allowed_protocols": protocols});
+    agent.is_refused_as("forbidden", "grant_project_access", arguments);
+    // A permission may shrink, and then there is room.
+    assert_eq!(puts(0, &protocols[..1]).status, 200);
+    assert_eq!(puts(99, &protocols).status, 200);
+    assert_eq!(team.rest("DELETE", "grants/other99", &Value::Null).status, 200);
+    assert_eq!(puts(98, &protocols).status, 200);
+}

@@ -1,8 +1,12 @@
+mod grants;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::{ApiKey, BrokerError, KeyId, KeyRecord, KeyStatus, Owner, ProjectId, ProtocolName, Scope, Side, Wall};
+use super::{ApiKey, BrokerError, KeyId, KeyRecord, KeyStatus, Owner, ProjectId, Scope, Side, Wall};
+
+pub use grants::Grant;
 
 /// A tenant as it is stored, with everything that is decided by looking at it alone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,17 +39,6 @@ pub struct ProjectConfig {
     pub queue_capacity: Option<usize>,
     /// Requests per minute, of all its callers together; 0 is no limit.
     pub rate_limit: u32,
-}
-
-/// Sessions of one project may send to another.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Grant {
-    /// Empty: all.
-    pub protocols: BTreeSet<ProtocolName>,
-    /// Messages per minute; 0 is no limit.
-    pub message_rate_limit: u32,
-    /// Milliseconds since the Unix epoch.
-    pub granted_at_ms: u64,
 }
 
 /// What is wanted of a new project.
@@ -146,8 +139,6 @@ const TAG_CHARS_MAX: usize = 64;
 const KEYS_LEN_MAX: usize = 100;
 /// Keys that are good no more and still listed.
 const RETIRED_KEYS_LEN_MAX: usize = 100;
-const GRANTS_LEN_MAX: usize = 1000;
-const GRANT_PROTOCOLS_LEN_MAX: usize = 1000;
 
 impl ProjectRecord {
     /// # Errors
@@ -362,30 +353,6 @@ impl ProjectRecord {
         });
     }
 
-    /// Lets its sessions send to another project. Whether there is such a project is not asked: who may not see it is
-    /// not to learn it from this.
-    ///
-    /// # Errors
-    /// `invalid_argument`: to itself, or too many.
-    pub fn grant(&mut self, target: ProjectId, grant: Grant) -> Result<(), BrokerError> {
-        if target == self.id {
-            return Err(BrokerError::invalid(
-                "target_project_id",
-                "another project than one's own",
-            ));
-        }
-        if grant.protocols.len() > GRANT_PROTOCOLS_LEN_MAX {
-            let text = format!("at most {GRANT_PROTOCOLS_LEN_MAX}");
-            return Err(BrokerError::invalid("allowed_protocols", text));
-        }
-        self.grants.insert(target, grant);
-        if self.grants.len() > GRANTS_LEN_MAX {
-            let text = format!("a project has at most {GRANTS_LEN_MAX} permissions");
-            return Err(BrokerError::invalid("target_project_id", text));
-        }
-        Ok(())
-    }
-
     /// Closes it for good.
     pub fn close(&mut self, now_ms: u64) {
         self.active = false;
@@ -477,6 +444,7 @@ mod properties;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::ProtocolName;
 
     const NOW: u64 = 1_000_000;
 

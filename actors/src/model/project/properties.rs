@@ -7,7 +7,8 @@ use std::{collections::HashMap, iter};
 
 use proptest::{collection::vec, option, prelude::*};
 
-use super::*;
+use super::{grants::GRANTS_LEN_MAX, *};
+use crate::model::ProtocolName;
 
 #[derive(Clone, Debug)]
 enum Step {
