@@ -87,16 +87,18 @@ async fn run(config: &Config) -> io::Result<ExitCode> {
     let listener = bind(config)?;
     let address = listener.local_addr()?;
     let admission = Admission::new(&config.allowed_hosts, &config.cors_origins);
+    let gate = Arc::new(OnceLock::new());
     let state = Arc::new(State {
         broker: OnceLock::new(),
         auth: OnceLock::new(),
         admin: OnceLock::new(),
         phase: Phase::default(),
         admission: admission.clone(),
+        gate: Arc::clone(&gate),
     });
     let connections = Connections::new(config.connections_max);
     let endpoint = Arc::new(Endpoint {
-        gate: Arc::new(OnceLock::new()),
+        gate,
         sessions: Sessions::new(config.connections_max, config.session_retention),
     });
 

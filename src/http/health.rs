@@ -23,6 +23,11 @@ use crate::{admin::schemas, auth::METADATA_PATH, problem::Problem};
 /// What is asked by those who decide whether this process gets requests, or goes on.
 pub const PROBES: [&str; 3] = ["/livez", "/readyz", "/startupz"];
 
+/// Whether what is answered at a path is short, whatever the broker holds.
+pub fn is_brief(path: &str) -> bool {
+    PROBES.contains(&path) || ["/", "/health"].contains(&path)
+}
+
 pub fn resources() -> Vec<Resource> {
     let get = |path, route| Resource::at(path).on(Method::GET, route);
     vec![

@@ -7,6 +7,7 @@ mod health;
 mod oauth;
 mod openapi;
 mod resource;
+mod room;
 
 use std::{
     sync::{Arc, OnceLock},
@@ -28,6 +29,7 @@ use crate::{
     admin::Administration,
     admission::Admission,
     auth::{Arrival, Authenticator},
+    transport::Gate,
 };
 
 pub use health::Phase;
@@ -42,6 +44,8 @@ pub struct State {
     pub admin: OnceLock<Arc<Administration>>,
     pub phase: Phase,
     pub admission: Admission,
+    /// What requests and answers take of the budgets of all connections is known there, as soon as the broker has started.
+    pub gate: Arc<OnceLock<Gate>>,
 }
 
 /// Adds the routes.

@@ -6,8 +6,11 @@ use actix_web::{
         Method, StatusCode,
         header::{ALLOW, HeaderValue},
     },
+    middleware::from_fn,
     web,
 };
+
+use super::room;
 
 use crate::problem::Problem;
 
@@ -50,7 +53,8 @@ impl Resource {
         }
         let options = web::method(Method::OPTIONS).to(move || std::future::ready(options(&allowed)));
         let others = web::to(move || std::future::ready(not_allowed(&refused)));
-        config.service(resource.route(options).default_service(others));
+        let resource = resource.route(options).default_service(others);
+        config.service(resource.wrap(from_fn(room::answer)));
     }
 
     fn allowed(&self) -> HeaderValue {

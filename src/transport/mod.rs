@@ -1,6 +1,7 @@
 //! The ways in. Each brings frames to a [`Peer`](crate::mcp::Peer) and writes what its outbox holds.
 
 mod addresses;
+pub mod body;
 mod connections;
 mod gate;
 mod socket;

@@ -43,6 +43,7 @@ mod refusals;
 mod replay_logs;
 mod resources;
 mod rest_abuse;
+mod rest_under_way;
 mod revocation;
 mod shutdown;
 mod slow_clients;

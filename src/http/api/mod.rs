@@ -4,23 +4,18 @@ pub mod audit;
 pub mod projects;
 pub mod tree;
 
-use std::{fmt, future::Ready, sync::Arc, time::Duration};
+use std::{fmt, future::Ready, sync::Arc};
 
 use actix_web::{
-    FromRequest, HttpMessage, HttpRequest, HttpResponse, ResponseError,
-    body::BoxBody,
-    dev::Payload,
-    error::{JsonPayloadError, QueryPayloadError},
-    http::StatusCode,
-    web,
+    FromRequest, HttpMessage, HttpRequest, HttpResponse, ResponseError, body::BoxBody, dev::Payload,
+    error::QueryPayloadError, http::StatusCode, web,
 };
 use actors::{clock::now, model::BrokerError};
 use futures_util::future::LocalBoxFuture;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use serde_json::{Value, value::RawValue};
-use tokio::time::timeout;
+use serde_json::Value;
 
-use super::{State, resource::Resource};
+use super::{State, resource::Resource, room};
 use crate::{
     admin::Administration,
     auth::Identity,
@@ -29,10 +24,8 @@ use crate::{
     refusal::{reason, reason_of},
 };
 
-/// Bytes of one body.
-const BODY_LEN_MAX: usize = 64 * 1024;
-/// How long the whole of it may take.
-const BODY_TIME_MAX: Duration = Duration::from_secs(10);
+/// What the media type of JSON ends with.
+const JSON: &str = "json";
 
 pub fn resources() -> Vec<Resource> {
     [projects::resources(), audit::resources(), tree::resources()]
@@ -41,32 +34,14 @@ pub fn resources() -> Vec<Resource> {
         .collect()
 }
 
-/// How bodies and queries are read, and refused.
+/// How queries are read, and refused.
 pub fn settings(config: &mut web::ServiceConfig) {
-    let body = web::JsonConfig::default().limit(BODY_LEN_MAX);
-    config
-        .app_data(body.error_handler(|error, _| match error {
-            JsonPayloadError::Overflow { limit } | JsonPayloadError::OverflowKnownLength { limit, .. } => {
-                Refused::from(BrokerError::PayloadTooLarge { limit }).into()
-            }
-            JsonPayloadError::ContentType => {
-                let detail = "a body is JSON: say so with Content-Type: application/json";
-                Refused::from(Problem::new(
-                    StatusCode::UNSUPPORTED_MEDIA_TYPE,
-                    "invalid_argument",
-                    detail,
-                ))
-                .into()
-            }
-            JsonPayloadError::Deserialize(error) => Refused::from(BrokerError::invalid("body", reason(&error))).into(),
-            error => Refused::from(BrokerError::invalid("body", error.to_string())).into(),
-        }))
-        .app_data(web::QueryConfig::default().error_handler(|error, _| {
-            let QueryPayloadError::Deserialize(mistake) = &error else {
-                return Refused::from(BrokerError::invalid("query", "cannot be read")).into();
-            };
-            Refused::from(BrokerError::invalid("query", reason_of(&mistake.to_string()))).into()
-        }));
+    config.app_data(web::QueryConfig::default().error_handler(|error, _| {
+        let QueryPayloadError::Deserialize(mistake) = &error else {
+            return Refused::from(BrokerError::invalid("query", "cannot be read")).into();
+        };
+        Refused::from(BrokerError::invalid("query", reason_of(&mistake.to_string()))).into()
+    }));
 }
 
 /// Who calls. Every route under authentication has one.
@@ -87,25 +62,33 @@ impl FromRequest for Caller {
 pub struct Body<T>(pub T);
 
 impl<T: DeserializeOwned> FromRequest for Body<T> {
-    type Error = actix_web::Error;
-    type Future = LocalBoxFuture<'static, Result<Self, actix_web::Error>>;
+    type Error = Refused;
+    type Future = LocalBoxFuture<'static, Result<Self, Refused>>;
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
-        let text = web::Json::<Box<RawValue>>::from_request(request, payload);
-        let request = request.clone();
+        let (request, payload) = (request.clone(), payload.take());
         Box::pin(async move {
-            let text = timeout(BODY_TIME_MAX, text).await.map_err(|_| too_slow())??;
+            check_is_json(&request)?;
+            let (bytes, _hold) = room::read_body(&request, payload).await?;
             check_again(&request).await?;
-            let body = read(text.get());
+            let text = std::str::from_utf8(&bytes).map_err(|_| BrokerError::invalid("body", "not UTF-8"))?;
             let refused = |error: serde_json::Error| Refused::from(BrokerError::invalid("body", reason(&error)));
-            Ok(Self(body.map_err(refused)?))
+            Ok(Self(read(text).map_err(refused)?))
         })
     }
 }
 
-fn too_slow() -> Refused {
-    let detail = "the body came too slowly";
-    Problem::new(StatusCode::REQUEST_TIMEOUT, "timeout", detail).into()
+fn check_is_json(request: &HttpRequest) -> Result<(), Refused> {
+    let is_json = request
+        .mime_type()
+        .ok()
+        .flatten()
+        .is_some_and(|mime| mime.subtype() == JSON || mime.suffix().is_some_and(|suffix| suffix == JSON));
+    if is_json {
+        return Ok(());
+    }
+    let detail = "a body is JSON: say so with Content-Type: application/json";
+    Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid_argument", detail).into())
 }
 
 /// Whether who calls would still be let in.

@@ -34,7 +34,7 @@ use futures_util::{SinkExt, Stream, StreamExt};
 use tokio::time::{Sleep, sleep, timeout};
 
 use super::{
-    Answer, Endpoint, SESSION_ID, body,
+    Answer, Endpoint, SESSION_ID,
     headers::{self, Refusal},
     identity_of, line, open_gate,
     sessions::{self, not_found},
@@ -42,7 +42,7 @@ use super::{
 use crate::{
     budget::Hold,
     mcp::{Form, Framing, Outbox, placed, rpc},
-    transport::{Line, Seat, socket},
+    transport::{Line, Seat, body, socket},
 };
 
 /// Marks a request that came from another replica. It is not sent on again, whatever it names.

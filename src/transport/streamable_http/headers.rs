@@ -14,11 +14,14 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::mcp::{
-    Form,
-    rpc::{self, HEADER_MISMATCH, INVALID_REQUEST, METHOD_NOT_FOUND, Params, RpcError},
-    tools::{self, Mirrored},
-    version::{LEGACY, MODERN, RequestMeta},
+use crate::{
+    mcp::{
+        Form,
+        rpc::{self, HEADER_MISMATCH, INVALID_REQUEST, METHOD_NOT_FOUND, Params, RpcError},
+        tools::{self, Mirrored},
+        version::{LEGACY, MODERN, RequestMeta},
+    },
+    transport::body::BodyError,
 };
 
 const PROTOCOL_VERSION: &str = "MCP-Protocol-Version";
@@ -49,7 +52,7 @@ impl Refusal {
         Self::unavailable("the broker is starting")
     }
 
-    pub fn unavailable(reason: &'static str) -> Self {
+    pub fn unavailable(reason: impl Into<Cow<'static, str>>) -> Self {
         Self::new(
             StatusCode::SERVICE_UNAVAILABLE,
             RpcError::new(rpc::INTERNAL_ERROR, reason),
@@ -89,6 +92,19 @@ impl Refusal {
             response.force_close();
         }
         response.content_type(header::ContentType::json()).body(body)
+    }
+}
+
+impl From<BodyError> for Refusal {
+    fn from(error: BodyError) -> Self {
+        let reason = error.to_string();
+        match error {
+            BodyError::NoRoom => Self::unavailable(reason).closing(),
+            BodyError::BrokeOff(_) => Self::new(error.status(), RpcError::new(INVALID_REQUEST, reason)),
+            BodyError::TooLarge { .. } | BodyError::TooSlow => {
+                Self::new(error.status(), RpcError::new(INVALID_REQUEST, reason)).closing()
+            }
+        }
     }
 }
 

@@ -7,7 +7,6 @@
 //! asked for goes to the stream of its `GET`. A `GET` that names no session is a client of 2024-11-05, which gets all
 //! its answers there.
 
-mod body;
 mod commands;
 mod exchange;
 mod forwarding;
@@ -35,7 +34,7 @@ use self::{
     headers::{Accepts, Refusal},
     sessions::{Over, Session},
 };
-use super::{Gate, Line};
+use super::{Gate, Line, body};
 use crate::mcp::{
     Form, Framing, Outbox, Peer,
     rpc::{self, INVALID_REQUEST, Incoming, Malformed, Params, RpcError},

@@ -1,6 +1,6 @@
-//! The body of a POST: bounded before it is buffered, and by time.
+//! The body of a request: bounded before it is buffered, and by time.
 
-use std::rc::Rc;
+use std::{fmt, rc::Rc};
 
 use actix_web::{
     error::PayloadError,
@@ -8,21 +8,53 @@ use actix_web::{
         StatusCode,
         header::{CONTENT_LENGTH, HeaderMap},
     },
-    web::{Bytes, BytesMut, Payload},
+    web::{Bytes, BytesMut},
 };
 use actors::{attention, clock::now};
-use futures_util::{FutureExt, StreamExt};
+use futures_util::{FutureExt, Stream, StreamExt};
 use tokio::time::timeout;
 
-use super::headers::Refusal;
-use crate::{
-    budget::Hold,
-    mcp::rpc::{INVALID_REQUEST, RpcError},
-    transport::{
-        Line,
-        gate::{INBOUND_PATIENCE, INBOUND_TIME_MAX, SMALL_LEN},
-    },
+use super::{
+    Line,
+    gate::{INBOUND_PATIENCE, INBOUND_TIME_MAX, SMALL_LEN},
 };
+use crate::budget::Hold;
+
+/// The chunks of a body as they come.
+pub trait Incoming: Stream<Item = Result<Bytes, PayloadError>> + Unpin {}
+
+impl<T: Stream<Item = Result<Bytes, PayloadError>> + Unpin> Incoming for T {}
+
+/// Why a body is not read to its end. Except when it broke off, nothing more is to be read of its connection.
+#[derive(Debug)]
+pub enum BodyError {
+    TooLarge { len_max: usize },
+    TooSlow,
+    BrokeOff(PayloadError),
+    NoRoom,
+}
+
+impl BodyError {
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::TooSlow => StatusCode::REQUEST_TIMEOUT,
+            Self::BrokeOff(_) => StatusCode::BAD_REQUEST,
+            Self::NoRoom => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+}
+
+impl fmt::Display for BodyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLarge { len_max } => write!(f, "the body is too large: at most {len_max} bytes"),
+            Self::TooSlow => f.write_str("the body came too slowly"),
+            Self::BrokeOff(error) => write!(f, "the body broke off: {error}"),
+            Self::NoRoom => f.write_str("too many bodies are being received: try again later"),
+        }
+    }
+}
 
 /// Reads a body of at most `len_max` bytes. What is not small waits for `room`, which holds it from then on.
 ///
@@ -31,16 +63,16 @@ use crate::{
 /// is no room for it for as long as a body may take.
 pub async fn read(
     headers: &HeaderMap,
-    mut payload: Payload,
+    mut payload: impl Incoming,
     len_max: usize,
     mut room: Room<'_>,
-) -> Result<Bytes, Refusal> {
+) -> Result<Bytes, BodyError> {
     let told: Option<usize> = headers
         .get(CONTENT_LENGTH)
         .and_then(|len| len.to_str().ok())
         .and_then(|len| len.parse().ok());
     if told.is_some_and(|len| len > len_max) {
-        return Err(too_large(len_max));
+        return Err(BodyError::TooLarge { len_max });
     }
     room.takes(told.unwrap_or(0)).await?;
     let mut body = Body::None;
@@ -57,7 +89,7 @@ pub async fn read(
             Some(Ok(chunk)) => {
                 let len = body.len() + chunk.len();
                 if len > len_max {
-                    return Err(too_large(len_max));
+                    return Err(BodyError::TooLarge { len_max });
                 }
                 if told.is_none_or(|told| len > told) && len > SMALL_LEN {
                     // Nobody knows how long it becomes.
@@ -66,16 +98,16 @@ pub async fn read(
                 body = body.and(chunk);
             }
             None => return Ok(body.finish()),
-            Some(Err(error)) => {
-                let error = RpcError::new(INVALID_REQUEST, format!("the body broke off: {error}"));
-                return Err(Refusal::new(StatusCode::BAD_REQUEST, error));
-            }
+            Some(Err(error)) => return Err(BodyError::BrokeOff(error)),
         }
     }
 }
 
 /// The next bytes of a body that began to come then. Time in which nobody listened does not count.
-async fn next_in_time(payload: &mut Payload, began_ms: u64) -> Result<Option<Result<Bytes, PayloadError>>, Refusal> {
+async fn next_in_time(
+    payload: &mut impl Incoming,
+    began_ms: u64,
+) -> Result<Option<Result<Bytes, PayloadError>>, BodyError> {
     let waits_since_ms = now().mono_ms;
     loop {
         let now = now();
@@ -85,8 +117,7 @@ async fn next_in_time(payload: &mut Payload, began_ms: u64) -> Result<Option<Res
             return Ok(next);
         }
         if patience.is_zero() || left.is_zero() {
-            let error = RpcError::new(INVALID_REQUEST, "the body came too slowly");
-            return Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, error).closing());
+            return Err(BodyError::TooSlow);
         }
     }
 }
@@ -99,7 +130,7 @@ pub struct Room<'a> {
 
 impl Room<'_> {
     /// Waits for room for a body of so many bytes. Nothing more is read meanwhile.
-    async fn takes(&mut self, len: usize) -> Result<(), Refusal> {
+    async fn takes(&mut self, len: usize) -> Result<(), BodyError> {
         if len <= SMALL_LEN {
             return Ok(());
         }
@@ -107,7 +138,7 @@ impl Room<'_> {
         line.pause();
         let taken = timeout(INBOUND_TIME_MAX, hold.grow(len)).await;
         line.resume(taken.is_ok());
-        taken.map_err(|_| Refusal::unavailable("too many bodies are being received: try again later").closing())
+        taken.map_err(|_| BodyError::NoRoom)
     }
 }
 
@@ -116,14 +147,6 @@ impl Drop for Room<'_> {
     fn drop(&mut self) {
         self.line.resume(false);
     }
-}
-
-fn too_large(len_max: usize) -> Refusal {
-    let error = RpcError::new(
-        INVALID_REQUEST,
-        format!("the body is too large: at most {len_max} bytes"),
-    );
-    Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, error).closing()
 }
 
 /// What has come so far. Most bodies come in one piece, which is taken as it is.
