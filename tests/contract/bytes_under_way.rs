@@ -3,7 +3,7 @@
 use std::{
     io::{ErrorKind, Read, Write},
     net::TcpStream,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use serde_json::{Value, json};
@@ -258,7 +258,11 @@ fn who_holds_room_and_sends_nothing_is_closed_when_others_wait_for_it() {
             socket
         })
         .collect();
+    let (began, before) = (Instant::now(), broker.processor_time());
     bob.sends(&"x".repeat(3 * MIB)).to(&bob);
+    // Waiting costs nothing: a connection that asks again and again would take a processor for itself.
+    let (waited, worked) = (began.elapsed(), Duration::from_nanos(broker.processor_time() - before));
+    assert!(worked < waited / 10, "{worked:?} of {waited:?}");
     let mut closed = Vec::new();
     idle[0].set_read_timeout(Some(PATIENCE)).unwrap();
     idle[0].read_to_end(&mut closed).unwrap();

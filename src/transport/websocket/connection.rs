@@ -71,8 +71,10 @@ pub struct Connection {
     written_in_all: u64,
     marks: Marks,
     end: End,
-    /// Nothing is read because enough is under way.
+    /// Nothing is read: enough is under way, or a message waits for its room.
     paused: bool,
+    /// It is paused for want of room. The budget wakes it.
+    awaits_room: bool,
     /// The broker stops: what is under way is answered, and nothing else is read.
     winds_up: bool,
     tick: Pin<Box<Sleep>>,
@@ -119,6 +121,7 @@ impl Connection {
             marks: Marks::default(),
             end: End::Open,
             paused: false,
+            awaits_room: false,
             winds_up: false,
             tick: Box::pin(tokio::time::sleep(tempo.ping_interval)),
             armed: false,
@@ -171,7 +174,8 @@ impl Connection {
             self.looks_for_room = true;
             self.set_tick(self.tempo.ping_interval.min(ROOM_INTERVAL));
         }
-        let more_to_do = self.peer.can_go_on() || (self.paused && !self.winds_up && self.peer.wants_frames());
+        let resumes = self.paused && !self.awaits_room && !self.winds_up && self.peer.wants_frames();
+        let more_to_do = self.peer.can_go_on() || resumes;
         if more_to_do || !self.armed {
             cx.waker().wake_by_ref();
         }
@@ -192,10 +196,8 @@ impl Connection {
             let mut left = READ_LEN;
             while left > 0 {
                 self.paused = self.end == End::Open && (self.winds_up || !self.peer.wants_frames());
-                if self.paused {
-                    return Ok(());
-                }
-                self.paused = self.end == End::Open && !self.has_room(cx, now);
+                self.awaits_room = !self.paused && self.end == End::Open && !self.has_room(cx, now);
+                self.paused |= self.awaits_room;
                 if self.paused {
                     return Ok(());
                 }
