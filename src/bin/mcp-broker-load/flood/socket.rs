@@ -76,8 +76,9 @@ pub fn clients(kind: Kind, size: Size, bench: &Bench, shared: &Shared, ready: &S
     Ok(())
 }
 
-/// Items of a payload of which each is compared with each other: they differ, and hash alike.
-const COMPARED_LEN: usize = 1000;
+/// Items of a payload of which each is compared with each other: they differ, and hash alike. About as many as the broker checks
+/// in one message.
+const COMPARED_LEN: usize = 700;
 
 /// A protocol that asks for unique items, and messages whose items are hard to tell apart.
 fn costly_messages(lane: usize, to: &str) -> (Option<Template>, Template) {
