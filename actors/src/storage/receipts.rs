@@ -136,7 +136,7 @@ impl Receipts {
     pub fn restore(&mut self, mut entries: Vec<(ReceiptKey, MessageId, RecipientStatus)>, journal: &mut impl Journal) {
         entries.sort_unstable_by_key(|(key, ..)| *key);
         let receipts: Vec<_> = entries.chunk_by(|(a, ..), (b, ..)| a.receipt == b.receipt).collect();
-        let first = self.first_of_ring(&receipts);
+        let first = Self::first_of_ring(&receipts);
         let number = |receipt: &&[(ReceiptKey, _, _)]| receipt[0].0.receipt;
         let next = receipts.last().map_or(0, |last| number(last) + 1);
         self.base = receipts.get(first).map_or(next, number);
@@ -156,11 +156,12 @@ impl Receipts {
         }
     }
 
-    /// Which of these receipts is the oldest in the ring, where nothing is missing.
-    fn first_of_ring(&self, receipts: &[&[(ReceiptKey, MessageId, RecipientStatus)]]) -> usize {
-        let (mut first, mut len) = (receipts.len(), 0);
+    /// The first of the receipts that go through the ring, which evicts those that are too many: from it on nothing is
+    /// missing, and no message has two. The earlier one of two had left the ring before the later one was made.
+    fn first_of_ring(receipts: &[&[(ReceiptKey, MessageId, RecipientStatus)]]) -> usize {
+        let mut first = receipts.len();
+        let mut later_ids = IdMap::default();
         for (at, receipt) in receipts.iter().enumerate().rev() {
-            len += receipt.len();
             let is_whole = receipt
                 .iter()
                 .enumerate()
@@ -168,7 +169,8 @@ impl Receipts {
             let is_next = receipts
                 .get(at + 1)
                 .is_none_or(|next| receipt[0].0.receipt + 1 == next[0].0.receipt);
-            if len > self.len_max || !is_whole || !is_next {
+            let is_only = later_ids.insert(receipt[0].1, ()).is_none();
+            if !is_whole || !is_next || !is_only {
                 break;
             }
             first = at;
@@ -206,7 +208,7 @@ impl Receipts {
             self.base += 1;
             let entries = receipt.entries.as_slice();
             self.len -= entries.len();
-            if receipt.stray > 0 && self.strays.get(&receipt.id) == Some(&number) {
+            if receipt.stray > 0 {
                 self.strays.remove(&receipt.id);
             }
             for (place, entry) in entries.iter().enumerate() {

@@ -18,6 +18,8 @@ enum Step {
     Set { entry: Index, status: Status },
     /// Sends one that is final again, to this session.
     Requeue { entry: Index, session: u8 },
+    /// The receipts are made from what a journal has of them.
+    Restart,
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -29,10 +31,11 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         Status::DeadLettered(DeadLetterReason::DeliveryLimit),
     ]);
     // Mostly ascending ids, as a router makes them; the model skips those that are taken.
-    let step = (0..40_u16, 0..6_usize, any::<Index>(), status, 0..8_u8, 0..10).prop_map(
+    let step = (0..40_u16, 0..6_usize, any::<Index>(), status, 0..8_u8, 0..20).prop_map(
         |(offset, sessions, entry, status, session, kind)| match kind {
-            0..4 => Step::Accept { id: offset, sessions },
-            4..9 => Step::Set { entry, status },
+            0..8 => Step::Accept { id: offset, sessions },
+            8..17 => Step::Set { entry, status },
+            17 => Step::Restart,
             _ => Step::Requeue { entry, session },
         },
     );
@@ -68,6 +71,29 @@ impl Model {
             .flat_map(|(number, (_, all))| all.iter().filter(move |e| *number >= self.base || !e.status.is_final()))
             .map(|entry| (entry.session, entry.status, entry.at_ms))
             .collect()
+    }
+
+    /// What is settled in the ring, and what is open anywhere.
+    fn journalled(&self) -> Vec<(ReceiptKey, MessageId, RecipientStatus)> {
+        let keys = self.keys().into_iter();
+        let entries = keys.map(|key| {
+            let (id, all) = &self.receipts[&key.receipt];
+            (key, *id, all[key.recipient as usize])
+        });
+        entries
+            .filter(|(key, _, entry)| key.receipt >= self.base || !entry.status.is_final())
+            .collect()
+    }
+
+    /// Whatever was in the ring is in it again. So are receipts of which the last entries alone were forgotten.
+    fn restarted(&mut self, base: u64) {
+        assert!(base <= self.base);
+        for (_, (_, all)) in self.receipts.range_mut(base..self.base) {
+            let open_len = all.iter().take_while(|entry| !entry.status.is_final()).count();
+            assert!(all[open_len..].iter().all(|entry| entry.status.is_final()));
+            all.truncate(open_len);
+        }
+        self.base = base;
     }
 
     fn keys(&self) -> Vec<ReceiptKey> {
@@ -109,6 +135,11 @@ fn run(steps: Vec<Step>) {
             Step::Set { entry, status } => set(&mut receipts, &mut model, entry, status, at_ms),
             Step::Requeue { entry, session: to } => {
                 requeue(&mut receipts, &mut model, entry, session(to.into()), at_ms);
+            }
+            Step::Restart => {
+                receipts = Receipts::new(LEN_MAX);
+                receipts.restore(model.journalled(), &mut ());
+                model.restarted(receipts.base);
             }
         }
         check(&receipts, &model, &ids);
@@ -195,5 +226,60 @@ proptest! {
     #[test]
     fn receipts_tell_what_happened_and_forget_only_what_is_settled(steps in steps()) {
         run(steps);
+    }
+}
+
+const fn key(receipt: u64, recipient: u32) -> ReceiptKey {
+    ReceiptKey { receipt, recipient }
+}
+
+fn status(receipts: &Receipts, id: MessageId) -> Option<Status> {
+    receipts.get(id).map(|entries| entries[0].status)
+}
+
+#[test]
+fn an_entry_is_found_by_its_key_after_a_restart_whatever_is_missing_around_it() {
+    let gap = [key(3, 0), key(5, 0), key(6, 0)];
+    let hole = [key(3, 0), key(4, 0), key(5, 1)];
+    let hole_before_the_last = [key(3, 0), key(4, 1), key(5, 0)];
+    for keys in [gap, hole, hole_before_the_last] {
+        let mut receipts = Receipts::new(LEN_MAX);
+        let id_of = |key: ReceiptKey| id(key.receipt.into());
+        let entry = |&key: &ReceiptKey| (key, id_of(key), queued(session(1), 0));
+        receipts.restore(keys.iter().map(entry).collect(), &mut ());
+        let next = receipts.next_key(0);
+        assert_eq!(next, key(keys[2].receipt + 1, 0), "a key of its own for the next one");
+        receipts.accept_one(id_of(next), session(1), 0, &mut ());
+        for moved in [keys[0], keys[1], keys[2], next] {
+            receipts.set(moved, id_of(moved), Status::Delivered, 1, &mut ());
+            assert_eq!(status(&receipts, id_of(moved)), Some(Status::Delivered), "{moved:?}");
+            receipts.set(moved, id_of(moved), Status::Queued, 2, &mut ());
+        }
+    }
+}
+
+/// It has two when it was sent again after the first had left the ring.
+#[test]
+fn a_message_with_two_receipts_is_told_with_both_after_a_restart() {
+    let mut receipts = Receipts::new(LEN_MAX);
+    let entries = vec![
+        (key(0, 0), id(9), queued(session(1), 0)),
+        (key(1, 0), id(9), queued(session(2), 1)),
+    ];
+    receipts.restore(entries, &mut ());
+    let told = |receipts: &Receipts| receipts.get(id(9)).map_or(0, |entries| entries.len());
+    assert_eq!(told(&receipts), 2);
+    assert!(receipts.is_open(id(9), session(1)) && receipts.is_open(id(9), session(2)));
+    receipts.set(key(0, 0), id(9), Status::Acknowledged, 2, &mut ());
+    assert_eq!(told(&receipts), 1);
+    assert!(receipts.is_open(id(9), session(2)));
+}
+
+#[test]
+fn ids_that_ascend_cost_nothing_beside_the_ring() {
+    let mut receipts = Receipts::new(LEN_MAX);
+    for number in 0..3 * LEN_MAX as u128 {
+        receipts.accept_one(id(number), session(1), 0, &mut ());
+        assert!(receipts.strays.is_empty());
     }
 }
