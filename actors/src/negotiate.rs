@@ -509,6 +509,17 @@ mod tests {
     }
 
     #[test]
+    fn a_requirement_is_read_from_its_text_and_a_refusal_shows_the_text() {
+        let read = |version: &str| {
+            let text = json!({"name": "chat", "version": version}).to_string();
+            serde_json::from_str::<RequiredProtocol>(&text)
+        };
+        assert_eq!(vec![read("1.1.0").unwrap()], required("chat", "1.1.0"));
+        let error = read("newest").unwrap_err().to_string();
+        assert!(error.contains("\"newest\" is not a version requirement"), "{error}");
+    }
+
+    #[test]
     fn what_is_compatible_needs_no_advice() {
         let compatible = negotiate(&chat(&["1.0.0"]), &chat(&["1.1.0"]), &[]);
         assert!(compatible.compatible && compatible.suggestions.is_empty());

@@ -64,3 +64,15 @@ impl AuditQuery {
             && self.before.is_none_or(|before| entry.id < before)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outcome_is_shown_by_the_name_by_which_it_is_stored() {
+        for outcome in [AuditOutcome::Done, AuditOutcome::Refused] {
+            assert_eq!(serde_json::to_value(outcome).unwrap(), outcome.as_str());
+        }
+    }
+}

@@ -64,3 +64,38 @@ impl Full {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_budget_says_what_is_full_and_its_limit() {
+        for (budget, name, text) in [
+            (
+                Budget::QueueMessages,
+                "queue_messages",
+                "the recipient's queue is full (7 messages)",
+            ),
+            (
+                Budget::QueueBytes,
+                "queue_bytes",
+                "the recipient's queue is full (7 bytes)",
+            ),
+            (
+                Budget::ProjectBytes,
+                "project_bytes",
+                "the project's budget for waiting messages is full (7 bytes)",
+            ),
+            (
+                Budget::BrokerBytes,
+                "broker_bytes",
+                "the broker's budget for the messages of all projects is full (7 bytes)",
+            ),
+        ] {
+            let shown = Full { budget, limit: 7 }.to_string();
+            assert!(shown.starts_with(&format!("{text}: ")), "{shown}");
+            assert_eq!(budget.as_str(), name);
+        }
+    }
+}

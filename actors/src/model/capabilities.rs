@@ -56,3 +56,65 @@ impl CapabilityFilter {
             })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> ProtocolName {
+        ProtocolName::parse(text).unwrap()
+    }
+
+    fn capabilities(protocols: &[(&str, &[&str])], features: &[&str]) -> Capabilities {
+        let versions = |texts: &[&str]| texts.iter().map(|text| Version::parse(text).unwrap()).collect();
+        Capabilities {
+            supported_protocols: protocols
+                .iter()
+                .map(|(text, texts)| (name(text), versions(texts)))
+                .collect(),
+            supported_features: features.iter().map(|feature| (*feature).to_owned()).collect(),
+        }
+    }
+
+    #[test]
+    fn every_protocol_version_and_feature_is_an_entry() {
+        assert_eq!(Capabilities::default().entries_len(), 0);
+        let some = capabilities(&[("chat", &["1.0.0", "2.0.0", "3.0.0"]), ("call", &[])], &["a", "b"]);
+        assert_eq!(some.entries_len(), 2 + 3 + 2);
+    }
+
+    #[test]
+    fn a_session_accepts_what_is_compatible_with_what_it_declared_and_anything_if_it_declared_nothing() {
+        let version = |text| Version::parse(text).unwrap();
+        assert!(Capabilities::default().accepts(&name("chat"), &version("7.0.0")));
+        let chat = capabilities(&[("chat", &["1.0.0"])], &[]);
+        for (protocol, of, accepted) in [
+            ("chat", "1.2.0", true),
+            ("chat", "2.0.0", false),
+            ("call", "1.0.0", false),
+        ] {
+            assert_eq!(chat.accepts(&name(protocol), &version(of)), accepted, "{protocol} {of}");
+        }
+    }
+
+    #[test]
+    fn a_filter_lets_through_who_has_all_of_its_protocols_and_all_of_its_features() {
+        let filter = |protocols: &[(&str, &str)], features: &[&str]| CapabilityFilter {
+            protocols: protocols
+                .iter()
+                .map(|(text, requirement)| (name(text), VersionReq::parse(requirement).unwrap()))
+                .collect(),
+            features: features.iter().map(|feature| (*feature).to_owned()).collect(),
+        };
+        let own = capabilities(&[("chat", &["1.0.0", "2.0.0"])], &["a", "b"]);
+        assert!(CapabilityFilter::default().matches(&Capabilities::default()));
+        for (wanted, matches) in [
+            (filter(&[("chat", "^2")], &["a"]), true),
+            (filter(&[("chat", "^3")], &["a"]), false),
+            (filter(&[("chat", "^2"), ("call", "*")], &[]), false),
+            (filter(&[("chat", "^2")], &["a", "c"]), false),
+        ] {
+            assert_eq!(wanted.matches(&own), matches, "{wanted:?}");
+        }
+    }
+}

@@ -244,3 +244,45 @@ impl BrokerError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_session_is_named_with_those_that_its_caller_may_have_meant() {
+        let missing = |similar: &[&str]| {
+            let similar = similar.iter().map(|name| (*name).to_owned()).collect();
+            MissingSession::other("alcie", similar).to_string()
+        };
+        assert!(missing(&[]).starts_with("no session \"alcie\": list_sessions"));
+        assert!(missing(&["alice"]).starts_with("no session \"alcie\", did you mean \"alice\"?: "));
+        assert!(missing(&["alice", "alci"]).contains(", did you mean \"alice\" or \"alci\"?: "));
+    }
+
+    #[test]
+    fn an_error_repeats_no_more_of_an_address_than_a_name_may_have() {
+        let long = "ü".repeat(1000);
+        for missing in [
+            MissingSession::own(&long),
+            MissingSession::other(&long, Vec::new()),
+            MissingSession::abroad(&long),
+        ] {
+            let shown = missing.to_string();
+            assert_eq!(shown.matches('ü').count(), MissingSession::SHOWN_LEN_MAX, "{shown}");
+        }
+    }
+
+    #[test]
+    fn only_what_a_repeat_may_mend_says_how_long_to_wait() {
+        let retry_after = Duration::from_millis(321);
+        for (error, wait) in [
+            (BrokerError::RateLimited { retry_after }, Some(retry_after)),
+            (BrokerError::Unavailable { retry_after }, Some(retry_after)),
+            (BrokerError::StorageFull, Some(Duration::from_secs(5))),
+            (BrokerError::SessionRequired, None),
+        ] {
+            assert_eq!(error.retry_after(), wait, "{error}");
+        }
+    }
+}

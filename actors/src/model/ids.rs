@@ -223,9 +223,25 @@ mod tests {
     }
 
     #[test]
+    fn the_ids_of_all_incarnations_lead_to_the_durable_one() {
+        let id = SessionId::generate();
+        assert_eq!((id.durable(), id.of_incarnation(0)), (id, id));
+        let second = id.of_incarnation(0xfedc_ba98);
+        assert_eq!(second.as_uuid().as_u128(), id.as_uuid().as_u128() + 0xfedc_ba98);
+        assert_eq!(second.durable(), id);
+        assert_eq!(second.of_incarnation(3), id.of_incarnation(3));
+    }
+
+    #[test]
+    fn a_later_connection_has_a_higher_id_and_none_has_0() {
+        let (first, second) = (ConnectionId::next(), ConnectionId::next());
+        assert!(0 < first.get() && first.get() < second.get());
+    }
+
+    #[test]
     fn session_names_cannot_be_mistaken_for_an_id_or_an_address() {
-        for good in ["alice", "build agent 7", "Zoë", "a/b"] {
-            assert!(SessionName::parse(good).is_ok(), "{good}");
+        for good in ["alice", "build agent 7", "Zoë", "a/b", &"ë".repeat(128)] {
+            assert_eq!(SessionName::parse(good).unwrap().as_str(), good);
         }
         for bad in ["", " a", "a@b", "a\nb", UNSET_ID, &"x".repeat(129)] {
             assert!(SessionName::parse(bad).is_err(), "{bad}");

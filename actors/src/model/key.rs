@@ -447,6 +447,63 @@ mod tests {
     }
 
     #[test]
+    fn scopes_and_statuses_of_keys_have_the_names_of_the_contract() {
+        assert_eq!(
+            Scope::ALL.map(Scope::as_str),
+            ["observer", "member", "admin", "operator"]
+        );
+        for scope in Scope::ALL {
+            assert_eq!(serde_json::to_value(scope).unwrap(), scope.as_str());
+        }
+        let statuses = [
+            KeyStatus::Active,
+            KeyStatus::Retiring,
+            KeyStatus::Expired,
+            KeyStatus::Revoked,
+        ];
+        assert_eq!(
+            statuses.map(KeyStatus::as_str),
+            ["active", "retiring", "expired", "revoked"]
+        );
+    }
+
+    #[test]
+    fn the_id_of_a_key_has_letters_that_cannot_be_mistaken_for_each_other() {
+        let ids: Vec<_> = (0..500).map(|_| KeyId::generate().unwrap()).collect();
+        let letters: std::collections::BTreeSet<_> = ids.iter().flat_map(|id| id.as_str()[1..].chars()).collect();
+        assert_eq!(
+            letters.into_iter().collect::<String>(),
+            "23456789abcdefghijkmnpqrstuvwxyz"
+        );
+        assert!(
+            ids.iter()
+                .all(|id| id.as_str().starts_with('k') && id.as_str().len() == 10)
+        );
+    }
+
+    #[test]
+    fn an_owner_says_what_kind_of_caller_it_is() {
+        let key = Owner::key(&KeyId::parse("k1").unwrap());
+        let (operator, subject) = (Owner::operator(), Owner::subject("key:k1"));
+        assert_eq!(
+            [&Owner::anonymous(), &operator, &key, &subject].map(Owner::as_str),
+            ["anonymous", "admin", "key:k1", "jwt:key:k1"]
+        );
+        assert_eq!(
+            [&Owner::default(), &operator, &key, &subject].map(Owner::is_key),
+            [false, false, true, false]
+        );
+    }
+
+    #[test]
+    fn a_credential_is_good_until_its_end() {
+        let standing = Standing::until(100);
+        assert_eq!([99, 100].map(|now_ms| standing.is_good(now_ms)), [true, false]);
+        standing.ends_at(50);
+        assert_eq!([49, 50].map(|now_ms| standing.is_good(now_ms)), [true, false]);
+    }
+
+    #[test]
     fn a_use_is_remembered_to_the_minute() {
         let standing = Standing::until(u64::MAX);
         assert_eq!(standing.last_used_at_ms(), None);

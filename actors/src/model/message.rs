@@ -455,7 +455,9 @@ mod tests {
             &headers,
         );
         let id = MessageIds::default().next(now);
+        let len = draft.bytes();
         let message = draft.seal(id, Some(to), now, false);
+        assert_eq!(message.body().len(), len, "the router writes into it and adds nothing");
         let expected = json!({
             "message_id": id, "project_id": "default", "sender_id": from.id, "sender_name": "ali\"ce",
             "recipient_id": to, "timestamp": crate::clock::rfc3339_text(now.unix_ms),
@@ -463,6 +465,9 @@ mod tests {
             "headers": {"priority": "high", "ttl_seconds": 5}, "delivery_count": 1,
         });
         assert_eq!(read(&message, 1), expected);
+        for count in [0, 9, 10, 11] {
+            assert_eq!(read(&message, count)["delivery_count"], json!(count));
+        }
         assert_eq!(
             read(&message, 4_294_967_295)["delivery_count"],
             json!(4_294_967_295_u32)
@@ -504,6 +509,53 @@ mod tests {
             assert!(next > last, "{next} after {last}");
             last = next;
         }
+    }
+
+    #[test]
+    fn an_id_holds_the_time_at_which_it_was_made() {
+        let now = Now {
+            unix_ms: 1_790_000_000_123,
+            mono_ms: 0,
+        };
+        let id = MessageIds::default().next(now);
+        let made = id.as_uuid().get_timestamp().map(|made| made.to_unix());
+        assert_eq!(made, Some((1_790_000_000, 123_000_000)));
+    }
+
+    #[test]
+    fn statuses_have_the_names_of_the_contract() {
+        let reasons = [
+            DeadLetterReason::Expired,
+            DeadLetterReason::DeliveryLimit,
+            DeadLetterReason::RecipientGone,
+            DeadLetterReason::Rejected,
+        ];
+        for reason in reasons {
+            assert_eq!(serde_json::to_value(reason).unwrap(), reason.as_str());
+        }
+        let statuses = [
+            Status::Queued,
+            Status::Delivered,
+            Status::Acknowledged,
+            Status::Expired,
+            Status::DeadLettered(DeadLetterReason::Rejected),
+        ];
+        assert_eq!(
+            statuses.map(Status::as_str),
+            ["queued", "delivered", "acknowledged", "expired", "dead_lettered"]
+        );
+    }
+
+    #[test]
+    fn a_message_is_followed_while_a_view_of_its_progress_is_held() {
+        let progress = Progress::new(true);
+        assert_eq!((progress.handed_over(), progress.is_followed()), (None, false));
+        let view = progress.subscribe();
+        assert!(progress.is_followed());
+        drop(view);
+        assert!(!progress.is_followed());
+        let unwatched = Progress::new(false);
+        assert!(unwatched.subscribe().is_none() && !unwatched.is_followed());
     }
 
     #[test]

@@ -113,3 +113,67 @@ impl ProtocolRecord {
         .collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn protocol_names_follow_their_grammar() {
+        for good in ["ab", "a0", "a-b", "a_b", "a--b", &"x".repeat(64)] {
+            assert_eq!(ProtocolName::parse(good).unwrap().as_str(), good);
+        }
+        for bad in [
+            "",
+            "a",
+            "0a",
+            "-a",
+            "_a",
+            "a-",
+            "a_",
+            "Ab",
+            "aB",
+            "aBc",
+            "a b",
+            "a.b",
+            "aéb",
+            &"x".repeat(65),
+        ] {
+            assert!(ProtocolName::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_protocol_differs_by_what_is_registered_and_not_by_its_registration() {
+        let record = ProtocolRecord {
+            name: ProtocolName::parse("chat").unwrap(),
+            version: Version::new(1, 0, 0),
+            schema: json!({"type": "object"}),
+            capabilities: BTreeSet::new(),
+            metadata: ProtocolMetadata::default(),
+            registered_at_ms: 1,
+            registered_by: None,
+        };
+        let differs = |change: fn(&mut ProtocolRecord)| {
+            let mut other = record.clone();
+            change(&mut other);
+            record.differences(&other)
+        };
+        assert_eq!(differs(|other| other.registered_at_ms = 2), [""; 0]);
+        assert_eq!(
+            differs(|other| other.version.build = semver::BuildMetadata::new("b").unwrap()),
+            ["version"]
+        );
+        assert_eq!(differs(|other| other.schema = json!({})), ["schema"]);
+        assert_eq!(
+            differs(|other| other.capabilities = BTreeSet::from([Pattern::Broadcast])),
+            ["capabilities"]
+        );
+        assert_eq!(
+            differs(|other| other.metadata.author = Some("alice".to_owned())),
+            ["metadata"]
+        );
+    }
+}

@@ -58,6 +58,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_text_of_a_receipt_is_the_same_in_every_build() {
+        let session = SessionId::parse("0190a5d2-c000-7000-8000-00000000002a").unwrap();
+        let receipt = CallReceipt(0x0123_4567_89ab_cdef);
+        assert_eq!(receipt.to_text(session), "0123456789abcdef8da00f58");
+        assert_eq!(receipt.to_bytes(), [0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef]);
+        assert_eq!(
+            CallReceipt::parse("0123456789abcdee8da00f58", session),
+            None,
+            "a digit is wrong"
+        );
+    }
+
+    #[test]
     fn a_receipt_is_read_back_by_its_session_alone() {
         let (own, other) = (SessionId::generate(), SessionId::generate());
         for _ in 0..100 {

@@ -109,3 +109,67 @@ impl Presence {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(id: SessionId) -> SessionRecord {
+        SessionRecord {
+            id,
+            name: None,
+            capabilities: Capabilities::default(),
+            metadata: Map::new(),
+            connected_at_ms: 0,
+            owner: Owner::anonymous(),
+            holder: Holder::default(),
+        }
+    }
+
+    #[test]
+    fn a_record_names_its_holder_only_when_it_is_another_than_the_first() {
+        let mut record = record(SessionId::generate());
+        let stored = |record: &SessionRecord| serde_json::to_value(record).unwrap();
+        assert_eq!(stored(&record).get("holder"), None);
+        record.holder.by_id = true;
+        assert_eq!(stored(&record)["holder"]["by_id"], true);
+        assert_eq!(
+            serde_json::from_value::<SessionRecord>(stored(&record)).unwrap(),
+            record
+        );
+    }
+
+    #[test]
+    fn another_holder_has_another_incarnation_wherever_the_id_has_room_for_one() {
+        let record_of_this_form = record(SessionId::generate());
+        let (first, second) = (
+            record_of_this_form.another_incarnation(),
+            record_of_this_form.another_incarnation(),
+        );
+        assert!(first != 0 && second != 0 && first != second, "{first} {second}");
+        let id_without_room = SessionId::from_uuid(uuid::Uuid::from_u128(1));
+        assert_eq!(record(id_without_room).another_incarnation(), 0);
+    }
+
+    #[test]
+    fn silence_makes_a_session_stale_and_then_disconnected() {
+        let presence = Presence {
+            stale_after: Duration::from_secs(30),
+            disconnect_after: Duration::from_secs(60),
+        };
+        for (seconds, status, name) in [
+            (0, SessionStatus::Active, "active"),
+            (29, SessionStatus::Active, "active"),
+            (30, SessionStatus::Stale, "stale"),
+            (59, SessionStatus::Stale, "stale"),
+            (60, SessionStatus::Disconnected, "disconnected"),
+            (61, SessionStatus::Disconnected, "disconnected"),
+        ] {
+            assert_eq!(presence.status(Duration::from_secs(seconds)), status, "{seconds} s");
+            assert_eq!(
+                (status.as_str(), serde_json::to_value(status).unwrap()),
+                (name, name.into())
+            );
+        }
+    }
+}

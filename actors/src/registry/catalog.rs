@@ -306,6 +306,9 @@ mod tests {
         assert_eq!(&*catalog.get("chat", "1.1.0").unwrap().version_text, "1.1.0");
         assert!(catalog.get("chat", "2.0.0").is_none() && catalog.get("nobody", "1.0.0").is_none());
         let len = catalog.bytes_len();
+        let one_len = catalog.get("chat", "1.0.0").unwrap().schema.bytes_len();
+        assert_eq!(len, 3 * one_len, "each takes as much as the others");
+        assert!(one_len > 0 && !catalog.is_empty() && Catalog::default().is_empty());
         let there = insert(&catalog, record("chat", "1.0.0", &["other"]));
         assert!(there.record.metadata.tags.is_empty(), "the first one stays");
         assert_eq!((catalog.len(), catalog.bytes_len()), (3, len));

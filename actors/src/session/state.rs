@@ -435,3 +435,6 @@ impl State {
         !self.named && self.depth == Depth::default() && self.waiters == 0
     }
 }
+
+#[cfg(test)]
+mod tests;

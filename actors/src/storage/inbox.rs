@@ -291,10 +291,7 @@ impl Inbox {
         self.delivered
             .insert(item.message.id, Place::Returned { priority, seq, lease });
         let queue = &mut self.waiting[priority as usize];
-        let at = match queue.front() {
-            Some(front) if front.seq < seq => queue.partition_point(|other| other.seq < seq),
-            _ => 0,
-        };
+        let at = queue.partition_point(|other| other.seq < seq);
         queue.insert(at, item);
     }
 

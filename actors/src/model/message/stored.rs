@@ -241,7 +241,9 @@ mod tests {
             let recipient = is_direct.then(SessionId::generate);
             let origin = origin.map(|origin| ProjectId::parse(&origin).unwrap());
             let message = message(&headers, recipient, origin, watched);
-            same(&Message::from_stored(&message.to_stored()).unwrap(), &message);
+            let stored = message.to_stored();
+            same(&Message::from_stored(&stored).unwrap(), &message);
+            prop_assert_eq!((message.stored_len(), message.is_watched()), (stored.len(), watched));
         }
 
         #[test]

@@ -115,6 +115,15 @@ mod tests {
     }
 
     #[test]
+    fn the_protocols_of_a_grant_are_bounded_in_number() {
+        let mut project = project();
+        project.grant(target(0), grant(GRANT_PROTOCOLS_LEN_MAX)).unwrap();
+        let refused = project.grant(target(0), grant(GRANT_PROTOCOLS_LEN_MAX + 1)).unwrap_err();
+        assert_eq!(refused.code(), "invalid_argument");
+        assert_eq!(project.grants[&target(0)].protocols.len(), GRANT_PROTOCOLS_LEN_MAX);
+    }
+
+    #[test]
     fn the_grants_of_a_project_are_bounded_in_bytes_and_may_always_shrink() {
         let mut project = project();
         let refused = (0..GRANTS_LEN_MAX).find_map(|at| {

@@ -284,6 +284,17 @@ fn message(ids: &MessageIds, priority: Priority) -> Message {
     draft.seal(ids.next(now()), None, now(), false)
 }
 
+/// Pushes messages with the receipts of these numbers, and leases all of them.
+fn push_and_lease(inbox: &mut Inbox, numbers: std::ops::Range<usize>) -> Vec<MessageId> {
+    let ids = MessageIds::default();
+    for at in numbers {
+        inbox.push(Arc::new(message(&ids, Priority::Normal)), receipt(at), NEVER);
+    }
+    let mut leased = Vec::new();
+    inbox.lease(usize::MAX, usize::MAX, |item| leased.push(item.message.id));
+    leased
+}
+
 proptest! {
     #[test]
     fn an_inbox_does_what_a_list_would(steps in steps()) {
@@ -301,23 +312,28 @@ proptest! {
 
 #[test]
 fn an_inbox_that_is_empty_again_keeps_no_memory_of_a_burst() {
-    let (mut inbox, ids) = (Inbox::default(), MessageIds::default());
-    for at in 0..1000 {
-        inbox.push(Arc::new(message(&ids, Priority::Normal)), receipt(at), NEVER);
+    let one_by_one = |inbox: &mut Inbox, leased: &[MessageId]| {
+        for &id in leased.iter().rev() {
+            assert!(inbox.acknowledge(id).is_some());
+        }
+    };
+    let all_at_once = |inbox: &mut Inbox, leased: &[MessageId]| {
+        assert!(inbox.acknowledge_up_to(leased[leased.len() - 1], drop));
+    };
+    let ways: [&dyn Fn(&mut Inbox, &[MessageId]); 2] = [&one_by_one, &all_at_once];
+    for acknowledge in ways {
+        let mut inbox = Inbox::default();
+        let leased = push_and_lease(&mut inbox, 0..1000);
+        acknowledge(&mut inbox, &leased);
+        assert_eq!(
+            (
+                inbox.waiting[1].capacity(),
+                inbox.leased.capacity(),
+                inbox.delivered.capacity()
+            ),
+            (0, 0, 0)
+        );
     }
-    let mut leased = Vec::new();
-    inbox.lease(1000, usize::MAX, |item| leased.push(item.message.id));
-    for &id in leased.iter().rev() {
-        assert!(inbox.acknowledge(id).is_some());
-    }
-    assert_eq!(
-        (
-            inbox.waiting[1].capacity(),
-            inbox.leased.capacity(),
-            inbox.delivered.capacity()
-        ),
-        (0, 0, 0)
-    );
 }
 
 #[test]
@@ -356,20 +372,21 @@ fn a_lease_ends_with_the_message_that_fills_its_room() {
 #[test]
 fn what_is_leased_is_found_after_gaps_before_it_were_closed() {
     const LEASED: usize = 200;
-    let (mut inbox, ids) = (Inbox::default(), MessageIds::default());
-    for at in 0..LEASED {
-        inbox.push(Arc::new(message(&ids, Priority::Normal)), receipt(at), NEVER);
-    }
-    let mut leased = Vec::new();
-    inbox.lease(LEASED, usize::MAX, |item| leased.push(item.message.id));
-    // Every other one at the beginning, and so many at the end that the gaps are closed.
-    let acknowledged: Vec<_> = (1..40).step_by(2).chain(100..LEASED).collect();
-    for &at in &acknowledged {
-        assert!(inbox.acknowledge(leased[at]).is_some());
-    }
-    assert!(inbox.leased.len() < LEASED, "no gap was closed");
-    for at in (0..LEASED).filter(|at| !acknowledged.contains(at)) {
-        let found = inbox.acknowledge(leased[at]).expect("it is leased");
-        assert_eq!(found.receipt, receipt(at));
+    // Every other one at the beginning, and so many after them that the gaps are closed.
+    let to_the_end: Vec<_> = (1..40).step_by(2).chain(100..LEASED).collect();
+    let before_the_end: Vec<_> = (1..40).step_by(2).chain(60..190).collect();
+    for acknowledged in [to_the_end, before_the_end] {
+        let mut inbox = Inbox::default();
+        let mut leased = push_and_lease(&mut inbox, 0..LEASED);
+        for &at in &acknowledged {
+            assert!(inbox.acknowledge(leased[at]).is_some());
+        }
+        assert!(inbox.leased.len() < LEASED, "no gap was closed");
+        // More leases than there were gaps.
+        leased.extend(push_and_lease(&mut inbox, LEASED..3 * LEASED));
+        for at in (0..3 * LEASED).filter(|at| !acknowledged.contains(at)) {
+            let found = inbox.acknowledge(leased[at]).expect("it is leased");
+            assert_eq!(found.receipt, receipt(at));
+        }
     }
 }

@@ -56,3 +56,57 @@ impl Expiries {
         self.heap.len()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    const MAX: usize = Expiries::LEN_UNTIDIED_MAX;
+
+    fn expiry(deadline_ms: u64) -> Expiry {
+        Expiry {
+            deadline_ms,
+            seq: deadline_ms,
+            session: SessionId::from_uuid(Uuid::nil()),
+            message: MessageId::from_uuid(Uuid::nil()),
+            priority: Priority::Normal,
+        }
+    }
+
+    /// Pushes so many, and lets so many of all leave their inboxes.
+    fn push(expiries: &mut Expiries, count: usize, leaving: usize) {
+        for at in 0..count {
+            expiries.push(expiry(at as u64), |_| panic!("cleared away at {}", at + 1));
+        }
+        for _ in 0..leaving {
+            expiries.left(1);
+        }
+    }
+
+    #[test]
+    fn expiries_of_messages_that_are_all_in_their_inboxes_are_not_looked_through() {
+        push(&mut Expiries::default(), 3 * MAX, 0);
+    }
+
+    #[test]
+    fn few_expiries_are_not_looked_through_even_when_no_message_stands() {
+        let mut expiries = Expiries::default();
+        push(&mut expiries, MAX - 1, MAX - 1);
+        push(&mut expiries, 1, 1);
+        expiries.push(expiry(7), |expiry| expiry.deadline_ms == 7);
+        assert!(expiries.len() < 10, "{}", expiries.len());
+    }
+
+    #[test]
+    fn expiries_are_looked_through_when_more_than_half_stand_for_nothing() {
+        let mut expiries = Expiries::default();
+        push(&mut expiries, 2 * MAX - 1, MAX);
+        // Half of them.
+        push(&mut expiries, 1, 1);
+        expiries.push(expiry(7), |expiry| expiry.deadline_ms < 5);
+        assert_eq!(expiries.len(), 5 + 1, "five at first, and one of the second push");
+        assert_eq!(expiries.next_due(0), Some(expiry(0)));
+    }
+}

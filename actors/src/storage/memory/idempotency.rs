@@ -214,3 +214,79 @@ impl TakenKeys {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::MessageId;
+
+    const NOW: Now = Now {
+        unix_ms: 1_790_000_000_000,
+        mono_ms: 5_000,
+    };
+
+    fn keys(len_max: usize, bytes_max: usize) -> TakenKeys {
+        TakenKeys::new(&Retention {
+            idempotency_keys_len_max: len_max,
+            outcomes_bytes_max: bytes_max,
+            ..Retention::default()
+        })
+    }
+
+    fn key(text: &str) -> Key {
+        (SessionId::from_uuid(uuid::Uuid::nil()), text.into())
+    }
+
+    fn outcome(refused: usize) -> Outcome {
+        Outcome {
+            message: MessageId::from_uuid(uuid::Uuid::nil()),
+            delivered: 0,
+            queued: 0,
+            skipped: 0,
+            queue_len: 0,
+            refused: vec![key("").0; refused],
+            delivered_at_ms: None,
+            status: None,
+        }
+    }
+
+    fn reservation() -> TakenBy {
+        TakenBy::Reservation {
+            target: ProjectId::default_project(),
+            is_repeated: false,
+        }
+    }
+
+    #[test]
+    fn a_key_is_counted_with_its_text_and_with_16_bytes_for_each_refusal() {
+        let mut keys = keys(10, usize::MAX);
+        keys.take(key("other"), reservation(), NOW, &mut ());
+        assert_eq!(keys.bytes(), 128 + 5);
+        let other_bytes = keys.bytes();
+        keys.take(key("abc"), TakenBy::Outcome(outcome(2)), NOW, &mut ());
+        assert_eq!(keys.bytes() - other_bytes, 128 + 3 + 2 * 16);
+        keys.take(key("abc"), reservation(), NOW, &mut ());
+        assert_eq!(keys.bytes() - other_bytes, 128 + 3, "it replaces what was there");
+        keys.settle_reserved(&key("abc"), outcome(5), &mut ());
+        assert_eq!(keys.bytes() - other_bytes, 128 + 3 + 5 * 16);
+        keys.free_reserved(&key("other"), &mut ());
+        assert_eq!(keys.bytes(), 128 + 3 + 5 * 16);
+        let later = Now {
+            mono_ms: NOW.mono_ms + keys.window_ms,
+            ..NOW
+        };
+        keys.forget_old(later, &mut ());
+        assert_eq!((keys.bytes(), keys.dropped), (0, 0));
+    }
+
+    #[test]
+    fn as_many_keys_and_bytes_as_may_be_are_kept() {
+        for mut keys in [keys(2, usize::MAX), keys(usize::MAX, 2 * (128 + 1))] {
+            let mut take = |text| {
+                keys.take(key(text), reservation(), NOW, &mut ());
+                keys.dropped
+            };
+            assert_eq!(["a", "b", "c", "d"].map(&mut take), [0, 0, 1, 2]);
+        }
+    }
+}

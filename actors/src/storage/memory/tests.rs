@@ -1,12 +1,18 @@
 use std::sync::Arc;
 
 use futures_util::FutureExt;
+use tracing::{
+    Event, Metadata, Subscriber,
+    field::Field,
+    span::{Attributes, Id, Record},
+};
 
 use super::*;
 use crate::{
     model::{AuditOutcome, Budget, Capabilities, Draft, Full, Headers, MessageIds, Owner, Status, To},
     storage::{
         Audience, Refusal,
+        account::{COPY_BYTES, envelope_bytes},
         conformance::{
             BUDGET_CASES, CASES, Case, TIMED_CASES, run, small_budgets,
             world::{World, accepted},
@@ -344,4 +350,106 @@ fn projects_share_the_memory_of_the_broker() {
     };
     all.now_or_never()
         .expect("an operation was not ready at the first poll");
+}
+
+/// Collects what is logged.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<String>>>);
+
+impl Subscriber for Log {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = String::new();
+        event.record(&mut |field: &Field, value: &dyn std::fmt::Debug| {
+            line += &format!("{}={value:?} ", field.name());
+        });
+        self.0.lock().unwrap().push(line);
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+#[test]
+fn what_was_forgotten_before_its_time_is_logged_once_and_counted() {
+    let mut little = Little::new(Retention {
+        idempotency_keys_len_max: 1,
+        dead_letters_len_max: 1,
+        ..Retention::default()
+    });
+    let log = Log::default();
+    let swept = |little: &mut Little| {
+        tracing::subscriber::with_default(log.clone(), || little.state.sweep(AT_FIRST));
+        std::mem::take(&mut *log.0.lock().unwrap())
+    };
+    for (sends, dropped, total) in [(1, 0, 0), (1, 1, 1), (2, 2, 3)] {
+        for _ in 0..sends {
+            let id = little.sends(Some(&uuid::Uuid::new_v4().to_string()), None).0;
+            little.state.lease(little.bob, None, 1, usize::MAX, AT_FIRST);
+            little.state.release(little.bob, &Release::Ids(vec![id]), 1, AT_FIRST);
+        }
+        let lines = swept(&mut little);
+        let keys = format!("dropped={dropped} limit=1 ");
+        let letters = format!("dropped={dropped} total={total} limit=1 ");
+        assert_eq!(lines.len(), if dropped > 0 { 2 } else { 0 }, "{lines:?}");
+        assert!(
+            lines
+                .iter()
+                .zip([keys, letters])
+                .all(|(line, expected)| line.contains(&expected)),
+            "{lines:?}"
+        );
+        assert_eq!(swept(&mut little), [""; 0], "nothing was forgotten since");
+    }
+}
+
+#[test]
+fn the_last_byte_of_a_budget_may_be_used() {
+    let mut little = Little::new(Retention::default());
+    little.sends(None, None);
+    let message = little
+        .state
+        .lease(little.bob, None, 1, usize::MAX, AT_FIRST)
+        .deliveries
+        .remove(0)
+        .message;
+    let cost = COPY_BYTES + envelope_bytes(&message);
+    let room = 2 * cost;
+    for retention in [
+        Retention {
+            waiting_bytes_max: room,
+            ..Retention::default()
+        },
+        Retention {
+            messages_bytes_max: room,
+            ..Retention::default()
+        },
+    ] {
+        let mut little = Little::new(retention);
+        let taken = [(); 3].map(|()| matches!(little.sends(None, None).1, Appended::Accepted { refusal: None, .. }));
+        assert_eq!(taken, [true, true, false]);
+    }
+    let mut little = Little::new(Retention {
+        dead_letters_bytes_max: room,
+        ..Retention::default()
+    });
+    let counts = [(); 3].map(|()| {
+        let id = little.sends(None, None).0;
+        little.state.lease(little.bob, None, 1, usize::MAX, AT_FIRST);
+        little.state.release(little.bob, &Release::Ids(vec![id]), 1, AT_FIRST);
+        little.state.dead_letter_count()
+    });
+    assert_eq!(counts, [1, 2, 2]);
 }
