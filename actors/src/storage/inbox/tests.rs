@@ -384,9 +384,31 @@ fn what_is_leased_is_found_after_gaps_before_it_were_closed() {
         assert!(inbox.leased.len() < LEASED, "no gap was closed");
         // More leases than there were gaps.
         leased.extend(push_and_lease(&mut inbox, LEASED..3 * LEASED));
-        for at in (0..3 * LEASED).filter(|at| !acknowledged.contains(at)) {
+        for at in (0..3 * LEASED).rev().filter(|at| !acknowledged.contains(at)) {
             let found = inbox.acknowledge(leased[at]).expect("it is leased");
             assert_eq!(found.receipt, receipt(at));
         }
     }
+}
+
+#[test]
+fn gaps_are_closed_when_they_are_more_than_half_and_not_for_each() {
+    const LEASED: usize = 200;
+    let mut inbox = Inbox::default();
+    let leased = push_and_lease(&mut inbox, 0..LEASED);
+    for id in &leased[50..166] {
+        assert!(inbox.acknowledge(*id).is_some());
+    }
+    assert_eq!(inbox.leased.len(), LEASED, "twice those that are leased, and 32");
+    // Several at once leave several gaps at once.
+    inbox.release(Picked::Ids(&leased[166..190]), DELIVERY_LIMIT, 0, |_| ());
+    assert_eq!(inbox.leased.len(), 50 + 10);
+}
+
+#[test]
+fn an_inbox_that_was_never_large_keeps_its_memory() {
+    let mut inbox = Inbox::default();
+    let leased = push_and_lease(&mut inbox, 0..100);
+    assert!(inbox.acknowledge_up_to(leased[99], drop));
+    assert!(inbox.waiting[1].capacity() >= 100 && inbox.leased.capacity() >= 100);
 }
