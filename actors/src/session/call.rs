@@ -100,14 +100,35 @@ impl ReceiveCall {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
+
+    #[test]
+    fn a_call_is_given_up_by_any_of_those_who_share_it() {
+        let call = ReceiveCall::default();
+        let (shared, other) = (call.clone(), ReceiveCall::default());
+        assert!(call.is(&shared) && !call.is(&other));
+        assert!(!call.is_given_up());
+        shared.give_up();
+        assert!(call.is_given_up() && !other.is_given_up());
+    }
+
+    #[test]
+    fn a_call_is_known_to_wait_from_when_it_begins_to() {
+        let call = ReceiveCall::default();
+        assert_eq!(call.has_begun_to_wait().now_or_never(), None);
+        call.begins_to_wait();
+        assert_eq!(call.has_begun_to_wait().now_or_never(), Some(()));
+    }
 
     #[test]
     fn an_answer_is_written_before_what_is_read_after_it() {
         let (first, second) = (ReceiveCall::default(), ReceiveCall::default());
         let before = ReadAt::now();
-        assert!(!first.is_written_before(before));
+        assert!(!first.is_written_before(before) && !first.is_written());
         first.written();
+        assert!(first.is_written() && !second.is_written());
         let between = ReadAt::now();
         second.written();
         assert!(!first.is_written_before(before));

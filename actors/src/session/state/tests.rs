@@ -125,6 +125,34 @@ fn messages_handed_over_unasked_narrow_the_window_and_never_widen_it() {
 }
 
 #[test]
+fn what_did_not_fit_into_one_lease_is_leased_by_the_next() {
+    for (handed_over, waiting, expected) in [
+        (1, 2, vec![Effect::Drain { limit: 2 }]),
+        // The connection has no more room, and says so when it has.
+        (0, 2, vec![]),
+        (1, 0, vec![]),
+    ] {
+        let (mut state, _) = subscribed(Some(MANUAL), false);
+        let drained = Event::Drained {
+            depth: depth(waiting, 1),
+            handed_over,
+        };
+        assert_eq!(effects(&mut state, drained), expected, "{handed_over} of {waiting}");
+    }
+}
+
+#[test]
+fn room_in_a_connection_that_was_replaced_causes_nothing() {
+    let (mut state, _) = subscribed(Some(MANUAL), false);
+    state.on(Event::Drained {
+        depth: depth(0, 0),
+        handed_over: 0,
+    });
+    let connection = ConnectionId::next();
+    assert_eq!(effects(&mut state, Event::Writable { connection }), []);
+}
+
+#[test]
 fn a_session_is_away_from_when_it_is_found_disconnected_to_its_next_sign_of_life() {
     let mut state = unnamed();
     state.set_named();
