@@ -118,7 +118,9 @@ mod tests {
     fn the_protocols_of_a_grant_are_bounded_in_number() {
         let mut project = project();
         project.grant(target(0), grant(GRANT_PROTOCOLS_LEN_MAX)).unwrap();
-        let refused = project.grant(target(0), grant(GRANT_PROTOCOLS_LEN_MAX + 1)).unwrap_err();
+        let refused = project
+            .grant(target(0), grant(GRANT_PROTOCOLS_LEN_MAX + 1))
+            .unwrap_err();
         assert_eq!(refused.code(), "invalid_argument");
         assert_eq!(project.grants[&target(0)].protocols.len(), GRANT_PROTOCOLS_LEN_MAX);
     }

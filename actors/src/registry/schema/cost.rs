@@ -155,9 +155,9 @@ impl Graph {
         let walk = self.walk(|_| true);
         let mut costs = vec![0_u64; self.nodes.len()];
         for &at in &walk.order {
-            let of = |to| if walk.is_back(at, to) { 0 } else { costs[to] };
             let node = &self.nodes[at];
-            let all = node.targets().fold(0_u64, |sum, (_, to)| sum.saturating_add(of(to)));
+            // What an edge leads back to, closing a loop, has no cost yet.
+            let all = node.targets().fold(0_u64, |sum, (_, to)| sum.saturating_add(costs[to]));
             costs[at] = all.saturating_mul(node.times()).saturating_add(node.weight.keywords);
         }
         costs[0]
@@ -181,9 +181,9 @@ impl Graph {
     fn walk(&self, along: impl Fn(Edge) -> bool) -> Walk {
         let mut walk = Walk {
             order: Vec::with_capacity(self.nodes.len()),
-            finished: vec![0; self.nodes.len()],
             loops: false,
         };
+        let mut finished = vec![false; self.nodes.len()];
         let mut entered = vec![false; self.nodes.len()];
         let targets = |at: usize| self.nodes[at].targets().filter(|(edge, _)| along(*edge));
         let mut path = Vec::new();
@@ -195,14 +195,14 @@ impl Graph {
             while let Some((at, open)) = path.last_mut() {
                 let Some((_, to)) = open.next() else {
                     walk.order.push(*at);
-                    walk.finished[*at] = walk.order.len();
+                    finished[*at] = true;
                     path.pop();
                     continue;
                 };
                 if !entered[to] {
                     entered[to] = true;
                     path.push((to, targets(to)));
-                } else if walk.finished[to] == 0 {
+                } else if !finished[to] {
                     walk.loops = true;
                 }
             }
@@ -214,16 +214,7 @@ impl Graph {
 struct Walk {
     /// Every node after all that it leads to, loops cut.
     order: Vec<usize>,
-    /// Place in `order`, from 1.
-    finished: Vec<usize>,
     loops: bool,
-}
-
-impl Walk {
-    /// Whether the edge closes a loop: its target was not finished when it was read.
-    fn is_back(&self, from: usize, to: usize) -> bool {
-        self.finished[to] >= self.finished[from]
-    }
 }
 
 /// What a subschema is applied to.
@@ -346,3 +337,6 @@ fn len_of(items: &[Value]) -> u64 {
             }
     })
 }
+
+#[cfg(test)]
+mod tests;

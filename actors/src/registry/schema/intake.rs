@@ -437,3 +437,6 @@ fn decimals(number: &str) -> i64 {
     let exponent: i64 = exponent.parse().unwrap_or(0);
     i64::try_from(fraction.trim_end_matches('0').len()).unwrap_or(i64::MAX) - exponent
 }
+
+#[cfg(test)]
+mod tests;

@@ -190,3 +190,57 @@ impl<'de> Visitor<'de> for Strict<'_, '_> {
         Ok(Value::Object(object))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn work(payload: &str) -> u64 {
+        let mut left = u64::MAX;
+        assert!(parse(payload, &mut left).is_ok(), "{payload}");
+        u64::MAX - left
+    }
+
+    #[test]
+    fn a_text_costs_a_quarter_of_its_bytes_and_each_escape_in_it() {
+        assert_eq!(["", "abc", "abcdefgh"].map(text_work), [0, 0, 2]);
+        assert_eq!(text_work(r"\n\n\n"), 1 + 3 * ESCAPE);
+    }
+
+    #[test]
+    fn a_value_costs_what_is_in_it() {
+        for (payload, values) in [
+            ("{}", VALUE),
+            ("[]", VALUE),
+            ("[1,-1,\"x\",null,true]", 6 * VALUE),
+            ("[1.5]", 2 * VALUE + FLOAT),
+            ("{\"a\":1}", 2 * VALUE + OBJECT + MEMBER),
+            ("{\"a\":1,\"b\":2}", 3 * VALUE + OBJECT + 2 * MEMBER),
+        ] {
+            assert_eq!(work(payload), text_work(payload) + values, "{payload}");
+        }
+        let crowd = |len: usize| {
+            let members: Map<String, Value> = (0..len).map(|at| (at.to_string(), json!(1))).collect();
+            let text = Value::Object(members).to_string();
+            work(&text) - text_work(&text)
+        };
+        let full = CROWD as u64;
+        assert_eq!(crowd(CROWD), VALUE + OBJECT + full * (MEMBER + VALUE));
+        assert_eq!(crowd(CROWD + 1) - crowd(CROWD), CROWDED_MEMBER + VALUE);
+    }
+
+    #[test]
+    fn a_payload_is_read_as_far_as_its_budget_goes() {
+        let payload = "{\"a\":[1,2.5]}";
+        let exact = work(payload);
+        assert!(parse(payload, &mut { exact }).is_ok());
+        for budget in [0, exact - 1] {
+            assert!(matches!(
+                parse(payload, &mut { budget }),
+                Err(Unread::TooDear(TooDear::Work))
+            ));
+        }
+    }
+}
