@@ -232,6 +232,25 @@ mod tests {
     }
 
     #[test]
+    fn a_payload_is_read_as_it_is_written() {
+        let payload = r#"{"a":[1,-1,1.5,"x","\n",null,true,false],"b":{"c":{},"d":[]}}"#;
+        let read = parse(payload, &mut { u64::MAX }).ok();
+        assert_eq!(read, serde_json::from_str(payload).ok());
+    }
+
+    #[test]
+    fn of_many_keys_that_occur_twice_the_first_20_are_listed() {
+        let member = |at: usize| format!("\"k{}\":0", at % 30);
+        let payload = format!("{{{}}}", (0..60).map(member).collect::<Vec<_>>().join(","));
+        let Err(Unread::Refused(BrokerError::PayloadInvalid { failures })) = parse(&payload, &mut { u64::MAX }) else {
+            panic!("keys that occur twice are refused");
+        };
+        let paths: Vec<_> = failures.into_iter().map(|failure| failure.path).collect();
+        let expected: Vec<_> = (0..FAILURES_LEN_MAX).map(|at| format!("/k{at}")).collect();
+        assert_eq!(paths, expected);
+    }
+
+    #[test]
     fn a_payload_is_read_as_far_as_its_budget_goes() {
         let payload = "{\"a\":[1,2.5]}";
         let exact = work(payload);

@@ -37,13 +37,17 @@ fn depth(waiting: usize, leased: usize) -> Depth {
     Depth { waiting, leased }
 }
 
+fn after(silence_s: u64) -> Now {
+    Now {
+        unix_ms: 1_800_000_000_000,
+        mono_ms: START_MS + silence_s * 1000,
+    }
+}
+
 /// The timer after so much silence.
 fn ticked(silence_s: u64, waiting: usize) -> Event {
     Event::Ticked {
-        now: Now {
-            unix_ms: 1_800_000_000_000,
-            mono_ms: START_MS + silence_s * 1000,
-        },
+        now: after(silence_s),
         last_seen_mono_ms: START_MS,
         said_goodbye: false,
         waiting,
@@ -142,6 +146,30 @@ fn what_did_not_fit_into_one_lease_is_leased_by_the_next() {
 }
 
 #[test]
+fn only_a_connection_that_takes_no_more_messages_gives_back_what_it_has() {
+    let wider = Push { window: 5, ..MANUAL };
+    for (before, push, expected) in [
+        (Some(MANUAL), None, vec![Effect::Release]),
+        (Some(MANUAL), Some(wider), vec![Effect::Drain { limit: 4 }]),
+        (None, None, vec![]),
+        (None, Some(wider), vec![Effect::Drain { limit: 4 }]),
+    ] {
+        let (mut state, connection) = subscribed(before, false);
+        let drained = Event::Drained {
+            depth: depth(0, 1),
+            handed_over: 1,
+        };
+        state.on(drained);
+        let again = Event::Subscribed {
+            connection,
+            inbox_changes: false,
+            push,
+        };
+        assert_eq!(effects(&mut state, again), expected, "{before:?} {push:?}");
+    }
+}
+
+#[test]
 fn room_in_a_connection_that_was_replaced_causes_nothing() {
     let (mut state, _) = subscribed(Some(MANUAL), false);
     state.on(Event::Drained {
@@ -192,6 +220,37 @@ fn the_timer_is_set_to_the_next_change_of_presence() {
         effects(&mut state, ticked(60, 1)),
         [disconnected, Effect::Release, wakes_after(660)]
     );
+}
+
+#[test]
+fn after_a_goodbye_a_session_is_looked_at_again_when_it_ends() {
+    for (named, ends_after_s) in [(false, 60), (true, 660)] {
+        let mut state = State::new(PRESENCE, RETENTION, named);
+        let goodbye = Event::Ticked {
+            now: after(5),
+            last_seen_mono_ms: START_MS,
+            said_goodbye: true,
+            waiting: 0,
+        };
+        let disconnected = Effect::Became(SessionStatus::Disconnected);
+        assert_eq!(
+            effects(&mut state, goodbye),
+            [disconnected, Effect::Release, wakes_after(ends_after_s)]
+        );
+    }
+}
+
+#[test]
+fn a_timer_is_set_to_a_later_millisecond_however_little_is_left() {
+    let presence = Presence {
+        stale_after: Duration::from_micros(30_000_500),
+        ..PRESENCE
+    };
+    let mut state = State::new(presence, RETENTION, false);
+    let next_ms = Effect::WakeAt {
+        mono_ms: START_MS + 30_001,
+    };
+    assert_eq!(effects(&mut state, ticked(30, 0)), [next_ms]);
 }
 
 #[test]

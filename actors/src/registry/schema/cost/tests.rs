@@ -227,19 +227,31 @@ fn as_many_references_as_may_be_follow_one_another() {
 }
 
 #[test]
-fn subschemas_are_followed_through_members_as_deep_as_the_stack_is_known_to_hold() {
-    let endless = graph(&json!({"properties": {"x": {"$ref": "#"}}}));
-    let mut payload = json!({});
-    for depth in 1..=NESTED_MAX / 2 + 1 {
-        payload = json!({"x": payload});
-        // Two subschemas for each member.
-        let expected = if depth <= NESTED_MAX / 2 {
-            Ok(())
-        } else {
-            Err(TooDear::Work)
-        };
-        if depth >= NESTED_MAX / 2 {
-            assert_eq!(endless.price(&payload, &mut { u64::MAX }), expected, "{depth}");
-        }
+fn subschemas_are_followed_as_deep_as_the_stack_is_known_to_hold() {
+    // Two subschemas for each value within another.
+    const HALF: usize = NESTED_MAX / 2;
+    let in_member = |value: Value| json!({"x": value});
+    let in_item = |value: Value| json!([value]);
+    let wraps: [(Value, fn(Value) -> Value, usize); 4] = [
+        (json!({"properties": {"x": {"$ref": "#"}}}), in_member, HALF),
+        (json!({"additionalProperties": {"$ref": "#"}}), in_member, HALF),
+        (json!({"items": {"$ref": "#"}}), in_item, HALF),
+        // Three for the name in the last object.
+        (
+            json!({"additionalProperties": {"$ref": "#"}, "propertyNames": {"allOf": [{"allOf": [{}]}]}}),
+            in_member,
+            HALF - 1,
+        ),
+    ];
+    for (schema, wrap, depth_max) in wraps {
+        let endless = graph(&schema);
+        let deepest = (0..depth_max).fold(json!({}), |payload, _| wrap(payload));
+        assert_eq!(endless.price(&deepest, &mut { u64::MAX }), Ok(()), "{schema}");
+        let too_deep = wrap(deepest);
+        assert_eq!(
+            endless.price(&too_deep, &mut { u64::MAX }),
+            Err(TooDear::Work),
+            "{schema}"
+        );
     }
 }
