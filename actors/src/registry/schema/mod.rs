@@ -4,6 +4,8 @@
 //! `jsonschema` crate runs the rest, and lists what is wrong. Neither ever opens a file or a connection, and what a
 //! schema may cost is settled when it is compiled ([`intake`]).
 
+#[cfg(test)]
+mod budgets;
 mod cost;
 mod expression;
 mod fast;

@@ -53,7 +53,15 @@ fn names_object(types: &Value) -> bool {
 mod tests {
     use serde_json::json;
 
-    use super::*;
+    use super::{super::Schema, *};
+
+    #[test]
+    fn a_schema_that_no_object_fits_is_refused_with_the_reason() {
+        assert_eq!(Schema::check_admits_objects(&json!({"type": "object"})), Ok(()));
+        let refused = Schema::check_admits_objects(&json!({"type": "string"})).unwrap_err();
+        assert_eq!(refused.code(), "invalid_schema");
+        assert!(refused.to_string().contains("its type is \"string\""), "{refused}");
+    }
 
     #[test]
     fn what_refuses_every_object_is_told_from_what_may_admit_one() {

@@ -232,8 +232,9 @@ fn subschemas_are_followed_as_deep_as_the_stack_is_known_to_hold() {
     const HALF: usize = NESTED_MAX / 2;
     let in_member = |value: Value| json!({"x": value});
     let in_item = |value: Value| json!([value]);
-    let wraps: [(Value, fn(Value) -> Value, usize); 4] = [
+    let wraps: [(Value, fn(Value) -> Value, usize); 5] = [
         (json!({"properties": {"x": {"$ref": "#"}}}), in_member, HALF),
+        (json!({"properties": {"x": {"$ref": "#"}, "y": true}}), in_member, HALF),
         (json!({"additionalProperties": {"$ref": "#"}}), in_member, HALF),
         (json!({"items": {"$ref": "#"}}), in_item, HALF),
         // Three for the name in the last object.

@@ -1,6 +1,6 @@
 use serde_json::json;
 
-use super::*;
+use super::{super::Schema, *};
 
 fn len(schema: &Value) -> usize {
     admit(schema).map(|admitted| admitted.len).unwrap()
@@ -14,6 +14,7 @@ fn reason(schema: &Value) -> Option<String> {
 fn a_compiled_schema_is_counted_by_its_text_its_subschemas_and_its_expressions() {
     let plain = json!({"properties": {"a": {}, "b": true}});
     assert_eq!(len(&plain), 4 * plain.to_string().len() + 3 * 1024);
+    assert_eq!(Schema::compile(&plain).unwrap().bytes_len(), len(&plain));
     let pattern = |text: &str| Expression::of(text, &mut { WALK_MAX }).unwrap().len;
     let with_patterns = json!({"pattern": "^a+$", "patternProperties": {"^a+$": {}, "^b+$": {}}});
     assert_eq!(
