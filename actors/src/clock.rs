@@ -62,34 +62,50 @@ pub fn now() -> Now {
     }
 }
 
+/// The monotonic clock alone, as in [`Now::mono_ms`].
+#[must_use]
+pub fn mono_ms() -> u64 {
+    read_mono_ms().saturating_add_signed(crate::faults::clock_offset().mono_ms)
+}
+
 /// Reads both clocks, with the resolution of the kernel's tick (1 to 10 ms): a broker reads them several times for
 /// each message, and nothing here is decided by less.
 #[cfg(target_os = "linux")]
 fn read_clocks() -> Now {
-    use rustix::time::{ClockId, Timespec, clock_gettime};
-    static ORIGIN_MS: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
-    let read = |clock| {
-        let Timespec { tv_sec, tv_nsec } = clock_gettime(clock);
-        u64::try_from(tv_sec).unwrap_or(0) * 1000 + u64::try_from(tv_nsec).unwrap_or(0) / 1_000_000
-    };
-    let mono_ms = read(ClockId::MonotonicCoarse);
     Now {
-        unix_ms: read(ClockId::RealtimeCoarse),
-        mono_ms: YEAR_MS + mono_ms.saturating_sub(*ORIGIN_MS.get_or_init(|| mono_ms)),
+        unix_ms: read_clock(rustix::time::ClockId::RealtimeCoarse),
+        mono_ms: read_mono_ms(),
     }
+}
+
+#[cfg(target_os = "linux")]
+fn read_mono_ms() -> u64 {
+    static ORIGIN_MS: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
+    let mono_ms = read_clock(rustix::time::ClockId::MonotonicCoarse);
+    YEAR_MS + mono_ms.saturating_sub(*ORIGIN_MS.get_or_init(|| mono_ms))
+}
+
+#[cfg(target_os = "linux")]
+fn read_clock(clock: rustix::time::ClockId) -> u64 {
+    let rustix::time::Timespec { tv_sec, tv_nsec } = rustix::time::clock_gettime(clock);
+    u64::try_from(tv_sec).unwrap_or(0) * 1000 + u64::try_from(tv_nsec).unwrap_or(0) / 1_000_000
 }
 
 /// Reads both clocks.
 #[cfg(not(target_os = "linux"))]
 fn read_clocks() -> Now {
-    static ORIGIN: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
-    let origin = *ORIGIN.get_or_init(std::time::Instant::now);
     Now {
         unix_ms: std::time::SystemTime::now()
             .duration_since(std::time::UNIX_EPOCH)
             .map_or(0, millis),
-        mono_ms: YEAR_MS + millis(origin.elapsed()),
+        mono_ms: read_mono_ms(),
     }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn read_mono_ms() -> u64 {
+    static ORIGIN: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
+    YEAR_MS + millis(ORIGIN.get_or_init(std::time::Instant::now).elapsed())
 }
 
 /// RFC 3339 in UTC with milliseconds: always 24 bytes until the year 9999.

@@ -127,10 +127,10 @@ pub struct PushFrame {
 
 impl Queue {
     /// What was queued last is an answer that brings messages.
-    fn brings(&mut self, takings: Vec<Taking>) {
-        let end = self.queued;
-        let marks = takings.into_iter().map(|taking| (end, taking));
-        self.marks.answers.extend(marks);
+    fn brings(&mut self, takings: impl IntoIterator<Item = Taking>) {
+        for taking in takings {
+            self.marks.answers.push_back((self.queued, taking));
+        }
     }
 }
 
@@ -210,11 +210,11 @@ impl Outbox {
 
     /// Queues the response to a request; `error` is the code in it. An exchange ends with it.
     pub fn respond(&self, frame: &[u8], error: Option<i32>) {
-        self.respond_taking(frame, error, Vec::new());
+        self.respond_taking(frame, error, None);
     }
 
     /// The same for a response that brings messages.
-    pub fn respond_taking(&self, frame: &[u8], error: Option<i32>, takings: Vec<Taking>) {
+    pub fn respond_taking(&self, frame: &[u8], error: Option<i32>, takings: impl IntoIterator<Item = Taking>) {
         let mut queue = self.queue();
         if queue.ended {
             return;

@@ -40,7 +40,7 @@ use crate::auth::Identity;
 const ROUTES_LEN_MAX: usize = 8;
 /// How long the frames of one connection may keep its worker busy in a row, and how long the connection rests then, so
 /// that others are served. One frame takes at most about 20 ms; many small ones come with one read, or as a batch.
-const BUSY_MAX: Duration = Duration::from_millis(10);
+const BUSY_MAX_MS: u64 = 10;
 const REST_AFTER_BUSY: Duration = Duration::from_millis(1);
 
 /// Bytes of answers that may be reserved, or wait, for one connection before another of its frames is taken up.
@@ -53,8 +53,8 @@ pub struct Peer {
     malformed_in_a_row: usize,
     /// Nothing is read until it is over.
     rest: Option<Pin<Box<Sleep>>>,
-    /// How long frames have kept the worker busy since the peer was polled.
-    busy: Duration,
+    /// When the frames that are taken up now began to keep the worker busy, on the monotonic clock.
+    busy_since_ms: u64,
     /// Where an answer is written, and the object in it.
     scratch: Vec<u8>,
     object: Vec<u8>,
@@ -94,15 +94,16 @@ impl Peer {
             shared,
             malformed_in_a_row: 0,
             rest: None,
-            busy: Duration::ZERO,
+            busy_since_ms: clock::mono_ms(),
             scratch: Vec::new(),
             object: Vec::new(),
         }
     }
 
     /// What is taken from now on was read then.
-    pub fn reads(&self, at: ReadAt) {
+    pub fn reads(&mut self, at: ReadAt, now: Now) {
         self.shared.read_at.set(at);
+        self.busy_since_ms = now.mono_ms;
     }
 
     /// The connection ends with an error: what was written to it last may never have arrived.
@@ -149,11 +150,8 @@ impl Peer {
 
     /// Has the connection rest when its frames have kept the worker busy for too long.
     fn timed<T>(&mut self, run: impl FnOnce(&mut Self) -> T) -> T {
-        let began = clock::now().mono_ms;
         let result = run(self);
-        self.busy += clock::now().since(began);
-        if self.busy >= BUSY_MAX {
-            self.busy = Duration::ZERO;
+        if clock::mono_ms().saturating_sub(self.busy_since_ms) >= BUSY_MAX_MS {
             self.rest = Some(Box::pin(sleep(REST_AFTER_BUSY)));
         }
         result
@@ -330,7 +328,7 @@ impl Peer {
     /// Answers what the router has answered, and goes on with frames that were held back.
     pub fn poll(&mut self, cx: &mut Context<'_>, now: Now) {
         self.shared.polled_by(cx.waker());
-        self.busy = Duration::ZERO;
+        self.busy_since_ms = now.mono_ms;
         loop {
             self.poll_rest(cx);
             self.poll_routes(cx);

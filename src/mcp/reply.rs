@@ -63,14 +63,13 @@ impl Lane {
 
     /// Sends the response to a request of this lane; `error` is the code in it, and `taking` what it brings.
     pub fn respond(&self, connection: &Outbox, frame: &[u8], error: Option<i32>, taking: Option<Taking>) {
-        let takings = Vec::from_iter(taking);
         match self {
-            Self::Connection => connection.respond_taking(frame, error, takings),
-            Self::Exchange(outbox) => outbox.respond_taking(frame, error, takings),
+            Self::Connection => connection.respond_taking(frame, error, taking),
+            Self::Exchange(outbox) => outbox.respond_taking(frame, error, taking),
             Self::Batch(batch) => {
                 batch.len.set(batch.len.get() + frame.len());
                 batch.frames.borrow_mut().push(frame.to_vec());
-                batch.takings.borrow_mut().extend(takings);
+                batch.takings.borrow_mut().extend(taking);
             }
         }
     }
@@ -286,18 +285,25 @@ pub fn write_tool_result(out: &mut Vec<u8>, to: &ReplyTo, object: &[u8], is_erro
 /// caller is a member of both, because models see these two, and of `_meta`, which programs read.
 pub fn write_call_result(out: &mut Vec<u8>, modern: bool, object: &[u8], is_error: bool, unread: Unread) {
     let (object, last) = match (unread, object.strip_suffix(b"}")) {
-        (Unread::Of(unread), Some(open)) if !is_error => {
-            let comma = if open == b"{" { "" } else { "," };
-            (open, format!("{comma}\"unread\":{unread}}}"))
+        (Unread::Of(unread), Some(open)) if !is_error => (open, Some((open != b"{", unread))),
+        _ => (object, None),
+    };
+    let close = |out: &mut Vec<u8>, member: &[u8]| {
+        if let Some((follows, unread)) = last {
+            if follows {
+                out.push(b',');
+            }
+            out.extend_from_slice(member);
+            write_json(out, &unread);
+            out.push(b'}');
         }
-        _ => (object, String::new()),
     };
     out.extend_from_slice(b"{\"content\":[{\"type\":\"text\",\"text\":\"");
     escape_into(out, object);
-    escape_into(out, last.as_bytes());
+    close(out, b"\\\"unread\\\":");
     out.extend_from_slice(b"\"}],\"structuredContent\":");
     out.extend_from_slice(object);
-    out.extend_from_slice(last.as_bytes());
+    close(out, b"\"unread\":");
     out.extend_from_slice(if is_error {
         b",\"isError\":true"
     } else {

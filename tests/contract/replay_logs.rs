@@ -60,15 +60,15 @@ fn the_oldest_logs_of_a_project_go_when_it_has_too_many_and_their_clients_are_to
     let oldest = reads_a_long_answer(&early);
     is_kept(&early, &oldest);
     // Twice as much as a project may have, each session within its own bound.
-    let last = (0..11)
+    let mut callers: Vec<_> = (0..11)
         .map(|_| {
             let caller = team.resumable_as(&team.key);
             let names: Vec<_> = (0..STREAMS).map(|_| reads_a_long_answer(&caller)).collect();
             (caller, names)
         })
-        .last();
+        .collect();
     is_gone(&early, &oldest);
-    let (late, names) = last.unwrap();
+    let (late, names) = callers.pop().unwrap();
     for name in &names {
         is_kept(&late, name);
     }

@@ -245,7 +245,7 @@ impl Post<'_> {
         let outbox = self.outbox(Framing::Exchange { stream: None, form });
         let service = Arc::clone(&self.gate.service);
         let mut peer = Peer::stateless(Arc::clone(&self.identity), Arc::clone(&outbox), service);
-        peer.reads(line(self.request).read_at());
+        peer.reads(line(self.request).read_at(), now());
         peer.request(self.text, request, meta);
         peer.end_turn(now());
         let exchange = self.exchange(outbox, Driver::Stateless(Box::new(peer)), accepts);

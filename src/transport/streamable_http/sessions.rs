@@ -484,7 +484,7 @@ impl Task {
                 text, lane, read_at, ..
             } => {
                 self.peer.come_back();
-                self.peer.reads(read_at);
+                self.peer.reads(read_at, now);
                 let lane = lane.map_or(Lane::Connection, Lane::Exchange);
                 self.peer.take(&text, rpc::parse(&text), lane);
                 self.note_version();

@@ -276,7 +276,7 @@ impl Connection {
             return;
         }
         let (peer, outbox) = (&mut self.peer, &self.outbox);
-        peer.reads(ReadAt::now());
+        peer.reads(ReadAt::now(), now);
         let mut refusal = None;
         let mut closed = None;
         let decoded = self.decoder.decode(bytes, |event| match event {

@@ -28,6 +28,9 @@ const FLOAT: u64 = 50;
 const CHOICE: u64 = 20;
 const MEMBER: u64 = 30;
 const REMEMBERED: u64 = 200;
+/// Bytes of a payload whose work is not counted: it takes at most some 100 ns for each, so it is no more than a request of its
+/// own, and counting takes as long as checking.
+const UNCOUNTED_LEN_MAX: usize = 512;
 
 /// What the tree says of a payload.
 #[derive(Debug)]
@@ -44,16 +47,26 @@ pub(super) fn check(node: &Node, payload: &str, budget: &Cell<u64>) -> Verdict {
     if !payload.trim_ascii_start().starts_with('{') {
         return Verdict::DoesNotFit;
     }
-    let left = Cell::new(budget.get().checked_sub(strict::text_work(payload)));
-    let mut deserializer = serde_json::Deserializer::from_str(payload);
-    let checked = Check { node, left: &left }.deserialize(&mut deserializer);
+    let left = Cell::new(Some(budget.get()));
+    let checked = if payload.len() <= UNCOUNTED_LEN_MAX {
+        read::<false>(node, payload, &left)
+    } else {
+        left.set(budget.get().checked_sub(strict::text_work(payload)));
+        read::<true>(node, payload, &left)
+    };
     budget.set(left.get().unwrap_or(0));
-    match checked.and_then(|()| deserializer.end()) {
+    match checked {
         Ok(()) => Verdict::Fits,
         Err(_) if left.get().is_none() => Verdict::TooDear,
         Err(error) if error.is_data() => Verdict::DoesNotFit,
         Err(error) => Verdict::NotJson(error),
     }
+}
+
+fn read<const COUNTS: bool>(node: &Node, payload: &str, left: &Cell<Option<u64>>) -> Result<(), serde_json::Error> {
+    let mut deserializer = serde_json::Deserializer::from_str(payload);
+    Check::<COUNTS> { node, left }.deserialize(&mut deserializer)?;
+    deserializer.end()
 }
 
 /// A number as `serde_json` reads it.
@@ -361,21 +374,24 @@ fn types_of(value: &Value) -> Option<u8> {
     }
 }
 
-/// Reads one value and fails where it does not fit.
+/// Reads one value and fails where it does not fit. Counts the work unless the payload is short.
 #[derive(Clone, Copy)]
-struct Check<'a> {
+struct Check<'a, const COUNTS: bool> {
     node: &'a Node,
     /// What is left of the budget; None when it is spent.
     left: &'a Cell<Option<u64>>,
 }
 
-impl<'a> Check<'a> {
+impl<'a, const COUNTS: bool> Check<'a, COUNTS> {
     fn of(self, node: &'a Node) -> Self {
         Self { node, ..self }
     }
 
     #[inline]
     fn spend<E: Error>(self, work: u64) -> Result<(), E> {
+        if !COUNTS {
+            return Ok(());
+        }
         let left = self.left.get().and_then(|left| left.checked_sub(work));
         self.left.set(left);
         yes(left.is_some())
@@ -392,7 +408,7 @@ fn yes<E: Error>(fits: bool) -> Result<(), E> {
     if fits { Ok(()) } else { Err(no()) }
 }
 
-impl<'de> DeserializeSeed<'de> for Check<'_> {
+impl<'de, const COUNTS: bool> DeserializeSeed<'de> for Check<'_, COUNTS> {
     type Value = ();
 
     #[inline]
@@ -402,7 +418,7 @@ impl<'de> DeserializeSeed<'de> for Check<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Check<'_> {
+impl<'de, const COUNTS: bool> Visitor<'de> for Check<'_, COUNTS> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
