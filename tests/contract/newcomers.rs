@@ -335,11 +335,22 @@ fn the_log_says_which_agent_joins_with_its_client_and_which_leaves() {
     );
     let bob = broker.stateless("bob").session.unwrap();
     assert_eq!(told("an agent joined", &bob)["name"], "bob");
+    let of_agent = |line: &Value| {
+        let fields = ["project", "session", "name", "client", "client_version"];
+        fields.map(|field| {
+            line[field]
+                .as_str()
+                .unwrap_or_else(|| panic!("{field}: {line}"))
+                .to_owned()
+        })
+    };
     // One says goodbye, one is silent.
     alice.calls("disconnect_session", json!({}));
     assert_eq!(told("an agent left", &alice.session)["level"], "INFO");
     told("an agent left", &bob);
     for session in [&alice.session, &bob] {
+        let [joined, left] = ["an agent joined", "an agent left"].map(|message| of_agent(&told(message, session)));
+        assert_eq!(joined, left);
         assert_eq!(lines("an agent joined", session).len(), 1);
         assert_eq!(lines("an agent left", session).len(), 1);
     }

@@ -22,7 +22,7 @@ use crate::{
     },
     registry::{Catalog, Compiler, Learn, Registry},
     router::Router,
-    session::{Abandon, Attach, Connection, Detach, Ended, Member, Retire, Session, SessionSettings, Vitals},
+    session::{Abandon, Agent, Attach, Connection, Detach, Ended, Member, Retire, Session, SessionSettings, Vitals},
     storage::{Op, Seat, Seated, Store, StoreError, Wanted},
     supervise::{self, Address, InOrder, Posted, Pulse, settle},
 };
@@ -414,6 +414,11 @@ impl Project {
     /// Starts the actor of a session, which `resumes` one that the store has.
     pub(super) fn open(&self, record: SessionRecord, vitals: Arc<Vitals>, resumes: bool) -> Member {
         let id = record.id;
+        *vitals.agent() = Agent {
+            project: Some(self.charter.terms().record.id.clone()),
+            name: record.name.clone(),
+            ..Agent::default()
+        };
         let settings = SessionSettings {
             presence: self.settings.presence,
             retention: self.settings.session_retention,

@@ -14,8 +14,8 @@ use calls::{Returned, Waiter};
 pub use pushing::HANDED_BYTES_MAX;
 
 use super::{
-    Abandon, AcknowledgeMessages, Attach, Closing, Connection, Detach, Disconnect, Forgotten, Nudge, Recheck, Retire,
-    Subscribe, Superseded, Unwatch, Vitals, Watch, Writable, Written,
+    Abandon, AcknowledgeMessages, Agent, Attach, Closing, Connection, Detach, Disconnect, Forgotten, Nudge, Recheck,
+    Retire, Subscribe, Superseded, Unwatch, Vitals, Watch, Writable, Written,
     sequence::Sequence,
     state::{AckMode, Effect, Event, Push, State},
 };
@@ -23,8 +23,8 @@ use crate::{
     attention,
     clock::{millis, now},
     model::{
-        BrokerError, ConnectionId, DeadLetterReason, MessageId, MissingSession, Presence, SessionId, SessionStatus,
-        Status,
+        BrokerError, ConnectionId, DeadLetterReason, MessageId, MissingSession, Presence, ProjectId, SessionId,
+        SessionName, SessionStatus, Status,
     },
     storage::{Acknowledge, Acknowledged, Claim, Claimed, Delivery, Depth, Op, Release, Released, Store, StoreError},
     supervise::{InOrder, Posted, Pulse},
@@ -187,12 +187,31 @@ impl Session {
                 tracing::debug!(session = %self.id, status = status.as_str(), "presence changed");
                 if status == SessionStatus::Disconnected && self.attendance == Attendance::Seen {
                     self.attendance = Attendance::NotSeen;
-                    tracing::info!(session = %self.id, "an agent left");
+                    self.log_left();
                 }
             }
             Effect::WakeAt { mono_ms } => self.wake_at(mono_ms, ctx),
             Effect::Retire => self.retire_silent(ctx),
         }
+    }
+
+    /// With the fields of the line that says that the agent joined.
+    fn log_left(&self) {
+        let Agent {
+            project,
+            name,
+            client,
+            client_version,
+        } = self.vitals.agent().clone();
+        // Callers choose these texts: no character in them acts on a terminal.
+        tracing::info!(
+            project = project.as_ref().map_or("", ProjectId::as_str),
+            session = %self.id,
+            name = %name.as_ref().map_or("", SessionName::as_str).escape_debug(),
+            client = %client.escape_debug(),
+            client_version = %client_version.escape_debug(),
+            "an agent left"
+        );
     }
 
     fn close(&mut self, id: ConnectionId, why: Closing) {

@@ -9,7 +9,7 @@ mod sequence;
 mod state;
 
 use std::sync::{
-    Arc,
+    Arc, Mutex, MutexGuard, PoisonError,
     atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
 };
 
@@ -27,7 +27,7 @@ pub use state::{AckMode, Push};
 use crate::{
     attention,
     clock::Now,
-    model::{ConnectionId, Presence, SessionRecord, SessionStatus},
+    model::{ConnectionId, Presence, ProjectId, SessionName, SessionRecord, SessionStatus},
     storage::{Claim, Delivery, Depth},
     supervise::Address,
 };
@@ -83,6 +83,17 @@ pub struct Vitals {
     doubts: AtomicU64,
     doubts_settled: AtomicU64,
     routed: AtomicU64,
+    agent: Mutex<Agent>,
+}
+
+/// What the log says of the agent that acts as a session.
+#[derive(Clone, Debug, Default)]
+pub struct Agent {
+    pub project: Option<ProjectId>,
+    pub name: Option<SessionName>,
+    /// Empty when the agent did not say, or joined at another replica.
+    pub client: Box<str>,
+    pub client_version: Box<str>,
 }
 
 impl Vitals {
@@ -101,7 +112,13 @@ impl Vitals {
             doubts: AtomicU64::new(1),
             doubts_settled: AtomicU64::new(0),
             routed: AtomicU64::new(0),
+            agent: Mutex::default(),
         })
+    }
+
+    /// What the log says of the agent.
+    pub fn agent(&self) -> MutexGuard<'_, Agent> {
+        self.agent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Of a session that was last seen elsewhere.
