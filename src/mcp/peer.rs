@@ -387,7 +387,8 @@ impl Peer {
         for waiting in waiting {
             // None: the router panicked over the batch; what it had accepted is delivered, nothing is claimed.
             let answer = answers.next().unwrap_or(Err(BrokerError::unavailable()));
-            let Some(waiting) = waiting else { continue };
+            let Some(mut waiting) = waiting else { continue };
+            waiting.leaves_place();
             let routed = match answer {
                 Ok(routed) => routed,
                 Err(error) => {
@@ -508,7 +509,8 @@ fn run_as_task(shared: &Shared, task: &Arc<Task>, waiting: SendAnswer, routed: R
 }
 
 /// Has another project take a message, and answers its sender. Several of one connection are begun in their order.
-fn cross(shared: &Rc<Shared>, crossing: Crossing, waiting: SendAnswer) {
+fn cross(shared: &Rc<Shared>, crossing: Crossing, mut waiting: SendAnswer) {
+    waiting.leaves_place();
     if !shared.has_room_for_calls() {
         return shared.refuse(&waiting.to, &BrokerError::unavailable());
     }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use actors::{
-    model::BrokerError,
+    model::{BrokerError, ConnectionId},
     session::{Connection, Member},
 };
 use serde_json::{Value, json};
@@ -95,10 +95,15 @@ impl Lane {
 
     /// Whether what belongs to this lane goes to that exchange.
     pub fn leads_to(&self, exchange: &Outbox) -> bool {
+        self.exchange() == Some(exchange.id())
+    }
+
+    /// Where what belongs to this lane goes, unless that is the connection.
+    pub fn exchange(&self) -> Option<ConnectionId> {
         match self {
-            Self::Connection => false,
-            Self::Exchange(outbox) => outbox.id() == exchange.id(),
-            Self::Batch(batch) => batch.outbox.id() == exchange.id(),
+            Self::Connection => None,
+            Self::Exchange(outbox) => Some(outbox.id()),
+            Self::Batch(batch) => Some(batch.outbox.id()),
         }
     }
 

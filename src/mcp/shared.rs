@@ -13,10 +13,10 @@ use std::{
 };
 
 use actors::{
-    model::BrokerError,
+    model::{BrokerError, ConnectionId},
     project::{ProjectHandle, Registration},
     rate::Rate,
-    session::{Closing, Connection, Detach, Member, ReadAt},
+    session::{Agent, Closing, Connection, Detach, Member, ReadAt},
 };
 use futures_util::FutureExt;
 use tokio::{
@@ -77,9 +77,13 @@ pub enum WhenStopped {
     IsAnswered(Vec<u8>),
 }
 
-/// A call that takes messages, and whom it answers.
+/// A call that takes messages. Remembered beyond its answer, so it holds nothing of where that went: a batch is answered
+/// when the last holder of its lane is dropped.
 struct TakingCall {
-    to: ReplyTo,
+    /// Of its request.
+    id: Rc<str>,
+    /// Where its answer goes, unless that is the connection.
+    exchange: Option<ConnectionId>,
     taking: Taking,
 }
 
@@ -136,6 +140,8 @@ pub struct Shared {
     exclusive: Cell<bool>,
     /// Bytes that are reserved for the answers of calls under way.
     pub reserved: Cell<usize>,
+    /// Calls that are not under way yet and have a place among those that are.
+    places: Cell<usize>,
     /// The frame that is taken up was counted before.
     pub counted: Cell<bool>,
     /// How much waits for the session was asked for the frame that is taken up next.
@@ -150,6 +156,15 @@ pub struct Shared {
     rest: Cell<Option<Duration>>,
     /// Who polls the peer.
     waker: RefCell<Option<Waker>>,
+}
+
+/// The place of a call that is not under way yet, among those of its connection. Given up when it is dropped.
+pub struct CallPlace(Rc<Shared>);
+
+impl Drop for CallPlace {
+    fn drop(&mut self) {
+        self.0.places.set(self.0.places.get() - 1);
+    }
 }
 
 impl Shared {
@@ -179,6 +194,7 @@ impl Shared {
             takings: RefCell::default(),
             exclusive: Cell::default(),
             reserved: Cell::default(),
+            places: Cell::default(),
             counted: Cell::default(),
             waiting_is_counted: Cell::default(),
             read_at: Cell::default(),
@@ -299,23 +315,27 @@ impl Shared {
     }
 
     /// Holds on to what a call takes, in case it is cancelled.
-    pub fn remember(&self, to: ReplyTo, taking: Taking) {
+    pub fn remember(&self, to: &ReplyTo, taking: Taking) {
         let mut takings = self.takings.borrow_mut();
         if takings.len() >= TAKINGS_LEN_MAX {
             // Of those under way there are no more than calls, and none of them may fall out.
             let calls = self.calls.borrow();
-            if let Some(at) = takings.iter().position(|known| !calls.contains_key(&known.to.id)) {
+            if let Some(at) = takings.iter().position(|known| !calls.contains_key(&known.id)) {
                 takings.remove(at);
             }
         }
-        takings.push_back(TakingCall { to, taking });
+        takings.push_back(TakingCall {
+            id: Rc::clone(&to.id),
+            exchange: to.lane.exchange(),
+            taking,
+        });
     }
 
     /// A call is cancelled: what it took waits again, even when the answer is on its way. Who cancels does not look at
     /// an answer that crosses the cancellation (2025-11-25 and 2026-07-28, cancellation).
     pub fn give_back(&self, id: &str) {
         let mut takings = self.takings.borrow_mut();
-        let at = takings.iter().rposition(|known| &*known.to.id == id);
+        let at = takings.iter().rposition(|known| &*known.id == id);
         if let Some(TakingCall { taking, .. }) = at.and_then(|at| takings.remove(at)) {
             taking.give_back();
         }
@@ -330,13 +350,15 @@ impl Shared {
     pub fn caller_left(&self, exchange: &Outbox) {
         let left: VecDeque<_> = {
             let mut takings = self.takings.borrow_mut();
-            let (left, others) = takings.drain(..).partition(|known| known.to.lane.leads_to(exchange));
+            let (left, others) = takings
+                .drain(..)
+                .partition(|known| known.exchange == Some(exchange.id()));
             *takings = others;
             left
         };
-        for TakingCall { to, taking } in left {
+        for TakingCall { id, taking, .. } in left {
             taking.give_back();
-            if let Some(task) = self.let_go(&to) {
+            if let Some(Underway { task, to, .. }) = self.take_call(&id) {
                 task.abort();
                 self.refuse(&to, &BrokerError::unavailable());
             }
@@ -379,17 +401,34 @@ impl Shared {
 
     /// A call goes on without its request: neither its end nor that of the peer ends it.
     pub fn let_go(&self, to: &ReplyTo) -> Option<AbortHandle> {
+        self.take_call(&to.id).map(|call| call.task)
+    }
+
+    /// The call of this very request: a client may use an id again, though it should not, before the first call of that id
+    /// is over.
+    fn take_call(&self, id: &Rc<str>) -> Option<Underway> {
         let mut calls = self.calls.borrow_mut();
-        let known = calls.get(&to.id)?;
-        // A client may use an id again, though it should not, before the first call of that id is over.
-        if !known.to.is_for(to) {
+        let known = calls.get(id)?;
+        if !Rc::ptr_eq(&known.to.id, id) {
             return None;
         }
-        calls.remove(&to.id).map(|call| call.task)
+        calls.remove(id)
     }
 
     pub fn has_room_for_calls(&self) -> bool {
-        self.calls.borrow().len() < CALLS_LEN_MAX
+        self.calls.borrow().len() + self.places.get() < CALLS_LEN_MAX
+    }
+
+    /// A place for a call that will wait once the router has answered.
+    ///
+    /// # Errors
+    /// `unavailable` when too many calls are under way.
+    pub fn place_for_call(self: &Rc<Self>) -> Result<CallPlace, BrokerError> {
+        if !self.has_room_for_calls() {
+            return Err(BrokerError::unavailable());
+        }
+        self.places.set(self.places.get() + 1);
+        Ok(CallPlace(Rc::clone(self)))
     }
 
     /// Gives a call up; nothing is answered to it. False when it is not known, or no longer.
@@ -460,13 +499,19 @@ impl Shared {
         Ok(())
     }
 
-    /// Says in the log which agent acts as a session from now on. Its actor says when the agent left.
+    /// Says in the log which agent acts as a session from now on. Its actor says the same when the agent left.
     pub fn log_joined(&self, member: &Member, resumed: bool) {
         let name = member.record.name.as_ref().map_or("", |name| name.as_str());
         let client = self.client.borrow();
         let (client, version) = client
             .as_ref()
             .map_or(("", ""), |client| (&client.name, &client.version));
+        *member.vitals.agent() = Agent {
+            project: Some(self.project.id().clone()),
+            name: member.record.name.clone(),
+            client: (*client).into(),
+            client_version: (*version).into(),
+        };
         // Callers choose these texts: no character in them acts on a terminal.
         tracing::info!(
             project = %self.project.id(),

@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::support::{Agent, Broker, Caller, TIMELESS, texts};
+use crate::support::{Agent, Broker, Caller, TIMELESS, exchange, texts};
 
 /// The whole result of a read.
 fn result(agent: &Agent, arguments: Value) -> (Vec<Value>, String) {
@@ -238,4 +238,144 @@ fn what_was_written_to_a_connection_that_was_reset_since_comes_again() {
     alice.learns(&sent, "queued");
     let read = caller.reads(json!({}));
     assert_eq!((texts(&read), &read[0]["delivery_count"]), (vec!["hi"], &json!(2)));
+}
+
+#[test]
+fn a_receipt_in_a_batch_acknowledges_what_it_names_and_nothing_else() {
+    let broker = Broker::with(&TIMELESS);
+    let alice = broker.agent("alice");
+    let connected = Agent::legacy(broker.wire(), "2025-03-26", &json!({})).registered("connected");
+    let posting = Caller::legacy(broker.address, "2025-03-26", json!({})).registered("posting");
+    type Answer<'a> = Box<dyn Fn(&Value) -> Value + 'a>;
+    let ways: [(&str, Answer<'_>); 2] = [
+        (
+            "connected",
+            Box::new(|batch| {
+                connected.wire.sends(batch);
+                connected.wire.hears("the answers", Value::is_array)
+            }),
+        ),
+        ("posting", Box::new(|batch| posting.post(batch).answered().json())),
+    ];
+    for (name, answer) in ways {
+        let sent = sends_all(&alice, name, 3);
+        let reads = |reads: &[Value]| -> Vec<(Vec<Value>, String)> {
+            let calls = reads.iter().enumerate().map(|(id, arguments)| {
+                let params = json!({"name": "receive_messages", "arguments": arguments});
+                json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params})
+            });
+            let mut answers = answer(&calls.collect());
+            let answers = answers.as_array_mut().unwrap();
+            answers.sort_by_key(|answer| answer["id"].as_u64());
+            let results = answers
+                .iter_mut()
+                .map(|answer| answer["result"]["structuredContent"].take());
+            results.map(split).collect()
+        };
+        let first = reads(&[json!({"limit": 1}), json!({"limit": 1})]);
+        assert_eq!(
+            (texts(&first[0].0), texts(&first[1].0)),
+            (vec!["0"], vec!["1"]),
+            "{name}"
+        );
+        assert_eq!(alice.status_of(&sent[0]), "delivered", "{name}");
+        // What the other call of the batch returned waits again.
+        let second = reads(&[json!({"receipt": first[0].1})]);
+        assert_eq!(texts(&second[0].0), ["1", "2"], "{name}");
+        assert_eq!(second[0].0[0]["delivery_count"], 2, "{name}");
+        assert_eq!(alice.status_of(&sent[0]), "acknowledged", "{name}");
+        assert_eq!(alice.status_of(&sent[1]), "delivered", "{name}");
+        let third = reads(&[json!({"receipt": second[0].1}), json!({"receipt": second[0].1})]);
+        assert!(third.iter().all(|(messages, _)| messages.is_empty()), "{name}");
+        for id in &sent {
+            assert_eq!(alice.status_of(id), "acknowledged", "{name}");
+        }
+    }
+}
+
+#[test]
+fn the_receipt_of_a_call_that_many_have_followed_names_nothing() {
+    // Where a store is shared it remembers calls for all replicas.
+    let is_shared = std::env::var("TEST_STORAGE").is_ok_and(|kind| kind == "redis");
+    let kept = if is_shared { 64 } else { 32 };
+    let broker = Broker::with(&TIMELESS);
+    let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
+    let sent = sends_all(&alice, "bob", kept + 1);
+    let arguments = json!({"limit": 1, "acknowledge": "manual"});
+    let receipts: Vec<_> = sent.iter().map(|_| result(&bob, arguments.clone()).1).collect();
+    for receipt in &receipts {
+        result(&bob, json!({"receipt": receipt}));
+    }
+    assert_eq!(alice.status_of(&sent[0]), "delivered");
+    for id in &sent[1..] {
+        assert_eq!(alice.status_of(id), "acknowledged");
+    }
+    // By its id it is acknowledged all the same.
+    bob.calls("acknowledge_messages", json!({"message_ids": [sent[0]]}));
+    assert_eq!(alice.status_of(&sent[0]), "acknowledged");
+}
+
+#[test]
+fn the_receipt_of_a_call_that_many_messages_have_followed_names_nothing() {
+    /// Messages that receipts of one session name together.
+    const NAMED_MAX: usize = 8192;
+    // A shared store is asked for what its calls returned and counts the calls alone.
+    if std::env::var("TEST_STORAGE").is_ok_and(|kind| kind == "redis") {
+        return;
+    }
+    let broker = Broker::with(&[&TIMELESS[..], &["--queue-capacity=20000"]].concat());
+    let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
+    for _ in 0..10 {
+        let answers: Vec<_> = (0..1000).map(|_| alice.sends("x").off_to("bob")).collect();
+        for answer in answers {
+            assert_eq!(alice.returns("send_message", &answer)["status"], "queued");
+        }
+    }
+    let mut calls = Vec::new();
+    let mut named = 0;
+    while named <= NAMED_MAX {
+        let (messages, receipt) = result(&bob, json!({"limit": 1000, "acknowledge": "manual"}));
+        named += messages.len();
+        calls.push((messages, receipt));
+    }
+    assert!(calls.len() < 32, "the number of calls is another bound");
+    for (_, receipt) in &calls {
+        result(&bob, json!({"receipt": receipt, "limit": 1, "acknowledge": "manual"}));
+    }
+    let status = |call: &(Vec<Value>, String)| alice.status_of(call.0[0]["message_id"].as_str().unwrap());
+    assert_eq!(status(&calls[0]), "delivered");
+    for call in &calls[1..] {
+        assert_eq!(status(call), "acknowledged");
+    }
+}
+
+#[test]
+fn a_connection_that_is_reset_gives_back_the_last_answers_it_was_written() {
+    /// Answers with messages that a connection remembers.
+    const REMEMBERED: usize = 16;
+    let broker = Broker::with(&TIMELESS);
+    let alice = broker.agent("alice");
+    let caller = broker.stateless("bob");
+    let sent = sends_all(&alice, "bob", REMEMBERED + 1);
+    let socket = TcpStream::connect(caller.address).unwrap();
+    for _ in &sent {
+        let read = posted(&caller, json!({"limit": 1, "acknowledge": "manual"}));
+        assert_eq!(exchange(&socket, &read).status, 200);
+    }
+    for id in &sent {
+        alice.learns(id, "delivered");
+    }
+    // A reset, although everything was read.
+    socket2::SockRef::from(&socket)
+        .set_linger(Some(std::time::Duration::ZERO))
+        .unwrap();
+    drop(socket);
+    for id in sent[1..].iter().rev() {
+        alice.learns(id, "queued");
+    }
+    assert_eq!(
+        alice.status_of(&sent[0]),
+        "delivered",
+        "it was given back before the others, or not at all"
+    );
 }

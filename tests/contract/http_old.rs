@@ -276,3 +276,33 @@ fn the_path_of_the_old_transport_serves_the_later_revisions_too() {
         .with("Mcp-Session-Id", session);
     assert_eq!(end.answered().status, 204);
 }
+
+#[test]
+fn a_receipt_is_exact_on_the_stream_and_on_the_one_after_it() {
+    let broker = Broker::timeless();
+    let alice = broker.agent("alice");
+    let registered = || {
+        let mut old = Old::initialized(&broker, "2024-11-05", json!({}));
+        old.calls("register_session", json!({"name": "old"}));
+        old
+    };
+    let mut old = registered();
+    let sent = ["0", "1", "2"].map(|text| alice.sends(text).to("old").id);
+    let first = old.calls("receive_messages", json!({"limit": 1}));
+    let other = old.calls("receive_messages", json!({"limit": 1, "acknowledge": "manual"}));
+    let last = old.calls("receive_messages", json!({"limit": 1, "receipt": first["receipt"]}));
+    assert_eq!(other["messages"][0]["payload"]["text"], "1");
+    assert_eq!(last["messages"][0]["payload"]["text"], "2");
+    let statuses = || sent.each_ref().map(|id| alice.status_of(id));
+    assert_eq!(statuses(), ["acknowledged", "delivered", "delivered"]);
+    // The stream is cut, and with it what it brought waits again; its receipts hold.
+    drop(old);
+    alice.learns(&sent[2], "queued");
+    let mut old = registered();
+    let again = old.calls("receive_messages", json!({"limit": 1, "receipt": last["receipt"]}));
+    assert_eq!(again["messages"][0]["payload"]["text"], "1");
+    assert_eq!(statuses(), ["acknowledged", "delivered", "acknowledged"]);
+    let rest = old.calls("receive_messages", json!({"receipt": other["receipt"]}));
+    assert_eq!(rest["messages"], json!([]));
+    assert_eq!(statuses(), ["acknowledged"; 3]);
+}

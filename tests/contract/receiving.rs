@@ -228,3 +228,58 @@ fn a_read_takes_messages_of_any_size() {
     }
     assert_eq!(len, 4);
 }
+
+#[test]
+fn so_many_calls_may_wait_for_one_session_and_one_more_is_refused() {
+    /// Calls of `receive_messages` that may wait for one session.
+    const WAITING_MAX: usize = 32;
+    let broker = Broker::with(&crate::support::TIMELESS);
+    let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
+    let wait = json!({"wait_seconds": 100, "limit": 1});
+    let waiting: Vec<_> = (0..WAITING_MAX)
+        .map(|_| bob.begins("receive_messages", &wait))
+        .collect();
+    let refused = bob.is_refused_as("unavailable", "receive_messages", wait.clone());
+    assert!(refused["retry_after_ms"].is_u64(), "{refused}");
+    for call in &waiting {
+        assert_eq!(bob.wire.answer_so_far(call), None);
+    }
+    // A place that becomes free is for the next.
+    alice.sends("0").to(&bob);
+    assert_eq!(
+        bob.returns("receive_messages", &waiting[0])["messages"][0]["payload"]["text"],
+        "0"
+    );
+    let next = bob.begins("receive_messages", &wait);
+    for text in 1..=WAITING_MAX {
+        alice.sends(&text.to_string()).to(&bob);
+    }
+    assert_eq!(
+        bob.returns("receive_messages", &next)["messages"][0]["payload"]["text"],
+        "32"
+    );
+}
+
+#[test]
+fn so_many_calls_may_be_under_way_on_one_connection_and_one_more_is_refused() {
+    /// Calls that may be under way on one connection.
+    const CALLS_MAX: usize = 256;
+    let broker = Broker::with(&crate::support::TIMELESS);
+    let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
+    let waits = |text: &str| {
+        let letter = alice.sends(text).and("wait_for", "acknowledged");
+        letter.and("timeout_seconds", 100).arguments_to("bob")
+    };
+    let calls: Vec<_> = (0..CALLS_MAX)
+        .map(|at| alice.begins("send_message", &waits(&at.to_string())))
+        .collect();
+    alice.is_refused_as("unavailable", "send_message", waits("one more"));
+    let mut read = 0;
+    while read < CALLS_MAX {
+        read += bob.reads(json!({"acknowledge": "immediate", "limit": 1000})).len();
+    }
+    for call in &calls {
+        assert_eq!(alice.returns("send_message", call)["status"], "acknowledged");
+    }
+    alice.calls("heartbeat", json!({}));
+}

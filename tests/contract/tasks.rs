@@ -228,3 +228,28 @@ fn what_is_no_task_is_not_found() {
         assert_eq!(bob.error_of(method, json!({"taskId": task})), -32601, "{method}");
     }
 }
+
+#[test]
+fn a_receipt_is_given_back_to_a_task_and_by_one() {
+    let broker = Broker::start();
+    let (alice, bob) = (broker.agent("alice"), patient(&broker, "bob"));
+    let receipt_of = |result: &Value| result["structuredContent"]["receipt"].as_str().unwrap().to_owned();
+    let task = waits_for_messages(&bob);
+    let first = alice.sends("first").to(&bob).id;
+    let receipt = receipt_of(&fetches(&bob, &task));
+    assert_eq!(alice.status_of(&first), "delivered");
+    // A task that begins with a receipt acknowledges what it names before it waits.
+    let task = begins(
+        &bob,
+        "receive_messages",
+        &json!({"wait_seconds": 60, "receipt": receipt}),
+    );
+    alice.learns(&first, "acknowledged");
+    let second = alice.sends("second").to(&bob).id;
+    let result = fetches(&bob, &task);
+    assert_eq!(texts(&result), ["second"]);
+    assert_eq!(alice.status_of(&second), "delivered");
+    let rest = bob.calls("receive_messages", json!({"receipt": receipt_of(&result)}));
+    assert_eq!(rest["messages"], json!([]));
+    assert_eq!(alice.status_of(&second), "acknowledged");
+}

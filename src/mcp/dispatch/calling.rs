@@ -97,7 +97,7 @@ pub(super) fn task(turn: &Turn, to: &ReplyTo, method: &str, params: &Params<'_>)
             let taking = task.claim();
             if let Some(taking) = &taking {
                 // It is the caller's now, unless the answer does not get through.
-                shared.remember(to.clone(), taking.clone());
+                shared.remember(to, taking.clone());
             }
             to.raw_result_taking(&shared.outbox, &task.detailed(), taking);
             return Ok(());
@@ -305,7 +305,7 @@ fn run(
             }
             let taking = call.takes.take();
             if let Some(taking) = &taking {
-                shared.remember(to.clone(), taking.clone());
+                shared.remember(to, taking.clone());
             }
             let when_stopped = if call.lasts {
                 WhenStopped::IsRefused

@@ -20,6 +20,7 @@ use crate::{
     mcp::{
         reply::{Answer, ReplyTo, Unread, write_tool_result},
         rpc::write_json,
+        shared::CallPlace,
     },
 };
 
@@ -161,6 +162,8 @@ pub struct SendAnswer {
     broadcast: bool,
     /// The status the sender waits for, and how long.
     goal: Option<(Status, Duration)>,
+    /// Among the calls of the connection, until the wait is one of them or the answer is there.
+    place: Option<CallPlace>,
     idempotency_key: Option<String>,
 }
 
@@ -230,6 +233,7 @@ fn send_message(caller: &Caller, mut arguments: Arguments<'_>, to: ReplyTo) -> R
     let common = Common::take(caller, &mut arguments)?;
     arguments.finish()?;
     let sender = Arc::clone(caller.session()?);
+    let place = goal.map(|_| caller.home.place_for_call()).transpose()?;
     let looked = caller.home.caught_up.borrow().clone();
     let envelope = Envelope {
         // For a batch it was looked before any of it was tried.
@@ -248,6 +252,7 @@ fn send_message(caller: &Caller, mut arguments: Arguments<'_>, to: ReplyTo) -> R
             abroad: matches!(dispatch, Dispatch::Abroad(_)),
             broadcast: false,
             goal,
+            place,
             idempotency_key,
         },
         dispatch,
@@ -317,12 +322,18 @@ fn broadcast_message(caller: &Caller, mut arguments: Arguments<'_>, to: ReplyTo)
             abroad: false,
             broadcast: true,
             goal: None,
+            place: None,
             idempotency_key,
         },
     })
 }
 
 impl SendAnswer {
+    /// From here on it is counted elsewhere.
+    pub fn leaves_place(&mut self) {
+        self.place = None;
+    }
+
     /// Whether nothing has to be waited for: neither a status nor the store.
     pub fn is_settled_by(&self, routed: &Routed) -> bool {
         routed.repeated || (self.goal.is_none() && self.idempotency_key.is_none())
