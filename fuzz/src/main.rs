@@ -13,14 +13,7 @@ mod mutate;
 mod refusal;
 mod rpc_frame;
 mod schema_intake;
-
-/// What the decoder of frames names of the product beside itself.
-mod transport {
-    pub mod gate {
-        /// As in `src/transport/gate.rs`, which needs the whole broker.
-        pub const SMALL_LEN: usize = 4 * 1024;
-    }
-}
+mod transport;
 
 use std::{
     fs,

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use super::{
     Line,
-    gate::{INBOUND_PATIENCE, INBOUND_TIME_MAX, SMALL_LEN},
+    inbound::{INBOUND_PATIENCE, INBOUND_TIME_MAX, SMALL_LEN},
 };
 use crate::budget::Hold;
 

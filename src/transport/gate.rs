@@ -24,14 +24,6 @@ pub struct Gate {
 
 /// A refused body is read to its end if it has no more bytes than so many messages may have.
 const REFUSED_MESSAGES_MAX: usize = 4;
-/// Bytes of a frame or a body that needs no room in the budget of what is being received: so a small one gets through
-/// whatever others send.
-pub const SMALL_LEN: usize = 4 * 1024;
-/// How long the next bytes of a body are waited for, and of a frame while others wait for its room.
-pub const INBOUND_PATIENCE: Duration = Duration::from_secs(10);
-/// How long a whole body may take, and a whole message while others wait for its room.
-pub const INBOUND_TIME_MAX: Duration = Duration::from_secs(60);
-
 impl Gate {
     /// This process among the replicas.
     pub fn replica(&self) -> Option<ReplicaId> {

@@ -4,6 +4,7 @@ mod addresses;
 pub mod body;
 mod connections;
 mod gate;
+pub mod inbound;
 mod socket;
 pub mod streamable_http;
 pub mod websocket;

@@ -16,7 +16,7 @@ use actors::session::ReadAt;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::{Place, gate::SMALL_LEN};
+use super::{Place, inbound::SMALL_LEN};
 use crate::{budget::Budget, mcp::Taking};
 
 /// A socket that tells its [`Line`] what happens to it.

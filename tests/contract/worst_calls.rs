@@ -193,15 +193,20 @@ fn the_worst_call_of_every_tool_is_bounded() {
     world.alice.calls("heartbeat", json!({}));
 }
 
-#[test]
-fn the_worst_request_of_every_method_is_bounded() {
-    let world = World::new();
-    let words = list("\"w\"", LARGE);
-    for (method, params) in [
+/// The most that a method other than `tools/call` reads.
+const PARAMS_LEN: usize = 500_000;
+/// What makes a request one of 2026-07-28.
+const MODERN: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"a test","version":"1"},"io.modelcontextprotocol/clientCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}"#;
+
+/// The worst that each method can be asked for in so many bytes. A unit test beside the dispatcher compares the list with
+/// the methods that there are.
+fn worst_params(len: usize) -> Vec<(&'static str, String)> {
+    let words = list("\"w\"", len);
+    vec![
         ("ping", format!(r#"{{"x":{words}}}"#)),
-        ("initialize", format!(r#"{{"protocolVersion":{}}}"#, text(LARGE))),
+        ("initialize", format!(r#"{{"protocolVersion":{}}}"#, text(len))),
         ("tools/list", format!(r#"{{"cursor":{words}}}"#)),
-        ("tools/call", format!(r#"{{"name":{},"arguments":{{}}}}"#, text(LARGE))),
+        ("tools/call", format!(r#"{{"name":{},"arguments":{{}}}}"#, text(len))),
         (
             "tools/call",
             format!(r#"{{"name":"none","arguments":{{"x":{words}}}}}"#),
@@ -212,13 +217,13 @@ fn the_worst_request_of_every_method_is_bounded() {
         ),
         ("resources/list", format!(r#"{{"cursor":{words}}}"#)),
         ("resources/templates/list", format!(r#"{{"cursor":{words}}}"#)),
-        ("resources/read", format!(r#"{{"uri":{}}}"#, text(LARGE))),
-        ("resources/subscribe", format!(r#"{{"uri":{}}}"#, text(LARGE))),
-        ("resources/unsubscribe", format!(r#"{{"uri":{}}}"#, text(LARGE))),
+        ("resources/read", format!(r#"{{"uri":{}}}"#, text(len))),
+        ("resources/subscribe", format!(r#"{{"uri":{}}}"#, text(len))),
+        ("resources/unsubscribe", format!(r#"{{"uri":{}}}"#, text(len))),
         ("prompts/list", format!(r#"{{"cursor":{words}}}"#)),
         (
             "prompts/get",
-            format!(r#"{{"name":"join","arguments":{{"name":{}}}}}"#, text(LARGE)),
+            format!(r#"{{"name":"join","arguments":{{"name":{}}}}}"#, text(len)),
         ),
         (
             "completion/complete",
@@ -226,29 +231,51 @@ fn the_worst_request_of_every_method_is_bounded() {
                 r#"{{"ref":{{"type":"ref/prompt","name":"hand_over"}},"argument":{{"name":"to","value":"a"}},"context":{{"arguments":{{"x":{words}}}}}}}"#
             ),
         ),
-        ("logging/setLevel", format!(r#"{{"level":{}}}"#, text(LARGE))),
-        ("tasks/get", format!(r#"{{"taskId":{}}}"#, text(LARGE))),
+        ("logging/setLevel", format!(r#"{{"level":{}}}"#, text(len))),
+        ("tasks/get", format!(r#"{{"taskId":{}}}"#, text(len))),
+        // Only of the era without sessions.
+        ("server/discover", format!(r#"{{{MODERN},"x":{words}}}"#)),
+        ("tasks/get", format!(r#"{{{MODERN},"taskId":{}}}"#, text(len))),
+        (
+            "tasks/update",
+            format!(r#"{{{MODERN},"taskId":"none","inputResponses":{words}}}"#),
+        ),
+        ("tasks/cancel", format!(r#"{{{MODERN},"taskId":{}}}"#, text(len))),
+        (
+            "subscriptions/listen",
+            format!(r#"{{{MODERN},"notifications":{{"resourceSubscriptions":{words}}}}}"#),
+        ),
         ("none", format!(r#"{{"x":{words}}}"#)),
-        ("notifications/cancelled", format!(r#"{{"requestId":{}}}"#, text(LARGE))),
+        ("notifications/cancelled", format!(r#"{{"requestId":{}}}"#, text(len))),
         (
             "notifications/dev.mcp-broker/ack",
             format!(
                 r#"{{"message_ids":{}}}"#,
-                list("\"01890000-0000-7000-8000-000000000000\"", LARGE)
+                list("\"01890000-0000-7000-8000-000000000000\"", len)
             ),
         ),
-    ] {
-        let is_notification = method.starts_with("notifications/");
+    ]
+}
+
+#[test]
+fn the_worst_request_of_every_method_is_bounded() {
+    let world = World::new();
+    let sizes = [LARGE, PARAMS_LEN];
+    for (at, (method, params)) in sizes.into_iter().flat_map(worst_params).enumerate() {
+        let wire = &world.alice.wire;
         let (took, answer) = world.time(|| {
-            if is_notification {
-                let notification = format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{params}}}"#);
-                world.alice.wire.sends_text(&notification);
+            if method.starts_with("notifications/") {
+                wire.sends_text(&format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{params}}}"#));
                 return Value::Null;
             }
-            let id = json!(format!("worst {method}"));
-            let request = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#);
-            world.alice.wire.sends_text(&request);
-            world.alice.wire.answer_to(&id).unwrap_or_else(|error| error)
+            let id = json!(format!("worst {method} {at}"));
+            wire.sends_text(&format!(
+                r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#
+            ));
+            // What is listened to is acknowledged first, and answered at its end.
+            wire.hears(&format!("an answer to {id}"), |frame| {
+                frame["id"] == id || frame["method"] == "notifications/subscriptions/acknowledged"
+            })
         });
         world.is_cheap(method, took, &answer);
     }

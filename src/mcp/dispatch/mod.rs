@@ -2,6 +2,7 @@
 
 mod calling;
 mod looking;
+mod methods;
 mod subscribing;
 
 use std::{borrow::Cow, sync::OnceLock};
@@ -31,6 +32,7 @@ use crate::refusal::error_object;
 
 pub(super) use calling::takes_messages;
 pub(super) use looking::holds_back;
+use methods::Method;
 
 /// Whether the lists change while the broker runs: only the fixtures do as if.
 const LISTS_CHANGE: bool = cfg!(feature = "conformance-fixtures");
@@ -71,14 +73,15 @@ fn serve(turn: &mut Turn, to: &mut ReplyTo, method: &str, mut params: Params<'_>
             "neither initialized (2025-11-25 and before) nor a request with the _meta of 2026-07-28",
         ));
     };
+    let known = Method::named(method);
     if let Err(error) = taken {
-        if method == "tools/call" {
+        if known == Some(Method::CallTool) {
             turn.shared.refuse(to, &error);
             return Ok(());
         }
         return Err(RpcError::refused(&error));
     }
-    if method == "tools/call" {
+    if known == Some(Method::CallTool) {
         return calling::call(turn, to, &mut params, &era, text);
     }
     if params.text.is_some_and(|params| params.len() > PARAMS_LEN_MAX) {
@@ -96,35 +99,37 @@ fn serve(turn: &mut Turn, to: &mut ReplyTo, method: &str, mut params: Params<'_>
         return calling::converse(turn, to, method, &params, &era, prompt);
     }
     let modern = to.modern;
-    let result = match (method, &era) {
-        ("ping", Era::Legacy) => json!({}),
-        ("initialize", Era::Legacy) => initialize(turn, &params)?,
-        ("logging/setLevel", Era::Legacy) => set_log_level(turn, &params)?,
-        ("server/discover", Era::Modern { .. }) => discover(),
-        ("tools/list", _) => {
+    let result = match (known, &era) {
+        (Some(Method::Ping), Era::Legacy) => json!({}),
+        (Some(Method::Initialize), Era::Legacy) => initialize(turn, &params)?,
+        (Some(Method::SetLogLevel), Era::Legacy) => set_log_level(turn, &params)?,
+        (Some(Method::Discover), Era::Modern { .. }) => discover(),
+        (Some(Method::ListTools), _) => {
             check_cursor(&params)?;
             let shared = &turn.shared;
             let text = tool_list(shared.service.admin.multi_project(), shared.identity.scope(), modern);
             to.raw_result(&turn.shared.outbox, text);
             return Ok(());
         }
-        ("resources/list", _) => list(&params, "resources", resources::list())?,
-        ("resources/templates/list", _) => list(&params, "resourceTemplates", resources::templates())?,
-        ("prompts/list", _) => list(&params, "prompts", prompts::list())?,
-        ("prompts/get", _) => prompts::get(&turn.shared.project, &params)?,
-        ("completion/complete", _) => completions::complete(&turn.shared.identity, params.read()?)?,
-        ("resources/read", _) => {
+        (Some(Method::ListResources), _) => list(&params, "resources", resources::list())?,
+        (Some(Method::ListResourceTemplates), _) => list(&params, "resourceTemplates", resources::templates())?,
+        (Some(Method::ListPrompts), _) => list(&params, "prompts", prompts::list())?,
+        (Some(Method::GetPrompt), _) => prompts::get(&turn.shared.project, &params)?,
+        (Some(Method::Complete), _) => completions::complete(&turn.shared.identity, params.read()?)?,
+        (Some(Method::ReadResource), _) => {
             let Some(content) = read(turn, to, &params, text)? else {
                 return Ok(());
             };
             content
         }
-        ("resources/subscribe", Era::Legacy) => return subscribing::subscribe_legacy(turn, to, &params, text, true),
-        ("resources/unsubscribe", Era::Legacy) => return subscribing::subscribe_legacy(turn, to, &params, text, false),
-        ("tasks/get" | "tasks/update" | "tasks/cancel", Era::Modern { .. }) => {
+        (Some(Method::Subscribe), Era::Legacy) => return subscribing::subscribe_legacy(turn, to, &params, text, true),
+        (Some(Method::Unsubscribe), Era::Legacy) => {
+            return subscribing::subscribe_legacy(turn, to, &params, text, false);
+        }
+        (Some(Method::GetTask | Method::UpdateTask | Method::CancelTask), Era::Modern { .. }) => {
             return calling::task(turn, to, method, &params);
         }
-        ("subscriptions/listen", Era::Modern { capabilities }) => {
+        (Some(Method::Listen), Era::Modern { capabilities }) => {
             return subscribing::listen(turn, to, &params, capabilities, text);
         }
         _ => {
@@ -317,9 +322,9 @@ fn no_resource(uri: &str, modern: bool) -> RpcError {
 /// Serves one notification. Nothing is ever answered to one.
 pub(super) fn notification(turn: &mut Turn, method: &str, params: &Params<'_>) {
     turn.shared.take_notification();
-    match method {
-        "notifications/cancelled" => cancelled(turn, params.text),
-        "notifications/dev.mcp-broker/ack" => acknowledged(turn, params.text),
+    match Method::named(method) {
+        Some(Method::Cancelled) => cancelled(turn, params.text),
+        Some(Method::Acknowledged) => acknowledged(turn, params.text),
         _ => {}
     }
 }

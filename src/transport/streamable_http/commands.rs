@@ -11,7 +11,7 @@ use tokio::{
 use super::headers::Refusal;
 use crate::{
     mcp::{Outbox, outbox::ANSWER_BYTES_MAX},
-    transport::gate::INBOUND_TIME_MAX,
+    transport::inbound::INBOUND_TIME_MAX,
 };
 
 /// Bytes of requests that a session has not taken up: what comes then waits, and one that is longer waits until nothing

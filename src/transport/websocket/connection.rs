@@ -28,7 +28,7 @@ use crate::{
     mcp::{Marks, Outbox, Peer, Taken},
     transport::{
         Place, Seat, Tempo,
-        gate::{INBOUND_PATIENCE, INBOUND_TIME_MAX, SMALL_LEN},
+        inbound::{INBOUND_PATIENCE, INBOUND_TIME_MAX, SMALL_LEN},
     },
 };
 

@@ -1,6 +1,6 @@
 //! RFC 6455 frames from a client, decoded in place.
 
-use crate::transport::gate::SMALL_LEN;
+use crate::transport::inbound::SMALL_LEN;
 
 /// What a peer sent.
 #[derive(Debug, PartialEq, Eq)]

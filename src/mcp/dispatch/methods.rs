@@ -1,0 +1,62 @@
+//! The methods that the dispatcher knows.
+
+/// Lists the methods, each once: what is not among them is never served.
+macro_rules! methods {
+    ($($method:ident = $name:literal,)*) => {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Method {
+            $($method,)*
+        }
+
+        impl Method {
+            #[cfg(test)]
+            const NAMES: &[&str] = &[$($name,)*];
+
+            pub fn named(name: &str) -> Option<Self> {
+                match name {
+                    $($name => Some(Self::$method),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+methods! {
+    Ping = "ping",
+    Initialize = "initialize",
+    SetLogLevel = "logging/setLevel",
+    Discover = "server/discover",
+    ListTools = "tools/list",
+    CallTool = "tools/call",
+    ListResources = "resources/list",
+    ListResourceTemplates = "resources/templates/list",
+    ReadResource = "resources/read",
+    Subscribe = "resources/subscribe",
+    Unsubscribe = "resources/unsubscribe",
+    ListPrompts = "prompts/list",
+    GetPrompt = "prompts/get",
+    Complete = "completion/complete",
+    GetTask = "tasks/get",
+    UpdateTask = "tasks/update",
+    CancelTask = "tasks/cancel",
+    Listen = "subscriptions/listen",
+    Cancelled = "notifications/cancelled",
+    Acknowledged = "notifications/dev.mcp-broker/ack",
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worst_request_of_every_method_is_measured() {
+        let measured = include_str!("../../../tests/contract/worst_calls.rs");
+        for name in Method::NAMES {
+            assert!(
+                measured.contains(&format!("\"{name}\",")),
+                "tests/contract/worst_calls.rs has no request of {name}: add the most expensive one"
+            );
+        }
+    }
+}
