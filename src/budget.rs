@@ -163,6 +163,20 @@ impl Hold {
         Poll::Pending
     }
 
+    /// Holds at least so many bytes if there is room for them now, and nobody in the project waits for room.
+    pub fn try_grow(&mut self, bytes: usize) -> bool {
+        if bytes <= self.bytes {
+            return true;
+        }
+        let budget = Arc::clone(&self.budget);
+        let state = budget.state();
+        let grows = !state.waiting.contains_key(&self.project) && self.has_room_for(bytes);
+        if grows {
+            self.change(&state, bytes);
+        }
+        grows
+    }
+
     /// Returns when it holds at least so many bytes; see [`Hold::poll_grow`].
     pub async fn grow(&mut self, bytes: usize) {
         let growing = Growing(self);
@@ -170,11 +184,8 @@ impl Hold {
     }
 
     fn has_room_for(&self, bytes: usize) -> bool {
-        let fits = |used: &AtomicUsize, max: usize| {
-            let others = used.load(Ordering::Relaxed) - self.bytes;
-            others + bytes.min(max) <= max
-        };
-        fits(&self.of_project, self.budget.project_bytes_max) && fits(&self.budget.used, self.budget.bytes_max)
+        fits(&self.of_project, self.bytes, bytes, self.budget.project_bytes_max)
+            && fits(&self.budget.used, self.bytes, bytes, self.budget.bytes_max)
     }
 
     fn change(&mut self, state: &State, bytes: usize) {
@@ -187,7 +198,8 @@ impl Hold {
         self.budget.wake(state);
     }
 
-    fn leave_queue(&mut self) {
+    /// It no longer waits for room.
+    pub fn leave_queue(&mut self) {
         if self.ticket.is_some() {
             let budget = Arc::clone(&self.budget);
             let mut state = budget.state();
@@ -232,6 +244,17 @@ impl Gauge {
         self.of_project.load(Ordering::Relaxed) >= self.budget.project_bytes_max
             || self.budget.used.load(Ordering::Relaxed) >= self.budget.bytes_max
     }
+
+    /// Whether so many bytes more may be held, as far as can be told without asking who waits.
+    pub fn has_room_for(&self, bytes: usize) -> bool {
+        fits(&self.of_project, 0, bytes, self.budget.project_bytes_max)
+            && fits(&self.budget.used, 0, bytes, self.budget.bytes_max)
+    }
+}
+
+/// Whether `bytes` instead of `own` are within `max`, or alone when they are more than that.
+fn fits(used: &AtomicUsize, own: usize, bytes: usize, max: usize) -> bool {
+    used.load(Ordering::Relaxed) - own + bytes.min(max) <= max
 }
 
 /// Gives its place in the queue up when it is no longer waited for.
@@ -296,6 +319,18 @@ mod tests {
         assert!(grows(&mut a, 40) && !grows(&mut b, 20) && !grows(&mut c, 5));
         a.set(10);
         assert!(!grows(&mut c, 5) && grows(&mut b, 20) && grows(&mut c, 5));
+    }
+
+    #[test]
+    fn who_does_not_wait_comes_after_those_who_do() {
+        let budget = Budget::new(100, 50);
+        let [mut a, mut b, mut c] = [(); 3].map(|()| Hold::new(&budget, &project("one")));
+        assert!(a.try_grow(40) && !b.try_grow(20) && !budget.is_short());
+        assert!(c.gauge().has_room_for(10) && !c.gauge().has_room_for(11));
+        assert!(!grows(&mut b, 20) && !c.try_grow(5));
+        assert!(c.gauge().has_room_for(10), "whoever waits is not looked at");
+        a.set(10);
+        assert!(grows(&mut b, 20) && c.try_grow(5));
     }
 
     #[test]

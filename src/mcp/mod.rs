@@ -4,6 +4,7 @@
 //! [`Outbox`] holds. Both eras are served on the same connection: a request with modern `_meta` is answered
 //! statelessly, an `initialize` opens a legacy session.
 
+mod charge;
 mod completions;
 pub mod conversation;
 mod dispatch;

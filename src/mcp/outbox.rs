@@ -2,32 +2,34 @@
 
 use std::{
     sync::{
-        Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     task::Waker,
+    time::Duration,
 };
 
 use actors::{
     model::ConnectionId,
-    session::{Closing, Connection},
+    session::{Closing, Connection, Reservation, UNRESERVED_BYTES_MAX},
     storage::Delivery,
 };
 use futures_util::task::AtomicWaker;
 
 use super::{
+    charge::Charge,
     framing::{Form, Framing, on_one_line, text_frame_header},
     taking::{Marks, Taking},
 };
-use crate::budget::{Gauge, Hold};
+use crate::budget::Hold;
 
 /// Bytes of pushed messages that may wait for the socket. One message may go beyond it.
 pub const PUSH_BYTES_MAX: usize = 512 * 1024;
 /// Once this many bytes wait, no further request is read until the peer has read some answers.
 pub const ANSWER_BYTES_MAX: usize = 1024 * 1024;
 
-/// The budget of all outboxes is told of what waits in this one in steps of so many bytes, and not of less than one.
-const CHARGE_STEP: usize = 64 * 1024;
+/// How often a transport looks for room for messages that were refused, where others have to make it.
+pub const ROOM_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The response to the request of an exchange was queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,19 +62,14 @@ pub struct Outbox {
     waiting_len: AtomicUsize,
     /// The session was told that there is no room; it is to be told when there is.
     refused: AtomicBool,
+    /// For so many bytes.
+    refused_bytes: AtomicUsize,
     /// Another connection has the session now.
     taken_over: AtomicBool,
     /// A [`Keeper`] counts what waits.
     is_kept: AtomicBool,
     queue: Mutex<Queue>,
     charge: Option<Charge>,
-}
-
-/// What the budget of all outboxes knows of one.
-struct Charge {
-    hold: Mutex<Hold>,
-    charged: AtomicUsize,
-    gauge: Gauge,
 }
 
 #[derive(Default)]
@@ -143,6 +140,7 @@ impl Outbox {
             poked: AtomicBool::new(false),
             waiting_len: AtomicUsize::new(0),
             refused: AtomicBool::new(false),
+            refused_bytes: AtomicUsize::new(0),
             taken_over: AtomicBool::new(false),
             is_kept: AtomicBool::new(false),
             queue: Mutex::default(),
@@ -152,37 +150,25 @@ impl Outbox {
 
     /// One whose bytes count against a budget.
     pub fn charged(framing: Framing, hold: Hold) -> Self {
-        let charge = Charge {
-            gauge: hold.gauge(),
-            hold: Mutex::new(hold),
-            charged: AtomicUsize::new(0),
-        };
         Self {
-            charge: Some(charge),
+            charge: Some(Charge::new(hold)),
             ..Self::new(framing)
+        }
+    }
+
+    /// Bytes that wait and that no [`Keeper`] counts.
+    fn charged_len(&self) -> usize {
+        if self.is_kept.load(Ordering::Relaxed) {
+            0
+        } else {
+            self.waiting_len()
         }
     }
 
     /// Tells the budget how much waits, when that has changed by much.
     fn recharge(&self) {
-        let Some(charge) = &self.charge else { return };
-        let differs = |charged: usize| {
-            let waiting = self.waiting_len();
-            let due = if waiting < CHARGE_STEP || self.is_kept.load(Ordering::Relaxed) {
-                0
-            } else {
-                waiting.next_multiple_of(CHARGE_STEP)
-            };
-            (due > charged || due <= charged / 2).then_some(due)
-        };
-        let is_settled = |charged| differs(charged).is_none_or(|due| due == charged);
-        if is_settled(charge.charged.load(Ordering::Relaxed)) {
-            return;
-        }
-        let mut hold = charge.hold.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(due) = differs(hold.bytes()) {
-            hold.set(due);
-            charge.charged.store(due, Ordering::Relaxed);
+        if let Some(charge) = &self.charge {
+            charge.tell(self.charged_len());
         }
     }
 
@@ -194,8 +180,9 @@ impl Outbox {
     /// Whether messages may be pushed again, of which the session was told that there was no room. Says so once. Asked
     /// from time to time: what makes room may be far from here.
     pub fn has_room_again(&self) -> bool {
-        let is_full = self.charge.as_ref().is_some_and(|charge| charge.gauge.is_full());
-        self.lacks_room() && !is_full && self.refused.swap(false, Ordering::AcqRel)
+        let bytes = self.refused_bytes.load(Ordering::Relaxed);
+        let has_room = self.charge.as_ref().is_none_or(|charge| charge.may_have_room(bytes));
+        self.lacks_room() && has_room && self.refused.swap(false, Ordering::AcqRel)
     }
 
     /// Queues one frame.
@@ -234,10 +221,10 @@ impl Outbox {
             queue.bytes.extend_from_slice(frame);
             queue.queued += frame.len() as u64;
             self.waiting_len.fetch_add(frame.len(), Ordering::Relaxed);
-            self.recharge();
         } else {
             self.put(&mut queue, frame.len(), |out| out.extend_from_slice(frame));
         }
+        self.recharge();
         queue.brings(takings);
         queue.exchange.answered = Some(Answered { error, whole });
         queue.ended = true;
@@ -249,6 +236,7 @@ impl Outbox {
         self.drop_unread(&mut queue);
         let keeper = queue.exchange.left.as_ref().and_then(|left| left.keeper.upgrade());
         drop(queue);
+        self.recharge();
         if let Some(keeper) = keeper {
             keeper.weigh();
         }
@@ -496,7 +484,6 @@ impl Outbox {
         let added = queue.bytes.len() - before;
         queue.queued += added as u64;
         self.waiting_len.fetch_add(added, Ordering::Relaxed);
-        self.recharge();
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -509,19 +496,21 @@ impl Connection for Outbox {
         self.id
     }
 
-    fn room(&self) -> usize {
-        let is_full = self.charge.as_ref().is_some_and(|charge| charge.gauge.is_full());
-        let room = if is_full {
-            0
-        } else {
-            PUSH_BYTES_MAX.saturating_sub(self.waiting_len())
-        };
-        if room == 0 {
+    fn reserve(self: Arc<Self>, bytes: usize) -> Option<Reservation> {
+        let waiting = self.waiting_len();
+        let reserves =
+            waiting < PUSH_BYTES_MAX && self.charge.as_ref().is_none_or(|charge| charge.reserve(self.charged_len(), bytes));
+        if !reserves {
+            self.refused_bytes.store(bytes, Ordering::Relaxed);
             self.refused.store(true, Ordering::Release);
             // Of room that others make, the transport hears only when it looks.
             self.wake();
+            return None;
         }
-        room
+        if bytes <= UNRESERVED_BYTES_MAX || self.charge.is_none() {
+            return Some(Reservation::default());
+        }
+        Some(Reservation::held_by(Reserved { outbox: self, bytes }))
     }
 
     fn push(&self, deliveries: &[Delivery]) {
@@ -546,6 +535,10 @@ impl Connection for Outbox {
         }
         queue.push = Some(frame);
         drop(queue);
+        // What was reserved for them stands for them until it is given back.
+        if self.charge.as_ref().is_some_and(|charge| charge.reserved() == 0) {
+            self.recharge();
+        }
         self.wake();
     }
 
@@ -560,6 +553,7 @@ impl Connection for Outbox {
         }
         queue.inbox_frames = frames;
         drop(queue);
+        self.recharge();
         self.wake();
     }
 
@@ -569,5 +563,19 @@ impl Connection for Outbox {
         }
         self.queue().closing.get_or_insert(why);
         self.wake();
+    }
+}
+
+/// Bytes that an outbox has reserved for messages that are being read.
+struct Reserved {
+    outbox: Arc<Outbox>,
+    bytes: usize,
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        if let Some(charge) = &self.outbox.charge {
+            charge.unreserve(self.outbox.charged_len(), self.bytes);
+        }
     }
 }

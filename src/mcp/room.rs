@@ -1,15 +1,18 @@
 //! Room for the answers of calls that are under way.
 //!
 //! A call whose answer may be long reserves a page of it before it starts, on its connection and in the budget of its
-//! project. What waits for messages gives that back until there are some; and before a single item is written that is
-//! larger than a page, its call waits for room for all of it.
+//! project. Messages are read for it when they have room ([`ReadRoom`]): a page, or all of a single message that is larger.
+//! What waits for messages gives its room back until there are some.
 
 use std::{
     cell::{Cell, RefCell},
+    future::{Future, poll_fn},
+    pin::Pin,
     rc::Rc,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use actors::model::PAGE_BYTES_MAX;
+use actors::{model::PAGE_BYTES_MAX, session::ReadRoom};
 
 use super::shared::Shared;
 use crate::budget::Hold;
@@ -20,11 +23,11 @@ const ANSWER_PER_OBJECT: usize = 3;
 /// Bytes of the answer that holds the longest page.
 pub const PAGE_ANSWER_BYTES_MAX: usize = ANSWER_PER_OBJECT * PAGE_BYTES_MAX;
 
-/// The room of one call, given back when it is dropped.
+/// The room of one call, given back when it is dropped; in the budget when what is read for it has come, too.
 pub struct AnswerRoom {
     home: Rc<Shared>,
     reserved: Cell<usize>,
-    hold: RefCell<Option<Hold>>,
+    hold: RefCell<Option<Arc<AnswerHold>>>,
 }
 
 impl AnswerRoom {
@@ -45,28 +48,21 @@ impl AnswerRoom {
 
     /// Waits for room for a page in the budget.
     pub async fn opens(&self) {
-        self.grows(PAGE_ANSWER_BYTES_MAX).await;
+        self.in_budget().reserve(PAGE_BYTES_MAX).await;
     }
 
-    /// Waits for room for an answer with an object of so many bytes. What was reserved is given up first: calls that hold
-    /// on to a part while they wait for the rest would wait for one another.
-    pub async fn takes(&self, object_len: usize) {
-        self.grows(object_len.saturating_mul(ANSWER_PER_OBJECT)).await;
+    /// The room in the budget of the project.
+    pub fn in_budget(&self) -> Arc<AnswerHold> {
+        let mut hold = self.hold.borrow_mut();
+        let hold = hold.get_or_insert_with(|| {
+            let hold = Hold::new(&self.home.service.outbound, self.home.project.id());
+            Arc::new(AnswerHold(Mutex::new(hold)))
+        });
+        Arc::clone(hold)
     }
 
-    async fn grows(&self, bytes: usize) {
-        let hold = self.hold.take();
-        let mut hold = hold.unwrap_or_else(|| Hold::new(&self.home.service.outbound, self.home.project.id()));
-        if bytes > hold.bytes() {
-            hold.set(0);
-            hold.grow(bytes).await;
-        }
-        self.hold.replace(Some(hold));
-    }
-
-    /// The call waits for what may come late: it takes no room meanwhile.
+    /// The call waits for what may come late: others of the connection are taken up meanwhile.
     pub fn closes(&self) {
-        self.hold.take();
         let reserved = self.reserved.take();
         if reserved > 0 {
             self.home.reserved.set(self.home.reserved.get() - reserved);
@@ -79,4 +75,50 @@ impl Drop for AnswerRoom {
     fn drop(&mut self) {
         self.closes();
     }
+}
+
+/// What a call holds of the budget of answers.
+pub struct AnswerHold(Mutex<Hold>);
+
+impl AnswerHold {
+    fn hold(&self) -> MutexGuard<'_, Hold> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ReadRoom for AnswerHold {
+    fn try_reserve(&self, bytes: usize) -> bool {
+        self.hold().try_grow(answer_bytes(bytes))
+    }
+
+    fn reserve(&self, bytes: usize) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        let bytes = answer_bytes(bytes);
+        Box::pin(async move {
+            {
+                let mut hold = self.hold();
+                if bytes > hold.bytes() {
+                    hold.set(0);
+                }
+            }
+            let waiting = Waiting(self);
+            poll_fn(|cx| waiting.0.hold().poll_grow(bytes, cx)).await;
+        })
+    }
+
+    fn give_back(&self) {
+        self.hold().set(0);
+    }
+}
+
+/// Gives its place in the queue up when it is no longer waited for.
+struct Waiting<'a>(&'a AnswerHold);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.hold().leave_queue();
+    }
+}
+
+const fn answer_bytes(object_len: usize) -> usize {
+    object_len.saturating_mul(ANSWER_PER_OBJECT)
 }

@@ -21,11 +21,6 @@ const TIGHT: [&str; 3] = [
 /// the allocator keep. Without the bounds each of these tests takes several hundred MiB.
 const GROWTH_MAX_KIB: u64 = 110 * 1024;
 
-/// The bounds of answers do not hold yet for what a disk or Redis reads before its room is known.
-fn is_in_memory() -> bool {
-    std::env::var("TEST_STORAGE").map_or(true, |kind| kind == "memory")
-}
-
 /// A dead letter of nearly the largest payload for each of these.
 fn has_dead_letters(agent: &Agent, len: usize) {
     agent.calls(
@@ -92,9 +87,6 @@ fn calls_of_one_connection_start_as_their_answers_have_room() {
 
 #[test]
 fn calls_of_many_requests_start_as_their_answers_have_room() {
-    if !is_in_memory() {
-        return;
-    }
     let broker = Broker::secured_with(&TIGHT);
     let (team, other, before) = prepared(&broker);
     let modern = team.stateless_as(&team.key);
@@ -161,9 +153,6 @@ fn subscribed(broker: &Broker, team: &Tenant<'_>, name: &str) -> TcpStream {
 
 #[test]
 fn slow_readers_together_are_pushed_no_more_than_there_is_room_for() {
-    if !is_in_memory() {
-        return;
-    }
     let broker = Broker::secured_with(&TIGHT);
     let (team, other) = (broker.project("team", &json!({})), broker.project("other", &json!({})));
     let alice = team.agent("alice");
@@ -180,6 +169,28 @@ fn slow_readers_together_are_pushed_no_more_than_there_is_room_for() {
     let mut last = slow.pop().unwrap();
     drop(slow);
     last.read_exact(&mut vec![0; 15 * MIB]).unwrap();
+}
+
+#[test]
+fn calls_that_wait_read_a_message_when_its_answer_has_room() {
+    let broker = Broker::secured_with(&TIGHT);
+    let (team, other) = (broker.project("team", &json!({})), broker.project("other", &json!({})));
+    let alice = team.agent("alice");
+    let mut waiting: Vec<_> = (0..60)
+        .map(|at| {
+            let caller = team.stateless_as(&team.key).registered(&format!("waits{at}"));
+            sent(&broker, &caller.call("receive_messages", json!({"wait_seconds": 100})))
+        })
+        .collect();
+    let before = broker.peak_kib();
+    for _ in 0..3 {
+        alice.sends(&"x".repeat(3 * MIB)).for_everyone();
+    }
+    holds(&broker, &other, before);
+    // The room of those that leave is for those that stay and read.
+    let mut last = waiting.pop().unwrap();
+    drop(waiting);
+    last.read_exact(&mut vec![0; 6 * MIB]).unwrap();
 }
 
 /// Bytes of a message that never ends, as many as the broker takes.

@@ -66,7 +66,7 @@ fn thousands_of_messages_go_through_one_inbox() {
             bytes_max: usize::MAX,
             ..DeadLetterQuery::default()
         };
-        let letters = view.store.dead_letters(query).await.unwrap();
+        let letters = view.store.dead_letters(query).await.unwrap().letters;
         told("list dead letters");
         let dead: Vec<_> = letters.iter().map(|letter| letter.message.id).collect();
         let carol = view.join().await;

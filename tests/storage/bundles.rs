@@ -90,7 +90,7 @@ fn each_of_them_dies_for_itself() {
             limit: 100,
             ..DeadLetterQuery::default()
         };
-        let letters = view.store.dead_letters(query).await.unwrap();
+        let letters = view.store.dead_letters(query).await.unwrap().letters;
         let dead: Vec<_> = letters
             .iter()
             .map(|letter| (letter.message.id, letter.reason))

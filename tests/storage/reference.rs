@@ -303,8 +303,8 @@ impl World {
                     limit: 100,
                     ..DeadLetterQuery::default()
                 };
-                shown(store.dead_letters(query), |letters| {
-                    let letters = letters.iter().map(|letter| {
+                shown(store.dead_letters(query), |found| {
+                    let letters = found.letters.iter().map(|letter| {
                         let id = letter.message.id;
                         (
                             id,

@@ -123,7 +123,7 @@ fn a_message_arrives_elsewhere_as_it_was_sent() {
             limit: 9,
             ..Default::default()
         });
-        assert_eq!(letters.await.unwrap()[0].message.recipient, Some(bob));
+        assert_eq!(letters.await.unwrap().letters[0].message.recipient, Some(bob));
         there.store.redrive(vec![sent.id], Some(carol), 9, now()).await.unwrap();
         let leased = here.lease(carol).await.unwrap();
         assert_eq!(leased.deliveries[0].message.recipient, Some(carol));

@@ -48,7 +48,7 @@ fn of_dead_letters_the_newest_are_kept_and_nothing_of_the_others() {
             limit: 9,
             ..DeadLetterQuery::default()
         };
-        let letters = view.store.dead_letters(query).await.unwrap();
+        let letters = view.store.dead_letters(query).await.unwrap().letters;
         let ids: Vec<_> = letters.iter().map(|letter| letter.message.id).collect();
         assert_eq!(
             (ids.as_slice(), view.store.dead_letter_count().await),

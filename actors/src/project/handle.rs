@@ -21,8 +21,8 @@ use crate::{
     clock::now,
     model::{
         BrokerError, CallReceipt, CapabilityFilter, ConnectionId, DeadLetter, Draft, Headers, MessageId,
-        MissingSession, Owner, PageRoom, ProjectId, ProjectRecord, ProtocolRecord, RecipientStatus, SessionId,
-        SessionStatus, Side, Status, To,
+        MissingSession, Owner, PAGE_BYTES_MAX, PageRoom, ProjectId, ProjectRecord, ProtocolRecord, RecipientStatus,
+        SessionId, SessionStatus, Side, Status, To,
     },
     negotiate::{self, MatrixRow, Negotiation, RequiredProtocol},
     registry::{
@@ -31,9 +31,12 @@ use crate::{
     router::{Answer, Audience, Route, Router, Submission, Target},
     session::{
         Abandon, AcknowledgeMessages, Answered, Attach, Closing, Connection, Detach, Disconnect, GiveBack, Member,
-        ReadAt, ReceiveCall, ReceiveMessages, ReceiveMode, Received, Subscribe, Unwatch, Watch, Writable, Written,
+        ReadAt, ReadRoom, ReceiveCall, ReceiveMessages, ReceiveMode, Received, Served, Subscribe, Unbounded, Unwatch,
+        Watch, Writable, Written,
     },
-    storage::{Acknowledge, Acknowledged, DeadLetterQuery, Outcome, Redriven, Store},
+    storage::{
+        Acknowledge, Acknowledged, DeadLetterQuery, DeadLetters, LetterBeyond, Outcome, Redriven, Store, envelope_bytes,
+    },
     supervise::{Address, Node},
 };
 
@@ -684,19 +687,26 @@ impl ProjectHandle {
         let call = ReceiveCall::default();
         let read_at = ReadAt::now();
         let received = self
-            .receive_as(&call, member, ReceiveRequest { read_at, ..request })
+            .receive_as(
+                &call,
+                member,
+                ReceiveRequest { read_at, ..request },
+                Arc::new(Unbounded),
+            )
             .await;
         call.written();
         received
     }
 
     /// The same for a caller that has the messages when their answer is written ([`ReceiveCall::written`]), and may give
-    /// the call up even later; see [`Self::give_back`].
+    /// the call up even later; see [`Self::give_back`]. Messages are read when `room` has room for them: a page, or one
+    /// message that is larger.
     pub async fn receive_as(
         &self,
         call: &ReceiveCall,
         member: &Member,
         request: ReceiveRequest,
+        room: Arc<dyn ReadRoom>,
     ) -> Result<Received, BrokerError> {
         let ReceiveRequest {
             limit,
@@ -705,25 +715,39 @@ impl ProjectHandle {
             receipt,
             read_at,
         } = request;
-        let (reply, answer) = oneshot::channel();
-        member.address.tell(ReceiveMessages {
-            call: call.clone(),
-            limit,
-            wait,
-            mode,
-            receipt,
-            read_at,
-            incarnation: member.record.holder.incarnation,
-            reply,
-        })?;
-        let mut unanswered = Unanswered {
-            project: self,
-            member,
-            call: Some(call),
-        };
-        let received = answer.await.unwrap_or(Err(BrokerError::unavailable()));
-        unanswered.call = None;
-        received
+        let until_ms = (!wait.is_zero()).then(|| now().after(wait));
+        let (mut bytes_max, mut asks_again) = (PAGE_BYTES_MAX, false);
+        loop {
+            let (reply, answer) = oneshot::channel();
+            member.address.tell(ReceiveMessages {
+                call: call.clone(),
+                limit,
+                bytes_max,
+                room: Arc::clone(&room),
+                until_ms,
+                asks_again,
+                mode,
+                receipt,
+                read_at,
+                incarnation: member.record.holder.incarnation,
+                reply,
+            })?;
+            let mut unanswered = Unanswered {
+                project: self,
+                member,
+                call: Some(call),
+            };
+            let served = answer.await.unwrap_or(Err(BrokerError::unavailable()));
+            unanswered.call = None;
+            match served? {
+                Served::Messages(received) => return Ok(received),
+                Served::NeedsRoom(bytes) => {
+                    bytes_max = bytes.max(PAGE_BYTES_MAX);
+                    room.reserve(bytes_max).await;
+                    asks_again = true;
+                }
+            }
+        }
     }
 
     /// A caller of `receive` does not want, or never got, what it was returned: unless it was acknowledged it waits
@@ -773,17 +797,33 @@ impl ProjectHandle {
     }
 
     /// Dead letters of this project, and those of its messages to others.
-    pub async fn dead_letters(&self, query: DeadLetterQuery) -> Result<Page<DeadLetter>, BrokerError> {
+    /// A letter that is larger than the bytes of the query is a page of its own, and read when there is room for it.
+    pub async fn dead_letters(
+        &self,
+        mut query: DeadLetterQuery,
+        room: &dyn ReadRoom,
+    ) -> Result<Page<DeadLetter>, BrokerError> {
+        loop {
+            let (DeadLetters { letters, beyond }, more) = self.page_of_dead_letters(query.clone()).await?;
+            match beyond {
+                Some(LetterBeyond { bytes, .. }) if letters.is_empty() => {
+                    room.reserve(bytes).await;
+                    query.bytes_max = bytes;
+                }
+                _ => return Ok(Page { items: letters, more }),
+            }
+        }
+    }
+
+    /// The letters, and whether there are more.
+    async fn page_of_dead_letters(&self, query: DeadLetterQuery) -> Result<(DeadLetters, bool), BrokerError> {
         let limit = query.limit;
         let query = DeadLetterQuery {
             limit: limit.saturating_add(1),
             ..query
         };
-        let mut page = Page {
-            items: self.0.store.dead_letters(query.clone()).await?,
-            more: false,
-        };
-        end_page(&mut page, limit, query.bytes_max);
+        let mut page = self.0.store.dead_letters(query.clone()).await?;
+        let mut more = end_page(&mut page, limit, query.bytes_max);
         let query = DeadLetterQuery {
             origin: Some(self.0.id.clone()),
             ..query
@@ -791,11 +831,14 @@ impl ProjectHandle {
         for target in self.0.store.crossing_targets().await? {
             let abroad = self.neighbour(&target);
             if let Some(abroad) = abroad {
-                page.items.extend(abroad.0.store.dead_letters(query.clone()).await?);
-                end_page(&mut page, limit, query.bytes_max);
+                let DeadLetters { letters, beyond } = abroad.0.store.dead_letters(query.clone()).await?;
+                page.letters.extend(letters);
+                let nearest = page.beyond.into_iter().chain(beyond);
+                page.beyond = nearest.min_by_key(|beyond| (beyond.message, beyond.recipient));
+                more |= end_page(&mut page, limit, query.bytes_max);
             }
         }
-        Ok(page)
+        Ok((page, more))
     }
 
     pub async fn dead_letters_len(&self) -> Result<usize, BrokerError> {
@@ -866,15 +909,20 @@ impl Drop for Unanswered<'_> {
     }
 }
 
-/// Puts letters of several stores in their order, and ends the page where it has to end.
-fn end_page(page: &mut Page<DeadLetter>, limit: usize, bytes_max: usize) {
-    page.items
-        .sort_unstable_by_key(|letter| (letter.message.id, letter.recipient));
+/// Puts letters of several stores in their order, and ends the page where it has to end. Returns whether there are more.
+fn end_page(page: &mut DeadLetters, limit: usize, bytes_max: usize) -> bool {
+    let DeadLetters { letters, beyond } = page;
+    letters.sort_unstable_by_key(|letter| (letter.message.id, letter.recipient));
     let mut room = PageRoom::new(bytes_max);
-    let has_room = |letter: &&DeadLetter| room.takes(letter.message.stored_len());
-    let len = page.items.iter().take(limit).take_while(has_room).count();
-    page.more |= len < page.items.len();
-    page.items.truncate(len);
+    let shown = letters.iter().take(limit).take_while(|letter| {
+        let is_before =
+            |beyond: &LetterBeyond| (letter.message.id, letter.recipient) < (beyond.message, beyond.recipient);
+        beyond.as_ref().is_none_or(is_before) && room.takes(envelope_bytes(&letter.message))
+    });
+    let len = shown.count();
+    let more = len < letters.len() || beyond.is_some();
+    letters.truncate(len);
+    more
 }
 
 fn spoken(member: &Member) -> Vec<String> {

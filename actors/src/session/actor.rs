@@ -11,7 +11,6 @@ use actix::{Actor, ActorContext, AsyncContext, Context, Handler, Message, SpawnH
 use tokio::sync::oneshot;
 
 use calls::{Returned, Waiter};
-pub use pushing::HANDED_BYTES_MAX;
 
 use super::{
     Abandon, AcknowledgeMessages, Agent, Attach, Closing, Connection, Detach, Disconnect, Forgotten, Nudge, Recheck,
@@ -55,6 +54,10 @@ pub struct Session {
     ops: InOrder<Session>,
     /// What is handed over for the connection.
     sequence: Sequence<Delivery>,
+    /// Bytes of the message that comes next, as far as the last lease ended because it had no room for it.
+    beyond: Option<usize>,
+    /// Something may have come since the last lease began.
+    has_news: bool,
     /// Under which claim, and how, the store was told to hand over unasked.
     stands_by: Option<(Claim, Push)>,
     /// The last messages for many that were pushed and had not been delivered before: what is leased to many as one may
@@ -137,6 +140,8 @@ impl Session {
             watchers: VecDeque::new(),
             ops: InOrder::default(),
             sequence: Sequence::default(),
+            beyond: None,
+            has_news: false,
             stands_by: None,
             shared: VecDeque::new(),
             missing: None,
@@ -297,6 +302,7 @@ impl Session {
         self.epoch = None;
         self.returned_are_released();
         self.stands_by = None;
+        self.beyond = None;
         self.shared.clear();
         self.waited_for.clear();
         self.sequence.ask();
@@ -370,6 +376,7 @@ impl Session {
             tracing::warn!(session = %self.id, dead, "messages reached the delivery limit: dead-lettered");
         }
         self.vitals.set_depth(depth);
+        self.has_news = true;
         self.happened(Event::Changed { depth }, ctx);
     }
 
@@ -563,6 +570,7 @@ impl Handler<Posted<Nudge>> for Session {
             self.tick(ctx);
         }
         self.count(ctx);
+        self.has_news = true;
         self.happened(Event::Nudged, ctx);
         drop(message.until_handled);
     }

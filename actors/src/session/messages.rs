@@ -1,9 +1,9 @@
-use std::{any::Any, sync::Arc, time::Duration};
+use std::{any::Any, sync::Arc};
 
 use actix::Message;
 use tokio::sync::oneshot;
 
-use super::{Closing, Connection, Push, ReadAt, ReceiveCall};
+use super::{Closing, Connection, Push, ReadAt, ReadRoom, ReceiveCall};
 use crate::{
     model::{BrokerError, CallReceipt, ConnectionId, DeadLetterReason, MessageId},
     storage::{Acknowledge, Acknowledged, Delivery},
@@ -113,7 +113,13 @@ pub struct AcknowledgeMessages {
 pub struct ReceiveMessages {
     pub call: ReceiveCall,
     pub limit: usize,
-    pub wait: Duration,
+    /// Most bytes of the messages; reserved in `room` before they are read.
+    pub bytes_max: usize,
+    pub room: Arc<dyn ReadRoom>,
+    /// On the monotonic clock; None for a call that does not wait.
+    pub until_ms: Option<u64>,
+    /// The same call asked before, and was told how much room it needs: what it acknowledges is acknowledged.
+    pub asks_again: bool,
     pub mode: ReceiveMode,
     /// Of an earlier call: what it names is acknowledged, and whatever else waits for an acknowledgement by the next
     /// call waits to be returned again.
@@ -121,7 +127,15 @@ pub struct ReceiveMessages {
     pub read_at: ReadAt,
     /// Of the session as its caller knows it; see [`SessionRecord`](crate::model::SessionRecord).
     pub incarnation: u32,
-    pub reply: oneshot::Sender<Result<Received, BrokerError>>,
+    pub reply: oneshot::Sender<Result<Served, BrokerError>>,
+}
+
+/// How a session answers a call of `receive_messages`.
+#[derive(Debug)]
+pub enum Served {
+    Messages(Received),
+    /// Nothing was read. The call asks again when it has reserved room for so many bytes of messages.
+    NeedsRoom(usize),
 }
 
 /// The caller has given a call of `receive_messages` up: what it returned and nobody acknowledged waits again.

@@ -5,6 +5,7 @@ mod call;
 mod messages;
 #[cfg(test)]
 mod properties;
+mod room;
 mod sequence;
 mod state;
 
@@ -14,14 +15,16 @@ use std::sync::{
 };
 
 pub(crate) use actor::SessionSettings;
-pub use actor::{Ended, HANDED_BYTES_MAX, Session};
+pub use actor::{Ended, Session};
 pub use call::{ReadAt, ReceiveCall};
 #[cfg(feature = "faults")]
 pub use messages::Panic;
+pub(crate) use messages::Served;
 pub use messages::{
     Abandon, AcknowledgeMessages, Answered, Attach, Detach, Disconnect, Fence, Forgotten, GiveBack, Nudge,
     ReceiveMessages, ReceiveMode, Received, Recheck, Retire, Subscribe, Superseded, Unwatch, Watch, Writable, Written,
 };
+pub use room::{ReadRoom, Reservation, UNRESERVED_BYTES_MAX, Unbounded};
 pub use state::{AckMode, Push};
 
 use crate::{
@@ -291,14 +294,14 @@ pub(crate) struct Count {
     doubts: u64,
 }
 
-/// A live connection, as its session needs it. What is pushed is bounded by what `room` said, and beyond it by
-/// [`HANDED_BYTES_MAX`].
+/// A live connection, as its session needs it. What is pushed is bounded by what it reserved, and beyond it by
+/// [`UNRESERVED_BYTES_MAX`] of what the store hands over.
 pub trait Connection: Send + Sync + 'static {
     fn id(&self) -> ConnectionId;
 
-    /// How many bytes of messages may be pushed now. When it is 0, the connection tells its session [`Writable`]
-    /// as soon as there is room again.
-    fn room(&self) -> usize;
+    /// Reserves room for so many bytes of messages, which are about to be read and pushed. When there is none, the
+    /// connection tells its session [`Writable`] as soon as there may be.
+    fn reserve(self: Arc<Self>, bytes: usize) -> Option<Reservation>;
 
     /// Writes messages to the peer, in this order.
     fn push(&self, deliveries: &[Delivery]);

@@ -42,6 +42,7 @@ pub const CASES: &[Case] = cases! {
         a_broadcast_reaches_all_but_those_who_refuse
         each_message_of_a_batch_is_accepted_by_itself
         a_message_is_leased_once_until_it_is_released
+        a_lease_ends_before_the_first_message_beyond_its_bytes
         a_released_message_keeps_its_place
         released_messages_return_in_their_order_and_count_their_deliveries
         an_acknowledged_message_does_not_come_back
@@ -59,7 +60,7 @@ pub const CASES: &[Case] = cases! {
     dead_letters:
         the_messages_of_a_removed_session_are_dead_letters
         dead_letters_are_listed_in_pages
-        a_list_of_dead_letters_ends_with_the_first_beyond_its_bytes
+        a_list_of_dead_letters_ends_before_the_first_beyond_its_bytes
         dead_letters_are_filtered_by_reason
         a_redriven_message_is_as_new_at_the_tail_of_its_queue
         a_redriven_message_may_go_to_somebody_else

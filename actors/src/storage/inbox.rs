@@ -146,16 +146,21 @@ impl Inbox {
         });
     }
 
-    /// Leases up to `limit` messages, urgent before low and old before new, and shows each, its delivery counted.
-    pub fn lease(&mut self, limit: usize, bytes_max: usize, mut handed: impl FnMut(&Item)) {
+    /// Leases up to `limit` messages of `bytes_max` bytes together, urgent before low and old before new, and shows each,
+    /// its delivery counted. Returns the bytes of the message that did not fit, if one ended the lease.
+    pub fn lease(&mut self, limit: usize, bytes_max: usize, mut handed: impl FnMut(&Item)) -> Option<usize> {
         let (mut left, mut room) = (limit, bytes_max);
         for queue in self.waiting.iter_mut().rev() {
             while left > 0
-                && room > 0
-                && let Some(mut item) = queue.pop_front()
+                && let Some(first) = queue.front()
             {
+                let bytes = envelope_bytes(&first.message);
+                if bytes > room {
+                    return Some(bytes);
+                }
+                let Some(mut item) = queue.pop_front() else { break };
                 left -= 1;
-                room = room.saturating_sub(item.message.encoded_len(1));
+                room -= bytes;
                 let lease = self.next_lease;
                 self.next_lease += 1;
                 item.deliveries = item.deliveries.saturating_add(1);
@@ -168,6 +173,7 @@ impl Inbox {
                 self.leased_len += 1;
             }
         }
+        None
     }
 
     /// Takes out a message that was delivered, whether it is still leased or waits again.

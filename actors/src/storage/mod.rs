@@ -195,8 +195,9 @@ pub trait Store: Send + Sync + 'static {
     /// Ends a reservation whose message was refused, unless another send has found the reservation: that one may have
     /// been accepted.
     fn free_key(&self, sender: SessionId, key: String) -> Op<()>;
-    /// Hands out waiting messages, urgent before low and old before new, and counts the delivery: up to `limit`,
-    /// and no further one once they make up `bytes_max` bytes. They stay leased until they are acknowledged or
+    /// Hands out waiting messages, urgent before low and old before new, and counts the delivery: up to `limit`, of at most
+    /// `bytes_max` bytes together, for which the caller has room. The lease ends before the first message that does not
+    /// fit ([`Leased::beyond`]). They stay leased until they are acknowledged or
     /// released. Those whose time has run out are dead-lettered instead. Nothing for a session that is not known, and
     /// nothing for a claim that is not the session's last.
     fn lease(&self, session: SessionId, by: Option<Claim>, limit: usize, bytes_max: usize, now: Now) -> Op<Leased>;
@@ -287,7 +288,7 @@ pub trait Store: Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(())))
     }
     /// Dead letters, ordered by message id (which is by age) and recipient.
-    fn dead_letters(&self, query: DeadLetterQuery) -> Op<Vec<DeadLetter>>;
+    fn dead_letters(&self, query: DeadLetterQuery) -> Op<DeadLetters>;
     /// Sends dead letters again, as new in the queue and with no deliveries counted, to their recipient or to
     /// another; their time to live begins anew. A recipient that has a copy already, of a broadcast, gets no second.
     fn redrive(
@@ -317,8 +318,8 @@ pub struct DeadLetterQuery {
     /// Only those after this one (its message, its recipient), which need not be there any more.
     pub after: Option<(MessageId, SessionId)>,
     pub limit: usize,
-    /// The list ends with the first letter that goes beyond so many bytes (as stored), but not with its very first: so
-    /// that the caller sees that the page ended and the list did not.
+    /// Of the envelopes of all letters together. The list ends before the first letter that does not fit
+    /// ([`DeadLetters::beyond`]).
     pub bytes_max: usize,
 }
 
@@ -332,6 +333,23 @@ impl Default for DeadLetterQuery {
             bytes_max: PAGE_BYTES_MAX,
         }
     }
+}
+
+/// What a [`DeadLetterQuery`] found.
+#[derive(Clone, Debug, Default)]
+pub struct DeadLetters {
+    pub letters: Vec<DeadLetter>,
+    /// The letter before which the list ends for lack of bytes.
+    pub beyond: Option<LetterBeyond>,
+}
+
+/// A dead letter that is listed when there is room for its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LetterBeyond {
+    pub message: MessageId,
+    pub recipient: SessionId,
+    /// See [`envelope_bytes`].
+    pub bytes: usize,
 }
 
 impl DeadLetterQuery {
@@ -488,6 +506,9 @@ pub struct Leased {
     pub numbers: Range<u64>,
     /// Messages are handed over unasked.
     pub stands_by: bool,
+    /// Bytes of the first message (on Redis also: of the first messages, which are stored as one) that did not fit into the
+    /// bytes of the lease.
+    pub beyond: Option<usize>,
 }
 
 /// What a session takes unasked.

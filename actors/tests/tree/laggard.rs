@@ -14,13 +14,13 @@ use std::{
 use actors::{
     clock::Now,
     model::{
-        AuditEntry, AuditQuery, DeadLetter, DeadLetterReason, MessageId, ProjectId, ProjectRecord, ProtocolName,
-        ProtocolRecord, RecipientStatus, SessionId, SessionRecord,
+        AuditEntry, AuditQuery, DeadLetterReason, MessageId, ProjectId, ProjectRecord, ProtocolName, ProtocolRecord,
+        RecipientStatus, SessionId, SessionRecord,
     },
     storage::{
-        Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterQuery, Depth, Inserted, Leased, Op,
-        Outcome, Redriven, Release, Released, Reserved, Roster, Seat, Seated, Storage, Store, StoreError, Usage,
-        Wanted, memory::MemoryStorage,
+        Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterQuery, DeadLetters, Depth, Inserted,
+        Leased, Op, Outcome, Redriven, Release, Released, Reserved, Roster, Seat, Seated, Storage, Store, StoreError,
+        Usage, Wanted, memory::MemoryStorage,
     },
 };
 use futures_util::FutureExt;
@@ -206,7 +206,7 @@ impl Store for Remote {
         fn depth(session: SessionId) -> Depth;
         fn sweep(now: Now) -> Vec<(SessionId, usize)>;
         fn message_status(message: MessageId, now: Now) -> Option<Vec<RecipientStatus>>;
-        fn dead_letters(query: DeadLetterQuery) -> Vec<DeadLetter>;
+        fn dead_letters(query: DeadLetterQuery) -> DeadLetters;
         fn redrive(
             messages: Vec<MessageId>,
             recipient: Option<SessionId>,

@@ -12,6 +12,7 @@ mod owners;
 mod panics;
 mod projects;
 mod replicas;
+mod room;
 mod schedules;
 mod sessions;
 mod shared;

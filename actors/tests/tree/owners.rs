@@ -10,7 +10,7 @@ use actors::{
         SessionId, SessionName, SessionRecord,
     },
     project::Registration,
-    session::{Closing, Retire},
+    session::{Closing, Retire, Unbounded},
     storage::memory::MemoryStorage,
 };
 
@@ -272,7 +272,7 @@ fn a_name_whose_last_key_has_ended_is_free_and_its_messages_are_dead_letters() {
             limit: 9,
             ..actors::storage::DeadLetterQuery::default()
         };
-        let dead = world.project.dead_letters(query).await.unwrap().items;
+        let dead = world.project.dead_letters(query, &Unbounded).await.unwrap().items;
         let dead: Vec<_> = dead.iter().map(|letter| (letter.message.id, letter.reason)).collect();
         let gone = |&id| (id, DeadLetterReason::RecipientGone);
         assert_eq!(dead, sent.iter().map(gone).collect::<Vec<_>>());

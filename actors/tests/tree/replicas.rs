@@ -6,7 +6,7 @@ use actors::{
     clock::now,
     model::{BrokerError, DeadLetterReason, Full, Presence, SessionStatus, Status},
     project::{ReceiveRequest, Settings},
-    session::{Closing, ReadAt, ReceiveCall, ReceiveMode},
+    session::{Closing, ReadAt, ReceiveCall, ReceiveMode, Unbounded},
     storage::{Storage, conformance::SHARED_CASES},
 };
 use futures_util::future::{Either, select};
@@ -291,7 +291,11 @@ fn the_next_call_acknowledges_wherever_it_is_made() {
             ..ReceiveRequest::default()
         };
         let call = ReceiveCall::default();
-        let first = here.project.receive_as(&call, &bob, request(1)).await.unwrap();
+        let first = here
+            .project
+            .receive_as(&call, &bob, request(1), Arc::new(Unbounded))
+            .await
+            .unwrap();
         assert_eq!(ids(&first.deliveries), sent[..1]);
         here.project.answered(&bob, &call);
         let second = there.project.receive(&bob_there, request(9)).await.unwrap();

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use actors::{
     model::{DeadLetterReason, Presence, SessionStatus, Status},
     project::{Registration, Settings},
-    session::{Closing, Connection, Detach, ReceiveMode, Retire, Writable},
+    session::{Closing, Connection, Detach, ReceiveMode, Retire, Unbounded, Writable},
 };
 
 use crate::world::{Line, MANUAL, Threads, World, ids, run, settings};
@@ -118,7 +118,7 @@ fn a_connection_without_room_gets_its_messages_when_it_says_that_it_has_some() {
         line.set_room(0);
         let sent = world.send_many(&alice, "bob", 3).await;
         assert!(line.seen().pushed.is_empty());
-        line.set_room(1);
+        line.set_room(usize::MAX);
         let connection = line.id();
         world.project.writable(&bob, Writable { connection });
         line.sees(&sent).await;
@@ -195,10 +195,13 @@ fn after_the_retention_the_messages_are_dead_letters_and_the_name_is_free() {
         assert_eq!(reached.await, end);
         let dead = world
             .project
-            .dead_letters(actors::storage::DeadLetterQuery {
-                limit: 10,
-                ..actors::storage::DeadLetterQuery::default()
-            })
+            .dead_letters(
+                actors::storage::DeadLetterQuery {
+                    limit: 10,
+                    ..actors::storage::DeadLetterQuery::default()
+                },
+                &Unbounded,
+            )
             .await
             .unwrap();
         assert_eq!(dead.items.len(), 1);

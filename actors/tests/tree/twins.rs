@@ -14,13 +14,13 @@ use actors::{
     bridge::{Bridge, Frame, Heard, Incoming, News},
     clock::{Now, now},
     model::{
-        AuditEntry, AuditQuery, DeadLetter, DeadLetterReason, MessageId, ProjectId, ProjectRecord, ProtocolName,
-        ProtocolRecord, RecipientStatus, ReplicaId, SessionId, SessionRecord,
+        AuditEntry, AuditQuery, DeadLetterReason, MessageId, ProjectId, ProjectRecord, ProtocolName, ProtocolRecord,
+        RecipientStatus, ReplicaId, SessionId, SessionRecord,
     },
     storage::{
-        Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterQuery, Depth, Exchanged, Inserted,
-        Leased, Op, Outcome, Redriven, Release, Released, Reserved, Roster, Seat, Seated, Sign, Storage, Store,
-        StoreError, Usage, Wanted, memory::MemoryStorage,
+        Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterQuery, DeadLetters, Depth, Exchanged,
+        Inserted, Leased, Op, Outcome, Redriven, Release, Released, Reserved, Roster, Seat, Seated, Sign, Storage,
+        Store, StoreError, Usage, Wanted, memory::MemoryStorage,
     },
 };
 use bytes::Bytes;
@@ -522,7 +522,7 @@ impl Store for Shared {
         fn acknowledge(session: SessionId, which: Acknowledge, now: Now) -> Acknowledged;
         fn depth(session: SessionId) -> Depth;
         fn message_status(message: MessageId, now: Now) -> Option<Vec<RecipientStatus>>;
-        fn dead_letters(query: DeadLetterQuery) -> Vec<DeadLetter>;
+        fn dead_letters(query: DeadLetterQuery) -> DeadLetters;
         fn dead_letter_count() -> usize;
         fn usage() -> Usage;
         fn put_crossing(message: MessageId, target: ProjectId) -> ();

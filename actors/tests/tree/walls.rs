@@ -12,7 +12,7 @@ use actors::{
     },
     project::{Dispatch, Envelope, Registration},
     router::{Answer, Routed},
-    session::{Closing, Member, Retire},
+    session::{Closing, Member, Retire, Unbounded},
     storage::{DeadLetterQuery, Delivery},
 };
 use serde_json::{Value, json};
@@ -110,7 +110,7 @@ async fn dead_letters(world: &World) -> Vec<MessageId> {
         limit: 100,
         ..DeadLetterQuery::default()
     };
-    let page = world.project.dead_letters(query).await.unwrap();
+    let page = world.project.dead_letters(query, &Unbounded).await.unwrap();
     assert!(!page.more);
     page.items.iter().map(|letter| letter.message.id).collect()
 }
@@ -549,7 +549,7 @@ fn dead_letters_show_to_both_sides_and_to_the_senders_only_its_own() {
                 limit: 1,
                 ..DeadLetterQuery::default()
             };
-            let page = here.project.dead_letters(query).await.unwrap();
+            let page = here.project.dead_letters(query, &Unbounded).await.unwrap();
             seen.extend(page.items.iter().map(|letter| letter.message.id));
             after = page.items.last().map(|letter| (letter.message.id, letter.recipient));
             if !page.more {

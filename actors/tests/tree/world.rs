@@ -23,7 +23,7 @@ use actors::{
     },
     registry::WorkBudget,
     router::{Answer, Routed, Submission},
-    session::{AckMode, Closing, Connection, Member, Push, ReceiveMode, Received, Subscribe},
+    session::{AckMode, Closing, Connection, Member, Push, ReceiveMode, Received, Reservation, Subscribe},
     storage::{Delivery, Storage, memory::MemoryStorage},
     supervise::{Node, Policy},
 };
@@ -469,8 +469,8 @@ impl Connection for Line {
         self.id
     }
 
-    fn room(&self) -> usize {
-        self.room.load(Ordering::SeqCst)
+    fn reserve(self: Arc<Self>, bytes: usize) -> Option<Reservation> {
+        (bytes <= self.room.load(Ordering::SeqCst)).then(Reservation::default)
     }
 
     fn push(&self, deliveries: &[Delivery]) {

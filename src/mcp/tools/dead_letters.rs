@@ -71,9 +71,8 @@ fn list_dead_letters(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pen
         ..DeadLetterQuery::default()
     };
     Ok(Pending::page(async move {
-        let page = caller.project.dead_letters(query).await?;
-        let len = page.items.iter().map(|letter| letter.message.stored_len()).sum();
-        caller.room.takes(len).await;
+        let room = caller.room.in_budget();
+        let page = caller.project.dead_letters(query, &*room).await?;
         Ok(page_answer(&page))
     }))
 }

@@ -6,7 +6,8 @@ use actors::{
     bridge::Parcel,
     model::{DeadLetter, Message, RecipientStatus, SessionId},
     storage::{
-        Acknowledged, Claim, Delivery, Handed, Leased, RedriveRefusal, Redriven, Released, Seated, Sign, StoreError,
+        Acknowledged, Claim, DeadLetters, Delivery, Handed, Leased, LetterBeyond, RedriveRefusal, Redriven, Released,
+        Seated, Sign, StoreError,
     },
 };
 use serde::Serialize;
@@ -85,6 +86,7 @@ pub(super) fn leased(lane: &Lane, reply: &mut Reply, session: SessionId) -> Resu
         superseded: state == 1,
         stands_by: state == 0,
         numbers: reply.len()? as u64..reply.len()? as u64,
+        beyond: Some(reply.len()?).filter(|bytes| *bytes > 0),
         deliveries: Vec::new(),
     };
     while !reply.is_done() {
@@ -203,10 +205,20 @@ pub(super) fn statuses(reply: &mut Reply) -> Result<Vec<RecipientStatus>, StoreE
     Ok(statuses)
 }
 
-pub(super) fn dead_letters(lane: &Lane, reply: &mut Reply) -> Result<Vec<DeadLetter>, StoreError> {
-    let mut letters = Vec::new();
+pub(super) fn dead_letters(lane: &Lane, reply: &mut Reply) -> Result<DeadLetters, StoreError> {
+    let (mut letters, end, bytes) = (Vec::new(), reply.bytes()?, reply.len()?);
+    let beyond = match end.split_first_chunk::<16>() {
+        None => None,
+        Some((message, recipient)) => Some(LetterBeyond {
+            message: reply::message(message)?,
+            recipient: reply::session(recipient)?,
+            bytes,
+        }),
+    };
     while !reply.is_done() {
-        let (letter, known, stored) = (reply.bytes()?, reply.bytes()?, reply.bytes()?);
+        let (letter, known, stored) = (reply.bytes()?, reply.bytes()?, reply.bytes_or_nothing()?);
+        // It was redriven before it was read.
+        let Some(stored) = stored else { continue };
         let recipient = reply::session(letter.get(16..).unwrap_or_default())?;
         let (deliveries, at_ms) = known
             .get(6..)
@@ -220,7 +232,7 @@ pub(super) fn dead_letters(lane: &Lane, reply: &mut Reply) -> Result<Vec<DeadLet
             deliveries: u32::try_from(reply::number(deliveries)?).unwrap_or(u32::MAX),
         });
     }
-    Ok(letters)
+    Ok(DeadLetters { letters, beyond })
 }
 
 pub(super) fn redriven(reply: &mut Reply) -> Result<Redriven, StoreError> {

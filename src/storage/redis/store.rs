@@ -10,13 +10,13 @@ use actors::{
     bridge::{Frame, News, Parcel},
     clock::Now,
     model::{
-        CallReceipt, DeadLetter, DeadLetterReason, Message, MessageId, ProjectId, ProtocolName, ProtocolRecord,
-        RecipientStatus, SessionId, SessionRecord, Status,
+        CallReceipt, DeadLetterReason, Message, MessageId, ProjectId, ProtocolName, ProtocolRecord, RecipientStatus,
+        SessionId, SessionRecord, Status,
     },
     storage::{
-        Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterQuery, Depth, Exchanged, Handed,
-        Inserted, Leased, Op, Outcome, Redriven, Release, Released, Reserved, Roster, Seat, Seated, Sign, Store,
-        StoreEpoch, StoreError, Takes, Usage, Wanted,
+        Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterQuery, DeadLetters, Depth, Exchanged,
+        Handed, Inserted, Leased, Op, Outcome, Redriven, Release, Released, Reserved, Roster, Seat, Seated, Sign,
+        Store, StoreEpoch, StoreError, Takes, Usage, Wanted,
     },
 };
 
@@ -370,7 +370,7 @@ impl Store for RedisStore {
         Box::pin(async move { futures_util::future::join_all(looks).await.into_iter().collect() })
     }
 
-    fn dead_letters(&self, query: DeadLetterQuery) -> Op<Vec<DeadLetter>> {
+    fn dead_letters(&self, query: DeadLetterQuery) -> Op<DeadLetters> {
         let after = query.after.map_or_else(Vec::new, |(message, session)| {
             [message.as_uuid().as_bytes(), session.to_string().as_bytes()].concat()
         });

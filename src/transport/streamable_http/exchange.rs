@@ -36,7 +36,10 @@ use super::{
 };
 use crate::{
     auth::Identity,
-    mcp::{Form, Marks, Outbox, Peer, outbox::Beginning},
+    mcp::{
+        Form, Marks, Outbox, Peer,
+        outbox::{Beginning, ROOM_INTERVAL},
+    },
     transport::{Connections, Gate, Line, Seat},
 };
 
@@ -155,6 +158,8 @@ pub struct Exchange {
     /// How often somebody who waits is told that the stream is alive.
     keep_alive: Duration,
     tick: Option<Pin<Box<Sleep>>>,
+    /// There while messages were refused for lack of room.
+    room_tick: Option<Pin<Box<Sleep>>>,
     /// What comes before what is in the outbox.
     first: Option<Bytes>,
     /// Where what is written is kept, and which of its readers this is.
@@ -203,6 +208,7 @@ impl Exchange {
             winds_up: false,
             keep_alive: gate.tempo.ping_interval,
             tick: None,
+            room_tick: None,
             first: None,
             reading: None,
             pushed: VecDeque::new(),
@@ -349,6 +355,22 @@ impl Exchange {
         true
     }
 
+    /// Whether there is room again for messages that were refused, which is looked for from time to time.
+    fn finds_room(&mut self, cx: &mut Context<'_>) -> bool {
+        if !self.outbox.lacks_room() {
+            self.room_tick = None;
+            return false;
+        }
+        let tick = self.room_tick.get_or_insert_with(|| Box::pin(sleep(ROOM_INTERVAL)));
+        if tick.as_mut().poll(cx).is_pending() {
+            return false;
+        }
+        self.room_tick = None;
+        // The next tick has to know whom to wake.
+        cx.waker().wake_by_ref();
+        self.outbox.has_room_again()
+    }
+
     fn finish(&mut self) {
         self.done = true;
         for taking in self.outbox.take_answers() {
@@ -408,10 +430,11 @@ impl Exchange {
             }
             if self.ticked(cx) {
                 self.driver.tell(Command::Alive);
-                if self.outbox.has_room_again() {
-                    self.driver.tell(Command::Writable);
-                }
                 self.outbox.comment();
+                continue;
+            }
+            if self.finds_room(cx) {
+                self.driver.tell(Command::Writable);
                 continue;
             }
             let sleeps = match &self.reading {

@@ -25,7 +25,7 @@ use tokio::{
 use super::frame::{self, Decoder, Event, Violation};
 use crate::{
     budget::Hold,
-    mcp::{Marks, Outbox, Peer, Taken},
+    mcp::{Marks, Outbox, Peer, Taken, outbox::ROOM_INTERVAL},
     transport::{
         Place, Seat, Tempo,
         inbound::{INBOUND_PATIENCE, INBOUND_TIME_MAX, SMALL_LEN},
@@ -39,8 +39,6 @@ const READ_LEN: usize = 128 * 1024;
 const WRITE_BUFFER_KEPT: usize = 128 * 1024;
 /// Frames in a row that are not JSON after which a peer is sent away.
 const MALFORMED_IN_A_ROW_MAX: usize = 10;
-/// How often it is looked whether others have made room for what is to be pushed.
-const ROOM_INTERVAL: Duration = Duration::from_millis(250);
 /// How long a connection that is being closed is given to take the last bytes and close its side.
 const LINGER: Duration = Duration::from_secs(2);
 

@@ -1,6 +1,6 @@
 //! The calls of `receive_messages`: served, kept waiting, given back.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use actix::{AsyncContext, Context, Handler, SpawnHandle};
 use tokio::sync::oneshot;
@@ -8,9 +8,10 @@ use tokio::sync::oneshot;
 use super::{Session, hand_over, ids_of};
 use crate::{
     clock::now,
-    model::{BrokerError, CallReceipt, MessageId, PAGE_BYTES_MAX},
+    model::{BrokerError, CallReceipt, MessageId},
     session::{
-        Answered, Closing, Fence, GiveBack, ReadAt, ReceiveCall, ReceiveMessages, ReceiveMode, Received, state::Event,
+        Answered, Closing, Fence, GiveBack, ReadAt, ReadRoom, ReceiveCall, ReceiveMessages, ReceiveMode, Received,
+        Served, state::Event,
     },
     storage::{Acknowledge, Acknowledged, Depth, Leased, Op, Release, StoreError},
     supervise::Posted,
@@ -38,8 +39,10 @@ pub(super) struct Returned {
 pub(super) struct Waiter {
     pub(super) call: ReceiveCall,
     pub(super) limit: usize,
+    pub(super) bytes_max: usize,
+    pub(super) room: Arc<dyn ReadRoom>,
     pub(super) mode: ReceiveMode,
-    pub(super) reply: oneshot::Sender<Result<Received, BrokerError>>,
+    pub(super) reply: oneshot::Sender<Result<Served, BrokerError>>,
     /// On the monotonic clock; None for a call that does not wait.
     pub(super) until_ms: Option<u64>,
     /// There while it waits.
@@ -66,22 +69,24 @@ impl Session {
             if let Some(deadline) = waiter.deadline {
                 ctx.cancel_future(deadline);
             }
-            if waiter.is_wanted() {
-                return self.look(waiter, ctx);
+            if waiter.is_wanted() && self.look(waiter, ctx) {
+                return;
             }
         }
         self.waiters_changed(ctx);
     }
 
     /// Reads the inbox for a call. The call counts among those that wait from before the reading on, so that the
-    /// session is told of what comes meanwhile.
-    fn look(&mut self, waiter: Waiter, ctx: &mut Context<Self>) {
+    /// session is told of what comes meanwhile. False when there is no room for what it would read: the call asks again.
+    fn look(&mut self, waiter: Waiter, ctx: &mut Context<Self>) -> bool {
+        let (receipt, limit, bytes_max) = (waiter.call.receipt(), waiter.limit.max(1), waiter.bytes_max);
+        if !waiter.room.try_reserve(bytes_max) {
+            let _ = waiter.reply.send(Ok(Served::NeedsRoom(bytes_max)));
+            return false;
+        }
         self.looking += 1;
         self.waiters_changed(ctx);
-        let (receipt, limit) = (waiter.call.receipt(), waiter.limit.max(1));
-        let lease = self
-            .store
-            .lease_for_call(self.id, receipt, limit, PAGE_BYTES_MAX, now());
+        let lease = self.store.lease_for_call(self.id, receipt, limit, bytes_max, now());
         self.in_order(lease, ctx, move |session, leased, ctx| {
             session.looking -= 1;
             session.pass_over(leased.as_ref().ok(), ctx);
@@ -90,6 +95,7 @@ impl Session {
                 session.serve(ctx);
             }
         });
+        true
     }
 
     /// What a call leased is in nobody's turn.
@@ -110,6 +116,17 @@ impl Session {
                 self.release(Release::Ids(ids_of(&leased.deliveries)), ctx);
                 let _ = waiter.reply.send(Err(BrokerError::SessionTakenOver));
             }
+            Ok(Leased {
+                deliveries,
+                depth,
+                beyond: Some(bytes),
+                ..
+            }) if deliveries.is_empty() => {
+                self.waiters_changed(ctx);
+                let _ = waiter.reply.send(Ok(Served::NeedsRoom(bytes)));
+                // It may never ask again: the others that wait look for themselves.
+                self.happened(Event::Changed { depth }, ctx);
+            }
             Ok(leased) if leased.deliveries.is_empty() && waiter.until_ms.is_some() => {
                 if waiter.is_wanted() {
                     self.wait(waiter, ctx);
@@ -125,7 +142,7 @@ impl Session {
             }
             Ok(leased) => {
                 self.waiters_changed(ctx);
-                self.return_messages(leased, waiter.call, waiter.mode, waiter.reply, ctx);
+                self.return_messages(leased, waiter, ctx);
             }
             Err(error) => {
                 self.waiters_changed(ctx);
@@ -141,14 +158,7 @@ impl Session {
     }
 
     /// Gives a caller its messages, or puts them back if it has gone.
-    fn return_messages(
-        &mut self,
-        leased: Leased,
-        call: ReceiveCall,
-        mode: ReceiveMode,
-        reply: oneshot::Sender<Result<Received, BrokerError>>,
-        ctx: &mut Context<Self>,
-    ) {
+    fn return_messages(&mut self, leased: Leased, Waiter { call, mode, reply, .. }: Waiter, ctx: &mut Context<Self>) {
         let Leased { deliveries, depth, .. } = leased;
         let ids = ids_of(&deliveries);
         self.vitals.set_depth(depth);
@@ -156,10 +166,10 @@ impl Session {
             return self.release(Release::Ids(ids), ctx);
         }
         hand_over(&deliveries);
-        let sent = reply.send(Ok(Received {
+        let sent = reply.send(Ok(Served::Messages(Received {
             deliveries,
             remaining: depth.waiting,
-        }));
+        })));
         if sent.is_err() {
             return self.release(Release::Ids(ids), ctx);
         }
@@ -277,6 +287,7 @@ impl Session {
             return self.waiters_changed(ctx);
         }
         waiter.call.begins_to_wait();
+        waiter.room.give_back();
         let number = waiter.number;
         let wait_ms = waiter.until_ms.unwrap_or(0).saturating_sub(now().mono_ms);
         let give_up = move |session: &mut Self, ctx: &mut Context<Self>| session.give_up_waiting(number, ctx);
@@ -290,10 +301,10 @@ impl Session {
         if let Some(at) = self.waiters.iter().position(|waiter| waiter.number == number)
             && let Some(waiter) = self.waiters.remove(at)
         {
-            let _ = waiter.reply.send(Ok(Received {
+            let _ = waiter.reply.send(Ok(Served::Messages(Received {
                 deliveries: Vec::new(),
                 remaining: self.state.depth().waiting,
-            }));
+            })));
         }
         self.waiters_changed(ctx);
     }
@@ -306,7 +317,10 @@ impl Handler<Posted<ReceiveMessages>> for Session {
         let ReceiveMessages {
             call,
             limit,
-            wait,
+            bytes_max,
+            room,
+            until_ms,
+            asks_again,
             mode,
             receipt,
             read_at,
@@ -318,6 +332,7 @@ impl Handler<Posted<ReceiveMessages>> for Session {
             return;
         }
         match receipt {
+            _ if asks_again => {}
             Some(receipt) => self.settle_receipt(receipt, ctx),
             None if mode == ReceiveMode::OnNext => self.acknowledge_on_next(read_at, ctx),
             None => {}
@@ -326,14 +341,18 @@ impl Handler<Posted<ReceiveMessages>> for Session {
         let waiter = Waiter {
             call,
             limit,
+            bytes_max,
+            room,
             mode,
             reply,
-            until_ms: (!wait.is_zero()).then(|| now().after(wait)),
+            until_ms,
             deadline: None,
             number: self.waiters_counted,
             incarnation,
         };
-        self.look(waiter, ctx);
+        if !self.look(waiter, ctx) {
+            self.waiters_changed(ctx);
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! How messages come to the connection: leased when there is room, or handed over by the store as they come.
 
-use std::ops::Range;
+use std::{ops::Range, sync::Arc};
 
 use actix::{AsyncContext, Context, Handler};
 
@@ -8,15 +8,18 @@ use super::{MEND_AFTER, Session, hand_over};
 use crate::{
     clock::now,
     model::MessageId,
-    session::state::{AckMode, Event},
+    session::{
+        Reservation, UNRESERVED_BYTES_MAX,
+        state::{AckMode, Event},
+    },
     storage::{Acknowledge, Delivery, Handed, Leased, StoreError, Takes},
     supervise::Posted,
 };
 
 /// Most messages one lease asks for: what one turn of the actor may take.
 const LEASE_LEN_MAX: usize = 1024;
-/// Most bytes that are handed over unasked and not acknowledged.
-pub const HANDED_BYTES_MAX: usize = 256 * 1024;
+/// Most bytes one lease asks for, unless a single message is larger.
+const LEASE_BYTES_MAX: usize = 512 * 1024;
 /// A window of so few messages is soon closed.
 const SMALL_WINDOW: usize = 16;
 /// Most messages for many that are remembered: what comes twice comes soon.
@@ -25,25 +28,44 @@ const SHARED_LEN_MAX: usize = 32;
 impl Session {
     pub(super) fn drain(&mut self, limit: usize, ctx: &mut Context<Self>) {
         self.stand_by_if_due(ctx);
-        let room = self.connection.as_ref().map_or(0, |connection| connection.room());
-        if room == 0 {
+        let Some((bytes, reservation)) = self.reserve() else {
             return self.drained_nothing(ctx);
-        }
+        };
         let link = self.state.link_number();
-        let (by, limit) = (self.vitals.claim(), limit.min(LEASE_LEN_MAX));
-        let lease = self.store.lease(self.id, by, limit, room, now());
+        let (by, len) = (self.vitals.claim(), limit.min(LEASE_LEN_MAX));
+        let lease = self.store.lease(self.id, by, len, bytes, now());
         self.in_order(lease, ctx, move |session, leased, ctx| {
-            session.drained(link, leased, ctx)
+            session.drained(link, limit, leased, reservation, ctx);
         });
     }
 
-    fn drained(&mut self, link: Option<u64>, leased: Result<Leased, StoreError>, ctx: &mut Context<Self>) {
+    /// Reserves room for a lease: for many messages when more wait than are read without a reservation, else for the one
+    /// that comes next. Where there is no room for that one, another may have come before it that needs none.
+    fn reserve(&mut self) -> Option<(usize, Reservation)> {
+        let connection = self.connection.as_ref()?;
+        let has_news = std::mem::take(&mut self.has_news);
+        let next = self.beyond.map(|bytes| bytes.max(UNRESERVED_BYTES_MAX));
+        let many = next.map(|bytes| bytes.max(LEASE_BYTES_MAX));
+        let none = (next.is_none() || has_news).then_some(UNRESERVED_BYTES_MAX);
+        let mut sizes = [many, next, none].into_iter().flatten();
+        sizes.find_map(|bytes| Some((bytes, Arc::clone(connection).reserve(bytes)?)))
+    }
+
+    fn drained(
+        &mut self,
+        link: Option<u64>,
+        limit: usize,
+        leased: Result<Leased, StoreError>,
+        reservation: Reservation,
+        ctx: &mut Context<Self>,
+    ) {
         let current = self.state.link_number() == link;
         let Leased {
             deliveries,
             depth,
             numbers,
             stands_by,
+            beyond,
             ..
         } = match leased {
             Ok(Leased { superseded: true, .. }) => {
@@ -70,11 +92,18 @@ impl Session {
         if !stands_by {
             self.stands_by = None;
         }
+        self.beyond = beyond;
+        if deliveries.is_empty() && beyond.is_some() {
+            self.vitals.set_depth(depth);
+            drop(reservation);
+            return self.drain(limit, ctx);
+        }
         let handed_over = deliveries.len();
         // What is asked for waited, and is to be delivered, whatever was delivered before.
         self.shared
             .retain(|known| deliveries.iter().all(|delivery| delivery.message.id != *known));
         self.push_in_turn(numbers, deliveries, ctx);
+        drop(reservation);
         self.vitals.set_depth(depth);
         self.happened(Event::Drained { depth, handed_over }, ctx);
     }
@@ -152,7 +181,7 @@ impl Session {
         let (asked, from) = (self.sequence.ask(), self.sequence.next());
         let takes = Takes {
             window: push.window,
-            room: HANDED_BYTES_MAX,
+            room: UNRESERVED_BYTES_MAX,
             by_writing: push.ack == AckMode::Auto && push.window > SMALL_WINDOW,
         };
         let op = self.store.stand_by(self.id, claim, takes, from);

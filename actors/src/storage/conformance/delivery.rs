@@ -131,6 +131,37 @@ pub async fn a_message_is_leased_once_until_it_is_released(storage: Arc<dyn Stor
     assert_eq!(world.leases_counted(world.bob, 9).await, [(id, 2)]);
 }
 
+pub async fn a_lease_ends_before_the_first_message_beyond_its_bytes(storage: Arc<dyn Storage>) {
+    let world = World::new(&*storage).await;
+    let mut sent = Vec::new();
+    for _ in 0..3 {
+        sent.push(world.sends(world.bob).await);
+    }
+    let lease = async |session, bytes_max| {
+        let leased = done(world.store.lease(session, None, 9, bytes_max, world.now)).await;
+        let ids: Vec<_> = leased.deliveries.iter().map(|delivery| delivery.message.id).collect();
+        (ids, leased.beyond, leased.depth)
+    };
+    let (none, beyond, _) = lease(world.bob, 0).await;
+    let len = beyond.unwrap();
+    assert_eq!(none, []);
+    assert_eq!(lease(world.bob, len - 1).await, (vec![], Some(len), depth(3, 0)));
+    let two = sent[..2].to_vec();
+    assert_eq!(lease(world.bob, 3 * len - 1).await, (two, Some(len), depth(1, 2)));
+    assert_eq!(lease(world.bob, len).await, (sent[2..].to_vec(), None, depth(0, 3)));
+
+    // The same of what was accepted together.
+    let sent = world.sends_many(world.carol, 5).await;
+    let mut taken = Vec::new();
+    while taken.len() < sent.len() {
+        let (ids, beyond, _) = lease(world.carol, 2 * len).await;
+        assert!(matches!(ids.len(), 1 | 2), "{ids:?}");
+        taken.extend(ids);
+        assert_eq!(beyond.is_some(), taken.len() < sent.len());
+    }
+    assert_eq!(taken, sent);
+}
+
 pub async fn a_released_message_keeps_its_place(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
     let sent = world.sends_many(world.bob, 5).await;

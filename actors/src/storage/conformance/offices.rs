@@ -390,7 +390,7 @@ fn from(origin: &ProjectId) -> DeadLetterQuery {
 }
 
 async fn dead_from(world: &World, query: DeadLetterQuery) -> Vec<MessageId> {
-    let letters = done(world.store.dead_letters(query)).await;
+    let letters = done(world.store.dead_letters(query)).await.letters;
     letters.iter().map(|letter| letter.message.id).collect()
 }
 

@@ -256,6 +256,7 @@ impl World {
             ..DeadLetterQuery::default()
         }))
         .await
+        .letters
     }
 
     /// All dead letters: of which message, for whom and why.

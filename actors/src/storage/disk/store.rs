@@ -9,13 +9,12 @@ use super::{Core, commits::Need, recorder::Recorder, settled};
 use crate::{
     clock::Now,
     model::{
-        DeadLetter, DeadLetterReason, MessageId, ProjectId, ProtocolName, ProtocolRecord, RecipientStatus, SessionId,
-        SessionRecord,
+        DeadLetterReason, MessageId, ProjectId, ProtocolName, ProtocolRecord, RecipientStatus, SessionId, SessionRecord,
     },
     storage::{
-        Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterQuery, Depth, Inserted, Leased, Op,
-        Outcome, Redriven, Release, Released, Reserved, Roster, Seat, Seated, Store, StoreError, Usage, Wanted,
-        memory::state::State,
+        Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterQuery, DeadLetters, Depth, Inserted,
+        Leased, Op, Outcome, Redriven, Release, Released, Reserved, Roster, Seat, Seated, Store, StoreError, Usage,
+        Wanted, memory::state::State,
     },
 };
 
@@ -194,7 +193,7 @@ impl Store for DiskStore {
         self.look(move |state| state.message_status(message, now))
     }
 
-    fn dead_letters(&self, query: DeadLetterQuery) -> Op<Vec<DeadLetter>> {
+    fn dead_letters(&self, query: DeadLetterQuery) -> Op<DeadLetters> {
         self.look(move |state| state.dead_letters(&query))
     }
 

@@ -350,7 +350,7 @@ fn one_message_that_nobody_acknowledges_keeps_no_place_for_those_after_it() {
 }
 
 #[test]
-fn a_lease_ends_with_the_message_that_fills_its_room() {
+fn a_lease_ends_before_the_message_that_has_no_room() {
     let (mut inbox, ids) = (Inbox::default(), MessageIds::default());
     let mut len = 0;
     for at in 0..4 {
@@ -360,13 +360,14 @@ fn a_lease_ends_with_the_message_that_fills_its_room() {
     }
     let mut leases = |room| {
         let mut leased = 0;
-        inbox.lease(usize::MAX, room, |_| leased += 1);
-        leased
+        let beyond = inbox.lease(usize::MAX, room, |_| leased += 1);
+        (leased, beyond)
     };
-    assert_eq!(
-        (leases(0), leases(len), leases(len + 1), leases(usize::MAX)),
-        (0, 1, 2, 1)
-    );
+    assert_eq!(leases(0), (0, Some(len)));
+    assert_eq!(leases(len - 1), (0, Some(len)));
+    assert_eq!(leases(len), (1, Some(len)));
+    assert_eq!(leases(2 * len + 1), (2, Some(len)));
+    assert_eq!(leases(len), (1, None));
 }
 
 #[test]

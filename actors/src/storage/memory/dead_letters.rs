@@ -1,8 +1,8 @@
 use std::collections::BTreeMap;
 
 use super::super::{
-    DeadLetterQuery, Retention,
-    account::{Account, Tally},
+    DeadLetterQuery, DeadLetters as Found, LetterBeyond, Retention,
+    account::{Account, Tally, envelope_bytes},
     journal::{Change, Journal},
 };
 use crate::model::{DeadLetter, Message, MessageId, ProjectId, SessionId};
@@ -102,23 +102,29 @@ impl DeadLetters {
             .collect()
     }
 
-    pub fn list(&self, query: &DeadLetterQuery) -> Vec<DeadLetter> {
+    pub fn list(&self, query: &DeadLetterQuery) -> Found {
         use std::ops::Bound::{Excluded, Unbounded};
-        let mut letters = Vec::new();
-        let mut bytes = 0;
+        let mut found = Found::default();
+        let mut room = query.bytes_max;
         let fitting = self
             .letters
             .range((query.after.map_or(Unbounded, Excluded), Unbounded))
             .map(|(_, kept)| &kept.letter)
             .filter(|letter| query.fits(letter));
         for letter in fitting.take(query.limit) {
-            bytes += letter.message.stored_len();
-            letters.push(letter.clone());
-            if bytes > query.bytes_max && letters.len() > 1 {
+            let bytes = envelope_bytes(&letter.message);
+            if bytes > room {
+                found.beyond = Some(LetterBeyond {
+                    message: letter.message.id,
+                    recipient: letter.recipient,
+                    bytes,
+                });
                 break;
             }
+            room -= bytes;
+            found.letters.push(letter.clone());
         }
-        letters
+        found
     }
 
     /// Warns once of all that were dropped since the last time, so that a flood of them does not flood the log.

@@ -17,15 +17,15 @@ use std::{
 
 use self::{offices::Offices, state::State};
 use super::{
-    Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, Condition, DeadLetterQuery, Depth, Inserted, Leased,
-    Op, Outcome, Redriven, Release, Released, Reserved, Retention, Roster, Seat, Seated, Storage, Store, Usage, Wanted,
-    account::Limits,
+    Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, Condition, DeadLetterQuery, DeadLetters, Depth,
+    Inserted, Leased, Op, Outcome, Redriven, Release, Released, Reserved, Retention, Roster, Seat, Seated, Storage,
+    Store, Usage, Wanted, account::Limits,
 };
 use crate::{
     clock::Now,
     model::{
-        AuditEntry, AuditQuery, DeadLetter, DeadLetterReason, MessageId, ProjectId, ProjectRecord, ProtocolName,
-        ProtocolRecord, RecipientStatus, SessionId, SessionRecord,
+        AuditEntry, AuditQuery, DeadLetterReason, MessageId, ProjectId, ProjectRecord, ProtocolName, ProtocolRecord,
+        RecipientStatus, SessionId, SessionRecord,
     },
 };
 
@@ -220,7 +220,7 @@ impl Store for MemoryStore {
         self.run(|state| state.message_status(message, now))
     }
 
-    fn dead_letters(&self, query: DeadLetterQuery) -> Op<Vec<DeadLetter>> {
+    fn dead_letters(&self, query: DeadLetterQuery) -> Op<DeadLetters> {
         self.run(|state| state.dead_letters(&query))
     }
 

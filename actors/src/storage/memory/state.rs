@@ -12,9 +12,9 @@ use semver::Version;
 
 use super::{
     super::{
-        Acknowledge, Acknowledged, Append, Appended, Audience, Claim, Claimed, DeadLetterQuery, Delivery, Depth,
-        Inserted, Leased, Outcome, RedriveRefusal, Redriven, Refusal, Release, Released, Reserved, Roster, Seat,
-        Seated, Usage, Wanted,
+        Acknowledge, Acknowledged, Append, Appended, Audience, Claim, Claimed, DeadLetterQuery, DeadLetters as Found,
+        Delivery, Depth, Inserted, Leased, Outcome, RedriveRefusal, Redriven, Refusal, Release, Released, Reserved,
+        Roster, Seat, Seated, Usage, Wanted,
         account::{Account, Limits},
         id_map::{IdMap, IdSet},
         inbox::{Fate, Inbox, Item, NEVER, Picked},
@@ -398,7 +398,7 @@ impl<J: Journal> State<J> {
         }
         let (receipts, journal) = (&mut self.ledger.receipts, &mut self.journal);
         let mut deliveries = Vec::with_capacity(limit.min(inbox.waiting_len()));
-        inbox.lease(limit, bytes_max, |item| {
+        let beyond = inbox.lease(limit, bytes_max, |item| {
             receipts.set(item.receipt, item.message.id, Status::Delivered, now.unix_ms, journal);
             journal.note(Change::Delivered(item));
             deliveries.push(Delivery {
@@ -409,6 +409,7 @@ impl<J: Journal> State<J> {
         Leased {
             deliveries,
             depth: inbox.depth(),
+            beyond,
             ..Leased::default()
         }
     }
@@ -518,7 +519,7 @@ impl<J: Journal> State<J> {
         self.ledger.receipts.get(message)
     }
 
-    pub fn dead_letters(&self, query: &DeadLetterQuery) -> Vec<DeadLetter> {
+    pub fn dead_letters(&self, query: &DeadLetterQuery) -> Found {
         self.ledger.dead_letters.list(query)
     }
 

@@ -139,6 +139,7 @@ fn too_many_dead_letters_drop_those_that_died_first() {
             limit: 9,
             ..DeadLetterQuery::default()
         })
+        .letters
         .iter()
         .map(|letter| letter.message.id)
         .collect();

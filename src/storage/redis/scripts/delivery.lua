@@ -377,27 +377,31 @@ local function is_given_up()
 end
 
 -- Leases from a line what nobody waits for and what has no deadline. False, and nothing is done, when there is anything
--- else, or too much for the line.
+-- else, or too much for the line. Then the bytes of what had no room, or nil.
 local function lease_plain(inbox, limit, room, state, since, reply)
   local queue, delivered, delivered_len = inbox.queue, inbox.delivered, inbox.delivered_len
-  local taken, last, room_before = 0, 0, room
+  local taken, last, room_before, beyond = 0, 0, room, nil
   for at = 2, #queue, 2 do
-    if taken >= limit or room <= 0 then
+    if taken >= limit then
       break
     end
     local member = queue[at]
     local flags, bytes, len = byte(member, 17), bytes_of(member), 1
     if flags > SHARED then
       len = count_of(member)
-      if band(flags, WATCHED + TIMED) ~= 0 or taken + len > limit or bytes > room then
+      if band(flags, WATCHED + TIMED) ~= 0 or taken + len > limit or len > 1 and taken == 0 and bytes > room then
         return false
       end
+    end
+    if bytes > room then
+      beyond = bytes
+      break
     end
     taken, room, last = taken + len, room - bytes, at
     delivered_len = delivered_len + (queue[at - 1] % 2 == 1 and 0 or 1)
   end
   if last == 0 then
-    return true
+    return true, beyond
   end
   if delivered_len > LINE_LEN_MAX then
     return false
@@ -419,30 +423,34 @@ local function lease_plain(inbox, limit, room, state, since, reply)
   end
   inbox.queue, inbox.delivered_len = rest, delivered_len
   shift(inbox, -taken, taken, room_before - room, 0)
-  return true
+  return true, beyond
 end
 
 -- lease: time, session, claim or '', receipt of the call that it is for or '', most messages, most bytes.
 -- Reply: how many wait, how many are leased, 1 when the claim is not the last, 2 when nothing is handed over unasked, the
--- numbers of the first lease and of the one after the last; then of each message its deliveries and the stored message.
+-- numbers of the first lease and of the one after the last, the bytes of the message or bundle that had no room (0: the
+-- lease did not end for that); then of each message its deliveries and the stored message.
 ops.lease = function()
   at_ms = arg()
   local session, claim, call_receipt, limit, room = session_arg(), arg(), arg(), number_arg(), number_arg()
   local inbox = inbox_of(session)
   if not inbox or is_given_up() then
-    return { 0, 0, 0, 0, 0 }
+    return { 0, 0, 0, 0, 0, 0 }
   end
   if claim ~= '' and claim ~= inbox.claim then
-    return { inbox.waiting, inbox.leased, 1, 0, 0 }
+    return { inbox.waiting, inbox.leased, 1, 0, 0, 0 }
   end
   if claim ~= '' and inbox.window > 0 then
     -- The caller may not have heard yet of all that was handed over.
     limit = math.min(limit, inbox.window - inbox.leased)
   end
-  local reply = { 0, 0, inbox.window > 0 and 0 or 2, inbox.lease, 0 }
+  local reply = { 0, 0, inbox.window > 0 and 0 or 2, inbox.lease, 0, 0 }
   local state, since = claim == '' and LEASED_FOR_CALL or LEASED, tonumber(at_ms)
-  local is_done = not inbox.outside and lease_plain(inbox, limit, room, state, since, reply)
-  while not is_done and limit > 0 and room > 0 and inbox.waiting > 0 do
+  local is_done, beyond, has_taken = false, nil, false
+  if not inbox.outside then
+    is_done, beyond = lease_plain(inbox, limit, room, state, since, reply)
+  end
+  while not is_done and not beyond and limit > 0 and inbox.waiting > 0 do
     local popped = dequeue(session, inbox, limit)
     if #popped == 0 then
       break
@@ -451,14 +459,16 @@ ops.lease = function()
     for at = 1, #popped, 2 do
       local member, score = popped[at], popped[at + 1]
       local len, bytes = count_of(member), bytes_of(member)
-      local is_too_much = len > 1 and (taken + len > limit or bytes > room)
-      if is_too_much or taken >= limit or room <= 0 then
+      if taken + len > limit or bytes > room then
         give_back(session, popped, at)
-        if is_too_much and taken < limit and room > 0 then
+        if len > 1 and taken < limit and (bytes <= room or not has_taken) then
           unbundle_waiting(session, member, tonumber(score))
+        elseif taken < limit then
+          beyond = bytes
         end
         break
       end
+      has_taken = true
       taken = taken + len
       room = room - bytes
     end
@@ -492,22 +502,22 @@ ops.lease = function()
   if call_receipt ~= '' and inbox.lease > reply[4] then
     calls.remember(session, call_receipt, reply[4], inbox.lease)
   end
-  reply[1], reply[2], reply[5] = inbox.waiting, inbox.leased, inbox.lease
+  reply[1], reply[2], reply[5], reply[6] = inbox.waiting, inbox.leased, inbox.lease, beyond or 0
   return reply
 end
 
 -- stand_by: session, claim, most messages and bytes that may be leased, who takes, 1 when writing acknowledges, number of
 -- a lease. From now on messages are handed over unasked.
--- Reply: as of lease; with all that is leased from this number on.
+-- Reply: as of lease; with all that is leased from this number on, which is not more than is handed over unasked.
 ops.stand_by = function()
   local session, claim, window, room, taker = session_arg(), arg(), number_arg(), number_arg(), arg()
   local by_writing, from = arg() == '1', number_arg()
   local inbox = inbox_of(session)
   if not inbox then
-    return { 0, 0, 0, 0, 0 }
+    return { 0, 0, 0, 0, 0, 0 }
   end
   if claim ~= inbox.claim then
-    return { inbox.waiting, inbox.leased, 1, 0, 0 }
+    return { inbox.waiting, inbox.leased, 1, 0, 0, 0 }
   end
   inbox.window, inbox.room, inbox.taker, inbox.by_writing, inbox.changed = window, room, taker, by_writing, true
   if from > inbox.lease then
@@ -520,7 +530,7 @@ ops.stand_by = function()
   table.sort(entries, function(a, b)
     return a.lease < b.lease
   end)
-  local reply = { inbox.waiting, inbox.leased, 0, from, inbox.lease }
+  local reply = { inbox.waiting, inbox.leased, 0, from, inbox.lease, 0 }
   for at = 1, #entries do
     reply[#reply + 1] = entries[at].deliveries
     want_message(entries[at].member, reply)

@@ -80,39 +80,3 @@ local function ttl_of(stored)
   local high, low = unpack_bytes('>I4I4', stored, at)
   return high * 2 ^ 32 + low
 end
-
--- dead_letters: reason or '', origin or '', the letter after which it begins or '', most letters, most bytes of stored
--- messages: the list ends with the first letter beyond them that is not the very first.
--- Reply: for each the letter, what is known of it, the message.
-ops.dead_letters = function()
-  local reason, origin, after, left, bytes_left = arg(), arg(), arg(), number_arg(), number_arg()
-  local reply = {}
-  while left > 0 do
-    local from = after == '' and '-' or '(' .. after
-    local page = call('ZRANGE', key('dead'), from, '+', 'BYLEX', 'LIMIT', 0, 256)
-    if #page == 0 then
-      break
-    end
-    after = page[#page]
-    local known = fields(key('dead:letters'), page)
-    for at = 1, #page do
-      local fits = known[at] and (reason == '' or sub(known[at], 6, 6) == reason) and left > 0
-      local stored = fits and call('HGET', key('messages'), sub(page[at], 1, 16))
-      if stored and (origin == '' or origin_of(stored) == origin) then
-        left = left - 1
-        bytes_left = bytes_left - #stored
-        reply[#reply + 1] = page[at]
-        reply[#reply + 1] = known[at]
-        reply[#reply + 1] = stored
-        if bytes_left < 0 and #reply > 3 then
-          return reply
-        end
-      end
-    end
-  end
-  return reply
-end
-
-ops.dead_letter_count = function()
-  return { call('ZCARD', key('dead')) }
-end

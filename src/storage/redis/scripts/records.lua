@@ -385,3 +385,46 @@ ops.clear = function()
   end
   return { #sessions + #buckets > 0 and 1 or 0 }
 end
+
+-- dead_letters: reason or '', origin or '', the letter after which it begins or '', most letters, most bytes of their
+-- envelopes.
+-- Reply: the letter before which the list ends for lack of bytes, or '', and its bytes; then for each the letter, what is
+-- known of it, the message.
+ops.dead_letters = function()
+  local reason, origin, after, left, bytes_left = arg(), arg(), arg(), number_arg(), number_arg()
+  local reply = { '', 0 }
+  while left > 0 do
+    local from = after == '' and '-' or '(' .. after
+    local page = call('ZRANGE', key('dead'), from, '+', 'BYLEX', 'LIMIT', 0, 256)
+    if #page == 0 then
+      break
+    end
+    after = page[#page]
+    local known = fields(key('dead:letters'), page)
+    for at = 1, #page do
+      local is_asked_for = known[at] and (reason == '' or sub(known[at], 6, 6) == reason) and left > 0
+      if is_asked_for and origin ~= '' then
+        local stored = call('HGET', key('messages'), sub(page[at], 1, 16))
+        is_asked_for = stored and origin_of(stored) == origin
+      end
+      if is_asked_for then
+        local member = sub(page[at], 1, 16) .. sub(known[at], 1, 5)
+        local bytes = bytes_of(member)
+        if bytes > bytes_left then
+          reply[1], reply[2] = page[at], bytes
+          return reply
+        end
+        left = left - 1
+        bytes_left = bytes_left - bytes
+        reply[#reply + 1] = page[at]
+        reply[#reply + 1] = known[at]
+        want_message(member, reply)
+      end
+    end
+  end
+  return reply
+end
+
+ops.dead_letter_count = function()
+  return { call('ZCARD', key('dead')) }
+end
