@@ -507,6 +507,9 @@ impl Connection for Outbox {
             self.wake();
             return None;
         }
+        if self.refused.load(Ordering::Relaxed) {
+            self.refused.store(false, Ordering::Release);
+        }
         if bytes <= UNRESERVED_BYTES_MAX || self.charge.is_none() {
             return Some(Reservation::default());
         }

@@ -54,7 +54,8 @@ pub struct Session {
     ops: InOrder<Session>,
     /// What is handed over for the connection.
     sequence: Sequence<Delivery>,
-    /// Bytes of the message that comes next, as far as the last lease ended because it had no room for it.
+    /// There from a lease that ended for lack of bytes until nothing waits: the bytes of the message before which the last
+    /// lease ended so, or 0.
     beyond: Option<usize>,
     /// Something may have come since the last lease began.
     has_news: bool,

@@ -506,8 +506,7 @@ pub struct Leased {
     pub numbers: Range<u64>,
     /// Messages are handed over unasked.
     pub stands_by: bool,
-    /// Bytes of the first message (on Redis also: of the first messages, which are stored as one) that did not fit into the
-    /// bytes of the lease.
+    /// Bytes of the message before which the lease ended, as it did not fit into the bytes of the lease.
     pub beyond: Option<usize>,
 }
 

@@ -92,7 +92,8 @@ impl Session {
         if !stands_by {
             self.stands_by = None;
         }
-        self.beyond = beyond;
+        let is_backlog = depth.waiting > 0;
+        self.beyond = beyond.or(self.beyond.filter(|_| is_backlog).map(|_| 0));
         if deliveries.is_empty() && beyond.is_some() {
             self.vitals.set_depth(depth);
             drop(reservation);

@@ -389,7 +389,7 @@ local function lease_plain(inbox, limit, room, state, since, reply)
     local flags, bytes, len = byte(member, 17), bytes_of(member), 1
     if flags > SHARED then
       len = count_of(member)
-      if band(flags, WATCHED + TIMED) ~= 0 or taken + len > limit or len > 1 and taken == 0 and bytes > room then
+      if band(flags, WATCHED + TIMED) ~= 0 or taken + len > limit or len > 1 and bytes > room then
         return false
       end
     end
@@ -428,8 +428,8 @@ end
 
 -- lease: time, session, claim or '', receipt of the call that it is for or '', most messages, most bytes.
 -- Reply: how many wait, how many are leased, 1 when the claim is not the last, 2 when nothing is handed over unasked, the
--- numbers of the first lease and of the one after the last, the bytes of the message or bundle that had no room (0: the
--- lease did not end for that); then of each message its deliveries and the stored message.
+-- numbers of the first lease and of the one after the last, the bytes of the message that had no room (0: the lease
+-- did not end for that); then of each message its deliveries and the stored message.
 ops.lease = function()
   at_ms = arg()
   local session, claim, call_receipt, limit, room = session_arg(), arg(), arg(), number_arg(), number_arg()
@@ -446,7 +446,7 @@ ops.lease = function()
   end
   local reply = { 0, 0, inbox.window > 0 and 0 or 2, inbox.lease, 0, 0 }
   local state, since = claim == '' and LEASED_FOR_CALL or LEASED, tonumber(at_ms)
-  local is_done, beyond, has_taken = false, nil, false
+  local is_done, beyond = false, nil
   if not inbox.outside then
     is_done, beyond = lease_plain(inbox, limit, room, state, since, reply)
   end
@@ -461,14 +461,13 @@ ops.lease = function()
       local len, bytes = count_of(member), bytes_of(member)
       if taken + len > limit or bytes > room then
         give_back(session, popped, at)
-        if len > 1 and taken < limit and (bytes <= room or not has_taken) then
+        if taken < limit and len > 1 then
           unbundle_waiting(session, member, tonumber(score))
         elseif taken < limit then
           beyond = bytes
         end
         break
       end
-      has_taken = true
       taken = taken + len
       room = room - bytes
     end
