@@ -224,7 +224,6 @@ impl Outbox {
         } else {
             self.put(&mut queue, frame.len(), |out| out.extend_from_slice(frame));
         }
-        self.recharge();
         queue.brings(takings);
         queue.exchange.answered = Some(Answered { error, whole });
         queue.ended = true;

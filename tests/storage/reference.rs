@@ -252,9 +252,10 @@ impl World {
                         String::from_utf8(text).unwrap()
                     });
                     format!(
-                        "{:?} {} {:?}",
+                        "{:?} {} {:?} {:?}",
                         leased.depth,
                         leased.superseded,
+                        leased.beyond,
                         deliveries.collect::<Vec<_>>()
                     )
                 })

@@ -18,14 +18,13 @@ use tokio::{
 };
 
 use super::{
-    appending,
     breaker::Breaker,
     client::{Carried, Client, ended},
     error::Failure,
     held::Held,
+    late::{Late, Left, fill, odd, portions},
     operation::Operation,
     posts::{Noted, Post, Posts},
-    reading,
     reply::{Reply, message, status},
     script::Preamble,
     timeline::Witness,
@@ -145,8 +144,8 @@ struct Batch {
 }
 
 pub(super) struct Waiting {
-    operation: Operation,
-    until: Instant,
+    pub operation: Operation,
+    pub until: Instant,
     pub answer: Answer,
 }
 
@@ -474,14 +473,10 @@ impl Lane {
 
     /// Reads the messages that the function has left to be read, and answers with them.
     async fn answer_late(self: Arc<Self>, number: u64, mut late: Vec<Late>, until: Instant) {
-        let mut command = cmd("HMGET");
-        command.arg(&self.preamble.messages);
-        for message in late.iter().flat_map(|late| &late.left) {
-            command.arg(&message.id);
-        }
-        let read = self.client.link.ask_one(command, &self.preamble.key, until).await;
-        self.breaker.take_note(&read);
-        let is_read = read.and_then(|read| fill(&mut late, read));
+        let is_read = match self.read_late(&late, until).await {
+            Ok(read) => fill(&mut late, read),
+            Err(failure) => Err(failure),
+        };
         if is_read.is_err() {
             let mut queue = self.queue();
             let unheard = unheard(number, late.iter().map(|late| &late.waiting));
@@ -494,6 +489,22 @@ impl Lane {
                 Err(failure) => Err(failure.clone().into()),
             });
         }
+    }
+
+    /// One command does not ask for much at a time: other projects' commands and answers go over the same connection.
+    async fn read_late(&self, late: &[Late], until: Instant) -> Result<Vec<Value>, Failure> {
+        let mut read = Vec::new();
+        for ids in portions(late) {
+            let mut command = cmd("HMGET");
+            command.arg(&self.preamble.messages).arg(ids);
+            let asked = self.client.link.ask_one(command, &self.preamble.key, until).await;
+            self.breaker.take_note(&asked);
+            let Value::Array(messages) = asked? else {
+                return Err(odd());
+            };
+            read.extend(messages);
+        }
+        Ok(read)
     }
 
     /// None for a batch that was not carried out, because the data set has gone back.
@@ -549,62 +560,6 @@ struct Read {
     unsafe_because: Option<String>,
 }
 
-/// A message that is to be read and put into a reply: of which operation, and where in it.
-struct Left {
-    reply: usize,
-    place: usize,
-    id: Vec<u8>,
-    is_bundle: bool,
-}
-
-impl Left {
-    fn of(parts: &[Value]) -> Option<Self> {
-        let [Value::Int(reply), Value::Int(place), Value::BulkString(member)] = parts else {
-            return None;
-        };
-        let (flags, id) = member.split_last()?;
-        Some(Self {
-            reply: usize::try_from(*reply).ok()?,
-            place: usize::try_from(*place).ok()?.checked_sub(1)?,
-            id: id.to_vec(),
-            is_bundle: appending::is_bundle(*flags),
-        })
-    }
-}
-
-/// An operation whose messages are yet to be read.
-struct Late {
-    waiting: Waiting,
-    reply: Value,
-    left: Vec<Left>,
-}
-
-/// Puts what was read where it belongs.
-fn fill(late: &mut [Late], read: Value) -> Result<(), Failure> {
-    let Value::Array(read) = read else {
-        return Err(odd());
-    };
-    let mut read = read.into_iter();
-    for Late { reply, left, .. } in late {
-        let Value::Array(reply) = reply else {
-            return Err(odd());
-        };
-        for left in left {
-            let (message, place) = read.next().zip(reply.get_mut(left.place)).ok_or_else(odd)?;
-            let is_bundle = matches!(&message, Value::BulkString(stored) if reading::is_bundle(stored));
-            if is_bundle != left.is_bundle {
-                return Err(Failure::Unheard("a bundle was opened before it was read".to_owned()));
-            }
-            *place = message;
-        }
-    }
-    Ok(())
-}
-
-fn odd() -> Failure {
-    Failure::Wrong("Redis did not answer as the function does".to_owned())
-}
-
 /// What a batch leased for operations that have not been answered.
 fn unheard<'a>(number: u64, operations: impl Iterator<Item = &'a Waiting>) -> Option<Unheard> {
     let mut sessions: Vec<_> = operations.filter_map(|waiting| waiting.operation.leases).collect();
@@ -649,51 +604,4 @@ fn answer(
         waiting.answer.send(reply);
     }
     late
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn late(is_bundle: [bool; 2]) -> Vec<Late> {
-        let left = |(place, is_bundle)| Left {
-            reply: 1,
-            place,
-            id: Vec::new(),
-            is_bundle,
-        };
-        let operation = Operation::new("lease");
-        vec![Late {
-            waiting: Waiting {
-                operation,
-                until: Instant::now(),
-                answer: Answer::One(oneshot::channel().0),
-            },
-            reply: Value::Array(vec![Value::Int(1), Value::Nil, Value::Int(2), Value::Nil]),
-            left: [1, 3].into_iter().zip(is_bundle).map(left).collect(),
-        }]
-    }
-
-    fn stored(first: u8) -> Value {
-        Value::BulkString(vec![first, 7])
-    }
-
-    #[test]
-    fn messages_come_to_the_places_that_were_left_for_them() {
-        let mut waiting = late([false, true]);
-        fill(&mut waiting, Value::Array(vec![Value::Nil, stored(0)])).unwrap();
-        let whole = Value::Array(vec![Value::Int(1), Value::Nil, Value::Int(2), stored(0)]);
-        assert_eq!(waiting[0].reply, whole, "one is over");
-    }
-
-    #[test]
-    fn what_is_not_what_was_leased_is_not_delivered() {
-        let gone = vec![stored(1), Value::Nil];
-        for read in [vec![stored(1), stored(1)], vec![stored(0), stored(0)], gone] {
-            let opened = fill(&mut late([false, true]), Value::Array(read));
-            assert!(matches!(opened, Err(Failure::Unheard(_))), "{opened:?}");
-        }
-        let cut = fill(&mut late([false, true]), Value::Array(vec![stored(1)]));
-        assert!(matches!(cut, Err(Failure::Wrong(_))), "{cut:?}");
-    }
 }

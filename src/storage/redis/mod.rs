@@ -30,6 +30,7 @@ mod connect;
 mod error;
 mod held;
 mod lane;
+mod late;
 mod link;
 mod offices;
 mod operation;

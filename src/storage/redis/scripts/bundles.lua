@@ -46,7 +46,7 @@ function read_or_leave_wanted()
   end
   for at = 1, #wanted_by do
     local _, place, member, number = unpack(wanted_by[at])
-    left[3 * at - 2], left[3 * at - 1], left[3 * at] = number, place, sub(member, 1, 17)
+    left[3 * at - 2], left[3 * at - 1], left[3 * at] = number, place, sub(member, 1, 21)
   end
   return left
 end
