@@ -497,8 +497,11 @@ impl Connection for Outbox {
 
     fn reserve(self: Arc<Self>, bytes: usize) -> Option<Reservation> {
         let waiting = self.waiting_len();
-        let reserves =
-            waiting < PUSH_BYTES_MAX && self.charge.as_ref().is_none_or(|charge| charge.reserve(self.charged_len(), bytes));
+        let reserves = waiting < PUSH_BYTES_MAX
+            && self
+                .charge
+                .as_ref()
+                .is_none_or(|charge| charge.reserve(self.charged_len(), bytes));
         if !reserves {
             self.refused_bytes.store(bytes, Ordering::Relaxed);
             self.refused.store(true, Ordering::Release);

@@ -22,9 +22,9 @@ use crate::{
     bridge::{Frame, Parcel},
     clock::now,
     model::{
-        BrokerError, CallReceipt, CapabilityFilter, ConnectionId, DeadLetter, Draft, Headers, MessageId,
-        MissingSession, Owner, PAGE_BYTES_MAX, PageRoom, ProjectId, ProjectRecord, ProtocolRecord, RecipientStatus,
-        SessionId, SessionStatus, Side, Status, To,
+        BrokerError, CallReceipt, CapabilityFilter, ConnectionId, Draft, Headers, MessageId, MissingSession, Owner,
+        PAGE_BYTES_MAX, ProjectId, ProjectRecord, ProtocolRecord, RecipientStatus, SessionId, SessionStatus, Side,
+        Status, To,
     },
     negotiate::{self, MatrixRow, Negotiation, RequiredProtocol},
     registry::{
@@ -36,9 +36,7 @@ use crate::{
         ReadAt, ReadRoom, ReceiveCall, ReceiveMessages, ReceiveMode, Received, Served, Subscribe, Unbounded, Unwatch,
         Watch, Writable, Written,
     },
-    storage::{
-        Acknowledge, Acknowledged, DeadLetterQuery, DeadLetters, LetterBeyond, Outcome, Redriven, Store, envelope_bytes,
-    },
+    storage::{Acknowledge, Acknowledged, Outcome, Redriven, Store},
     supervise::{Address, Node},
 };
 

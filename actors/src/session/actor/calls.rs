@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use super::{Session, hand_over, ids_of};
 use crate::{
     clock::now,
-    model::{BrokerError, CallReceipt, MessageId},
+    model::{BrokerError, CallReceipt, MessageId, PAGE_BYTES_MAX},
     session::{
         Answered, Closing, Fence, GiveBack, ReadAt, ReadRoom, ReceiveCall, ReceiveMessages, ReceiveMode, Received,
         Served, state::Event,
@@ -288,6 +288,8 @@ impl Session {
         }
         waiter.call.begins_to_wait();
         waiter.room.give_back();
+        // It asked for a longer message before, and what comes may be short.
+        waiter.bytes_max = waiter.bytes_max.min(PAGE_BYTES_MAX);
         let number = waiter.number;
         let wait_ms = waiter.until_ms.unwrap_or(0).saturating_sub(now().mono_ms);
         let give_up = move |session: &mut Self, ctx: &mut Context<Self>| session.give_up_waiting(number, ctx);
