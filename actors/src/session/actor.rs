@@ -15,6 +15,7 @@ use calls::{Returned, Waiter};
 use super::{
     Abandon, AcknowledgeMessages, Agent, Attach, Closing, Connection, Detach, Disconnect, Forgotten, Nudge, Recheck,
     Retire, Subscribe, Superseded, Unwatch, Vitals, Watch, Writable, Written,
+    room::LeaseSizes,
     sequence::Sequence,
     state::{AckMode, Effect, Event, Push, State},
 };
@@ -54,11 +55,8 @@ pub struct Session {
     ops: InOrder<Session>,
     /// What is handed over for the connection.
     sequence: Sequence<Delivery>,
-    /// There from a lease that ended for lack of bytes until nothing waits: the bytes of the message before which the last
-    /// lease ended so, or 0.
-    beyond: Option<usize>,
-    /// Something may have come since the last lease began.
-    has_news: bool,
+    /// How many bytes the leases for the connection ask for.
+    lease_sizes: LeaseSizes,
     /// Under which claim, and how, the store was told to hand over unasked.
     stands_by: Option<(Claim, Push)>,
     /// The last messages for many that were pushed and had not been delivered before: what is leased to many as one may
@@ -141,8 +139,7 @@ impl Session {
             watchers: VecDeque::new(),
             ops: InOrder::default(),
             sequence: Sequence::default(),
-            beyond: None,
-            has_news: false,
+            lease_sizes: LeaseSizes::default(),
             stands_by: None,
             shared: VecDeque::new(),
             missing: None,
@@ -303,7 +300,7 @@ impl Session {
         self.epoch = None;
         self.returned_are_released();
         self.stands_by = None;
-        self.beyond = None;
+        self.lease_sizes = LeaseSizes::default();
         self.shared.clear();
         self.waited_for.clear();
         self.sequence.ask();
@@ -377,7 +374,7 @@ impl Session {
             tracing::warn!(session = %self.id, dead, "messages reached the delivery limit: dead-lettered");
         }
         self.vitals.set_depth(depth);
-        self.has_news = true;
+        self.lease_sizes.something_came();
         self.happened(Event::Changed { depth }, ctx);
     }
 
@@ -571,7 +568,7 @@ impl Handler<Posted<Nudge>> for Session {
             self.tick(ctx);
         }
         self.count(ctx);
-        self.has_news = true;
+        self.lease_sizes.something_came();
         self.happened(Event::Nudged, ctx);
         drop(message.until_handled);
     }

@@ -7,6 +7,40 @@ use std::{any::Any, future::Future, pin::Pin};
 /// look at the room of others.
 pub const UNRESERVED_BYTES_MAX: usize = 64 * 1024;
 
+/// Most bytes that one lease for a connection asks for, unless a single message is larger.
+const LEASE_BYTES_MAX: usize = 512 * 1024;
+
+/// How many bytes the leases for a connection ask for: few, for which no room has to be reserved, until a lease ends for
+/// lack of bytes; many from then on, until nothing waits.
+#[derive(Debug, Default)]
+pub(super) struct LeaseSizes {
+    /// There while it is many: the bytes of the message before which the last lease ended for lack of them, or 0.
+    beyond: Option<usize>,
+    /// Something may have come since the last lease began.
+    has_news: bool,
+}
+
+impl LeaseSizes {
+    pub fn something_came(&mut self) {
+        self.has_news = true;
+    }
+
+    pub fn lease_ended(&mut self, beyond: Option<usize>, is_something_left: bool) {
+        let goes_on = self.beyond.filter(|_| is_something_left).map(|_| 0);
+        self.beyond = beyond.or(goes_on);
+    }
+
+    /// The sizes that the next lease may have, the best first: it has the first that there is room for. Where there is none
+    /// for the message that comes next, another that needs none may have come before it.
+    pub fn next(&mut self) -> impl Iterator<Item = usize> + use<> {
+        let has_news = std::mem::take(&mut self.has_news);
+        let next = self.beyond.map(|bytes| bytes.max(UNRESERVED_BYTES_MAX));
+        let many = next.map(|bytes| bytes.max(LEASE_BYTES_MAX));
+        let few = (next.is_none() || has_news).then_some(UNRESERVED_BYTES_MAX);
+        [many, next, few].into_iter().flatten()
+    }
+}
+
 /// Room that a connection has reserved for messages that are being read for it. Given back when it is dropped, after they
 /// are pushed: from then on they count as what waits for the socket.
 #[must_use]
@@ -51,4 +85,37 @@ impl ReadRoom for Unbounded {
     }
 
     fn give_back(&self) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leases_are_small_until_one_ends_for_lack_of_bytes_and_again_when_nothing_waits() {
+        const FEW: usize = UNRESERVED_BYTES_MAX;
+        const MANY: usize = LEASE_BYTES_MAX;
+        let mut sizes = LeaseSizes::default();
+        let next = |sizes: &mut LeaseSizes| sizes.next().collect::<Vec<_>>();
+        assert_eq!(next(&mut sizes), [FEW]);
+        sizes.lease_ended(None, true);
+        assert_eq!(next(&mut sizes), [FEW]);
+        sizes.lease_ended(Some(10), true);
+        assert_eq!(next(&mut sizes), [MANY, FEW]);
+        sizes.lease_ended(None, true);
+        assert_eq!(next(&mut sizes), [MANY, FEW]);
+        sizes.lease_ended(Some(FEW + 1), true);
+        assert_eq!(
+            next(&mut sizes),
+            [MANY, FEW + 1],
+            "no room, and nothing else to look for"
+        );
+        sizes.something_came();
+        assert_eq!(next(&mut sizes), [MANY, FEW + 1, FEW]);
+        assert_eq!(next(&mut sizes), [MANY, FEW + 1]);
+        sizes.lease_ended(Some(2 * MANY), true);
+        assert_eq!(next(&mut sizes), [2 * MANY, 2 * MANY]);
+        sizes.lease_ended(None, false);
+        assert_eq!(next(&mut sizes), [FEW]);
+    }
 }

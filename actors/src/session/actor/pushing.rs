@@ -18,8 +18,6 @@ use crate::{
 
 /// Most messages one lease asks for: what one turn of the actor may take.
 const LEASE_LEN_MAX: usize = 1024;
-/// Most bytes one lease asks for, unless a single message is larger.
-const LEASE_BYTES_MAX: usize = 512 * 1024;
 /// A window of so few messages is soon closed.
 const SMALL_WINDOW: usize = 16;
 /// Most messages for many that are remembered: what comes twice comes soon.
@@ -39,15 +37,10 @@ impl Session {
         });
     }
 
-    /// Reserves room for a lease: for many messages when more wait than are read without a reservation, else for the one
-    /// that comes next. Where there is no room for that one, another may have come before it that needs none.
+    /// Reserves room for a lease, for as many bytes as there is room for.
     fn reserve(&mut self) -> Option<(usize, Reservation)> {
         let connection = self.connection.as_ref()?;
-        let has_news = std::mem::take(&mut self.has_news);
-        let next = self.beyond.map(|bytes| bytes.max(UNRESERVED_BYTES_MAX));
-        let many = next.map(|bytes| bytes.max(LEASE_BYTES_MAX));
-        let none = (next.is_none() || has_news).then_some(UNRESERVED_BYTES_MAX);
-        let mut sizes = [many, next, none].into_iter().flatten();
+        let mut sizes = self.lease_sizes.next();
         sizes.find_map(|bytes| Some((bytes, Arc::clone(connection).reserve(bytes)?)))
     }
 
@@ -92,8 +85,7 @@ impl Session {
         if !stands_by {
             self.stands_by = None;
         }
-        let is_backlog = depth.waiting > 0;
-        self.beyond = beyond.or(self.beyond.filter(|_| is_backlog).map(|_| 0));
+        self.lease_sizes.lease_ended(beyond, depth.waiting > 0);
         if deliveries.is_empty() && beyond.is_some() {
             self.vitals.set_depth(depth);
             drop(reservation);
