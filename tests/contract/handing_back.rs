@@ -240,13 +240,15 @@ fn what_was_written_to_a_connection_that_was_reset_since_comes_again() {
     assert_eq!((texts(&read), &read[0]["delivery_count"]), (vec!["hi"], &json!(2)));
 }
 
+/// Sends a batch and returns its answers.
+type Answer<'a> = Box<dyn Fn(&Value) -> Value + 'a>;
+
 #[test]
 fn a_receipt_in_a_batch_acknowledges_what_it_names_and_nothing_else() {
     let broker = Broker::with(&TIMELESS);
     let alice = broker.agent("alice");
     let connected = Agent::legacy(broker.wire(), "2025-03-26", &json!({})).registered("connected");
     let posting = Caller::legacy(broker.address, "2025-03-26", json!({})).registered("posting");
-    type Answer<'a> = Box<dyn Fn(&Value) -> Value + 'a>;
     let ways: [(&str, Answer<'_>); 2] = [
         (
             "connected",
