@@ -7,7 +7,7 @@ mod ring;
 
 use self::ring::Ring;
 use super::{
-    id_map::IdMap,
+    id_map::{IdMap, IdSet},
     journal::{Change, Journal},
 };
 use crate::model::{MessageId, RecipientStatus, SessionId, Status};
@@ -160,7 +160,7 @@ impl Receipts {
     /// missing, and no message has two. The earlier one of two had left the ring before the later one was made.
     fn first_of_ring(receipts: &[&[(ReceiptKey, MessageId, RecipientStatus)]]) -> usize {
         let mut first = receipts.len();
-        let mut later_ids = IdMap::default();
+        let mut later_ids = IdSet::default();
         for (at, receipt) in receipts.iter().enumerate().rev() {
             let is_whole = receipt
                 .iter()
@@ -169,7 +169,7 @@ impl Receipts {
             let is_next = receipts
                 .get(at + 1)
                 .is_none_or(|next| receipt[0].0.receipt + 1 == next[0].0.receipt);
-            let is_only = later_ids.insert(receipt[0].1, ()).is_none();
+            let is_only = later_ids.insert(receipt[0].1);
             if !is_whole || !is_next || !is_only {
                 break;
             }

@@ -312,6 +312,7 @@ proptest! {
 
 #[test]
 fn an_inbox_that_is_empty_again_keeps_no_memory_of_a_burst() {
+    type Way = fn(&mut Inbox, &[MessageId]);
     let one_by_one = |inbox: &mut Inbox, leased: &[MessageId]| {
         for &id in leased.iter().rev() {
             assert!(inbox.acknowledge(id).is_some());
@@ -320,8 +321,7 @@ fn an_inbox_that_is_empty_again_keeps_no_memory_of_a_burst() {
     let all_at_once = |inbox: &mut Inbox, leased: &[MessageId]| {
         assert!(inbox.acknowledge_up_to(leased[leased.len() - 1], drop));
     };
-    let ways: [&dyn Fn(&mut Inbox, &[MessageId]); 2] = [&one_by_one, &all_at_once];
-    for acknowledge in ways {
+    for acknowledge in [one_by_one as Way, all_at_once] {
         let mut inbox = Inbox::default();
         let leased = push_and_lease(&mut inbox, 0..1000);
         acknowledge(&mut inbox, &leased);

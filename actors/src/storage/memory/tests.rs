@@ -1,4 +1,4 @@
-use std::sync::Arc;
+use std::{fmt::Write, sync::Arc};
 
 use futures_util::FutureExt;
 use tracing::{
@@ -373,7 +373,7 @@ impl Subscriber for Log {
     fn event(&self, event: &Event<'_>) {
         let mut line = String::new();
         event.record(&mut |field: &Field, value: &dyn std::fmt::Debug| {
-            line += &format!("{}={value:?} ", field.name());
+            write!(line, "{}={value:?} ", field.name()).unwrap();
         });
         self.0.lock().unwrap().push(line);
     }

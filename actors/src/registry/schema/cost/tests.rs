@@ -228,11 +228,12 @@ fn as_many_references_as_may_be_follow_one_another() {
 
 #[test]
 fn subschemas_are_followed_as_deep_as_the_stack_is_known_to_hold() {
+    type Wrap = fn(Value) -> Value;
     // Two subschemas for each value within another.
     const HALF: usize = NESTED_MAX / 2;
     let in_member = |value: Value| json!({"x": value});
     let in_item = |value: Value| json!([value]);
-    let wraps: [(Value, fn(Value) -> Value, usize); 5] = [
+    let wraps: [(Value, Wrap, usize); 5] = [
         (json!({"properties": {"x": {"$ref": "#"}}}), in_member, HALF),
         (json!({"properties": {"x": {"$ref": "#"}, "y": true}}), in_member, HALF),
         (json!({"additionalProperties": {"$ref": "#"}}), in_member, HALF),
