@@ -213,6 +213,10 @@ fn has_partner_above(version: &Version, with: &BTreeSet<Version>, releases: &BTr
 /// Whether a session that declares these versions takes messages of this one.
 #[must_use]
 pub fn speaks(versions: &BTreeSet<Version>, version: &Version) -> bool {
+    // Nearly always: a message is sent in a version that its recipient declares.
+    if versions.contains(version) {
+        return true;
+    }
     // As [`has_partner_above`], and below: if any is compatible, so is the next one.
     let below = versions.range(..=version).next_back();
     let mut above = versions.range(version..);

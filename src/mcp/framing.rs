@@ -37,6 +37,7 @@ pub fn on_one_line(json: &mut [u8]) {
 }
 
 /// RFC 6455, section 5.2: FIN, text, not masked.
+#[inline]
 pub fn text_frame_header(out: &mut Vec<u8>, len: usize) {
     const FIN_TEXT: u8 = 0x81;
     match len {

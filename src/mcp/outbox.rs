@@ -231,7 +231,18 @@ impl Outbox {
     }
 
     /// Something was queued: wakes who writes it, or tells who keeps it for a reader that comes back.
-    fn goes_on(&self, mut queue: MutexGuard<'_, Queue>) {
+    fn goes_on(&self, queue: MutexGuard<'_, Queue>) {
+        if queue.exchange.left.is_some() {
+            self.is_kept_on(queue);
+        } else {
+            drop(queue);
+            self.recharge();
+        }
+        self.wake();
+    }
+
+    #[cold]
+    fn is_kept_on(&self, mut queue: MutexGuard<'_, Queue>) {
         self.drop_unread(&mut queue);
         let keeper = queue.exchange.left.as_ref().and_then(|left| left.keeper.upgrade());
         drop(queue);
@@ -239,7 +250,6 @@ impl Outbox {
         if let Some(keeper) = keeper {
             keeper.weigh();
         }
-        self.wake();
     }
 
     /// How the response of an exchange begins, as soon as that can be said; `events_at_once` begins a stream before

@@ -349,22 +349,27 @@ pub fn in_era(mut result: Value, modern: bool) -> Value {
 /// JSON text inside a JSON string. JSON text has no raw control characters but those of its white space, so what
 /// needs an escape is a quote or a backslash, or, rarely, white space.
 fn escape_into(out: &mut Vec<u8>, json: &[u8]) {
-    let mut from = 0;
-    for (at, &byte) in json.iter().enumerate() {
-        let escape: &[u8] = match byte {
-            b'"' => b"\\\"",
-            b'\\' => b"\\\\",
-            b'\n' => b"\\n",
-            b'\r' => b"\\r",
-            b'\t' => b"\\t",
-            _ => continue,
-        };
-        out.extend_from_slice(&json[from..at]);
-        out.extend_from_slice(escape);
-        from = at + 1;
+    out.reserve(json.len() + json.len() / 4);
+    let mut rest = json;
+    while let Some(at) = rest.iter().position(|&byte| ESCAPED[usize::from(byte)] != 0) {
+        let (plain, special) = rest.split_at(at);
+        out.extend_from_slice(plain);
+        out.extend_from_slice(&[b'\\', ESCAPED[usize::from(special[0])]]);
+        rest = &special[1..];
     }
-    out.extend_from_slice(&json[from..]);
+    out.extend_from_slice(rest);
 }
+
+/// What follows the backslash in the escape of a byte; 0 for a byte that needs none.
+static ESCAPED: [u8; 256] = {
+    let mut table = [0; 256];
+    table[b'"' as usize] = b'"';
+    table[b'\\' as usize] = b'\\';
+    table[b'\n' as usize] = b'n';
+    table[b'\r' as usize] = b'r';
+    table[b'\t' as usize] = b't';
+    table
+};
 
 /// `Implementation` of this server, in all revisions.
 pub fn server_info() -> Value {

@@ -292,7 +292,7 @@ fn run(
             }
             let counting = caller.session.as_ref();
             let counting = counting.and_then(|session| shared.project.count_if_doubtful(session));
-            let room = Rc::clone(&caller.room);
+            let room = Rc::clone(caller.room());
             let mut call = start(caller, arguments)?;
             if call.lasts
                 && let Some(task) = shared.become_task(to)

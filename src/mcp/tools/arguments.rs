@@ -37,6 +37,7 @@ impl<'a> Arguments<'a> {
 
     /// The raw JSON of an argument, however long. `null` and the empty string count as absent: models fill what they leave
     /// out with either.
+    #[inline]
     fn raw(&mut self, name: &str) -> Option<&'a str> {
         let at = self.members.iter().position(|(known, _)| known == name)?;
         let (_, value) = self.members.swap_remove(at);
@@ -44,11 +45,10 @@ impl<'a> Arguments<'a> {
     }
 
     /// The raw JSON of an argument of not too many bytes.
+    #[inline]
     fn raw_within(&mut self, name: &str, len_max: usize) -> Result<Option<&'a str>, BrokerError> {
         match self.raw(name) {
-            Some(raw) if raw.len() > len_max => {
-                Err(BrokerError::invalid(name, format!("at most {len_max} bytes of JSON")))
-            }
+            Some(raw) if raw.len() > len_max => Err(too_long(name, len_max)),
             raw => Ok(raw),
         }
     }
@@ -136,6 +136,11 @@ impl<'a> Arguments<'a> {
             Some((name, _)) => Err(BrokerError::invalid(name, "no such argument")),
         }
     }
+}
+
+#[cold]
+fn too_long(name: &str, len_max: usize) -> BrokerError {
+    BrokerError::invalid(name, format!("at most {len_max} bytes of JSON"))
 }
 
 /// A semantic version among the arguments.

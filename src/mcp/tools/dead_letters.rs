@@ -71,7 +71,7 @@ fn list_dead_letters(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pen
         ..DeadLetterQuery::default()
     };
     Ok(Pending::page(async move {
-        let room = caller.room.in_budget();
+        let room = caller.room().in_budget();
         let page = caller.project.dead_letters(query, &*room).await?;
         Ok(page_answer(&page))
     }))

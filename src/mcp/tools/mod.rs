@@ -10,6 +10,7 @@ mod sending;
 mod sessions;
 
 use std::{
+    cell::OnceCell,
     collections::HashMap,
     rc::Rc,
     sync::{Arc, LazyLock},
@@ -147,8 +148,8 @@ pub struct Caller {
     pub session: Option<Arc<Member>>,
     /// The lasting connection the call came by.
     home: Rc<Shared>,
-    /// For its answer.
-    pub room: Rc<AnswerRoom>,
+    /// For its answer, if that may be long.
+    room: OnceCell<Rc<AnswerRoom>>,
 }
 
 impl Caller {
@@ -157,8 +158,13 @@ impl Caller {
             project: home.project.clone(),
             session: home.session.borrow().clone(),
             home: Rc::clone(home),
-            room: AnswerRoom::new(home),
+            room: OnceCell::new(),
         }
+    }
+
+    /// The room of the answer, of which nothing is reserved at first.
+    pub fn room(&self) -> &Rc<AnswerRoom> {
+        self.room.get_or_init(|| AnswerRoom::new(&self.home))
     }
 
     /// One of the caller's own sessions.

@@ -108,7 +108,7 @@ fn receive_messages(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pend
     let call = taking.call.clone();
     let waiting = call.clone();
     let mut pending = Pending::page(async move {
-        let room = caller.room.in_budget();
+        let room = caller.room().in_budget();
         let received = caller.project.receive_as(&call, &member, request, room).await?;
         let receipt = call.receipt().to_text(member.record.id);
         Ok(received_answer(&received, &receipt))
