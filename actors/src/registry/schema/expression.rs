@@ -216,6 +216,7 @@ mod tests {
     fn an_expression_that_follows_many_states_at_once_costs_as_many() {
         for (pattern, states) in [
             ("[ab]*a[ab]{2500}c", 2500),
+            ("^[ab]*a[ab]{2500}c", 2500),
             ("(.*a){20}.{500}b", 500),
             ("\\b(a|aa){300}b", 300),
         ] {
@@ -225,6 +226,24 @@ mod tests {
                 per_byte(pattern)
             );
         }
+    }
+
+    #[test]
+    fn a_word_boundary_keeps_an_expression_from_running_as_a_table() {
+        assert!(per_byte(r"\bab\b") >= STATE_BYTE);
+    }
+
+    #[test]
+    fn a_refusal_says_whether_an_expression_is_too_large_or_not_understood() {
+        let refusal = |pattern: &str| {
+            Expression::of(pattern, &mut { WALK_MAX })
+                .err()
+                .map(|error| error.to_string())
+        };
+        let large = refusal("(((a{1,100}){1,100}){1,100}){1,100}");
+        assert!(large.is_some_and(|text| text.contains("compiles to more than 262144 bytes")));
+        let look_around = refusal("(?=a)b");
+        assert!(look_around.is_some_and(|text| text.contains("look-around")));
     }
 
     #[test]

@@ -39,3 +39,17 @@ impl Write for Bounded {
         Err(fmt::Error)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_cut_where_it_is_too_long_in_however_many_pieces_it_comes() {
+        let a = "a".repeat(TEXT_LEN_MAX - 40);
+        for (len, shown) in [(39, "b".repeat(39)), (40, "b".repeat(40)), (41, "b".repeat(40) + "…")] {
+            let b = "b".repeat(len);
+            assert_eq!(bounded(&format_args!("{a}{b}")), format!("{a}{shown}"));
+        }
+    }
+}
