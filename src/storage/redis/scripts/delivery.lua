@@ -71,11 +71,6 @@ local function refusal_of(inbox, bytes, capacity)
   end
 end
 
--- Whether the project may have so many bytes more that wait.
-local function has_room(bytes)
-  return total('held') + bytes <= bounds.waiting_bytes + total('dead')
-end
-
 -- The head of a plain message or bundle: recipient, member, priority, capacity.
 local HEAD = '>I4c21BI4'
 

@@ -220,7 +220,7 @@ end
 -- 'dead' of those of them that are dead letters; 'sessions' of the records of sessions; 'outcomes' of idempotency keys with
 -- their results. They are a field of 'inboxes', so that they are read and written with the lines.
 local COPY_BYTES, TOTALS_FIELD = 128, 'totals'
-local totals, read_totals, total, count_bytes, changed_totals
+local totals, read_totals, total, count_bytes, has_room, changed_totals
 
 do -- What nobody else names.
 
@@ -237,16 +237,26 @@ read_totals = function(text)
   end
 end
 
-total = function(name)
+local function known_totals()
   if not totals then
     read_totals(call('HGET', key('inboxes'), TOTALS_FIELD))
   end
-  return totals[name]
+  return totals
+end
+
+total = function(name)
+  return (totals or known_totals())[name]
 end
 
 count_bytes = function(name, bytes)
-  local before = total(name)
-  totals[name], totals.changed = before + bytes, true
+  local known = totals or known_totals()
+  known[name], known.changed = known[name] + bytes, true
+end
+
+-- Whether the project may have so many bytes more that wait.
+has_room = function(bytes)
+  local known = totals or known_totals()
+  return known.held + bytes <= bounds.waiting_bytes + known.dead
 end
 
 -- What is to be written of them; nil when they are as they were.
