@@ -118,6 +118,8 @@ fn who_waits_is_present() {
             assert_eq!(alice.presence_of(&caller.name).as_deref(), Some("active"), "{accept}");
             alice.sends("hi").to(&caller.name);
             assert_eq!(texts(&came(&mut reply)), ["hi"]);
+            // A connection that is closed before its answer is read to the end has not acknowledged it.
+            reply.is_over();
         }
     }
 }
