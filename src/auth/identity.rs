@@ -17,7 +17,7 @@ use actors::{
 
 /// A longer request counts as several.
 pub const BYTES_OF_REQUEST: usize = 64 * 1024;
-/// Work of checking that counts as one more request, in nanoseconds: about what handling the bytes of one takes.
+/// Work of checking a message that counts as one more request: nanoseconds of the slowest case measured.
 const WORK_OF_REQUEST: u64 = 50_000;
 
 fn further(len: usize) -> u32 {
