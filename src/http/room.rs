@@ -26,7 +26,7 @@ use crate::{
     budget::Hold,
     problem::Problem,
     transport::{
-        Gate, Line,
+        Gate, LONG_ANSWER_LEN, Line,
         body::{self, BodyError},
     },
 };
@@ -35,8 +35,6 @@ use crate::{
 pub const BODY_LEN_MAX: usize = 64 * 1024;
 /// How long an answer waits for room.
 const ANSWER_ROOM_TIME_MAX: Duration = Duration::from_secs(60);
-/// Bytes of an answer that counts until it is with the kernel. A shorter one counts while it is made.
-const LONG_LEN: usize = 64 * 1024;
 
 /// What is under way for callers without a project: the pages for everybody. No project has this id.
 const PUBLIC: &str = "system";
@@ -113,7 +111,7 @@ pub async fn answer<B: MessageBody + 'static>(
     let response = next.call(request).await?;
     let line = line(response.request());
     Ok(response.map_body(|_, body| match (body.try_into_bytes(), hold) {
-        (Ok(body), Some(mut hold)) if body.len() >= LONG_LEN => {
+        (Ok(body), Some(mut hold)) if body.len() >= LONG_ANSWER_LEN => {
             hold.set(body.len());
             BoxBody::new(Long {
                 len: body.len() as u64,

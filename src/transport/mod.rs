@@ -12,4 +12,4 @@ pub mod websocket;
 pub use addresses::{Addresses, Place};
 pub use connections::{Connections, Seat};
 pub use gate::{Gate, Tempo};
-pub use socket::{Line, REFUSED_TIME_MAX, Socket};
+pub use socket::{LONG_ANSWER_LEN, Line, REFUSED_TIME_MAX, Socket};

@@ -32,6 +32,8 @@ pub struct Socket {
 
 /// Answers with messages that a socket remembers after it has written them.
 const CARRIED_LEN_MAX: usize = 16;
+/// Bytes of an answer over HTTP from which on it is held until it is with the kernel. HTTP buffers a shorter one.
+pub const LONG_ANSWER_LEN: usize = 64 * 1024;
 /// How long bytes of a refused body are still read and thrown away: a client that writes all of it before it reads gets to
 /// read why.
 pub const REFUSED_TIME_MAX: Duration = Duration::from_secs(10);

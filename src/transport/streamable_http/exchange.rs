@@ -40,11 +40,8 @@ use crate::{
         Form, Marks, Outbox, Peer,
         outbox::{Beginning, ROOM_INTERVAL},
     },
-    transport::{Connections, Gate, Line, Seat},
+    transport::{Connections, Gate, LONG_ANSWER_LEN, Line, Seat},
 };
-
-/// Bytes of an answer that is held until it is with the kernel. A shorter one HTTP buffers.
-const LONG_LEN: usize = 64 * 1024;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
@@ -232,7 +229,7 @@ impl Exchange {
             Begins::As(Beginning::Whole { body, error }) => {
                 let mut response = HttpResponse::build(status(error));
                 response.insert_header((CONTENT_TYPE, JSON));
-                self.is_long = body.len() >= LONG_LEN;
+                self.is_long = body.len() >= LONG_ANSWER_LEN;
                 if self.is_watched() {
                     self.whole_len = Some(body.len() as u64);
                     self.first = Some(body.into());
