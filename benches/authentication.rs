@@ -23,8 +23,8 @@ use actix_rt::System;
 use actors::{clock::now, model::KeyDigest};
 use futures_util::FutureExt;
 use mcp_broker::auth::{
-    Authenticator, Identity, Policy,
-    jwt::{Jwt, JwtSettings, KeySource},
+    AuthPolicy, Authenticator, Identity,
+    jwt::{JwtSettings, JwtVerifier, KeySource},
 };
 use serde_json::{Value, json};
 
@@ -41,7 +41,7 @@ fn main() {
     let (rounds, seconds) = (support::option("--rounds", 7), support::option("--seconds", 3));
     println!("ns: fastest, median");
     System::new().block_on(in_process());
-    live(rounds, seconds);
+    measure_running_broker(rounds, seconds);
 }
 
 /// Runs rounds for a second and prints what one took.
@@ -60,7 +60,7 @@ fn measure(what: &str, mut one: impl FnMut()) {
 }
 
 /// Nothing that is measured here has to wait.
-fn at_once<T>(future: impl Future<Output = T>) -> T {
+fn block_on_ready<T>(future: impl Future<Output = T>) -> T {
     future.now_or_never().expect("it is there already")
 }
 
@@ -71,9 +71,9 @@ async fn in_process() {
     let limited = support::make_project(&limited_broker, "limited", PER_MINUTE).await;
     let limited_only_itself = support::make_project(&limited_broker, "free", 0).await;
     let (token, jwt) = token();
-    let policy = |required, admin: bool| Policy {
-        required,
-        admin_key: admin.then(|| KeyDigest::of(ADMIN_KEY)),
+    let policy = |required, admin: bool| AuthPolicy {
+        is_required: required,
+        admin_key: admin.then(|| KeyDigest::of_key(ADMIN_KEY)),
         jwt: required.then(|| Arc::clone(&jwt)),
         rate_limit: 0,
     };
@@ -94,7 +94,9 @@ async fn in_process() {
         ("admit: token that was verified before", &on, &token),
     ] {
         let arrival = support::arrival(headers, Some(HERE));
-        measure(what, || assert!(at_once(auth.admit(black_box(&arrival))).is_ok()));
+        measure(what, || {
+            assert!(block_on_ready(auth.authenticate(black_box(&arrival))).is_ok())
+        });
     }
 
     for (what, identity) in [
@@ -119,16 +121,16 @@ async fn in_process() {
 }
 
 fn identity(auth: &Authenticator, headers: &HeaderMap) -> Arc<Identity> {
-    let admitted = at_once(auth.admit(&support::arrival(headers, Some(HERE))));
+    let admitted = block_on_ready(auth.authenticate(&support::arrival(headers, Some(HERE))));
     admitted.unwrap_or_else(|_| panic!("the key is good"))
 }
 
 /// A token of an issuer whose keys are in a file, and who verifies it.
-fn token() -> (String, Arc<Jwt>) {
+fn token() -> (String, Arc<JwtVerifier>) {
     let issuer = Issuer::new("https://login.example/realm", "https://broker.example/mcp");
     let file: PathBuf = std::env::temp_dir().join(format!("mcp-broker-bench-jwks-{}.json", std::process::id()));
     issuer.publishes(&file);
-    let jwt = Jwt::open(JwtSettings {
+    let jwt = JwtVerifier::open(JwtSettings {
         issuer: issuer.name.clone(),
         audience: issuer.audience.clone(),
         keys: KeySource::File(file.clone()),
@@ -141,13 +143,13 @@ fn token() -> (String, Arc<Jwt>) {
     let token = issuer.signs(&claims);
     let jwt = jwt.unwrap();
     // Once is enough: the keys stay known when the file is gone.
-    assert!(at_once(jwt.verify(&token, now().unix_ms / 1000)).is_ok());
+    assert!(block_on_ready(jwt.verify(&token, now().unix_ms / 1000)).is_ok());
     drop(std::fs::remove_file(file));
     (token, jwt)
 }
 
 /// How callers of one broker are looked at.
-struct Way {
+struct AuthenticationCase {
     name: &'static str,
     broker: Broker,
     /// None: nobody is asked for a key. Else the limit of their project.
@@ -155,7 +157,7 @@ struct Way {
     micros: Vec<f64>,
 }
 
-impl Way {
+impl AuthenticationCase {
     fn new(name: &'static str, more: &[&str], limit: Option<u32>) -> Self {
         let usual = ["--workers=1", "--log-level=warn", "--queue-capacity=100000"];
         Self {
@@ -188,14 +190,14 @@ impl Way {
     }
 }
 
-fn live(rounds: usize, seconds: usize) {
+fn measure_running_broker(rounds: usize, seconds: usize) {
     let per_key = PER_MINUTE_OF_KEY.to_string();
     let on = ["--enable-auth", "--admin-key", ADMIN_KEY];
     let limits = ["--rate-limit", &per_key];
     let mut ways = [
-        Way::new("authentication off", &[], None),
-        Way::new("authentication on", &on, Some(0)),
-        Way::new(
+        AuthenticationCase::new("authentication off", &[], None),
+        AuthenticationCase::new("authentication on", &on, Some(0)),
+        AuthenticationCase::new(
             "on, with limits of key and project",
             &[&on[..], &limits].concat(),
             Some(PER_MINUTE),
@@ -210,7 +212,7 @@ fn live(rounds: usize, seconds: usize) {
     println!("\nlive WebSocket, CPU µs of the broker per message; medians of {rounds} rounds");
     println!("{:<40} {:>10} {:>16}", "", "µs", "more than off");
     let off = ways[0].micros.clone();
-    for Way { name, micros, .. } in &ways {
+    for AuthenticationCase { name, micros, .. } in &ways {
         let more = micros.iter().zip(&off).map(|(micros, off)| micros - off).collect();
         println!("{name:<40} {:>10.3} {:>+16.3}", median(micros.clone()), median(more));
     }

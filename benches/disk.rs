@@ -12,9 +12,9 @@ use std::{
 
 use actors::{
     clock::now,
-    model::{Capabilities, Draft, Headers, MessageIds, Owner, ProjectId, SessionId, SessionRecord, To},
+    model::{Addressing, Capabilities, Draft, Headers, MessageIds, Owner, ProjectId, SessionId, SessionRecord},
     storage::{
-        Acknowledge, Append, Audience, Retention, Seat, Storage, Store, disk::DiskSettings, memory::MemoryStorage,
+        Acknowledge, Append, Audience, PutSession, Retention, Storage, Store, disk::DiskSettings, memory::MemoryStorage,
     },
 };
 use futures_util::{StreamExt, stream};
@@ -59,9 +59,9 @@ fn measure(name: &str, storage: &dyn Storage) {
         ids: MessageIds::default(),
         payload: format!("\"{}\"", "x".repeat(PAYLOAD_BYTES)),
     };
-    runtime.block_on(load.begins());
-    let (accepted, accepted_cpu) = timed(|| runtime.block_on(load.accepts()));
-    let (drained, drained_cpu) = timed(|| runtime.block_on(load.drains()));
+    runtime.block_on(load.create_sessions());
+    let (accepted, accepted_cpu) = timed(|| runtime.block_on(load.append_all()));
+    let (drained, drained_cpu) = timed(|| runtime.block_on(load.drain_all()));
     println!("{name:<8} {accepted:>9.0} {accepted_cpu:>6.2} {drained:>9.0} {drained_cpu:>6.2}");
 }
 
@@ -105,21 +105,21 @@ struct Load {
 }
 
 impl Load {
-    async fn begins(&self) {
+    async fn create_sessions(&self) {
         for record in &self.recipients {
-            let _ = self.store.put_session(record.clone(), Seat::default()).await;
+            let _ = self.store.put_session(record.clone(), PutSession::default()).await;
         }
     }
 
     /// What the senders have accepted, each with its window.
-    async fn accepts(&self) -> usize {
+    async fn append_all(&self) -> usize {
         let appends = stream::iter(0..MESSAGES).map(|at| {
             let (to, now) = (self.recipients[at % RECIPIENTS].id, now());
             let headers = Headers::default();
             let draft = Draft::new(
                 &self.project,
                 &self.sender,
-                To::One,
+                Addressing::Direct,
                 ("bench", "1.0.0"),
                 &self.payload,
                 &headers,
@@ -129,7 +129,7 @@ impl Load {
                 audience: Audience::One(to),
                 queue_capacity: MESSAGES,
                 idempotency_key: None,
-                roster: None,
+                roster_version: None,
             };
             self.store.append(vec![append], now)
         });
@@ -140,12 +140,12 @@ impl Load {
             .await
     }
 
-    async fn drains(&self) -> usize {
-        let each = self.recipients.iter().map(|record| self.drains_one(record.id));
+    async fn drain_all(&self) -> usize {
+        let each = self.recipients.iter().map(|record| self.drain_inbox(record.id));
         futures_util::future::join_all(each).await.iter().sum()
     }
 
-    async fn drains_one(&self, session: SessionId) -> usize {
+    async fn drain_inbox(&self, session: SessionId) -> usize {
         let mut count = 0;
         loop {
             let leased = self.store.lease(session, None, LEASE_LEN, usize::MAX, now()).await;

@@ -22,7 +22,7 @@ use actors::{
     model::{KeyDigest, ProjectId},
 };
 use futures_util::FutureExt;
-use mcp_broker::auth::{Authenticator, Policy};
+use mcp_broker::auth::{AuthPolicy, Authenticator};
 use serde_json::json;
 use socket2::{Domain, Socket, Type};
 
@@ -34,7 +34,7 @@ use support::{
 
 /// What is wrong with a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wrong {
+enum KeyDefect {
     Secret,
     /// The same again.
     SecretAgain,
@@ -46,7 +46,7 @@ enum Wrong {
     HeldUp,
 }
 
-impl Wrong {
+impl KeyDefect {
     const ALL: [Self; 7] = [
         Self::Secret,
         Self::SecretAgain,
@@ -110,16 +110,16 @@ impl Keys {
         };
         let unknown_project = |key: &String| key.replacen(PROJECT, UNKNOWN_PROJECT, 1);
         Self(
-            Wrong::ALL
+            KeyDefect::ALL
                 .iter()
                 .map(|wrong| match wrong {
-                    Wrong::Secret => of(0).to_vec(),
-                    Wrong::SecretAgain => of(1).to_vec(),
-                    Wrong::HeldUp => of(2).to_vec(),
-                    Wrong::KeyId => of(0).iter().map(unknown_id).collect(),
-                    Wrong::Project => of(1).iter().map(unknown_project).collect(),
-                    Wrong::Revoked => revoked.clone(),
-                    Wrong::Expired => expired.clone(),
+                    KeyDefect::Secret => of(0).to_vec(),
+                    KeyDefect::SecretAgain => of(1).to_vec(),
+                    KeyDefect::HeldUp => of(2).to_vec(),
+                    KeyDefect::KeyId => of(0).iter().map(unknown_id).collect(),
+                    KeyDefect::Project => of(1).iter().map(unknown_project).collect(),
+                    KeyDefect::Revoked => revoked.clone(),
+                    KeyDefect::Expired => expired.clone(),
                 })
                 .collect(),
         )
@@ -127,7 +127,7 @@ impl Keys {
 
     /// All kinds with all their keys, in random order.
     fn order(dice: &mut Dice) -> Vec<(usize, usize)> {
-        let kinds = 0..Wrong::ALL.len();
+        let kinds = 0..KeyDefect::ALL.len();
         let mut order: Vec<_> = kinds.flat_map(|kind| (0..KEYS).map(move |key| (kind, key))).collect();
         dice.shuffle(&mut order);
         order
@@ -139,7 +139,7 @@ struct Times(Vec<Vec<f64>>);
 
 impl Times {
     fn new() -> Self {
-        Self(vec![vec![]; Wrong::ALL.len()])
+        Self(vec![vec![]; KeyDefect::ALL.len()])
     }
 
     fn add(&mut self, kind: usize, time: Duration) {
@@ -147,7 +147,7 @@ impl Times {
     }
 
     /// Prints the comparisons. Whether all verdicts are as they should be.
-    fn tell(&self, level: &str, floor: f64) -> bool {
+    fn print_and_check(&self, level: &str, floor: f64) -> bool {
         println!(
             "\n{level}; what counts begins at {floor:.0} ns, and {:.0} ns are to be found",
             2.0 * floor
@@ -157,7 +157,7 @@ impl Times {
             "against a wrong secret", "samples", "median ns", "later by", "99 % interval", "t", "z"
         );
         let mut is_fine = true;
-        for (kind, wrong) in Wrong::ALL.into_iter().enumerate().skip(1) {
+        for (kind, wrong) in KeyDefect::ALL.into_iter().enumerate().skip(1) {
             let comparison = Comparison::of(&self.0[0], &self.0[kind]);
             let verdict = comparison.verdict(floor);
             let as_expected = verdict == wrong.expected();
@@ -175,8 +175,8 @@ impl Times {
 }
 
 /// Keeps busy for twice the floor where this kind is to be held up.
-fn hold_up(kind: usize, floor: f64) {
-    if Wrong::ALL[kind] == Wrong::HeldUp {
+fn delay_known(kind: usize, floor: f64) {
+    if KeyDefect::ALL[kind] == KeyDefect::HeldUp {
         let (start, time) = (Instant::now(), Duration::from_secs_f64(2.0 * floor / 1e9));
         while start.elapsed() < time {
             std::hint::spin_loop();
@@ -196,17 +196,17 @@ async fn in_process(rounds: usize) -> bool {
     let mut dice = Dice::new();
     let broker = support::local_broker(0).await;
     let keys = local_keys(&broker, &mut dice).await;
-    let policy = Policy {
-        required: true,
-        admin_key: Some(KeyDigest::of(ADMIN_KEY)),
+    let policy = AuthPolicy {
+        is_required: true,
+        admin_key: Some(KeyDigest::of_key(ADMIN_KEY)),
         jwt: None,
         rate_limit: 0,
     };
     let auth = support::authenticator(&broker, policy);
     let found = find_times(&broker, &keys, rounds, &mut dice);
     let admitted = admit_times(&auth, &keys, rounds, &mut dice);
-    found.tell("Keyring::find, in this process", FLOOR_IN_PROCESS)
-        & admitted.tell("Authenticator::admit, in this process", FLOOR_IN_PROCESS)
+    found.print_and_check("Keyring::find, in this process", FLOOR_IN_PROCESS)
+        & admitted.print_and_check("Authenticator::admit, in this process", FLOOR_IN_PROCESS)
 }
 
 async fn local_keys(broker: &BrokerHandle, dice: &mut Dice) -> Keys {
@@ -238,10 +238,10 @@ fn find_times(broker: &BrokerHandle, keys: &Keys, rounds: usize, dice: &mut Dice
             key.clear();
             key.push_str(&keys.0[kind][which]);
             let start = Instant::now();
-            let digest = KeyDigest::of(black_box(&key));
+            let digest = KeyDigest::of_key(black_box(&key));
             let holder = broker.keyring().find(&digest);
-            let is_good = holder.is_some_and(|holder| holder.standing.is_good(now().unix_ms));
-            hold_up(kind, FLOOR_IN_PROCESS);
+            let is_good = holder.is_some_and(|holder| holder.status.is_valid(now().unix_ms));
+            delay_known(kind, FLOOR_IN_PROCESS);
             times.add(kind, start.elapsed());
             assert!(!black_box(is_good));
         }
@@ -257,8 +257,8 @@ fn admit_times(auth: &Authenticator, keys: &Keys, rounds: usize, dice: &mut Dice
         for (kind, which) in Keys::order(dice) {
             let arrival = support::arrival(&arrivals[kind][which], None);
             let start = Instant::now();
-            let admitted = auth.admit(black_box(&arrival)).now_or_never();
-            hold_up(kind, FLOOR_IN_PROCESS);
+            let admitted = auth.authenticate(black_box(&arrival)).now_or_never();
+            delay_known(kind, FLOOR_IN_PROCESS);
             times.add(kind, start.elapsed());
             assert!(admitted.is_some_and(|admitted| admitted.is_err()));
         }
@@ -284,13 +284,13 @@ fn over_http(networks: usize) -> bool {
         for (kind, which) in Keys::order(&mut dice) {
             let request = client.request(&keys.0[kind][which]);
             let start = Instant::now();
-            hold_up(kind, FLOOR_HTTP);
+            delay_known(kind, FLOOR_HTTP);
             let status = client.exchange(&request);
             times.add(kind, start.elapsed());
             assert_eq!(status, 401, "{}", String::from_utf8_lossy(&client.answer));
         }
     }
-    times.tell("over HTTP, one connection at a time", FLOOR_HTTP)
+    times.print_and_check("over HTTP, one connection at a time", FLOOR_HTTP)
 }
 
 fn remote_keys(address: SocketAddr, dice: &mut Dice) -> Keys {

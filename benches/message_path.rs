@@ -11,9 +11,9 @@ use std::{
 
 use actors::{
     clock::now,
-    model::{Capabilities, Draft, Headers, MessageIds, ProjectId, SessionId, SessionName, SessionRecord, To},
+    model::{Addressing, Capabilities, Draft, Headers, MessageIds, ProjectId, SessionId, SessionName, SessionRecord},
     registry::Schema,
-    storage::{Acknowledge, Append, Audience, Retention, Seat, Storage, Store, memory::MemoryStorage},
+    storage::{Acknowledge, Append, Audience, PutSession, Retention, Storage, Store, memory::MemoryStorage},
 };
 use mcp_broker::{mcp::rpc, transport::websocket::frame::Decoder};
 use serde_json::json;
@@ -116,7 +116,14 @@ fn encode(payload: &str) {
     measure("encode, seal and write the message", || {
         let now = now();
         for _ in 0..ROUND {
-            let draft = Draft::new(&project, &sender, To::One, ("bench", "1.0.0"), payload, &headers);
+            let draft = Draft::new(
+                &project,
+                &sender,
+                Addressing::Direct,
+                ("bench", "1.0.0"),
+                payload,
+                &headers,
+            );
             let message = draft.seal(ids.next(now), Some(recipient), now, false);
             out.clear();
             message.write(&mut out, 1);
@@ -135,7 +142,7 @@ fn store(payload: &str) {
         name: None,
         ..sender.clone()
     };
-    if done(store.put_session(record, Seat::default())).is_none() {
+    if done(store.put_session(record, PutSession::default())).is_none() {
         return;
     }
     measure("encode, append, lease, acknowledge, 64 a batch", || {
@@ -158,13 +165,20 @@ fn exchange(
     let headers = Headers::default();
     let batch = (0..BATCH)
         .map(|_| {
-            let draft = Draft::new(project, sender, To::One, ("bench", "1.0.0"), payload, &headers);
+            let draft = Draft::new(
+                project,
+                sender,
+                Addressing::Direct,
+                ("bench", "1.0.0"),
+                payload,
+                &headers,
+            );
             Append {
                 message: Arc::new(draft.seal(ids.next(now), Some(recipient), now, false)),
                 audience: Audience::One(recipient),
                 queue_capacity: 100_000,
                 idempotency_key: None,
-                roster: None,
+                roster_version: None,
             }
         })
         .collect();

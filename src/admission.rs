@@ -26,7 +26,7 @@ impl Admission {
     /// # Errors
     /// Why the request is refused.
     pub fn check(&self, headers: &HeaderMap) -> Result<(), &'static str> {
-        if !self.host_allowed(headers) {
+        if !self.is_host_allowed(headers) {
             return Err("this Host is not allowed: see allowed_hosts");
         }
         self.check_origin(headers)
@@ -38,13 +38,13 @@ impl Admission {
     /// # Errors
     /// Why the request is refused.
     pub fn check_origin(&self, headers: &HeaderMap) -> Result<(), &'static str> {
-        if headers.contains_key(ORIGIN) && !self.origin_allowed(headers) {
+        if headers.contains_key(ORIGIN) && !self.is_origin_allowed(headers) {
             return Err("this Origin is not allowed: see cors_origins");
         }
         Ok(())
     }
 
-    fn host_allowed(&self, headers: &HeaderMap) -> bool {
+    fn is_host_allowed(&self, headers: &HeaderMap) -> bool {
         if self.hosts.iter().any(|host| host == ANY) {
             return true;
         }
@@ -58,7 +58,7 @@ impl Admission {
     }
 
     /// A page served by this broker itself is of one of its hosts; any other must be listed.
-    fn origin_allowed(&self, headers: &HeaderMap) -> bool {
+    fn is_origin_allowed(&self, headers: &HeaderMap) -> bool {
         if self.origins.iter().any(|origin| origin == ANY) {
             return true;
         }
@@ -91,7 +91,7 @@ mod tests {
 
     use super::*;
 
-    fn verdict(host: Option<&str>, origin: Option<&str>) -> bool {
+    fn is_admitted(host: Option<&str>, origin: Option<&str>) -> bool {
         let hosts = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
         let admission = Admission::new(&hosts, &["https://ops.example".to_owned()]);
         let mut headers = HeaderMap::new();
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn only_own_hosts_and_known_origins_are_let_in() {
         for host in ["localhost", "LOCALHOST:8000", "127.0.0.1:1", "[::1]:8000", "[::1]"] {
-            assert!(verdict(Some(host), None), "{host}");
+            assert!(is_admitted(Some(host), None), "{host}");
         }
         for host in [
             "evil.example",
@@ -114,18 +114,18 @@ mod tests {
             "",
             "127.0.0.1.evil.example",
         ] {
-            assert!(!verdict(Some(host), None), "{host}");
+            assert!(!is_admitted(Some(host), None), "{host}");
         }
-        assert!(!verdict(None, None));
-        assert!(verdict(Some("localhost:8000"), Some("https://ops.example")));
-        assert!(verdict(Some("localhost:8000"), Some("http://localhost:8000")));
+        assert!(!is_admitted(None, None));
+        assert!(is_admitted(Some("localhost:8000"), Some("https://ops.example")));
+        assert!(is_admitted(Some("localhost:8000"), Some("http://localhost:8000")));
         for origin in [
             "https://evil.example",
             "null",
             "http://localhost:8001",
             "https://ops.example.evil.example",
         ] {
-            assert!(!verdict(Some("localhost:8000"), Some(origin)), "{origin}");
+            assert!(!is_admitted(Some("localhost:8000"), Some(origin)), "{origin}");
         }
     }
 }

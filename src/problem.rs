@@ -21,7 +21,7 @@ pub struct Problem {
     code: &'static str,
     detail: String,
     /// What belongs to the code, as in the error object of a tool.
-    members: Value,
+    extensions: Value,
     retry_after: Option<Duration>,
     headers: Vec<(HeaderName, HeaderValue)>,
 }
@@ -33,7 +33,7 @@ impl Problem {
             status,
             code,
             detail: detail.into(),
-            members: Value::Null,
+            extensions: Value::Null,
             retry_after: None,
             headers: Vec::new(),
         }
@@ -79,7 +79,7 @@ impl Problem {
             "code": self.code,
             "detail": self.detail,
         });
-        if let (Some(body), Value::Object(members)) = (body.as_object_mut(), &self.members) {
+        if let (Some(body), Value::Object(members)) = (body.as_object_mut(), &self.extensions) {
             for (name, value) in members {
                 body.entry(name).or_insert_with(|| value.clone());
             }
@@ -128,7 +128,7 @@ impl From<&BrokerError> for Problem {
             BrokerError::Timeout => StatusCode::GATEWAY_TIMEOUT,
         };
         Self {
-            members: error_detail(error),
+            extensions: error_detail(error),
             retry_after: error.retry_after(),
             ..Self::new(status, error.code(), error.to_string())
         }

@@ -2,7 +2,7 @@
 
 use actors::{
     clock::millis,
-    model::{BrokerError, Full, MissingSession, Side, Wall},
+    model::{BrokerError, BudgetFull, CrossProjectSide, MissingGrant, MissingSession},
 };
 use serde_json::{Value, json};
 
@@ -37,7 +37,7 @@ pub fn error_detail(error: &BrokerError) -> Value {
         } => {
             json!({"recipient": recipient, "protocol": name, "version": version, "speaks": speaks})
         }
-        BrokerError::QueueFull(Full { budget, limit }) => {
+        BrokerError::QueueFull(BudgetFull { budget, limit }) => {
             json!({"limit": limit, "unit": budget.unit(), "budget": budget.as_str()})
         }
         BrokerError::PayloadTooLarge { limit } => json!({"limit": limit}),
@@ -45,7 +45,7 @@ pub fn error_detail(error: &BrokerError) -> Value {
         BrokerError::SessionNotFound(missing) => match missing {
             MissingSession::Own { id } => json!({"session_id": id}),
             MissingSession::Other { address, similar } => json!({"recipient": address, "similar": similar}),
-            MissingSession::Abroad { address } => json!({"recipient": address}),
+            MissingSession::Remote { address } => json!({"recipient": address}),
             MissingSession::Ended => Value::Null,
         },
         BrokerError::ProtocolNotFound {
@@ -58,12 +58,12 @@ pub fn error_detail(error: &BrokerError) -> Value {
         }
         BrokerError::ProjectExists { id } | BrokerError::TargetNotFound { id } => json!({"project_id": id}),
         BrokerError::CrossProjectDisabled { side } => json!({"project": match side {
-            Side::Own => "own",
-            Side::Target => "target",
+            CrossProjectSide::Sender => "own",
+            CrossProjectSide::Target => "target",
         }}),
         BrokerError::CrossProjectForbidden { wall } => json!({"missing": match wall {
-            Wall::Permission => "permission",
-            Wall::Protocol => "protocol",
+            MissingGrant::Project => "permission",
+            MissingGrant::Protocol => "protocol",
         }}),
         _ => Value::Null,
     }
@@ -74,21 +74,21 @@ const WORD_LEN_MAX: usize = 64;
 
 /// Why a JSON text is not what it should be, in words for its author. Serde speaks of Rust's types and of positions in
 /// texts that the caller does not see; this is the one place that translates it.
-pub fn reason(error: &serde_json::Error) -> String {
+pub fn json_error_reason(error: &serde_json::Error) -> String {
     if !error.is_data() {
         return "not valid JSON".to_owned();
     }
     let text = error.to_string();
-    reason_of(text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text))
+    serde_error_reason(text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text))
 }
 
 /// The same of what serde says of a text that is not JSON, such as a query.
-pub fn reason_of(text: &str) -> String {
-    translated(text).unwrap_or_else(|| text.to_owned())
+pub fn serde_error_reason(text: &str) -> String {
+    translate(text).unwrap_or_else(|| text.to_owned())
 }
 
 /// None for what a type of the broker says itself.
-fn translated(text: &str) -> Option<String> {
+fn translate(text: &str) -> Option<String> {
     match text {
         "invalid digit found in string" => return Some("must be a whole number, not negative".to_owned()),
         "provided string was not `true` or `false`" => return Some("must be true or false".to_owned()),
@@ -96,31 +96,43 @@ fn translated(text: &str) -> Option<String> {
     }
     if let Some(rest) = text.strip_prefix("unknown variant ") {
         let (word, allowed) = rest.split_once(", expected ")?;
-        return Some(format!("{} is not allowed; allowed: {}", short(word), listed(allowed)));
+        return Some(format!(
+            "{} is not allowed; allowed: {}",
+            quoted_word(word),
+            listed(allowed)
+        ));
     }
     if let Some(rest) = text.strip_prefix("unknown field ") {
         let (word, known) = rest.split_once(", ")?;
         let known = known
             .strip_prefix("expected ")
             .map(|known| format!("; known: {}", listed(known)));
-        return Some(format!("{} is not known{}", short(word), known.unwrap_or_default()));
+        return Some(format!(
+            "{} is not known{}",
+            quoted_word(word),
+            known.unwrap_or_default()
+        ));
     }
     if let Some(word) = text.strip_prefix("missing field ") {
-        return Some(format!("{} is missing", short(word)));
+        return Some(format!("{} is missing", quoted_word(word)));
     }
     if let Some(word) = text.strip_prefix("duplicate field ") {
-        return Some(format!("{} is given twice", short(word)));
+        return Some(format!("{} is given twice", quoted_word(word)));
     }
     if let Some(rest) = text.strip_prefix("invalid length ") {
         let (len, expected) = rest.split_once(", expected ")?;
-        return Some(format!("must be {}, not {len} long", wanted(expected)));
+        return Some(format!("must be {}, not {len} long", expected_json_type(expected)));
     }
     let rest = text
         .strip_prefix("invalid type: ")
         .or_else(|| text.strip_prefix("invalid value: "))?;
     // A text of the caller may hold the same words; what is expected comes last.
     let (given, expected) = rest.rsplit_once(", expected ")?;
-    Some(format!("must be {}, not {}", wanted(expected), found(given)))
+    Some(format!(
+        "must be {}, not {}",
+        expected_json_type(expected),
+        given_json_type(given)
+    ))
 }
 
 /// "one of `a`, `b`" and "`a` or `b`" as a list.
@@ -128,7 +140,7 @@ fn listed(words: &str) -> String {
     words.trim_start_matches("one of ").replace("` or `", "`, `")
 }
 
-fn short(word: &str) -> String {
+fn quoted_word(word: &str) -> String {
     let word = word.trim_matches('`');
     let shown: String = word.chars().take(WORD_LEN_MAX).collect();
     let rest = if shown.len() < word.len() { "..." } else { "" };
@@ -136,7 +148,7 @@ fn short(word: &str) -> String {
 }
 
 /// What serde expected, as JSON calls it.
-fn wanted(expected: &str) -> &str {
+fn expected_json_type(expected: &str) -> &str {
     match expected {
         "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number, not negative",
         "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number",
@@ -151,7 +163,7 @@ fn wanted(expected: &str) -> &str {
 }
 
 /// What serde found, as JSON calls it.
-fn found(given: &str) -> String {
+fn given_json_type(given: &str) -> String {
     match given.split([' ', '`']).next().unwrap_or_default() {
         "string" | "character" => "a string".to_owned(),
         "boolean" => "a boolean".to_owned(),
@@ -162,7 +174,7 @@ fn found(given: &str) -> String {
             Some(number) => number.to_owned(),
             None => "this number".to_owned(),
         },
-        _ => short(given),
+        _ => quoted_word(given),
     }
 }
 
@@ -204,7 +216,7 @@ mod tests {
     fn of<T: for<'a> Deserialize<'a>>(text: &str) -> String {
         match serde_json::from_str::<T>(text) {
             Ok(_) => panic!("{text} is right"),
-            Err(error) => reason(&error),
+            Err(error) => json_error_reason(&error),
         }
     }
 

@@ -22,13 +22,12 @@ use actix_web::{
     web,
 };
 use actors::{
-    attention,
     broker::{Broker, BrokerHandle, BrokerSettings},
     clock,
-    model::Presence,
-    project::Settings,
-    session::Closing,
-    supervise,
+    model::PresenceTimeouts,
+    project::ProjectSettings,
+    session::CloseReason,
+    silence, supervise,
 };
 use futures_util::FutureExt;
 use tokio::{
@@ -42,19 +41,19 @@ use crate::{
     admin::Administration,
     admission::Admission,
     auth::{
-        Audit, Authenticator, Policy,
-        jwt::{Jwt, JwtSettings, KeySource},
+        Audit, AuthPolicy, Authenticator,
+        jwt::{JwtSettings, JwtVerifier, KeySource},
     },
     budget::Budget,
     config::{self, Config},
     exit,
-    http::{self, Phase, State},
+    http::{self, HttpState, Lifecycle},
     mcp::{Service, tasks::Tasks},
     storage,
     telemetry::{self, RequestSpan},
     transport::{
-        Addresses, Connections, Gate, REFUSED_TIME_MAX, Socket, Tempo,
-        streamable_http::{self, Endpoint, Sessions},
+        AddressLimiter, Connections, DISCARD_TIMEOUT, Socket, Timeouts, TransportContext,
+        streamable_http::{self, Endpoint, HttpSessions},
         websocket,
     },
 };
@@ -75,7 +74,7 @@ pub fn serve(config: Config) -> ExitCode {
     match System::new().block_on(run(&config)) {
         Ok(code) => code,
         Err(error) => {
-            telemetry::tell(&config, "ERROR", &error.to_string());
+            telemetry::print_status(&config, "ERROR", &error.to_string());
             ExitCode::from(exit::FAILED)
         }
     }
@@ -88,22 +87,25 @@ async fn run(config: &Config) -> io::Result<ExitCode> {
     let address = listener.local_addr()?;
     let admission = Admission::new(&config.allowed_hosts, &config.cors_origins);
     let gate = Arc::new(OnceLock::new());
-    let state = Arc::new(State {
+    let state = Arc::new(HttpState {
         broker: OnceLock::new(),
         auth: OnceLock::new(),
         admin: OnceLock::new(),
-        phase: Phase::default(),
+        lifecycle: Lifecycle::default(),
         admission: admission.clone(),
-        gate: Arc::clone(&gate),
+        transport: Arc::clone(&gate),
     });
     let connections = Connections::new(config.connections_max);
     let endpoint = Arc::new(Endpoint {
-        gate,
-        sessions: Sessions::new(config.connections_max, config.session_retention),
+        context: gate,
+        sessions: HttpSessions::new(config.connections_max, config.session_retention),
     });
 
     let workers = workers(config);
-    let inbound = Budget::new(config.inbound_bytes(), config.inbound_bytes() / INBOUND_SHARE);
+    let inbound = Budget::new(
+        config.inbound_buffer_bytes(),
+        config.inbound_buffer_bytes() / INBOUND_SHARE,
+    );
     let (found, mut arbiters) = mpsc::unbounded_channel();
     let server = build_server(config, workers, listener, found, &state, &endpoint, &inbound)?;
     let handle = server.handle();
@@ -116,7 +118,7 @@ async fn run(config: &Config) -> io::Result<ExitCode> {
     }
 
     for arbiter in &arbiters_found {
-        arbiter.spawn(attention::pulse());
+        arbiter.spawn(silence::beat_forever());
     }
     let gave_up = Arc::new(Notify::new());
     let storage = storage::open(config, address).await?;
@@ -133,19 +135,22 @@ async fn run(config: &Config) -> io::Result<ExitCode> {
         config.max_payload_bytes(),
         config.heartbeat_interval,
         Arc::clone(&admin),
-        replicas.as_ref().map(|replicas| replicas.own()),
-        Budget::new(config.outbound_bytes(), config.outbound_bytes() / OUTBOUND_SHARE),
+        replicas.as_ref().map(|replicas| replicas.own_id()),
+        Budget::new(
+            config.outbound_buffer_bytes(),
+            config.outbound_buffer_bytes() / OUTBOUND_SHARE,
+        ),
     )?;
     let tasks = Arc::clone(&service.tasks);
     let _ = state.auth.set(Arc::clone(&auth));
     let _ = state.admin.set(admin);
     let _ = state.broker.set(broker.clone());
-    let _ = endpoint.gate.set(Gate {
+    let _ = endpoint.context.set(TransportContext {
         connections: Arc::clone(&connections),
         admission,
         auth,
         service: Arc::new(service),
-        tempo: tempo(config),
+        timeouts: tempo(config),
         replicas,
         inbound,
     });
@@ -163,7 +168,7 @@ async fn run(config: &Config) -> io::Result<ExitCode> {
             }
         }
     });
-    state.phase.start();
+    state.lifecycle.mark_started();
     announce(config, address);
 
     let code = tokio::select! {
@@ -198,8 +203,8 @@ fn raise_file_limit(config: &Config) {
     const OTHERS: u64 = 256;
     // What is sent on to another replica takes a connection to it besides.
     let files_each = match config.storage {
-        config::Storage::Redis => 2,
-        config::Storage::Memory | config::Storage::Disk => 1,
+        config::StorageKind::Redis => 2,
+        config::StorageKind::Memory | config::StorageKind::Disk => 1,
     };
     let connections_max = config.connections_max as u64;
     let wanted = files_each * connections_max + OTHERS;
@@ -247,7 +252,7 @@ fn build_server(
     workers: usize,
     listener: TcpListener,
     found: mpsc::UnboundedSender<ArbiterHandle>,
-    state: &Arc<State>,
+    state: &Arc<HttpState>,
     endpoint: &Arc<Endpoint>,
     inbound: &Arc<Budget>,
 ) -> io::Result<Server> {
@@ -264,7 +269,7 @@ fn build_server(
         .disable_signals()
         .listen("mcp-broker", listener, move || {
             let _ = found.send(Arbiter::current());
-            let (state, gate) = (Arc::clone(&state), Arc::clone(&endpoint.gate));
+            let (state, gate) = (Arc::clone(&state), Arc::clone(&endpoint.context));
             let (addresses, inbound) = (Arc::clone(&addresses), Arc::clone(&inbound));
             let stopping = stopping.clone();
             let app = App::new()
@@ -283,14 +288,14 @@ fn build_server(
                 .configure(http::routes);
             let http = HttpService::build()
                 .client_request_timeout(REQUEST_HEAD_TIME_MAX)
-                .client_disconnect_timeout(REFUSED_TIME_MAX)
+                .client_disconnect_timeout(DISCARD_TIMEOUT)
                 .keep_alive(KEEP_ALIVE)
                 .graceful_shutdown_signal(move || {
                     let stopping = stopping.clone();
                     async move { stopping.notified().await }
                 })
                 .on_connect_ext(|socket: &Socket, data: &mut Extensions| {
-                    data.insert(Rc::clone(socket.line()));
+                    data.insert(Rc::clone(socket.state()));
                 })
                 .upgrade(fn_service(
                     move |(request, framed): (Request, Framed<Socket, h1::Codec>)| {
@@ -306,7 +311,7 @@ fn build_server(
                 .finish(map_config(app, |()| AppConfig::default()));
             fn_service(move |io: TcpStream| {
                 let address = io.peer_addr().ok();
-                let place = address.map(|address| addresses.place(address.ip()));
+                let place = address.map(|address| addresses.try_acquire(address.ip()));
                 let inbound = Arc::clone(&inbound);
                 async move {
                     if matches!(place, Some(None)) {
@@ -331,10 +336,10 @@ fn workers(config: &Config) -> usize {
 }
 
 /// Half of all places are for one address, unless it is this machine's own.
-fn addresses(config: &Config) -> Arc<Addresses> {
+fn addresses(config: &Config) -> Arc<AddressLimiter> {
     match config.connections_per_address {
-        Some(max) => Addresses::new(max.get(), max.get()),
-        None => Addresses::new(config.connections_max.div_ceil(2), usize::MAX),
+        Some(max) => AddressLimiter::new(max.get(), max.get()),
+        None => AddressLimiter::new(config.connections_max.div_ceil(2), usize::MAX),
     }
 }
 
@@ -348,7 +353,7 @@ fn broker_settings(config: &Config) -> BrokerSettings {
 }
 
 /// How callers are looked at. The rules of the configuration have looked at the same before.
-fn policy(config: &Config) -> io::Result<Policy> {
+fn policy(config: &Config) -> io::Result<AuthPolicy> {
     let jwt = match (&config.jwt_issuer, &config.jwt_audience, &config.jwt_jwks) {
         (Some(issuer), Some(audience), Some(keys)) => {
             let settings = JwtSettings {
@@ -362,7 +367,7 @@ fn policy(config: &Config) -> io::Result<Policy> {
                 project_claim: config.jwt_project_claim.clone().unwrap_or_default(),
                 scope_claim: config.jwt_scope_claim.clone().unwrap_or_default(),
             };
-            let jwt = Jwt::open(settings);
+            let jwt = JwtVerifier::open(settings);
             Some(jwt.map_err(|reason| io::Error::other(format!("jwt_jwks cannot be used: {reason}")))?)
         }
         _ => None,
@@ -370,8 +375,8 @@ fn policy(config: &Config) -> io::Result<Policy> {
     let admin_key = config
         .admin_digest()
         .map_err(|reason| io::Error::other(format!("admin_key_file cannot be used: {reason}")))?;
-    Ok(Policy {
-        required: config.enable_auth,
+    Ok(AuthPolicy {
+        is_required: config.enable_auth,
         admin_key,
         jwt,
         rate_limit: config.rate_limit,
@@ -380,26 +385,26 @@ fn policy(config: &Config) -> io::Result<Policy> {
 
 /// Closes the connections of those whose credentials end, whether because their time is over or because somebody ended
 /// them.
-async fn send_away_the_ended(broker: &BrokerHandle, connections: &Connections, sessions: &Sessions, tasks: &Tasks) {
+async fn send_away_the_ended(broker: &BrokerHandle, connections: &Connections, sessions: &HttpSessions, tasks: &Tasks) {
     /// Who ends its own key is to have the answer first.
     const ANSWERED_WITHIN: Duration = Duration::from_millis(200);
     let mut changes = broker.changes();
     let close_ended = || {
         let now = clock::now();
-        sessions.close_ended(now, ANSWERED_WITHIN);
-        tasks.close_ended(now, ANSWERED_WITHIN);
-        let next_end_ms = connections.close_ended(now, ANSWERED_WITHIN);
+        sessions.close_invalid(now, ANSWERED_WITHIN);
+        tasks.close_of_ended_credentials(now, ANSWERED_WITHIN);
+        let next_end_ms = connections.close_invalid(now, ANSWERED_WITHIN);
         // The wall clock may be set meanwhile: what is far away is looked at again before.
         Duration::from_millis(next_end_ms.saturating_sub(now.unix_ms)).min(Duration::from_secs(60))
     };
     loop {
         let wait = close_ended();
-        connections.share(broker.projects().len());
+        connections.set_project_count(broker.open_projects().len());
         tokio::select! {
             changed = changes.changed() => if changed.is_err() {
                 return;
             },
-            () = connections.sooner() => {}
+            () = connections.wait_for_earlier_expiry() => {}
             () = tokio::time::sleep(wait.max(Duration::from_millis(1))) => {}
         }
         // It is seen now who is to go, and they go with the next look.
@@ -408,27 +413,27 @@ async fn send_away_the_ended(broker: &BrokerHandle, connections: &Connections, s
     }
 }
 
-fn project_settings(config: &Config) -> Settings {
-    Settings {
+fn project_settings(config: &Config) -> ProjectSettings {
+    ProjectSettings {
         queue_capacity: config.queue_capacity,
         sessions_max: config.sessions_max,
         queue_warning: config.queue_warning,
         delivery_limit: config.delivery_limit,
         heartbeat_interval: config.heartbeat_interval,
-        presence: Presence {
+        presence: PresenceTimeouts {
             stale_after: config.stale_threshold,
             disconnect_after: config.disconnect_threshold,
         },
         session_retention: config.session_retention,
-        restarts: supervise::Policy::default(),
+        restarts: supervise::RestartPolicy::default(),
     }
 }
 
-fn tempo(config: &Config) -> Tempo {
-    Tempo {
+fn tempo(config: &Config) -> Timeouts {
+    Timeouts {
         ping_interval: config.heartbeat_interval,
-        stall_max: config.stale_threshold,
-        silence_max: config.disconnect_threshold,
+        stall_timeout: config.stale_threshold,
+        silence_timeout: config.disconnect_threshold,
     }
 }
 
@@ -437,7 +442,7 @@ fn announce(config: &Config, address: SocketAddr) {
         "mcp-broker {} is listening: http://{address}/mcp, ws://{address}/ws (health: http://{address}/health)",
         env!("CARGO_PKG_VERSION")
     );
-    telemetry::tell(config, "INFO", &line);
+    telemetry::print_status(config, "INFO", &line);
 }
 
 async fn stop_signal() -> io::Result<()> {
@@ -450,9 +455,9 @@ async fn stop_signal() -> io::Result<()> {
 }
 
 /// Not ready from now on; every connection is told when to come back, and takes its leave.
-async fn drain(state: &State, connections: &Connections) {
-    state.phase.stop();
+async fn drain(state: &HttpState, connections: &Connections) {
+    state.lifecycle.mark_stopping();
     tracing::info!(connections = connections.len(), "shutting down");
-    connections.close_all(Closing::ShuttingDown);
-    connections.all_gone().await;
+    connections.close_all(CloseReason::ShuttingDown);
+    connections.wait_until_empty().await;
 }

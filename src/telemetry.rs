@@ -54,11 +54,11 @@ fn is_json(config: &Config) -> bool {
 }
 
 /// Tells an operator, whatever `log_level` says, what became of the start.
-pub fn tell(config: &Config, level: &str, line: &str) {
-    let _ = writeln!(stderr(), "{}", told(is_json(config), level, line));
+pub fn print_status(config: &Config, level: &str, line: &str) {
+    let _ = writeln!(stderr(), "{}", format_line(is_json(config), level, line));
 }
 
-fn told(is_json: bool, level: &str, line: &str) -> String {
+fn format_line(is_json: bool, level: &str, line: &str) -> String {
     if is_json {
         json!({"level": level, "message": line, "target": "mcp_broker"}).to_string()
     } else if level == "ERROR" {
@@ -69,8 +69,8 @@ fn told(is_json: bool, level: &str, line: &str) -> String {
 }
 
 /// What keeps the process from starting, before there is a configuration: JSON where `log_format` asks for it by name.
-pub fn tell_mistake(is_json: bool, line: &str) {
-    let _ = writeln!(stderr(), "{}", told(is_json, "ERROR", line));
+pub fn print_error(is_json: bool, line: &str) {
+    let _ = writeln!(stderr(), "{}", format_line(is_json, "ERROR", line));
 }
 
 /// What is logged of an HTTP request. Not its query, where a client of 2024-11-05 has all that its session is protected

@@ -22,7 +22,7 @@ fn stdout(output: &Output) -> String {
 }
 
 /// The one line on stderr of a start that was refused with exit code 2.
-fn refusal(mut command: Command) -> String {
+fn startup_error(mut command: Command) -> String {
     let output = command.output().unwrap();
     let stderr = String::from_utf8(output.stderr.clone()).unwrap();
     assert_eq!(output.status.code(), Some(2), "{stderr}");
@@ -32,9 +32,9 @@ fn refusal(mut command: Command) -> String {
     stderr.trim_end().to_owned()
 }
 
-struct Running(Child);
+struct RunningBroker(Child);
 
-impl Drop for Running {
+impl Drop for RunningBroker {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -42,8 +42,8 @@ impl Drop for Running {
 }
 
 /// Starts the broker and waits until it says where to reach it.
-fn address(mut command: Command) -> String {
-    let mut running = Running(command.stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
+fn listening_address(mut command: Command) -> String {
+    let mut running = RunningBroker(command.stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
     let stderr = BufReader::new(running.0.stderr.take().unwrap());
     let told = |line: String| line.split_once("http://").map(|(_, rest)| rest.to_owned());
     stderr
@@ -61,23 +61,28 @@ fn file(name: &str, text: &str) -> PathBuf {
 
 #[test]
 fn serve_starts_without_any_configuration() {
-    assert!(address(broker(&["serve", "--port", "0"])).starts_with("127.0.0.1:"));
+    assert!(listening_address(broker(&["serve", "--port", "0"])).starts_with("127.0.0.1:"));
 }
 
 /// What a start writes to stderr that ends at once, and its exit code.
-fn failed(args: &[&str]) -> (String, Option<i32>) {
+fn run_failing(args: &[&str]) -> (String, Option<i32>) {
     let output = run(args);
     (String::from_utf8(output.stderr).unwrap(), output.status.code())
 }
 
 /// So few connections that no limit of open files is worth a warning.
-const FEW: &str = "--connections-max=100";
+const FEW_CONNECTIONS: &str = "--connections-max=100";
 
 #[test]
 fn a_port_in_use_is_one_plain_line() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
-    let (said, code) = failed(&["serve", &format!("--port={port}"), "--log-format=pretty", FEW]);
+    let (said, code) = run_failing(&[
+        "serve",
+        &format!("--port={port}"),
+        "--log-format=pretty",
+        FEW_CONNECTIONS,
+    ]);
     let expected =
         format!("error: cannot listen on 127.0.0.1:{port}: another program listens there; choose another --port\n");
     assert_eq!((said.as_str(), code), (expected.as_str(), Some(1)));
@@ -106,7 +111,7 @@ fn with_log_format_json_every_line_of_stderr_is_json() {
             "--port=0",
         ],
     ] {
-        let (said, code) = failed(args);
+        let (said, code) = run_failing(args);
         assert_ne!(code, Some(0), "{args:?}");
         is_json(&said);
     }
@@ -115,7 +120,7 @@ fn with_log_format_json_every_line_of_stderr_is_json() {
     is_json(&String::from_utf8(command.output().unwrap().stderr).unwrap());
     // A broker that runs, and is told to stop.
     let mut command = broker(&["serve", "--port=0", "--log-format=json", "--log-level=debug"]);
-    let mut running = Running(command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap());
+    let mut running = RunningBroker(command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap());
     let mut stderr = BufReader::new(running.0.stderr.take().unwrap());
     let mut said = String::new();
     while !said.contains("is listening") {
@@ -132,8 +137,8 @@ fn with_log_format_json_every_line_of_stderr_is_json() {
 
 #[test]
 fn a_start_says_one_line_and_none_of_the_frameworks() {
-    let mut command = broker(&["serve", "--port=0", "--log-format=pretty", FEW]);
-    let mut running = Running(command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap());
+    let mut command = broker(&["serve", "--port=0", "--log-format=pretty", FEW_CONNECTIONS]);
+    let mut running = RunningBroker(command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap());
     let mut stderr = BufReader::new(running.0.stderr.take().unwrap());
     let mut said = String::new();
     stderr.read_line(&mut said).unwrap();
@@ -148,9 +153,9 @@ fn a_start_says_one_line_and_none_of_the_frameworks() {
         "--port=0",
         "--log-format=pretty",
         "--log-level=info,actix_server=info",
-        FEW,
+        FEW_CONNECTIONS,
     ]);
-    let mut running = Running(command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap());
+    let mut running = RunningBroker(command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap());
     let mut stderr = BufReader::new(running.0.stderr.take().unwrap());
     let mut said = String::new();
     stderr.read_line(&mut said).unwrap();
@@ -166,9 +171,9 @@ fn a_switch_stands_alone_or_takes_a_value() {
     ] {
         let mut command = broker(&["serve", "--port=0", "--host=0.0.0.0"]);
         command.args(consent);
-        address(command);
+        listening_address(command);
     }
-    let line = refusal(broker(&["serve", "--host=0.0.0.0", "--allow-anonymous=false"]));
+    let line = startup_error(broker(&["serve", "--host=0.0.0.0", "--allow-anonymous=false"]));
     assert!(
         line.contains("host = \"0.0.0.0\" (--host) is not allowed; allowed: a loopback address"),
         "{line}"
@@ -186,7 +191,7 @@ fn a_public_address_is_warned_about_in_the_form_asked_for() {
             "--log-format",
             format,
         ]);
-        let mut running = Running(command.stderr(Stdio::piped()).spawn().unwrap());
+        let mut running = RunningBroker(command.stderr(Stdio::piped()).spawn().unwrap());
         let mut line = String::new();
         BufReader::new(running.0.stderr.take().unwrap())
             .read_line(&mut line)
@@ -205,7 +210,7 @@ fn a_public_address_is_warned_about_in_the_form_asked_for() {
 #[test]
 fn a_list_takes_commas_and_repeated_flags() {
     let flags = ["serve", "--cors-origins", "http://a,http://b", "--cors-origins", "oops"];
-    let line = refusal(broker(&flags));
+    let line = startup_error(broker(&flags));
     assert!(
         line.contains("cors_origins = \"http://a,http://b,oops\" (--cors-origins)"),
         "{line}"
@@ -216,7 +221,7 @@ fn a_list_takes_commas_and_repeated_flags() {
 fn flag_beats_environment_beats_file() {
     let path = file("layers.toml", "port = 70001\nqueue_capacity = 0");
     let path = path.to_str().unwrap();
-    let line = refusal(broker(&["serve", "--config", path]));
+    let line = startup_error(broker(&["serve", "--config", path]));
     assert!(
         line.contains("port = \"70001\"") && line.contains("layers.toml"),
         "{line}"
@@ -230,13 +235,13 @@ fn flag_beats_environment_beats_file() {
             .env("MCP_BROKER_PORT", "70002");
         command
     };
-    let line = refusal(with_env(&[]));
+    let line = startup_error(with_env(&[]));
     assert!(line.contains("port = \"70002\" (MCP_BROKER_PORT)"), "{line}");
-    let line = refusal(with_env(&["--port", "70003"]));
+    let line = startup_error(with_env(&["--port", "70003"]));
     assert!(line.contains("port = \"70003\" (--port)"), "{line}");
-    let line = refusal(with_env(&["--port", "0"]));
+    let line = startup_error(with_env(&["--port", "0"]));
     assert!(line.contains("queue_capacity = \"0\""), "{line}");
-    address(with_env(&["--port", "0", "--queue-capacity", "10"]));
+    listening_address(with_env(&["--port", "0", "--queue-capacity", "10"]));
 }
 
 #[test]
@@ -246,14 +251,14 @@ fn files_in_toml_and_yaml_are_read() {
         ("good.yaml", "port: 0\nhost: '::1'"),
     ] {
         let path = file(name, text);
-        let told = address(broker(&["serve", "--config", path.to_str().unwrap()]));
+        let told = listening_address(broker(&["serve", "--config", path.to_str().unwrap()]));
         assert_eq!(told.starts_with("[::1]:"), name == "good.yaml", "{told}");
     }
 }
 
 #[test]
 fn unknown_names_are_refused_wherever_they_stand() {
-    let line = refusal(broker(&["serve", "--queue-capacty", "5"]));
+    let line = startup_error(broker(&["serve", "--queue-capacty", "5"]));
     assert!(
         line.contains("\"--queue-capacty\" is not known here; did you mean --queue-capacity?; allowed: --host"),
         "{line}"
@@ -261,14 +266,14 @@ fn unknown_names_are_refused_wherever_they_stand() {
 
     let mut command = broker(&["serve"]);
     command.env("MCP_BROKER_PROT", "5");
-    let line = refusal(command);
+    let line = startup_error(command);
     assert!(
         line.contains("MCP_BROKER_PROT") && line.contains("did you mean MCP_BROKER_PORT?"),
         "{line}"
     );
 
     let path = file("unknown.yaml", "prot: 5");
-    let line = refusal(broker(&["serve", "--config", path.to_str().unwrap()]));
+    let line = startup_error(broker(&["serve", "--config", path.to_str().unwrap()]));
     assert!(
         line.contains("prot = \"5\"") && line.contains("did you mean port?"),
         "{line}"
@@ -290,7 +295,7 @@ fn mistakes_of_the_command_line_are_one_line_too() {
         &["serve", "--storage", "postgres"],
         &["serve", "--enable-auth"],
     ] {
-        refusal(broker(args));
+        startup_error(broker(args));
     }
 }
 
@@ -312,7 +317,7 @@ fn mistakes_of_the_command_line_say_what_would_be_right() {
             "port = \"-1\" (--port) is not allowed; allowed: a whole number from 0 to 65535",
         ),
     ] {
-        let line = refusal(broker(args));
+        let line = startup_error(broker(args));
         assert!(line.contains(words), "{line}");
     }
 }

@@ -22,20 +22,20 @@ use std::{
 use process::Broker;
 use serde::Deserialize;
 
-const REVISION_2025_11_25: Run = Run {
+const REVISION_2025_11_25: SuiteRun = SuiteRun {
     name: "2025-11-25",
     suite: "conformance-0.2",
     arguments: &["--requirements", "2025-11-25"],
 };
 
-const REVISION_2026_07_28: Run = Run {
+const REVISION_2026_07_28: SuiteRun = SuiteRun {
     name: "2026-07-28",
     suite: "conformance-0.2",
     arguments: &["--requirements", "2026-07-28"],
 };
 
 /// The suite as it was before 2026-07-28. It leaves its sessions behind and sends the header of another revision.
-const OLDER_SUITE: Run = Run {
+const OLDER_SUITE: SuiteRun = SuiteRun {
     name: "older-suite",
     suite: "conformance-0.1",
     arguments: &[],
@@ -122,16 +122,16 @@ mod without_fixtures {
 
 /// The suite waits no longer than half a second for some answers, so nothing else may run meanwhile. Under nextest each
 /// test has a process of its own, and `scripts/lib/nextest.toml` says the same.
-static ALONE: Mutex<()> = Mutex::new(());
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// What the suite is asked for.
-struct Run {
+struct SuiteRun {
     name: &'static str,
     suite: &'static str,
     arguments: &'static [&'static str],
 }
 
-impl Run {
+impl SuiteRun {
     /// So many checks pass, and none fails.
     #[cfg(feature = "conformance-fixtures")]
     fn passes_wholly(&self, passing: usize) {
@@ -168,7 +168,7 @@ impl Run {
     }
 
     /// Runs the suite against a broker of its own. None where it is not installed.
-    fn results(&self) -> Option<Results> {
+    fn results(&self) -> Option<SuiteResults> {
         let modules = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance/node_modules");
         if !modules.is_dir() {
             assert!(
@@ -178,7 +178,7 @@ impl Run {
             eprintln!("skipped: the conformance suite is not installed; scripts/test installs it");
             return None;
         }
-        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
             .join("conformance")
             .join(self.name);
@@ -194,7 +194,7 @@ impl Run {
             .output()
             .unwrap();
         let log = broker.stop();
-        let results = Results::read(folder, log);
+        let results = SuiteResults::read(folder, log);
         assert!(
             !results.scenarios.is_empty(),
             "the suite tested nothing\n{}{}",
@@ -218,7 +218,7 @@ fn node(modules: &Path) -> PathBuf {
 }
 
 /// What the suite found out.
-struct Results {
+struct SuiteResults {
     folder: PathBuf,
     scenarios: BTreeMap<String, Vec<Check>>,
     log: String,
@@ -243,7 +243,7 @@ enum Status {
     Info,
 }
 
-impl Results {
+impl SuiteResults {
     /// A scenario has a folder `server-<scenario>-<time>`, and in it all of its checks.
     fn read(folder: PathBuf, log: String) -> Self {
         const TIME: &str = "-2026-07-28T00-00-00-000Z";
@@ -271,7 +271,7 @@ impl Results {
 }
 
 /// Everything but what passed, and where to find more.
-impl Display for Results {
+impl Display for SuiteResults {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         writeln!(f)?;
         for (scenario, checks) in &self.scenarios {

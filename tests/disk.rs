@@ -22,7 +22,7 @@ use tungstenite::{Message, WebSocket, client::IntoClientRequest};
 const WINDOW: usize = 32;
 
 /// How long a load may take to come to rest. Far more than it takes.
-const REST_TIME_MAX: Duration = Duration::from_secs(120);
+const LOAD_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A folder that is gone with its test.
 struct Folder(PathBuf);
@@ -40,7 +40,7 @@ impl Drop for Folder {
     }
 }
 
-fn started(folder: &Path) -> Broker {
+fn start_broker(folder: &Path) -> Broker {
     let data_dir = format!("--data-dir={}", folder.display());
     // What ends is the room on the disk, and no budget before it.
     let budgets = ["--queue-max-mb=4096", "--waiting-max-mb=4096", "--messages-max-mb=4096"];
@@ -49,8 +49,8 @@ fn started(folder: &Path) -> Broker {
 }
 
 /// One whose agents know how to talk.
-fn started_first(folder: &Path) -> Broker {
-    let broker = started(folder);
+fn start_with_protocol(folder: &Path) -> Broker {
+    let broker = start_broker(folder);
     Broker::teaches_note(&broker.visitor());
     broker
 }
@@ -71,42 +71,40 @@ struct Book {
 }
 
 impl Ledger {
-    fn note(&self, change: impl FnOnce(&mut Book)) {
+    fn record(&self, change: impl FnOnce(&mut Book)) {
         change(&mut self.book.lock().unwrap());
         self.changed.notify_all();
     }
 
-    fn awaits(&self, what: &str, is_so: impl Fn(&Book) -> bool) {
+    fn await_book(&self, what: &str, is_so: impl Fn(&Book) -> bool) {
         let book = self.book.lock().unwrap();
-        let waited = self
-            .changed
-            .wait_timeout_while(book, REST_TIME_MAX, |book| !is_so(book));
+        let waited = self.changed.wait_timeout_while(book, LOAD_TIMEOUT, |book| !is_so(book));
         assert!(!waited.unwrap().1.timed_out(), "never came to be: {what}");
     }
 
-    fn accepts(&self, len: usize) {
+    fn await_more_accepted(&self, len: usize) {
         let wanted = self.book.lock().unwrap().accepted.len() + len;
-        self.awaits("a load", |book| book.accepted.len() >= wanted);
+        self.await_book("a load", |book| book.accepted.len() >= wanted);
     }
 
-    fn comes_to_rest(&self) {
-        self.awaits("all that was accepted has arrived", |book| {
+    fn await_all_arrived(&self) {
+        self.await_book("all that was accepted has arrived", |book| {
             book.accepted.iter().all(|id| book.arrived.contains_key(id))
         });
     }
 }
 
 /// The id of a message, and how often it was delivered.
-fn counted(message: &Value) -> (String, u64) {
+fn id_and_delivery_count(message: &Value) -> (String, u64) {
     let id = message["message_id"].as_str().unwrap();
     (id.to_owned(), message["delivery_count"].as_u64().unwrap())
 }
 
 /// A connection that may end at any time: then there is nothing more to be heard or said.
-struct Line(WebSocket<TcpStream>);
+struct BreakableConnection(WebSocket<TcpStream>);
 
-impl Line {
-    fn registered(address: SocketAddr, name: &str) -> Option<Self> {
+impl BreakableConnection {
+    fn register(address: SocketAddr, name: &str) -> Option<Self> {
         let stream = TcpStream::connect(address).ok()?;
         stream.set_read_timeout(Some(PATIENCE)).ok()?;
         let mut request = format!("ws://{address}/ws").into_client_request().ok()?;
@@ -116,25 +114,25 @@ impl Line {
         let hello = json!({
             "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "a test", "version": "1"},
         });
-        line.says(&json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello}))?;
-        line.answer()?;
-        line.says(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}))?;
-        line.asks("register_session", &json!({"name": name}))?;
-        line.answer()?;
+        line.send(&json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello}))?;
+        line.next_answer()?;
+        line.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}))?;
+        line.begin_call("register_session", &json!({"name": name}))?;
+        line.next_answer()?;
         Some(line)
     }
 
-    fn says(&mut self, frame: &Value) -> Option<()> {
+    fn send(&mut self, frame: &Value) -> Option<()> {
         self.0.send(Message::text(frame.to_string())).ok()
     }
 
-    fn asks(&mut self, tool: &str, arguments: &Value) -> Option<()> {
+    fn begin_call(&mut self, tool: &str, arguments: &Value) -> Option<()> {
         let params = json!({"name": tool, "arguments": arguments});
-        self.says(&json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}))
+        self.send(&json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}))
     }
 
     /// The result of the next call that is answered.
-    fn answer(&mut self) -> Option<Value> {
+    fn next_answer(&mut self) -> Option<Value> {
         loop {
             if let Message::Text(text) = self.0.read().ok()? {
                 let mut frame: Value = serde_json::from_str(&text).unwrap();
@@ -146,7 +144,7 @@ impl Line {
     }
 }
 
-fn letter(to: &str, text: &str) -> Value {
+fn note_to(to: &str, text: &str) -> Value {
     json!({
         "recipient_id": to, "protocol_name": "note", "protocol_version": "1.0.0",
         "payload": {"text": text}, "headers": {},
@@ -154,34 +152,34 @@ fn letter(to: &str, text: &str) -> Value {
 }
 
 /// Sends to `to` without an end, with a window of calls under way.
-fn sends(address: SocketAddr, name: &str, to: &str, text: &str, ledger: &Ledger) -> Option<()> {
-    let mut line = Line::registered(address, name)?;
-    let letter = letter(to, text);
+fn send_until_broken(address: SocketAddr, name: &str, to: &str, text: &str, ledger: &Ledger) -> Option<()> {
+    let mut line = BreakableConnection::register(address, name)?;
+    let letter = note_to(to, text);
     for _ in 0..WINDOW {
-        line.asks("send_message", &letter)?;
+        line.begin_call("send_message", &letter)?;
     }
     loop {
-        let result = line.answer()?;
+        let result = line.next_answer()?;
         let object = &result["structuredContent"];
         if result["isError"] == true {
-            ledger.note(|book| book.refused.push(object.clone()));
+            ledger.record(|book| book.refused.push(object.clone()));
             return None;
         }
         let id = object["message_id"].as_str().unwrap().to_owned();
-        ledger.note(|book| book.accepted.push(id));
-        line.asks("send_message", &letter)?;
+        ledger.record(|book| book.accepted.push(id));
+        line.begin_call("send_message", &letter)?;
     }
 }
 
 /// Reads without an end; each call acknowledges what the one before it returned.
-fn reads(address: SocketAddr, name: &str, ledger: &Ledger) -> Option<()> {
-    let mut line = Line::registered(address, name)?;
+fn receive_until_broken(address: SocketAddr, name: &str, ledger: &Ledger) -> Option<()> {
+    let mut line = BreakableConnection::register(address, name)?;
     loop {
-        line.asks("receive_messages", &json!({"wait_seconds": 20, "limit": 100}))?;
-        let result = line.answer()?;
+        line.begin_call("receive_messages", &json!({"wait_seconds": 20, "limit": 100}))?;
+        let result = line.next_answer()?;
         let messages = result["structuredContent"]["messages"].as_array().unwrap().clone();
-        ledger.note(|book| {
-            book.arrived.extend(messages.iter().map(counted));
+        ledger.record(|book| {
+            book.arrived.extend(messages.iter().map(id_and_delivery_count));
         });
     }
 }
@@ -191,36 +189,36 @@ fn nothing_accepted_is_lost_when_the_broker_is_killed_under_load() {
     let (folder, ledger) = (Folder::new(), Ledger::default());
     let mut held: Vec<(String, u64)> = Vec::new();
     for _ in 0..4 {
-        let mut broker = started_first(&folder.0);
+        let mut broker = start_with_protocol(&folder.0);
         let (address, holder) = (broker.address, broker.agent("holder"));
         drop(broker.agent("sink"));
         thread::scope(|scope| {
             let ledger = &ledger;
-            scope.spawn(move || reads(address, "sink", ledger));
+            scope.spawn(move || receive_until_broken(address, "sink", ledger));
             for (name, to) in [("a", "sink"), ("b", "sink"), ("c", "holder")] {
-                scope.spawn(move || sends(address, name, to, "hello", ledger));
+                scope.spawn(move || send_until_broken(address, name, to, "hello", ledger));
             }
             // It takes some in hand, and never says that it is done with them.
             let messages = holder.reads(json!({"wait_seconds": 20, "limit": 5}));
-            let taken: Vec<_> = messages.iter().map(counted).collect();
+            let taken: Vec<_> = messages.iter().map(id_and_delivery_count).collect();
             for (again, before) in taken.iter().zip(&held) {
                 assert_eq!(*again, (before.0.clone(), before.1 + 1), "the same, and counted");
             }
             held = taken;
-            ledger.accepts(1000);
+            ledger.await_more_accepted(1000);
             broker.is_killed();
         });
         assert_eq!(ledger.book.lock().unwrap().refused, [Value::Null; 0]);
     }
 
-    let mut broker = started(&folder.0);
+    let mut broker = start_broker(&folder.0);
     let address = broker.address;
     thread::scope(|scope| {
         for name in ["sink", "holder"] {
             let ledger = &ledger;
-            scope.spawn(move || reads(address, name, ledger));
+            scope.spawn(move || receive_until_broken(address, name, ledger));
         }
-        ledger.comes_to_rest();
+        ledger.await_all_arrived();
         broker.is_killed();
     });
     let book = ledger.book.into_inner().unwrap();
@@ -269,7 +267,7 @@ fn mode(folder: &Path) -> u32 {
 }
 
 /// Makes a folder that every user may enter.
-fn opened_to_others(folder: &Path) {
+fn make_accessible_to_others(folder: &Path) {
     std::fs::create_dir_all(folder).unwrap();
     std::fs::set_permissions(folder, Permissions::from_mode(0o755)).unwrap();
 }
@@ -278,8 +276,8 @@ fn opened_to_others(folder: &Path) {
 fn a_folder_that_others_may_enter_is_made_private() {
     let folder = Folder::new();
     for _ in 0..2 {
-        opened_to_others(&folder.0);
-        drop(started_first(&folder.0));
+        make_accessible_to_others(&folder.0);
+        drop(start_with_protocol(&folder.0));
         assert_eq!(mode(&folder.0), 0o700);
     }
 }
@@ -287,7 +285,7 @@ fn a_folder_that_others_may_enter_is_made_private() {
 #[test]
 fn a_folder_of_others_is_refused_and_left_alone() {
     let folder = Folder::new();
-    opened_to_others(&folder.0);
+    make_accessible_to_others(&folder.0);
     std::fs::write(folder.0.join("notes.txt"), "not a broker's").unwrap();
     let data_dir = format!("--data-dir={}", folder.0.display());
     let mut program = support::broker_program();
@@ -315,7 +313,7 @@ fn a_folder_of_others_is_refused_and_left_alone() {
 struct SmallDisk(Folder);
 
 impl SmallDisk {
-    fn mounted(size: &str) -> Option<Self> {
+    fn mount(size: &str) -> Option<Self> {
         let folder = Folder::new();
         std::fs::create_dir_all(&folder.0).unwrap();
         let options = format!("size={size}");
@@ -333,12 +331,12 @@ impl Drop for SmallDisk {
 }
 
 /// Waits until a message is accepted.
-fn has_room_again(address: SocketAddr, text: &str) -> bool {
-    let deadline = Instant::now() + REST_TIME_MAX;
+fn await_room(address: SocketAddr, text: &str) -> bool {
+    let deadline = Instant::now() + LOAD_TIMEOUT;
     while Instant::now() < deadline {
-        let accepted = Line::registered(address, "c").and_then(|mut line| {
-            line.asks("send_message", &letter("sink", text))?;
-            (line.answer()?["isError"] == false).then_some(())
+        let accepted = BreakableConnection::register(address, "c").and_then(|mut line| {
+            line.begin_call("send_message", &note_to("sink", text))?;
+            (line.next_answer()?["isError"] == false).then_some(())
         });
         if accepted.is_some() {
             return true;
@@ -350,19 +348,19 @@ fn has_room_again(address: SocketAddr, text: &str) -> bool {
 
 #[test]
 fn a_full_disk_refuses_what_is_new_and_gives_out_what_it_has() {
-    let Some(disk) = SmallDisk::mounted("512m") else {
+    let Some(disk) = SmallDisk::mount("512m") else {
         eprintln!("nothing may be mounted here: the same with errors that are made up is in the crate `actors`");
         return;
     };
     let (place, ledger) = (disk.0.0.join("data"), Ledger::default());
-    let mut broker = started_first(&place);
+    let mut broker = start_with_protocol(&place);
     let address = broker.address;
     drop(broker.agent("sink"));
     let text = "x".repeat(30_000);
     thread::scope(|scope| {
         for name in ["a", "b"] {
             let (text, ledger) = (&text, &ledger);
-            scope.spawn(move || sends(address, name, "sink", text, ledger));
+            scope.spawn(move || send_until_broken(address, name, "sink", text, ledger));
         }
     });
     for refusal in &ledger.book.lock().unwrap().refused {
@@ -381,13 +379,13 @@ fn a_full_disk_refuses_what_is_new_and_gives_out_what_it_has() {
 
     // Killed on a full disk, too, it comes back.
     broker.is_killed();
-    let mut broker = started(&place);
+    let mut broker = start_broker(&place);
     let address = broker.address;
     thread::scope(|scope| {
-        scope.spawn(|| reads(address, "sink", &ledger));
-        ledger.comes_to_rest();
+        scope.spawn(|| receive_until_broken(address, "sink", &ledger));
+        ledger.await_all_arrived();
         // Whatever comes of it, the reader is let go.
-        let room = has_room_again(address, &text);
+        let room = await_room(address, &text);
         broker.is_killed();
         assert!(room, "there is never room again");
     });

@@ -50,7 +50,7 @@ impl Broker {
         broker
     }
 
-    fn load(&self, line: &str) -> Output {
+    fn run_tool(&self, line: &str) -> Output {
         Command::new(env!("CARGO_BIN_EXE_mcp-broker-load"))
             .args(line.split_whitespace())
             .args(["--url", &self.url, "--seconds", "0.3", "--warm-up", "0.1", "--json"])
@@ -60,8 +60,8 @@ impl Broker {
     }
 
     /// Runs a workload that must succeed, and returns what it reports.
-    fn measures(&self, line: &str) -> Value {
-        let output = self.load(line);
+    fn measure(&self, line: &str) -> Value {
+        let output = self.run_tool(line);
         let (out, err) = (
             String::from_utf8_lossy(&output.stdout),
             String::from_utf8_lossy(&output.stderr),
@@ -73,8 +73,8 @@ impl Broker {
         report
     }
 
-    fn delivers(&self, line: &str) {
-        let report = self.measures(line);
+    fn assert_delivers(&self, line: &str) {
+        let report = self.measure(line);
         assert_eq!(report["lost"], 0, "{report}");
         assert_eq!(report["out_of_order"], 0, "{report}");
         assert!(report["messages"].as_u64() > Some(0), "{report}");
@@ -91,25 +91,25 @@ impl Drop for Broker {
 #[test]
 fn messages_arrive_once_in_order_and_whole() {
     let broker = Broker::start();
-    broker.delivers("direct --pairs 2");
-    broker.delivers("direct --pairs 2 --window 8 --ack manual --push-window 4");
-    broker.delivers("direct --pairs 2 --rate 200");
-    broker.delivers("direct --pairs 1 --window 4 --size 70000");
-    broker.delivers("broadcast --subscribers 5");
-    broker.delivers("broadcast --subscribers 5 --window 4 --ack manual");
+    broker.assert_delivers("direct --pairs 2");
+    broker.assert_delivers("direct --pairs 2 --window 8 --ack manual --push-window 4");
+    broker.assert_delivers("direct --pairs 2 --rate 200");
+    broker.assert_delivers("direct --pairs 1 --window 4 --size 70000");
+    broker.assert_delivers("broadcast --subscribers 5");
+    broker.assert_delivers("broadcast --subscribers 5 --window 4 --ack manual");
 }
 
 #[test]
 fn recipients_that_were_away_find_their_messages() {
     let broker = Broker::start();
-    broker.delivers("offline --recipients 3 --each 50 --senders 2");
-    broker.delivers("offline --recipients 3 --each 50 --senders 2 --ack manual --push-window 8");
-    broker.delivers("storm --connections 20");
+    broker.assert_delivers("offline --recipients 3 --each 50 --senders 2");
+    broker.assert_delivers("offline --recipients 3 --each 50 --senders 2 --ack manual --push-window 8");
+    broker.assert_delivers("storm --connections 20");
 }
 
 #[test]
 fn idle_connections_are_counted() {
-    let report = Broker::start().measures("idle --connections 20");
+    let report = Broker::start().measure("idle --connections 20");
     assert_eq!(report["connections"], 20);
 }
 
@@ -117,7 +117,7 @@ fn idle_connections_are_counted() {
 #[test]
 fn the_process_of_the_broker_adds_its_costs() {
     let broker = Broker::start();
-    let report = broker.measures(&format!("idle --connections 20 --pid {}", broker.process.id()));
+    let report = broker.measure(&format!("idle --connections 20 --pid {}", broker.process.id()));
     assert!(report["server_resident_kib"].as_u64() > Some(0), "{report}");
 }
 
@@ -125,15 +125,15 @@ fn the_process_of_the_broker_adds_its_costs() {
 fn promises_and_growth_have_a_row_each() {
     let broker = Broker::start();
     let rows = |report: Value| report["rows"].as_array().map(Vec::len);
-    assert_eq!(rows(broker.measures("latency --count 20 --subscribers 5")), Some(5));
-    assert_eq!(rows(broker.measures("growth --steps 1,20 --rounds 1")), Some(4));
+    assert_eq!(rows(broker.measure("latency --count 20 --subscribers 5")), Some(5));
+    assert_eq!(rows(broker.measure("growth --steps 1,20 --rounds 1")), Some(4));
 }
 
 #[test]
 fn neighbours_have_a_row_for_each_flood() {
     let broker = Broker::with(&["--enable-auth", "--admin-key", ADMIN_KEY]);
     let line = "neighbours --rounds 1 --connections 2 --window 4 --large 70000 --pairs 2 --rate 100 --rate-limit 200";
-    let report = broker.measures(line);
+    let report = broker.measure(line);
     assert_eq!(
         (&report["lost"], &report["corrupt"]),
         (&Value::from(0), &Value::from(0)),
@@ -167,13 +167,13 @@ fn neighbours_have_a_row_for_each_flood() {
 #[test]
 fn a_broker_that_asks_for_keys_gets_them() {
     let broker = Broker::with(&["--enable-auth", "--admin-key", ADMIN_KEY]);
-    let idle = broker.load("idle --connections 2");
+    let idle = broker.run_tool("idle --connections 2");
     let told = String::from_utf8_lossy(&idle.stderr);
     assert!(told.contains(" 401 "), "{told}");
     let line = format!("idle --connections 2 --project default --api-key {ADMIN_KEY}");
-    assert_eq!(broker.measures(&line)["connections"], 2);
+    assert_eq!(broker.measure(&line)["connections"], 2);
     let line = format!("idle --project nobodys --api-key {ADMIN_KEY}");
-    let told = String::from_utf8_lossy(&broker.load(&line).stderr).into_owned();
+    let told = String::from_utf8_lossy(&broker.run_tool(&line).stderr).into_owned();
     assert!(told.contains(" 404 ") && !told.contains(ADMIN_KEY), "{told}");
 }
 

@@ -28,7 +28,7 @@ fn the_document_is_openapi_3_1() {
     fs::write(&file, text).unwrap();
     let output = Command::new(tools.join("openapi-spec-validator")).arg(&file).output();
     let output = output.unwrap();
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", output_text(&output));
 }
 
 #[test]
@@ -36,14 +36,14 @@ fn it_is_true_with_the_admin_key() {
     let broker = Broker::secured();
     broker.project("acme", &json!({}));
     broker.project("umbrella", &json!({"discoverable": true}));
-    Run {
+    SchemathesisRun {
         name: "admin",
         key: Some(ADMIN_KEY),
         project: "default",
         max_examples: 30,
         left_out: None,
     }
-    .holds_for(&broker);
+    .assert_document_holds(&broker);
 }
 
 #[test]
@@ -51,31 +51,31 @@ fn it_is_true_with_the_key_of_a_member() {
     let broker = Broker::secured();
     let key = broker.project("acme", &json!({})).key_of("member");
     broker.project("umbrella", &json!({"discoverable": true}));
-    Run {
+    SchemathesisRun {
         name: "member",
         key: Some(&key),
         project: "acme",
         max_examples: 15,
         left_out: None,
     }
-    .holds_for(&broker);
+    .assert_document_holds(&broker);
 }
 
 #[test]
 fn it_is_true_without_a_key() {
-    Run {
+    SchemathesisRun {
         name: "nobody",
         key: None,
         project: "default",
         max_examples: 10,
         left_out: None,
     }
-    .holds_for(&Broker::secured());
+    .assert_document_holds(&Broker::secured());
 }
 
 #[test]
 fn it_is_true_where_no_key_is_needed() {
-    Run {
+    SchemathesisRun {
         name: "everybody",
         key: None,
         project: "default",
@@ -83,11 +83,11 @@ fn it_is_true_where_no_key_is_needed() {
         // Whether keys are needed is a setting, and the document is of a broker that needs them.
         left_out: Some("ignored_auth"),
     }
-    .holds_for(&Broker::start());
+    .assert_document_holds(&Broker::start());
 }
 
 /// Who asks, and for how much.
-struct Run<'a> {
+struct SchemathesisRun<'a> {
     name: &'a str,
     key: Option<&'a str>,
     /// What `X-Project-ID` says.
@@ -98,8 +98,8 @@ struct Run<'a> {
     left_out: Option<&'a str>,
 }
 
-impl Run<'_> {
-    fn holds_for(&self, broker: &Broker) {
+impl SchemathesisRun<'_> {
+    fn assert_document_holds(&self, broker: &Broker) {
         let Some(tools) = tools() else { return };
         let (folder, text) = (folder(self.name), broker.get("/openapi.json").body);
         // From a file: of a document that it fetched it leaves out the path.
@@ -125,7 +125,7 @@ impl Run<'_> {
             command.args(["--header", &format!("X-API-Key: {key}")]);
         }
         let output = command.stdin(Stdio::null()).output().unwrap();
-        let said = said(&output);
+        let said = output_text(&output);
         assert!(output.status.success(), "{said}");
         assert!(said.contains(&format!("Tested: {operations}\n")), "{said}");
     }
@@ -157,7 +157,7 @@ fn folder(name: &str) -> PathBuf {
     folder
 }
 
-fn said(output: &Output) -> String {
+fn output_text(output: &Output) -> String {
     [&output.stdout, &output.stderr]
         .map(|text| String::from_utf8_lossy(text).into_owned())
         .concat()

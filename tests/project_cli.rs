@@ -21,26 +21,26 @@ const NEW_KEY: &str = "acme_k2_ffeeddccbbaa99887766554433221100";
 
 /// What a broker was asked.
 #[derive(Debug, Default)]
-struct Asked {
+struct RecordedRequest {
     line: String,
     headers: BTreeMap<String, String>,
     body: String,
 }
 
-impl Asked {
+impl RecordedRequest {
     fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|_| panic!("no JSON: {self:?}"))
     }
 }
 
 /// A broker that answers one request.
-struct Broker {
+struct FakeBroker {
     address: SocketAddr,
-    served: JoinHandle<Asked>,
+    served: JoinHandle<RecordedRequest>,
 }
 
-impl Broker {
-    fn answering(status: &str, headers: &str, body: &str) -> Self {
+impl FakeBroker {
+    fn answering_with(status: &str, headers: &str, body: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let answer = format!(
@@ -57,15 +57,15 @@ impl Broker {
         Self { address, served }
     }
 
-    fn saying(body: &Value) -> Self {
-        Self::answering("200 OK", "Content-Type: application/json\r\n", &body.to_string())
+    fn answering_json(body: &Value) -> Self {
+        Self::answering_with("200 OK", "Content-Type: application/json\r\n", &body.to_string())
     }
 
-    fn refusing(status: &str, code: &str, detail: &str) -> Self {
+    fn answering_problem(status: &str, code: &str, detail: &str) -> Self {
         let number: u16 = status[..3].parse().unwrap();
         let problem =
             json!({"type": "about:blank", "title": &status[4..], "status": number, "code": code, "detail": detail});
-        Self::answering(
+        Self::answering_with(
             status,
             "Content-Type: application/problem+json\r\n",
             &problem.to_string(),
@@ -77,14 +77,14 @@ impl Broker {
     }
 
     /// Runs the client against this broker with the key in the environment.
-    fn told(self, words: &[&str]) -> (Ran, Asked) {
+    fn run_client(self, words: &[&str]) -> (ClientRun, RecordedRequest) {
         let mut command = client(words);
         command.env("MCP_BROKER_API_KEY", KEY);
-        self.told_by(command)
+        self.run_command(command)
     }
 
-    fn told_by(self, mut command: Command) -> (Ran, Asked) {
-        let ran = ran(command.env("MCP_BROKER_URL", self.url()));
+    fn run_command(self, mut command: Command) -> (ClientRun, RecordedRequest) {
+        let ran = run_to_end(command.env("MCP_BROKER_URL", self.url()));
         // A client that never came leaves the thread waiting: this lets it go, and what it heard is empty.
         drop(TcpStream::connect(self.address));
         (ran, self.served.join().unwrap())
@@ -92,10 +92,10 @@ impl Broker {
 }
 
 /// One request, as far as it came.
-fn read(stream: &TcpStream) -> Asked {
+fn read(stream: &TcpStream) -> RecordedRequest {
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let mut reader = BufReader::new(stream);
-    let mut asked = Asked::default();
+    let mut asked = RecordedRequest::default();
     reader.read_line(&mut asked.line).unwrap();
     asked.line.truncate(asked.line.trim_end().len());
     let mut line = String::new();
@@ -116,21 +116,21 @@ fn read(stream: &TcpStream) -> Asked {
 
 /// How a run ended and what it printed.
 #[derive(Debug)]
-struct Ran {
+struct ClientRun {
     code: Option<i32>,
     stdout: String,
     stderr: String,
 }
 
-impl Ran {
+impl ClientRun {
     /// What it printed, all of it on stdout.
-    fn printed(&self) -> &str {
+    fn expect_stdout(&self) -> &str {
         assert_eq!((self.code, self.stderr.as_str()), (Some(0), ""), "{self:?}");
         &self.stdout
     }
 
     /// The one line on stderr of a run that ended with this code.
-    fn refused(&self, code: i32) -> &str {
+    fn expect_error(&self, code: i32) -> &str {
         assert_eq!((self.code, self.stdout.as_str()), (Some(code), ""), "{self:?}");
         assert_eq!(self.stderr.lines().count(), 1, "{self:?}");
         let line = self.stderr.strip_suffix('\n').unwrap();
@@ -146,9 +146,9 @@ fn client(words: &[&str]) -> Command {
     command
 }
 
-fn ran(command: &mut Command) -> Ran {
+fn run_to_end(command: &mut Command) -> ClientRun {
     let Output { status, stdout, stderr } = command.output().unwrap();
-    let ran = Ran {
+    let ran = ClientRun {
         code: status.code(),
         stdout: String::from_utf8(stdout).unwrap(),
         stderr: String::from_utf8(stderr).unwrap(),
@@ -160,8 +160,8 @@ fn ran(command: &mut Command) -> Ran {
     ran
 }
 
-fn run(words: &[&str]) -> Ran {
-    ran(&mut client(words))
+fn run(words: &[&str]) -> ClientRun {
+    run_to_end(&mut client(words))
 }
 
 fn file(name: &str, text: &str) -> PathBuf {
@@ -189,7 +189,7 @@ fn permission() -> Value {
 #[test]
 fn create_sends_the_project_and_prints_its_keys_once() {
     let answer = json!({"project": acme(), "api_keys": [{"key_id": "k2", "api_key": NEW_KEY}]});
-    let broker = Broker::answering("201 Created", "", &answer.to_string());
+    let broker = FakeBroker::answering_with("201 Created", "", &answer.to_string());
     let words = [
         "project",
         "create",
@@ -202,7 +202,7 @@ fn create_sends_the_project_and_prints_its_keys_once() {
         "paid",
     ];
     let flags = ["--allow-cross-project", "--max-sessions", "50", "--rate-limit", "600"];
-    let (ran, asked) = broker.told(&[&words[..], &flags].concat());
+    let (ran, asked) = broker.run_client(&[&words[..], &flags].concat());
     assert_eq!(asked.line, "POST /api/v1/projects HTTP/1.1");
     assert_eq!(asked.headers["x-api-key"], KEY);
     assert_eq!(asked.headers["content-type"], "application/json");
@@ -211,7 +211,7 @@ fn create_sends_the_project_and_prints_its_keys_once() {
         json!({"project_id": "acme", "name": "Acme Corp", "tags": ["east", "paid"],
             "config": {"allow_cross_project": true, "max_sessions": 50, "rate_limit": 600}})
     );
-    let text = ran.printed();
+    let text = ran.expect_stdout();
     assert!(
         text.starts_with("id              acme\nname            Acme Corp\ndescription     -\n"),
         "{text}"
@@ -231,31 +231,32 @@ fn list_is_a_table_whose_columns_are_aligned() {
     let mut other = acme();
     other["project_id"] = "a-longer-id".into();
     other["tags"] = json!([]);
-    let (ran, asked) = Broker::saying(&json!({"projects": [acme(), other]})).told(&["project", "list"]);
+    let (ran, asked) =
+        FakeBroker::answering_json(&json!({"projects": [acme(), other]})).run_client(&["project", "list"]);
     assert_eq!(asked.line, "GET /api/v1/projects HTTP/1.1");
     assert_eq!(asked.body, "");
     assert_eq!(
-        ran.printed(),
+        ran.expect_stdout(),
         "ID           NAME       ACTIVE  CROSS-PROJECT  DISCOVERABLE  TAGS        CREATED\n\
          acme         Acme Corp  yes     yes            no            east, paid  2026-11-20T08:00:00Z\n\
          a-longer-id  Acme Corp  yes     yes            no            -           2026-11-20T08:00:00Z\n"
     );
     let flags = ["project", "list", "--include-inactive", "--tag", "a b", "--tag", "c"];
-    let (ran, asked) = Broker::saying(&json!({"projects": []})).told(&flags);
+    let (ran, asked) = FakeBroker::answering_json(&json!({"projects": []})).run_client(&flags);
     assert_eq!(
         asked.line,
         "GET /api/v1/projects?include_inactive=true&tags=a%20b,c HTTP/1.1"
     );
-    assert_eq!(ran.printed(), "no projects\n");
+    assert_eq!(ran.expect_stdout(), "no projects\n");
 }
 
 #[test]
 fn show_tells_what_the_key_may_see() {
     let counts = json!({"sessions": 3, "active_sessions": 1, "protocols": 2, "dead_letters": 0, "keys": 4});
     let answer = json!({"project": acme(), "counts": counts, "permissions": [permission()]});
-    let (ran, asked) = Broker::saying(&answer).told(&["project", "show", "acme"]);
+    let (ran, asked) = FakeBroker::answering_json(&answer).run_client(&["project", "show", "acme"]);
     assert_eq!(asked.line, "GET /api/v1/projects/acme HTTP/1.1");
-    let text = ran.printed();
+    let text = ran.expect_stdout();
     assert!(
         text.contains("rate limit      600 per minute\n\nsessions      3 (1 active)\n"),
         "{text}"
@@ -264,8 +265,11 @@ fn show_tells_what_the_key_may_see() {
         text.ends_with("globex       chat       60 per minute  2026-11-20T09:00:00Z\n"),
         "{text}"
     );
-    let (ran, _) = Broker::saying(&json!({"project": acme()})).told(&["project", "show", "acme"]);
-    assert!(ran.printed().ends_with("rate limit      600 per minute\n"), "{ran:?}");
+    let (ran, _) = FakeBroker::answering_json(&json!({"project": acme()})).run_client(&["project", "show", "acme"]);
+    assert!(
+        ran.expect_stdout().ends_with("rate limit      600 per minute\n"),
+        "{ran:?}"
+    );
 }
 
 #[test]
@@ -279,58 +283,62 @@ fn update_sends_only_what_was_named() {
         "--queue-capacity",
         "default",
     ];
-    let (ran, asked) = Broker::saying(&json!({"project": acme()})).told(&words);
+    let (ran, asked) = FakeBroker::answering_json(&json!({"project": acme()})).run_client(&words);
     assert_eq!(asked.line, "PATCH /api/v1/projects/acme HTTP/1.1");
     assert_eq!(
         asked.json(),
         json!({"config": {"allow_cross_project": false, "queue_capacity": null}})
     );
-    assert!(ran.printed().starts_with("id              acme\n"), "{ran:?}");
+    assert!(ran.expect_stdout().starts_with("id              acme\n"), "{ran:?}");
 }
 
 #[test]
 fn delete_needs_a_yes() {
     let line = run(&["project", "delete", "acme"]);
     assert!(
-        line.refused(2)
+        line.expect_error(2)
             .contains("There is no terminal to ask on; --yes does it without asking"),
         "{line:?}"
     );
-    let broker = || Broker::answering("204 No Content", "", "");
-    let (ran, asked) = broker().told(&["project", "delete", "acme", "--yes"]);
+    let broker = || FakeBroker::answering_with("204 No Content", "", "");
+    let (ran, asked) = broker().run_client(&["project", "delete", "acme", "--yes"]);
     assert_eq!(asked.line, "DELETE /api/v1/projects/acme HTTP/1.1");
-    assert_eq!((asked.body.as_str(), ran.printed()), ("", "deleted the project acme\n"));
-    let (ran, _) = broker().told(&["project", "delete", "acme", "--yes", "--json"]);
-    assert_eq!(ran.printed(), "{\"deleted\":true}\n");
+    assert_eq!(
+        (asked.body.as_str(), ran.expect_stdout()),
+        ("", "deleted the project acme\n")
+    );
+    let (ran, _) = broker().run_client(&["project", "delete", "acme", "--yes", "--json"]);
+    assert_eq!(ran.expect_stdout(), "{\"deleted\":true}\n");
 }
 
 #[test]
 fn keys_lists_makes_and_revokes() {
-    let (ran, asked) = Broker::saying(&json!({"keys": [key("k1")]})).told(&["project", "keys", "acme"]);
+    let (ran, asked) =
+        FakeBroker::answering_json(&json!({"keys": [key("k1")]})).run_client(&["project", "keys", "acme"]);
     assert_eq!(asked.line, "GET /api/v1/projects/acme/keys HTTP/1.1");
     assert_eq!(
-        ran.printed(),
+        ran.expect_stdout(),
         "KEY ID  LABEL  SCOPE   STATUS  CREATED               EXPIRES  LAST USED\n\
          k1      ci     member  active  2026-11-20T08:00:00Z  never    never\n"
     );
     let answer = json!({"key": key("k2"), "api_key": NEW_KEY}).to_string();
     let flags = ["--create", "--label", "ci", "--scope", "member", "--expires-in", "30d"];
-    let (ran, asked) =
-        Broker::answering("201 Created", "", &answer).told(&[&["project", "keys", "acme"], &flags[..]].concat());
+    let (ran, asked) = FakeBroker::answering_with("201 Created", "", &answer)
+        .run_client(&[&["project", "keys", "acme"], &flags[..]].concat());
     assert_eq!(asked.line, "POST /api/v1/projects/acme/keys HTTP/1.1");
     assert_eq!(
         asked.json(),
         json!({"label": "ci", "scope": "member", "expires_in_seconds": 2_592_000})
     );
-    let text = ran.printed();
+    let text = ran.expect_stdout();
     assert!(
         text.contains(&format!("api key  {NEW_KEY}\n")) && text.contains("it is not shown again"),
         "{text}"
     );
     let answer = json!({"revoked": [{"key_id": "k1", "at": "2026-11-20T10:00:00Z"}]});
-    let (ran, asked) = Broker::saying(&answer).told(&["project", "keys", "acme", "--revoke", "k1"]);
+    let (ran, asked) = FakeBroker::answering_json(&answer).run_client(&["project", "keys", "acme", "--revoke", "k1"]);
     assert_eq!(asked.line, "DELETE /api/v1/projects/acme/keys/k1 HTTP/1.1");
-    assert_eq!(ran.printed(), "REVOKED  AT\nk1       2026-11-20T10:00:00Z\n");
+    assert_eq!(ran.expect_stdout(), "REVOKED  AT\nk1       2026-11-20T10:00:00Z\n");
 }
 
 #[test]
@@ -341,10 +349,10 @@ fn rotate_tells_the_new_keys_and_the_end_of_the_old_ones() {
     ];
     let answer = json!({"api_keys": new, "revoked": [{"key_id": "k1", "at": "2026-11-20T11:00:00Z"}]});
     let words = ["project", "rotate", "acme", "--key-id", "k1", "--grace", "1h"];
-    let (ran, asked) = Broker::saying(&answer).told(&words);
+    let (ran, asked) = FakeBroker::answering_json(&answer).run_client(&words);
     assert_eq!(asked.line, "POST /api/v1/projects/acme/keys/rotate HTTP/1.1");
     assert_eq!(asked.json(), json!({"key_id": "k1", "grace_period_seconds": 3600}));
-    let text = ran.printed();
+    let text = ran.expect_stdout();
     assert!(
         text.contains("Keep these keys now: they are not shown again.\n"),
         "{text}"
@@ -367,14 +375,14 @@ fn grants_are_given_and_taken_back() {
         "--rate",
         "60",
     ];
-    let (ran, asked) = Broker::saying(&json!({"permission": permission()})).told(&words);
+    let (ran, asked) = FakeBroker::answering_json(&json!({"permission": permission()})).run_client(&words);
     assert_eq!(asked.line, "PUT /api/v1/projects/acme/grants/globex HTTP/1.1");
     assert_eq!(
         asked.json(),
         json!({"allowed_protocols": ["chat"], "message_rate_limit": 60})
     );
     assert!(
-        ran.printed()
+        ran.expect_stdout()
             .starts_with("acme may send to globex\n\nMAY SEND TO  PROTOCOLS"),
         "{ran:?}"
     );
@@ -382,30 +390,30 @@ fn grants_are_given_and_taken_back() {
         (true, "acme may no longer send to globex\n"),
         (false, "acme had no grant to send to globex\n"),
     ] {
-        let broker = Broker::saying(&json!({"revoked": revoked}));
-        let (ran, asked) = broker.told(&["project", "revoke", "acme", "globex"]);
+        let broker = FakeBroker::answering_json(&json!({"revoked": revoked}));
+        let (ran, asked) = broker.run_client(&["project", "revoke", "acme", "globex"]);
         assert_eq!(asked.line, "DELETE /api/v1/projects/acme/grants/globex HTTP/1.1");
-        assert_eq!(ran.printed(), said);
+        assert_eq!(ran.expect_stdout(), said);
     }
 }
 
 #[test]
 fn the_flags_of_a_client_stand_before_the_command_too() {
-    let broker = Broker::saying(&json!({"projects": []}));
+    let broker = FakeBroker::answering_json(&json!({"projects": []}));
     let url = broker.url();
     let mut command = client(&["--url", &url, "--key", KEY, "--json", "project", "list"]);
     // What a flag says beats the environment, wherever it stands.
     command.env("MCP_BROKER_API_KEY", "acme_k2_0123456789abcdef");
     let served = broker.served;
-    let ran = ran(&mut command);
+    let ran = run_to_end(&mut command);
     let asked = served.join().unwrap();
-    assert_eq!(ran.printed(), "{\"projects\":[]}\n");
+    assert_eq!(ran.expect_stdout(), "{\"projects\":[]}\n");
     assert_eq!(asked.line, "GET /api/v1/projects HTTP/1.1");
     assert_eq!(asked.headers["x-api-key"], KEY);
     // The flag that is nearer to the command holds.
-    let broker = Broker::saying(&json!({"projects": []}));
+    let broker = FakeBroker::answering_json(&json!({"projects": []}));
     let url = broker.url();
-    let (_, asked) = broker.told(&[
+    let (_, asked) = broker.run_client(&[
         "--url=http://127.0.0.1:1",
         "--key=near",
         "project",
@@ -419,7 +427,7 @@ fn the_flags_of_a_client_stand_before_the_command_too() {
     for command in ["serve", "keygen"] {
         let line = run(&["--url", "http://127.0.0.1:1", command]);
         assert_eq!(
-            line.refused(2),
+            line.expect_error(2),
             format!("--url is not known before {command}; it belongs to commands that ask a broker, such as project")
         );
     }
@@ -428,9 +436,12 @@ fn the_flags_of_a_client_stand_before_the_command_too() {
 #[test]
 fn a_grant_shows_what_it_lacks() {
     let warning = "this project sends nothing to others yet: set its allow_cross_project";
-    let broker = Broker::saying(&json!({"permission": permission(), "warnings": [warning]}));
-    let (ran, _) = broker.told(&["project", "grant", "acme", "globex"]);
-    assert!(ran.printed().ends_with(&format!("\nwarning: {warning}\n")), "{ran:?}");
+    let broker = FakeBroker::answering_json(&json!({"permission": permission(), "warnings": [warning]}));
+    let (ran, _) = broker.run_client(&["project", "grant", "acme", "globex"]);
+    assert!(
+        ran.expect_stdout().ends_with(&format!("\nwarning: {warning}\n")),
+        "{ran:?}"
+    );
 }
 
 #[test]
@@ -438,10 +449,10 @@ fn audit_shows_who_did_what() {
     let entry = json!({"id": "e1", "at": "2026-11-20T08:00:00Z", "actor": "admin", "address": "127.0.0.1",
         "project": "acme", "action": "key.create", "target": null, "outcome": "refused", "code": "forbidden"});
     let answer = json!({"entries": [entry], "next_cursor": "c1"});
-    let (ran, asked) = Broker::saying(&answer).told(&["project", "audit", "acme", "--limit", "1"]);
+    let (ran, asked) = FakeBroker::answering_json(&answer).run_client(&["project", "audit", "acme", "--limit", "1"]);
     assert_eq!(asked.line, "GET /api/v1/audit?project=acme&limit=1 HTTP/1.1");
     assert_eq!(
-        ran.printed(),
+        ran.expect_stdout(),
         "AT                    ACTOR  FROM       ACTION      PROJECT  TARGET  OUTCOME\n\
          2026-11-20T08:00:00Z  admin  127.0.0.1  key.create  acme     -       refused (forbidden)\n\n\
          There are older entries: --limit shows more.\n"
@@ -450,30 +461,30 @@ fn audit_shows_who_did_what() {
 
 #[test]
 fn ids_stay_in_their_segment_of_the_path() {
-    let (_, asked) = Broker::saying(&json!({})).told(&["project", "grant", "a/../b", "ü?x#y"]);
+    let (_, asked) = FakeBroker::answering_json(&json!({})).run_client(&["project", "grant", "a/../b", "ü?x#y"]);
     assert_eq!(
         asked.line,
         "PUT /api/v1/projects/a%2F..%2Fb/grants/%C3%BC%3Fx%23y HTTP/1.1"
     );
-    run(&["project", "show", ".."]).refused(2);
+    run(&["project", "show", ".."]).expect_error(2);
 }
 
 #[test]
 fn a_path_of_the_url_is_kept() {
-    let broker = Broker::saying(&json!({"projects": []}));
+    let broker = FakeBroker::answering_json(&json!({"projects": []}));
     let url = format!("{}/broker/", broker.url());
-    let (_, asked) = broker.told(&["project", "list", "--url", &url]);
+    let (_, asked) = broker.run_client(&["project", "list", "--url", &url]);
     assert_eq!(asked.line, "GET /broker/api/v1/projects HTTP/1.1");
 }
 
 #[test]
 fn json_is_what_the_broker_said() {
     let said = r#"{"projects": [], "later": {"z": 1, "a": 12345678901234567890.10}}"#;
-    let (ran, _) = Broker::answering("200 OK", "", said).told(&["project", "--json", "list"]);
-    assert_eq!(ran.printed(), format!("{said}\n"));
+    let (ran, _) = FakeBroker::answering_with("200 OK", "", said).run_client(&["project", "--json", "list"]);
+    assert_eq!(ran.expect_stdout(), format!("{said}\n"));
     let answer = json!({"key": key("k2"), "api_key": NEW_KEY});
-    let (ran, _) = Broker::saying(&answer).told(&["project", "keys", "acme", "--create", "--json"]);
-    assert_eq!(serde_json::from_str::<Value>(ran.printed()).unwrap(), answer);
+    let (ran, _) = FakeBroker::answering_json(&answer).run_client(&["project", "keys", "acme", "--create", "--json"]);
+    assert_eq!(serde_json::from_str::<Value>(ran.expect_stdout()).unwrap(), answer);
 }
 
 #[test]
@@ -481,23 +492,23 @@ fn a_name_cannot_paint_the_terminal() {
     let mut project = acme();
     project["name"] = "\u{1b}[2J\u{9b}1m\u{202e}evil\r\nid  root".into();
     let answer = json!({"projects": [project]});
-    let (ran, _) = Broker::saying(&answer).told(&["project", "list"]);
-    assert_eq!(ran.printed().lines().count(), 2);
+    let (ran, _) = FakeBroker::answering_json(&answer).run_client(&["project", "list"]);
+    assert_eq!(ran.expect_stdout().lines().count(), 2);
     assert!(
         ran.stdout.contains("\\u{1b}[2J\\u{9b}1m\\u{202e}evil\\r\\nid  root"),
         "{ran:?}"
     );
-    let (ran, _) = Broker::saying(&answer).told(&["project", "list", "--json"]);
+    let (ran, _) = FakeBroker::answering_json(&answer).run_client(&["project", "list", "--json"]);
     assert!(
-        !ran.printed()
+        !ran.expect_stdout()
             .trim_end()
             .contains(|c: char| c.is_control() || c == '\u{202e}'),
         "{ran:?}"
     );
     assert_eq!(serde_json::from_str::<Value>(&ran.stdout).unwrap(), answer);
-    let (ran, _) = Broker::refusing("400 Bad Request", "invalid_argument", "a\nb \u{1b}[31m\u{202e}")
-        .told(&["project", "show", "acme"]);
-    assert_eq!(ran.refused(1), "invalid_argument: a b \\u{1b}[31m\\u{202e}");
+    let (ran, _) = FakeBroker::answering_problem("400 Bad Request", "invalid_argument", "a\nb \u{1b}[31m\u{202e}")
+        .run_client(&["project", "show", "acme"]);
+    assert_eq!(ran.expect_error(1), "invalid_argument: a b \\u{1b}[31m\\u{202e}");
 }
 
 #[test]
@@ -533,8 +544,8 @@ fn a_refusal_is_one_line_that_says_what_to_do() {
     ] {
         for flags in [&[][..], &["--json"]] {
             let words = [&["project", "show", "acme"], flags].concat();
-            let (ran, _) = Broker::refusing(status, code, "so it is").told(&words);
-            assert!(ran.refused(1).starts_with(line), "{ran:?}");
+            let (ran, _) = FakeBroker::answering_problem(status, code, "so it is").run_client(&words);
+            assert!(ran.expect_error(1).starts_with(line), "{ran:?}");
         }
     }
 }
@@ -553,18 +564,19 @@ fn who_is_too_fast_is_told_how_long_to_wait() {
         ("", problem(json!({"retry_after_ms": 2100}))),
         ("Retry-After: 3\r\n", problem(json!({}))),
     ] {
-        let (ran, _) = Broker::answering("429 Too Many Requests", headers, &body).told(&["project", "list"]);
-        assert_eq!(ran.refused(1), "rate_limited: Too Many Requests; try again in 3 s");
+        let (ran, _) =
+            FakeBroker::answering_with("429 Too Many Requests", headers, &body).run_client(&["project", "list"]);
+        assert_eq!(ran.expect_error(1), "rate_limited: Too Many Requests; try again in 3 s");
     }
 }
 
 #[test]
 fn without_a_key_the_broker_is_asked_and_the_refusal_says_how_to_give_one() {
-    let broker = Broker::refusing("401 Unauthorized", "authentication_failed", "no key");
-    let (ran, asked) = broker.told_by(client(&["project", "list"]));
+    let broker = FakeBroker::answering_problem("401 Unauthorized", "authentication_failed", "no key");
+    let (ran, asked) = broker.run_command(client(&["project", "list"]));
     assert!(!asked.headers.contains_key("x-api-key"), "{asked:?}");
     assert_eq!(
-        ran.refused(1),
+        ran.expect_error(1),
         "authentication_failed: no key; no key was given: set MCP_BROKER_API_KEY or use --key-file"
     );
 }
@@ -577,8 +589,8 @@ fn what_is_no_broker_is_not_taken_for_one() {
         ("404 Not Found", "<html>nothing here</html>"),
         ("502 Bad Gateway", ""),
     ] {
-        let (ran, _) = Broker::answering(status, "", body).told(&["project", "list"]);
-        let line = ran.refused(1);
+        let (ran, _) = FakeBroker::answering_with(status, "", body).run_client(&["project", "list"]);
+        let line = ran.expect_error(1);
         assert!(
             line.contains("is it a broker of this version? see --url") && !line.contains("html"),
             "{line}"
@@ -589,7 +601,8 @@ fn what_is_no_broker_is_not_taken_for_one() {
 #[test]
 fn a_key_in_an_answer_of_another_version_is_not_lost() {
     let answer = json!({"key": {"id": "k2"}, "api_key": NEW_KEY}).to_string();
-    let (ran, _) = Broker::answering("201 Created", "", &answer).told(&["project", "keys", "acme", "--create"]);
+    let (ran, _) =
+        FakeBroker::answering_with("201 Created", "", &answer).run_client(&["project", "keys", "acme", "--create"]);
     assert_eq!((ran.code, ran.stdout), (Some(1), format!("{answer}\n")));
     assert!(ran.stderr.contains("its answer is not understood"), "{}", ran.stderr);
 }
@@ -600,8 +613,8 @@ fn a_broker_that_does_not_run_is_said_not_to() {
     let taken = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     taken.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
     let url = format!("http://{}", taken.local_addr().unwrap().as_socket().unwrap());
-    let ran = ran(client(&["project", "list", "--url", &url]).env("MCP_BROKER_API_KEY", KEY));
-    let line = ran.refused(1);
+    let ran = run_to_end(client(&["project", "list", "--url", &url]).env("MCP_BROKER_API_KEY", KEY));
+    let line = ran.expect_error(1);
     assert!(line.starts_with(&format!("cannot reach {url}: ")), "{line}");
     assert!(line.ends_with("; is it running? see --url"), "{line}");
 }
@@ -617,7 +630,7 @@ fn a_broker_that_hangs_up_may_have_done_it() {
         "POST /api/v1/projects/acme/keys/rotate HTTP/1.1"
     );
     assert!(
-        line.refused(1)
+        line.expect_error(1)
             .starts_with(&format!("{url} hung up before it had answered; ")),
         "{line:?}"
     );
@@ -634,8 +647,11 @@ fn a_redirect_does_not_get_the_key() {
         "308 Permanent Redirect",
     ] {
         let location = format!("Location: http://{}/\r\n", elsewhere.local_addr().unwrap());
-        let (ran, _) = Broker::answering(status, &location, "").told(&["project", "list"]);
-        assert!(ran.refused(1).contains("a key is not carried elsewhere"), "{ran:?}");
+        let (ran, _) = FakeBroker::answering_with(status, &location, "").run_client(&["project", "list"]);
+        assert!(
+            ran.expect_error(1).contains("a key is not carried elsewhere"),
+            "{ran:?}"
+        );
         assert_eq!(elsewhere.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
     }
 }
@@ -649,9 +665,9 @@ fn a_proxy_of_the_environment_does_not_get_the_key() {
         command.env(name, format!("http://{}", proxy.local_addr().unwrap()));
     }
     command.env("MCP_BROKER_API_KEY", KEY);
-    let (ran, asked) = Broker::saying(&json!({"projects": []})).told_by(command);
+    let (ran, asked) = FakeBroker::answering_json(&json!({"projects": []})).run_command(command);
     assert_eq!(
-        (ran.printed(), asked.headers["x-api-key"].as_str()),
+        (ran.expect_stdout(), asked.headers["x-api-key"].as_str()),
         ("no projects\n", KEY)
     );
     assert_eq!(proxy.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
@@ -670,7 +686,7 @@ fn the_key_comes_from_flag_file_or_environment() {
     ] {
         let mut command = client(&["project", "list"]);
         command.args(flags).envs(env.iter().copied());
-        let (_, asked) = Broker::saying(&json!({"projects": []})).told_by(command);
+        let (_, asked) = FakeBroker::answering_json(&json!({"projects": []})).run_command(command);
         assert_eq!(asked.headers["x-api-key"], KEY, "{flags:?} {env:?}");
     }
 }
@@ -695,7 +711,7 @@ fn a_key_that_cannot_be_one_is_refused_unseen() {
         ),
     ] {
         let ran = run(&[&["project", "list"], &flags[..]].concat());
-        assert!(ran.refused(2).starts_with(line), "{ran:?}");
+        assert!(ran.expect_error(2).starts_with(line), "{ran:?}");
     }
 }
 
@@ -719,16 +735,17 @@ fn a_mistake_does_not_print_the_key() {
         &["serve", "--key", KEY],
         &["keygen", KEY],
     ] {
-        run(words).refused(2);
+        run(words).expect_error(2);
     }
-    let broker = Broker::refusing("400 Bad Request", "invalid_argument", &format!("what is {KEY}?"));
-    let (ran, _) = broker.told(&["project", "list"]);
-    assert_eq!(ran.refused(1), "invalid_argument: what is (hidden)?");
+    let broker = FakeBroker::answering_problem("400 Bad Request", "invalid_argument", &format!("what is {KEY}?"));
+    let (ran, _) = broker.run_client(&["project", "list"]);
+    assert_eq!(ran.expect_error(1), "invalid_argument: what is (hidden)?");
     // One of another form is known by being the one that was sent.
     let mut command = client(&["project", "list"]);
     command.env("MCP_BROKER_API_KEY", "plain-token");
-    let (ran, _) = Broker::refusing("400 Bad Request", "invalid_argument", "what is plain-token?").told_by(command);
-    assert_eq!(ran.refused(1), "invalid_argument: what is (hidden)?");
+    let (ran, _) = FakeBroker::answering_problem("400 Bad Request", "invalid_argument", "what is plain-token?")
+        .run_command(command);
+    assert_eq!(ran.expect_error(1), "invalid_argument: what is (hidden)?");
 }
 
 #[test]
@@ -739,8 +756,8 @@ fn a_key_does_not_cross_a_network_in_the_clear() {
         "http://localhost.invalid:8000",
     ] {
         let mut command = client(&["project", "list", "--url", url]);
-        let ran = ran(command.env("MCP_BROKER_API_KEY", KEY));
-        let line = ran.refused(2);
+        let ran = run_to_end(command.env("MCP_BROKER_API_KEY", KEY));
+        let line = ran.expect_error(2);
         assert!(
             line.starts_with(&format!("url = {url:?} (--url) is not allowed with a key: "))
                 && line.ends_with("allowed: https://, a loopback address, or --insecure to send it all the same"),
@@ -804,7 +821,7 @@ fn unknown_words_get_a_hint() {
         ),
     ] {
         let ran = run(words);
-        assert!(ran.refused(2).starts_with(line), "{ran:?}");
+        assert!(ran.expect_error(2).starts_with(line), "{ran:?}");
     }
 }
 
@@ -812,7 +829,7 @@ fn unknown_words_get_a_hint() {
 fn help_is_complete() {
     let help = run(&["--help"]);
     for word in ["serve", "project", "keygen"] {
-        assert!(help.printed().contains(&format!("\n  {word} ")), "{help:?}");
+        assert!(help.expect_stdout().contains(&format!("\n  {word} ")), "{help:?}");
     }
     let project = [
         "create", "list", "show", "update", "delete", "keys", "rotate", "grant", "revoke", "audit",
@@ -827,7 +844,7 @@ fn help_is_complete() {
             "--json",
             "Exit codes: ",
         ] {
-            assert!(help.printed().contains(part), "{part}: {help:?}");
+            assert!(help.expect_stdout().contains(part), "{part}: {help:?}");
         }
         assert!(
             help.stdout
@@ -848,14 +865,18 @@ fn help_is_complete() {
         &["project", "keys"],
     ] {
         let help = run(&[words, &["--help"]].concat());
-        assert!(help.printed().lines().all(|line| line.len() <= 120), "{}", help.stdout);
+        assert!(
+            help.expect_stdout().lines().all(|line| line.len() <= 120),
+            "{}",
+            help.stdout
+        );
     }
     assert_eq!(run(&["project"]).code, Some(2));
 }
 
 #[test]
 fn keygen_prints_a_fresh_key_and_nothing_else() {
-    let keygen = || run(&["keygen"]).printed().to_owned();
+    let keygen = || run(&["keygen"]).expect_stdout().to_owned();
     let (key, other) = (keygen(), keygen());
     assert_ne!(key, other);
     for key in [key, other] {
@@ -880,6 +901,9 @@ fn keygen_prints_a_fresh_key_and_nothing_else() {
 #[test]
 fn serve_does_not_mind_the_variables_of_the_client() {
     let mut command = client(&["serve", "--port", "nonsense"]);
-    let ran = ran(command.env("MCP_BROKER_URL", "http://x").env("MCP_BROKER_API_KEY", KEY));
-    assert!(ran.refused(2).starts_with("port = \"nonsense\" (--port)"), "{ran:?}");
+    let ran = run_to_end(command.env("MCP_BROKER_URL", "http://x").env("MCP_BROKER_API_KEY", KEY));
+    assert!(
+        ran.expect_error(2).starts_with("port = \"nonsense\" (--port)"),
+        "{ran:?}"
+    );
 }

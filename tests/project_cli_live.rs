@@ -18,7 +18,7 @@ use process::Broker;
 const ADMIN_KEY: &str = "admin_tests_0123456789abcdef0123456789abcdef0123456789abcdef";
 
 /// A broker that asks for keys, and whoever administers it.
-struct Office {
+struct AdministeredBroker {
     broker: Broker,
     _key: KeyFile,
 }
@@ -26,8 +26,8 @@ struct Office {
 /// The admin key in a file that is gone with this.
 struct KeyFile(PathBuf);
 
-impl Office {
-    fn open(name: &str) -> Self {
+impl AdministeredBroker {
+    fn start(name: &str) -> Self {
         let key_file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}.key", std::process::id()));
         let mut options = std::fs::OpenOptions::new();
         let file = options
@@ -44,18 +44,18 @@ impl Office {
     }
 
     /// What the client prints for the operator.
-    fn prints(&self, words: &[&str]) -> String {
-        told(self.broker.address, ADMIN_KEY, words).unwrap()
+    fn run(&self, words: &[&str]) -> String {
+        run_client(self.broker.address, ADMIN_KEY, words).unwrap()
     }
 
     /// The answer to the operator as JSON.
-    fn answers(&self, words: &[&str]) -> Value {
-        let text = self.prints(&[words, &["--json"]].concat());
+    fn run_json(&self, words: &[&str]) -> Value {
+        let text = self.run(&[words, &["--json"]].concat());
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
     }
 
-    fn refuses(&self, key: &str, words: &[&str]) -> String {
-        told(self.broker.address, key, words).unwrap_err()
+    fn run_refused(&self, key: &str, words: &[&str]) -> String {
+        run_client(self.broker.address, key, words).unwrap_err()
     }
 }
 
@@ -66,7 +66,7 @@ impl Drop for KeyFile {
 }
 
 /// Runs a command of `project`: what it prints, or what it says instead.
-fn told(broker: SocketAddr, key: &str, words: &[&str]) -> Result<String, String> {
+fn run_client(broker: SocketAddr, key: &str, words: &[&str]) -> Result<String, String> {
     let output = Command::new(env!("CARGO_BIN_EXE_mcp-broker"))
         .env_clear()
         .env("MCP_BROKER_URL", format!("http://{broker}"))
@@ -87,7 +87,7 @@ fn told(broker: SocketAddr, key: &str, words: &[&str]) -> Result<String, String>
 }
 
 /// Words that must stand in a text, in this order.
-fn shows(text: &str, words: &[&str]) {
+fn assert_contains_all(text: &str, words: &[&str]) {
     let mut rest = text;
     for word in words {
         let at = rest
@@ -107,8 +107,8 @@ fn printed_key(text: &str) -> &str {
 
 #[test]
 fn a_project_is_administered_from_its_making_to_its_end() {
-    let office = Office::open("whole-life");
-    let printed = office.prints(&[
+    let office = AdministeredBroker::start("whole-life");
+    let printed = office.run(&[
         "create",
         "acme",
         "--name",
@@ -123,7 +123,7 @@ fn a_project_is_administered_from_its_making_to_its_end() {
         "--rate-limit",
         "600",
     ]);
-    shows(
+    assert_contains_all(
         &printed,
         &[
             "acme",
@@ -137,19 +137,19 @@ fn a_project_is_administered_from_its_making_to_its_end() {
         ],
     );
     let key = printed_key(&printed);
-    let by_its_own = |words: &[&str]| told(office.broker.address, key, words).unwrap();
-    office.answers(&["create", "globex", "--name", "Globex", "--discoverable"]);
+    let by_its_own = |words: &[&str]| run_client(office.broker.address, key, words).unwrap();
+    office.run_json(&["create", "globex", "--name", "Globex", "--discoverable"]);
 
-    shows(&office.prints(&["list"]), &["ID", "acme", "default", "globex"]);
-    shows(&office.prints(&["list", "--tag", "paid"]), &["acme"]);
+    assert_contains_all(&office.run(&["list"]), &["ID", "acme", "default", "globex"]);
+    assert_contains_all(&office.run(&["list", "--tag", "paid"]), &["acme"]);
     // The others are seen as far as they want to be, which says nothing of their limits.
     let seen = by_its_own(&["list"]);
-    shows(&seen, &["acme", "globex"]);
+    assert_contains_all(&seen, &["acme", "globex"]);
     assert!(!seen.contains("default"), "{seen}");
-    shows(&by_its_own(&["show", "globex"]), &["globex", "Globex"]);
-    shows(&by_its_own(&["show", "acme"]), &["acme", "Acme Corp", "50"]);
+    assert_contains_all(&by_its_own(&["show", "globex"]), &["globex", "Globex"]);
+    assert_contains_all(&by_its_own(&["show", "acme"]), &["acme", "Acme Corp", "50"]);
 
-    let updated = office.prints(&[
+    let updated = office.run(&[
         "update",
         "acme",
         "--max-sessions",
@@ -159,7 +159,7 @@ fn a_project_is_administered_from_its_making_to_its_end() {
         "--discoverable",
         "true",
     ]);
-    shows(
+    assert_contains_all(
         &updated,
         &[
             "Acme Corp",
@@ -171,7 +171,7 @@ fn a_project_is_administered_from_its_making_to_its_end() {
         ],
     );
     assert!(!updated.contains("paid"), "{updated}");
-    let refused = office.refuses(key, &["update", "acme", "--rate-limit", "0"]);
+    let refused = office.run_refused(key, &["update", "acme", "--rate-limit", "0"]);
     assert!(refused.contains("admin key"), "{refused}");
 
     let made = by_its_own(&[
@@ -186,64 +186,67 @@ fn a_project_is_administered_from_its_making_to_its_end() {
         "1h",
     ]);
     let observer = printed_key(&made);
-    shows(&made, &["ci", "observer"]);
-    shows(&told(office.broker.address, observer, &["list"]).unwrap(), &["acme"]);
-    shows(&by_its_own(&["keys", "acme"]), &["KEY ID", "observer", "active"]);
+    assert_contains_all(&made, &["ci", "observer"]);
+    assert_contains_all(
+        &run_client(office.broker.address, observer, &["list"]).unwrap(),
+        &["acme"],
+    );
+    assert_contains_all(&by_its_own(&["keys", "acme"]), &["KEY ID", "observer", "active"]);
     let observer_id = observer.split('_').nth(1).unwrap();
     let rotated = by_its_own(&["rotate", "acme", "--key-id", observer_id, "--grace", "10m"]);
     let newer = printed_key(&rotated);
-    shows(&by_its_own(&["keys", "acme"]), &["retiring"]);
+    assert_contains_all(&by_its_own(&["keys", "acme"]), &["retiring"]);
     by_its_own(&["keys", "acme", "--revoke", newer.split('_').nth(1).unwrap()]);
-    let refused = office.refuses(newer, &["list"]);
+    let refused = office.run_refused(newer, &["list"]);
     assert!(!refused.contains(newer), "{refused}");
 
     let granted = by_its_own(&["grant", "acme", "globex", "--protocol", "chat,news", "--rate", "60"]);
-    shows(&granted, &["globex", "chat", "news", "60"]);
-    shows(&office.prints(&["show", "acme"]), &["acme", "globex", "chat"]);
+    assert_contains_all(&granted, &["globex", "chat", "news", "60"]);
+    assert_contains_all(&office.run(&["show", "acme"]), &["acme", "globex", "chat"]);
     let revoked = by_its_own(&["revoke", "acme", "globex"]);
-    shows(&revoked, &["globex"]);
+    assert_contains_all(&revoked, &["globex"]);
     assert_ne!(
         by_its_own(&["revoke", "acme", "globex"]),
         revoked,
         "the second time there is none"
     );
 
-    shows(
+    assert_contains_all(
         &by_its_own(&["audit", "acme"]),
         &["grant.revoke", "grant.create", "key.rotate", "key.create"],
     );
-    shows(
-        &office.prints(&["audit", "--limit", "1000"]),
+    assert_contains_all(
+        &office.run(&["audit", "--limit", "1000"]),
         &["refused", "project.create"],
     );
     assert_eq!(
-        office.answers(&["audit", "--limit", "1"])["entries"]
+        office.run_json(&["audit", "--limit", "1"])["entries"]
             .as_array()
             .unwrap()
             .len(),
         1
     );
 
-    office.refuses(ADMIN_KEY, &["delete", "acme"]);
-    shows(&office.prints(&["delete", "acme", "--yes"]), &["acme"]);
-    office.refuses(key, &["list"]);
-    assert!(!office.prints(&["list"]).contains("acme"));
-    shows(&office.prints(&["list", "--include-inactive"]), &["acme"]);
-    shows(&office.prints(&["show", "acme"]), &["acme", "active", "no"]);
+    office.run_refused(ADMIN_KEY, &["delete", "acme"]);
+    assert_contains_all(&office.run(&["delete", "acme", "--yes"]), &["acme"]);
+    office.run_refused(key, &["list"]);
+    assert!(!office.run(&["list"]).contains("acme"));
+    assert_contains_all(&office.run(&["list", "--include-inactive"]), &["acme"]);
+    assert_contains_all(&office.run(&["show", "acme"]), &["acme", "active", "no"]);
 }
 
 #[test]
 fn the_answers_for_scripts_are_those_of_the_broker() {
-    let office = Office::open("scripts");
-    let made = office.answers(&["create", "acme", "--name", "Acme"]);
+    let office = AdministeredBroker::start("scripts");
+    let made = office.run_json(&["create", "acme", "--name", "Acme"]);
     let key = made["api_keys"][0]["api_key"].as_str().unwrap();
-    assert_eq!(office.answers(&["show", "acme"])["project"], made["project"]);
-    assert_eq!(office.answers(&["list"])["projects"][0], made["project"]);
-    assert_eq!(office.answers(&["keys", "acme"])["keys"][0]["scope"], "admin");
-    let rotated = office.answers(&["rotate", "acme"]);
+    assert_eq!(office.run_json(&["show", "acme"])["project"], made["project"]);
+    assert_eq!(office.run_json(&["list"])["projects"][0], made["project"]);
+    assert_eq!(office.run_json(&["keys", "acme"])["keys"][0]["scope"], "admin");
+    let rotated = office.run_json(&["rotate", "acme"]);
     assert_eq!(rotated["revoked"][0]["key_id"], made["api_keys"][0]["key_id"]);
-    office.refuses(key, &["list"]);
-    office.answers(&["delete", "acme", "--yes"]);
+    office.run_refused(key, &["list"]);
+    office.run_json(&["delete", "acme", "--yes"]);
     // What goes wrong is one line that says what.
     for (words, says) in [
         (&["show", "acme2"][..], "no such project"),
@@ -251,7 +254,7 @@ fn the_answers_for_scripts_are_those_of_the_broker() {
         (&["create", "system", "--name", "x"], "reserved"),
         (&["grant", "acme", "globex"], "no such project"),
     ] {
-        let line = office.refuses(ADMIN_KEY, words);
+        let line = office.run_refused(ADMIN_KEY, words);
         assert!(line.contains(says), "{line}");
     }
     let log = office.broker.stop();

@@ -26,207 +26,207 @@ const HEARTBEAT_INTERVAL: &str = "100ms";
 
 #[test]
 fn agents_with_typescript_v1_talk_over_websocket() {
-    Client::TypeScript.runs("typescript-v1.js WS");
+    Client::TypeScript.run("typescript-v1.js WS");
 }
 
 #[test]
 fn agents_with_typescript_v1_talk_over_http() {
-    Client::TypeScript.runs("typescript-v1.js HTTP");
+    Client::TypeScript.run("typescript-v1.js HTTP");
 }
 
 #[test]
 fn agents_with_typescript_v1_talk_over_the_http_of_2024_11_05() {
-    Client::TypeScript.runs("typescript-v1.js HTTP sse");
+    Client::TypeScript.run("typescript-v1.js HTTP sse");
 }
 
 #[test]
 fn agents_with_typescript_v2_pinned_talk_over_websocket() {
-    Client::TypeScript.runs("typescript-v2.js WS pin");
+    Client::TypeScript.run("typescript-v2.js WS pin");
 }
 
 #[test]
 fn agents_with_typescript_v2_pinned_talk_over_http() {
-    Client::TypeScript.runs("typescript-v2.js HTTP pin");
+    Client::TypeScript.run("typescript-v2.js HTTP pin");
 }
 
 #[test]
 fn agents_with_typescript_v2_negotiating_talk_over_websocket() {
-    Client::TypeScript.runs("typescript-v2.js WS auto");
+    Client::TypeScript.run("typescript-v2.js WS auto");
 }
 
 #[test]
 fn agents_with_typescript_v2_negotiating_talk_over_http() {
-    Client::TypeScript.runs("typescript-v2.js HTTP auto");
+    Client::TypeScript.run("typescript-v2.js HTTP auto");
 }
 
 #[test]
 fn agents_with_typescript_v2_as_legacy_talk_over_websocket() {
-    Client::TypeScript.runs("typescript-v2.js WS legacy");
+    Client::TypeScript.run("typescript-v2.js WS legacy");
 }
 
 #[test]
 fn agents_with_typescript_v2_as_legacy_talk_over_http() {
-    Client::TypeScript.runs("typescript-v2.js HTTP legacy");
+    Client::TypeScript.run("typescript-v2.js HTTP legacy");
 }
 
 #[test]
 fn agents_with_python_v1_talk_over_websocket() {
-    Client::PythonV1.runs("python_v1.py WS");
+    Client::PythonV1.run("python_v1.py WS");
 }
 
 #[test]
 fn agents_with_python_v1_talk_over_http() {
-    Client::PythonV1.runs("python_v1.py HTTP");
+    Client::PythonV1.run("python_v1.py HTTP");
 }
 
 #[test]
 fn agents_with_python_v1_talk_over_the_http_of_2024_11_05() {
-    Client::PythonV1.runs("python_v1.py HTTP sse");
+    Client::PythonV1.run("python_v1.py HTTP sse");
 }
 
 #[test]
 fn agents_with_python_v2_pinned_talk_over_websocket() {
-    Client::PythonV2.runs("python_v2.py WS pin");
+    Client::PythonV2.run("python_v2.py WS pin");
 }
 
 #[test]
 fn agents_with_python_v2_pinned_talk_over_http() {
-    Client::PythonV2.runs("python_v2.py HTTP pin");
+    Client::PythonV2.run("python_v2.py HTTP pin");
 }
 
 #[test]
 fn agents_with_python_v2_negotiating_talk_over_websocket() {
-    Client::PythonV2.runs("python_v2.py WS auto");
+    Client::PythonV2.run("python_v2.py WS auto");
 }
 
 #[test]
 fn agents_with_python_v2_negotiating_talk_over_http() {
-    Client::PythonV2.runs("python_v2.py HTTP auto");
+    Client::PythonV2.run("python_v2.py HTTP auto");
 }
 
 #[test]
 fn agents_with_python_v2_as_legacy_talk_over_websocket() {
-    Client::PythonV2.runs("python_v2.py WS legacy");
+    Client::PythonV2.run("python_v2.py WS legacy");
 }
 
 #[test]
 fn agents_with_python_v2_as_legacy_talk_over_http() {
-    Client::PythonV2.runs("python_v2.py HTTP legacy");
+    Client::PythonV2.run("python_v2.py HTTP legacy");
 }
 
 #[test]
 fn agents_of_two_eras_talk_over_websocket() {
-    Client::TypeScript.runs("mixed.js WS WS");
+    Client::TypeScript.run("mixed.js WS WS");
 }
 
 #[test]
 fn agents_of_two_eras_talk_across_websocket_and_http() {
-    Client::TypeScript.runs("mixed.js WS HTTP");
+    Client::TypeScript.run("mixed.js WS HTTP");
 }
 
 #[test]
 fn agents_with_typescript_v1_bring_keys_over_http() {
-    Client::TypeScript.brings_a_key("typescript-v1.js HTTP");
+    Client::TypeScript.run_with_key("typescript-v1.js HTTP");
 }
 
 #[test]
 fn agents_with_typescript_v1_bring_keys_over_the_http_of_2024_11_05() {
-    Client::TypeScript.brings_a_key("typescript-v1.js HTTP sse");
+    Client::TypeScript.run_with_key("typescript-v1.js HTTP sse");
 }
 
 #[test]
 fn agents_with_typescript_v2_bring_keys_over_http() {
-    Client::TypeScript.brings_a_key("typescript-v2.js HTTP auto");
+    Client::TypeScript.run_with_key("typescript-v2.js HTTP auto");
 }
 
 #[test]
 fn agents_with_typescript_v2_bring_keys_over_websocket() {
-    Client::TypeScript.brings_a_key("typescript-v2.js WS pin");
+    Client::TypeScript.run_with_key("typescript-v2.js WS pin");
 }
 
 #[test]
 fn agents_with_the_ai_sdk_talk_over_http() {
-    Client::TypeScript.runs("ai-sdk.js HTTP http");
+    Client::TypeScript.run("ai-sdk.js HTTP http");
 }
 
 #[test]
 fn agents_with_the_ai_sdk_talk_over_the_http_of_2024_11_05() {
-    Client::TypeScript.runs("ai-sdk.js HTTP sse");
-    Client::TypeScript.runs("ai-sdk.js SSE sse");
+    Client::TypeScript.run("ai-sdk.js HTTP sse");
+    Client::TypeScript.run("ai-sdk.js SSE sse");
 }
 
 #[test]
 fn agents_with_the_ai_sdk_bring_keys() {
-    Client::TypeScript.brings_a_key("ai-sdk.js HTTP http");
-    Client::TypeScript.brings_a_key("ai-sdk.js SSE sse");
+    Client::TypeScript.run_with_key("ai-sdk.js HTTP http");
+    Client::TypeScript.run_with_key("ai-sdk.js SSE sse");
 }
 
 #[test]
 fn agents_behind_mcp_remote_talk_over_http() {
-    Client::TypeScript.runs("mcp-remote.js HTTP http-first");
+    Client::TypeScript.run("mcp-remote.js HTTP http-first");
 }
 
 #[test]
 fn agents_behind_mcp_remote_talk_over_the_http_of_2024_11_05() {
-    Client::TypeScript.runs("mcp-remote.js SSE sse-only");
+    Client::TypeScript.run("mcp-remote.js SSE sse-only");
 }
 
 /// A bridge without a key gives up: it waits for no login.
 #[test]
 fn agents_behind_mcp_remote_bring_keys() {
-    Client::TypeScript.brings_a_key("mcp-remote.js HTTP http-first");
-    Client::TypeScript.brings_a_key("mcp-remote.js SSE sse-only");
+    Client::TypeScript.run_with_key("mcp-remote.js HTTP http-first");
+    Client::TypeScript.run_with_key("mcp-remote.js SSE sse-only");
 }
 
 #[test]
 fn agents_with_fastmcp_talk_over_http() {
-    Client::PythonV2.runs("fastmcp_client.py HTTP auto");
-    Client::PythonV2.runs("fastmcp_client.py HTTP legacy");
+    Client::PythonV2.run("fastmcp_client.py HTTP auto");
+    Client::PythonV2.run("fastmcp_client.py HTTP legacy");
 }
 
 #[test]
 fn agents_with_fastmcp_talk_over_the_http_of_2024_11_05() {
-    Client::PythonV2.runs("fastmcp_client.py SSE sse");
+    Client::PythonV2.run("fastmcp_client.py SSE sse");
 }
 
 #[test]
 fn agents_with_fastmcp_bring_keys() {
-    Client::PythonV2.brings_a_key("fastmcp_client.py HTTP auto");
+    Client::PythonV2.run_with_key("fastmcp_client.py HTTP auto");
 }
 
 #[test]
 fn agents_with_langchain_talk_with_a_connection_for_each_call() {
-    Client::PythonV1.runs("langchain_tools.py HTTP http each");
-    Client::PythonV1.runs("langchain_tools.py SSE sse each");
+    Client::PythonV1.run("langchain_tools.py HTTP http each");
+    Client::PythonV1.run("langchain_tools.py SSE sse each");
 }
 
 #[test]
 fn agents_with_langchain_talk_with_one_connection() {
-    Client::PythonV1.runs("langchain_tools.py HTTP http one");
-    Client::PythonV1.runs("langchain_tools.py SSE sse one");
+    Client::PythonV1.run("langchain_tools.py HTTP http one");
+    Client::PythonV1.run("langchain_tools.py SSE sse one");
 }
 
 #[test]
 fn agents_with_langchain_bring_keys() {
-    Client::PythonV1.brings_a_key("langchain_tools.py HTTP http one");
+    Client::PythonV1.run_with_key("langchain_tools.py HTTP http one");
 }
 
 #[test]
 fn legacy_agents_with_typescript_talk_through_a_balancer() {
-    Client::TypeScript.runs_behind_a_balancer("typescript-v1.js HTTP http exchange");
-    Client::TypeScript.runs_behind_a_balancer("typescript-v1.js SSE sse exchange");
+    Client::TypeScript.run_behind_balancer("typescript-v1.js HTTP http exchange");
+    Client::TypeScript.run_behind_balancer("typescript-v1.js SSE sse exchange");
 }
 
 #[test]
 fn legacy_agents_with_python_talk_through_a_balancer() {
-    Client::PythonV1.runs_behind_a_balancer("python_v1.py HTTP http exchange");
-    Client::PythonV1.runs_behind_a_balancer("python_v1.py SSE sse exchange");
+    Client::PythonV1.run_behind_balancer("python_v1.py HTTP http exchange");
+    Client::PythonV1.run_behind_balancer("python_v1.py SSE sse exchange");
 }
 
 #[test]
 fn agents_with_the_ai_sdk_talk_through_a_balancer() {
-    Client::TypeScript.runs_behind_a_balancer("ai-sdk.js HTTP http");
-    Client::TypeScript.runs_behind_a_balancer("ai-sdk.js SSE sse");
+    Client::TypeScript.run_behind_balancer("ai-sdk.js HTTP http");
+    Client::TypeScript.run_behind_balancer("ai-sdk.js SSE sse");
 }
 
 /// What a broker that asks for keys takes for everything.
@@ -241,16 +241,16 @@ enum Client {
 
 impl Client {
     /// Runs a scenario, with its arguments, against a broker of its own. `WS`, `HTTP` and `SSE` stand for where that is.
-    fn runs(self, scenario: &str) {
-        self.runs_with(scenario, None);
+    fn run(self, scenario: &str) {
+        self.run_scenario(scenario, None);
     }
 
     /// The same against a broker that asks for keys.
-    fn brings_a_key(self, scenario: &str) {
-        self.runs_with(scenario, Some(ADMIN_KEY));
+    fn run_with_key(self, scenario: &str) {
+        self.run_scenario(scenario, Some(ADMIN_KEY));
     }
 
-    fn runs_with(self, scenario: &str, key: Option<&str>) {
+    fn run_scenario(self, scenario: &str, key: Option<&str>) {
         if !self.is_installed_for(scenario) {
             return;
         }
@@ -259,18 +259,18 @@ impl Client {
             .flat_map(|key| ["--enable-auth", "--admin-key", key])
             .collect();
         let broker = Broker::start(&[&["--heartbeat-interval", HEARTBEAT_INTERVAL], &keys[..]].concat());
-        let (succeeded, said) = self.plays(scenario, broker.address, key);
+        let (succeeded, said) = self.run_client(scenario, broker.address, key);
         let log = broker.stop();
         assert!(succeeded, "{scenario} failed\n{said}\nthe broker said\n{log}");
     }
 
     /// The same against three replicas, each of which gets every third connection.
-    fn runs_behind_a_balancer(self, scenario: &str) {
+    fn run_behind_balancer(self, scenario: &str) {
         if !self.is_installed_for(scenario) {
             return;
         }
         let cluster = ClusterScript::start(&["--heartbeat-interval", HEARTBEAT_INTERVAL]);
-        let (succeeded, said) = self.plays(scenario, cluster.balancer, None);
+        let (succeeded, said) = self.run_client(scenario, cluster.balancer, None);
         assert!(succeeded, "{scenario} failed\n{said}");
         let served = sessions_of_replicas(cluster.balancer);
         assert!(
@@ -280,7 +280,7 @@ impl Client {
     }
 
     /// Whether the scenario succeeds against the broker at an address, and what it says.
-    fn plays(self, scenario: &str, address: SocketAddr, key: Option<&str>) -> (bool, String) {
+    fn run_client(self, scenario: &str, address: SocketAddr, key: Option<&str>) -> (bool, String) {
         let (program, folder) = match self {
             Client::TypeScript => (PathBuf::from("node"), "js"),
             Client::PythonV1 | Client::PythonV2 => (self.environment().join("bin/python"), "py"),
@@ -297,7 +297,7 @@ impl Client {
             "SSE" => format!("http://{address}/sse"),
             mode => mode.to_owned(),
         }));
-        Running::start(&mut command).finish()
+        RunningClient::start(&mut command).finish()
     }
 
     fn is_installed_for(self, scenario: &str) -> bool {
@@ -342,12 +342,12 @@ fn sessions_of_replicas(balancer: SocketAddr) -> Vec<u64> {
     replicas.map(|row| row[total].parse().unwrap()).collect()
 }
 
-struct Running {
+struct RunningClient {
     child: Child,
     outputs: [JoinHandle<String>; 2],
 }
 
-impl Running {
+impl RunningClient {
     fn start(command: &mut Command) -> Self {
         let mut child = command
             .stdin(Stdio::null())

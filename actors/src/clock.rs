@@ -29,16 +29,16 @@ impl Now {
     }
 
     #[must_use]
-    pub fn after(&self, delay: Duration) -> u64 {
+    pub fn mono_after(&self, delay: Duration) -> u64 {
         self.mono_ms.saturating_add(millis(delay))
     }
 }
 
 /// The monotonic clock, for the limits of a rate.
 #[derive(Clone, Copy, Debug)]
-pub struct Ticks;
+pub struct GovernorClock;
 
-impl governor::clock::Clock for Ticks {
+impl governor::clock::Clock for GovernorClock {
     type Instant = governor::nanos::Nanos;
 
     fn now(&self) -> Self::Instant {

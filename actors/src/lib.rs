@@ -19,7 +19,6 @@
 //! - Everything is bounded. An actor that panics keeps its address and its queued commands ([`supervise`]).
 //! - Time is an argument; only [`clock`] reads one.
 
-pub mod attention;
 pub mod bridge;
 pub mod broker;
 pub mod clock;
@@ -31,5 +30,6 @@ pub mod rate;
 pub mod registry;
 pub mod router;
 pub mod session;
+pub mod silence;
 pub mod storage;
 pub mod supervise;

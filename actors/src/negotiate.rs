@@ -70,14 +70,14 @@ pub struct UnsupportedFeatures {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Incompatibility {
     pub protocol: ProtocolName,
-    pub reason: Reason,
+    pub reason: IncompatibilityReason,
     pub ours: BTreeSet<Version>,
     pub theirs: BTreeSet<Version>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Reason {
+pub enum IncompatibilityReason {
     /// Required, and only we declare it.
     NotSupportedByTarget,
     /// Required, and only they declare it.
@@ -113,7 +113,7 @@ pub fn negotiate(ours: &Capabilities, theirs: &Capabilities, required: &[Require
     // The first requirement of each protocol that is not met. Why is the same for all of them, so it is said once.
     let mut unmet = BTreeMap::new();
     for wanted in required {
-        if let Some(reason) = why_unmet(ours, theirs, wanted, &supported_protocols) {
+        if let Some(reason) = unmet_reason(ours, theirs, wanted, &supported_protocols) {
             unmet.entry(&wanted.name).or_insert((reason, wanted));
         }
     }
@@ -123,8 +123,10 @@ pub fn negotiate(ours: &Capabilities, theirs: &Capabilities, required: &[Require
         unmet.is_empty()
     };
     let mut reasons: BTreeMap<_, _> = unmet.iter().map(|(name, (reason, _))| (*name, *reason)).collect();
-    for name in kept_apart(ours, theirs, &supported_protocols) {
-        reasons.entry(name).or_insert(Reason::NoCompatibleVersion);
+    for name in incompatible_protocols(ours, theirs, &supported_protocols) {
+        reasons
+            .entry(name)
+            .or_insert(IncompatibilityReason::NoCompatibleVersion);
     }
     let incompatibilities: Vec<_> = reasons
         .into_iter()
@@ -163,7 +165,7 @@ fn can_exchange(a: &Capabilities, b: &Capabilities, agreed: &BTreeMap<ProtocolNa
 
 fn agreements(a: &Capabilities, b: &Capabilities) -> BTreeMap<ProtocolName, Version> {
     let mut agreed = BTreeMap::new();
-    for (name, of_a, of_b) in shared(a, b) {
+    for (name, of_a, of_b) in declared_by_both(a, b) {
         if let Some(version) = agreed_version(of_a, of_b, &VersionReq::STAR) {
             agreed.insert(name.clone(), version.clone());
         }
@@ -171,7 +173,7 @@ fn agreements(a: &Capabilities, b: &Capabilities) -> BTreeMap<ProtocolName, Vers
     agreed
 }
 
-fn shared<'a>(
+fn declared_by_both<'a>(
     a: &'a Capabilities,
     b: &'a Capabilities,
 ) -> impl Iterator<Item = (&'a ProtocolName, &'a BTreeSet<Version>, &'a BTreeSet<Version>)> {
@@ -212,7 +214,7 @@ fn has_partner_above(version: &Version, with: &BTreeSet<Version>, releases: &BTr
 
 /// Whether a session that declares these versions takes messages of this one.
 #[must_use]
-pub fn speaks(versions: &BTreeSet<Version>, version: &Version) -> bool {
+pub fn accepts_version(versions: &BTreeSet<Version>, version: &Version) -> bool {
     // Nearly always: a message is sent in a version that its recipient declares.
     if versions.contains(version) {
         return true;
@@ -233,17 +235,22 @@ fn versions(of: &Capabilities, name: &ProtocolName) -> BTreeSet<Version> {
 }
 
 /// Protocols that both declare, in no compatible versions.
-fn kept_apart<'a>(
+fn incompatible_protocols<'a>(
     ours: &'a Capabilities,
     theirs: &'a Capabilities,
     agreed: &BTreeMap<ProtocolName, Version>,
 ) -> impl Iterator<Item = &'a ProtocolName> {
-    shared(ours, theirs)
+    declared_by_both(ours, theirs)
         .map(|(name, ..)| name)
         .filter(|name| !agreed.contains_key(*name))
 }
 
-fn incompatibility(ours: &Capabilities, theirs: &Capabilities, name: &ProtocolName, reason: Reason) -> Incompatibility {
+fn incompatibility(
+    ours: &Capabilities,
+    theirs: &Capabilities,
+    name: &ProtocolName,
+    reason: IncompatibilityReason,
+) -> Incompatibility {
     Incompatibility {
         protocol: name.clone(),
         reason,
@@ -252,27 +259,27 @@ fn incompatibility(ours: &Capabilities, theirs: &Capabilities, name: &ProtocolNa
     }
 }
 
-fn why_unmet(
+fn unmet_reason(
     ours: &Capabilities,
     theirs: &Capabilities,
     wanted: &RequiredProtocol,
     agreed: &BTreeMap<ProtocolName, Version>,
-) -> Option<Reason> {
+) -> Option<IncompatibilityReason> {
     let declared = |by: &Capabilities| {
         by.supported_protocols
             .get(&wanted.name)
             .is_some_and(|own| !own.is_empty())
     };
     match (declared(ours), declared(theirs)) {
-        (true, false) => Some(Reason::NotSupportedByTarget),
-        (false, true) => Some(Reason::NotSupportedByUs),
-        (false, false) => Some(Reason::NotSupported),
-        (true, true) if !agreed.contains_key(&wanted.name) => Some(Reason::NoCompatibleVersion),
+        (true, false) => Some(IncompatibilityReason::NotSupportedByTarget),
+        (false, true) => Some(IncompatibilityReason::NotSupportedByUs),
+        (false, false) => Some(IncompatibilityReason::NotSupported),
+        (true, true) if !agreed.contains_key(&wanted.name) => Some(IncompatibilityReason::NoCompatibleVersion),
         (true, true) => {
             let of_us = ours.supported_protocols.get(&wanted.name)?;
             let of_them = theirs.supported_protocols.get(&wanted.name)?;
             let met = agreed_version(of_us, of_them, &wanted.version).is_some();
-            (!met).then_some(Reason::RequirementNotMet)
+            (!met).then_some(IncompatibilityReason::RequirementNotMet)
         }
     }
 }
@@ -289,7 +296,7 @@ fn suggestions<'r>(
         if out.len() >= SUGGESTIONS_LEN_MAX {
             break;
         }
-        advise(found, requirement(&found.protocol), &mut out);
+        add_advice(found, requirement(&found.protocol), &mut out);
     }
     if !compatible && incompatibilities.is_empty() {
         // Both declare protocols, and none in common.
@@ -307,21 +314,27 @@ fn additions(from: &Capabilities, to: &str) -> impl Iterator<Item = String> {
         .take(SUGGESTIONS_LEN_MAX / 2)
 }
 
-fn advise(found: &Incompatibility, wanted: Option<&RequiredProtocol>, out: &mut Vec<String>) {
+fn add_advice(found: &Incompatibility, wanted: Option<&RequiredProtocol>, out: &mut Vec<String>) {
     let name = &found.protocol;
     let requirement = wanted.map_or_else(|| "*".to_owned(), |wanted| wanted.version.to_string());
     let (ours, theirs) = (found.ours.last(), found.theirs.last());
     match (found.reason, ours, theirs) {
-        (Reason::NoCompatibleVersion, Some(ours), Some(theirs)) => {
+        (IncompatibilityReason::NoCompatibleVersion, Some(ours), Some(theirs)) => {
             let (low, high, newer, older) = if ours < theirs {
                 (ours, theirs, "the target session", "this session")
             } else {
                 (theirs, ours, "this session", "the target session")
             };
-            out.push(format!("upgrade {name} from {low} to {} on {older}", line(high)));
-            out.push(format!("or keep {name} {} beside {high} on {newer}", line(low)));
+            out.push(format!(
+                "upgrade {name} from {low} to {} on {older}",
+                compatible_range(high)
+            ));
+            out.push(format!(
+                "or keep {name} {} beside {high} on {newer}",
+                compatible_range(low)
+            ));
         }
-        (Reason::RequirementNotMet, ..) => {
+        (IncompatibilityReason::RequirementNotMet, ..) => {
             let before = out.len();
             for (who, own) in [("this session", &found.ours), ("the target session", &found.theirs)] {
                 let meets = wanted.is_some_and(|wanted| own.iter().any(|version| wanted.version.matches(version)));
@@ -337,14 +350,16 @@ fn advise(found: &Incompatibility, wanted: Option<&RequiredProtocol>, out: &mut 
                 ));
             }
         }
-        (Reason::NotSupportedByTarget, ..) => out.push(format!("add {name} {requirement} to the target session")),
-        (Reason::NotSupportedByUs, ..) => out.push(format!("add {name} {requirement} to this session")),
+        (IncompatibilityReason::NotSupportedByTarget, ..) => {
+            out.push(format!("add {name} {requirement} to the target session"))
+        }
+        (IncompatibilityReason::NotSupportedByUs, ..) => out.push(format!("add {name} {requirement} to this session")),
         _ => out.push(format!("add {name} {requirement} to both sessions")),
     }
 }
 
 /// The versions that semver calls compatible with this one: 2.x, 0.3.x, 0.0.4.
-fn line(version: &Version) -> String {
+fn compatible_range(version: &Version) -> String {
     match (version.major, version.minor) {
         _ if !version.pre.is_empty() => version.to_string(),
         (0, 0) => version.to_string(),
@@ -502,7 +517,10 @@ mod tests {
         let negotiation = negotiate(&chat(&["1.0.0"]), &chat(&["1.0.0"]), &wanted);
         assert!(!negotiation.compatible);
         assert_eq!(negotiation.incompatibilities.len(), 1);
-        assert_eq!(negotiation.incompatibilities[0].reason, Reason::RequirementNotMet);
+        assert_eq!(
+            negotiation.incompatibilities[0].reason,
+            IncompatibilityReason::RequirementNotMet
+        );
     }
 
     #[test]
@@ -617,8 +635,8 @@ mod tests {
                 .into_iter()
                 .map(|found| Incompatibility {
                     reason: match found.reason {
-                        Reason::NotSupportedByTarget => Reason::NotSupportedByUs,
-                        Reason::NotSupportedByUs => Reason::NotSupportedByTarget,
+                        IncompatibilityReason::NotSupportedByTarget => IncompatibilityReason::NotSupportedByUs,
+                        IncompatibilityReason::NotSupportedByUs => IncompatibilityReason::NotSupportedByTarget,
                         reason => reason,
                     },
                     ours: found.theirs,
@@ -670,7 +688,7 @@ mod tests {
             own in prop::collection::btree_set(version(), 0..6), other in version(),
         ) {
             let any = own.iter().any(|own| compatible(own, &other));
-            prop_assert_eq!(super::speaks(&own, &other), any, "{:?} {}", own, other);
+            prop_assert_eq!(accepts_version(&own, &other), any, "{:?} {}", own, other);
         }
 
         #[test]

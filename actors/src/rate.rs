@@ -15,29 +15,29 @@ use governor::{
     state::{InMemoryState, NotKeyed},
 };
 
-use crate::clock::Ticks;
+use crate::clock::GovernorClock;
 
 /// A limit of so many per minute, shared by whoever holds it.
-pub struct Rate {
+pub struct RateLimit {
     per_minute: NonZeroU32,
-    limiter: RateLimiter<NotKeyed, InMemoryState, Ticks, NoOpMiddleware<Nanos>>,
+    limiter: RateLimiter<NotKeyed, InMemoryState, GovernorClock, NoOpMiddleware<Nanos>>,
     /// What was used before its cost was known, and is taken with the next.
-    owed: AtomicU32,
+    debt: AtomicU32,
 }
 
-impl Rate {
+impl RateLimit {
     #[must_use]
     pub fn new(per_minute: NonZeroU32) -> Self {
         Self {
             per_minute,
-            limiter: RateLimiter::direct_with_clock(Quota::per_minute(per_minute), Ticks),
-            owed: AtomicU32::new(0),
+            limiter: RateLimiter::direct_with_clock(Quota::per_minute(per_minute), GovernorClock),
+            debt: AtomicU32::new(0),
         }
     }
 
     /// None for 0, which is no limit.
     #[must_use]
-    pub fn per_minute(count: u32) -> Option<Self> {
+    pub fn from_per_minute(count: u32) -> Option<Self> {
         NonZeroU32::new(count).map(Self::new)
     }
 
@@ -54,31 +54,35 @@ impl Rate {
     /// # Errors
     /// When there will be as many.
     pub fn take_many(&self, count: u32) -> Result<(), Duration> {
-        let owed = self.owed.load(Ordering::Relaxed);
+        let owed = self.debt.load(Ordering::Relaxed);
         let count = count.saturating_add(owed);
         let count = NonZeroU32::new(count).unwrap_or(NonZeroU32::MIN).min(self.per_minute);
         let taken = self.limiter.check_n(count);
         // There is room for as many as come in a minute, and it is not more.
         let Ok(taken) = taken else { return Ok(()) };
         if taken.is_ok() && owed > 0 {
-            self.owed.fetch_sub(owed, Ordering::Relaxed);
+            self.debt.fetch_sub(owed, Ordering::Relaxed);
         }
-        taken.map_err(|not_until| not_until.wait_time_from(Ticks.now()).max(Duration::from_millis(1)))
+        taken.map_err(|not_until| {
+            not_until
+                .wait_time_from(GovernorClock.now())
+                .max(Duration::from_millis(1))
+        })
     }
 
     /// Several were used whose cost was not known before: they are taken with the next.
-    pub fn owe(&self, count: u32) {
+    pub fn add_debt(&self, count: u32) {
         let add = |owed: u32| Some(owed.saturating_add(count).min(self.per_minute.get()));
-        let _ = self.owed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+        let _ = self.debt.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
     }
 
     #[must_use]
-    pub const fn count(&self) -> u32 {
+    pub const fn limit_per_minute(&self) -> u32 {
         self.per_minute.get()
     }
 }
 
-impl fmt::Debug for Rate {
+impl fmt::Debug for RateLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Rate({} per minute)", self.per_minute)
     }
@@ -90,7 +94,7 @@ mod tests {
 
     #[test]
     fn a_minutes_worth_may_come_at_once_and_no_more() {
-        let rate = Rate::per_minute(3).unwrap();
+        let rate = RateLimit::from_per_minute(3).unwrap();
         assert_eq!(
             (0..4).map(|_| rate.take().is_ok()).collect::<Vec<_>>(),
             [true, true, true, false]
@@ -100,26 +104,26 @@ mod tests {
             wait > Duration::from_secs(10) && wait <= Duration::from_secs(20),
             "{wait:?}"
         );
-        assert!(Rate::per_minute(0).is_none());
+        assert!(RateLimit::from_per_minute(0).is_none());
     }
 
     #[test]
     fn what_is_owed_is_taken_with_the_next() {
-        let rate = Rate::per_minute(10).unwrap();
-        rate.owe(7);
+        let rate = RateLimit::from_per_minute(10).unwrap();
+        rate.add_debt(7);
         assert!(rate.take().is_ok() && rate.take_many(2).is_ok(), "8 and 2 are 10");
         assert!(rate.take().is_err());
-        let rate = Rate::per_minute(10).unwrap();
-        rate.owe(1000);
+        let rate = RateLimit::from_per_minute(10).unwrap();
+        rate.add_debt(1000);
         assert!(rate.take().is_ok(), "no more is owed than comes in a minute");
         assert!(rate.take().is_err());
     }
 
     #[test]
     fn several_are_taken_at_once_or_none_of_them() {
-        let rate = Rate::per_minute(10).unwrap();
+        let rate = RateLimit::from_per_minute(10).unwrap();
         assert!(rate.take_many(6).is_ok() && rate.take_many(6).is_err() && rate.take_many(4).is_ok());
-        let rate = Rate::per_minute(10).unwrap();
+        let rate = RateLimit::from_per_minute(10).unwrap();
         assert!(
             rate.take_many(1000).is_ok(),
             "who wants more than there can be gets that"

@@ -32,18 +32,18 @@ use crate::{
 };
 
 /// What an actor's mailbox holds: a command, and the place it takes until it has been handled or dropped.
-pub struct Posted<M> {
+pub struct Envelope<M> {
     pub message: M,
-    _place: Place,
+    _slot: MailboxSlot,
 }
 
-impl<M: Message> Message for Posted<M> {
+impl<M: Message> Message for Envelope<M> {
     type Result = M::Result;
 }
 
-struct Place(Arc<Pulse>);
+struct MailboxSlot(Arc<ActorMetrics>);
 
-impl Drop for Place {
+impl Drop for MailboxSlot {
     fn drop(&mut self) {
         self.0.mailbox_len.fetch_sub(1, Ordering::Relaxed);
     }
@@ -54,14 +54,14 @@ impl Drop for Place {
 /// Every producer is held to the mailbox's bound, however many clones of the address there are.
 pub struct Address<A: Actor> {
     addr: Addr<A>,
-    pulse: Arc<Pulse>,
+    metrics: Arc<ActorMetrics>,
 }
 
 impl<A: Actor> Clone for Address<A> {
     fn clone(&self) -> Self {
         Self {
             addr: self.addr.clone(),
-            pulse: Arc::clone(&self.pulse),
+            metrics: Arc::clone(&self.metrics),
         }
     }
 }
@@ -73,12 +73,12 @@ impl<A: Actor<Context = Context<A>>> Address<A> {
     /// `unavailable` when the mailbox is full or the actor is gone; the command is dropped.
     pub fn tell<M>(&self, message: M) -> Result<(), BrokerError>
     where
-        A: Handler<Posted<M>>,
+        A: Handler<Envelope<M>>,
         M: Message<Result = ()> + Send + 'static,
     {
-        let place = self.place()?;
+        let place = self.reserve_slot()?;
         self.addr
-            .try_send(Posted { message, _place: place })
+            .try_send(Envelope { message, _slot: place })
             .map_err(|_| BrokerError::unavailable())
     }
 
@@ -86,13 +86,13 @@ impl<A: Actor<Context = Context<A>>> Address<A> {
     /// parent would keep a child that is dead. To a parent that is gone it says nothing.
     pub fn report<M>(&self, fact: M)
     where
-        A: Handler<Posted<M>>,
+        A: Handler<Envelope<M>>,
         M: Message<Result = ()> + Send + 'static,
     {
-        let (place, _) = self.take_place();
-        self.addr.do_send(Posted {
+        let (place, _) = self.take_slot();
+        self.addr.do_send(Envelope {
             message: fact,
-            _place: place,
+            _slot: place,
         });
     }
 
@@ -102,32 +102,32 @@ impl<A: Actor<Context = Context<A>>> Address<A> {
     /// `unavailable` as for [`Address::tell`], and when the actor panicked over the command.
     pub async fn ask<M>(&self, message: M) -> Result<M::Result, BrokerError>
     where
-        A: Handler<Posted<M>>,
+        A: Handler<Envelope<M>>,
         M: Message + Send + 'static,
         M::Result: Send,
     {
-        let place = self.place()?;
+        let place = self.reserve_slot()?;
         self.addr
-            .send(Posted { message, _place: place })
+            .send(Envelope { message, _slot: place })
             .await
             .map_err(|_| BrokerError::unavailable())
     }
 
-    pub fn pulse(&self) -> &Arc<Pulse> {
-        &self.pulse
+    pub fn metrics(&self) -> &Arc<ActorMetrics> {
+        &self.metrics
     }
 
-    fn place(&self) -> Result<Place, BrokerError> {
-        match self.take_place() {
+    fn reserve_slot(&self) -> Result<MailboxSlot, BrokerError> {
+        match self.take_slot() {
             (place, len) if len < MAILBOX_LEN_MAX => Ok(place),
             _ => Err(BrokerError::unavailable()),
         }
     }
 
     /// A place in the mailbox, and how many were taken before it.
-    fn take_place(&self) -> (Place, usize) {
-        let len = self.pulse.mailbox_len.fetch_add(1, Ordering::Relaxed);
-        (Place(Arc::clone(&self.pulse)), len)
+    fn take_slot(&self) -> (MailboxSlot, usize) {
+        let len = self.metrics.mailbox_len.fetch_add(1, Ordering::Relaxed);
+        (MailboxSlot(Arc::clone(&self.metrics)), len)
     }
 }
 
@@ -136,7 +136,7 @@ pub const MAILBOX_LEN_MAX: usize = 16_384;
 
 /// What can be seen of an actor from outside, without asking it.
 #[derive(Debug)]
-pub struct Pulse {
+pub struct ActorMetrics {
     kind: &'static str,
     name: String,
     mailbox_len: AtomicUsize,
@@ -151,17 +151,17 @@ const GAVE_UP: u8 = 3;
 
 /// One actor and those it owns, as `observe` tells it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Node {
+pub struct ActorNode {
     pub kind: &'static str,
     pub name: String,
     /// `running`, `restarting`, `finished` or `gave_up`.
     pub state: &'static str,
     pub mailbox_len: usize,
     pub restarts: u32,
-    pub children: Vec<Node>,
+    pub children: Vec<ActorNode>,
 }
 
-impl Pulse {
+impl ActorMetrics {
     pub fn new(kind: &'static str, name: impl Into<String>) -> Arc<Self> {
         Arc::new(Self {
             kind,
@@ -172,8 +172,8 @@ impl Pulse {
         })
     }
 
-    pub fn node(&self, children: Vec<Node>) -> Node {
-        Node {
+    pub fn node(&self, children: Vec<ActorNode>) -> ActorNode {
+        ActorNode {
             kind: self.kind,
             name: self.name.clone(),
             state: match self.state.load(Ordering::Relaxed) {
@@ -189,18 +189,18 @@ impl Pulse {
     }
 
     /// The next stop of the actor is its end, not a restart.
-    pub fn finish(&self) {
+    pub fn mark_finished(&self) {
         self.state.store(FINISHED, Ordering::Relaxed);
     }
 
-    pub(crate) fn finished(&self) -> bool {
+    pub(crate) fn is_finished(&self) -> bool {
         self.state.load(Ordering::Relaxed) == FINISHED
     }
 }
 
 /// How many panics are borne, and how long the pause before a restart is.
 #[derive(Clone, Copy, Debug)]
-pub struct Policy {
+pub struct RestartPolicy {
     pub restarts_max: usize,
     pub window: Duration,
     /// Doubled with each restart in the window; the first is immediate.
@@ -208,7 +208,7 @@ pub struct Policy {
     pub backoff_max: Duration,
 }
 
-impl Default for Policy {
+impl Default for RestartPolicy {
     fn default() -> Self {
         Self {
             restarts_max: 10,
@@ -221,9 +221,9 @@ impl Default for Policy {
 
 /// Starts an actor under supervision, on this thread's arbiter. `gave_up` runs once if the policy is exhausted.
 pub fn start<A>(
-    pulse: Arc<Pulse>,
-    policy: Policy,
-    gave_up: impl FnOnce() + 'static,
+    metrics: Arc<ActorMetrics>,
+    policy: RestartPolicy,
+    on_give_up: impl FnOnce() + 'static,
     make: impl FnOnce(Address<A>) -> A,
 ) -> Address<A>
 where
@@ -234,29 +234,29 @@ where
     let (sender, receiver) = channel::channel(UNBOUNDED);
     let address = Address {
         addr: Addr::new(sender),
-        pulse: Arc::clone(&pulse),
+        metrics: Arc::clone(&metrics),
     };
     let actor = make(address.clone());
     let running = Context::with_receiver(receiver).into_future(actor);
     actix_rt::spawn(Supervision {
         running,
-        pulse,
+        metrics,
         policy,
         panics_ms: VecDeque::new(),
         pause: None,
-        gave_up: Some(Box::new(gave_up)),
+        on_give_up: Some(Box::new(on_give_up)),
     });
     address
 }
 
 struct Supervision<A: Supervised + Actor<Context = Context<A>>> {
     running: ContextFut<A, Context<A>>,
-    pulse: Arc<Pulse>,
-    policy: Policy,
+    metrics: Arc<ActorMetrics>,
+    policy: RestartPolicy,
     /// When the panics in the window happened, on the monotonic clock.
     panics_ms: VecDeque<u64>,
     pause: Option<Pin<Box<tokio::time::Sleep>>>,
-    gave_up: Option<Box<dyn FnOnce()>>,
+    on_give_up: Option<Box<dyn FnOnce()>>,
 }
 
 impl<A: Supervised + Actor<Context = Context<A>>> Unpin for Supervision<A> {}
@@ -271,7 +271,7 @@ impl<A: Supervised + Actor<Context = Context<A>>> Future for Supervision<A> {
                 ready!(pause.as_mut().poll(cx));
                 this.pause = None;
                 if !this.restart() {
-                    if this.panicked() {
+                    if this.handle_panic() {
                         return Poll::Ready(());
                     }
                     continue;
@@ -280,13 +280,13 @@ impl<A: Supervised + Actor<Context = Context<A>>> Future for Supervision<A> {
             match catch_unwind(AssertUnwindSafe(|| Pin::new(&mut this.running).poll(cx))) {
                 Ok(Poll::Pending) => return Poll::Pending,
                 Ok(Poll::Ready(())) => {
-                    if this.pulse.finished() || !this.running.restart() {
-                        this.pulse.finish();
+                    if this.metrics.is_finished() || !this.running.restart() {
+                        this.metrics.mark_finished();
                         return Poll::Ready(());
                     }
                 }
                 Err(_) => {
-                    if this.panicked() {
+                    if this.handle_panic() {
                         return Poll::Ready(());
                     }
                 }
@@ -297,24 +297,24 @@ impl<A: Supervised + Actor<Context = Context<A>>> Future for Supervision<A> {
 
 impl<A: Supervised + Actor<Context = Context<A>>> Supervision<A> {
     /// Arranges the restart after a panic, or ends the actor. True when it has ended.
-    fn panicked(&mut self) -> bool {
+    fn handle_panic(&mut self) -> bool {
         let now = clock::now();
         let window = self.policy.window;
         self.panics_ms.retain(|&at| now.since(at) < window);
         self.panics_ms.push_back(now.mono_ms);
-        let (kind, name) = (self.pulse.kind, &self.pulse.name);
+        let (kind, name) = (self.metrics.kind, &self.metrics.name);
         if self.panics_ms.len() > self.policy.restarts_max {
             tracing::error!(kind, %name, "panicked too often: given up");
-            self.pulse.state.store(GAVE_UP, Ordering::Relaxed);
+            self.metrics.state.store(GAVE_UP, Ordering::Relaxed);
             actix::ActorContext::terminate(self.running.ctx());
-            if let Some(gave_up) = self.gave_up.take() {
+            if let Some(gave_up) = self.on_give_up.take() {
                 gave_up();
             }
             return true;
         }
         tracing::error!(kind, %name, restarts = self.panics_ms.len(), "panicked: restarting");
-        self.pulse.restarts.fetch_add(1, Ordering::Relaxed);
-        self.pulse.state.store(RESTARTING, Ordering::Relaxed);
+        self.metrics.restarts.fetch_add(1, Ordering::Relaxed);
+        self.metrics.state.store(RESTARTING, Ordering::Relaxed);
         let doublings = u32::try_from(self.panics_ms.len())
             .unwrap_or(u32::MAX)
             .saturating_sub(2)
@@ -331,7 +331,7 @@ impl<A: Supervised + Actor<Context = Context<A>>> Supervision<A> {
     fn restart(&mut self) -> bool {
         let restarted = catch_unwind(AssertUnwindSafe(|| self.running.restart())).is_ok();
         if restarted {
-            self.pulse.state.store(RUNNING, Ordering::Relaxed);
+            self.metrics.state.store(RUNNING, Ordering::Relaxed);
         }
         restarted
     }
@@ -339,7 +339,7 @@ impl<A: Supervised + Actor<Context = Context<A>>> Supervision<A> {
 
 /// Runs an operation of the store for an actor: at once when its answer is there at the first poll, which is
 /// always so in memory, else beside the actor's other work.
-pub fn settle<A, T>(
+pub fn then<A, T>(
     mut op: Op<T>,
     actor: &mut A,
     ctx: &mut Context<A>,
@@ -359,24 +359,24 @@ pub fn settle<A, T>(
 
 /// Operations of the store whose answers an actor hears in the order in which it began them. [`settle`] promises none,
 /// and an actor that keeps what the last answer said would be left with what an older one said.
-pub struct InOrder<A: Actor<Context = Context<A>>> {
+pub struct OrderedOps<A: Actor<Context = Context<A>>> {
     /// There while a [`Driver`] is at work, which with a store in memory is never.
-    awaited: Option<Box<FuturesOrdered<Awaited<A>>>>,
+    pending: Option<Box<FuturesOrdered<PendingCompletion<A>>>>,
 }
 
-type Awaited<A> = Pin<Box<dyn Future<Output = Then<A>>>>;
+type PendingCompletion<A> = Pin<Box<dyn Future<Output = Completion<A>>>>;
 /// What is left to do when an operation has been answered.
-type Then<A> = Box<dyn FnOnce(&mut A, &mut Context<A>)>;
+type Completion<A> = Box<dyn FnOnce(&mut A, &mut Context<A>)>;
 
-impl<A: Actor<Context = Context<A>>> Default for InOrder<A> {
+impl<A: Actor<Context = Context<A>>> Default for OrderedOps<A> {
     fn default() -> Self {
-        Self { awaited: None }
+        Self { pending: None }
     }
 }
 
-impl<A: Actor<Context = Context<A>>> InOrder<A> {
+impl<A: Actor<Context = Context<A>>> OrderedOps<A> {
     /// As [`settle`]; at once only when no answer is awaited from before. `of` finds it in its actor.
-    pub fn settle<T: 'static>(
+    pub fn then<T: 'static>(
         of: fn(&mut A) -> &mut Self,
         mut op: Op<T>,
         actor: &mut A,
@@ -384,21 +384,21 @@ impl<A: Actor<Context = Context<A>>> InOrder<A> {
         then: impl FnOnce(&mut A, Result<T, StoreError>, &mut Context<A>) + 'static,
     ) {
         let polled = op.as_mut().poll(&mut TaskContext::from_waker(std::task::Waker::noop()));
-        let awaited = &mut of(actor).awaited;
+        let awaited = &mut of(actor).pending;
         match polled {
             Poll::Ready(result) if awaited.as_ref().is_none_or(|awaited| awaited.is_empty()) => {
                 then(actor, result, ctx);
             }
             polled => {
                 if awaited.is_none() {
-                    ctx.spawn(Driver(of));
+                    ctx.spawn(OrderedOpsDriver(of));
                 }
                 awaited.get_or_insert_default().push_back(Box::pin(async move {
                     let result = match polled {
                         Poll::Ready(result) => result,
                         Poll::Pending => op.await,
                     };
-                    Box::new(move |actor: &mut A, ctx: &mut Context<A>| then(actor, result, ctx)) as Then<A>
+                    Box::new(move |actor: &mut A, ctx: &mut Context<A>| then(actor, result, ctx)) as Completion<A>
                 }));
             }
         }
@@ -406,9 +406,9 @@ impl<A: Actor<Context = Context<A>>> InOrder<A> {
 }
 
 /// Hears the answers; `.0` finds what is awaited.
-struct Driver<A: Actor<Context = Context<A>>>(fn(&mut A) -> &mut InOrder<A>);
+struct OrderedOpsDriver<A: Actor<Context = Context<A>>>(fn(&mut A) -> &mut OrderedOps<A>);
 
-impl<A: Actor<Context = Context<A>>> ActorFuture<A> for Driver<A> {
+impl<A: Actor<Context = Context<A>>> ActorFuture<A> for OrderedOpsDriver<A> {
     type Output = ();
 
     fn poll(
@@ -417,10 +417,10 @@ impl<A: Actor<Context = Context<A>>> ActorFuture<A> for Driver<A> {
         ctx: &mut Context<A>,
         task: &mut TaskContext<'_>,
     ) -> Poll<Self::Output> {
-        while let Some(awaited) = &mut (self.0)(actor).awaited {
+        while let Some(awaited) = &mut (self.0)(actor).pending {
             match ready!(awaited.poll_next_unpin(task)) {
                 Some(then) => then(actor, ctx),
-                None => (self.0)(actor).awaited = None,
+                None => (self.0)(actor).pending = None,
             }
         }
         Poll::Ready(())

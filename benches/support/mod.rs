@@ -17,12 +17,12 @@ use actix_http::header::{HeaderMap, HeaderName, HeaderValue};
 use actix_rt::Arbiter;
 use actors::{
     broker::{Broker, BrokerHandle, BrokerSettings},
-    model::{NewKey, NewProject, Presence, ProjectConfig, ProjectId, Scope},
-    project::Settings,
+    model::{NewKey, NewProject, PresenceTimeouts, ProjectConfig, ProjectId, Scope},
+    project::ProjectSettings,
     storage::{Retention, memory::MemoryStorage},
-    supervise::Policy as Restarts,
+    supervise::RestartPolicy as Restarts,
 };
-use mcp_broker::auth::{Arrival, Audit, Authenticator, Policy};
+use mcp_broker::auth::{Audit, AuthPolicy, Authenticator, Credentials};
 use serde_json::Value;
 
 /// For administration, of every broker here.
@@ -32,13 +32,13 @@ pub const ADMIN_KEY: &str = "only-for-what-is-measured-on-this-machine";
 pub async fn local_broker(key_rate_limit: u32) -> BrokerHandle {
     let seconds = Duration::from_secs;
     let settings = BrokerSettings {
-        project: Settings {
+        project: ProjectSettings {
             queue_capacity: 1000,
             sessions_max: 25_000,
             queue_warning: 0.9,
             delivery_limit: 5,
             heartbeat_interval: seconds(10),
-            presence: Presence {
+            presence: PresenceTimeouts {
                 stale_after: seconds(30),
                 disconnect_after: seconds(60),
             },
@@ -55,7 +55,7 @@ pub async fn local_broker(key_rate_limit: u32) -> BrokerHandle {
     broker
 }
 
-pub fn authenticator(broker: &BrokerHandle, policy: Policy) -> Authenticator {
+pub fn authenticator(broker: &BrokerHandle, policy: AuthPolicy) -> Authenticator {
     Authenticator::new(broker.clone(), policy, Audit::new(broker.clone()))
 }
 
@@ -101,8 +101,8 @@ pub fn headers(more: &[(&'static str, &str)]) -> HeaderMap {
 }
 
 /// Somebody without an address is not counted, however often they guess.
-pub fn arrival(headers: &HeaderMap, address: Option<IpAddr>) -> Arrival<'_> {
-    Arrival {
+pub fn arrival(headers: &HeaderMap, address: Option<IpAddr>) -> Credentials<'_> {
+    Credentials {
         headers,
         query: None,
         path: "/mcp",

@@ -2,7 +2,7 @@ use std::net::TcpListener;
 
 use mcp_broker_oracle::{
     args::Args,
-    sdk::{self, Sessions},
+    sdk::{self, SessionMode},
 };
 
 // The broker has it too: what is compared is the servers, not their allocators.
@@ -23,9 +23,9 @@ fn main() -> std::io::Result<()> {
     let port = args.value("--port").unwrap_or(0);
     let workers = args.value("--workers").unwrap_or(1);
     let sessions = if args.has("--stateless") {
-        Sessions::None
+        SessionMode::None
     } else {
-        Sessions::Legacy
+        SessionMode::Legacy
     };
     args.finish();
     let listener = TcpListener::bind(("127.0.0.1", port))?;

@@ -10,13 +10,13 @@ use std::{
 };
 
 /// A running server. It ends when it is dropped.
-pub struct Server {
+pub struct ServerProcess {
     child: Child,
     pub address: SocketAddr,
     log: Arc<Mutex<Vec<u8>>>,
 }
 
-impl Server {
+impl ServerProcess {
     /// The broker, on a port of its own choice.
     ///
     /// # Errors
@@ -109,7 +109,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

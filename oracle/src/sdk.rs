@@ -37,17 +37,17 @@ use serde_json::json;
 use tokio::{net::TcpListener, runtime::Runtime};
 
 /// The resource that is subscribed to, here and in the broker.
-pub const RESOURCE: &str = "broker://inbox";
+pub const SUBSCRIBED_RESOURCE: &str = "broker://inbox";
 
 /// The resource that is read: the broker reads an inbox to sessions alone.
-pub const READABLE: &str = "broker://protocols";
+pub const READ_RESOURCE: &str = "broker://protocols";
 
 /// And the prompt.
 pub const PROMPT: &str = "join";
 
 /// What legacy clients get.
 #[derive(Clone, Copy, Debug)]
-pub enum Sessions {
+pub enum SessionMode {
     /// A session for every `initialize`, and answers as events.
     Legacy,
     /// Nothing that outlives a request, and answers as JSON.
@@ -55,15 +55,15 @@ pub enum Sessions {
 }
 
 /// The SDK's server, in this process.
-pub struct Running {
+pub struct SdkServer {
     pub address: SocketAddr,
     runtime: Option<Runtime>,
 }
 
-impl Running {
+impl SdkServer {
     /// # Errors
     /// When there is no port or no thread for it.
-    pub fn start(sessions: Sessions) -> io::Result<Self> {
+    pub fn start(sessions: SessionMode) -> io::Result<Self> {
         let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?;
         let runtime = runtime(1)?;
@@ -75,7 +75,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for SdkServer {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
@@ -96,11 +96,11 @@ pub fn runtime(workers: usize) -> io::Result<Runtime> {
 ///
 /// # Errors
 /// When the listener is none.
-pub async fn serve(listener: std::net::TcpListener, sessions: Sessions) -> io::Result<()> {
+pub async fn serve(listener: std::net::TcpListener, sessions: SessionMode) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let listener = TcpListener::from_std(listener)?;
     let config = StreamableHttpServerConfig::default()
-        .with_legacy_session_mode(matches!(sessions, Sessions::Legacy))
+        .with_legacy_session_mode(matches!(sessions, SessionMode::Legacy))
         .with_json_response(true)
         // It checks no Origin unless it is told to.
         .with_allowed_origins(["http://127.0.0.1:*", "http://localhost:*"]);
@@ -227,7 +227,10 @@ impl ServerHandler for Endpoint {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
-        let resources = vec![Resource::new(RESOURCE, "inbox"), Resource::new(READABLE, "protocols")];
+        let resources = vec![
+            Resource::new(SUBSCRIBED_RESOURCE, "inbox"),
+            Resource::new(READ_RESOURCE, "protocols"),
+        ];
         Ok(ListResourcesResult::with_all_items(resources))
     }
 
@@ -266,7 +269,7 @@ impl ServerHandler for Endpoint {
 }
 
 fn exists(uri: &str) -> Result<(), ErrorData> {
-    if [RESOURCE, READABLE].contains(&uri) {
+    if [SUBSCRIBED_RESOURCE, READ_RESOURCE].contains(&uri) {
         return Ok(());
     }
     Err(ErrorData::resource_not_found(

@@ -16,7 +16,7 @@ use actors::{
 };
 use uuid::Uuid;
 
-use crate::auth::{Act, Audit, Identity};
+use crate::auth::{Audit, AuditedAction, Identity};
 use views::{
     AuditLine, AuditPage, ChangedProject, Counts, CreatedKey, CreatedProject, GrantRevoked, Granted, Grants, Key, Keys,
     NewApiKey, Permission, Project, ProjectInfo, Projects, RevokedKey, RevokedKeys, RotatedKeys,
@@ -71,14 +71,14 @@ impl Administration {
         &self.audit
     }
 
-    pub fn multi_project(&self) -> bool {
+    pub fn is_multi_project(&self) -> bool {
         self.multi_project
     }
 
     pub async fn create(&self, by: &Arc<Identity>, wanted: NewProject) -> Result<CreatedProject> {
-        let allowed = by.check(Scope::Operator);
-        let act = act("project.create", &wanted.id, Some(wanted.id.to_string()));
-        self.recorded(by, act, allowed, async move |broker| {
+        let allowed = by.check_scope(Scope::Operator);
+        let act = audited_action("project.create", &wanted.id, Some(wanted.id.to_string()));
+        self.audited(by, act, allowed, async move |broker| {
             let (record, made) = broker.create_project(wanted).await?;
             Ok(CreatedProject {
                 project: Project::of(&record),
@@ -93,7 +93,7 @@ impl Administration {
         let is_wanted = |record: &Arc<ProjectRecord>| {
             filter.after.as_ref().is_none_or(|after| record.id > *after)
                 && (record.active || filter.include_inactive)
-                && sees(by, record)
+                && is_visible_to(by, record)
                 && filter.tags.is_subset(&record.tags)
         };
         let records = self.broker.records().into_iter().filter(is_wanted);
@@ -105,11 +105,11 @@ impl Administration {
     /// One's own project where none is named.
     pub async fn show(&self, by: &Arc<Identity>, id: Option<&ProjectId>) -> Result<ProjectInfo> {
         let id = id.unwrap_or(by.project.id());
-        let record = self.broker.record(id).filter(|record| sees(by, record));
+        let record = self.broker.record(id).filter(|record| is_visible_to(by, record));
         let record = record.ok_or(BrokerError::ProjectNotFound)?;
-        if !is_inside(by, &record) {
+        if !sees_all_of(by, &record) {
             return Ok(ProjectInfo {
-                project: Project::from_outside(&record),
+                project: Project::public_view(&record),
                 counts: None,
                 permissions: None,
                 more_permissions: false,
@@ -122,11 +122,11 @@ impl Administration {
                 sessions: project.directory().len(),
                 active_sessions: project.directory().active_len(now),
                 protocols: project.protocols_len(),
-                dead_letters: project.dead_letters_len().await?,
+                dead_letters: project.dead_letter_count().await?,
                 keys: record
                     .keys
                     .iter()
-                    .filter(|key| key.status(now.unix_ms).is_good())
+                    .filter(|key| key.status(now.unix_ms).is_valid())
                     .count(),
             }),
         };
@@ -140,32 +140,41 @@ impl Administration {
     }
 
     pub async fn change(&self, by: &Arc<Identity>, id: &ProjectId, changes: ProjectChanges) -> Result<ChangedProject> {
-        let allowed = self.check_of(by, id, Scope::Admin);
+        let allowed = self.check_project(by, id, Scope::Admin);
         let allowed = if changes.config.touches_limits() {
-            allowed.and(by.check(Scope::Operator))
+            allowed.and(by.check_scope(Scope::Operator))
         } else {
             allowed
         };
         let id = id.clone();
-        self.recorded(by, act("project.change", &id, None), allowed, async move |broker| {
-            let record = broker.change_project(&id, changes).await?;
-            Ok(ChangedProject {
-                project: Project::of(&record),
-            })
-        })
+        self.audited(
+            by,
+            audited_action("project.change", &id, None),
+            allowed,
+            async move |broker| {
+                let record = broker.change_project(&id, changes).await?;
+                Ok(ChangedProject {
+                    project: Project::of(&record),
+                })
+            },
+        )
         .await
     }
 
     pub async fn delete(&self, by: &Arc<Identity>, id: &ProjectId) -> Result<()> {
-        let allowed = self.check_of(by, id, Scope::Operator);
+        let allowed = self.check_project(by, id, Scope::Operator);
         let id = id.clone();
-        let act = act("project.delete", &id, Some(id.to_string()));
-        self.recorded(by, act, allowed, async move |broker| broker.delete_project(&id).await)
+        let act = audited_action("project.delete", &id, Some(id.to_string()));
+        self.audited(by, act, allowed, async move |broker| broker.delete_project(&id).await)
             .await
     }
 
     pub fn keys(&self, by: &Arc<Identity>, id: &ProjectId) -> Result<Keys> {
-        self.refused(by, &act("key.list", id, None), self.check_of(by, id, Scope::Admin))?;
+        self.audit_refusal(
+            by,
+            &audited_action("key.list", id, None),
+            self.check_project(by, id, Scope::Admin),
+        )?;
         let record = self.record(id)?;
         let now_ms = now().unix_ms;
         let keyring = self.broker.keyring();
@@ -174,10 +183,10 @@ impl Administration {
     }
 
     pub async fn add_key(&self, by: &Arc<Identity>, id: &ProjectId, wanted: NewKey) -> Result<CreatedKey> {
-        let allowed = self.check_of(by, id, Scope::Admin);
+        let allowed = self.check_project(by, id, Scope::Admin);
         let id = id.clone();
-        let act = act("key.create", &id, Some(wanted.scope.as_str().to_owned()));
-        self.recorded(by, act, allowed, async move |broker| {
+        let act = audited_action("key.create", &id, Some(wanted.scope.as_str().to_owned()));
+        self.audited(by, act, allowed, async move |broker| {
             let made = broker.add_key(&id, wanted).await?;
             let record = broker.record(&id).ok_or(BrokerError::ProjectNotFound)?;
             let key = record.keys.iter().find(|key| key.id == made.id);
@@ -191,10 +200,10 @@ impl Administration {
     }
 
     pub async fn revoke_key(&self, by: &Arc<Identity>, id: &ProjectId, key: KeyId) -> Result<RevokedKeys> {
-        let allowed = self.check_of(by, id, Scope::Admin);
+        let allowed = self.check_project(by, id, Scope::Admin);
         let id = id.clone();
-        let act = act("key.revoke", &id, Some(key.to_string()));
-        self.recorded(by, act, allowed, async move |broker| {
+        let act = audited_action("key.revoke", &id, Some(key.to_string()));
+        self.audited(by, act, allowed, async move |broker| {
             let at_ms = broker.revoke_key(&id, key.clone()).await?;
             Ok(RevokedKeys {
                 revoked: vec![RevokedKey::new(&key, at_ms)],
@@ -210,14 +219,14 @@ impl Administration {
         key: Option<KeyId>,
         grace: Duration,
     ) -> Result<RotatedKeys> {
-        let allowed = self.check_of(by, id, Scope::Admin);
+        let allowed = self.check_project(by, id, Scope::Admin);
         let id = id.clone();
-        let act = act("key.rotate", &id, key.as_ref().map(ToString::to_string));
-        self.recorded(by, act, allowed, async move |broker| {
+        let act = audited_action("key.rotate", &id, key.as_ref().map(ToString::to_string));
+        self.audited(by, act, allowed, async move |broker| {
             let rotated = broker.rotate_keys(&id, key.as_ref(), millis(grace)).await?;
             let revoked = rotated.retired.iter();
             Ok(RotatedKeys {
-                api_keys: rotated.made.iter().map(NewApiKey::from).collect(),
+                api_keys: rotated.issued.iter().map(NewApiKey::from).collect(),
                 revoked: revoked.map(|(key, at_ms)| RevokedKey::new(key, *at_ms)).collect(),
             })
         })
@@ -225,7 +234,7 @@ impl Administration {
     }
 
     pub fn grants(&self, by: &Arc<Identity>, id: &ProjectId, after: Option<&ProjectId>) -> Result<Grants> {
-        self.check_of(by, id, Scope::Observer)?;
+        self.check_project(by, id, Scope::Observer)?;
         let (grants, more) = Permission::page_of(&*self.record(id)?, after);
         let last = grants.last().filter(|_| more);
         Ok(Grants {
@@ -242,12 +251,12 @@ impl Administration {
         protocols: BTreeSet<ProtocolName>,
         message_rate_limit: u32,
     ) -> Result<Granted> {
-        let allowed = self.check_of(by, id, Scope::Admin);
+        let allowed = self.check_project(by, id, Scope::Admin);
         let allowed = allowed.and_then(|()| self.check_target(by, &target));
         let id = id.clone();
-        let act = act("grant.create", &id, Some(target.to_string()));
+        let act = audited_action("grant.create", &id, Some(target.to_string()));
         let sees_all = by.scope() == Scope::Operator;
-        self.recorded(by, act, allowed, async move |broker| {
+        self.audited(by, act, allowed, async move |broker| {
             let grant = Grant {
                 protocols,
                 message_rate_limit,
@@ -255,7 +264,7 @@ impl Administration {
             };
             let permission = Permission::of(&target, &grant);
             broker.grant(&id, target.clone(), grant).await?;
-            let warnings = closed_sides(broker, sees_all, &id, &target);
+            let warnings = cross_project_warnings(broker, sees_all, &id, &target);
             Ok(Granted { permission, warnings })
         })
         .await
@@ -271,10 +280,10 @@ impl Administration {
     }
 
     pub async fn revoke_grant(&self, by: &Arc<Identity>, id: &ProjectId, target: &ProjectId) -> Result<GrantRevoked> {
-        let allowed = self.check_of(by, id, Scope::Admin);
+        let allowed = self.check_project(by, id, Scope::Admin);
         let (id, target) = (id.clone(), target.clone());
-        let act = act("grant.revoke", &id, Some(target.to_string()));
-        self.recorded(by, act, allowed, async move |broker| {
+        let act = audited_action("grant.revoke", &id, Some(target.to_string()));
+        self.audited(by, act, allowed, async move |broker| {
             let revoked = broker.revoke_grant(&id, &target).await?;
             Ok(GrantRevoked { revoked })
         })
@@ -288,12 +297,12 @@ impl Administration {
             None if by.scope() == Scope::Operator => None,
             None => Some(by.project.id()),
         };
-        let asked = act("audit.read", project.unwrap_or(by.project.id()), None);
+        let asked = audited_action("audit.read", project.unwrap_or(by.project.id()), None);
         let allowed = match project {
-            Some(id) => self.check_of(by, id, Scope::Admin),
+            Some(id) => self.check_project(by, id, Scope::Admin),
             None => Ok(()),
         };
-        self.refused(by, &asked, allowed)?;
+        self.audit_refusal(by, &asked, allowed)?;
         let limit = filter.limit.unwrap_or(AUDIT_PAGE_LEN).clamp(1, AUDIT_PAGE_LEN_MAX);
         let query = AuditQuery {
             project: project.cloned(),
@@ -314,11 +323,11 @@ impl Administration {
     }
 
     /// Whether the caller may do this in that project. To whoever is of another project there is none of this id.
-    fn check_of(&self, by: &Arc<Identity>, id: &ProjectId, needed: Scope) -> Result<()> {
+    fn check_project(&self, by: &Arc<Identity>, id: &ProjectId, needed: Scope) -> Result<()> {
         if by.scope() != Scope::Operator && by.project.id() != id {
             return Err(BrokerError::ProjectNotFound);
         }
-        by.check(needed)?;
+        by.check_scope(needed)?;
         self.record(id).map(drop)
     }
 
@@ -329,20 +338,20 @@ impl Administration {
 
     /// Does what is allowed, and has it written down, or that it was refused. Once it is begun it goes on, whatever
     /// becomes of who asked for it: nothing is done that is not written down.
-    async fn recorded<T: 'static>(
+    async fn audited<T: 'static>(
         &self,
         by: &Arc<Identity>,
-        act: Act,
+        act: AuditedAction,
         allowed: Result<()>,
         does: impl AsyncFnOnce(&BrokerHandle) -> Result<T> + 'static,
     ) -> Result<T> {
-        self.refused(by, &act, allowed)?;
+        self.audit_refusal(by, &act, allowed)?;
         let (broker, audit, by) = (self.broker.clone(), Arc::clone(&self.audit), Arc::clone(by));
         let doing = actix_rt::spawn(async move {
             let result = does(&broker).await;
             match &result {
-                Ok(_) => audit.done(&by, &act),
-                Err(error) => audit.refused(&by, &act, error),
+                Ok(_) => audit.record_done(&by, &act),
+                Err(error) => audit.record_refused(&by, &act, error),
             }
             result
         });
@@ -350,14 +359,14 @@ impl Administration {
     }
 
     /// Has it written down when it was refused for who asks.
-    fn refused<T>(&self, by: &Identity, act: &Act, result: Result<T>) -> Result<T> {
-        result.inspect_err(|error| self.audit.refused(by, act, error))
+    fn audit_refusal<T>(&self, by: &Identity, act: &AuditedAction, result: Result<T>) -> Result<T> {
+        result.inspect_err(|error| self.audit.record_refused(by, act, error))
     }
 }
 
 /// Which of two projects still keeps messages from passing although there is a permission. Of the other project the
 /// caller hears what sending to it would tell: nothing while its own is closed, and of a closed one the same as of none.
-fn closed_sides(broker: &BrokerHandle, sees_all: bool, own: &ProjectId, target: &ProjectId) -> Vec<String> {
+fn cross_project_warnings(broker: &BrokerHandle, sees_all: bool, own: &ProjectId, target: &ProjectId) -> Vec<String> {
     let is_open = |id| {
         let record = broker.record(id);
         record.is_some_and(|record| record.active && record.config.allow_cross_project)
@@ -376,25 +385,25 @@ fn closed_sides(broker: &BrokerHandle, sees_all: bool, own: &ProjectId, target: 
     warnings
 }
 
-fn sees(by: &Identity, record: &ProjectRecord) -> bool {
-    is_inside(by, record) || (record.active && record.config.discoverable)
+fn is_visible_to(by: &Identity, record: &ProjectRecord) -> bool {
+    sees_all_of(by, record) || (record.active && record.config.discoverable)
 }
 
 /// Whether all of a project is shown to this caller.
-fn is_inside(by: &Identity, record: &ProjectRecord) -> bool {
+fn sees_all_of(by: &Identity, record: &ProjectRecord) -> bool {
     by.scope() == Scope::Operator || *by.project.id() == record.id
 }
 
 fn view(by: &Identity, record: &ProjectRecord) -> Project {
-    if is_inside(by, record) {
+    if sees_all_of(by, record) {
         Project::of(record)
     } else {
-        Project::from_outside(record)
+        Project::public_view(record)
     }
 }
 
-fn act(action: &'static str, project: &ProjectId, target: Option<String>) -> Act {
-    Act {
+fn audited_action(action: &'static str, project: &ProjectId, target: Option<String>) -> AuditedAction {
+    AuditedAction {
         action,
         project: Some(project.clone()),
         target,

@@ -5,7 +5,7 @@ use std::ops::Bound;
 use actors::{
     broker::Keyring,
     clock::rfc3339_text,
-    model::{AuditEntry, Grant, KeyId, KeyRecord, KeyStatus, MadeKey, PageRoom, ProjectId, ProjectRecord},
+    model::{AuditEntry, Grant, IssuedKey, KeyId, KeyRecord, KeyStatus, PageRoom, ProjectId, ProjectRecord},
 };
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -19,7 +19,7 @@ pub fn page<T: Serialize>(items: impl Iterator<Item = T>) -> (Vec<T>, bool) {
     let fitting = items.take_while(|item| {
         // Plain objects: there is nothing that could fail.
         let len = serde_json::to_vec(item).map_or(0, |text| text.len());
-        more = !room.takes(len);
+        more = !room.try_take(len);
         !more
     });
     (fitting.collect(), more)
@@ -74,7 +74,7 @@ impl Project {
     /// As its own members see it.
     pub fn of(record: &ProjectRecord) -> Self {
         let config = &record.config;
-        let mut project = Self::from_outside(record);
+        let mut project = Self::public_view(record);
         project.config.limits = Some(Limits {
             max_sessions: config.max_sessions,
             max_protocols: config.max_protocols,
@@ -85,7 +85,7 @@ impl Project {
     }
 
     /// As others see it, where they see it at all.
-    pub fn from_outside(record: &ProjectRecord) -> Self {
+    pub fn public_view(record: &ProjectRecord) -> Self {
         Self {
             project_id: record.id.to_string(),
             name: record.name.clone(),
@@ -185,8 +185,8 @@ pub struct NewApiKey {
     pub api_key: String,
 }
 
-impl From<&MadeKey> for NewApiKey {
-    fn from(made: &MadeKey) -> Self {
+impl From<&IssuedKey> for NewApiKey {
+    fn from(made: &IssuedKey) -> Self {
         Self {
             key_id: made.id.to_string(),
             api_key: made.key.reveal().to_owned(),

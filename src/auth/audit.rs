@@ -12,7 +12,7 @@ use actors::{
 };
 use uuid::Uuid;
 
-use super::{Arrival, Identity, rates::Rates};
+use super::{Credentials, Identity, rates::CallerRates};
 
 /// Refusals of one project that are written down in a minute. What goes beyond is counted: who is refused often is not to
 /// fill disks.
@@ -24,14 +24,14 @@ const SHOWN_CHARS_MAX: usize = 128;
 pub struct Audit {
     broker: BrokerHandle,
     /// By project: who is refused often in one is not to keep others from being written down.
-    refusals: Rates,
+    refusals: CallerRates,
     /// Refusals that were not written down since the last that was.
     left_out: AtomicU64,
 }
 
 /// Something that is done to something.
 #[derive(Clone, Debug)]
-pub struct Act {
+pub struct AuditedAction {
     /// Such as `project.create`.
     pub action: &'static str,
     /// In which project; that of who does it where none is said.
@@ -43,54 +43,54 @@ impl Audit {
     pub fn new(broker: BrokerHandle) -> Arc<Self> {
         Arc::new(Self {
             broker,
-            refusals: Rates::per_minute(REFUSALS_PER_MINUTE),
+            refusals: CallerRates::per_minute(REFUSALS_PER_MINUTE),
             left_out: AtomicU64::new(0),
         })
     }
 
     /// It was done.
-    pub fn done(&self, by: &Identity, act: &Act) {
+    pub fn record_done(&self, by: &Identity, act: &AuditedAction) {
         let project = act.project.as_ref().unwrap_or(by.project.id()).clone();
         self.write(AuditEntry {
             project: Some(project),
-            target: act.target.as_deref().map(shown),
+            target: act.target.as_deref().map(truncated),
             outcome: AuditOutcome::Done,
-            ..entry(&by.principal.name, by.address, act.action)
+            ..entry(&by.principal.audit_name, by.address, act.action)
         });
     }
 
     /// It was refused. That is written down in the project of who asked: what they tried elsewhere is nobody's business
     /// there.
-    pub fn refused(&self, by: &Identity, act: &Act, error: &BrokerError) {
+    pub fn record_refused(&self, by: &Identity, act: &AuditedAction, error: &BrokerError) {
         let own = by.project.id();
         let elsewhere = act.project.as_ref().filter(|project| *project != own);
         let (project, target) = match elsewhere {
             Some(elsewhere) if by.scope() < Scope::Operator => (own, Some(elsewhere.as_str())),
             elsewhere => (elsewhere.unwrap_or(own), act.target.as_deref()),
         };
-        if self.is_to_be_written(project.as_str()) {
+        if self.admits_refusal(project.as_str()) {
             self.write(AuditEntry {
                 project: Some(project.clone()),
-                target: target.map(shown),
+                target: target.map(truncated),
                 code: Some(error.code().to_owned()),
-                ..entry(&by.principal.name, by.address, act.action)
+                ..entry(&by.principal.audit_name, by.address, act.action)
             });
         }
     }
 
     /// Somebody was not let in, and so is of no project. What they brought is not written down.
-    pub(super) fn turned_away(&self, arrival: &Arrival<'_>, code: &str) {
-        if self.is_to_be_written("") {
+    pub(super) fn record_unauthenticated(&self, arrival: &Credentials<'_>, code: &str) {
+        if self.admits_refusal("") {
             self.write(AuditEntry {
-                target: Some(way_in(arrival.path).to_owned()),
+                target: Some(known_path(arrival.path).to_owned()),
                 code: Some(code.to_owned()),
                 ..entry("unknown", arrival.address, "authenticate")
             });
         }
     }
 
-    fn is_to_be_written(&self, project: &str) -> bool {
-        let is_written = self.refusals.of(project).is_none_or(|rate| rate.take().is_ok());
+    fn admits_refusal(&self, project: &str) -> bool {
+        let is_written = self.refusals.rate_of(project).is_none_or(|rate| rate.take().is_ok());
         if !is_written {
             self.left_out.fetch_add(1, Ordering::Relaxed);
         }
@@ -135,7 +135,7 @@ fn entry(actor: &str, address: Option<IpAddr>, action: &str) -> AuditEntry {
 }
 
 /// The beginning of a path, as far as it is ours: what follows is the caller's and may be anything.
-fn way_in(path: &str) -> &'static str {
+fn known_path(path: &str) -> &'static str {
     const KNOWN: [&str; 10] = [
         "/mcp",
         "/sse",
@@ -154,6 +154,6 @@ fn way_in(path: &str) -> &'static str {
         .unwrap_or("another path")
 }
 
-fn shown(text: &str) -> String {
+fn truncated(text: &str) -> String {
     text.chars().take(SHOWN_CHARS_MAX).collect()
 }

@@ -12,16 +12,16 @@ use actors::{
     clock::Now,
     model::{BrokerError, Owner, Scope},
     project::ProjectHandle,
-    rate::Rate,
+    rate::RateLimit,
 };
 
 /// A longer request counts as several.
-pub const BYTES_OF_REQUEST: usize = 64 * 1024;
+pub const BYTES_PER_REQUEST: usize = 64 * 1024;
 /// Work of checking a message that counts as one more request: nanoseconds of the slowest case measured.
-const WORK_OF_REQUEST: u64 = 50_000;
+const WORK_NS_PER_REQUEST: u64 = 50_000;
 
-fn further(len: usize) -> u32 {
-    u32::try_from(len.saturating_sub(1) / BYTES_OF_REQUEST).unwrap_or(u32::MAX)
+fn extra_requests(len: usize) -> u32 {
+    u32::try_from(len.saturating_sub(1) / BYTES_PER_REQUEST).unwrap_or(u32::MAX)
 }
 
 /// Somebody who was let in, and where they act.
@@ -30,9 +30,9 @@ pub struct Identity {
     pub project: ProjectHandle,
     pub address: Option<IpAddr>,
     /// The limit of those that no key tells apart.
-    pub(super) shared_rate: Option<Arc<Rate>>,
+    pub(super) shared_rate: Option<Arc<RateLimit>>,
     /// When it was first seen that they are good no more, on the monotonic clock; 0 while that was not seen.
-    pub(super) ended_ms: AtomicU64,
+    pub(super) invalid_since_ms: AtomicU64,
 }
 
 impl Identity {
@@ -46,7 +46,7 @@ impl Identity {
 
     /// # Errors
     /// `forbidden` when this takes more than they have.
-    pub fn check(&self, needed: Scope) -> Result<(), BrokerError> {
+    pub fn check_scope(&self, needed: Scope) -> Result<(), BrokerError> {
         if self.scope() >= needed {
             return Ok(());
         }
@@ -57,19 +57,19 @@ impl Identity {
     }
 
     /// Whether what they came in with is still good, and their project still there.
-    pub fn is_good(&self, now_unix_ms: u64) -> bool {
-        self.principal.standing.is_good(now_unix_ms) && !self.project.is_closed() && !self.project.is_abandoned()
+    pub fn is_valid(&self, now_unix_ms: u64) -> bool {
+        self.principal.status.is_valid(now_unix_ms) && !self.project.is_closed() && !self.project.is_killed()
     }
 
     /// How long it is known that they are good no more; None while they are good. Who ends its own key is to have the
     /// answer first.
-    pub fn over_for(&self, now: Now) -> Option<Duration> {
-        if self.is_good(now.unix_ms) {
+    pub fn invalid_for(&self, now: Now) -> Option<Duration> {
+        if self.is_valid(now.unix_ms) {
             return None;
         }
         let now_ms = now.mono_ms.max(1);
         let seen = self
-            .ended_ms
+            .invalid_since_ms
             .compare_exchange(0, now_ms, Ordering::Relaxed, Ordering::Relaxed);
         Some(now.since(seen.err().unwrap_or(now_ms)))
     }
@@ -87,40 +87,40 @@ impl Identity {
     ///
     /// # Errors
     /// When there will be as many again.
-    pub fn take_request_of(&self, len: usize) -> Result<(), Duration> {
-        self.take_requests(1 + further(len))
+    pub fn take_request_of_len(&self, len: usize) -> Result<(), Duration> {
+        self.take_requests(1 + extra_requests(len))
     }
 
     /// What is left to take of a request, when it turns out to have this many bytes.
     ///
     /// # Errors
     /// When there will be as many again.
-    pub fn take_rest_of(&self, len: usize) -> Result<(), Duration> {
-        match further(len) {
+    pub fn take_extra_requests(&self, len: usize) -> Result<(), Duration> {
+        match extra_requests(len) {
             0 => Ok(()),
             count => self.take_requests(count),
         }
     }
 
     /// An answer turned out to have this many bytes: it counts as a request of as many would, with the next request.
-    pub fn owes_answer_of(&self, len: usize) {
-        self.owes(further(len));
+    pub fn charge_answer(&self, len: usize) {
+        self.charge_later(extra_requests(len));
     }
 
     /// Checking a message turned out to take so much work, in nanoseconds: what is beyond that of an ordinary one counts
     /// with the next request.
-    pub fn owes_work(&self, work: u64) {
-        self.owes(u32::try_from(work / WORK_OF_REQUEST).unwrap_or(u32::MAX));
+    pub fn charge_work(&self, work: u64) {
+        self.charge_later(u32::try_from(work / WORK_NS_PER_REQUEST).unwrap_or(u32::MAX));
     }
 
-    fn owes(&self, count: u32) {
+    fn charge_later(&self, count: u32) {
         if count == 0 {
             return;
         }
         if let Some(rate) = self.principal.rate.as_ref().or(self.shared_rate.as_deref()) {
-            rate.owe(count);
+            rate.add_debt(count);
         }
-        self.project.owe_requests(count);
+        self.project.charge_requests(count);
     }
 
     fn take_requests(&self, count: u32) -> Result<(), Duration> {
@@ -132,18 +132,18 @@ impl Identity {
     /// How many requests a minute are taken of them; None for any number.
     pub fn request_limit(&self) -> Option<u32> {
         let own = self.principal.rate.as_ref().or(self.shared_rate.as_deref());
-        let of_project = self.project.terms().record.config.rate_limit;
+        let of_project = self.project.limits().record.config.rate_limit;
         let of_project = Some(of_project).filter(|&limit| limit > 0);
-        own.map(Rate::count).into_iter().chain(of_project).min()
+        own.map(RateLimit::limit_per_minute).into_iter().chain(of_project).min()
     }
 
     /// Whether it is the same caller in the same project, whatever they came in with.
-    pub fn is_same(&self, other: &Self) -> bool {
+    pub fn is_same_caller(&self, other: &Self) -> bool {
         self.owner() == other.owner() && self.project.id() == other.project.id()
     }
 
     /// Who it is that a state belongs to which its caller carries: not the project alone.
-    pub fn signature(&self) -> String {
+    pub fn owner_path(&self) -> String {
         format!("{}/{}", self.project.id(), self.principal.owner.as_str())
     }
 }

@@ -3,9 +3,9 @@
 //! A way in shows what the caller brought ([`Arrival`]) and gets an [`Identity`], or a [`Problem`] to answer with. On a
 //! connection that lasts it does so once; who is good no more is sent away by the standing of its credential.
 
-mod arrival;
 mod audit;
-mod guesses;
+mod credentials;
+mod failed_attempts;
 mod identity;
 pub mod jwt;
 mod rates;
@@ -19,18 +19,18 @@ use actix_http::{
 use actors::{
     broker::{BrokerHandle, Principal},
     clock::{Now, now},
-    model::{ApiKey, BrokerError, KeyDigest, Owner, ProjectId, Scope, Standing},
-    rate::Rate,
+    model::{ApiKey, BrokerError, CredentialStatus, KeyDigest, Owner, ProjectId, Scope},
+    rate::RateLimit,
 };
 
-pub use arrival::{Arrival, Network};
-pub use audit::{Act, Audit};
+pub use audit::{Audit, AuditedAction};
+pub use credentials::{Credentials, Network};
 pub use identity::Identity;
 
 use crate::problem::Problem;
-use guesses::Guesses;
-use jwt::{Jwt, JwtError};
-use rates::Rates;
+use failed_attempts::FailedAttempts;
+use jwt::{JwtError, JwtVerifier};
+use rates::CallerRates;
 
 /// What a token must have among its scopes to be let in: this, and the scope.
 const SCOPE_PREFIX: &str = "mcp-broker:";
@@ -38,12 +38,12 @@ const SCOPE_PREFIX: &str = "mcp-broker:";
 pub const METADATA_PATH: &str = "/.well-known/oauth-protected-resource";
 
 /// How callers are looked at.
-pub struct Policy {
+pub struct AuthPolicy {
     /// Who brings nothing is not let in.
-    pub required: bool,
+    pub is_required: bool,
     /// The digest of the admin key.
     pub admin_key: Option<KeyDigest>,
-    pub jwt: Option<Arc<Jwt>>,
+    pub jwt: Option<Arc<JwtVerifier>>,
     /// Requests per minute of each caller; 0 is no limit.
     pub rate_limit: u32,
 }
@@ -51,46 +51,46 @@ pub struct Policy {
 /// Lets callers in.
 pub struct Authenticator {
     broker: BrokerHandle,
-    required: bool,
+    is_required: bool,
     admin: Option<(KeyDigest, Arc<Principal>)>,
     anonymous: Arc<Principal>,
-    jwt: Option<Arc<Jwt>>,
+    jwt: Option<Arc<JwtVerifier>>,
     /// Of callers that no key tells apart: by address, or by the subject of their token.
-    rates: Rates,
-    guesses: Guesses,
+    caller_rates: CallerRates,
+    failed_attempts: FailedAttempts,
     audit: Arc<Audit>,
 }
 
 /// Why somebody is not let in.
-enum Denial {
+enum AuthError {
     /// Nothing was brought.
-    Nothing,
+    MissingCredential,
     /// What was brought is not good; which part of it is nobody's business.
-    NotGood,
+    InvalidCredential,
     Refused(BrokerError),
 }
 
-impl From<BrokerError> for Denial {
+impl From<BrokerError> for AuthError {
     fn from(error: BrokerError) -> Self {
         Self::Refused(error)
     }
 }
 
 impl Authenticator {
-    pub fn new(broker: BrokerHandle, policy: Policy, audit: Arc<Audit>) -> Self {
-        let Policy {
-            required,
+    pub fn new(broker: BrokerHandle, policy: AuthPolicy, audit: Arc<Audit>) -> Self {
+        let AuthPolicy {
+            is_required: required,
             admin_key,
             jwt,
             rate_limit,
         } = policy;
         let lasting = |owner: Owner, scope, rate| {
             Arc::new(Principal {
-                name: owner.as_str().into(),
+                audit_name: owner.as_str().into(),
                 owner,
                 scope,
-                home: None,
-                standing: Standing::until(u64::MAX),
+                only_project: None,
+                status: CredentialStatus::valid_until(u64::MAX),
                 rate,
             })
         };
@@ -102,24 +102,24 @@ impl Authenticator {
         };
         Self {
             broker,
-            required,
+            is_required: required,
             anonymous: lasting(Owner::anonymous(), everybody, None),
             admin: admin_key.map(|digest| {
-                let rate = Rate::per_minute(rate_limit);
+                let rate = RateLimit::from_per_minute(rate_limit);
                 (digest, lasting(Owner::operator(), Scope::Operator, rate))
             }),
             jwt,
-            rates: Rates::per_minute(rate_limit),
-            guesses: Guesses::default(),
+            caller_rates: CallerRates::per_minute(rate_limit),
+            failed_attempts: FailedAttempts::default(),
             audit,
         }
     }
 
     pub fn is_required(&self) -> bool {
-        self.required
+        self.is_required
     }
 
-    pub fn jwt(&self) -> Option<&Arc<Jwt>> {
+    pub fn jwt(&self) -> Option<&Arc<JwtVerifier>> {
         self.jwt.as_ref()
     }
 
@@ -127,47 +127,47 @@ impl Authenticator {
     ///
     /// # Errors
     /// What to answer instead.
-    pub async fn admit(&self, arrival: &Arrival<'_>) -> Result<Arc<Identity>, Problem> {
+    pub async fn authenticate(&self, arrival: &Credentials<'_>) -> Result<Arc<Identity>, Problem> {
         match self.identify(arrival).await {
             Ok(identity) => Ok(identity),
             Err(denial) => {
                 let problem = self.problem(&denial);
-                self.audit.turned_away(arrival, problem.code());
+                self.audit.record_unauthenticated(arrival, problem.code());
                 Err(problem)
             }
         }
     }
 
     /// What to answer somebody who was let in with what is good no more.
-    pub fn good_no_more(&self) -> Problem {
-        self.problem(&Denial::NotGood)
+    pub fn invalid_credential(&self) -> Problem {
+        self.problem(&AuthError::InvalidCredential)
     }
 
-    async fn identify(&self, arrival: &Arrival<'_>) -> Result<Arc<Identity>, Denial> {
+    async fn identify(&self, arrival: &Credentials<'_>) -> Result<Arc<Identity>, AuthError> {
         let credential = arrival.credential()?;
         let principal = match credential {
-            Some(credential) => self.recognize(credential, arrival).await?,
+            Some(credential) => self.principal_for(credential, arrival).await?,
             None => None,
         };
         let principal = match principal {
             Some(principal) => principal,
-            None if self.required => return Err(Denial::Nothing),
+            None if self.is_required => return Err(AuthError::MissingCredential),
             None => Arc::clone(&self.anonymous),
         };
         let project = project_of(&principal, arrival.project()?)?;
         let project = self.broker.project(&project).await.map_err(|error| match error {
             // The project of a key was deleted, and the key with it.
-            BrokerError::ProjectNotFound if principal.home.is_some() => Denial::NotGood,
-            error => Denial::Refused(error),
+            BrokerError::ProjectNotFound if principal.only_project.is_some() => AuthError::InvalidCredential,
+            error => AuthError::Refused(error),
         })?;
-        let shared_rate = match &principal.home {
-            _ if !self.rates.is_limit() => None,
+        let shared_rate = match &principal.only_project {
+            _ if !self.caller_rates.is_limited() => None,
             None if principal.owner == Owner::anonymous() => {
                 let network = arrival.network();
-                self.rates
-                    .of(&network.map_or_else(String::new, |network| network.to_string()))
+                self.caller_rates
+                    .rate_of(&network.map_or_else(String::new, |network| network.to_string()))
             }
-            Some(_) if principal.rate.is_none() => self.rates.of(&principal.name),
+            Some(_) if principal.rate.is_none() => self.caller_rates.rate_of(&principal.audit_name),
             _ => None,
         };
         Ok(Arc::new(Identity {
@@ -175,69 +175,73 @@ impl Authenticator {
             project,
             address: arrival.address,
             shared_rate,
-            ended_ms: AtomicU64::new(0),
+            invalid_since_ms: AtomicU64::new(0),
         }))
     }
 
     /// None: not a credential of ours, where none is needed.
-    async fn recognize(&self, credential: &str, arrival: &Arrival<'_>) -> Result<Option<Arc<Principal>>, Denial> {
+    async fn principal_for(
+        &self,
+        credential: &str,
+        arrival: &Credentials<'_>,
+    ) -> Result<Option<Arc<Principal>>, AuthError> {
         let now = now();
         // Who is right is let in whatever others guess: they may be behind the same address.
-        if let Some(principal) = self.holder(&KeyDigest::of(credential), now) {
+        if let Some(principal) = self.key_holder(&KeyDigest::of_key(credential), now) {
             return Ok(Some(principal));
         }
-        let guess = self.guesses.of(arrival.network(), credential);
-        if let Some(retry_after) = guess.blocked(now) {
+        let guess = self.failed_attempts.attempt(arrival.network(), credential);
+        if let Some(retry_after) = guess.blocked_for(now) {
             return Err(BrokerError::RateLimited { retry_after }.into());
         }
-        if let Some(jwt) = self.jwt.as_ref().filter(|_| Jwt::looks_like(credential)) {
+        if let Some(jwt) = self.jwt.as_ref().filter(|_| JwtVerifier::is_jwt_shaped(credential)) {
             match jwt.verify(credential, now.unix_ms / 1000).await {
-                Ok(claims) => return subject(claims).map(Some),
+                Ok(claims) => return principal_of_claims(claims).map(Some),
                 Err(JwtError::Unavailable) => return Err(BrokerError::unavailable().into()),
                 // It was good once: its holder is to fetch another, and to be told nothing else.
-                Err(JwtError::Invalid(jwt::EXPIRED)) => return Err(Denial::NotGood),
+                Err(JwtError::Invalid(jwt::EXPIRED)) => return Err(AuthError::InvalidCredential),
                 Err(JwtError::Invalid(reason)) => tracing::debug!(reason, "a token was refused"),
             }
-        } else if !self.required && !arrival.brings_key() && ApiKey::claims(credential).is_none() {
+        } else if !self.is_required && !arrival.has_api_key() && ApiKey::claimed_ids(credential).is_none() {
             // Of a proxy before us, most likely.
             return Ok(None);
         }
-        match guess.was_wrong(now) {
-            Ok(()) => Err(Denial::NotGood),
+        match guess.record_failure(now) {
+            Ok(()) => Err(AuthError::InvalidCredential),
             Err(retry_after) => Err(BrokerError::RateLimited { retry_after }.into()),
         }
     }
 
     /// Who holds the key of this digest. There is one way for every key that is not good.
-    fn holder(&self, digest: &KeyDigest, now: Now) -> Option<Arc<Principal>> {
+    fn key_holder(&self, digest: &KeyDigest, now: Now) -> Option<Arc<Principal>> {
         if let Some((known, operator)) = &self.admin
-            && known.is(digest)
+            && known.matches(digest)
         {
             return Some(Arc::clone(operator));
         }
         let holder = self.broker.keyring().find(digest)?;
-        let is_good = holder.standing.is_good(now.unix_ms);
+        let is_good = holder.status.is_valid(now.unix_ms);
         if is_good {
-            holder.standing.was_used(now.unix_ms);
+            holder.status.record_use(now.unix_ms);
         }
         is_good.then_some(holder)
     }
 
-    fn problem(&self, denial: &Denial) -> Problem {
+    fn problem(&self, denial: &AuthError) -> Problem {
         let unauthorized = |detail: &str, error: &str| {
             let problem = Problem::new(StatusCode::UNAUTHORIZED, "authentication_failed", detail);
             problem.with_header(WWW_AUTHENTICATE, &self.challenge(error))
         };
         match denial {
-            Denial::Nothing => unauthorized(
+            AuthError::MissingCredential => unauthorized(
                 "a key is required: send it as X-API-Key, or as Authorization: Bearer",
                 "",
             ),
-            Denial::NotGood => unauthorized("the key is not good", "error=\"invalid_token\""),
-            Denial::Refused(error @ BrokerError::Forbidden { .. }) => {
+            AuthError::InvalidCredential => unauthorized("the key is not good", "error=\"invalid_token\""),
+            AuthError::Refused(error @ BrokerError::Forbidden { .. }) => {
                 Problem::from(error).with_header(WWW_AUTHENTICATE, &self.challenge("error=\"insufficient_scope\""))
             }
-            Denial::Refused(error) => Problem::from(error),
+            AuthError::Refused(error) => Problem::from(error),
         }
     }
 
@@ -274,7 +278,7 @@ impl Authenticator {
 }
 
 /// What the claims of a token make of their subject.
-fn subject(claims: jwt::Claims) -> Result<Arc<Principal>, Denial> {
+fn principal_of_claims(claims: jwt::Claims) -> Result<Arc<Principal>, AuthError> {
     let named = |scope: Scope| {
         let mut names = claims.scopes.iter().filter_map(|name| name.strip_prefix(SCOPE_PREFIX));
         names.any(|name| name == scope.as_str())
@@ -289,19 +293,19 @@ fn subject(claims: jwt::Claims) -> Result<Arc<Principal>, Denial> {
     let home = home.ok_or_else(|| BrokerError::forbidden("the token names no project"))?;
     let owner = Owner::subject(&claims.subject);
     Ok(Arc::new(Principal {
-        name: owner.as_str().into(),
+        audit_name: owner.as_str().into(),
         owner,
         scope,
-        home: Some(home),
-        standing: Standing::until(claims.expires_at_ms.saturating_add(jwt::LEEWAY_S * 1000)),
+        only_project: Some(home),
+        status: CredentialStatus::valid_until(claims.expires_at_ms.saturating_add(jwt::LEEWAY_S * 1000)),
         rate: None,
     }))
 }
 
 /// The project a caller acts in: that of its credential, which `X-Project-ID` may name too; for who is bound to
 /// none, the one it names.
-fn project_of(principal: &Principal, named: Option<&str>) -> Result<ProjectId, Denial> {
-    match (&principal.home, named) {
+fn project_of(principal: &Principal, named: Option<&str>) -> Result<ProjectId, AuthError> {
+    match (&principal.only_project, named) {
         (Some(home), Some(named)) if named != home.as_str() => Err(BrokerError::ProjectMismatch.into()),
         (Some(home), _) => Ok(home.clone()),
         (None, Some(named)) => Ok(ProjectId::parse(named).map_err(|_| BrokerError::ProjectNotFound)?),

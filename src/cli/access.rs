@@ -56,22 +56,22 @@ pub fn args() -> [Arg; 4] {
 
 /// A broker, and what opens it.
 #[derive(Debug, Clone)]
-pub struct Access {
-    pub url: Url,
-    pub key: Option<Key>,
+pub struct BrokerAccess {
+    pub url: BrokerUrl,
+    pub key: Option<ClientKey>,
 }
 
 /// The environment, where the empty text is the same as nothing.
-pub type Env = [(OsString, OsString)];
+pub type EnvVars = [(OsString, OsString)];
 
-impl Access {
+impl BrokerAccess {
     /// Flags beat the environment, and those of the first place beat those of the second.
-    pub fn read(places: [&ArgMatches; 2], env: &Env) -> Result<Self, String> {
+    pub fn read(places: [&ArgMatches; 2], env: &EnvVars) -> Result<Self, String> {
         let url = match places.iter().find_map(|place| place.get_one::<OsString>("url")) {
-            Some(url) => Url::parse(&url.to_string_lossy(), "--url")?,
+            Some(url) => BrokerUrl::parse(&url.to_string_lossy(), "--url")?,
             None => match variable(env, URL_ENV) {
-                Some(url) => Url::parse(&url.to_string_lossy(), URL_ENV)?,
-                None => Url::parse(URL_DEFAULT, "default")?,
+                Some(url) => BrokerUrl::parse(&url.to_string_lossy(), URL_ENV)?,
+                None => BrokerUrl::parse(URL_DEFAULT, "default")?,
             },
         };
         let given = places
@@ -79,19 +79,19 @@ impl Access {
             .find(|place| place.contains_id("key") || place.contains_id("key-file"));
         let key = read_key(given.unwrap_or(&places[0]), env)?;
         let insecure = places.iter().any(|place| place.get_flag("insecure"));
-        if key.is_some() && url.is_exposed && !insecure {
+        if key.is_some() && url.is_cleartext_remote && !insecure {
             return Err(format!(
                 "url = {} ({}) is not allowed with a key: everybody on the way could read it; \
                  allowed: https://, a loopback address, or --insecure to send it all the same",
-                config::shown("", &url.text),
-                url.place
+                config::quoted_value("", &url.text),
+                url.source
             ));
         }
         Ok(Self { url, key })
     }
 }
 
-fn variable<'a>(env: &'a Env, name: &str) -> Option<&'a OsStr> {
+fn variable<'a>(env: &'a EnvVars, name: &str) -> Option<&'a OsStr> {
     let found = env
         .iter()
         .find(|(key, _)| key == name)
@@ -99,21 +99,21 @@ fn variable<'a>(env: &'a Env, name: &str) -> Option<&'a OsStr> {
     found.filter(|value| !value.is_empty())
 }
 
-fn read_key(matches: &ArgMatches, env: &Env) -> Result<Option<Key>, String> {
+fn read_key(matches: &ArgMatches, env: &EnvVars) -> Result<Option<ClientKey>, String> {
     if let Some(text) = matches.get_one::<OsString>("key") {
-        return Key::parse(text, "--key").map(Some);
+        return ClientKey::parse(text, "--key").map(Some);
     }
     if let Some(path) = matches.get_one::<OsString>("key-file") {
         let text = read_file(path).map_err(|error| {
-            let path = config::shown("", &path.to_string_lossy());
+            let path = config::quoted_value("", &path.to_string_lossy());
             format!("key_file = {path} (--key-file) cannot be used: {error}; allowed: a file that holds one key")
         })?;
-        return Key::parse(OsStr::new(&text), "--key-file").map(Some);
+        return ClientKey::parse(OsStr::new(&text), "--key-file").map(Some);
     }
     let named = [API_KEY_ENV, ADMIN_KEY_ENV]
         .into_iter()
         .find_map(|name| Some((name, variable(env, name)?)));
-    named.map(|(name, text)| Key::parse(text, name)).transpose()
+    named.map(|(name, text)| ClientKey::parse(text, name)).transpose()
 }
 
 const KEY_FILE_BYTES_MAX: u64 = 4096;
@@ -129,12 +129,12 @@ fn read_file(path: &OsStr) -> std::io::Result<String> {
 
 /// An API key and where it was given. Nothing prints it.
 #[derive(Clone)]
-pub struct Key {
+pub struct ClientKey {
     text: String,
-    pub place: &'static str,
+    pub source: &'static str,
 }
 
-impl Key {
+impl ClientKey {
     fn parse(text: &OsStr, place: &'static str) -> Result<Self, String> {
         let text = text.to_str().unwrap_or("\u{0}").trim();
         if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -144,7 +144,7 @@ impl Key {
             ));
         }
         let text = text.to_owned();
-        Ok(Self { text, place })
+        Ok(Self { text, source: place })
     }
 
     /// For the header of a request and nothing else.
@@ -153,12 +153,12 @@ impl Key {
     }
 
     /// What somebody says, without this key: a broker may quote what it was sent.
-    pub fn hidden_in(&self, text: &str) -> String {
+    pub fn redact(&self, text: &str) -> String {
         text.replace(&self.text, "(hidden)")
     }
 }
 
-impl fmt::Debug for Key {
+impl fmt::Debug for ClientKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("***")
     }
@@ -166,21 +166,21 @@ impl fmt::Debug for Key {
 
 /// Where the API of a broker begins. A path stays: a broker may stand behind a proxy that serves others too.
 #[derive(Debug, Clone)]
-pub struct Url {
+pub struct BrokerUrl {
     pub text: String,
     pub is_https: bool,
     /// Whoever is on the way can read along.
-    is_exposed: bool,
-    place: &'static str,
+    is_cleartext_remote: bool,
+    source: &'static str,
 }
 
 const URL_ALLOWED: &str = "http://HOST:PORT or https://HOST:PORT, without user, query or fragment";
 
-impl Url {
+impl BrokerUrl {
     fn parse(text: &str, place: &'static str) -> Result<Self, String> {
         Self::read(text.trim(), place).ok_or_else(|| {
             // What stands before an @ may be a password.
-            let shown = config::shown(if text.contains('@') { URL_ENV } else { "" }, text);
+            let shown = config::quoted_value(if text.contains('@') { URL_ENV } else { "" }, text);
             format!("url = {shown} ({place}) is not allowed; allowed: {URL_ALLOWED}")
         })
     }
@@ -196,8 +196,8 @@ impl Url {
         (is_web && has_good_port && is_plain && !host.is_empty()).then(|| Self {
             text: format!("{scheme}://{authority}{}", uri.path().trim_end_matches('/')),
             is_https,
-            is_exposed: !is_https && !is_loopback(host),
-            place,
+            is_cleartext_remote: !is_https && !is_loopback(host),
+            source: place,
         })
     }
 }
@@ -211,8 +211,8 @@ fn is_loopback(host: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn url(text: &str) -> Result<Url, String> {
-        Url::parse(text, "--url")
+    fn url(text: &str) -> Result<BrokerUrl, String> {
+        BrokerUrl::parse(text, "--url")
     }
 
     #[test]
@@ -262,7 +262,7 @@ mod tests {
             "http://[::ffff:127.0.0.1]",
             "https://ops.example.com",
         ] {
-            assert!(!url(text).unwrap().is_exposed, "{text}");
+            assert!(!url(text).unwrap().is_cleartext_remote, "{text}");
         }
         for text in [
             "http://ops.example.com",
@@ -272,17 +272,17 @@ mod tests {
             "http://0.0.0.0:8000",
             "http://[::ffff:10.0.0.1]",
         ] {
-            assert!(url(text).unwrap().is_exposed, "{text}");
+            assert!(url(text).unwrap().is_cleartext_remote, "{text}");
         }
     }
 
     #[test]
     fn a_key_is_shown_nowhere() {
-        let key = Key::parse(OsStr::new(" admin_k_secret\n"), "--key").unwrap();
+        let key = ClientKey::parse(OsStr::new(" admin_k_secret\n"), "--key").unwrap();
         assert_eq!((format!("{key:?}").as_str(), key.expose()), ("***", "admin_k_secret"));
-        assert_eq!(key.hidden_in("no key admin_k_secret here"), "no key (hidden) here");
+        assert_eq!(key.redact("no key admin_k_secret here"), "no key (hidden) here");
         for bad in ["", " \n", "two keys", "a\u{1b}", "ä"] {
-            let line = Key::parse(OsStr::new(bad), "--key").unwrap_err();
+            let line = ClientKey::parse(OsStr::new(bad), "--key").unwrap_err();
             assert_eq!(
                 line,
                 "key = (hidden) (--key) is not allowed; allowed: one key, as it was shown"

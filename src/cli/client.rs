@@ -8,51 +8,51 @@ use serde_json::Value;
 use ureq::http::{self, HeaderValue, Method, StatusCode, header};
 use ureq::{Agent, Body, Timeout};
 
-use super::access::Access;
+use super::access::BrokerAccess;
 use super::table::escaped;
 
 /// A request, before it is known which broker it goes to.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Ask {
+pub struct ApiRequest {
     pub method: Method,
     /// Path and query, percent-encoded.
     pub path: String,
     pub body: Option<Value>,
 }
 
-impl Ask {
+impl ApiRequest {
     pub fn new(method: Method, path: String) -> Self {
         let body = None;
         Self { method, path, body }
     }
 
-    pub fn with(mut self, body: Value) -> Self {
+    pub fn with_body(mut self, body: Value) -> Self {
         self.body = Some(body);
         self
     }
 }
 
 /// The longest that an answer may take, from the first byte of the request to the last of the answer.
-const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Shorter, so that "nobody is there" and "it did not answer" can be told apart.
-const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-const ANSWER_BYTES_MAX: u64 = 64 << 20;
+const RESPONSE_BYTES_MAX: u64 = 64 << 20;
 
 /// What the broker answers, as it wrote it. Empty when it had nothing to say.
 ///
 /// # Errors
 ///
 /// One line that says what happened and what to do. It never holds the key.
-pub fn send(access: &Access, ask: &Ask) -> Result<String, String> {
-    exchange(access, ask).map_err(|line| match &access.key {
-        Some(key) => key.hidden_in(&line),
+pub fn send(access: &BrokerAccess, ask: &ApiRequest) -> Result<String, String> {
+    send_request(access, ask).map_err(|line| match &access.key {
+        Some(key) => key.redact(&line),
         None => line,
     })
 }
 
-fn exchange(access: &Access, ask: &Ask) -> Result<String, String> {
+fn send_request(access: &BrokerAccess, ask: &ApiRequest) -> Result<String, String> {
     let unsent = |error: http::Error| format!("the request could not be made: {error}");
     let mut request = http::Request::builder()
         .method(ask.method.clone())
@@ -72,9 +72,13 @@ fn exchange(access: &Access, ask: &Ask) -> Result<String, String> {
         }
         None => agent(access).run(request.body(()).map_err(unsent)?),
     };
-    let mut answer = answer.map_err(|error| unanswered(access, &error))?;
-    let body = answer.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_string();
-    let body = body.map_err(|error| unanswered(access, &error))?;
+    let mut answer = answer.map_err(|error| transport_error(access, &error))?;
+    let body = answer
+        .body_mut()
+        .with_config()
+        .limit(RESPONSE_BYTES_MAX)
+        .read_to_string();
+    let body = body.map_err(|error| transport_error(access, &error))?;
     if answer.status().is_success() {
         return Ok(body);
     }
@@ -82,10 +86,10 @@ fn exchange(access: &Access, ask: &Ask) -> Result<String, String> {
 }
 
 /// Redirects are answers like any other: who follows one carries the key to where it points.
-fn agent(access: &Access) -> Agent {
+fn agent(access: &BrokerAccess) -> Agent {
     let mut config = Agent::config_builder()
-        .timeout_global(Some(ANSWER_TIME_MAX))
-        .timeout_connect(Some(CONNECT_TIME_MAX))
+        .timeout_global(Some(RESPONSE_TIMEOUT))
+        .timeout_connect(Some(CONNECT_TIMEOUT))
         .max_redirects(0)
         .http_status_as_error(false)
         .user_agent(concat!("mcp-broker/", env!("CARGO_PKG_VERSION")));
@@ -97,20 +101,20 @@ fn agent(access: &Access) -> Agent {
 }
 
 /// The broker did not answer, or not to the end.
-fn unanswered(access: &Access, error: &ureq::Error) -> String {
+fn transport_error(access: &BrokerAccess, error: &ureq::Error) -> String {
     let url = escaped(&access.url.text);
     match error {
-        ureq::Error::Io(error) if is_hung_up(error.kind()) => {
-            format!("{url} hung up before it had answered; {MAY_BE_DONE}")
+        ureq::Error::Io(error) if is_connection_lost(error.kind()) => {
+            format!("{url} hung up before it had answered; {MAY_HAVE_HAPPENED}")
         }
-        ureq::Error::Io(error) => unreachable(&url, &error.to_string()),
+        ureq::Error::Io(error) => cannot_reach(&url, &error.to_string()),
         ureq::Error::Timeout(Timeout::Resolve | Timeout::Connect)
         | ureq::Error::HostNotFound
-        | ureq::Error::ConnectionFailed => unreachable(&url, &error.to_string()),
+        | ureq::Error::ConnectionFailed => cannot_reach(&url, &error.to_string()),
         ureq::Error::Timeout(_) => {
             format!(
-                "{url} did not answer within {} s; {MAY_BE_DONE}",
-                ANSWER_TIME_MAX.as_secs()
+                "{url} did not answer within {} s; {MAY_HAVE_HAPPENED}",
+                RESPONSE_TIMEOUT.as_secs()
             )
         }
         _ => {
@@ -120,14 +124,14 @@ fn unanswered(access: &Access, error: &ureq::Error) -> String {
     }
 }
 
-const MAY_BE_DONE: &str = "what was asked may be done all the same: look before you repeat it";
+const MAY_HAVE_HAPPENED: &str = "what was asked may be done all the same: look before you repeat it";
 
-fn unreachable(url: &str, reason: &str) -> String {
+fn cannot_reach(url: &str, reason: &str) -> String {
     format!("cannot reach {url}: {}; is it running? see --url", one_line(reason))
 }
 
 /// There was somebody, who may have heard.
-fn is_hung_up(kind: ErrorKind) -> bool {
+fn is_connection_lost(kind: ErrorKind) -> bool {
     use ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
     matches!(kind, BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
 }
@@ -142,11 +146,11 @@ struct Problem {
     retry_after_ms: Option<u64>,
 }
 
-fn refusal(access: &Access, answer: &http::Response<Body>, body: &str) -> String {
+fn refusal(access: &BrokerAccess, answer: &http::Response<Body>, body: &str) -> String {
     let status = answer.status();
     let problem: Problem = serde_json::from_str(body).unwrap_or_default();
     let Some(code) = &problem.code else {
-        return unexplained(access, status);
+        return unexpected_status(access, status);
     };
     let detail = match &problem.detail {
         Some(Value::String(detail)) => detail.clone(),
@@ -157,14 +161,14 @@ fn refusal(access: &Access, answer: &http::Response<Body>, body: &str) -> String
     let retry_after = answer.headers().get(header::RETRY_AFTER).and_then(seconds);
     let wait = problem.retry_after_ms.map(|ms| ms.div_ceil(1000)).or(retry_after);
     let line = format!("{}: {}", one_line(code), one_line(&detail));
-    match what_to_do(access, code, wait) {
+    match next_step(access, code, wait) {
         Some(next) => format!("{line}; {next}"),
         None => line,
     }
 }
 
 /// Something answered that is no broker, or none of this version, or a proxy before it.
-fn unexplained(access: &Access, status: StatusCode) -> String {
+fn unexpected_status(access: &BrokerAccess, status: StatusCode) -> String {
     let url = escaped(&access.url.text);
     if status.is_redirection() {
         return format!(
@@ -174,12 +178,12 @@ fn unexplained(access: &Access, status: StatusCode) -> String {
     format!("{url} answered {status} and does not say why; is it a broker of this version? see --url")
 }
 
-fn what_to_do(access: &Access, code: &str, wait: Option<u64>) -> Option<String> {
+fn next_step(access: &BrokerAccess, code: &str, wait: Option<u64>) -> Option<String> {
     Some(match code {
         "authentication_failed" => match &access.key {
             Some(key) => format!(
                 "the key from {} is not known there: give another with --key-file",
-                key.place
+                key.source
             ),
             None => format!("no key was given: set {} or use --key-file", crate::config::API_KEY_ENV),
         },
@@ -207,7 +211,7 @@ fn one_line(text: &str) -> String {
 }
 
 /// One segment of a path, or one value of a query, percent-encoded.
-pub fn encoded(text: &str) -> String {
+pub fn percent_encoded(text: &str) -> String {
     let encode = |byte: u8| match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => char::from(byte).to_string(),
         _ => format!("%{byte:02X}"),
@@ -221,8 +225,11 @@ mod tests {
 
     #[test]
     fn what_would_end_a_segment_is_encoded() {
-        assert_eq!(encoded("acme-1_x.y~z"), "acme-1_x.y~z");
-        assert_eq!(encoded("a/b?c#d e%&=+,ü"), "a%2Fb%3Fc%23d%20e%25%26%3D%2B%2C%C3%BC");
+        assert_eq!(percent_encoded("acme-1_x.y~z"), "acme-1_x.y~z");
+        assert_eq!(
+            percent_encoded("a/b?c#d e%&=+,ü"),
+            "a%2Fb%3Fc%23d%20e%25%26%3D%2B%2C%C3%BC"
+        );
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::io::{IsTerminal, Write as _};
 
 use clap::Command;
 
-use super::{EXIT_CODES, Stop, print};
+use super::{CliError, EXIT_CODES, print};
 
 pub fn command() -> Command {
     Command::new("keygen")
@@ -23,8 +23,8 @@ the file that its setting admin_key_file names, and to whoever administers it.";
 const HINT: &str = "\
 give it to the broker as MCP_BROKER_ADMIN_KEY, or in the file that admin_key_file names; it is not shown again";
 
-pub fn run() -> Result<(), Stop> {
-    let key = admin_key().map_err(|error| Stop::Failed(format!("the system gave no random bytes: {error}")))?;
+pub fn run() -> Result<(), CliError> {
+    let key = admin_key().map_err(|error| CliError::Failed(format!("the system gave no random bytes: {error}")))?;
     print(&format!("{key}\n"))?;
     let mut stderr = std::io::stderr();
     if stderr.is_terminal() {

@@ -3,10 +3,10 @@
 mod access;
 mod client;
 mod keygen;
-mod mistakes;
 mod project;
 mod serve;
 mod table;
+mod usage_errors;
 
 use std::ffi::OsString;
 use std::io::{ErrorKind, Write};
@@ -21,27 +21,27 @@ use crate::{exit, telemetry};
 pub fn run(args: impl IntoIterator<Item = OsString>, env: impl IntoIterator<Item = (OsString, OsString)>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
     let env: Vec<(OsString, OsString)> = env.into_iter().collect();
-    let speaks_json = serve::speaks_json(&args, &env);
+    let speaks_json = serve::wants_json_errors(&args, &env);
     let done = match parse(args, env) {
         Ok(Action::Serve(config)) => return serve::run(*config),
         Ok(Action::Project(order)) => project::run(&order),
         Ok(Action::Keygen) => keygen::run(),
         Err(stop) => Err(stop),
     };
-    done.map_or_else(|stop| tell(stop, speaks_json), |()| ExitCode::SUCCESS)
+    done.map_or_else(|stop| report(stop, speaks_json), |()| ExitCode::SUCCESS)
 }
 
 /// What a command line asks for.
 #[derive(Debug)]
 pub enum Action {
     Serve(Box<Config>),
-    Project(Box<project::Order>),
+    Project(Box<project::ProjectCommand>),
     Keygen,
 }
 
 /// Why nothing more is to be done.
 #[derive(Debug)]
-pub enum Stop {
+pub enum CliError {
     /// Help or version were asked for, or no command was given.
     Help(clap::Error),
     /// A mistake, told in one line.
@@ -58,24 +58,24 @@ pub enum Stop {
 pub fn parse(
     args: impl IntoIterator<Item = OsString>,
     env: impl IntoIterator<Item = (OsString, OsString)>,
-) -> Result<Action, Stop> {
+) -> Result<Action, CliError> {
     let args: Vec<OsString> = args.into_iter().collect();
     let mut command = command();
     command.build();
     let matches = command.try_get_matches_from_mut(&args);
-    let mut matches = matches.map_err(|error| mistakes::stop(error, &command, &args))?;
+    let mut matches = matches.map_err(|error| usage_errors::usage_error(error, &command, &args))?;
     match matches.remove_subcommand() {
         Some((name, below)) if name == "project" => {
             project::read(below, &matches, env).map(Box::new).map(Action::Project)
         }
-        Some((name, _)) if let Some(flag) = project::first_given(&matches) => Err(Stop::Usage(format!(
+        Some((name, _)) if let Some(flag) = project::first_broker_flag(&matches) => Err(CliError::Usage(format!(
             "--{flag} is not known before {name}; it belongs to commands that ask a broker, such as project"
         ))),
         Some((name, below)) if name == "serve" => serve::read(below, env).map(Box::new).map(Action::Serve),
         Some((name, _)) if name == "keygen" => Ok(Action::Keygen),
         _ => {
-            let words = mistakes::words(&command).join(", ");
-            Err(Stop::Usage(format!("no command; allowed: {words}")))
+            let words = usage_errors::subcommand_names(&command).join(", ");
+            Err(CliError::Usage(format!("no command; allowed: {words}")))
         }
     }
 }
@@ -98,27 +98,27 @@ pub fn command() -> Command {
 /// The exit codes of the commands that do one thing and end.
 const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 wrong command line or configuration.";
 
-fn tell(stop: Stop, speaks_json: bool) -> ExitCode {
+fn report(stop: CliError, speaks_json: bool) -> ExitCode {
     let (line, code) = match stop {
-        Stop::Help(help) => {
+        CliError::Help(help) => {
             // Whoever closed the pipe has read enough.
             let _ = help.print();
             return ExitCode::from(u8::try_from(help.exit_code()).unwrap_or(exit::USAGE));
         }
-        Stop::Usage(line) => (line, exit::USAGE),
-        Stop::Failed(line) => (line, exit::FAILED),
+        CliError::Usage(line) => (line, exit::USAGE),
+        CliError::Failed(line) => (line, exit::FAILED),
     };
-    telemetry::tell_mistake(speaks_json, &line);
+    telemetry::print_error(speaks_json, &line);
     ExitCode::from(code)
 }
 
 /// Writes to stdout. Whoever closed the pipe has read enough; a full disk is told, because what was to stand there may
 /// be a key that nobody shows again.
-fn print(text: &str) -> Result<(), Stop> {
+fn print(text: &str) -> Result<(), CliError> {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(Stop::Failed(format!("the answer could not be written: {error}")))
+            Err(CliError::Failed(format!("the answer could not be written: {error}")))
         }
         _ => Ok(()),
     }

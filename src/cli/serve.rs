@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
-use super::Stop;
+use super::CliError;
 use crate::config::{self, CONFIG_ENV, Config, Flag, SETTINGS, Setting, Shape};
 use crate::{startup, telemetry};
 
@@ -19,9 +19,9 @@ pub fn command() -> Command {
         .after_help(EXIT_CODES)
 }
 
-pub fn read(mut matches: ArgMatches, env: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Config, Stop> {
+pub fn read(mut matches: ArgMatches, env: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Config, CliError> {
     let file = matches.remove_one::<OsString>("config");
-    config::load(file, flags(&mut matches), env).map_err(|error| Stop::Usage(error.to_string()))
+    config::load(file, flags(&mut matches), env).map_err(|error| CliError::Usage(error.to_string()))
 }
 
 pub fn run(config: Config) -> ExitCode {
@@ -32,7 +32,7 @@ pub fn run(config: Config) -> ExitCode {
 
 /// Whether a mistake is told as JSON although there is no configuration that says so: `log_format` asks for it by flag
 /// or variable.
-pub fn speaks_json(args: &[OsString], env: &[(OsString, OsString)]) -> bool {
+pub fn wants_json_errors(args: &[OsString], env: &[(OsString, OsString)]) -> bool {
     const FLAG: &str = "--log-format";
     let args: Vec<_> = args.iter().filter_map(|arg| arg.to_str()).collect();
     let assigned = args.iter().find_map(|arg| arg.strip_prefix(FLAG)?.strip_prefix('='));

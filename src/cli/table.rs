@@ -9,7 +9,7 @@ pub struct Table {
 
 impl Table {
     pub fn new(headings: &[&str]) -> Self {
-        let mut table = Self::bare();
+        let mut table = Self::without_headings();
         table
             .rows
             .push(headings.iter().map(|&heading| heading.to_owned()).collect());
@@ -17,7 +17,7 @@ impl Table {
     }
 
     /// One without headings: names on the left, what they stand for on the right.
-    pub fn bare() -> Self {
+    pub fn without_headings() -> Self {
         Self { rows: Vec::new() }
     }
 
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn no_line_ends_in_spaces() {
-        let mut table = Table::bare();
+        let mut table = Table::without_headings();
         table.row(["name", " "]);
         assert_eq!(table.to_string(), "name\n");
     }

@@ -23,15 +23,15 @@ impl Origin {
 
 /// The text of one setting and where it came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Given {
+pub struct RawSetting {
     pub key: String,
     pub text: String,
     pub origin: Origin,
 }
 
-impl Given {
+impl RawSetting {
     /// The place to change it: `--port`, `MCP_BROKER_PORT`, the path of the file, or `default`.
-    pub fn place(&self) -> String {
+    pub fn location(&self) -> String {
         match &self.origin {
             Origin::Default => "default".to_owned(),
             Origin::File(path) => path.display().to_string(),
@@ -49,24 +49,24 @@ pub struct ConfigError(String);
 
 impl ConfigError {
     /// The value is not one of those allowed.
-    pub(super) fn refused(given: &Given, allowed: &str) -> Self {
+    pub(super) fn not_allowed(given: &RawSetting, allowed: &str) -> Self {
         Self::new(given, "is not allowed", allowed)
     }
 
     /// No setting has this name.
-    pub(super) fn unknown(given: &Given, nearest: Option<&str>, allowed: &str) -> Self {
+    pub(super) fn unknown(given: &RawSetting, nearest: Option<&str>, allowed: &str) -> Self {
         let hint = nearest.map_or_else(String::new, |nearest| format!("; did you mean {nearest}?"));
         Self::new(given, &format!("is no known setting{hint}"), allowed)
     }
 
     /// The configuration file cannot be used.
-    pub(super) fn file(given: &Given, reason: &str) -> Self {
+    pub(super) fn file(given: &RawSetting, reason: &str) -> Self {
         let allowed = "a readable file in TOML (.toml) or YAML (.yaml, .yml) with one table of settings";
         Self::new(given, &format!("cannot be used: {reason}"), allowed)
     }
 
-    fn new(given: &Given, problem: &str, allowed: &str) -> Self {
-        let (key, value, place) = (&given.key, shown(&given.key, &given.text), given.place());
+    fn new(given: &RawSetting, problem: &str, allowed: &str) -> Self {
+        let (key, value, place) = (&given.key, quoted_value(&given.key, &given.text), given.location());
         Self(one_line(&format!(
             "{key} = {value} ({place}) {problem}; allowed: {allowed}"
         )))
@@ -76,7 +76,7 @@ impl ConfigError {
 const SHOWN_CHARS_MAX: usize = 120;
 
 /// A value as the message quotes it: short, and hidden where its name says that it is nobody's business.
-pub fn shown(key: &str, text: &str) -> String {
+pub fn quoted_value(key: &str, text: &str) -> String {
     let key = key.to_ascii_uppercase();
     if ["KEY", "SECRET", "TOKEN", "PASSWORD", "URL"]
         .iter()

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use ::config::{File, FileFormat, Source, Value, ValueKind};
 
-use super::error::{ConfigError, Given, Origin};
+use super::error::{ConfigError, Origin, RawSetting};
 use super::rules::{NotAllowed, Rule, Shape};
 use super::setting::Setting;
 use super::{Config, SETTINGS};
@@ -54,20 +54,20 @@ pub fn load(
         layers.add(given(key.to_owned(), value, Origin::Flag)?)?;
     }
     let config = super::read(&layers)?;
-    super::check(&config, &layers)?;
+    super::check_between_settings(&config, &layers)?;
     Ok(config)
 }
 
 /// What was given for each key; a later layer overwrites an earlier one.
 #[derive(Default)]
 pub struct Layers {
-    given: BTreeMap<&'static str, Given>,
+    given: BTreeMap<&'static str, RawSetting>,
 }
 
 impl Layers {
     /// The text that wins for a key, or its default.
-    pub fn given(&self, key: &str) -> Given {
-        let default = || Given {
+    pub fn given(&self, key: &str) -> RawSetting {
+        let default = || RawSetting {
             key: key.to_owned(),
             text: Setting::find(key).map_or("", |setting| setting.default).to_owned(),
             origin: Origin::Default,
@@ -79,10 +79,10 @@ impl Layers {
     pub fn read<R: Rule>(&self, key: &str, rule: &R) -> Result<R::Value, ConfigError> {
         let given = self.given(key);
         rule.parse(given.text.trim())
-            .map_err(|NotAllowed| ConfigError::refused(&given, &rule.allowed()))
+            .map_err(|NotAllowed| ConfigError::not_allowed(&given, &rule.allowed()))
     }
 
-    fn add(&mut self, given: Given) -> Result<(), ConfigError> {
+    fn add(&mut self, given: RawSetting) -> Result<(), ConfigError> {
         let is_spelled = |setting: &&Setting| match &given.origin {
             Origin::Env(name) => *name == setting.env(),
             _ => true,
@@ -96,7 +96,7 @@ impl Layers {
 
     fn add_file(&mut self, path: &Path, origin: Origin) -> Result<(), ConfigError> {
         let (key, text) = ("config".to_owned(), path.display().to_string());
-        let file = Given { key, text, origin };
+        let file = RawSetting { key, text, origin };
         let table = read_file(path).map_err(|reason| ConfigError::file(&file, &reason))?;
         let mut entries = table.into_iter();
         entries.try_for_each(|(key, value)| self.add_entry(key, &value, Origin::File(path.to_owned())))
@@ -107,13 +107,13 @@ impl Layers {
         let is_list = setting.is_some_and(|setting| matches!(setting.shape, Shape::Many(_)));
         let text = if is_list { list_text(value) } else { scalar_text(value) };
         let shown = text.clone().unwrap_or_else(|| value.kind.to_string());
-        let given = Given {
+        let given = RawSetting {
             key,
             text: shown,
             origin,
         };
         match setting {
-            Some(setting) if text.is_none() => Err(ConfigError::refused(&given, &(setting.allowed)())),
+            Some(setting) if text.is_none() => Err(ConfigError::not_allowed(&given, &(setting.allowed)())),
             _ => self.add(given),
         }
     }
@@ -183,17 +183,20 @@ fn is_service_link(services: &BTreeSet<String>, name: &str, value: &str) -> bool
         })
 }
 
-fn given(key: String, value: OsString, origin: Origin) -> Result<Given, ConfigError> {
+fn given(key: String, value: OsString, origin: Origin) -> Result<RawSetting, ConfigError> {
     match value.into_string() {
-        Ok(text) => Ok(Given { key, text, origin }),
+        Ok(text) => Ok(RawSetting { key, text, origin }),
         Err(value) => {
             let text = value.to_string_lossy().into_owned();
-            Err(ConfigError::refused(&Given { key, text, origin }, "text in UTF-8"))
+            Err(ConfigError::not_allowed(
+                &RawSetting { key, text, origin },
+                "text in UTF-8",
+            ))
         }
     }
 }
 
-fn unknown(given: &Given) -> ConfigError {
+fn unknown(given: &RawSetting) -> ConfigError {
     let mut keys: Vec<&str> = SETTINGS.iter().map(|setting| setting.key).collect();
     if matches!(given.origin, Origin::Env(_)) {
         keys.push("config");
@@ -203,12 +206,12 @@ fn unknown(given: &Given) -> ConfigError {
         .map(|key| given.origin.spell(key))
         .collect::<Vec<_>>()
         .join(", ");
-    let nearest = nearest(&given.key, &keys).map(|key| given.origin.spell(key));
+    let nearest = nearest_name(&given.key, &keys).map(|key| given.origin.spell(key));
     ConfigError::unknown(given, nearest.as_deref(), &allowed)
 }
 
 /// The name that a typo most likely meant: at most a third of its letters may differ.
-pub fn nearest<'a>(name: &str, names: &[&'a str]) -> Option<&'a str> {
+pub fn nearest_name<'a>(name: &str, names: &[&'a str]) -> Option<&'a str> {
     let name = name.to_ascii_lowercase().replace('-', "_");
     let distance = |other: &str| strsim::damerau_levenshtein(&name, other);
     let best = names.iter().copied().min_by_key(|other| distance(other))?;

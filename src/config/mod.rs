@@ -19,14 +19,14 @@ use actors::model::KeyDigest;
 
 pub use docs::settings_markdown;
 pub use error::ConfigError;
-pub(crate) use error::{one_line, shown};
-pub(crate) use layers::nearest;
+pub(crate) use error::{one_line, quoted_value};
+pub(crate) use layers::nearest_name;
 pub use layers::{API_KEY_ENV, CONFIG_ENV, ENV_PREFIX, Flag, URL_ENV, load};
 pub(crate) use rules::{Integer, Rule, Span};
 pub use rules::{RedisUrl, Shape};
 pub use setting::Setting;
 
-use error::{Given, Origin};
+use error::{Origin, RawSetting};
 use layers::Layers;
 use rules::{
     Address, AdminKey, AutoOr, Choice, FilePath, Folder, LogFilter, Names, Origins, Ratio, RedisAddress,
@@ -102,7 +102,7 @@ settings! {
 
     /// Where sessions, protocols and messages live. `memory` loses them when the broker ends; `disk` keeps them in
     /// `data_dir`, for one broker; `redis` shares them among all brokers of one `redis_url`.
-    storage: Storage = "memory", Choice(STORAGES);
+    storage: StorageKind = "memory", Choice(STORAGES);
 
     /// Folder of `storage = disk`, made when it is not there. One broker at a time has it, and no other
     /// user may enter it.
@@ -198,10 +198,10 @@ const MB: usize = 1024 * 1024;
 
 const SWITCH: &[(&str, bool)] = &[("true", true), ("false", false)];
 
-const STORAGES: &[(&str, Storage)] = &[
-    ("memory", Storage::Memory),
-    ("disk", Storage::Disk),
-    ("redis", Storage::Redis),
+const STORAGES: &[(&str, StorageKind)] = &[
+    ("memory", StorageKind::Memory),
+    ("disk", StorageKind::Disk),
+    ("redis", StorageKind::Redis),
 ];
 
 const REDIS_FALLBACKS: &[(&str, RedisFallback)] = &[("none", RedisFallback::None), ("memory", RedisFallback::Memory)];
@@ -214,7 +214,7 @@ const LOG_FORMATS: &[(&str, LogFormat)] = &[
 
 /// Where the broker keeps what it knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Storage {
+pub enum StorageKind {
     Memory,
     Disk,
     Redis,
@@ -243,12 +243,12 @@ impl Config {
     }
 
     /// What is being received by all connections together, in bytes.
-    pub fn inbound_bytes(&self) -> usize {
+    pub fn inbound_buffer_bytes(&self) -> usize {
         self.inbound_buffer_mb * MB
     }
 
     /// What is being answered on all connections together, in bytes.
-    pub fn outbound_bytes(&self) -> usize {
+    pub fn outbound_buffer_bytes(&self) -> usize {
         self.outbound_buffer_mb * MB
     }
 
@@ -292,7 +292,7 @@ impl Config {
                 warnings.push("allowed_hosts holds only loopback names: requests to any other name will be refused");
             }
         }
-        if self.storage == Storage::Redis && self.redis_fallback == RedisFallback::Memory {
+        if self.storage == StorageKind::Redis && self.redis_fallback == RedisFallback::Memory {
             warnings.push("redis_fallback is memory: right for a single broker only, each of several would be alone");
         }
         if self.cors_origins.iter().any(|origin| origin == "*") {
@@ -307,16 +307,16 @@ fn is_loopback_name(name: &str) -> bool {
 }
 
 /// The rules between settings. Each value has passed its own rule before.
-fn check(config: &Config, layers: &Layers) -> Result<(), ConfigError> {
+fn check_between_settings(config: &Config, layers: &Layers) -> Result<(), ConfigError> {
     if !config.is_loopback() && !config.allow_anonymous && !config.enable_auth {
         let allowed = "a loopback address, because authentication is off, or any address with enable_auth = true or \
                        allow_anonymous = true";
-        return Err(ConfigError::refused(&layers.given("host"), allowed));
+        return Err(ConfigError::not_allowed(&layers.given("host"), allowed));
     }
     check_credentials(config, layers)?;
     if config.allowed_hosts.is_empty() {
         let allowed = "at least one host name, or * for every name";
-        return Err(ConfigError::refused(&layers.given("allowed_hosts"), allowed));
+        return Err(ConfigError::not_allowed(&layers.given("allowed_hosts"), allowed));
     }
     let heartbeat = ("heartbeat_interval", config.heartbeat_interval);
     let stale = ("stale_threshold", config.stale_threshold);
@@ -330,11 +330,11 @@ fn check(config: &Config, layers: &Layers) -> Result<(), ConfigError> {
 fn check_credentials(config: &Config, layers: &Layers) -> Result<(), ConfigError> {
     if config.admin_key.is_some() && config.admin_key_file.is_some() {
         let allowed = "none beside admin_key";
-        return Err(ConfigError::refused(&layers.given("admin_key_file"), allowed));
+        return Err(ConfigError::not_allowed(&layers.given("admin_key_file"), allowed));
     }
     if let Err(reason) = config.admin_digest() {
         let allowed = format!("a file whose first line is {} ({reason})", AdminKey.allowed());
-        return Err(ConfigError::refused(&layers.given("admin_key_file"), &allowed));
+        return Err(ConfigError::not_allowed(&layers.given("admin_key_file"), &allowed));
     }
     let jwt = [
         ("jwt_issuer", &config.jwt_issuer),
@@ -344,7 +344,7 @@ fn check_credentials(config: &Config, layers: &Layers) -> Result<(), ConfigError
     let missing = jwt.iter().find(|(_, value)| value.is_none());
     let given = jwt.iter().find(|(_, value)| value.is_some());
     if let (Some((missing, _)), Some((given, _))) = (missing, given) {
-        return Err(ConfigError::refused(
+        return Err(ConfigError::not_allowed(
             &layers.given(given),
             &format!("only together with {missing}"),
         ));
@@ -352,7 +352,7 @@ fn check_credentials(config: &Config, layers: &Layers) -> Result<(), ConfigError
     let has_admin = config.admin_key.is_some() || config.admin_key_file.is_some();
     if config.enable_auth && !has_admin && config.jwt_issuer.is_none() {
         let allowed = "true together with admin_key, admin_key_file or jwt_issuer: without one nobody could make a key";
-        return Err(ConfigError::refused(&layers.given("enable_auth"), allowed));
+        return Err(ConfigError::not_allowed(&layers.given("enable_auth"), allowed));
     }
     Ok(())
 }
@@ -384,11 +384,12 @@ fn check_less<T: PartialOrd>(
         return Ok(());
     }
     let (less, more) = (layers.given(less.0), layers.given(more.0));
-    let bound = |word: &str, other: &Given| format!("{word} than {} = {:?} ({})", other.key, other.text, other.place());
+    let bound =
+        |word: &str, other: &RawSetting| format!("{word} than {} = {:?} ({})", other.key, other.text, other.location());
     if less.origin == Origin::Default {
-        return Err(ConfigError::refused(&more, &bound(more_word, &less)));
+        return Err(ConfigError::not_allowed(&more, &bound(more_word, &less)));
     }
-    Err(ConfigError::refused(&less, &bound(less_word, &more)))
+    Err(ConfigError::not_allowed(&less, &bound(less_word, &more)))
 }
 
 #[cfg(test)]

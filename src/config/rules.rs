@@ -178,7 +178,7 @@ impl Choosable for bool {
     const SHAPE: Shape = Shape::Switch;
 }
 
-impl Choosable for super::Storage {
+impl Choosable for super::StorageKind {
     const SHAPE: Shape = Shape::One("KIND");
 }
 
@@ -312,7 +312,7 @@ impl Rule for AdminKey {
         let is_key = (16..=256).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
         match text {
             "" => Ok(None),
-            _ if is_key => Ok(Some(KeyDigest::of(text))),
+            _ if is_key => Ok(Some(KeyDigest::of_key(text))),
             _ => Err(NotAllowed),
         }
     }

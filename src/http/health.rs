@@ -8,12 +8,12 @@ use actix_web::{
     http::{Method, StatusCode},
     web,
 };
-use actors::{clock::now, project::ProjectHandle, storage::Condition};
+use actors::{clock::now, project::ProjectHandle, storage::StorageHealth};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{
-    State,
+    HttpState,
     api::{Caller, NoQuery},
     openapi::ProblemBody,
     resource::Resource,
@@ -24,7 +24,7 @@ use crate::{admin::schemas, auth::METADATA_PATH, problem::Problem};
 pub const PROBES: [&str; 3] = ["/livez", "/readyz", "/startupz"];
 
 /// Whether what is answered at a path is short, whatever the broker holds.
-pub fn is_brief(path: &str) -> bool {
+pub fn has_short_answer(path: &str) -> bool {
     PROBES.contains(&path) || ["/", "/health"].contains(&path)
 }
 
@@ -44,30 +44,30 @@ pub fn resources() -> Vec<Resource> {
 
 /// Where the process is in its life.
 #[derive(Default)]
-pub struct Phase {
+pub struct Lifecycle {
     started: AtomicBool,
     stopping: AtomicBool,
 }
 
-impl Phase {
-    pub fn start(&self) {
+impl Lifecycle {
+    pub fn mark_started(&self) {
         self.started.store(true, Ordering::Relaxed);
     }
 
-    pub fn stop(&self) {
+    pub fn mark_stopping(&self) {
         self.stopping.store(true, Ordering::Relaxed);
     }
 
-    fn started(&self) -> bool {
+    fn has_started(&self) -> bool {
         self.started.load(Ordering::Relaxed)
     }
 
-    fn ready(&self) -> bool {
-        self.started() && !self.stopping.load(Ordering::Relaxed)
+    fn is_ready(&self) -> bool {
+        self.has_started() && !self.stopping.load(Ordering::Relaxed)
     }
 }
 
-type Shared = web::Data<Arc<State>>;
+type StateData = web::Data<Arc<HttpState>>;
 
 #[derive(Serialize, ToSchema)]
 pub struct Welcome {
@@ -132,13 +132,13 @@ enum HealthStatus {
     (status = 200, description = "It works", body = Health),
     (status = 503, description = "It does not, or not yet", body = Health),
 ))]
-pub async fn health(state: Shared) -> HttpResponse {
+pub async fn health(state: StateData) -> HttpResponse {
     let broker = state.broker.get();
     let condition = state.condition();
     let (status, storage_problem) = match condition {
-        Some(Condition::Healthy) => (HealthStatus::Healthy, None),
-        Some(Condition::Degraded(why)) => (HealthStatus::Degraded, Some(why)),
-        Some(Condition::Unavailable(why)) => (HealthStatus::Unhealthy, Some(why)),
+        Some(StorageHealth::Healthy) => (HealthStatus::Healthy, None),
+        Some(StorageHealth::Degraded(why)) => (HealthStatus::Degraded, Some(why)),
+        Some(StorageHealth::Unavailable(why)) => (HealthStatus::Unhealthy, Some(why)),
         None => (HealthStatus::Unhealthy, None),
     };
     let code = match status {
@@ -153,16 +153,16 @@ pub async fn health(state: Shared) -> HttpResponse {
         storage_backend: broker.map(|broker| broker.storage().name()),
         storage_durability: broker.map(|broker| broker.storage().durability()),
         storage_problem,
-        active_sessions: broker.map_or(0, |broker| broker.projects().iter().map(active_len).sum()),
+        active_sessions: broker.map_or(0, |broker| broker.open_projects().iter().map(active_len).sum()),
         authentication_enabled: state.auth.get().is_some_and(|auth| auth.is_required()),
     })
 }
 
-impl State {
+impl HttpState {
     /// How the storage is; None while the broker begins or ends, and takes on nothing new.
-    fn condition(&self) -> Option<Condition> {
-        let broker = self.broker.get().filter(|_| self.phase.ready())?;
-        Some(broker.storage().condition())
+    fn condition(&self) -> Option<StorageHealth> {
+        let broker = self.broker.get().filter(|_| self.lifecycle.is_ready())?;
+        Some(broker.storage().health())
     }
 }
 
@@ -171,7 +171,7 @@ impl State {
     (status = 200, description = "It does", body = String, content_type = "text/plain"),
 ))]
 pub async fn livez() -> HttpResponse {
-    fine()
+    ok_text()
 }
 
 /// New work is welcome here.
@@ -180,10 +180,10 @@ pub async fn livez() -> HttpResponse {
     (status = 503, description = "Not now", body = ProblemBody, content_type = "application/problem+json",
         headers(("Retry-After" = usize, description = "Seconds to wait"))),
 ))]
-pub async fn readyz(state: Shared) -> HttpResponse {
+pub async fn readyz(state: StateData) -> HttpResponse {
     match state.condition() {
-        Some(Condition::Healthy | Condition::Degraded(_)) => fine(),
-        Some(Condition::Unavailable(_)) => Problem::unavailable("the storage is not available").into_response(),
+        Some(StorageHealth::Healthy | StorageHealth::Degraded(_)) => ok_text(),
+        Some(StorageHealth::Unavailable(_)) => Problem::unavailable("the storage is not available").into_response(),
         None => Problem::unavailable("starting or shutting down").into_response(),
     }
 }
@@ -194,15 +194,15 @@ pub async fn readyz(state: Shared) -> HttpResponse {
     (status = 503, description = "Not yet", body = ProblemBody, content_type = "application/problem+json",
         headers(("Retry-After" = usize, description = "Seconds to wait"))),
 ))]
-pub async fn startupz(state: Shared) -> HttpResponse {
-    if state.phase.started() {
-        fine()
+pub async fn startupz(state: StateData) -> HttpResponse {
+    if state.lifecycle.has_started() {
+        ok_text()
     } else {
         Problem::unavailable("starting").into_response()
     }
 }
 
-fn fine() -> HttpResponse {
+fn ok_text() -> HttpResponse {
     HttpResponse::Ok().content_type("text/plain; charset=utf-8").body("ok")
 }
 
@@ -230,16 +230,16 @@ struct CallerView<'a> {
 #[utoipa::path(get, path = "/security/status", operation_id = "get_security_status", tag = "broker", responses(
     (status = 200, description = "As it is now", body = Security),
 ))]
-pub async fn security(state: Shared, Caller(identity): Caller, _: NoQuery) -> HttpResponse {
+pub async fn security(state: StateData, Caller(identity): Caller, _: NoQuery) -> HttpResponse {
     let (Some(auth), Some(admin)) = (state.auth.get(), state.admin.get()) else {
         return Problem::unavailable("starting").into_response();
     };
     HttpResponse::Ok().json(Security {
         authentication_enabled: auth.is_required(),
-        multi_project_enabled: admin.multi_project(),
+        multi_project_enabled: admin.is_multi_project(),
         jwt_issuer: auth.jwt().map(|jwt| jwt.issuer()),
         caller: CallerView {
-            name: &identity.principal.name,
+            name: &identity.principal.audit_name,
             scope: identity.scope().as_str(),
             project_id: identity.project.id().as_str(),
         },
@@ -253,7 +253,7 @@ pub async fn security(state: Shared, Caller(identity): Caller, _: NoQuery) -> Ht
     (status = 404, description = "No issuer of tokens is configured", body = ProblemBody,
         content_type = "application/problem+json"),
 ))]
-pub async fn resource_metadata(state: Shared) -> HttpResponse {
+pub async fn resource_metadata(state: StateData) -> HttpResponse {
     if let Some(metadata) = state.auth.get().and_then(|auth| auth.resource_metadata()) {
         return HttpResponse::Ok().json(metadata);
     }

@@ -2,12 +2,12 @@
 //! calls.
 
 mod api;
+mod backpressure;
 mod docs;
 mod health;
 mod oauth;
 mod openapi;
 mod resource;
-mod room;
 
 use std::{
     sync::{Arc, OnceLock},
@@ -28,29 +28,29 @@ use actors::{broker::BrokerHandle, model::BrokerError};
 use crate::{
     admin::Administration,
     admission::Admission,
-    auth::{Arrival, Authenticator},
-    transport::Gate,
+    auth::{Authenticator, Credentials},
+    transport::TransportContext,
 };
 
-pub use health::Phase;
+pub use health::Lifecycle;
 
 use crate::problem::Problem;
 use resource::Resource;
 
 /// What the routes share. The broker is there as soon as it has started.
-pub struct State {
+pub struct HttpState {
     pub broker: OnceLock<BrokerHandle>,
     pub auth: OnceLock<Arc<Authenticator>>,
     pub admin: OnceLock<Arc<Administration>>,
-    pub phase: Phase,
+    pub lifecycle: Lifecycle,
     pub admission: Admission,
     /// What requests and answers take of the budgets of all connections is known there, as soon as the broker has started.
-    pub gate: Arc<OnceLock<Gate>>,
+    pub transport: Arc<OnceLock<TransportContext>>,
 }
 
 /// Adds the routes.
 pub fn routes(config: &mut web::ServiceConfig) {
-    api::settings(config);
+    api::configure_queries(config);
     for resource in resources() {
         resource.register(config);
     }
@@ -63,13 +63,13 @@ fn resources() -> Vec<Resource> {
     resources.extend([
         Resource::at("/openapi.json").on(Method::GET, web::to(openapi::document)),
         Resource::at("/docs").on(Method::GET, web::to(docs::page)),
-        Resource::at("/ws").on(Method::GET, web::to(no_upgrade)),
+        Resource::at("/ws").on(Method::GET, web::to(websocket_hint)),
     ]);
     resources.extend(api::resources());
     resources
 }
 
-async fn no_upgrade() -> HttpResponse {
+async fn websocket_hint() -> HttpResponse {
     let detail = "this is a WebSocket: connect with ws://";
     Problem::new(StatusCode::UPGRADE_REQUIRED, "invalid_argument", detail)
         .with_header(UPGRADE, "websocket")
@@ -77,7 +77,7 @@ async fn no_upgrade() -> HttpResponse {
 }
 
 async fn not_found(request: HttpRequest) -> HttpResponse {
-    let detail = if oauth::is_probed(request.path()) {
+    let detail = if oauth::is_discovery_path(request.path()) {
         "this broker is no authorization server: send an API key as X-API-Key or Authorization: Bearer"
     } else {
         "there is nothing at this path; see /"
@@ -103,7 +103,7 @@ pub async fn admit<B: MessageBody + 'static>(
     request: ServiceRequest,
     next: Next<B>,
 ) -> Result<ServiceResponse<actix_web::body::BoxBody>, Error> {
-    let refusal = request.app_data::<web::Data<Arc<State>>>().and_then(|state| {
+    let refusal = request.app_data::<web::Data<Arc<HttpState>>>().and_then(|state| {
         let checked = match request.path() {
             path if health::PROBES.contains(&path) => state.admission.check_origin(request.headers()),
             _ => state.admission.check(request.headers()),
@@ -120,16 +120,16 @@ pub async fn admit<B: MessageBody + 'static>(
 /// Whether a path is for everybody.
 fn is_public(path: &str) -> bool {
     const PUBLIC: [&str; 4] = ["/", "/health", "/openapi.json", "/docs"];
-    PUBLIC.contains(&path) || health::PROBES.contains(&path) || oauth::is_probed(path)
+    PUBLIC.contains(&path) || health::PROBES.contains(&path) || oauth::is_discovery_path(path)
 }
 
 /// How long somebody who asks for too much waits to be told so, and up to as long again: refusing is to cost the one who is
 /// refused, and not all who are refused at once are to come back at once.
-const REFUSED_AFTER: Duration = Duration::from_millis(150);
+const REFUSAL_DELAY: Duration = Duration::from_millis(150);
 
-async fn told_late(problem: Problem) -> Problem {
+async fn delay_refusal(problem: Problem) -> Problem {
     let share = (uuid::Uuid::new_v4().as_u128() % 100) as u32;
-    tokio::time::sleep(REFUSED_AFTER + REFUSED_AFTER * share / 100).await;
+    tokio::time::sleep(REFUSAL_DELAY + REFUSAL_DELAY * share / 100).await;
     problem
 }
 
@@ -140,7 +140,7 @@ pub async fn authenticate<B: MessageBody + 'static>(
     request: ServiceRequest,
     next: Next<B>,
 ) -> Result<ServiceResponse<actix_web::body::BoxBody>, Error> {
-    let arrival = Arrival {
+    let arrival = Credentials {
         headers: request.headers(),
         query: Some(request.query_string()),
         path: request.path(),
@@ -153,14 +153,14 @@ pub async fn authenticate<B: MessageBody + 'static>(
         return Ok(next.call(request).await?.map_into_boxed_body());
     }
     let auth = request
-        .app_data::<web::Data<Arc<State>>>()
+        .app_data::<web::Data<Arc<HttpState>>>()
         .and_then(|state| state.auth.get())
         .cloned();
     let Some(auth) = auth else {
         let problem = Problem::unavailable("the broker is starting");
         return Ok(request.into_response(problem.into_response()));
     };
-    let admitted = auth.admit(&arrival).await;
+    let admitted = auth.authenticate(&arrival).await;
     let problem = match admitted {
         Ok(identity) => match identity.take_request() {
             Ok(()) => {
@@ -172,7 +172,7 @@ pub async fn authenticate<B: MessageBody + 'static>(
         Err(problem) => problem,
     };
     let problem = match problem.status {
-        StatusCode::TOO_MANY_REQUESTS => told_late(problem).await,
+        StatusCode::TOO_MANY_REQUESTS => delay_refusal(problem).await,
         _ => problem,
     };
     Ok(request.into_response(problem.into_response()))

@@ -7,15 +7,15 @@
 /// Well-known URIs are public by their purpose (RFC 8615): among them the metadata of the protected resource.
 const WELL_KNOWN: &str = "/.well-known/";
 /// The endpoints that clients of 2025-03-26 assume where they find no metadata.
-const ASSUMED: [&str; 3] = ["/register", "/authorize", "/token"];
+const ASSUMED_ENDPOINTS: [&str; 3] = ["/register", "/authorize", "/token"];
 
 /// The MCP endpoints. Some clients put the well-known part behind the path of the resource.
 const ENDPOINTS: [&str; 2] = ["/mcp", "/sse"];
 
 /// Whether a client without a key asks here.
-pub fn is_probed(path: &str) -> bool {
+pub fn is_discovery_path(path: &str) -> bool {
     let resource = ENDPOINTS.iter().find_map(|endpoint| path.strip_prefix(endpoint));
-    ASSUMED.contains(&path) || resource.unwrap_or(path).starts_with(WELL_KNOWN)
+    ASSUMED_ENDPOINTS.contains(&path) || resource.unwrap_or(path).starts_with(WELL_KNOWN)
 }
 
 #[cfg(test)]
@@ -31,7 +31,7 @@ mod tests {
             "/sse/.well-known/openid-configuration",
             "/token",
         ] {
-            assert!(is_probed(probed), "{probed}");
+            assert!(is_discovery_path(probed), "{probed}");
         }
         for other in [
             "/",
@@ -43,7 +43,7 @@ mod tests {
             "/ws/.well-known/openid-configuration",
             "/api/v1/projects/.well-known/x",
         ] {
-            assert!(!is_probed(other), "{other}");
+            assert!(!is_discovery_path(other), "{other}");
         }
     }
 }

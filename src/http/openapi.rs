@@ -122,10 +122,10 @@ impl Modify for Refusals {
             let is_public = operation.security.is_some();
             let has_body = operation.request_body.is_some();
             for refusal in &REFUSALS {
-                let may_come = match refusal.of {
-                    Of::All => true,
-                    Of::Protected => !is_public,
-                    Of::Bodies => has_body,
+                let may_come = match refusal.applies_to {
+                    AppliesTo::All => true,
+                    AppliesTo::Protected => !is_public,
+                    AppliesTo::Bodies => has_body,
                 };
                 if may_come {
                     let responses = &mut operation.responses.responses;
@@ -154,7 +154,7 @@ fn operations(path: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
 
 /// Which operations a refusal may come from.
 #[derive(Clone, Copy)]
-enum Of {
+enum AppliesTo {
     All,
     /// Those that want a key.
     Protected,
@@ -162,81 +162,81 @@ enum Of {
     Bodies,
 }
 
-struct Refusal {
+struct RefusalDoc {
     status: &'static str,
     name: &'static str,
-    of: Of,
+    applies_to: AppliesTo,
     description: &'static str,
     header: Option<&'static str>,
 }
 
-const REFUSALS: [Refusal; 9] = [
-    Refusal {
+const REFUSALS: [RefusalDoc; 9] = [
+    RefusalDoc {
         status: "400",
         name: "BadRequest",
-        of: Of::All,
+        applies_to: AppliesTo::All,
         description: "Something of the request does not fit, or there is a key in the URL",
         header: None,
     },
-    Refusal {
+    RefusalDoc {
         status: "401",
         name: "Unauthorized",
-        of: Of::Protected,
+        applies_to: AppliesTo::Protected,
         description: "No key, or one that is not good",
         header: Some("WWW-Authenticate"),
     },
-    Refusal {
+    RefusalDoc {
         status: "403",
         name: "Forbidden",
-        of: Of::All,
+        applies_to: AppliesTo::All,
         description: "The Host or the Origin is not allowed, or the key may not do this",
         header: None,
     },
-    Refusal {
+    RefusalDoc {
         status: "404",
         name: "NotFound",
-        of: Of::Protected,
+        applies_to: AppliesTo::Protected,
         description: "There is no such project or key, or not for this caller",
         header: None,
     },
-    Refusal {
+    RefusalDoc {
         status: "408",
         name: "RequestTimeout",
-        of: Of::Bodies,
+        applies_to: AppliesTo::Bodies,
         description: "The body came too slowly",
         header: None,
     },
-    Refusal {
+    RefusalDoc {
         status: "413",
         name: "TooLarge",
-        of: Of::Bodies,
+        applies_to: AppliesTo::Bodies,
         description: "The body is too large",
         header: None,
     },
-    Refusal {
+    RefusalDoc {
         status: "415",
         name: "UnsupportedMediaType",
-        of: Of::Bodies,
+        applies_to: AppliesTo::Bodies,
         description: "The body is not called JSON",
         header: None,
     },
-    Refusal {
+    RefusalDoc {
         status: "429",
         name: "TooManyRequests",
-        of: Of::Protected,
+        applies_to: AppliesTo::Protected,
         description: "Too many requests, or wrong keys",
         header: Some("Retry-After"),
     },
-    Refusal {
+    RefusalDoc {
         status: "503",
         name: "Unavailable",
-        of: Of::Protected,
+        applies_to: AppliesTo::Protected,
         description: "Not now",
         header: Some("Retry-After"),
     },
 ];
 
-impl Refusal {
+impl RefusalDoc {
     fn response(&self) -> Response {
         let schema = RefOr::Ref(Ref::from_schema_name("Problem"));
         let response = ResponseBuilder::new()

@@ -10,7 +10,7 @@ use actix_web::{
     web,
 };
 
-use super::room;
+use super::backpressure;
 
 use crate::problem::Problem;
 
@@ -54,7 +54,7 @@ impl Resource {
         let options = web::method(Method::OPTIONS).to(move || std::future::ready(options(&allowed)));
         let others = web::to(move || std::future::ready(not_allowed(&refused)));
         let resource = resource.route(options).default_service(others);
-        config.service(resource.wrap(from_fn(room::answer)));
+        config.service(resource.wrap(from_fn(backpressure::limit_answers)));
     }
 
     fn allowed(&self) -> HeaderValue {

@@ -21,7 +21,7 @@ use super::{
     prompts,
     resources::{PROTOCOL_TEMPLATE, SESSION_INBOX_TEMPLATE},
     rpc::{RpcError, shortened},
-    tools::Object,
+    tools::JsonObject,
 };
 use crate::auth::Identity;
 
@@ -30,17 +30,17 @@ const VALUES_LEN_MAX: usize = 100;
 /// Bytes of one value. Only a version can be longer, and nobody wants to be suggested such a one.
 const VALUE_LEN_MAX: usize = 256;
 /// Sessions that one call looks at.
-const SESSIONS_LOOKED_AT_MAX: usize = 10_000;
+const SESSIONS_SCANNED_MAX: usize = 10_000;
 /// Pages of protocols that one call looks at.
 const PROTOCOL_PAGES_MAX: usize = 10;
 
 /// The params of the request.
 #[derive(Debug, Deserialize)]
-pub struct Complete {
+pub struct CompleteParams {
     #[serde(rename = "ref")]
-    reference: Object<Reference>,
-    argument: Object<Argument>,
-    context: Option<Object<Context>>,
+    reference: JsonObject<Reference>,
+    argument: JsonObject<Argument>,
+    context: Option<JsonObject<Context>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -63,15 +63,15 @@ struct Argument {
 #[derive(Debug, Deserialize)]
 struct Context {
     /// What has been chosen for other arguments.
-    arguments: Option<Object<BTreeMap<String, String>>>,
+    arguments: Option<JsonObject<BTreeMap<String, String>>>,
 }
 
 /// All suggestions, best first.
 #[derive(Debug, Default, PartialEq)]
-struct Found {
+struct Suggestions {
     values: Vec<String>,
     /// There was more than one call looks at.
-    unfinished: bool,
+    is_partial: bool,
 }
 
 /// Suggests values, best first. An argument that can be anything has none.
@@ -79,30 +79,30 @@ struct Found {
 /// # Errors
 /// Invalid params for a prompt, a template or an argument that does not exist (server/utilities/completion, Error
 /// Handling).
-pub fn complete(identity: &Identity, request: Complete) -> Result<Value, RpcError> {
-    let Complete {
-        reference: Object(reference),
-        argument: Object(argument),
+pub fn complete(identity: &Identity, request: CompleteParams) -> Result<Value, RpcError> {
+    let CompleteParams {
+        reference: JsonObject(reference),
+        argument: JsonObject(argument),
         context,
     } = request;
     let Argument { name, value: begun } = argument;
     let project = &identity.project;
     let found = match reference {
         #[cfg(feature = "conformance-fixtures")]
-        Reference::Prompt { name: prompt } if fixtures::prompts::has_argument(&prompt, &name) => Found::default(),
+        Reference::Prompt { name: prompt } if fixtures::prompts::has_argument(&prompt, &name) => Suggestions::default(),
         Reference::Prompt { name: prompt } => {
             if prompts::find(&prompt)?.argument(&name)?.is_address {
                 session_names(project, &begun)
             } else {
-                Found::default()
+                Suggestions::default()
             }
         }
         Reference::Resource { uri } => match (uri.as_str(), name.as_str()) {
             (SESSION_INBOX_TEMPLATE, "session_id") => session_ids(identity, &begun),
             (PROTOCOL_TEMPLATE, "name") => protocol_names(project, &begun),
             (PROTOCOL_TEMPLATE, "version") => {
-                let chosen = context.and_then(|Object(context)| context.arguments);
-                let name = chosen.as_ref().and_then(|Object(chosen)| chosen.get("name"));
+                let chosen = context.and_then(|JsonObject(context)| context.arguments);
+                let name = chosen.as_ref().and_then(|JsonObject(chosen)| chosen.get("name"));
                 versions(project, name.map(String::as_str), &begun)
             }
             (SESSION_INBOX_TEMPLATE | PROTOCOL_TEMPLATE, _) => {
@@ -118,17 +118,20 @@ pub fn complete(identity: &Identity, request: Complete) -> Result<Value, RpcErro
     Ok(found.into_result())
 }
 
-impl Found {
+impl Suggestions {
     fn new(values: impl IntoIterator<Item = String>, unfinished: bool) -> Self {
         Self {
             values: values.into_iter().collect(),
-            unfinished,
+            is_partial: unfinished,
         }
     }
 
     /// `total` is left out when it is not known.
     fn into_result(self) -> Value {
-        let Self { mut values, unfinished } = self;
+        let Self {
+            mut values,
+            is_partial: unfinished,
+        } = self;
         let total = values.len();
         values.truncate(VALUES_LEN_MAX);
         let mut completion = json!({"hasMore": unfinished || total > values.len(), "values": values});
@@ -140,7 +143,7 @@ impl Found {
 }
 
 /// Whether a text goes on from what was typed; the case of ASCII letters does not matter.
-fn goes_on(text: &str, begun: &str) -> bool {
+fn has_prefix(text: &str, begun: &str) -> bool {
     text.get(..begun.len())
         .is_some_and(|start| start.eq_ignore_ascii_case(begun))
 }
@@ -151,7 +154,7 @@ fn sessions(project: &ProjectHandle, fits: impl Fn(&Member) -> bool) -> (Vec<Arc
         status: None,
         protocol: None,
         feature: None,
-        limit: SESSIONS_LOOKED_AT_MAX,
+        limit: SESSIONS_SCANNED_MAX,
         after: None,
     });
     let mut fitting = page.items;
@@ -163,25 +166,28 @@ fn sessions(project: &ProjectHandle, fits: impl Fn(&Member) -> bool) -> (Vec<Arc
     (fitting, page.more)
 }
 
-fn session_names(project: &ProjectHandle, begun: &str) -> Found {
+fn session_names(project: &ProjectHandle, begun: &str) -> Suggestions {
     let name = |member: &Member| member.record.name.as_ref().map(ToString::to_string);
     let (fitting, more) = sessions(project, |member| {
         let name = member.record.name.as_ref();
-        name.is_some_and(|name| goes_on(name.as_str(), begun))
+        name.is_some_and(|name| has_prefix(name.as_str(), begun))
     });
-    Found::new(fitting.iter().filter_map(|member| name(member)), more)
+    Suggestions::new(fitting.iter().filter_map(|member| name(member)), more)
 }
 
 /// Ids of one's own sessions, found by themselves or by the names of their sessions.
-fn session_ids(identity: &Identity, begun: &str) -> Found {
+fn session_ids(identity: &Identity, begun: &str) -> Suggestions {
     let (fitting, more) = sessions(&identity.project, |Member { record, .. }| {
         if record.owner != *identity.owner() {
             return false;
         }
-        let named = record.name.as_ref().is_some_and(|name| goes_on(name.as_str(), begun));
-        named || goes_on(&record.id.to_string(), begun)
+        let named = record
+            .name
+            .as_ref()
+            .is_some_and(|name| has_prefix(name.as_str(), begun));
+        named || has_prefix(&record.id.to_string(), begun)
     });
-    Found::new(fitting.iter().map(|member| member.record.id.to_string()), more)
+    Suggestions::new(fitting.iter().map(|member| member.record.id.to_string()), more)
 }
 
 /// The protocols, or those of one name, and whether there are more than are looked at.
@@ -206,30 +212,30 @@ fn protocols(project: &ProjectHandle, name: Option<ProtocolName>) -> (Vec<Arc<Pr
     (found, true)
 }
 
-fn protocol_names(project: &ProjectHandle, begun: &str) -> Found {
+fn protocol_names(project: &ProjectHandle, begun: &str) -> Suggestions {
     let (all, more) = protocols(project, None);
     let names: BTreeSet<_> = all
         .iter()
         .map(|protocol| protocol.name())
-        .filter(|name| goes_on(name, begun))
+        .filter(|name| has_prefix(name, begun))
         .collect();
-    Found::new(names.into_iter().map(str::to_owned), more)
+    Suggestions::new(names.into_iter().map(str::to_owned), more)
 }
 
 /// The versions of a protocol, or those of all of them, the newest first.
-fn versions(project: &ProjectHandle, name: Option<&str>, begun: &str) -> Found {
+fn versions(project: &ProjectHandle, name: Option<&str>, begun: &str) -> Suggestions {
     let (all, more) = match name.map(ProtocolName::parse) {
         None => protocols(project, None),
         Some(Ok(name)) => protocols(project, Some(name)),
         Some(Err(_)) => (Vec::new(), false),
     };
-    let fits = |text: &str| text.len() <= VALUE_LEN_MAX && goes_on(text, begun);
+    let fits = |text: &str| text.len() <= VALUE_LEN_MAX && has_prefix(text, begun);
     let newest_first: BTreeSet<_> = all
         .iter()
         .filter(|protocol| fits(&protocol.version_text))
         .map(|protocol| Reverse(&protocol.record.version))
         .collect();
-    Found::new(
+    Suggestions::new(
         newest_first.into_iter().map(|Reverse(version)| version.to_string()),
         more,
     )
@@ -241,7 +247,7 @@ mod tests {
 
     fn found(len: usize, unfinished: bool) -> Value {
         let values = (0..len).map(|at| at.to_string());
-        Found::new(values, unfinished).into_result()["completion"].take()
+        Suggestions::new(values, unfinished).into_result()["completion"].take()
     }
 
     #[test]
@@ -265,7 +271,7 @@ mod tests {
     #[test]
     fn what_was_typed_begins_what_is_suggested() {
         for (text, begun) in [("alice", ""), ("alice", "al"), ("Alice", "aLICE"), ("Zoë", "zoë")] {
-            assert!(goes_on(text, begun), "{text} {begun}");
+            assert!(has_prefix(text, begun), "{text} {begun}");
         }
         for (text, begun) in [
             ("alice", "alicea"),
@@ -274,13 +280,13 @@ mod tests {
             ("", "a"),
             ("é", "e"),
         ] {
-            assert!(!goes_on(text, begun), "{text} {begun}");
+            assert!(!has_prefix(text, begun), "{text} {begun}");
         }
     }
 
     #[test]
     fn a_request_has_the_form_of_the_specification() {
-        let read = |value: Value| serde_json::from_value::<Complete>(value).map(drop);
+        let read = |value: Value| serde_json::from_value::<CompleteParams>(value).map(drop);
         let argument = json!({"name": "to", "value": ""});
         for reference in [
             json!({"type": "ref/prompt", "name": "join", "title": "Join"}),

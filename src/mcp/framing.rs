@@ -11,12 +11,12 @@ pub enum Framing {
     /// again.
     Events { stream: Option<u64> },
     /// The answer to one request over HTTP.
-    Exchange { stream: Option<u64>, form: Form },
+    Exchange { stream: Option<u64>, form: ResponseForm },
 }
 
 /// What the answer to a request over HTTP may look like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum ResponseForm {
     /// A response that comes first is the whole body, anything else begins a stream of events.
     Either,
     /// A stream of events, even of one; an error that comes first is the whole body all the same.
@@ -28,7 +28,7 @@ pub enum Form {
 }
 
 /// A line break in JSON text is white space between its parts, never part of a string: a space means the same.
-pub fn on_one_line(json: &mut [u8]) {
+pub fn replace_line_breaks(json: &mut [u8]) {
     let mut from = 0;
     while let Some(at) = memchr::memchr2(b'\n', b'\r', &json[from..]) {
         json[from + at] = b' ';

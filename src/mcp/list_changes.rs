@@ -38,7 +38,7 @@ pub struct ListChanges {
 }
 
 impl ListChanges {
-    fn of(&self, list: List) -> &watch::Sender<u64> {
+    fn counter(&self, list: List) -> &watch::Sender<u64> {
         match list {
             List::Tools => &self.tools,
             List::Prompts => &self.prompts,
@@ -46,12 +46,12 @@ impl ListChanges {
     }
 
     pub fn changed(&self, list: List) {
-        self.of(list).send_modify(|count| *count += 1);
+        self.counter(list).send_modify(|count| *count += 1);
     }
 
     /// Tells a subscription of every change from now on, until the future is dropped.
     pub fn notify<S: Fn(&[u8])>(&self, list: List, subscription: &str, send: S) -> impl Future<Output = ()> + use<S> {
-        let mut changes = self.of(list).subscribe();
+        let mut changes = self.counter(list).subscribe();
         let frame = format!(
             "{{\"jsonrpc\":\"2.0\",\"method\":\"{}\",\"params\":{{\"_meta\":\
              {{\"io.modelcontextprotocol/subscriptionId\":{subscription}}}}}}}",

@@ -4,51 +4,51 @@
 //! [`Outbox`] holds. Both eras are served on the same connection: a request with modern `_meta` is answered
 //! statelessly, an `initialize` opens a legacy session.
 
+mod answer_reservation;
 mod charge;
 mod completions;
-pub mod conversation;
+mod context;
 mod dispatch;
 #[cfg(feature = "conformance-fixtures")]
 mod fixtures;
 mod framing;
+pub mod interactive;
 pub mod list_changes;
+pub mod located_id;
 pub mod logging;
 pub mod outbox;
 mod page;
 mod peer;
-pub mod placed;
+mod pending_receive;
 mod prompts;
+mod read_batch;
 pub mod reply;
 pub mod request_state;
 mod resources;
-mod room;
 pub mod rpc;
 pub mod scan;
-mod shared;
 mod subscriptions;
-mod taking;
 pub mod tasks;
 pub mod tools;
-mod turn;
 pub mod version;
 
 use std::{sync::Arc, time::Duration};
 
 use actors::model::{ProjectId, ReplicaId};
 
-pub use framing::{Form, Framing};
-pub use outbox::{Keeper, Outbox};
-pub use peer::{Peer, Taken};
-pub use reply::Lane;
-pub use taking::{Marks, Taking};
+pub use framing::{Framing, ResponseForm};
+pub use outbox::{Outbox, RetentionCounter};
+pub use peer::{FrameOutcome, Peer};
+pub use pending_receive::{PendingReceive, WriteMarks};
+pub use reply::ReplyRoute;
 
 use list_changes::ListChanges;
-use request_state::Sealer;
+use request_state::StateSigner;
 use tasks::Tasks;
 
 use crate::{
     admin::Administration,
-    budget::{Budget, Hold},
+    budget::{Budget, Reservation},
 };
 
 /// What a server tells a model that has just connected.
@@ -65,13 +65,13 @@ pub struct Service {
     pub lists: ListChanges,
     /// What answers and pushed messages of all peers take.
     pub outbound: Arc<Budget>,
-    sealer: Sealer,
+    state_signer: StateSigner,
 }
 
 impl Service {
     /// The outbox of a peer of this project.
     pub fn outbox(&self, framing: Framing, project: &ProjectId) -> Arc<Outbox> {
-        Arc::new(Outbox::charged(framing, Hold::new(&self.outbound, project)))
+        Arc::new(Outbox::with_budget(framing, Reservation::new(&self.outbound, project)))
     }
 
     /// # Errors
@@ -90,7 +90,7 @@ impl Service {
             tasks: Tasks::new(replica),
             lists: ListChanges::default(),
             outbound,
-            sealer: Sealer::random()?,
+            state_signer: StateSigner::random()?,
         })
     }
 }

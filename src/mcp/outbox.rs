@@ -11,17 +11,17 @@ use std::{
 
 use actors::{
     model::ConnectionId,
-    session::{Closing, Connection, Reservation, UNRESERVED_BYTES_MAX},
+    session::{CloseReason, Connection, ReadReservation, UNRESERVED_BYTES_MAX},
     storage::Delivery,
 };
 use futures_util::task::AtomicWaker;
 
 use super::{
-    charge::Charge,
-    framing::{Form, Framing, on_one_line, text_frame_header},
-    taking::{Marks, Taking},
+    charge::OutboxCharge,
+    framing::{Framing, ResponseForm, replace_line_breaks, text_frame_header},
+    pending_receive::{PendingReceive, WriteMarks},
 };
-use crate::budget::Hold;
+use crate::budget::Reservation;
 
 /// Bytes of pushed messages that may wait for the socket. One message may go beyond it.
 pub const PUSH_BYTES_MAX: usize = 512 * 1024;
@@ -29,11 +29,11 @@ pub const PUSH_BYTES_MAX: usize = 512 * 1024;
 pub const ANSWER_BYTES_MAX: usize = 1024 * 1024;
 
 /// How often a transport looks for room for messages that were refused, where others have to make it.
-pub const ROOM_INTERVAL: Duration = Duration::from_millis(250);
+pub const ROOM_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The response to the request of an exchange was queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Answered {
+struct QueuedResponse {
     /// The code of the JSON-RPC error, if it is one.
     error: Option<i32>,
     /// It is the whole body, not the last of the events.
@@ -42,7 +42,7 @@ struct Answered {
 
 /// How the response of an exchange begins.
 #[derive(Debug)]
-pub enum Beginning {
+pub enum ResponseStart {
     /// With the answer, and nothing else comes. `error` is the code in it.
     Whole { body: Vec<u8>, error: Option<i32> },
     /// With a stream of events. `error` is the code in the answer, if that is there already.
@@ -57,62 +57,62 @@ pub struct Outbox {
     framing: Framing,
     waker: AtomicWaker,
     /// Something was queued, or happened, since the transport last looked.
-    poked: AtomicBool,
+    is_signalled: AtomicBool,
     /// Bytes that wait, in the queue or with the transport.
     waiting_len: AtomicUsize,
     /// The session was told that there is no room; it is to be told when there is.
-    refused: AtomicBool,
+    push_refused: AtomicBool,
     /// For so many bytes.
-    refused_bytes: AtomicUsize,
+    push_refused_bytes: AtomicUsize,
     /// Another connection has the session now.
     taken_over: AtomicBool,
     /// A [`Keeper`] counts what waits.
-    is_kept: AtomicBool,
+    is_retained: AtomicBool,
     queue: Mutex<Queue>,
-    charge: Option<Charge>,
+    charge: Option<OutboxCharge>,
 }
 
 #[derive(Default)]
 struct Queue {
     bytes: Vec<u8>,
     /// Bytes ever queued, and the marks in them: what ends at a mark is written when the bytes before it are.
-    queued: u64,
-    marks: Marks,
+    queued_bytes_total: u64,
+    marks: WriteMarks,
     /// What goes around a pushed message, if the peer takes them.
     push: Option<PushFrame>,
     /// One frame for each subscription to the inbox.
     inbox_frames: Vec<Box<[u8]>>,
     /// These frames are in the queue already.
-    announced: bool,
-    closing: Option<Closing>,
+    inbox_announced: bool,
+    closing: Option<CloseReason>,
     /// Nothing more may be sent.
     ended: bool,
     /// Events queued so far.
-    events: u64,
-    exchange: Exchange,
+    events_len: u64,
+    exchange: ExchangeState,
 }
 
 /// How far the answer of an exchange has come.
 #[derive(Default)]
-struct Exchange {
-    answered: Option<Answered>,
+struct ExchangeState {
+    answered: Option<QueuedResponse>,
     streaming: bool,
     interrupted: bool,
     abandoned: bool,
-    left: Option<Left>,
+    reader_gone: Option<ReaderGone>,
 }
 
 /// The reader of an exchange has left.
-struct Left {
+struct ReaderGone {
     /// More bytes than these are not kept for a reader that comes back.
     bytes_max: usize,
-    keeper: Weak<dyn Keeper>,
+    keeper: Weak<dyn RetentionCounter>,
 }
 
 /// Counts what waits in an outbox that has no reader, instead of the budget of what is under way.
-pub trait Keeper: Send + Sync {
+pub trait RetentionCounter: Send + Sync {
     /// More or less waits than before.
-    fn weigh(&self);
+    fn recount(&self);
 }
 
 /// The bytes before and after the message object of a push notification.
@@ -124,9 +124,9 @@ pub struct PushFrame {
 
 impl Queue {
     /// What was queued last is an answer that brings messages.
-    fn brings(&mut self, takings: impl IntoIterator<Item = Taking>) {
+    fn mark_receives(&mut self, takings: impl IntoIterator<Item = PendingReceive>) {
         for taking in takings {
-            self.marks.answers.push_back((self.queued, taking));
+            self.marks.receives.push_back((self.queued_bytes_total, taking));
         }
     }
 }
@@ -137,28 +137,28 @@ impl Outbox {
             id: ConnectionId::next(),
             framing,
             waker: AtomicWaker::new(),
-            poked: AtomicBool::new(false),
+            is_signalled: AtomicBool::new(false),
             waiting_len: AtomicUsize::new(0),
-            refused: AtomicBool::new(false),
-            refused_bytes: AtomicUsize::new(0),
+            push_refused: AtomicBool::new(false),
+            push_refused_bytes: AtomicUsize::new(0),
             taken_over: AtomicBool::new(false),
-            is_kept: AtomicBool::new(false),
+            is_retained: AtomicBool::new(false),
             queue: Mutex::default(),
             charge: None,
         }
     }
 
     /// One whose bytes count against a budget.
-    pub fn charged(framing: Framing, hold: Hold) -> Self {
+    pub fn with_budget(framing: Framing, hold: Reservation) -> Self {
         Self {
-            charge: Some(Charge::new(hold)),
+            charge: Some(OutboxCharge::new(hold)),
             ..Self::new(framing)
         }
     }
 
     /// Bytes that wait and that no [`Keeper`] counts.
     fn charged_len(&self) -> usize {
-        if self.is_kept.load(Ordering::Relaxed) {
+        if self.is_retained.load(Ordering::Relaxed) {
             0
         } else {
             self.waiting_len()
@@ -166,115 +166,128 @@ impl Outbox {
     }
 
     /// Tells the budget how much waits, when that has changed by much.
-    fn recharge(&self) {
+    fn update_budget(&self) {
         if let Some(charge) = &self.charge {
-            charge.tell(self.charged_len());
+            charge.update(self.charged_len());
         }
     }
 
     /// Whether messages wait for room that others have to make.
-    pub fn lacks_room(&self) -> bool {
-        self.refused.load(Ordering::Acquire) && self.waiting_len() < PUSH_BYTES_MAX / 2
+    pub fn is_push_blocked(&self) -> bool {
+        self.push_refused.load(Ordering::Acquire) && self.waiting_len() < PUSH_BYTES_MAX / 2
     }
 
     /// Whether messages may be pushed again, of which the session was told that there was no room. Says so once. Asked
     /// from time to time: what makes room may be far from here.
-    pub fn has_room_again(&self) -> bool {
-        let bytes = self.refused_bytes.load(Ordering::Relaxed);
+    pub fn take_unblocked(&self) -> bool {
+        let bytes = self.push_refused_bytes.load(Ordering::Relaxed);
         let has_room = self.charge.as_ref().is_none_or(|charge| charge.may_have_room(bytes));
-        self.lacks_room() && has_room && self.refused.swap(false, Ordering::AcqRel)
+        self.is_push_blocked() && has_room && self.push_refused.swap(false, Ordering::AcqRel)
     }
 
     /// Queues one frame.
     pub fn send(&self, frame: &[u8]) {
-        if let Framing::Exchange { form: Form::Whole, .. } = self.framing {
+        if let Framing::Exchange {
+            form: ResponseForm::Whole,
+            ..
+        } = self.framing
+        {
             return;
         }
         let mut queue = self.queue();
-        self.put(&mut queue, frame.len(), |out| out.extend_from_slice(frame));
-        self.goes_on(queue);
+        self.append(&mut queue, frame.len(), |out| out.extend_from_slice(frame));
+        self.after_queueing(queue);
     }
 
     /// Queues the response to a request; `error` is the code in it. An exchange ends with it.
     pub fn respond(&self, frame: &[u8], error: Option<i32>) {
-        self.respond_taking(frame, error, None);
+        self.respond_with_receives(frame, error, None);
     }
 
     /// The same for a response that brings messages.
-    pub fn respond_taking(&self, frame: &[u8], error: Option<i32>, takings: impl IntoIterator<Item = Taking>) {
+    pub fn respond_with_receives(
+        &self,
+        frame: &[u8],
+        error: Option<i32>,
+        takings: impl IntoIterator<Item = PendingReceive>,
+    ) {
         let mut queue = self.queue();
         if queue.ended {
             return;
         }
         let Framing::Exchange { form, .. } = self.framing else {
-            self.put(&mut queue, frame.len(), |out| out.extend_from_slice(frame));
-            queue.brings(takings);
-            return self.goes_on(queue);
+            self.append(&mut queue, frame.len(), |out| out.extend_from_slice(frame));
+            queue.mark_receives(takings);
+            return self.after_queueing(queue);
         };
         let whole = match form {
-            Form::Either => queue.queued == 0 && !queue.exchange.streaming,
-            Form::Events => queue.queued == 0 && !queue.exchange.streaming && error.is_some(),
-            Form::EventsOnly => false,
-            Form::Whole => true,
+            ResponseForm::Either => queue.queued_bytes_total == 0 && !queue.exchange.streaming,
+            ResponseForm::Events => queue.queued_bytes_total == 0 && !queue.exchange.streaming && error.is_some(),
+            ResponseForm::EventsOnly => false,
+            ResponseForm::Whole => true,
         };
         if whole {
             queue.bytes.extend_from_slice(frame);
-            queue.queued += frame.len() as u64;
+            queue.queued_bytes_total += frame.len() as u64;
             self.waiting_len.fetch_add(frame.len(), Ordering::Relaxed);
         } else {
-            self.put(&mut queue, frame.len(), |out| out.extend_from_slice(frame));
+            self.append(&mut queue, frame.len(), |out| out.extend_from_slice(frame));
         }
-        queue.brings(takings);
-        queue.exchange.answered = Some(Answered { error, whole });
+        queue.mark_receives(takings);
+        queue.exchange.answered = Some(QueuedResponse { error, whole });
         queue.ended = true;
-        self.goes_on(queue);
+        self.after_queueing(queue);
     }
 
     /// Something was queued: wakes who writes it, or tells who keeps it for a reader that comes back.
-    fn goes_on(&self, queue: MutexGuard<'_, Queue>) {
-        if queue.exchange.left.is_some() {
-            self.is_kept_on(queue);
+    fn after_queueing(&self, queue: MutexGuard<'_, Queue>) {
+        if queue.exchange.reader_gone.is_some() {
+            self.after_queueing_unread(queue);
         } else {
             drop(queue);
-            self.recharge();
+            self.update_budget();
         }
         self.wake();
     }
 
     #[cold]
-    fn is_kept_on(&self, mut queue: MutexGuard<'_, Queue>) {
+    fn after_queueing_unread(&self, mut queue: MutexGuard<'_, Queue>) {
         self.drop_unread(&mut queue);
-        let keeper = queue.exchange.left.as_ref().and_then(|left| left.keeper.upgrade());
+        let keeper = queue
+            .exchange
+            .reader_gone
+            .as_ref()
+            .and_then(|left| left.keeper.upgrade());
         drop(queue);
-        self.recharge();
+        self.update_budget();
         if let Some(keeper) = keeper {
-            keeper.weigh();
+            keeper.recount();
         }
     }
 
     /// How the response of an exchange begins, as soon as that can be said; `events_at_once` begins a stream before
     /// there is anything in it. What is said here holds: whatever is queued from now on fits it.
-    pub fn begin(&self, events_at_once: bool) -> Option<Beginning> {
+    pub fn response_start(&self, events_at_once: bool) -> Option<ResponseStart> {
         let mut queue = self.queue();
-        if let Some(Answered { error, whole: true }) = queue.exchange.answered {
+        if let Some(QueuedResponse { error, whole: true }) = queue.exchange.answered {
             let body = std::mem::take(&mut queue.bytes);
-            return Some(Beginning::Whole { body, error });
+            return Some(ResponseStart::Whole { body, error });
         }
         if queue.exchange.abandoned {
-            return Some(Beginning::Abandoned);
+            return Some(ResponseStart::Abandoned);
         }
-        let begins = events_at_once || queue.queued > 0 || queue.exchange.interrupted;
+        let begins = events_at_once || queue.queued_bytes_total > 0 || queue.exchange.interrupted;
         if begins {
             queue.exchange.streaming = true;
             let error = queue.exchange.answered.and_then(|answered| answered.error);
-            return Some(Beginning::Stream { error });
+            return Some(ResponseStart::Stream { error });
         }
         None
     }
 
     /// The answers of an exchange that bring messages and that [`Outbox::take`] has not handed out.
-    pub fn take_answers(&self) -> impl Iterator<Item = Taking> {
-        std::mem::take(&mut self.queue().marks.answers)
+    pub fn take_receives(&self) -> impl Iterator<Item = PendingReceive> {
+        std::mem::take(&mut self.queue().marks.receives)
             .into_iter()
             .map(|(_, taking)| taking)
     }
@@ -286,7 +299,7 @@ impl Outbox {
     }
 
     /// Begins a stream of events before there is any (SSE, a comment), or keeps an idle one alive.
-    pub fn comment(&self) {
+    pub fn send_comment(&self) {
         self.send_raw(b": keep-alive\n\n");
     }
 
@@ -299,8 +312,8 @@ impl Outbox {
     }
 
     /// How many events were queued so far.
-    pub fn events(&self) -> u64 {
-        self.queue().events
+    pub fn events_len(&self) -> u64 {
+        self.queue().events_len
     }
 
     /// Ends the HTTP response that carries an exchange, and not the exchange: the peer comes back for the rest.
@@ -320,31 +333,31 @@ impl Outbox {
 
     /// The reader of an exchange has left. At most so many bytes of it are kept for one who comes back: with more of them
     /// there will be no answer. The keeper counts them from now on.
-    pub fn leave(&self, bytes_max: usize, keeper: Weak<dyn Keeper>) {
+    pub fn detach_reader(&self, bytes_max: usize, keeper: Weak<dyn RetentionCounter>) {
         let mut queue = self.queue();
-        queue.exchange.left = Some(Left { bytes_max, keeper });
-        self.is_kept.store(true, Ordering::Relaxed);
+        queue.exchange.reader_gone = Some(ReaderGone { bytes_max, keeper });
+        self.is_retained.store(true, Ordering::Relaxed);
         self.drop_unread(&mut queue);
         drop(queue);
-        self.recharge();
+        self.update_budget();
     }
 
     /// Somebody reads it again.
-    pub fn return_to(&self) {
-        self.queue().exchange.left = None;
-        self.is_kept.store(false, Ordering::Relaxed);
-        self.recharge();
+    pub fn attach_reader(&self) {
+        self.queue().exchange.reader_gone = None;
+        self.is_retained.store(false, Ordering::Relaxed);
+        self.update_budget();
     }
 
     fn drop_unread(&self, queue: &mut Queue) {
-        let bytes_max = queue.exchange.left.as_ref().map(|left| left.bytes_max);
+        let bytes_max = queue.exchange.reader_gone.as_ref().map(|left| left.bytes_max);
         if bytes_max.is_some_and(|max| queue.bytes.len() > max) {
             let dropped = std::mem::take(&mut queue.bytes);
             queue.exchange.abandoned = true;
             queue.exchange.answered = None;
             queue.ended = true;
             self.waiting_len.fetch_sub(dropped.len(), Ordering::Relaxed);
-            self.recharge();
+            self.update_budget();
         }
     }
 
@@ -353,12 +366,12 @@ impl Outbox {
     }
 
     /// Whether nothing was ever queued.
-    pub fn is_untouched(&self) -> bool {
-        self.queue().queued == 0
+    pub fn is_unused(&self) -> bool {
+        self.queue().queued_bytes_total == 0
     }
 
     /// Why the connection is to be closed, if it is.
-    pub fn closing(&self) -> Option<Closing> {
+    pub fn closing(&self) -> Option<CloseReason> {
         self.queue().closing
     }
 
@@ -369,23 +382,26 @@ impl Outbox {
 
     /// Takes back that the connection is to be closed, and says why it was to be. For a peer that is not gone with a
     /// connection, and came back.
-    pub fn reopen(&self) -> Option<Closing> {
-        let given_up = |why: &mut Closing| {
-            let released = matches!(why, Closing::Released | Closing::Failed | Closing::WentBack);
-            released || *why == Closing::Silent
+    pub fn reopen(&self) -> Option<CloseReason> {
+        let given_up = |why: &mut CloseReason| {
+            let released = matches!(
+                why,
+                CloseReason::SessionEnded | CloseReason::Failed | CloseReason::StoreRolledBack
+            );
+            released || *why == CloseReason::Silent
         };
         self.queue().closing.take_if(given_up)
     }
 
     /// This connection has a session again.
-    pub fn retake(&self) {
+    pub fn clear_taken_over(&self) {
         self.taken_over.store(false, Ordering::Release);
-        self.queue().closing.take_if(|why| *why == Closing::TakenOver);
+        self.queue().closing.take_if(|why| *why == CloseReason::TakenOver);
     }
 
     /// Somebody whose credential is good reads from here on, whatever became of the one before.
-    pub fn readmit(&self) {
-        self.queue().closing.take_if(|why| *why == Closing::Unauthorized);
+    pub fn clear_unauthorized(&self) {
+        self.queue().closing.take_if(|why| *why == CloseReason::Unauthorized);
     }
 
     /// Queues the last bytes of the connection, as the transport has encoded them. What comes after is dropped: after a
@@ -402,7 +418,7 @@ impl Outbox {
             return;
         }
         queue.bytes.extend_from_slice(bytes);
-        queue.queued += bytes.len() as u64;
+        queue.queued_bytes_total += bytes.len() as u64;
         self.waiting_len.fetch_add(bytes.len(), Ordering::Relaxed);
         drop(queue);
         self.wake();
@@ -416,7 +432,7 @@ impl Outbox {
     }
 
     /// Whether another connection has the session now: nothing is done for this one any more.
-    pub fn taken_over(&self) -> bool {
+    pub fn is_taken_over(&self) -> bool {
         self.taken_over.load(Ordering::Acquire)
     }
 
@@ -427,40 +443,40 @@ impl Outbox {
 
     /// Moves what is queued to `into`, which must be empty, and its marks to `marks`. Returns why the connection
     /// is to be closed after that, if it is.
-    pub fn take(&self, into: &mut Vec<u8>, marks: &mut Marks) -> Option<Closing> {
-        self.poked.store(false, Ordering::Release);
+    pub fn take(&self, into: &mut Vec<u8>, marks: &mut WriteMarks) -> Option<CloseReason> {
+        self.is_signalled.store(false, Ordering::Release);
         let mut queue = self.queue();
         std::mem::swap(&mut queue.bytes, into);
         marks.append(&mut queue.marks);
-        queue.announced = false;
+        queue.inbox_announced = false;
         queue.closing
     }
 
     /// Says that this many bytes went to the socket. True when the session waits for room and there is some now.
-    pub fn written(&self, len: usize) -> bool {
+    pub fn note_written(&self, len: usize) -> bool {
         let before = self.waiting_len.fetch_sub(len, Ordering::Relaxed);
-        self.recharge();
-        before.saturating_sub(len) < PUSH_BYTES_MAX / 2 && self.refused.swap(false, Ordering::AcqRel)
+        self.update_budget();
+        before.saturating_sub(len) < PUSH_BYTES_MAX / 2 && self.push_refused.swap(false, Ordering::AcqRel)
     }
 
     /// Wakes the transport, as if something had been queued.
     pub fn wake(&self) {
-        self.poked.store(true, Ordering::Release);
+        self.is_signalled.store(true, Ordering::Release);
         self.waker.wake();
     }
 
     /// The transport is awake: nobody has to be woken until it calls [`Outbox::sleep`].
-    pub fn awake(&self) {
+    pub fn set_awake(&self) {
         drop(self.waker.take());
     }
 
     /// The task to wake from now on. False when something was queued meanwhile, and is to be written first.
-    pub fn sleep(&self, waker: &Waker) -> bool {
+    pub fn register_waker(&self, waker: &Waker) -> bool {
         self.waker.register(waker);
-        !self.poked.swap(false, Ordering::AcqRel)
+        !self.is_signalled.swap(false, Ordering::AcqRel)
     }
 
-    fn put(&self, queue: &mut Queue, len: usize, write: impl FnOnce(&mut Vec<u8>)) {
+    fn append(&self, queue: &mut Queue, len: usize, write: impl FnOnce(&mut Vec<u8>)) {
         if queue.ended {
             return;
         }
@@ -472,13 +488,13 @@ impl Outbox {
             }
             Framing::Line => {
                 write(&mut queue.bytes);
-                on_one_line(&mut queue.bytes[before..]);
+                replace_line_breaks(&mut queue.bytes[before..]);
                 queue.bytes.push(b'\n');
             }
             Framing::Events { stream } | Framing::Exchange { stream, .. } => {
-                queue.events += 1;
+                queue.events_len += 1;
                 if let Some(stream) = stream {
-                    let number = queue.events;
+                    let number = queue.events_len;
                     queue
                         .bytes
                         .extend_from_slice(format!("id: {stream}-{number}\n").as_bytes());
@@ -486,12 +502,12 @@ impl Outbox {
                 queue.bytes.extend_from_slice(b"event: message\ndata: ");
                 let data = queue.bytes.len();
                 write(&mut queue.bytes);
-                on_one_line(&mut queue.bytes[data..]);
+                replace_line_breaks(&mut queue.bytes[data..]);
                 queue.bytes.extend_from_slice(b"\n\n");
             }
         }
         let added = queue.bytes.len() - before;
-        queue.queued += added as u64;
+        queue.queued_bytes_total += added as u64;
         self.waiting_len.fetch_add(added, Ordering::Relaxed);
     }
 
@@ -505,7 +521,7 @@ impl Connection for Outbox {
         self.id
     }
 
-    fn reserve(self: Arc<Self>, bytes: usize) -> Option<Reservation> {
+    fn reserve(self: Arc<Self>, bytes: usize) -> Option<ReadReservation> {
         let waiting = self.waiting_len();
         let reserves = waiting < PUSH_BYTES_MAX
             && self
@@ -513,19 +529,19 @@ impl Connection for Outbox {
                 .as_ref()
                 .is_none_or(|charge| charge.reserve(self.charged_len(), bytes));
         if !reserves {
-            self.refused_bytes.store(bytes, Ordering::Relaxed);
-            self.refused.store(true, Ordering::Release);
+            self.push_refused_bytes.store(bytes, Ordering::Relaxed);
+            self.push_refused.store(true, Ordering::Release);
             // Of room that others make, the transport hears only when it looks.
             self.wake();
             return None;
         }
-        if self.refused.load(Ordering::Relaxed) {
-            self.refused.store(false, Ordering::Release);
+        if self.push_refused.load(Ordering::Relaxed) {
+            self.push_refused.store(false, Ordering::Release);
         }
         if bytes <= UNRESERVED_BYTES_MAX || self.charge.is_none() {
-            return Some(Reservation::default());
+            return Some(ReadReservation::default());
         }
-        Some(Reservation::held_by(Reserved { outbox: self, bytes }))
+        Some(ReadReservation::with_guard(ReservedBytes { outbox: self, bytes }))
     }
 
     fn push(&self, deliveries: &[Delivery]) {
@@ -538,42 +554,42 @@ impl Connection for Outbox {
         let Some(frame) = queue.push.take() else { return };
         for Delivery { message, count } in deliveries {
             let len = frame.before.len() + message.encoded_len(*count) + frame.after.len();
-            self.put(&mut queue, len, |out| {
+            self.append(&mut queue, len, |out| {
                 out.extend_from_slice(&frame.before);
                 message.write(out, *count);
                 out.extend_from_slice(&frame.after);
             });
             if !queue.ended {
-                let end = queue.queued;
+                let end = queue.queued_bytes_total;
                 queue.marks.messages.push_back((end, message.id));
             }
         }
         queue.push = Some(frame);
         drop(queue);
         // What was reserved for them stands for them until it is given back.
-        if self.charge.as_ref().is_some_and(|charge| charge.reserved() == 0) {
-            self.recharge();
+        if self.charge.as_ref().is_some_and(|charge| charge.reserved_bytes() == 0) {
+            self.update_budget();
         }
         self.wake();
     }
 
-    fn inbox_changed(&self) {
+    fn notify_inbox_changed(&self) {
         let mut queue = self.queue();
-        if queue.inbox_frames.is_empty() || std::mem::replace(&mut queue.announced, true) {
+        if queue.inbox_frames.is_empty() || std::mem::replace(&mut queue.inbox_announced, true) {
             return;
         }
         let frames = std::mem::take(&mut queue.inbox_frames);
         for frame in &frames {
-            self.put(&mut queue, frame.len(), |out| out.extend_from_slice(frame));
+            self.append(&mut queue, frame.len(), |out| out.extend_from_slice(frame));
         }
         queue.inbox_frames = frames;
         drop(queue);
-        self.recharge();
+        self.update_budget();
         self.wake();
     }
 
-    fn close(&self, why: Closing) {
-        if why == Closing::TakenOver {
+    fn close(&self, why: CloseReason) {
+        if why == CloseReason::TakenOver {
             self.taken_over.store(true, Ordering::Release);
         }
         self.queue().closing.get_or_insert(why);
@@ -582,12 +598,12 @@ impl Connection for Outbox {
 }
 
 /// Bytes that an outbox has reserved for messages that are being read.
-struct Reserved {
+struct ReservedBytes {
     outbox: Arc<Outbox>,
     bytes: usize,
 }
 
-impl Drop for Reserved {
+impl Drop for ReservedBytes {
     fn drop(&mut self) {
         if let Some(charge) = &self.outbox.charge {
             charge.unreserve(self.outbox.charged_len(), self.bytes);

@@ -3,10 +3,10 @@
 use actors::model::PageRoom;
 use serde::Serialize;
 
-use super::{reply::Answer, rpc::write_json};
+use super::{reply::ToolResult, rpc::write_json};
 
 /// Writes `{"<key>":[...]}`, item by item, until the page has no room for the next.
-pub struct PageText {
+pub struct JsonPage {
     out: Vec<u8>,
     room: PageRoom,
     is_empty: bool,
@@ -15,7 +15,7 @@ pub struct PageText {
     rest: Vec<u8>,
 }
 
-impl PageText {
+impl JsonPage {
     pub fn new(key: &str) -> Self {
         let mut out = Vec::with_capacity(1024);
         out.push(b'{');
@@ -41,7 +41,7 @@ impl PageText {
             self.out.push(b',');
         }
         write(&mut self.out);
-        self.is_full = !self.room.takes(self.out.len() - before);
+        self.is_full = !self.room.try_take(self.out.len() - before);
         if self.is_full {
             self.out.truncate(before);
         }
@@ -70,7 +70,7 @@ impl PageText {
     }
 
     /// The whole object. `next_cursor` is there when there is more.
-    pub fn finish(self, next_cursor: Option<impl Serialize>) -> Answer {
+    pub fn finish(self, next_cursor: Option<impl Serialize>) -> ToolResult {
         let page = match next_cursor {
             Some(cursor) => self.with("next_cursor", &cursor),
             None => self,
@@ -79,7 +79,7 @@ impl PageText {
         out.push(b']');
         out.extend_from_slice(&rest);
         out.push(b'}');
-        Answer(out)
+        ToolResult(out)
     }
 }
 
@@ -95,11 +95,11 @@ mod tests {
         let items: Vec<_> = (0..10)
             .map(|at| format!("{at}{}", "x".repeat(PAGE_BYTES_MAX / 4)))
             .collect();
-        let mut page = PageText::new("items");
+        let mut page = JsonPage::new("items");
         let last = page.push_all(&items, |item| json!(item)).unwrap();
         assert_eq!(last, &items[2]);
         assert!(!page.push(&json!(1)), "the page has ended");
-        let Answer(text) = page.finish(Some(last));
+        let ToolResult(text) = page.finish(Some(last));
         let page: Value = serde_json::from_slice(&text).unwrap();
         assert_eq!(page["items"], json!(items[..3]));
         assert_eq!(page["next_cursor"], json!(last));
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn a_page_that_holds_all_has_no_cursor() {
-        let mut page = PageText::new("items");
+        let mut page = JsonPage::new("items");
         assert_eq!(page.push_all(&[1, 2], |item| *item), None);
         assert_eq!(page.finish(None::<&str>).0, br#"{"items":[1,2]}"#);
     }

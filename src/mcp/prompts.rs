@@ -49,11 +49,11 @@ pub struct Argument {
 /// Something that is true at the moment, under the name by which texts refer to it.
 struct Fact {
     name: &'static str,
-    of: fn(&ProjectHandle, &Given<'_>) -> String,
+    value: fn(&ProjectHandle, &GivenArguments<'_>) -> String,
 }
 
 /// The arguments of one `prompts/get`, in the order of the prompt's.
-struct Given<'a>(Vec<(&'static str, Cow<'a, str>)>);
+struct GivenArguments<'a>(Vec<(&'static str, Cow<'a, str>)>);
 
 /// All prompts, in the order of `prompts/list`.
 static PROMPTS: &[Prompt] = &[
@@ -168,7 +168,10 @@ pub fn get(project: &ProjectHandle, params: &Params<'_>) -> Result<Value, RpcErr
         return Err(RpcError::invalid_params("Invalid params: arguments must be an object"));
     }
     let given = prompt.read(&params.members)?;
-    let facts = prompt.facts.iter().map(|fact| (fact.name, (fact.of)(project, &given)));
+    let facts = prompt
+        .facts
+        .iter()
+        .map(|fact| (fact.name, (fact.value)(project, &given)));
     let values: Vec<_> = given.quoted().chain(facts).collect();
     let text = render(prompt.text, &values);
     Ok(json!({
@@ -202,7 +205,7 @@ impl Prompt {
     /// Reads the members of `arguments`. Forms send empty strings for what nobody filled in: these count as absent, as
     /// `null` does. It stops at the first member that does not belong there, so it looks at few, however many there
     /// are.
-    fn read<'a>(&self, members: &[(Cow<'a, str>, &'a str)]) -> Result<Given<'a>, RpcError> {
+    fn read<'a>(&self, members: &[(Cow<'a, str>, &'a str)]) -> Result<GivenArguments<'a>, RpcError> {
         let mut raw: Vec<(&'static str, &'a str)> = Vec::new();
         for (name, value) in members {
             let argument = self.argument(name)?;
@@ -227,7 +230,7 @@ impl Prompt {
                 (true, false) => {}
             }
         }
-        Ok(Given(given))
+        Ok(GivenArguments(given))
     }
 
     fn refuse(&self, argument: &str, reason: &str) -> RpcError {
@@ -235,7 +238,7 @@ impl Prompt {
     }
 }
 
-impl Given<'_> {
+impl GivenArguments<'_> {
     fn get(&self, name: &str) -> Option<&str> {
         let mut given = self.0.iter();
         given.find(|(known, _)| *known == name).map(|(_, value)| &**value)
@@ -248,7 +251,7 @@ impl Given<'_> {
 
 const SESSIONS: Fact = Fact {
     name: "sessions",
-    of: |project, _| {
+    value: |project, _| {
         let page = project.list_sessions(&SessionQuery {
             status: Some(SessionStatus::Active),
             protocol: None,
@@ -263,7 +266,7 @@ const SESSIONS: Fact = Fact {
 
 const PROTOCOLS: Fact = Fact {
     name: "protocols",
-    of: |project, _| {
+    value: |project, _| {
         let query = DiscoverQuery {
             limit: Some(NAMED_LEN_MAX),
             ..DiscoverQuery::default()
@@ -284,36 +287,36 @@ const PROTOCOLS: Fact = Fact {
 
 const STALE_AFTER: Fact = Fact {
     name: "stale_after",
-    of: |project, _| in_seconds(project.settings().presence.stale_after),
+    value: |project, _| in_seconds(project.settings().presence.stale_after),
 };
 
 const DISCONNECT_AFTER: Fact = Fact {
     name: "disconnect_after",
-    of: |project, _| in_seconds(project.settings().presence.disconnect_after),
+    value: |project, _| in_seconds(project.settings().presence.disconnect_after),
 };
 
 const RETENTION: Fact = Fact {
     name: "retention",
-    of: |project, _| in_seconds(project.settings().session_retention),
+    value: |project, _| in_seconds(project.settings().session_retention),
 };
 
 /// Where the session stands that `to` means.
 const RECIPIENT: Fact = Fact {
     name: "recipient",
-    of: |project, given| {
+    value: |project, given| {
         let Ok(member) = project.resolve(given.get("to").unwrap_or_default()) else {
             return "which is no session of this project now".to_owned();
         };
         let status = project.status(&member).as_str();
-        let waiting = member.vitals.waiting();
+        let waiting = member.shared.waiting();
         format!(
             "now {status}, messages that wait for it: {waiting}, declared protocols: {}",
-            declared(&member)
+            declared_protocols(&member)
         )
     },
 };
 
-fn declared(member: &Member) -> String {
+fn declared_protocols(member: &Member) -> String {
     let protocols = &member.record.capabilities.supported_protocols;
     let mut all = protocols
         .iter()
@@ -369,7 +372,7 @@ mod tests {
             .map(|&(name, value)| (Cow::Borrowed(name), value))
             .collect();
         let given = find(prompt).unwrap().read(&members);
-        given.map(|Given(given)| given).map_err(|error| {
+        given.map(|GivenArguments(given)| given).map_err(|error| {
             assert_eq!(error.code, rpc::INVALID_PARAMS);
             error.message.into_owned()
         })
@@ -388,7 +391,7 @@ mod tests {
                     .filter(|(at, _)| choice & (1 << at) != 0)
                     .map(|(_, argument)| argument);
                 let arguments = required.iter().chain(chosen);
-                let given = Given(arguments.map(|argument| (argument.name, "a \"b\"".into())).collect());
+                let given = GivenArguments(arguments.map(|argument| (argument.name, "a \"b\"".into())).collect());
                 let facts = prompt
                     .facts
                     .iter()

@@ -16,8 +16,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::{
     Outbox,
     logging::Level,
+    pending_receive::PendingReceive,
     rpc::{self, RpcError, begin_result, write_json},
-    taking::Taking,
 };
 
 use crate::refusal::error_object;
@@ -34,24 +34,24 @@ pub struct ReplyTo {
     pub progress: Option<Rc<str>>,
     /// The least severe log messages that the caller wants to hear of.
     pub log_level: Option<Level>,
-    pub lane: Lane,
+    pub route: ReplyRoute,
     /// The session that the call names, where that is not what its connection acts as.
     pub acts_as: Option<Arc<Member>>,
 }
 
 /// Where what belongs to a request goes.
 #[derive(Clone, Default)]
-pub enum Lane {
+pub enum ReplyRoute {
     /// To the connection, with everything else.
     #[default]
     Connection,
     /// To the answer to the HTTP request that brought it.
     Exchange(Arc<Outbox>),
     /// To the answer of the batch it was part of (2025-03-26).
-    Batch(Rc<Batch>),
+    Batch(Rc<AnswerBatch>),
 }
 
-impl Lane {
+impl ReplyRoute {
     /// Where notifications of this lane go.
     pub fn outbox<'a>(&'a self, connection: &'a Outbox) -> &'a Outbox {
         match self {
@@ -62,14 +62,14 @@ impl Lane {
     }
 
     /// Sends the response to a request of this lane; `error` is the code in it, and `taking` what it brings.
-    pub fn respond(&self, connection: &Outbox, frame: &[u8], error: Option<i32>, taking: Option<Taking>) {
+    pub fn respond(&self, connection: &Outbox, frame: &[u8], error: Option<i32>, taking: Option<PendingReceive>) {
         match self {
-            Self::Connection => connection.respond_taking(frame, error, taking),
-            Self::Exchange(outbox) => outbox.respond_taking(frame, error, taking),
+            Self::Connection => connection.respond_with_receives(frame, error, taking),
+            Self::Exchange(outbox) => outbox.respond_with_receives(frame, error, taking),
             Self::Batch(batch) => {
                 batch.len.set(batch.len.get() + frame.len());
                 batch.frames.borrow_mut().push(frame.to_vec());
-                batch.takings.borrow_mut().extend(taking);
+                batch.receives.borrow_mut().extend(taking);
             }
         }
     }
@@ -95,11 +95,11 @@ impl Lane {
 
     /// Whether what belongs to this lane goes to that exchange.
     pub fn leads_to(&self, exchange: &Outbox) -> bool {
-        self.exchange() == Some(exchange.id())
+        self.exchange_id() == Some(exchange.id())
     }
 
     /// Where what belongs to this lane goes, unless that is the connection.
-    pub fn exchange(&self) -> Option<ConnectionId> {
+    pub fn exchange_id(&self) -> Option<ConnectionId> {
         match self {
             Self::Connection => None,
             Self::Exchange(outbox) => Some(outbox.id()),
@@ -124,10 +124,10 @@ impl Lane {
     }
 
     /// Waits until no other page of its batch, if it is of one, is being made.
-    pub async fn turn_of_page(&self) -> Option<OwnedSemaphorePermit> {
+    pub async fn page_permit(&self) -> Option<OwnedSemaphorePermit> {
         match self {
             // It is never closed.
-            Self::Batch(batch) => Arc::clone(&batch.turn_of_page).acquire_owned().await.ok(),
+            Self::Batch(batch) => Arc::clone(&batch.page_permits).acquire_owned().await.ok(),
             Self::Connection | Self::Exchange(_) => None,
         }
     }
@@ -138,40 +138,40 @@ impl Lane {
 }
 
 /// The answers of a batch (2025-03-26), sent together when the last is there.
-pub struct Batch {
+pub struct AnswerBatch {
     outbox: Arc<Outbox>,
     /// The outbox is for this batch alone.
     is_exchange: bool,
     frames: RefCell<Vec<Vec<u8>>>,
     /// Bytes of the frames.
     len: Cell<usize>,
-    turn_of_page: Arc<Semaphore>,
+    page_permits: Arc<Semaphore>,
     /// What they bring.
-    takings: RefCell<Vec<Taking>>,
+    receives: RefCell<Vec<PendingReceive>>,
 }
 
 /// Bytes of the answers of one batch past which no other of its requests is served.
 const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-impl Batch {
+impl AnswerBatch {
     /// A batch that came by `lane`.
-    pub fn new(connection: &Arc<Outbox>, lane: Lane) -> Rc<Self> {
+    pub fn new(connection: &Arc<Outbox>, lane: ReplyRoute) -> Rc<Self> {
         let (outbox, is_exchange) = match lane {
-            Lane::Exchange(outbox) => (outbox, true),
-            Lane::Connection | Lane::Batch(_) => (Arc::clone(connection), false),
+            ReplyRoute::Exchange(outbox) => (outbox, true),
+            ReplyRoute::Connection | ReplyRoute::Batch(_) => (Arc::clone(connection), false),
         };
         Rc::new(Self {
             outbox,
             is_exchange,
             frames: RefCell::default(),
             len: Cell::new(0),
-            turn_of_page: Arc::new(Semaphore::new(1)),
-            takings: RefCell::default(),
+            page_permits: Arc::new(Semaphore::new(1)),
+            receives: RefCell::default(),
         })
     }
 }
 
-impl Drop for Batch {
+impl Drop for AnswerBatch {
     fn drop(&mut self) {
         let frames = self.frames.take();
         if frames.is_empty() {
@@ -183,37 +183,37 @@ impl Drop for Batch {
         let mut array = vec![b'['];
         array.extend_from_slice(&frames.join(&b','));
         array.push(b']');
-        self.outbox.respond_taking(&array, None, self.takings.take());
+        self.outbox.respond_with_receives(&array, None, self.receives.take());
     }
 }
 
 impl ReplyTo {
     /// A request of the connection itself.
-    pub fn new(id: &str, lane: Lane) -> Self {
+    pub fn new(id: &str, lane: ReplyRoute) -> Self {
         Self {
             id: id.into(),
             modern: false,
             takes_tasks: false,
             progress: None,
             log_level: None,
-            lane,
+            route: lane,
             acts_as: None,
         }
     }
 
     /// Whether it is the same request, and not only one of the same id.
-    pub fn is_for(&self, other: &Self) -> bool {
+    pub fn is_same_request(&self, other: &Self) -> bool {
         Rc::ptr_eq(&self.id, &other.id)
     }
 
     /// Sends one response.
     pub fn send(&self, connection: &Outbox, frame: &[u8]) {
-        self.lane.respond(connection, frame, None, None);
+        self.route.respond(connection, frame, None, None);
     }
 
     /// Sends one response that may bring messages.
-    pub fn send_taking(&self, connection: &Outbox, frame: &[u8], taking: Option<Taking>) {
-        self.lane.respond(connection, frame, None, taking);
+    pub fn send_with_receive(&self, connection: &Outbox, frame: &[u8], taking: Option<PendingReceive>) {
+        self.route.respond(connection, frame, None, taking);
     }
 
     pub fn result(&self, connection: &Outbox, result: &Value) {
@@ -224,25 +224,25 @@ impl ReplyTo {
 
     /// Sends a response whose result is JSON text already.
     pub fn raw_result(&self, connection: &Outbox, result: &[u8]) {
-        self.raw_result_taking(connection, result, None);
+        self.raw_result_with_receive(connection, result, None);
     }
 
     /// The same for one that may bring messages.
-    pub fn raw_result_taking(&self, connection: &Outbox, result: &[u8], taking: Option<Taking>) {
+    pub fn raw_result_with_receive(&self, connection: &Outbox, result: &[u8], taking: Option<PendingReceive>) {
         let mut out = Vec::with_capacity(result.len() + 64);
         begin_result(&mut out, &self.id);
         out.extend_from_slice(result);
         out.push(b'}');
-        self.send_taking(connection, &out, taking);
+        self.send_with_receive(connection, &out, taking);
     }
 
     pub fn error(&self, connection: &Outbox, error: &RpcError) {
-        self.lane.refuse(connection, Some(&self.id), error);
+        self.route.refuse(connection, Some(&self.id), error);
     }
 
     /// Sends a notification that belongs to the request.
     pub fn notify(&self, connection: &Outbox, frame: &[u8]) {
-        self.lane.outbox(connection).send(frame);
+        self.route.outbox(connection).send(frame);
     }
 
     /// Says how far the request has come, if its caller wants to know.
@@ -259,9 +259,9 @@ impl ReplyTo {
 }
 
 /// The result of a tool as a JSON object in text form.
-pub struct Answer(pub Vec<u8>);
+pub struct ToolResult(pub Vec<u8>);
 
-impl From<Value> for Answer {
+impl From<Value> for ToolResult {
     fn from(value: Value) -> Self {
         let mut out = Vec::with_capacity(256);
         write_json(&mut out, &value);
@@ -271,7 +271,7 @@ impl From<Value> for Answer {
 
 /// How many messages wait for the session that a call acted as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unread {
+pub enum UnreadCount {
     Of(usize),
     /// The caller has no session, so none wait for it.
     NoSession,
@@ -280,7 +280,7 @@ pub enum Unread {
 }
 
 /// Writes the response to a `tools/call`.
-pub fn write_tool_result(out: &mut Vec<u8>, to: &ReplyTo, object: &[u8], is_error: bool, unread: Unread) {
+pub fn write_tool_result(out: &mut Vec<u8>, to: &ReplyTo, object: &[u8], is_error: bool, unread: UnreadCount) {
     begin_result(out, &to.id);
     write_call_result(out, to.modern, object, is_error, unread);
     out.push(b'}');
@@ -288,9 +288,9 @@ pub fn write_tool_result(out: &mut Vec<u8>, to: &ReplyTo, object: &[u8], is_erro
 
 /// Writes the result of a `tools/call`: the object as `structuredContent` and as text. How many messages wait for the
 /// caller is a member of both, because models see these two, and of `_meta`, which programs read.
-pub fn write_call_result(out: &mut Vec<u8>, modern: bool, object: &[u8], is_error: bool, unread: Unread) {
+pub fn write_call_result(out: &mut Vec<u8>, modern: bool, object: &[u8], is_error: bool, unread: UnreadCount) {
     let (object, last) = match (unread, object.strip_suffix(b"}")) {
-        (Unread::Of(unread), Some(open)) if !is_error => (open, Some((open != b"{", unread))),
+        (UnreadCount::Of(unread), Some(open)) if !is_error => (open, Some((open != b"{", unread))),
         _ => (object, None),
     };
     let close = |out: &mut Vec<u8>, member: &[u8]| {
@@ -316,9 +316,9 @@ pub fn write_call_result(out: &mut Vec<u8>, modern: bool, object: &[u8], is_erro
     });
     out.extend_from_slice(b",\"_meta\":{");
     let known = match unread {
-        Unread::Of(unread) => Some(unread),
-        Unread::NoSession => Some(0),
-        Unread::Unknown => None,
+        UnreadCount::Of(unread) => Some(unread),
+        UnreadCount::NoSession => Some(0),
+        UnreadCount::Unknown => None,
     };
     if let Some(unread) = known {
         out.extend_from_slice(b"\"dev.mcp-broker/unread\":");
@@ -337,7 +337,7 @@ pub fn write_call_result(out: &mut Vec<u8>, modern: bool, object: &[u8], is_erro
 }
 
 /// Every modern result says what it is and who it is from.
-pub fn in_era(mut result: Value, modern: bool) -> Value {
+pub fn with_era_members(mut result: Value, modern: bool) -> Value {
     if modern && let Some(result) = result.as_object_mut() {
         result.insert("resultType".to_owned(), json!("complete"));
         let meta = result.entry("_meta").or_insert_with(|| json!({}));
@@ -405,9 +405,9 @@ mod tests {
                 out.clear();
                 let to = ReplyTo {
                     modern,
-                    ..ReplyTo::new("\"é\"", Lane::Connection)
+                    ..ReplyTo::new("\"é\"", ReplyRoute::Connection)
                 };
-                write_tool_result(&mut out, &to, &text, false, Unread::Of(3));
+                write_tool_result(&mut out, &to, &text, false, UnreadCount::Of(3));
                 let read: Value = serde_json::from_slice(&out).unwrap();
                 assert_eq!(read["id"], "é");
                 let result = &read["result"];
@@ -433,16 +433,19 @@ mod tests {
             (text, result["_meta"].clone())
         };
         let meta = |unread: usize| json!({"dev.mcp-broker/unread": unread});
-        assert_eq!(written("{}", false, Unread::Of(2)), (json!({"unread": 2}), meta(2)));
         assert_eq!(
-            written(r#"{"a":1}"#, false, Unread::Of(0)),
+            written("{}", false, UnreadCount::Of(2)),
+            (json!({"unread": 2}), meta(2))
+        );
+        assert_eq!(
+            written(r#"{"a":1}"#, false, UnreadCount::Of(0)),
             (json!({"a": 1, "unread": 0}), meta(0))
         );
         assert_eq!(
-            written(r#"{"code":"x"}"#, true, Unread::Of(2)),
+            written(r#"{"code":"x"}"#, true, UnreadCount::Of(2)),
             (json!({"code": "x"}), meta(2))
         );
-        assert_eq!(written("{}", false, Unread::NoSession), (json!({}), meta(0)));
-        assert_eq!(written("{}", false, Unread::Unknown), (json!({}), json!({})));
+        assert_eq!(written("{}", false, UnreadCount::NoSession), (json!({}), meta(0)));
+        assert_eq!(written("{}", false, UnreadCount::Unknown), (json!({}), json!({})));
     }
 }

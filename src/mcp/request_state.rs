@@ -10,11 +10,11 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 /// Signs states and recognises its own. States do not outlive the process that signed them: its key is random.
-pub struct Sealer {
+pub struct StateSigner {
     key: [u8; 64],
 }
 
-impl fmt::Debug for Sealer {
+impl fmt::Debug for StateSigner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Sealer(***)")
     }
@@ -22,27 +22,27 @@ impl fmt::Debug for Sealer {
 
 /// The request that a state belongs to: it is good for no other, and for nobody else.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Origin {
+pub struct RequestFingerprint {
     pub principal: String,
     pub method: String,
     /// A digest of the parameters that make the request what it is.
-    pub digest: String,
+    pub params_digest: String,
 }
 
-impl Origin {
+impl RequestFingerprint {
     /// The request of this method with these parameters. Order and white space of the parameters do not matter; what
     /// belongs to one round only must have been left out.
     pub fn new(principal: &str, method: &str, params: &Value) -> Self {
         Self {
             principal: principal.to_owned(),
             method: method.to_owned(),
-            digest: URL_SAFE_NO_PAD.encode(Sha256::digest(params.to_string())),
+            params_digest: URL_SAFE_NO_PAD.encode(Sha256::digest(params.to_string())),
         }
     }
 }
 
 #[derive(Deserialize, Serialize)]
-struct Sealed {
+struct SignedState {
     /// Of the format.
     #[serde(rename = "v")]
     version: u8,
@@ -69,10 +69,10 @@ pub enum StateError {
     Forged,
     Expired,
     /// It was sealed for another request, or another caller.
-    Foreign,
+    OtherRequest,
 }
 
-impl Sealer {
+impl StateSigner {
     /// # Errors
     /// When the system has no random numbers.
     pub fn random() -> Result<Self, getrandom::Error> {
@@ -82,13 +82,13 @@ impl Sealer {
     }
 
     /// A state that carries what was answered so far; `expires_at` in milliseconds since the Unix epoch.
-    pub fn seal(&self, origin: &Origin, answers: Map<String, Value>, expires_at: u64) -> String {
-        let Origin {
+    pub fn sign(&self, origin: &RequestFingerprint, answers: Map<String, Value>, expires_at: u64) -> String {
+        let RequestFingerprint {
             principal,
             method,
-            digest,
+            params_digest: digest,
         } = origin.clone();
-        let sealed = Sealed {
+        let sealed = SignedState {
             version: VERSION,
             principal,
             method,
@@ -104,22 +104,28 @@ impl Sealer {
     }
 
     /// What was answered in the rounds before.
-    pub fn open(&self, state: &str, origin: &Origin, now_ms: u64) -> Result<Map<String, Value>, StateError> {
+    pub fn verify(
+        &self,
+        state: &str,
+        origin: &RequestFingerprint,
+        now_ms: u64,
+    ) -> Result<Map<String, Value>, StateError> {
         let (body, tag) = state.split_once('.').ok_or(StateError::Forged)?;
         let tag = URL_SAFE_NO_PAD.decode(tag).map_err(|_| StateError::Forged)?;
         self.mac(body).verify_slice(&tag).map_err(|_| StateError::Forged)?;
-        let sealed: Sealed = URL_SAFE_NO_PAD
+        let sealed: SignedState = URL_SAFE_NO_PAD
             .decode(body)
             .ok()
             .and_then(|body| serde_json::from_slice(&body).ok())
-            .filter(|sealed: &Sealed| sealed.version == VERSION)
+            .filter(|sealed: &SignedState| sealed.version == VERSION)
             .ok_or(StateError::Forged)?;
         if sealed.expires_at <= now_ms {
             return Err(StateError::Expired);
         }
-        let same =
-            sealed.principal == origin.principal && sealed.method == origin.method && sealed.digest == origin.digest;
-        same.then_some(sealed.answers).ok_or(StateError::Foreign)
+        let same = sealed.principal == origin.principal
+            && sealed.method == origin.method
+            && sealed.digest == origin.params_digest;
+        same.then_some(sealed.answers).ok_or(StateError::OtherRequest)
     }
 
     fn mac(&self, body: &str) -> Hmac<Sha256> {
@@ -135,8 +141,8 @@ mod tests {
 
     use super::*;
 
-    fn origin(params: &Value) -> Origin {
-        Origin::new("default", "tools/call", params)
+    fn origin(params: &Value) -> RequestFingerprint {
+        RequestFingerprint::new("default", "tools/call", params)
     }
 
     fn answers() -> Map<String, Value> {
@@ -145,51 +151,51 @@ mod tests {
 
     #[test]
     fn a_state_is_good_for_its_request_until_it_expires() {
-        let sealer = Sealer::random().unwrap();
+        let sealer = StateSigner::random().unwrap();
         let origin = origin(&json!({"name": "x", "arguments": {"a": 1, "b": 2}}));
-        let state = sealer.seal(&origin, answers(), 1000);
-        assert_eq!(sealer.open(&state, &origin, 999), Ok(answers()));
-        assert_eq!(sealer.open(&state, &origin, 1000), Err(StateError::Expired));
-        let same = Origin::new(
+        let state = sealer.sign(&origin, answers(), 1000);
+        assert_eq!(sealer.verify(&state, &origin, 999), Ok(answers()));
+        assert_eq!(sealer.verify(&state, &origin, 1000), Err(StateError::Expired));
+        let same = RequestFingerprint::new(
             "default",
             "tools/call",
             &serde_json::from_str(r#"{"arguments":{"b":2,"a":1}, "name":"x"}"#).unwrap(),
         );
-        assert!(sealer.open(&state, &same, 0).is_ok());
+        assert!(sealer.verify(&state, &same, 0).is_ok());
     }
 
     #[test]
     fn a_state_is_good_for_nothing_else() {
-        let sealer = Sealer::random().unwrap();
+        let sealer = StateSigner::random().unwrap();
         let params = json!({"name": "x"});
-        let state = sealer.seal(&origin(&params), answers(), 1000);
+        let state = sealer.sign(&origin(&params), answers(), 1000);
         for other in [
-            Origin::new("other", "tools/call", &params),
-            Origin::new("default", "prompts/get", &params),
+            RequestFingerprint::new("other", "tools/call", &params),
+            RequestFingerprint::new("default", "prompts/get", &params),
             origin(&json!({"name": "y"})),
         ] {
-            assert_eq!(sealer.open(&state, &other, 0), Err(StateError::Foreign));
+            assert_eq!(sealer.verify(&state, &other, 0), Err(StateError::OtherRequest));
         }
         assert_eq!(
-            Sealer::random().unwrap().open(&state, &origin(&params), 0),
+            StateSigner::random().unwrap().verify(&state, &origin(&params), 0),
             Err(StateError::Forged)
         );
     }
 
     #[test]
     fn a_state_that_was_changed_anywhere_is_forged() {
-        let sealer = Sealer::random().unwrap();
+        let sealer = StateSigner::random().unwrap();
         let origin = origin(&json!({}));
-        let state = sealer.seal(&origin, answers(), 1000);
+        let state = sealer.sign(&origin, answers(), 1000);
         for at in 0..state.len() {
             let mut changed = state.clone().into_bytes();
             changed[at] = if changed[at] == b'A' { b'B' } else { b'A' };
             let changed = String::from_utf8(changed).unwrap();
             // The last character of Base64 has bits that say nothing; a decoder must not take them for the same.
-            assert_eq!(sealer.open(&changed, &origin, 0), Err(StateError::Forged), "{at}");
+            assert_eq!(sealer.verify(&changed, &origin, 0), Err(StateError::Forged), "{at}");
         }
         for bad in ["", ".", "a.b", &state[..state.len() - 1], &format!("{state}-TAMPERED")] {
-            assert_eq!(sealer.open(bad, &origin, 0), Err(StateError::Forged), "{bad}");
+            assert_eq!(sealer.verify(bad, &origin, 0), Err(StateError::Forged), "{bad}");
         }
     }
 }

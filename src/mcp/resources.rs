@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 #[cfg(feature = "conformance-fixtures")]
 use super::fixtures;
 use super::{
-    reply::Answer,
+    reply::ToolResult,
     subscriptions::INBOX,
-    tools::{Caller, protocol_json, protocol_page, session_page},
+    tools::{ToolCaller, protocol_json, protocol_page, session_page},
 };
 
 /// Where the inbox of any session is; `session_id` can be completed.
@@ -82,28 +82,28 @@ pub fn templates() -> Value {
     entries.collect()
 }
 
-pub fn exists(caller: &Caller, uri: &str) -> bool {
+pub fn exists(caller: &ToolCaller, uri: &str) -> bool {
     read(caller, uri).is_some()
 }
 
 /// What a resource holds, as `resources/read` shows it; None when there is none of this URI.
-pub fn read(caller: &Caller, uri: &str) -> Option<Value> {
+pub fn read(caller: &ToolCaller, uri: &str) -> Option<Value> {
     #[cfg(feature = "conformance-fixtures")]
     if let Some(content) = fixtures::resources::read(uri) {
         return Some(content);
     }
-    let Answer(content) = content(caller, uri)?;
+    let ToolResult(content) = content(caller, uri)?;
     let text = String::from_utf8(content).ok()?;
     Some(json!({"uri": uri, "mimeType": "application/json", "text": text}))
 }
 
-fn content(caller: &Caller, uri: &str) -> Option<Answer> {
+fn content(caller: &ToolCaller, uri: &str) -> Option<ToolResult> {
     let (list, cursor) = match uri.split_once(CURSOR) {
         Some((list, cursor)) => (list, Some(cursor)),
         None => (uri, None),
     };
     match list {
-        INBOX if cursor.is_none() => caller.session.as_ref().map(|member| inbox(caller, member).into()),
+        INBOX if cursor.is_none() => caller.session.as_ref().map(|member| inbox_json(caller, member).into()),
         SESSIONS => {
             let after = match cursor {
                 Some(cursor) => Some(SessionId::parse(cursor)?),
@@ -128,38 +128,38 @@ fn content(caller: &Caller, uri: &str) -> Option<Answer> {
             let (text, next) = protocol_page(&caller.project.discover_protocols(&query).ok()?, false);
             Some(text.finish(next))
         }
-        _ => read_one(caller, uri).map(Answer::from),
+        _ => read_one(caller, uri).map(ToolResult::from),
     }
 }
 
-fn read_one(caller: &Caller, uri: &str) -> Option<Value> {
+fn read_one(caller: &ToolCaller, uri: &str) -> Option<Value> {
     if let Some(rest) = uri.strip_prefix("broker://protocols/") {
         let (name, version) = rest.split_once('/')?;
         let protocol = caller.project.protocol(name, version).ok()?;
         return Some(protocol_json(&protocol.record, true));
     }
-    let member = caller.session_of(inbox_of(uri)?).ok()?;
-    Some(inbox(caller, &member))
+    let member = caller.session_of(inbox_session_id(uri)?).ok()?;
+    Some(inbox_json(caller, &member))
 }
 
 /// The caller's session whose inbox this URI means.
-pub fn session_of_inbox(caller: &Caller, uri: &str) -> Option<Arc<Member>> {
-    match inbox_of(uri) {
+pub fn session_of_inbox(caller: &ToolCaller, uri: &str) -> Option<Arc<Member>> {
+    match inbox_session_id(uri) {
         Some(id) => caller.session_of(id).ok(),
         None => caller.session.clone().filter(|_| uri == INBOX),
     }
 }
 
 /// The session whose inbox this URI names.
-pub fn inbox_of(uri: &str) -> Option<SessionId> {
+pub fn inbox_session_id(uri: &str) -> Option<SessionId> {
     SessionId::parse(uri.strip_prefix("broker://sessions/")?.strip_suffix("/inbox")?)
 }
 
-fn inbox(caller: &Caller, member: &Member) -> Value {
+fn inbox_json(caller: &ToolCaller, member: &Member) -> Value {
     json!({
         "session_id": member.record.id,
         "name": member.record.name,
         "status": caller.project.status(member).as_str(),
-        "waiting": member.vitals.waiting(),
+        "waiting": member.shared.waiting(),
     })
 }

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::scan::{self, ScanError};
-use crate::refusal::reason;
+use crate::refusal::json_error_reason;
 
 pub const PARSE_ERROR: i32 = -32700;
 pub const INVALID_REQUEST: i32 = -32600;
@@ -300,9 +300,9 @@ impl From<ScanError> for RpcError {
 }
 
 /// What is wrong with JSON that is not what it should be; or, if it is none, that.
-pub fn unreadable(text: &str, error: &serde_json::Error) -> RpcError {
+pub fn deserialize_error(text: &str, error: &serde_json::Error) -> RpcError {
     if is_json(text) {
-        RpcError::invalid_params(format!("Invalid params: {}", reason(error)))
+        RpcError::invalid_params(format!("Invalid params: {}", json_error_reason(error)))
     } else {
         ScanError::Syntax.into()
     }

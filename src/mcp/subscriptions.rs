@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use actors::{
     model::ConnectionId,
-    session::{AckMode, Push, Subscribe},
+    session::{AckMode, PushMode, Subscribe},
 };
 use tokio::task::AbortHandle;
 
@@ -17,24 +17,24 @@ pub const INBOX: &str = "broker://inbox";
 pub struct Subscriptions {
     /// Legacy `resources/subscribe`: the URIs by which the peer knows its inbox.
     legacy_inbox: Vec<String>,
-    listens: Vec<Listen>,
+    listens: Vec<OpenListen>,
 }
 
 /// An open `subscriptions/listen` (2026-07-28).
-pub struct Listen {
+pub struct OpenListen {
     /// The id of the request, as it was written.
     pub id: Rc<str>,
     /// The URI by which the peer knows its inbox, if it asked for it.
     pub inbox: Option<String>,
     pub push: Option<PushSettings>,
     /// What tells it of other things, for as long as it is open.
-    pub tellers: Vec<Teller>,
+    pub notifiers: Vec<Notifier>,
 }
 
 /// A task that tells a listen of something. It ends with it.
-pub struct Teller(pub AbortHandle);
+pub struct Notifier(pub AbortHandle);
 
-impl Drop for Teller {
+impl Drop for Notifier {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -42,15 +42,15 @@ impl Drop for Teller {
 
 /// All of it together, as the session and the outbox need it.
 #[derive(Debug, Default, PartialEq)]
-pub struct Wanted {
+pub struct EffectiveSubscriptions {
     pub push: Option<PushSettings>,
     pub push_frame: Option<PushFrame>,
     pub inbox_frames: Vec<Box<[u8]>>,
 }
 
-impl Wanted {
-    pub fn message(&self, connection: ConnectionId) -> Subscribe {
-        let push = self.push.map(|PushSettings { window, auto }| Push {
+impl EffectiveSubscriptions {
+    pub fn to_subscribe(&self, connection: ConnectionId) -> Subscribe {
+        let push = self.push.map(|PushSettings { window, auto_ack: auto }| PushMode {
             window,
             ack: if auto { AckMode::Auto } else { AckMode::Manual },
         });
@@ -73,7 +73,7 @@ impl Subscriptions {
         self.legacy_inbox.retain(|known| known != uri);
     }
 
-    pub fn listen(&mut self, listen: Listen) {
+    pub fn listen(&mut self, listen: OpenListen) {
         self.listens.push(listen);
     }
 
@@ -85,7 +85,7 @@ impl Subscriptions {
     }
 
     /// Ends all listens; returns their ids.
-    pub fn end_all(&mut self) -> Vec<Rc<str>> {
+    pub fn end_all_listens(&mut self) -> Vec<Rc<str>> {
         self.listens.drain(..).map(|listen| Rc::clone(&listen.id)).collect()
     }
 
@@ -99,8 +99,8 @@ impl Subscriptions {
 
     /// Messages go to one place: to the first listen that takes them, or else to the legacy connection that does.
     /// A listen that gets the messages themselves is not told besides that there are some.
-    pub fn wanted(&self, legacy_push: Option<PushSettings>) -> Wanted {
-        let mut wanted = Wanted::default();
+    pub fn effective(&self, legacy_push: Option<PushSettings>) -> EffectiveSubscriptions {
+        let mut wanted = EffectiveSubscriptions::default();
         if let Some(settings) = legacy_push {
             wanted.push = Some(settings);
             wanted.push_frame = Some(push_frame(None));

@@ -29,11 +29,11 @@ use tokio::{
 };
 
 use super::{
-    placed,
-    reply::{Answer, ReplyTo, Unread, server_info_text, write_call_result},
+    context::PeerContext,
+    located_id,
+    pending_receive::PendingReceive,
+    reply::{ReplyTo, ToolResult, UnreadCount, server_info_text, write_call_result},
     rpc::{INTERNAL_ERROR, MISSING_CAPABILITY, RpcError, write_json},
-    shared::Shared,
-    taking::Taking,
 };
 use crate::{auth::Identity, refusal::error_object};
 
@@ -50,7 +50,7 @@ const TASKS_OF_PROJECT_LEN_MAX: usize = 2500;
 const RESULT_BYTES_OF_PROJECT_MAX: usize = 16 * 1024 * 1024;
 
 /// What a server answers to whoever needs the extension and has not declared it with the request.
-pub fn undeclared() -> RpcError {
+pub fn extension_not_declared() -> RpcError {
     let data = json!({"requiredCapabilities": {"extensions": {EXTENSION: {}}}});
     RpcError::new(MISSING_CAPABILITY, "Missing required client capability").with_data(data)
 }
@@ -58,37 +58,37 @@ pub fn undeclared() -> RpcError {
 /// The tasks of the process.
 #[derive(Debug, Default)]
 pub struct Tasks {
-    known: Mutex<Known>,
+    table: Mutex<TaskTable>,
     /// Tasks that took messages of a session, by session.
-    takers: Mutex<HashMap<SessionId, Vec<Weak<Task>>>>,
+    receivers: Mutex<HashMap<SessionId, Vec<Weak<Task>>>>,
     /// Where they are, if there can be other replicas.
     replica: Option<ReplicaId>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct TaskTable {
     tasks: HashMap<Box<str>, Arc<Task>>,
     /// What is kept of each project, so that none takes the room of the others.
-    kept: HashMap<ProjectId, Kept>,
+    usage: HashMap<ProjectId, ProjectUsage>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct ProjectUsage {
     tasks: usize,
     result_bytes: usize,
 }
 
-impl Known {
+impl TaskTable {
     fn remove(&mut self, id: &str) -> Option<Arc<Task>> {
         let task = self.tasks.remove(id)?;
         let project = task.identity.project.id();
-        let is_last = self.kept.get_mut(project).is_some_and(|kept| {
+        let is_last = self.usage.get_mut(project).is_some_and(|kept| {
             kept.tasks -= 1;
             kept.result_bytes -= task.result_len.load(Ordering::Relaxed);
             kept.tasks == 0
         });
         if is_last {
-            self.kept.remove(project);
+            self.usage.remove(project);
         }
         Some(task)
     }
@@ -104,12 +104,12 @@ impl Tasks {
 
     /// A new task that works; None when there is no room, and the call is to go on without.
     fn create(self: &Arc<Self>, identity: &Arc<Identity>) -> Option<Arc<Task>> {
-        let id = placed::new_id(self.replica);
+        let id = located_id::new_id(self.replica);
         let task = Arc::new(Task::new(id, Arc::clone(identity), Arc::downgrade(self)));
         {
-            let mut known = lock(&self.known);
+            let mut known = lock(&self.table);
             let is_full = known.tasks.len() >= TASKS_LEN_MAX;
-            let kept = known.kept.entry(identity.project.id().clone()).or_default();
+            let kept = known.usage.entry(identity.project.id().clone()).or_default();
             if is_full || kept.tasks >= TASKS_OF_PROJECT_LEN_MAX || kept.result_bytes >= RESULT_BYTES_OF_PROJECT_MAX {
                 return None;
             }
@@ -119,31 +119,31 @@ impl Tasks {
         let (tasks, id) = (Arc::clone(self), task.id.clone());
         actix_rt::spawn(async move {
             tokio::time::sleep(TTL).await;
-            tasks.forget(&id);
+            tasks.remove(&id);
         });
         Some(task)
     }
 
     /// Gives up the tasks of those whose credentials have ended, and have for so long: what they took waits again.
-    pub fn close_ended(&self, now: Now, known_for: Duration) {
+    pub fn close_of_ended_credentials(&self, now: Now, known_for: Duration) {
         let ended: Vec<_> = {
-            let known = lock(&self.known);
-            let is_over = |task: &&Arc<Task>| task.identity.over_for(now).is_some_and(|time| time >= known_for);
+            let known = lock(&self.table);
+            let is_over = |task: &&Arc<Task>| task.identity.invalid_for(now).is_some_and(|time| time >= known_for);
             let ended = known.tasks.values().filter(is_over);
             ended.map(|task| task.id.clone()).collect()
         };
         for id in ended {
-            self.forget(&id);
+            self.remove(&id);
         }
     }
 
-    fn forget(&self, id: &str) {
-        let forgotten = lock(&self.known).remove(id);
+    fn remove(&self, id: &str) {
+        let forgotten = lock(&self.table).remove(id);
         let Some(task) = forgotten else { return };
         let session = lock(&task.unclaimed).as_ref().map(|taking| taking.member.record.id);
         task.stop();
         if let Some(session) = session {
-            let mut takers = lock(&self.takers);
+            let mut takers = lock(&self.receivers);
             if let Some(of_session) = takers.get_mut(&session) {
                 of_session.retain(|taker| taker.upgrade().is_some_and(|taker| taker.id != id));
                 if of_session.is_empty() {
@@ -154,10 +154,10 @@ impl Tasks {
     }
 
     /// Counts a result, while its task is kept.
-    fn keep_result(&self, task: &Task, len: usize) {
-        let mut known = lock(&self.known);
+    fn count_result(&self, task: &Task, len: usize) {
+        let mut known = lock(&self.table);
         if known.tasks.contains_key(task.id.as_str())
-            && let Some(kept) = known.kept.get_mut(task.identity.project.id())
+            && let Some(kept) = known.usage.get_mut(task.identity.project.id())
         {
             task.result_len.store(len, Ordering::Relaxed);
             kept.result_bytes += len;
@@ -167,26 +167,26 @@ impl Tasks {
     /// # Errors
     /// Invalid params when there is none of this id, or somebody else's, or none any more.
     pub fn find(&self, identity: &Identity, id: &str) -> Result<Arc<Task>, RpcError> {
-        let task = lock(&self.known).tasks.get(id).cloned();
-        task.filter(|task| task.identity.is_same(identity))
+        let task = lock(&self.table).tasks.get(id).cloned();
+        task.filter(|task| task.identity.is_same_caller(identity))
             .ok_or_else(|| RpcError::invalid_params("Task not found: there is none of this id, or none any more"))
     }
 
     /// Before somebody else takes messages of this session: what a task has taken and nobody fetched waits again, for
     /// the next call acknowledges what was returned, and that was not.
-    pub fn give_back_unclaimed(&self, session: SessionId) {
-        let takers = lock(&self.takers).remove(&session);
+    pub fn release_unclaimed(&self, session: SessionId) {
+        let takers = lock(&self.receivers).remove(&session);
         for task in takers.into_iter().flatten().filter_map(|taker| taker.upgrade()) {
             if task.has_ended() {
-                task.give_back();
+                task.release_unclaimed();
             } else {
-                self.takes_of(session, &task);
+                self.add_receiver(session, &task);
             }
         }
     }
 
-    fn takes_of(&self, session: SessionId, task: &Arc<Task>) {
-        let mut takers = lock(&self.takers);
+    fn add_receiver(&self, session: SessionId, task: &Arc<Task>) {
+        let mut takers = lock(&self.receivers);
         let of_session = takers.entry(session).or_default();
         of_session.retain(|taker| taker.strong_count() > 0);
         of_session.push(Arc::downgrade(task));
@@ -202,9 +202,9 @@ pub struct Task {
     /// What it is and has; who listens hears of every change.
     state: watch::Sender<State>,
     runner: Mutex<Option<AbortHandle>>,
-    inputs: Mutex<Inputs>,
+    inputs: Mutex<PendingInputs>,
     /// Messages that it took, until its result is fetched.
-    unclaimed: Mutex<Option<Taking>>,
+    unclaimed: Mutex<Option<PendingReceive>>,
     tasks: Weak<Tasks>,
     result_len: AtomicUsize,
 }
@@ -217,19 +217,19 @@ impl fmt::Debug for Task {
 
 /// The questions of a task that wait for an answer.
 #[derive(Default)]
-struct Inputs {
-    asked: u64,
-    waiting: HashMap<String, oneshot::Sender<Value>>,
+struct PendingInputs {
+    asked_count: u64,
+    replies: HashMap<String, oneshot::Sender<Value>>,
 }
 
 #[derive(Clone, Debug)]
 struct State {
     updated_at_ms: u64,
-    course: Course,
+    status: TaskStatus,
 }
 
 #[derive(Clone, Debug)]
-enum Course {
+enum TaskStatus {
     Working,
     InputRequired(Map<String, Value>),
     Completed(Arc<RawValue>),
@@ -237,7 +237,7 @@ enum Course {
     Cancelled,
 }
 
-impl Course {
+impl TaskStatus {
     fn as_str(&self) -> &'static str {
         match self {
             Self::Working => "working",
@@ -255,7 +255,7 @@ impl Course {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Detailed<'a> {
+struct DetailedTask<'a> {
     task_id: &'a str,
     status: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -281,7 +281,7 @@ impl Task {
             created_at_ms: now_ms,
             state: watch::Sender::new(State {
                 updated_at_ms: now_ms,
-                course: Course::Working,
+                status: TaskStatus::Working,
             }),
             runner: Mutex::default(),
             inputs: Mutex::default(),
@@ -296,7 +296,7 @@ impl Task {
     }
 
     /// What runs it, so that it can be cancelled.
-    pub fn run_by(&self, runner: AbortHandle) {
+    pub fn set_runner(&self, runner: AbortHandle) {
         *lock(&self.runner) = Some(runner);
         if self.has_ended() {
             // Cancelled before anybody could stop it.
@@ -305,17 +305,17 @@ impl Task {
     }
 
     fn has_ended(&self) -> bool {
-        self.state.borrow().course.has_ended()
+        self.state.borrow().status.has_ended()
     }
 
     /// Moves on, unless it has ended.
-    fn move_to(&self, course: Course) -> bool {
+    fn transition(&self, course: TaskStatus) -> bool {
         self.state.send_if_modified(|state| {
-            let moves = !state.course.has_ended();
+            let moves = !state.status.has_ended();
             if moves {
                 *state = State {
                     updated_at_ms: now().unix_ms,
-                    course,
+                    status: course,
                 };
             }
             moves
@@ -325,25 +325,25 @@ impl Task {
     /// The call has its result, a refusal of the tool among them.
     pub fn complete(&self, result: Vec<u8>) {
         if let Some(tasks) = self.tasks.upgrade() {
-            tasks.keep_result(self, result.len());
+            tasks.count_result(self, result.len());
         }
         let result = String::from_utf8(result)
             .ok()
             .and_then(|text| RawValue::from_string(text).ok());
         match result {
-            Some(result) => drop(self.move_to(Course::Completed(result.into()))),
+            Some(result) => drop(self.transition(TaskStatus::Completed(result.into()))),
             None => self.fail(RpcError::new(INTERNAL_ERROR, "Internal error")),
         }
     }
 
     /// The call ended with an error of JSON-RPC.
     pub fn fail(&self, error: RpcError) {
-        self.move_to(Course::Failed(error.into()));
+        self.transition(TaskStatus::Failed(error.into()));
     }
 
     /// Gives it up; one that has ended stays as it is.
     pub fn cancel(&self) {
-        if self.move_to(Course::Cancelled) {
+        if self.transition(TaskStatus::Cancelled) {
             self.stop();
         }
     }
@@ -352,19 +352,19 @@ impl Task {
         if let Some(runner) = lock(&self.runner).take() {
             runner.abort();
         }
-        lock(&self.inputs).waiting.clear();
-        self.give_back();
+        lock(&self.inputs).replies.clear();
+        self.release_unclaimed();
     }
 
-    fn give_back(&self) {
+    fn release_unclaimed(&self) {
         let taken = lock(&self.unclaimed).take();
         if let Some(taking) = taken {
-            taking.give_back();
+            taking.release();
         }
     }
 
     /// Its result is about to be fetched: what it took is its client's, who answers for it.
-    pub fn claim(&self) -> Option<Taking> {
+    pub fn take_unclaimed(&self) -> Option<PendingReceive> {
         if !self.has_ended() {
             return None;
         }
@@ -375,15 +375,15 @@ impl Task {
     pub fn ask(&self, key: &str, request: Value) -> oneshot::Receiver<Value> {
         let (reply, answer) = oneshot::channel();
         let mut inputs = lock(&self.inputs);
-        inputs.asked += 1;
-        let key = format!("{key}-{}", inputs.asked);
-        inputs.waiting.insert(key.clone(), reply);
-        let mut requests = match &self.state.borrow().course {
-            Course::InputRequired(requests) => requests.clone(),
+        inputs.asked_count += 1;
+        let key = format!("{key}-{}", inputs.asked_count);
+        inputs.replies.insert(key.clone(), reply);
+        let mut requests = match &self.state.borrow().status {
+            TaskStatus::InputRequired(requests) => requests.clone(),
             _ => Map::new(),
         };
         requests.insert(key, request);
-        self.move_to(Course::InputRequired(requests));
+        self.transition(TaskStatus::InputRequired(requests));
         answer
     }
 
@@ -392,22 +392,22 @@ impl Task {
         let mut inputs = lock(&self.inputs);
         let answered: Vec<_> = responses
             .into_iter()
-            .filter_map(|(key, response)| Some((inputs.waiting.remove(&key)?, key, response)))
+            .filter_map(|(key, response)| Some((inputs.replies.remove(&key)?, key, response)))
             .collect();
         if answered.is_empty() {
             return;
         }
-        let mut requests = match &self.state.borrow().course {
-            Course::InputRequired(requests) => requests.clone(),
+        let mut requests = match &self.state.borrow().status {
+            TaskStatus::InputRequired(requests) => requests.clone(),
             _ => return,
         };
         for (_, key, _) in &answered {
             requests.remove(key);
         }
-        self.move_to(if requests.is_empty() {
-            Course::Working
+        self.transition(if requests.is_empty() {
+            TaskStatus::Working
         } else {
-            Course::InputRequired(requests)
+            TaskStatus::InputRequired(requests)
         });
         for (reply, _, response) in answered {
             let _ = reply.send(response);
@@ -417,9 +417,9 @@ impl Task {
     /// The members of the task, as an object without its braces.
     fn members(&self) -> Vec<u8> {
         let state = self.state.borrow().clone();
-        let mut detailed = Detailed {
+        let mut detailed = DetailedTask {
             task_id: &self.id,
-            status: state.course.as_str(),
+            status: state.status.as_str(),
             status_message: None,
             created_at: rfc3339_text(self.created_at_ms),
             last_updated_at: rfc3339_text(state.updated_at_ms),
@@ -429,11 +429,11 @@ impl Task {
             result: None,
             error: None,
         };
-        match &state.course {
-            Course::Working | Course::Cancelled => {}
-            Course::InputRequired(requests) => detailed.input_requests = Some(requests),
-            Course::Completed(result) => detailed.result = Some(result),
-            Course::Failed(error) => {
+        match &state.status {
+            TaskStatus::Working | TaskStatus::Cancelled => {}
+            TaskStatus::InputRequired(requests) => detailed.input_requests = Some(requests),
+            TaskStatus::Completed(result) => detailed.result = Some(result),
+            TaskStatus::Failed(error) => {
                 detailed.status_message = Some(&error.message);
                 detailed.error = Some(error.to_json());
             }
@@ -444,12 +444,12 @@ impl Task {
     }
 
     /// The result of the call that became this task.
-    fn created(&self) -> Vec<u8> {
+    fn created_result(&self) -> Vec<u8> {
         self.result("task")
     }
 
     /// The result of `tasks/get`.
-    pub fn detailed(&self) -> Vec<u8> {
+    pub fn detailed_result(&self) -> Vec<u8> {
         self.result("complete")
     }
 
@@ -485,7 +485,7 @@ impl Task {
     }
 }
 
-impl Shared {
+impl PeerContext {
     /// Makes a task of a request: its answer is the task, and from now on it lives as long as that. None when the
     /// caller does not take one, or there is no room.
     pub fn become_task(&self, to: &ReplyTo) -> Option<Arc<Task>> {
@@ -493,7 +493,7 @@ impl Shared {
             return None;
         }
         let task = self.service.tasks.create(&self.identity)?;
-        to.raw_result(&self.outbox, &task.created());
+        to.raw_result(&self.outbox, &task.created_result());
         Some(task)
     }
 
@@ -501,26 +501,26 @@ impl Shared {
     pub fn run_as_task(
         &self,
         task: &Arc<Task>,
-        taking: Option<Taking>,
-        call: impl Future<Output = Result<Answer, BrokerError>> + 'static,
+        taking: Option<PendingReceive>,
+        call: impl Future<Output = Result<ToolResult, BrokerError>> + 'static,
     ) {
         if let Some(taking) = taking {
             let session = taking.member.record.id;
             *lock(&task.unclaimed) = Some(taking);
-            self.service.tasks.takes_of(session, task);
+            self.service.tasks.add_receiver(session, task);
         }
         let running = Arc::clone(task);
         let runner = actix_rt::spawn(async move {
-            let (Answer(object), is_error) = match AssertUnwindSafe(call).catch_unwind().await {
+            let (ToolResult(object), is_error) = match AssertUnwindSafe(call).catch_unwind().await {
                 Ok(Ok(answer)) => (answer, false),
                 Ok(Err(error)) => (error_object(&error).into(), true),
                 Err(_) => return running.fail(RpcError::new(INTERNAL_ERROR, "Internal error")),
             };
             let mut result = Vec::with_capacity(object.len() * 2 + 256);
-            write_call_result(&mut result, true, &object, is_error, Unread::Unknown);
+            write_call_result(&mut result, true, &object, is_error, UnreadCount::Unknown);
             running.complete(result);
         });
-        task.run_by(runner.abort_handle());
+        task.set_runner(runner.abort_handle());
     }
 }
 

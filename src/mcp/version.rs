@@ -7,8 +7,8 @@ use serde_json::{Map, Value, json};
 
 use super::{
     logging::Level,
-    rpc::{INVALID_PARAMS, Params, RpcError, UNSUPPORTED_VERSION, unreadable},
-    tools::Object,
+    rpc::{INVALID_PARAMS, Params, RpcError, UNSUPPORTED_VERSION, deserialize_error},
+    tools::JsonObject,
 };
 
 /// The modern revision: stateless, the version in each request.
@@ -16,7 +16,7 @@ pub const MODERN: &str = "2026-07-28";
 /// The revisions that begin with `initialize`, newest first.
 pub const LEGACY: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
 /// The one revision in which a server must accept batches (2025-03-26, basic/index, Batching).
-pub const WITH_BATCHES: &str = "2025-03-26";
+pub const BATCH_VERSION: &str = "2025-03-26";
 /// The extension that pushes messages themselves.
 pub const PUSH_EXTENSION: &str = "dev.mcp-broker/push";
 
@@ -35,28 +35,28 @@ pub fn negotiate_legacy(requested: &str) -> &'static str {
 /// What a client says that it is (`Implementation`, all revisions): for the log, and taken as it is.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Client {
-    #[serde(deserialize_with = "shown")]
+pub struct ClientInfo {
+    #[serde(deserialize_with = "truncated")]
     pub name: String,
-    #[serde(deserialize_with = "shown")]
+    #[serde(deserialize_with = "truncated")]
     pub version: String,
 }
 
 /// Characters of a client's name, or of its version, that are kept.
 const CLIENT_LEN_MAX: usize = 64;
 
-fn shown<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+fn truncated<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     let text = String::deserialize(deserializer)?;
     Ok(text.chars().take(CLIENT_LEN_MAX).collect())
 }
 
-impl Client {
+impl ClientInfo {
     /// As a modern request names it in its `_meta`.
-    pub fn of(params: &Params<'_>) -> Option<Self> {
+    pub fn from_meta(params: &Params<'_>) -> Option<Self> {
         #[derive(Deserialize)]
         struct Meta {
             #[serde(rename = "io.modelcontextprotocol/clientInfo")]
-            client: Option<Client>,
+            client: Option<ClientInfo>,
         }
         serde_json::from_str::<Meta>(params.meta?).ok()?.client
     }
@@ -98,15 +98,15 @@ impl Era {
 impl RequestMeta {
     /// # Errors
     /// Invalid params when it is no object, or has parts that are not what they should be.
-    pub fn of(params: &Params<'_>) -> Result<Self, RpcError> {
+    pub fn parse(params: &Params<'_>) -> Result<Self, RpcError> {
         match params.meta {
             None => Ok(Self::default()),
             Some(meta) if meta.len() > META_LEN_MAX => Err(RpcError::invalid_params(format!(
                 "Invalid params: _meta has at most {META_LEN_MAX} bytes"
             ))),
             Some(meta) => serde_json::from_str(meta)
-                .map(|Object(meta)| meta)
-                .map_err(|error| unreadable(meta, &error)),
+                .map(|JsonObject(meta)| meta)
+                .map_err(|error| deserialize_error(meta, &error)),
         }
     }
 
@@ -151,7 +151,7 @@ impl RequestMeta {
     ///
     /// # Errors
     /// As [`Self::check_modern`].
-    pub fn modern(self) -> Result<Era, RpcError> {
+    pub fn into_era(self) -> Result<Era, RpcError> {
         self.check_modern()?;
         let capabilities = match self.client_capabilities {
             Some(Value::Object(capabilities)) => capabilities,
@@ -165,18 +165,18 @@ impl RequestMeta {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PushSettings {
     pub window: usize,
-    pub auto: bool,
+    pub auto_ack: bool,
 }
 
 impl PushSettings {
-    const WINDOW: usize = 64;
+    const WINDOW_DEFAULT: usize = 64;
     const WINDOW_MAX: usize = 65_536;
 
     /// Reads the settings of the extension; None when it is not declared.
     ///
     /// # Errors
     /// Invalid params when they are there and make no sense.
-    pub fn read(extensions: Option<&Value>) -> Result<Option<Self>, RpcError> {
+    pub fn parse(extensions: Option<&Value>) -> Result<Option<Self>, RpcError> {
         let Some(settings) = extensions.and_then(|all| all.get(PUSH_EXTENSION)) else {
             return Ok(None);
         };
@@ -189,7 +189,7 @@ impl PushSettings {
         };
         let settings = settings.as_object().ok_or_else(refuse)?;
         let window = match settings.get("window") {
-            None => Self::WINDOW,
+            None => Self::WINDOW_DEFAULT,
             Some(window) => window
                 .as_u64()
                 .and_then(|window| usize::try_from(window).ok())
@@ -201,6 +201,6 @@ impl PushSettings {
             Some(Some("auto")) => true,
             Some(_) => return Err(refuse()),
         };
-        Ok(Some(Self { window, auto }))
+        Ok(Some(Self { window, auto_ack: auto }))
     }
 }

@@ -16,7 +16,7 @@ use actors::{
     clock::Now,
     storage::{
         StoreError,
-        disk::{DiskSettings, DiskStorage, Each, Engine, Record, Room},
+        disk::{DiskSettings, DiskSpace, DiskStorage, Engine, Record, ScanVisitor},
     },
 };
 use fjall::{
@@ -24,14 +24,14 @@ use fjall::{
     config::{BlockSizePolicy, FilterPolicy},
 };
 
-const LOCK: &str = "lock";
-const RECORDS: &str = "records";
+const LOCK_FILE: &str = "lock";
+const RECORDS_FOLDER: &str = "records";
 
 /// What the broker makes in its folder.
-const OWN_ENTRIES: [&str; 2] = [LOCK, RECORDS];
+const OWN_ENTRIES: [&str; 2] = [LOCK_FILE, RECORDS_FOLDER];
 
 /// The mode of the folder: its owner alone enters it.
-const PRIVATE: u32 = 0o700;
+const PRIVATE_MODE: u32 = 0o700;
 
 /// All records are in one keyspace, so that a journal goes as soon as its memtable is a table.
 const KEYSPACE: &str = "records";
@@ -46,10 +46,10 @@ const JOURNALS_BYTES_MAX: u64 = 256 << 20;
 const BLOCK_BYTES: u32 = 32 << 10;
 
 /// Values from this size on are kept beside the tables: what is merged again and again are keys.
-const BESIDE_BYTES_MIN: u32 = 256;
+const BLOB_BYTES_MIN: u32 = 256;
 
 /// How long it is waited for a table to be written before tables are merged. When it takes longer, the next time.
-const FLUSH_TIME: Duration = Duration::from_millis(500);
+const FLUSH_WAIT: Duration = Duration::from_millis(500);
 
 /// Opens the storage in a folder, which is made when it is not there.
 ///
@@ -57,39 +57,39 @@ const FLUSH_TIME: Duration = Duration::from_millis(500);
 /// Another process has the folder, it cannot be used, or what is in it cannot be read; the text names the folder.
 pub fn open(folder: &Path, settings: DiskSettings, now: Now) -> io::Result<DiskStorage> {
     let named = |error: io::Error| io::Error::new(error.kind(), format!("data_dir {}: {error}", folder.display()));
-    let engine = Folder::open(folder).map_err(named)?;
+    let engine = DataFolder::open(folder).map_err(named)?;
     DiskStorage::open(engine, settings, now).map_err(named)
 }
 
 /// A folder that this process has for itself.
-pub struct Folder {
+pub struct DataFolder {
     path: PathBuf,
     /// None while it could not be opened anew after an error.
     database: Option<(Database, Keyspace)>,
     /// Makes room.
-    tidying: Option<JoinHandle<()>>,
+    compaction: Option<JoinHandle<()>>,
     _lock: File,
 }
 
-impl Folder {
+impl DataFolder {
     /// # Errors
     /// As those of [`open`].
     pub fn open(path: &Path) -> io::Result<Self> {
-        DirBuilder::new().recursive(true).mode(PRIVATE).create(path)?;
-        keep_private(path)?;
-        let lock = lock(&path.join(LOCK))?;
-        let database = Some(open_database(&path.join(RECORDS)).map_err(|error| io_error(&error))?);
+        DirBuilder::new().recursive(true).mode(PRIVATE_MODE).create(path)?;
+        ensure_private(path)?;
+        let lock = lock_exclusively(&path.join(LOCK_FILE))?;
+        let database = Some(open_database(&path.join(RECORDS_FOLDER)).map_err(|error| io_error(&error))?);
         Ok(Self {
             path: path.to_owned(),
             database,
-            tidying: None,
+            compaction: None,
             _lock: lock,
         })
     }
 
     /// Waits until nobody else in this process uses the database.
-    fn ends_tidying(&mut self) {
-        if let Some(tidying) = self.tidying.take() {
+    fn join_compaction(&mut self) {
+        if let Some(tidying) = self.compaction.take() {
             let _ = tidying.join();
         }
     }
@@ -100,15 +100,15 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for DataFolder {
     /// The folder can be opened again when this is over.
     fn drop(&mut self) {
-        self.ends_tidying();
+        self.join_compaction();
     }
 }
 
-impl Engine for Folder {
-    fn scan(&mut self, prefix: &[u8], each: &mut Each<'_>) -> Result<(), StoreError> {
+impl Engine for DataFolder {
+    fn scan(&mut self, prefix: &[u8], each: &mut ScanVisitor<'_>) -> Result<(), StoreError> {
         let (_, records) = self.database()?;
         for record in records.prefix(prefix) {
             let (key, value) = record.into_inner().map_err(|error| store_error(&error))?;
@@ -133,25 +133,25 @@ impl Engine for Folder {
 
     fn reopen(&mut self) -> Result<(), StoreError> {
         // The old one has to let go of its own lock before.
-        self.ends_tidying();
+        self.join_compaction();
         self.database = None;
-        let opened = open_database(&self.path.join(RECORDS));
+        let opened = open_database(&self.path.join(RECORDS_FOLDER));
         self.database = Some(opened.map_err(|error| store_error(&error))?);
         Ok(())
     }
 
-    fn room(&self) -> Option<Room> {
+    fn space(&self) -> Option<DiskSpace> {
         let disk = rustix::fs::statvfs(&self.path).ok()?;
-        Some(Room {
+        Some(DiskSpace {
             free: disk.f_bavail.saturating_mul(disk.f_frsize),
             total: disk.f_blocks.saturating_mul(disk.f_frsize),
         })
     }
 
-    fn make_room(&mut self) {
+    fn reclaim_space(&mut self) {
         let is_at_it = |thread: &JoinHandle<()>| !thread.is_finished();
         let Ok((_, records)) = self.database() else { return };
-        if self.tidying.as_ref().is_some_and(is_at_it) {
+        if self.compaction.as_ref().is_some_and(is_at_it) {
             return;
         }
         let records = records.clone();
@@ -159,23 +159,23 @@ impl Engine for Folder {
         let tidying = tidying.spawn(move || {
             // What was removed takes up its place until tables say so and are merged.
             let merged = records.rotate_memtable().and_then(|_| {
-                thread::sleep(FLUSH_TIME);
+                thread::sleep(FLUSH_WAIT);
                 records.major_compact()
             });
             if let Err(error) = merged {
                 tracing::warn!(%error, "no room could be made on the disk");
             }
         });
-        self.tidying = tidying.ok();
+        self.compaction = tidying.ok();
     }
 }
 
 /// Makes a folder that others may enter private when it is the broker's own, and refuses it otherwise: what else is in
 /// there may be for others.
-fn keep_private(path: &Path) -> io::Result<()> {
+fn ensure_private(path: &Path) -> io::Result<()> {
     let metadata = fs::metadata(path)?;
     let mode = metadata.mode() & 0o777;
-    if mode & !PRIVATE == 0 {
+    if mode & !PRIVATE_MODE == 0 {
         return Ok(());
     }
     let refused = |why: &str| {
@@ -193,12 +193,12 @@ fn keep_private(path: &Path) -> io::Result<()> {
             return Err(refused("it holds other files"));
         }
     }
-    fs::set_permissions(path, Permissions::from_mode(PRIVATE))?;
+    fs::set_permissions(path, Permissions::from_mode(PRIVATE_MODE))?;
     tracing::warn!(folder = %path.display(), "others could enter data_dir (mode {mode:o}): it is private now");
     Ok(())
 }
 
-fn lock(path: &Path) -> io::Result<File> {
+fn lock_exclusively(path: &Path) -> io::Result<File> {
     let file = File::options().create(true).truncate(false).write(true).open(path)?;
     match file.try_lock() {
         Ok(()) => Ok(file),
@@ -226,7 +226,7 @@ fn open_database(path: &Path) -> fjall::Result<(Database, Keyspace)> {
             .filter_policy(FilterPolicy::disabled())
             .data_block_size_policy(BlockSizePolicy::all(BLOCK_BYTES))
             .with_kv_separation(Some(
-                KvSeparationOptions::default().separation_threshold(BESIDE_BYTES_MIN),
+                KvSeparationOptions::default().separation_threshold(BLOB_BYTES_MIN),
             ))
     })?;
     Ok((database, records))

@@ -22,8 +22,8 @@ const MB: usize = 1024 * 1024;
 pub async fn open(config: &Config, listens_at: SocketAddr) -> io::Result<Arc<dyn Storage>> {
     let retention = retention(config);
     match config.storage {
-        config::Storage::Memory => Ok(Arc::new(MemoryStorage::new(retention))),
-        config::Storage::Disk => {
+        config::StorageKind::Memory => Ok(Arc::new(MemoryStorage::new(retention))),
+        config::StorageKind::Disk => {
             let settings = DiskSettings {
                 retention,
                 ..DiskSettings::default()
@@ -33,7 +33,7 @@ pub async fn open(config: &Config, listens_at: SocketAddr) -> io::Result<Arc<dyn
             let opened = tokio::task::spawn_blocking(move || disk::open(&folder, settings, now())).await;
             Ok(Arc::new(opened.map_err(io::Error::other)??))
         }
-        config::Storage::Redis => redis(config, listens_at, retention).await,
+        config::StorageKind::Redis => redis(config, listens_at, retention).await,
     }
 }
 
@@ -43,7 +43,7 @@ fn retention(config: &Config) -> Retention {
         waiting_bytes_max: config.message_budget_bytes(config.waiting_max_mb),
         dead_letters_bytes_max: config.message_budget_bytes(config.dead_letters_max_mb),
         messages_bytes_max: config.message_budget_bytes(config.messages_max_mb),
-        outcomes_bytes_max: config.idempotency_max_mb * MB,
+        idempotency_keys_bytes_max: config.idempotency_max_mb * MB,
         sessions_bytes_max: config.sessions_max_mb * MB,
         ..Retention::default()
     }
@@ -63,7 +63,7 @@ async fn redis(config: &Config, listens_at: SocketAddr, retention: Retention) ->
         Err(error @ ConnectError::Unreachable { .. }) if config.redis_fallback == RedisFallback::Memory => {
             tracing::warn!(%error, "without Redis: everything is in memory until the next start (redis_fallback)");
             let why = "Redis could not be reached at the start: everything is in memory";
-            Ok(Arc::new(MemoryStorage::instead_of_another(retention, why)))
+            Ok(Arc::new(MemoryStorage::new_fallback(retention, why)))
         }
         Err(error) => Err(io::Error::other(format!("redis_url cannot be used: {error}"))),
     }

@@ -10,28 +10,28 @@ use actix_web::{
     },
     web::{Bytes, BytesMut},
 };
-use actors::{attention, clock::now};
+use actors::{clock::now, silence};
 use futures_util::{FutureExt, Stream, StreamExt};
 use tokio::time::timeout;
 
 use super::{
-    Line,
-    inbound::{INBOUND_PATIENCE, INBOUND_TIME_MAX, SMALL_LEN},
+    SocketState,
+    inbound::{INBOUND_IDLE_TIMEOUT, INBOUND_TOTAL_TIMEOUT, UNRESERVED_LEN_MAX},
 };
-use crate::budget::Hold;
+use crate::budget::Reservation;
 
 /// The chunks of a body as they come.
-pub trait Incoming: Stream<Item = Result<Bytes, PayloadError>> + Unpin {}
+pub trait BodyStream: Stream<Item = Result<Bytes, PayloadError>> + Unpin {}
 
-impl<T: Stream<Item = Result<Bytes, PayloadError>> + Unpin> Incoming for T {}
+impl<T: Stream<Item = Result<Bytes, PayloadError>> + Unpin> BodyStream for T {}
 
 /// Why a body is not read to its end. Except when it broke off, nothing more is to be read of its connection.
 #[derive(Debug)]
 pub enum BodyError {
     TooLarge { len_max: usize },
     TooSlow,
-    BrokeOff(PayloadError),
-    NoRoom,
+    Incomplete(PayloadError),
+    Overloaded,
 }
 
 impl BodyError {
@@ -39,8 +39,8 @@ impl BodyError {
         match self {
             Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::TooSlow => StatusCode::REQUEST_TIMEOUT,
-            Self::BrokeOff(_) => StatusCode::BAD_REQUEST,
-            Self::NoRoom => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Incomplete(_) => StatusCode::BAD_REQUEST,
+            Self::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 }
@@ -50,8 +50,8 @@ impl fmt::Display for BodyError {
         match self {
             Self::TooLarge { len_max } => write!(f, "the body is too large: at most {len_max} bytes"),
             Self::TooSlow => f.write_str("the body came too slowly"),
-            Self::BrokeOff(error) => write!(f, "the body broke off: {error}"),
-            Self::NoRoom => f.write_str("too many bodies are being received: try again later"),
+            Self::Incomplete(error) => write!(f, "the body broke off: {error}"),
+            Self::Overloaded => f.write_str("too many bodies are being received: try again later"),
         }
     }
 }
@@ -63,9 +63,9 @@ impl fmt::Display for BodyError {
 /// is no room for it for as long as a body may take.
 pub async fn read(
     headers: &HeaderMap,
-    mut payload: impl Incoming,
+    mut payload: impl BodyStream,
     len_max: usize,
-    mut room: Room<'_>,
+    mut room: BodyReservation<'_>,
 ) -> Result<Bytes, BodyError> {
     let told: Option<usize> = headers
         .get(CONTENT_LENGTH)
@@ -74,8 +74,8 @@ pub async fn read(
     if told.is_some_and(|len| len > len_max) {
         return Err(BodyError::TooLarge { len_max });
     }
-    room.takes(told.unwrap_or(0)).await?;
-    let mut body = Body::None;
+    room.reserve(told.unwrap_or(0)).await?;
+    let mut body = Buffered::None;
     let mut began_ms = None;
     loop {
         // Mostly the body came with the head, and no clock has to be looked at.
@@ -83,7 +83,7 @@ pub async fn read(
             next
         } else {
             let began_ms = *began_ms.get_or_insert_with(|| now().mono_ms);
-            next_in_time(&mut payload, began_ms).await?
+            next_chunk(&mut payload, began_ms).await?
         };
         match next {
             Some(Ok(chunk)) => {
@@ -91,28 +91,28 @@ pub async fn read(
                 if len > len_max {
                     return Err(BodyError::TooLarge { len_max });
                 }
-                if told.is_none_or(|told| len > told) && len > SMALL_LEN {
+                if told.is_none_or(|told| len > told) && len > UNRESERVED_LEN_MAX {
                     // Nobody knows how long it becomes.
-                    room.takes(len_max).await?;
+                    room.reserve(len_max).await?;
                 }
-                body = body.and(chunk);
+                body = body.append(chunk);
             }
             None => return Ok(body.finish()),
-            Some(Err(error)) => return Err(BodyError::BrokeOff(error)),
+            Some(Err(error)) => return Err(BodyError::Incomplete(error)),
         }
     }
 }
 
 /// The next bytes of a body that began to come then. Time in which nobody listened does not count.
-async fn next_in_time(
-    payload: &mut impl Incoming,
+async fn next_chunk(
+    payload: &mut impl BodyStream,
     began_ms: u64,
 ) -> Result<Option<Result<Bytes, PayloadError>>, BodyError> {
     let waits_since_ms = now().mono_ms;
     loop {
         let now = now();
-        let patience = INBOUND_PATIENCE.saturating_sub(attention::silence(waits_since_ms, now));
-        let left = INBOUND_TIME_MAX.saturating_sub(attention::silence(began_ms, now));
+        let patience = INBOUND_IDLE_TIMEOUT.saturating_sub(silence::peer_silence(waits_since_ms, now));
+        let left = INBOUND_TOTAL_TIMEOUT.saturating_sub(silence::peer_silence(began_ms, now));
         if let Ok(next) = timeout(patience.min(left), payload.next()).await {
             return Ok(next);
         }
@@ -123,40 +123,43 @@ async fn next_in_time(
 }
 
 /// The room of one body, and the line by which it comes.
-pub struct Room<'a> {
-    pub hold: &'a mut Hold,
-    pub line: Rc<Line>,
+pub struct BodyReservation<'a> {
+    pub reservation: &'a mut Reservation,
+    pub socket: Rc<SocketState>,
 }
 
-impl Room<'_> {
+impl BodyReservation<'_> {
     /// Waits for room for a body of so many bytes. Nothing more is read meanwhile.
-    async fn takes(&mut self, len: usize) -> Result<(), BodyError> {
-        if len <= SMALL_LEN {
+    async fn reserve(&mut self, len: usize) -> Result<(), BodyError> {
+        if len <= UNRESERVED_LEN_MAX {
             return Ok(());
         }
-        let Self { hold, line } = self;
-        line.pause();
-        let taken = timeout(INBOUND_TIME_MAX, hold.grow(len)).await;
-        line.resume(taken.is_ok());
-        taken.map_err(|_| BodyError::NoRoom)
+        let Self {
+            reservation: hold,
+            socket: line,
+        } = self;
+        line.pause_reading();
+        let taken = timeout(INBOUND_TOTAL_TIMEOUT, hold.grow_to(len)).await;
+        line.resume_reading(taken.is_ok());
+        taken.map_err(|_| BodyError::Overloaded)
     }
 }
 
-impl Drop for Room<'_> {
+impl Drop for BodyReservation<'_> {
     /// The body is there, or refused.
     fn drop(&mut self) {
-        self.line.resume(false);
+        self.socket.resume_reading(false);
     }
 }
 
 /// What has come so far. Most bodies come in one piece, which is taken as it is.
-enum Body {
+enum Buffered {
     None,
     Whole(Bytes),
     Parts(BytesMut),
 }
 
-impl Body {
+impl Buffered {
     fn len(&self) -> usize {
         match self {
             Self::None => 0,
@@ -165,7 +168,7 @@ impl Body {
         }
     }
 
-    fn and(self, chunk: Bytes) -> Self {
+    fn append(self, chunk: Bytes) -> Self {
         match self {
             Self::None => Self::Whole(chunk),
             Self::Whole(first) => {

@@ -10,7 +10,7 @@ use std::{
 use actors::{
     clock::Now,
     model::ProjectId,
-    session::{Closing, Connection},
+    session::{CloseReason, Connection},
 };
 use tokio::sync::Notify;
 
@@ -21,26 +21,26 @@ use crate::{auth::Identity, mcp::Outbox};
 pub struct Connections {
     max: usize,
     /// Most of one project.
-    share: AtomicUsize,
+    project_max: AtomicUsize,
     len: AtomicUsize,
     /// All were told to go: nobody is let in any more. Changed while `live` is locked.
-    closed: AtomicBool,
+    is_closed: AtomicBool,
     live: Mutex<Live>,
-    seats: AtomicU64,
-    one_left: Notify,
+    next_id: AtomicU64,
+    permit_released: Notify,
     /// The earliest end of a credential that one of them came in with, in milliseconds since the Unix epoch.
-    next_end_ms: AtomicU64,
-    sooner: Notify,
+    next_expiry_ms: AtomicU64,
+    earlier_expiry: Notify,
 }
 
 #[derive(Default)]
 struct Live {
-    seated: HashMap<u64, Seated>,
+    entries: HashMap<u64, Entry>,
     /// How many there are of each project.
     by_project: HashMap<ProjectId, usize>,
 }
 
-struct Seated {
+struct Entry {
     outbox: Weak<Outbox>,
     identity: Arc<Identity>,
 }
@@ -49,8 +49,8 @@ impl Connections {
     pub fn new(max: usize) -> Arc<Self> {
         Arc::new(Self {
             max,
-            share: AtomicUsize::new(max),
-            next_end_ms: AtomicU64::new(u64::MAX),
+            project_max: AtomicUsize::new(max),
+            next_expiry_ms: AtomicU64::new(u64::MAX),
             ..Self::default()
         })
     }
@@ -65,16 +65,16 @@ impl Connections {
 
     /// Whether there would be a place for one more.
     pub fn has_room(&self) -> bool {
-        self.len() < self.max && !self.closed.load(Ordering::Relaxed)
+        self.len() < self.max && !self.is_closed.load(Ordering::Relaxed)
     }
 
     /// A place for one connection; None when all are taken, those of its project, or all were told to go. A project has
     /// no more than twice as many as it may have sessions: each may come back before its old connection is known to be
     /// gone.
-    pub fn seat(self: &Arc<Self>, outbox: &Arc<Outbox>, identity: &Arc<Identity>) -> Option<Seat> {
-        let of_project_max = identity.project.terms().record.config.max_sessions;
-        let share = self.share.load(Ordering::Relaxed);
-        self.place(
+    pub fn try_acquire(self: &Arc<Self>, outbox: &Arc<Outbox>, identity: &Arc<Identity>) -> Option<ConnectionPermit> {
+        let of_project_max = identity.project.limits().record.config.max_sessions;
+        let share = self.project_max.load(Ordering::Relaxed);
+        self.acquire_within(
             outbox,
             identity,
             self.max,
@@ -83,95 +83,99 @@ impl Connections {
     }
 
     /// Among so many projects nobody takes all places: while there are others, no project has more than half.
-    pub fn share(&self, projects: usize) {
+    pub fn set_project_count(&self, projects: usize) {
         let share = if projects > 1 { self.max.div_ceil(2) } else { self.max };
-        self.share.store(share, Ordering::Relaxed);
+        self.project_max.store(share, Ordering::Relaxed);
     }
 
     /// A place for a wait that has begun, whether or not there is one: nobody may stay who would not hear that their
     /// credential has ended. None when all were told to go.
-    pub fn seat_begun(self: &Arc<Self>, outbox: &Arc<Outbox>, identity: &Arc<Identity>) -> Option<Seat> {
-        self.place(outbox, identity, usize::MAX, usize::MAX)
+    pub fn acquire_over_limit(
+        self: &Arc<Self>,
+        outbox: &Arc<Outbox>,
+        identity: &Arc<Identity>,
+    ) -> Option<ConnectionPermit> {
+        self.acquire_within(outbox, identity, usize::MAX, usize::MAX)
     }
 
-    fn place(
+    fn acquire_within(
         self: &Arc<Self>,
         outbox: &Arc<Outbox>,
         identity: &Arc<Identity>,
         max: usize,
         of_project_max: usize,
-    ) -> Option<Seat> {
+    ) -> Option<ConnectionPermit> {
         let len = self.len.fetch_add(1, Ordering::Relaxed);
-        let number = self.seats.fetch_add(1, Ordering::Relaxed);
+        let number = self.next_id.fetch_add(1, Ordering::Relaxed);
         let mut live = self.live();
         let of_project = live.by_project.get(identity.project.id()).copied().unwrap_or(0);
-        if len >= max || of_project >= of_project_max || self.closed.load(Ordering::Relaxed) {
+        if len >= max || of_project >= of_project_max || self.is_closed.load(Ordering::Relaxed) {
             drop(live);
-            self.left();
+            self.release();
             return None;
         }
         *live.by_project.entry(identity.project.id().clone()).or_default() += 1;
-        let seated = Seated {
+        let seated = Entry {
             outbox: Arc::downgrade(outbox),
             identity: Arc::clone(identity),
         };
-        live.seated.insert(number, seated);
+        live.entries.insert(number, seated);
         drop(live);
-        let end_ms = identity.principal.standing.good_until_ms();
-        if self.next_end_ms.fetch_min(end_ms, Ordering::Relaxed) > end_ms {
-            self.sooner.notify_one();
+        let end_ms = identity.principal.status.valid_until_ms();
+        if self.next_expiry_ms.fetch_min(end_ms, Ordering::Relaxed) > end_ms {
+            self.earlier_expiry.notify_one();
         }
-        Some(Seat {
+        Some(ConnectionPermit {
             connections: Arc::clone(self),
-            number,
+            id: number,
         })
     }
 
-    fn left(&self) {
+    fn release(&self) {
         self.len.fetch_sub(1, Ordering::Relaxed);
-        self.one_left.notify_waiters();
+        self.permit_released.notify_waiters();
     }
 
     /// Sends away whoever came in with what is good no more, and has been for so long. Returns when the next of them is
     /// due, in milliseconds since the Unix epoch.
-    pub fn close_ended(&self, now: Now, known_for: Duration) -> u64 {
-        self.next_end_ms.store(u64::MAX, Ordering::Relaxed);
+    pub fn close_invalid(&self, now: Now, known_for: Duration) -> u64 {
+        self.next_expiry_ms.store(u64::MAX, Ordering::Relaxed);
         let mut next_end_ms = u64::MAX;
         let ended: Vec<_> = {
             let live = self.live();
-            let is_ended = |seated: &&Seated| {
-                let due_ms = match seated.identity.over_for(now) {
+            let is_ended = |seated: &&Entry| {
+                let due_ms = match seated.identity.invalid_for(now) {
                     Some(time) if time >= known_for => return true,
                     Some(_) => now.unix_ms,
-                    None => seated.identity.principal.standing.good_until_ms(),
+                    None => seated.identity.principal.status.valid_until_ms(),
                 };
                 next_end_ms = next_end_ms.min(due_ms);
                 false
             };
-            let ended = live.seated.values().filter(is_ended);
+            let ended = live.entries.values().filter(is_ended);
             ended
-                .filter_map(|seated| Some((seated.outbox.upgrade()?, reason(&seated.identity))))
+                .filter_map(|seated| Some((seated.outbox.upgrade()?, closing_reason(&seated.identity))))
                 .collect()
         };
         for (outbox, why) in ended {
             outbox.close(why);
         }
-        self.next_end_ms
+        self.next_expiry_ms
             .fetch_min(next_end_ms, Ordering::Relaxed)
             .min(next_end_ms)
     }
 
     /// Returns when somebody was seated whose credential ends sooner than that of anybody before.
-    pub async fn sooner(&self) {
-        self.sooner.notified().await;
+    pub async fn wait_for_earlier_expiry(&self) {
+        self.earlier_expiry.notified().await;
     }
 
     /// Asks every connection to close, and lets no other in.
-    pub fn close_all(&self, why: Closing) {
+    pub fn close_all(&self, why: CloseReason) {
         let live: Vec<_> = {
             let live = self.live();
-            self.closed.store(true, Ordering::Relaxed);
-            live.seated
+            self.is_closed.store(true, Ordering::Relaxed);
+            live.entries
                 .values()
                 .filter_map(|seated| seated.outbox.upgrade())
                 .collect()
@@ -182,9 +186,9 @@ impl Connections {
     }
 
     /// Returns when the last connection has gone.
-    pub async fn all_gone(&self) {
+    pub async fn wait_until_empty(&self) {
         loop {
-            let gone = self.one_left.notified();
+            let gone = self.permit_released.notified();
             if self.is_empty() {
                 return;
             }
@@ -198,24 +202,24 @@ impl Connections {
 }
 
 /// Why somebody is sent away who is good no more.
-fn reason(identity: &Identity) -> Closing {
+fn closing_reason(identity: &Identity) -> CloseReason {
     if identity.project.is_closed() {
-        Closing::Released
+        CloseReason::SessionEnded
     } else {
-        identity.project.abandoned().unwrap_or(Closing::Unauthorized)
+        identity.project.kill_reason().unwrap_or(CloseReason::Unauthorized)
     }
 }
 
 /// The place of one live connection, given up when it is dropped.
-pub struct Seat {
+pub struct ConnectionPermit {
     connections: Arc<Connections>,
-    number: u64,
+    id: u64,
 }
 
-impl Drop for Seat {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         let mut live = self.connections.live();
-        if let Some(seated) = live.seated.remove(&self.number) {
+        if let Some(seated) = live.entries.remove(&self.id) {
             let id = seated.identity.project.id();
             let is_last = live.by_project.get_mut(id).is_some_and(|len| {
                 *len -= 1;
@@ -226,6 +230,6 @@ impl Drop for Seat {
             }
         }
         drop(live);
-        self.connections.left();
+        self.connections.release();
     }
 }

@@ -1,15 +1,15 @@
 //! The ways in. Each brings frames to a [`Peer`](crate::mcp::Peer) and writes what its outbox holds.
 
-mod addresses;
+mod address_limiter;
 pub mod body;
 mod connections;
-mod gate;
+mod context;
 pub mod inbound;
 mod socket;
 pub mod streamable_http;
 pub mod websocket;
 
-pub use addresses::{Addresses, Place};
-pub use connections::{Connections, Seat};
-pub use gate::{Gate, Tempo};
-pub use socket::{LONG_ANSWER_LEN, Line, REFUSED_TIME_MAX, Socket};
+pub use address_limiter::{AddressLimiter, AddressPermit};
+pub use connections::{ConnectionPermit, Connections};
+pub use context::{Timeouts, TransportContext};
+pub use socket::{DISCARD_TIMEOUT, LONG_ANSWER_LEN_MIN, Socket, SocketState};

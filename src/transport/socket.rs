@@ -16,49 +16,49 @@ use actors::session::ReadAt;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::{Place, inbound::SMALL_LEN};
-use crate::{budget::Budget, mcp::Taking};
+use super::{AddressPermit, inbound::UNRESERVED_LEN_MAX};
+use crate::{budget::Budget, mcp::PendingReceive};
 
 /// A socket that tells its [`Line`] what happens to it.
 pub struct Socket {
     io: TcpStream,
-    line: Rc<Line>,
+    state: Rc<SocketState>,
     /// Among the connections from its address.
-    place: Option<Place>,
+    address_permit: Option<AddressPermit>,
     inbound: Arc<Budget>,
     /// While room is short: the last read gave something, and who asked for it is to look at that first.
-    has_given: bool,
+    must_yield: bool,
 }
 
 /// Answers with messages that a socket remembers after it has written them.
-const CARRIED_LEN_MAX: usize = 16;
+const FLUSHED_RECEIVES_MAX: usize = 16;
 /// Bytes of an answer over HTTP from which on it is held until it is with the kernel. HTTP buffers a shorter one.
-pub const LONG_ANSWER_LEN: usize = 64 * 1024;
+pub const LONG_ANSWER_LEN_MIN: usize = 64 * 1024;
 /// How long bytes of a refused body are still read and thrown away: a client that writes all of it before it reads gets to
 /// read why.
-pub const REFUSED_TIME_MAX: Duration = Duration::from_secs(10);
+pub const DISCARD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The state of a socket, for the requests that come by it. Lives on the socket's thread.
 #[derive(Default)]
-pub struct Line {
-    hung_up: Cell<bool>,
-    emptied: Cell<u64>,
-    wakes: RefCell<Option<Waker>>,
+pub struct SocketState {
+    peer_closed: Cell<bool>,
+    flush_count: Cell<u64>,
+    flush_waker: RefCell<Option<Waker>>,
     /// What is read has no room.
     is_paused: Cell<bool>,
     /// What is read has all the room that it may need.
-    has_room: Cell<bool>,
+    is_reserved: Cell<bool>,
     /// How many more bytes are read; None when nothing was refused.
-    left: Cell<Option<usize>>,
-    reader: RefCell<Option<Waker>>,
+    discard_left: Cell<Option<usize>>,
+    read_waker: RefCell<Option<Waker>>,
     read_at: Cell<ReadAt>,
     /// Answers with messages that HTTP has taken and the operating system has not.
-    leaving: RefCell<Vec<Taking>>,
+    unflushed_receives: RefCell<Vec<PendingReceive>>,
     /// The last answers with messages that were written, in case the socket turns out to be reset.
-    carried: RefCell<VecDeque<Taking>>,
+    flushed_receives: RefCell<VecDeque<PendingReceive>>,
 }
 
-impl Line {
+impl SocketState {
     /// When the last bytes were read. Of requests that were read together that is when each of them was; a client that
     /// sends several without waiting may have one taken for younger than it is.
     pub fn read_at(&self) -> ReadAt {
@@ -67,10 +67,10 @@ impl Line {
 
     /// An answer with messages is with the operating system. They wait again if the socket is reset before it is closed:
     /// then it may never have arrived.
-    pub fn carries(&self, taking: Taking) {
-        taking.written();
-        let mut carried = self.carried.borrow_mut();
-        if carried.len() == CARRIED_LEN_MAX {
+    pub fn track_flushed(&self, taking: PendingReceive) {
+        taking.mark_written();
+        let mut carried = self.flushed_receives.borrow_mut();
+        if carried.len() == FLUSHED_RECEIVES_MAX {
             carried.pop_front();
         }
         carried.push_back(taking);
@@ -78,67 +78,67 @@ impl Line {
 
     /// Answers with messages go to HTTP now. They count as written as soon as everything is with the operating system,
     /// and not when their task is polled the next time: by then the client may have asked for more.
-    pub fn will_carry(&self, takings: impl Iterator<Item = Taking>) {
-        self.leaving.borrow_mut().extend(takings);
+    pub fn track_unflushed(&self, takings: impl Iterator<Item = PendingReceive>) {
+        self.unflushed_receives.borrow_mut().extend(takings);
     }
 
-    fn was_reset(&self) {
-        for taking in self.carried.take() {
-            taking.give_back();
+    fn on_reset(&self) {
+        for taking in self.flushed_receives.take() {
+            taking.release();
         }
     }
 
     /// Whether the peer has closed its side. HTTP allows it to wait for its answer all the same; no client does, and
     /// what one that has gone waits for must not be taken from others. Looked at by a handler whenever it is polled:
     /// reading the end of the stream wakes it.
-    pub fn hung_up(&self) -> bool {
-        self.hung_up.get()
+    pub fn has_peer_closed(&self) -> bool {
+        self.peer_closed.get()
     }
 
     /// How often all that was to be written had been written. What was queued before this grew is with the kernel.
-    pub fn emptied(&self) -> u64 {
-        self.emptied.get()
+    pub fn flush_count(&self) -> u64 {
+        self.flush_count.get()
     }
 
     /// Wakes this task when everything is written the next time.
-    pub fn wake_when_empty(&self, waker: &Waker) {
-        *self.wakes.borrow_mut() = Some(waker.clone());
+    pub fn wake_on_flush(&self, waker: &Waker) {
+        *self.flush_waker.borrow_mut() = Some(waker.clone());
     }
 
     /// What else the peer sends is not wanted: at most so many bytes of it are read, and no longer than
     /// [`REFUSED_TIME_MAX`].
-    pub fn refuse(self: &Rc<Self>, bytes_max: usize) {
-        self.left.set(Some(bytes_max));
+    pub fn discard_input(self: &Rc<Self>, bytes_max: usize) {
+        self.discard_left.set(Some(bytes_max));
         let line = Rc::clone(self);
         actix_rt::spawn(async move {
-            tokio::time::sleep(REFUSED_TIME_MAX).await;
-            line.left.set(Some(0));
-            if let Some(reader) = line.reader.borrow_mut().take() {
+            tokio::time::sleep(DISCARD_TIMEOUT).await;
+            line.discard_left.set(Some(0));
+            if let Some(reader) = line.read_waker.borrow_mut().take() {
                 reader.wake();
             }
         });
     }
 
     /// Nothing is read until [`Line::resume`]: there is no room for it.
-    pub fn pause(&self) {
+    pub fn pause_reading(&self) {
         self.is_paused.set(true);
     }
 
     /// What is read has all the room that it may need, or is small again.
-    pub fn resume(&self, has_room: bool) {
+    pub fn resume_reading(&self, has_room: bool) {
         self.is_paused.set(false);
-        self.has_room.set(has_room);
-        if let Some(reader) = self.reader.borrow_mut().take() {
+        self.is_reserved.set(has_room);
+        if let Some(reader) = self.read_waker.borrow_mut().take() {
             reader.wake();
         }
     }
 
-    fn has_emptied(&self) {
-        self.emptied.set(self.emptied.get() + 1);
-        for taking in self.leaving.take() {
-            self.carries(taking);
+    fn on_flush(&self) {
+        self.flush_count.set(self.flush_count.get() + 1);
+        for taking in self.unflushed_receives.take() {
+            self.track_flushed(taking);
         }
-        if let Some(waker) = self.wakes.borrow_mut().take() {
+        if let Some(waker) = self.flush_waker.borrow_mut().take() {
             waker.wake();
         }
     }
@@ -147,7 +147,7 @@ impl Line {
 impl Socket {
     /// Answers are small and somebody waits for them, so they are not held back. A peer that takes nothing of what was
     /// sent to it for `stall_max` is gone, whatever it acknowledges (RFC 5482).
-    pub fn new(io: TcpStream, stall_max: Duration, place: Option<Place>, inbound: Arc<Budget>) -> Self {
+    pub fn new(io: TcpStream, stall_max: Duration, place: Option<AddressPermit>, inbound: Arc<Budget>) -> Self {
         let socket = SockRef::from(&io);
         let prepared = socket
             .set_tcp_nodelay(true)
@@ -157,28 +157,28 @@ impl Socket {
         }
         Self {
             io,
-            line: Rc::default(),
-            place,
+            state: Rc::default(),
+            address_permit: place,
             inbound,
-            has_given: false,
+            must_yield: false,
         }
     }
 
-    pub fn line(&self) -> &Rc<Line> {
-        &self.line
+    pub fn state(&self) -> &Rc<SocketState> {
+        &self.state
     }
 
     /// The bare socket, for who looks after a stalled peer itself, and tells it.
-    pub fn into_inner(self) -> (TcpStream, Option<Place>) {
+    pub fn into_inner(self) -> (TcpStream, Option<AddressPermit>) {
         // An error is one of the socket, which shows again.
         let _ = set_stall_max(&SockRef::from(&self.io), None);
-        (self.io, self.place)
+        (self.io, self.address_permit)
     }
 }
 
 /// Prepares a connection to another replica: nothing is held back, and a machine that is gone is noticed within about
 /// `silence_max`, also while nothing is sent.
-pub fn prepare_outgoing(io: &TcpStream, silence_max: Duration) -> io::Result<()> {
+pub fn configure_outgoing(io: &TcpStream, silence_max: Duration) -> io::Result<()> {
     /// Probes go out so often within the time.
     const PROBES: u32 = 3;
     let pause = (silence_max / PROBES).max(Duration::from_secs(1));
@@ -201,38 +201,38 @@ fn set_stall_max(_: &SockRef<'_>, _: Option<Duration>) -> io::Result<()> {
 impl AsyncRead for Socket {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
-        if self.line.left.get() == Some(0) {
-            self.line.hung_up.set(true);
+        if self.state.discard_left.get() == Some(0) {
+            self.state.peer_closed.set(true);
             return Poll::Ready(Ok(()));
         }
-        if self.line.is_paused.get() {
-            *self.line.reader.borrow_mut() = Some(cx.waker().clone());
+        if self.state.is_paused.get() {
+            *self.state.read_waker.borrow_mut() = Some(cx.waker().clone());
             return Poll::Pending;
         }
-        let polled = if self.inbound.is_short() && !self.line.has_room.get() {
-            self.poll_read_little(cx, buf)
+        let polled = if self.inbound.has_waiters() && !self.state.is_reserved.get() {
+            self.poll_read_small(cx, buf)
         } else {
             Pin::new(&mut self.io).poll_read(cx, buf)
         };
-        if let Some(left) = self.line.left.get() {
-            self.line
-                .left
+        if let Some(left) = self.state.discard_left.get() {
+            self.state
+                .discard_left
                 .set(Some(left.saturating_sub(buf.filled().len() - before)));
-            *self.line.reader.borrow_mut() = Some(cx.waker().clone());
+            *self.state.read_waker.borrow_mut() = Some(cx.waker().clone());
         }
         let ended = match &polled {
             Poll::Ready(Ok(())) => buf.filled().len() == before && buf.remaining() > 0,
             Poll::Ready(Err(_)) => {
-                self.line.was_reset();
+                self.state.on_reset();
                 true
             }
             Poll::Pending => false,
         };
         if buf.filled().len() > before {
-            self.line.read_at.set(ReadAt::now());
+            self.state.read_at.set(ReadAt::now());
         }
         if ended {
-            self.line.hung_up.set(true);
+            self.state.peer_closed.set(true);
         }
         polled
     }
@@ -241,16 +241,16 @@ impl AsyncRead for Socket {
 impl Socket {
     /// Room is short: reads no more at once than needs none, so that a handler can pause the reading before HTTP has
     /// buffered the rest.
-    fn poll_read_little(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        if std::mem::take(&mut self.has_given) {
+    fn poll_read_small(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if std::mem::take(&mut self.must_yield) {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        let mut little = [0; SMALL_LEN];
-        let len = SMALL_LEN.min(buf.remaining());
+        let mut little = [0; UNRESERVED_LEN_MAX];
+        let len = UNRESERVED_LEN_MAX.min(buf.remaining());
         let mut some = ReadBuf::new(&mut little[..len]);
         ready!(Pin::new(&mut self.io).poll_read(cx, &mut some))?;
-        self.has_given = !some.filled().is_empty();
+        self.must_yield = !some.filled().is_empty();
         buf.put_slice(some.filled());
         Poll::Ready(Ok(()))
     }
@@ -261,8 +261,8 @@ impl AsyncWrite for Socket {
         let polled = Pin::new(&mut self.io).poll_write(cx, buf);
         // Who writes gives all that there is to be written.
         match &polled {
-            Poll::Ready(Ok(len)) if *len == buf.len() => self.line.has_emptied(),
-            Poll::Ready(Err(_)) => self.line.was_reset(),
+            Poll::Ready(Ok(len)) if *len == buf.len() => self.state.on_flush(),
+            Poll::Ready(Err(_)) => self.state.on_reset(),
             _ => {}
         }
         polled

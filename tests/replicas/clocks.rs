@@ -31,11 +31,11 @@ impl Clock {
     fn new() -> Self {
         let path = std::env::temp_dir().join(format!("mcp-broker-clock-{}", uuid::Uuid::new_v4().simple()));
         let clock = Self(path);
-        clock.is_off_by(0, 0);
+        clock.set_offset(0, 0);
         clock
     }
 
-    fn is_off_by(&self, wall_ms: i64, mono_ms: i64) {
+    fn set_offset(&self, wall_ms: i64, mono_ms: i64) {
         let written = self.0.with_extension("new");
         fs::write(&written, format!("{wall_ms} {mono_ms}")).unwrap();
         fs::rename(written, &self.0).unwrap();
@@ -55,7 +55,7 @@ impl Drop for Clock {
 }
 
 /// Asserts that messages which `sender` sends are stamped by a clock that is off by this.
-fn is_stamped(sender: &Agent, recipient: &Agent, off_ms: i64) {
+fn assert_stamped(sender: &Agent, recipient: &Agent, off_ms: i64) {
     let true_time = || now().unix_ms.saturating_add_signed(off_ms);
     // Clocks are read with the resolution of the kernel's tick.
     let before = rfc3339_text(true_time() - 20);
@@ -70,7 +70,7 @@ fn is_stamped(sender: &Agent, recipient: &Agent, off_ms: i64) {
 }
 
 /// Sends each other what expires long after the test and long before the jump ends.
-fn short_lived(from: &Agent, to: &Agent) -> String {
+fn send_with_ttl(from: &Agent, to: &Agent) -> String {
     from.sends("short-lived").with("ttl_seconds", TTL_SECONDS).to(to).id
 }
 
@@ -85,8 +85,8 @@ fn a_wall_clock_that_jumps_decides_nothing_across_replicas() {
     let bob = jumpy.agent("bob");
     let reader = jumpy.stateless("reader");
     for off_ms in JUMPS_MS {
-        let (to_bob, to_alice) = (short_lived(&alice, &bob), short_lived(&bob, &alice));
-        clock.is_off_by(off_ms, 0);
+        let (to_bob, to_alice) = (send_with_ttl(&alice, &bob), send_with_ttl(&bob, &alice));
+        clock.set_offset(off_ms, 0);
         for witness in [&alice, &bob] {
             for name in ["alice", "bob", "reader"] {
                 assert_eq!(
@@ -101,12 +101,12 @@ fn a_wall_clock_that_jumps_decides_nothing_across_replicas() {
         }
         bob.sees(["short-lived"]);
         alice.sees(["short-lived"]);
-        is_stamped(&bob, &alice, off_ms);
-        is_stamped(&alice, &bob, 0);
+        assert_stamped(&bob, &alice, off_ms);
+        assert_stamped(&alice, &bob, 0);
         // A key that was used before the jump is known after it.
         let key = format!("key {off_ms}");
         let first = bob.sends("once").with("idempotency_key", key.as_str()).to("alice");
-        clock.is_off_by(-off_ms, 0);
+        clock.set_offset(-off_ms, 0);
         let again = bob.sends("once").with("idempotency_key", key.as_str()).to("alice");
         assert_eq!(first.id, again.id);
         alice.sees(["once"]);
@@ -126,9 +126,9 @@ fn a_monotonic_clock_that_jumps_at_one_replica_expires_nothing_in_redis() {
     let jumpy = Broker::replica_by(clock.program(), &redis.url(), &TIMELESS);
     Broker::teaches_note(&steady.visitor());
     let (alice, bob) = (steady.agent("alice"), jumpy.agent("bob"));
-    let sent = [short_lived(&alice, &bob), short_lived(&bob, &alice)];
-    clock.is_off_by(0, HOUR_MS);
-    let after = [short_lived(&alice, &bob), short_lived(&bob, &alice)];
+    let sent = [send_with_ttl(&alice, &bob), send_with_ttl(&bob, &alice)];
+    clock.set_offset(0, HOUR_MS);
+    let after = [send_with_ttl(&alice, &bob), send_with_ttl(&bob, &alice)];
     for id in sent.iter().chain(&after) {
         assert_eq!(bob.status_of(id), "queued");
     }
@@ -144,18 +144,18 @@ fn a_wall_clock_that_jumps_decides_nothing_in_one_process() {
         let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
         let reader = broker.stateless("reader");
         for off_ms in JUMPS_MS {
-            let sent = short_lived(&alice, &bob);
+            let sent = send_with_ttl(&alice, &bob);
             let key = format!("key {off_ms}");
             let keyed = || alice.sends("once").with("idempotency_key", key.as_str()).to("bob");
             let first = keyed();
-            clock.is_off_by(off_ms, 0);
+            clock.set_offset(off_ms, 0);
             for name in ["alice", "bob", "reader"] {
                 assert_eq!(alice.presence_of(name).as_deref(), Some("active"), "{name} at {off_ms}");
             }
             assert_eq!(alice.status_of(&sent), "queued", "at {off_ms}");
             assert_eq!(keyed().id, first.id);
             bob.sees(["short-lived", "once"]);
-            is_stamped(&alice, &bob, off_ms);
+            assert_stamped(&alice, &bob, off_ms);
             let brief = alice.sends("brief").with("ttl_seconds", 1).to("reader");
             alice.learns(&brief.id, "expired");
         }
@@ -170,9 +170,9 @@ fn times_to_live_follow_the_monotonic_clock_in_one_process() {
         let (clock, folder) = (Clock::new(), Folder::new());
         let broker = Broker::alone_by(clock.program(), &[&TIMELESS[..], &[storage, &folder.flag()]].concat());
         let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
-        let sent = short_lived(&alice, &bob);
+        let sent = send_with_ttl(&alice, &bob);
         // The wall clock goes the other way.
-        clock.is_off_by(-DAY_MS, HOUR_MS);
+        clock.set_offset(-DAY_MS, HOUR_MS);
         alice.learns(&sent, "expired");
         bob.sees_nothing();
     }

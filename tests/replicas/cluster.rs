@@ -7,9 +7,9 @@ use crate::support::{Broker, Redis, eventually};
 
 /// Where replicas are now. Whoever wants one takes any.
 #[derive(Clone, Default)]
-pub struct Addresses(Arc<Mutex<Vec<SocketAddr>>>);
+pub struct ReplicaAddresses(Arc<Mutex<Vec<SocketAddr>>>);
 
-impl Addresses {
+impl ReplicaAddresses {
     /// One of them, by a number.
     pub fn pick(&self, number: usize) -> SocketAddr {
         let addresses = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -27,23 +27,23 @@ impl Addresses {
 }
 
 /// Replicas that share one Redis.
-pub struct Cluster {
+pub struct BrokerCluster {
     pub replicas: Vec<Broker>,
-    pub addresses: Addresses,
+    pub addresses: ReplicaAddresses,
     redis_url: String,
     flags: Vec<String>,
 }
 
-impl Cluster {
-    pub fn of(len: usize, redis: &Redis) -> Self {
-        Self::with(len, &redis.url(), &[])
+impl BrokerCluster {
+    pub fn start(len: usize, redis: &Redis) -> Self {
+        Self::start_with(len, &redis.url(), &[])
     }
 
     /// The first of them teaches all the protocol that everything is said in.
-    pub fn with(len: usize, redis_url: &str, flags: &[&str]) -> Self {
+    pub fn start_with(len: usize, redis_url: &str, flags: &[&str]) -> Self {
         let mut cluster = Self {
             replicas: Vec::new(),
-            addresses: Addresses::default(),
+            addresses: ReplicaAddresses::default(),
             redis_url: redis_url.to_owned(),
             flags: flags.iter().map(ToString::to_string).collect(),
         };
@@ -81,7 +81,7 @@ impl Cluster {
     }
 
     /// Waits until every replica says whether it is ready.
-    pub fn are_ready(&self, ready: bool) {
+    pub fn await_readiness(&self, ready: bool) {
         let status = if ready { 200 } else { 503 };
         for replica in &self.replicas {
             eventually(&format!("/readyz says {status}"), || {

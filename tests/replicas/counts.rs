@@ -3,14 +3,14 @@
 use serde_json::{Value, json};
 
 use crate::{
-    cluster::Cluster,
+    cluster::BrokerCluster,
     support::{Agent, Caller, Redis, TIMELESS, eventually},
 };
 
 const UNREAD: &str = "dev.mcp-broker/unread";
 
 /// What a tool returns to a stateless caller at this replica, and how many messages wait for it then.
-fn calls(cluster: &Cluster, at: usize, session: &str, tool: &str, mut arguments: Value) -> (Value, u64) {
+fn calls(cluster: &BrokerCluster, at: usize, session: &str, tool: &str, mut arguments: Value) -> (Value, u64) {
     arguments["session_id"] = session.into();
     let caller = Caller::modern(cluster.replicas[at].address, json!({}));
     let result = caller.call(tool, arguments).sent().answer_to(&json!(1)).unwrap();
@@ -19,7 +19,7 @@ fn calls(cluster: &Cluster, at: usize, session: &str, tool: &str, mut arguments:
     (result["structuredContent"].clone(), unread)
 }
 
-fn all_count(cluster: &Cluster, session: &str, expected: u64) {
+fn assert_unread_everywhere(cluster: &BrokerCluster, session: &str, expected: u64) {
     for at in [0, 1, 2, 2, 1, 0] {
         let (heartbeat, unread) = calls(cluster, at, session, "heartbeat", json!({}));
         assert_eq!(
@@ -44,18 +44,18 @@ fn all_count(cluster: &Cluster, session: &str, expected: u64) {
 #[test]
 fn a_stateless_caller_is_told_the_same_count_by_every_replica() {
     let redis = Redis::start();
-    let cluster = Cluster::with(3, &redis.url(), &TIMELESS);
+    let cluster = BrokerCluster::start_with(3, &redis.url(), &TIMELESS);
     let alice = cluster.replicas[0].agent("alice");
     let bob = cluster.replicas[1].stateless("bob").session.unwrap();
-    all_count(&cluster, &bob, 0);
+    assert_unread_everywhere(&cluster, &bob, 0);
     for text in ["1", "2", "3"] {
         alice.sends(text).to("bob");
     }
-    all_count(&cluster, &bob, 3);
+    assert_unread_everywhere(&cluster, &bob, 3);
     let read = json!({"limit": 2, "acknowledge": "immediate"});
     let (read, unread) = calls(&cluster, 2, &bob, "receive_messages", read);
     assert_eq!((read["remaining"].as_u64(), unread), (Some(1), 1), "{read}");
-    all_count(&cluster, &bob, 1);
+    assert_unread_everywhere(&cluster, &bob, 1);
     // Who sends hears of it too, and a broadcast counts for all.
     for (at, expected) in [(0, 1), (1, 1), (2, 1)] {
         let note = alice.sends("to alice").arguments_to("alice");
@@ -63,7 +63,7 @@ fn a_stateless_caller_is_told_the_same_count_by_every_replica() {
         assert_eq!(unread, expected, "replica {at}");
     }
     alice.sends("all").for_everyone();
-    all_count(&cluster, &bob, 2);
+    assert_unread_everywhere(&cluster, &bob, 2);
     for at in 0..3 {
         let registered = cluster.replicas[at]
             .visitor()
@@ -82,7 +82,7 @@ fn heartbeat(agent: &Agent) -> (u64, u64) {
 #[test]
 fn a_connection_is_told_of_what_other_replicas_put_into_its_inbox_and_take_out_of_it() {
     let redis = Redis::start();
-    let cluster = Cluster::with(3, &redis.url(), &TIMELESS);
+    let cluster = BrokerCluster::start_with(3, &redis.url(), &TIMELESS);
     let alice = cluster.replicas[0].agent("alice");
     // One reads when it likes, to the other more is sent than its window holds.
     let carol = cluster.replicas[1].agent("carol");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::{cluster::Cluster, support::Redis};
+use crate::{cluster::BrokerCluster, support::Redis};
 
 /// Longer than any silence that is allowed here.
 const FROZEN_FOR: Duration = Duration::from_secs(6);
@@ -18,7 +18,7 @@ const SETTINGS: [&str; 4] = [
 #[test]
 fn a_frozen_replica_calls_nobody_silent_and_the_others_go_on_without_it() {
     let redis = Redis::start();
-    let cluster = Cluster::with(2, &redis.url(), &SETTINGS);
+    let cluster = BrokerCluster::start_with(2, &redis.url(), &SETTINGS);
     let [frozen, other] = &cluster.replicas[..] else {
         panic!()
     };

@@ -8,15 +8,15 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::{
-    cluster::Cluster,
+    cluster::BrokerCluster,
     support::{Broker, Caller, Redis, Reply, Request, TIMELESS, Tenant, connect, eventually, hello},
 };
 
 const SESSION: &str = "Mcp-Session-Id";
 const INBOX: &str = "broker://inbox";
 
-fn timeless(len: usize, redis: &Redis) -> Cluster {
-    Cluster::with(len, &redis.url(), &TIMELESS)
+fn cluster_without_timeouts(len: usize, redis: &Redis) -> BrokerCluster {
+    BrokerCluster::start_with(len, &redis.url(), &TIMELESS)
 }
 
 /// The same client, whose requests go to another replica.
@@ -27,7 +27,7 @@ fn at(address: SocketAddr, caller: &Caller) -> Caller {
 }
 
 /// A client of each replica, all of one session, which the first has opened.
-fn everywhere(cluster: &Cluster, version: &str, capabilities: Value, name: &str) -> Vec<Caller> {
+fn caller_at_each_replica(cluster: &BrokerCluster, version: &str, capabilities: Value, name: &str) -> Vec<Caller> {
     let caller = Caller::legacy(cluster.replicas[0].address, version, capabilities).registered(name);
     let replicas = cluster.replicas.iter();
     replicas.map(|replica| at(replica.address, &caller)).collect()
@@ -43,10 +43,10 @@ fn texts(messages: &[Value]) -> Vec<&str> {
 #[test]
 fn a_session_is_served_at_every_replica() {
     let redis = Redis::start();
-    let cluster = timeless(3, &redis);
+    let cluster = cluster_without_timeouts(3, &redis);
     let alice = cluster.replicas[1].agent("alice");
     for version in ["2025-11-25", "2025-06-18", "2025-03-26"] {
-        let bob = everywhere(&cluster, version, json!({}), version);
+        let bob = caller_at_each_replica(&cluster, version, json!({}), version);
         // The stream, the subscription and what it tells of are each asked for somewhere else.
         let mut stream = bob[1].reads_stream();
         bob[2].request("resources/subscribe", json!({"uri": INBOX})).unwrap();
@@ -80,10 +80,10 @@ fn a_session_is_served_at_every_replica() {
 #[test]
 fn messages_are_pushed_to_a_stream_that_another_replica_passes_on() {
     let redis = Redis::start();
-    let cluster = timeless(3, &redis);
+    let cluster = cluster_without_timeouts(3, &redis);
     let alice = cluster.replicas[2].agent("alice");
     let push = json!({"experimental": {"dev.mcp-broker/push": {"window": 2, "ack": "manual"}}});
-    let bob = everywhere(&cluster, "2025-11-25", push, "bob");
+    let bob = caller_at_each_replica(&cluster, "2025-11-25", push, "bob");
     let mut stream = bob[1].reads_stream();
     for round in 0..4 {
         let sent = alice.sends(&format!("{round}")).to("bob");
@@ -100,15 +100,15 @@ fn messages_are_pushed_to_a_stream_that_another_replica_passes_on() {
 }
 
 /// A client of 2024-11-05, whose posts go to a replica by turns.
-struct Old {
+struct SseClient {
     stream: Reply,
     path: String,
     replicas: Vec<SocketAddr>,
     last_id: usize,
 }
 
-impl Old {
-    fn open(cluster: &Cluster) -> Self {
+impl SseClient {
+    fn open(cluster: &BrokerCluster) -> Self {
         let replicas: Vec<_> = cluster.replicas.iter().map(|replica| replica.address).collect();
         let mut stream = Request::get(replicas[0]).at("/sse").sent().streams();
         let endpoint = stream.next_event().unwrap();
@@ -142,9 +142,9 @@ impl Old {
 #[test]
 fn an_old_stream_is_answered_whichever_replica_takes_the_posts() {
     let redis = Redis::start();
-    let cluster = timeless(3, &redis);
+    let cluster = cluster_without_timeouts(3, &redis);
     let alice = cluster.replicas[1].agent("alice");
-    let mut old = Old::open(&cluster);
+    let mut old = SseClient::open(&cluster);
     old.calls("register_session", json!({"name": "old"}));
     for round in 0..4 {
         let text = format!("{round}");
@@ -159,9 +159,9 @@ fn an_old_stream_is_answered_whichever_replica_takes_the_posts() {
 #[test]
 fn a_client_of_a_replica_that_was_killed_begins_again_under_its_name() {
     let redis = Redis::start();
-    let mut cluster = timeless(3, &redis);
+    let mut cluster = cluster_without_timeouts(3, &redis);
     let alice = cluster.replicas[1].agent("alice");
-    let bob = everywhere(&cluster, "2025-11-25", json!({}), "bob");
+    let bob = caller_at_each_replica(&cluster, "2025-11-25", json!({}), "bob");
     let mut stream = bob[1].reads_stream();
     let wait = json!({"name": "receive_messages", "arguments": {"wait_seconds": 100}});
     let mut waits = bob[2].asks("tools/call", wait).sent();
@@ -185,8 +185,8 @@ fn a_client_of_a_replica_that_was_killed_begins_again_under_its_name() {
 #[test]
 fn a_replica_that_stops_ends_what_it_passes_on() {
     let redis = Redis::start();
-    let mut cluster = timeless(2, &redis);
-    let bob = everywhere(&cluster, "2025-11-25", json!({}), "bob");
+    let mut cluster = cluster_without_timeouts(2, &redis);
+    let bob = caller_at_each_replica(&cluster, "2025-11-25", json!({}), "bob");
     let mut stream = bob[1].reads_stream();
     cluster.restart(1);
     stream.is_over();
@@ -269,7 +269,7 @@ fn a_key_that_is_revoked_ends_what_is_passed_on_for_it() {
 #[test]
 fn a_task_of_a_modern_client_is_asked_for_at_every_replica() {
     let redis = Redis::start();
-    let mut cluster = timeless(3, &redis);
+    let mut cluster = cluster_without_timeouts(3, &redis);
     let alice = cluster.replicas[2].agent("alice");
     let bob = Caller::modern(
         cluster.replicas[0].address,
@@ -315,8 +315,8 @@ fn a_task_of_a_modern_client_is_asked_for_at_every_replica() {
 #[test]
 fn a_large_body_that_was_announced_first_is_passed_on() {
     let redis = Redis::start();
-    let cluster = timeless(2, &redis);
-    let bob = everywhere(&cluster, "2025-11-25", json!({}), "bob");
+    let cluster = cluster_without_timeouts(2, &redis);
+    let bob = caller_at_each_replica(&cluster, "2025-11-25", json!({}), "bob");
     // What curl does with a body of this length.
     let text = "x".repeat(2 * 1024 * 1024);
     let arguments = note_to("bob", &text);

@@ -5,7 +5,7 @@ use std::{
 };
 
 /// How long a load may take to come to rest after the faults. Far more than it takes.
-const REST_TIME_MAX: Duration = Duration::from_secs(90);
+const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// What was accepted, and what has arrived: what was promised, and what was kept.
 #[derive(Default)]
@@ -45,7 +45,7 @@ impl Ledger {
     }
 
     /// A sender has its answer. Asking again for the same text must bring the same message.
-    pub fn accept(&self, id: &str, text: &str, audience: &[String]) {
+    pub fn record_accepted(&self, id: &str, text: &str, audience: &[String]) {
         let entry = Entry {
             text: text.to_owned(),
             audience: audience.to_vec(),
@@ -56,7 +56,7 @@ impl Ledger {
     }
 
     /// A recipient has a message; its text is the name of the sender and a number that grows.
-    pub fn arrive(&self, recipient: &str, id: &str, text: &str) {
+    pub fn record_arrival(&self, recipient: &str, id: &str, text: &str) {
         let mut book = self.book();
         if book.arrivals.insert((id.to_owned(), recipient.to_owned())) {
             let (sender, number) = text.split_once(' ').unwrap();
@@ -75,28 +75,28 @@ impl Ledger {
         self.changed.notify_all();
     }
 
-    pub fn refuse(&self) {
+    pub fn record_refusal(&self) {
         self.book().refusals += 1;
         self.changed.notify_all();
     }
 
     /// Waits until so many more are accepted.
-    pub fn grows_by(&self, len: usize) {
+    pub fn await_more_accepted(&self, len: usize) {
         let wanted = self.book().accepted.len() + len;
-        self.waits_for(&format!("{wanted} accepted messages"), |book| {
+        self.await_book(&format!("{wanted} accepted messages"), |book| {
             book.accepted.len() >= wanted
         });
     }
 
     /// Waits until so many more calls were refused as `unavailable`.
-    pub fn is_refused_more(&self, len: usize) {
+    pub fn await_more_refusals(&self, len: usize) {
         let wanted = self.book().refusals + len;
-        self.waits_for(&format!("{wanted} refusals"), |book| book.refusals >= wanted);
+        self.await_book(&format!("{wanted} refusals"), |book| book.refusals >= wanted);
     }
 
     /// Waits until everything that was accepted has arrived.
-    pub fn comes_to_rest(&self) -> Balance {
-        self.waits_for("all that was accepted has arrived", |book| {
+    pub fn await_all_arrived(&self) -> Balance {
+        self.await_book("all that was accepted has arrived", |book| {
             book.missing().next().is_none()
         });
         let book = self.book();
@@ -106,8 +106,8 @@ impl Ledger {
         }
     }
 
-    fn waits_for(&self, what: &str, is_so: impl Fn(&Book) -> bool) {
-        let deadline = Instant::now() + REST_TIME_MAX;
+    fn await_book(&self, what: &str, is_so: impl Fn(&Book) -> bool) {
+        let deadline = Instant::now() + ARRIVAL_TIMEOUT;
         let mut book = self.book();
         while !is_so(&book) {
             let left = deadline.saturating_duration_since(Instant::now());

@@ -9,8 +9,8 @@ use std::{
 use serde_json::json;
 
 use crate::{
-    cluster::Cluster,
-    nomad::{LOAD, Load},
+    cluster::BrokerCluster,
+    roaming_client::{LOAD, Load},
     support::{Broker, Proxy, Redis, eventually},
 };
 
@@ -22,24 +22,24 @@ const FLAGS: [&str; 4] = [
     "--disconnect-threshold=1h",
 ];
 
-fn behind(proxy: &Proxy, flags: &[&str]) -> Cluster {
-    Cluster::with(2, &format!("redis://{}", proxy.address), &[&FLAGS, flags].concat())
+fn replicas_behind(proxy: &Proxy, flags: &[&str]) -> BrokerCluster {
+    BrokerCluster::start_with(2, &format!("redis://{}", proxy.address), &[&FLAGS, flags].concat())
 }
 
 #[test]
 fn a_restart_of_redis_costs_time_and_no_message() {
     let mut redis = Redis::durable();
-    let mut cluster = Cluster::with(2, &redis.url(), &FLAGS);
-    LOAD.goes_on_while(&mut cluster, |cluster, ledger| {
+    let mut cluster = BrokerCluster::start_with(2, &redis.url(), &FLAGS);
+    LOAD.run_while(&mut cluster, |cluster, ledger| {
         for _ in 0..2 {
-            ledger.grows_by(100);
+            ledger.await_more_accepted(100);
             redis.kill();
-            ledger.is_refused_more(4);
-            cluster.are_ready(false);
+            ledger.await_more_refusals(4);
+            cluster.await_readiness(false);
             redis.revive();
-            cluster.are_ready(true);
+            cluster.await_readiness(true);
         }
-        ledger.grows_by(100);
+        ledger.await_more_accepted(100);
     });
 }
 
@@ -49,7 +49,7 @@ fn a_redis_that_writes_every_second_loses_no_more_than_it_says() {
     const WINDOW: Duration = Duration::from_secs(2);
     let mut redis = Redis::with(&["--save", "", "--appendonly", "yes", "--appendfsync", "everysec"]);
     let flags = [&FLAGS[..], &["--queue-capacity=1000000"]].concat();
-    let cluster = Cluster::with(2, &redis.url(), &flags);
+    let cluster = BrokerCluster::start_with(2, &redis.url(), &flags);
     let health = cluster.replicas[0].get("/health").json();
     let durability = health["storage_durability"].as_str().unwrap();
     assert!(
@@ -67,7 +67,7 @@ fn a_redis_that_writes_every_second_loses_no_more_than_it_says() {
     let killed = Instant::now();
     redis.kill();
     redis.revive();
-    cluster.are_ready(true);
+    cluster.await_readiness(true);
     let mut kept = HashSet::new();
     eventually("all that is left is read", || {
         // The first to ask after a restart may learn that the connection is none any more.
@@ -97,20 +97,20 @@ fn a_redis_that_writes_every_second_loses_no_more_than_it_says() {
 fn a_cut_connection_to_redis_is_unavailable_and_comes_back_by_itself() {
     let redis = Redis::start();
     let proxy = Proxy::to(redis.address);
-    let mut cluster = behind(&proxy, &[]);
-    LOAD.goes_on_while(&mut cluster, |cluster, ledger| {
-        ledger.grows_by(100);
+    let mut cluster = replicas_behind(&proxy, &[]);
+    LOAD.run_while(&mut cluster, |cluster, ledger| {
+        ledger.await_more_accepted(100);
         proxy.cut();
-        ledger.is_refused_more(4);
-        cluster.are_ready(false);
+        ledger.await_more_refusals(4);
+        cluster.await_readiness(false);
         for replica in &cluster.replicas {
             let health = replica.get("/health");
             assert_eq!((health.status, &health.json()["status"]), (503, &json!("unhealthy")));
             assert_eq!(health.json()["storage_backend"], "redis");
         }
         proxy.open();
-        cluster.are_ready(true);
-        ledger.grows_by(100);
+        cluster.await_readiness(true);
+        ledger.await_more_accepted(100);
     });
 }
 
@@ -118,11 +118,11 @@ fn a_cut_connection_to_redis_is_unavailable_and_comes_back_by_itself() {
 fn connections_stay_while_redis_is_away() {
     let redis = Redis::start();
     let proxy = Proxy::to(redis.address);
-    let cluster = behind(&proxy, &[]);
+    let cluster = replicas_behind(&proxy, &[]);
     let alice = cluster.replicas[0].agent("alice");
     let bob = cluster.replicas[1].pushed("bob", &json!({"ack": "manual"}));
     proxy.cut();
-    cluster.are_ready(false);
+    cluster.await_readiness(false);
     let error = alice.sends("lost?").fails_as("unavailable", "bob");
     assert!(
         error["retry_after_ms"].as_u64().is_some_and(|after| after > 0),
@@ -131,7 +131,7 @@ fn connections_stay_while_redis_is_away() {
     // Whether another replica knows of nobody is not known now.
     alice.sends("to whom?").fails_as("unavailable", "nobody");
     proxy.open();
-    cluster.are_ready(true);
+    cluster.await_readiness(true);
     alice.sends("to whom?").fails_as("session_not_found", "nobody");
     alice.sends("not lost").to("bob");
     let pushed = bob.is_pushed(["not lost"]);
@@ -143,15 +143,15 @@ fn connections_stay_while_redis_is_away() {
 fn a_redis_that_says_nothing_is_given_up_in_time() {
     let redis = Redis::start();
     let proxy = Proxy::to(redis.address);
-    let mut cluster = behind(&proxy, &[]);
-    LOAD.goes_on_while(&mut cluster, |cluster, ledger| {
-        ledger.grows_by(100);
+    let mut cluster = replicas_behind(&proxy, &[]);
+    LOAD.run_while(&mut cluster, |cluster, ledger| {
+        ledger.await_more_accepted(100);
         proxy.silence();
-        ledger.is_refused_more(4);
-        cluster.are_ready(false);
+        ledger.await_more_refusals(4);
+        cluster.await_readiness(false);
         proxy.open();
-        cluster.are_ready(true);
-        ledger.grows_by(100);
+        cluster.await_readiness(true);
+        ledger.await_more_accepted(100);
     });
 }
 
@@ -159,24 +159,24 @@ fn a_redis_that_says_nothing_is_given_up_in_time() {
 fn a_slow_redis_makes_the_broker_slow_and_not_large() {
     let redis = Redis::start();
     let proxy = Proxy::to(redis.address);
-    let mut cluster = behind(&proxy, &[]);
+    let mut cluster = replicas_behind(&proxy, &[]);
     let load = Load { senders: 16, ..LOAD };
-    load.goes_on_while(&mut cluster, |cluster, ledger| {
-        ledger.grows_by(200);
+    load.run_while(&mut cluster, |cluster, ledger| {
+        ledger.await_more_accepted(200);
         let before = cluster.replicas.iter().map(Broker::rss_kib).max().unwrap();
         proxy.slow(Duration::from_millis(20));
-        ledger.grows_by(100);
+        ledger.await_more_accepted(100);
         // Slower than anybody waits for.
         proxy.slow(Duration::from_millis(700));
-        ledger.is_refused_more(20);
+        ledger.await_more_refusals(20);
         for replica in &cluster.replicas {
             assert_eq!(replica.get("/livez").status, 200);
             let grown = replica.rss_kib().saturating_sub(before);
             assert!(grown < 100_000, "{grown} KiB");
         }
         proxy.open();
-        cluster.are_ready(true);
-        ledger.grows_by(100);
+        cluster.await_readiness(true);
+        ledger.await_more_accepted(100);
     });
 }
 
@@ -185,27 +185,27 @@ fn a_failover_loses_nothing_that_a_replica_had_to_have() {
     let mut first = Redis::start();
     let second = first.replica();
     let proxy = Proxy::to(first.address);
-    let mut cluster = behind(&proxy, &["--wait-for-replicas=1"]);
+    let mut cluster = replicas_behind(&proxy, &["--wait-for-replicas=1"]);
     let mut third = None;
-    LOAD.goes_on_while(&mut cluster, |cluster, ledger| {
-        ledger.grows_by(100);
+    LOAD.run_while(&mut cluster, |cluster, ledger| {
+        ledger.await_more_accepted(100);
         first.kill();
         // The address leads to a server that is read-only still.
         proxy.lead_to(second.address);
-        ledger.is_refused_more(4);
+        ledger.await_more_refusals(4);
         second.ask(&["REPLICAOF", "NO", "ONE"]);
         // It has nobody that follows it: nothing is accepted until somebody does.
-        ledger.is_refused_more(4);
+        ledger.await_more_refusals(4);
         third = Some(second.replica());
-        cluster.are_ready(true);
-        ledger.grows_by(100);
+        cluster.await_readiness(true);
+        ledger.await_more_accepted(100);
     });
 }
 
 #[test]
 fn a_full_redis_refuses_what_is_new_and_gives_out_what_it_has() {
     let redis = Redis::start();
-    let cluster = Cluster::of(2, &redis);
+    let cluster = BrokerCluster::start(2, &redis);
     let alice = cluster.replicas[0].agent("alice");
     let bob = cluster.replicas[1].agent("bob");
     let sent = alice.sends("before").to("bob");

@@ -3,12 +3,12 @@
 use serde_json::{Value, json};
 
 use crate::{
-    cluster::Cluster,
+    cluster::BrokerCluster,
     support::{ADMIN_KEY, Agent, Broker, Caller, Proxy, Redis, TIMELESS, Tenant, eventually},
 };
 
 /// The close code of a connection whose session has to be registered again.
-const WENT_BACK: u16 = 4006;
+const CLOSE_STORE_WENT_BACK: u16 = 4006;
 const REPLICAS: usize = 3;
 
 /// Replicas that ask for keys, and in which nothing happens because of time.
@@ -18,21 +18,21 @@ fn secured(redis_url: &str) -> [Broker; REPLICAS] {
     [(); REPLICAS].map(|()| Broker::secured_with(&flags))
 }
 
-fn lets_in(broker: &Broker, key: &str) -> bool {
+fn accepts_key(broker: &Broker, key: &str) -> bool {
     match broker.upgrade(&[("X-API-Key", key)]).status {
         101 => true,
         401 => false,
         // The storage is not there yet, or the project is being opened again.
-        503 => lets_in(broker, key),
+        503 => accepts_key(broker, key),
         other => panic!("an upgrade is answered with {other}"),
     }
 }
 
 /// Waits until each replica lets this key in, or does not.
-fn all_let_in(replicas: &[Broker], key: &str, wanted: bool) {
+fn await_key_everywhere(replicas: &[Broker], key: &str, wanted: bool) {
     for (at, replica) in replicas.iter().enumerate() {
         eventually(&format!("replica {at} lets the key in: {wanted}"), || {
-            (lets_in(replica, key) == wanted).then_some(())
+            (accepts_key(replica, key) == wanted).then_some(())
         });
     }
 }
@@ -42,7 +42,7 @@ fn agent_at(broker: &Broker, key: &str, name: &str) -> Agent {
 }
 
 /// Calls until the tool is not `unavailable`.
-fn calls_in_time(agent: &Agent, tool: &str, arguments: &Value) -> Value {
+fn call_until_available(agent: &Agent, tool: &str, arguments: &Value) -> Value {
     eventually(&format!("{tool} is answered"), || {
         let call = agent.begins(tool, arguments);
         let result = agent.wire.answer_to(&call).unwrap();
@@ -55,14 +55,14 @@ fn protocol(name: &str) -> Value {
     json!({"name": name, "version": "1.0.0", "schema": {"type": "object"}})
 }
 
-fn sends_in(agent: &Agent, protocol: &str) -> Value {
+fn send_with_protocol(agent: &Agent, protocol: &str) -> Value {
     let message =
         json!({"recipient_id": agent.name, "protocol_name": protocol, "protocol_version": "1.0.0", "payload": {}});
-    calls_in_time(agent, "send_message", &message)
+    call_until_available(agent, "send_message", &message)
 }
 
 /// What each replica says about a loss that has just been noticed.
-fn all_say_so(replicas: &[Broker]) {
+fn assert_loss_reported(replicas: &[Broker]) {
     for replica in replicas {
         let health = eventually("/health says so", || {
             let health = replica.get("/health").json();
@@ -78,7 +78,7 @@ fn all_say_so(replicas: &[Broker]) {
 }
 
 /// How often the audit says of this project that the storage went back.
-fn audited(broker: &Broker, project: &str) -> usize {
+fn audited_losses(broker: &Broker, project: &str) -> usize {
     let path = format!("/api/v1/audit?project={project}&action=storage.went_back");
     let response = broker.rest(ADMIN_KEY, "GET", &path, &Value::Null);
     assert_eq!(response.status, 200, "{response:?}");
@@ -86,7 +86,7 @@ fn audited(broker: &Broker, project: &str) -> usize {
 }
 
 /// Keys, protocols, sessions and messages of a project before and after a moment to which the data set goes back.
-struct Story<'a> {
+struct RollbackScenario<'a> {
     team: Tenant<'a>,
     /// Made before the moment, and revoked after it.
     revoked_later: String,
@@ -98,12 +98,12 @@ struct Story<'a> {
     live: Vec<Agent>,
 }
 
-impl<'a> Story<'a> {
-    fn told(replicas: &'a [Broker], moment: impl FnOnce()) -> Self {
+impl<'a> RollbackScenario<'a> {
+    fn record(replicas: &'a [Broker], moment: impl FnOnce()) -> Self {
         let team = replicas[0].project("team", &json!({}));
         let revoked_later = team.key_of("member");
-        all_let_in(replicas, &team.key, true);
-        all_let_in(replicas, &revoked_later, true);
+        await_key_everywhere(replicas, &team.key, true);
+        await_key_everywhere(replicas, &revoked_later, true);
         let alice = agent_at(&replicas[0], &team.key, "alice");
         let bob = agent_at(&replicas[1], &team.key, "bob");
         alice.sends("before").to("bob");
@@ -112,14 +112,14 @@ impl<'a> Story<'a> {
         let carol = agent_at(&replicas[2], &team.key, "carol");
         alice.calls("register_protocol", protocol("late"));
         for agent in [&alice, &bob, &carol] {
-            sends_in(agent, "late");
+            send_with_protocol(agent, "late");
         }
         let made_later = team.key_of("member");
-        all_let_in(replicas, &made_later, true);
+        await_key_everywhere(replicas, &made_later, true);
         team.revokes(&revoked_later);
-        all_let_in(replicas, &revoked_later, false);
+        await_key_everywhere(replicas, &revoked_later, false);
         let late = replicas[0].project("late", &json!({})).key;
-        all_let_in(replicas, &late, true);
+        await_key_everywhere(replicas, &late, true);
         let live = vec![alice, bob, carol];
         Self {
             team,
@@ -131,20 +131,20 @@ impl<'a> Story<'a> {
     }
 
     /// What Redis has by now holds at every replica.
-    fn comes_back_as_stored(self, replicas: &[Broker]) {
+    fn assert_rolled_back(self, replicas: &[Broker]) {
         for agent in &self.live {
-            agent.wire.is_closed_with(WENT_BACK);
+            agent.wire.is_closed_with(CLOSE_STORE_WENT_BACK);
         }
         for lost in [&self.made_later, &self.late] {
-            all_let_in(replicas, lost, false);
+            await_key_everywhere(replicas, lost, false);
         }
-        all_let_in(replicas, &self.revoked_later, true);
-        all_let_in(replicas, &self.team.key, true);
-        all_say_so(replicas);
+        await_key_everywhere(replicas, &self.revoked_later, true);
+        await_key_everywhere(replicas, &self.team.key, true);
+        assert_loss_reported(replicas);
         eventually("it is written down", || {
-            (audited(&replicas[2], "team") > 0).then_some(())
+            (audited_losses(&replicas[2], "team") > 0).then_some(())
         });
-        assert_eq!(audited(&replicas[0], "team"), 1);
+        assert_eq!(audited_losses(&replicas[0], "team"), 1);
         let agents: Vec<_> = ["alice", "bob", "carol"]
             .into_iter()
             .zip(replicas)
@@ -154,12 +154,17 @@ impl<'a> Story<'a> {
         agents[1].sees(["before"]);
         agents[1].sees_nothing();
         for agent in &agents {
-            assert_eq!(sends_in(agent, "late")["code"], "protocol_not_found", "{}", agent.name);
+            assert_eq!(
+                send_with_protocol(agent, "late")["code"],
+                "protocol_not_found",
+                "{}",
+                agent.name
+            );
         }
         agents[2].calls("register_protocol", protocol("late"));
         for agent in &agents {
             assert_eq!(
-                sends_in(agent, "late")["status"].as_str(),
+                send_with_protocol(agent, "late")["status"].as_str(),
                 Some("queued"),
                 "{}",
                 agent.name
@@ -173,11 +178,11 @@ impl<'a> Story<'a> {
         let path = format!("/api/v1/projects/team/{path}");
         let revoked = replicas[1].rest(&self.team.key, "DELETE", &path, &Value::Null);
         assert_eq!(revoked.status, 200, "{revoked:?}");
-        all_let_in(replicas, &self.revoked_later, false);
+        await_key_everywhere(replicas, &self.revoked_later, false);
         // A project that is made again has nothing of the one that is lost.
         let anew = replicas[2].project("late", &json!({})).key;
-        all_let_in(replicas, &anew, true);
-        all_let_in(replicas, &self.late, false);
+        await_key_everywhere(replicas, &anew, true);
+        await_key_everywhere(replicas, &self.late, false);
     }
 }
 
@@ -185,12 +190,12 @@ impl<'a> Story<'a> {
 fn after_a_restart_from_an_older_snapshot_the_store_holds() {
     let mut redis = Redis::start();
     let replicas = secured(&redis.url());
-    let story = Story::told(&replicas, || {
+    let story = RollbackScenario::record(&replicas, || {
         redis.ask(&["SAVE"]);
     });
     redis.kill();
     redis.revive();
-    story.comes_back_as_stored(&replicas);
+    story.assert_rolled_back(&replicas);
 }
 
 #[test]
@@ -199,20 +204,20 @@ fn after_a_failover_to_a_replica_that_lagged_the_store_holds() {
     let second = first.replica();
     let proxy = Proxy::to(first.address);
     let replicas = secured(&format!("redis://{}", proxy.address));
-    let story = Story::told(&replicas, || {
+    let story = RollbackScenario::record(&replicas, || {
         // Once it has what was written so far it hears no more.
         first.ask(&["WAIT", "1", "10000"]);
         second.ask(&["REPLICAOF", "NO", "ONE"]);
     });
     proxy.lead_to(second.address);
     first.kill();
-    story.comes_back_as_stored(&replicas);
+    story.assert_rolled_back(&replicas);
 }
 
 #[test]
 fn after_everything_was_deleted_clients_register_again_at_once() {
     let redis = Redis::start();
-    let cluster = Cluster::with(REPLICAS, &redis.url(), &TIMELESS);
+    let cluster = BrokerCluster::start_with(REPLICAS, &redis.url(), &TIMELESS);
     let replicas = &cluster.replicas;
     for round in 0..2 {
         let live = replicas[0].agent("alice");
@@ -224,7 +229,7 @@ fn after_everything_was_deleted_clients_register_again_at_once() {
         let layout = redis.ask(&["GET", "{system}:schema:version"]);
         redis.ask(&["FLUSHALL"]);
         for agent in [&live, &pushed] {
-            agent.wire.is_closed_with(WENT_BACK);
+            agent.wire.is_closed_with(CLOSE_STORE_WENT_BACK);
         }
         eventually("the version of the layout is written down again", || {
             (redis.ask(&["GET", "{system}:schema:version"]) == layout).then_some(())
@@ -262,11 +267,11 @@ fn a_replica_that_was_away_while_others_wrote_more_than_was_lost_notices_it_all_
     let mut replicas = secured(&redis.url());
     replicas[0] = secured_behind(&proxy);
     let team = replicas[1].project("team", &json!({}));
-    all_let_in(&replicas, &team.key, true);
+    await_key_everywhere(&replicas, &team.key, true);
     let key = team.key.clone();
     redis.ask(&["SAVE"]);
     let lost = team.key_of("member");
-    all_let_in(&replicas, &lost, true);
+    await_key_everywhere(&replicas, &lost, true);
     proxy.cut();
     for replica in &mut replicas[1..] {
         replica.is_killed();
@@ -280,10 +285,10 @@ fn a_replica_that_was_away_while_others_wrote_more_than_was_lost_notices_it_all_
     for number in 0..50 {
         alice.sends(&format!("{number}")).to("alice");
     }
-    assert!(!lets_in(&newer, &lost));
+    assert!(!accepts_key(&newer, &lost));
     proxy.open();
-    all_let_in(&replicas[..1], &lost, false);
-    assert!(lets_in(&replicas[0], &key));
+    await_key_everywhere(&replicas[..1], &lost, false);
+    assert!(accepts_key(&replicas[0], &key));
 }
 
 fn secured_behind(proxy: &Proxy) -> Broker {
@@ -303,12 +308,12 @@ fn what_loses_nothing_is_not_taken_for_a_loss() {
     let mut redis = Redis::durable();
     let proxy = Proxy::to(redis.address);
     let flags = [&TIMELESS[..], &["--storage-deadline=500ms"]].concat();
-    let cluster = Cluster::with(2, &format!("redis://{}", proxy.address), &flags);
+    let cluster = BrokerCluster::start_with(2, &format!("redis://{}", proxy.address), &flags);
     let alice = cluster.replicas[0].agent("alice");
     let bob = cluster.replicas[1].pushed("bob", &json!({"ack": "manual"}));
     let before = epoch(&redis);
     let goes_on = |what: &str| {
-        cluster.are_ready(true);
+        cluster.await_readiness(true);
         eventually(what, || {
             let call = alice.begins("send_message", &alice.sends(what).arguments_to("bob"));
             let result = alice.wire.answer_to(&call).unwrap();
@@ -329,11 +334,11 @@ fn what_loses_nothing_is_not_taken_for_a_loss() {
         goes_on("a restart that loses nothing");
     }
     proxy.cut();
-    cluster.are_ready(false);
+    cluster.await_readiness(false);
     proxy.open();
     goes_on("a connection that was cut");
     proxy.slow(std::time::Duration::from_millis(700));
-    cluster.are_ready(false);
+    cluster.await_readiness(false);
     proxy.open();
     goes_on("a slow Redis");
     redis.ask(&["FUNCTION", "FLUSH"]);

@@ -5,28 +5,28 @@ use std::{cell::Cell, collections::BTreeSet, thread};
 use serde_json::{Value, json};
 
 use crate::{
-    cluster::Cluster,
-    nomad::{Answer, stateless},
+    cluster::BrokerCluster,
+    roaming_client::{CallOutcome, call_over_http},
     support::{ADMIN_KEY, Agent, Broker, Caller, Redis, TIMELESS, eventually, texts},
 };
 
 /// Replicas in which nothing happens because of time: what ought to wake somebody has to.
-fn timeless(len: usize, redis: &Redis) -> Cluster {
-    Cluster::with(len, &redis.url(), &TIMELESS)
+fn cluster_without_timeouts(len: usize, redis: &Redis) -> BrokerCluster {
+    BrokerCluster::start_with(len, &redis.url(), &TIMELESS)
 }
 
-fn done(answer: Answer) -> Value {
+fn expect_done(answer: CallOutcome) -> Value {
     match answer {
-        Answer::Done(object) => object,
-        Answer::Refused(error) => panic!("refused: {error}"),
-        Answer::Lost => panic!("no answer"),
+        CallOutcome::Done(object) => object,
+        CallOutcome::Refused(error) => panic!("refused: {error}"),
+        CallOutcome::Lost => panic!("no answer"),
     }
 }
 
 #[test]
 fn messages_cross_replicas_in_both_directions() {
     let redis = Redis::start();
-    let cluster = timeless(2, &redis);
+    let cluster = cluster_without_timeouts(2, &redis);
     let alice = cluster.replicas[0].agent("alice");
     let bob = cluster.replicas[1].pushed("bob", &json!({"ack": "manual"}));
     let sent = alice.sends("hi").to("bob");
@@ -47,7 +47,7 @@ fn messages_cross_replicas_in_both_directions() {
 #[test]
 fn a_read_that_waits_is_woken_from_another_replica() {
     let redis = Redis::start();
-    let cluster = timeless(2, &redis);
+    let cluster = cluster_without_timeouts(2, &redis);
     let alice = cluster.replicas[0].agent("alice");
     let bob = cluster.replicas[1].agent("bob");
     let reading = bob.begins("receive_messages", &json!({"wait_seconds": 100}));
@@ -60,7 +60,7 @@ fn a_read_that_waits_is_woken_from_another_replica() {
 #[test]
 fn a_broadcast_counts_everybody_wherever_they_are() {
     let redis = Redis::start();
-    let cluster = timeless(3, &redis);
+    let cluster = cluster_without_timeouts(3, &redis);
     let alice = cluster.replicas[0].agent("alice");
     let everybody: Vec<_> = (0..9)
         .map(|at| cluster.replicas[at % 3].pushed(&format!("agent{at}"), &json!({"ack": "manual"})))
@@ -97,7 +97,7 @@ fn a_broadcast_counts_everybody_wherever_they_are() {
 #[test]
 fn who_comes_back_at_another_replica_takes_its_session_along() {
     let redis = Redis::start();
-    let cluster = timeless(2, &redis);
+    let cluster = cluster_without_timeouts(2, &redis);
     let alice = cluster.replicas[0].agent("alice");
     let older = cluster.replicas[0].pushed("bob", &json!({"ack": "manual"}));
     alice.sends("1").to("bob");
@@ -124,7 +124,7 @@ fn who_comes_back_at_another_replica_takes_its_session_along() {
 #[test]
 fn a_receipt_is_given_back_at_any_replica() {
     let redis = Redis::start();
-    let cluster = timeless(3, &redis);
+    let cluster = cluster_without_timeouts(3, &redis);
     let alice = cluster.replicas[0].agent("alice");
     let bob = cluster.replicas[1].stateless("bob");
     let at = |replica: usize| {
@@ -167,7 +167,7 @@ fn a_receipt_is_given_back_at_any_replica() {
 #[test]
 fn a_stateless_caller_is_fenced_at_every_replica() {
     let redis = Redis::start();
-    let cluster = timeless(2, &redis);
+    let cluster = cluster_without_timeouts(2, &redis);
     let alice = cluster.replicas[0].agent("alice");
     let first = cluster.replicas[0].stateless("bob");
     let mut waiting = first.call("receive_messages", json!({"wait_seconds": 100})).sent();
@@ -203,11 +203,17 @@ fn a_stateless_caller_is_fenced_at_every_replica() {
 #[test]
 fn a_name_is_one_session_whoever_is_first() {
     let redis = Redis::start();
-    let cluster = timeless(3, &redis);
+    let cluster = cluster_without_timeouts(3, &redis);
     for round in 0..10 {
         let arguments = json!({"name": format!("name{round}")});
         let sessions: BTreeSet<_> = thread::scope(|scope| {
-            let register = |at| done(stateless(cluster.addresses.pick(at), "register_session", &arguments));
+            let register = |at| {
+                expect_done(call_over_http(
+                    cluster.addresses.pick(at),
+                    "register_session",
+                    &arguments,
+                ))
+            };
             let calls: Vec<_> = (0..3).map(|at| scope.spawn(move || register(at))).collect();
             let sessions = calls
                 .into_iter()
@@ -223,16 +229,18 @@ fn a_name_is_one_session_whoever_is_first() {
         assert_eq!(sessions.len(), 3, "{arguments}: {sessions:?}");
         eventually("one of them has the session", || {
             let accepted = |at: usize| {
-                let accepts =
-                    |id: &&String| match stateless(cluster.addresses.pick(at), "heartbeat", &json!({"session_id": id}))
-                    {
-                        Answer::Done(_) => true,
-                        Answer::Refused(error) => {
-                            assert_eq!(error["code"], "session_taken_over");
-                            false
-                        }
-                        Answer::Lost => panic!("no answer"),
-                    };
+                let accepts = |id: &&String| match call_over_http(
+                    cluster.addresses.pick(at),
+                    "heartbeat",
+                    &json!({"session_id": id}),
+                ) {
+                    CallOutcome::Done(_) => true,
+                    CallOutcome::Refused(error) => {
+                        assert_eq!(error["code"], "session_taken_over");
+                        false
+                    }
+                    CallOutcome::Lost => panic!("no answer"),
+                };
                 sessions.iter().filter(accepts).collect::<Vec<_>>()
             };
             let accepted: Vec<_> = (0..3).map(accepted).collect();
@@ -250,7 +258,7 @@ fn a_name_is_one_session_whoever_is_first() {
 }
 
 /// Sends it in a batch, once for each id, and each is accepted.
-fn batches(from: &Agent, arguments: &Value, ids: &[&str]) {
+fn call_in_batch(from: &Agent, arguments: &Value, ids: &[&str]) {
     let params = json!({"name": "send_message", "arguments": arguments});
     let call = |id: &&str| json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params});
     from.wire.sends(&ids.iter().map(call).collect());
@@ -265,7 +273,7 @@ fn batches(from: &Agent, arguments: &Value, ids: &[&str]) {
 #[test]
 fn who_has_just_come_to_one_replica_is_found_at_another() {
     let redis = Redis::start();
-    let cluster = timeless(2, &redis);
+    let cluster = cluster_without_timeouts(2, &redis);
     let alice = Agent::legacy(cluster.replicas[0].wire(), "2025-03-26", &json!({})).registered("alice");
     for round in 0..10 {
         // Of what is published now, most is lost.
@@ -279,7 +287,7 @@ fn who_has_just_come_to_one_replica_is_found_at_another() {
         if round % 2 == 0 {
             letter.to(&bob);
         } else {
-            batches(&alice, &letter.arguments_to(&bob), &["1", "2"]);
+            call_in_batch(&alice, &letter.arguments_to(&bob), &["1", "2"]);
         }
     }
 }
@@ -287,7 +295,7 @@ fn who_has_just_come_to_one_replica_is_found_at_another() {
 #[test]
 fn what_a_stateless_caller_has_just_registered_is_known_wherever_it_asks_next() {
     let redis = Redis::start();
-    let cluster = timeless(2, &redis);
+    let cluster = cluster_without_timeouts(2, &redis);
     let carol = cluster.replicas[1].agent("carol");
     // Registered at one; the other cannot have heard of it.
     let registered = |name: &str| {
@@ -345,7 +353,7 @@ fn who_has_just_come_to_another_project_is_found_from_another_replica() {
         if round % 2 == 0 {
             alice.sends("hi").to(address.as_str());
         } else {
-            batches(&alice, &alice.sends("hi").arguments_to(address.as_str()), &["1"]);
+            call_in_batch(&alice, &alice.sends("hi").arguments_to(address.as_str()), &["1"]);
         }
         bob.sees(["hi"]);
     }
@@ -354,11 +362,11 @@ fn who_has_just_come_to_another_project_is_found_from_another_replica() {
 #[test]
 fn a_stateless_caller_may_hit_another_replica_with_each_request() {
     let redis = Redis::start();
-    let cluster = timeless(3, &redis);
+    let cluster = cluster_without_timeouts(3, &redis);
     let turn = Cell::new(0);
     let call = |tool: &str, arguments: Value| {
         turn.set(turn.get() + 1);
-        done(stateless(cluster.addresses.pick(turn.get()), tool, &arguments))
+        expect_done(call_over_http(cluster.addresses.pick(turn.get()), tool, &arguments))
     };
     let session = |object: &Value| object["session_id"].as_str().unwrap().to_owned();
     for round in 0..5 {
@@ -479,7 +487,7 @@ fn the_sessions_of_a_dead_replica_go_stale_and_end_once_for_all() {
         "--disconnect-threshold=2s",
         "--session-retention=1s",
     ];
-    let mut cluster = Cluster::with(3, &redis.url(), &flags);
+    let mut cluster = BrokerCluster::start_with(3, &redis.url(), &flags);
     let alice = cluster.replicas[0].agent("alice");
     let carol = cluster.replicas[1].agent("carol");
     let bob = cluster.replicas[2].pushed("bob", &json!({"ack": "manual"}));

@@ -26,14 +26,14 @@ fn refusal(redis_url: &str, flags: &[&str]) -> String {
 }
 
 /// An address at which nobody listens.
-fn nowhere() -> String {
+fn unused_address() -> String {
     let redis = Redis::start();
     redis.url().replace("redis://", "redis://:hunter2@")
 }
 
 #[test]
 fn without_redis_there_is_no_start_and_the_error_says_where_it_looked() {
-    let url = nowhere();
+    let url = unused_address();
     let said = refusal(&url, &[]);
     let address = url.rsplit('@').next().unwrap();
     assert!(
@@ -60,7 +60,10 @@ fn the_data_of_a_newer_release_is_left_alone() {
 
 #[test]
 fn with_a_fallback_a_single_broker_starts_on_memory_and_says_so() {
-    let broker = Broker::replica(&nowhere(), &["--redis-fallback=memory", "--storage-deadline=300ms"]);
+    let broker = Broker::replica(
+        &unused_address(),
+        &["--redis-fallback=memory", "--storage-deadline=300ms"],
+    );
     let health = broker.get("/health");
     assert_eq!(health.status, 200);
     let health = health.json();

@@ -2,15 +2,15 @@
 
 use serde_json::json;
 
-use crate::{cluster::Cluster, nomad::LOAD, support::Redis};
+use crate::{cluster::BrokerCluster, roaming_client::LOAD, support::Redis};
 
 /// Connections that are reset together.
-const CROWD: usize = 300;
+const CONNECTIONS: usize = 300;
 
 #[test]
 fn a_reconnect_storm_takes_nothing_from_those_who_stay() {
     let redis = Redis::start();
-    let mut cluster = Cluster::with(
+    let mut cluster = BrokerCluster::start_with(
         2,
         &redis.url(),
         &[
@@ -23,11 +23,11 @@ fn a_reconnect_storm_takes_nothing_from_those_who_stay() {
             "--waiting-max-mb=4096",
         ],
     );
-    LOAD.goes_on_while(&mut cluster, |cluster, ledger| {
-        ledger.grows_by(50);
+    LOAD.run_while(&mut cluster, |cluster, ledger| {
+        ledger.await_more_accepted(50);
         let arrive = |replica: usize| -> Vec<_> {
             let name = |at: usize| format!("crowd{at}");
-            (0..CROWD)
+            (0..CONNECTIONS)
                 .map(|at| cluster.replicas[replica].agent(&name(at)))
                 .collect()
         };
@@ -42,6 +42,6 @@ fn a_reconnect_storm_takes_nothing_from_those_who_stay() {
             assert_eq!(agent.session, *session);
             agent.calls("heartbeat", json!({}));
         }
-        ledger.grows_by(50);
+        ledger.await_more_accepted(50);
     });
 }

@@ -5,11 +5,11 @@ use std::time::Instant;
 use actors::{
     clock::now,
     model::{DeadLetterReason, Headers},
-    storage::{Acknowledge, Appended, Audience, DeadLetterQuery, Release, Seat},
+    storage::{Acknowledge, Appended, Audience, DeadLetterQuery, PutSession, Release},
 };
 use futures_util::future::join_all;
 
-use crate::support::{DELIVERY_LIMIT, Redis, View, append, block_on, record, storage};
+use crate::support::{DELIVERY_LIMIT, Redis, ReplicaView, append, block_on, record, storage};
 
 const MANY: usize = 5_000;
 
@@ -18,7 +18,7 @@ fn thousands_of_messages_go_through_one_inbox() {
     let redis = Redis::start();
     block_on(async {
         let storage = storage(redis.url()).await;
-        let view = View::of(&*storage, "acme");
+        let view = ReplicaView::of(&*storage, "acme");
         let bob = view.join().await;
         let begun = Instant::now();
         let told = |what| eprintln!("{what}: {:?}", begun.elapsed());
@@ -66,7 +66,7 @@ fn thousands_of_messages_go_through_one_inbox() {
             bytes_max: usize::MAX,
             ..DeadLetterQuery::default()
         };
-        let letters = view.store.dead_letters(query).await.unwrap().letters;
+        let letters = view.store.dead_letters(query).await.unwrap().dead_letters;
         told("list dead letters");
         let dead: Vec<_> = letters.iter().map(|letter| letter.message.id).collect();
         let carol = view.join().await;
@@ -91,16 +91,16 @@ fn a_broadcast_reaches_thousands() {
     let redis = Redis::start();
     block_on(async {
         let storage = storage(redis.url()).await;
-        let view = View::of(&*storage, "acme");
+        let view = ReplicaView::of(&*storage, "acme");
         let records: Vec<_> = (0..MANY).map(|_| record(None)).collect();
-        let put = |record| view.store.put_session(record, Seat::default());
+        let put = |record| view.store.put_session(record, PutSession::default());
         join_all(records.iter().cloned().map(put)).await;
         let ids: Vec<_> = records.iter().map(|record| record.id).collect();
         let everyone = Audience::Many(ids.clone().into());
         let sent = append(view.message(None, &Headers::default(), false), everyone);
         let id = sent.message.id;
         let begun = Instant::now();
-        let accepted = Appended::by_all(1);
+        let accepted = Appended::accepted_by_all(1);
         assert_eq!(view.append(sent).await, accepted);
         eprintln!("broadcast: {:?}", begun.elapsed());
         assert_eq!(view.store.message_status(id, now()).await.unwrap().unwrap().len(), MANY);

@@ -3,7 +3,7 @@
 use actors::clock::now;
 use futures_util::future::join_all;
 
-use crate::support::{Redis, View, block_on, storage};
+use crate::support::{Redis, ReplicaView, block_on, storage};
 
 /// Commands that were carried out since the statistics were reset, those of scripts too.
 fn commands(redis: &Redis) -> u64 {
@@ -24,7 +24,7 @@ fn commands_for(recipients: usize, messages: usize) -> u64 {
     let redis = Redis::start();
     block_on(async {
         let storage = storage(redis.url()).await;
-        let view = View::of(&*storage, "acme");
+        let view = ReplicaView::of(&*storage, "acme");
         let sessions = join_all((0..recipients).map(|_| view.join())).await;
         for is_measured in [false, true] {
             let batch: Vec<_> = (0..messages).map(|at| view.direct(sessions[at % recipients])).collect();

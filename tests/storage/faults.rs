@@ -6,10 +6,10 @@ use std::{
 };
 
 use actors::{
-    bridge::Incoming,
+    bridge::BridgeEvent,
     clock::now,
     model::{Headers, ProjectId},
-    storage::{Audience, Condition, Seat, Storage, StoreError},
+    storage::{Audience, PutSession, Storage, StorageHealth, StoreError},
 };
 use futures_util::{
     StreamExt,
@@ -17,10 +17,10 @@ use futures_util::{
 };
 use mcp_broker::storage::redis::{ConnectError, RedisSettings, RedisStorage};
 
-use crate::support::{Cluster, Proxy, Redis, View, append, block_on, connect, record, storage, until};
+use crate::support::{Cluster, Proxy, Redis, ReplicaView, append, block_on, connect, eventually, record, storage};
 
 /// A storage whose operations take no longer than this.
-async fn hasty(url: String, deadline: Duration) -> RedisStorage {
+async fn connect_with_deadline(url: String, deadline: Duration) -> RedisStorage {
     let settings = RedisSettings {
         deadline,
         ..RedisSettings::new(url)
@@ -33,12 +33,12 @@ fn a_server_that_has_forgotten_the_functions_is_told_them_again() {
     let redis = Redis::start();
     block_on(async {
         let storage = storage(redis.url()).await;
-        let view = View::of(&*storage, "acme");
+        let view = ReplicaView::of(&*storage, "acme");
         let bob = view.join().await;
         assert_eq!(redis.ask(&["FUNCTION", "FLUSH"]), "OK");
         let sent = view.send(bob).await;
         assert_eq!(redis.ask(&["FUNCTION", "FLUSH"]), "OK");
-        assert_eq!(view.leases(bob).await, [(sent, 1)]);
+        assert_eq!(view.lease_ids(bob).await, [(sent, 1)]);
     });
 }
 
@@ -85,8 +85,8 @@ fn operations_fail_in_time_while_redis_is_gone_and_go_on_when_it_is_back() {
     let mut redis = Redis::durable();
     block_on(async {
         let deadline = Duration::from_millis(500);
-        let storage = hasty(redis.url(), deadline).await;
-        let view = View::of(&storage, "acme");
+        let storage = connect_with_deadline(redis.url(), deadline).await;
+        let view = ReplicaView::of(&storage, "acme");
         let bob = view.join().await;
         let sent = view.send(bob).await;
         redis.kill();
@@ -100,12 +100,12 @@ fn operations_fail_in_time_while_redis_is_gone_and_go_on_when_it_is_back() {
                 begun.elapsed()
             );
         }
-        assert!(matches!(storage.condition(), Condition::Unavailable(_)));
+        assert!(matches!(storage.health(), StorageHealth::Unavailable(_)));
         redis.revive();
-        let leased = until(async || view.lease(bob).await.ok()).await;
+        let leased = eventually(async || view.lease(bob).await.ok()).await;
         let ids: Vec<_> = leased.deliveries.iter().map(|delivery| delivery.message.id).collect();
         assert_eq!(ids, [sent], "what was accepted is there");
-        assert_eq!(storage.condition(), Condition::Healthy);
+        assert_eq!(storage.health(), StorageHealth::Healthy);
         let project = ProjectId::parse("acme").unwrap();
         assert_eq!(storage.project(project).await, Ok(None));
     });
@@ -116,8 +116,8 @@ fn what_was_leased_for_nobody_to_hear_is_given_back_as_if_it_had_not_been() {
     let redis = Redis::start();
     let proxy = Proxy::to(redis.address);
     block_on(async {
-        let storage = hasty(format!("redis://{}", proxy.address), Duration::from_millis(400)).await;
-        let view = View::of(&storage, "acme");
+        let storage = connect_with_deadline(format!("redis://{}", proxy.address), Duration::from_millis(400)).await;
+        let view = ReplicaView::of(&storage, "acme");
         let bob = view.join().await;
         let sent = view.send(bob).await;
         // The way there is slower than the way back is waited for.
@@ -125,7 +125,7 @@ fn what_was_leased_for_nobody_to_hear_is_given_back_as_if_it_had_not_been() {
         let unheard = view.lease(bob).await;
         assert!(matches!(unheard, Err(StoreError::Unreachable(_))), "{unheard:?}");
         proxy.open();
-        let leased = until(async || {
+        let leased = eventually(async || {
             view.lease(bob)
                 .await
                 .ok()
@@ -144,8 +144,8 @@ fn what_was_leased_and_could_not_be_read_is_given_back_too() {
     let redis = Redis::start();
     let proxy = Proxy::to(redis.address);
     block_on(async {
-        let storage = hasty(format!("redis://{}", proxy.address), Duration::from_secs(2)).await;
-        let view = View::of(&storage, "acme");
+        let storage = connect_with_deadline(format!("redis://{}", proxy.address), Duration::from_secs(2)).await;
+        let view = ReplicaView::of(&storage, "acme");
         let bob = view.join().await;
         let batch = (0..MESSAGES).map(|_| view.direct(bob)).collect();
         view.store.append(batch, now()).await.unwrap();
@@ -155,7 +155,7 @@ fn what_was_leased_and_could_not_be_read_is_given_back_too() {
         let unread = lease().await;
         assert!(matches!(unread, Err(StoreError::Unreachable(_))), "{unread:?}");
         proxy.open();
-        let leased = until(async || lease().await.ok().filter(|leased| !leased.deliveries.is_empty())).await;
+        let leased = eventually(async || lease().await.ok().filter(|leased| !leased.deliveries.is_empty())).await;
         assert_eq!(leased.deliveries.len(), MESSAGES);
         assert!(leased.deliveries.iter().all(|delivery| delivery.count == 1));
     });
@@ -166,28 +166,28 @@ fn a_server_without_room_accepts_nothing_and_hands_out_what_it_has() {
     let redis = Redis::start();
     block_on(async {
         let storage = storage(redis.url()).await;
-        let view = View::of(&*storage, "acme");
+        let view = ReplicaView::of(&*storage, "acme");
         let bob = view.join().await;
         let [first, second] = [view.send(bob).await, view.send(bob).await];
         redis.ask(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
         redis.ask(&["CONFIG", "SET", "maxmemory", "1"]);
         let refused = view.store.append(vec![view.direct(bob)], now()).await;
         assert!(matches!(refused, Err(StoreError::Full(_))), "{refused:?}");
-        let refused = view.store.put_session(record(None), Seat::default());
+        let refused = view.store.put_session(record(None), PutSession::default());
         assert!(matches!(refused.await, Err(StoreError::Full(_))));
         // Those that wait for their turn together are one batch.
         let appends = (0..20).map(|_| view.store.append(vec![view.direct(bob)], now()));
-        let (refused, leased) = join(join_all(appends), view.leases(bob)).await;
+        let (refused, leased) = join(join_all(appends), view.lease_ids(bob)).await;
         assert!(refused.iter().all(|answer| matches!(answer, Err(StoreError::Full(_)))));
         assert_eq!(leased, [(first, 1), (second, 1)]);
         assert_eq!(view.acknowledge(bob, &[first]).await.unwrap().acknowledged, 1);
         view.claim(bob).await;
         assert_eq!(view.depth(bob).await, (1, 0));
-        assert_eq!(storage.condition(), Condition::Healthy, "the server is well");
+        assert_eq!(storage.health(), StorageHealth::Healthy, "the server is well");
 
         redis.ask(&["CONFIG", "SET", "maxmemory", "0"]);
         let third = view.send(bob).await;
-        assert_eq!(view.leases(bob).await, [(second, 2), (third, 1)]);
+        assert_eq!(view.lease_ids(bob).await, [(second, 2), (third, 1)]);
     });
 }
 
@@ -196,16 +196,16 @@ fn a_server_that_has_become_a_follower_is_left_for_the_one_that_leads() {
     let (old, new) = (Redis::start(), Redis::start());
     let proxy = Proxy::to(old.address);
     block_on(async {
-        let storage = hasty(format!("redis://{}", proxy.address), Duration::from_millis(500)).await;
-        let view = View::of(&storage, "acme");
+        let storage = connect_with_deadline(format!("redis://{}", proxy.address), Duration::from_millis(500)).await;
+        let view = ReplicaView::of(&storage, "acme");
         view.join().await;
         proxy.lead_to(new.address);
         let port = new.address.port().to_string();
         old.ask(&["REPLICAOF", "127.0.0.1", &port]);
-        let bob = until(async || {
+        let bob = eventually(async || {
             let record = record(None);
             let id = record.id;
-            let put = view.store.put_session(record, Seat::default()).await;
+            let put = view.store.put_session(record, PutSession::default()).await;
             put.ok().map(|_| id)
         })
         .await;
@@ -224,23 +224,23 @@ fn what_too_few_replicas_have_is_not_accepted() {
             ..RedisSettings::new(redis.url())
         };
         let storage = RedisStorage::connect(settings).await.unwrap();
-        let view = View::of(&storage, "acme");
-        let put = view.store.put_session(record(None), Seat::default());
+        let view = ReplicaView::of(&storage, "acme");
+        let put = view.store.put_session(record(None), PutSession::default());
         let refused = put.await;
         assert!(matches!(refused, Err(StoreError::Unreachable(_))), "{refused:?}");
-        assert!(matches!(storage.condition(), Condition::Degraded(_)));
+        assert!(matches!(storage.health(), StorageHealth::Degraded(_)));
         let replica = redis.replica();
-        let bob = until(async || {
+        let bob = eventually(async || {
             let record = record(None);
             let id = record.id;
-            let put = view.store.put_session(record, Seat::default()).await;
+            let put = view.store.put_session(record, PutSession::default()).await;
             put.ok().map(|_| id)
         })
         .await;
-        assert_eq!(storage.condition(), Condition::Healthy);
+        assert_eq!(storage.health(), StorageHealth::Healthy);
         view.send(bob).await;
         assert_eq!(replica.ask(&["HLEN", "{acme}:messages"]), "1");
-        assert_eq!(view.leases(bob).await.len(), 1);
+        assert_eq!(view.lease_ids(bob).await.len(), 1);
     });
 }
 
@@ -251,20 +251,20 @@ fn the_sentinels_say_who_leads_after_a_failover() {
     let sentinel = Redis::sentinel(&leader);
     block_on(async {
         let replicas = || sentinel.ask(&["SENTINEL", "REPLICAS", "main"]);
-        until(async || replicas().contains(&follower.address.to_string()).then_some(())).await;
+        eventually(async || replicas().contains(&follower.address.to_string()).then_some(())).await;
         let url = format!("redis+sentinel://{}/main", sentinel.address);
-        let storage = hasty(url, Duration::from_millis(500)).await;
+        let storage = connect_with_deadline(url, Duration::from_millis(500)).await;
         let mut heard = storage.bridge().unwrap().listen();
-        assert_eq!(heard.next().await, Some(Incoming::Connected));
-        let view = View::of(&storage, "acme");
+        assert_eq!(heard.next().await, Some(BridgeEvent::Connected));
+        let view = ReplicaView::of(&storage, "acme");
         let bob = view.join().await;
-        assert!(matches!(heard.next().await, Some(Incoming::Frame(_))));
-        until(async || (follower.ask(&["EXISTS", "{acme}:sessions"]) == "1").then_some(())).await;
+        assert!(matches!(heard.next().await, Some(BridgeEvent::Frame(_))));
+        eventually(async || (follower.ask(&["EXISTS", "{acme}:sessions"]) == "1").then_some(())).await;
         leader.kill();
-        assert_eq!(heard.next().await, Some(Incoming::Lost));
-        assert_eq!(heard.next().await, Some(Incoming::Connected));
-        until(async || view.store.append(vec![view.direct(bob)], now()).await.ok()).await;
-        assert!(matches!(heard.next().await, Some(Incoming::Frame(_))));
+        assert_eq!(heard.next().await, Some(BridgeEvent::Disconnected));
+        assert_eq!(heard.next().await, Some(BridgeEvent::Connected));
+        eventually(async || view.store.append(vec![view.direct(bob)], now()).await.ok()).await;
+        assert!(matches!(heard.next().await, Some(BridgeEvent::Frame(_))));
         assert_eq!(
             follower.ask(&["HLEN", "{acme}:messages"]),
             view.depth(bob).await.0.to_string()
@@ -277,7 +277,7 @@ fn an_operation_that_fails_half_way_spoils_neither_the_others_nor_the_counts() {
     let redis = Redis::start();
     block_on(async {
         let storage = storage(redis.url()).await;
-        let view = View::of(&*storage, "acme");
+        let view = ReplicaView::of(&*storage, "acme");
         let (bob, carol) = (view.join().await, view.join().await);
         let sent = view.send(carol).await;
         // Too many for the line of the inbox.
@@ -292,7 +292,7 @@ fn an_operation_that_fails_half_way_spoils_neither_the_others_nor_the_counts() {
         view.send(bob).await;
         // What was taken from the queue before it failed is lost to this test's violence, and to no count.
         let (waiting, _) = view.depth(bob).await;
-        let leased = view.leases(bob).await.len();
+        let leased = view.lease_ids(bob).await.len();
         assert_eq!((waiting, leased), (leased, 1));
         assert_eq!(view.depth(bob).await, (0, 1));
     });
@@ -308,17 +308,17 @@ fn node_of<'a>(cluster: &'a mut Cluster, project: &str) -> &'a mut Redis {
 fn a_node_of_a_cluster_that_is_gone_is_no_trouble_for_the_others_and_is_used_when_it_is_back() {
     let mut cluster = Cluster::start();
     block_on(async {
-        let storage = hasty(cluster.url(), Duration::from_millis(500)).await;
+        let storage = connect_with_deadline(cluster.url(), Duration::from_millis(500)).await;
         // In slots of different nodes, and neither on that of what belongs to no project.
-        let [gone, kept] = ["acme", "two"].map(|project| View::of(&storage, project));
+        let [gone, kept] = ["acme", "two"].map(|project| ReplicaView::of(&storage, project));
         let address = |cluster: &mut Cluster, project: &str| node_of(cluster, project).address;
         let places: Vec<_> = ["acme", "two", "system"].map(|of| address(&mut cluster, of)).into();
         assert_eq!(places.iter().collect::<HashSet<_>>().len(), 3, "{places:?}");
         let (bob, carol) = (gone.join().await, kept.join().await);
         node_of(&mut cluster, "acme").kill();
-        until(async || {
+        eventually(async || {
             assert!(gone.store.depth(bob).await.is_err());
-            matches!(storage.condition(), Condition::Degraded(_)).then_some(())
+            matches!(storage.health(), StorageHealth::Degraded(_)).then_some(())
         })
         .await;
         for _ in 0..20 {
@@ -326,12 +326,12 @@ fn a_node_of_a_cluster_that_is_gone_is_no_trouble_for_the_others_and_is_used_whe
             kept.send(carol).await;
         }
         node_of(&mut cluster, "acme").revive();
-        until(async || gone.store.depth(bob).await.ok()).await;
+        eventually(async || gone.store.depth(bob).await.ok()).await;
         gone.join().await;
         // It had written nothing down.
-        let condition = storage.condition();
+        let condition = storage.health();
         assert!(
-            matches!(&condition, Condition::Degraded(why) if why.contains("older data")),
+            matches!(&condition, StorageHealth::Degraded(why) if why.contains("older data")),
             "{condition:?}"
         );
         kept.send(carol).await;
@@ -343,7 +343,7 @@ fn a_project_whose_slot_moves_to_another_node_is_followed() {
     let mut cluster = Cluster::start();
     block_on(async {
         let storage = storage(cluster.url()).await;
-        let view = View::of(&*storage, "acme");
+        let view = ReplicaView::of(&*storage, "acme");
         let bob = view.join().await;
         let sent = view.send(bob).await;
         let from = node_of(&mut cluster, "acme").address;
@@ -362,7 +362,7 @@ fn a_project_whose_slot_moves_to_another_node_is_followed() {
         for node in [to, from] {
             assert_eq!(node.ask(&["CLUSTER", "SETSLOT", &slot, "NODE", &to_id]), "OK");
         }
-        assert_eq!(view.leases(bob).await, [(sent, 1)]);
+        assert_eq!(view.lease_ids(bob).await, [(sent, 1)]);
         assert_ne!(to.ask(&["CLUSTER", "COUNTKEYSINSLOT", &slot]), "0");
     });
 }
@@ -374,8 +374,8 @@ fn what_waits_for_a_silent_redis_is_bounded_in_bytes() {
     let redis = Redis::start();
     let proxy = Proxy::to(redis.address);
     block_on(async {
-        let storage = hasty(format!("redis://{}", proxy.address), Duration::from_secs(5)).await;
-        let view = View::of(&storage, "acme");
+        let storage = connect_with_deadline(format!("redis://{}", proxy.address), Duration::from_secs(5)).await;
+        let view = ReplicaView::of(&storage, "acme");
         let bob = view.join().await;
         proxy.silence();
         let sends = (0..SENT).map(|_| {

@@ -3,64 +3,70 @@
 use std::sync::Arc;
 
 use actors::{
-    bridge::{Frame, Heard, Incoming, News},
+    bridge::{BridgeEvent, BridgeStream, Frame, StoreEvent},
     clock::now,
     model::{DeadLetterReason, Headers, ProjectId, ProjectRecord, ProtocolMetadata, ProtocolName, ProtocolRecord},
     storage::{Audience, Release, Storage},
 };
 use futures_util::StreamExt;
 
-use crate::support::{Cluster, DELIVERY_LIMIT, PATIENCE, Redis, View, append, block_on, record, storage};
+use crate::support::{Cluster, DELIVERY_LIMIT, Redis, ReplicaView, WAIT_TIMEOUT, append, block_on, record, storage};
 
 /// What is heard, from the moment it is made on.
-struct Ear {
-    heard: Heard,
-    serial: u64,
+struct FrameReader {
+    incoming: BridgeStream,
+    sequence: u64,
 }
 
-impl Ear {
+impl FrameReader {
     async fn on(storage: &dyn Storage) -> Self {
         let mut heard = storage.bridge().unwrap().listen();
-        assert_eq!(heard.next().await, Some(Incoming::Connected));
-        Self { heard, serial: 0 }
+        assert_eq!(heard.next().await, Some(BridgeEvent::Connected));
+        Self {
+            incoming: heard,
+            sequence: 0,
+        }
     }
 
     /// The next frame, which has the next number.
     async fn next(&mut self) -> Frame {
-        let heard = tokio::time::timeout(PATIENCE, self.heard.next()).await;
-        let Some(Incoming::Frame(text)) = heard.expect("a frame comes") else {
+        let heard = tokio::time::timeout(WAIT_TIMEOUT, self.incoming.next()).await;
+        let Some(BridgeEvent::Frame(text)) = heard.expect("a frame comes") else {
             panic!("no frame");
         };
         let frame = Frame::parse(&text).unwrap();
-        self.serial += 1;
-        assert_eq!(frame.serial, self.serial, "{frame:?}");
+        self.sequence += 1;
+        assert_eq!(frame.seq, self.sequence, "{frame:?}");
         frame
     }
 
-    async fn hears(&mut self, news: News) -> u64 {
+    async fn expects(&mut self, news: StoreEvent) -> u64 {
         let frame = self.next().await;
-        assert_eq!(frame.news, news);
+        assert_eq!(frame.event, news);
         frame.number
     }
 }
 
 async fn each_change_is_published(url: String) {
     let (storage, other) = (storage(url.clone()).await, storage(url).await);
-    let mut ear = Ear::on(&*other).await;
-    let view = View::of(&*storage, "acme");
+    let mut ear = FrameReader::on(&*other).await;
+    let view = ReplicaView::of(&*storage, "acme");
     let store = &view.store;
 
     let bob = record(Some("bob"));
     view.put(bob.clone()).await;
     let frame = ear.next().await;
-    assert_eq!((frame.news, frame.number), (News::Session(Box::new(bob.clone())), 1));
+    assert_eq!(
+        (frame.event, frame.number),
+        (StoreEvent::Session(Box::new(bob.clone())), 1)
+    );
     assert_eq!(Some(frame.from), storage.bridge().map(|bridge| bridge.replica()));
     assert_eq!(frame.project, view.project);
     view.put(record(Some("bob"))).await;
     let carol = record(None);
     view.put(carol.clone()).await;
     assert_eq!(
-        ear.hears(News::Session(Box::new(carol.clone()))).await,
+        ear.expects(StoreEvent::Session(Box::new(carol.clone()))).await,
         2,
         "who is refused is no news"
     );
@@ -71,18 +77,18 @@ async fn each_change_is_published(url: String) {
     let broadcast = append(view.message(None, &Headers::default(), false), everyone);
     let batch = vec![view.direct(bob), broadcast, view.direct(bob)];
     store.append(batch, now()).await.unwrap();
-    ear.hears(News::Waiting(vec![bob, carol])).await;
-    view.leases(bob).await;
-    view.leases(carol).await;
+    ear.expects(StoreEvent::Waiting(vec![bob, carol])).await;
+    view.lease_ids(bob).await;
+    view.lease_ids(carol).await;
 
     store
         .release(carol, Release::Silent(std::time::Duration::ZERO), DELIVERY_LIMIT, now())
         .await
         .unwrap();
-    ear.hears(News::Waiting(vec![carol])).await;
+    ear.expects(StoreEvent::Waiting(vec![carol])).await;
     view.claim(bob).await;
-    assert_eq!(ear.hears(News::Claimed(bob)).await, 1);
-    ear.hears(News::Waiting(vec![bob])).await;
+    assert_eq!(ear.expects(StoreEvent::Claimed(bob)).await, 1);
+    ear.expects(StoreEvent::Waiting(vec![bob])).await;
 
     let watched = append(
         view.message(Some(carol), &Headers::default(), true),
@@ -90,32 +96,32 @@ async fn each_change_is_published(url: String) {
     );
     let id = watched.message.id;
     view.append(watched).await;
-    ear.hears(News::Waiting(vec![carol])).await;
-    assert_eq!(view.leases(carol).await.len(), 2);
-    ear.hears(News::Progress(id)).await;
+    ear.expects(StoreEvent::Waiting(vec![carol])).await;
+    assert_eq!(view.lease_ids(carol).await.len(), 2);
+    ear.expects(StoreEvent::Progress(id)).await;
     store
         .remove_session(carol, DeadLetterReason::RecipientGone, None, now())
         .await
         .unwrap();
-    assert_eq!(ear.hears(News::Progress(id)).await, 0);
-    assert_eq!(ear.hears(News::SessionRemoved(carol)).await, 3);
+    assert_eq!(ear.expects(StoreEvent::Progress(id)).await, 0);
+    assert_eq!(ear.expects(StoreEvent::SessionRemoved(carol)).await, 3);
     store.redrive(vec![id], Some(bob), 100, now()).await.unwrap();
-    ear.hears(News::Waiting(vec![bob])).await;
-    view.leases(bob).await;
+    ear.expects(StoreEvent::Waiting(vec![bob])).await;
+    view.lease_ids(bob).await;
     view.acknowledge(bob, &[id]).await.unwrap();
 
     let watched = append(view.message(Some(bob), &Headers::default(), true), Audience::One(bob));
     let id = watched.message.id;
     view.append(watched).await;
     assert_eq!(
-        ear.hears(News::Waiting(vec![bob])).await,
+        ear.expects(StoreEvent::Waiting(vec![bob])).await,
         0,
         "nobody waits for what was redriven to another"
     );
-    view.leases(bob).await;
-    ear.hears(News::Progress(id)).await;
+    view.lease_ids(bob).await;
+    ear.expects(StoreEvent::Progress(id)).await;
     view.acknowledge(bob, &[id]).await.unwrap();
-    ear.hears(News::Progress(id)).await;
+    ear.expects(StoreEvent::Progress(id)).await;
 
     let protocol = ProtocolRecord {
         name: ProtocolName::parse("chat").unwrap(),
@@ -130,7 +136,7 @@ async fn each_change_is_published(url: String) {
     for _ in 0..2 {
         store.insert_protocol(Arc::new(protocol.clone()), None).await.unwrap();
     }
-    ear.hears(News::Protocol { name, version }).await;
+    ear.expects(StoreEvent::Protocol { name, version }).await;
     let project = ProjectRecord {
         id: ProjectId::parse("acme").unwrap(),
         ..ProjectRecord::default_project(1)
@@ -138,9 +144,9 @@ async fn each_change_is_published(url: String) {
     for _ in 0..2 {
         storage.put_project(Arc::new(project.clone())).await.unwrap();
     }
-    ear.hears(News::Project(0)).await;
-    assert_eq!(store.serial().await, Ok(ear.serial));
-    assert_eq!(View::of(&*other, "none").store.serial().await, Ok(0));
+    ear.expects(StoreEvent::Project(0)).await;
+    assert_eq!(store.last_frame_seq().await, Ok(ear.sequence));
+    assert_eq!(ReplicaView::of(&*other, "none").store.last_frame_seq().await, Ok(0));
 }
 
 #[test]
@@ -163,11 +169,11 @@ fn another_database_is_another_broker() {
     let redis = Redis::start();
     block_on(async {
         let (here, there) = (storage(redis.url()).await, storage(format!("{}/1", redis.url())).await);
-        let mut ear = Ear::on(&*there).await;
-        View::of(&*here, "acme").join().await;
-        let own = View::of(&*there, "acme");
+        let mut ear = FrameReader::on(&*there).await;
+        ReplicaView::of(&*here, "acme").join().await;
+        let own = ReplicaView::of(&*there, "acme");
         let joined = own.join().await;
-        assert!(matches!(ear.next().await.news, News::Session(record) if record.id == joined));
+        assert!(matches!(ear.next().await.event, StoreEvent::Session(record) if record.id == joined));
         assert_eq!(own.store.sessions().await.unwrap().sessions.len(), 1);
     });
 }
@@ -177,14 +183,16 @@ fn the_bridge_says_what_it_may_have_missed() {
     let mut redis = Redis::durable();
     block_on(async {
         let storage = storage(redis.url()).await;
-        let mut ear = Ear::on(&*storage).await;
+        let mut ear = FrameReader::on(&*storage).await;
         redis.kill();
-        assert_eq!(ear.heard.next().await, Some(Incoming::Lost));
+        assert_eq!(ear.incoming.next().await, Some(BridgeEvent::Disconnected));
         redis.revive();
-        assert_eq!(ear.heard.next().await, Some(Incoming::Connected));
-        let view = View::of(&*storage, "acme");
-        let put = crate::support::until(async || {
-            let put = view.store.put_session(record(None), actors::storage::Seat::default());
+        assert_eq!(ear.incoming.next().await, Some(BridgeEvent::Connected));
+        let view = ReplicaView::of(&*storage, "acme");
+        let put = crate::support::eventually(async || {
+            let put = view
+                .store
+                .put_session(record(None), actors::storage::PutSession::default());
             put.await.ok()
         });
         put.await;

@@ -17,14 +17,14 @@ use std::{
 
 use actors::{
     clock::now,
-    model::{Draft, Headers, MessageId, MessageIds, SessionId, Status, To},
-    storage::{Acknowledge, Append, Appended, Audience, Claim, Release, Takes},
+    model::{Addressing, DeliveryStatus, Draft, Headers, MessageId, MessageIds, SessionId},
+    storage::{Acknowledge, Append, Appended, Audience, Claim, PrefetchLimit, Release},
 };
 use mcp_broker::storage::redis::{RedisSettings, RedisStorage};
 
 use tokio::task::{LocalSet, spawn_local};
 
-use crate::support::{Proxy, Redis, View, block_on, record, until};
+use crate::support::{Proxy, Redis, ReplicaView, block_on, eventually, record};
 
 const REPLICAS: usize = 3;
 const SESSIONS: usize = 2;
@@ -47,19 +47,19 @@ impl Dice {
         (z ^ (z >> 31)) % sides
     }
 
-    fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
+    fn pick_one<'a, T>(&mut self, of: &'a [T]) -> &'a T {
         &of[self.roll(of.len() as u64) as usize]
     }
 }
 
 /// When something began and ended, by a count that everybody shares.
 #[derive(Clone, Copy, Debug)]
-struct Span {
+struct CallTime {
     began: u64,
     ended: u64,
 }
 
-impl Span {
+impl CallTime {
     fn is_before(&self, other: &Self) -> bool {
         self.ended < other.began
     }
@@ -68,7 +68,7 @@ impl Span {
 #[derive(Debug)]
 struct Claimed {
     session: SessionId,
-    span: Span,
+    span: CallTime,
     /// None when nobody knows whether it was done.
     epoch: Option<u64>,
 }
@@ -76,7 +76,7 @@ struct Claimed {
 #[derive(Debug)]
 struct Leased {
     session: SessionId,
-    span: Span,
+    span: CallTime,
     epoch: u64,
     superseded: bool,
     /// With their delivery counts.
@@ -86,7 +86,7 @@ struct Leased {
 #[derive(Debug)]
 struct Acknowledged {
     session: SessionId,
-    span: Span,
+    span: CallTime,
     message: MessageId,
 }
 
@@ -94,7 +94,7 @@ struct Acknowledged {
 struct History {
     time: AtomicU64,
     /// What it was tried to send, and to whom.
-    tried: Mutex<BTreeSet<(MessageId, SessionId)>>,
+    attempted: Mutex<BTreeSet<(MessageId, SessionId)>>,
     accepted: Mutex<BTreeSet<(MessageId, SessionId)>>,
     claims: Mutex<Vec<Claimed>>,
     leases: Mutex<Vec<Leased>>,
@@ -103,14 +103,14 @@ struct History {
 }
 
 impl History {
-    async fn span<T>(&self, what: impl Future<Output = T>) -> (T, Span) {
+    async fn timed<T>(&self, what: impl Future<Output = T>) -> (T, CallTime) {
         let began = self.time.fetch_add(1, Ordering::SeqCst);
         let result = what.await;
         let ended = self.time.fetch_add(1, Ordering::SeqCst);
-        (result, Span { began, ended })
+        (result, CallTime { began, ended })
     }
 
-    fn failed(&self) {
+    fn count_failure(&self) {
         self.failures.fetch_add(1, Ordering::SeqCst);
     }
 
@@ -151,7 +151,7 @@ impl History {
     }
 
     fn nothing_is_lost_or_made_up(&self) {
-        let tried = self.tried.lock().unwrap();
+        let tried = self.attempted.lock().unwrap();
         let leases = self.leases.lock().unwrap();
         let mut delivered = BTreeSet::new();
         let mut counts = BTreeSet::new();
@@ -185,7 +185,7 @@ impl History {
 /// One replica, and its way to Redis.
 struct Replica {
     proxy: Proxy,
-    view: View,
+    view: ReplicaView,
 }
 
 async fn replica(server: SocketAddr, project: &str) -> Replica {
@@ -195,41 +195,41 @@ async fn replica(server: SocketAddr, project: &str) -> Replica {
     let storage = RedisStorage::connect(settings).await.unwrap();
     Replica {
         proxy,
-        view: View::of(&storage, project),
+        view: ReplicaView::of(&storage, project),
     }
 }
 
 /// Sends its messages one after the other, each until it is accepted.
-async fn write(history: Arc<History>, replicas: Rc<Vec<Replica>>, sessions: Vec<SessionId>, mut dice: Dice) {
+async fn write_all(history: Arc<History>, replicas: Rc<Vec<Replica>>, sessions: Vec<SessionId>, mut dice: Dice) {
     let (writer, ids) = (record(None), MessageIds::default());
     for number in 0..MESSAGES {
         // Some are for all.
         let to = match dice.roll(4) {
             0 => None,
-            _ => Some(*dice.pick(&sessions)),
+            _ => Some(*dice.pick_one(&sessions)),
         };
         let audience = to.map_or_else(|| Audience::Many(Arc::from(&sessions[..])), Audience::One);
         let project = &replicas[0].view.project;
-        let kind = to.map_or(To::Many, |_| To::One);
+        let kind = to.map_or(Addressing::Broadcast, |_| Addressing::Direct);
         let draft = Draft::new(project, &writer, kind, ("chat", "1.0.0"), "{}", &Headers::default());
         let message = Arc::new(draft.seal(ids.next(now()), to, now(), false));
         let sent = audience.ids().iter().map(|session| (message.id, *session));
-        history.tried.lock().unwrap().extend(sent.clone());
+        history.attempted.lock().unwrap().extend(sent.clone());
         loop {
-            let view = &dice.pick(&replicas).view;
+            let view = &dice.pick_one(&replicas).view;
             let append = Append {
                 message: Arc::clone(&message),
                 audience: audience.clone(),
                 queue_capacity: 10_000,
                 idempotency_key: Some(number.to_string()),
-                roster: None,
+                roster_version: None,
             };
             match view.store.append(vec![append], now()).await.as_deref() {
                 Ok([Appended::Accepted { refused, .. }]) => assert!(refused.is_empty()),
-                Ok([Appended::Repeated(outcome)]) => assert_eq!(outcome.message, message.id),
+                Ok([Appended::Duplicate(outcome)]) => assert_eq!(outcome.message, message.id),
                 Ok(other) => panic!("{other:?}"),
                 Err(_) => {
-                    history.failed();
+                    history.count_failure();
                     tokio::time::sleep(Duration::from_millis(5)).await;
                     continue;
                 }
@@ -241,7 +241,7 @@ async fn write(history: Arc<History>, replicas: Rc<Vec<Replica>>, sessions: Vec<
 }
 
 /// Claims a session now and then, and takes what it gets, until it is told to stop.
-async fn read(
+async fn read_until_over(
     history: Arc<History>,
     replicas: Rc<Vec<Replica>>,
     session: SessionId,
@@ -249,20 +249,20 @@ async fn read(
     is_over: Arc<AtomicBool>,
 ) {
     while !is_over.load(Ordering::SeqCst) {
-        let view = &dice.pick(&replicas).view;
-        take(&history, view, session, &mut dice).await;
+        let view = &dice.pick_one(&replicas).view;
+        claim_and_read(&history, view, session, &mut dice).await;
     }
 }
 
 /// Claims a session and takes from it for a few turns. True when nothing was left.
-async fn take(history: &History, view: &View, session: SessionId, dice: &mut Dice) -> bool {
+async fn claim_and_read(history: &History, view: &ReplicaView, session: SessionId, dice: &mut Dice) -> bool {
     let claim = Claim::generate();
     let claiming = view.store.claim(session, claim, DELIVERIES_MAX, now());
-    let (claimed, span) = history.span(claiming).await;
+    let (claimed, span) = history.timed(claiming).await;
     let epoch = claimed.map(|claimed| claimed.epoch).ok();
     history.claims.lock().unwrap().push(Claimed { session, span, epoch });
     let Some(epoch) = epoch else {
-        history.failed();
+        history.count_failure();
         tokio::time::sleep(Duration::from_millis(5)).await;
         return false;
     };
@@ -272,18 +272,18 @@ async fn take(history: &History, view: &View, session: SessionId, dice: &mut Dic
     for _ in 0..=dice.roll(6) {
         let limit = 1 + dice.roll(8) as usize;
         let taking = if stands_by && dice.roll(2) == 0 {
-            let takes = Takes {
-                window: limit,
-                room: usize::MAX,
-                by_writing: true,
+            let takes = PrefetchLimit {
+                messages: limit,
+                bytes: usize::MAX,
+                auto_ack: true,
             };
-            view.store.stand_by(session, claim, takes, next)
+            view.store.start_push(session, claim, takes, next)
         } else {
             view.store.lease(session, Some(claim), limit, usize::MAX, now())
         };
-        let (leased, span) = history.span(taking).await;
+        let (leased, span) = history.timed(taking).await;
         let Ok(leased) = leased else {
-            history.failed();
+            history.count_failure();
             return false;
         };
         let mut messages: Vec<_> = leased
@@ -292,8 +292,8 @@ async fn take(history: &History, view: &View, session: SessionId, dice: &mut Dic
             .map(|one| (one.message.id, one.count))
             .collect();
         messages.retain(|message| seen.insert(*message));
-        if leased.numbers.start <= next {
-            next = next.max(leased.numbers.end);
+        if leased.lease_numbers.start <= next {
+            next = next.max(leased.lease_numbers.end);
         }
         let is_empty = messages.is_empty() && leased.depth.waiting == 0 && leased.depth.leased == 0;
         let ids: Vec<_> = messages.iter().map(|(id, _)| *id).collect();
@@ -320,14 +320,14 @@ async fn take(history: &History, view: &View, session: SessionId, dice: &mut Dic
                     .store
                     .release(session, Release::Claimed(claim), DELIVERIES_MAX, now());
                 if released.await.is_err() {
-                    history.failed();
+                    history.count_failure();
                 }
             }
             _ => {
                 let acknowledging = view.store.acknowledge(session, Acknowledge::Ids(ids.clone()), now());
-                let (acknowledged, span) = history.span(acknowledging).await;
+                let (acknowledged, span) = history.timed(acknowledging).await;
                 let Ok(acknowledged) = acknowledged else {
-                    history.failed();
+                    history.count_failure();
                     continue;
                 };
                 let known = ids.into_iter().filter(|id| !acknowledged.unknown.contains(id));
@@ -340,9 +340,9 @@ async fn take(history: &History, view: &View, session: SessionId, dice: &mut Dic
 }
 
 /// Breaks something for a while.
-async fn fault(redis: &Arc<Mutex<Redis>>, replicas: &[Replica], dice: &mut Dice) {
+async fn inject_faults(redis: &Arc<Mutex<Redis>>, replicas: &[Replica], dice: &mut Dice) {
     let pause = Duration::from_millis(dice.roll(60));
-    let proxy = &dice.pick(replicas).proxy;
+    let proxy = &dice.pick_one(replicas).proxy;
     match dice.roll(7) {
         0 | 1 => proxy.cut(),
         2 => proxy.silence(),
@@ -367,7 +367,7 @@ async fn fault(redis: &Arc<Mutex<Redis>>, replicas: &[Replica], dice: &mut Dice)
 }
 
 /// Returns how many operations failed on the way.
-async fn happens(redis: &Arc<Mutex<Redis>>, seed: u64) -> usize {
+async fn run_history(redis: &Arc<Mutex<Redis>>, seed: u64) -> usize {
     let mut dice = Dice(seed);
     let project = format!("history-{seed}");
     let mut replicas = Vec::new();
@@ -387,16 +387,22 @@ async fn happens(redis: &Arc<Mutex<Redis>>, seed: u64) -> usize {
     // Two at a time want the same session.
     for session in sessions.iter().chain(&sessions) {
         let (history, replicas, is_over) = (Arc::clone(&history), Rc::clone(&replicas), Arc::clone(&is_over));
-        readers.push(spawn_local(read(history, replicas, *session, next(), is_over)));
+        readers.push(spawn_local(read_until_over(
+            history,
+            replicas,
+            *session,
+            next(),
+            is_over,
+        )));
     }
     let mut writers = Vec::new();
     for _ in 0..WRITERS {
         let (history, replicas) = (Arc::clone(&history), Rc::clone(&replicas));
-        writers.push(spawn_local(write(history, replicas, sessions.clone(), next())));
+        writers.push(spawn_local(write_all(history, replicas, sessions.clone(), next())));
     }
     let mut faults = next();
     for _ in 0..FAULTS {
-        fault(redis, &replicas, &mut faults).await;
+        inject_faults(redis, &replicas, &mut faults).await;
     }
     for writer in writers {
         writer.await.unwrap();
@@ -407,8 +413,8 @@ async fn happens(redis: &Arc<Mutex<Redis>>, seed: u64) -> usize {
     }
     let mut last = next();
     for session in &sessions {
-        until(async || {
-            take(&history, &replicas[0].view, *session, &mut last)
+        eventually(async || {
+            claim_and_read(&history, &replicas[0].view, *session, &mut last)
                 .await
                 .then_some(())
         })
@@ -424,7 +430,7 @@ async fn happens(redis: &Arc<Mutex<Redis>>, seed: u64) -> usize {
     assert_eq!(messages.len(), WRITERS * MESSAGES);
     for (id, recipients) in messages {
         let statuses = replicas[0].view.statuses(id).await;
-        assert_eq!(statuses, vec![Status::Acknowledged; recipients], "{id}");
+        assert_eq!(statuses, vec![DeliveryStatus::Acknowledged; recipients], "{id}");
     }
     history.failures.load(Ordering::SeqCst)
 }
@@ -440,7 +446,7 @@ fn claims_are_linearizable_and_what_is_accepted_arrives_whatever_happens_to_redi
     let mut failures = HashMap::new();
     for seed in seeds {
         println!("HISTORY_SEED={seed}");
-        failures.insert(seed, block_on(LocalSet::new().run_until(happens(&redis, seed))));
+        failures.insert(seed, block_on(LocalSet::new().run_until(run_history(&redis, seed))));
     }
     let troubled = failures.values().filter(|count| **count > 0).count();
     println!("{} histories, {troubled} with operations that failed", failures.len());

@@ -1,16 +1,16 @@
 //! The storages that are servers: each test has a Redis of its own.
 
 mod bulk;
-mod bundles;
 mod conformance;
 mod cost;
 mod faults;
 mod frames;
-mod handing;
+mod group_leases;
 mod histories;
-mod posts;
+mod push;
 mod reference;
 mod replicas;
 mod retention;
+mod segments;
 mod support;
 mod timelines;

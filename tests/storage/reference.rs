@@ -9,15 +9,15 @@ use actors::{
     clock::now,
     model::{DeadLetterReason, Headers, Message, MessageId, Priority, ProjectId, SessionId, SessionRecord},
     storage::{
-        Acknowledge, Append, Appended, Audience, Claim, DeadLetterQuery, Op, Outcome, Release, Retention, Seat,
-        Storage, Store, Takes, Usage, memory::MemoryStorage,
+        Acknowledge, Append, Appended, Audience, Claim, DeadLetterQuery, Op, PrefetchLimit, PutSession, Release,
+        Retention, SendResult, Storage, Store, Usage, memory::MemoryStorage,
     },
 };
 use futures_util::future::join_all;
 use mcp_broker::storage::redis::{RedisSettings, RedisStorage};
 use proptest::{prelude::*, strategy::ValueTree, test_runner::TestRunner};
 
-use crate::support::{DELIVERY_LIMIT, Redis, View, append, block_on, record};
+use crate::support::{DELIVERY_LIMIT, Redis, ReplicaView, append, block_on, record};
 
 const SESSIONS: usize = 4;
 /// How many histories are compared, or as many as `REFERENCE_CASES` says.
@@ -38,7 +38,7 @@ enum Step {
     Remove(usize),
     Claim(usize),
     /// Whoever has the claim takes what comes unasked. The reference hands nothing over: it is asked instead.
-    StandBy(usize),
+    StartPush(usize),
     Send {
         to: usize,
         priority: usize,
@@ -90,7 +90,7 @@ enum Step {
     Status(usize),
     Depth(usize),
     Usage,
-    Letters,
+    DeadLetters,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -101,7 +101,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => session().prop_map(Step::Put),
         1 => session().prop_map(Step::Remove),
         2 => session().prop_map(Step::Claim),
-        3 => session().prop_map(Step::StandBy),
+        3 => session().prop_map(Step::StartPush),
         8 => (session(), 0..4_usize, prop::option::weighted(0.2, 0..4_u8), any::<bool>())
             .prop_map(|(to, priority, key, watched)| Step::Send { to, priority, key, watched }),
         3 => (prop::collection::vec(session(), 1..SESSIONS), 0..4_usize)
@@ -122,13 +122,13 @@ fn step() -> impl Strategy<Value = Step> {
         2 => message().prop_map(Step::Status),
         1 => session().prop_map(Step::Depth),
         3 => Just(Step::Usage),
-        1 => Just(Step::Letters),
+        1 => Just(Step::DeadLetters),
     ]
 }
 
 /// What the steps are about.
 struct World {
-    view: View,
+    view: ReplicaView,
     records: Vec<SessionRecord>,
     claims: Vec<Claim>,
     sent: Vec<Arc<Message>>,
@@ -137,12 +137,12 @@ struct World {
 /// An answer as text, so that answers of all kinds can be compared.
 type Answer = std::pin::Pin<Box<dyn Future<Output = String>>>;
 
-fn shown<T: 'static>(op: Op<T>, show: impl FnOnce(T) -> String + 'static) -> Answer {
+fn answer_as<T: 'static>(op: Op<T>, show: impl FnOnce(T) -> String + 'static) -> Answer {
     Box::pin(async move { show(op.await.unwrap()) })
 }
 
-fn debug<T: std::fmt::Debug + 'static>(op: Op<T>) -> Answer {
-    shown(op, |answer| format!("{answer:?}"))
+fn answer_as_debug<T: std::fmt::Debug + 'static>(op: Op<T>) -> Answer {
+    answer_as(op, |answer| format!("{answer:?}"))
 }
 
 impl World {
@@ -208,36 +208,38 @@ impl World {
         }
     }
 
-    fn ask(&self, store: &dyn Store, step: &Step, prepared: &[Append]) -> Answer {
+    fn run(&self, store: &dyn Store, step: &Step, prepared: &[Append]) -> Answer {
         let now = now();
         match step {
-            Step::Put(at) => debug(store.put_session(self.records[*at].clone(), Seat::default())),
-            Step::Remove(at) => debug(store.remove_session(self.id(*at), DeadLetterReason::RecipientGone, None, now)),
-            Step::StandBy(at) => {
-                let takes = Takes {
-                    window: usize::MAX,
-                    room: usize::MAX,
-                    by_writing: *at > 0,
-                };
-                let op = store.stand_by(self.id(*at), self.claims[*at], takes, 0);
-                shown(op, |_| String::new())
+            Step::Put(at) => answer_as_debug(store.put_session(self.records[*at].clone(), PutSession::default())),
+            Step::Remove(at) => {
+                answer_as_debug(store.remove_session(self.id(*at), DeadLetterReason::RecipientGone, None, now))
             }
-            Step::Claim(at) => debug(store.claim(self.id(*at), self.claims[*at], DELIVERY_LIMIT, now)),
+            Step::StartPush(at) => {
+                let takes = PrefetchLimit {
+                    messages: usize::MAX,
+                    bytes: usize::MAX,
+                    auto_ack: *at > 0,
+                };
+                let op = store.start_push(self.id(*at), self.claims[*at], takes, 0);
+                answer_as(op, |_| String::new())
+            }
+            Step::Claim(at) => answer_as_debug(store.claim(self.id(*at), self.claims[*at], DELIVERY_LIMIT, now)),
             Step::Send { .. } | Step::SendMany(_) | Step::Broadcast { .. } => {
-                debug(store.append(prepared.to_vec(), now))
+                answer_as_debug(store.append(prepared.to_vec(), now))
             }
             Step::Reserve { key, elsewhere } => {
                 let target = ProjectId::parse(if *elsewhere { "elsewhere" } else { "there" }).unwrap();
-                debug(store.reserve_key(self.view.sender.id, key.to_string(), target, now))
+                answer_as_debug(store.reserve_key(self.view.sender.id, key.to_string(), target, now))
             }
             Step::KeepOutcome { key, message } => match self.message(*message) {
                 Some(message) => {
-                    let outcome = Outcome::accepted(message.id, 1, 1, Vec::new());
-                    debug(store.keep_outcome(self.view.sender.id, key.to_string(), outcome))
+                    let outcome = SendResult::accepted(message.id, 1, 1, Vec::new());
+                    answer_as_debug(store.complete_reservation(self.view.sender.id, key.to_string(), outcome))
                 }
                 None => Box::pin(std::future::ready(String::new())),
             },
-            Step::FreeKey(key) => debug(store.free_key(self.view.sender.id, key.to_string())),
+            Step::FreeKey(key) => answer_as_debug(store.cancel_reservation(self.view.sender.id, key.to_string())),
             Step::Lease {
                 session,
                 claimed,
@@ -245,7 +247,7 @@ impl World {
                 bytes,
             } => {
                 let claim = claimed.then_some(self.claims[*session]);
-                shown(store.lease(self.id(*session), claim, *limit, *bytes, now), |leased| {
+                answer_as(store.lease(self.id(*session), claim, *limit, *bytes, now), |leased| {
                     let deliveries = leased.deliveries.iter().map(|delivery| {
                         let mut text = Vec::new();
                         delivery.message.write(&mut text, delivery.count);
@@ -255,7 +257,7 @@ impl World {
                         "{:?} {} {:?} {:?}",
                         leased.depth,
                         leased.superseded,
-                        leased.beyond,
+                        leased.blocked_bytes,
                         deliveries.collect::<Vec<_>>()
                     )
                 })
@@ -277,18 +279,18 @@ impl World {
             },
             Step::Release { session, messages } => {
                 let which = Release::Ids(self.messages(messages));
-                debug(store.release(self.id(*session), which, DELIVERY_LIMIT, now))
+                answer_as_debug(store.release(self.id(*session), which, DELIVERY_LIMIT, now))
             }
             Step::ReleaseClaimed(at) => {
                 let which = Release::Claimed(self.claims[*at]);
-                debug(store.release(self.id(*at), which, DELIVERY_LIMIT, now))
+                answer_as_debug(store.release(self.id(*at), which, DELIVERY_LIMIT, now))
             }
             Step::Redrive { messages, to } => {
                 let to = to.map(|at| self.id(at));
-                debug(store.redrive(self.messages(messages), to, 20, now))
+                answer_as_debug(store.redrive(self.messages(messages), to, 20, now))
             }
             Step::Status(at) => match self.message(*at) {
-                Some(message) => shown(store.message_status(message.id, now), |known| {
+                Some(message) => answer_as(store.message_status(message.id, now), |known| {
                     let mut known: Vec<_> = known.into_iter().flatten().collect();
                     known.sort_by_key(|entry| entry.session);
                     let known = known.iter().map(|entry| (entry.session, entry.status));
@@ -296,16 +298,24 @@ impl World {
                 }),
                 None => Box::pin(std::future::ready(String::new())),
             },
-            Step::Depth(at) => debug(store.depth(self.id(*at))),
+            Step::Depth(at) => answer_as_debug(store.depth(self.id(*at))),
             // What a key costs is not the same everywhere.
-            Step::Usage => shown(store.usage(), |usage| format!("{:?}", Usage { outcomes: 0, ..usage })),
-            Step::Letters => {
+            Step::Usage => answer_as(store.usage(), |usage| {
+                format!(
+                    "{:?}",
+                    Usage {
+                        idempotency_keys: 0,
+                        ..usage
+                    }
+                )
+            }),
+            Step::DeadLetters => {
                 let query = DeadLetterQuery {
                     limit: 100,
                     ..DeadLetterQuery::default()
                 };
-                shown(store.dead_letters(query), |found| {
-                    let letters = found.letters.iter().map(|letter| {
+                answer_as(store.dead_letters(query), |found| {
+                    let letters = found.dead_letters.iter().map(|letter| {
                         let id = letter.message.id;
                         (
                             id,
@@ -322,8 +332,8 @@ impl World {
     }
 
     fn acknowledge(&self, store: &dyn Store, session: usize, which: Acknowledge) -> Answer {
-        shown(store.acknowledge(self.id(session), which, now()), |done| {
-            let mut watched: Vec<_> = done.watched.iter().map(|message| message.id).collect();
+        answer_as(store.acknowledge(self.id(session), which, now()), |done| {
+            let mut watched: Vec<_> = done.tracked.iter().map(|message| message.id).collect();
             watched.sort_unstable();
             format!("{} {:?} {watched:?} {:?}", done.acknowledged, done.unknown, done.depth)
         })
@@ -331,18 +341,18 @@ impl World {
 }
 
 /// Memory, which hands nothing over unasked, and who would be handed what comes.
-struct Reference {
+struct ReferenceStore {
     memory: Arc<dyn Store>,
     claimed: HashSet<SessionId>,
-    standing_by: HashMap<SessionId, Claim>,
+    pushed: HashMap<SessionId, Claim>,
 }
 
-impl Reference {
+impl ReferenceStore {
     async fn ask(&mut self, world: &World, step: &Step, prepared: &[Append]) -> String {
         match step {
-            Step::StandBy(at) => {
+            Step::StartPush(at) => {
                 if self.claimed.contains(&world.id(*at)) {
-                    self.standing_by.insert(world.id(*at), world.claims[*at]);
+                    self.pushed.insert(world.id(*at), world.claims[*at]);
                 }
                 return String::new();
             }
@@ -354,11 +364,11 @@ impl Reference {
                 return format!("{answers:?}");
             }
             Step::Claim(at) | Step::ReleaseClaimed(at) | Step::Remove(at) if self.claimed.contains(&world.id(*at)) => {
-                self.standing_by.remove(&world.id(*at));
+                self.pushed.remove(&world.id(*at));
             }
             _ => {}
         }
-        let answer = world.ask(&*self.memory, step, prepared).await;
+        let answer = world.run(&*self.memory, step, prepared).await;
         match step {
             Step::Claim(at) if answer.contains("epoch: 0") => {}
             Step::Claim(at) => drop(self.claimed.insert(world.id(*at))),
@@ -376,9 +386,9 @@ impl Reference {
     async fn append(&self, append: &Append) -> Appended {
         let mut takes = Vec::new();
         for session in append.audience.ids() {
-            let is_taken = !append.message.is_watched() && self.waiting(*session).await == 0;
+            let is_taken = !append.message.is_tracked() && self.waiting(*session).await == 0;
             takes.extend(
-                self.standing_by
+                self.pushed
                     .get(session)
                     .filter(|_| is_taken)
                     .map(|claim| (*session, *claim)),
@@ -412,20 +422,20 @@ impl Reference {
 async fn compare(storage: &dyn Storage, redis: &Redis, rounds: Vec<Vec<Step>>) {
     let project = format!("p-{}", uuid::Uuid::new_v4().simple());
     let memory = MemoryStorage::new(bounds());
-    let mut reference = Reference {
+    let mut reference = ReferenceStore {
         memory: memory.open(&ProjectId::parse(&project).unwrap()),
         claimed: HashSet::new(),
-        standing_by: HashMap::new(),
+        pushed: HashMap::new(),
     };
     let mut world = World {
-        view: View::of(storage, &project),
+        view: ReplicaView::of(storage, &project),
         records: (0..SESSIONS).map(|_| record(None)).collect(),
         claims: (0..SESSIONS).map(|_| Claim::generate()).collect(),
         sent: Vec::new(),
     };
     for at in 0..SESSIONS {
         for store in [&reference.memory, &world.view.store] {
-            world.ask(&**store, &Step::Put(at), &[]).await;
+            world.run(&**store, &Step::Put(at), &[]).await;
         }
     }
     for round in rounds {
@@ -437,7 +447,7 @@ async fn compare(storage: &dyn Storage, redis: &Redis, rounds: Vec<Vec<Step>>) {
         }
         let asked = prepared
             .iter()
-            .map(|(step, batch)| world.ask(&*world.view.store, step, batch));
+            .map(|(step, batch)| world.run(&*world.view.store, step, batch));
         let found = join_all(asked.collect::<Vec<_>>()).await;
         for (at, (expected, found)) in expected.iter().zip(&found).enumerate() {
             assert_eq!(found, expected, "{:?} of {round:?}", round[at]);
@@ -452,11 +462,11 @@ async fn compare(storage: &dyn Storage, redis: &Redis, rounds: Vec<Vec<Step>>) {
             .await
             .unwrap();
     }
-    nothing_is_left(redis, &project);
+    assert_no_keys_left(redis, &project);
 }
 
 /// Of a project without sessions there are dead letters, their messages, receipts, results and what counts on.
-fn nothing_is_left(redis: &Redis, project: &str) {
+fn assert_no_keys_left(redis: &Redis, project: &str) {
     let keys = redis.ask(&["KEYS", &format!("{{{project}}}:*")]);
     let of_sessions = [
         "inbox", "leased", "sessions", "names", "named", "seen", "left", "signs", "expiries", "thinned", "bundles",

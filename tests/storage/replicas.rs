@@ -4,24 +4,24 @@ use std::{sync::Arc, time::Duration};
 
 use actors::{
     clock::now,
-    model::{CallReceipt, Headers, Status},
+    model::{CallReceipt, DeliveryStatus, Headers},
     storage::{Append, Appended, Audience, Claim, Release, Storage},
 };
 
 use mcp_broker::storage::redis::{RedisSettings, RedisStorage};
 
-use crate::support::{DELIVERY_LIMIT, Redis, View, append, block_on, connect, record, until};
+use crate::support::{DELIVERY_LIMIT, Redis, ReplicaView, append, block_on, connect, eventually, record};
 
 /// The same project as two replicas see it.
-async fn two(redis: &Redis) -> ((impl Storage, View), (impl Storage, View)) {
+async fn two_replicas(redis: &Redis) -> ((impl Storage, ReplicaView), (impl Storage, ReplicaView)) {
     let here = connect(redis.url()).await.unwrap();
     let there = connect(redis.url()).await.unwrap();
     assert_ne!(here.replica(), there.replica());
-    let views = (View::of(&here, "acme"), View::of(&there, "acme"));
+    let views = (ReplicaView::of(&here, "acme"), ReplicaView::of(&there, "acme"));
     ((here, views.0), (there, views.1))
 }
 
-fn watched(view: &View, to: actors::model::SessionId) -> Append {
+fn tracked_append(view: &ReplicaView, to: actors::model::SessionId) -> Append {
     append(view.message(Some(to), &Headers::default(), true), Audience::One(to))
 }
 
@@ -29,7 +29,7 @@ fn watched(view: &View, to: actors::model::SessionId) -> Append {
 fn both_see_the_same_sessions_and_the_same_roster() {
     let redis = Redis::start();
     block_on(async {
-        let ((_a, here), (_b, there)) = two(&redis).await;
+        let ((_a, here), (_b, there)) = two_replicas(&redis).await;
         let bob = record(Some("bob"));
         here.put(bob.clone()).await;
         let (left, right) = (
@@ -41,7 +41,7 @@ fn both_see_the_same_sessions_and_the_same_roster() {
         there.join().await;
         let everyone = Audience::Many(vec![bob.id].into());
         let broadcast = Append {
-            roster: Some(1),
+            roster_version: Some(1),
             ..append(here.message(None, &Headers::default(), false), everyone)
         };
         assert_eq!(here.append(broadcast).await, Appended::RosterOutdated);
@@ -52,11 +52,11 @@ fn both_see_the_same_sessions_and_the_same_roster() {
 fn who_claims_last_has_the_session() {
     let redis = Redis::start();
     block_on(async {
-        let ((_a, here), (_b, there)) = two(&redis).await;
+        let ((_a, here), (_b, there)) = two_replicas(&redis).await;
         let bob = here.join().await;
         let sent = here.send(bob).await;
         let first = here.claim(bob).await;
-        let lease = async |view: &View, claim: Claim| {
+        let lease = async |view: &ReplicaView, claim: Claim| {
             let leased = view.store.lease(bob, Some(claim), 9, usize::MAX, now()).await.unwrap();
             (leased.superseded, leased.deliveries.len())
         };
@@ -74,20 +74,20 @@ fn who_claims_last_has_the_session() {
 fn a_sender_hears_how_far_its_message_has_come_elsewhere() {
     let redis = Redis::start();
     block_on(async {
-        let ((_a, here), (_b, there)) = two(&redis).await;
+        let ((_a, here), (_b, there)) = two_replicas(&redis).await;
         let bob = here.join().await;
-        let sent = watched(&here, bob);
+        let sent = tracked_append(&here, bob);
         let (id, view) = (sent.message.id, sent.message.progress.subscribe().unwrap());
         here.append(sent).await;
         // Nobody holds the message here any more, and somebody follows it.
-        assert_eq!(there.leases(bob).await, [(id, 1)]);
-        assert_eq!(*view.borrow(), Status::Queued);
-        here.store.progressed(Some(id)).await.unwrap();
-        assert_eq!(*view.borrow(), Status::Delivered);
+        assert_eq!(there.lease_ids(bob).await, [(id, 1)]);
+        assert_eq!(*view.borrow(), DeliveryStatus::Queued);
+        here.store.notify_progress(Some(id)).await.unwrap();
+        assert_eq!(*view.borrow(), DeliveryStatus::Delivered);
         let acknowledged = there.acknowledge(bob, &[id]).await.unwrap();
-        assert!(acknowledged.watched.is_empty(), "its sender is elsewhere");
-        here.store.progressed(None).await.unwrap();
-        assert_eq!(*view.borrow(), Status::Acknowledged);
+        assert!(acknowledged.tracked.is_empty(), "its sender is elsewhere");
+        here.store.notify_progress(None).await.unwrap();
+        assert_eq!(*view.borrow(), DeliveryStatus::Acknowledged);
     });
 }
 
@@ -95,7 +95,7 @@ fn a_sender_hears_how_far_its_message_has_come_elsewhere() {
 fn a_message_arrives_elsewhere_as_it_was_sent() {
     let redis = Redis::start();
     block_on(async {
-        let ((_a, here), (_b, there)) = two(&redis).await;
+        let ((_a, here), (_b, there)) = two_replicas(&redis).await;
         let (bob, carol) = (here.join().await, here.join().await);
         let headers = Headers {
             ttl_seconds: Some(60),
@@ -123,7 +123,7 @@ fn a_message_arrives_elsewhere_as_it_was_sent() {
             limit: 9,
             ..Default::default()
         });
-        assert_eq!(letters.await.unwrap().letters[0].message.recipient, Some(bob));
+        assert_eq!(letters.await.unwrap().dead_letters[0].message.recipient, Some(bob));
         there.store.redrive(vec![sent.id], Some(carol), 9, now()).await.unwrap();
         let leased = here.lease(carol).await.unwrap();
         assert_eq!(leased.deliveries[0].message.recipient, Some(carol));
@@ -136,13 +136,13 @@ fn what_a_dead_replica_had_in_hand_for_calls_waits_again() {
     let redis = Redis::start();
     block_on(async {
         let (left, right) = (connect(redis.url()).await.unwrap(), connect(redis.url()).await.unwrap());
-        let (here, there) = (View::of(&left, "acme"), View::of(&right, "acme"));
+        let (here, there) = (ReplicaView::of(&left, "acme"), ReplicaView::of(&right, "acme"));
         let [bob, carol, dora] = [here.join().await, here.join().await, here.join().await];
         let claim = there.claim(carol).await;
         let lost = here.send(bob).await;
-        there.leases(bob).await;
+        there.lease_ids(bob).await;
         let own = here.send(bob).await;
-        here.leases(bob).await;
+        here.lease_ids(bob).await;
         here.send(carol).await;
         there
             .store
@@ -150,12 +150,12 @@ fn what_a_dead_replica_had_in_hand_for_calls_waits_again() {
             .await
             .unwrap();
         let answered = here.send(dora).await;
-        there.leases(dora).await;
+        there.lease_ids(dora).await;
         there.store.mark_returned(dora, vec![answered]).await.unwrap();
 
         left.release_leases_of(right.replica()).await.unwrap();
         assert_eq!(here.depth(bob).await, (1, 1));
-        assert_eq!(here.leases(bob).await, [(lost, 2)]);
+        assert_eq!(here.lease_ids(bob).await, [(lost, 2)]);
         assert_eq!(
             here.depth(carol).await,
             (0, 1),
@@ -172,19 +172,19 @@ fn what_a_dead_replica_had_in_hand_for_calls_waits_again() {
 fn a_receipt_names_what_its_call_leased_at_every_replica() {
     let redis = Redis::start();
     block_on(async {
-        let ((_a, here), (_b, there)) = two(&redis).await;
+        let ((_a, here), (_b, there)) = two_replicas(&redis).await;
         let bob = here.join().await;
         let mut sent = Vec::new();
         for _ in 0..4 {
             sent.push(here.send(bob).await);
         }
-        let lease = async |view: &View, limit| {
+        let lease = async |view: &ReplicaView, limit| {
             let receipt = CallReceipt::generate();
             let leased = view.store.lease_for_call(bob, receipt, limit, usize::MAX, now());
             (receipt, leased.await.unwrap().deliveries.len())
         };
-        let settle = async |view: &View, receipt| {
-            let settled = view.store.settle_receipt(bob, receipt, 5, now());
+        let settle = async |view: &ReplicaView, receipt| {
+            let settled = view.store.acknowledge_receipt(bob, receipt, 5, now());
             settled.await.unwrap().acknowledged
         };
         let (first, len) = lease(&here, 2).await;
@@ -218,7 +218,7 @@ fn a_receipt_names_what_its_call_leased_at_every_replica() {
 fn receipts_of_calls_are_bounded_and_end_with_their_session() {
     let redis = Redis::start();
     block_on(async {
-        let ((_a, here), _) = two(&redis).await;
+        let ((_a, here), _) = two_replicas(&redis).await;
         let bob = here.join().await;
         let mut receipts = Vec::new();
         for _ in 0..65 {
@@ -230,7 +230,7 @@ fn receipts_of_calls_are_bounded_and_end_with_their_session() {
         }
         let key = format!("{{acme}}:calls:{bob}");
         assert_eq!(redis.ask(&["HLEN", &key]), "33", "the older half has gone");
-        let settled = |receipt| here.store.settle_receipt(bob, receipt, 5, now());
+        let settled = |receipt| here.store.acknowledge_receipt(bob, receipt, 5, now());
         assert_eq!(settled(receipts[0]).await.unwrap().acknowledged, 0);
         assert_eq!(settled(receipts[64]).await.unwrap().acknowledged, 1);
         let reason = actors::model::DeadLetterReason::RecipientGone;
@@ -243,7 +243,7 @@ fn receipts_of_calls_are_bounded_and_end_with_their_session() {
 fn a_message_whose_time_runs_out_is_dead_for_everybody() {
     let redis = Redis::start();
     block_on(async {
-        let ((_a, here), (_b, there)) = two(&redis).await;
+        let ((_a, here), (_b, there)) = two_replicas(&redis).await;
         let bob = here.join().await;
         let headers = Headers {
             ttl_seconds: Some(1),
@@ -254,17 +254,17 @@ fn a_message_whose_time_runs_out_is_dead_for_everybody() {
         here.append(append(sent, Audience::One(bob))).await;
         let kept = here.send(bob).await;
         assert_eq!(here.depth(bob).await, (2, 0));
-        let thinned = until(async || {
+        let thinned = eventually(async || {
             let thinned = there.store.sweep(now()).await.unwrap();
             (!thinned.is_empty()).then_some(thinned)
         });
         assert_eq!(thinned.await, [(bob, 1)]);
-        assert_eq!(there.statuses(id).await, [Status::Expired]);
+        assert_eq!(there.statuses(id).await, [DeliveryStatus::Expired]);
         assert_eq!(here.store.sweep(now()).await.unwrap(), [(bob, 1)], "each is told");
         assert_eq!(here.store.sweep(now()).await.unwrap(), [], "once");
-        assert_eq!(here.leases(bob).await, [(kept, 1)]);
-        here.store.progressed(Some(id)).await.unwrap();
-        assert_eq!(*view.borrow(), Status::Expired);
+        assert_eq!(here.lease_ids(bob).await, [(kept, 1)]);
+        here.store.notify_progress(Some(id)).await.unwrap();
+        assert_eq!(*view.borrow(), DeliveryStatus::Expired);
     });
 }
 
@@ -272,7 +272,7 @@ fn a_message_whose_time_runs_out_is_dead_for_everybody() {
 fn what_is_released_after_its_time_is_dead() {
     let redis = Redis::start();
     block_on(async {
-        let ((_a, here), _there) = two(&redis).await;
+        let ((_a, here), _there) = two_replicas(&redis).await;
         let bob = here.join().await;
         let headers = Headers {
             ttl_seconds: Some(1),
@@ -283,11 +283,11 @@ fn what_is_released_after_its_time_is_dead() {
         for message in [late, returned] {
             here.append(append(message, Audience::One(bob))).await;
         }
-        assert_eq!(here.leases(bob).await.len(), 2);
+        assert_eq!(here.lease_ids(bob).await.len(), 2);
         let release = |ids| here.store.release(bob, Release::Ids(ids), DELIVERY_LIMIT, now());
         assert_eq!(release(vec![ids[1]]).await.unwrap().returned, 1);
         // It waits again, and dies waiting.
-        until(async || (here.depth(bob).await == (0, 1)).then_some(())).await;
+        eventually(async || (here.depth(bob).await == (0, 1)).then_some(())).await;
         let released = release(vec![ids[0]]).await.unwrap();
         assert_eq!((released.returned, released.dead), (0, 1));
         let count = here.store.dead_letter_count().await;
@@ -303,16 +303,19 @@ fn a_replica_that_has_fallen_silent_is_seen_off_by_another() {
         settings.heartbeat = Duration::from_millis(100);
         let left = RedisStorage::connect(settings.clone()).await.unwrap();
         let right = RedisStorage::connect(settings).await.unwrap();
-        let (here, there) = (View::of(&left, "acme"), View::of(&right, "acme"));
+        let (here, there) = (ReplicaView::of(&left, "acme"), ReplicaView::of(&right, "acme"));
         let (bob, carol) = (here.join().await, here.join().await);
         here.send(bob).await;
         here.send(carol).await;
-        assert_eq!((there.leases(bob).await.len(), here.leases(carol).await.len()), (1, 1));
+        assert_eq!(
+            (there.lease_ids(bob).await.len(), here.lease_ids(carol).await.len()),
+            (1, 1)
+        );
         let gone = right.replica().to_string();
         drop((there, right));
-        until(async || (here.depth(bob).await == (1, 0)).then_some(())).await;
+        eventually(async || (here.depth(bob).await == (1, 0)).then_some(())).await;
         assert_eq!(here.depth(carol).await, (0, 1), "its own is not silent");
         let known = async || (!redis.ask(&["ZRANGE", "{system}:replicas", "0", "-1"]).contains(&gone)).then_some(());
-        until(known).await;
+        eventually(known).await;
     });
 }

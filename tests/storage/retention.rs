@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use actors::{
     clock::{Now, now},
-    model::{DeadLetterReason, Draft, Headers, MessageIds, ProjectId, SessionId, To},
+    model::{Addressing, DeadLetterReason, Draft, Headers, MessageIds, ProjectId, SessionId},
     storage::{Append, Appended, Audience, DeadLetterQuery, Retention},
 };
 use mcp_broker::storage::redis::{RedisSettings, RedisStorage};
 
-use crate::support::{Redis, View, append, block_on, record, until};
+use crate::support::{Redis, ReplicaView, append, block_on, eventually, record};
 
-async fn keeping(redis: &Redis, retention: Retention) -> RedisStorage {
+async fn connect_with_retention(redis: &Redis, retention: Retention) -> RedisStorage {
     let settings = RedisSettings {
         retention,
         ..RedisSettings::new(redis.url())
@@ -19,7 +19,7 @@ async fn keeping(redis: &Redis, retention: Retention) -> RedisStorage {
     RedisStorage::connect(settings).await.unwrap()
 }
 
-fn keyed(view: &View, to: SessionId, key: &str) -> Append {
+fn append_with_key(view: &ReplicaView, to: SessionId, key: &str) -> Append {
     let message = view.message(Some(to), &Headers::default(), false);
     Append {
         idempotency_key: Some(key.to_owned()),
@@ -35,8 +35,8 @@ fn of_dead_letters_the_newest_are_kept_and_nothing_of_the_others() {
             dead_letters_len_max: 3,
             ..Retention::default()
         };
-        let storage = keeping(&redis, retention).await;
-        let view = View::of(&storage, "acme");
+        let storage = connect_with_retention(&redis, retention).await;
+        let view = ReplicaView::of(&storage, "acme");
         let bob = view.join().await;
         let mut sent = Vec::new();
         for _ in 0..5 {
@@ -48,7 +48,7 @@ fn of_dead_letters_the_newest_are_kept_and_nothing_of_the_others() {
             limit: 9,
             ..DeadLetterQuery::default()
         };
-        let letters = view.store.dead_letters(query).await.unwrap().letters;
+        let letters = view.store.dead_letters(query).await.unwrap().dead_letters;
         let ids: Vec<_> = letters.iter().map(|letter| letter.message.id).collect();
         assert_eq!(
             (ids.as_slice(), view.store.dead_letter_count().await),
@@ -67,14 +67,14 @@ fn an_idempotency_key_is_free_again_after_its_window_and_when_there_are_too_many
             idempotency_window: Duration::from_millis(300),
             ..Retention::default()
         };
-        let storage = keeping(&redis, retention).await;
-        let view = View::of(&storage, "acme");
+        let storage = connect_with_retention(&redis, retention).await;
+        let view = ReplicaView::of(&storage, "acme");
         let (bob, alice) = (view.join().await, record(None));
         let send = async |key| {
             let draft = Draft::new(
                 &view.project,
                 &alice,
-                To::One,
+                Addressing::Direct,
                 ("chat", "1.0.0"),
                 "{}",
                 &Headers::default(),
@@ -87,12 +87,12 @@ fn an_idempotency_key_is_free_again_after_its_window_and_when_there_are_too_many
             );
             let append = Append {
                 message: message.into(),
-                ..keyed(&view, bob, key)
+                ..append_with_key(&view, bob, key)
             };
-            matches!(view.append(append).await, Appended::Repeated(_))
+            matches!(view.append(append).await, Appended::Duplicate(_))
         };
         assert!(!send("a").await && send("a").await);
-        until(async || (!send("a").await).then_some(())).await;
+        eventually(async || (!send("a").await).then_some(())).await;
         let before = redis.ask(&["HLEN", "{acme}:idempotency"]);
         for key in ["b", "c", "d"] {
             assert!(!send(key).await);
@@ -101,7 +101,7 @@ fn an_idempotency_key_is_free_again_after_its_window_and_when_there_are_too_many
             (before.as_str(), redis.ask(&["HLEN", "{acme}:idempotency"]).as_str()),
             ("1", "2")
         );
-        let swept = until(async || {
+        let swept = eventually(async || {
             view.store.sweep(now()).await.unwrap();
             (redis.ask(&["EXISTS", "{acme}:idempotency", "{acme}:idempotency:until"]) == "0").then_some(())
         });
@@ -117,8 +117,8 @@ fn the_oldest_receipts_go_first_and_their_messages_go_on() {
             receipts_len_max: 4,
             ..Retention::default()
         };
-        let storage = keeping(&redis, retention).await;
-        let view = View::of(&storage, "acme");
+        let storage = connect_with_retention(&redis, retention).await;
+        let view = ReplicaView::of(&storage, "acme");
         let bob = view.join().await;
         let (ids, sender) = (MessageIds::default(), record(None));
         let mut sent = Vec::new();
@@ -131,7 +131,7 @@ fn the_oldest_receipts_go_first_and_their_messages_go_on() {
                 let draft = Draft::new(
                     &view.project,
                     &sender,
-                    To::One,
+                    Addressing::Direct,
                     ("chat", "1.0.0"),
                     "{}",
                     &Headers::default(),
@@ -142,13 +142,16 @@ fn the_oldest_receipts_go_first_and_their_messages_go_on() {
             }
         }
         assert_eq!(redis.ask(&["HGET", "{acme}:receipts", "len"]), "4");
-        let leased: Vec<_> = view.leases(bob).await.into_iter().map(|(id, _)| id).collect();
+        let leased: Vec<_> = view.lease_ids(bob).await.into_iter().map(|(id, _)| id).collect();
         assert_eq!(leased, sent);
         // There is no receipt of the first any more: where it stands is seen from where it is.
-        assert_eq!(view.statuses(sent[0]).await, [actors::model::Status::Delivered]);
+        assert_eq!(view.statuses(sent[0]).await, [actors::model::DeliveryStatus::Delivered]);
         view.acknowledge(bob, &sent).await.unwrap();
         assert_eq!(view.statuses(sent[0]).await, []);
-        assert_eq!(view.statuses(sent[5]).await, [actors::model::Status::Acknowledged]);
+        assert_eq!(
+            view.statuses(sent[5]).await,
+            [actors::model::DeliveryStatus::Acknowledged]
+        );
         let buckets = redis.ask(&["KEYS", "{acme}:receipts:*"]);
         assert_eq!(buckets.lines().count(), 2, "{buckets}");
     });
@@ -159,21 +162,24 @@ fn of_crossings_the_newest_are_kept() {
     let redis = Redis::start();
     block_on(async {
         let retention = Retention {
-            crossings_len_max: 2,
+            cross_project_targets_len_max: 2,
             ..Retention::default()
         };
-        let storage = keeping(&redis, retention).await;
-        let view = View::of(&storage, "acme");
+        let storage = connect_with_retention(&redis, retention).await;
+        let view = ReplicaView::of(&storage, "acme");
         let targets = ["first", "second", "third"].map(|id| ProjectId::parse(id).unwrap());
         let mut sent = Vec::new();
         for target in &targets {
             let id = view.message(None, &Headers::default(), false).id;
             sent.push(id);
-            view.store.put_crossing(id, target.clone()).await.unwrap();
+            view.store.put_cross_project_target(id, target.clone()).await.unwrap();
         }
-        assert_eq!(view.store.crossing(sent[0]).await, Ok(None));
-        assert_eq!(view.store.crossing(sent[2]).await, Ok(Some(targets[2].clone())));
-        let mut known = view.store.crossing_targets().await.unwrap();
+        assert_eq!(view.store.cross_project_target(sent[0]).await, Ok(None));
+        assert_eq!(
+            view.store.cross_project_target(sent[2]).await,
+            Ok(Some(targets[2].clone()))
+        );
+        let mut known = view.store.cross_project_targets().await.unwrap();
         known.sort_unstable();
         assert_eq!(known, targets[1..]);
     });

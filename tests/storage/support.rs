@@ -12,10 +12,12 @@ use std::{future::Future, sync::Arc, time::Duration};
 use actors::{
     clock::now,
     model::{
-        Capabilities, Draft, Headers, Message, MessageId, MessageIds, Owner, ProjectId, SessionId, SessionRecord,
-        Status, To,
+        Addressing, Capabilities, DeliveryStatus, Draft, Headers, Message, MessageId, MessageIds, Owner, ProjectId,
+        SessionId, SessionRecord,
     },
-    storage::{Acknowledge, Acknowledged, Append, Appended, Audience, Claim, Leased, Op, Seat, Seated, Storage, Store},
+    storage::{
+        Acknowledge, Acknowledged, Append, Appended, Audience, Claim, Lease, Op, PutOutcome, PutSession, Storage, Store,
+    },
 };
 use mcp_broker::storage::redis::{ConnectError, RedisSettings, RedisStorage};
 
@@ -23,7 +25,7 @@ pub use proxy::Proxy;
 pub use redis::{Cluster, Redis};
 
 /// The longest that anything here is waited for. Far more than it takes.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 pub const DELIVERY_LIMIT: u32 = 3;
 
 pub fn block_on<T>(future: impl Future<Output = T>) -> T {
@@ -40,8 +42,8 @@ pub async fn storage(url: impl Into<String>) -> Arc<dyn Storage> {
 }
 
 /// Asks again and again until there is an answer that will do.
-pub async fn until<T>(mut ask: impl AsyncFnMut() -> Option<T>) -> T {
-    let deadline = tokio::time::Instant::now() + PATIENCE;
+pub async fn eventually<T>(mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+    let deadline = tokio::time::Instant::now() + WAIT_TIMEOUT;
     loop {
         if let Some(answer) = ask().await {
             return answer;
@@ -52,7 +54,7 @@ pub async fn until<T>(mut ask: impl AsyncFnMut() -> Option<T>) -> T {
 }
 
 /// A project as one replica sees it.
-pub struct View {
+pub struct ReplicaView {
     pub project: ProjectId,
     pub store: Arc<dyn Store>,
     /// Who sends all of its messages.
@@ -60,7 +62,7 @@ pub struct View {
     ids: MessageIds,
 }
 
-impl View {
+impl ReplicaView {
     pub fn of(storage: &dyn Storage, project: &str) -> Self {
         let project = ProjectId::parse(project).unwrap();
         Self {
@@ -74,12 +76,12 @@ impl View {
     pub async fn join(&self) -> SessionId {
         let record = record(None);
         let id = record.id;
-        assert_eq!(self.put(record).await, Seated::Kept);
+        assert_eq!(self.put(record).await, PutOutcome::Stored);
         id
     }
 
-    pub async fn put(&self, record: SessionRecord) -> Seated {
-        self.store.put_session(record, Seat::default()).await.unwrap()
+    pub async fn put(&self, record: SessionRecord) -> PutOutcome {
+        self.store.put_session(record, PutSession::default()).await.unwrap()
     }
 
     pub fn message(&self, to: Option<SessionId>, headers: &Headers, watched: bool) -> Arc<Message> {
@@ -87,7 +89,7 @@ impl View {
     }
 
     pub fn message_with(&self, to: Option<SessionId>, payload: &str, headers: &Headers, watched: bool) -> Arc<Message> {
-        let kind = to.map_or(To::Many, |_| To::One);
+        let kind = to.map_or(Addressing::Broadcast, |_| Addressing::Direct);
         let draft = Draft::new(&self.project, &self.sender, kind, ("chat", "1.0.0"), payload, headers);
         Arc::new(draft.seal(self.ids.next(now()), to, now(), watched))
     }
@@ -108,12 +110,12 @@ impl View {
         self.store.append(vec![append], now()).await.unwrap().remove(0)
     }
 
-    pub fn lease(&self, session: SessionId) -> Op<Leased> {
+    pub fn lease(&self, session: SessionId) -> Op<Lease> {
         self.store.lease(session, None, 100, usize::MAX, now())
     }
 
     /// What is leased, with its delivery counts.
-    pub async fn leases(&self, session: SessionId) -> Vec<(MessageId, u32)> {
+    pub async fn lease_ids(&self, session: SessionId) -> Vec<(MessageId, u32)> {
         let leased = self.lease(session).await.unwrap();
         let deliveries = leased.deliveries.iter();
         deliveries
@@ -132,7 +134,7 @@ impl View {
         claim
     }
 
-    pub async fn statuses(&self, id: MessageId) -> Vec<Status> {
+    pub async fn statuses(&self, id: MessageId) -> Vec<DeliveryStatus> {
         let known = self.store.message_status(id, now()).await.unwrap();
         known.into_iter().flatten().map(|recipient| recipient.status).collect()
     }
@@ -161,6 +163,6 @@ pub fn append(message: Arc<Message>, audience: Audience) -> Append {
         audience,
         queue_capacity: 1000,
         idempotency_key: None,
-        roster: None,
+        roster_version: None,
     }
 }

@@ -4,28 +4,28 @@ use std::sync::Arc;
 
 use actors::{
     model::{AuditQuery, ProjectId, ProjectRecord},
-    storage::{Condition, Seat, Store, StoreEpoch, StoreError},
+    storage::{PutSession, StorageHealth, Store, StoreEpoch, StoreError},
 };
 
-use crate::support::{Redis, View, block_on, record, storage};
+use crate::support::{Redis, ReplicaView, block_on, record, storage};
 
 /// One that goes back to the last `SAVE` when it is told to, without a restart of its process.
 fn reloadable() -> Redis {
     Redis::with(&["--save", "", "--appendonly", "no", "--enable-debug-command", "yes"])
 }
 
-fn goes_back(redis: &Redis) {
+fn restore_snapshot(redis: &Redis) {
     assert_eq!(redis.ask(&["DEBUG", "RELOAD", "NOSAVE"]), "OK");
 }
 
 /// The number with which the epoch of a project begins in Redis.
-fn number(redis: &Redis, project: &str) -> u64 {
+fn project_epoch(redis: &Redis, project: &str) -> u64 {
     let tokens = redis.ask(&["GET", &format!("{{{project}}}:epoch")]);
     tokens.split_once('-').unwrap().0.parse().unwrap()
 }
 
-async fn put(store: &dyn Store) -> Result<(), StoreError> {
-    store.put_session(record(None), Seat::default()).await.map(drop)
+async fn put_session(store: &dyn Store) -> Result<(), StoreError> {
+    store.put_session(record(None), PutSession::default()).await.map(drop)
 }
 
 #[test]
@@ -44,31 +44,31 @@ fn what_was_learnt_before_a_loss_is_void_and_what_is_learnt_after_it_is_not() {
         assert!(storage.put_project(Arc::new(newer.clone())).await.unwrap());
         let before = storage.epoch();
         let store = storage.open_at(&project, before);
-        put(&*store).await.unwrap();
-        assert!(!storage.is_void(&project, before));
-        goes_back(&redis);
-        assert_eq!(put(&*store).await, Err(StoreError::WentBack));
-        assert!(storage.is_void(&project, before) && storage.epoch() > before);
-        assert!(matches!(storage.condition(), Condition::Degraded(why) if why.contains("older data")));
+        put_session(&*store).await.unwrap();
+        assert!(!storage.has_rolled_back(&project, before));
+        restore_snapshot(&redis);
+        assert_eq!(put_session(&*store).await, Err(StoreError::RolledBack));
+        assert!(storage.has_rolled_back(&project, before) && storage.epoch() > before);
+        assert!(matches!(storage.health(), StorageHealth::Degraded(why) if why.contains("older data")));
         // Nothing that was formed before is carried out, however often it is tried.
         newer.revision = 2;
         let amended = storage.put_project_at(Arc::new(newer.clone()), before).await;
-        assert_eq!(amended, Err(StoreError::WentBack));
-        assert_eq!(put(&*store).await, Err(StoreError::WentBack));
+        assert_eq!(amended, Err(StoreError::RolledBack));
+        assert_eq!(put_session(&*store).await, Err(StoreError::RolledBack));
         let after = storage.epoch();
         assert_eq!(storage.project(project.clone()).await, Ok(Some(kept)));
         newer.revision = 1;
         assert_eq!(storage.put_project_at(Arc::new(newer), after).await, Ok(true));
         let again = storage.open_at(&project, after);
         assert_eq!(again.sessions().await.unwrap().sessions, []);
-        put(&*again).await.unwrap();
-        assert_eq!(number(&redis, "acme"), 2);
+        put_session(&*again).await.unwrap();
+        assert_eq!(project_epoch(&redis, "acme"), 2);
         let query = AuditQuery {
             project: Some(project),
             limit: 9,
             ..AuditQuery::default()
         };
-        let audit = crate::support::until(async || storage.audit(query.clone()).await.unwrap().pop()).await;
+        let audit = crate::support::eventually(async || storage.audit(query.clone()).await.unwrap().pop()).await;
         assert_eq!((&*audit.action, &*audit.actor), ("storage.went_back", "broker"));
     });
 }
@@ -81,13 +81,13 @@ fn a_loss_of_one_project_is_nothing_to_another() {
         let [acme, other] = ["acme", "other"].map(|id| ProjectId::parse(id).unwrap());
         let stores = [&acme, &other].map(|id| storage.open_at(id, StoreEpoch::default()));
         for store in &stores {
-            put(&**store).await.unwrap();
+            put_session(&**store).await.unwrap();
         }
         redis.ask(&["SAVE"]);
-        put(&*stores[0]).await.unwrap();
-        goes_back(&redis);
-        assert_eq!(put(&*stores[0]).await, Err(StoreError::WentBack));
-        assert_eq!(put(&*stores[1]).await, Ok(()));
+        put_session(&*stores[0]).await.unwrap();
+        restore_snapshot(&redis);
+        assert_eq!(put_session(&*stores[0]).await, Err(StoreError::RolledBack));
+        assert_eq!(put_session(&*stores[1]).await, Ok(()));
     });
 }
 
@@ -99,16 +99,16 @@ fn every_replica_learns_of_a_loss_that_one_has_noticed_and_it_counts_once() {
         let (first, second) = (storage(redis.url()).await, storage(redis.url()).await);
         let stores = [&first, &second].map(|storage| storage.open_at(&project, storage.epoch()));
         for store in &stores {
-            store.serial().await.unwrap();
+            store.last_frame_seq().await.unwrap();
         }
         redis.ask(&["SAVE"]);
-        put(&*stores[0]).await.unwrap();
-        goes_back(&redis);
+        put_session(&*stores[0]).await.unwrap();
+        restore_snapshot(&redis);
         // What is lost the second had never heard of.
         for store in stores {
-            assert_eq!(store.serial().await, Err(StoreError::WentBack));
+            assert_eq!(store.last_frame_seq().await, Err(StoreError::RolledBack));
         }
-        assert_eq!(number(&redis, "acme"), 2);
+        assert_eq!(project_epoch(&redis, "acme"), 2);
     });
 }
 
@@ -120,17 +120,17 @@ fn what_others_have_written_since_does_not_hide_a_loss() {
         let storage_of = async || storage(redis.url()).await;
         let first = storage_of().await;
         let store = first.open_at(&project, first.epoch());
-        put(&*store).await.unwrap();
+        put_session(&*store).await.unwrap();
         redis.ask(&["SAVE"]);
-        put(&*store).await.unwrap();
-        goes_back(&redis);
+        put_session(&*store).await.unwrap();
+        restore_snapshot(&redis);
         // So that no process of the server remembers what it had.
         redis.ask(&["FUNCTION", "FLUSH"]);
-        let newcomer = View::of(&*storage_of().await, "acme");
+        let newcomer = ReplicaView::of(&*storage_of().await, "acme");
         for _ in 0..20 {
             newcomer.join().await;
         }
-        assert_eq!(store.serial().await, Err(StoreError::WentBack));
+        assert_eq!(store.last_frame_seq().await, Err(StoreError::RolledBack));
     });
 }
 
@@ -139,17 +139,17 @@ fn changes_of_inboxes_that_are_lost_are_a_loss_too() {
     let redis = reloadable();
     block_on(async {
         let storage = storage(redis.url()).await;
-        let view = View::of(&*storage, "acme");
+        let view = ReplicaView::of(&*storage, "acme");
         let bob = view.join().await;
         let store = storage.open_at(&view.project, storage.epoch());
         let sent = view.send(bob).await;
         redis.ask(&["SAVE"]);
         // Neither publishes anything.
-        assert_eq!(view.leases(bob).await, [(sent, 1)]);
+        assert_eq!(view.lease_ids(bob).await, [(sent, 1)]);
         assert_eq!(view.acknowledge(bob, &[sent]).await.unwrap().acknowledged, 1);
-        goes_back(&redis);
-        assert_eq!(store.depth(bob).await, Err(StoreError::WentBack));
-        assert_eq!(view.leases(bob).await, [(sent, 1)], "it was never delivered");
+        restore_snapshot(&redis);
+        assert_eq!(store.depth(bob).await, Err(StoreError::RolledBack));
+        assert_eq!(view.lease_ids(bob).await, [(sent, 1)], "it was never delivered");
     });
 }
 
@@ -158,7 +158,7 @@ fn what_loses_nothing_is_no_loss() {
     let redis = reloadable();
     block_on(async {
         let storage = storage(redis.url()).await;
-        let view = View::of(&*storage, "acme");
+        let view = ReplicaView::of(&*storage, "acme");
         let store = storage.open_at(&view.project, storage.epoch());
         let bob = view.join().await;
         // More often than timelines are remembered, for whoever takes part in each.
@@ -169,17 +169,20 @@ fn what_loses_nothing_is_no_loss() {
                 1 => assert_eq!(redis.ask(&["FUNCTION", "FLUSH"]), "OK"),
                 _ => assert_eq!(redis.ask(&["SCRIPT", "FLUSH"]), "OK"),
             }
-            assert_eq!(view.leases(bob).await, [(sent, 1)]);
+            assert_eq!(view.lease_ids(bob).await, [(sent, 1)]);
             assert_eq!(view.acknowledge(bob, &[sent]).await.unwrap().acknowledged, 1);
         }
         assert_eq!(store.depth(bob).await.map(|depth| depth.waiting), Ok(0));
-        assert_eq!((number(&redis, "acme"), storage.condition()), (1, Condition::Healthy));
+        assert_eq!(
+            (project_epoch(&redis, "acme"), storage.health()),
+            (1, StorageHealth::Healthy)
+        );
         let remembered: u64 = redis.ask(&["LLEN", "{acme}:forks"]).parse().unwrap();
         assert!(remembered <= 64, "{remembered}");
         // The next replica does not have the functions loaded again.
         let tokens = redis.ask(&["GET", "{acme}:epoch"]);
         let another = crate::support::storage(redis.url()).await;
-        View::of(&*another, "acme").depth(bob).await;
+        ReplicaView::of(&*another, "acme").depth(bob).await;
         assert_eq!(redis.ask(&["GET", "{acme}:epoch"]), tokens);
     });
 }

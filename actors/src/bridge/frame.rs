@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::{MessageId, ProjectId, ProtocolName, ReplicaId, SessionId, SessionRecord};
 
 /// Of the frames this build writes and understands.
-pub const VERSION: u32 = 1;
+pub const FRAME_VERSION: u32 = 1;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Frame {
@@ -16,19 +16,20 @@ pub struct Frame {
     /// Who published it.
     pub from: ReplicaId,
     pub project: ProjectId,
-    pub news: News,
+    #[serde(rename = "news")]
+    pub event: StoreEvent,
     /// Of a session that was put or removed: the version of the roster. Of a claim: its epoch. Else 0.
     #[serde(rename = "x")]
     pub number: u64,
     /// Counts the frames of the project, over all replicas, without gaps.
     #[serde(rename = "n")]
-    pub serial: u64,
+    pub seq: u64,
 }
 
 /// What has happened in the store.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum News {
+pub enum StoreEvent {
     /// Something waits in these inboxes that did not before.
     Waiting(Vec<SessionId>),
     /// A session is new, or has a new record.
@@ -48,7 +49,9 @@ pub enum News {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    #[error("a frame of version {0}, and this replica understands {VERSION}: another replica runs another version")]
+    #[error(
+        "a frame of version {0}, and this replica understands {FRAME_VERSION}: another replica runs another version"
+    )]
     Version(u32),
     #[error("not a frame: {0}")]
     Malformed(String),
@@ -62,9 +65,9 @@ struct Versioned {
 impl Frame {
     /// The text of a frame but for its numbers.
     #[must_use]
-    pub fn head(from: ReplicaId, project: &ProjectId, news: &News) -> String {
+    pub fn head(from: ReplicaId, project: &ProjectId, news: &StoreEvent) -> String {
         let news = serde_json::to_string(news).unwrap_or_default();
-        format!(r#"{{"v":{VERSION},"from":"{from}","project":"{project}","news":{news},"x":"#)
+        format!(r#"{{"v":{FRAME_VERSION},"from":"{from}","project":"{project}","news":{news},"x":"#)
     }
 
     /// # Errors
@@ -72,11 +75,11 @@ impl Frame {
     pub fn parse(text: &[u8]) -> Result<Self, FrameError> {
         let malformed = |error: serde_json::Error| FrameError::Malformed(error.to_string());
         match serde_json::from_slice(text) {
-            Ok(Self { v, .. }) if v != VERSION => Err(FrameError::Version(v)),
+            Ok(Self { v, .. }) if v != FRAME_VERSION => Err(FrameError::Version(v)),
             Ok(frame) => Ok(frame),
             // What another version has changed is not known: its version is where it always was.
             Err(error) => match serde_json::from_slice::<Versioned>(text) {
-                Ok(Versioned { v }) if v != VERSION => Err(FrameError::Version(v)),
+                Ok(Versioned { v }) if v != FRAME_VERSION => Err(FrameError::Version(v)),
                 _ => Err(malformed(error)),
             },
         }
@@ -88,7 +91,7 @@ mod tests {
     use super::*;
     use crate::model::{Capabilities, Owner, SessionName};
 
-    fn completed(news: &News) -> String {
+    fn completed(news: &StoreEvent) -> String {
         let from = ReplicaId::parse("0192f3a0-0000-7000-8000-000000000001").unwrap();
         let project = ProjectId::parse("acme").unwrap();
         format!("{}7,\"n\":42}}", Frame::head(from, &project, news))
@@ -106,19 +109,19 @@ mod tests {
         let version = semver::Version::new(1, 2, 0);
         for (news, text) in [
             (
-                News::Waiting(vec![session()]),
+                StoreEvent::Waiting(vec![session()]),
                 format!("{{\"waiting\":[{session_id}]}}"),
             ),
             (
-                News::SessionRemoved(session()),
+                StoreEvent::SessionRemoved(session()),
                 format!("{{\"session_removed\":{session_id}}}"),
             ),
-            (News::Claimed(session()), format!("{{\"claimed\":{session_id}}}")),
+            (StoreEvent::Claimed(session()), format!("{{\"claimed\":{session_id}}}")),
             (
-                News::Protocol { name, version },
+                StoreEvent::Protocol { name, version },
                 r#"{"protocol":{"name":"chat","version":"1.2.0"}}"#.to_owned(),
             ),
-            (News::Project(3), r#"{"project":3}"#.to_owned()),
+            (StoreEvent::Project(3), r#"{"project":3}"#.to_owned()),
         ] {
             assert_eq!(completed(&news), format!("{head}{text},\"x\":7,\"n\":42}}"));
         }
@@ -135,16 +138,19 @@ mod tests {
             owner: Owner::anonymous(),
             holder: crate::model::Holder::default(),
         };
-        for news in [News::Session(Box::new(record)), News::Waiting(vec![session(); 3])] {
+        for news in [
+            StoreEvent::Session(Box::new(record)),
+            StoreEvent::Waiting(vec![session(); 3]),
+        ] {
             let frame = Frame::parse(completed(&news).as_bytes()).unwrap();
-            assert_eq!((frame.news, frame.number, frame.serial), (news, 7, 42));
+            assert_eq!((frame.event, frame.number, frame.seq), (news, 7, 42));
         }
     }
 
     #[test]
     fn a_frame_of_another_version_is_told_from_rubbish() {
         assert_eq!(Frame::parse(br#"{"v":2,"kind":[1]}"#), Err(FrameError::Version(2)));
-        let newer = completed(&News::Project(1)).replacen("\"v\":1", "\"v\":9", 1);
+        let newer = completed(&StoreEvent::Project(1)).replacen("\"v\":1", "\"v\":9", 1);
         assert_eq!(Frame::parse(newer.as_bytes()), Err(FrameError::Version(9)));
         assert!(matches!(Frame::parse(b"{\"v\":1}"), Err(FrameError::Malformed(_))));
         assert!(matches!(Frame::parse(b"rubbish"), Err(FrameError::Malformed(_))));

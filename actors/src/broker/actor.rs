@@ -8,25 +8,25 @@ use tokio::sync::{oneshot, watch};
 
 use super::{BrokerHandle, Keyring};
 use crate::{
-    bridge::{Frame, Listener, News, Told},
+    bridge::{Frame, Listener, ReplicaEvent, StoreEvent},
     clock::now,
     model::{BrokerError, ProjectId, ProjectRecord},
-    project::{Project, ProjectHandle, Projects, Settings},
-    session::Closing,
+    project::{Project, ProjectHandle, ProjectSettings, Projects},
+    session::CloseReason,
     storage::{Storage, StoreEpoch, StoreError},
-    supervise::{self, Address, Policy, Posted, Pulse, settle},
+    supervise::{self, ActorMetrics, Address, Envelope, RestartPolicy, then},
 };
 
 /// How often a change is tried again that somebody else has overtaken.
-const TRIES: usize = 128;
+const UPDATE_TRIES_MAX: usize = 128;
 /// How long a project stays down when it was given up for the second time, and then twice as long each time.
-const DOWN_PAUSE: Duration = Duration::from_secs(1);
-const DOWN_PAUSE_MAX: Duration = Duration::from_secs(60);
-const DOWN_FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
+const RESTART_PAUSE: Duration = Duration::from_secs(1);
+const RESTART_PAUSE_MAX: Duration = Duration::from_secs(60);
+const FAILURES_FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
 /// How long after a loss it is looked whether the deleted projects are deleted still.
-const DELETED_LOOKED_AT_AFTER: Duration = Duration::from_secs(1);
+const DELETED_CHECK_DELAY: Duration = Duration::from_secs(1);
 /// How often it is looked whether the last use of a key is to be written down.
-const USE_WRITTEN_EVERY: Duration = Duration::from_secs(600);
+const KEY_USE_WRITE_INTERVAL: Duration = Duration::from_secs(600);
 
 /// The root actor. When it gives up, the process should end: whoever runs it restarts it.
 pub struct Broker {
@@ -37,13 +37,13 @@ pub struct Broker {
     projects: Arc<Projects>,
     keyring: Arc<Keyring>,
     /// As the store has them.
-    records: HashMap<ProjectId, Known>,
+    records: HashMap<ProjectId, LoadedRecord>,
     /// On which arbiter a project is. What happens to one happens there, in the order in which it was decided.
-    places: HashMap<ProjectId, ArbiterHandle>,
+    arbiter_of: HashMap<ProjectId, ArbiterHandle>,
     /// How often a project was given up, and when last, on the monotonic clock.
-    downs: HashMap<ProjectId, (u32, u64)>,
+    failures: HashMap<ProjectId, (u32, u64)>,
     /// The deleted projects are about to be looked at.
-    looks_at_deleted: bool,
+    deleted_check_pending: bool,
     loaded: Arc<watch::Sender<bool>>,
     changes: watch::Sender<u64>,
 }
@@ -51,7 +51,7 @@ pub struct Broker {
 /// What applies to a whole broker.
 #[derive(Clone, Copy, Debug)]
 pub struct BrokerSettings {
-    pub project: Settings,
+    pub project: ProjectSettings,
     /// Requests per minute of each key; 0 is no limit.
     pub key_rate_limit: u32,
     /// False: there is the default project and no other.
@@ -61,7 +61,7 @@ pub struct BrokerSettings {
 }
 
 /// A record, and when it was asked for.
-struct Known {
+struct LoadedRecord {
     record: Arc<ProjectRecord>,
     epoch: StoreEpoch,
 }
@@ -71,29 +71,29 @@ type Reply = oneshot::Sender<Result<Arc<ProjectRecord>, BrokerError>>;
 /// A part without which a project cannot go on panicked too often.
 #[derive(Message)]
 #[rtype(result = "()")]
-struct ProjectDown {
+struct ProjectFailed {
     project: ProjectId,
 }
 
 /// The data set of a project has gone back: what is known of it is void.
 #[derive(Message)]
 #[rtype(result = "()")]
-struct WentBack {
+struct StoreRolledBack {
     project: ProjectId,
 }
 
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(super) struct Create {
+pub(super) struct CreateProject {
     pub record: ProjectRecord,
     pub reply: Reply,
 }
 
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(super) struct Amend {
+pub(super) struct UpdateProject {
     pub project: ProjectId,
-    pub amendment: Amendment,
+    pub update: RecordUpdate,
     pub reply: Reply,
 }
 
@@ -105,11 +105,11 @@ pub struct Panic;
 
 /// What is to be done to a record; done again to a newer one when somebody else was first.
 #[derive(Clone)]
-pub(super) struct Amendment(Arc<Amends>);
+pub(super) struct RecordUpdate(Arc<UpdateFn>);
 
-type Amends = dyn Fn(&mut ProjectRecord) -> Result<(), BrokerError> + Send + Sync;
+type UpdateFn = dyn Fn(&mut ProjectRecord) -> Result<(), BrokerError> + Send + Sync;
 
-impl Amendment {
+impl RecordUpdate {
     pub fn new(amend: impl Fn(&mut ProjectRecord) -> Result<(), BrokerError> + Send + Sync + 'static) -> Self {
         Self(Arc::new(amend))
     }
@@ -134,8 +134,8 @@ impl Broker {
         let gave_up = Arc::new(gave_up);
         let ends = Arc::clone(&gave_up);
         let address = supervise::start(
-            Pulse::new("broker", ""),
-            Policy::default(),
+            ActorMetrics::new("broker", ""),
+            RestartPolicy::default(),
             move || ends(),
             |address| Self {
                 address,
@@ -145,9 +145,9 @@ impl Broker {
                 projects: Arc::clone(&projects),
                 keyring: Arc::clone(&keyring),
                 records: HashMap::new(),
-                places: HashMap::new(),
-                downs: HashMap::new(),
-                looks_at_deleted: false,
+                arbiter_of: HashMap::new(),
+                failures: HashMap::new(),
+                deleted_check_pending: false,
                 loaded,
                 changes,
             },
@@ -156,8 +156,8 @@ impl Broker {
             let broker = address.clone();
             // Without it this replica would not know what the others do.
             supervise::start(
-                Pulse::new("bridge", ""),
-                Policy::default(),
+                ActorMetrics::new("bridge", ""),
+                RestartPolicy::default(),
                 move || gave_up(),
                 |_| Listener::new(bridge, move |told| broker.report(told)),
             )
@@ -177,7 +177,7 @@ impl Broker {
     fn load(&mut self, ctx: &mut Context<Self>) {
         let epoch = self.storage.epoch();
         let op = self.storage.projects();
-        settle(op, self, ctx, move |broker, records, ctx| match records {
+        then(op, self, ctx, move |broker, records, ctx| match records {
             Ok(records) if records.iter().any(|record| is_default(&record.id)) => broker.open_all(records, epoch, ctx),
             Ok(records) => broker.open_all_and_default(records, epoch, ctx),
             Err(error) => Self::load_later(&error, ctx),
@@ -208,14 +208,14 @@ impl Broker {
     }
 
     fn open_all(&mut self, records: Vec<Arc<ProjectRecord>>, epoch: StoreEpoch, ctx: &mut Context<Self>) {
-        let all = Arc::new(AllOpen(Arc::clone(&self.loaded)));
+        let all = Arc::new(LoadedOnDrop(Arc::clone(&self.loaded)));
         for record in records
             .into_iter()
             .filter(|record| self.serves(&record.id))
             .collect::<Vec<_>>()
         {
             let all = Arc::clone(&all);
-            self.install(record, epoch, ctx, move || drop(all));
+            self.apply_record(record, epoch, ctx, move || drop(all));
         }
     }
 
@@ -224,22 +224,22 @@ impl Broker {
     }
 
     /// A replica has told of something it did.
-    fn hear(&mut self, frame: Frame, own: bool, ctx: &mut Context<Self>) {
-        if let News::Project(revision) = frame.news
+    fn apply_frame(&mut self, frame: Frame, own: bool, ctx: &mut Context<Self>) {
+        if let StoreEvent::Project(revision) = frame.event
             && self.serves(&frame.project)
         {
-            let is_known = |known: &Known| known.record.revision >= revision;
+            let is_known = |known: &LoadedRecord| known.record.revision >= revision;
             if !own && !self.records.get(&frame.project).is_some_and(is_known) {
-                self.look_again(frame.project.clone(), ctx);
+                self.reload(frame.project.clone(), ctx);
             }
         }
         if let Some(project) = self.projects.get(&frame.project) {
-            project.hear(frame, own);
+            project.apply_frame(frame, own);
         }
     }
 
     /// What starts the actors of a project, on the arbiter that is its own.
-    fn starter(
+    fn project_starter(
         &self,
         record: Arc<ProjectRecord>,
         epoch: StoreEpoch,
@@ -252,57 +252,57 @@ impl Broker {
                 let (broker, project) = (broker.clone(), project.clone());
                 move || {
                     let project = project.clone();
-                    broker.report(WentBack { project });
+                    broker.report(StoreRolledBack { project });
                 }
             };
             Project::start(record, settings, store, neighbours, went_back, move || {
-                broker.report(ProjectDown { project })
+                broker.report(ProjectFailed { project })
             })
         }
     }
 
     /// A project panicked too often. Its actors end, and others go on from what is in the store: at once, and after
     /// longer and longer pauses when that does not help. Nobody else's project hears of it.
-    fn reopen(&mut self, project: ProjectId, ctx: &mut Context<Self>) {
+    fn restart_project(&mut self, project: ProjectId, ctx: &mut Context<Self>) {
         let now = now();
-        let (count, last_ms) = self.downs.entry(project.clone()).or_insert((0, now.mono_ms));
-        if now.since(*last_ms) > DOWN_FORGOTTEN_AFTER {
+        let (count, last_ms) = self.failures.entry(project.clone()).or_insert((0, now.mono_ms));
+        if now.since(*last_ms) > FAILURES_FORGOTTEN_AFTER {
             *count = 0;
         }
         let pause = match *count {
             0 => Duration::ZERO,
-            count => (DOWN_PAUSE * 2_u32.pow((count - 1).min(16))).min(DOWN_PAUSE_MAX),
+            count => (RESTART_PAUSE * 2_u32.pow((count - 1).min(16))).min(RESTART_PAUSE_MAX),
         };
         (*count, *last_ms) = (*count + 1, now.mono_ms);
         tracing::error!(%project, ?pause, "a project was given up: it is opened anew");
         if let Some(broken) = self.projects.get(&project) {
-            broken.abandon(Closing::Failed);
+            broken.kill(CloseReason::Failed);
         }
         self.changes.send_modify(|count| *count += 1);
-        ctx.run_later(pause, move |broker, _| broker.open_anew(&project));
+        ctx.run_later(pause, move |broker, _| broker.start_again(&project));
     }
 
-    fn open_anew(&mut self, project: &ProjectId) {
+    fn start_again(&mut self, project: &ProjectId) {
         let known = self.records.get(project).filter(|known| known.record.active);
-        let start = known.map(|known| self.starter(Arc::clone(&known.record), known.epoch));
-        let (Some(start), Some(arbiter)) = (start, self.place(project)) else {
+        let start = known.map(|known| self.project_starter(Arc::clone(&known.record), known.epoch));
+        let (Some(start), Some(arbiter)) = (start, self.arbiter_for(project)) else {
             return;
         };
         let projects = Arc::clone(&self.projects);
-        arbiter.spawn_fn(move || projects.put(start()));
+        arbiter.spawn_fn(move || projects.insert(start()));
     }
 
-    fn place(&mut self, project: &ProjectId) -> Option<ArbiterHandle> {
-        let next = self.places.len() % self.arbiters.len().max(1);
-        if !self.places.contains_key(project) {
+    fn arbiter_for(&mut self, project: &ProjectId) -> Option<ArbiterHandle> {
+        let next = self.arbiter_of.len() % self.arbiters.len().max(1);
+        if !self.arbiter_of.contains_key(project) {
             let arbiter = self.arbiters.get(next)?.clone();
-            self.places.insert(project.clone(), arbiter);
+            self.arbiter_of.insert(project.clone(), arbiter);
         }
-        self.places.get(project).cloned()
+        self.arbiter_of.get(project).cloned()
     }
 
     /// Writes down when keys were last used, where that is news.
-    fn write_uses(&mut self, ctx: &mut Context<Self>) {
+    fn write_key_uses(&mut self, ctx: &mut Context<Self>) {
         let is_used = |record: &&ProjectRecord| {
             record.active
                 && record
@@ -319,7 +319,7 @@ impl Broker {
             .collect();
         for project in used {
             let (reply, _) = oneshot::channel();
-            self.amend(project, Amendment::new(|_| Ok(())), TRIES, reply, ctx);
+            self.update(project, RecordUpdate::new(|_| Ok(())), UPDATE_TRIES_MAX, reply, ctx);
         }
     }
 }
@@ -329,9 +329,9 @@ fn is_default(id: &ProjectId) -> bool {
 }
 
 /// Says that all projects are open when the last who opens one lets go of it.
-struct AllOpen(Arc<watch::Sender<bool>>);
+struct LoadedOnDrop(Arc<watch::Sender<bool>>);
 
-impl Drop for AllOpen {
+impl Drop for LoadedOnDrop {
     fn drop(&mut self) {
         self.0.send_replace(true);
     }
@@ -342,58 +342,58 @@ impl Actor for Broker {
 
     fn started(&mut self, ctx: &mut Context<Self>) {
         self.load(ctx);
-        ctx.run_interval(USE_WRITTEN_EVERY, Self::write_uses);
+        ctx.run_interval(KEY_USE_WRITE_INTERVAL, Self::write_key_uses);
     }
 }
 
 /// What it knows are facts about the world, and `started` completes them.
 impl Supervised for Broker {}
 
-impl Handler<Posted<Told>> for Broker {
+impl Handler<Envelope<ReplicaEvent>> for Broker {
     type Result = ();
 
-    fn handle(&mut self, Posted { message, .. }: Posted<Told>, ctx: &mut Context<Self>) {
+    fn handle(&mut self, Envelope { message, .. }: Envelope<ReplicaEvent>, ctx: &mut Context<Self>) {
         match message {
-            Told::Frame { frame, own } => self.hear(frame, own, ctx),
-            Told::Parcel(parcel) => {
+            ReplicaEvent::Frame { frame, own } => self.apply_frame(frame, own, ctx),
+            ReplicaEvent::Deliveries(parcel) => {
                 if let Some(project) = self.projects.get(&parcel.project) {
-                    project.hand_out(&parcel);
+                    project.deliver(&parcel);
                 }
             }
-            Told::CatchUp(Some(project)) => {
-                self.look_again(project.clone(), ctx);
+            ReplicaEvent::Resync(Some(project)) => {
+                self.reload(project.clone(), ctx);
                 if let Some(project) = self.projects.get(&project) {
-                    project.look_again();
+                    project.request_resync();
                 }
             }
-            Told::CatchUp(None) => {
+            ReplicaEvent::Resync(None) => {
                 self.load(ctx);
-                self.projects.open().iter().for_each(ProjectHandle::look_again);
+                self.projects.all_open().iter().for_each(ProjectHandle::request_resync);
             }
         }
     }
 }
 
-impl Handler<Posted<ProjectDown>> for Broker {
+impl Handler<Envelope<ProjectFailed>> for Broker {
     type Result = ();
 
-    fn handle(&mut self, Posted { message, .. }: Posted<ProjectDown>, ctx: &mut Context<Self>) {
-        self.reopen(message.project, ctx);
+    fn handle(&mut self, Envelope { message, .. }: Envelope<ProjectFailed>, ctx: &mut Context<Self>) {
+        self.restart_project(message.project, ctx);
     }
 }
 
-impl Handler<Posted<WentBack>> for Broker {
+impl Handler<Envelope<StoreRolledBack>> for Broker {
     type Result = ();
 
-    fn handle(&mut self, Posted { message, .. }: Posted<WentBack>, ctx: &mut Context<Self>) {
-        self.look_again(message.project, ctx);
+    fn handle(&mut self, Envelope { message, .. }: Envelope<StoreRolledBack>, ctx: &mut Context<Self>) {
+        self.reload(message.project, ctx);
     }
 }
 
-impl Handler<Posted<Create>> for Broker {
+impl Handler<Envelope<CreateProject>> for Broker {
     type Result = ();
 
-    fn handle(&mut self, Posted { message, .. }: Posted<Create>, ctx: &mut Context<Self>) {
+    fn handle(&mut self, Envelope { message, .. }: Envelope<CreateProject>, ctx: &mut Context<Self>) {
         if !self.settings.multi_project {
             let text = "there is one project here (enable_multi_project is false)";
             drop(message.reply.send(Err(BrokerError::forbidden(text))));
@@ -403,24 +403,24 @@ impl Handler<Posted<Create>> for Broker {
     }
 }
 
-impl Handler<Posted<Amend>> for Broker {
+impl Handler<Envelope<UpdateProject>> for Broker {
     type Result = ();
 
-    fn handle(&mut self, Posted { message, .. }: Posted<Amend>, ctx: &mut Context<Self>) {
-        let Amend {
+    fn handle(&mut self, Envelope { message, .. }: Envelope<UpdateProject>, ctx: &mut Context<Self>) {
+        let UpdateProject {
             project,
-            amendment,
+            update: amendment,
             reply,
         } = message;
-        self.amend(project, amendment, TRIES, reply, ctx);
+        self.update(project, amendment, UPDATE_TRIES_MAX, reply, ctx);
     }
 }
 
 #[cfg(feature = "faults")]
-impl Handler<Posted<Panic>> for Broker {
+impl Handler<Envelope<Panic>> for Broker {
     type Result = ();
 
-    fn handle(&mut self, _: Posted<Panic>, _: &mut Context<Self>) {
+    fn handle(&mut self, _: Envelope<Panic>, _: &mut Context<Self>) {
         panic!("a fault was injected");
     }
 }

@@ -5,18 +5,18 @@ use uuid::Uuid;
 
 use super::{
     Keyring,
-    actor::{Amend, Amendment, Broker, Create},
+    actor::{Broker, CreateProject, RecordUpdate, UpdateProject},
 };
 use crate::{
     bridge::Listener,
     clock::now,
     model::{
-        ApiKey, AuditEntry, AuditQuery, BrokerError, Grant, KeyId, KeyRecord, MadeKey, NewKey, NewProject,
-        ProjectChanges, ProjectId, ProjectRecord, Rotated, Scope,
+        ApiKey, AuditEntry, AuditQuery, BrokerError, Grant, IssuedKey, KeyId, KeyRecord, KeyRotation, NewKey,
+        NewProject, ProjectChanges, ProjectId, ProjectRecord, Scope,
     },
     project::{ProjectHandle, Projects},
     storage::Storage,
-    supervise::{Address, Node},
+    supervise::{ActorNode, Address},
 };
 
 /// The way into the broker, for every surface. Who may do what has been decided before.
@@ -41,12 +41,12 @@ impl BrokerHandle {
         if let Some(project) = self.projects.get(id) {
             return Ok(project);
         }
-        self.is_loaded().await?;
+        self.wait_until_loaded().await?;
         self.projects.get(id).ok_or(BrokerError::ProjectNotFound)
     }
 
     /// Waits until it is known which projects there are.
-    async fn is_loaded(&self) -> Result<(), BrokerError> {
+    async fn wait_until_loaded(&self) -> Result<(), BrokerError> {
         let loaded = self.loaded.clone().wait_for(|loaded| *loaded).await.is_ok();
         if loaded {
             Ok(())
@@ -56,8 +56,8 @@ impl BrokerHandle {
     }
 
     /// The projects that are open.
-    pub fn projects(&self) -> Vec<ProjectHandle> {
-        self.projects.open()
+    pub fn open_projects(&self) -> Vec<ProjectHandle> {
+        self.projects.all_open()
     }
 
     /// All projects as they are, by id; those that were deleted too.
@@ -83,17 +83,17 @@ impl BrokerHandle {
     }
 
     /// The whole tree as data. It is read from the outside, so it is there even when an actor is stuck.
-    pub fn observe(&self) -> Node {
-        let mut projects = self.projects();
+    pub fn observe(&self) -> ActorNode {
+        let mut projects = self.open_projects();
         projects.sort_by(|a, b| a.id().cmp(b.id()));
-        let listener = self.listener.iter().map(|listener| listener.pulse().node(Vec::new()));
+        let listener = self.listener.iter().map(|listener| listener.metrics().node(Vec::new()));
         self.address
-            .pulse()
+            .metrics()
             .node(listener.chain(projects.iter().map(ProjectHandle::observe)).collect())
     }
 
     /// Makes a project and its first key, which administers it.
-    pub async fn create_project(&self, wanted: NewProject) -> Result<(Arc<ProjectRecord>, MadeKey), BrokerError> {
+    pub async fn create_project(&self, wanted: NewProject) -> Result<(Arc<ProjectRecord>, IssuedKey), BrokerError> {
         let now_ms = now().unix_ms;
         let mut record = ProjectRecord::new(wanted, now_ms)?;
         let made = make_key(&record.id)?;
@@ -104,7 +104,7 @@ impl BrokerHandle {
         };
         record.add_key(&made, &key, now_ms)?;
         let (reply, answer) = oneshot::channel();
-        self.address.tell(Create { record, reply })?;
+        self.address.tell(CreateProject { record, reply })?;
         let record = answer.await.unwrap_or(Err(BrokerError::unavailable()))?;
         Ok((record, made))
     }
@@ -114,7 +114,7 @@ impl BrokerHandle {
         id: &ProjectId,
         changes: ProjectChanges,
     ) -> Result<Arc<ProjectRecord>, BrokerError> {
-        self.amend(id, move |record| record.change(&changes)).await
+        self.update(id, move |record| record.change(&changes)).await
     }
 
     /// Deletes a project: its keys end, its sessions too, and what they hold is gone.
@@ -123,7 +123,7 @@ impl BrokerHandle {
             let text = "the project of callers that name none cannot be deleted";
             return Err(BrokerError::forbidden(text));
         }
-        self.amend(id, |record| {
+        self.update(id, |record| {
             record.close(now().unix_ms);
             Ok(())
         })
@@ -131,10 +131,10 @@ impl BrokerHandle {
         Ok(())
     }
 
-    pub async fn add_key(&self, id: &ProjectId, wanted: NewKey) -> Result<MadeKey, BrokerError> {
+    pub async fn add_key(&self, id: &ProjectId, wanted: NewKey) -> Result<IssuedKey, BrokerError> {
         let made = make_key(id)?;
         let adds = made.clone();
-        self.amend(id, move |record| record.add_key(&adds, &wanted, now().unix_ms))
+        self.update(id, move |record| record.add_key(&adds, &wanted, now().unix_ms))
             .await?;
         Ok(made)
     }
@@ -143,7 +143,7 @@ impl BrokerHandle {
     pub async fn revoke_key(&self, id: &ProjectId, key: KeyId) -> Result<u64, BrokerError> {
         let revoked = key.clone();
         let record = self
-            .amend(id, move |record| record.revoke_key(&revoked, now().unix_ms).map(drop))
+            .update(id, move |record| record.revoke_key(&revoked, now().unix_ms).map(drop))
             .await?;
         let known = record.keys.iter().find(|known| known.id == key);
         Ok(known.and_then(|known| known.retired_at_ms).unwrap_or(0))
@@ -155,27 +155,27 @@ impl BrokerHandle {
         id: &ProjectId,
         only: Option<&KeyId>,
         grace_ms: u64,
-    ) -> Result<Rotated, BrokerError> {
-        self.is_loaded().await?;
+    ) -> Result<KeyRotation, BrokerError> {
+        self.wait_until_loaded().await?;
         let record = self.record(id).filter(|record| record.active);
         let record = record.ok_or(BrokerError::ProjectNotFound)?;
         let now_ms = now().unix_ms;
         let retired_at_ms = now_ms.saturating_add(grace_ms);
         let mut replaced = Vec::new();
-        for key in record.rotatable(only, now_ms)? {
+        for key in record.rotatable_keys(only, now_ms)? {
             replaced.push((key, make_key(id)?));
         }
-        let rotated = Rotated {
-            made: replaced.iter().map(|(_, made)| made.clone()).collect(),
+        let rotated = KeyRotation {
+            issued: replaced.iter().map(|(_, made)| made.clone()).collect(),
             retired: Vec::new(),
         };
         let ids: Vec<_> = replaced.iter().map(|(key, _)| key.clone()).collect();
         let record = self
-            .amend(id, move |record| record.rotate(&replaced, retired_at_ms, now().unix_ms))
+            .update(id, move |record| record.rotate(&replaced, retired_at_ms, now().unix_ms))
             .await?;
         let ends = |key: &KeyRecord| key.expires_at_ms.into_iter().chain(key.retired_at_ms).min();
         let retired = record.keys.iter().filter(|key| ids.contains(&key.id));
-        Ok(Rotated {
+        Ok(KeyRotation {
             retired: retired
                 .map(|key| (key.id.clone(), ends(key).unwrap_or(retired_at_ms)))
                 .collect(),
@@ -184,18 +184,18 @@ impl BrokerHandle {
     }
 
     pub async fn grant(&self, id: &ProjectId, target: ProjectId, grant: Grant) -> Result<(), BrokerError> {
-        self.amend(id, move |record| record.grant(target.clone(), grant.clone()))
+        self.update(id, move |record| record.grant(target.clone(), grant.clone()))
             .await?;
         Ok(())
     }
 
     /// False when there was none.
     pub async fn revoke_grant(&self, id: &ProjectId, target: &ProjectId) -> Result<bool, BrokerError> {
-        self.is_loaded().await?;
+        self.wait_until_loaded().await?;
         let had = self.record(id).is_some_and(|record| record.grants.contains_key(target));
         if had {
             let target = target.clone();
-            self.amend(id, move |record| {
+            self.update(id, move |record| {
                 record.grants.remove(&target);
                 Ok(())
             })
@@ -204,16 +204,16 @@ impl BrokerHandle {
         Ok(had)
     }
 
-    async fn amend(
+    async fn update(
         &self,
         id: &ProjectId,
         amendment: impl Fn(&mut ProjectRecord) -> Result<(), BrokerError> + Send + Sync + 'static,
     ) -> Result<Arc<ProjectRecord>, BrokerError> {
-        self.is_loaded().await?;
+        self.wait_until_loaded().await?;
         let (reply, answer) = oneshot::channel();
-        self.address.tell(Amend {
+        self.address.tell(UpdateProject {
             project: id.clone(),
-            amendment: Amendment::new(amendment),
+            update: RecordUpdate::new(amendment),
             reply,
         })?;
         answer.await.unwrap_or(Err(BrokerError::unavailable()))
@@ -238,8 +238,8 @@ impl BrokerHandle {
     }
 }
 
-fn make_key(project: &ProjectId) -> Result<MadeKey, BrokerError> {
+fn make_key(project: &ProjectId) -> Result<IssuedKey, BrokerError> {
     let id = KeyId::generate()?;
     let key = ApiKey::generate(project, &id)?;
-    Ok(MadeKey { id, key })
+    Ok(IssuedKey { id, key })
 }

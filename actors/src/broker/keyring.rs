@@ -4,8 +4,8 @@ use std::{
 };
 
 use crate::{
-    model::{KeyDigest, KeyId, KeyRecord, Owner, ProjectId, ProjectRecord, Scope, Standing},
-    rate::Rate,
+    model::{CredentialStatus, KeyDigest, KeyId, KeyRecord, Owner, ProjectId, ProjectRecord, Scope},
+    rate::RateLimit,
 };
 
 /// Somebody who was let in: as whom, for what, and until when.
@@ -14,13 +14,13 @@ pub struct Principal {
     /// What it registers belongs to this.
     pub owner: Owner,
     /// How the audit calls it.
-    pub name: Arc<str>,
+    pub audit_name: Arc<str>,
     pub scope: Scope,
     /// The only project it may act in; None: any.
-    pub home: Option<ProjectId>,
-    pub standing: Standing,
+    pub only_project: Option<ProjectId>,
+    pub status: CredentialStatus,
     /// Of its requests.
-    pub rate: Option<Rate>,
+    pub rate: Option<RateLimit>,
 }
 
 /// The keys of all projects that are good, or were when they came in last.
@@ -31,11 +31,11 @@ pub struct Principal {
 pub struct Keyring {
     /// Of each key; 0 is no limit.
     requests_per_minute: u32,
-    keys: RwLock<HashMap<u128, Key>>,
+    keys: RwLock<HashMap<u128, KeyEntry>>,
 }
 
 #[derive(Clone, Debug)]
-struct Key {
+struct KeyEntry {
     id: KeyId,
     project: ProjectId,
     digest: KeyDigest,
@@ -57,7 +57,7 @@ impl Keyring {
         let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
         let found = keys.get(&digest.prefix());
         // As much to compare as if there were one.
-        let is_same = found.map_or(digest, |key| &key.digest).is(digest);
+        let is_same = found.map_or(digest, |key| &key.digest).matches(digest);
         found.filter(|_| is_same).map(|key| Arc::clone(&key.principal))
     }
 
@@ -65,14 +65,14 @@ impl Keyring {
     #[must_use]
     pub fn last_used_at_ms(&self, digest: &KeyDigest) -> Option<u64> {
         let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
-        keys.get(&digest.prefix())?.principal.standing.last_used_at_ms()
+        keys.get(&digest.prefix())?.principal.status.last_used_at_ms()
     }
 
     /// Ends all keys of a project.
-    pub(crate) fn forget(&self, project: &ProjectId) {
+    pub(crate) fn revoke_all(&self, project: &ProjectId) {
         let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
         for (_, key) in keys.extract_if(|_, key| key.project == *project) {
-            key.principal.standing.ends_at(0);
+            key.principal.status.set_valid_until_ms(0);
         }
     }
 
@@ -82,32 +82,32 @@ impl Keyring {
     pub(crate) fn apply(&self, record: &ProjectRecord, now_ms: u64) {
         let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
         keys.retain(|_, key| {
-            let is_kept = |known: &KeyRecord| known.id == key.id && known.digest.is(&key.digest);
+            let is_kept = |known: &KeyRecord| known.id == key.id && known.digest.matches(&key.digest);
             let stays = key.project != record.id || record.keys.iter().any(is_kept);
             if !stays {
-                key.principal.standing.ends_at(0);
+                key.principal.status.set_valid_until_ms(0);
             }
             stays
         });
         for known in &record.keys {
-            let until = if known.status(now_ms).is_good() {
-                known.good_until_ms()
+            let until = if known.status(now_ms).is_valid() {
+                known.valid_until_ms()
             } else {
                 0
             };
             if let Some(key) = keys.get(&known.digest.prefix()) {
-                key.principal.standing.ends_at(until);
+                key.principal.status.set_valid_until_ms(until);
                 continue;
             }
             let principal = Principal {
                 owner: Owner::key(&known.lineage),
-                name: format!("key:{}/{}", record.id, known.id).into(),
+                audit_name: format!("key:{}/{}", record.id, known.id).into(),
                 scope: known.scope,
-                home: Some(record.id.clone()),
-                standing: Standing::until(until),
-                rate: Rate::per_minute(self.requests_per_minute),
+                only_project: Some(record.id.clone()),
+                status: CredentialStatus::valid_until(until),
+                rate: RateLimit::from_per_minute(self.requests_per_minute),
             };
-            let key = Key {
+            let key = KeyEntry {
                 id: known.id.clone(),
                 project: record.id.clone(),
                 digest: known.digest.clone(),
@@ -121,13 +121,13 @@ impl Keyring {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{ApiKey, MadeKey, NewKey};
+    use crate::model::{ApiKey, IssuedKey, NewKey};
 
     const NOW: u64 = 1000;
 
-    fn made(record: &mut ProjectRecord) -> MadeKey {
+    fn made(record: &mut ProjectRecord) -> IssuedKey {
         let id = KeyId::generate().unwrap();
-        let made = MadeKey {
+        let made = IssuedKey {
             key: ApiKey::generate(&record.id, &id).unwrap(),
             id,
         };
@@ -146,15 +146,18 @@ mod tests {
         let made = made(&mut record);
         keyring.apply(&record, NOW);
         let key = made.key.reveal();
-        let found = keyring.find(&KeyDigest::of(key)).unwrap();
-        assert_eq!((found.scope, found.home.as_ref()), (Scope::Member, Some(&record.id)));
+        let found = keyring.find(&KeyDigest::of_key(key)).unwrap();
+        assert_eq!(
+            (found.scope, found.only_project.as_ref()),
+            (Scope::Member, Some(&record.id))
+        );
         for wrong in [
             "",
             &key[..key.len() - 1],
             &format!("{key}0"),
             &key.replace("default", "other"),
         ] {
-            assert!(keyring.find(&KeyDigest::of(wrong)).is_none(), "{wrong}");
+            assert!(keyring.find(&KeyDigest::of_key(wrong)).is_none(), "{wrong}");
         }
     }
 
@@ -166,13 +169,10 @@ mod tests {
         let principals = [&kept, &gone].map(|made| keyring.find(&made.key.digest()).unwrap());
         record.revoke_key(&gone.id, NOW).unwrap();
         keyring.apply(&record, NOW);
-        assert_eq!(
-            principals.each_ref().map(|who| who.standing.is_good(NOW)),
-            [true, false]
-        );
+        assert_eq!(principals.each_ref().map(|who| who.status.is_valid(NOW)), [true, false]);
         record.keys.clear();
         keyring.apply(&record, NOW);
-        assert!(!principals[0].standing.is_good(NOW) && keyring.find(&kept.key.digest()).is_none());
+        assert!(!principals[0].status.is_valid(NOW) && keyring.find(&kept.key.digest()).is_none());
     }
 
     #[test]
@@ -184,6 +184,6 @@ mod tests {
         keyring.apply(&here, NOW);
         there.revision = 1;
         keyring.apply(&there, NOW);
-        assert!(keyring.find(&made.key.digest()).unwrap().standing.is_good(NOW));
+        assert!(keyring.find(&made.key.digest()).unwrap().status.is_valid(NOW));
     }
 }

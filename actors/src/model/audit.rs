@@ -55,7 +55,7 @@ pub struct AuditQuery {
 impl AuditQuery {
     /// Whether an entry is asked for, the number of them left out.
     #[must_use]
-    pub fn fits(&self, entry: &AuditEntry) -> bool {
+    pub fn matches(&self, entry: &AuditEntry) -> bool {
         self.project
             .as_ref()
             .is_none_or(|project| entry.project.as_ref() == Some(project))

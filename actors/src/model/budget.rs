@@ -48,16 +48,16 @@ impl Budget {
     budget.holder(),
     budget.unit()
 )]
-pub struct Full {
+pub struct BudgetFull {
     pub budget: Budget,
     /// In the unit of the budget.
     pub limit: usize,
 }
 
-impl Full {
+impl BudgetFull {
     /// The recipient has as many messages as it may have.
     #[must_use]
-    pub const fn of_queue(limit: usize) -> Self {
+    pub const fn queue_messages(limit: usize) -> Self {
         Self {
             budget: Budget::QueueMessages,
             limit,
@@ -93,7 +93,7 @@ mod tests {
                 "the broker's budget for the messages of all projects is full (7 bytes)",
             ),
         ] {
-            let shown = Full { budget, limit: 7 }.to_string();
+            let shown = BudgetFull { budget, limit: 7 }.to_string();
             assert!(shown.starts_with(&format!("{text}: ")), "{shown}");
             assert_eq!(budget.as_str(), name);
         }

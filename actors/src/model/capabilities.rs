@@ -33,7 +33,7 @@ impl Capabilities {
             || self
                 .supported_protocols
                 .get(name)
-                .is_some_and(|versions| crate::negotiate::speaks(versions, version))
+                .is_some_and(|versions| crate::negotiate::accepts_version(versions, version))
     }
 }
 

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::{Full, ProjectId, ProtocolName};
+use super::{BudgetFull, ProjectId, ProtocolName};
 
 /// Why a payload does not fit its schema, at one place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,15 +12,15 @@ pub struct PathFailure {
 
 /// Which of two projects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
-    Own,
+pub enum CrossProjectSide {
+    Sender,
     Target,
 }
 
 /// What stands between two projects that are both open to others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wall {
-    Permission,
+pub enum MissingGrant {
+    Project,
     Protocol,
 }
 
@@ -42,7 +42,7 @@ pub enum MissingSession {
     Other { address: String, similar: Vec<String> },
     /// A session of another project, of which nothing is said.
     #[error("no session \"{address}\" in that project: ask its owner for the address")]
-    Abroad { address: String },
+    Remote { address: String },
     /// The session ended while the call was under way.
     #[error("the session has ended: list_sessions with status \"all\" shows every session of the project")]
     Ended,
@@ -63,8 +63,8 @@ impl MissingSession {
         }
     }
 
-    pub fn abroad(address: &str) -> Self {
-        Self::Abroad {
+    pub fn remote(address: &str) -> Self {
+        Self::Remote {
             address: shown(address),
         }
     }
@@ -141,21 +141,21 @@ pub enum BrokerError {
         speaks: Vec<String>,
     },
     #[error(transparent)]
-    QueueFull(#[from] Full),
+    QueueFull(#[from] BudgetFull),
     #[error("the recipient's queue is full: try again when it has read some")]
     RecipientFull,
     #[error("too many in too short a time: wait as long as retry_after_ms says")]
     RateLimited { retry_after: Duration },
     #[error("{}", match side {
-        Side::Own => "this project does not send to others: set allow_cross_project",
-        Side::Target => "that project does not take messages from others",
+        CrossProjectSide::Sender => "this project does not send to others: set allow_cross_project",
+        CrossProjectSide::Target => "that project does not take messages from others",
     })]
-    CrossProjectDisabled { side: Side },
+    CrossProjectDisabled { side: CrossProjectSide },
     #[error("{}", match wall {
-        Wall::Permission => "this project has no permission to send to that one: see grant_project_access",
-        Wall::Protocol => "this project's permission to send to that one does not hold for the protocol",
+        MissingGrant::Project => "this project has no permission to send to that one: see grant_project_access",
+        MissingGrant::Protocol => "this project's permission to send to that one does not hold for the protocol",
     })]
-    CrossProjectForbidden { wall: Wall },
+    CrossProjectForbidden { wall: MissingGrant },
     #[error("larger than {limit} bytes")]
     PayloadTooLarge { limit: usize },
     #[error("{field}: {reason}")]
@@ -173,7 +173,7 @@ impl BrokerError {
     pub const VERSIONS_LEN_MAX: usize = 10;
 
     /// How long a caller is told to wait for an operator to make room.
-    const ROOM_AFTER: Duration = Duration::from_secs(5);
+    const STORAGE_RETRY_AFTER: Duration = Duration::from_secs(5);
 
     /// How long a caller is told to wait when a part of the broker is restarting or overloaded.
     pub const RETRY_AFTER: Duration = Duration::from_millis(200);
@@ -211,7 +211,7 @@ impl BrokerError {
     pub const fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::RateLimited { retry_after } | Self::Unavailable { retry_after } => Some(*retry_after),
-            Self::StorageFull => Some(Self::ROOM_AFTER),
+            Self::StorageFull => Some(Self::STORAGE_RETRY_AFTER),
             _ => None,
         }
     }
@@ -266,7 +266,7 @@ mod tests {
         for missing in [
             MissingSession::own(&long),
             MissingSession::other(&long, Vec::new()),
-            MissingSession::abroad(&long),
+            MissingSession::remote(&long),
         ] {
             let shown = missing.to_string();
             assert_eq!(shown.matches('ü').count(), MissingSession::SHOWN_LEN_MAX, "{shown}");

@@ -86,7 +86,7 @@ pub struct KeyDigest([u8; 32]);
 impl KeyDigest {
     /// SHA-256 of the whole key. A secret of 192 random bits needs no slow hash: there is nothing to guess from.
     #[must_use]
-    pub fn of(key: &str) -> Self {
+    pub fn of_key(key: &str) -> Self {
         Self(Sha256::digest(key.as_bytes()).into())
     }
 
@@ -98,7 +98,7 @@ impl KeyDigest {
 
     /// Compares in a time that says nothing of where the two differ.
     #[must_use]
-    pub fn is(&self, other: &Self) -> bool {
+    pub fn matches(&self, other: &Self) -> bool {
         self.0.ct_eq(&other.0).into()
     }
 }
@@ -152,12 +152,12 @@ impl ApiKey {
 
     #[must_use]
     pub fn digest(&self) -> KeyDigest {
-        KeyDigest::of(&self.0)
+        KeyDigest::of_key(&self.0)
     }
 
     /// The project and the key that a text of this form claims to be of.
     #[must_use]
-    pub fn claims(text: &str) -> Option<(ProjectId, KeyId)> {
+    pub fn claimed_ids(text: &str) -> Option<(ProjectId, KeyId)> {
         let mut parts = text.splitn(3, '_');
         let (project, key) = (parts.next()?, parts.next()?);
         parts.next().filter(|secret| !secret.is_empty())?;
@@ -229,7 +229,7 @@ impl KeyStatus {
     }
 
     #[must_use]
-    pub const fn is_good(self) -> bool {
+    pub const fn is_valid(self) -> bool {
         matches!(self, Self::Active | Self::Retiring)
     }
 }
@@ -250,7 +250,7 @@ impl KeyRecord {
 
     /// When it stops being good; `u64::MAX` for never, 0 for one that was revoked.
     #[must_use]
-    pub fn good_until_ms(&self) -> u64 {
+    pub fn valid_until_ms(&self) -> u64 {
         if self.revoked {
             return 0;
         }
@@ -309,17 +309,17 @@ impl Default for Owner {
 /// Until when a credential is good, and when it was last used: shared by whoever came in with it, so that the end of it
 /// is known to them at once.
 #[derive(Debug)]
-pub struct Standing {
+pub struct CredentialStatus {
     good_until_ms: AtomicU64,
     last_used_at_ms: AtomicU64,
 }
 
-impl Standing {
+impl CredentialStatus {
     /// A use is remembered to the minute.
     const USE_RESOLUTION_MS: u64 = 60_000;
 
     #[must_use]
-    pub fn until(good_until_ms: u64) -> Self {
+    pub fn valid_until(good_until_ms: u64) -> Self {
         Self {
             good_until_ms: AtomicU64::new(good_until_ms),
             last_used_at_ms: AtomicU64::new(0),
@@ -327,20 +327,20 @@ impl Standing {
     }
 
     #[must_use]
-    pub fn good_until_ms(&self) -> u64 {
+    pub fn valid_until_ms(&self) -> u64 {
         self.good_until_ms.load(Ordering::Relaxed)
     }
 
     #[must_use]
-    pub fn is_good(&self, now_ms: u64) -> bool {
-        now_ms < self.good_until_ms()
+    pub fn is_valid(&self, now_ms: u64) -> bool {
+        now_ms < self.valid_until_ms()
     }
 
-    pub fn ends_at(&self, good_until_ms: u64) {
+    pub fn set_valid_until_ms(&self, good_until_ms: u64) {
         self.good_until_ms.store(good_until_ms, Ordering::Relaxed);
     }
 
-    pub fn was_used(&self, now_ms: u64) {
+    pub fn record_use(&self, now_ms: u64) {
         let minute = now_ms - now_ms % Self::USE_RESOLUTION_MS;
         self.last_used_at_ms.fetch_max(minute, Ordering::Relaxed);
     }
@@ -363,7 +363,7 @@ mod tests {
     fn a_key_names_its_project_and_itself() {
         let id = KeyId::generate().unwrap();
         let key = ApiKey::generate(&project(), &id).unwrap();
-        assert_eq!(ApiKey::claims(key.reveal()), Some((project(), id)));
+        assert_eq!(ApiKey::claimed_ids(key.reveal()), Some((project(), id)));
         assert_eq!(key.reveal().split('_').count(), 3);
         assert!(key.reveal().rsplit('_').next().unwrap().len() >= 32);
     }
@@ -373,9 +373,9 @@ mod tests {
         for text in [
             "", "a", "a_b", "a_b_", "_b_c", "a__c", "A_b_c", "a_B_c", "a_b-c_d", "a.b.c",
         ] {
-            assert_eq!(ApiKey::claims(text), None, "{text}");
+            assert_eq!(ApiKey::claimed_ids(text), None, "{text}");
         }
-        assert!(ApiKey::claims("a_b_c_d").is_some(), "a secret may hold anything");
+        assert!(ApiKey::claimed_ids("a_b_c_d").is_some(), "a secret may hold anything");
     }
 
     #[test]
@@ -387,10 +387,10 @@ mod tests {
 
     #[test]
     fn a_digest_is_stored_and_read_back() {
-        let digest = KeyDigest::of("a_b_c");
+        let digest = KeyDigest::of_key("a_b_c");
         let text = serde_json::to_string(&digest).unwrap();
-        assert!(serde_json::from_str::<KeyDigest>(&text).unwrap().is(&digest));
-        assert!(!digest.is(&KeyDigest::of("a_b_d")));
+        assert!(serde_json::from_str::<KeyDigest>(&text).unwrap().matches(&digest));
+        assert!(!digest.matches(&KeyDigest::of_key("a_b_d")));
         for bad in [
             "\"\"",
             "\"zz\"",
@@ -409,7 +409,7 @@ mod tests {
             id,
             label: None,
             scope: Scope::Member,
-            digest: KeyDigest::of("x"),
+            digest: KeyDigest::of_key("x"),
             created_at_ms: 0,
             expires_at_ms: None,
             retired_at_ms: None,
@@ -417,7 +417,7 @@ mod tests {
             last_used_at_ms: None,
         };
         assert_eq!(
-            (key.status(u64::MAX), key.good_until_ms()),
+            (key.status(u64::MAX), key.valid_until_ms()),
             (KeyStatus::Active, u64::MAX)
         );
         key.expires_at_ms = Some(100);
@@ -430,10 +430,10 @@ mod tests {
             (key.status(49), key.status(50)),
             (KeyStatus::Retiring, KeyStatus::Revoked)
         );
-        assert_eq!(key.good_until_ms(), 50);
+        assert_eq!(key.valid_until_ms(), 50);
         key.revoked = true;
         assert_eq!(
-            (key.status(0), key.good_until_ms()),
+            (key.status(0), key.valid_until_ms()),
             (KeyStatus::Revoked, 0),
             "the clock was set back"
         );
@@ -497,18 +497,18 @@ mod tests {
 
     #[test]
     fn a_credential_is_good_until_its_end() {
-        let standing = Standing::until(100);
-        assert_eq!([99, 100].map(|now_ms| standing.is_good(now_ms)), [true, false]);
-        standing.ends_at(50);
-        assert_eq!([49, 50].map(|now_ms| standing.is_good(now_ms)), [true, false]);
+        let standing = CredentialStatus::valid_until(100);
+        assert_eq!([99, 100].map(|now_ms| standing.is_valid(now_ms)), [true, false]);
+        standing.set_valid_until_ms(50);
+        assert_eq!([49, 50].map(|now_ms| standing.is_valid(now_ms)), [true, false]);
     }
 
     #[test]
     fn a_use_is_remembered_to_the_minute() {
-        let standing = Standing::until(u64::MAX);
+        let standing = CredentialStatus::valid_until(u64::MAX);
         assert_eq!(standing.last_used_at_ms(), None);
-        standing.was_used(123_456);
-        standing.was_used(60_001);
+        standing.record_use(123_456);
+        standing.record_use(60_001);
         assert_eq!(standing.last_used_at_ms(), Some(120_000));
     }
 }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use uuid::{ContextV7, Timestamp, Uuid};
 
-pub use stored::StoredError;
+pub use stored::StoredMessageError;
 
 use super::{MessageId, ProjectId, SessionId, SessionRecord, UNSET_ID};
 use crate::clock::{Now, rfc3339};
@@ -53,7 +53,7 @@ pub struct Headers {
 
 /// Where one message stands for one recipient. It never claims more than happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Status {
+pub enum DeliveryStatus {
     /// Accepted, waiting.
     Queued,
     /// Handed to the live connection, or returned by `receive_messages`.
@@ -64,7 +64,7 @@ pub enum Status {
     DeadLettered(DeadLetterReason),
 }
 
-impl Status {
+impl DeliveryStatus {
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -108,7 +108,7 @@ impl DeadLetterReason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecipientStatus {
     pub session: SessionId,
-    pub status: Status,
+    pub status: DeliveryStatus,
     /// Milliseconds since the Unix epoch, when it came to be so.
     pub at_ms: u64,
 }
@@ -136,10 +136,10 @@ pub struct Draft {
     body: Vec<u8>,
 }
 
-const HEAD: &[u8] = b"{\"message_id\":\"00000000-0000-0000-0000-000000000000\",\"timestamp\":\"0000-00-00T00:00:00.000Z\",\"recipient_id\":";
+const ENVELOPE_HEAD: &[u8] = b"{\"message_id\":\"00000000-0000-0000-0000-000000000000\",\"timestamp\":\"0000-00-00T00:00:00.000Z\",\"recipient_id\":";
 const ID_AT: usize = 15;
 const TIMESTAMP_AT: usize = ID_AT + UNSET_ID.len() + 15;
-const RECIPIENT_AT: usize = HEAD.len() + 1;
+const RECIPIENT_AT: usize = ENVELOPE_HEAD.len() + 1;
 
 impl Draft {
     /// Encodes the envelope (contract, section 5). `payload` is the text of a JSON object that was validated.
@@ -147,20 +147,20 @@ impl Draft {
     pub fn new(
         project: &ProjectId,
         sender: &SessionRecord,
-        to: To,
+        to: Addressing,
         protocol: (&str, &str),
         payload: &str,
         headers: &Headers,
     ) -> Self {
-        let mut body = Vec::with_capacity(HEAD.len() + 320 + payload.len());
-        body.extend_from_slice(HEAD);
+        let mut body = Vec::with_capacity(ENVELOPE_HEAD.len() + 320 + payload.len());
+        body.extend_from_slice(ENVELOPE_HEAD);
         match to {
-            To::One => {
+            Addressing::Direct => {
                 body.push(b'"');
                 body.extend_from_slice(UNSET_ID.as_bytes());
                 body.push(b'"');
             }
-            To::Many => body.extend_from_slice(b"null"),
+            Addressing::Broadcast => body.extend_from_slice(b"null"),
         }
         body.extend_from_slice(b",\"project_id\":\"");
         body.extend_from_slice(project.as_str().as_bytes());
@@ -192,14 +192,14 @@ impl Draft {
 
     /// It goes to another project than that of its sender, which is this one.
     #[must_use]
-    pub fn from_abroad(mut self, origin: ProjectId) -> Self {
+    pub fn with_origin(mut self, origin: ProjectId) -> Self {
         self.origin = Some(origin);
         self
     }
 
     /// Bytes of the envelope as far as it is encoded.
     #[must_use]
-    pub const fn bytes(&self) -> usize {
+    pub const fn encoded_len(&self) -> usize {
         self.body.len()
     }
 
@@ -229,9 +229,9 @@ impl Draft {
 
 /// Whether a message is for one session or for whoever a filter lets through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum To {
-    One,
-    Many,
+pub enum Addressing {
+    Direct,
+    Broadcast,
 }
 
 fn write_json(out: &mut Vec<u8>, value: &impl Serialize) {
@@ -283,8 +283,8 @@ impl Message {
 
     /// A message that a store kept. Nobody waits for it any more.
     #[must_use]
-    pub fn restore(kept: KeptMessage) -> Self {
-        let KeptMessage {
+    pub fn restore(kept: StoredMessage) -> Self {
+        let StoredMessage {
             id,
             sender,
             origin,
@@ -330,7 +330,7 @@ impl Message {
 
 /// What a store keeps of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeptMessage {
+pub struct StoredMessage {
     pub id: MessageId,
     pub sender: SessionId,
     pub origin: Option<ProjectId>,
@@ -346,35 +346,35 @@ const DELIVERY_COUNT: &[u8] = b",\"delivery_count\":";
 /// How far a message has come, for a sender in this process that waits to be told.
 #[derive(Debug)]
 pub struct Progress {
-    handed_over: AtomicU32,
-    handed_over_at_ms: AtomicU64,
-    watch: Option<watch::Sender<Status>>,
+    delivered_count: AtomicU32,
+    delivered_at_ms: AtomicU64,
+    status: Option<watch::Sender<DeliveryStatus>>,
 }
 
 impl Progress {
     fn new(watched: bool) -> Self {
         Self {
-            handed_over: AtomicU32::new(0),
-            handed_over_at_ms: AtomicU64::new(0),
-            watch: watched.then(|| watch::Sender::new(Status::Queued)),
+            delivered_count: AtomicU32::new(0),
+            delivered_at_ms: AtomicU64::new(0),
+            status: watched.then(|| watch::Sender::new(DeliveryStatus::Queued)),
         }
     }
 
     /// To how many recipients the message was handed over, and when last (milliseconds since the Unix epoch).
-    pub fn handed_over(&self) -> Option<(u32, u64)> {
-        let count = self.handed_over.load(Ordering::Acquire);
-        (count > 0).then(|| (count, self.handed_over_at_ms.load(Ordering::Relaxed)))
+    pub fn delivered(&self) -> Option<(u32, u64)> {
+        let count = self.delivered_count.load(Ordering::Acquire);
+        (count > 0).then(|| (count, self.delivered_at_ms.load(Ordering::Relaxed)))
     }
 
     /// Says that the message was handed to one live connection, or returned by `receive_messages`.
-    pub fn hand_over(&self, at_ms: u64) {
-        self.handed_over_at_ms.store(at_ms, Ordering::Relaxed);
-        self.handed_over.fetch_add(1, Ordering::Release);
-        self.reach(Status::Delivered);
+    pub fn mark_delivered(&self, at_ms: u64) {
+        self.delivered_at_ms.store(at_ms, Ordering::Relaxed);
+        self.delivered_count.fetch_add(1, Ordering::Release);
+        self.advance_to(DeliveryStatus::Delivered);
     }
 
-    pub fn reach(&self, status: Status) {
-        if let Some(watch) = &self.watch {
+    pub fn advance_to(&self, status: DeliveryStatus) {
+        if let Some(watch) = &self.status {
             watch.send_if_modified(|current| {
                 let forward = !current.is_final() && *current != status;
                 if forward {
@@ -386,13 +386,13 @@ impl Progress {
     }
 
     /// Whether anybody has such a view as [`Self::subscribe`] gives.
-    pub fn is_followed(&self) -> bool {
-        self.watch.as_ref().is_some_and(|watch| watch.receiver_count() > 0)
+    pub fn has_subscribers(&self) -> bool {
+        self.status.as_ref().is_some_and(|watch| watch.receiver_count() > 0)
     }
 
     /// A view of the status as it moves on; None when nobody asked for one at acceptance.
-    pub fn subscribe(&self) -> Option<watch::Receiver<Status>> {
-        self.watch.as_ref().map(watch::Sender::subscribe)
+    pub fn subscribe(&self) -> Option<watch::Receiver<DeliveryStatus>> {
+        self.status.as_ref().map(watch::Sender::subscribe)
     }
 }
 
@@ -449,13 +449,13 @@ mod tests {
         let draft = Draft::new(
             &project,
             &from,
-            To::One,
+            Addressing::Direct,
             ("chat", "1.2.0"),
             r#"{"text":"hi"}"#,
             &headers,
         );
         let id = MessageIds::default().next(now);
-        let len = draft.bytes();
+        let len = draft.encoded_len();
         let message = draft.seal(id, Some(to), now, false);
         assert_eq!(message.body().len(), len, "the router writes into it and adds nothing");
         let expected = json!({
@@ -481,7 +481,7 @@ mod tests {
         let draft = Draft::new(
             &ProjectId::default_project(),
             &sender(None),
-            To::Many,
+            Addressing::Broadcast,
             ("chat", "1.0.0"),
             "{}",
             &Headers::default(),
@@ -534,14 +534,14 @@ mod tests {
             assert_eq!(serde_json::to_value(reason).unwrap(), reason.as_str());
         }
         let statuses = [
-            Status::Queued,
-            Status::Delivered,
-            Status::Acknowledged,
-            Status::Expired,
-            Status::DeadLettered(DeadLetterReason::Rejected),
+            DeliveryStatus::Queued,
+            DeliveryStatus::Delivered,
+            DeliveryStatus::Acknowledged,
+            DeliveryStatus::Expired,
+            DeliveryStatus::DeadLettered(DeadLetterReason::Rejected),
         ];
         assert_eq!(
-            statuses.map(Status::as_str),
+            statuses.map(DeliveryStatus::as_str),
             ["queued", "delivered", "acknowledged", "expired", "dead_lettered"]
         );
     }
@@ -549,25 +549,25 @@ mod tests {
     #[test]
     fn a_message_is_followed_while_a_view_of_its_progress_is_held() {
         let progress = Progress::new(true);
-        assert_eq!((progress.handed_over(), progress.is_followed()), (None, false));
+        assert_eq!((progress.delivered(), progress.has_subscribers()), (None, false));
         let view = progress.subscribe();
-        assert!(progress.is_followed());
+        assert!(progress.has_subscribers());
         drop(view);
-        assert!(!progress.is_followed());
+        assert!(!progress.has_subscribers());
         let unwatched = Progress::new(false);
-        assert!(unwatched.subscribe().is_none() && !unwatched.is_followed());
+        assert!(unwatched.subscribe().is_none() && !unwatched.has_subscribers());
     }
 
     #[test]
     fn progress_never_goes_back() {
         let progress = Progress::new(true);
         let view = progress.subscribe().unwrap();
-        progress.hand_over(7);
-        progress.reach(Status::Acknowledged);
-        progress.hand_over(7);
+        progress.mark_delivered(7);
+        progress.advance_to(DeliveryStatus::Acknowledged);
+        progress.mark_delivered(7);
         assert_eq!(
-            (*view.borrow(), progress.handed_over()),
-            (Status::Acknowledged, Some((2, 7)))
+            (*view.borrow(), progress.delivered()),
+            (DeliveryStatus::Acknowledged, Some((2, 7)))
         );
     }
 }

@@ -14,19 +14,19 @@ mod receipt;
 mod session;
 
 pub use audit::{AuditEntry, AuditOutcome, AuditQuery};
-pub use budget::{Budget, Full};
+pub use budget::{Budget, BudgetFull};
 pub use capabilities::{Capabilities, CapabilityFilter};
-pub use error::{BrokerError, MissingSession, PathFailure, Side, Wall};
+pub use error::{BrokerError, CrossProjectSide, MissingGrant, MissingSession, PathFailure};
 pub use ids::{ConnectionId, MessageId, ProjectId, ReplicaId, SessionId, SessionName, UNSET_ID};
-pub use key::{ApiKey, KeyDigest, KeyId, KeyRecord, KeyStatus, Owner, Scope, Standing};
+pub use key::{ApiKey, CredentialStatus, KeyDigest, KeyId, KeyRecord, KeyStatus, Owner, Scope};
 pub use message::{
-    DeadLetter, DeadLetterReason, Draft, Headers, KeptMessage, Message, MessageIds, Priority, Progress,
-    RecipientStatus, Status, StoredError, To,
+    Addressing, DeadLetter, DeadLetterReason, DeliveryStatus, Draft, Headers, Message, MessageIds, Priority, Progress,
+    RecipientStatus, StoredMessage, StoredMessageError,
 };
 pub use page::{PAGE_BYTES_MAX, PageRoom};
 pub use project::{
-    ConfigChanges, Grant, MadeKey, NewKey, NewProject, ProjectChanges, ProjectConfig, ProjectRecord, Rotated,
+    ConfigChanges, Grant, IssuedKey, KeyRotation, NewKey, NewProject, ProjectChanges, ProjectConfig, ProjectRecord,
 };
 pub use protocol::{Pattern, ProtocolMetadata, ProtocolName, ProtocolRecord};
 pub use receipt::CallReceipt;
-pub use session::{Holder, Presence, SessionRecord, SessionStatus};
+pub use session::{Holder, PresenceTimeouts, SessionRecord, SessionStatus};

@@ -22,7 +22,7 @@ impl PageRoom {
 
     /// Takes room for an item of so many bytes. False when the page ends before it. The first item always has room: a
     /// reader that could not get past it would never see the rest.
-    pub fn takes(&mut self, len: usize) -> bool {
+    pub fn try_take(&mut self, len: usize) -> bool {
         let fits = self.is_empty || len <= self.left;
         if fits {
             self.left = self.left.saturating_sub(len);
@@ -45,8 +45,8 @@ mod tests {
     #[test]
     fn a_page_takes_what_fits_and_a_large_first_item_alone() {
         let mut room = PageRoom::new(10);
-        assert_eq!([4, 6, 0, 1].map(|len| room.takes(len)), [true, true, true, false]);
+        assert_eq!([4, 6, 0, 1].map(|len| room.try_take(len)), [true, true, true, false]);
         let mut room = PageRoom::new(10);
-        assert_eq!([11, 1].map(|len| room.takes(len)), [true, false]);
+        assert_eq!([11, 1].map(|len| room.try_take(len)), [true, false]);
     }
 }

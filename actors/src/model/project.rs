@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::{ApiKey, BrokerError, KeyId, KeyRecord, KeyStatus, Owner, ProjectId, Scope, Side, Wall};
+use super::{
+    ApiKey, BrokerError, CrossProjectSide, KeyId, KeyRecord, KeyStatus, MissingGrant, Owner, ProjectId, Scope,
+};
 
 pub use grants::Grant;
 
@@ -64,22 +66,22 @@ pub struct ProjectChanges {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ConfigChanges {
-    #[serde(deserialize_with = "given")]
+    #[serde(deserialize_with = "present")]
     pub allow_cross_project: Option<bool>,
-    #[serde(deserialize_with = "given")]
+    #[serde(deserialize_with = "present")]
     pub discoverable: Option<bool>,
-    #[serde(deserialize_with = "given")]
+    #[serde(deserialize_with = "present")]
     pub max_sessions: Option<Option<usize>>,
-    #[serde(deserialize_with = "given")]
+    #[serde(deserialize_with = "present")]
     pub max_protocols: Option<Option<usize>>,
-    #[serde(deserialize_with = "given")]
+    #[serde(deserialize_with = "present")]
     pub queue_capacity: Option<Option<usize>>,
-    #[serde(deserialize_with = "given")]
+    #[serde(deserialize_with = "present")]
     pub rate_limit: Option<u32>,
 }
 
 /// A member that is there: `null` is a value, or none that fits.
-fn given<'de, T: Deserialize<'de>, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+fn present<'de, T: Deserialize<'de>, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)
 }
 
@@ -119,15 +121,15 @@ pub struct NewKey {
 
 /// A key that was just made.
 #[derive(Clone, Debug)]
-pub struct MadeKey {
+pub struct IssuedKey {
     pub id: KeyId,
     pub key: ApiKey,
 }
 
 /// Keys that were made in place of others, and when those stop being good.
 #[derive(Clone, Debug, Default)]
-pub struct Rotated {
-    pub made: Vec<MadeKey>,
+pub struct KeyRotation {
+    pub issued: Vec<IssuedKey>,
     pub retired: Vec<(KeyId, u64)>,
 }
 
@@ -233,7 +235,7 @@ impl ProjectRecord {
     ///
     /// # Errors
     /// `invalid_argument`: too many keys, or a label or a scope that does not fit.
-    pub fn add_key(&mut self, made: &MadeKey, wanted: &NewKey, now_ms: u64) -> Result<(), BrokerError> {
+    pub fn add_key(&mut self, made: &IssuedKey, wanted: &NewKey, now_ms: u64) -> Result<(), BrokerError> {
         if wanted.scope == Scope::Operator {
             return Err(BrokerError::invalid("scope", "observer, member or admin"));
         }
@@ -255,8 +257,8 @@ impl ProjectRecord {
             revoked: false,
             last_used_at_ms: None,
         });
-        self.forget_retired(now_ms);
-        let good = self.keys.iter().filter(|key| key.status(now_ms).is_good()).count();
+        self.drop_oldest_retired(now_ms);
+        let good = self.keys.iter().filter(|key| key.status(now_ms).is_valid()).count();
         if good > KEYS_LEN_MAX {
             return Err(BrokerError::invalid(
                 "key",
@@ -276,14 +278,14 @@ impl ProjectRecord {
     /// `invalid_argument` when there is no such key.
     pub fn revoke_key(&mut self, id: &KeyId, now_ms: u64) -> Result<u64, BrokerError> {
         let key = self.keys.iter_mut().find(|key| key.id == *id).ok_or_else(no_such_key)?;
-        Ok(end(key, now_ms))
+        Ok(end_key(key, now_ms))
     }
 
     /// The keys that a rotation would replace.
     ///
     /// # Errors
     /// `invalid_argument` when there is no such key, or it is good no more, or being replaced already.
-    pub fn rotatable(&self, only: Option<&KeyId>, now_ms: u64) -> Result<Vec<KeyId>, BrokerError> {
+    pub fn rotatable_keys(&self, only: Option<&KeyId>, now_ms: u64) -> Result<Vec<KeyId>, BrokerError> {
         let is_active = |key: &&KeyRecord| key.status(now_ms) == KeyStatus::Active;
         let Some(id) = only else {
             return Ok(self.keys.iter().filter(is_active).map(|key| key.id.clone()).collect());
@@ -305,12 +307,12 @@ impl ProjectRecord {
     /// `invalid_argument` when one of them cannot be replaced, or too many would be good beside those in their places.
     pub fn rotate(
         &mut self,
-        replaced: &[(KeyId, MadeKey)],
+        replaced: &[(KeyId, IssuedKey)],
         retired_at_ms: u64,
         now_ms: u64,
     ) -> Result<(), BrokerError> {
         for (id, made) in replaced {
-            self.rotatable(Some(id), now_ms)?;
+            self.rotatable_keys(Some(id), now_ms)?;
             let Some(old) = self.keys.iter_mut().find(|key| key.id == *id) else {
                 continue;
             };
@@ -328,11 +330,11 @@ impl ProjectRecord {
             if retired_at_ms > now_ms {
                 old.retired_at_ms = Some(retired_at_ms);
             } else {
-                end(old, now_ms);
+                end_key(old, now_ms);
             }
             self.put_key(new);
         }
-        self.forget_retired(now_ms);
+        self.drop_oldest_retired(now_ms);
         let is_retiring = |key: &&KeyRecord| key.status(now_ms) == KeyStatus::Retiring;
         if self.keys.iter().filter(is_retiring).count() > KEYS_LEN_MAX {
             let text =
@@ -343,11 +345,11 @@ impl ProjectRecord {
     }
 
     /// Of the keys that are good no more the oldest are forgotten.
-    fn forget_retired(&mut self, now_ms: u64) {
-        let retired = self.keys.iter().filter(|key| !key.status(now_ms).is_good()).count();
+    fn drop_oldest_retired(&mut self, now_ms: u64) {
+        let retired = self.keys.iter().filter(|key| !key.status(now_ms).is_valid()).count();
         let mut too_many = retired.saturating_sub(RETIRED_KEYS_LEN_MAX);
         self.keys.retain(|key| {
-            let goes = too_many > 0 && !key.status(now_ms).is_good();
+            let goes = too_many > 0 && !key.status(now_ms).is_valid();
             too_many -= usize::from(goes);
             !goes
         });
@@ -358,24 +360,24 @@ impl ProjectRecord {
         self.active = false;
         self.grants.clear();
         for key in &mut self.keys {
-            end(key, now_ms);
+            end_key(key, now_ms);
         }
     }
 
     /// Whether this owner is a key of the project and nobody has that, or one in its place, any more.
     #[must_use]
     pub fn is_orphaned(&self, owner: &Owner, now_ms: u64) -> bool {
-        let owns = |key: &KeyRecord| Owner::key(&key.lineage) == *owner && key.status(now_ms).is_good();
+        let owns = |key: &KeyRecord| Owner::key(&key.lineage) == *owner && key.status(now_ms).is_valid();
         owner.is_key() && !self.keys.iter().any(owns)
     }
 
     /// What is said of a project that there cannot be: the same as of one that there is not.
     #[must_use]
-    pub const fn may_send_to_nobody(&self) -> BrokerError {
+    pub const fn no_such_target(&self) -> BrokerError {
         let side = if self.config.allow_cross_project {
-            Side::Target
+            CrossProjectSide::Target
         } else {
-            Side::Own
+            CrossProjectSide::Sender
         };
         BrokerError::CrossProjectDisabled { side }
     }
@@ -385,7 +387,7 @@ impl ProjectRecord {
     ///
     /// # Errors
     /// `cross_project_disabled`, `cross_project_forbidden`.
-    pub fn may_send_to(
+    pub fn check_send_to(
         &self,
         target: &ProjectId,
         theirs: Option<&Self>,
@@ -393,19 +395,19 @@ impl ProjectRecord {
     ) -> Result<&Grant, BrokerError> {
         let is_open = |record: &Self| record.active && record.config.allow_cross_project;
         if !is_open(self) || !theirs.is_some_and(is_open) {
-            return Err(self.may_send_to_nobody());
+            return Err(self.no_such_target());
         }
         let forbidden = |wall| BrokerError::CrossProjectForbidden { wall };
-        let grant = self.grants.get(target).ok_or(forbidden(Wall::Permission))?;
+        let grant = self.grants.get(target).ok_or(forbidden(MissingGrant::Project))?;
         if !grant.protocols.is_empty() && !grant.protocols.contains(protocol) {
-            return Err(forbidden(Wall::Protocol));
+            return Err(forbidden(MissingGrant::Protocol));
         }
         Ok(grant)
     }
 }
 
 /// Ends a key, unless it has ended before. Returns since when.
-fn end(key: &mut KeyRecord, now_ms: u64) -> u64 {
+fn end_key(key: &mut KeyRecord, now_ms: u64) -> u64 {
     let at_ms = key.retired_at_ms.map_or(now_ms, |at| at.min(now_ms));
     key.retired_at_ms = Some(at_ms);
     key.revoked = true;

@@ -20,7 +20,7 @@ impl CallReceipt {
     /// The text that a caller gives back: 24 hexadecimal digits. The last eight bind the receipt to its session.
     #[must_use]
     pub fn to_text(self, session: SessionId) -> String {
-        format!("{:016x}{:08x}", self.0, self.check(session))
+        format!("{:016x}{:08x}", self.0, self.checksum(session))
     }
 
     /// None when the text is not a receipt of this session: mistyped, cut off, or of another session.
@@ -33,11 +33,11 @@ impl CallReceipt {
         }
         let (number, check) = text.split_at(16);
         let receipt = Self(u64::from_str_radix(number, 16).ok()?);
-        (u32::from_str_radix(check, 16) == Ok(receipt.check(session))).then_some(receipt)
+        (u32::from_str_radix(check, 16) == Ok(receipt.checksum(session))).then_some(receipt)
     }
 
     /// FNV-1a, folded: it finds mistakes and keeps no secret. Every replica computes the same.
-    fn check(self, session: SessionId) -> u32 {
+    fn checksum(self, session: SessionId) -> u32 {
         let number = self.to_bytes();
         let bytes = session.as_uuid().as_bytes().iter().chain(&number);
         let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {

@@ -50,7 +50,7 @@ impl SessionRecord {
 
     /// An incarnation for another caller, by whose id it is told apart from all before.
     #[must_use]
-    pub fn another_incarnation(&self) -> u32 {
+    pub fn new_incarnation(&self) -> u32 {
         if self.id.durable() != self.id {
             // An id of another form has no room for one.
             return 0;
@@ -92,12 +92,12 @@ impl SessionStatus {
 
 /// After how much silence a session is what. `stale_after < disconnect_after`.
 #[derive(Clone, Copy, Debug)]
-pub struct Presence {
+pub struct PresenceTimeouts {
     pub stale_after: Duration,
     pub disconnect_after: Duration,
 }
 
-impl Presence {
+impl PresenceTimeouts {
     #[must_use]
     pub fn status(&self, silence: Duration) -> SessionStatus {
         if silence >= self.disconnect_after {
@@ -143,17 +143,17 @@ mod tests {
     fn another_holder_has_another_incarnation_wherever_the_id_has_room_for_one() {
         let record_of_this_form = record(SessionId::generate());
         let (first, second) = (
-            record_of_this_form.another_incarnation(),
-            record_of_this_form.another_incarnation(),
+            record_of_this_form.new_incarnation(),
+            record_of_this_form.new_incarnation(),
         );
         assert!(first != 0 && second != 0 && first != second, "{first} {second}");
         let id_without_room = SessionId::from_uuid(uuid::Uuid::from_u128(1));
-        assert_eq!(record(id_without_room).another_incarnation(), 0);
+        assert_eq!(record(id_without_room).new_incarnation(), 0);
     }
 
     #[test]
     fn silence_makes_a_session_stale_and_then_disconnected() {
-        let presence = Presence {
+        let presence = PresenceTimeouts {
             stale_after: Duration::from_secs(30),
             disconnect_after: Duration::from_secs(60),
         };

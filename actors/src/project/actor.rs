@@ -8,11 +8,11 @@ use actix::{Actor, ActorContext, AsyncContext, Context, Handler, Supervised};
 use tokio::sync::oneshot;
 
 use super::{
-    Charter, Directory, ProjectHandle, Projects, Registered, Registration, Settings,
+    Directory, ProjectHandle, ProjectPolicy, ProjectSettings, Projects, Registered, Registration,
     handle::Parts,
-    looks::{Known, Looks},
-    messages::{Child, ChildDown, Close, NamedById, Refresh, Register},
-    presence::Signs,
+    heartbeats::Heartbeats,
+    messages::{Child, ChildDown, CloseProject, NamedById, RefreshDirectory, Register},
+    resync::{KnownSeq, Resync},
 };
 use crate::{
     clock::now,
@@ -20,11 +20,14 @@ use crate::{
         BrokerError, DeadLetterReason, Holder, Owner, ProjectId, ProjectRecord, ProtocolName, SessionId, SessionRecord,
         SessionStatus,
     },
-    registry::{Catalog, Compiler, Learn, Registry},
+    registry::{Catalog, Compiler, RefreshCatalog, Registry},
     router::Router,
-    session::{Abandon, Agent, Attach, Connection, Detach, Ended, Member, Retire, Session, SessionSettings, Vitals},
-    storage::{Op, Seat, Seated, Store, StoreError, Wanted},
-    supervise::{self, Address, InOrder, Posted, Pulse, settle},
+    session::{
+        AgentInfo, Attach, Connection, Detach, EndSession, KillSession, Member, Session, SessionEnded, SessionSettings,
+        SessionShared,
+    },
+    storage::{Op, PutOutcome, PutSession, SessionKey, Store, StoreError},
+    supervise::{self, ActorMetrics, Address, Envelope, OrderedOps, then},
 };
 
 type Reply = oneshot::Sender<Result<Registered, BrokerError>>;
@@ -33,37 +36,37 @@ type Reply = oneshot::Sender<Result<Registered, BrokerError>>;
 const SWEEP_INTERVAL: Duration = Duration::from_millis(500);
 
 /// How often a registration is begun anew that other replicas have overtaken.
-const TRIES: usize = 8;
+const REGISTER_TRIES_MAX: usize = 8;
 
 /// The actor of one project: the parent of its registry, its router and its sessions.
 pub struct Project {
     pub(super) id: ProjectId,
-    settings: Settings,
+    settings: ProjectSettings,
     address: Address<Project>,
     registry: Arc<OnceLock<Address<Registry>>>,
     pub(super) store: Arc<dyn Store>,
     pub(super) directory: Arc<Directory>,
-    charter: Arc<Charter>,
-    pulse: Arc<Pulse>,
+    policy: Arc<ProjectPolicy>,
+    pulse: Arc<ActorMetrics>,
     /// Sessions that are being put into the store: it need not know of them yet.
-    pub(super) seating: HashSet<SessionId>,
+    pub(super) pending_puts: HashSet<SessionId>,
     /// How often sessions were put here whose frames have not come back: until then, what other replicas tell of them was
     /// done before. Empty where the store is not shared.
-    pub(super) unheard: HashMap<SessionId, u32>,
+    pub(super) pending_own_frames: HashMap<SessionId, u32>,
     /// How often the store is being asked for all sessions.
     pub(super) refreshing: usize,
     /// Sessions that were put or have ended here meanwhile: what it answers may be older.
-    pub(super) changed_here: HashSet<SessionId>,
-    pub(super) signs: Signs,
+    pub(super) changed_locally: HashSet<SessionId>,
+    pub(super) heartbeats: Heartbeats,
     /// What follows from frames, in their order.
-    pub(super) applying: InOrder<Project>,
-    pub(super) looks: Looks,
-    pub(super) known: Known,
+    pub(super) frame_effects: OrderedOps<Project>,
+    pub(super) resync: Resync,
+    pub(super) known_seq: KnownSeq,
     /// It is over, and ends with the last of its sessions.
     closing: Option<oneshot::Sender<()>>,
     /// Says that what is known of the project is void.
-    went_back: Box<dyn Fn()>,
-    gave_up: Option<Box<dyn FnOnce()>>,
+    on_rollback: Box<dyn Fn()>,
+    on_give_up: Option<Box<dyn FnOnce()>>,
 }
 
 impl Project {
@@ -71,23 +74,23 @@ impl Project {
     /// back, `gave_up` when the project cannot go on.
     pub(crate) fn start(
         record: Arc<ProjectRecord>,
-        settings: Settings,
+        settings: ProjectSettings,
         store: Arc<dyn Store>,
         neighbours: Weak<Projects>,
         went_back: impl Fn() + 'static,
         gave_up: impl FnOnce() + Clone + 'static,
     ) -> ProjectHandle {
         let id = record.id.clone();
-        let charter = Charter::new(settings, record);
-        let pulse = Pulse::new("project", id.as_str());
+        let charter = ProjectPolicy::new(settings, record);
+        let pulse = ActorMetrics::new("project", id.as_str());
         let directory = Arc::new(Directory::new(settings.presence));
         let catalog = Arc::new(Catalog::default());
         let compiler = Arc::new(Compiler::default());
-        let known = Known::default();
+        let known = KnownSeq::default();
         let listed_registry = Arc::new(OnceLock::new());
         let address = supervise::start(Arc::clone(&pulse), settings.restarts, gave_up.clone(), {
             let (id, store, directory) = (id.clone(), Arc::clone(&store), Arc::clone(&directory));
-            let (charter, known) = (Arc::clone(&charter), Known::clone(&known));
+            let (charter, known) = (Arc::clone(&charter), KnownSeq::clone(&known));
             let registry = Arc::clone(&listed_registry);
             |address| Self {
                 id,
@@ -96,19 +99,19 @@ impl Project {
                 registry,
                 store,
                 directory,
-                charter,
+                policy: charter,
                 pulse,
-                seating: HashSet::new(),
-                unheard: HashMap::new(),
+                pending_puts: HashSet::new(),
+                pending_own_frames: HashMap::new(),
                 refreshing: 0,
-                changed_here: HashSet::new(),
-                signs: Signs::default(),
-                applying: InOrder::default(),
-                looks: Looks::default(),
-                known,
+                changed_locally: HashSet::new(),
+                heartbeats: Heartbeats::default(),
+                frame_effects: OrderedOps::default(),
+                resync: Resync::default(),
+                known_seq: known,
                 closing: None,
-                went_back: Box::new(went_back),
-                gave_up: Some(Box::new(gave_up)),
+                on_rollback: Box::new(went_back),
+                on_give_up: Some(Box::new(gave_up)),
             }
         });
         let down = |child| {
@@ -116,19 +119,19 @@ impl Project {
             move || project.report(ChildDown { child })
         };
         let registry = supervise::start(
-            Pulse::new("registry", id.as_str()),
+            ActorMetrics::new("registry", id.as_str()),
             settings.restarts,
             down(Child::Registry),
             |_| Registry::new(Arc::clone(&catalog), Arc::clone(&compiler), Arc::clone(&store)),
         );
         let _ = listed_registry.set(registry.clone());
         let router = supervise::start(
-            Pulse::new("router", id.as_str()),
+            ActorMetrics::new("router", id.as_str()),
             settings.restarts,
             down(Child::Router),
             |_| {
                 let project = address.clone();
-                let refresh = move |done| project.report(Refresh { done });
+                let refresh = move |done| project.report(RefreshDirectory { done });
                 Router::new(
                     Arc::clone(&directory),
                     Arc::clone(&store),
@@ -144,12 +147,12 @@ impl Project {
             registry,
             router,
             directory,
-            charter,
+            policy: charter,
             catalog,
             compiler,
             store,
-            known,
-            neighbours,
+            known_seq: known,
+            projects: neighbours,
         })
     }
 
@@ -164,7 +167,7 @@ impl Project {
             current,
             connection,
         } = registration;
-        let lives = |member: &Arc<Member>| !member.is_over();
+        let lives = |member: &Arc<Member>| !member.has_ended();
         let is_own = |member: &Arc<Member>| member.record.owner == owner;
         let current = current.and_then(|id| self.directory.by_id(id));
         // That of somebody else is not there, whatever the caller says.
@@ -180,7 +183,7 @@ impl Project {
             (None, Some(current)) if name.is_none() || is_nameless(current) => Some(Arc::clone(current)),
             (None, _) => None,
         };
-        if let Some(refusal) = self.refusal(subject.as_deref(), &owner) {
+        if let Some(refusal) = self.check_registration(subject.as_deref(), &owner) {
             drop(reply.send(Err(refusal)));
             return;
         }
@@ -188,7 +191,7 @@ impl Project {
         let is_holder = |member: &Arc<Member>| current.as_ref().is_some_and(|own| own.record.id == member.record.id);
         let renews = subject.as_ref().is_some_and(is_holder);
         let by_id = connection.is_none();
-        let seen = subject.as_deref().map(|member| self.seen(member));
+        let seen = subject.as_deref().map(|member| self.status_and_silence(member));
         let record = match &subject {
             Some(member) => SessionRecord {
                 id: member.record.id,
@@ -197,7 +200,7 @@ impl Project {
                 metadata: metadata.unwrap_or_else(|| member.record.metadata.clone()),
                 connected_at_ms: member.record.connected_at_ms,
                 owner,
-                holder: held_by(member, renews, by_id),
+                holder: next_holder(member, renews, by_id),
             },
             None => SessionRecord {
                 id: SessionId::generate(),
@@ -209,20 +212,20 @@ impl Project {
                 holder: Holder { incarnation: 0, by_id },
             },
         };
-        let seat = Seat {
-            resumes: resumed,
-            sessions_len_max: Some(self.charter.terms().sessions_max),
+        let seat = PutSession {
+            must_exist: resumed,
+            sessions_len_max: Some(self.policy.limits().sessions_max),
         };
         let left = current.filter(|current| current.record.id != record.id);
-        let member = self.seat(record, subject.as_deref(), false);
+        let member = self.put_in_directory(record, subject.as_deref(), false);
         let op = self.put_session(member.record.clone(), seat, orphan);
-        self.is_being_seated(member.record.id);
-        settle(op, self, ctx, move |project, stored, ctx| {
-            project.is_seated(member.record.id, &stored, ctx);
+        self.begin_put(member.record.id);
+        then(op, self, ctx, move |project, stored, ctx| {
+            project.finish_put(member.record.id, &stored, ctx);
             let answer = match stored {
-                Ok(Seated::Kept) => {
-                    Self::leave(left, connection.as_deref());
-                    member.vitals.touch(now());
+                Ok(PutOutcome::Stored) => {
+                    Self::leave_session(left, connection.as_deref());
+                    member.shared.touch(now());
                     // Another replica may have put it since.
                     let known = project.directory.by_id(member.record.id);
                     let incarnation = known.map(|known| known.record.holder.incarnation);
@@ -232,8 +235,8 @@ impl Project {
                         .tell(Attach {
                             connection,
                             named: member.record.name.is_some(),
-                            reclaims: false,
-                            renews,
+                            is_reattach: false,
+                            keeps_leases: renews,
                             incarnation,
                         })
                         .map(|()| Registered {
@@ -249,11 +252,13 @@ impl Project {
                         None => drop(project.directory.remove(member.record.id)),
                     }
                     match (refused, again) {
-                        (Ok(seated @ (Seated::NameTaken | Seated::Gone)), Some(again)) if tries > 0 => {
-                            return project.learn(seated, &member.record, again, tries - 1, ctx, reply);
+                        (Ok(seated @ (PutOutcome::NameTaken | PutOutcome::Gone)), Some(again)) if tries > 0 => {
+                            return project.retry_registration(seated, &member.record, again, tries - 1, ctx, reply);
                         }
-                        (Ok(Seated::NoRoom { limit }), _) => Err(no_room(limit)),
-                        (Ok(Seated::Full), _) => Err(full(seat.sessions_len_max.unwrap_or(0))),
+                        (Ok(PutOutcome::TooManyBytes { limit }), _) => Err(records_too_large(limit)),
+                        (Ok(PutOutcome::TooManySessions), _) => {
+                            Err(too_many_sessions(seat.sessions_len_max.unwrap_or(0)))
+                        }
                         (Ok(_), _) => Err(BrokerError::unavailable()),
                         (Err(error), _) => Err(error.into()),
                     }
@@ -264,32 +269,32 @@ impl Project {
     }
 
     /// A session is being put into the store.
-    fn is_being_seated(&mut self, session: SessionId) {
-        self.seating.insert(session);
-        self.note_change(session);
+    fn begin_put(&mut self, session: SessionId) {
+        self.pending_puts.insert(session);
+        self.note_local_change(session);
         if self.store.is_shared() {
-            *self.unheard.entry(session).or_default() += 1;
+            *self.pending_own_frames.entry(session).or_default() += 1;
         }
     }
 
     /// The store has answered to a session that was put. What it did not keep it tells nobody; of what it may have kept
     /// it is asked.
-    fn is_seated(&mut self, session: SessionId, stored: &Result<Seated, StoreError>, ctx: &mut Context<Self>) {
-        self.seating.remove(&session);
+    fn finish_put(&mut self, session: SessionId, stored: &Result<PutOutcome, StoreError>, ctx: &mut Context<Self>) {
+        self.pending_puts.remove(&session);
         match stored {
-            Ok(Seated::Kept) => {}
-            Ok(_) => self.has_heard_own(session),
+            Ok(PutOutcome::Stored) => {}
+            Ok(_) => self.own_frame_arrived(session),
             Err(_) if self.store.is_shared() => {
-                self.has_heard_own(session);
-                self.look(None, ctx);
+                self.own_frame_arrived(session);
+                self.request_resync(None, ctx);
             }
             Err(_) => {}
         }
     }
 
     /// The frame of a session that was put here has come back.
-    pub(super) fn has_heard_own(&mut self, session: SessionId) {
-        if let Entry::Occupied(mut unheard) = self.unheard.entry(session) {
+    pub(super) fn own_frame_arrived(&mut self, session: SessionId) {
+        if let Entry::Occupied(mut unheard) = self.pending_own_frames.entry(session) {
             *unheard.get_mut() -= 1;
             if *unheard.get() == 0 {
                 unheard.remove();
@@ -298,31 +303,31 @@ impl Project {
     }
 
     /// How a session is before its registration makes it active, and for how long it has been silent.
-    fn seen(&self, member: &Member) -> (SessionStatus, Duration) {
+    fn status_and_silence(&self, member: &Member) -> (SessionStatus, Duration) {
         let now = now();
-        let silence = now.since(member.vitals.last_seen_mono_ms());
+        let silence = now.since(member.shared.last_seen_mono_ms());
         (member.status(self.settings.presence, now), silence)
     }
 
     /// Notes that whoever has this session names it by id. Should the store not take it, the next call notes it again.
     fn note_named_by_id(&mut self, session: SessionId, ctx: &mut Context<Self>) {
         let known = self.directory.by_id(session);
-        let known = known.filter(|member| !member.record.holder.by_id && !member.is_over());
-        let Some(before) = known.filter(|_| !self.seating.contains(&session)) else {
+        let known = known.filter(|member| !member.record.holder.by_id && !member.has_ended());
+        let Some(before) = known.filter(|_| !self.pending_puts.contains(&session)) else {
             return;
         };
         let mut record = before.record.clone();
         record.holder.by_id = true;
-        let seat = Seat {
-            resumes: true,
+        let seat = PutSession {
+            must_exist: true,
             sessions_len_max: None,
         };
-        let member = self.seat(record.clone(), Some(&before), false);
-        self.is_being_seated(session);
+        let member = self.put_in_directory(record.clone(), Some(&before), false);
+        self.begin_put(session);
         let op = self.store.put_session(record, seat);
-        settle(op, self, ctx, move |project, stored, ctx| {
-            project.is_seated(session, &stored, ctx);
-            if !matches!(stored, Ok(Seated::Kept)) {
+        then(op, self, ctx, move |project, stored, ctx| {
+            project.finish_put(session, &stored, ctx);
+            if !matches!(stored, Ok(PutOutcome::Stored)) {
                 tracing::warn!(%session, ?stored, "it is not noted yet that the session is named by its id");
                 let is_current = project
                     .directory
@@ -336,13 +341,13 @@ impl Project {
     }
 
     /// Puts a session, in the place of one as which nobody can act any more.
-    fn put_session(&self, record: SessionRecord, seat: Seat, orphan: Option<Arc<Member>>) -> Op<Seated> {
+    fn put_session(&self, record: SessionRecord, seat: PutSession, orphan: Option<Arc<Member>>) -> Op<PutOutcome> {
         let Some(orphan) = orphan else {
             return self.store.put_session(record, seat);
         };
         let reason = DeadLetterReason::RecipientGone;
         let evicted = self.store.remove_session(orphan.record.id, reason, None, now());
-        orphan.address.report(Retire { reason });
+        orphan.address.report(EndSession { reason });
         let store = Arc::clone(&self.store);
         Box::pin(async move {
             evicted.await?;
@@ -352,25 +357,25 @@ impl Project {
 
     /// The store knows of a session what the directory does not, because another replica was first: looks it up, and
     /// registers anew.
-    fn learn(
+    fn retry_registration(
         &mut self,
-        seated: Seated,
+        seated: PutOutcome,
         wanted: &SessionRecord,
         registration: Registration,
         tries: usize,
         ctx: &mut Context<Self>,
         reply: Reply,
     ) {
-        let name = wanted.name.clone().filter(|_| seated == Seated::NameTaken);
+        let name = wanted.name.clone().filter(|_| seated == PutOutcome::NameTaken);
         let Some(name) = name else {
-            self.forget(wanted.id);
+            self.remove_session(wanted.id);
             return self.register(registration, tries, ctx, reply);
         };
-        let op = self.store.find_session(Wanted::Name(name));
-        settle(op, self, ctx, move |project, found, ctx| match found {
+        let op = self.store.find_session(SessionKey::Name(name));
+        then(op, self, ctx, move |project, found, ctx| match found {
             Ok(found) => {
                 if let Some(record) = found {
-                    project.take_in(record, None);
+                    project.apply_session_record(record, None);
                 }
                 project.register(registration, tries, ctx, reply);
             }
@@ -379,10 +384,10 @@ impl Project {
     }
 
     /// Why this owner may not register this session, or a new one.
-    fn refusal(&self, subject: Option<&Member>, owner: &Owner) -> Option<BrokerError> {
+    fn check_registration(&self, subject: Option<&Member>, owner: &Owner) -> Option<BrokerError> {
         let Some(subject) = subject else {
-            let max = self.charter.terms().sessions_max;
-            return (self.directory.len() >= max).then(|| full(max));
+            let max = self.policy.limits().sessions_max;
+            return (self.directory.len() >= max).then(|| too_many_sessions(max));
         };
         (subject.record.owner != *owner)
             .then(|| BrokerError::forbidden("the name belongs to a session of another key: choose another"))
@@ -392,19 +397,24 @@ impl Project {
     /// it ends, and what its inbox holds becomes dead letters, which can be sent again.
     fn is_orphan(&self, holder: &Member, owner: &Owner) -> bool {
         let held_by = &holder.record.owner;
-        held_by != owner && self.charter.terms().record.is_orphaned(held_by, now().unix_ms)
+        held_by != owner && self.policy.limits().record.is_orphaned(held_by, now().unix_ms)
     }
 
     /// Puts a session into the directory: a new actor, or the one that is there with a new record. The name is
     /// taken from this moment on, however long the store needs.
-    pub(super) fn seat(&self, record: SessionRecord, before: Option<&Member>, resumes: bool) -> Arc<Member> {
+    pub(super) fn put_in_directory(
+        &self,
+        record: SessionRecord,
+        before: Option<&Member>,
+        resumes: bool,
+    ) -> Arc<Member> {
         let member = match before {
             Some(before) => Member {
                 record,
-                vitals: Arc::clone(&before.vitals),
+                shared: Arc::clone(&before.shared),
                 address: before.address.clone(),
             },
-            None => self.open(record, Vitals::new(now()), resumes),
+            None => self.start_session(record, SessionShared::new(now()), resumes),
         };
         let member = Arc::new(member);
         self.directory.put(&member);
@@ -412,22 +422,22 @@ impl Project {
     }
 
     /// Starts the actor of a session, which `resumes` one that the store has.
-    pub(super) fn open(&self, record: SessionRecord, vitals: Arc<Vitals>, resumes: bool) -> Member {
+    pub(super) fn start_session(&self, record: SessionRecord, vitals: Arc<SessionShared>, resumes: bool) -> Member {
         let id = record.id;
-        *vitals.agent() = Agent {
-            project: Some(self.charter.terms().record.id.clone()),
+        *vitals.agent() = AgentInfo {
+            project: Some(self.policy.limits().record.id.clone()),
             name: record.name.clone(),
-            ..Agent::default()
+            ..AgentInfo::default()
         };
         let settings = SessionSettings {
             presence: self.settings.presence,
             retention: self.settings.session_retention,
             delivery_limit: self.settings.delivery_limit,
             named: record.name.is_some(),
-            resumes,
+            had_predecessor: resumes,
             incarnation: record.holder.incarnation,
         };
-        let pulse = Pulse::new("session", record.id.to_string());
+        let pulse = ActorMetrics::new("session", record.id.to_string());
         let (project, store) = (self.address.clone(), Arc::clone(&self.store));
         let ended = project.clone();
         let address = supervise::start(
@@ -446,11 +456,11 @@ impl Project {
         );
         let member = Member {
             record,
-            vitals,
+            shared: vitals,
             address,
         };
         if self.closing.is_some() {
-            end(&member);
+            end_session(&member);
         }
         member
     }
@@ -461,14 +471,14 @@ impl Project {
             && let Some(done) = self.closing.take()
         {
             let _ = done.send(());
-            self.pulse.finish();
+            self.pulse.mark_finished();
             ctx.stop();
         }
     }
 
     /// A caller that registers another session leaves the one it had. One without a name ends with that: nobody
     /// could come back to it.
-    fn leave(left: Option<Arc<Member>>, connection: Option<&dyn Connection>) {
+    fn leave_session(left: Option<Arc<Member>>, connection: Option<&dyn Connection>) {
         let Some(left) = left else { return };
         // The connection goes on, with another session.
         let detached = connection.map_or(Ok(()), |connection| {
@@ -478,7 +488,7 @@ impl Project {
         });
         let told = match left.record.name {
             None => detached.and_then(|()| {
-                left.address.tell(Retire {
+                left.address.tell(EndSession {
                     reason: DeadLetterReason::RecipientGone,
                 })
             }),
@@ -490,19 +500,19 @@ impl Project {
     }
 
     /// Opens what the store has and the directory has not: all sessions after a start, none after a panic.
-    fn load(&mut self, ctx: &mut Context<Self>) {
-        self.refresh(ctx, |project, refreshed, ctx| {
+    fn load_sessions(&mut self, ctx: &mut Context<Self>) {
+        self.refresh_directory(ctx, |project, refreshed, ctx| {
             if let Err(error) = refreshed {
                 tracing::warn!(project = %project.id, %error, "sessions cannot be loaded yet: tried again");
-                ctx.run_later(Duration::from_secs(1), Self::load);
+                ctx.run_later(Duration::from_secs(1), Self::load_sessions);
             }
         });
     }
 
-    pub(super) fn registry_learns(&self, which: Option<(ProtocolName, semver::Version)>) -> Op<()> {
+    pub(super) fn refresh_protocols(&self, which: Option<(ProtocolName, semver::Version)>) -> Op<()> {
         let (done, is_learnt) = oneshot::channel();
         if let Some(registry) = self.registry.get() {
-            registry.report(Learn { which, done });
+            registry.report(RefreshCatalog { key: which, done });
         }
         Box::pin(async {
             let is_unknown = |_| StoreError::Unreachable("the protocols cannot be looked at".to_owned());
@@ -511,7 +521,7 @@ impl Project {
     }
 
     /// A tenth of the time after which somebody who is seen elsewhere would be taken for silent here.
-    fn signs_interval(&self) -> Duration {
+    fn heartbeat_exchange_interval(&self) -> Duration {
         let tenth = self.settings.presence.stale_after / 10;
         tenth.clamp(Duration::from_millis(50), Duration::from_secs(3))
     }
@@ -522,15 +532,15 @@ impl Project {
             return self.end_if_empty(ctx);
         }
         let op = self.store.sweep(now());
-        settle(op, self, ctx, |project, swept, _| match swept {
+        then(op, self, ctx, |project, swept, _| match swept {
             Ok(changed) => {
                 for (session, waiting) in changed {
                     if let Some(member) = project.directory.by_id(session) {
-                        member.vitals.set_waiting(waiting);
+                        member.shared.set_waiting(waiting);
                     }
                 }
             }
-            Err(StoreError::WentBack) => (project.went_back)(),
+            Err(StoreError::RolledBack) => (project.on_rollback)(),
             Err(error) => tracing::warn!(project = %project.id, %error, "the store could not be swept"),
         });
     }
@@ -539,11 +549,11 @@ impl Project {
 /// Who holds a session that is registered again. A caller that registers what it has already stays its holder. Another one
 /// is told apart by a new incarnation where either of the two names the session by id, unless the one before has a
 /// connection and nothing else: that is closed, which tells its client.
-fn held_by(member: &Member, renews: bool, by_id: bool) -> Holder {
+fn next_holder(member: &Member, renews: bool, by_id: bool) -> Holder {
     let before = &member.record;
-    let is_told = !before.holder.by_id && member.vitals.is_connected();
+    let is_told = !before.holder.by_id && member.shared.is_connected();
     let incarnation = if !renews && !is_told && (by_id || before.holder.by_id) {
-        before.another_incarnation()
+        before.new_incarnation()
     } else {
         before.holder.incarnation
     };
@@ -553,19 +563,19 @@ fn held_by(member: &Member, renews: bool, by_id: bool) -> Holder {
     }
 }
 
-fn end(member: &Member) {
+fn end_session(member: &Member) {
     let reason = DeadLetterReason::RecipientGone;
-    member.address.report(Retire { reason });
+    member.address.report(EndSession { reason });
 }
 
-fn full(max: usize) -> BrokerError {
+fn too_many_sessions(max: usize) -> BrokerError {
     BrokerError::forbidden(format!(
         "the project has its {max} sessions (max_sessions of the project, else sessions_max of the broker): one of them \
          has to leave first"
     ))
 }
 
-fn no_room(limit: usize) -> BrokerError {
+fn records_too_large(limit: usize) -> BrokerError {
     BrokerError::forbidden(format!(
         "the capabilities and metadata of the project's sessions take {limit} bytes, which is all they may take: \
          register with less of them, or have another session leave first"
@@ -577,34 +587,34 @@ impl Actor for Project {
 
     fn started(&mut self, ctx: &mut Context<Self>) {
         if self.store.is_shared() {
-            ctx.run_interval(self.signs_interval(), Self::exchange_signs);
-            self.look(None, ctx);
+            ctx.run_interval(self.heartbeat_exchange_interval(), Self::exchange_heartbeats);
+            self.request_resync(None, ctx);
         } else {
-            self.load(ctx);
+            self.load_sessions(ctx);
         }
         ctx.run_interval(SWEEP_INTERVAL, Self::sweep);
     }
 }
 
-impl Handler<Posted<Close>> for Project {
+impl Handler<Envelope<CloseProject>> for Project {
     type Result = ();
 
     /// The sessions end, and what their inboxes hold with them; their connections are told. The registry and the router
     /// go with the last who holds on to the project.
-    fn handle(&mut self, Posted { message, .. }: Posted<Close>, ctx: &mut Context<Self>) {
+    fn handle(&mut self, Envelope { message, .. }: Envelope<CloseProject>, ctx: &mut Context<Self>) {
         for member in self.directory.all() {
-            end(&member);
+            end_session(&member);
         }
         self.closing = Some(message.done);
         self.end_if_empty(ctx);
     }
 }
 
-impl Handler<Posted<Abandon>> for Project {
+impl Handler<Envelope<KillSession>> for Project {
     type Result = ();
 
-    fn handle(&mut self, _: Posted<Abandon>, ctx: &mut Context<Self>) {
-        self.pulse.finish();
+    fn handle(&mut self, _: Envelope<KillSession>, ctx: &mut Context<Self>) {
+        self.pulse.mark_finished();
         ctx.stop();
     }
 }
@@ -612,62 +622,62 @@ impl Handler<Posted<Abandon>> for Project {
 /// The directory and the children's addresses are facts about the world and stay.
 impl Supervised for Project {
     fn restarting(&mut self, _: &mut Context<Self>) {
-        self.seating.clear();
-        self.unheard.clear();
+        self.pending_puts.clear();
+        self.pending_own_frames.clear();
         self.refreshing = 0;
-        self.changed_here.clear();
-        self.applying = InOrder::default();
-        self.looks = Looks::default();
+        self.changed_locally.clear();
+        self.frame_effects = OrderedOps::default();
+        self.resync = Resync::default();
     }
 }
 
-impl Handler<Posted<Register>> for Project {
+impl Handler<Envelope<Register>> for Project {
     type Result = ();
 
-    fn handle(&mut self, Posted { message, .. }: Posted<Register>, ctx: &mut Context<Self>) {
+    fn handle(&mut self, Envelope { message, .. }: Envelope<Register>, ctx: &mut Context<Self>) {
         let Register { registration, reply } = message;
         if self.closing.is_some() {
             return drop(reply.send(Err(BrokerError::unavailable())));
         }
-        self.register(registration, TRIES, ctx, reply);
+        self.register(registration, REGISTER_TRIES_MAX, ctx, reply);
     }
 }
 
-impl Handler<Posted<NamedById>> for Project {
+impl Handler<Envelope<NamedById>> for Project {
     type Result = ();
 
-    fn handle(&mut self, Posted { message, .. }: Posted<NamedById>, ctx: &mut Context<Self>) {
+    fn handle(&mut self, Envelope { message, .. }: Envelope<NamedById>, ctx: &mut Context<Self>) {
         self.note_named_by_id(message.0, ctx);
     }
 }
 
-impl Handler<Posted<Ended>> for Project {
+impl Handler<Envelope<SessionEnded>> for Project {
     type Result = ();
 
-    fn handle(&mut self, Posted { message, .. }: Posted<Ended>, ctx: &mut Context<Self>) {
+    fn handle(&mut self, Envelope { message, .. }: Envelope<SessionEnded>, ctx: &mut Context<Self>) {
         self.directory.remove(message.session);
-        self.signs.forget(message.session);
-        self.note_change(message.session);
+        self.heartbeats.remove(message.session);
+        self.note_local_change(message.session);
         self.end_if_empty(ctx);
     }
 }
 
-impl Handler<Posted<ChildDown>> for Project {
+impl Handler<Envelope<ChildDown>> for Project {
     type Result = ();
 
-    fn handle(&mut self, Posted { message, .. }: Posted<ChildDown>, _: &mut Context<Self>) {
+    fn handle(&mut self, Envelope { message, .. }: Envelope<ChildDown>, _: &mut Context<Self>) {
         match message.child {
             // Its inbox is in the store: a new actor goes on from there. Its connection was closed with it.
             Child::Session(id) => {
                 if let Some(before) = self.directory.by_id(id) {
                     tracing::error!(session = %id, "session given up: opened anew");
-                    let member = self.open(before.record.clone(), Arc::clone(&before.vitals), true);
+                    let member = self.start_session(before.record.clone(), Arc::clone(&before.shared), true);
                     self.directory.put(&Arc::new(member));
                 }
             }
             child @ (Child::Registry | Child::Router) => {
                 tracing::error!(project = %self.id, ?child, "the project cannot go on without it: opened anew");
-                if let Some(gave_up) = self.gave_up.take() {
+                if let Some(gave_up) = self.on_give_up.take() {
                     gave_up();
                 }
             }
@@ -676,10 +686,10 @@ impl Handler<Posted<ChildDown>> for Project {
 }
 
 #[cfg(feature = "faults")]
-impl Handler<Posted<super::Panic>> for Project {
+impl Handler<Envelope<super::Panic>> for Project {
     type Result = ();
 
-    fn handle(&mut self, _: Posted<super::Panic>, _: &mut Context<Self>) {
+    fn handle(&mut self, _: Envelope<super::Panic>, _: &mut Context<Self>) {
         panic!("a fault was injected");
     }
 }

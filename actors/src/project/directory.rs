@@ -7,14 +7,14 @@ use std::{
 
 use crate::{
     clock::Now,
-    model::{Presence, ProtocolName, SessionId, SessionName, SessionStatus},
-    router::Audience,
+    model::{PresenceTimeouts, ProtocolName, SessionId, SessionName, SessionStatus},
+    router::AudienceQuery,
     session::Member,
 };
 
 /// The sessions of a project. The project's actor alone writes it; anybody may look.
 pub struct Directory {
-    presence: Presence,
+    presence: PresenceTimeouts,
     members: RwLock<Members>,
 }
 
@@ -27,18 +27,18 @@ struct Members {
     /// Of the roster that this is, where the store is shared.
     version: u64,
     /// Of the newest roster of which somebody has told.
-    told: u64,
+    announced_version: u64,
 }
 
 /// Names that one text is compared with. Together with `SIMILAR_CELLS_MAX` this keeps a comparison below a millisecond.
-const SIMILAR_AMONG: usize = 4_000;
+const SIMILAR_CANDIDATES_MAX: usize = 4_000;
 /// Cells of the tables of edit distances that one comparison fills.
 const SIMILAR_CELLS_MAX: usize = 100_000;
 /// Names that one refusal suggests.
 const SIMILAR_LEN_MAX: usize = 3;
 
 /// The names that differ from this text in case, or in at most one edit for each three characters.
-fn resembling<'a>(text: &str, names: impl Iterator<Item = &'a str>) -> Vec<String> {
+fn similar_names<'a>(text: &str, names: impl Iterator<Item = &'a str>) -> Vec<String> {
     let wanted = text.to_lowercase();
     let edits_max = wanted.chars().count() / 3;
     let mut cells_left = SIMILAR_CELLS_MAX;
@@ -70,16 +70,16 @@ pub struct SessionQuery {
 }
 
 /// An audience.
-pub struct Found {
+pub struct SelectedRecipients {
     pub members: Vec<Arc<Member>>,
     /// How many sessions it leaves out.
     pub skipped: usize,
     /// The version of the roster it was taken from.
-    pub roster: u64,
+    pub roster_version: u64,
 }
 
 impl Directory {
-    pub(crate) fn new(presence: Presence) -> Self {
+    pub(crate) fn new(presence: PresenceTimeouts) -> Self {
         Self {
             presence,
             members: RwLock::default(),
@@ -97,8 +97,8 @@ impl Directory {
     /// Names that this text resembles, the most alike first.
     pub fn similar(&self, text: &str) -> Vec<String> {
         let members = self.read();
-        let names = members.by_name.keys().take(SIMILAR_AMONG).map(Borrow::borrow);
-        resembling(text, names)
+        let names = members.by_name.keys().take(SIMILAR_CANDIDATES_MAX).map(Borrow::borrow);
+        similar_names(text, names)
     }
 
     pub fn len(&self) -> usize {
@@ -149,8 +149,8 @@ impl Directory {
 
     /// Everybody a broadcast is for, and how many it leaves out: those the filter or their protocols exclude, and
     /// those without a name that are disconnected, since nobody can come back for what is kept for them.
-    pub fn audience(&self, wanted: &Audience, now: Now) -> Found {
-        let Audience {
+    pub fn select_recipients(&self, wanted: &AudienceQuery, now: Now) -> SelectedRecipients {
+        let AudienceQuery {
             sender,
             filter,
             protocol,
@@ -169,18 +169,18 @@ impl Directory {
                 skipped += 1;
             }
         }
-        Found {
+        SelectedRecipients {
             members: audience,
             skipped,
-            roster: members.version,
+            roster_version: members.version,
         }
     }
 
     /// Takes note that one session came or went, as the roster of this version has it. False when there was another
     /// change before it, which nobody has told.
-    pub(super) fn follow(&self, version: u64) -> bool {
+    pub(super) fn note_version(&self, version: u64) -> bool {
         let mut members = self.write();
-        members.told = members.told.max(version);
+        members.announced_version = members.announced_version.max(version);
         if version == members.version + 1 {
             members.version = version;
         }
@@ -188,14 +188,14 @@ impl Directory {
     }
 
     /// The version of the newest roster of which somebody has told.
-    pub(super) fn told(&self) -> u64 {
-        self.read().told
+    pub(super) fn announced_version(&self) -> u64 {
+        self.read().announced_version
     }
 
     /// This is the roster of this version now.
-    pub(super) fn is_of(&self, version: u64) {
+    pub(super) fn set_version(&self, version: u64) {
         let mut members = self.write();
-        (members.version, members.told) = (version, version);
+        (members.version, members.announced_version) = (version, version);
     }
 
     /// Adds a member, or replaces what is known of it.
@@ -248,7 +248,7 @@ mod tests {
             ("y", vec![]),
             ("", vec![]),
         ] {
-            assert_eq!(resembling(text, names.into_iter()), expected, "{text}");
+            assert_eq!(similar_names(text, names.into_iter()), expected, "{text}");
         }
     }
 
@@ -259,7 +259,7 @@ mod tests {
         let others: Vec<_> = (0..100).map(|_| "z".repeat(128)).collect();
         let others = || others.iter().map(String::as_str);
         let alike = alike.as_str();
-        assert_eq!(resembling(&text, std::iter::once(alike).chain(others())), [alike]);
-        assert!(resembling(&text, others().chain([alike])).is_empty());
+        assert_eq!(similar_names(&text, std::iter::once(alike).chain(others())), [alike]);
+        assert!(similar_names(&text, others().chain([alike])).is_empty());
     }
 }

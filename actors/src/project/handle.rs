@@ -13,38 +13,40 @@ use futures_util::{
 use tokio::sync::{oneshot, watch};
 
 use super::{
-    Charter, Directory, Project, Projects, ProtocolDefinition, Registered, Registration, SessionQuery, Settings, Terms,
-    crossing::Crossing,
-    looks::Known,
-    messages::{CatchUp, Close, Hear, NamedById, Register},
+    Directory, PolicyLimits, Project, ProjectPolicy, ProjectSettings, Projects, ProtocolDefinition, Registered,
+    Registration, SessionQuery,
+    cross_project::CrossProjectSend,
+    messages::{ApplyFrame, CloseProject, NamedById, Register, RequestResync},
+    resync::KnownSeq,
 };
 use crate::{
-    bridge::{Frame, Parcel},
+    bridge::{DeliveryBatch, Frame},
     clock::now,
     model::{
-        BrokerError, CallReceipt, CapabilityFilter, ConnectionId, Draft, Headers, MessageId, MissingSession, Owner,
-        PAGE_BYTES_MAX, ProjectId, ProjectRecord, ProtocolRecord, RecipientStatus, SessionId, SessionStatus, Side,
-        Status, To,
+        Addressing, BrokerError, CallReceipt, CapabilityFilter, ConnectionId, CrossProjectSide, DeliveryStatus, Draft,
+        Headers, MessageId, MissingSession, Owner, PAGE_BYTES_MAX, ProjectId, ProjectRecord, ProtocolRecord,
+        RecipientStatus, SessionId, SessionStatus,
     },
     negotiate::{self, MatrixRow, Negotiation, RequiredProtocol},
     registry::{
-        Admit, Admitted, Catalog, Compiler, DiscoverPage, DiscoverQuery, Protocol, Registry, Schema, WorkBudget,
+        Catalog, Compiler, DiscoverPage, DiscoverQuery, Protocol, RegisterProtocol, RegisteredProtocol, Registry,
+        Schema, WorkBudget,
     },
-    router::{Answer, Audience, Route, Router, Submission, Target},
+    router::{AudienceQuery, Recipients, Route, RouteAnswer, Router, Submission},
     session::{
-        Abandon, AcknowledgeMessages, Answered, Attach, Closing, Connection, Detach, Disconnect, GiveBack, Member,
-        ReadAt, ReadRoom, ReceiveCall, ReceiveMessages, ReceiveMode, Received, Served, Subscribe, Unbounded, Unwatch,
-        Watch, Writable, Written,
+        AcknowledgeMessages, AnswerWritten, Attach, CancelReceive, CloseReason, Connection, Detach, Disconnect,
+        KillSession, Member, MessagesWritten, ReadAt, ReadBudget, ReceiveCall, ReceiveMessages, ReceiveMode,
+        ReceiveOutcome, ReceivedMessages, Subscribe, UnboundedReads, Unwatch, Watch, Writable,
     },
-    storage::{Acknowledge, Acknowledged, Outcome, Redriven, Store},
-    supervise::{Address, Node},
+    storage::{Acknowledge, Acknowledged, Redriven, SendResult, Store},
+    supervise::{ActorNode, Address},
 };
 
 /// How long a frame may be under way before the store is asked instead.
-const HEARD_WITHIN: Duration = Duration::from_millis(500);
+const FRAME_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// How long looking at the store may take, which may have to wait for another look.
-const LOOKED_WITHIN: Duration = Duration::from_secs(2);
+const RESYNC_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The verbs of a project: what every surface calls. Cheap to clone; needs no lock and, for what only looks, no
 /// actor.
@@ -54,17 +56,17 @@ pub struct ProjectHandle(Arc<Parts>);
 /// What a project is made of, joined where it starts.
 pub(super) struct Parts {
     pub id: ProjectId,
-    pub settings: Settings,
+    pub settings: ProjectSettings,
     pub project: Address<Project>,
     pub registry: Address<Registry>,
     pub router: Address<Router>,
     pub directory: Arc<Directory>,
-    pub charter: Arc<Charter>,
+    pub policy: Arc<ProjectPolicy>,
     pub catalog: Arc<Catalog>,
     pub compiler: Arc<Compiler>,
     pub store: Arc<dyn Store>,
-    pub known: Known,
-    pub neighbours: Weak<Projects>,
+    pub known_seq: KnownSeq,
+    pub projects: Weak<Projects>,
 }
 
 /// Some of a list, and whether there is more.
@@ -75,14 +77,14 @@ pub struct Page<T> {
 }
 
 /// What a sender says about a message, before it is checked.
-pub struct Envelope<'a> {
+pub struct SendRequest<'a> {
     pub protocol_name: &'a str,
     pub protocol_version: &'a str,
     /// The text of a JSON value.
     pub payload: &'a str,
     pub headers: &'a Headers,
     /// Follow the status beyond the first answer.
-    pub watched: bool,
+    pub tracked: bool,
     /// It was tried before, and refused: it has counted against what may go to another project.
     pub tried: bool,
     /// What came of looking what other replicas have done; None when that was not done yet.
@@ -96,11 +98,11 @@ pub struct Envelope<'a> {
     clippy::large_enum_variant,
     reason = "nearly every message stays at home, and is not to be allocated for the rest"
 )]
-pub enum Dispatch {
+pub enum PreparedSend {
     /// To the router of the sender's project.
-    Home(Submission),
+    Local(Submission),
     /// To another project: [`ProjectHandle::cross`].
-    Abroad(Box<Crossing>),
+    CrossProject(Box<CrossProjectSend>),
 }
 
 #[derive(Default)]
@@ -128,7 +130,7 @@ impl ProjectHandle {
         &self.0.id
     }
 
-    pub fn settings(&self) -> &Settings {
+    pub fn settings(&self) -> &ProjectSettings {
         &self.0.settings
     }
 
@@ -137,16 +139,16 @@ impl ProjectHandle {
     }
 
     /// What the project is and may, now.
-    pub fn terms(&self) -> Arc<Terms> {
-        self.0.charter.terms()
+    pub fn limits(&self) -> Arc<PolicyLimits> {
+        self.0.policy.limits()
     }
 
     pub fn record(&self) -> Arc<ProjectRecord> {
-        Arc::clone(&self.terms().record)
+        Arc::clone(&self.limits().record)
     }
 
-    pub(crate) fn amend(&self, record: Arc<ProjectRecord>) {
-        self.0.charter.amend(record);
+    pub(crate) fn update_record(&self, record: Arc<ProjectRecord>) {
+        self.0.policy.update(record);
     }
 
     /// Takes so many requests of all that the project may make.
@@ -154,47 +156,47 @@ impl ProjectHandle {
     /// # Errors
     /// When there will be as many.
     pub fn take_requests(&self, count: u32) -> Result<(), Duration> {
-        self.0.charter.take_requests(count)
+        self.0.policy.take_requests(count)
     }
 
     /// Requests of all its callers together that are taken with the next: their cost was not known before.
-    pub fn owe_requests(&self, count: u32) {
-        self.0.charter.terms().owe_requests(count);
+    pub fn charge_requests(&self, count: u32) {
+        self.0.policy.limits().charge_requests(count);
     }
 
     /// Ends its sessions and its actors; answered when the sessions have ended. Its record says that it is closed.
     pub(crate) fn close(&self) -> oneshot::Receiver<()> {
         let (done, closed) = oneshot::channel();
-        self.0.project.report(Close { done });
+        self.0.project.report(CloseProject { done });
         closed
     }
 
     /// Its actors end, for this reason, and what is in the store is for others.
-    pub(crate) fn abandon(&self, why: Closing) {
-        self.0.charter.abandon(why);
+    pub(crate) fn kill(&self, why: CloseReason) {
+        self.0.policy.kill(why);
         for member in self.0.directory.all() {
-            member.address.report(Abandon { why });
+            member.address.report(KillSession { why });
         }
-        self.0.project.report(Abandon { why });
+        self.0.project.report(KillSession { why });
     }
 
     /// Whether the project was deleted.
     pub fn is_closed(&self) -> bool {
-        self.0.charter.is_closed()
+        self.0.policy.is_closed()
     }
 
     /// Whether another subtree has taken over, or will.
-    pub fn is_abandoned(&self) -> bool {
-        self.abandoned().is_some()
+    pub fn is_killed(&self) -> bool {
+        self.kill_reason().is_some()
     }
 
     /// Why another subtree has taken over, or will.
-    pub fn abandoned(&self) -> Option<Closing> {
-        self.0.charter.abandoned()
+    pub fn kill_reason(&self) -> Option<CloseReason> {
+        self.0.policy.kill_reason()
     }
 
     /// This project and its actors as data.
-    pub fn observe(&self) -> Node {
+    pub fn observe(&self) -> ActorNode {
         let Parts {
             project,
             registry,
@@ -203,11 +205,11 @@ impl ProjectHandle {
             ..
         } = &*self.0;
         let sessions = directory.all();
-        let children = [registry.pulse().node(Vec::new()), router.pulse().node(Vec::new())]
+        let children = [registry.metrics().node(Vec::new()), router.metrics().node(Vec::new())]
             .into_iter()
-            .chain(sessions.iter().map(|member| member.address.pulse().node(Vec::new())))
+            .chain(sessions.iter().map(|member| member.address.metrics().node(Vec::new())))
             .collect();
-        project.pulse().node(children)
+        project.metrics().node(children)
     }
 
     // Replicas
@@ -218,13 +220,13 @@ impl ProjectHandle {
         self.0.store.is_shared()
     }
 
-    pub(crate) fn hear(&self, frame: Frame, own: bool) {
-        self.0.project.report(Hear { frame, own });
+    pub(crate) fn apply_frame(&self, frame: Frame, own: bool) {
+        self.0.project.report(ApplyFrame { frame, own });
     }
 
     /// Gives sessions what the store has handed over for them.
-    pub(crate) fn hand_out(&self, parcel: &Parcel) {
-        match self.0.store.unpack(parcel) {
+    pub(crate) fn deliver(&self, parcel: &DeliveryBatch) {
+        match self.0.store.decode_batch(parcel) {
             Ok(handed) => {
                 for handed in handed {
                     // A session that has ended since has left it to the store.
@@ -235,30 +237,30 @@ impl ProjectHandle {
             }
             Err(error) => {
                 tracing::warn!(project = %self.0.id, %error, "what was handed over cannot be read: it is looked up");
-                self.look_again();
+                self.request_resync();
             }
         }
     }
 
-    pub(crate) fn look_again(&self) {
-        self.0.project.report(CatchUp { done: None });
+    pub(crate) fn request_resync(&self) {
+        self.0.project.report(RequestResync { done: None });
     }
 
     /// Waits until everything is known here that was done anywhere before this was called.
     ///
     /// # Errors
     /// `unavailable`, when that is not to be found out.
-    pub async fn catch_up(&self) -> Result<(), BrokerError> {
-        let serial = self.0.store.serial().await?;
-        let mut known = self.0.known.subscribe();
+    pub async fn wait_until_current(&self) -> Result<(), BrokerError> {
+        let serial = self.0.store.last_frame_seq().await?;
+        let mut known = self.0.known_seq.subscribe();
         let heard = known.wait_for(|known| *known >= Some(serial));
-        if tokio::time::timeout(HEARD_WITHIN, heard).await.is_ok() {
+        if tokio::time::timeout(FRAME_TIMEOUT, heard).await.is_ok() {
             return Ok(());
         }
         // Nobody tells: it is looked up. What is asked for then is no older than this.
         let (done, looked) = oneshot::channel();
-        self.0.project.report(CatchUp { done: Some(done) });
-        match tokio::time::timeout(LOOKED_WITHIN, looked).await {
+        self.0.project.report(RequestResync { done: Some(done) });
+        match tokio::time::timeout(RESYNC_TIMEOUT, looked).await {
             Ok(Ok(())) => Ok(()),
             _ => Err(BrokerError::unavailable()),
         }
@@ -268,11 +270,11 @@ impl ProjectHandle {
     ///
     /// # Errors
     /// As of [`Self::catch_up`].
-    pub async fn catch_up_with(&self, others: &BTreeSet<ProjectId>) -> Result<(), BrokerError> {
-        let terms = self.terms();
+    pub async fn wait_until_current_with(&self, others: &BTreeSet<ProjectId>) -> Result<(), BrokerError> {
+        let terms = self.limits();
         let granted = others.iter().filter(|id| terms.record.grants.contains_key(*id));
-        let abroad: Vec<_> = granted.filter_map(|id| self.neighbour(id)).collect();
-        try_join_all(abroad.iter().chain([self]).map(Self::catch_up)).await?;
+        let abroad: Vec<_> = granted.filter_map(|id| self.other_project(id)).collect();
+        try_join_all(abroad.iter().chain([self]).map(Self::wait_until_current)).await?;
         Ok(())
     }
 
@@ -295,7 +297,7 @@ impl ProjectHandle {
     ///
     /// # Errors
     /// `session_taken_over` when another caller has registered the session since this id was given out.
-    pub fn session_of(&self, id: SessionId, owner: &Owner) -> Result<Arc<Member>, BrokerError> {
+    pub fn own_session(&self, id: SessionId, owner: &Owner) -> Result<Arc<Member>, BrokerError> {
         let member = self
             .session(id)
             .filter(|member| member.record.owner == *owner)
@@ -307,7 +309,7 @@ impl ProjectHandle {
     }
 
     /// A caller names this session by its id: one that registers it next must be told apart from this one.
-    pub fn is_named_by_id(&self, member: &Member) {
+    pub fn note_named_by_id(&self, member: &Member) {
         if !member.record.holder.by_id {
             self.0.project.report(NamedById(member.record.id));
         }
@@ -317,13 +319,13 @@ impl ProjectHandle {
     /// the sessions of this project, so a refusal names those that the address resembles.
     pub fn resolve(&self, address: &str) -> Result<Arc<Member>, BrokerError> {
         self.find(address).ok_or_else(|| {
-            let similar = self.0.directory.similar(self.local(address));
+            let similar = self.0.directory.similar(self.strip_own_project(address));
             MissingSession::other(address, similar).into()
         })
     }
 
     fn find(&self, address: &str) -> Option<Arc<Member>> {
-        let address = self.local(address);
+        let address = self.strip_own_project(address);
         self.0
             .directory
             .by_name(address)
@@ -331,7 +333,7 @@ impl ProjectHandle {
     }
 
     /// An address without this project behind it.
-    fn local<'a>(&self, address: &'a str) -> &'a str {
+    fn strip_own_project<'a>(&self, address: &'a str) -> &'a str {
         match address.rsplit_once('@') {
             Some((local, project)) if project == self.0.id.as_str() => local,
             _ => address,
@@ -350,16 +352,16 @@ impl ProjectHandle {
     /// Has the vitals of these sessions tell how many messages wait for them. Where the store answers at once they do, and
     /// nothing is done; false then. Else they tell what was answered last, which others may have changed since, or which
     /// was overtaken by another answer.
-    pub async fn count_waiting(&self, members: &[Arc<Member>]) -> bool {
-        if self.0.store.answers_at_once() {
+    pub async fn refresh_waiting(&self, members: &[Arc<Member>]) -> bool {
+        if self.0.store.is_synchronous() {
             return false;
         }
         let counts = members.iter().map(|member| {
-            let begun = member.vitals.begin_count();
+            let begun = member.shared.begin_recount();
             let depth = self.0.store.depth(member.record.id);
             async move {
                 if let Ok(depth) = depth.await {
-                    member.vitals.end_count(begun, depth.waiting);
+                    member.shared.finish_recount(begun, depth.waiting);
                 }
             }
         });
@@ -369,13 +371,13 @@ impl ProjectHandle {
 
     /// The same for one session, begun at once and ended by whoever holds the future; None where its vitals are known to
     /// tell what the store has. It goes to the store together with what is asked of it next.
-    pub fn count_if_doubtful(&self, member: &Arc<Member>) -> Option<BoxFuture<'static, ()>> {
-        if self.0.store.answers_at_once() || member.vitals.is_waiting_known() {
+    pub fn refresh_waiting_if_unknown(&self, member: &Arc<Member>) -> Option<BoxFuture<'static, ()>> {
+        if self.0.store.is_synchronous() || member.shared.is_waiting_current() {
             return None;
         }
         let (project, member) = (self.clone(), Arc::clone(member));
         Some(Box::pin(async move {
-            project.count_waiting(&[member]).await;
+            project.refresh_waiting(&[member]).await;
         }))
     }
 
@@ -391,20 +393,20 @@ impl ProjectHandle {
 
     /// This connection is the session's live one from now on; an older one is closed as taken over.
     pub fn attach(&self, member: &Member, connection: Arc<dyn Connection>) {
-        self.join(member, connection, false);
+        self.attach_with(member, connection, false);
     }
 
     /// The same for one that was it before, and only if there is no other by now: else it is taken over itself.
     pub fn reattach(&self, member: &Member, connection: Arc<dyn Connection>) {
-        self.join(member, connection, true);
+        self.attach_with(member, connection, true);
     }
 
-    fn join(&self, member: &Member, connection: Arc<dyn Connection>, reclaims: bool) {
+    fn attach_with(&self, member: &Member, connection: Arc<dyn Connection>, reclaims: bool) {
         let attach = Attach {
             connection: Some(connection),
             named: member.record.name.is_some(),
-            reclaims,
-            renews: false,
+            is_reattach: reclaims,
+            keeps_leases: false,
             incarnation: None,
         };
         self.tell(member, member.address.tell(attach));
@@ -430,22 +432,19 @@ impl ProjectHandle {
     ///
     /// Where that acknowledges them and the store answers at once, they are acknowledged here and now: the session
     /// hears of it only if something waits for the room in its window.
-    pub fn written(&self, member: &Member, message: Written) {
+    pub fn flushed(&self, member: &Member, message: MessagesWritten) {
         let store = &self.0.store;
-        if !store.answers_at_once() || !member.vitals.acknowledged_by_writes_of(message.connection) {
+        if !store.is_synchronous() || !member.shared.is_auto_acked(message.connection) {
             return self.tell(member, member.address.tell(message));
         }
         let op = store.acknowledge(member.record.id, Acknowledge::Ids(message.messages), now());
         if let Some(Ok(done)) = op.now_or_never() {
-            for message in &done.watched {
-                message.progress.reach(Status::Acknowledged);
+            for message in &done.tracked {
+                message.progress.advance_to(DeliveryStatus::Acknowledged);
             }
-            member.vitals.set_depth(done.depth);
+            member.shared.set_depth(done.depth);
             if done.depth.waiting > 0 {
-                self.tell(
-                    member,
-                    member.address.tell(crate::session::Nudge { until_handled: None }),
-                );
+                self.tell(member, member.address.tell(crate::session::Nudge { barrier: None }));
             }
         }
     }
@@ -463,7 +462,7 @@ impl ProjectHandle {
     // Protocols
 
     /// Checks a definition and takes it in, unless the identical one is there.
-    pub async fn register_protocol(&self, definition: ProtocolDefinition) -> Result<Admitted, BrokerError> {
+    pub async fn register_protocol(&self, definition: ProtocolDefinition) -> Result<RegisteredProtocol, BrokerError> {
         let ProtocolDefinition {
             name,
             version,
@@ -483,13 +482,13 @@ impl ProjectHandle {
             registered_by,
         };
         if let Some(there) = self.0.catalog.get(record.name.as_str(), &record.version.to_string()) {
-            return Admitted::there(&there.record, &record);
+            return RegisteredProtocol::existing(&there.record, &record);
         }
         Schema::check_admits_objects(&record.schema)?;
         let protocol = self.0.compiler.compile(Arc::new(record)).await?;
         let (reply, answer) = oneshot::channel();
         let len_max = self.record().config.max_protocols;
-        self.0.registry.tell(Admit {
+        self.0.registry.tell(RegisterProtocol {
             protocol,
             len_max,
             reply,
@@ -529,19 +528,24 @@ impl ProjectHandle {
     // Messages
 
     /// Checks a message for one recipient and encodes it. Nothing is accepted yet.
-    pub fn direct(&self, sender: &Member, recipient: &str, envelope: &Envelope<'_>) -> Result<Dispatch, BrokerError> {
+    pub fn prepare_direct(
+        &self,
+        sender: &Member,
+        recipient: &str,
+        envelope: &SendRequest<'_>,
+    ) -> Result<PreparedSend, BrokerError> {
         if let Some((address, project)) = recipient.rsplit_once('@')
             && project != self.0.id.as_str()
         {
-            return self.direct_abroad(sender, address, project, envelope);
+            return self.prepare_cross_project(sender, address, project, envelope);
         }
         let protocol = self.protocol(envelope.protocol_name, envelope.protocol_version)?;
         let target = self.target(self.resolve(recipient), envelope)?;
-        if let Target::One(member) = &target {
-            check_speaks(member, recipient, &protocol.record, spoken)?;
+        if let Recipients::One(member) = &target {
+            check_speaks(member, recipient, &protocol.record, supported_versions)?;
         }
         protocol.schema.validate_within(&envelope.work, envelope.payload)?;
-        Ok(Dispatch::Home(self.submission(sender, target, envelope)))
+        Ok(PreparedSend::Local(self.submission(sender, target, envelope)))
     }
 
     pub(super) fn store(&self) -> &dyn Store {
@@ -549,34 +553,36 @@ impl ProjectHandle {
     }
 
     /// Another project of the broker, if it is open.
-    fn neighbour(&self, id: &ProjectId) -> Option<Self> {
-        self.0.neighbours.upgrade().and_then(|neighbours| neighbours.get(id))
+    fn other_project(&self, id: &ProjectId) -> Option<Self> {
+        self.0.projects.upgrade().and_then(|neighbours| neighbours.get(id))
     }
 
     /// The same for a recipient in another project. What is refused is refused in the order of the contract, section 6,
     /// and before anything is looked up there.
-    fn direct_abroad(
+    fn prepare_cross_project(
         &self,
         sender: &Member,
         address: &str,
         project: &str,
-        envelope: &Envelope<'_>,
-    ) -> Result<Dispatch, BrokerError> {
-        let terms = self.terms();
+        envelope: &SendRequest<'_>,
+    ) -> Result<PreparedSend, BrokerError> {
+        let terms = self.limits();
         let Ok(target) = ProjectId::parse(project) else {
-            return Err(terms.record.may_send_to_nobody());
+            return Err(terms.record.no_such_target());
         };
-        let abroad = self.neighbour(&target);
+        let abroad = self.other_project(&target);
         let theirs = abroad.as_ref().map(Self::record);
         terms
             .record
-            .may_send_to(&target, theirs.as_deref(), envelope.protocol_name)?;
+            .check_send_to(&target, theirs.as_deref(), envelope.protocol_name)?;
         if !envelope.tried {
             terms
-                .take_crossing(&target)
+                .take_cross_project(&target)
                 .map_err(|retry_after| BrokerError::RateLimited { retry_after })?;
         }
-        let abroad = abroad.ok_or(BrokerError::CrossProjectDisabled { side: Side::Target })?;
+        let abroad = abroad.ok_or(BrokerError::CrossProjectDisabled {
+            side: CrossProjectSide::Target,
+        })?;
         // The contract of either side holds where there is one; a recipient is promised its own.
         let (name, version) = (envelope.protocol_name, envelope.protocol_version);
         let (ours, theirs) = (self.0.catalog.get(name, version), abroad.0.catalog.get(name, version));
@@ -585,26 +591,30 @@ impl ProjectHandle {
             None => &self.protocol(name, version)?,
         };
         let found = abroad.find(address);
-        let found = found.ok_or_else(|| BrokerError::from(MissingSession::abroad(address)));
+        let found = found.ok_or_else(|| BrokerError::from(MissingSession::remote(address)));
         let found = abroad.target(found, envelope)?;
-        if let Target::One(member) = &found {
+        if let Recipients::One(member) = &found {
             check_speaks(member, address, &protocol.record, |_| Vec::new())?;
         }
         for protocol in [&ours, &theirs].into_iter().flatten() {
             protocol.schema.validate_within(&envelope.work, envelope.payload)?;
         }
         let mut submission = self.submission(sender, found, envelope);
-        submission.draft = submission.draft.from_abroad(self.0.id.clone());
-        Ok(Dispatch::Abroad(Box::new(Crossing {
+        submission.draft = submission.draft.with_origin(self.0.id.clone());
+        Ok(PreparedSend::CrossProject(Box::new(CrossProjectSend {
             target: abroad,
             sender: sender.record.id,
             submission,
         })))
     }
 
-    fn target(&self, found: Result<Arc<Member>, BrokerError>, envelope: &Envelope<'_>) -> Result<Target, BrokerError> {
+    fn target(
+        &self,
+        found: Result<Arc<Member>, BrokerError>,
+        envelope: &SendRequest<'_>,
+    ) -> Result<Recipients, BrokerError> {
         let unknown = match found {
-            Ok(member) => return Ok(Target::One(member)),
+            Ok(member) => return Ok(Recipients::One(member)),
             Err(unknown) => unknown,
         };
         let is_looked_for = envelope.looked.is_some() || !self.is_shared();
@@ -613,18 +623,18 @@ impl ProjectHandle {
         }
         // It may have been sent while the recipient was there: then the first result is the answer.
         let looked = envelope.looked.clone().unwrap_or(Ok(()));
-        Ok(Target::Nobody(looked.err().unwrap_or(unknown)))
+        Ok(Recipients::Missing(looked.err().unwrap_or(unknown)))
     }
 
     /// Checks a message for everyone a filter lets through and encodes it. Nothing is accepted yet.
-    pub fn broadcast(
+    pub fn prepare_broadcast(
         &self,
         sender: &Member,
         filter: CapabilityFilter,
-        envelope: &Envelope<'_>,
+        envelope: &SendRequest<'_>,
     ) -> Result<Submission, BrokerError> {
         let protocol = self.protocol(envelope.protocol_name, envelope.protocol_version)?;
-        let target = Target::Many(Box::new(Audience {
+        let target = Recipients::Many(Box::new(AudienceQuery {
             sender: sender.record.id,
             filter,
             protocol: protocol.record.name.clone(),
@@ -634,10 +644,10 @@ impl ProjectHandle {
         Ok(self.submission(sender, target, envelope))
     }
 
-    fn submission(&self, sender: &Member, target: Target, envelope: &Envelope<'_>) -> Submission {
+    fn submission(&self, sender: &Member, target: Recipients, envelope: &SendRequest<'_>) -> Submission {
         let to = match target {
-            Target::One(_) => To::One,
-            Target::Many(_) | Target::Nobody(_) => To::Many,
+            Recipients::One(_) => Addressing::Direct,
+            Recipients::Many(_) | Recipients::Missing(_) => Addressing::Broadcast,
         };
         let named = (envelope.protocol_name, envelope.protocol_version);
         let draft = Draft::new(
@@ -652,13 +662,13 @@ impl ProjectHandle {
             draft,
             target,
             idempotency_key: envelope.headers.idempotency_key.clone(),
-            watched: envelope.watched,
+            is_tracked: envelope.tracked,
         }
     }
 
     /// Hands messages to the router, in this order. The answers come together.
-    pub fn submit(&self, submissions: Vec<Submission>) -> Result<oneshot::Receiver<Vec<Answer>>, BrokerError> {
-        if self.0.charter.is_closed() {
+    pub fn submit(&self, submissions: Vec<Submission>) -> Result<oneshot::Receiver<Vec<RouteAnswer>>, BrokerError> {
+        if self.0.policy.is_closed() {
             return Err(BrokerError::ProjectNotFound);
         }
         let (reply, answers) = oneshot::channel();
@@ -667,9 +677,16 @@ impl ProjectHandle {
     }
 
     /// Waits until the message has come as far as `goal`, or is final, or the time is over; returns where it is.
-    pub async fn follow(&self, mut status: watch::Receiver<Status>, goal: Status, timeout: Duration) -> Status {
-        let reached = |status: &Status| {
-            status.is_final() || *status == goal || (goal == Status::Queued && *status == Status::Delivered)
+    pub async fn wait_for_status(
+        &self,
+        mut status: watch::Receiver<DeliveryStatus>,
+        goal: DeliveryStatus,
+        timeout: Duration,
+    ) -> DeliveryStatus {
+        let reached = |status: &DeliveryStatus| {
+            status.is_final()
+                || *status == goal
+                || (goal == DeliveryStatus::Queued && *status == DeliveryStatus::Delivered)
         };
         // Both ends of the wait look at the same thing: where the message is then.
         let _ = tokio::time::timeout(timeout, status.wait_for(reached)).await;
@@ -677,37 +694,42 @@ impl ProjectHandle {
     }
 
     /// Keeps the first result of a send for its idempotency key.
-    pub async fn settle_outcome(&self, sender: SessionId, key: String, outcome: Outcome) -> Result<(), BrokerError> {
-        Ok(self.0.store.settle_outcome(sender, key, outcome).await?)
+    pub async fn complete_send_result(
+        &self,
+        sender: SessionId,
+        key: String,
+        outcome: SendResult,
+    ) -> Result<(), BrokerError> {
+        Ok(self.0.store.update_send_result(sender, key, outcome).await?)
     }
 
     /// Takes messages out of an inbox, for a caller in this process, which has them when this returns. Dropping the future
     /// ends the wait and loses nothing.
-    pub async fn receive(&self, member: &Member, request: ReceiveRequest) -> Result<Received, BrokerError> {
+    pub async fn receive(&self, member: &Member, request: ReceiveRequest) -> Result<ReceivedMessages, BrokerError> {
         let call = ReceiveCall::default();
         let read_at = ReadAt::now();
         let received = self
-            .receive_as(
+            .receive_for_call(
                 &call,
                 member,
                 ReceiveRequest { read_at, ..request },
-                Arc::new(Unbounded),
+                Arc::new(UnboundedReads),
             )
             .await;
-        call.written();
+        call.mark_written();
         received
     }
 
     /// The same for a caller that has the messages when their answer is written ([`ReceiveCall::written`]), and may give
     /// the call up even later; see [`Self::give_back`]. Messages are read when `room` has room for them: a page, or one
     /// message that is larger.
-    pub async fn receive_as(
+    pub async fn receive_for_call(
         &self,
         call: &ReceiveCall,
         member: &Member,
         request: ReceiveRequest,
-        room: Arc<dyn ReadRoom>,
-    ) -> Result<Received, BrokerError> {
+        room: Arc<dyn ReadBudget>,
+    ) -> Result<ReceivedMessages, BrokerError> {
         let ReceiveRequest {
             limit,
             wait,
@@ -715,7 +737,7 @@ impl ProjectHandle {
             receipt,
             read_at,
         } = request;
-        let until_ms = (!wait.is_zero()).then(|| now().after(wait));
+        let until_ms = (!wait.is_zero()).then(|| now().mono_after(wait));
         let (mut bytes_max, mut asks_again) = (PAGE_BYTES_MAX, false);
         loop {
             let (reply, answer) = oneshot::channel();
@@ -723,16 +745,16 @@ impl ProjectHandle {
                 call: call.clone(),
                 limit,
                 bytes_max,
-                room: Arc::clone(&room),
+                budget: Arc::clone(&room),
                 until_ms,
-                asks_again,
+                is_retry: asks_again,
                 mode,
                 receipt,
                 read_at,
                 incarnation: member.record.holder.incarnation,
                 reply,
             })?;
-            let mut unanswered = Unanswered {
+            let mut unanswered = ReturnOnDrop {
                 project: self,
                 member,
                 call: Some(call),
@@ -740,8 +762,8 @@ impl ProjectHandle {
             let served = answer.await.unwrap_or(Err(BrokerError::unavailable()));
             unanswered.call = None;
             match served? {
-                Served::Messages(received) => return Ok(received),
-                Served::NeedsRoom(bytes) => {
+                ReceiveOutcome::Messages(received) => return Ok(received),
+                ReceiveOutcome::NeedsReservation(bytes) => {
                     bytes_max = bytes.max(PAGE_BYTES_MAX);
                     room.reserve(bytes_max).await;
                     asks_again = true;
@@ -752,15 +774,15 @@ impl ProjectHandle {
 
     /// A caller of `receive` does not want, or never got, what it was returned: unless it was acknowledged it waits
     /// again. What is asked of the session after this finds it so.
-    pub fn give_back(&self, member: &Member, call: &ReceiveCall) {
-        call.give_up();
-        self.tell(member, member.address.tell(GiveBack { call: call.clone() }));
+    pub fn return_unclaimed(&self, member: &Member, call: &ReceiveCall) {
+        call.cancel();
+        self.tell(member, member.address.tell(CancelReceive { call: call.clone() }));
     }
 
     /// The answer to a caller of `receive` that has no lasting connection is written: it may ask for more elsewhere.
-    pub fn answered(&self, member: &Member, call: &ReceiveCall) {
+    pub fn note_answered(&self, member: &Member, call: &ReceiveCall) {
         if self.is_shared() {
-            self.tell(member, member.address.tell(Answered { call: call.clone() }));
+            self.tell(member, member.address.tell(AnswerWritten { call: call.clone() }));
         }
     }
 
@@ -774,7 +796,7 @@ impl ProjectHandle {
     }
 
     /// As [`Self::acknowledge`], for those who do not wait for an answer.
-    pub fn acknowledge_unheard(&self, member: &Member, which: Acknowledge) {
+    pub fn acknowledge_without_reply(&self, member: &Member, which: Acknowledge) {
         self.tell(member, member.address.tell(AcknowledgeMessages { which, reply: None }));
     }
 
@@ -783,10 +805,10 @@ impl ProjectHandle {
         if let Some(known) = self.0.store.message_status(message, now()).await? {
             return Ok(Some(known));
         }
-        let Some(target) = self.0.store.crossing(message).await? else {
+        let Some(target) = self.0.store.cross_project_target(message).await? else {
             return Ok(None);
         };
-        let abroad = self.neighbour(&target);
+        let abroad = self.other_project(&target);
         let Some(abroad) = abroad else { return Ok(None) };
         let mut known = abroad.0.store.message_status(message, now()).await?;
         if let Some(recipients) = &mut known {
@@ -796,7 +818,7 @@ impl ProjectHandle {
         Ok(known)
     }
 
-    pub async fn dead_letters_len(&self) -> Result<usize, BrokerError> {
+    pub async fn dead_letter_count(&self) -> Result<usize, BrokerError> {
         Ok(self.0.store.dead_letter_count().await?)
     }
 
@@ -805,28 +827,25 @@ impl ProjectHandle {
         let done = self
             .0
             .store
-            .redrive(messages, recipient, self.terms().queue_capacity, now())
+            .redrive(messages, recipient, self.limits().queue_capacity, now())
             .await?;
         let recipients: BTreeSet<_> = done.sent.iter().map(|&(_, session, _)| session).collect();
         for &(_, session, waiting) in &done.sent {
             if let Some(member) = self.0.directory.by_id(session) {
-                member.vitals.set_waiting(waiting);
+                member.shared.set_waiting(waiting);
             }
         }
         for member in recipients
             .into_iter()
             .filter_map(|session| self.0.directory.by_id(session))
         {
-            self.tell(
-                &member,
-                member.address.tell(crate::session::Nudge { until_handled: None }),
-            );
+            self.tell(&member, member.address.tell(crate::session::Nudge { barrier: None }));
         }
         Ok(done)
     }
 
     #[cfg(feature = "faults")]
-    pub fn addresses(&self) -> (&Address<Project>, &Address<Registry>, &Address<Router>) {
+    pub fn actor_addresses(&self) -> (&Address<Project>, &Address<Registry>, &Address<Router>) {
         (&self.0.project, &self.0.registry, &self.0.router)
     }
 }
@@ -850,21 +869,21 @@ fn check_speaks(
 }
 
 /// The answer of a session may be on its way when its caller lets go.
-struct Unanswered<'a> {
+struct ReturnOnDrop<'a> {
     project: &'a ProjectHandle,
     member: &'a Member,
     call: Option<&'a ReceiveCall>,
 }
 
-impl Drop for Unanswered<'_> {
+impl Drop for ReturnOnDrop<'_> {
     fn drop(&mut self) {
         if let Some(call) = self.call {
-            self.project.give_back(self.member, call);
+            self.project.return_unclaimed(self.member, call);
         }
     }
 }
 
-fn spoken(member: &Member) -> Vec<String> {
+fn supported_versions(member: &Member) -> Vec<String> {
     let protocols = &member.record.capabilities.supported_protocols;
     protocols
         .iter()

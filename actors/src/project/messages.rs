@@ -51,7 +51,7 @@ pub(super) struct NamedById(pub SessionId);
 /// The store has had sessions come or go of which the directory knows nothing: it learns of them.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(super) struct Refresh {
+pub(super) struct RefreshDirectory {
     /// Told when it has; let go of when the store could not say.
     pub done: oneshot::Sender<()>,
 }
@@ -59,7 +59,7 @@ pub(super) struct Refresh {
 /// A replica has told of something it did in this project.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(super) struct Hear {
+pub(super) struct ApplyFrame {
     pub frame: Frame,
     /// It was this one.
     pub own: bool,
@@ -68,7 +68,7 @@ pub(super) struct Hear {
 /// Something may have been told that was not heard: looks at the store.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(super) struct CatchUp {
+pub(super) struct RequestResync {
     /// As of [`Refresh`].
     pub done: Option<oneshot::Sender<()>>,
 }
@@ -76,7 +76,7 @@ pub(super) struct CatchUp {
 /// The project is over: its sessions end, and then it does, and says so.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(super) struct Close {
+pub(super) struct CloseProject {
     pub done: oneshot::Sender<()>,
 }
 

@@ -1,33 +1,33 @@
 //! A tenant: owns its registry, its router and its sessions.
 
 mod actor;
-mod charter;
-mod crossing;
+mod cross_project;
 mod directory;
 mod handle;
-mod looks;
+mod heartbeats;
 mod messages;
-mod news;
-mod presence;
+mod policy;
 mod projects;
+mod replication;
+mod resync;
 
 use std::time::Duration;
 
 pub use actor::Project;
-pub use charter::{Charter, Terms};
-pub use crossing::Crossing;
-pub use directory::{Directory, Found, SessionQuery};
-pub use handle::{Dispatch, Envelope, Page, ProjectHandle, ReceiveRequest, RedriveRequest};
+pub use cross_project::CrossProjectSend;
+pub use directory::{Directory, SelectedRecipients, SessionQuery};
+pub use handle::{Page, PreparedSend, ProjectHandle, ReceiveRequest, RedriveRequest, SendRequest};
 #[cfg(feature = "faults")]
 pub use messages::Panic;
 pub use messages::{ProtocolDefinition, Registered, Registration};
+pub use policy::{PolicyLimits, ProjectPolicy};
 pub use projects::Projects;
 
-use crate::{model::Presence, supervise::Policy};
+use crate::{model::PresenceTimeouts, supervise::RestartPolicy};
 
 /// What applies to every project of a broker.
 #[derive(Clone, Copy, Debug)]
-pub struct Settings {
+pub struct ProjectSettings {
     /// Messages that may wait for one session, where its project says nothing else.
     pub queue_capacity: usize,
     /// Sessions that a project may have, where it says nothing else.
@@ -37,13 +37,13 @@ pub struct Settings {
     /// Deliveries of one message without acknowledgement until it is dead-lettered.
     pub delivery_limit: u32,
     pub heartbeat_interval: Duration,
-    pub presence: Presence,
+    pub presence: PresenceTimeouts,
     /// How long a disconnected session keeps its name and its inbox.
     pub session_retention: Duration,
-    pub restarts: Policy,
+    pub restarts: RestartPolicy,
 }
 
-impl Settings {
+impl ProjectSettings {
     /// Messages in one queue of this capacity from which on it is nearly full.
     pub fn queue_warning_len(&self, queue_capacity: usize) -> usize {
         // A share of a count that fits into memory is exact enough as a float.

@@ -8,10 +8,10 @@ use crate::model::{ProjectId, ProjectRecord};
 
 /// The projects of a broker. The broker's actor alone writes it; anybody may look.
 #[derive(Default)]
-pub struct Projects(RwLock<Roster>);
+pub struct Projects(RwLock<ProjectMaps>);
 
 #[derive(Default)]
-struct Roster {
+struct ProjectMaps {
     open: HashMap<ProjectId, ProjectHandle>,
     closed: BTreeMap<ProjectId, Arc<ProjectRecord>>,
 }
@@ -22,7 +22,7 @@ impl Projects {
         self.read().open.get(id).cloned()
     }
 
-    pub fn open(&self) -> Vec<ProjectHandle> {
+    pub fn all_open(&self) -> Vec<ProjectHandle> {
         self.read().open.values().cloned().collect()
     }
 
@@ -41,14 +41,14 @@ impl Projects {
         open.or_else(|| roster.closed.get(id).cloned())
     }
 
-    pub(crate) fn put(&self, project: ProjectHandle) {
+    pub(crate) fn insert(&self, project: ProjectHandle) {
         let mut roster = self.write();
         roster.closed.remove(project.id());
         roster.open.insert(project.id().clone(), project);
     }
 
     /// The store does not have it any more. Returns what it was, if it was open.
-    pub(crate) fn forget(&self, id: &ProjectId) -> Option<ProjectHandle> {
+    pub(crate) fn remove(&self, id: &ProjectId) -> Option<ProjectHandle> {
         let mut roster = self.write();
         roster.closed.remove(id);
         roster.open.remove(id)
@@ -62,11 +62,11 @@ impl Projects {
         project
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, Roster> {
+    fn read(&self) -> RwLockReadGuard<'_, ProjectMaps> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Roster> {
+    fn write(&self) -> RwLockWriteGuard<'_, ProjectMaps> {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 }

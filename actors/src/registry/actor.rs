@@ -4,12 +4,12 @@ use actix::{Actor, AsyncContext, Context, Handler, Supervised};
 
 use super::{
     Catalog, Compiler, Protocol,
-    messages::{Admit, Admitted, Learn},
+    messages::{RefreshCatalog, RegisterProtocol, RegisteredProtocol},
 };
 use crate::{
     model::{BrokerError, ProtocolRecord},
     storage::{Inserted, Op, Store},
-    supervise::{Posted, settle},
+    supervise::{Envelope, then},
 };
 
 /// Bytes that the compiled schemas of one project take, about: room for several thousand ordinary ones. They stay in
@@ -22,7 +22,7 @@ pub struct Registry {
     compiler: Arc<Compiler>,
     store: Arc<dyn Store>,
     /// Bytes of the schemas that the store is asked to take in: they count as if they were there.
-    admitting: usize,
+    pending_bytes: usize,
 }
 
 impl Registry {
@@ -31,7 +31,7 @@ impl Registry {
             catalog,
             compiler,
             store,
-            admitting: 0,
+            pending_bytes: 0,
         }
     }
 
@@ -39,10 +39,10 @@ impl Registry {
     /// the schemas are compiled here.
     fn load(&mut self, ctx: &mut Context<Self>) {
         let op = self.store.protocols();
-        settle(op, self, ctx, |registry, records, ctx| match records {
+        then(op, self, ctx, |registry, records, ctx| match records {
             Ok(records) => {
-                for record in unknown(&registry.catalog, records) {
-                    registry.take_in(&record, Protocol::compile(Arc::clone(&record)));
+                for record in not_in_catalog(&registry.catalog, records) {
+                    registry.add_stored(&record, Protocol::compile(Arc::clone(&record)));
                 }
             }
             Err(error) => {
@@ -53,9 +53,9 @@ impl Registry {
     }
 
     /// Adds what the store has, or logs why it is left out.
-    fn take_in(&self, record: &ProtocolRecord, compiled: Result<Arc<Protocol>, BrokerError>) {
+    fn add_stored(&self, record: &ProtocolRecord, compiled: Result<Arc<Protocol>, BrokerError>) {
         match compiled {
-            Ok(protocol) => drop(self.catalog.admit(protocol)),
+            Ok(protocol) => drop(self.catalog.insert(protocol)),
             Err(error) => {
                 tracing::error!(name = %record.name, version = %record.version, %error, "stored protocol left out")
             }
@@ -63,16 +63,19 @@ impl Registry {
     }
 
     /// What becomes of a registration that the store has answered.
-    fn settled(
+    fn finish_registration(
         &self,
         protocol: Arc<Protocol>,
         len_max: Option<usize>,
         inserted: Inserted,
-    ) -> Result<Admitted, BrokerError> {
+    ) -> Result<RegisteredProtocol, BrokerError> {
         let there = match inserted {
             Inserted::New => {
-                let record = Arc::clone(&self.catalog.admit(protocol).record);
-                return Ok(Admitted { record, existed: false });
+                let record = Arc::clone(&self.catalog.insert(protocol).record);
+                return Ok(RegisteredProtocol {
+                    record,
+                    is_duplicate: false,
+                });
             }
             Inserted::Full => {
                 let max = len_max.unwrap_or_default();
@@ -81,12 +84,12 @@ impl Registry {
             }
             Inserted::Exists(there) => there,
         };
-        Admitted::there(&there, &protocol.record)
+        RegisteredProtocol::existing(&there, &protocol.record)
     }
 }
 
 /// What the catalog has not.
-fn unknown(catalog: &Catalog, mut records: Vec<Arc<ProtocolRecord>>) -> Vec<Arc<ProtocolRecord>> {
+fn not_in_catalog(catalog: &Catalog, mut records: Vec<Arc<ProtocolRecord>>) -> Vec<Arc<ProtocolRecord>> {
     records.retain(|record| catalog.get(record.name.as_str(), &record.version.to_string()).is_none());
     records
 }
@@ -102,21 +105,21 @@ impl Actor for Registry {
 impl Supervised for Registry {
     /// The catalog is a view of the store, and `started` completes it.
     fn restarting(&mut self, _: &mut Context<Self>) {
-        self.admitting = 0;
+        self.pending_bytes = 0;
     }
 }
 
-impl Handler<Posted<Admit>> for Registry {
+impl Handler<Envelope<RegisterProtocol>> for Registry {
     type Result = ();
 
-    fn handle(&mut self, Posted { message, .. }: Posted<Admit>, ctx: &mut Context<Self>) {
-        let Admit {
+    fn handle(&mut self, Envelope { message, .. }: Envelope<RegisterProtocol>, ctx: &mut Context<Self>) {
+        let RegisterProtocol {
             protocol,
             len_max,
             reply,
         } = message;
         let len = protocol.schema.bytes_len();
-        if self.catalog.bytes_len() + self.admitting + len > SCHEMAS_BYTES_MAX {
+        if self.catalog.bytes_len() + self.pending_bytes + len > SCHEMAS_BYTES_MAX {
             let text = format!(
                 "the compiled schemas of the project would take more than {SCHEMAS_BYTES_MAX} bytes, and protocols stay: \
                  use simpler schemas, or another project"
@@ -125,11 +128,11 @@ impl Handler<Posted<Admit>> for Registry {
             return;
         }
         let op = self.store.insert_protocol(Arc::clone(&protocol.record), len_max);
-        self.admitting += len;
-        settle(op, self, ctx, move |registry, inserted, _| {
-            registry.admitting = registry.admitting.saturating_sub(len);
+        self.pending_bytes += len;
+        then(op, self, ctx, move |registry, inserted, _| {
+            registry.pending_bytes = registry.pending_bytes.saturating_sub(len);
             let answer = match inserted {
-                Ok(inserted) => registry.settled(protocol, len_max, inserted),
+                Ok(inserted) => registry.finish_registration(protocol, len_max, inserted),
                 Err(error) => Err(error.into()),
             };
             let _ = reply.send(answer);
@@ -137,11 +140,11 @@ impl Handler<Posted<Admit>> for Registry {
     }
 }
 
-impl Handler<Posted<Learn>> for Registry {
+impl Handler<Envelope<RefreshCatalog>> for Registry {
     type Result = ();
 
-    fn handle(&mut self, Posted { message, .. }: Posted<Learn>, ctx: &mut Context<Self>) {
-        let Learn { which, done } = message;
+    fn handle(&mut self, Envelope { message, .. }: Envelope<RefreshCatalog>, ctx: &mut Context<Self>) {
+        let RefreshCatalog { key: which, done } = message;
         let (store, catalog, compiler) = (
             Arc::clone(&self.store),
             Arc::clone(&self.catalog),
@@ -153,15 +156,15 @@ impl Handler<Posted<Learn>> for Registry {
                 None => store.protocols().await?,
             };
             let mut compiled = Vec::new();
-            for record in unknown(&catalog, records) {
+            for record in not_in_catalog(&catalog, records) {
                 compiled.push((Arc::clone(&record), compiler.compile(record).await));
             }
             Ok(compiled)
         });
-        settle(op, self, ctx, move |registry, compiled, _| match compiled {
+        then(op, self, ctx, move |registry, compiled, _| match compiled {
             Ok(compiled) => {
                 for (record, compiled) in compiled {
-                    registry.take_in(&record, compiled);
+                    registry.add_stored(&record, compiled);
                 }
                 let _ = done.send(());
             }
@@ -172,10 +175,10 @@ impl Handler<Posted<Learn>> for Registry {
 }
 
 #[cfg(feature = "faults")]
-impl Handler<Posted<super::Panic>> for Registry {
+impl Handler<Envelope<super::PanicRegistry>> for Registry {
     type Result = ();
 
-    fn handle(&mut self, _: Posted<super::Panic>, _: &mut Context<Self>) {
+    fn handle(&mut self, _: Envelope<super::PanicRegistry>, _: &mut Context<Self>) {
         panic!("a fault was injected");
     }
 }

@@ -78,7 +78,7 @@ impl DiscoverQuery {
 
 /// Protocols by name, then by version as semver orders them.
 #[derive(Clone, Debug)]
-pub struct Page {
+pub struct DiscoverPage {
     pub protocols: Vec<Arc<Protocol>>,
     /// None on the last page.
     pub next_cursor: Option<String>,
@@ -89,12 +89,12 @@ pub struct Page {
 /// Versions that differ only in build metadata are one version (semver 2.0.0, section 10): the second is refused as
 /// there already, and either spelling finds the first.
 #[derive(Clone, Debug, Default)]
-pub struct Catalog(Arc<RwLock<Shelves>>);
+pub struct Catalog(Arc<RwLock<CatalogIndex>>);
 
 #[derive(Debug, Default)]
-struct Shelves {
+struct CatalogIndex {
     /// By version without build metadata, as text: what a message names.
-    by_text: HashMap<ProtocolName, HashMap<Box<str>, Arc<Protocol>>>,
+    by_name: HashMap<ProtocolName, HashMap<Box<str>, Arc<Protocol>>>,
     ordered: BTreeMap<(ProtocolName, Version), Arc<Protocol>>,
     /// Bytes that the compiled schemas take, about.
     bytes_len: usize,
@@ -106,10 +106,10 @@ impl Catalog {
 
     /// Adds a protocol that is compiled, as the registry does once the store has it, unless there is one of its name and
     /// version. Returns the one that is there then.
-    pub fn admit(&self, protocol: Arc<Protocol>) -> Arc<Protocol> {
+    pub fn insert(&self, protocol: Arc<Protocol>) -> Arc<Protocol> {
         let record = Arc::clone(&protocol.record);
         let mut shelves = self.write();
-        let versions = shelves.by_text.entry(record.name.clone()).or_default();
+        let versions = shelves.by_name.entry(record.name.clone()).or_default();
         let text: Box<str> = precedence(&protocol.version_text).into();
         if let Some(there) = versions.get(&text) {
             return Arc::clone(there);
@@ -129,7 +129,7 @@ impl Catalog {
             return Vec::new();
         };
         let shelves = self.read();
-        let from = shelves.ordered.range((name.clone(), least())..);
+        let from = shelves.ordered.range((name.clone(), lowest_version())..);
         let mut versions: Vec<_> = from
             .take_while(|((own, _), _)| *own == name)
             .map(|(_, protocol)| protocol)
@@ -149,12 +149,12 @@ impl Catalog {
         if version.len() > text.len() && BuildMetadata::new(&version[text.len() + 1..]).is_err() {
             return None;
         }
-        self.read().by_text.get(name)?.get(text).cloned()
+        self.read().by_name.get(name)?.get(text).cloned()
     }
 
     /// # Errors
     /// `invalid_argument` for `cursor` when no page gave it, for `limit` outside of 1 to 1000.
-    pub fn discover(&self, query: &DiscoverQuery) -> Result<Page, BrokerError> {
+    pub fn discover(&self, query: &DiscoverQuery) -> Result<DiscoverPage, BrokerError> {
         let limit = query.limit.unwrap_or(Self::PAGE_LEN);
         if !(1..=Self::PAGE_LEN_MAX).contains(&limit) {
             return Err(BrokerError::invalid("limit", format!("1 to {}", Self::PAGE_LEN_MAX)));
@@ -164,7 +164,7 @@ impl Catalog {
             None => query
                 .name
                 .clone()
-                .map_or(Bound::Unbounded, |name| Bound::Included((name, least()))),
+                .map_or(Bound::Unbounded, |name| Bound::Included((name, lowest_version()))),
         };
         let wanted = |protocol: &&Arc<Protocol>| query.matches(&protocol.record);
         let shelves = self.read();
@@ -178,7 +178,7 @@ impl Catalog {
         let protocols: Vec<_> = found.by_ref().take(limit).cloned().collect();
         let more = found.next().is_some();
         let last = protocols.last().filter(|_| more);
-        Ok(Page {
+        Ok(DiscoverPage {
             next_cursor: last.map(|last| last.cursor()),
             protocols,
         })
@@ -202,11 +202,11 @@ impl Catalog {
 
     /// A panic under the lock leaves at worst a protocol that is found but not listed, which is no reason to stop
     /// every sender for ever.
-    fn read(&self) -> RwLockReadGuard<'_, Shelves> {
+    fn read(&self) -> RwLockReadGuard<'_, CatalogIndex> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Shelves> {
+    fn write(&self) -> RwLockWriteGuard<'_, CatalogIndex> {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -217,7 +217,7 @@ fn precedence(version: &str) -> &str {
 }
 
 /// Before every other version.
-fn least() -> Version {
+fn lowest_version() -> Version {
     Version {
         pre: semver::Prerelease::new("0").unwrap_or_default(),
         ..Version::new(0, 0, 0)
@@ -288,10 +288,10 @@ mod tests {
     }
 
     fn insert(catalog: &Catalog, record: ProtocolRecord) -> Arc<Protocol> {
-        catalog.admit(Protocol::compile(Arc::new(record)).unwrap())
+        catalog.insert(Protocol::compile(Arc::new(record)).unwrap())
     }
 
-    fn found(page: &Page) -> Vec<String> {
+    fn found(page: &DiscoverPage) -> Vec<String> {
         let text = |protocol: &Arc<Protocol>| format!("{} {}", protocol.name(), protocol.version_text);
         page.protocols.iter().map(text).collect()
     }

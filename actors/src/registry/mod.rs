@@ -2,15 +2,15 @@
 
 mod actor;
 mod catalog;
-mod compiling;
+mod compiler;
 mod messages;
 mod schema;
 
 pub use actor::Registry;
-pub use catalog::{Catalog, DiscoverQuery, Page as DiscoverPage, Protocol};
-pub(crate) use compiling::Compiler;
-pub use messages::Admitted;
+pub use catalog::{Catalog, DiscoverPage, DiscoverQuery, Protocol};
+pub(crate) use compiler::Compiler;
 #[cfg(feature = "faults")]
-pub use messages::Panic;
-pub(crate) use messages::{Admit, Learn};
+pub use messages::PanicRegistry;
+pub use messages::RegisteredProtocol;
+pub(crate) use messages::{RefreshCatalog, RegisterProtocol};
 pub use schema::{Schema, WorkBudget};

@@ -4,168 +4,168 @@ use actix::{Actor, ActorFutureExt, AsyncContext, Context, Handler, Supervised, W
 use tokio::sync::oneshot;
 
 use super::{
-    Answer, Route, Routed, Submission, Target,
-    handover::{Handover, Open},
+    Recipients, Route, RouteAnswer, Routed, Submission,
+    reply_barrier::{PendingAnswer, ReplyBarrier},
 };
 use crate::{
     clock::{Now, now},
     model::{BrokerError, Message, MessageIds, MissingSession},
-    project::{Charter, Directory, Found, Terms},
+    project::{Directory, PolicyLimits, ProjectPolicy, SelectedRecipients},
     session::{Member, Nudge},
-    storage::{Append, Appended, Audience, Outcome, Refusal, Store, StoreError},
-    supervise::{Posted, settle},
+    storage::{Append, Appended, Audience, RecipientRefusal, SendResult, Store, StoreError},
+    supervise::{Envelope, then},
 };
 
 /// Most submissions that one append takes; what arrives meanwhile gathers for the next.
-const BATCH_LEN_MAX: usize = 4096;
+const APPEND_LEN_MAX: usize = 4096;
 
 /// Most appends under way.
-const APPENDS_MAX: usize = 2;
+const CONCURRENT_APPENDS_MAX: usize = 2;
 
 /// Most bytes of messages that are gathered or being appended: a store that is slow does not fill the memory. One route of
 /// any size is taken when there is nothing else.
-pub const BYTES_MAX: usize = 32 * 1024 * 1024;
+pub const ROUTER_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// How often the audience of a broadcast is looked up anew because sessions came or went meanwhile. The last time it is
 /// the audience all the same.
-const TRIES: usize = 4;
+const ROSTER_RETRIES_MAX: usize = 4;
 
 /// The router of one project. What one sender sends stays in order: of several appends under way none can be begun anew,
 /// but for the last.
 pub struct Router {
     directory: Arc<Directory>,
     store: Arc<dyn Store>,
-    charter: Arc<Charter>,
+    policy: Arc<ProjectPolicy>,
     /// Has the directory catch up with the store, and then tells what it is given; lets go of it when the store could not
     /// say.
-    refresh: Box<dyn Fn(oneshot::Sender<()>)>,
+    resync_directory: Box<dyn Fn(oneshot::Sender<()>)>,
     /// Those of the batch that is under way.
-    terms: Arc<Terms>,
+    limits: Arc<PolicyLimits>,
     ids: MessageIds,
-    batch: u64,
+    batch_number: u64,
     /// Appends under way, and their messages.
-    appends: usize,
-    underway_len: usize,
+    appends_running: usize,
+    appending_len: usize,
     /// The last of them may have to be begun anew.
-    may_repeat: bool,
-    gathered: Vec<Route>,
+    may_retry: bool,
+    queued: Vec<Route>,
     /// Their messages.
-    gathered_len: usize,
+    queued_len: usize,
     /// Of what is gathered or being appended.
     bytes: usize,
 }
 
 /// Who gets a message, beside the message.
-enum Addressees {
+enum ResolvedRecipients {
     One(Arc<Member>),
     Many {
-        audience: Box<super::Audience>,
-        found: Found,
+        audience: Box<super::AudienceQuery>,
+        found: SelectedRecipients,
     },
-    Nobody(BrokerError),
+    Missing(BrokerError),
 }
 
 /// What was handed to the store, waiting for its answer.
-struct Sent {
+struct PendingMessage {
     message: Arc<Message>,
-    to: Addressees,
+    to: ResolvedRecipients,
     idempotency_key: Option<String>,
 }
 
 /// What the store is asked to accept, and for whom.
-struct Batch {
-    sent: Vec<Sent>,
+struct AppendBatch {
+    messages: Vec<PendingMessage>,
     /// What it has answered to those of them that come first.
     answered: Vec<Appended>,
-    underway: Vec<Underway>,
+    routes: Vec<PendingRoute>,
     bytes: usize,
     /// How often sessions may yet come or go meanwhile.
-    tries: usize,
+    retries_left: usize,
 }
 
-impl Sent {
-    fn is_for_many(&self) -> bool {
-        matches!(self.to, Addressees::Many { .. })
+impl PendingMessage {
+    fn has_many_recipients(&self) -> bool {
+        matches!(self.to, ResolvedRecipients::Many { .. })
     }
 }
 
-fn len_of(routes: &[Route]) -> usize {
+fn submission_count(routes: &[Route]) -> usize {
     routes.iter().map(|route| route.submissions.len()).sum()
 }
 
 fn bytes_of(routes: &[Route]) -> usize {
     let submissions = routes.iter().flat_map(|route| &route.submissions);
-    submissions.map(|submission| submission.draft.bytes()).sum()
+    submissions.map(|submission| submission.draft.encoded_len()).sum()
 }
 
 /// One route, while its messages are being appended.
-struct Underway {
+struct PendingRoute {
     len: usize,
-    reply: oneshot::Sender<Vec<Answer>>,
+    reply: oneshot::Sender<Vec<RouteAnswer>>,
 }
 
 impl Router {
     pub(crate) fn new(
         directory: Arc<Directory>,
         store: Arc<dyn Store>,
-        charter: Arc<Charter>,
+        charter: Arc<ProjectPolicy>,
         refresh: impl Fn(oneshot::Sender<()>) + 'static,
     ) -> Self {
         Self {
             directory,
             store,
-            terms: charter.terms(),
-            charter,
-            refresh: Box::new(refresh),
+            limits: charter.limits(),
+            policy: charter,
+            resync_directory: Box::new(refresh),
             ids: MessageIds::default(),
-            batch: 0,
-            appends: 0,
-            underway_len: 0,
-            may_repeat: false,
-            gathered: Vec::new(),
-            gathered_len: 0,
+            batch_number: 0,
+            appends_running: 0,
+            appending_len: 0,
+            may_retry: false,
+            queued: Vec::new(),
+            queued_len: 0,
             bytes: 0,
         }
     }
 
     /// Whether what was gathered is to be appended now. A store that is far away has the next append at hand when it is
     /// done with one, if that is worth it.
-    fn is_due(&self) -> bool {
-        let is_worth_it = || self.appends < APPENDS_MAX && 2 * self.gathered_len >= self.underway_len;
-        self.appends == 0 || (self.store.is_shared() && !self.may_repeat && is_worth_it())
+    fn can_append(&self) -> bool {
+        let is_worth_it = || self.appends_running < CONCURRENT_APPENDS_MAX && 2 * self.queued_len >= self.appending_len;
+        self.appends_running == 0 || (self.store.is_shared() && !self.may_retry && is_worth_it())
     }
 
     fn route(&mut self, routes: Vec<Route>, ctx: &mut Context<Self>) {
         let now = now();
-        self.terms = self.charter.terms();
-        let mut batch = Batch {
-            sent: Vec::with_capacity(len_of(&routes)),
+        self.limits = self.policy.limits();
+        let mut batch = AppendBatch {
+            messages: Vec::with_capacity(submission_count(&routes)),
             answered: Vec::new(),
-            underway: Vec::with_capacity(routes.len()),
+            routes: Vec::with_capacity(routes.len()),
             bytes: bytes_of(&routes),
-            tries: TRIES,
+            retries_left: ROSTER_RETRIES_MAX,
         };
         for Route { submissions, reply } in routes {
-            batch.underway.push(Underway {
+            batch.routes.push(PendingRoute {
                 len: submissions.len(),
                 reply,
             });
-            let sent = submissions.into_iter().map(|submission| self.accept(submission, now));
-            batch.sent.extend(sent);
+            let sent = submissions.into_iter().map(|submission| self.prepare(submission, now));
+            batch.messages.extend(sent);
         }
-        self.appends += 1;
-        self.underway_len += batch.sent.len();
-        self.may_repeat = self.store.is_shared() && batch.sent.iter().any(Sent::is_for_many);
+        self.appends_running += 1;
+        self.appending_len += batch.messages.len();
+        self.may_retry = self.store.is_shared() && batch.messages.iter().any(PendingMessage::has_many_recipients);
         self.append(batch, ctx);
     }
 
     /// Has the store accept what it has not answered yet.
-    fn append(&mut self, mut batch: Batch, ctx: &mut Context<Self>) {
-        let checks_roster = self.store.is_shared() && batch.tries > 0;
-        let left = batch.sent.iter().skip(batch.answered.len());
-        let appends = left.map(|sent| self.to_append(sent, checks_roster)).collect();
+    fn append(&mut self, mut batch: AppendBatch, ctx: &mut Context<Self>) {
+        let checks_roster = self.store.is_shared() && batch.retries_left > 0;
+        let left = batch.messages.iter().skip(batch.answered.len());
+        let appends = left.map(|sent| self.append_request(sent, checks_roster)).collect();
         let op = self.store.append(appends, now());
-        settle(op, self, ctx, move |router, appended, ctx| match appended {
+        then(op, self, ctx, move |router, appended, ctx| match appended {
             Ok(appended) => {
                 let outdated = |answer: &Appended| *answer == Appended::RosterOutdated;
                 let is_outdated = checks_roster && appended.iter().any(outdated);
@@ -173,28 +173,28 @@ impl Router {
                     .answered
                     .extend(appended.into_iter().take_while(|answer| !outdated(answer)));
                 if is_outdated {
-                    return router.append_to_newer(batch, ctx);
+                    return router.retry_append(batch, ctx);
                 }
-                router.done(Ok(()), batch, ctx);
+                router.finish_append(Ok(()), batch, ctx);
             }
-            Err(error) => router.done(Err(error), batch, ctx),
+            Err(error) => router.finish_append(Err(error), batch, ctx),
         });
     }
 
     /// Appends the rest of a batch when the directory has caught up with the store.
-    fn append_to_newer(&mut self, mut batch: Batch, ctx: &mut Context<Self>) {
-        batch.tries -= 1;
+    fn retry_append(&mut self, mut batch: AppendBatch, ctx: &mut Context<Self>) {
+        batch.retries_left -= 1;
         let (done, refreshed) = oneshot::channel();
-        (self.refresh)(done);
+        (self.resync_directory)(done);
         let refreshed = refreshed.into_actor(self).map(move |refreshed, router, ctx| {
             if refreshed.is_err() {
                 let error = StoreError::Unreachable("the sessions cannot be looked at".to_owned());
-                return router.done(Err(error), batch, ctx);
+                return router.finish_append(Err(error), batch, ctx);
             }
             let now = now();
-            for sent in batch.sent.iter_mut().skip(batch.answered.len()) {
-                if let Addressees::Many { audience, found } = &mut sent.to {
-                    *found = router.directory.audience(audience, now);
+            for sent in batch.messages.iter_mut().skip(batch.answered.len()) {
+                if let ResolvedRecipients::Many { audience, found } = &mut sent.to {
+                    *found = router.directory.select_recipients(audience, now);
                 }
             }
             router.append(batch, ctx);
@@ -202,72 +202,75 @@ impl Router {
         ctx.spawn(refreshed);
     }
 
-    fn done(&mut self, result: Result<(), StoreError>, batch: Batch, ctx: &mut Context<Self>) {
-        self.appends -= 1;
-        self.underway_len -= batch.sent.len();
+    fn finish_append(&mut self, result: Result<(), StoreError>, batch: AppendBatch, ctx: &mut Context<Self>) {
+        self.appends_running -= 1;
+        self.appending_len -= batch.messages.len();
         self.bytes -= batch.bytes;
         // While it may be, it is the last.
-        self.may_repeat &= self.appends > 0;
-        self.appended(result, batch);
-        self.route_gathered(ctx);
+        self.may_retry &= self.appends_running > 0;
+        self.send_answers(result, batch);
+        self.route_queued(ctx);
     }
 
-    fn to_append(&self, sent: &Sent, checks_roster: bool) -> Append {
+    fn append_request(&self, sent: &PendingMessage, checks_roster: bool) -> Append {
         let (audience, roster) = match &sent.to {
-            Addressees::One(member) => (Audience::One(member.record.id), None),
-            Addressees::Many { found, .. } => {
+            ResolvedRecipients::One(member) => (Audience::One(member.record.id), None),
+            ResolvedRecipients::Many { found, .. } => {
                 let ids = found.members.iter().map(|member| member.record.id);
-                (Audience::Many(ids.collect()), checks_roster.then_some(found.roster))
+                (
+                    Audience::Many(ids.collect()),
+                    checks_roster.then_some(found.roster_version),
+                )
             }
-            Addressees::Nobody(_) => (Audience::Many(Arc::default()), None),
+            ResolvedRecipients::Missing(_) => (Audience::Many(Arc::default()), None),
         };
         Append {
             message: Arc::clone(&sent.message),
             audience,
-            queue_capacity: self.terms.queue_capacity,
+            queue_capacity: self.limits.queue_capacity,
             idempotency_key: sent.idempotency_key.clone(),
-            roster,
+            roster_version: roster,
         }
     }
 
-    fn route_gathered(&mut self, ctx: &mut Context<Self>) {
-        while !self.gathered.is_empty() && self.is_due() {
-            let gathered = self.take_gathered();
-            self.gathered_len -= len_of(&gathered);
+    fn route_queued(&mut self, ctx: &mut Context<Self>) {
+        while !self.queued.is_empty() && self.can_append() {
+            let gathered = self.take_queued();
+            self.queued_len -= submission_count(&gathered);
             self.route(gathered, ctx);
         }
     }
 
-    fn take_gathered(&mut self) -> Vec<Route> {
+    fn take_queued(&mut self) -> Vec<Route> {
         let mut len = 0;
-        let full = self.gathered.iter().position(|route| {
+        let full = self.queued.iter().position(|route| {
             len += route.submissions.len();
-            len > BATCH_LEN_MAX
+            len > APPEND_LEN_MAX
         });
         match full {
-            Some(at) => self.gathered.drain(..at.max(1)).collect(),
-            None => std::mem::take(&mut self.gathered),
+            Some(at) => self.queued.drain(..at.max(1)).collect(),
+            None => std::mem::take(&mut self.queued),
         }
     }
 
     /// Gives a submission its id, its time and its audience.
-    fn accept(&self, submission: Submission, now: Now) -> Sent {
+    fn prepare(&self, submission: Submission, now: Now) -> PendingMessage {
         let Submission {
             draft,
             target,
             idempotency_key,
-            watched,
+            is_tracked: watched,
         } = submission;
         let id = self.ids.next(now);
         let (recipient, to) = match target {
-            Target::One(member) => (Some(member.record.id), Addressees::One(member)),
-            Target::Many(audience) => {
-                let found = self.directory.audience(&audience, now);
-                (None, Addressees::Many { audience, found })
+            Recipients::One(member) => (Some(member.record.id), ResolvedRecipients::One(member)),
+            Recipients::Many(audience) => {
+                let found = self.directory.select_recipients(&audience, now);
+                (None, ResolvedRecipients::Many { audience, found })
             }
-            Target::Nobody(error) => (None, Addressees::Nobody(error)),
+            Recipients::Missing(error) => (None, ResolvedRecipients::Missing(error)),
         };
-        Sent {
+        PendingMessage {
             message: Arc::new(draft.seal(id, recipient, now, watched)),
             to,
             idempotency_key,
@@ -275,11 +278,11 @@ impl Router {
     }
 
     /// `result` is of those that have no answer yet.
-    fn appended(&mut self, result: Result<(), StoreError>, batch: Batch) {
-        let Batch {
-            sent,
+    fn send_answers(&mut self, result: Result<(), StoreError>, batch: AppendBatch) {
+        let AppendBatch {
+            messages: sent,
             answered,
-            underway,
+            routes: underway,
             ..
         } = batch;
         let refused = result.err().inspect(|error| {
@@ -288,18 +291,18 @@ impl Router {
         let refused = refused.map(Err).into_iter().cycle();
         let mut results = answered.into_iter().map(Ok).chain(refused);
         let mut sent = sent.into_iter();
-        for Underway { len, reply } in underway {
-            self.batch += 1;
+        for PendingRoute { len, reply } in underway {
+            self.batch_number += 1;
             let mut nudges = Vec::new();
             let open = sent.by_ref().zip(results.by_ref()).take(len);
             let open = open
                 .map(|(sent, result)| self.answer(sent, result, &mut nudges))
                 .collect();
-            let handover = Handover::new(open, reply);
+            let handover = ReplyBarrier::new(open, reply);
             for member in nudges {
                 let nudge = |member: &Member| {
                     member.address.tell(Nudge {
-                        until_handled: Some(Arc::clone(&handover) as _),
+                        barrier: Some(Arc::clone(&handover) as _),
                     })
                 };
                 // An actor that was given up while the message was on its way has a successor. One whose mailbox is
@@ -313,56 +316,61 @@ impl Router {
         }
     }
 
-    fn answer(&self, sent: Sent, result: Result<Appended, StoreError>, nudges: &mut Vec<Arc<Member>>) -> Open {
-        let Sent { message, to, .. } = sent;
+    fn answer(
+        &self,
+        sent: PendingMessage,
+        result: Result<Appended, StoreError>,
+        nudges: &mut Vec<Arc<Member>>,
+    ) -> PendingAnswer {
+        let PendingMessage { message, to, .. } = sent;
         let (queue_len, refused, refusal) = match result {
             Ok(Appended::Accepted {
                 queue_len,
                 refused,
                 refusal,
             }) => (queue_len, refused, refusal),
-            Ok(Appended::Repeated(first)) => return Open::Answered(Ok(Routed::repeated(first))),
-            Ok(Appended::KeyReserved) => return Open::Answered(Err(BrokerError::key_in_use())),
+            Ok(Appended::Duplicate(first)) => return PendingAnswer::Answered(Ok(Routed::from_first_result(first))),
+            Ok(Appended::KeyReserved) => return PendingAnswer::Answered(Err(BrokerError::key_in_use())),
             // It is begun anew as long as there is hope.
-            Ok(Appended::RosterOutdated) => return Open::Answered(Err(BrokerError::unavailable())),
-            Err(error) => return Open::Answered(Err(error.into())),
+            Ok(Appended::RosterOutdated) => return PendingAnswer::Answered(Err(BrokerError::unavailable())),
+            Err(error) => return PendingAnswer::Answered(Err(error.into())),
         };
         let mut nudge = |member: &Arc<Member>| {
-            if member.vitals.attentive() && member.vitals.first_in_batch(self.batch) {
+            if member.shared.wants_wakeup() && member.shared.is_first_in_batch(self.batch_number) {
                 nudges.push(Arc::clone(member));
             }
         };
         let (audience, skipped) = match &to {
-            Addressees::Nobody(error) => return Open::Answered(Err(error.clone())),
-            Addressees::One(member) => {
+            ResolvedRecipients::Missing(error) => return PendingAnswer::Answered(Err(error.clone())),
+            ResolvedRecipients::One(member) => {
                 match refusal {
-                    Some(Refusal::Gone) => return Open::Answered(Err(MissingSession::Ended.into())),
-                    Some(Refusal::Full(full)) => return Open::Answered(Err(full.into())),
+                    Some(RecipientRefusal::Gone) => return PendingAnswer::Answered(Err(MissingSession::Ended.into())),
+                    Some(RecipientRefusal::Full(full)) => return PendingAnswer::Answered(Err(full.into())),
                     None => {}
                 }
                 if queue_len > 0 {
-                    self.warn_of(member, queue_len);
-                    member.vitals.set_waiting(queue_len);
+                    self.warn_if_nearly_full(member, queue_len);
+                    member.shared.set_waiting(queue_len);
                     nudge(member);
                 }
                 (1, 0)
             }
-            Addressees::Many { found, .. } => {
+            ResolvedRecipients::Many { found, .. } => {
                 let refused: HashSet<_> = refused.iter().collect();
                 // Where nothing waits, all of them have it already.
                 let waiting = if queue_len > 0 { &*found.members } else { &[] };
                 for member in waiting.iter().filter(|member| !refused.contains(&member.record.id)) {
-                    member.vitals.add_waiting();
+                    member.shared.add_waiting();
                     // To some of them it may have been handed over.
-                    member.vitals.doubt_waiting();
+                    member.shared.mark_waiting_outdated();
                     nudge(member);
                 }
                 (found.members.len(), found.skipped)
             }
         };
-        let mut outcome = Outcome::accepted(message.id, audience, queue_len, refused);
+        let mut outcome = SendResult::accepted(message.id, audience, queue_len, refused);
         outcome.skipped = skipped;
-        Open::Accepted {
+        PendingAnswer::Accepted {
             message,
             outcome,
             skipped,
@@ -370,9 +378,9 @@ impl Router {
     }
 
     /// Says so when a queue has just grown past the warning.
-    fn warn_of(&self, member: &Member, queue_len: usize) {
-        if queue_len >= self.terms.queue_warning_len && member.vitals.waiting() < self.terms.queue_warning_len {
-            let capacity = self.terms.queue_capacity;
+    fn warn_if_nearly_full(&self, member: &Member, queue_len: usize) {
+        if queue_len >= self.limits.queue_warning_len && member.shared.waiting() < self.limits.queue_warning_len {
+            let capacity = self.limits.queue_capacity;
             tracing::warn!(session = %member.record.id, queue_len, capacity, "an inbox is nearly full");
         }
     }
@@ -382,41 +390,41 @@ impl Actor for Router {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Context<Self>) {
-        self.route_gathered(ctx);
+        self.route_queued(ctx);
     }
 }
 
 impl Supervised for Router {
     fn restarting(&mut self, _: &mut Context<Self>) {
         // Callers of what was under way learn it from the dropped reply. What was gathered is as good as queued.
-        (self.appends, self.underway_len, self.may_repeat) = (0, 0, false);
-        self.bytes = bytes_of(&self.gathered);
+        (self.appends_running, self.appending_len, self.may_retry) = (0, 0, false);
+        self.bytes = bytes_of(&self.queued);
     }
 }
 
-impl Handler<Posted<Route>> for Router {
+impl Handler<Envelope<Route>> for Router {
     type Result = ();
 
-    fn handle(&mut self, Posted { message, .. }: Posted<Route>, ctx: &mut Context<Self>) {
+    fn handle(&mut self, Envelope { message, .. }: Envelope<Route>, ctx: &mut Context<Self>) {
         let bytes = bytes_of(std::slice::from_ref(&message));
-        if self.bytes > 0 && self.bytes + bytes > BYTES_MAX {
+        if self.bytes > 0 && self.bytes + bytes > ROUTER_BYTES_MAX {
             let refused = message.submissions.iter().map(|_| Err(BrokerError::unavailable()));
             // A sender that has gone does not need the answer.
             let _ = message.reply.send(refused.collect());
             return;
         }
         self.bytes += bytes;
-        self.gathered_len += message.submissions.len();
-        self.gathered.push(message);
-        self.route_gathered(ctx);
+        self.queued_len += message.submissions.len();
+        self.queued.push(message);
+        self.route_queued(ctx);
     }
 }
 
 #[cfg(feature = "faults")]
-impl Handler<Posted<super::Panic>> for Router {
+impl Handler<Envelope<super::PanicRouter>> for Router {
     type Result = ();
 
-    fn handle(&mut self, _: Posted<super::Panic>, _: &mut Context<Self>) {
+    fn handle(&mut self, _: Envelope<super::PanicRouter>, _: &mut Context<Self>) {
         panic!("a fault was injected");
     }
 }

@@ -4,9 +4,9 @@ use actix::Message;
 use tokio::sync::{oneshot, watch};
 
 use crate::{
-    model::{BrokerError, CapabilityFilter, Draft, ProtocolName, SessionId, Status},
+    model::{BrokerError, CapabilityFilter, DeliveryStatus, Draft, ProtocolName, SessionId},
     session::Member,
-    storage::Outcome,
+    storage::SendResult,
 };
 
 /// Messages to accept, in this order; one answer each, all at once, when the recipients that could be told at once
@@ -15,30 +15,30 @@ use crate::{
 #[rtype(result = "()")]
 pub struct Route {
     pub submissions: Vec<Submission>,
-    pub reply: oneshot::Sender<Vec<Answer>>,
+    pub reply: oneshot::Sender<Vec<RouteAnswer>>,
 }
 
-pub type Answer = Result<Routed, BrokerError>;
+pub type RouteAnswer = Result<Routed, BrokerError>;
 
 /// A message that is checked and encoded.
 pub struct Submission {
     pub draft: Draft,
-    pub target: Target,
+    pub target: Recipients,
     pub idempotency_key: Option<String>,
     /// The sender wants to follow the status beyond this answer.
-    pub watched: bool,
+    pub is_tracked: bool,
 }
 
-pub enum Target {
+pub enum Recipients {
     One(Arc<Member>),
-    Many(Box<Audience>),
+    Many(Box<AudienceQuery>),
     /// Nobody is there any more. Only when the sender has used the idempotency key before is the answer another than
     /// this.
-    Nobody(BrokerError),
+    Missing(BrokerError),
 }
 
 /// Everyone but the sender whom the filter lets through and who speaks the protocol.
-pub struct Audience {
+pub struct AudienceQuery {
     pub sender: SessionId,
     pub filter: CapabilityFilter,
     pub protocol: ProtocolName,
@@ -46,24 +46,24 @@ pub struct Audience {
 }
 
 pub struct Routed {
-    pub outcome: Outcome,
+    pub result: SendResult,
     /// Sessions the filter or their protocols left out.
     pub skipped: usize,
     /// There when the submission was `watched` and is not a repeat.
-    pub status: Option<watch::Receiver<Status>>,
+    pub status: Option<watch::Receiver<DeliveryStatus>>,
     /// The answer is that of an earlier submission with the same idempotency key.
-    pub repeated: bool,
+    pub is_repeat: bool,
 }
 
 impl Routed {
     /// The answer to a send whose idempotency key has a first result.
     #[must_use]
-    pub fn repeated(first: Outcome) -> Self {
+    pub fn from_first_result(first: SendResult) -> Self {
         Self {
             skipped: first.skipped,
-            outcome: first,
+            result: first,
             status: None,
-            repeated: true,
+            is_repeat: true,
         }
     }
 }
@@ -72,4 +72,4 @@ impl Routed {
 #[cfg(feature = "faults")]
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct Panic;
+pub struct PanicRouter;

@@ -1,10 +1,10 @@
 //! Audience, append, nudge: the one way a message takes. A direct message is a broadcast to one.
 
 mod actor;
-mod handover;
 mod messages;
+mod reply_barrier;
 
-pub use actor::{BYTES_MAX, Router};
+pub use actor::{ROUTER_BYTES_MAX, Router};
 #[cfg(feature = "faults")]
-pub use messages::Panic;
-pub use messages::{Answer, Audience, Route, Routed, Submission, Target};
+pub use messages::PanicRouter;
+pub use messages::{AudienceQuery, Recipients, Route, RouteAnswer, Routed, Submission};

@@ -10,91 +10,92 @@ use std::{
 use actix::{Actor, ActorContext, AsyncContext, Context, Handler, Message, SpawnHandle, Supervised};
 use tokio::sync::oneshot;
 
-use calls::{Returned, Waiter};
+use calls::{ReturnedCall, Waiter};
 
 use super::{
-    Abandon, AcknowledgeMessages, Agent, Attach, Closing, Connection, Detach, Disconnect, Forgotten, Nudge, Recheck,
-    Retire, Subscribe, Superseded, Unwatch, Vitals, Watch, Writable, Written,
-    room::LeaseSizes,
-    sequence::Sequence,
-    state::{AckMode, Effect, Event, Push, State},
+    AcknowledgeMessages, AgentInfo, Attach, CloseReason, Connection, Detach, Disconnect, EndSession, KillSession,
+    MessagesWritten, Nudge, ResyncSession, SessionRemoved, SessionShared, Subscribe, Superseded, Unwatch, Watch,
+    Writable,
+    lease_sequence::LeaseSequence,
+    read_budget::LeaseSizes,
+    state::{AckMode, Effect, Event, PushMode, State},
 };
 use crate::{
-    attention,
     clock::{millis, now},
     model::{
-        BrokerError, ConnectionId, DeadLetterReason, MessageId, MissingSession, Presence, ProjectId, SessionId,
-        SessionName, SessionStatus, Status,
+        BrokerError, ConnectionId, DeadLetterReason, DeliveryStatus, MessageId, MissingSession, PresenceTimeouts,
+        ProjectId, SessionId, SessionName, SessionStatus,
     },
+    silence,
     storage::{Acknowledge, Acknowledged, Claim, Claimed, Delivery, Depth, Op, Release, Released, Store, StoreError},
-    supervise::{InOrder, Posted, Pulse},
+    supervise::{ActorMetrics, Envelope, OrderedOps},
 };
 
 /// Connections beside the live one that may watch an inbox.
-const WATCHERS_LEN_MAX: usize = 32;
+const WATCHERS_MAX: usize = 32;
 /// How long after a failure of the store what it left undone is put right.
-const MEND_AFTER: Duration = Duration::from_secs(1);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// The actor of one session. Its inbox is in the store, and so is all that must survive it; the link to the live
 /// connection is a handle that survives a restart.
 pub struct Session {
     id: SessionId,
     settings: SessionSettings,
-    vitals: Arc<Vitals>,
+    shared: Arc<SessionShared>,
     store: Arc<dyn Store>,
-    pulse: Arc<Pulse>,
-    ended: Box<dyn Fn(Ended)>,
+    metrics: Arc<ActorMetrics>,
+    on_ended: Box<dyn Fn(SessionEnded)>,
     state: State,
     connection: Option<Arc<dyn Connection>>,
     /// Taken over, about to be closed.
-    older: Option<Arc<dyn Connection>>,
+    replaced_connection: Option<Arc<dyn Connection>>,
     /// Told of changes of the inbox beside the connection, by age.
     watchers: VecDeque<Arc<dyn Connection>>,
     /// Operations of the store, heard of in the order in which they were begun: what each says of the inbox is then
     /// newer than what the one before it said.
-    ops: InOrder<Session>,
+    ops: OrderedOps<Session>,
     /// What is handed over for the connection.
-    sequence: Sequence<Delivery>,
+    sequence: LeaseSequence<Delivery>,
     /// How many bytes the leases for the connection ask for.
     lease_sizes: LeaseSizes,
     /// Under which claim, and how, the store was told to hand over unasked.
-    stands_by: Option<(Claim, Push)>,
+    push_started_for: Option<(Claim, PushMode)>,
     /// The last messages for many that were pushed and had not been delivered before: what is leased to many as one may
     /// come twice.
-    shared: VecDeque<MessageId>,
+    recent_broadcasts: VecDeque<MessageId>,
     /// What is missing in the sequence is looked up in a while.
-    missing: Option<SpawnHandle>,
+    gap_timer: Option<SpawnHandle>,
     /// Messages that were pushed and whose senders wait to hear more of them.
-    waited_for: HashSet<MessageId>,
+    tracked: HashSet<MessageId>,
     /// By number.
     waiters: VecDeque<Waiter>,
-    waiters_counted: u64,
+    waiter_count: u64,
     /// Calls for which the inbox is being read.
-    looking: usize,
+    reads_running: usize,
     /// Something came while it was being read.
-    look_again: bool,
+    must_read_again: bool,
     /// What the last calls of `receive_messages` returned.
-    returned: VecDeque<Returned>,
+    returned: VecDeque<ReturnedCall>,
     timer: Option<SpawnHandle>,
-    mending: Option<SpawnHandle>,
+    retry_timer: Option<SpawnHandle>,
     /// Mending is to put back what is leased.
-    release_owed: bool,
+    pending_release: bool,
     /// Of the claim, when the store has it.
     epoch: Option<u64>,
     /// The latest that another replica was heard to have.
-    epoch_elsewhere: u64,
+    remote_epoch: u64,
     /// An actor before this start may have left messages leased.
-    resumes: bool,
+    had_predecessor: bool,
     /// Why the connection is closed when the actor ends before the session does.
-    farewell: Closing,
-    attendance: Attendance,
+    close_reason: CloseReason,
+    agent_activity: AgentActivity,
     /// Calls of any other are refused; see [`Holder`](crate::model::Holder).
     incarnation: u32,
 }
 
 /// Whether the agent was here since the actor started: a session that is loaded after its agent left logs nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Attendance {
+enum AgentActivity {
     NotSeen,
     Seen,
 }
@@ -102,18 +103,18 @@ enum Attendance {
 /// A session is over; its parent forgets it.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
-pub struct Ended {
+pub struct SessionEnded {
     pub session: SessionId,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SessionSettings {
-    pub presence: Presence,
+    pub presence: PresenceTimeouts,
     pub retention: Duration,
     pub delivery_limit: u32,
     pub named: bool,
     /// The session was there before this actor.
-    pub resumes: bool,
+    pub had_predecessor: bool,
     pub incarnation: u32,
 }
 
@@ -121,91 +122,90 @@ impl Session {
     pub(crate) fn new(
         id: SessionId,
         settings: SessionSettings,
-        vitals: Arc<Vitals>,
+        vitals: Arc<SessionShared>,
         store: Arc<dyn Store>,
-        pulse: Arc<Pulse>,
-        ended: impl Fn(Ended) + 'static,
+        pulse: Arc<ActorMetrics>,
+        ended: impl Fn(SessionEnded) + 'static,
     ) -> Self {
         Self {
             id,
             settings,
-            vitals,
+            shared: vitals,
             store,
-            pulse,
-            ended: Box::new(ended),
+            metrics: pulse,
+            on_ended: Box::new(ended),
             state: State::new(settings.presence, settings.retention, settings.named),
             connection: None,
-            older: None,
+            replaced_connection: None,
             watchers: VecDeque::new(),
-            ops: InOrder::default(),
-            sequence: Sequence::default(),
+            ops: OrderedOps::default(),
+            sequence: LeaseSequence::default(),
             lease_sizes: LeaseSizes::default(),
-            stands_by: None,
-            shared: VecDeque::new(),
-            missing: None,
-            waited_for: HashSet::new(),
+            push_started_for: None,
+            recent_broadcasts: VecDeque::new(),
+            gap_timer: None,
+            tracked: HashSet::new(),
             waiters: VecDeque::new(),
-            waiters_counted: 0,
-            looking: 0,
-            look_again: false,
+            waiter_count: 0,
+            reads_running: 0,
+            must_read_again: false,
             returned: VecDeque::new(),
             timer: None,
-            mending: None,
-            release_owed: false,
+            retry_timer: None,
+            pending_release: false,
             epoch: None,
-            epoch_elsewhere: 0,
-            resumes: settings.resumes,
-            farewell: Closing::Failed,
-            attendance: Attendance::NotSeen,
+            remote_epoch: 0,
+            had_predecessor: settings.had_predecessor,
+            close_reason: CloseReason::Failed,
+            agent_activity: AgentActivity::NotSeen,
             incarnation: settings.incarnation,
         }
     }
 
-    fn happened(&mut self, event: Event, ctx: &mut Context<Self>) {
+    fn apply(&mut self, event: Event, ctx: &mut Context<Self>) {
         let effects = self.state.on(event);
-        self.vitals.set_attentive(self.state.attentive());
-        self.vitals.set_connected(self.state.connection().is_some());
-        self.vitals
-            .set_acknowledged_by_writes_of(self.state.acknowledging_connection());
+        self.shared.set_wants_wakeup(self.state.wants_wakeup());
+        self.shared.set_connected(self.state.connection().is_some());
+        self.shared.set_auto_ack_connection(self.state.auto_ack_connection());
         for effect in effects {
-            self.act(effect, ctx);
+            self.carry_out(effect, ctx);
         }
     }
 
-    fn act(&mut self, effect: Effect, ctx: &mut Context<Self>) {
+    fn carry_out(&mut self, effect: Effect, ctx: &mut Context<Self>) {
         match effect {
-            Effect::CloseTakenOver(id) => self.close(id, Closing::TakenOver),
-            Effect::CloseSilent(id) => self.close(id, Closing::Silent),
+            Effect::CloseTakenOver(id) => self.close(id, CloseReason::TakenOver),
+            Effect::CloseSilent(id) => self.close(id, CloseReason::Silent),
             Effect::Claim => self.claim(ctx),
             Effect::Release => self.release_all(ctx),
             Effect::Drain { limit } => self.drain(limit, ctx),
-            Effect::Serve => self.serve(ctx),
-            Effect::Announce => {
+            Effect::ServeWaiters => self.serve_waiters(ctx),
+            Effect::NotifyInboxChanged => {
                 let told = self.connection.as_ref().filter(|_| self.state.inbox_changes());
                 for connection in told.into_iter().chain(&self.watchers) {
-                    connection.inbox_changed();
+                    connection.notify_inbox_changed();
                 }
             }
-            Effect::Became(status) => {
+            Effect::PresenceChanged(status) => {
                 tracing::debug!(session = %self.id, status = status.as_str(), "presence changed");
-                if status == SessionStatus::Disconnected && self.attendance == Attendance::Seen {
-                    self.attendance = Attendance::NotSeen;
-                    self.log_left();
+                if status == SessionStatus::Disconnected && self.agent_activity == AgentActivity::Seen {
+                    self.agent_activity = AgentActivity::NotSeen;
+                    self.log_agent_left();
                 }
             }
             Effect::WakeAt { mono_ms } => self.wake_at(mono_ms, ctx),
-            Effect::Retire => self.retire_silent(ctx),
+            Effect::EndSession => self.end_silent(ctx),
         }
     }
 
     /// With the fields of the line that says that the agent joined.
-    fn log_left(&self) {
-        let Agent {
+    fn log_agent_left(&self) {
+        let AgentInfo {
             project,
             name,
             client,
             client_version,
-        } = self.vitals.agent().clone();
+        } = self.shared.agent().clone();
         // Callers choose these texts: no character in them acts on a terminal.
         tracing::info!(
             project = project.as_ref().map_or("", ProjectId::as_str),
@@ -217,8 +217,8 @@ impl Session {
         );
     }
 
-    fn close(&mut self, id: ConnectionId, why: Closing) {
-        for held in [&mut self.older, &mut self.connection] {
+    fn close(&mut self, id: ConnectionId, why: CloseReason) {
+        for held in [&mut self.replaced_connection, &mut self.connection] {
             if let Some(connection) = held.take_if(|connection| connection.id() == id) {
                 connection.close(why);
             }
@@ -226,27 +226,27 @@ impl Session {
     }
 
     /// What came before this was not told, and the client, which has its answer already, counts on it.
-    fn tell_of_waiting(&mut self, connection: Option<Arc<dyn Connection>>, ctx: &mut Context<Self>) {
+    fn notify_if_waiting(&mut self, connection: Option<Arc<dyn Connection>>, ctx: &mut Context<Self>) {
         let op = self.store.depth(self.id);
-        self.in_order(op, ctx, |_, depth, _| {
+        self.then(op, ctx, |_, depth, _| {
             if let (Ok(Depth { waiting: 1.., .. }), Some(connection)) = (depth, connection) {
-                connection.inbox_changed();
+                connection.notify_inbox_changed();
             }
         });
     }
 
-    fn is_held_by_another(&self, connection: &Arc<dyn Connection>) -> bool {
+    fn has_other_connection(&self, connection: &Arc<dyn Connection>) -> bool {
         let held = self.connection.as_ref();
         held.is_some_and(|held| held.id() != connection.id())
     }
 
     fn watchers_changed(&mut self, ctx: &mut Context<Self>) {
         let watchers = self.watchers.len();
-        self.happened(Event::WatchersChanged { watchers }, ctx);
+        self.apply(Event::WatchersChanged { watchers }, ctx);
     }
 
     /// Nobody will ever talk again to those who do.
-    fn close_all(&mut self, why: Closing) {
+    fn close_all(&mut self, why: CloseReason) {
         for connection in self.connection.take().into_iter().chain(self.watchers.drain(..)) {
             connection.close(why);
         }
@@ -259,16 +259,16 @@ impl Session {
         ctx: &mut Context<Self>,
     ) {
         let op = self.store.acknowledge(self.id, which, now());
-        self.settle_acknowledged(op, reply, ctx);
+        self.finish_acknowledge(op, reply, ctx);
     }
 
-    fn settle_acknowledged(
+    fn finish_acknowledge(
         &mut self,
         op: Op<Acknowledged>,
         reply: Option<oneshot::Sender<Result<Acknowledged, BrokerError>>>,
         ctx: &mut Context<Self>,
     ) {
-        self.in_order(op, ctx, move |session, result, ctx| {
+        self.then(op, ctx, move |session, result, ctx| {
             if let Ok(done) = &result {
                 session.acknowledged(done, ctx);
             }
@@ -278,7 +278,7 @@ impl Session {
                     if let Err(error) = result {
                         tracing::warn!(session = %session.id, %error, "an acknowledgement is lost: expect a repeat");
                         // Nobody acknowledges it again, and what stays leased keeps the window shut.
-                        session.mend_later(true, ctx);
+                        session.retry_later(true, ctx);
                     }
                 }
             }
@@ -286,72 +286,72 @@ impl Session {
     }
 
     fn acknowledged(&mut self, done: &Acknowledged, ctx: &mut Context<Self>) {
-        for message in &done.watched {
-            message.progress.reach(Status::Acknowledged);
+        for message in &done.tracked {
+            message.progress.advance_to(DeliveryStatus::Acknowledged);
         }
-        self.vitals.set_depth(done.depth);
-        self.happened(Event::Changed { depth: done.depth }, ctx);
+        self.shared.set_depth(done.depth);
+        self.apply(Event::DepthChanged { depth: done.depth }, ctx);
     }
 
     /// Takes the inbox in hand, from whoever had it: what was delivered there without acknowledgement waits again.
     fn claim(&mut self, ctx: &mut Context<Self>) {
         let claim = Claim::generate();
-        self.vitals.set_claim(Some(claim));
+        self.shared.set_claim(Some(claim));
         self.epoch = None;
-        self.returned_are_released();
-        self.stands_by = None;
+        self.mark_returned_released();
+        self.push_started_for = None;
         self.lease_sizes = LeaseSizes::default();
-        self.shared.clear();
-        self.waited_for.clear();
-        self.sequence.ask();
+        self.recent_broadcasts.clear();
+        self.tracked.clear();
+        self.sequence.begin_sync();
         let op = self.store.claim(self.id, claim, self.settings.delivery_limit, now());
-        self.in_order(op, ctx, move |session, result, ctx| match result {
+        self.then(op, ctx, move |session, result, ctx| match result {
             Ok(Claimed { epoch, released }) => {
                 session.released(released, ctx);
-                if session.vitals.claim() == Some(claim) {
+                if session.shared.claim() == Some(claim) {
                     session.epoch = Some(epoch);
-                    session.yield_to_elsewhere(ctx);
+                    session.step_down_if_superseded(ctx);
                 }
             }
             Err(error) => {
                 tracing::warn!(session = %session.id, %error, "the session cannot be claimed yet: tried again");
-                session.mend_later(true, ctx);
+                session.retry_later(true, ctx);
             }
         });
     }
 
     /// The store knows another claim than this one.
-    fn refused(&mut self, ctx: &mut Context<Self>) {
+    fn claim_refused(&mut self, ctx: &mut Context<Self>) {
         if self.epoch.is_some() {
-            self.give_way(ctx);
+            self.step_down(ctx);
         } else {
             // This one has not come there yet.
-            self.mend_later(true, ctx);
+            self.retry_later(true, ctx);
         }
     }
 
-    fn yield_to_elsewhere(&mut self, ctx: &mut Context<Self>) {
-        if self.epoch.is_some_and(|epoch| epoch < self.epoch_elsewhere) {
-            self.give_way(ctx);
+    fn step_down_if_superseded(&mut self, ctx: &mut Context<Self>) {
+        if self.epoch.is_some_and(|epoch| epoch < self.remote_epoch) {
+            self.step_down(ctx);
         }
     }
 
     /// Somebody else has the inbox in hand now.
-    fn give_way(&mut self, ctx: &mut Context<Self>) {
-        self.vitals.set_claim(None);
+    fn step_down(&mut self, ctx: &mut Context<Self>) {
+        self.shared.set_claim(None);
         self.epoch = None;
-        self.stands_by = None;
-        self.happened(Event::Superseded, ctx);
+        self.push_started_for = None;
+        self.apply(Event::Superseded, ctx);
     }
 
     fn release_all(&mut self, ctx: &mut Context<Self>) {
-        self.returned_are_released();
+        self.mark_returned_released();
         // What was handed over until then is put back: it goes on when the store stands by again.
-        self.stands_by = None;
-        self.shared.clear();
-        self.waited_for.clear();
-        self.sequence.ask();
-        let which = match self.vitals.claim() {
+        self.push_started_for = None;
+        self.recent_broadcasts.clear();
+        self.tracked.clear();
+        self.sequence.begin_sync();
+        let which = match self.shared.claim() {
             Some(claim) => Release::Claimed(claim),
             None => Release::Silent(self.settings.presence.disconnect_after),
         };
@@ -360,11 +360,11 @@ impl Session {
 
     fn release(&mut self, which: Release, ctx: &mut Context<Self>) {
         let op = self.store.release(self.id, which, self.settings.delivery_limit, now());
-        self.in_order(op, ctx, |session, result, ctx| match result {
+        self.then(op, ctx, |session, result, ctx| match result {
             Ok(released) => session.released(released, ctx),
             Err(error) => {
                 tracing::warn!(session = %session.id, %error, "what was delivered cannot be put back yet: tried again");
-                session.mend_later(true, ctx);
+                session.retry_later(true, ctx);
             }
         });
     }
@@ -373,35 +373,35 @@ impl Session {
         if dead > 0 {
             tracing::warn!(session = %self.id, dead, "messages reached the delivery limit: dead-lettered");
         }
-        self.vitals.set_depth(depth);
-        self.lease_sizes.something_came();
-        self.happened(Event::Changed { depth }, ctx);
+        self.shared.set_depth(depth);
+        self.lease_sizes.note_arrival();
+        self.apply(Event::DepthChanged { depth }, ctx);
     }
 
     /// Begins an operation of the store. At once when its answer is there at the first poll and none is awaited from
     /// before, which is always so in memory; else when the answers to those have been heard.
-    fn in_order<T: 'static>(
+    fn then<T: 'static>(
         &mut self,
         op: Op<T>,
         ctx: &mut Context<Self>,
         then: impl FnOnce(&mut Self, Result<T, StoreError>, &mut Context<Self>) + 'static,
     ) {
-        InOrder::settle(|session: &mut Self| &mut session.ops, op, self, ctx, then);
+        OrderedOps::then(|session: &mut Self| &mut session.ops, op, self, ctx, then);
     }
 
     /// The store failed. In a while, what it left undone is done: there may be no other event that asks for it.
-    fn mend_later(&mut self, release: bool, ctx: &mut Context<Self>) {
-        self.release_owed |= release;
-        if self.mending.is_none() {
-            self.mending = Some(ctx.run_later(MEND_AFTER, |session, ctx| {
-                session.mending = None;
-                let is_claimed = session.vitals.claim().is_none() || session.epoch.is_some();
-                match std::mem::take(&mut session.release_owed) {
+    fn retry_later(&mut self, release: bool, ctx: &mut Context<Self>) {
+        self.pending_release |= release;
+        if self.retry_timer.is_none() {
+            self.retry_timer = Some(ctx.run_later(RETRY_DELAY, |session, ctx| {
+                session.retry_timer = None;
+                let is_claimed = session.shared.claim().is_none() || session.epoch.is_some();
+                match std::mem::take(&mut session.pending_release) {
                     true if is_claimed => session.release_all(ctx),
                     true => session.claim(ctx),
                     false => {
-                        session.stand_by_if_due(ctx);
-                        session.happened(Event::Nudged, ctx);
+                        session.start_push_if_due(ctx);
+                        session.apply(Event::Nudged, ctx);
                     }
                 }
             }));
@@ -421,36 +421,36 @@ impl Session {
 
     /// Learns what the connection has acknowledged by writing it, which it does beside this actor
     /// ([`ProjectHandle::written`](crate::project::ProjectHandle::written)).
-    fn count(&mut self, ctx: &mut Context<Self>) {
-        if self.store.answers_at_once() && self.state.acknowledging_connection().is_some() {
+    fn recount(&mut self, ctx: &mut Context<Self>) {
+        if self.store.is_synchronous() && self.state.auto_ack_connection().is_some() {
             let depth = self.store.depth(self.id);
-            self.in_order(depth, ctx, |session, depth, ctx| {
+            self.then(depth, ctx, |session, depth, ctx| {
                 if let Ok(depth) = depth {
-                    session.happened(Event::Counted { depth }, ctx);
+                    session.apply(Event::DepthCounted { depth }, ctx);
                 }
             });
         }
     }
 
     fn tick(&mut self, ctx: &mut Context<Self>) {
-        self.count(ctx);
+        self.recount(ctx);
         let now = now();
         if self.waiters.iter().any(|waiter| !waiter.reply.is_closed()) {
-            self.vitals.touch(now);
+            self.shared.touch(now);
         }
-        let said_goodbye = self.vitals.status(self.settings.presence, now) == SessionStatus::Disconnected;
+        let said_goodbye = self.shared.status(self.settings.presence, now) == SessionStatus::Disconnected;
         if !said_goodbye {
-            self.attendance = Attendance::Seen;
+            self.agent_activity = AgentActivity::Seen;
         }
         // As if the time in which nobody listened had not been.
-        let silence = attention::silence(self.vitals.last_seen_mono_ms(), now);
+        let silence = silence::peer_silence(self.shared.last_seen_mono_ms(), now);
         let last_seen_mono_ms = now.mono_ms.saturating_sub(millis(silence));
-        let waiting = self.vitals.waiting();
-        self.happened(
+        let waiting = self.shared.waiting();
+        self.apply(
             Event::Ticked {
                 now,
                 last_seen_mono_ms,
-                said_goodbye,
+                has_left: said_goodbye,
                 waiting,
             },
             ctx,
@@ -458,68 +458,68 @@ impl Session {
     }
 
     /// The session is over, for whoever is connected, waits, or registers its name meanwhile.
-    fn take_leave(&mut self) {
-        self.close_all(Closing::Released);
+    fn shut_down(&mut self) {
+        self.close_all(CloseReason::SessionEnded);
         for waiter in self.waiters.drain(..) {
             let _ = waiter.reply.send(Err(MissingSession::Ended.into()));
         }
-        self.vitals.set_attentive(false);
-        self.pulse.finish();
+        self.shared.set_wants_wakeup(false);
+        self.metrics.mark_finished();
     }
 
     /// The retention is over, as far as this process knows.
-    fn retire_silent(&mut self, ctx: &mut Context<Self>) {
+    fn end_silent(&mut self, ctx: &mut Context<Self>) {
         let reason = DeadLetterReason::RecipientGone;
         if !self.store.is_shared() {
-            return self.retire(reason, ctx);
+            return self.end(reason, ctx);
         }
         let silent_for = Some(self.settings.presence.disconnect_after);
         let op = self.store.remove_session(self.id, reason, silent_for, now());
-        self.in_order(op, ctx, move |session, result, ctx| match result {
+        self.then(op, ctx, move |session, result, ctx| match result {
             // Once more, for what follows from it.
-            Ok(Some(_)) => session.retire(reason, ctx),
-            Ok(None) => session.look_again_later(ctx),
+            Ok(Some(_)) => session.end(reason, ctx),
+            Ok(None) => session.tick_later(ctx),
             Err(error) => {
                 tracing::warn!(session = %session.id, %error, "the session cannot be released yet: tried again");
-                session.look_again_later(ctx);
+                session.tick_later(ctx);
             }
         });
     }
 
-    fn look_again_later(&mut self, ctx: &mut Context<Self>) {
-        let later = now().after(self.settings.presence.stale_after);
+    fn tick_later(&mut self, ctx: &mut Context<Self>) {
+        let later = now().mono_after(self.settings.presence.stale_after);
         self.wake_at(later, ctx);
     }
 
-    fn retire(&mut self, reason: DeadLetterReason, ctx: &mut Context<Self>) {
-        self.take_leave();
+    fn end(&mut self, reason: DeadLetterReason, ctx: &mut Context<Self>) {
+        self.shut_down();
         let op = self.store.remove_session(self.id, reason, None, now());
-        self.in_order(op, ctx, move |session, result, ctx| match result {
+        self.then(op, ctx, move |session, result, ctx| match result {
             Ok(dead) => {
                 let dead = dead.unwrap_or(0);
                 tracing::info!(session = %session.id, dead, "session released");
-                (session.ended)(Ended { session: session.id });
+                (session.on_ended)(SessionEnded { session: session.id });
                 ctx.stop();
             }
             Err(error) => {
                 tracing::warn!(session = %session.id, %error, "the session cannot be released yet: tried again");
-                ctx.run_later(Duration::from_secs(1), move |session, ctx| session.retire(reason, ctx));
+                ctx.run_later(Duration::from_secs(1), move |session, ctx| session.end(reason, ctx));
             }
         });
     }
 }
 
-fn ids_of(deliveries: &[Delivery]) -> Vec<MessageId> {
+fn message_ids(deliveries: &[Delivery]) -> Vec<MessageId> {
     deliveries.iter().map(|delivery| delivery.message.id).collect()
 }
 
-fn hand_over(deliveries: &[Delivery]) {
+fn mark_delivered(deliveries: &[Delivery]) {
     if deliveries.is_empty() {
         return;
     }
     let at_ms = now().unix_ms;
     for delivery in deliveries {
-        delivery.message.progress.hand_over(at_ms);
+        delivery.message.progress.mark_delivered(at_ms);
     }
 }
 
@@ -527,9 +527,9 @@ impl Actor for Session {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Context<Self>) {
-        if std::mem::take(&mut self.resumes) {
+        if std::mem::take(&mut self.had_predecessor) {
             // What was leased when the actor panicked may never have been written: it is delivered again.
-            match self.vitals.claim() {
+            match self.shared.claim() {
                 Some(_) if self.epoch.is_some() => self.release_all(ctx),
                 None if self.store.is_shared() => {}
                 _ => self.claim(ctx),
@@ -542,71 +542,71 @@ impl Actor for Session {
 impl Supervised for Session {
     fn restarting(&mut self, _: &mut Context<Self>) {
         self.state
-            .reload(self.connection.as_ref().map(|connection| connection.id()));
-        self.ops = InOrder::default();
-        self.sequence = Sequence::default();
-        self.stands_by = None;
-        self.shared.clear();
-        self.missing = None;
-        self.waited_for.clear();
+            .reset_after_panic(self.connection.as_ref().map(|connection| connection.id()));
+        self.ops = OrderedOps::default();
+        self.sequence = LeaseSequence::default();
+        self.push_started_for = None;
+        self.recent_broadcasts.clear();
+        self.gap_timer = None;
+        self.tracked.clear();
         self.waiters.clear();
-        self.looking = 0;
-        self.look_again = false;
+        self.reads_running = 0;
+        self.must_read_again = false;
         self.returned.clear();
         self.timer = None;
-        self.mending = None;
-        self.release_owed = false;
-        self.resumes = true;
+        self.retry_timer = None;
+        self.pending_release = false;
+        self.had_predecessor = true;
     }
 }
 
-impl Handler<Posted<Nudge>> for Session {
+impl Handler<Envelope<Nudge>> for Session {
     type Result = ();
 
-    fn handle(&mut self, Posted { message, .. }: Posted<Nudge>, ctx: &mut Context<Self>) {
-        if self.state.is_away() {
+    fn handle(&mut self, Envelope { message, .. }: Envelope<Nudge>, ctx: &mut Context<Self>) {
+        if self.state.is_disconnected() {
             self.tick(ctx);
         }
-        self.count(ctx);
-        self.lease_sizes.something_came();
-        self.happened(Event::Nudged, ctx);
-        drop(message.until_handled);
+        self.recount(ctx);
+        self.lease_sizes.note_arrival();
+        self.apply(Event::Nudged, ctx);
+        drop(message.barrier);
     }
 }
 
-impl Handler<Posted<Attach>> for Session {
+impl Handler<Envelope<Attach>> for Session {
     type Result = ();
 
-    fn handle(&mut self, Posted { mut message, .. }: Posted<Attach>, ctx: &mut Context<Self>) {
+    fn handle(&mut self, Envelope { mut message, .. }: Envelope<Attach>, ctx: &mut Context<Self>) {
         if message.named {
             self.state.set_named();
         }
         if let Some(incarnation) = message.incarnation {
-            self.fence(incarnation, ctx);
+            self.fence_out(incarnation, ctx);
         }
         match message.connection.take() {
-            Some(connection) if message.reclaims && self.is_held_by_another(&connection) => {
-                connection.close(Closing::TakenOver);
+            Some(connection) if message.is_reattach && self.has_other_connection(&connection) => {
+                connection.close(CloseReason::TakenOver);
             }
             Some(connection) => {
                 let id = connection.id();
-                self.older = self.connection.replace(connection).filter(|older| older.id() != id);
-                self.happened(Event::Attached { connection: id }, ctx);
+                self.replaced_connection = self.connection.replace(connection).filter(|older| older.id() != id);
+                self.apply(Event::Attached { connection: id }, ctx);
             }
-            None if message.renews && self.connection.is_none() => {}
-            None => self.happened(Event::Resumed, ctx),
+            None if message.keeps_leases && self.connection.is_none() => {}
+            None => self.apply(Event::Resumed, ctx),
         }
         self.tick(ctx);
     }
 }
 
-impl Handler<Posted<Detach>> for Session {
+impl Handler<Envelope<Detach>> for Session {
     type Result = ();
 
-    fn handle(&mut self, Posted { message, .. }: Posted<Detach>, ctx: &mut Context<Self>) {
+    fn handle(&mut self, Envelope { message, .. }: Envelope<Detach>, ctx: &mut Context<Self>) {
         self.connection
             .take_if(|connection| connection.id() == message.connection);
-        self.happened(
+        self.apply(
             Event::Detached {
                 connection: message.connection,
             },
@@ -615,53 +615,53 @@ impl Handler<Posted<Detach>> for Session {
     }
 }
 
-impl Handler<Posted<Superseded>> for Session {
+impl Handler<Envelope<Superseded>> for Session {
     type Result = ();
 
-    fn handle(&mut self, Posted { message, .. }: Posted<Superseded>, ctx: &mut Context<Self>) {
-        self.epoch_elsewhere = self.epoch_elsewhere.max(message.epoch);
-        self.yield_to_elsewhere(ctx);
+    fn handle(&mut self, Envelope { message, .. }: Envelope<Superseded>, ctx: &mut Context<Self>) {
+        self.remote_epoch = self.remote_epoch.max(message.epoch);
+        self.step_down_if_superseded(ctx);
     }
 }
 
-impl Handler<Posted<Watch>> for Session {
+impl Handler<Envelope<Watch>> for Session {
     type Result = ();
 
-    fn handle(&mut self, Posted { mut message, .. }: Posted<Watch>, ctx: &mut Context<Self>) {
+    fn handle(&mut self, Envelope { mut message, .. }: Envelope<Watch>, ctx: &mut Context<Self>) {
         let Some(connection) = message.connection.take() else {
             return;
         };
-        if self.watchers.len() == WATCHERS_LEN_MAX
+        if self.watchers.len() == WATCHERS_MAX
             && let Some(oldest) = self.watchers.pop_front()
         {
-            oldest.close(Closing::Released);
+            oldest.close(CloseReason::SessionEnded);
         }
         self.watchers.push_back(Arc::clone(&connection));
         self.watchers_changed(ctx);
-        self.tell_of_waiting(Some(connection), ctx);
+        self.notify_if_waiting(Some(connection), ctx);
     }
 }
 
-impl Handler<Posted<Unwatch>> for Session {
+impl Handler<Envelope<Unwatch>> for Session {
     type Result = ();
 
-    fn handle(&mut self, Posted { message, .. }: Posted<Unwatch>, ctx: &mut Context<Self>) {
+    fn handle(&mut self, Envelope { message, .. }: Envelope<Unwatch>, ctx: &mut Context<Self>) {
         self.watchers.retain(|connection| connection.id() != message.connection);
         self.watchers_changed(ctx);
     }
 }
 
-impl Handler<Posted<Subscribe>> for Session {
+impl Handler<Envelope<Subscribe>> for Session {
     type Result = ();
 
-    fn handle(&mut self, Posted { message, .. }: Posted<Subscribe>, ctx: &mut Context<Self>) {
+    fn handle(&mut self, Envelope { message, .. }: Envelope<Subscribe>, ctx: &mut Context<Self>) {
         let Subscribe {
             connection,
             inbox_changes,
             push,
         } = message;
         let was_told = self.state.inbox_changes();
-        self.happened(
+        self.apply(
             Event::Subscribed {
                 connection,
                 inbox_changes,
@@ -670,15 +670,15 @@ impl Handler<Posted<Subscribe>> for Session {
             ctx,
         );
         if self.state.inbox_changes() && !was_told {
-            self.tell_of_waiting(self.connection.clone(), ctx);
+            self.notify_if_waiting(self.connection.clone(), ctx);
         }
     }
 }
 
-impl Handler<Posted<Written>> for Session {
+impl Handler<Envelope<MessagesWritten>> for Session {
     type Result = ();
 
-    fn handle(&mut self, Posted { message, .. }: Posted<Written>, ctx: &mut Context<Self>) {
+    fn handle(&mut self, Envelope { message, .. }: Envelope<MessagesWritten>, ctx: &mut Context<Self>) {
         let auto = self.state.push().filter(|push| push.ack == AckMode::Auto);
         if self.state.connection() == Some(message.connection)
             && let Some(push) = auto
@@ -688,11 +688,11 @@ impl Handler<Posted<Written>> for Session {
     }
 }
 
-impl Handler<Posted<Writable>> for Session {
+impl Handler<Envelope<Writable>> for Session {
     type Result = ();
 
-    fn handle(&mut self, Posted { message, .. }: Posted<Writable>, ctx: &mut Context<Self>) {
-        self.happened(
+    fn handle(&mut self, Envelope { message, .. }: Envelope<Writable>, ctx: &mut Context<Self>) {
+        self.apply(
             Event::Writable {
                 connection: message.connection,
             },
@@ -701,79 +701,79 @@ impl Handler<Posted<Writable>> for Session {
     }
 }
 
-impl Handler<Posted<AcknowledgeMessages>> for Session {
+impl Handler<Envelope<AcknowledgeMessages>> for Session {
     type Result = ();
 
-    fn handle(&mut self, Posted { message, .. }: Posted<AcknowledgeMessages>, ctx: &mut Context<Self>) {
+    fn handle(&mut self, Envelope { message, .. }: Envelope<AcknowledgeMessages>, ctx: &mut Context<Self>) {
         self.acknowledge(message.which, message.reply, ctx);
     }
 }
 
-impl Handler<Posted<Disconnect>> for Session {
+impl Handler<Envelope<Disconnect>> for Session {
     type Result = usize;
 
-    fn handle(&mut self, _: Posted<Disconnect>, ctx: &mut Context<Self>) -> Self::Result {
-        self.vitals.say_goodbye(now());
+    fn handle(&mut self, _: Envelope<Disconnect>, ctx: &mut Context<Self>) -> Self::Result {
+        self.shared.leave(now());
         if let Some(connection) = self.state.connection() {
             // The connection itself stays: it may register again.
             self.connection = None;
-            self.happened(Event::Detached { connection }, ctx);
+            self.apply(Event::Detached { connection }, ctx);
         }
         self.tick(ctx);
         self.state.depth().waiting
     }
 }
 
-impl Handler<Posted<Retire>> for Session {
+impl Handler<Envelope<EndSession>> for Session {
     type Result = ();
 
-    fn handle(&mut self, Posted { message, .. }: Posted<Retire>, ctx: &mut Context<Self>) {
-        self.retire(message.reason, ctx);
+    fn handle(&mut self, Envelope { message, .. }: Envelope<EndSession>, ctx: &mut Context<Self>) {
+        self.end(message.reason, ctx);
     }
 }
 
-impl Handler<Posted<Recheck>> for Session {
+impl Handler<Envelope<ResyncSession>> for Session {
     type Result = ();
 
-    fn handle(&mut self, _: Posted<Recheck>, ctx: &mut Context<Self>) {
-        if self.store.hands_over() && self.state.push().is_some() {
-            self.stand_by(ctx);
-        } else if let Some(claim) = self.vitals.claim() {
+    fn handle(&mut self, _: Envelope<ResyncSession>, ctx: &mut Context<Self>) {
+        if self.store.supports_push() && self.state.push().is_some() {
+            self.start_push(ctx);
+        } else if let Some(claim) = self.shared.claim() {
             let op = self.store.lease(self.id, Some(claim), 0, 0, now());
-            self.in_order(op, ctx, |session, leased, ctx| {
+            self.then(op, ctx, |session, leased, ctx| {
                 if leased.is_ok_and(|leased| leased.superseded) {
-                    session.refused(ctx);
+                    session.claim_refused(ctx);
                 }
             });
         }
-        self.happened(Event::Nudged, ctx);
+        self.apply(Event::Nudged, ctx);
     }
 }
 
-impl Handler<Posted<Forgotten>> for Session {
+impl Handler<Envelope<SessionRemoved>> for Session {
     type Result = ();
 
-    fn handle(&mut self, _: Posted<Forgotten>, ctx: &mut Context<Self>) {
-        self.take_leave();
+    fn handle(&mut self, _: Envelope<SessionRemoved>, ctx: &mut Context<Self>) {
+        self.shut_down();
         ctx.stop();
     }
 }
 
-impl Handler<Posted<Abandon>> for Session {
+impl Handler<Envelope<KillSession>> for Session {
     type Result = ();
 
-    fn handle(&mut self, Posted { message, .. }: Posted<Abandon>, ctx: &mut Context<Self>) {
-        self.farewell = message.why;
-        self.pulse.finish();
+    fn handle(&mut self, Envelope { message, .. }: Envelope<KillSession>, ctx: &mut Context<Self>) {
+        self.close_reason = message.why;
+        self.metrics.mark_finished();
         ctx.stop();
     }
 }
 
 #[cfg(feature = "faults")]
-impl Handler<Posted<super::messages::Panic>> for Session {
+impl Handler<Envelope<super::messages::PanicSession>> for Session {
     type Result = ();
 
-    fn handle(&mut self, _: Posted<super::messages::Panic>, _: &mut Context<Self>) {
+    fn handle(&mut self, _: Envelope<super::messages::PanicSession>, _: &mut Context<Self>) {
         panic!("a fault was injected");
     }
 }
@@ -781,6 +781,6 @@ impl Handler<Posted<super::messages::Panic>> for Session {
 impl Drop for Session {
     /// A session that was given up leaves nobody to talk to its connection; the client may come back.
     fn drop(&mut self) {
-        self.close_all(self.farewell);
+        self.close_all(self.close_reason);
     }
 }

@@ -3,7 +3,7 @@ use std::{any::Any, sync::Arc};
 use actix::Message;
 use tokio::sync::oneshot;
 
-use super::{Closing, Connection, Push, ReadAt, ReadRoom, ReceiveCall};
+use super::{CloseReason, Connection, PushMode, ReadAt, ReadBudget, ReceiveCall};
 use crate::{
     model::{BrokerError, CallReceipt, ConnectionId, DeadLetterReason, MessageId},
     storage::{Acknowledge, Acknowledged, Delivery},
@@ -14,7 +14,7 @@ use crate::{
 #[rtype(result = "()")]
 pub struct Nudge {
     /// Held until the session has done what it can at once; letting go of the last one answers the sender.
-    pub until_handled: Option<Arc<dyn Any + Send + Sync>>,
+    pub barrier: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 /// The session was registered anew. An older connection is closed as taken over, and what was delivered there
@@ -27,23 +27,23 @@ pub struct Attach {
     pub named: bool,
     /// The connection was the session's before, and nobody registers: where there is another by now, it is the one that
     /// goes.
-    pub reclaims: bool,
+    pub is_reattach: bool,
     /// The caller without a connection has had the session before: what it was given stays with it.
-    pub renews: bool,
+    pub keeps_leases: bool,
     /// Of the session from now on; None where it stays as it is.
     pub incarnation: Option<u32>,
 }
 
 impl Drop for Attach {
     fn drop(&mut self) {
-        close_unheard(&mut self.connection);
+        close_undelivered(&mut self.connection);
     }
 }
 
 /// Lost with the mailbox of a session that was given up: nobody will ever talk to the connection.
-fn close_unheard(connection: &mut Option<Arc<dyn Connection>>) {
+fn close_undelivered(connection: &mut Option<Arc<dyn Connection>>) {
     if let Some(connection) = connection.take() {
-        connection.close(Closing::Failed);
+        connection.close(CloseReason::Failed);
     }
 }
 
@@ -59,7 +59,7 @@ pub struct Detach {
 pub struct Subscribe {
     pub connection: ConnectionId,
     pub inbox_changes: bool,
-    pub push: Option<Push>,
+    pub push: Option<PushMode>,
 }
 
 /// Somebody beside the live connection wants to hear of changes of the inbox, until [`Unwatch`]. Too many, and the
@@ -73,7 +73,7 @@ pub struct Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        close_unheard(&mut self.connection);
+        close_undelivered(&mut self.connection);
     }
 }
 
@@ -86,7 +86,7 @@ pub struct Unwatch {
 /// These messages were written to the socket.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct Written {
+pub struct MessagesWritten {
     pub connection: ConnectionId,
     pub messages: Vec<MessageId>,
 }
@@ -115,11 +115,11 @@ pub struct ReceiveMessages {
     pub limit: usize,
     /// Most bytes of the messages; reserved in `room` before they are read.
     pub bytes_max: usize,
-    pub room: Arc<dyn ReadRoom>,
+    pub budget: Arc<dyn ReadBudget>,
     /// On the monotonic clock; None for a call that does not wait.
     pub until_ms: Option<u64>,
     /// The same call asked before, and was told how much room it needs: what it acknowledges is acknowledged.
-    pub asks_again: bool,
+    pub is_retry: bool,
     pub mode: ReceiveMode,
     /// Of an earlier call: what it names is acknowledged, and whatever else waits for an acknowledgement by the next
     /// call waits to be returned again.
@@ -127,28 +127,28 @@ pub struct ReceiveMessages {
     pub read_at: ReadAt,
     /// Of the session as its caller knows it; see [`SessionRecord`](crate::model::SessionRecord).
     pub incarnation: u32,
-    pub reply: oneshot::Sender<Result<Served, BrokerError>>,
+    pub reply: oneshot::Sender<Result<ReceiveOutcome, BrokerError>>,
 }
 
 /// How a session answers a call of `receive_messages`.
 #[derive(Debug)]
-pub enum Served {
-    Messages(Received),
+pub enum ReceiveOutcome {
+    Messages(ReceivedMessages),
     /// Nothing was read. The call asks again when it has reserved room for so many bytes of messages.
-    NeedsRoom(usize),
+    NeedsReservation(usize),
 }
 
 /// The caller has given a call of `receive_messages` up: what it returned and nobody acknowledged waits again.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct GiveBack {
+pub struct CancelReceive {
     pub call: ReceiveCall,
 }
 
 /// The answer of a call is written: its caller may ask for more at another replica.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct Answered {
+pub struct AnswerWritten {
     pub call: ReceiveCall,
 }
 
@@ -165,7 +165,7 @@ pub enum ReceiveMode {
 }
 
 #[derive(Debug, Default)]
-pub struct Received {
+pub struct ReceivedMessages {
     pub deliveries: Vec<Delivery>,
     /// Messages that still wait.
     pub remaining: usize,
@@ -193,25 +193,25 @@ pub struct Fence {
 /// Other replicas may have done what nobody told: looks whether the session is still this one's, and into its inbox.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct Recheck;
+pub struct ResyncSession;
 
 /// The store does not know the session any more: another replica has ended it.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct Forgotten;
+pub struct SessionRemoved;
 
 /// The actor is given up, with those around it: it ends, and its connections with it, for this reason. What its inbox holds is for the
 /// actor that comes after it.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct Abandon {
-    pub why: Closing,
+pub struct KillSession {
+    pub why: CloseReason,
 }
 
 /// The session ends. What its inbox holds becomes dead letters of this reason.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct Retire {
+pub struct EndSession {
     pub reason: DeadLetterReason,
 }
 
@@ -219,4 +219,4 @@ pub struct Retire {
 #[cfg(feature = "faults")]
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct Panic;
+pub struct PanicSession;

@@ -8,14 +8,14 @@ use std::{collections::BTreeMap, time::Duration};
 
 use proptest::{collection::vec, prelude::*};
 
-use super::state::{AckMode, Effect, Event, Push, State};
+use super::state::{AckMode, Effect, Event, PushMode, State};
 use crate::{
     clock::Now,
-    model::{ConnectionId, Presence, SessionStatus},
+    model::{ConnectionId, PresenceTimeouts, SessionStatus},
     storage::Depth,
 };
 
-const PRESENCE: Presence = Presence {
+const PRESENCE: PresenceTimeouts = PresenceTimeouts {
     stale_after: Duration::from_secs(30),
     disconnect_after: Duration::from_mins(1),
 };
@@ -189,7 +189,7 @@ impl World {
             } => self.subscribe(window, inbox_changes, stale),
             Step::Append { count } => {
                 self.waiting += count;
-                if self.state.attentive() {
+                if self.state.wants_wakeup() {
                     self.happens(Event::Nudged);
                 }
             }
@@ -287,7 +287,7 @@ impl World {
             self.window = self.live.and(window);
             self.live
         };
-        let push = window.map(|window| Push {
+        let push = window.map(|window| PushMode {
             window,
             ack: AckMode::Manual,
         });
@@ -327,7 +327,7 @@ impl World {
         self.happens(Event::Ticked {
             now: self.now,
             last_seen_mono_ms: self.last_seen_mono_ms,
-            said_goodbye: self.said_goodbye,
+            has_left: self.said_goodbye,
             waiting: self.waiting,
         });
         if self.over {
@@ -343,7 +343,7 @@ impl World {
         self.waiters = 0;
         self.serving = false;
         self.serve_again = false;
-        self.state.reload(self.live);
+        self.state.reset_after_panic(self.live);
         self.presence = SessionStatus::Active;
         self.release();
         self.tick();
@@ -420,9 +420,12 @@ impl World {
         }
         match self.awaited.remove(0) {
             Awaited::Drain { link, leased, depth } => {
-                if self.state.link_number() == link {
+                if self.state.attachment_number() == link {
                     let handed_over = leased;
-                    self.happens(Event::Drained { depth, handed_over });
+                    self.happens(Event::Drained {
+                        depth,
+                        delivered: handed_over,
+                    });
                 } else {
                     // What an earlier link leased has been put back with that link.
                     self.begin_other();
@@ -434,12 +437,12 @@ impl World {
                     self.waiters += 1;
                 }
                 self.waiters_changed();
-                self.happens(Event::Changed { depth });
+                self.happens(Event::DepthChanged { depth });
                 if std::mem::take(&mut self.serve_again) {
                     self.serve();
                 }
             }
-            Awaited::Other { depth, .. } => self.happens(Event::Changed { depth }),
+            Awaited::Other { depth, .. } => self.happens(Event::DepthChanged { depth }),
         }
     }
 
@@ -459,7 +462,7 @@ impl World {
             seen.push(effect);
             self.carry_out(effect, event);
         }
-        let disconnected = seen.contains(&Effect::Became(SessionStatus::Disconnected));
+        let disconnected = seen.contains(&Effect::PresenceChanged(SessionStatus::Disconnected));
         if disconnected {
             assert!(
                 seen.contains(&Effect::Release),
@@ -485,12 +488,12 @@ impl World {
             }
             Effect::Claim | Effect::Release => self.release(),
             Effect::Drain { limit } => self.drain(limit, cause),
-            Effect::Serve => {
+            Effect::ServeWaiters => {
                 assert!(self.waiters > 0 || self.serving, "somebody waits");
                 self.serve();
             }
-            Effect::Announce => assert!(self.live.is_some(), "somebody listens"),
-            Effect::Became(status) => {
+            Effect::NotifyInboxChanged => assert!(self.live.is_some(), "somebody listens"),
+            Effect::PresenceChanged(status) => {
                 assert_ne!(status, self.presence, "it is news");
                 assert_eq!(status, self.true_presence(), "it is true");
                 self.presence = status;
@@ -499,7 +502,7 @@ impl World {
                 assert!(mono_ms > self.now.mono_ms, "it wakes in the future");
                 self.wake_at_ms = mono_ms;
             }
-            Effect::Retire => {
+            Effect::EndSession => {
                 let nothing_kept = !self.named && self.waiting == 0 && self.leased == 0 && self.waiters == 0;
                 let least = PRESENCE.disconnect_after + if nothing_kept { Duration::ZERO } else { RETENTION };
                 assert!(self.silence() >= least, "too early: {:?} of {least:?}", self.silence());
@@ -511,8 +514,7 @@ impl World {
     fn drain(&mut self, limit: usize, cause: Event) {
         let window = self.window.expect("a connection that takes messages");
         assert!(self.live.is_some() && limit > 0);
-        let under_way =
-            |awaited: &&Awaited| matches!(awaited, Awaited::Drain { link, .. } if *link == self.state.link_number());
+        let under_way = |awaited: &&Awaited| matches!(awaited, Awaited::Drain { link, .. } if *link == self.state.attachment_number());
         assert!(
             !self.awaited.iter().any(|awaited| under_way(&awaited)),
             "one lease at a time"
@@ -532,7 +534,7 @@ impl World {
             self.leased
         );
         let depth = self.depth();
-        let link = self.state.link_number();
+        let link = self.state.attachment_number();
         if self.room {
             let leased = limit.min(self.waiting);
             self.lease(leased);
@@ -542,7 +544,7 @@ impl World {
                 depth: self.depth(),
             });
         } else {
-            self.happens(Event::Drained { depth, handed_over: 0 });
+            self.happens(Event::Drained { depth, delivered: 0 });
         }
     }
 

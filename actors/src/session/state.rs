@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use crate::{
     clock::{Now, millis},
-    model::{ConnectionId, Presence, SessionStatus},
+    model::{ConnectionId, PresenceTimeouts, SessionStatus},
     storage::Depth,
 };
 
 /// How messages are pushed to a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Push {
+pub struct PushMode {
     /// Most messages that may be unacknowledged.
     pub window: usize,
     pub ack: AckMode,
@@ -25,9 +25,9 @@ pub enum AckMode {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Link {
+struct Attachment {
     connection: ConnectionId,
-    push: Option<Push>,
+    push: Option<PushMode>,
     inbox_changes: bool,
     /// Of all links of this session. The same connection may be linked again.
     number: u64,
@@ -36,12 +36,12 @@ struct Link {
 /// The pure part of a session.
 #[derive(Debug)]
 pub struct State {
-    presence: Presence,
+    presence: PresenceTimeouts,
     retention: Duration,
     named: bool,
-    link: Option<Link>,
+    attachment: Option<Attachment>,
     /// How many links there were.
-    links: u64,
+    attachment_count: u64,
     depth: Depth,
     /// Calls of `receive_messages` that wait.
     waiters: usize,
@@ -53,7 +53,7 @@ pub struct State {
     /// says of that moment may be older.
     drain_wanted: bool,
     /// As last acted upon; the truth is always derived from the silence.
-    acted_on: SessionStatus,
+    last_status: SessionStatus,
 }
 
 /// What happened.
@@ -72,7 +72,7 @@ pub enum Event {
     Subscribed {
         connection: ConnectionId,
         inbox_changes: bool,
-        push: Option<Push>,
+        push: Option<PushMode>,
     },
     /// Something was appended to the inbox, or put back.
     Nudged,
@@ -82,18 +82,18 @@ pub enum Event {
     /// The lease for the connection has been answered.
     Drained {
         depth: Depth,
-        handed_over: usize,
+        delivered: usize,
     },
     /// So many messages were handed over for the connection that nobody had asked for.
-    Handed {
+    PushedByStore {
         count: usize,
     },
     /// The inbox was seen by an acknowledgement, a release or a call of `receive_messages`.
-    Changed {
+    DepthChanged {
         depth: Depth,
     },
     /// The inbox was counted: connections acknowledge beside the session.
-    Counted {
+    DepthCounted {
         depth: Depth,
     },
     WaitersChanged {
@@ -106,7 +106,7 @@ pub enum Event {
     Ticked {
         now: Now,
         last_seen_mono_ms: u64,
-        said_goodbye: bool,
+        has_left: bool,
         /// Messages that wait. Nobody tells a session that does not listen, so it cannot know by itself.
         waiting: usize,
     },
@@ -127,17 +127,17 @@ pub enum Effect {
         limit: usize,
     },
     /// Serve the calls that wait.
-    Serve,
+    ServeWaiters,
     /// Tell the connection, if it wants to hear of it, and those who watch that the inbox changed.
-    Announce,
+    NotifyInboxChanged,
     /// Presence is something else than before.
-    Became(SessionStatus),
+    PresenceChanged(SessionStatus),
     /// Look again at this moment of the monotonic clock.
     WakeAt {
         mono_ms: u64,
     },
     /// The retention is over.
-    Retire,
+    EndSession,
 }
 
 /// At most four things follow from one event.
@@ -170,38 +170,38 @@ impl IntoIterator for Effects {
 }
 
 impl State {
-    pub fn new(presence: Presence, retention: Duration, named: bool) -> Self {
+    pub fn new(presence: PresenceTimeouts, retention: Duration, named: bool) -> Self {
         Self {
             presence,
             retention,
             named,
-            link: None,
-            links: 0,
+            attachment: None,
+            attachment_count: 0,
             depth: Depth::default(),
             waiters: 0,
             watchers: 0,
             draining: false,
             drain_wanted: false,
-            acted_on: SessionStatus::Active,
+            last_status: SessionStatus::Active,
         }
     }
 
     pub fn connection(&self) -> Option<ConnectionId> {
-        self.link.map(|link| link.connection)
+        self.attachment.map(|link| link.connection)
     }
 
     /// Which link this is. What was begun for another is not for this one, even if the connection is the same.
-    pub fn link_number(&self) -> Option<u64> {
-        self.link.map(|link| link.number)
+    pub fn attachment_number(&self) -> Option<u64> {
+        self.attachment.map(|link| link.number)
     }
 
-    pub fn push(&self) -> Option<Push> {
-        self.link.and_then(|link| link.push)
+    pub fn push(&self) -> Option<PushMode> {
+        self.attachment.and_then(|link| link.push)
     }
 
     /// Whether the connection is told of changes of the inbox.
     pub fn inbox_changes(&self) -> bool {
-        self.link.is_some_and(|link| link.inbox_changes)
+        self.attachment.is_some_and(|link| link.inbox_changes)
     }
 
     pub fn depth(&self) -> Depth {
@@ -213,46 +213,50 @@ impl State {
     }
 
     /// The session was last found to be disconnected: a sign of life is news.
-    pub fn is_away(&self) -> bool {
-        self.acted_on == SessionStatus::Disconnected
+    pub fn is_disconnected(&self) -> bool {
+        self.last_status == SessionStatus::Disconnected
     }
 
     /// What is left after a panic: the link, which is a fact about the world, if `connection` is still held. The rest
     /// is read from the store anew.
-    pub fn reload(&mut self, connection: Option<ConnectionId>) {
+    pub fn reset_after_panic(&mut self, connection: Option<ConnectionId>) {
         *self = Self {
             watchers: self.watchers,
-            link: self.link.filter(|link| connection == Some(link.connection)),
-            links: self.links,
+            attachment: self.attachment.filter(|link| connection == Some(link.connection)),
+            attachment_count: self.attachment_count,
             ..Self::new(self.presence, self.retention, self.named)
         };
     }
 
     /// The connection whose writes acknowledge what they write.
-    pub fn acknowledging_connection(&self) -> Option<ConnectionId> {
+    pub fn auto_ack_connection(&self) -> Option<ConnectionId> {
         let link = self
-            .link
+            .attachment
             .filter(|link| link.push.is_some_and(|push| push.ack == AckMode::Auto))?;
         Some(link.connection)
     }
 
     /// Whether a new message should be told at once.
-    pub fn attentive(&self) -> bool {
-        self.waiters > 0 || self.watchers > 0 || self.link.is_some_and(|link| link.push.is_some() || link.inbox_changes)
+    pub fn wants_wakeup(&self) -> bool {
+        self.waiters > 0
+            || self.watchers > 0
+            || self
+                .attachment
+                .is_some_and(|link| link.push.is_some() || link.inbox_changes)
     }
 
     pub fn on(&mut self, event: Event) -> Effects {
         match event {
             Event::Attached { connection } => self.attached(connection),
             Event::Resumed => {
-                let before = self.unlink();
+                let before = self.take_attachment();
                 Effects::default()
                     .and_maybe(before.map(|link| Effect::CloseTakenOver(link.connection)))
                     .and(Effect::Claim)
             }
             Event::Detached { connection } => self.detached(connection),
             Event::Superseded => {
-                let before = self.unlink();
+                let before = self.take_attachment();
                 Effects::default().and_maybe(before.map(|link| Effect::CloseTakenOver(link.connection)))
             }
             Event::Subscribed {
@@ -260,32 +264,35 @@ impl State {
                 inbox_changes,
                 push,
             } => self.subscribed(connection, inbox_changes, push),
-            Event::Nudged => self.look().and_maybe(self.announce()),
-            Event::Handed { count } => {
+            Event::Nudged => self.deliver_waiting().and_maybe(self.notification()),
+            Event::PushedByStore { count } => {
                 // Not less. How many there are the store knows, and what is leased keeps to that.
                 self.depth.leased = self.depth.leased.max(count);
-                Effects::default().and_maybe(self.announce())
+                Effects::default().and_maybe(self.notification())
             }
             Event::Writable { connection } if self.connection() == Some(connection) => {
                 Effects::default().and_maybe(self.drain())
             }
             Event::Writable { .. } => Effects::default(),
-            Event::Drained { depth, handed_over } => {
+            Event::Drained {
+                depth,
+                delivered: handed_over,
+            } => {
                 self.depth = depth;
                 self.draining = false;
                 // With nothing handed over there is nothing to hand over now, or no room: an event will say so.
                 let again = std::mem::take(&mut self.drain_wanted) || (handed_over > 0 && depth.waiting > 0);
                 Effects::default().and_maybe(if again { self.drain() } else { None })
             }
-            Event::Changed { depth } => {
+            Event::DepthChanged { depth } => {
                 self.depth = depth;
                 if depth.waiting > 0 {
-                    self.look()
+                    self.deliver_waiting()
                 } else {
                     Effects::default().and_maybe(if self.drain_wanted { self.drain() } else { None })
                 }
             }
-            Event::Counted { depth } => {
+            Event::DepthCounted { depth } => {
                 self.depth = depth;
                 Effects::default()
             }
@@ -300,7 +307,7 @@ impl State {
             Event::Ticked {
                 now,
                 last_seen_mono_ms,
-                said_goodbye,
+                has_left: said_goodbye,
                 waiting,
             } => {
                 self.depth.waiting = waiting;
@@ -313,13 +320,13 @@ impl State {
         if self.connection() == Some(connection) {
             return Effects::default();
         }
-        let before = self.unlink();
-        self.links += 1;
-        self.link = Some(Link {
+        let before = self.take_attachment();
+        self.attachment_count += 1;
+        self.attachment = Some(Attachment {
             connection,
             push: None,
             inbox_changes: false,
-            number: self.links,
+            number: self.attachment_count,
         });
         Effects::default()
             .and_maybe(before.map(|link| Effect::CloseTakenOver(link.connection)))
@@ -330,27 +337,27 @@ impl State {
         if self.connection() != Some(connection) {
             return Effects::default();
         }
-        self.unlink();
+        self.take_attachment();
         Effects::default().and(Effect::Release)
     }
 
     /// What was under way or wanted for the link ends with it.
-    fn unlink(&mut self) -> Option<Link> {
+    fn take_attachment(&mut self) -> Option<Attachment> {
         self.draining = false;
         self.drain_wanted = false;
-        self.link.take()
+        self.attachment.take()
     }
 
-    fn subscribed(&mut self, connection: ConnectionId, inbox_changes: bool, push: Option<Push>) -> Effects {
-        match &mut self.link {
+    fn subscribed(&mut self, connection: ConnectionId, inbox_changes: bool, push: Option<PushMode>) -> Effects {
+        match &mut self.attachment {
             Some(link) if link.connection == connection => {
                 link.inbox_changes = inbox_changes;
                 let before = std::mem::replace(&mut link.push, push);
                 if before.is_some() && push.is_none() {
                     // What was pushed last may have met a connection that takes no more: it must not stay leased. Nor
                     // is what a lease under way brings for this connection any more, whatever it subscribes to next.
-                    self.links += 1;
-                    link.number = self.links;
+                    self.attachment_count += 1;
+                    link.number = self.attachment_count;
                     self.draining = false;
                     self.drain_wanted = false;
                     return Effects::default().and(Effect::Release);
@@ -361,13 +368,13 @@ impl State {
         }
     }
 
-    fn announce(&self) -> Option<Effect> {
-        (self.inbox_changes() || self.watchers > 0).then_some(Effect::Announce)
+    fn notification(&self) -> Option<Effect> {
+        (self.inbox_changes() || self.watchers > 0).then_some(Effect::NotifyInboxChanged)
     }
 
     /// Something waits: whoever takes messages gets them.
-    fn look(&mut self) -> Effects {
-        let serve = (self.waiters > 0).then_some(Effect::Serve);
+    fn deliver_waiting(&mut self) -> Effects {
+        let serve = (self.waiters > 0).then_some(Effect::ServeWaiters);
         Effects::default().and_maybe(self.drain()).and_maybe(serve)
     }
 
@@ -391,30 +398,30 @@ impl State {
             self.presence.status(silence)
         };
         let mut effects = Effects::default();
-        if status != self.acted_on {
-            self.acted_on = status;
-            effects = effects.and(Effect::Became(status));
+        if status != self.last_status {
+            self.last_status = status;
+            effects = effects.and(Effect::PresenceChanged(status));
             if status == SessionStatus::Disconnected {
-                let link = self.unlink();
+                let link = self.take_attachment();
                 effects = effects
                     .and_maybe(link.map(|link| Effect::CloseSilent(link.connection)))
                     .and(Effect::Release);
             }
         }
-        if status == SessionStatus::Disconnected && self.is_over(silence) {
-            return effects.and(Effect::Retire);
+        if status == SessionStatus::Disconnected && self.is_retention_over(silence) {
+            return effects.and(Effect::EndSession);
         }
         let next = match status {
             SessionStatus::Active => self.presence.stale_after,
             SessionStatus::Stale => self.presence.disconnect_after,
-            SessionStatus::Disconnected if self.nothing_to_keep() => self.presence.disconnect_after,
-            SessionStatus::Disconnected => self.retained_for(),
+            SessionStatus::Disconnected if self.is_disposable() => self.presence.disconnect_after,
+            SessionStatus::Disconnected => self.retention_end(),
         };
         if self.depth.waiting > 0 && status != SessionStatus::Disconnected {
             // Nothing should have to be found here; a command that met a full mailbox is made good for.
             effects = effects
                 .and_maybe(self.drain())
-                .and_maybe((self.waiters > 0).then_some(Effect::Serve));
+                .and_maybe((self.waiters > 0).then_some(Effect::ServeWaiters));
         }
         effects.and(Effect::WakeAt {
             mono_ms: last_seen_mono_ms.saturating_add(millis(next)).max(now.mono_ms + 1),
@@ -422,16 +429,16 @@ impl State {
     }
 
     /// A name and an inbox are kept for the retention; a session that has neither has nothing to be kept for.
-    fn is_over(&self, silence: Duration) -> bool {
-        silence >= self.retained_for() || (self.nothing_to_keep() && silence >= self.presence.disconnect_after)
+    fn is_retention_over(&self, silence: Duration) -> bool {
+        silence >= self.retention_end() || (self.is_disposable() && silence >= self.presence.disconnect_after)
     }
 
     /// The silence after which nothing is kept any more.
-    fn retained_for(&self) -> Duration {
+    fn retention_end(&self) -> Duration {
         self.presence.disconnect_after.saturating_add(self.retention)
     }
 
-    fn nothing_to_keep(&self) -> bool {
+    fn is_disposable(&self) -> bool {
         !self.named && self.depth == Depth::default() && self.waiters == 0
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{
 };
 
 use super::{Retention, id_map::IdMap};
-use crate::model::{Budget, Full, Message, MessageId};
+use crate::model::{Budget, BudgetFull, Message, MessageId};
 
 /// Bytes that each copy of a message costs beside its envelope: its places in the queue, among the receipts and among the
 /// deadlines.
@@ -63,12 +63,12 @@ impl Tally {
 
 /// The bytes that the projects of one broker share.
 #[derive(Debug)]
-pub(super) struct Pool {
+pub(super) struct SharedBytes {
     bytes: AtomicUsize,
     limit: usize,
 }
 
-impl Pool {
+impl SharedBytes {
     pub fn new(limit: usize) -> Arc<Self> {
         Arc::new(Self {
             bytes: AtomicUsize::new(0),
@@ -77,39 +77,39 @@ impl Pool {
     }
 
     /// Takes bytes unless there would be more than the limit.
-    fn take(&self, bytes: usize) -> bool {
+    fn reserve(&self, bytes: usize) -> bool {
         let room_left = |held: usize| held.checked_add(bytes).filter(|sum| *sum <= self.limit);
         self.bytes
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, room_left)
             .is_ok()
     }
 
-    fn take_anyway(&self, bytes: usize) {
+    fn add_unchecked(&self, bytes: usize) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    fn give_back(&self, bytes: usize) {
+    fn release(&self, bytes: usize) {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
 /// What the stores of one process are bound by.
 #[derive(Clone, Debug)]
-pub(super) struct Limits {
+pub(super) struct StoreLimits {
     pub retention: Retention,
-    pub pool: Arc<Pool>,
+    pub pool: Arc<SharedBytes>,
 }
 
-impl Limits {
+impl StoreLimits {
     pub fn new(retention: Retention) -> Self {
         Self {
-            pool: Pool::new(retention.messages_bytes_max),
+            pool: SharedBytes::new(retention.messages_bytes_max),
             retention,
         }
     }
 }
 
-impl Default for Limits {
+impl Default for StoreLimits {
     fn default() -> Self {
         Self::new(Retention::default())
     }
@@ -120,11 +120,11 @@ impl Default for Limits {
 pub(super) struct Account {
     held: Tally,
     waiting_bytes_max: usize,
-    pool: Arc<Pool>,
+    pool: Arc<SharedBytes>,
 }
 
 impl Account {
-    pub fn new(limits: &Limits) -> Self {
+    pub fn new(limits: &StoreLimits) -> Self {
         Self {
             held: Tally::default(),
             waiting_bytes_max: limits.retention.waiting_bytes_max,
@@ -140,13 +140,13 @@ impl Account {
     ///
     /// # Errors
     /// When the project or the pool has no room for it. Then nothing changes.
-    pub fn charge(&mut self, message: &Message, dead_bytes: usize) -> Result<(), Full> {
+    pub fn charge(&mut self, message: &Message, dead_bytes: usize) -> Result<(), BudgetFull> {
         let bytes = self.held.cost_of_next(message);
-        let full = |budget, limit| Err(Full { budget, limit });
+        let full = |budget, limit| Err(BudgetFull { budget, limit });
         if self.held.bytes() + bytes > self.waiting_bytes_max.saturating_add(dead_bytes) {
             return full(Budget::ProjectBytes, self.waiting_bytes_max);
         }
-        if !self.pool.take(bytes) {
+        if !self.pool.reserve(bytes) {
             return full(Budget::BrokerBytes, self.pool.limit);
         }
         self.held.add(message);
@@ -155,18 +155,18 @@ impl Account {
 
     /// Adds a copy that was accepted before a restart, whether or not there is room.
     pub fn restore(&mut self, message: &Message) {
-        self.pool.take_anyway(self.held.cost_of_next(message));
+        self.pool.add_unchecked(self.held.cost_of_next(message));
         self.held.add(message);
     }
 
     /// A copy is acknowledged, or dropped from the dead letters.
     pub fn release(&mut self, message: &Message) {
-        self.pool.give_back(self.held.remove(message));
+        self.pool.release(self.held.remove(message));
     }
 }
 
 impl Drop for Account {
     fn drop(&mut self) {
-        self.pool.give_back(self.held.bytes());
+        self.pool.release(self.held.bytes());
     }
 }

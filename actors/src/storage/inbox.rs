@@ -6,17 +6,17 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use super::{Depth, account::envelope_bytes, id_map::IdMap, receipts::ReceiptKey};
-use crate::model::{Budget, DeadLetterReason, Full, Message, MessageId, Priority};
+use crate::model::{Budget, BudgetFull, DeadLetterReason, Message, MessageId, Priority};
 
 /// A deadline that never comes.
-pub(super) const NEVER: u64 = u64::MAX;
+pub(super) const NO_DEADLINE: u64 = u64::MAX;
 
 /// Above this many places an empty inbox gives its memory back: a burst long ago must not cost for ever.
 const IDLE_CAPACITY_MAX: usize = 128;
 
 /// A message on its way to this recipient.
 #[derive(Debug)]
-pub(super) struct Item {
+pub(super) struct InboxEntry {
     pub message: Arc<Message>,
     pub receipt: ReceiptKey,
     /// When its time to live ends, on the monotonic clock in milliseconds; [`NEVER`] without one.
@@ -28,44 +28,44 @@ pub(super) struct Item {
 
 /// Which of the leased messages are meant.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Picked<'a> {
+pub(super) enum Selection<'a> {
     All,
     Ids(&'a [MessageId]),
 }
 
 /// What becomes of a released message.
 #[derive(Debug)]
-pub(super) enum Fate<'a> {
-    Returned(&'a Item),
-    Dead(Item, DeadLetterReason),
+pub(super) enum Disposition<'a> {
+    Requeued(&'a InboxEntry),
+    DeadLettered(InboxEntry, DeadLetterReason),
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     /// By priority; each queue ascends by `seq`.
-    waiting: [VecDeque<Item>; Priority::ALL.len()],
+    waiting: [VecDeque<InboxEntry>; Priority::ALL.len()],
     /// Ascends by `lease`. What has been acknowledged leaves a gap; see [`Inbox::close_gaps`].
-    leased: VecDeque<Slot>,
+    leased: VecDeque<LeaseSlot>,
     leased_len: usize,
     /// Bytes of the envelopes of all that waits or is leased.
     bytes: usize,
     /// Where everything is that was delivered at least once.
-    delivered: IdMap<MessageId, Place>,
+    delivered: IdMap<MessageId, Location>,
     next_seq: u64,
     next_lease: u64,
 }
 
 #[derive(Debug)]
-struct Slot {
+struct LeaseSlot {
     lease: u64,
-    item: Option<Item>,
+    entry: Option<InboxEntry>,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum Location {
     Leased(u64),
     /// Released: waiting again since that lease.
-    Returned {
+    Requeued {
         priority: Priority,
         seq: u64,
         lease: u64,
@@ -89,8 +89,8 @@ impl Inbox {
     ///
     /// # Errors
     /// Which of the two is full.
-    pub fn check_room(&self, message: &Message, capacity: usize, bytes_max: usize) -> Result<(), Full> {
-        let full = |budget, limit| Err(Full { budget, limit });
+    pub fn check_room(&self, message: &Message, capacity: usize, bytes_max: usize) -> Result<(), BudgetFull> {
+        let full = |budget, limit| Err(BudgetFull { budget, limit });
         if self.waiting_len() + self.leased_len >= capacity {
             return full(Budget::QueueMessages, capacity);
         }
@@ -111,7 +111,7 @@ impl Inbox {
         let seq = self.next_seq;
         self.next_seq += 1;
         self.bytes += envelope_bytes(&message);
-        self.waiting[message.priority as usize].push_back(Item {
+        self.waiting[message.priority as usize].push_back(InboxEntry {
             message,
             receipt,
             deadline_ms,
@@ -129,7 +129,7 @@ impl Inbox {
         self.next_seq = self.next_seq.max(seq + 1);
         if deliveries > 0 {
             // Before all leases to come: who acknowledges up to it means it alone.
-            let place = Place::Returned {
+            let place = Location::Requeued {
                 priority,
                 seq,
                 lease: 0,
@@ -137,7 +137,7 @@ impl Inbox {
             self.delivered.insert(message.id, place);
             self.next_lease = self.next_lease.max(1);
         }
-        self.waiting[priority as usize].push_back(Item {
+        self.waiting[priority as usize].push_back(InboxEntry {
             message,
             receipt,
             deadline_ms,
@@ -148,7 +148,7 @@ impl Inbox {
 
     /// Leases up to `limit` messages of `bytes_max` bytes together, urgent before low and old before new, and shows each,
     /// its delivery counted. Returns the bytes of the message that did not fit, if one ended the lease.
-    pub fn lease(&mut self, limit: usize, bytes_max: usize, mut handed: impl FnMut(&Item)) -> Option<usize> {
+    pub fn lease(&mut self, limit: usize, bytes_max: usize, mut handed: impl FnMut(&InboxEntry)) -> Option<usize> {
         let (mut left, mut room) = (limit, bytes_max);
         for queue in self.waiting.iter_mut().rev() {
             while left > 0
@@ -164,11 +164,11 @@ impl Inbox {
                 let lease = self.next_lease;
                 self.next_lease += 1;
                 item.deliveries = item.deliveries.saturating_add(1);
-                self.delivered.insert(item.message.id, Place::Leased(lease));
+                self.delivered.insert(item.message.id, Location::Leased(lease));
                 handed(&item);
-                self.leased.push_back(Slot {
+                self.leased.push_back(LeaseSlot {
                     lease,
-                    item: Some(item),
+                    entry: Some(item),
                 });
                 self.leased_len += 1;
             }
@@ -177,27 +177,27 @@ impl Inbox {
     }
 
     /// Takes out a message that was delivered, whether it is still leased or waits again.
-    pub fn acknowledge(&mut self, id: MessageId) -> Option<Item> {
+    pub fn acknowledge(&mut self, id: MessageId) -> Option<InboxEntry> {
         let item = match self.delivered.remove(&id)? {
-            Place::Leased(lease) => self.take_leased(lease),
-            Place::Returned { priority, seq, .. } => self.take_waiting(priority, seq),
+            Location::Leased(lease) => self.take_leased(lease),
+            Location::Requeued { priority, seq, .. } => self.take_waiting(priority, seq),
         };
-        self.leave(item.as_ref());
-        self.close_gaps();
+        self.subtract_bytes(item.as_ref());
+        self.compact();
         item
     }
 
     /// Takes out this message, and all that are still leased and were leased before it. What was released before
     /// stays: giving back is not acknowledging. False, and nothing done, when the message was not delivered.
-    pub fn acknowledge_up_to(&mut self, id: MessageId, mut done: impl FnMut(Item)) -> bool {
-        let Some(&(Place::Leased(last) | Place::Returned { lease: last, .. })) = self.delivered.get(&id) else {
+    pub fn acknowledge_up_to(&mut self, id: MessageId, mut done: impl FnMut(InboxEntry)) -> bool {
+        let Some(&(Location::Leased(last) | Location::Requeued { lease: last, .. })) = self.delivered.get(&id) else {
             return false;
         };
         while self.leased.front().is_some_and(|slot| slot.lease < last) {
-            if let Some(item) = self.leased.pop_front().and_then(|slot| slot.item) {
+            if let Some(item) = self.leased.pop_front().and_then(|slot| slot.entry) {
                 self.leased_len -= 1;
                 self.delivered.remove(&item.message.id);
-                self.leave(Some(&item));
+                self.subtract_bytes(Some(&item));
                 done(item);
             }
         }
@@ -211,31 +211,31 @@ impl Inbox {
     /// delivered `delivery_limit` times. Shows what becomes of each.
     pub fn release(
         &mut self,
-        which: Picked<'_>,
+        which: Selection<'_>,
         delivery_limit: u32,
         now_mono_ms: u64,
-        mut each: impl FnMut(Fate<'_>),
+        mut each: impl FnMut(Disposition<'_>),
     ) {
         // The newest first, so that putting back is nearly always a push to the front.
-        for (lease, item) in self.give_up_leases(which).into_iter().rev() {
+        for (lease, item) in self.take_leases(which).into_iter().rev() {
             let reason = if item.deadline_ms <= now_mono_ms {
                 DeadLetterReason::Expired
             } else if item.deliveries >= delivery_limit {
                 DeadLetterReason::DeliveryLimit
             } else {
-                each(Fate::Returned(&item));
-                self.put_back(item, lease);
+                each(Disposition::Requeued(&item));
+                self.requeue(item, lease);
                 continue;
             };
             self.delivered.remove(&item.message.id);
-            self.leave(Some(&item));
-            each(Fate::Dead(item, reason));
+            self.subtract_bytes(Some(&item));
+            each(Disposition::DeadLettered(item, reason));
         }
-        self.close_gaps();
+        self.compact();
     }
 
     /// Takes out a message that waits, found by what [`Inbox::push`] returned. None when it is leased or gone.
-    pub fn expire(&mut self, id: MessageId, priority: Priority, seq: u64) -> Option<Item> {
+    pub fn expire(&mut self, id: MessageId, priority: Priority, seq: u64) -> Option<InboxEntry> {
         // The id is compared because an inbox that was made anew counts from zero again.
         let deliveries = self
             .find_waiting(priority, seq)
@@ -245,17 +245,17 @@ impl Inbox {
             self.delivered.remove(&id);
         }
         let item = self.take_waiting(priority, seq);
-        self.leave(item.as_ref());
-        self.close_gaps();
+        self.subtract_bytes(item.as_ref());
+        self.compact();
         item
     }
 
     /// Whether exactly this push is still here, waiting or leased.
-    pub fn holds(&self, id: MessageId, priority: Priority, seq: u64) -> bool {
+    pub fn contains(&self, id: MessageId, priority: Priority, seq: u64) -> bool {
         let item = match self.delivered.get(&id) {
-            Some(&Place::Leased(lease)) => self
+            Some(&Location::Leased(lease)) => self
                 .find_leased(lease)
-                .and_then(|at| self.leased[at].item.as_ref())
+                .and_then(|at| self.leased[at].entry.as_ref())
                 .filter(|item| item.seq == seq),
             _ => self.find_waiting(priority, seq),
         };
@@ -263,27 +263,27 @@ impl Inbox {
     }
 
     /// Everything that is here, in the order in which it came.
-    pub fn into_items(self) -> Vec<Item> {
-        let leased = self.leased.into_iter().filter_map(|slot| slot.item);
+    pub fn into_entries(self) -> Vec<InboxEntry> {
+        let leased = self.leased.into_iter().filter_map(|slot| slot.entry);
         let mut items: Vec<_> = self.waiting.into_iter().flatten().chain(leased).collect();
         items.sort_unstable_by_key(|item| item.seq);
         items
     }
 
     /// The leased messages that are meant, each with its lease, oldest first.
-    fn give_up_leases(&mut self, which: Picked<'_>) -> Vec<(u64, Item)> {
+    fn take_leases(&mut self, which: Selection<'_>) -> Vec<(u64, InboxEntry)> {
         let mut given: Vec<_> = match which {
-            Picked::All => {
+            Selection::All => {
                 self.leased_len = 0;
                 self.leased
                     .drain(..)
-                    .filter_map(|slot| Some((slot.lease, slot.item?)))
+                    .filter_map(|slot| Some((slot.lease, slot.entry?)))
                     .collect()
             }
-            Picked::Ids(ids) => ids
+            Selection::Ids(ids) => ids
                 .iter()
                 .filter_map(|id| match self.delivered.get(id) {
-                    Some(&Place::Leased(lease)) => Some((lease, self.take_leased(lease)?)),
+                    Some(&Location::Leased(lease)) => Some((lease, self.take_leased(lease)?)),
                     _ => None,
                 })
                 .collect(),
@@ -292,18 +292,18 @@ impl Inbox {
         given
     }
 
-    fn put_back(&mut self, item: Item, lease: u64) {
+    fn requeue(&mut self, item: InboxEntry, lease: u64) {
         let (priority, seq) = (item.message.priority, item.seq);
         self.delivered
-            .insert(item.message.id, Place::Returned { priority, seq, lease });
+            .insert(item.message.id, Location::Requeued { priority, seq, lease });
         let queue = &mut self.waiting[priority as usize];
         let at = queue.partition_point(|other| other.seq < seq);
         queue.insert(at, item);
     }
 
-    fn take_leased(&mut self, lease: u64) -> Option<Item> {
+    fn take_leased(&mut self, lease: u64) -> Option<InboxEntry> {
         let at = self.find_leased(lease)?;
-        let item = self.leased[at].item.take()?;
+        let item = self.leased[at].entry.take()?;
         self.leased_len -= 1;
         Some(item)
     }
@@ -318,37 +318,37 @@ impl Inbox {
         self.leased.binary_search_by_key(&lease, |slot| slot.lease).ok()
     }
 
-    fn take_waiting(&mut self, priority: Priority, seq: u64) -> Option<Item> {
+    fn take_waiting(&mut self, priority: Priority, seq: u64) -> Option<InboxEntry> {
         let queue = &mut self.waiting[priority as usize];
         let at = queue.binary_search_by_key(&seq, |item| item.seq).ok()?;
         queue.remove(at)
     }
 
-    fn find_waiting(&self, priority: Priority, seq: u64) -> Option<&Item> {
+    fn find_waiting(&self, priority: Priority, seq: u64) -> Option<&InboxEntry> {
         let queue = &self.waiting[priority as usize];
         let at = queue.binary_search_by_key(&seq, |item| item.seq).ok()?;
         queue.get(at)
     }
 
     /// This item is in this inbox no more.
-    fn leave(&mut self, item: Option<&Item>) {
+    fn subtract_bytes(&mut self, item: Option<&InboxEntry>) {
         self.bytes -= item.map_or(0, |item| envelope_bytes(&item.message));
     }
 
     /// Keeps the leases at most half gaps, and an empty inbox small.
-    fn close_gaps(&mut self) {
-        while self.leased.front().is_some_and(|slot| slot.item.is_none()) {
+    fn compact(&mut self) {
+        while self.leased.front().is_some_and(|slot| slot.entry.is_none()) {
             self.leased.pop_front();
         }
         if self.leased.len() > 2 * self.leased_len + 32 {
-            self.leased.retain(|slot| slot.item.is_some());
+            self.leased.retain(|slot| slot.entry.is_some());
         }
         if self.leased.is_empty() && self.waiting.iter().all(VecDeque::is_empty) {
-            self.give_memory_back();
+            self.shrink();
         }
     }
 
-    fn give_memory_back(&mut self) {
+    fn shrink(&mut self) {
         for queue in &mut self.waiting {
             if queue.capacity() > IDLE_CAPACITY_MAX {
                 *queue = VecDeque::new();

@@ -17,12 +17,12 @@ use std::{future::Future, net::SocketAddr, num::NonZeroU64, ops::Range, pin::Pin
 pub use account::{COPY_BYTES, envelope_bytes};
 
 use crate::{
-    bridge::{Bridge, Parcel},
+    bridge::{Bridge, DeliveryBatch},
     clock::Now,
     model::{
-        AuditEntry, AuditQuery, BrokerError, CallReceipt, DeadLetter, DeadLetterReason, Full, Message, MessageId,
-        PAGE_BYTES_MAX, ProjectId, ProjectRecord, ProtocolName, ProtocolRecord, RecipientStatus, ReplicaId, SessionId,
-        SessionName, SessionRecord, Status,
+        AuditEntry, AuditQuery, BrokerError, BudgetFull, CallReceipt, DeadLetter, DeadLetterReason, DeliveryStatus,
+        Message, MessageId, PAGE_BYTES_MAX, ProjectId, ProjectRecord, ProtocolName, ProtocolRecord, RecipientStatus,
+        ReplicaId, SessionId, SessionName, SessionRecord,
     },
 };
 
@@ -32,7 +32,7 @@ pub type Op<T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>;
 
 /// How a store is. The reasons are for anybody to read: they hold no address and no secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Condition {
+pub enum StorageHealth {
     Healthy,
     /// It works, and not as it was meant to: why.
     Degraded(String),
@@ -49,7 +49,7 @@ pub enum StoreError {
     Full(String),
     /// The data set of the project went back after the caller had learnt of it.
     #[error("the store came back with older data: the project is opened again from what it has")]
-    WentBack,
+    RolledBack,
 }
 
 /// How often a storage was found to have gone back to an older state when something was learnt from it. What was learnt
@@ -65,8 +65,8 @@ pub trait Storage: Send + Sync + 'static {
     fn durability(&self) -> String;
 
     /// How the store is now. It is asked often, and answers from what it knows.
-    fn condition(&self) -> Condition {
-        Condition::Healthy
+    fn health(&self) -> StorageHealth {
+        StorageHealth::Healthy
     }
 
     /// Where the other replicas are heard; None when there can be none.
@@ -75,7 +75,7 @@ pub trait Storage: Send + Sync + 'static {
     }
 
     /// The processes that share the storage; None when there can be no other.
-    fn replicas(&self) -> Option<Arc<dyn Replicas>> {
+    fn replicas(&self) -> Option<Arc<dyn ReplicaDirectory>> {
         None
     }
 
@@ -94,7 +94,7 @@ pub trait Storage: Send + Sync + 'static {
     }
 
     /// Whether the data set of the project has gone back since this epoch.
-    fn is_void(&self, project: &ProjectId, at: StoreEpoch) -> bool {
+    fn has_rolled_back(&self, project: &ProjectId, at: StoreEpoch) -> bool {
         let _ = (project, at);
         false
     }
@@ -121,9 +121,9 @@ pub trait Storage: Send + Sync + 'static {
 }
 
 /// The processes that share a storage, and where each of them serves HTTP.
-pub trait Replicas: Send + Sync + 'static {
+pub trait ReplicaDirectory: Send + Sync + 'static {
     /// This process.
-    fn own(&self) -> ReplicaId;
+    fn own_id(&self) -> ReplicaId;
 
     /// None for a process that has ended, or never said where it is. One that was killed is known until it has been
     /// silent for a while.
@@ -137,7 +137,7 @@ pub trait Replicas: Send + Sync + 'static {
 /// acknowledged, either waiting, or leased, or a dead letter; never in two places, never in none.
 pub trait Store: Send + Sync + 'static {
     /// Whether every operation is ready at its first poll, on whatever thread that is, and cannot fail.
-    fn answers_at_once(&self) -> bool {
+    fn is_synchronous(&self) -> bool {
         false
     }
 
@@ -147,15 +147,15 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// The serial of the last frame of this project that was published.
-    fn serial(&self) -> Op<u64> {
+    fn last_frame_seq(&self) -> Op<u64> {
         Box::pin(std::future::ready(Ok(0)))
     }
 
     /// Adds a session, or replaces what was kept of it, unless something that is newer here stands in the way. It is a
     /// sign of life.
-    fn put_session(&self, record: SessionRecord, seat: Seat) -> Op<Seated>;
+    fn put_session(&self, record: SessionRecord, seat: PutSession) -> Op<PutOutcome>;
     fn sessions(&self) -> Op<Roster>;
-    fn find_session(&self, wanted: Wanted) -> Op<Option<SessionRecord>>;
+    fn find_session(&self, wanted: SessionKey) -> Op<Option<SessionRecord>>;
     /// Forgets a session; what its inbox holds becomes dead letters of this reason. Returns how many; None, and nothing
     /// is done, when a sign of life of it is known that is younger than `silent_for`.
     fn remove_session(
@@ -170,9 +170,9 @@ pub trait Store: Send + Sync + 'static {
     fn claim(&self, session: SessionId, claim: Claim, delivery_limit: u32, now: Now) -> Op<Claimed>;
     /// Tells how long ago sessions gave a sign of life, here, and hears of those that others have told of since this
     /// was called last; at the first call, of all. Of several signs of a session the youngest counts. Nobody but this process knows of any where the store is not shared.
-    fn exchange_signs(&self, own: Vec<Sign>) -> Op<Exchanged> {
+    fn exchange_heartbeats(&self, own: Vec<Heartbeat>) -> Op<HeartbeatExchange> {
         drop(own);
-        Box::pin(std::future::ready(Ok(Exchanged::default())))
+        Box::pin(std::future::ready(Ok(HeartbeatExchange::default())))
     }
 
     /// Adds a protocol unless this name and version exist already, or the project has `len_max` of them; then nothing
@@ -185,22 +185,22 @@ pub trait Store: Send + Sync + 'static {
     /// waiting against the capacity: who never acknowledges fills its queue too.
     fn append(&self, batch: Vec<Append>, now: Now) -> Op<Vec<Appended>>;
     /// Keeps `outcome` as the first result of this idempotency key; does nothing when the key is not known.
-    fn settle_outcome(&self, sender: SessionId, key: String, outcome: Outcome) -> Op<()>;
+    fn update_send_result(&self, sender: SessionId, key: String, outcome: SendResult) -> Op<()>;
     /// Reserves an idempotency key for a message to the project `target`, before that project is asked to take it. The
     /// reservation lasts for the idempotency window from the last call that found or made it.
-    fn reserve_key(&self, sender: SessionId, key: String, target: ProjectId, now: Now) -> Op<Reserved>;
+    fn reserve_key(&self, sender: SessionId, key: String, target: ProjectId, now: Now) -> Op<KeyReservation>;
     /// Keeps `outcome` as the first result of a key that is reserved. Does nothing when its result is known already, and
     /// when the key is not known.
-    fn keep_outcome(&self, sender: SessionId, key: String, outcome: Outcome) -> Op<()>;
+    fn complete_reservation(&self, sender: SessionId, key: String, outcome: SendResult) -> Op<()>;
     /// Ends a reservation whose message was refused, unless another send has found the reservation: that one may have
     /// been accepted.
-    fn free_key(&self, sender: SessionId, key: String) -> Op<()>;
+    fn cancel_reservation(&self, sender: SessionId, key: String) -> Op<()>;
     /// Hands out waiting messages, urgent before low and old before new, and counts the delivery: up to `limit`, of at most
     /// `bytes_max` bytes together, for which the caller has room. The lease ends before the first message that does not
     /// fit ([`Leased::beyond`]). They stay leased until they are acknowledged or
     /// released. Those whose time has run out are dead-lettered instead. Nothing for a session that is not known, and
     /// nothing for a claim that is not the session's last.
-    fn lease(&self, session: SessionId, by: Option<Claim>, limit: usize, bytes_max: usize, now: Now) -> Op<Leased>;
+    fn lease(&self, session: SessionId, by: Option<Claim>, limit: usize, bytes_max: usize, now: Now) -> Op<Lease>;
     /// The same for a call of `receive_messages`, whose receipt names what it leases: [`Self::settle_receipt`].
     fn lease_for_call(
         &self,
@@ -209,12 +209,12 @@ pub trait Store: Send + Sync + 'static {
         limit: usize,
         bytes_max: usize,
         now: Now,
-    ) -> Op<Leased> {
+    ) -> Op<Lease> {
         let _ = receipt;
         self.lease(session, None, limit, bytes_max, now)
     }
     /// Whether it hands over messages unasked to whoever stands by.
-    fn hands_over(&self) -> bool {
+    fn supports_push(&self) -> bool {
         false
     }
     /// Whoever has this claim takes messages unasked from now on, where the store does that: what nothing waits before, and
@@ -222,15 +222,15 @@ pub trait Store: Send + Sync + 'static {
     /// window and the room hold are leased by it, and comes as a [`Parcel`](crate::bridge::Parcel). That ends with the
     /// claim, and with the release of all that is leased. Answers with what is leased under the claim from the number
     /// `from` on.
-    fn stand_by(&self, session: SessionId, claim: Claim, takes: Takes, from: u64) -> Op<Leased> {
+    fn start_push(&self, session: SessionId, claim: Claim, takes: PrefetchLimit, from: u64) -> Op<Lease> {
         let _ = (session, claim, takes, from);
-        Box::pin(std::future::ready(Ok(Leased::default())))
+        Box::pin(std::future::ready(Ok(Lease::default())))
     }
     /// Reads a parcel.
     ///
     /// # Errors
     /// When it is not one of this store.
-    fn unpack(&self, parcel: &Parcel) -> Result<Vec<Handed>, StoreError> {
+    fn decode_batch(&self, parcel: &DeliveryBatch) -> Result<Vec<PushedDelivery>, StoreError> {
         let _ = parcel;
         Ok(Vec::new())
     }
@@ -242,7 +242,7 @@ pub trait Store: Send + Sync + 'static {
     }
     /// Takes out of these messages, which were written to the connection of this session, those that are leased to many
     /// as one: they are acknowledged as one when they have been written to all, or after a while.
-    fn note_written(&self, session: SessionId, messages: &mut Vec<MessageId>) {
+    fn settle_group_leases(&self, session: SessionId, messages: &mut Vec<MessageId>) {
         let _ = (session, messages);
     }
     /// Remembers that these leased messages were returned to a caller who acknowledges them by asking for more, wherever
@@ -259,7 +259,7 @@ pub trait Store: Send + Sync + 'static {
     /// Acknowledges the messages that a call leased under this receipt, at whatever replica, and that no later call has
     /// leased; then releases all others that [`Self::mark_returned`] remembers. A receipt that is not known names nothing.
     /// Of no use where the store is not shared: the session knows.
-    fn settle_receipt(
+    fn acknowledge_receipt(
         &self,
         session: SessionId,
         receipt: CallReceipt,
@@ -283,12 +283,12 @@ pub trait Store: Send + Sync + 'static {
     fn message_status(&self, message: MessageId, now: Now) -> Op<Option<Vec<RecipientStatus>>>;
     /// Another replica has brought this message further, or any: whoever follows it here is told. Where the store is not
     /// shared, whoever brings it further tells them.
-    fn progressed(&self, message: Option<MessageId>) -> Op<()> {
+    fn notify_progress(&self, message: Option<MessageId>) -> Op<()> {
         let _ = message;
         Box::pin(std::future::ready(Ok(())))
     }
     /// Dead letters, ordered by message id (which is by age) and recipient.
-    fn dead_letters(&self, query: DeadLetterQuery) -> Op<DeadLetters>;
+    fn dead_letters(&self, query: DeadLetterQuery) -> Op<DeadLetterPage>;
     /// Sends dead letters again, as new in the queue and with no deliveries counted, to their recipient or to
     /// another; their time to live begins anew. A recipient that has a copy already, of a broadcast, gets no second.
     fn redrive(
@@ -303,10 +303,10 @@ pub trait Store: Send + Sync + 'static {
     fn usage(&self) -> Op<Usage>;
 
     /// Remembers that a message of this project went to another. Bounded; the oldest go first.
-    fn put_crossing(&self, message: MessageId, target: ProjectId) -> Op<()>;
-    fn crossing(&self, message: MessageId) -> Op<Option<ProjectId>>;
+    fn put_cross_project_target(&self, message: MessageId, target: ProjectId) -> Op<()>;
+    fn cross_project_target(&self, message: MessageId) -> Op<Option<ProjectId>>;
     /// To which projects the remembered messages went.
-    fn crossing_targets(&self) -> Op<Vec<ProjectId>>;
+    fn cross_project_targets(&self) -> Op<Vec<ProjectId>>;
 }
 
 /// Which dead letters are asked for.
@@ -337,15 +337,15 @@ impl Default for DeadLetterQuery {
 
 /// What a [`DeadLetterQuery`] found.
 #[derive(Clone, Debug, Default)]
-pub struct DeadLetters {
-    pub letters: Vec<DeadLetter>,
+pub struct DeadLetterPage {
+    pub dead_letters: Vec<DeadLetter>,
     /// The letter before which the list ends for lack of bytes.
-    pub beyond: Option<LetterBeyond>,
+    pub blocked: Option<BlockedDeadLetter>,
 }
 
 /// A dead letter that is listed when there is room for its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LetterBeyond {
+pub struct BlockedDeadLetter {
     pub message: MessageId,
     pub recipient: SessionId,
     /// See [`envelope_bytes`].
@@ -355,7 +355,7 @@ pub struct LetterBeyond {
 impl DeadLetterQuery {
     /// Whether a letter is asked for, where the list begins and its length left out.
     #[must_use]
-    pub fn fits(&self, letter: &DeadLetter) -> bool {
+    pub fn matches(&self, letter: &DeadLetter) -> bool {
         self.reason.is_none_or(|reason| letter.reason == reason)
             && self
                 .origin
@@ -373,7 +373,7 @@ pub struct Append {
     pub queue_capacity: usize,
     pub idempotency_key: Option<String>,
     /// The roster that the audience was taken from, for a broadcast where the store is shared.
-    pub roster: Option<u64>,
+    pub roster_version: Option<u64>,
 }
 
 #[derive(Clone, Debug)]
@@ -403,10 +403,10 @@ pub enum Appended {
         queue_len: usize,
         refused: Vec<SessionId>,
         /// Why they refused; of several the last. None when nobody did.
-        refusal: Option<Refusal>,
+        refusal: Option<RecipientRefusal>,
     },
     /// The sender used this idempotency key before; nothing was sent.
-    Repeated(Outcome),
+    Duplicate(SendResult),
     /// The sender has reserved this idempotency key for a message to another project; nothing was sent.
     KeyReserved,
     /// Sessions have come or gone since the roster of the audience. Neither this message nor any after it in the batch
@@ -416,21 +416,21 @@ pub enum Appended {
 
 /// What the sender's store knows of an idempotency key for a message to another project.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reserved {
+pub enum KeyReservation {
     /// The key was free: it is reserved now.
-    First,
+    New,
     /// An earlier send reserved it for the same project, and its result is not known here.
-    Again,
+    Repeated,
     /// An earlier send reserved it for another project, and its result is not known here.
-    Elsewhere,
+    OtherProject,
     /// The first result.
-    Settled(Outcome),
+    Completed(SendResult),
 }
 
 impl Appended {
     /// Everyone accepted it.
     #[must_use]
-    pub const fn by_all(queue_len: usize) -> Self {
+    pub const fn accepted_by_all(queue_len: usize) -> Self {
         Self::Accepted {
             queue_len,
             refused: Vec::new(),
@@ -440,7 +440,7 @@ impl Appended {
 
     /// Everyone refused it.
     #[must_use]
-    pub fn by_none(refused: &[SessionId], refusal: Refusal) -> Self {
+    pub fn refused_by_all(refused: &[SessionId], refusal: RecipientRefusal) -> Self {
         Self::Accepted {
             queue_len: 0,
             refused: refused.to_vec(),
@@ -451,15 +451,15 @@ impl Appended {
 
 /// Why a recipient does not get a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum RecipientRefusal {
     /// It is not a session of this store.
     Gone,
-    Full(Full),
+    Full(BudgetFull),
 }
 
 /// The first result of a send, kept for its idempotency key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub struct SendResult {
     pub message: MessageId,
     pub delivered: usize,
     pub queued: usize,
@@ -469,10 +469,10 @@ pub struct Outcome {
     /// Milliseconds since the Unix epoch, when it was handed to a live connection.
     pub delivered_at_ms: Option<u64>,
     /// Where the message was when the sender that waited for more had its answer.
-    pub status: Option<Status>,
+    pub status: Option<DeliveryStatus>,
 }
 
-impl Outcome {
+impl SendResult {
     /// What is known at acceptance.
     #[must_use]
     pub fn accepted(message: MessageId, audience: usize, queue_len: usize, refused: Vec<SessionId>) -> Self {
@@ -497,41 +497,41 @@ pub struct Delivery {
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct Leased {
+pub struct Lease {
     pub deliveries: Vec<Delivery>,
     pub depth: Depth,
     /// Somebody else has claimed the session since.
     pub superseded: bool,
     /// The numbers of these leases among all of the session, which grow. Empty where nothing is handed over unasked.
-    pub numbers: Range<u64>,
+    pub lease_numbers: Range<u64>,
     /// Messages are handed over unasked.
-    pub stands_by: bool,
+    pub is_pushing: bool,
     /// Bytes of the message before which the lease ended, as it did not fit into the bytes of the lease.
-    pub beyond: Option<usize>,
+    pub blocked_bytes: Option<usize>,
 }
 
 /// What a session takes unasked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Takes {
+pub struct PrefetchLimit {
     /// Most messages that may be leased.
-    pub window: usize,
+    pub messages: usize,
     /// Most bytes that may be leased.
-    pub room: usize,
+    pub bytes: usize,
     /// What was written to its connection is acknowledged, soon: the store may lease a message to many of these as one.
-    pub by_writing: bool,
+    pub auto_ack: bool,
 }
 
 /// What the store has leased to a session unasked.
 #[derive(Clone, Debug, actix::Message)]
 #[rtype(result = "()")]
-pub struct Handed {
+pub struct PushedDelivery {
     pub session: SessionId,
     /// By which the session was in hand.
     pub claim: Claim,
     pub deliveries: Vec<Delivery>,
     /// The numbers of these leases. Empty of what is leased to many as one: it comes before the lease of this number. It
     /// becomes a lease of its own, and comes once more, when anything else is done with the inbox.
-    pub numbers: Range<u64>,
+    pub lease_numbers: Range<u64>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -550,7 +550,7 @@ pub struct Usage {
     /// Of the records of sessions.
     pub sessions: usize,
     /// Of idempotency keys with their results.
-    pub outcomes: usize,
+    pub idempotency_keys: usize,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -567,7 +567,7 @@ pub struct Acknowledged {
     /// Ids that are not in this inbox.
     pub unknown: Vec<MessageId>,
     /// Those of them whose sender waits to be told.
-    pub watched: Vec<Arc<Message>>,
+    pub tracked: Vec<Arc<Message>>,
     pub depth: Depth,
 }
 
@@ -614,25 +614,25 @@ pub struct Claimed {
 
 /// On what terms a session is put.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Seat {
+pub struct PutSession {
     /// It is there already, as far as the caller knows.
-    pub resumes: bool,
+    pub must_exist: bool,
     /// Most sessions there may be with a new one.
     pub sessions_len_max: Option<usize>,
 }
 
 /// What became of a session that was put. But for the first, nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Seated {
-    Kept,
+pub enum PutOutcome {
+    Stored,
     /// Another session has the name.
     NameTaken,
     /// It was to be resumed, and is not there any more.
     Gone,
     /// There are as many sessions as there may be.
-    Full,
+    TooManySessions,
     /// The records of the sessions have as many bytes as they may have: this limit.
-    NoRoom {
+    TooManyBytes {
         limit: usize,
     },
 }
@@ -657,27 +657,27 @@ pub struct Roster {
 
 /// How a session is looked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wanted {
+pub enum SessionKey {
     Id(SessionId),
     Name(SessionName),
 }
 
 /// A sign of life of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sign {
+pub struct Heartbeat {
     pub session: SessionId,
     pub ago: Duration,
     /// It said goodbye then.
-    pub goodbye: bool,
+    pub has_left: bool,
 }
 
 /// The signs of life that others have told of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Exchanged {
-    pub signs: Vec<Sign>,
+pub struct HeartbeatExchange {
+    pub heartbeats: Vec<Heartbeat>,
     /// The serial of the last frame that was published then. Of a session that was put by it, or before, these signs and
     /// those exchanged earlier tell.
-    pub serial: u64,
+    pub frame_seq: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -712,7 +712,7 @@ pub struct Retention {
     pub idempotency_keys_len_max: usize,
     pub idempotency_window: Duration,
     /// Messages to other projects whose receipts can be asked for.
-    pub crossings_len_max: usize,
+    pub cross_project_targets_len_max: usize,
     /// Entries of the audit, of what was done and of what was refused in each project.
     pub audit_len_max: usize,
     /// Bytes of the messages that wait for one session or are leased to it. One more is refused.
@@ -724,12 +724,12 @@ pub struct Retention {
     /// Bytes of the messages of all projects, where they are in the memory of the broker. One more is refused.
     pub messages_bytes_max: usize,
     /// Bytes of idempotency keys and their results; the oldest go first.
-    pub outcomes_bytes_max: usize,
+    pub idempotency_keys_bytes_max: usize,
     /// Bytes of the records of sessions. One more is refused.
     pub sessions_bytes_max: usize,
 }
 
-const MB: usize = 1024 * 1024;
+const MIB: usize = 1024 * 1024;
 
 impl Default for Retention {
     fn default() -> Self {
@@ -738,14 +738,14 @@ impl Default for Retention {
             dead_letters_len_max: 10_000,
             idempotency_keys_len_max: 1_000_000,
             idempotency_window: Duration::from_hours(24),
-            crossings_len_max: 200_000,
+            cross_project_targets_len_max: 200_000,
             audit_len_max: 10_000,
-            queue_bytes_max: 32 * MB,
-            waiting_bytes_max: 96 * MB,
-            dead_letters_bytes_max: 32 * MB,
-            messages_bytes_max: 192 * MB,
-            outcomes_bytes_max: 16 * MB,
-            sessions_bytes_max: 16 * MB,
+            queue_bytes_max: 32 * MIB,
+            waiting_bytes_max: 96 * MIB,
+            dead_letters_bytes_max: 32 * MIB,
+            messages_bytes_max: 192 * MIB,
+            idempotency_keys_bytes_max: 16 * MIB,
+            sessions_bytes_max: 16 * MIB,
         }
     }
 }
@@ -754,7 +754,7 @@ impl From<StoreError> for BrokerError {
     fn from(error: StoreError) -> Self {
         tracing::warn!(%error, "the store did not answer as it should");
         match error {
-            StoreError::Unreachable(_) | StoreError::WentBack => Self::unavailable(),
+            StoreError::Unreachable(_) | StoreError::RolledBack => Self::unavailable(),
             StoreError::Full(_) => Self::StorageFull,
         }
     }

@@ -3,44 +3,44 @@
 //! Receipts lie in a ring in the order of acceptance, and whoever holds a message holds the place of its entry: to move
 //! a status on is an access to an array. Only a question by message id searches.
 
-mod ring;
+mod chunked_queue;
 
-use self::ring::Ring;
+use self::chunked_queue::ChunkedQueue;
 use super::{
     id_map::{IdMap, IdSet},
     journal::{Change, Journal},
 };
-use crate::model::{MessageId, RecipientStatus, SessionId, Status};
+use crate::model::{DeliveryStatus, MessageId, RecipientStatus, SessionId};
 
 /// The place of one recipient's entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct ReceiptKey {
     pub receipt: u64,
-    pub recipient: u32,
+    pub recipient_index: u32,
 }
 
 #[derive(Debug)]
 pub(super) struct Receipts {
-    ring: Ring<Receipt>,
+    recent: ChunkedQueue<Receipt>,
     /// Number of the first receipt in the ring.
-    base: u64,
+    first_number: u64,
     /// Entries in the ring, of all receipts together; at most `len_max` after each operation.
     len: usize,
     len_max: usize,
     /// The last receipt, and its id, that was greater than all before it in the ring.
     newest: Option<(u64, MessageId)>,
     /// Those in the ring whose id is not greater than all before it: of another generator, or redriven.
-    strays: IdMap<MessageId, u64>,
+    out_of_order: IdMap<MessageId, u64>,
     /// Entries that had to leave the ring while they were not final. Each stands for a message in an inbox, which
     /// bounds them.
-    elders: IdMap<MessageId, Vec<(ReceiptKey, RecipientStatus)>>,
+    evicted_open: IdMap<MessageId, Vec<(ReceiptKey, RecipientStatus)>>,
 }
 
 #[derive(Debug)]
 struct Receipt {
     id: MessageId,
     /// How many receipts before it the last one stands whose id was greater than all before it; 0 for such a one.
-    stray: u32,
+    back_to_ordered: u32,
     entries: Entries,
 }
 
@@ -55,21 +55,21 @@ impl Receipts {
     /// Keeps at most `len_max` entries of what is settled.
     pub fn new(len_max: usize) -> Self {
         Self {
-            ring: Ring::new(),
-            base: 0,
+            recent: ChunkedQueue::new(),
+            first_number: 0,
             len: 0,
             len_max,
             newest: None,
-            strays: IdMap::default(),
-            elders: IdMap::default(),
+            out_of_order: IdMap::default(),
+            evicted_open: IdMap::default(),
         }
     }
 
     /// The place that the entry number `recipient` of the receipt accepted next will have.
     pub fn next_key(&self, recipient: usize) -> ReceiptKey {
         ReceiptKey {
-            receipt: self.base + self.ring.len() as u64,
-            recipient: recipient as u32,
+            receipt: self.first_number + self.recent.len() as u64,
+            recipient_index: recipient as u32,
         }
     }
 
@@ -84,37 +84,44 @@ impl Receipts {
     }
 
     /// Moves one entry on. `id` is that of its message.
-    pub fn set(&mut self, key: ReceiptKey, id: MessageId, status: Status, at_ms: u64, journal: &mut impl Journal) {
-        match key.receipt.checked_sub(self.base) {
+    pub fn set(
+        &mut self,
+        key: ReceiptKey,
+        id: MessageId,
+        status: DeliveryStatus,
+        at_ms: u64,
+        journal: &mut impl Journal,
+    ) {
+        match key.receipt.checked_sub(self.first_number) {
             Some(at) => {
-                let receipt = usize::try_from(at).ok().and_then(|at| self.ring.get_mut(at));
-                if let Some(entry) = receipt.and_then(|receipt| receipt.entries.get_mut(key.recipient)) {
+                let receipt = usize::try_from(at).ok().and_then(|at| self.recent.get_mut(at));
+                if let Some(entry) = receipt.and_then(|receipt| receipt.entries.get_mut(key.recipient_index)) {
                     (entry.status, entry.at_ms) = (status, at_ms);
                     if status.is_final() {
                         let message = id;
-                        journal.note(Change::Settled { key, message, entry });
+                        journal.record(Change::ReceiptFinal { key, message, entry });
                     }
                 }
             }
-            None => self.set_elder(key, id, status, at_ms),
+            None => self.set_evicted(key, id, status, at_ms),
         }
     }
 
     /// A place for a message that is sent again to this session: the entry that it had, or a new one.
     pub fn requeue(&mut self, id: MessageId, session: SessionId, at_ms: u64, journal: &mut impl Journal) -> ReceiptKey {
         let found = self.find(id);
-        let Some((at, receipt)) = found.and_then(|at| Some((at, self.ring.get_mut(at)?))) else {
+        let Some((at, receipt)) = found.and_then(|at| Some((at, self.recent.get_mut(at)?))) else {
             let key = self.next_key(0);
             self.accept_one(id, session, at_ms, journal);
             return key;
         };
         let entries_before = receipt.entries.as_slice().len();
         let key = ReceiptKey {
-            receipt: self.base + at as u64,
-            recipient: receipt.entries.put(queued(session, at_ms)),
+            receipt: self.first_number + at as u64,
+            recipient_index: receipt.entries.put(queued(session, at_ms)),
         };
         self.len += receipt.entries.as_slice().len() - entries_before;
-        journal.note(Change::ReceiptForgotten(key));
+        journal.record(Change::ReceiptRemoved(key));
         self.evict(journal);
         key
     }
@@ -136,15 +143,15 @@ impl Receipts {
     pub fn restore(&mut self, mut entries: Vec<(ReceiptKey, MessageId, RecipientStatus)>, journal: &mut impl Journal) {
         entries.sort_unstable_by_key(|(key, ..)| *key);
         let receipts: Vec<_> = entries.chunk_by(|(a, ..), (b, ..)| a.receipt == b.receipt).collect();
-        let first = Self::first_of_ring(&receipts);
+        let first = Self::first_to_queue(&receipts);
         let number = |receipt: &&[(ReceiptKey, _, _)]| receipt[0].0.receipt;
         let next = receipts.last().map_or(0, |last| number(last) + 1);
-        self.base = receipts.get(first).map_or(next, number);
+        self.first_number = receipts.get(first).map_or(next, number);
         for (key, id, entry) in receipts[..first].iter().copied().flatten() {
             if entry.status.is_final() {
-                journal.note(Change::ReceiptForgotten(*key));
+                journal.record(Change::ReceiptRemoved(*key));
             } else {
-                self.elders.entry(*id).or_default().push((*key, *entry));
+                self.evicted_open.entry(*id).or_default().push((*key, *entry));
             }
         }
         for receipt in &receipts[first..] {
@@ -158,14 +165,14 @@ impl Receipts {
 
     /// The first of the receipts that go through the ring, which evicts those that are too many: from it on nothing is
     /// missing, and no message has two. The earlier one of two had left the ring before the later one was made.
-    fn first_of_ring(receipts: &[&[(ReceiptKey, MessageId, RecipientStatus)]]) -> usize {
+    fn first_to_queue(receipts: &[&[(ReceiptKey, MessageId, RecipientStatus)]]) -> usize {
         let mut first = receipts.len();
         let mut later_ids = IdSet::default();
         for (at, receipt) in receipts.iter().enumerate().rev() {
             let is_whole = receipt
                 .iter()
                 .enumerate()
-                .all(|(place, (key, ..))| key.recipient as usize == place);
+                .all(|(place, (key, ..))| key.recipient_index as usize == place);
             let is_next = receipts
                 .get(at + 1)
                 .is_none_or(|next| receipt[0].0.receipt + 1 == next[0].0.receipt);
@@ -179,16 +186,16 @@ impl Receipts {
     }
 
     fn entries(&self, id: MessageId) -> impl Iterator<Item = &RecipientStatus> {
-        let elders = self.elders.get(&id).into_iter().flatten().map(|(_, entry)| entry);
-        let ring = self.find(id).map_or(&[][..], |at| self.ring[at].entries.as_slice());
+        let elders = self.evicted_open.get(&id).into_iter().flatten().map(|(_, entry)| entry);
+        let ring = self.find(id).map_or(&[][..], |at| self.recent[at].entries.as_slice());
         elders.chain(ring)
     }
 
     fn accept(&mut self, id: MessageId, entries: Entries, journal: &mut impl Journal) {
-        let number = self.base + self.ring.len() as u64;
+        let number = self.first_number + self.recent.len() as u64;
         let stray = match self.newest {
-            Some((newest, newest_id)) if id <= newest_id && newest >= self.base => {
-                self.strays.insert(id, number);
+            Some((newest, newest_id)) if id <= newest_id && newest >= self.first_number => {
+                self.out_of_order.insert(id, number);
                 (number - newest) as u32
             }
             _ => {
@@ -197,36 +204,42 @@ impl Receipts {
             }
         };
         self.len += entries.as_slice().len();
-        self.ring.push_back(Receipt { id, stray, entries });
+        self.recent.push_back(Receipt {
+            id,
+            back_to_ordered: stray,
+            entries,
+        });
         self.evict(journal);
     }
 
     fn evict(&mut self, journal: &mut impl Journal) {
         while self.len > self.len_max {
-            let Some(receipt) = self.ring.pop_front() else { return };
-            let number = self.base;
-            self.base += 1;
+            let Some(receipt) = self.recent.pop_front() else { return };
+            let number = self.first_number;
+            self.first_number += 1;
             let entries = receipt.entries.as_slice();
             self.len -= entries.len();
-            if receipt.stray > 0 {
-                self.strays.remove(&receipt.id);
+            if receipt.back_to_ordered > 0 {
+                self.out_of_order.remove(&receipt.id);
             }
             for (place, entry) in entries.iter().enumerate() {
                 let key = ReceiptKey {
                     receipt: number,
-                    recipient: place as u32,
+                    recipient_index: place as u32,
                 };
                 if entry.status.is_final() {
-                    journal.note(Change::ReceiptForgotten(key));
+                    journal.record(Change::ReceiptRemoved(key));
                     continue;
                 }
-                self.elders.entry(receipt.id).or_default().push((key, *entry));
+                self.evicted_open.entry(receipt.id).or_default().push((key, *entry));
             }
         }
     }
 
-    fn set_elder(&mut self, key: ReceiptKey, id: MessageId, status: Status, at_ms: u64) {
-        let Some(elders) = self.elders.get_mut(&id) else { return };
+    fn set_evicted(&mut self, key: ReceiptKey, id: MessageId, status: DeliveryStatus, at_ms: u64) {
+        let Some(elders) = self.evicted_open.get_mut(&id) else {
+            return;
+        };
         let Ok(at) = elders.binary_search_by_key(&key, |(key, _)| *key) else {
             return;
         };
@@ -236,27 +249,27 @@ impl Receipts {
         }
         elders.remove(at);
         if elders.is_empty() {
-            self.elders.remove(&id);
+            self.evicted_open.remove(&id);
         }
     }
 
     /// The place in the ring of the receipt with this id.
     fn find(&self, id: MessageId) -> Option<usize> {
-        if let Some(&number) = self.strays.get(&id) {
-            return usize::try_from(number - self.base).ok();
+        if let Some(&number) = self.out_of_order.get(&id) {
+            return usize::try_from(number - self.first_number).ok();
         }
         // Without the strays the ids ascend: each of them stands for the last one before it that is none.
-        let (mut low, mut high) = (0, self.ring.len());
+        let (mut low, mut high) = (0, self.recent.len());
         while low < high {
             let middle = low.midpoint(high);
-            let in_order = middle.checked_sub(self.ring[middle].stray as usize);
-            if in_order.is_some_and(|at| self.ring[at].id >= id) {
+            let in_order = middle.checked_sub(self.recent[middle].back_to_ordered as usize);
+            if in_order.is_some_and(|at| self.recent[at].id >= id) {
                 high = middle;
             } else {
                 low = middle + 1;
             }
         }
-        self.ring
+        self.recent
             .get(low)
             .is_some_and(|receipt| receipt.id == id)
             .then_some(low)
@@ -298,7 +311,7 @@ impl Entries {
 const fn queued(session: SessionId, at_ms: u64) -> RecipientStatus {
     RecipientStatus {
         session,
-        status: Status::Queued,
+        status: DeliveryStatus::Queued,
         at_ms,
     }
 }

@@ -8,7 +8,7 @@ use std::{
 use actors::model::{MessageId, SessionId};
 use tokio::sync::watch;
 
-use crate::world::soon;
+use crate::world::within_deadline;
 
 /// Accepted messages, each for each of its recipients, and what arrived.
 #[derive(Default)]
@@ -22,7 +22,7 @@ struct Entries {
     accepted: usize,
     seen: HashSet<(SessionId, MessageId)>,
     /// Accepted and not seen.
-    open: HashSet<(SessionId, MessageId)>,
+    missing: HashSet<(SessionId, MessageId)>,
     repeats: usize,
 }
 
@@ -32,20 +32,20 @@ impl Ledger {
     }
 
     /// The sender has the id: from now on it is owed.
-    pub fn accepted(&self, recipient: SessionId, message: MessageId) {
+    pub fn record_accepted(&self, recipient: SessionId, message: MessageId) {
         let mut entries = self.entries();
         entries.accepted += 1;
         // The recipient may have been quicker than the answer.
         if !entries.seen.contains(&(recipient, message)) {
-            entries.open.insert((recipient, message));
+            entries.missing.insert((recipient, message));
         }
         drop(entries);
         self.changes.send_replace(());
     }
 
-    pub fn seen(&self, recipient: SessionId, message: MessageId) {
+    pub fn record_seen(&self, recipient: SessionId, message: MessageId) {
         let mut entries = self.entries();
-        entries.open.remove(&(recipient, message));
+        entries.missing.remove(&(recipient, message));
         if !entries.seen.insert((recipient, message)) {
             entries.repeats += 1;
         }
@@ -57,26 +57,26 @@ impl Ledger {
         self.entries().accepted
     }
 
-    pub fn open(&self) -> Vec<(SessionId, MessageId)> {
-        self.entries().open.iter().copied().collect()
+    pub fn missing(&self) -> Vec<(SessionId, MessageId)> {
+        self.entries().missing.iter().copied().collect()
     }
 
     /// Waits until so many more were accepted.
-    pub async fn grows_by(&self, more: usize) {
+    pub async fn await_more_accepted(&self, more: usize) {
         let goal = self.accepted_len() + more;
-        self.until("more accepted messages", |entries| entries.accepted >= goal)
+        self.await_entries("more accepted messages", |entries| entries.accepted >= goal)
             .await;
     }
 
     /// Waits until nothing is owed.
-    pub async fn is_settled(&self) {
-        self.until("all that was accepted", |entries| entries.open.is_empty())
+    pub async fn await_all_seen(&self) {
+        self.await_entries("all that was accepted", |entries| entries.missing.is_empty())
             .await;
     }
 
-    async fn until(&self, what: &str, fulfilled: impl Fn(&Entries) -> bool) {
+    async fn await_entries(&self, what: &str, fulfilled: impl Fn(&Entries) -> bool) {
         let mut changes = self.changes.subscribe();
-        soon(what, async {
+        within_deadline(what, async {
             while !fulfilled(&self.entries()) {
                 changes.changed().await.unwrap();
             }

@@ -6,15 +6,15 @@ use actors::{
     model::BrokerError,
     project, router,
     session::{self, Nudge},
-    supervise::{MAILBOX_LEN_MAX, Policy},
+    supervise::{MAILBOX_LEN_MAX, RestartPolicy},
 };
 
-use crate::world::{Threads, World, run, settings, soon};
+use crate::world::{ActorThread, World, run, settings, within_deadline};
 
 /// After its second panic an actor pauses for long enough to be flooded.
-fn sluggish() -> project::Settings {
-    project::Settings {
-        restarts: Policy {
+fn slow_restarts() -> project::ProjectSettings {
+    project::ProjectSettings {
+        restarts: RestartPolicy {
             restarts_max: 10,
             window: Duration::from_mins(1),
             backoff: Duration::from_millis(500),
@@ -27,10 +27,10 @@ fn sluggish() -> project::Settings {
 #[test]
 fn a_flooded_router_says_unavailable_and_answers_what_it_took_when_it_is_back() {
     run(|| async {
-        let world = World::new(sluggish(), Threads::One).await;
-        let (_, _, router) = world.project.addresses();
+        let world = World::new(slow_restarts(), ActorThread::Test).await;
+        let (_, _, router) = world.project.actor_addresses();
         for _ in 0..2 {
-            router.tell(router::Panic).unwrap();
+            router.tell(router::PanicRouter).unwrap();
         }
         let mut answers = Vec::new();
         let refused = loop {
@@ -43,11 +43,11 @@ fn a_flooded_router_says_unavailable_and_answers_what_it_took_when_it_is_back() 
         assert!(matches!(refused, BrokerError::Unavailable { .. }));
         // A fresh clone of the address is no way around the bound, and what is refused takes no place.
         for _ in 0..100 {
-            assert!(router.clone().tell(router::Panic).is_err());
+            assert!(router.clone().tell(router::PanicRouter).is_err());
         }
         assert_eq!(world.node("router", "default").mailbox_len, MAILBOX_LEN_MAX);
         for answer in answers {
-            soon("an answer", answer).await.unwrap();
+            within_deadline("an answer", answer).await.unwrap();
         }
         assert_eq!(world.node("router", "default").mailbox_len, 0);
         world.submit(Vec::new()).await.unwrap();
@@ -57,31 +57,31 @@ fn a_flooded_router_says_unavailable_and_answers_what_it_took_when_it_is_back() 
 #[test]
 fn a_message_for_a_session_with_a_full_mailbox_is_accepted_and_found() {
     run(|| async {
-        let world = World::new(sluggish(), Threads::One).await;
+        let world = World::new(slow_restarts(), ActorThread::Test).await;
         let alice = world.register("alice", None).await;
-        let (bob, line) = world.listener("bob").await;
+        let (bob, line) = world.register_with_push("bob").await;
         for _ in 0..2 {
-            bob.address.tell(session::Panic).unwrap();
+            bob.address.tell(session::PanicSession).unwrap();
         }
         while world.session_node(&bob).restarts < 2 {
             tokio::task::yield_now().await;
         }
-        while bob.address.tell(Nudge { until_handled: None }).is_ok() {}
+        while bob.address.tell(Nudge { barrier: None }).is_ok() {}
         // Answered at once: nobody holds it back.
-        let routed = soon("the answer", world.send(&alice, "bob")).await;
-        line.sees(&[routed.outcome.message]).await;
+        let routed = within_deadline("the answer", world.send(&alice, "bob")).await;
+        line.sees(&[routed.result.message]).await;
     });
 }
 
 #[test]
 fn who_asks_a_flooded_session_is_told_at_once() {
     run(|| async {
-        let world = World::new(sluggish(), Threads::One).await;
+        let world = World::new(slow_restarts(), ActorThread::Test).await;
         let bob = world.register("bob", None).await;
         for _ in 0..2 {
-            bob.address.tell(session::Panic).unwrap();
+            bob.address.tell(session::PanicSession).unwrap();
         }
-        while bob.address.tell(Nudge { until_handled: None }).is_ok() {}
+        while bob.address.tell(Nudge { barrier: None }).is_ok() {}
         let refused = world.project.disconnect(&bob).await;
         assert!(matches!(refused, Err(BrokerError::Unavailable { .. })));
         let wait = Duration::from_secs(30);

@@ -3,20 +3,20 @@
 //!
 //! `cargo test -p mcp-broker-actors --features faults`
 
-mod agents;
-mod giving_up;
-mod laggard;
+mod contended_storage;
+mod cross_project;
 mod ledger;
+mod load;
 mod mailboxes;
 mod owners;
 mod panics;
 mod projects;
+mod read_room;
 mod replicas;
-mod room;
+mod replicated_memory;
+mod restart_limits;
 mod schedules;
 mod sessions;
-mod shared;
-mod stores;
-mod twins;
-mod walls;
+mod slow_storage;
+mod slow_stores;
 mod world;

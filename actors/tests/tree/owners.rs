@@ -6,15 +6,17 @@ use actix_rt::Arbiter;
 use actors::{
     broker::Broker,
     model::{
-        BrokerError, Capabilities, DeadLetterReason, MadeKey, MissingSession, NewKey, Owner, ProjectConfig, Scope,
+        BrokerError, Capabilities, DeadLetterReason, IssuedKey, MissingSession, NewKey, Owner, ProjectConfig, Scope,
         SessionId, SessionName, SessionRecord,
     },
     project::Registration,
-    session::{Closing, Retire, Unbounded},
+    session::{CloseReason, EndSession, UnboundedReads},
     storage::memory::MemoryStorage,
 };
 
-use crate::world::{Line, MANUAL, Threads, World, broker_settings, project_id, run, settings, wanted};
+use crate::world::{
+    ActorThread, MANUAL, RecordingConnection, World, broker_settings, new_project, project_id, run, settings,
+};
 
 fn owner(subject: &str) -> Owner {
     Owner::subject(subject)
@@ -27,12 +29,12 @@ fn code(refused: Result<impl Sized, BrokerError>) -> &'static str {
 #[test]
 fn a_name_that_is_held_is_forbidden_to_anybody_else_and_nothing_happens_to_its_holder() {
     run(|| async {
-        let world = World::new(settings(), Threads::One).await;
+        let world = World::new(settings(), ActorThread::Test).await;
         let (ours, theirs) = (owner("k1"), owner("k2"));
-        let line = Line::new();
+        let line = RecordingConnection::new();
         let bob = world.register_as(&ours, "bob", Some(&line)).await.unwrap().member;
         world.subscribe(&bob, &line, Some(MANUAL));
-        let other_line = Line::new();
+        let other_line = RecordingConnection::new();
         for stranger in [
             theirs.clone(),
             Owner::anonymous(),
@@ -46,7 +48,7 @@ fn a_name_that_is_held_is_forbidden_to_anybody_else_and_nothing_happens_to_its_h
         assert!(!error.to_string().contains("k1"), "whose it is is not said: {error}");
         let sent = world.send_many(&bob, "bob", 1).await;
         line.sees(&sent).await;
-        assert!(line.closed().is_empty() && other_line.closed().is_empty());
+        assert!(line.close_reasons().is_empty() && other_line.close_reasons().is_empty());
         assert_eq!(world.project.resolve("bob").unwrap().record, bob.record);
         assert_eq!(world.sessions_len(), 1);
     });
@@ -55,7 +57,7 @@ fn a_name_that_is_held_is_forbidden_to_anybody_else_and_nothing_happens_to_its_h
 #[test]
 fn a_name_stays_its_owners_while_nobody_is_connected() {
     run(|| async {
-        let world = World::new(settings(), Threads::One).await;
+        let world = World::new(settings(), ActorThread::Test).await;
         let (ours, theirs) = (owner("k1"), owner("k2"));
         let bob = world.register_as(&ours, "bob", None).await.unwrap().member;
         world.project.disconnect(&bob).await.unwrap();
@@ -69,11 +71,11 @@ fn a_name_stays_its_owners_while_nobody_is_connected() {
 #[test]
 fn a_name_is_free_for_anybody_when_its_session_is_over() {
     run(|| async {
-        let world = World::new(settings(), Threads::One).await;
+        let world = World::new(settings(), ActorThread::Test).await;
         let (ours, theirs) = (owner("k1"), owner("k2"));
         let bob = world.register_as(&ours, "bob", None).await.unwrap().member;
         let reason = DeadLetterReason::RecipientGone;
-        bob.address.tell(Retire { reason }).unwrap();
+        bob.address.tell(EndSession { reason }).unwrap();
         let other = world.register_as(&theirs, "bob", None).await.unwrap();
         assert!(!other.resumed);
         assert_eq!(other.member.record.owner, theirs);
@@ -84,10 +86,10 @@ fn a_name_is_free_for_anybody_when_its_session_is_over() {
 #[test]
 fn a_session_of_somebody_else_is_as_little_there_as_one_that_never_was() {
     run(|| async {
-        let world = World::new(settings(), Threads::One).await;
+        let world = World::new(settings(), ActorThread::Test).await;
         let (ours, theirs) = (owner("k1"), owner("k2"));
         let bob = world.register_as(&ours, "bob", None).await.unwrap().member;
-        let answer = |id, owner: &Owner| world.project.session_of(id, owner).map(|found| found.record.clone());
+        let answer = |id, owner: &Owner| world.project.own_session(id, owner).map(|found| found.record.clone());
         assert_eq!(answer(bob.record.id, &ours), Ok(bob.record.clone()));
         for stranger in [theirs, Owner::anonymous(), Owner::operator()] {
             for id in [bob.record.id, SessionId::generate()] {
@@ -101,9 +103,9 @@ fn a_session_of_somebody_else_is_as_little_there_as_one_that_never_was() {
 #[test]
 fn who_says_that_somebody_elses_session_is_its_own_does_nothing_to_it() {
     run(|| async {
-        let world = World::new(settings(), Threads::One).await;
+        let world = World::new(settings(), ActorThread::Test).await;
         let (ours, theirs) = (owner("k1"), owner("k2"));
-        let line = Line::new();
+        let line = RecordingConnection::new();
         let registration = |owner: &Owner, name: Option<&str>, current| Registration {
             name: name.map(|name| SessionName::parse(name).unwrap()),
             owner: owner.clone(),
@@ -123,58 +125,63 @@ fn who_says_that_somebody_elses_session_is_its_own_does_nothing_to_it() {
             let registered = register(registration(&theirs, name, Some(victim.record.id))).await;
             assert_ne!(registered.member.record.id, victim.record.id);
             assert_eq!(registered.resumed, name == Some("held"));
-            let found = world.project.session_of(victim.record.id, &ours).unwrap();
+            let found = world.project.own_session(victim.record.id, &ours).unwrap();
             assert_eq!(found.record, victim.record);
         }
-        assert_eq!(world.inbox(&victim).await, sent);
-        assert!(line.closed().is_empty());
+        assert_eq!(world.read_inbox(&victim).await, sent);
+        assert!(line.close_reasons().is_empty());
     });
 }
 
 #[test]
 fn a_key_that_came_in_the_place_of_another_resumes_what_that_one_made() {
     run(|| async {
-        let world = World::new(settings(), Threads::One).await;
+        let world = World::new(settings(), ActorThread::Test).await;
         let (_, first) = world
             .broker
-            .create_project(wanted("there", ProjectConfig::default()))
+            .create_project(new_project("there", ProjectConfig::default()))
             .await
             .unwrap();
         let id = project_id("there");
-        let there = world.of(world.broker.project(&id).await.unwrap());
-        let who = |key: &MadeKey| world.broker.keyring().find(&key.key.digest()).unwrap().owner.clone();
+        let there = world.with_project(world.broker.project(&id).await.unwrap());
+        let who = |key: &IssuedKey| world.broker.keyring().find(&key.key.digest()).unwrap().owner.clone();
         let other = NewKey {
             label: None,
             scope: Scope::Admin,
             expires_at_ms: None,
         };
         let other = world.broker.add_key(&id, other).await.unwrap();
-        let (line, newer_line) = (Line::new(), Line::new());
+        let (line, newer_line) = (RecordingConnection::new(), RecordingConnection::new());
         let bob = there.register_as(&who(&first), "bob", Some(&line)).await.unwrap();
         let sent = {
             there.register_protocol("chat").await.unwrap();
             there.send_many(&bob.member, "bob", 2).await
         };
-        let second = world.broker.rotate_keys(&id, Some(&first.id), 1000).await.unwrap().made;
+        let second = world
+            .broker
+            .rotate_keys(&id, Some(&first.id), 1000)
+            .await
+            .unwrap()
+            .issued;
         let third = world
             .broker
             .rotate_keys(&id, Some(&second[0].id), 0)
             .await
             .unwrap()
-            .made;
+            .issued;
         let again = there
             .register_as(&who(&third[0]), "bob", Some(&newer_line))
             .await
             .unwrap();
         assert!(again.resumed);
         assert_eq!(again.member.record, bob.member.record);
-        line.is_closed(Closing::TakenOver).await;
-        assert_eq!(there.inbox(&again.member).await, sent);
-        assert!(there.project.session_of(bob.member.record.id, &who(&third[0])).is_ok());
+        line.closes_with(CloseReason::TakenOver).await;
+        assert_eq!(there.read_inbox(&again.member).await, sent);
+        assert!(there.project.own_session(bob.member.record.id, &who(&third[0])).is_ok());
         // Another key of the same project is somebody else.
         assert_eq!(code(there.register_as(&who(&other), "bob", None).await), "forbidden");
         assert_eq!(
-            code(there.project.session_of(bob.member.record.id, &who(&other))),
+            code(there.project.own_session(bob.member.record.id, &who(&other))),
             "session_not_found"
         );
     });
@@ -184,13 +191,13 @@ fn a_key_that_came_in_the_place_of_another_resumes_what_that_one_made() {
 fn a_session_is_still_its_owners_after_a_restart() {
     run(|| async {
         let store = Arc::new(MemoryStorage::default());
-        let world = World::over(Arc::clone(&store) as _, settings(), Threads::One).await;
+        let world = World::on_storage(Arc::clone(&store) as _, settings(), ActorThread::Test).await;
         let (ours, theirs) = (owner("k1"), owner("k2"));
         let bob = world.register_as(&ours, "bob", None).await.unwrap().member;
         let settings = broker_settings(settings());
         let broker = Broker::start(settings, store, vec![Arbiter::current()], || ());
         let project = broker.project(world.project.id()).await.unwrap();
-        let restarted = world.of(project);
+        let restarted = world.with_project(project);
         while restarted.project.resolve("bob").is_err() {
             tokio::task::yield_now().await;
         }
@@ -211,7 +218,7 @@ fn a_session_is_still_its_owners_after_a_restart() {
 #[test]
 fn what_a_refused_registration_said_of_the_session_is_forgotten() {
     run(|| async {
-        let world = World::new(settings(), Threads::One).await;
+        let world = World::new(settings(), ActorThread::Test).await;
         let bob = world.register_as(&owner("k1"), "bob", None).await.unwrap().member;
         let registration = Registration {
             name: bob.record.name.clone(),
@@ -239,7 +246,7 @@ fn what_a_refused_registration_said_of_the_session_is_forgotten() {
 #[test]
 fn a_name_whose_last_key_has_ended_is_free_and_its_messages_are_dead_letters() {
     run(|| async {
-        let world = World::new(settings(), Threads::One).await;
+        let world = World::new(settings(), ActorThread::Test).await;
         let project = project_id("default");
         let wanted = || NewKey {
             label: None,
@@ -249,7 +256,7 @@ fn a_name_whose_last_key_has_ended_is_free_and_its_messages_are_dead_letters() {
         let [lost, other] = [(); 2].map(|()| wanted());
         let lost = world.broker.add_key(&project, lost).await.unwrap();
         let other = Owner::key(&world.broker.add_key(&project, other).await.unwrap().id);
-        let line = Line::new();
+        let line = RecordingConnection::new();
         let bob = world
             .register_as(&Owner::key(&lost.id), "bob", Some(&line))
             .await
@@ -261,18 +268,18 @@ fn a_name_whose_last_key_has_ended_is_free_and_its_messages_are_dead_letters() {
         assert_eq!(code(world.register_as(&other, "bob", None).await), "forbidden");
         world
             .broker
-            .revoke_key(&project, rotated.made[0].id.clone())
+            .revoke_key(&project, rotated.issued[0].id.clone())
             .await
             .unwrap();
         let new = world.register_as(&other, "bob", None).await.unwrap();
         assert!(!new.resumed);
-        line.is_closed(Closing::Released).await;
+        line.closes_with(CloseReason::SessionEnded).await;
         assert_eq!(world.project.resolve("bob").unwrap().record.id, new.member.record.id);
         let query = actors::storage::DeadLetterQuery {
             limit: 9,
             ..actors::storage::DeadLetterQuery::default()
         };
-        let dead = world.project.dead_letters(query, &Unbounded).await.unwrap().items;
+        let dead = world.project.dead_letters(query, &UnboundedReads).await.unwrap().items;
         let dead: Vec<_> = dead.iter().map(|letter| (letter.message.id, letter.reason)).collect();
         let gone = |&id| (id, DeadLetterReason::RecipientGone);
         assert_eq!(dead, sent.iter().map(gone).collect::<Vec<_>>());

@@ -8,26 +8,29 @@ use actors::{
     broker::{self, Broker, BrokerHandle, BrokerSettings, Principal},
     clock::now,
     model::{
-        AuditEntry, AuditOutcome, AuditQuery, BrokerError, ConfigChanges, Full, KeyId, KeyStatus, MadeKey, NewKey,
-        ProjectChanges, ProjectConfig, ProjectId, ProjectRecord, Scope,
+        AuditEntry, AuditOutcome, AuditQuery, BrokerError, BudgetFull, ConfigChanges, IssuedKey, KeyId, KeyStatus,
+        NewKey, ProjectChanges, ProjectConfig, ProjectId, ProjectRecord, Scope,
     },
     project::{ReceiveRequest, Registration},
     router,
-    session::{Closing, ReceiveMode},
+    session::{CloseReason, ReceiveMode},
     storage::{Storage, memory::MemoryStorage},
-    supervise::Pulse,
+    supervise::ActorMetrics,
 };
 use futures_util::future::{join, join_all};
 use uuid::Uuid;
 
 use crate::{
-    laggard::Laggard,
-    shared::Shared,
-    world::{CHAT, Line, Threads, World, broker_settings, grant_of, ids, project_id, run, settings, soon, wanted},
+    contended_storage::ContendedStorage,
+    slow_storage::SlowStorage,
+    world::{
+        ActorThread, CHAT, RecordingConnection, World, broker_settings, grant_of, ids, new_project, project_id, run,
+        settings, within_deadline,
+    },
 };
 
 /// A broker on the thread of the test.
-fn start(storage: &Arc<impl Storage>) -> BrokerHandle {
+fn start_broker(storage: &Arc<impl Storage>) -> BrokerHandle {
     let arbiters = vec![Arbiter::current()];
     Broker::start(broker_settings(settings()), Arc::clone(storage) as _, arbiters, || {
         panic!("given up")
@@ -38,25 +41,25 @@ fn default_project() -> ProjectId {
     ProjectId::default_project()
 }
 
-fn there() -> ProjectId {
+fn other_project_id() -> ProjectId {
     project_id("there")
 }
 
-fn renamed(name: &str) -> ProjectChanges {
+fn rename_to(name: &str) -> ProjectChanges {
     ProjectChanges {
         name: Some(name.to_owned()),
         ..ProjectChanges::default()
     }
 }
 
-fn configured(config: ConfigChanges) -> ProjectChanges {
+fn config_change(config: ConfigChanges) -> ProjectChanges {
     ProjectChanges {
         config,
         ..ProjectChanges::default()
     }
 }
 
-fn for_a_member() -> NewKey {
+fn member_key() -> NewKey {
     NewKey {
         label: None,
         scope: Scope::Member,
@@ -64,12 +67,12 @@ fn for_a_member() -> NewKey {
     }
 }
 
-fn principal(broker: &BrokerHandle, made: &MadeKey) -> Arc<Principal> {
+fn principal(broker: &BrokerHandle, made: &IssuedKey) -> Arc<Principal> {
     broker.keyring().find(&made.key.digest()).expect("the key is known")
 }
 
-fn is_good(broker: &BrokerHandle, made: &MadeKey) -> bool {
-    principal(broker, made).standing.is_good(now().unix_ms)
+fn is_valid(broker: &BrokerHandle, made: &IssuedKey) -> bool {
+    principal(broker, made).status.is_valid(now().unix_ms)
 }
 
 fn key_ids(record: &ProjectRecord) -> BTreeSet<KeyId> {
@@ -78,7 +81,7 @@ fn key_ids(record: &ProjectRecord) -> BTreeSet<KeyId> {
 
 /// Lets the others go on until it is so.
 async fn until(what: &str, is_so: impl Fn() -> bool) {
-    soon(what, async {
+    within_deadline(what, async {
         while !is_so() {
             tokio::task::yield_now().await;
         }
@@ -91,12 +94,14 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
 #[test]
 fn the_default_project_is_there_before_anybody_made_it() {
     run(|| async {
-        let broker = start(&Arc::new(MemoryStorage::default()));
+        let broker = start_broker(&Arc::new(MemoryStorage::default()));
         let project = broker.project(&default_project()).await.unwrap();
         assert_eq!(project.record(), broker.record(&default_project()).unwrap());
         assert!(project.record().keys.is_empty() && project.record().active);
-        assert_eq!(broker.projects().len(), 1);
-        let refused = broker.create_project(wanted("default", ProjectConfig::default())).await;
+        assert_eq!(broker.open_projects().len(), 1);
+        let refused = broker
+            .create_project(new_project("default", ProjectConfig::default()))
+            .await;
         assert_eq!(refused.unwrap_err().code(), "project_exists");
     });
 }
@@ -104,16 +109,16 @@ fn the_default_project_is_there_before_anybody_made_it() {
 #[test]
 fn whether_there_is_a_project_is_said_when_the_store_has_been_read() {
     run(|| async {
-        let store = Arc::new(Laggard::default());
-        let earlier = start(&store);
+        let store = Arc::new(SlowStorage::default());
+        let earlier = start_broker(&store);
         earlier.project(&default_project()).await.unwrap();
         earlier
-            .create_project(wanted("there", ProjectConfig::default()))
+            .create_project(new_project("there", ProjectConfig::default()))
             .await
             .unwrap();
-        store.set_held(true);
-        let broker = start(&store);
-        let asked = [default_project(), there(), project_id("nowhere")].map(|id| {
+        store.set_paused(true);
+        let broker = start_broker(&store);
+        let asked = [default_project(), other_project_id(), project_id("nowhere")].map(|id| {
             let broker = broker.clone();
             actix_rt::spawn(async move { broker.project(&id).await.map(|project| project.id().clone()) })
         });
@@ -121,13 +126,17 @@ fn whether_there_is_a_project_is_said_when_the_store_has_been_read() {
             tokio::task::yield_now().await;
         }
         assert!(asked.iter().all(|answer| !answer.is_finished()));
-        store.set_held(false);
-        let answers: Vec<_> = soon("the answers", join_all(asked))
+        store.set_paused(false);
+        let answers: Vec<_> = within_deadline("the answers", join_all(asked))
             .await
             .into_iter()
             .map(Result::unwrap)
             .collect();
-        let expected = [Ok(default_project()), Ok(there()), Err(BrokerError::ProjectNotFound)];
+        let expected = [
+            Ok(default_project()),
+            Ok(other_project_id()),
+            Err(BrokerError::ProjectNotFound),
+        ];
         assert_eq!(answers, expected);
     });
 }
@@ -135,28 +144,28 @@ fn whether_there_is_a_project_is_said_when_the_store_has_been_read() {
 #[test]
 fn the_default_project_is_there_when_another_replica_made_it_at_the_same_time() {
     run(|| async {
-        let store = Arc::new(Shared::default());
+        let store = Arc::new(ContendedStorage::default());
         let theirs = ProjectRecord {
             name: "Theirs".to_owned(),
             ..ProjectRecord::default_project(7)
         };
-        store.is_given_first(theirs.clone());
-        let broker = start(&store);
-        let project = soon("the default project", broker.project(&default_project()))
+        store.replace_before_next_put(theirs.clone());
+        let broker = start_broker(&store);
+        let project = within_deadline("the default project", broker.project(&default_project()))
             .await
             .unwrap();
         assert_eq!(*project.record(), theirs);
-        assert!(store.is_at_rest());
+        assert!(store.has_no_pending_event());
     });
 }
 
 #[test]
 fn the_default_project_is_made_when_the_store_has_room_again() {
     run(|| async {
-        let store = Arc::new(Shared::default());
-        store.is_full_once();
-        let broker = start(&store);
-        soon("the default project", broker.project(&default_project()))
+        let store = Arc::new(ContendedStorage::default());
+        store.fail_next_put_as_full();
+        let broker = start_broker(&store);
+        within_deadline("the default project", broker.project(&default_project()))
             .await
             .unwrap();
     });
@@ -165,25 +174,25 @@ fn the_default_project_is_made_when_the_store_has_room_again() {
 #[test]
 fn a_deleted_project_is_as_little_there_as_one_that_never_was() {
     run(|| async {
-        let broker = start(&Arc::new(MemoryStorage::default()));
+        let broker = start_broker(&Arc::new(MemoryStorage::default()));
         broker.project(&default_project()).await.unwrap();
         let (_, made) = broker
-            .create_project(wanted("there", ProjectConfig::default()))
+            .create_project(new_project("there", ProjectConfig::default()))
             .await
             .unwrap();
         broker
-            .grant(&there(), default_project(), grant_of(&[], 0))
+            .grant(&other_project_id(), default_project(), grant_of(&[], 0))
             .await
             .unwrap();
-        broker.delete_project(&there()).await.unwrap();
+        broker.delete_project(&other_project_id()).await.unwrap();
         let mut answers = Vec::new();
-        for id in [there(), project_id("nowhere")] {
+        for id in [other_project_id(), project_id("nowhere")] {
             let key = made.id.clone();
             answers.push(vec![
                 broker.project(&id).await.map(drop),
-                broker.change_project(&id, renamed("Again")).await.map(drop),
+                broker.change_project(&id, rename_to("Again")).await.map(drop),
                 broker.delete_project(&id).await,
-                broker.add_key(&id, for_a_member()).await.map(drop),
+                broker.add_key(&id, member_key()).await.map(drop),
                 broker.revoke_key(&id, key.clone()).await.map(drop),
                 broker.rotate_keys(&id, None, 0).await.map(drop),
                 broker.rotate_keys(&id, Some(&key), 0).await.map(drop),
@@ -192,29 +201,34 @@ fn a_deleted_project_is_as_little_there_as_one_that_never_was() {
         }
         assert_eq!(answers[0], vec![Err(BrokerError::ProjectNotFound); 8]);
         assert_eq!(answers[0], answers[1]);
-        assert!(broker.projects().iter().all(|project| *project.id() != there()));
+        assert!(
+            broker
+                .open_projects()
+                .iter()
+                .all(|project| *project.id() != other_project_id())
+        );
         // Who administers the broker sees what became of it.
-        let record = broker.record(&there()).unwrap();
+        let record = broker.record(&other_project_id()).unwrap();
         assert!(!record.active && record.grants.is_empty());
         assert!(broker.records().contains(&record));
-        assert!(!is_good(&broker, &made));
+        assert!(!is_valid(&broker, &made));
     });
 }
 
 #[test]
 fn an_id_is_given_away_once() {
     run(|| async {
-        let broker = start(&Arc::new(Laggard::default()));
-        let create = || broker.create_project(wanted("there", ProjectConfig::default()));
-        let exists = BrokerError::ProjectExists { id: there() };
+        let broker = start_broker(&Arc::new(SlowStorage::default()));
+        let create = || broker.create_project(new_project("there", ProjectConfig::default()));
+        let exists = BrokerError::ProjectExists { id: other_project_id() };
         let (left, right) = join(create(), create()).await;
         let (made, refused) = if left.is_ok() { (left, right) } else { (right, left) };
         let (record, made) = made.unwrap();
         assert_eq!(refused.unwrap_err(), exists);
-        assert_eq!(broker.record(&there()), Some(record));
-        assert!(is_good(&broker, &made), "the key of the one that was made");
+        assert_eq!(broker.record(&other_project_id()), Some(record));
+        assert!(is_valid(&broker, &made), "the key of the one that was made");
         assert_eq!(create().await.unwrap_err(), exists);
-        broker.delete_project(&there()).await.unwrap();
+        broker.delete_project(&other_project_id()).await.unwrap();
         assert_eq!(create().await.unwrap_err(), exists);
     });
 }
@@ -222,16 +236,18 @@ fn an_id_is_given_away_once() {
 #[test]
 fn a_project_that_does_not_fit_is_not_made() {
     run(|| async {
-        let broker = start(&Arc::new(MemoryStorage::default()));
+        let broker = start_broker(&Arc::new(MemoryStorage::default()));
         for reserved in ["system", "admin", "root"] {
-            let refused = broker.create_project(wanted(reserved, ProjectConfig::default())).await;
+            let refused = broker
+                .create_project(new_project(reserved, ProjectConfig::default()))
+                .await;
             assert_eq!(refused.unwrap_err().code(), "invalid_argument");
             assert!(broker.project(&project_id(reserved)).await.is_err());
         }
         broker.project(&default_project()).await.unwrap();
         let refused = broker.delete_project(&default_project()).await;
         assert_eq!(refused.unwrap_err().code(), "forbidden");
-        let refused = broker.change_project(&default_project(), renamed("")).await;
+        let refused = broker.change_project(&default_project(), rename_to("")).await;
         assert_eq!(refused.unwrap_err().code(), "invalid_argument");
         assert_eq!(broker.record(&default_project()).unwrap().name, "Default");
     });
@@ -241,46 +257,51 @@ fn a_project_that_does_not_fit_is_not_made() {
 fn a_broker_for_one_project_opens_no_other() {
     run(|| async {
         let store = Arc::new(MemoryStorage::default());
-        let world = World::over(Arc::clone(&store) as _, settings(), Threads::One).await;
-        world.neighbour("there", ProjectConfig::default()).await;
+        let world = World::on_storage(Arc::clone(&store) as _, settings(), ActorThread::Test).await;
+        world.other_project("there", ProjectConfig::default()).await;
         let settings = BrokerSettings {
             multi_project: false,
             ..broker_settings(settings())
         };
         let broker = Broker::start(settings, store, vec![Arbiter::current()], || ());
         assert!(broker.project(&default_project()).await.is_ok());
-        assert_eq!(broker.project(&there()).await.err(), Some(BrokerError::ProjectNotFound));
+        assert_eq!(
+            broker.project(&other_project_id()).await.err(),
+            Some(BrokerError::ProjectNotFound)
+        );
     });
 }
 
 #[test]
 fn a_project_is_open_again_after_a_restart_with_its_keys_sessions_and_protocols() {
     run(|| async {
-        let store = Arc::new(Laggard::default());
-        let world = World::over(Arc::clone(&store) as _, settings(), Threads::One).await;
+        let store = Arc::new(SlowStorage::default());
+        let world = World::on_storage(Arc::clone(&store) as _, settings(), ActorThread::Test).await;
         let (record, made) = world
             .broker
-            .create_project(wanted("there", ProjectConfig::default()))
+            .create_project(new_project("there", ProjectConfig::default()))
             .await
             .unwrap();
-        let project = world.broker.project(&there()).await.unwrap();
-        let before = world.of(project);
+        let project = world.broker.project(&other_project_id()).await.unwrap();
+        let before = world.with_project(project);
         before.register_protocol(CHAT).await.unwrap();
         let bob = before.register("bob", None).await;
-        let gone = world.neighbour("gone", ProjectConfig::default()).await;
+        let gone = world.other_project("gone", ProjectConfig::default()).await;
         gone.register("bob", None).await;
         world.broker.delete_project(gone.project.id()).await.unwrap();
 
-        let broker = start(&store);
-        let project = broker.project(&there()).await.unwrap();
+        let broker = start_broker(&store);
+        let project = broker.project(&other_project_id()).await.unwrap();
         assert_eq!(project.record(), record);
-        assert!(is_good(&broker, &made));
+        assert!(is_valid(&broker, &made));
         let is_loaded = || project.protocols_len() == 1 && project.resolve("bob").is_ok();
         until("what the store has", is_loaded).await;
         assert_eq!(project.resolve("bob").unwrap().record, bob.record);
         let refused = broker.project(gone.project.id()).await;
         assert_eq!(refused.err(), Some(BrokerError::ProjectNotFound));
-        let refused = broker.create_project(wanted("gone", ProjectConfig::default())).await;
+        let refused = broker
+            .create_project(new_project("gone", ProjectConfig::default()))
+            .await;
         assert_eq!(refused.unwrap_err().code(), "project_exists");
     });
 }
@@ -288,24 +309,24 @@ fn a_project_is_open_again_after_a_restart_with_its_keys_sessions_and_protocols(
 // The end of a project
 
 /// The pulses of a project's actors, its sessions' included.
-fn pulses(world: &World) -> Vec<Arc<Pulse>> {
-    let (project, registry, router) = world.project.addresses();
-    let mut pulses = [project.pulse(), registry.pulse(), router.pulse()]
+fn actor_metrics(world: &World) -> Vec<Arc<ActorMetrics>> {
+    let (project, registry, router) = world.project.actor_addresses();
+    let mut pulses = [project.metrics(), registry.metrics(), router.metrics()]
         .map(Arc::clone)
         .to_vec();
     let sessions = world.project.directory().all();
-    pulses.extend(sessions.iter().map(|member| Arc::clone(member.address.pulse())));
+    pulses.extend(sessions.iter().map(|member| Arc::clone(member.address.metrics())));
     pulses
 }
 
-fn state(pulse: &Pulse) -> &'static str {
+fn lifecycle_state(pulse: &ActorMetrics) -> &'static str {
     pulse.node(Vec::new()).state
 }
 
-async fn a_project_ends(world: World) {
-    let (_, own_line) = world.listener("alice").await;
-    let there = world.neighbour("there", ProjectConfig::default()).await;
-    let (alice, line) = there.listener("alice").await;
+async fn assert_deletion_ends_actors(world: World) {
+    let (_, own_line) = world.register_with_push("alice").await;
+    let there = world.other_project("there", ProjectConfig::default()).await;
+    let (alice, line) = there.register_with_push("alice").await;
     let bob = there.register("bob", None).await;
     let sent = there.send_many(&bob, "alice", 1).await;
     line.sees(&sent).await;
@@ -322,40 +343,40 @@ async fn a_project_ends(world: World) {
         }
     });
     // It has asked.
-    assert!(there.inbox(&bob).await.is_empty());
-    let pulses = pulses(&there);
+    assert!(there.read_inbox(&bob).await.is_empty());
+    let pulses = actor_metrics(&there);
     assert_eq!(
-        pulses.iter().map(|pulse| state(pulse)).collect::<Vec<_>>(),
+        pulses.iter().map(|pulse| lifecycle_state(pulse)).collect::<Vec<_>>(),
         ["running"; 5]
     );
 
     world.broker.delete_project(there.project.id()).await.unwrap();
-    line.is_closed(Closing::Released).await;
-    let answer = soon("the end of the wait", waiting).await.unwrap();
+    line.closes_with(CloseReason::SessionEnded).await;
+    let answer = within_deadline("the end of the wait", waiting).await.unwrap();
     assert_eq!(answer.map_err(|error| error.code()), Err("session_not_found"));
     let tree = world.broker.observe();
     let names: Vec<_> = tree.children.iter().map(|node| node.name.as_str()).collect();
     assert_eq!(names, ["default"]);
     // Whoever still holds on to it gets nowhere.
-    until("its end", || state(&pulses[0]) == "finished").await;
+    until("its end", || lifecycle_state(&pulses[0]) == "finished").await;
     let refused = there.try_register("late", None).await.err();
     assert_eq!(refused, Some(BrokerError::unavailable()));
     drop((there, alice, bob));
     until("the end of all", || {
-        pulses.iter().all(|pulse| state(pulse) == "finished")
+        pulses.iter().all(|pulse| lifecycle_state(pulse) == "finished")
     })
     .await;
-    assert!(own_line.closed().is_empty(), "of another project");
+    assert!(own_line.close_reasons().is_empty(), "of another project");
     assert!(world.project.resolve("alice").is_ok());
 }
 
 #[test]
 fn a_deleted_project_closes_its_connections_and_its_actors_finish() {
-    for threads in [Threads::One, Threads::Two] {
-        run(move || async move { a_project_ends(World::new(settings(), threads).await).await });
+    for threads in [ActorThread::Test, ActorThread::Own] {
+        run(move || async move { assert_deletion_ends_actors(World::new(settings(), threads).await).await });
         run(move || async move {
-            let store = Arc::new(Laggard::default());
-            a_project_ends(World::over(store, settings(), threads).await).await;
+            let store = Arc::new(SlowStorage::default());
+            assert_deletion_ends_actors(World::on_storage(store, settings(), threads).await).await;
         });
     }
 }
@@ -364,8 +385,8 @@ fn a_deleted_project_closes_its_connections_and_its_actors_finish() {
 fn a_deleted_project_leaves_nothing_in_the_store() {
     run(|| async {
         let store = Arc::new(MemoryStorage::default());
-        let world = World::over(Arc::clone(&store) as _, settings(), Threads::One).await;
-        let there = world.neighbour("there", ProjectConfig::default()).await;
+        let world = World::on_storage(Arc::clone(&store) as _, settings(), ActorThread::Test).await;
+        let there = world.other_project("there", ProjectConfig::default()).await;
         let bob = there.register("bob", None).await;
         there.send_many(&bob, "bob", 3).await;
         world.broker.delete_project(there.project.id()).await.unwrap();
@@ -377,16 +398,16 @@ fn a_deleted_project_leaves_nothing_in_the_store() {
 #[test]
 fn a_project_that_panics_as_it_ends_ends_all_the_same() {
     run(|| async {
-        let world = World::new(settings(), Threads::One).await;
-        let there = world.neighbour("there", ProjectConfig::default()).await;
-        let (_, line) = there.listener("bob").await;
-        let (project, _, router) = there.project.addresses();
+        let world = World::new(settings(), ActorThread::Test).await;
+        let there = world.other_project("there", ProjectConfig::default()).await;
+        let (_, line) = there.register_with_push("bob").await;
+        let (project, _, router) = there.project.actor_addresses();
         for _ in 0..3 {
             project.tell(actors::project::Panic).unwrap();
-            router.tell(router::Panic).unwrap();
+            router.tell(router::PanicRouter).unwrap();
         }
         world.broker.delete_project(there.project.id()).await.unwrap();
-        line.is_closed(Closing::Released).await;
+        line.closes_with(CloseReason::SessionEnded).await;
         assert!(world.broker.project(there.project.id()).await.is_err());
     });
 }
@@ -401,28 +422,37 @@ async fn change(world: &World, changes: ProjectChanges) {
 #[test]
 fn another_queue_capacity_holds_from_the_next_message_on() {
     run(|| async {
-        let world = World::new(settings(), Threads::One).await;
+        let world = World::new(settings(), ActorThread::Test).await;
         let (alice, bob) = (world.register("alice", None).await, world.register("bob", None).await);
         let limit = async |capacity: Option<usize>| {
             let config = ConfigChanges {
                 queue_capacity: Some(capacity),
                 ..ConfigChanges::default()
             };
-            change(&world, configured(config)).await;
+            change(&world, config_change(config)).await;
         };
         let refusal = async || {
-            let submission = world.submission(&alice, "bob").unwrap();
+            let submission = world.direct_submission(&alice, "bob").unwrap();
             world.submit(vec![submission]).await.unwrap().remove(0).err()
         };
         limit(Some(2)).await;
         assert_eq!((refusal().await, refusal().await), (None, None));
-        assert_eq!(refusal().await, Some(BrokerError::QueueFull(Full::of_queue(2))));
+        assert_eq!(
+            refusal().await,
+            Some(BrokerError::QueueFull(BudgetFull::queue_messages(2)))
+        );
         limit(Some(3)).await;
         assert_eq!(refusal().await, None);
-        assert_eq!(refusal().await, Some(BrokerError::QueueFull(Full::of_queue(3))));
+        assert_eq!(
+            refusal().await,
+            Some(BrokerError::QueueFull(BudgetFull::queue_messages(3)))
+        );
         limit(Some(1)).await;
-        assert_eq!(world.inbox(&bob).await.len(), 3, "what was accepted stays");
-        assert_eq!(refusal().await, Some(BrokerError::QueueFull(Full::of_queue(1))));
+        assert_eq!(world.read_inbox(&bob).await.len(), 3, "what was accepted stays");
+        assert_eq!(
+            refusal().await,
+            Some(BrokerError::QueueFull(BudgetFull::queue_messages(1)))
+        );
         limit(None).await;
         assert_eq!(refusal().await, None, "that of the broker");
     });
@@ -431,13 +461,13 @@ fn another_queue_capacity_holds_from_the_next_message_on() {
 #[test]
 fn another_number_of_sessions_holds_for_the_next_one() {
     run(|| async {
-        let world = World::new(settings(), Threads::One).await;
+        let world = World::new(settings(), ActorThread::Test).await;
         let limit = async |most: Option<usize>| {
             let config = ConfigChanges {
                 max_sessions: Some(most),
                 ..ConfigChanges::default()
             };
-            change(&world, configured(config)).await;
+            change(&world, config_change(config)).await;
         };
         let code = async |name: &str| world.try_register(name, None).await.err().map(|error| error.code());
         for name in ["alice", "bob"] {
@@ -458,12 +488,12 @@ fn another_number_of_sessions_holds_for_the_next_one() {
 #[test]
 fn sessions_that_register_at_the_same_time_are_not_more_than_there_may_be() {
     run(|| async {
-        let world = World::over(Arc::new(Laggard::default()), settings(), Threads::One).await;
+        let world = World::on_storage(Arc::new(SlowStorage::default()), settings(), ActorThread::Test).await;
         let config = ProjectConfig {
             max_sessions: Some(3),
             ..ProjectConfig::default()
         };
-        let there = world.neighbour("there", config).await;
+        let there = world.other_project("there", config).await;
         let names = ["a", "b", "c", "d", "e", "f"];
         let registered = join_all(names.map(|name| there.try_register(name, None))).await;
         assert_eq!(registered.iter().filter(|registered| registered.is_ok()).count(), 3);
@@ -474,13 +504,13 @@ fn sessions_that_register_at_the_same_time_are_not_more_than_there_may_be() {
 #[test]
 fn another_number_of_protocols_holds_for_the_next_one() {
     run(|| async {
-        let world = World::new(settings(), Threads::One).await;
+        let world = World::new(settings(), ActorThread::Test).await;
         let limit = async |most: Option<usize>| {
             let config = ConfigChanges {
                 max_protocols: Some(most),
                 ..ConfigChanges::default()
             };
-            change(&world, configured(config)).await;
+            change(&world, config_change(config)).await;
         };
         let code = async |name: &str| world.register_protocol(name).await.err().map(|error| error.code());
         limit(Some(2)).await;
@@ -496,12 +526,12 @@ fn another_number_of_protocols_holds_for_the_next_one() {
 #[test]
 fn protocols_that_are_registered_at_the_same_time_are_not_more_than_there_may_be() {
     run(|| async {
-        let world = World::over(Arc::new(Laggard::default()), settings(), Threads::One).await;
+        let world = World::on_storage(Arc::new(SlowStorage::default()), settings(), ActorThread::Test).await;
         let config = ProjectConfig {
             max_protocols: Some(3),
             ..ProjectConfig::default()
         };
-        let there = world.neighbour("there", config).await;
+        let there = world.other_project("there", config).await;
         let names = ["aa", "bb", "cc", "dd", "ee"];
         let registered = join_all(names.map(|name| there.register_protocol(name))).await;
         assert_eq!(registered.iter().filter(|registered| registered.is_ok()).count(), 2);
@@ -512,20 +542,20 @@ fn protocols_that_are_registered_at_the_same_time_are_not_more_than_there_may_be
 #[test]
 fn a_rate_that_stays_goes_on_counting_and_another_begins_anew() {
     run(|| async {
-        let world = World::new(settings(), Threads::One).await;
+        let world = World::new(settings(), ActorThread::Test).await;
         let limited = |rate_limit| ConfigChanges {
             rate_limit: Some(rate_limit),
             ..ConfigChanges::default()
         };
         let takes = |count| (0..count).filter(|_| world.project.take_requests(1).is_ok()).count();
         assert_eq!(takes(100), 100);
-        change(&world, configured(limited(3))).await;
+        change(&world, config_change(limited(3))).await;
         assert_eq!(takes(2), 2);
-        change(&world, renamed("Limited")).await;
+        change(&world, rename_to("Limited")).await;
         assert_eq!(takes(9), 1);
-        change(&world, configured(limited(4))).await;
+        change(&world, config_change(limited(4))).await;
         assert_eq!(takes(9), 4);
-        change(&world, configured(limited(0))).await;
+        change(&world, config_change(limited(0))).await;
         assert_eq!(takes(100), 100);
     });
 }
@@ -533,20 +563,23 @@ fn a_rate_that_stays_goes_on_counting_and_another_begins_anew() {
 #[test]
 fn a_permission_is_there_until_it_is_taken_back() {
     run(|| async {
-        let broker = start(&Arc::new(MemoryStorage::default()));
+        let broker = start_broker(&Arc::new(MemoryStorage::default()));
         let own = default_project();
         broker.project(&own).await.unwrap();
         let nowhere = project_id("nowhere");
-        broker.grant(&own, there(), grant_of(&[CHAT], 5)).await.unwrap();
+        broker
+            .grant(&own, other_project_id(), grant_of(&[CHAT], 5))
+            .await
+            .unwrap();
         broker.grant(&own, nowhere.clone(), grant_of(&[], 0)).await.unwrap();
-        broker.grant(&own, there(), grant_of(&[], 7)).await.unwrap();
+        broker.grant(&own, other_project_id(), grant_of(&[], 7)).await.unwrap();
         let grants = || broker.record(&own).unwrap().grants.clone();
         assert_eq!(
             grants().into_iter().collect::<Vec<_>>(),
-            [(nowhere, grant_of(&[], 0)), (there(), grant_of(&[], 7))]
+            [(nowhere, grant_of(&[], 0)), (other_project_id(), grant_of(&[], 7))]
         );
-        assert_eq!(broker.revoke_grant(&own, &there()).await, Ok(true));
-        assert_eq!(broker.revoke_grant(&own, &there()).await, Ok(false));
+        assert_eq!(broker.revoke_grant(&own, &other_project_id()).await, Ok(true));
+        assert_eq!(broker.revoke_grant(&own, &other_project_id()).await, Ok(false));
         assert_eq!(grants().len(), 1);
         let refused = broker.grant(&own, own.clone(), grant_of(&[], 0)).await;
         assert_eq!(refused.unwrap_err().code(), "invalid_argument");
@@ -556,22 +589,22 @@ fn a_permission_is_there_until_it_is_taken_back() {
 #[test]
 fn whoever_watches_hears_of_every_change() {
     run(|| async {
-        let broker = start(&Arc::new(MemoryStorage::default()));
+        let broker = start_broker(&Arc::new(MemoryStorage::default()));
         broker.project(&default_project()).await.unwrap();
         let mut changes = broker.changes();
         let mut heard = async || {
-            soon("a change", changes.changed()).await.unwrap();
+            within_deadline("a change", changes.changed()).await.unwrap();
             *changes.borrow_and_update()
         };
         let first = heard().await;
         broker
-            .create_project(wanted("there", ProjectConfig::default()))
+            .create_project(new_project("there", ProjectConfig::default()))
             .await
             .unwrap();
         let second = heard().await;
-        broker.add_key(&there(), for_a_member()).await.unwrap();
+        broker.add_key(&other_project_id(), member_key()).await.unwrap();
         let third = heard().await;
-        broker.delete_project(&there()).await.unwrap();
+        broker.delete_project(&other_project_id()).await.unwrap();
         assert!(first < second && second < third && third < heard().await);
     });
 }
@@ -581,29 +614,31 @@ fn whoever_watches_hears_of_every_change() {
 #[test]
 fn a_key_lets_in_from_its_making_until_it_is_revoked() {
     run(|| async {
-        let broker = start(&Arc::new(Laggard::default()));
+        let broker = start_broker(&Arc::new(SlowStorage::default()));
         let (_, first) = broker
-            .create_project(wanted("there", ProjectConfig::default()))
+            .create_project(new_project("there", ProjectConfig::default()))
             .await
             .unwrap();
-        let second = broker.add_key(&there(), for_a_member()).await.unwrap();
+        let second = broker.add_key(&other_project_id(), member_key()).await.unwrap();
         let [administers, takes_part] = [&first, &second].map(|made| principal(&broker, made));
         assert_eq!((administers.scope, takes_part.scope), (Scope::Admin, Scope::Member));
-        assert_eq!(takes_part.home, Some(there()));
+        assert_eq!(takes_part.only_project, Some(other_project_id()));
         assert_ne!(administers.owner, takes_part.owner);
-        let ended_ms = broker.revoke_key(&there(), second.id.clone()).await.unwrap();
+        let ended_ms = broker.revoke_key(&other_project_id(), second.id.clone()).await.unwrap();
         assert!(ended_ms <= now().unix_ms);
-        assert!(!takes_part.standing.is_good(now().unix_ms), "whoever is in hears of it");
-        assert!(is_good(&broker, &first));
-        let again = broker.revoke_key(&there(), second.id).await;
+        assert!(!takes_part.status.is_valid(now().unix_ms), "whoever is in hears of it");
+        assert!(is_valid(&broker, &first));
+        let again = broker.revoke_key(&other_project_id(), second.id).await;
         assert_eq!(again, Ok(ended_ms));
-        let refused = broker.revoke_key(&there(), KeyId::parse("nobody").unwrap()).await;
+        let refused = broker
+            .revoke_key(&other_project_id(), KeyId::parse("nobody").unwrap())
+            .await;
         assert_eq!(refused.unwrap_err().code(), "invalid_argument");
         let late = NewKey {
             expires_at_ms: Some(1),
-            ..for_a_member()
+            ..member_key()
         };
-        let refused = broker.add_key(&there(), late).await;
+        let refused = broker.add_key(&other_project_id(), late).await;
         assert_eq!(refused.unwrap_err().code(), "invalid_argument");
     });
 }
@@ -611,61 +646,64 @@ fn a_key_lets_in_from_its_making_until_it_is_revoked() {
 #[test]
 fn a_rotation_with_grace_leaves_the_old_keys_good_for_it() {
     run(|| async {
-        let broker = start(&Arc::new(MemoryStorage::default()));
+        let broker = start_broker(&Arc::new(MemoryStorage::default()));
         let (_, first) = broker
-            .create_project(wanted("there", ProjectConfig::default()))
+            .create_project(new_project("there", ProjectConfig::default()))
             .await
             .unwrap();
-        let second = broker.add_key(&there(), for_a_member()).await.unwrap();
+        let second = broker.add_key(&other_project_id(), member_key()).await.unwrap();
         let hour_ms = 3_600_000;
         let before_ms = now().unix_ms;
-        let rotated = broker.rotate_keys(&there(), None, hour_ms).await.unwrap();
+        let rotated = broker.rotate_keys(&other_project_id(), None, hour_ms).await.unwrap();
         let after_ms = now().unix_ms;
         let retired: Vec<_> = rotated.retired.iter().map(|(id, _)| id).collect();
         assert_eq!(retired, [&first.id, &second.id]);
         for (old, (new, (_, end_ms))) in [&first, &second]
             .into_iter()
-            .zip(rotated.made.iter().zip(&rotated.retired))
+            .zip(rotated.issued.iter().zip(&rotated.retired))
         {
             assert!((before_ms + hour_ms..=after_ms + hour_ms).contains(end_ms));
             let (old, new) = (principal(&broker, old), principal(&broker, new));
             assert_eq!((old.owner.clone(), old.scope), (new.owner.clone(), new.scope));
-            assert_eq!(old.standing.good_until_ms(), *end_ms);
-            assert!(new.standing.is_good(u64::MAX - 1));
+            assert_eq!(old.status.valid_until_ms(), *end_ms);
+            assert!(new.status.is_valid(u64::MAX - 1));
         }
         // Those that are being replaced are not replaced again.
-        let again = broker.rotate_keys(&there(), None, hour_ms).await.unwrap();
+        let again = broker.rotate_keys(&other_project_id(), None, hour_ms).await.unwrap();
         let retired: Vec<_> = again.retired.iter().map(|(id, _)| id).collect();
-        assert_eq!(retired, [&rotated.made[0].id, &rotated.made[1].id]);
-        let refused = broker.rotate_keys(&there(), Some(&first.id), 0).await;
+        assert_eq!(retired, [&rotated.issued[0].id, &rotated.issued[1].id]);
+        let refused = broker.rotate_keys(&other_project_id(), Some(&first.id), 0).await;
         assert_eq!(refused.unwrap_err().code(), "invalid_argument");
-        let cut_short = broker.revoke_key(&there(), first.id.clone()).await.unwrap();
-        assert!(cut_short <= now().unix_ms && !is_good(&broker, &first));
+        let cut_short = broker.revoke_key(&other_project_id(), first.id.clone()).await.unwrap();
+        assert!(cut_short <= now().unix_ms && !is_valid(&broker, &first));
     });
 }
 
 #[test]
 fn a_rotation_without_grace_ends_the_old_key_at_once_and_no_other() {
     run(|| async {
-        let broker = start(&Arc::new(MemoryStorage::default()));
+        let broker = start_broker(&Arc::new(MemoryStorage::default()));
         let (_, first) = broker
-            .create_project(wanted("there", ProjectConfig::default()))
+            .create_project(new_project("there", ProjectConfig::default()))
             .await
             .unwrap();
-        let second = broker.add_key(&there(), for_a_member()).await.unwrap();
-        let rotated = broker.rotate_keys(&there(), Some(&first.id), 0).await.unwrap();
-        assert_eq!((rotated.made.len(), rotated.retired.len()), (1, 1));
+        let second = broker.add_key(&other_project_id(), member_key()).await.unwrap();
+        let rotated = broker
+            .rotate_keys(&other_project_id(), Some(&first.id), 0)
+            .await
+            .unwrap();
+        assert_eq!((rotated.issued.len(), rotated.retired.len()), (1, 1));
         assert_eq!(
-            [&first, &second, &rotated.made[0]].map(|made| is_good(&broker, made)),
+            [&first, &second, &rotated.issued[0]].map(|made| is_valid(&broker, made)),
             [false, true, true]
         );
-        let record = broker.record(&there()).unwrap();
+        let record = broker.record(&other_project_id()).unwrap();
         let status = |id: &KeyId| {
             let key = record.keys.iter().find(|key| key.id == *id).unwrap();
             key.status(now().unix_ms)
         };
         assert_eq!(status(&first.id), KeyStatus::Revoked);
-        assert_eq!(status(&rotated.made[0].id), KeyStatus::Active);
+        assert_eq!(status(&rotated.issued[0].id), KeyStatus::Active);
     });
 }
 
@@ -673,26 +711,32 @@ fn a_rotation_without_grace_ends_the_old_key_at_once_and_no_other() {
 fn when_a_key_was_last_used_is_written_down_with_the_next_change() {
     run(|| async {
         let store = Arc::new(MemoryStorage::default());
-        let broker = start(&store);
+        let broker = start_broker(&store);
         let (_, made) = broker
-            .create_project(wanted("there", ProjectConfig::default()))
+            .create_project(new_project("there", ProjectConfig::default()))
             .await
             .unwrap();
-        let last_used = |broker: &BrokerHandle| broker.record(&there()).unwrap().keys[0].last_used_at_ms;
-        principal(&broker, &made).standing.was_used(123_456_789);
+        let last_used = |broker: &BrokerHandle| broker.record(&other_project_id()).unwrap().keys[0].last_used_at_ms;
+        principal(&broker, &made).status.record_use(123_456_789);
         assert_eq!(last_used(&broker), None);
-        broker.change_project(&there(), renamed("Used")).await.unwrap();
+        broker
+            .change_project(&other_project_id(), rename_to("Used"))
+            .await
+            .unwrap();
         assert_eq!(last_used(&broker), Some(123_420_000), "to the minute");
 
         // Another process has not seen it used, or earlier: neither takes it back.
-        let broker = start(&store);
-        broker.project(&there()).await.unwrap();
+        let broker = start_broker(&store);
+        broker.project(&other_project_id()).await.unwrap();
         assert_eq!(last_used(&broker), Some(123_420_000));
-        principal(&broker, &made).standing.was_used(60_000);
-        broker.change_project(&there(), renamed("Not used")).await.unwrap();
+        principal(&broker, &made).status.record_use(60_000);
+        broker
+            .change_project(&other_project_id(), rename_to("Not used"))
+            .await
+            .unwrap();
         assert_eq!(last_used(&broker), Some(123_420_000));
-        broker.rotate_keys(&there(), None, 1_000_000).await.unwrap();
-        let record = broker.record(&there()).unwrap();
+        broker.rotate_keys(&other_project_id(), None, 1_000_000).await.unwrap();
+        let record = broker.record(&other_project_id()).unwrap();
         let used: Vec<_> = record.keys.iter().map(|key| key.last_used_at_ms).collect();
         assert_eq!(used, [Some(123_420_000), None]);
     });
@@ -703,19 +747,19 @@ fn when_a_key_was_last_used_is_written_down_with_the_next_change() {
 #[test]
 fn changes_at_the_same_time_are_all_made() {
     run(|| async {
-        let broker = start(&Arc::new(Laggard::default()));
+        let broker = start_broker(&Arc::new(SlowStorage::default()));
         let (_, first) = broker
-            .create_project(wanted("there", ProjectConfig::default()))
+            .create_project(new_project("there", ProjectConfig::default()))
             .await
             .unwrap();
-        let id = there();
-        let keys = join_all((0..4).map(|_| broker.add_key(&id, for_a_member())));
-        let (keys, (named, granted)) = soon(
+        let id = other_project_id();
+        let keys = join_all((0..4).map(|_| broker.add_key(&id, member_key())));
+        let (keys, (named, granted)) = within_deadline(
             "the changes",
             join(
                 keys,
                 join(
-                    broker.change_project(&id, renamed("Changed")),
+                    broker.change_project(&id, rename_to("Changed")),
                     broker.grant(&id, default_project(), grant_of(&[], 0)),
                 ),
             ),
@@ -737,21 +781,21 @@ fn changes_at_the_same_time_are_all_made() {
 #[test]
 fn many_changes_at_the_same_time_are_all_made() {
     run(|| async {
-        let store = Arc::new(Laggard::default());
-        let broker = start(&store);
+        let store = Arc::new(SlowStorage::default());
+        let broker = start_broker(&store);
         let id = default_project();
         broker.project(&id).await.unwrap();
         // All of them begin with the same record.
-        store.set_held(true);
+        store.set_paused(true);
         let adding = (0..90).map(|_| {
             let (broker, id) = (broker.clone(), id.clone());
-            actix_rt::spawn(async move { broker.add_key(&id, for_a_member()).await.map(drop) })
+            actix_rt::spawn(async move { broker.add_key(&id, member_key()).await.map(drop) })
         });
         let adding = join_all(adding.collect::<Vec<_>>());
         tokio::task::yield_now().await;
         until("their beginning", || broker.observe().mailbox_len == 0).await;
-        store.set_held(false);
-        let added = soon("the keys", adding).await;
+        store.set_paused(false);
+        let added = within_deadline("the keys", adding).await;
         assert!(added.into_iter().all(|added| added.unwrap() == Ok(())));
         assert_eq!(broker.record(&id).unwrap().keys.len(), 90);
     });
@@ -760,59 +804,59 @@ fn many_changes_at_the_same_time_are_all_made() {
 #[test]
 fn a_change_of_another_replica_is_kept_by_ours() {
     run(|| async {
-        let store = Arc::new(Shared::default());
-        let broker = start(&store);
+        let store = Arc::new(ContendedStorage::default());
+        let broker = start_broker(&store);
         let (_, first) = broker
-            .create_project(wanted("there", ProjectConfig::default()))
+            .create_project(new_project("there", ProjectConfig::default()))
             .await
             .unwrap();
         for round in 0..3_u8 {
-            store.is_amended_first(move |record| {
+            store.amend_before_next_put(move |record| {
                 record.tags.insert(round.to_string());
             });
         }
-        let second = broker.add_key(&there(), for_a_member()).await.unwrap();
-        assert!(store.is_at_rest());
-        let record = broker.record(&there()).unwrap();
+        let second = broker.add_key(&other_project_id(), member_key()).await.unwrap();
+        assert!(store.has_no_pending_event());
+        let record = broker.record(&other_project_id()).unwrap();
         assert_eq!(record.tags.len(), 3);
         assert_eq!(key_ids(&record), BTreeSet::from([first.id, second.id.clone()]));
         assert_eq!(record.revision, 4);
-        assert_eq!(store.project(there()).await.unwrap(), Some(record));
-        assert!(is_good(&broker, &second));
+        assert_eq!(store.project(other_project_id()).await.unwrap(), Some(record));
+        assert!(is_valid(&broker, &second));
     });
 }
 
 #[test]
 fn a_revocation_by_another_replica_holds_here_as_soon_as_it_is_seen() {
     run(|| async {
-        let store = Arc::new(Shared::default());
-        let broker = start(&store);
+        let store = Arc::new(ContendedStorage::default());
+        let broker = start_broker(&store);
         let (_, made) = broker
-            .create_project(wanted("there", ProjectConfig::default()))
+            .create_project(new_project("there", ProjectConfig::default()))
             .await
             .unwrap();
         let revoked = made.id.clone();
-        store.is_amended_first(move |record| {
+        store.amend_before_next_put(move |record| {
             record.revoke_key(&revoked, 1).unwrap();
         });
-        let refused = broker.rotate_keys(&there(), Some(&made.id), 1000).await;
+        let refused = broker.rotate_keys(&other_project_id(), Some(&made.id), 1000).await;
         assert_eq!(refused.unwrap_err().code(), "invalid_argument", "it is good no more");
-        assert!(!is_good(&broker, &made));
-        assert_eq!(broker.record(&there()).unwrap().keys.len(), 1);
+        assert!(!is_valid(&broker, &made));
+        assert_eq!(broker.record(&other_project_id()).unwrap().keys.len(), 1);
     });
 }
 
 #[test]
 fn a_project_that_another_replica_deletes_first_is_not_found_and_closed_here() {
     run(|| async {
-        let store = Arc::new(Shared::default());
-        let world = World::over(Arc::clone(&store) as _, settings(), Threads::One).await;
-        let there = world.neighbour("there", ProjectConfig::default()).await;
-        let (_, line) = there.listener("bob").await;
-        store.is_amended_first(|record| record.close(1));
-        let refused = world.broker.add_key(there.project.id(), for_a_member()).await;
+        let store = Arc::new(ContendedStorage::default());
+        let world = World::on_storage(Arc::clone(&store) as _, settings(), ActorThread::Test).await;
+        let there = world.other_project("there", ProjectConfig::default()).await;
+        let (_, line) = there.register_with_push("bob").await;
+        store.amend_before_next_put(|record| record.close(1));
+        let refused = world.broker.add_key(there.project.id(), member_key()).await;
         assert_eq!(refused.err(), Some(BrokerError::ProjectNotFound));
-        line.is_closed(Closing::Released).await;
+        line.closes_with(CloseReason::SessionEnded).await;
         assert!(world.broker.project(there.project.id()).await.is_err());
     });
 }
@@ -820,39 +864,41 @@ fn a_project_that_another_replica_deletes_first_is_not_found_and_closed_here() {
 #[test]
 fn who_is_always_overtaken_is_told_to_try_again() {
     run(|| async {
-        let store = Arc::new(Shared::default());
-        let broker = start(&store);
+        let store = Arc::new(ContendedStorage::default());
+        let broker = start_broker(&store);
         let id = default_project();
         broker.project(&id).await.unwrap();
         for round in 0..1000_u16 {
-            store.is_amended_first(move |record| record.name = round.to_string());
+            store.amend_before_next_put(move |record| record.name = round.to_string());
         }
-        let refused = broker.change_project(&id, renamed("Ours")).await;
+        let refused = broker.change_project(&id, rename_to("Ours")).await;
         assert_eq!(refused.unwrap_err(), BrokerError::unavailable());
-        assert!(!store.is_at_rest(), "it gave up in between");
+        assert!(!store.has_no_pending_event(), "it gave up in between");
     });
 }
 
 #[test]
 fn a_change_that_the_store_refuses_is_not_made_here_either() {
     run(|| async {
-        let store = Arc::new(Shared::default());
-        let broker = start(&store);
+        let store = Arc::new(ContendedStorage::default());
+        let broker = start_broker(&store);
         let (before, made) = broker
-            .create_project(wanted("there", ProjectConfig::default()))
+            .create_project(new_project("there", ProjectConfig::default()))
             .await
             .unwrap();
-        store.is_full_once();
-        let refused = broker.revoke_key(&there(), made.id.clone()).await;
+        store.fail_next_put_as_full();
+        let refused = broker.revoke_key(&other_project_id(), made.id.clone()).await;
         assert_eq!(refused.unwrap_err().code(), "unavailable");
-        assert_eq!(broker.record(&there()), Some(before));
-        assert!(is_good(&broker, &made));
-        store.is_full_once();
-        let refused = broker.create_project(wanted("more", ProjectConfig::default())).await;
+        assert_eq!(broker.record(&other_project_id()), Some(before));
+        assert!(is_valid(&broker, &made));
+        store.fail_next_put_as_full();
+        let refused = broker
+            .create_project(new_project("more", ProjectConfig::default()))
+            .await;
         assert_eq!(refused.unwrap_err().code(), "unavailable");
         assert!(
             broker
-                .create_project(wanted("more", ProjectConfig::default()))
+                .create_project(new_project("more", ProjectConfig::default()))
                 .await
                 .is_ok()
         );
@@ -862,34 +908,39 @@ fn a_change_that_the_store_refuses_is_not_made_here_either() {
 #[test]
 fn a_change_asked_for_before_the_store_was_read_is_made() {
     run(|| async {
-        let store = Arc::new(Laggard::default());
-        let earlier = start(&store);
+        let store = Arc::new(SlowStorage::default());
+        let earlier = start_broker(&store);
         let (_, made) = earlier
-            .create_project(wanted("there", ProjectConfig::default()))
+            .create_project(new_project("there", ProjectConfig::default()))
             .await
             .unwrap();
-        store.set_held(true);
-        let broker = start(&store);
+        store.set_paused(true);
+        let broker = start_broker(&store);
         let asked = [
             actix_rt::spawn({
                 let broker = broker.clone();
-                async move { broker.change_project(&there(), renamed("Early")).await.map(drop) }
+                async move {
+                    broker
+                        .change_project(&other_project_id(), rename_to("Early"))
+                        .await
+                        .map(drop)
+                }
             }),
             actix_rt::spawn({
                 let broker = broker.clone();
-                async move { broker.rotate_keys(&there(), None, 0).await.map(drop) }
+                async move { broker.rotate_keys(&other_project_id(), None, 0).await.map(drop) }
             }),
         ];
         until("their asking", || broker.observe().mailbox_len == 0).await;
         for _ in 0..10 {
             tokio::task::yield_now().await;
         }
-        store.set_held(false);
-        let answers = soon("the answers", join_all(asked)).await;
+        store.set_paused(false);
+        let answers = within_deadline("the answers", join_all(asked)).await;
         assert!(answers.into_iter().all(|answer| answer.unwrap() == Ok(())));
-        let record = broker.record(&there()).unwrap();
+        let record = broker.record(&other_project_id()).unwrap();
         assert_eq!((record.name.as_str(), record.keys.len()), ("Early", 2));
-        assert!(!is_good(&broker, &made));
+        assert!(!is_valid(&broker, &made));
     });
 }
 
@@ -897,27 +948,28 @@ fn a_change_asked_for_before_the_store_was_read_is_made() {
 
 #[test]
 fn a_panic_of_the_broker_costs_neither_projects_nor_keys_nor_connections() {
-    for threads in [Threads::One, Threads::Two] {
+    for threads in [ActorThread::Test, ActorThread::Own] {
         run(move || async move {
-            let world = World::over(Arc::new(Laggard::default()), settings(), threads).await;
-            let there = world.neighbour("there", ProjectConfig::default()).await;
-            let made = world.broker.add_key(there.project.id(), for_a_member()).await.unwrap();
-            let (bob, line) = there.listener("bob").await;
+            let world = World::on_storage(Arc::new(SlowStorage::default()), settings(), threads).await;
+            let there = world.other_project("there", ProjectConfig::default()).await;
+            let made = world.broker.add_key(there.project.id(), member_key()).await.unwrap();
+            let (bob, line) = there.register_with_push("bob").await;
             let mut keys = world.broker.record(there.project.id()).unwrap().keys.len();
             for round in 1..=5 {
                 world.broker.address().tell(broker::Panic).unwrap();
                 // Queued behind it.
-                let more = soon("a key", world.broker.add_key(there.project.id(), for_a_member()));
-                assert!(is_good(&world.broker, &more.await.unwrap()));
+                let more = within_deadline("a key", world.broker.add_key(there.project.id(), member_key()));
+                assert!(is_valid(&world.broker, &more.await.unwrap()));
                 keys += 1;
                 assert_eq!(world.broker.observe().restarts, round);
                 assert_eq!(world.broker.record(there.project.id()).unwrap().keys.len(), keys);
-                assert!(is_good(&world.broker, &made));
-                let sent = there.send(&bob, "bob").await.outcome.message;
-                line.until("a message", |seen| ids(&seen.pushed).contains(&sent)).await;
+                assert!(is_valid(&world.broker, &made));
+                let sent = there.send(&bob, "bob").await.result.message;
+                line.await_recorded("a message", |seen| ids(&seen.pushed).contains(&sent))
+                    .await;
             }
             assert_eq!(world.restarts(), [("broker", String::new(), 5)]);
-            assert!(line.closed().is_empty());
+            assert!(line.close_reasons().is_empty());
             let again = world.broker.project(there.project.id()).await.unwrap();
             assert_eq!(again.resolve("bob").unwrap().record, bob.record);
         });
@@ -927,24 +979,24 @@ fn a_panic_of_the_broker_costs_neither_projects_nor_keys_nor_connections() {
 #[test]
 fn what_was_being_changed_when_the_broker_panicked_is_not_lost_to_the_next_change() {
     run(|| async {
-        let store = Arc::new(Laggard::default());
-        let broker = start(&store);
+        let store = Arc::new(SlowStorage::default());
+        let broker = start_broker(&store);
         let id = default_project();
         broker.project(&id).await.unwrap();
-        store.set_held(true);
+        store.set_paused(true);
         let adding = actix_rt::spawn({
             let (broker, id) = (broker.clone(), id.clone());
-            async move { broker.add_key(&id, for_a_member()).await.map(drop) }
+            async move { broker.add_key(&id, member_key()).await.map(drop) }
         });
         tokio::task::yield_now().await;
         until("its beginning", || broker.observe().mailbox_len == 0).await;
         broker.address().tell(broker::Panic).unwrap();
         until("the restart", || broker.observe().restarts == 1).await;
-        store.set_held(false);
+        store.set_paused(false);
         // It was written, and nobody is there to say so.
-        let answer = soon("the answer", adding).await.unwrap();
+        let answer = within_deadline("the answer", adding).await.unwrap();
         assert_eq!(answer, Err(BrokerError::unavailable()));
-        let record = broker.change_project(&id, renamed("After")).await.unwrap();
+        let record = broker.change_project(&id, rename_to("After")).await.unwrap();
         assert_eq!((record.name.as_str(), record.keys.len()), ("After", 1));
         assert_eq!(broker.record(&id), Some(record));
     });
@@ -953,18 +1005,18 @@ fn what_was_being_changed_when_the_broker_panicked_is_not_lost_to_the_next_chang
 #[test]
 fn a_broker_that_panics_too_often_gives_up() {
     run(|| async {
-        let world = World::new(settings(), Threads::One).await;
+        let world = World::new(settings(), ActorThread::Test).await;
         // As many as its policy bears, and one more.
         for _ in 0..=10 {
             world.broker.address().tell(broker::Panic).unwrap();
         }
-        world.has_given_up().await;
-        let refused = world.broker.add_key(&default_project(), for_a_member()).await;
+        world.await_giving_up().await;
+        let refused = world.broker.add_key(&default_project(), member_key()).await;
         assert_eq!(refused.err(), Some(BrokerError::unavailable()));
         // Whoever takes part goes on until the process ends.
-        let line = Line::new();
+        let line = RecordingConnection::new();
         let bob = world.register("bob", Some(&line)).await;
-        assert_eq!(world.send_many(&bob, "bob", 1).await, world.inbox(&bob).await);
+        assert_eq!(world.send_many(&bob, "bob", 1).await, world.read_inbox(&bob).await);
     });
 }
 
@@ -973,7 +1025,7 @@ fn a_broker_that_panics_too_often_gives_up() {
 #[test]
 fn what_is_administered_is_recorded_with_its_time() {
     run(|| async {
-        let broker = start(&Arc::new(MemoryStorage::default()));
+        let broker = start_broker(&Arc::new(MemoryStorage::default()));
         let before_ms = now().unix_ms;
         for action in ["project.create", "key.add"] {
             let entry = AuditEntry {
@@ -981,7 +1033,7 @@ fn what_is_administered_is_recorded_with_its_time() {
                 at_ms: 0,
                 actor: "admin".to_owned(),
                 address: None,
-                project: Some(there()),
+                project: Some(other_project_id()),
                 action: action.to_owned(),
                 target: None,
                 outcome: AuditOutcome::Done,
@@ -990,7 +1042,7 @@ fn what_is_administered_is_recorded_with_its_time() {
             broker.record_audit(entry).await;
         }
         let query = AuditQuery {
-            project: Some(there()),
+            project: Some(other_project_id()),
             limit: 9,
             ..AuditQuery::default()
         };
@@ -1005,8 +1057,8 @@ fn what_is_administered_is_recorded_with_its_time() {
 #[test]
 fn registering_in_one_project_says_nothing_to_another() {
     run(|| async {
-        let world = World::new(settings(), Threads::One).await;
-        let there = world.neighbour("there", ProjectConfig::default()).await;
+        let world = World::new(settings(), ActorThread::Test).await;
+        let there = world.other_project("there", ProjectConfig::default()).await;
         let here = world.register("bob", None).await;
         let registered = there.project.register(Registration {
             name: here.record.name.clone(),

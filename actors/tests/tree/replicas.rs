@@ -4,39 +4,39 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use actors::{
     clock::now,
-    model::{BrokerError, DeadLetterReason, Full, Presence, SessionStatus, Status},
-    project::{ReceiveRequest, Settings},
-    session::{Closing, ReadAt, ReceiveCall, ReceiveMode, Unbounded},
+    model::{BrokerError, BudgetFull, DeadLetterReason, DeliveryStatus, PresenceTimeouts, SessionStatus},
+    project::{ProjectSettings, ReceiveRequest},
+    session::{CloseReason, ReadAt, ReceiveCall, ReceiveMode, UnboundedReads},
     storage::{Storage, conformance::SHARED_CASES},
 };
 use futures_util::future::{Either, select};
 
 use crate::{
-    agents::Load,
-    twins::{Cluster, Replica, Twin, Unanswered},
-    world::{CHAT, Threads, World, ids, run, settings, soon},
+    load::Load,
+    replicated_memory::{ReplicaConnection, ReplicaStorage, ReplicatedMemory, Unanswered},
+    world::{ActorThread, CHAT, World, ids, run, settings, within_deadline},
 };
 
 /// Two replicas, the second with the way it hears.
-struct Pair {
+struct ReplicaPair {
     here: World,
     there: World,
-    here_twin: Arc<Twin>,
-    there_twin: Arc<Twin>,
+    here_connection: Arc<ReplicaConnection>,
+    there_connection: Arc<ReplicaConnection>,
 }
 
-impl Pair {
-    async fn new(settings: Settings) -> Self {
-        let cluster = Arc::<Cluster>::default();
-        let (here_twin, there_twin) = (cluster.twin(), cluster.twin());
-        let storage = |twin: &Arc<Twin>| Arc::new(Replica(Arc::clone(twin)));
-        let here = World::over(storage(&here_twin) as _, settings, Threads::One).await;
-        let there = World::beside(storage(&there_twin) as _, settings, Threads::One).await;
+impl ReplicaPair {
+    async fn new(settings: ProjectSettings) -> Self {
+        let cluster = Arc::<ReplicatedMemory>::default();
+        let (here_twin, there_twin) = (cluster.connect_replica(), cluster.connect_replica());
+        let storage = |twin: &Arc<ReplicaConnection>| Arc::new(ReplicaStorage(Arc::clone(twin)));
+        let here = World::on_storage(storage(&here_twin) as _, settings, ActorThread::Test).await;
+        let there = World::on_shared_storage(storage(&there_twin) as _, settings, ActorThread::Test).await;
         Self {
             here,
             there,
-            here_twin,
-            there_twin,
+            here_connection: here_twin,
+            there_connection: there_twin,
         }
     }
 }
@@ -46,8 +46,8 @@ fn the_double_keeps_the_promises_of_a_store_that_is_shared() {
     for (name, case) in SHARED_CASES {
         run(move || async move {
             println!("{name}");
-            let cluster = Arc::<Cluster>::default();
-            case(Arc::new(Replica(cluster.twin()))).await;
+            let cluster = Arc::<ReplicatedMemory>::default();
+            case(Arc::new(ReplicaStorage(cluster.connect_replica()))).await;
         });
     }
 }
@@ -55,9 +55,9 @@ fn the_double_keeps_the_promises_of_a_store_that_is_shared() {
 #[test]
 fn who_registers_here_is_found_there() {
     run(|| async {
-        let Pair { here, there, .. } = Pair::new(settings()).await;
+        let ReplicaPair { here, there, .. } = ReplicaPair::new(settings()).await;
         let alice = here.register("alice", None).await;
-        there.project.catch_up().await.unwrap();
+        there.project.wait_until_current().await.unwrap();
         let found = there.project.resolve("alice").unwrap();
         assert_eq!(found.record, alice.record);
         assert_eq!(there.project.status(&found), SessionStatus::Active);
@@ -66,7 +66,11 @@ fn who_registers_here_is_found_there() {
 }
 
 /// While the roster does not come, not everything is known; when it has, alice is.
-async fn waits_for_the_roster(there: &World, twin: &Twin, mut caught_up: impl Future<Output = CaughtUp> + Unpin) {
+async fn waits_for_the_roster(
+    there: &World,
+    twin: &ReplicaConnection,
+    mut caught_up: impl Future<Output = CaughtUp> + Unpin,
+) {
     let early = tokio::time::timeout(Duration::from_millis(50), &mut caught_up).await;
     assert!(early.is_err(), "not everything is known");
     twin.rosters_held.send_replace(false);
@@ -77,7 +81,7 @@ async fn waits_for_the_roster(there: &World, twin: &Twin, mut caught_up: impl Fu
 type CaughtUp = Result<(), BrokerError>;
 
 async fn until(what: &str, is_so: impl Fn() -> bool) {
-    soon(what, async {
+    within_deadline(what, async {
         while !is_so() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
@@ -85,7 +89,7 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
     .await;
 }
 
-async fn is_heard(of: &World, name: &str) {
+async fn await_session(of: &World, name: &str) {
     until("it is heard", || of.project.resolve(name).is_ok()).await;
 }
 
@@ -93,20 +97,20 @@ async fn is_heard(of: &World, name: &str) {
 fn nothing_is_known_while_the_store_does_not_say_who_is_there() {
     for unanswered in [Unanswered::Sessions, Unanswered::Protocols] {
         run(move || async move {
-            let Pair {
+            let ReplicaPair {
                 here,
                 there,
-                there_twin,
+                there_connection: there_twin,
                 ..
-            } = Pair::new(settings()).await;
-            there_twin.ears.lose_one_in(1);
+            } = ReplicaPair::new(settings()).await;
+            there_twin.frame_filter.lose_one_in(1);
             here.register("alice", None).await;
             here.register_protocol("news").await.unwrap();
-            there_twin.leaves_unanswered(Some(unanswered));
-            let refused = there.project.catch_up().await;
+            there_twin.set_unanswered(Some(unanswered));
+            let refused = there.project.wait_until_current().await;
             assert!(matches!(refused, Err(BrokerError::Unavailable { .. })), "{refused:?}");
-            there_twin.leaves_unanswered(None);
-            there.project.catch_up().await.unwrap();
+            there_twin.set_unanswered(None);
+            there.project.wait_until_current().await.unwrap();
             assert!(there.project.resolve("alice").is_ok());
             assert!(there.project.protocol("news", "1.0.0").is_ok());
         });
@@ -116,18 +120,18 @@ fn nothing_is_known_while_the_store_does_not_say_who_is_there() {
 #[test]
 fn a_protocol_that_could_not_be_looked_up_is_when_it_can() {
     run(|| async {
-        let Pair {
+        let ReplicaPair {
             here,
             there,
-            there_twin,
+            there_connection: there_twin,
             ..
-        } = Pair::new(settings()).await;
-        there.project.catch_up().await.unwrap();
-        there_twin.leaves_unanswered(Some(Unanswered::Protocols));
+        } = ReplicaPair::new(settings()).await;
+        there.project.wait_until_current().await.unwrap();
+        there_twin.set_unanswered(Some(Unanswered::Protocols));
         here.register_protocol("news").await.unwrap();
-        let refused = there.project.catch_up().await;
+        let refused = there.project.wait_until_current().await;
         assert!(matches!(refused, Err(BrokerError::Unavailable { .. })), "{refused:?}");
-        there_twin.leaves_unanswered(None);
+        there_twin.set_unanswered(None);
         // By itself, and heard by who only reads.
         until("it is looked up", || there.project.protocol("news", "1.0.0").is_ok()).await;
     });
@@ -136,62 +140,67 @@ fn a_protocol_that_could_not_be_looked_up_is_when_it_can() {
 #[test]
 fn not_everything_is_known_before_the_first_roster() {
     run(|| async {
-        let cluster = Arc::<Cluster>::default();
-        let (here_twin, there_twin) = (cluster.twin(), cluster.twin());
-        let here = World::over(Arc::new(Replica(here_twin)), settings(), Threads::One).await;
+        let cluster = Arc::<ReplicatedMemory>::default();
+        let (here_twin, there_twin) = (cluster.connect_replica(), cluster.connect_replica());
+        let here = World::on_storage(Arc::new(ReplicaStorage(here_twin)), settings(), ActorThread::Test).await;
         here.register("alice", None).await;
         there_twin.rosters_held.send_replace(true);
-        let there = World::beside(Arc::new(Replica(Arc::clone(&there_twin))), settings(), Threads::One).await;
+        let there = World::on_shared_storage(
+            Arc::new(ReplicaStorage(Arc::clone(&there_twin))),
+            settings(),
+            ActorThread::Test,
+        )
+        .await;
         here.register("bob", None).await;
-        is_heard(&there, "bob").await;
-        waits_for_the_roster(&there, &there_twin, Box::pin(there.project.catch_up())).await;
+        await_session(&there, "bob").await;
+        waits_for_the_roster(&there, &there_twin, Box::pin(there.project.wait_until_current())).await;
     });
 }
 
 #[test]
 fn a_frame_after_a_lost_one_does_not_make_everything_known() {
     run(|| async {
-        let Pair {
+        let ReplicaPair {
             here,
             there,
-            there_twin,
+            there_connection: there_twin,
             ..
-        } = Pair::new(settings()).await;
-        there.project.catch_up().await.unwrap();
-        there_twin.ears.lose_one_in(1);
+        } = ReplicaPair::new(settings()).await;
+        there.project.wait_until_current().await.unwrap();
+        there_twin.frame_filter.lose_one_in(1);
         here.register("alice", None).await;
-        there_twin.ears.lose_one_in(0);
+        there_twin.frame_filter.lose_one_in(0);
         there_twin.rosters_held.send_replace(true);
         here.register("bob", None).await;
-        is_heard(&there, "bob").await;
-        waits_for_the_roster(&there, &there_twin, Box::pin(there.project.catch_up())).await;
+        await_session(&there, "bob").await;
+        waits_for_the_roster(&there, &there_twin, Box::pin(there.project.wait_until_current())).await;
     });
 }
 
 #[test]
 fn a_frame_is_not_taken_for_the_end_of_a_look() {
     run(|| async {
-        let Pair {
+        let ReplicaPair {
             here,
             there,
-            there_twin,
+            there_connection: there_twin,
             ..
-        } = Pair::new(settings()).await;
-        there.project.catch_up().await.unwrap();
-        there_twin.ears.lose_one_in(1);
+        } = ReplicaPair::new(settings()).await;
+        there.project.wait_until_current().await.unwrap();
+        there_twin.frame_filter.lose_one_in(1);
         here.register("alice", None).await;
         there_twin.rosters_held.send_replace(true);
-        let mut asked = there_twin.rosters_asked.subscribe();
+        let mut asked = there_twin.roster_reads.subscribe();
         let before = *asked.borrow_and_update();
-        let mut caught_up = Box::pin(there.project.catch_up());
+        let mut caught_up = Box::pin(there.project.wait_until_current());
         // Nobody has told of her: the store is looked at.
         let looks = Box::pin(asked.wait_for(|asked| *asked > before));
         let first = select(&mut caught_up, looks).await;
         assert!(matches!(first, Either::Right(_)), "it is not over");
         drop(first);
-        there_twin.ears.lose_one_in(0);
+        there_twin.frame_filter.lose_one_in(0);
         here.register("bob", None).await;
-        is_heard(&there, "bob").await;
+        await_session(&there, "bob").await;
         waits_for_the_roster(&there, &there_twin, caught_up).await;
     });
 }
@@ -200,24 +209,29 @@ fn a_frame_is_not_taken_for_the_end_of_a_look() {
 #[test]
 fn who_is_heard_of_during_a_look_stays() {
     run(|| async {
-        let cluster = Arc::<Cluster>::default();
-        let (here_twin, there_twin) = (cluster.twin(), cluster.twin());
-        let here = World::over(Arc::new(Replica(here_twin)), settings(), Threads::One).await;
+        let cluster = Arc::<ReplicatedMemory>::default();
+        let (here_twin, there_twin) = (cluster.connect_replica(), cluster.connect_replica());
+        let here = World::on_storage(Arc::new(ReplicaStorage(here_twin)), settings(), ActorThread::Test).await;
         here.register("alice", None).await;
         there_twin.rosters_held.send_replace(true);
-        let mut asked = there_twin.rosters_asked.subscribe();
-        let there = World::beside(Arc::new(Replica(Arc::clone(&there_twin))), settings(), Threads::One).await;
-        soon("all sessions are asked for", asked.wait_for(|asked| *asked > 0))
+        let mut asked = there_twin.roster_reads.subscribe();
+        let there = World::on_shared_storage(
+            Arc::new(ReplicaStorage(Arc::clone(&there_twin))),
+            settings(),
+            ActorThread::Test,
+        )
+        .await;
+        within_deadline("all sessions are asked for", asked.wait_for(|asked| *asked > 0))
             .await
             .unwrap();
         // The roster that is under way has none of them, and their frames are no successors of what is known there.
         for name in ["bob", "carol"] {
             here.register(name, None).await;
-            is_heard(&there, name).await;
+            await_session(&there, name).await;
         }
         let bob = there.project.resolve("bob").unwrap();
         there_twin.rosters_held.send_replace(false);
-        is_heard(&there, "alice").await;
+        await_session(&there, "alice").await;
         let same = there.project.resolve("bob").unwrap();
         assert!(Arc::ptr_eq(&bob, &same), "he was never gone");
     });
@@ -226,10 +240,10 @@ fn who_is_heard_of_during_a_look_stays() {
 #[test]
 fn a_message_crosses_from_one_replica_to_the_other() {
     run(|| async {
-        let Pair { here, there, .. } = Pair::new(settings()).await;
-        let (bob, line) = there.listener("bob").await;
+        let ReplicaPair { here, there, .. } = ReplicaPair::new(settings()).await;
+        let (bob, line) = there.register_with_push("bob").await;
         let alice = here.register("alice", None).await;
-        here.project.catch_up().await.unwrap();
+        here.project.wait_until_current().await.unwrap();
         let sent = here.send_many(&alice, "bob", 20).await;
         let (first, rest) = sent.split_at(16);
         line.sees(first).await;
@@ -242,45 +256,45 @@ fn a_message_crosses_from_one_replica_to_the_other() {
 #[test]
 fn a_sender_follows_its_message_across_replicas() {
     run(|| async {
-        let Pair { here, there, .. } = Pair::new(settings()).await;
-        let (bob, line) = there.listener("bob").await;
+        let ReplicaPair { here, there, .. } = ReplicaPair::new(settings()).await;
+        let (bob, line) = there.register_with_push("bob").await;
         let alice = here.register("alice", None).await;
-        here.project.catch_up().await.unwrap();
+        here.project.wait_until_current().await.unwrap();
         let routed = here.send(&alice, "bob").await;
-        line.sees(&[routed.outcome.message]).await;
-        there.acknowledge(&bob, vec![routed.outcome.message]).await;
+        line.sees(&[routed.result.message]).await;
+        there.acknowledge(&bob, vec![routed.result.message]).await;
         let status = routed.status.expect("it is watched");
         let reached = here
             .project
-            .follow(status, Status::Acknowledged, Duration::from_secs(30))
+            .wait_for_status(status, DeliveryStatus::Acknowledged, Duration::from_secs(30))
             .await;
-        assert_eq!(reached, Status::Acknowledged);
+        assert_eq!(reached, DeliveryStatus::Acknowledged);
     });
 }
 
 #[test]
 fn a_long_poll_there_is_answered_by_a_message_from_here() {
     run(|| async {
-        let Pair { here, there, .. } = Pair::new(settings()).await;
+        let ReplicaPair { here, there, .. } = ReplicaPair::new(settings()).await;
         let bob = here.register("bob", None).await;
         let alice = here.register("alice", None).await;
-        there.project.catch_up().await.unwrap();
+        there.project.wait_until_current().await.unwrap();
         let bob_there = there.project.resolve("bob").unwrap();
         let waits = there.receive(&bob_there, Duration::from_secs(30), ReceiveMode::Immediate);
         let sends = async { here.send(&alice, "bob").await };
         let (received, sent) = futures_util::future::join(waits, sends).await;
-        assert_eq!(ids(&received.unwrap().deliveries), [sent.outcome.message]);
-        assert!(here.inbox(&bob).await.is_empty());
+        assert_eq!(ids(&received.unwrap().deliveries), [sent.result.message]);
+        assert!(here.read_inbox(&bob).await.is_empty());
     });
 }
 
 #[test]
 fn the_next_call_acknowledges_wherever_it_is_made() {
     run(|| async {
-        let Pair { here, there, .. } = Pair::new(settings()).await;
+        let ReplicaPair { here, there, .. } = ReplicaPair::new(settings()).await;
         let bob = here.register("bob", None).await;
         let alice = here.register("alice", None).await;
-        there.project.catch_up().await.unwrap();
+        there.project.wait_until_current().await.unwrap();
         let bob_there = there.project.resolve("bob").unwrap();
         let sent = here.send_many(&alice, "bob", 3).await;
         let request = |limit| ReceiveRequest {
@@ -293,34 +307,34 @@ fn the_next_call_acknowledges_wherever_it_is_made() {
         let call = ReceiveCall::default();
         let first = here
             .project
-            .receive_as(&call, &bob, request(1), Arc::new(Unbounded))
+            .receive_for_call(&call, &bob, request(1), Arc::new(UnboundedReads))
             .await
             .unwrap();
         assert_eq!(ids(&first.deliveries), sent[..1]);
-        here.project.answered(&bob, &call);
+        here.project.note_answered(&bob, &call);
         let second = there.project.receive(&bob_there, request(9)).await.unwrap();
         assert_eq!(ids(&second.deliveries), sent[1..]);
         let statuses = here.project.message_status(sent[0]).await.unwrap().unwrap();
-        assert_eq!(statuses[0].status, Status::Acknowledged);
+        assert_eq!(statuses[0].status, DeliveryStatus::Acknowledged);
         // Of the second call nobody knows that it was answered.
         let third = here.project.receive(&bob, request(9)).await.unwrap();
         assert!(third.deliveries.is_empty());
         let statuses = here.project.message_status(sent[1]).await.unwrap().unwrap();
-        assert_eq!(statuses[0].status, Status::Delivered);
+        assert_eq!(statuses[0].status, DeliveryStatus::Delivered);
     });
 }
 
 #[test]
 fn a_broadcast_reaches_those_who_registered_anywhere_before() {
     run(|| async {
-        let Pair { here, there, .. } = Pair::new(settings()).await;
+        let ReplicaPair { here, there, .. } = ReplicaPair::new(settings()).await;
         let alice = here.register("alice", None).await;
         for number in 0..20 {
             // Registered there, and at once broadcast to from here.
             there.register(&format!("bob-{number}"), None).await;
-            let broadcast = here.broadcast(&alice).unwrap();
+            let broadcast = here.broadcast_submission(&alice).unwrap();
             let answer = here.submit(vec![broadcast]).await.unwrap().pop().unwrap().unwrap();
-            assert_eq!(answer.outcome.queued + answer.outcome.delivered, number + 1);
+            assert_eq!(answer.result.queued + answer.result.delivered, number + 1);
         }
     });
 }
@@ -328,19 +342,22 @@ fn a_broadcast_reaches_those_who_registered_anywhere_before() {
 #[test]
 fn a_broadcast_is_refused_while_it_is_not_known_who_is_there() {
     run(|| async {
-        let Pair {
-            here, there, here_twin, ..
-        } = Pair::new(settings()).await;
+        let ReplicaPair {
+            here,
+            there,
+            here_connection: here_twin,
+            ..
+        } = ReplicaPair::new(settings()).await;
         let alice = here.register("alice", None).await;
-        here_twin.ears.lose_one_in(1);
+        here_twin.frame_filter.lose_one_in(1);
         there.register("bob", None).await;
-        here_twin.leaves_unanswered(Some(Unanswered::Sessions));
-        let sent = here.submit(vec![here.broadcast(&alice).unwrap()]).await;
+        here_twin.set_unanswered(Some(Unanswered::Sessions));
+        let sent = here.submit(vec![here.broadcast_submission(&alice).unwrap()]).await;
         let refused = sent.and_then(|mut answers| answers.pop().unwrap());
         assert!(matches!(refused.map(drop), Err(BrokerError::Unavailable { .. })));
-        here_twin.leaves_unanswered(None);
-        let sent = here.submit(vec![here.broadcast(&alice).unwrap()]).await;
-        let outcome = sent.unwrap().pop().unwrap().unwrap().outcome;
+        here_twin.set_unanswered(None);
+        let sent = here.submit(vec![here.broadcast_submission(&alice).unwrap()]).await;
+        let outcome = sent.unwrap().pop().unwrap().unwrap().result;
         assert_eq!(outcome.queued + outcome.delivered, 1);
     });
 }
@@ -348,34 +365,37 @@ fn a_broadcast_is_refused_while_it_is_not_known_who_is_there() {
 #[test]
 fn who_has_ended_elsewhere_is_not_called_full() {
     run(|| async {
-        let Pair {
+        let ReplicaPair {
             here,
             there,
-            here_twin,
-            there_twin,
-        } = Pair::new(settings()).await;
+            here_connection: here_twin,
+            there_connection: there_twin,
+        } = ReplicaPair::new(settings()).await;
         let alice = here.register("alice", None).await;
         let bob = there.register("bob", None).await;
         there.register("carol", None).await;
-        here.project.catch_up().await.unwrap();
+        here.project.wait_until_current().await.unwrap();
         here_twin.frames_held.send_replace(true);
-        let store = Replica(there_twin).open(there.project.id());
+        let store = ReplicaStorage(there_twin).open(there.project.id());
         let gone = store.remove_session(bob.record.id, DeadLetterReason::RecipientGone, None, now());
         gone.await.unwrap();
         let refusal = async |to| {
-            let answers = here.submit(vec![here.submission(&alice, to).unwrap()]).await;
+            let answers = here.submit(vec![here.direct_submission(&alice, to).unwrap()]).await;
             answers.unwrap().remove(0).map(drop).unwrap_err()
         };
         assert_eq!(refusal("bob").await.code(), "session_not_found");
         here.send_many(&alice, "carol", 1000).await;
-        assert_eq!(refusal("carol").await, BrokerError::QueueFull(Full::of_queue(1000)));
+        assert_eq!(
+            refusal("carol").await,
+            BrokerError::QueueFull(BudgetFull::queue_messages(1000))
+        );
     });
 }
 
 #[test]
 fn a_name_is_given_once_though_both_replicas_are_asked() {
     run(|| async {
-        let Pair { here, there, .. } = Pair::new(settings()).await;
+        let ReplicaPair { here, there, .. } = ReplicaPair::new(settings()).await;
         for number in 0..20 {
             let name = format!("agent-{number}");
             let (one, other) =
@@ -393,30 +413,31 @@ fn a_name_is_given_once_though_both_replicas_are_asked() {
 #[test]
 fn who_registers_there_takes_the_session_over() {
     run(|| async {
-        let Pair { here, there, .. } = Pair::new(settings()).await;
-        let (_, old) = here.listener("bob").await;
+        let ReplicaPair { here, there, .. } = ReplicaPair::new(settings()).await;
+        let (_, old) = here.register_with_push("bob").await;
         let alice = here.register("alice", None).await;
         let sent = here.send_many(&alice, "bob", 3).await;
         old.sees(&sent).await;
-        let (_, new) = there.listener("bob").await;
-        old.is_closed(Closing::TakenOver).await;
+        let (_, new) = there.register_with_push("bob").await;
+        old.closes_with(CloseReason::TakenOver).await;
         new.sees(&sent).await;
-        assert!(new.seen().pushed.iter().all(|delivery| delivery.count == 2));
-        assert!(new.closed().is_empty());
+        assert!(new.recorded().pushed.iter().all(|delivery| delivery.count == 2));
+        assert!(new.close_reasons().is_empty());
     });
 }
 
 #[test]
 fn of_connections_that_race_for_a_session_one_is_left() {
     run(|| async {
-        let Pair { here, there, .. } = Pair::new(settings()).await;
+        let ReplicaPair { here, there, .. } = ReplicaPair::new(settings()).await;
         for number in 0..30 {
             let name = format!("agent-{number}");
-            let ((_, one), (_, other)) = futures_util::future::join(here.listener(&name), there.listener(&name)).await;
-            let closed_len = || one.closed().len() + other.closed().len();
+            let ((_, one), (_, other)) =
+                futures_util::future::join(here.register_with_push(&name), there.register_with_push(&name)).await;
+            let closed_len = || one.close_reasons().len() + other.close_reasons().len();
             until("one of them to be closed", || closed_len() > 0).await;
-            here.project.catch_up().await.unwrap();
-            there.project.catch_up().await.unwrap();
+            here.project.wait_until_current().await.unwrap();
+            there.project.wait_until_current().await.unwrap();
             assert_eq!(closed_len(), 1, "and one is not");
         }
     });
@@ -425,33 +446,37 @@ fn of_connections_that_race_for_a_session_one_is_left() {
 #[test]
 fn everything_arrives_though_frames_are_lost() {
     run(|| async {
-        let pair = Pair::new(settings()).await;
-        pair.there_twin.ears.lose_one_in(7);
-        pair.here_twin.ears.lose_one_in(5);
+        let pair = ReplicaPair::new(settings()).await;
+        pair.there_connection.frame_filter.lose_one_in(7);
+        pair.here_connection.frame_filter.lose_one_in(5);
         let load = Load::across(&pair.here, &pair.there).await;
-        load.ledger.grows_by(2000).await;
-        pair.there_twin.ears.lose_one_in(0);
-        pair.here_twin.ears.lose_one_in(0);
+        load.ledger.await_more_accepted(2000).await;
+        pair.there_connection.frame_filter.lose_one_in(0);
+        pair.here_connection.frame_filter.lose_one_in(0);
         // What was lost last shows with the next frame.
         let late = pair.here.register("late", None).await;
         for _ in 0..20 {
             pair.here.send_many(&late, "late", 1).await;
         }
-        load.settle().await;
+        load.finish().await;
     });
 }
 
 #[test]
 fn a_roster_that_is_older_than_a_registration_does_not_undo_it() {
     run(|| async {
-        let Pair { here, here_twin, .. } = Pair::new(settings()).await;
-        here_twin.ears.lose_one_in(1);
+        let ReplicaPair {
+            here,
+            here_connection: here_twin,
+            ..
+        } = ReplicaPair::new(settings()).await;
+        here_twin.frame_filter.lose_one_in(1);
         here_twin.rosters_held.send_replace(true);
-        let mut asked = here_twin.rosters_asked.subscribe();
+        let mut asked = here_twin.roster_reads.subscribe();
         let before = *asked.borrow_and_update();
         // It looks at everything, because something may have been missed.
         here_twin.heal();
-        soon("all sessions are asked for", asked.wait_for(|asked| *asked > before))
+        within_deadline("all sessions are asked for", asked.wait_for(|asked| *asked > before))
             .await
             .unwrap();
         here.register("alice", None).await;
@@ -467,27 +492,30 @@ fn a_roster_that_is_older_than_a_registration_does_not_undo_it() {
 #[test]
 fn a_replica_that_was_cut_off_catches_up() {
     run(|| async {
-        let Pair {
+        let ReplicaPair {
             here,
             there,
-            there_twin,
+            there_connection: there_twin,
             ..
-        } = Pair::new(settings()).await;
-        let (_, line) = there.listener("bob").await;
-        let (_, taken) = there.listener("carol").await;
+        } = ReplicaPair::new(settings()).await;
+        let (_, line) = there.register_with_push("bob").await;
+        let (_, taken) = there.register_with_push("carol").await;
         let alice = here.register("alice", None).await;
-        here.project.catch_up().await.unwrap();
+        here.project.wait_until_current().await.unwrap();
         there_twin.cut();
         let refused = there.try_register("dora", None).await;
         assert!(matches!(refused.map(drop), Err(BrokerError::Unavailable { .. })));
         let sent = here.send_many(&alice, "bob", 3).await;
         here.register("carol", None).await;
         here.register_protocol("news").await.unwrap();
-        assert!(line.seen().pushed.is_empty() && line.closed().is_empty(), "it is kept");
+        assert!(
+            line.recorded().pushed.is_empty() && line.close_reasons().is_empty(),
+            "it is kept"
+        );
         there_twin.heal();
         line.sees(&sent).await;
-        taken.is_closed(Closing::TakenOver).await;
-        there.project.catch_up().await.unwrap();
+        taken.closes_with(CloseReason::TakenOver).await;
+        there.project.wait_until_current().await.unwrap();
         assert!(there.project.protocol("news", "1.0.0").is_ok());
     });
 }
@@ -495,21 +523,21 @@ fn a_replica_that_was_cut_off_catches_up() {
 #[test]
 fn presence_is_that_of_the_replica_where_somebody_was_seen() {
     run(|| async {
-        let settings = Settings {
-            presence: Presence {
+        let settings = ProjectSettings {
+            presence: PresenceTimeouts {
                 stale_after: Duration::from_millis(1500),
                 disconnect_after: Duration::from_secs(3),
             },
             ..settings()
         };
-        let Pair { here, there, .. } = Pair::new(settings).await;
+        let ReplicaPair { here, there, .. } = ReplicaPair::new(settings).await;
         let bob = here.register("bob", None).await;
-        there.project.catch_up().await.unwrap();
+        there.project.wait_until_current().await.unwrap();
         let bob_there = there.project.resolve("bob").unwrap();
         let carol = here.register("carol", None).await;
-        there.project.catch_up().await.unwrap();
+        there.project.wait_until_current().await.unwrap();
         let carol_there = there.project.resolve("carol").unwrap();
-        soon("carol is gone for both", async {
+        within_deadline("carol is gone for both", async {
             while here.project.status(&carol) != SessionStatus::Disconnected
                 || there.project.status(&carol_there) != SessionStatus::Disconnected
             {
@@ -523,9 +551,9 @@ fn presence_is_that_of_the_replica_where_somebody_was_seen() {
 }
 
 /// Signs of life are exchanged often, and silence alone disconnects nobody.
-fn never_disconnecting() -> Settings {
-    Settings {
-        presence: Presence {
+fn never_disconnecting() -> ProjectSettings {
+    ProjectSettings {
+        presence: PresenceTimeouts {
             stale_after: Duration::from_secs(1),
             disconnect_after: Duration::from_secs(600),
         },
@@ -536,9 +564,9 @@ fn never_disconnecting() -> Settings {
 #[test]
 fn a_goodbye_is_heard_everywhere() {
     run(|| async {
-        let Pair { here, there, .. } = Pair::new(never_disconnecting()).await;
+        let ReplicaPair { here, there, .. } = ReplicaPair::new(never_disconnecting()).await;
         let bob = here.register("bob", None).await;
-        there.project.catch_up().await.unwrap();
+        there.project.wait_until_current().await.unwrap();
         let bob_there = there.project.resolve("bob").unwrap();
         here.project.disconnect(&bob).await.unwrap();
         until("he is gone", || {
@@ -552,12 +580,12 @@ fn a_goodbye_is_heard_everywhere() {
 #[test]
 fn a_goodbye_is_heard_though_the_frame_of_the_session_comes_late() {
     run(|| async {
-        let Pair {
+        let ReplicaPair {
             here,
             there,
-            there_twin,
+            there_connection: there_twin,
             ..
-        } = Pair::new(never_disconnecting()).await;
+        } = ReplicaPair::new(never_disconnecting()).await;
         for name in ["bob", "carol", "dave", "erin"] {
             there_twin.frames_held.send_replace(true);
             let member = here.register(name, None).await;
@@ -577,21 +605,23 @@ fn a_goodbye_is_heard_though_the_frame_of_the_session_comes_late() {
 #[test]
 fn a_project_that_is_made_here_is_open_there() {
     run(|| async {
-        let Pair { here, there, .. } = Pair::new(settings()).await;
-        let acme = here.neighbour("acme", actors::model::ProjectConfig::default()).await;
-        let there = soon("it is opened there", async {
+        let ReplicaPair { here, there, .. } = ReplicaPair::new(settings()).await;
+        let acme = here
+            .other_project("acme", actors::model::ProjectConfig::default())
+            .await;
+        let there = within_deadline("it is opened there", async {
             loop {
                 match there.broker.project(acme.project.id()).await {
-                    Ok(project) => return there.of(project),
+                    Ok(project) => return there.with_project(project),
                     Err(_) => tokio::time::sleep(Duration::from_millis(1)).await,
                 }
             }
         })
         .await;
-        there.project.catch_up().await.unwrap();
+        there.project.wait_until_current().await.unwrap();
         assert!(there.project.protocol(CHAT, "1.0.0").is_ok());
         here.broker.delete_project(acme.project.id()).await.unwrap();
-        soon("it is closed there", async {
+        within_deadline("it is closed there", async {
             while there.broker.project(acme.project.id()).await.is_ok() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }

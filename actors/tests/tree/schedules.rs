@@ -17,7 +17,7 @@ use std::{
 use actix_rt::task::JoinHandle;
 use actors::{
     model::SessionId,
-    session::{AckMode, Closing, Connection, Written},
+    session::{AckMode, CloseReason, Connection, MessagesWritten},
     storage::Acknowledge,
 };
 use futures_util::future::{Either, select};
@@ -25,8 +25,8 @@ use tokio::sync::watch;
 
 use crate::{
     ledger::Ledger,
-    twins::{Cluster, Replica, Twin},
-    world::{Line, MANUAL, Threads, World, ids, run, settings, soon},
+    replicated_memory::{ReplicaConnection, ReplicaStorage, ReplicatedMemory},
+    world::{ActorThread, MANUAL, RecordingConnection, World, ids, run, settings, within_deadline},
 };
 
 const REPLICAS: usize = 3;
@@ -54,20 +54,20 @@ impl Dice {
 
 /// One run of a replica.
 #[derive(Clone)]
-struct Running {
+struct RunningReplica {
     world: World,
-    twin: Arc<Twin>,
+    connection: Arc<ReplicaConnection>,
     /// False when its process was killed: its connections are gone with it.
     alive: watch::Receiver<bool>,
     kill: Rc<watch::Sender<bool>>,
 }
 
 struct Replicas {
-    cluster: Arc<Cluster>,
-    running: RefCell<Vec<Running>>,
+    cluster: Arc<ReplicatedMemory>,
+    running: RefCell<Vec<RunningReplica>>,
     dice: Dice,
     ledger: Arc<Ledger>,
-    over: Cell<bool>,
+    is_over: Cell<bool>,
 }
 
 impl Replicas {
@@ -77,10 +77,10 @@ impl Replicas {
             running: RefCell::default(),
             dice: Dice(AtomicU64::new(seed)),
             ledger: Ledger::new(),
-            over: Cell::new(false),
+            is_over: Cell::new(false),
         });
         for _ in 0..REPLICAS {
-            let running = replicas.begin().await;
+            let running = replicas.start_replica().await;
             replicas.running.borrow_mut().push(running);
         }
         let first = replicas.running.borrow()[0].clone();
@@ -91,35 +91,35 @@ impl Replicas {
         replicas
     }
 
-    async fn begin(&self) -> Running {
-        let twin = self.cluster.twin();
-        let storage = Arc::new(Replica(Arc::clone(&twin)));
+    async fn start_replica(&self) -> RunningReplica {
+        let twin = self.cluster.connect_replica();
+        let storage = Arc::new(ReplicaStorage(Arc::clone(&twin)));
         let (kill, alive) = watch::channel(true);
-        Running {
-            world: World::beside(storage, settings(), Threads::One).await,
-            twin,
+        RunningReplica {
+            world: World::on_shared_storage(storage, settings(), ActorThread::Test).await,
+            connection: twin,
             alive,
             kill: Rc::new(kill),
         }
     }
 
-    fn any(&self) -> Running {
+    fn pick_replica(&self) -> RunningReplica {
         let running = self.running.borrow();
         running[self.dice.at(running.len())].clone()
     }
 
-    async fn fault(&self) {
+    async fn inject_fault(&self) {
         let at = self.dice.at(REPLICAS);
         let struck = self.running.borrow()[at].clone();
         match self.dice.below(6) {
-            0 => struck.twin.cut(),
-            1 => struck.twin.heal(),
-            2 => struck.twin.ears.lose_one_in(2 + self.dice.at(6)),
-            3 => struck.twin.ears.lose_one_in(0),
+            0 => struck.connection.cut(),
+            1 => struck.connection.heal(),
+            2 => struck.connection.frame_filter.lose_one_in(2 + self.dice.at(6)),
+            3 => struck.connection.frame_filter.lose_one_in(0),
             4 => {
-                struck.twin.cut();
+                struck.connection.cut();
                 struck.kill.send_replace(false);
-                let next = self.begin().await;
+                let next = self.start_replica().await;
                 self.running.borrow_mut()[at] = next;
             }
             _ => {}
@@ -130,48 +130,55 @@ impl Replicas {
     /// Everything works from now on.
     fn heal(&self) {
         for running in &*self.running.borrow() {
-            running.twin.ears.lose_one_in(0);
-            running.twin.heal();
+            running.connection.frame_filter.lose_one_in(0);
+            running.connection.heal();
         }
     }
 }
 
 /// Fights for a name until all is over: registers somewhere, takes what comes, and comes back when it is thrown out.
 /// Returns the connection that it had at the end.
-async fn contend(replicas: Rc<Replicas>, name: &'static str, ack: AckMode) -> Option<(Arc<Line>, bool)> {
-    while !replicas.over.get() {
-        let running = replicas.any();
-        let line = Line::new();
-        let push = actors::session::Push { ack, ..MANUAL };
+async fn compete_for_name(
+    replicas: Rc<Replicas>,
+    name: &'static str,
+    ack: AckMode,
+) -> Option<(Arc<RecordingConnection>, bool)> {
+    while !replicas.is_over.get() {
+        let running = replicas.pick_replica();
+        let line = RecordingConnection::new();
+        let push = actors::session::PushMode { ack, ..MANUAL };
         if let Ok(registered) = running.world.try_register(name, Some(&line)).await {
             let member = registered.member;
             running.world.subscribe(&member, &line, Some(push));
             let mut alive = running.alive.clone();
             loop {
-                let news = pin!(line.until("work", |seen| !seen.pushed.is_empty() || !seen.closed.is_empty()));
-                let (killed, over) = (pin!(alive.wait_for(|alive| !*alive)), pin!(over(&replicas)));
+                let news = pin!(line.await_recorded("work", |seen| !seen.pushed.is_empty() || !seen.closed.is_empty()));
+                let (killed, over) = (pin!(alive.wait_for(|alive| !*alive)), pin!(await_end(&replicas)));
                 if let Either::Right(_) = select(news, select(killed, over)).await {
                     break;
                 }
                 let messages = ids(&line.take_pushed());
                 for &message in &messages {
-                    replicas.ledger.seen(member.record.id, message);
+                    replicas.ledger.record_seen(member.record.id, message);
                 }
                 match ack {
                     AckMode::Manual => running
                         .world
                         .project
-                        .acknowledge_unheard(&member, Acknowledge::Ids(messages)),
+                        .acknowledge_without_reply(&member, Acknowledge::Ids(messages)),
                     AckMode::Auto => {
                         let connection = line.id();
-                        running.world.project.written(&member, Written { connection, messages });
+                        running
+                            .world
+                            .project
+                            .flushed(&member, MessagesWritten { connection, messages });
                     }
                 }
-                if !line.closed().is_empty() {
+                if !line.close_reasons().is_empty() {
                     break;
                 }
             }
-            if replicas.over.get() {
+            if replicas.is_over.get() {
                 return Some((line, *running.alive.borrow()));
             }
         }
@@ -180,20 +187,23 @@ async fn contend(replicas: Rc<Replicas>, name: &'static str, ack: AckMode) -> Op
     None
 }
 
-async fn over(replicas: &Replicas) {
-    while !replicas.over.get() {
+async fn await_end(replicas: &Replicas) {
+    while !replicas.is_over.get() {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
 
-async fn send_on(replicas: Rc<Replicas>, number: usize, meant: Vec<(&'static str, SessionId)>) {
-    while !replicas.over.get() {
-        let running = replicas.any();
+async fn send_until_over(replicas: Rc<Replicas>, number: usize, meant: Vec<(&'static str, SessionId)>) {
+    while !replicas.is_over.get() {
+        let running = replicas.pick_replica();
         let sender = running.world.try_register(&format!("sender-{number}"), None).await;
         let submissions = sender.map(|sender| {
             let (name, id) = meant[replicas.dice.at(meant.len())];
-            let direct = running.world.submission(&sender.member, name).map(|it| (it, vec![id]));
-            let broadcast = running.world.broadcast(&sender.member);
+            let direct = running
+                .world
+                .direct_submission(&sender.member, name)
+                .map(|it| (it, vec![id]));
+            let broadcast = running.world.broadcast_submission(&sender.member);
             let everyone = meant.iter().map(|(_, id)| *id).collect();
             direct
                 .into_iter()
@@ -204,16 +214,16 @@ async fn send_on(replicas: Rc<Replicas>, number: usize, meant: Vec<(&'static str
         let answers = running.world.submit(submissions).await.unwrap_or_default();
         for (answer, meant) in answers.into_iter().zip(meant) {
             let Ok(routed) = answer else { continue };
-            let outcome = &routed.outcome;
+            let outcome = &routed.result;
             for id in meant.into_iter().filter(|id| !outcome.refused.contains(id)) {
-                replicas.ledger.accepted(id, outcome.message);
+                replicas.ledger.record_accepted(id, outcome.message);
             }
         }
         tokio::time::sleep(Duration::from_millis(replicas.dice.below(4))).await;
     }
 }
 
-async fn schedule(seed: u64) {
+async fn run_schedule(seed: u64) {
     let replicas = Replicas::start(seed).await;
     let world = replicas.running.borrow()[0].world.clone();
     let meant: Vec<_> = NAMES
@@ -224,31 +234,31 @@ async fn schedule(seed: u64) {
     for (at, name) in NAMES.into_iter().enumerate() {
         let ack = if at == 0 { AckMode::Auto } else { AckMode::Manual };
         for _ in 0..2 {
-            contenders.push((name, actix_rt::spawn(contend(Rc::clone(&replicas), name, ack))));
+            contenders.push((name, actix_rt::spawn(compete_for_name(Rc::clone(&replicas), name, ack))));
         }
     }
     let senders: Vec<_> = (0..2)
-        .map(|number| actix_rt::spawn(send_on(Rc::clone(&replicas), number, meant.clone())))
+        .map(|number| actix_rt::spawn(send_until_over(Rc::clone(&replicas), number, meant.clone())))
         .collect();
     for _ in 0..EVENTS {
-        replicas.fault().await;
+        replicas.inject_fault().await;
     }
     replicas.heal();
-    replicas.over.set(true);
+    replicas.is_over.set(true);
     for sender in senders {
-        soon("the end of a sender", sender).await.unwrap();
+        within_deadline("the end of a sender", sender).await.unwrap();
     }
-    let mut lines: Vec<(&str, Arc<Line>)> = Vec::new();
+    let mut lines: Vec<(&str, Arc<RecordingConnection>)> = Vec::new();
     for (name, contender) in contenders {
-        let left = soon("the end of a contender", contender).await.unwrap();
+        let left = within_deadline("the end of a contender", contender).await.unwrap();
         lines.extend(left.filter(|(_, alive)| *alive).map(|(line, _)| (name, line)));
     }
     // Whoever comes last has the session, and all that anybody has not acknowledged.
-    let last = replicas.any();
-    last.world.project.catch_up().await.unwrap();
+    let last = replicas.pick_replica();
+    last.world.project.wait_until_current().await.unwrap();
     for (name, id) in &meant {
-        let line = Line::new();
-        let member = soon("the last registers", async {
+        let line = RecordingConnection::new();
+        let member = within_deadline("the last registers", async {
             loop {
                 match last.world.try_register(name, Some(&line)).await {
                     Ok(registered) => return registered.member,
@@ -262,23 +272,27 @@ async fn schedule(seed: u64) {
         let (project, ledger, id) = (last.world.project.clone(), Arc::clone(&replicas.ledger), *id);
         actix_rt::spawn(async move {
             loop {
-                line.until("work", |seen| !seen.pushed.is_empty()).await;
+                line.await_recorded("work", |seen| !seen.pushed.is_empty()).await;
                 let messages = ids(&line.take_pushed());
                 for &message in &messages {
-                    ledger.seen(id, message);
+                    ledger.record_seen(id, message);
                 }
-                project.acknowledge_unheard(&member, Acknowledge::Ids(messages));
+                project.acknowledge_without_reply(&member, Acknowledge::Ids(messages));
             }
         });
     }
     for (name, line) in &lines {
-        line.until("it is taken over", |seen| !seen.closed.is_empty()).await;
-        let closed = line.closed();
+        line.await_recorded("it is taken over", |seen| !seen.closed.is_empty())
+            .await;
+        let closed = line.close_reasons();
         assert_eq!(closed.len(), 1, "{name}: {closed:?}");
-        assert!(matches!(closed[0], Closing::TakenOver | Closing::Failed), "{closed:?}");
+        assert!(
+            matches!(closed[0], CloseReason::TakenOver | CloseReason::Failed),
+            "{closed:?}"
+        );
     }
-    replicas.ledger.is_settled().await;
-    assert_eq!(replicas.ledger.open(), []);
+    replicas.ledger.await_all_seen().await;
+    assert_eq!(replicas.ledger.missing(), []);
 }
 
 #[test]
@@ -290,6 +304,6 @@ fn what_was_accepted_arrives_whatever_happens_to_the_replicas() {
     };
     for seed in seeds {
         println!("SCHEDULE_SEED={seed}");
-        run(move || schedule(seed));
+        run(move || run_schedule(seed));
     }
 }

@@ -3,17 +3,17 @@
 use std::{sync::Arc, time::Duration};
 
 use actors::{
-    model::{DeadLetterReason, Presence, SessionStatus, Status},
-    project::{Registration, Settings},
-    session::{Closing, Connection, Detach, ReceiveMode, Retire, Unbounded, Writable},
+    model::{DeadLetterReason, DeliveryStatus, PresenceTimeouts, SessionStatus},
+    project::{ProjectSettings, Registration},
+    session::{CloseReason, Connection, Detach, EndSession, ReceiveMode, UnboundedReads, Writable},
 };
 
-use crate::world::{Line, MANUAL, Threads, World, ids, run, settings};
+use crate::world::{ActorThread, MANUAL, RecordingConnection, World, ids, run, settings};
 
 /// Silence has its consequences soon.
-fn impatient(retention: Duration) -> Settings {
-    Settings {
-        presence: Presence {
+fn short_presence(retention: Duration) -> ProjectSettings {
+    ProjectSettings {
+        presence: PresenceTimeouts {
             stale_after: Duration::from_millis(60),
             disconnect_after: Duration::from_millis(120),
         },
@@ -25,81 +25,81 @@ fn impatient(retention: Duration) -> Settings {
 #[test]
 fn a_newer_connection_takes_over_and_gets_what_the_older_one_had_not_acknowledged() {
     run(|| async {
-        let world = World::new(settings(), Threads::One).await;
+        let world = World::new(settings(), ActorThread::Test).await;
         let alice = world.register("alice", None).await;
-        let (bob, older) = world.listener("bob").await;
+        let (bob, older) = world.register_with_push("bob").await;
         let sent = world.send_many(&alice, "bob", 3).await;
         older.sees(&sent).await;
         world.acknowledge(&bob, vec![sent[1]]).await;
 
-        let newer = Line::new();
+        let newer = RecordingConnection::new();
         let again = world.try_register("bob", Some(&newer)).await.unwrap();
         assert!(again.resumed);
-        older.is_closed(Closing::TakenOver).await;
-        assert!(newer.seen().pushed.is_empty(), "nothing before it has subscribed");
+        older.closes_with(CloseReason::TakenOver).await;
+        assert!(newer.recorded().pushed.is_empty(), "nothing before it has subscribed");
         world.subscribe(&again.member, &newer, Some(MANUAL));
         newer.sees(&[sent[0], sent[2]]).await;
-        assert!(newer.seen().pushed.iter().all(|delivery| delivery.count == 2));
+        assert!(newer.recorded().pushed.iter().all(|delivery| delivery.count == 2));
 
         // The older one notices late; that is nobody's business any more.
         let late = Detach { connection: older.id() };
         world.project.detach(&bob, late);
-        let last = world.send(&alice, "bob").await.outcome.message;
+        let last = world.send(&alice, "bob").await.result.message;
         newer.sees(&[sent[0], sent[2], last]).await;
-        assert_eq!(older.closed(), [Closing::TakenOver]);
-        assert!(newer.closed().is_empty());
+        assert_eq!(older.close_reasons(), [CloseReason::TakenOver]);
+        assert!(newer.close_reasons().is_empty());
     });
 }
 
 #[test]
 fn a_caller_without_a_connection_takes_over_as_well() {
     run(|| async {
-        let world = World::new(settings(), Threads::One).await;
+        let world = World::new(settings(), ActorThread::Test).await;
         let alice = world.register("alice", None).await;
-        let (_, line) = world.listener("bob").await;
+        let (_, line) = world.register_with_push("bob").await;
         let sent = world.send_many(&alice, "bob", 1).await;
         line.sees(&sent).await;
         let bob = world.register("bob", None).await;
-        line.is_closed(Closing::TakenOver).await;
-        assert_eq!(world.inbox(&bob).await, sent);
+        line.closes_with(CloseReason::TakenOver).await;
+        assert_eq!(world.read_inbox(&bob).await, sent);
     });
 }
 
 #[test]
 fn what_a_lost_connection_had_not_acknowledged_waits_again_in_its_place() {
     run(|| async {
-        let world = World::new(settings(), Threads::One).await;
+        let world = World::new(settings(), ActorThread::Test).await;
         let alice = world.register("alice", None).await;
-        let (bob, line) = world.listener("bob").await;
+        let (bob, line) = world.register_with_push("bob").await;
         let first = world.send_many(&alice, "bob", 2).await;
         line.sees(&first).await;
         let connection = line.id();
         world.project.detach(&bob, Detach { connection });
         let second = world.send_many(&alice, "bob", 2).await;
-        assert_eq!(world.inbox(&bob).await, [first, second].concat());
-        assert!(line.closed().is_empty(), "it is gone: there is nothing to close");
+        assert_eq!(world.read_inbox(&bob).await, [first, second].concat());
+        assert!(line.close_reasons().is_empty(), "it is gone: there is nothing to close");
     });
 }
 
 #[test]
 fn a_connection_that_wants_no_more_pushes_leaves_nothing_out_of_reach() {
     run(|| async {
-        let world = World::new(settings(), Threads::One).await;
+        let world = World::new(settings(), ActorThread::Test).await;
         let alice = world.register("alice", None).await;
-        let (bob, line) = world.listener("bob").await;
+        let (bob, line) = world.register_with_push("bob").await;
         let sent = world.send_many(&alice, "bob", 2).await;
         line.sees(&sent).await;
         world.subscribe(&bob, &line, None);
-        assert_eq!(world.inbox(&bob).await, sent);
+        assert_eq!(world.read_inbox(&bob).await, sent);
     });
 }
 
 #[test]
 fn a_connection_is_pushed_its_window_and_goes_on_as_it_acknowledges() {
     run(|| async {
-        let world = World::new(settings(), Threads::One).await;
+        let world = World::new(settings(), ActorThread::Test).await;
         let alice = world.register("alice", None).await;
-        let (bob, line) = world.listener("bob").await;
+        let (bob, line) = world.register_with_push("bob").await;
         let sent = world.send_many(&alice, "bob", MANUAL.window + 5).await;
         line.sees(&sent[..MANUAL.window]).await;
         world.acknowledge(&bob, sent[..2].to_vec()).await;
@@ -112,12 +112,12 @@ fn a_connection_is_pushed_its_window_and_goes_on_as_it_acknowledges() {
 #[test]
 fn a_connection_without_room_gets_its_messages_when_it_says_that_it_has_some() {
     run(|| async {
-        let world = World::new(settings(), Threads::One).await;
+        let world = World::new(settings(), ActorThread::Test).await;
         let alice = world.register("alice", None).await;
-        let (bob, line) = world.listener("bob").await;
+        let (bob, line) = world.register_with_push("bob").await;
         line.set_room(0);
         let sent = world.send_many(&alice, "bob", 3).await;
-        assert!(line.seen().pushed.is_empty());
+        assert!(line.recorded().pushed.is_empty());
         line.set_room(usize::MAX);
         let connection = line.id();
         world.project.writable(&bob, Writable { connection });
@@ -128,11 +128,11 @@ fn a_connection_without_room_gets_its_messages_when_it_says_that_it_has_some() {
 #[test]
 fn a_connection_goes_on_with_the_session_that_it_registers_next() {
     run(|| async {
-        let world = World::new(settings(), Threads::One).await;
+        let world = World::new(settings(), ActorThread::Test).await;
         let alice = world.register("alice", None).await;
         let bob = world.register("bob", None).await;
-        let line = Line::new();
-        let nameless = world.nameless(Some(&line)).await;
+        let line = RecordingConnection::new();
+        let nameless = world.register_nameless(Some(&line)).await;
         let registration = Registration {
             name: bob.record.name.clone(),
             current: Some(nameless.record.id),
@@ -147,31 +147,31 @@ fn a_connection_goes_on_with_the_session_that_it_registers_next() {
         line.sees(&sent).await;
         // The session that it left, to which nobody could come back, is over; the connection is not.
         assert!(world.project.session(nameless.record.id).is_none());
-        assert!(line.closed().is_empty());
+        assert!(line.close_reasons().is_empty());
     });
 }
 
 #[test]
 fn a_silent_connection_is_closed_and_its_session_kept() {
     run(|| async {
-        let world = World::new(impatient(Duration::from_hours(1)), Threads::One).await;
+        let world = World::new(short_presence(Duration::from_hours(1)), ActorThread::Test).await;
         let alice = world.register("alice", None).await;
-        let (bob, line) = world.listener("bob").await;
+        let (bob, line) = world.register_with_push("bob").await;
         let sent = world.send_many(&alice, "bob", 2).await;
         line.sees(&sent).await;
-        line.is_closed(Closing::Silent).await;
+        line.closes_with(CloseReason::Silent).await;
         assert_eq!(world.project.status(&bob), SessionStatus::Disconnected);
         let again = world.try_register("bob", None).await.unwrap();
         assert!(again.resumed);
         assert_eq!(world.project.status(&again.member), SessionStatus::Active);
-        assert_eq!(world.inbox(&again.member).await, sent);
+        assert_eq!(world.read_inbox(&again.member).await, sent);
     });
 }
 
 #[test]
 fn a_call_that_waits_is_a_sign_of_life() {
     run(|| async {
-        let world = World::new(impatient(Duration::ZERO), Threads::One).await;
+        let world = World::new(short_presence(Duration::ZERO), ActorThread::Test).await;
         let bob = world.register("bob", None).await;
         let wait = Duration::from_millis(500);
         let received = world.receive(&bob, wait, ReceiveMode::Manual).await.unwrap();
@@ -183,15 +183,15 @@ fn a_call_that_waits_is_a_sign_of_life() {
 #[test]
 fn after_the_retention_the_messages_are_dead_letters_and_the_name_is_free() {
     run(|| async {
-        let world = World::new(impatient(Duration::from_millis(100)), Threads::One).await;
+        let world = World::new(short_presence(Duration::from_millis(100)), ActorThread::Test).await;
         let bob = world.register("bob", None).await;
-        let alice = world.nameless(None).await;
+        let alice = world.register_nameless(None).await;
         let routed = world.send(&alice, "bob").await;
-        let end = Status::DeadLettered(DeadLetterReason::RecipientGone);
+        let end = DeliveryStatus::DeadLettered(DeadLetterReason::RecipientGone);
         let status = routed.status.unwrap();
         let reached = world
             .project
-            .follow(status, Status::Acknowledged, crate::world::DEADLINE);
+            .wait_for_status(status, DeliveryStatus::Acknowledged, crate::world::TEST_TIMEOUT);
         assert_eq!(reached.await, end);
         let dead = world
             .project
@@ -200,7 +200,7 @@ fn after_the_retention_the_messages_are_dead_letters_and_the_name_is_free() {
                     limit: 10,
                     ..actors::storage::DeadLetterQuery::default()
                 },
-                &Unbounded,
+                &UnboundedReads,
             )
             .await
             .unwrap();
@@ -213,28 +213,28 @@ fn after_the_retention_the_messages_are_dead_letters_and_the_name_is_free() {
         let redriven = world
             .project
             .redrive(actors::project::RedriveRequest {
-                messages: vec![routed.outcome.message],
+                messages: vec![routed.result.message],
                 recipient: Some(again.member.record.id),
             })
             .await
             .unwrap();
         assert_eq!(redriven.sent.len(), 1);
-        assert_eq!(world.inbox(&again.member).await, [routed.outcome.message]);
+        assert_eq!(world.read_inbox(&again.member).await, [routed.result.message]);
     });
 }
 
 #[test]
 fn a_name_whose_session_ends_at_this_moment_can_be_registered() {
     run(|| async {
-        let world = World::new(settings(), Threads::One).await;
+        let world = World::new(settings(), ActorThread::Test).await;
         let bob = world.register("bob", None).await;
         let reason = DeadLetterReason::RecipientGone;
         // Its end is not known to the project when it hears of the registration.
-        bob.address.tell(Retire { reason }).unwrap();
+        bob.address.tell(EndSession { reason }).unwrap();
         let again = world.try_register("bob", None).await.unwrap();
         assert!(!again.resumed);
         assert_ne!(again.member.record.id, bob.record.id);
-        assert!(world.inbox(&again.member).await.is_empty());
+        assert!(world.read_inbox(&again.member).await.is_empty());
         let found = world.project.resolve("bob").unwrap();
         assert_eq!(found.record.id, again.member.record.id);
         assert_eq!(world.sessions_len(), 1);
@@ -244,18 +244,18 @@ fn a_name_whose_session_ends_at_this_moment_can_be_registered() {
 #[test]
 fn a_session_without_a_name_is_kept_for_the_messages_that_wait_for_it() {
     run(|| async {
-        let world = World::new(impatient(Duration::from_hours(1)), Threads::One).await;
+        let world = World::new(short_presence(Duration::from_hours(1)), ActorThread::Test).await;
         let alice = world.register("alice", None).await;
-        let nameless = world.nameless(None).await;
-        let forgotten = world.nameless(None).await;
+        let nameless = world.register_nameless(None).await;
+        let forgotten = world.register_nameless(None).await;
         let routed = world.send(&alice, &nameless.record.id.to_string()).await;
         // Long after both were found to be disconnected.
         let status = routed.status.unwrap();
         let reached = world
             .project
-            .follow(status, Status::Acknowledged, Duration::from_millis(400));
-        assert_eq!(reached.await, Status::Queued);
-        assert_eq!(world.inbox(&nameless).await, [routed.outcome.message]);
+            .wait_for_status(status, DeliveryStatus::Acknowledged, Duration::from_millis(400));
+        assert_eq!(reached.await, DeliveryStatus::Queued);
+        assert_eq!(world.read_inbox(&nameless).await, [routed.result.message]);
         assert!(world.project.session(forgotten.record.id).is_none());
     });
 }
@@ -263,14 +263,14 @@ fn a_session_without_a_name_is_kept_for_the_messages_that_wait_for_it() {
 #[test]
 fn who_leaves_is_disconnected_at_once_and_finds_its_inbox_again() {
     run(|| async {
-        let world = World::new(settings(), Threads::One).await;
+        let world = World::new(settings(), ActorThread::Test).await;
         let alice = world.register("alice", None).await;
-        let (bob, line) = world.listener("bob").await;
+        let (bob, line) = world.register_with_push("bob").await;
         let sent = world.send_many(&alice, "bob", 2).await;
         line.sees(&sent).await;
         assert_eq!(world.project.disconnect(&bob).await.unwrap(), 2);
         assert_eq!(world.project.status(&bob), SessionStatus::Disconnected);
-        assert!(line.closed().is_empty(), "it may register again");
+        assert!(line.close_reasons().is_empty(), "it may register again");
         let again = world.register("bob", Some(&line)).await;
         line.take_pushed();
         world.subscribe(&again, &line, Some(MANUAL));
@@ -281,7 +281,7 @@ fn who_leaves_is_disconnected_at_once_and_finds_its_inbox_again() {
 #[test]
 fn calls_that_wait_are_served_in_their_order_each_with_its_own() {
     run(|| async {
-        let world = World::new(settings(), Threads::One).await;
+        let world = World::new(settings(), ActorThread::Test).await;
         let alice = world.register("alice", None).await;
         let bob = world.register("bob", None).await;
         let mut calls = Vec::new();
@@ -301,7 +301,7 @@ fn calls_that_wait_are_served_in_their_order_each_with_its_own() {
         tokio::task::yield_now().await;
         let sent = world.send_many(&alice, "bob", 3).await;
         for (call, message) in calls.into_iter().zip(sent) {
-            assert_eq!(crate::world::soon("a call", call).await.unwrap(), [message]);
+            assert_eq!(crate::world::within_deadline("a call", call).await.unwrap(), [message]);
         }
     });
 }
@@ -309,7 +309,7 @@ fn calls_that_wait_are_served_in_their_order_each_with_its_own() {
 #[test]
 fn what_a_caller_that_went_away_was_to_get_stays_in_the_inbox() {
     run(|| async {
-        let world = World::new(settings(), Threads::One).await;
+        let world = World::new(settings(), ActorThread::Test).await;
         let alice = world.register("alice", None).await;
         let bob = world.register("bob", None).await;
         let wait = Duration::from_secs(30);
@@ -319,6 +319,6 @@ fn what_a_caller_that_went_away_was_to_get_stays_in_the_inbox() {
         );
         assert!(gave_up.await.is_err());
         let sent = world.send_many(&alice, "bob", 2).await;
-        assert_eq!(world.inbox(&bob).await, sent);
+        assert_eq!(world.read_inbox(&bob).await, sent);
     });
 }

@@ -14,55 +14,57 @@ use actix_rt::{Arbiter, System};
 use actors::{
     broker::{Broker, BrokerHandle, BrokerSettings},
     model::{
-        BrokerError, ConnectionId, Grant, Headers, MessageId, NewProject, Owner, Presence, ProjectConfig, ProjectId,
-        ProtocolMetadata, ProtocolName, SessionName,
+        BrokerError, ConnectionId, Grant, Headers, MessageId, NewProject, Owner, PresenceTimeouts, ProjectConfig,
+        ProjectId, ProtocolMetadata, ProtocolName, SessionName,
     },
     project::{
-        Dispatch, Envelope, ProjectHandle, ProtocolDefinition, ReceiveRequest, Registered, Registration, SessionQuery,
-        Settings,
+        PreparedSend, ProjectHandle, ProjectSettings, ProtocolDefinition, ReceiveRequest, Registered, Registration,
+        SendRequest, SessionQuery,
     },
     registry::WorkBudget,
-    router::{Answer, Routed, Submission},
-    session::{AckMode, Closing, Connection, Member, Push, ReceiveMode, Received, Reservation, Subscribe},
+    router::{RouteAnswer, Routed, Submission},
+    session::{
+        AckMode, CloseReason, Connection, Member, PushMode, ReadReservation, ReceiveMode, ReceivedMessages, Subscribe,
+    },
     storage::{Delivery, Storage, memory::MemoryStorage},
-    supervise::{Node, Policy},
+    supervise::{ActorNode, RestartPolicy},
 };
 use tokio::sync::watch;
 
 /// Longer than anything here takes; only a failure waits for it.
-pub const DEADLINE: Duration = Duration::from_secs(60);
+pub const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// The protocol that everything is said in.
 pub const CHAT: &str = "chat";
 pub const VERSION: &str = "1.0.0";
 /// Acknowledged by whoever received it.
-pub const MANUAL: Push = Push {
+pub const MANUAL: PushMode = PushMode {
     window: 16,
     ack: AckMode::Manual,
 };
 
 /// On which thread the project's actors live.
 #[derive(Clone, Copy, Debug)]
-pub enum Threads {
+pub enum ActorThread {
     /// On that of the test: whatever a test does between two awaits, they see at once.
-    One,
+    Test,
     /// On one of their own.
-    Two,
+    Own,
 }
 
 /// Settings under which nothing happens by itself while a test runs.
-pub fn settings() -> Settings {
-    Settings {
+pub fn settings() -> ProjectSettings {
+    ProjectSettings {
         queue_capacity: 1000,
         sessions_max: 25_000,
         queue_warning: 0.9,
         delivery_limit: 1000,
         heartbeat_interval: Duration::from_secs(10),
-        presence: Presence {
+        presence: PresenceTimeouts {
             stale_after: Duration::from_mins(10),
             disconnect_after: Duration::from_mins(20),
         },
         session_retention: Duration::from_hours(24),
-        restarts: Policy {
+        restarts: RestartPolicy {
             restarts_max: 1000,
             window: Duration::from_mins(1),
             backoff: Duration::from_millis(1),
@@ -71,7 +73,7 @@ pub fn settings() -> Settings {
     }
 }
 
-pub fn broker_settings(project: Settings) -> BrokerSettings {
+pub fn broker_settings(project: ProjectSettings) -> BrokerSettings {
     BrokerSettings {
         project,
         key_rate_limit: 0,
@@ -81,24 +83,24 @@ pub fn broker_settings(project: Settings) -> BrokerSettings {
 }
 
 /// What is for the router of the sender's own project.
-pub fn at_home(dispatch: Dispatch) -> Submission {
+pub fn local_submission(dispatch: PreparedSend) -> Submission {
     match dispatch {
-        Dispatch::Home(submission) => submission,
-        Dispatch::Abroad(_) => panic!("it goes to another project"),
+        PreparedSend::Local(submission) => submission,
+        PreparedSend::CrossProject(_) => panic!("it goes to another project"),
     }
 }
 
 /// Runs a test in an actor system of its own.
 pub fn run<F: Future<Output = ()> + 'static>(test: impl FnOnce() -> F) {
     System::new().block_on(async {
-        let test = tokio::time::timeout(2 * DEADLINE, test());
+        let test = tokio::time::timeout(2 * TEST_TIMEOUT, test());
         test.await.expect("the test comes to an end");
     });
 }
 
 /// The awaited, which must come.
-pub async fn soon<T>(what: &str, awaited: impl Future<Output = T>) -> T {
-    tokio::time::timeout(DEADLINE, awaited)
+pub async fn within_deadline<T>(what: &str, awaited: impl Future<Output = T>) -> T {
+    tokio::time::timeout(TEST_TIMEOUT, awaited)
         .await
         .unwrap_or_else(|_| panic!("waited in vain: {what}"))
 }
@@ -107,26 +109,26 @@ pub async fn soon<T>(what: &str, awaited: impl Future<Output = T>) -> T {
 pub struct World {
     pub broker: BrokerHandle,
     pub project: ProjectHandle,
-    gave_up: watch::Receiver<bool>,
+    given_up: watch::Receiver<bool>,
 }
 
 impl World {
-    pub async fn new(settings: Settings, threads: Threads) -> Self {
-        Self::over(Arc::new(MemoryStorage::default()), settings, threads).await
+    pub async fn new(settings: ProjectSettings, threads: ActorThread) -> Self {
+        Self::on_storage(Arc::new(MemoryStorage::default()), settings, threads).await
     }
 
-    pub async fn over(storage: Arc<dyn Storage>, settings: Settings, threads: Threads) -> Self {
-        let world = Self::beside(storage, settings, threads).await;
+    pub async fn on_storage(storage: Arc<dyn Storage>, settings: ProjectSettings, threads: ActorThread) -> Self {
+        let world = Self::on_shared_storage(storage, settings, threads).await;
         world.register_protocol(CHAT).await.unwrap();
         world
     }
 
     /// Over a store in which the protocol is already, or will be.
-    pub async fn beside(storage: Arc<dyn Storage>, settings: Settings, threads: Threads) -> Self {
+    pub async fn on_shared_storage(storage: Arc<dyn Storage>, settings: ProjectSettings, threads: ActorThread) -> Self {
         let arbiter = match threads {
-            Threads::One => Arbiter::current(),
+            ActorThread::Test => Arbiter::current(),
             // It ends with the system.
-            Threads::Two => Arbiter::new().handle(),
+            ActorThread::Own => Arbiter::new().handle(),
         };
         let (given_up, gave_up) = watch::channel(false);
         let broker = Broker::start(broker_settings(settings), storage, vec![arbiter], move || {
@@ -136,21 +138,21 @@ impl World {
         Self {
             broker,
             project,
-            gave_up,
+            given_up: gave_up,
         }
     }
 
     /// A new project of the same broker.
-    pub async fn neighbour(&self, id: &str, config: ProjectConfig) -> Self {
-        self.broker.create_project(wanted(id, config)).await.unwrap();
+    pub async fn other_project(&self, id: &str, config: ProjectConfig) -> Self {
+        self.broker.create_project(new_project(id, config)).await.unwrap();
         let project = self.broker.project(&project_id(id)).await.unwrap();
-        let neighbour = self.of(project);
+        let neighbour = self.with_project(project);
         neighbour.register_protocol(CHAT).await.unwrap();
         neighbour
     }
 
     /// The same broker, seen from this project.
-    pub fn of(&self, project: ProjectHandle) -> Self {
+    pub fn with_project(&self, project: ProjectHandle) -> Self {
         Self {
             project,
             ..self.clone()
@@ -175,21 +177,23 @@ impl World {
     }
 
     /// A part without which nothing goes on has panicked too often.
-    pub async fn has_given_up(&self) {
-        let mut gave_up = self.gave_up.clone();
-        soon("giving up", gave_up.wait_for(|&gave_up| gave_up)).await.unwrap();
+    pub async fn await_giving_up(&self) {
+        let mut gave_up = self.given_up.clone();
+        within_deadline("giving up", gave_up.wait_for(|&gave_up| gave_up))
+            .await
+            .unwrap();
     }
 
-    pub fn gave_up_already(&self) -> bool {
-        *self.gave_up.borrow()
+    pub fn has_given_up(&self) -> bool {
+        *self.given_up.borrow()
     }
 
     /// The project as it is served now, when it has been opened anew.
-    pub async fn current(&self) -> ProjectHandle {
-        soon("the project is served", async {
+    pub async fn current_project(&self) -> ProjectHandle {
+        within_deadline("the project is served", async {
             loop {
                 let project = self.broker.project(self.project.id()).await.unwrap();
-                if !project.is_abandoned() {
+                if !project.is_killed() {
                     return project;
                 }
                 tokio::time::sleep(Duration::from_millis(5)).await;
@@ -199,12 +203,16 @@ impl World {
     }
 
     /// This world with the project as it is served now.
-    pub async fn opened_anew(mut self) -> Self {
-        self.project = self.current().await;
+    pub async fn reopened(mut self) -> Self {
+        self.project = self.current_project().await;
         self
     }
 
-    pub async fn try_register(&self, name: &str, line: Option<&Arc<Line>>) -> Result<Registered, BrokerError> {
+    pub async fn try_register(
+        &self,
+        name: &str,
+        line: Option<&Arc<RecordingConnection>>,
+    ) -> Result<Registered, BrokerError> {
         self.register_as(&Owner::anonymous(), name, line).await
     }
 
@@ -213,7 +221,7 @@ impl World {
         &self,
         owner: &Owner,
         name: &str,
-        line: Option<&Arc<Line>>,
+        line: Option<&Arc<RecordingConnection>>,
     ) -> Result<Registered, BrokerError> {
         let registration = Registration {
             name: Some(SessionName::parse(name).unwrap()),
@@ -225,12 +233,12 @@ impl World {
     }
 
     /// A session of this name, with this connection or none.
-    pub async fn register(&self, name: &str, line: Option<&Arc<Line>>) -> Arc<Member> {
+    pub async fn register(&self, name: &str, line: Option<&Arc<RecordingConnection>>) -> Arc<Member> {
         self.try_register(name, line).await.unwrap().member
     }
 
     /// A session without a name.
-    pub async fn nameless(&self, line: Option<&Arc<Line>>) -> Arc<Member> {
+    pub async fn register_nameless(&self, line: Option<&Arc<RecordingConnection>>) -> Arc<Member> {
         let registration = Registration {
             connection: line.map(|line| Arc::clone(line) as _),
             ..Registration::default()
@@ -238,7 +246,7 @@ impl World {
         self.project.register(registration).await.unwrap().member
     }
 
-    pub fn subscribe(&self, member: &Member, line: &Line, push: Option<Push>) {
+    pub fn subscribe(&self, member: &Member, line: &RecordingConnection, push: Option<PushMode>) {
         self.project.subscribe(
             member,
             Subscribe {
@@ -250,45 +258,56 @@ impl World {
     }
 
     /// A session whose connection takes messages, to be acknowledged by [`World::acknowledge`].
-    pub async fn listener(&self, name: &str) -> (Arc<Member>, Arc<Line>) {
-        let line = Line::new();
+    pub async fn register_with_push(&self, name: &str) -> (Arc<Member>, Arc<RecordingConnection>) {
+        let line = RecordingConnection::new();
         let member = self.register(name, Some(&line)).await;
         self.subscribe(&member, &line, Some(MANUAL));
         (member, line)
     }
 
-    pub fn submission(&self, sender: &Member, to: &str) -> Result<Submission, BrokerError> {
-        Ok(at_home(self.project.direct(sender, to, &envelope(false))?))
+    pub fn direct_submission(&self, sender: &Member, to: &str) -> Result<Submission, BrokerError> {
+        Ok(local_submission(self.project.prepare_direct(
+            sender,
+            to,
+            &envelope(false),
+        )?))
     }
 
-    pub fn broadcast(&self, sender: &Member) -> Result<Submission, BrokerError> {
+    pub fn broadcast_submission(&self, sender: &Member) -> Result<Submission, BrokerError> {
         let filter = actors::model::CapabilityFilter::default();
-        self.project.broadcast(sender, filter, &envelope(false))
+        self.project.prepare_broadcast(sender, filter, &envelope(false))
     }
 
     /// Hands submissions to the router and waits for the answers.
-    pub async fn submit(&self, submissions: Vec<Submission>) -> Result<Vec<Answer>, BrokerError> {
+    pub async fn submit(&self, submissions: Vec<Submission>) -> Result<Vec<RouteAnswer>, BrokerError> {
         let answers = self.project.submit(submissions)?;
         answers.await.map_err(|_| BrokerError::unavailable())
     }
 
     /// Sends one message, which is accepted. Its status can be followed.
     pub async fn send(&self, sender: &Member, to: &str) -> Routed {
-        let submission = at_home(self.project.direct(sender, to, &envelope(true)).unwrap());
+        let submission = local_submission(self.project.prepare_direct(sender, to, &envelope(true)).unwrap());
         let mut answers = self.submit(vec![submission]).await.unwrap();
         answers.pop().unwrap().unwrap()
     }
 
     pub async fn send_many(&self, sender: &Member, to: &str, count: usize) -> Vec<MessageId> {
-        let submissions = (0..count).map(|_| self.submission(sender, to).unwrap()).collect();
+        let submissions = (0..count)
+            .map(|_| self.direct_submission(sender, to).unwrap())
+            .collect();
         let answers = self.submit(submissions).await.unwrap();
         answers
             .into_iter()
-            .map(|answer| answer.unwrap().outcome.message)
+            .map(|answer| answer.unwrap().result.message)
             .collect()
     }
 
-    pub async fn receive(&self, member: &Member, wait: Duration, mode: ReceiveMode) -> Result<Received, BrokerError> {
+    pub async fn receive(
+        &self,
+        member: &Member,
+        wait: Duration,
+        mode: ReceiveMode,
+    ) -> Result<ReceivedMessages, BrokerError> {
         let request = ReceiveRequest {
             limit: 20,
             wait,
@@ -299,7 +318,7 @@ impl World {
     }
 
     /// What waits for a session, left as it is but for the delivery count.
-    pub async fn inbox(&self, member: &Member) -> Vec<MessageId> {
+    pub async fn read_inbox(&self, member: &Member) -> Vec<MessageId> {
         let received = self.receive(member, Duration::ZERO, ReceiveMode::Manual).await.unwrap();
         ids(&received.deliveries)
     }
@@ -310,7 +329,7 @@ impl World {
     }
 
     /// This actor as `observe` shows it.
-    pub fn node(&self, kind: &str, name: &str) -> Node {
+    pub fn node(&self, kind: &str, name: &str) -> ActorNode {
         let tree = self.broker.observe();
         let mut open = vec![&tree];
         while let Some(node) = open.pop() {
@@ -322,7 +341,7 @@ impl World {
         panic!("no {kind} {name} in {tree:?}");
     }
 
-    pub fn session_node(&self, member: &Member) -> Node {
+    pub fn session_node(&self, member: &Member) -> ActorNode {
         self.node("session", &member.record.id.to_string())
     }
 
@@ -355,7 +374,7 @@ pub fn project_id(id: &str) -> ProjectId {
     ProjectId::parse(id).unwrap()
 }
 
-pub fn wanted(id: &str, config: ProjectConfig) -> NewProject {
+pub fn new_project(id: &str, config: ProjectConfig) -> NewProject {
     NewProject {
         id: project_id(id),
         name: id.to_owned(),
@@ -375,14 +394,14 @@ pub fn grant_of(protocols: &[&str], message_rate_limit: u32) -> Grant {
     }
 }
 
-pub fn envelope(watched: bool) -> Envelope<'static> {
+pub fn envelope(watched: bool) -> SendRequest<'static> {
     static HEADERS: std::sync::LazyLock<Headers> = std::sync::LazyLock::new(Headers::default);
-    Envelope {
+    SendRequest {
         protocol_name: CHAT,
         protocol_version: VERSION,
         payload: "{\"text\":\"hi\"}",
         headers: &HEADERS,
-        watched,
+        tracked: watched,
         tried: false,
         looked: None,
         work: WorkBudget::default(),
@@ -394,21 +413,21 @@ pub fn ids(deliveries: &[Delivery]) -> Vec<MessageId> {
 }
 
 /// A connection that writes down what its session does to it.
-pub struct Line {
+pub struct RecordingConnection {
     id: ConnectionId,
     room: AtomicUsize,
-    seen: Mutex<Seen>,
+    seen: Mutex<Recorded>,
     changes: watch::Sender<()>,
 }
 
 #[derive(Clone, Default)]
-pub struct Seen {
+pub struct Recorded {
     pub pushed: Vec<Delivery>,
-    pub announced: usize,
-    pub closed: Vec<Closing>,
+    pub inbox_changes: usize,
+    pub closed: Vec<CloseReason>,
 }
 
-impl Line {
+impl RecordingConnection {
     pub fn new() -> Arc<Self> {
         Arc::new(Self {
             id: ConnectionId::next(),
@@ -422,19 +441,19 @@ impl Line {
         self.room.store(room, Ordering::SeqCst);
     }
 
-    pub fn seen(&self) -> MutexGuard<'_, Seen> {
+    pub fn recorded(&self) -> MutexGuard<'_, Recorded> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn closed(&self) -> Vec<Closing> {
-        self.seen().closed.clone()
+    pub fn close_reasons(&self) -> Vec<CloseReason> {
+        self.recorded().closed.clone()
     }
 
     /// Waits until what was seen fulfils a condition.
-    pub async fn until(&self, what: &str, fulfilled: impl Fn(&Seen) -> bool) {
+    pub async fn await_recorded(&self, what: &str, fulfilled: impl Fn(&Recorded) -> bool) {
         let mut changes = self.changes.subscribe();
-        soon(what, async {
-            while !fulfilled(&self.seen()) {
+        within_deadline(what, async {
+            while !fulfilled(&self.recorded()) {
                 changes.changed().await.unwrap();
             }
         })
@@ -443,45 +462,45 @@ impl Line {
 
     /// Waits until exactly these were pushed, in this order.
     pub async fn sees(&self, expected: &[MessageId]) {
-        self.until("the messages", |seen| seen.pushed.len() >= expected.len())
+        self.await_recorded("the messages", |seen| seen.pushed.len() >= expected.len())
             .await;
-        assert_eq!(ids(&self.seen().pushed), expected);
+        assert_eq!(ids(&self.recorded().pushed), expected);
     }
 
-    pub async fn is_closed(&self, why: Closing) {
-        self.until("its end", |seen| !seen.closed.is_empty()).await;
-        assert_eq!(self.closed(), [why]);
+    pub async fn closes_with(&self, why: CloseReason) {
+        self.await_recorded("its end", |seen| !seen.closed.is_empty()).await;
+        assert_eq!(self.close_reasons(), [why]);
     }
 
     /// What was pushed since it was last taken.
     pub fn take_pushed(&self) -> Vec<Delivery> {
-        std::mem::take(&mut self.seen().pushed)
+        std::mem::take(&mut self.recorded().pushed)
     }
 
-    fn note(&self, note: impl FnOnce(&mut Seen)) {
-        note(&mut self.seen());
+    fn record(&self, note: impl FnOnce(&mut Recorded)) {
+        note(&mut self.recorded());
         self.changes.send_replace(());
     }
 }
 
-impl Connection for Line {
+impl Connection for RecordingConnection {
     fn id(&self) -> ConnectionId {
         self.id
     }
 
-    fn reserve(self: Arc<Self>, bytes: usize) -> Option<Reservation> {
-        (bytes <= self.room.load(Ordering::SeqCst)).then(Reservation::default)
+    fn reserve(self: Arc<Self>, bytes: usize) -> Option<ReadReservation> {
+        (bytes <= self.room.load(Ordering::SeqCst)).then(ReadReservation::default)
     }
 
     fn push(&self, deliveries: &[Delivery]) {
-        self.note(|seen| seen.pushed.extend_from_slice(deliveries));
+        self.record(|seen| seen.pushed.extend_from_slice(deliveries));
     }
 
-    fn inbox_changed(&self) {
-        self.note(|seen| seen.announced += 1);
+    fn notify_inbox_changed(&self) {
+        self.record(|seen| seen.inbox_changes += 1);
     }
 
-    fn close(&self, why: Closing) {
-        self.note(|seen| seen.closed.push(why));
+    fn close(&self, why: CloseReason) {
+        self.record(|seen| seen.closed.push(why));
     }
 }

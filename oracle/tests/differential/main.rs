@@ -1,7 +1,7 @@
 //! The broker and the official SDK's server are sent the same requests over HTTP. What they answer is the same, or
 //! `explained` says why it is not; what it says must be so.
 
-mod explained;
+mod known_differences;
 mod mutations;
 mod peer;
 mod random;
@@ -14,18 +14,18 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-use explained::{DEFECTS, DIFFERENCES, matches};
+use known_differences::{DEFECTS, DIFFERENCES, matches_pattern};
 use mcp_broker_oracle::{
-    process::Server,
-    sdk::{Running, Sessions},
+    process::ServerProcess,
+    sdk::{SdkServer, SessionMode},
 };
 use mutations::{MUTATIONS, Mutation};
 use peer::Peer;
 use random::Random;
 use requests::Draft;
 
-const COMBINED_LEN: usize = 1000;
-const EDITED_LEN: usize = 1000;
+const COMBINED_CASES: usize = 1000;
+const EDITED_CASES: usize = 1000;
 /// Mutations by which one fault becomes another, or another kind of request.
 const TOGETHER: &[(&str, &str)] = &[
     ("its own Origin", "a Host *"),
@@ -41,8 +41,8 @@ type Answers = (String, String);
 struct Pair {
     ours: Peer,
     sdk: Peer,
-    broker: Option<Server>,
-    _running: Running,
+    broker: Option<ServerProcess>,
+    _running: SdkServer,
 }
 
 impl Pair {
@@ -51,12 +51,12 @@ impl Pair {
         let given = std::env::var("ORACLE_OURS").ok();
         let broker = given
             .is_none()
-            .then(|| Server::broker(&broker_path(), &["--log-level=warn"]).unwrap());
+            .then(|| ServerProcess::broker(&broker_path(), &["--log-level=warn"]).unwrap());
         let address = match (&given, &broker) {
             (Some(address), _) => address.parse().expect("ORACLE_OURS is an address"),
             (None, broker) => broker.as_ref().expect("started when there is no other").address,
         };
-        let running = Running::start(Sessions::Legacy).unwrap();
+        let running = SdkServer::start(SessionMode::Legacy).unwrap();
         let peer = |name, address: SocketAddr| Peer { name, address };
         Self {
             ours: peer("the broker", address),
@@ -159,7 +159,7 @@ fn cases() -> Vec<Case> {
 
 /// Two answers are alike when they say the same. A refusal with a status of HTTP may explain itself by an error of JSON-RPC
 /// without an id, or not (2026-07-28 and 2025-11-25, Streamable HTTP, Sending Messages).
-fn agree(ours: &str, sdk: &str) -> bool {
+fn is_same_answer(ours: &str, sdk: &str) -> bool {
     ours == sdk
         || ours.split_once(' ').is_some_and(|(status, said)| {
             let is_silent = sdk.strip_prefix(status).is_some_and(|rest| rest.starts_with(" -"));
@@ -172,7 +172,7 @@ fn the_broker_and_the_sdk_answer_alike_or_the_table_says_why() {
     let pair = Pair::start();
     let answers = pair.answers(&cases());
     if let Ok(pattern) = std::env::var("ORACLE_SHOW") {
-        for (name, (ours, sdk)) in answers.iter().filter(|(name, _)| matches(&pattern, name)) {
+        for (name, (ours, sdk)) in answers.iter().filter(|(name, _)| matches_pattern(&pattern, name)) {
             eprintln!("{name}\n    ours: {ours}\n    sdk:  {sdk}");
         }
     }
@@ -183,15 +183,15 @@ fn the_broker_and_the_sdk_answer_alike_or_the_table_says_why() {
         .flat_map(|(at, it)| it.requests.iter().map(move |pattern| (at, pattern)))
         .collect();
     for (name, (ours, sdk)) in &answers {
-        if agree(ours, sdk) {
+        if is_same_answer(ours, sdk) {
             continue;
         }
         let base = name.split(" | ").next().map(|base| &answers[base]);
         let (base_ours, base_sdk) = base.map_or(("", ""), |(ours, sdk)| (ours, sdk));
         let mut is_explained = false;
         for (at, it) in known.iter().enumerate() {
-            if it.is_of((ours, base_ours), (sdk, base_sdk)) {
-                for pattern in it.requests.iter().filter(|pattern| matches(pattern, name)) {
+            if it.covers((ours, base_ours), (sdk, base_sdk)) {
+                for pattern in it.requests.iter().filter(|pattern| matches_pattern(pattern, name)) {
                     is_explained = true;
                     unused.remove(&(at, pattern));
                 }
@@ -220,14 +220,14 @@ fn several_faults_are_answered_like_one_of_them() {
     let random = &mut Random::seeded();
     let bases = requests::all();
     let mut combined = BTreeMap::new();
-    while combined.len() < COMBINED_LEN {
+    while combined.len() < COMBINED_CASES {
         let (base, draft) = random.one_of(&bases);
         let mutations = (0..2 + random.below(2)).map(|_| random.one_of(MUTATIONS)).collect();
         let case = Case::new(base, draft, mutations);
         let names: BTreeSet<_> = case.mutations.iter().map(|it| it.name).collect();
         let have = |one, other| {
-            let mut ones = names.iter().filter(|name| matches(one, name));
-            ones.any(|one| names.iter().any(|name| name != one && matches(other, name)))
+            let mut ones = names.iter().filter(|name| matches_pattern(one, name));
+            ones.any(|one| names.iter().any(|name| name != one && matches_pattern(other, name)))
         };
         let is_more = names.len() < case.mutations.len() || TOGETHER.iter().any(|(one, other)| have(one, other));
         if case.draft().is_some() && !is_more {
@@ -257,8 +257,8 @@ fn several_faults_are_answered_like_one_of_them() {
                 .filter_map(|single| Some((&single.name, alone.get(&single.name)?)))
         };
         let is_like_one = singles().any(|(_, it)| it.0 == *ours) && singles().any(|(_, it)| it.1 == *sdk);
-        let is_of = |pattern: &str| singles().any(|(name, _)| matches(pattern, name));
-        let is_fine = is_like_one || alike(&answers[&case.name], &alone[&case.base_name], is_of);
+        let is_of = |pattern: &str| singles().any(|(name, _)| matches_pattern(pattern, name));
+        let is_fine = is_like_one || is_same_difference(&answers[&case.name], &alone[&case.base_name], is_of);
         (!is_fine).then(|| format!("{}\n    ours: {ours}\n    sdk:  {sdk}\n", case.name))
     });
     let wrong: String = wrong.collect();
@@ -272,7 +272,7 @@ fn bodies_edited_at_random_are_taken_for_the_same() {
     let random = &mut Random::seeded();
     let bases = requests::all();
     let bases: Vec<_> = bases.iter().filter(|(_, it)| !it.request.body.is_empty()).collect();
-    let edited = (0..EDITED_LEN).map(|at| {
+    let edited = (0..EDITED_CASES).map(|at| {
         let (base, draft) = random.one_of(&bases);
         let mut draft = draft.clone();
         draft.request.body = random::edited(random, &draft.request.body);
@@ -284,10 +284,10 @@ fn bodies_edited_at_random_are_taken_for_the_same() {
     let wrong = cases.iter().filter_map(|case| {
         let (ours, sdk) = &answers[&case.name];
         let era = case.name.split(' ').next().unwrap_or_default();
-        let is_of = |pattern: &str| matches(pattern.split(' ').next().unwrap_or_default(), era);
+        let is_of = |pattern: &str| matches_pattern(pattern.split(' ').next().unwrap_or_default(), era);
         let body = String::from_utf8_lossy(&case.base.request.body);
         let base = case.name.split(" | ").next().unwrap_or_default();
-        let is_fine = alike(&answers[&case.name], &answers[base], is_of);
+        let is_fine = is_same_difference(&answers[&case.name], &answers[base], is_of);
         (!is_fine).then(|| format!("{}\n    {body}\n    ours: {ours}\n    sdk:  {sdk}\n", case.name))
     });
     let wrong: String = wrong.collect();
@@ -296,9 +296,9 @@ fn bodies_edited_at_random_are_taken_for_the_same() {
 
 /// The same answer, or two refusals, or a difference that requests of these patterns are known for. `base` are the answers
 /// to the request without a fault.
-fn alike((ours, sdk): &Answers, base: &Answers, is_of: impl Fn(&str) -> bool) -> bool {
+fn is_same_difference((ours, sdk): &Answers, base: &Answers, is_of: impl Fn(&str) -> bool) -> bool {
     let is_refusal = |it: &str| it.starts_with('4') || it.starts_with("200 error") || it.starts_with("200 [error");
-    agree(ours, sdk)
+    is_same_answer(ours, sdk)
         || (is_refusal(ours) && is_refusal(sdk))
-        || explained::is_known(is_of, (ours, &base.0), (sdk, &base.1))
+        || known_differences::is_known(is_of, (ours, &base.0), (sdk, &base.1))
 }

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use crate::requests::{Draft, ORIGIN, SESSION};
 
 /// The longest that an answer is waited for.
-const PATIENCE: Duration = Duration::from_secs(20);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// One of the two servers.
 pub struct Peer {
@@ -58,7 +58,7 @@ impl Peer {
     pub fn exchange(&self, request: &Request) -> Answer {
         let mut socket = TcpStream::connect(self.address).unwrap();
         socket.set_nodelay(true).unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.set_read_timeout(Some(ANSWER_TIMEOUT)).unwrap();
         // A server that refuses a request by its head may close before it has read all of it.
         let _ = socket.write_all(&request.encode(self.address));
         let mut bytes = Vec::new();
@@ -123,7 +123,7 @@ impl Answer {
         let whole = whole || ended || bodiless;
         let kind = head.header("content-type").unwrap_or_default();
         let mut said = if kind.starts_with("text/event-stream") {
-            said_on_stream(request, &body, whole)?
+            stream_summary(request, &body, whole)?
         } else if !whole {
             return None;
         } else {
@@ -131,7 +131,7 @@ impl Answer {
             let message = is_json.then(|| serde_json::from_slice(&body));
             message.map_or_else(
                 || "-".to_owned(),
-                |message| said(request, &message.unwrap_or(Value::Null)),
+                |message| message_summary(request, &message.unwrap_or(Value::Null)),
             )
         };
         if head.status == 200 && !kind.is_empty() && !accepts(request, kind) {
@@ -189,7 +189,7 @@ fn methods(allow: &str) -> String {
 }
 
 /// A stream is known by its first message when that is what was asked for, and else by the answer on it.
-fn said_on_stream(request: &Request, body: &[u8], whole: bool) -> Option<String> {
+fn stream_summary(request: &Request, body: &[u8], whole: bool) -> Option<String> {
     if request.method == "GET" {
         return Some("stream".to_owned());
     }
@@ -199,16 +199,16 @@ fn said_on_stream(request: &Request, body: &[u8], whole: bool) -> Option<String>
         match message["method"].as_str() {
             Some(method @ "notifications/subscriptions/acknowledged") => return Some(format!("stream of {method}")),
             Some(_) => {}
-            None => return Some(said(request, &message)),
+            None => return Some(message_summary(request, &message)),
         }
     }
     whole.then(|| "stream of nothing".to_owned())
 }
 
 /// A JSON-RPC message in a few words. Both ways to carry it, JSON and a stream, are the server's choice.
-fn said(request: &Request, message: &Value) -> String {
+fn message_summary(request: &Request, message: &Value) -> String {
     if let Some(batch) = message.as_array() {
-        let all: Vec<_> = batch.iter().map(|it| said(request, it)).collect();
+        let all: Vec<_> = batch.iter().map(|it| message_summary(request, it)).collect();
         return format!("[{}]", all.join("; "));
     }
     let mut text = if let Some(error) = message.get("error") {

@@ -3,7 +3,7 @@
 use mcp_broker_oracle::{
     http::Request,
     mcp::{self, LEGACY, MODERN},
-    sdk::{PROMPT, READABLE, RESOURCE},
+    sdk::{PROMPT, READ_RESOURCE, SUBSCRIBED_RESOURCE},
 };
 use serde_json::{Value, json};
 
@@ -142,16 +142,16 @@ fn in_session(version: &'static str, methods: &[(&str, Value)]) -> Vec<(String, 
 
 /// Methods of either era, and such as neither has.
 fn methods() -> Vec<(&'static str, Value)> {
-    let notifications = json!({"toolsListChanged": true, "resourceSubscriptions": [RESOURCE]});
+    let notifications = json!({"toolsListChanged": true, "resourceSubscriptions": [SUBSCRIBED_RESOURCE]});
     vec![
         ("server/discover", json!({})),
         ("tools/list", json!({})),
         ("tools/call", json!({"name": TOOL, "arguments": {}})),
         ("resources/list", json!({})),
         ("resources/templates/list", json!({})),
-        ("resources/read", json!({"uri": READABLE})),
-        ("resources/subscribe", json!({"uri": RESOURCE})),
-        ("resources/unsubscribe", json!({"uri": RESOURCE})),
+        ("resources/read", json!({"uri": READ_RESOURCE})),
+        ("resources/subscribe", json!({"uri": SUBSCRIBED_RESOURCE})),
+        ("resources/unsubscribe", json!({"uri": SUBSCRIBED_RESOURCE})),
         ("subscriptions/listen", json!({"notifications": notifications})),
         ("ping", json!({})),
         ("logging/setLevel", json!({"level": "info"})),

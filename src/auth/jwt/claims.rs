@@ -13,13 +13,13 @@ const SUBJECT_LEN_MAX: usize = 256;
 
 /// The claims of a token that is taken.
 #[derive(Clone, Debug)]
-pub struct Accepted {
+pub struct VerifiedClaims {
     pub claims: Claims,
     /// The token is taken from here on, in seconds since the Unix epoch.
-    pub from_s: u64,
+    pub not_before_s: u64,
 }
 
-pub fn read(payload: &str, settings: &JwtSettings, now_s: u64) -> Result<Accepted, &'static str> {
+pub fn read(payload: &str, settings: &JwtSettings, now_s: u64) -> Result<VerifiedClaims, &'static str> {
     let said = token::object(payload).ok_or("its claims are no JSON object in base64url")?;
     if said.get("iss").and_then(Value::as_str) != Some(&settings.issuer) {
         return Err("it is of another issuer");
@@ -48,7 +48,10 @@ pub fn read(payload: &str, settings: &JwtSettings, now_s: u64) -> Result<Accepte
         scopes: scopes(&said, &settings.scope_claim)?,
         expires_at_ms: expires_s.saturating_mul(1000),
     };
-    Ok(Accepted { claims, from_s })
+    Ok(VerifiedClaims {
+        claims,
+        not_before_s: from_s,
+    })
 }
 
 /// Seconds since the Unix epoch, which may have a fraction (RFC 7519, section 2). A time before it counts as the epoch.
@@ -69,7 +72,7 @@ fn subject(said: &Map<String, Value>) -> Result<String, &'static str> {
 /// A claim of another type is no claim that is missing: a token that means a project must not count as one that
 /// means none.
 fn project(said: &Map<String, Value>, name: &str) -> Result<Option<String>, &'static str> {
-    match named(said, name) {
+    match claim_at(said, name) {
         None => Ok(None),
         Some(Value::String(project)) => Ok(Some(project.clone())),
         Some(_) => Err("its project is no string"),
@@ -78,7 +81,7 @@ fn project(said: &Map<String, Value>, name: &str) -> Result<Option<String>, &'st
 
 /// Separated by spaces (RFC 8693, section 4.2), or in an array.
 fn scopes(said: &Map<String, Value>, name: &str) -> Result<Vec<String>, &'static str> {
-    let scopes = match named(said, name) {
+    let scopes = match claim_at(said, name) {
         None => Some(Vec::new()),
         Some(Value::String(scopes)) => {
             let scopes = scopes.split(' ').filter(|scope| !scope.is_empty());
@@ -91,7 +94,7 @@ fn scopes(said: &Map<String, Value>, name: &str) -> Result<Vec<String>, &'static
 }
 
 /// The claim of this name, or what its parts lead to. Names with dots are common: `https://ops.example/project`.
-fn named<'a>(said: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
+fn claim_at<'a>(said: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
     said.get(name).or_else(|| {
         let (first, rest) = name.split_once('.')?;
         rest.split('.')

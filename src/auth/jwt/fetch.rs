@@ -11,29 +11,29 @@ use std::{
 use tokio::{sync::watch, time::timeout};
 use ureq::{Agent, http::Uri};
 
-use super::{Pace, SET_LEN_MAX, ring::Ring};
+use super::{JwtTimings, SET_LEN_MAX, key_cache::KeyCache};
 
 /// The thread ends with this.
 pub struct Fetcher {
-    desk: Arc<Desk>,
+    schedule: Arc<FetchSchedule>,
 }
 
 /// Where fetches are asked for.
-struct Desk {
-    pace: Pace,
-    turn: Mutex<Turn>,
+struct FetchSchedule {
+    timings: JwtTimings,
+    status: Mutex<FetchStatus>,
     /// To the thread: somebody wants a fetch, or nobody will any more.
-    asked: Condvar,
+    fetch_requested: Condvar,
     /// To who waits: one more fetch is over.
-    fetched: watch::Sender<u64>,
+    fetches_done: watch::Sender<u64>,
 }
 
-struct Turn {
+struct FetchStatus {
     /// A fetch runs, or was asked for.
     is_due: bool,
     /// When the last fetch began.
-    begun: Option<Instant>,
-    is_over: bool,
+    started_at: Option<Instant>,
+    is_stopped: bool,
 }
 
 impl Fetcher {
@@ -41,18 +41,18 @@ impl Fetcher {
     ///
     /// # Errors
     /// When the URL is not one that keys are fetched from.
-    pub fn start(url: &str, pace: Pace, ring: Arc<Ring>) -> Result<Self, String> {
-        let agent = agent(url, pace.fetch)?;
-        let turn = Turn {
+    pub fn start(url: &str, pace: JwtTimings, ring: Arc<KeyCache>) -> Result<Self, String> {
+        let agent = agent(url, pace.fetch_timeout)?;
+        let turn = FetchStatus {
             is_due: true,
-            begun: None,
-            is_over: false,
+            started_at: None,
+            is_stopped: false,
         };
-        let desk = Arc::new(Desk {
-            pace,
-            turn: Mutex::new(turn),
-            asked: Condvar::new(),
-            fetched: watch::Sender::new(0),
+        let desk = Arc::new(FetchSchedule {
+            timings: pace,
+            status: Mutex::new(turn),
+            fetch_requested: Condvar::new(),
+            fetches_done: watch::Sender::new(0),
         });
         let work = {
             let (desk, url) = (Arc::clone(&desk), url.to_owned());
@@ -62,76 +62,81 @@ impl Fetcher {
             .name("issuer-keys".to_owned())
             .spawn(work)
             .map_err(|error| format!("no thread can fetch the keys: {error}"))?;
-        Ok(Self { desk })
+        Ok(Self { schedule: desk })
     }
 
     /// Returns when a fetch is over, or has taken too long, or when none may begin yet: however many ask, they cause
     /// one fetch in each [`Pace::pause`].
-    pub async fn fetched(&self) {
-        let Some(mut fetched) = self.desk.ask() else { return };
-        let _ = timeout(self.desk.pace.wait, fetched.changed()).await;
+    pub async fn wait_for_fetch(&self) {
+        let Some(mut fetched) = self.schedule.request_fetch() else {
+            return;
+        };
+        let _ = timeout(self.schedule.timings.wait_timeout, fetched.changed()).await;
     }
 
     #[cfg(test)]
-    pub fn forgets_its_last_fetch(&self) {
-        self.desk.turn().begun = None;
+    pub fn reset_last_fetch(&self) {
+        self.schedule.status().started_at = None;
     }
 }
 
 impl Drop for Fetcher {
     fn drop(&mut self) {
-        self.desk.turn().is_over = true;
-        self.desk.asked.notify_one();
+        self.schedule.status().is_stopped = true;
+        self.schedule.fetch_requested.notify_one();
     }
 }
 
-impl Desk {
+impl FetchSchedule {
     /// What tells of the end of the fetch that runs or will, if there is one.
-    fn ask(&self) -> Option<watch::Receiver<u64>> {
-        let mut turn = self.turn();
+    fn request_fetch(&self) -> Option<watch::Receiver<u64>> {
+        let mut turn = self.status();
         if !turn.is_due {
-            if turn.begun.is_some_and(|begun| begun.elapsed() < self.pace.pause) {
+            if turn
+                .started_at
+                .is_some_and(|begun| begun.elapsed() < self.timings.fetch_interval_min)
+            {
                 return None;
             }
             turn.is_due = true;
-            self.asked.notify_one();
+            self.fetch_requested.notify_one();
         }
-        Some(self.fetched.subscribe())
+        Some(self.fetches_done.subscribe())
     }
 
     /// Tells everybody that a fetch is over.
-    fn done(&self) {
-        let mut turn = self.turn();
+    fn mark_done(&self) {
+        let mut turn = self.status();
         turn.is_due = false;
-        self.fetched.send_modify(|count| *count += 1);
+        self.fetches_done.send_modify(|count| *count += 1);
     }
 
     /// Waits for the next fetch. False: there is none.
-    fn is_wanted_within(&self, time: Duration) -> bool {
-        let nothing_to_do = |turn: &mut Turn| !turn.is_due && !turn.is_over;
+    fn wait_for_request(&self, time: Duration) -> bool {
+        let nothing_to_do = |turn: &mut FetchStatus| !turn.is_due && !turn.is_stopped;
         let (mut turn, _) = self
-            .asked
-            .wait_timeout_while(self.turn(), time, nothing_to_do)
+            .fetch_requested
+            .wait_timeout_while(self.status(), time, nothing_to_do)
             .unwrap_or_else(PoisonError::into_inner);
         turn.is_due = true;
-        turn.begun = Some(Instant::now());
-        !turn.is_over
+        turn.started_at = Some(Instant::now());
+        !turn.is_stopped
     }
 
-    fn turn(&self) -> MutexGuard<'_, Turn> {
-        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    fn status(&self) -> MutexGuard<'_, FetchStatus> {
+        self.status.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Fetches until nobody wants keys any more. After a fetch that failed the next one comes soon.
-fn run(desk: &Desk, ring: &Ring, fetch: impl Fn() -> Result<Vec<u8>, String>) {
+fn run(desk: &FetchSchedule, ring: &KeyCache, fetch: impl Fn() -> Result<Vec<u8>, String>) {
     let mut has_failed = false;
     let mut time = Duration::ZERO;
-    while desk.is_wanted_within(time) {
+    while desk.wait_for_request(time) {
         // A thread that is gone would leave the keys as they are for ever, and nobody would know.
-        let outcome = panic::catch_unwind(AssertUnwindSafe(|| fetch().and_then(|text| ring.replace(&text))));
+        let outcome = panic::catch_unwind(AssertUnwindSafe(|| fetch().and_then(|text| ring.replace_keys(&text))));
         let outcome = outcome.unwrap_or_else(|_| Err("the fetch panicked".to_owned()));
-        desk.done();
+        desk.mark_done();
         match &outcome {
             Ok(keys) if has_failed => tracing::info!(keys, "the keys of the issuer of tokens can be fetched again"),
             Ok(keys) => tracing::debug!(keys, "the keys of the issuer of tokens were fetched"),
@@ -141,7 +146,11 @@ fn run(desk: &Desk, ring: &Ring, fetch: impl Fn() -> Result<Vec<u8>, String>) {
             Err(error) => tracing::warn!(error, "the keys of the issuer of tokens cannot be fetched"),
         }
         has_failed = outcome.is_err();
-        time = if has_failed { desk.pace.pause } else { desk.pace.refresh };
+        time = if has_failed {
+            desk.timings.fetch_interval_min
+        } else {
+            desk.timings.refresh_interval
+        };
     }
 }
 

@@ -8,49 +8,49 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use super::{Pace, SET_LEN_MAX, ring::Ring};
+use super::{JwtTimings, SET_LEN_MAX, key_cache::KeyCache};
 
-pub struct Watched {
+pub struct KeyFile {
     path: PathBuf,
-    pause: Duration,
-    ring: Arc<Ring>,
-    looked: Mutex<Looked>,
+    check_interval: Duration,
+    key_cache: Arc<KeyCache>,
+    last_check: Mutex<LastCheck>,
 }
 
-struct Looked {
+struct LastCheck {
     at: Instant,
     /// What was found then. A file that cannot be looked at has none.
     modified: Option<SystemTime>,
 }
 
-impl Watched {
+impl KeyFile {
     /// # Errors
     /// When the file cannot be read or holds no usable key.
-    pub fn open(path: PathBuf, pace: Pace, ring: Arc<Ring>) -> Result<Self, String> {
+    pub fn open(path: PathBuf, pace: JwtTimings, ring: Arc<KeyCache>) -> Result<Self, String> {
         let at = Instant::now();
         // Before the file is read: what is written in between is read once more.
         let modified = modified(&path);
         if read(&path, &ring)? == 0 {
             return Err(format!("{} holds no key that can be used", path.display()));
         }
-        let looked = Mutex::new(Looked { at, modified });
+        let looked = Mutex::new(LastCheck { at, modified });
         Ok(Self {
             path,
-            pause: pace.look,
-            ring,
-            looked,
+            check_interval: pace.file_check_interval,
+            key_cache: ring,
+            last_check: looked,
         })
     }
 
     /// Reads the file again if it was changed. One that cannot be read leaves the keys as they were.
-    pub fn look(&self) {
+    pub fn reload_if_changed(&self) {
         // Whoever comes while another looks goes on with the keys that there are.
-        let mut looked = match self.looked.try_lock() {
+        let mut looked = match self.last_check.try_lock() {
             Ok(looked) => looked,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return,
         };
-        if looked.at.elapsed() < self.pause {
+        if looked.at.elapsed() < self.check_interval {
             return;
         }
         looked.at = Instant::now();
@@ -59,7 +59,7 @@ impl Watched {
             return;
         }
         looked.modified = modified;
-        if let Err(error) = read(&self.path, &self.ring) {
+        if let Err(error) = read(&self.path, &self.key_cache) {
             tracing::warn!(%error, "the keys of the issuer of tokens stay as they were");
         }
     }
@@ -70,9 +70,9 @@ fn modified(path: &Path) -> Option<SystemTime> {
 }
 
 /// Returns how many keys of the file can be used.
-fn read(path: &Path, ring: &Ring) -> Result<usize, String> {
+fn read(path: &Path, ring: &KeyCache) -> Result<usize, String> {
     let text = text(path).map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
-    ring.replace(&text)
+    ring.replace_keys(&text)
         .map_err(|error| format!("{} cannot be used: {error}", path.display()))
 }
 

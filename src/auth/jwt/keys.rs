@@ -7,7 +7,7 @@ use serde_json::Value;
 
 /// What a key is of: the `kty` and `crv` of its JWK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum KeyType {
     Rsa,
     P256,
     P384,
@@ -16,16 +16,16 @@ enum Kind {
 
 /// What is taken. There is no `none`, and no HMAC: a public key that is taken for a shared secret signs everything
 /// (RFC 8725, section 2.1).
-const ALGORITHMS: [(&str, Algorithm, Kind); 9] = [
-    ("RS256", Algorithm::RS256, Kind::Rsa),
-    ("RS384", Algorithm::RS384, Kind::Rsa),
-    ("RS512", Algorithm::RS512, Kind::Rsa),
-    ("PS256", Algorithm::PS256, Kind::Rsa),
-    ("PS384", Algorithm::PS384, Kind::Rsa),
-    ("PS512", Algorithm::PS512, Kind::Rsa),
-    ("ES256", Algorithm::ES256, Kind::P256),
-    ("ES384", Algorithm::ES384, Kind::P384),
-    ("EdDSA", Algorithm::EdDSA, Kind::Ed25519),
+const ALGORITHMS: [(&str, Algorithm, KeyType); 9] = [
+    ("RS256", Algorithm::RS256, KeyType::Rsa),
+    ("RS384", Algorithm::RS384, KeyType::Rsa),
+    ("RS512", Algorithm::RS512, KeyType::Rsa),
+    ("PS256", Algorithm::PS256, KeyType::Rsa),
+    ("PS384", Algorithm::PS384, KeyType::Rsa),
+    ("PS512", Algorithm::PS512, KeyType::Rsa),
+    ("ES256", Algorithm::ES256, KeyType::P256),
+    ("ES384", Algorithm::ES384, KeyType::P384),
+    ("EdDSA", Algorithm::EdDSA, KeyType::Ed25519),
 ];
 
 /// Bits of an RSA modulus: fewer are too few (RFC 7518, section 3.3), and more are not verified by the library.
@@ -39,14 +39,14 @@ pub fn algorithm(name: &str) -> Option<Algorithm> {
 
 /// One key that verifies signatures.
 #[derive(Clone)]
-pub struct Key {
+pub struct VerificationKey {
     id: Option<String>,
     /// The one that it is for, if its JWK says so, or else every one of its kind.
     algorithms: Vec<Algorithm>,
     decoding: DecodingKey,
 }
 
-impl Key {
+impl VerificationKey {
     pub fn decoding(&self) -> &DecodingKey {
         &self.decoding
     }
@@ -54,8 +54,8 @@ impl Key {
 
 /// A set of keys, in the order of the issuer.
 #[derive(Default)]
-pub struct Keys {
-    keys: Vec<Key>,
+pub struct JwkSet {
+    keys: Vec<VerificationKey>,
 }
 
 #[derive(Deserialize)]
@@ -78,13 +78,13 @@ struct Jwk {
     y: Option<String>,
 }
 
-impl Keys {
+impl JwkSet {
     /// Keys that cannot be used are skipped (RFC 7517, section 5), and a set may have no other.
     pub fn parse(text: &[u8]) -> Result<Self, String> {
         let set: Set = serde_json::from_slice(text).map_err(|error| format!("it is no JWK set: {error}"))?;
         let keys = set.keys.into_iter().filter_map(|key| {
             let key = serde_json::from_value(key).ok()?;
-            usable(key)
+            parse_jwk(key)
         });
         Ok(Self { keys: keys.collect() })
     }
@@ -98,8 +98,8 @@ impl Keys {
     }
 
     /// The key that has to have signed a token. There is no trying out: what is fit by several is refused.
-    pub fn find(&self, id: Option<&str>, algorithm: Algorithm) -> Result<&Key, &'static str> {
-        let is_named = |key: &&Key| id.is_none_or(|id| key.id.as_deref() == Some(id));
+    pub fn find(&self, id: Option<&str>, algorithm: Algorithm) -> Result<&VerificationKey, &'static str> {
+        let is_named = |key: &&VerificationKey| id.is_none_or(|id| key.id.as_deref() == Some(id));
         let mut fitting = self
             .keys
             .iter()
@@ -113,17 +113,17 @@ impl Keys {
     }
 }
 
-fn usable(jwk: Jwk) -> Option<Key> {
+fn parse_jwk(jwk: Jwk) -> Option<VerificationKey> {
     let verifies = jwk.usage.is_none_or(|usage| usage == "sig")
         && jwk.key_ops.is_none_or(|ops| ops.iter().any(|op| op == "verify"));
     if !verifies {
         return None;
     }
     let (kind, decoding) = match (jwk.kty.as_str(), jwk.crv.as_deref()) {
-        ("RSA", _) => (Kind::Rsa, rsa(&jwk.n?, &jwk.e?)?),
-        ("EC", Some("P-256")) => (Kind::P256, curve(&jwk.x?, &jwk.y?, 32)?),
-        ("EC", Some("P-384")) => (Kind::P384, curve(&jwk.x?, &jwk.y?, 48)?),
-        ("OKP", Some("Ed25519")) => (Kind::Ed25519, edwards(&jwk.x?)?),
+        ("RSA", _) => (KeyType::Rsa, rsa(&jwk.n?, &jwk.e?)?),
+        ("EC", Some("P-256")) => (KeyType::P256, curve(&jwk.x?, &jwk.y?, 32)?),
+        ("EC", Some("P-384")) => (KeyType::P384, curve(&jwk.x?, &jwk.y?, 48)?),
+        ("OKP", Some("Ed25519")) => (KeyType::Ed25519, ed25519(&jwk.x?)?),
         _ => return None,
     };
     let algorithms: Vec<_> = ALGORITHMS
@@ -133,7 +133,7 @@ fn usable(jwk: Jwk) -> Option<Key> {
         .collect();
     // A point that is not on its curve is found when a signature is looked at: here, and not with the first token.
     let is_sound = crypto::verify("", &[], &decoding, *algorithms.first()?).is_ok();
-    is_sound.then_some(Key {
+    is_sound.then_some(VerificationKey {
         id: jwk.kid,
         algorithms,
         decoding,
@@ -142,14 +142,14 @@ fn usable(jwk: Jwk) -> Option<Key> {
 
 /// An even exponent, or 1, belongs to no key: with 1 everything is its own signature.
 fn rsa(n: &str, e: &str) -> Option<DecodingKey> {
-    let (n, e) = (number(n)?, number(e)?);
+    let (n, e) = (unsigned_bytes(n)?, unsigned_bytes(e)?);
     let bits = n.len() * 8 - n.first()?.leading_zeros() as usize;
     let is_exponent = e.last()? % 2 == 1 && e != [1];
     (RSA_BITS.contains(&bits) && is_exponent).then(|| DecodingKey::from_rsa_raw_components(&n, &e))
 }
 
 /// Without the zeros in front that some issuers write.
-fn number(text: &str) -> Option<Vec<u8>> {
+fn unsigned_bytes(text: &str) -> Option<Vec<u8>> {
     let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
     Some(bytes.into_iter().skip_while(|byte| *byte == 0).collect())
 }
@@ -162,7 +162,7 @@ fn curve(x: &str, y: &str, len: usize) -> Option<DecodingKey> {
 }
 
 /// The library takes the first 32 bytes, and panics where there are fewer.
-fn edwards(x: &str) -> Option<DecodingKey> {
+fn ed25519(x: &str) -> Option<DecodingKey> {
     has_len(x, 32)
         .then(|| DecodingKey::from_ed_components(x).ok())
         .flatten()

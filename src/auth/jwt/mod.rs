@@ -7,8 +7,8 @@
 mod claims;
 mod fetch;
 mod file;
+mod key_cache;
 mod keys;
-mod ring;
 mod token;
 
 #[cfg(test)]
@@ -21,7 +21,7 @@ use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use sha2::{Digest, Sha256};
 
-use self::{fetch::Fetcher, file::Watched, ring::Ring, token::Token};
+use self::{fetch::Fetcher, file::KeyFile, key_cache::KeyCache, token::Token};
 
 pub use claims::{EXPIRED, LEEWAY_S};
 
@@ -74,66 +74,70 @@ pub enum JwtError {
 
 /// How often keys are looked for, and how long they are waited for.
 #[derive(Clone, Copy, Debug)]
-struct Pace {
+struct JwtTimings {
     /// From one look at a file's modification time to the next.
-    look: Duration,
+    file_check_interval: Duration,
     /// From one fetch to the next, when nothing asks for one.
-    refresh: Duration,
+    refresh_interval: Duration,
     /// From the begin of one fetch to the begin of the next, whatever asks.
-    pause: Duration,
+    fetch_interval_min: Duration,
     /// How long a fetch may take.
-    fetch: Duration,
+    fetch_timeout: Duration,
     /// How long a request waits for a fetch.
-    wait: Duration,
+    wait_timeout: Duration,
 }
 
-impl Pace {
-    const USUAL: Self = Self {
-        look: Duration::from_secs(1),
-        refresh: Duration::from_secs(600),
-        pause: Duration::from_secs(10),
-        fetch: Duration::from_secs(5),
-        wait: Duration::from_secs(2),
+impl JwtTimings {
+    const DEFAULT: Self = Self {
+        file_check_interval: Duration::from_secs(1),
+        refresh_interval: Duration::from_secs(600),
+        fetch_interval_min: Duration::from_secs(10),
+        fetch_timeout: Duration::from_secs(5),
+        wait_timeout: Duration::from_secs(2),
     };
 }
 
 enum Source {
-    File(Watched),
+    File(KeyFile),
     Url(Fetcher),
 }
 
 /// Verifies the tokens of one issuer.
-pub struct Jwt {
+pub struct JwtVerifier {
     settings: JwtSettings,
     source: Source,
-    ring: Arc<Ring>,
+    key_cache: Arc<KeyCache>,
 }
 
-impl fmt::Debug for Jwt {
+impl fmt::Debug for JwtVerifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Jwt").field(&self.settings).finish()
     }
 }
 
-impl Jwt {
+impl JwtVerifier {
     /// Reads the keys, or begins to fetch them. A URL that does not answer is asked again.
     ///
     /// # Errors
     /// When a file cannot be read or holds no usable key, or when the settings cannot be meant.
     pub fn open(settings: JwtSettings) -> Result<Arc<Self>, String> {
-        Self::at(Pace::USUAL, settings)
+        Self::open_with(JwtTimings::DEFAULT, settings)
     }
 
-    fn at(pace: Pace, settings: JwtSettings) -> Result<Arc<Self>, String> {
+    fn open_with(pace: JwtTimings, settings: JwtSettings) -> Result<Arc<Self>, String> {
         if settings.issuer.is_empty() || settings.audience.is_empty() {
             return Err("an issuer and an audience are needed to verify tokens".to_owned());
         }
-        let ring = Arc::new(Ring::default());
+        let ring = Arc::new(KeyCache::default());
         let source = match &settings.keys {
-            KeySource::File(path) => Source::File(Watched::open(path.clone(), pace, Arc::clone(&ring))?),
+            KeySource::File(path) => Source::File(KeyFile::open(path.clone(), pace, Arc::clone(&ring))?),
             KeySource::Url(url) => Source::Url(Fetcher::start(url, pace, Arc::clone(&ring))?),
         };
-        Ok(Arc::new(Self { settings, source, ring }))
+        Ok(Arc::new(Self {
+            settings,
+            source,
+            key_cache: ring,
+        }))
     }
 
     pub fn issuer(&self) -> &str {
@@ -145,8 +149,8 @@ impl Jwt {
     }
 
     /// Whether this has the form of a JWT that could be verified. Any other bearer token is something else.
-    pub fn looks_like(token: &str) -> bool {
-        token.len() <= TOKEN_LEN_MAX && token::has_form(token)
+    pub fn is_jwt_shaped(token: &str) -> bool {
+        token.len() <= TOKEN_LEN_MAX && token::has_jwt_form(token)
     }
 
     /// What this token says, if it is taken at this time.
@@ -156,33 +160,33 @@ impl Jwt {
         }
         // Before the look at what was verified earlier: what a key that is gone has signed is forgotten.
         if let Source::File(file) = &self.source {
-            file.look();
+            file.reload_if_changed();
         }
         let digest = Sha256::digest(token).into();
-        if let Some(claims) = self.ring.recall(&digest, now_unix_s) {
+        if let Some(claims) = self.key_cache.cached_claims(&digest, now_unix_s) {
             return Ok(claims);
         }
         let token = Token::parse(token).map_err(JwtError::Invalid)?;
         let keys = self.keys_for(&token).await?;
         let accepted = keys
             .find(token.key_id.as_deref(), token.algorithm)
-            .and_then(|key| token.check(key))
+            .and_then(|key| token.verify_signature(key))
             .and_then(|()| claims::read(token.payload, &self.settings, now_unix_s))
             .map_err(JwtError::Invalid)?;
         let claims = accepted.claims.clone();
-        self.ring.remember(digest, accepted, &keys, now_unix_s);
+        self.key_cache.cache_claims(digest, accepted, &keys, now_unix_s);
         Ok(claims)
     }
 
     /// The newest set. A token that names a key which is not in it is a reason to ask for a newer one: the issuer may
     /// have changed its keys.
-    async fn keys_for(&self, token: &Token<'_>) -> Result<Arc<keys::Keys>, JwtError> {
-        let keys = self.ring.keys();
-        let is_enough = |keys: &Arc<keys::Keys>| token.key_id.as_deref().is_none_or(|id| keys.contains(id));
+    async fn keys_for(&self, token: &Token<'_>) -> Result<Arc<keys::JwkSet>, JwtError> {
+        let keys = self.key_cache.keys();
+        let is_enough = |keys: &Arc<keys::JwkSet>| token.key_id.as_deref().is_none_or(|id| keys.contains(id));
         match &self.source {
             Source::Url(fetcher) if !keys.as_ref().is_some_and(is_enough) => {
-                fetcher.fetched().await;
-                self.ring.keys()
+                fetcher.wait_for_fetch().await;
+                self.key_cache.keys()
             }
             _ => keys,
         }

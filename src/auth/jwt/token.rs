@@ -4,7 +4,7 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use jsonwebtoken::{Algorithm, crypto};
 use serde_json::{Map, Value};
 
-use super::keys::{self, Key};
+use super::keys::{self, VerificationKey};
 
 #[derive(Debug)]
 pub struct Token<'a> {
@@ -53,7 +53,7 @@ impl<'a> Token<'a> {
     }
 
     /// Whether this key signed it.
-    pub fn check(&self, key: &Key) -> Result<(), &'static str> {
+    pub fn verify_signature(&self, key: &VerificationKey) -> Result<(), &'static str> {
         match crypto::verify(self.signature, self.signed.as_bytes(), key.decoding(), self.algorithm) {
             Ok(true) => Ok(()),
             _ => Err("its signature does not hold"),
@@ -62,7 +62,7 @@ impl<'a> Token<'a> {
 }
 
 /// Whether a text has three parts in base64url, of which the first is a JSON object.
-pub fn has_form(token: &str) -> bool {
+pub fn has_jwt_form(token: &str) -> bool {
     let is_base64url = |part: &str| {
         part.bytes()
             .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))

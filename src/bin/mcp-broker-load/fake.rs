@@ -45,7 +45,7 @@ impl Session {
     }
 }
 
-struct World {
+struct FakeBroker {
     defect: Defect,
     sessions: HashMap<String, Session>,
     accepted: u64,
@@ -56,7 +56,7 @@ struct World {
 pub fn start(defect: Defect) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("ws://{}/ws", listener.local_addr().unwrap());
-    let world = World {
+    let world = FakeBroker {
         defect,
         sessions: HashMap::new(),
         accepted: 0,
@@ -72,7 +72,7 @@ pub fn start(defect: Defect) -> String {
     url
 }
 
-fn serve(mut stream: TcpStream, world: &Mutex<World>) -> Option<()> {
+fn serve(mut stream: TcpStream, world: &Mutex<FakeBroker>) -> Option<()> {
     stream.set_nodelay(true).ok()?;
     let peer = stream.peer_addr().ok()?;
     let mut head = vec![];
@@ -114,7 +114,7 @@ struct Client {
 }
 
 impl Client {
-    fn text(&mut self, frame: &Value, stream: &mut TcpStream, world: &mut World) {
+    fn text(&mut self, frame: &Value, stream: &mut TcpStream, world: &mut FakeBroker) {
         let params = &frame["params"];
         match frame["method"].as_str().unwrap() {
             "initialize" => {
@@ -147,7 +147,7 @@ impl Client {
         }
     }
 
-    fn tool(&mut self, tool: &str, args: &Value, stream: &TcpStream, world: &mut World) -> Option<(bool, Value)> {
+    fn tool(&mut self, tool: &str, args: &Value, stream: &TcpStream, world: &mut FakeBroker) -> Option<(bool, Value)> {
         match tool {
             "register_protocol" => Some((true, json!({"code": "protocol_exists"}))),
             "register_session" => {
@@ -179,7 +179,7 @@ impl Client {
     }
 }
 
-impl World {
+impl FakeBroker {
     fn accept(&mut self, to: &[String], payload: &Value) -> Option<(bool, Value)> {
         for name in to {
             self.accepted += 1;

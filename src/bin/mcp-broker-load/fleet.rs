@@ -6,21 +6,21 @@ use std::{collections::VecDeque, time::Duration};
 use serde_json::{Value, json};
 
 use crate::{
-    engine::{Engine, Nanos, Outbox, Sink, nanos},
     error::{LoadError, Result},
+    event_loop::{ConnectionEvents, EventLoop, Nanos, Outbox, nanos},
     messages::{self, Acknowledgement},
     report::Latencies,
     wire::Target,
 };
 
 /// Without progress for this long a run ends.
-pub const STALL: Duration = Duration::from_secs(20);
+pub const STALL_TIMEOUT: Duration = Duration::from_secs(20);
 /// No phase without a length of its own takes longer than this, even with progress.
-const PHASE: Duration = Duration::from_mins(10);
+const PHASE_TIMEOUT: Duration = Duration::from_mins(10);
 /// A turn ends after this even when nothing happens, so that stalls and pings are seen to.
-const TURN: Duration = Duration::from_millis(100);
+const POLL_TIMEOUT: Duration = Duration::from_millis(100);
 /// Logins under way at once; more would measure the server's accept queue.
-pub const LOGINS: usize = 64;
+pub const LOGINS_IN_FLIGHT_MAX: usize = 64;
 
 const INITIALIZE: u64 = 1;
 const REGISTER: u64 = 2;
@@ -34,7 +34,7 @@ pub struct Push {
 
 /// Who a connection logs in as.
 #[derive(Clone, Debug)]
-pub struct Role {
+pub struct ClientSpec {
     /// The name of the broker session; without one the connection stops after `initialize`.
     pub name: Option<String>,
     pub push: Option<Push>,
@@ -42,7 +42,7 @@ pub struct Role {
     pub feature: Option<String>,
 }
 
-impl Role {
+impl ClientSpec {
     pub fn named(name: String) -> Self {
         Self {
             name: Some(name),
@@ -121,9 +121,9 @@ pub trait Workload {
 
 /// For connections that only have to stand. Messages that an interrupted run left behind are acknowledged: they
 /// would fill the push window of the session otherwise.
-pub struct Idle;
+pub struct NoWorkload;
 
-impl Workload for Idle {
+impl Workload for NoWorkload {
     fn frame(&mut self, link: usize, frame: &[u8], _: Nanos, out: &mut Outbox) -> Result<()> {
         let mut leftover = Acknowledgement::default();
         leftover.add(frame);
@@ -137,16 +137,16 @@ impl Workload for Idle {
 }
 
 enum State {
-    Opening(Role, Nanos),
-    Initializing(Role, Nanos),
+    Opening(ClientSpec, Nanos),
+    Initializing(ClientSpec, Nanos),
     Registering(Nanos),
     Ready,
-    Leaving,
-    Gone,
+    Closing,
+    Closed,
 }
 
 pub struct Fleet {
-    engine: Engine,
+    event_loop: EventLoop,
     logins: Logins,
     stall: Duration,
 }
@@ -156,9 +156,9 @@ pub struct Fleet {
 struct Logins {
     address: String,
     states: Vec<State>,
-    under_way: usize,
+    in_flight: usize,
     done: u64,
-    gone: u64,
+    closed: u64,
     /// From the first packet to the registered session.
     latencies: Latencies,
 }
@@ -170,22 +170,22 @@ impl Fleet {
             ..Logins::default()
         };
         Ok(Self {
-            engine: Engine::new(target)?,
+            event_loop: EventLoop::new(target)?,
             logins,
             stall,
         })
     }
 
     pub fn now(&self) -> Nanos {
-        self.engine.now()
+        self.event_loop.now()
     }
 
     pub fn outbox(&mut self) -> &mut Outbox {
-        &mut self.engine.outbox
+        &mut self.event_loop.outbox
     }
 
     /// The number that the next connection will have.
-    pub fn next_link(&self) -> usize {
+    pub fn next_connection(&self) -> usize {
         self.logins.states.len()
     }
 
@@ -195,21 +195,21 @@ impl Fleet {
     }
 
     /// Logs in one connection per role, at most `at_once` at a time. Returns their numbers in the order of the roles.
-    pub fn open(&mut self, roles: Vec<Role>, at_once: usize, workload: &mut impl Workload) -> Result<Vec<usize>> {
-        let mut waiting: VecDeque<Role> = roles.into();
+    pub fn open(&mut self, roles: Vec<ClientSpec>, at_once: usize, workload: &mut impl Workload) -> Result<Vec<usize>> {
+        let mut waiting: VecDeque<ClientSpec> = roles.into();
         let first = self.logins.states.len();
         let links = (first..first + waiting.len()).collect();
-        let mut watch = Watch::new(self, "logging in");
-        while !waiting.is_empty() || self.logins.under_way > 0 {
-            while self.logins.under_way < at_once
+        let mut watch = ProgressWatch::new(self, "logging in");
+        while !waiting.is_empty() || self.logins.in_flight > 0 {
+            while self.logins.in_flight < at_once
                 && let Some(role) = waiting.pop_front()
             {
                 let now = self.now();
-                self.engine.connect()?;
+                self.event_loop.connect()?;
                 self.logins.states.push(State::Opening(role, now));
-                self.logins.under_way += 1;
+                self.logins.in_flight += 1;
             }
-            self.turn(Nanos::MAX, workload)?;
+            self.poll_once(Nanos::MAX, workload)?;
             watch.check(self, self.logins.done)?;
         }
         Ok(links)
@@ -218,42 +218,42 @@ impl Fleet {
     /// Closes connections in order and waits until the server has closed them too.
     pub fn close(&mut self, links: &[usize], workload: &mut impl Workload) -> Result<()> {
         for &link in links {
-            self.logins.states[link] = State::Leaving;
-            self.engine.close(link);
+            self.logins.states[link] = State::Closing;
+            self.event_loop.close(link);
         }
-        let mut watch = Watch::new(self, "closing connections");
-        let goal = self.logins.gone + links.len() as u64;
-        while self.logins.gone < goal {
-            self.turn(Nanos::MAX, workload)?;
-            watch.check(self, self.logins.gone)?;
+        let mut watch = ProgressWatch::new(self, "closing connections");
+        let goal = self.logins.closed + links.len() as u64;
+        while self.logins.closed < goal {
+            self.poll_once(Nanos::MAX, workload)?;
+            watch.check(self, self.logins.closed)?;
         }
         Ok(())
     }
 
     /// Drops connections without a goodbye.
-    pub fn cut(&mut self, links: &[usize]) {
+    pub fn abort(&mut self, links: &[usize]) {
         for &link in links {
-            self.engine.cut(link);
-            self.logins.states[link] = State::Gone;
+            self.event_loop.abort(link);
+            self.logins.states[link] = State::Closed;
         }
     }
 
     /// Runs for a time. A server that stalls in it is an error only when the time outlasts the patience.
     pub fn run_for(&mut self, time: Duration, phase: &'static str, workload: &mut impl Workload) -> Result<()> {
         let end = self.now() + nanos(time);
-        let mut watch = Watch::new(self, phase).without_limit();
+        let mut watch = ProgressWatch::new(self, phase).without_limit();
         while self.now() < end {
-            self.turn(end, workload)?;
+            self.poll_once(end, workload)?;
             watch.check(self, workload.progress())?;
         }
         Ok(())
     }
 
     /// Lets time pass with nothing to expect.
-    pub fn rest(&mut self, time: Duration) -> Result<()> {
+    pub fn idle_for(&mut self, time: Duration) -> Result<()> {
         let end = self.now() + nanos(time);
         while self.now() < end {
-            self.turn(end, &mut Idle)?;
+            self.poll_once(end, &mut NoWorkload)?;
         }
         Ok(())
     }
@@ -265,21 +265,21 @@ impl Fleet {
         workload: &mut W,
         done: impl Fn(&W) -> bool,
     ) -> Result<()> {
-        let mut watch = Watch::new(self, phase);
+        let mut watch = ProgressWatch::new(self, phase);
         while !done(workload) {
-            self.turn(Nanos::MAX, workload)?;
+            self.poll_once(Nanos::MAX, workload)?;
             watch.check(self, workload.progress())?;
         }
         Ok(())
     }
 
-    fn turn(&mut self, end: Nanos, workload: &mut impl Workload) -> Result<()> {
-        let now = self.engine.now();
-        let due = workload.due(now, &mut self.engine.outbox)?.unwrap_or(Nanos::MAX);
-        let until = end.min(due).min(now + nanos(TURN));
-        self.engine.turn(
+    fn poll_once(&mut self, end: Nanos, workload: &mut impl Workload) -> Result<()> {
+        let now = self.event_loop.now();
+        let due = workload.due(now, &mut self.event_loop.outbox)?.unwrap_or(Nanos::MAX);
+        let until = end.min(due).min(now + nanos(POLL_TIMEOUT));
+        self.event_loop.poll_once(
             until,
-            &mut Gate {
+            &mut LoginEvents {
                 logins: &mut self.logins,
                 workload,
             },
@@ -288,22 +288,22 @@ impl Fleet {
 }
 
 /// Notices that nothing moves any more.
-struct Watch {
+struct ProgressWatch {
     phase: &'static str,
     began: Nanos,
     seen: u64,
-    moved: Nanos,
+    last_progress: Nanos,
     limit: Duration,
 }
 
-impl Watch {
+impl ProgressWatch {
     fn new(fleet: &Fleet, phase: &'static str) -> Self {
         Self {
             phase,
             began: fleet.now(),
             seen: u64::MAX,
-            moved: fleet.now(),
-            limit: PHASE,
+            last_progress: fleet.now(),
+            limit: PHASE_TIMEOUT,
         }
     }
 
@@ -315,9 +315,9 @@ impl Watch {
     fn check(&mut self, fleet: &Fleet, progress: u64) -> Result<()> {
         let now = fleet.now();
         if progress != self.seen {
-            (self.seen, self.moved) = (progress, now);
+            (self.seen, self.last_progress) = (progress, now);
         }
-        if now - self.moved > nanos(fleet.stall) {
+        if now - self.last_progress > nanos(fleet.stall) {
             return Err(LoadError::Stalled {
                 phase: self.phase,
                 quiet: fleet.stall,
@@ -334,15 +334,15 @@ impl Watch {
 }
 
 /// Keeps the login of a connection apart from the work on it.
-struct Gate<'a, W> {
+struct LoginEvents<'a, W> {
     logins: &'a mut Logins,
     workload: &'a mut W,
 }
 
-impl<W: Workload> Gate<'_, W> {
+impl<W: Workload> LoginEvents<'_, W> {
     fn ready(&mut self, link: usize, began: Nanos, frame: &[u8], now: Nanos, out: &mut Outbox) -> Result<()> {
         self.logins.states[link] = State::Ready;
-        self.logins.under_way -= 1;
+        self.logins.in_flight -= 1;
         self.logins.done += 1;
         self.logins.latencies.record(now - began);
         self.workload
@@ -359,9 +359,9 @@ impl<W: Workload> Gate<'_, W> {
     }
 }
 
-impl<W: Workload> Sink for Gate<'_, W> {
+impl<W: Workload> ConnectionEvents for LoginEvents<'_, W> {
     fn opened(&mut self, link: usize, _: Nanos, out: &mut Outbox) -> Result<()> {
-        if let State::Opening(role, began) = std::mem::replace(&mut self.logins.states[link], State::Gone) {
+        if let State::Opening(role, began) = std::mem::replace(&mut self.logins.states[link], State::Closed) {
             out.text(link, role.initialize().as_bytes());
             self.logins.states[link] = State::Initializing(role, began);
         }
@@ -370,7 +370,7 @@ impl<W: Workload> Sink for Gate<'_, W> {
 
     fn text(&mut self, link: usize, text: &[u8], now: Nanos, out: &mut Outbox) -> Result<()> {
         match &self.logins.states[link] {
-            State::Ready | State::Leaving => self.workload.frame(link, text, now, out),
+            State::Ready | State::Closing => self.workload.frame(link, text, now, out),
             State::Initializing(role, began) => {
                 let began = *began;
                 if !Self::answer(INITIALIZE, "initialize", text)? {
@@ -392,7 +392,7 @@ impl<W: Workload> Sink for Gate<'_, W> {
                 // The inbox of a resumed session may begin to flow before the answer.
                 self.workload.frame(link, text, now, out)
             }
-            State::Opening(..) | State::Gone => Ok(()),
+            State::Opening(..) | State::Closed => Ok(()),
         }
     }
 
@@ -402,12 +402,12 @@ impl<W: Workload> Sink for Gate<'_, W> {
     }
 
     fn closed(&mut self, link: usize, reason: &str) -> Result<()> {
-        match std::mem::replace(&mut self.logins.states[link], State::Gone) {
-            State::Leaving => {
-                self.logins.gone += 1;
+        match std::mem::replace(&mut self.logins.states[link], State::Closed) {
+            State::Closing => {
+                self.logins.closed += 1;
                 Ok(())
             }
-            State::Gone => Ok(()),
+            State::Closed => Ok(()),
             State::Opening(..) => Err(LoadError::Connect {
                 address: self.logins.address.clone(),
                 reason: reason.into(),

@@ -17,18 +17,18 @@ use std::{
 
 use crate::{
     error::{LoadError, Result},
-    workloads::Bench,
+    workloads::RunContext,
 };
 
 /// How soon a flood begins and ends after it was told to.
-const SLICE: Duration = Duration::from_millis(10);
+const SWITCH_DELAY_MAX: Duration = Duration::from_millis(10);
 /// How much the clients that misbehave give way on this machine to those that are measured. The broker does not: where
 /// it shares the processors with them, they would otherwise be what is measured.
 const NICENESS: i32 = 10;
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Kind {
+pub enum FloodKind {
     /// Nothing: what two quiet measurements differ by
     Nothing,
     /// Messages, over WebSocket
@@ -51,7 +51,7 @@ pub enum Kind {
     Unfinished,
 }
 
-impl Kind {
+impl FloodKind {
     pub fn name(self) -> &'static str {
         match self {
             Self::Nothing => "nothing",
@@ -70,7 +70,7 @@ impl Kind {
 
 /// How much is asked for at once.
 #[derive(Clone, Copy)]
-pub struct Size {
+pub struct FloodSize {
     pub connections: usize,
     /// Requests of a connection that are under way. Over HTTP it is one: more would wait in the broker's socket, and
     /// cost nobody anything.
@@ -83,7 +83,7 @@ pub struct Size {
 
 /// What became of what was asked for.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Tally {
+pub struct FloodCounts {
     pub accepted: u64,
     /// `rate_limited`.
     pub refused: u64,
@@ -94,7 +94,7 @@ pub struct Tally {
 }
 
 #[derive(Default)]
-struct Shared {
+struct FloodState {
     is_on: AtomicBool,
     is_over: AtomicBool,
     accepted: AtomicU64,
@@ -103,7 +103,7 @@ struct Shared {
     lost: AtomicU64,
 }
 
-impl Shared {
+impl FloodState {
     fn is_on(&self) -> bool {
         self.is_on.load(Ordering::Relaxed)
     }
@@ -119,22 +119,22 @@ impl Shared {
 
 /// A flood that can be turned on and off. Its connections stand in between.
 pub struct Flood {
-    kind: Kind,
-    shared: Arc<Shared>,
+    kind: FloodKind,
+    shared: Arc<FloodState>,
     threads: Vec<JoinHandle<Result<()>>>,
 }
 
 impl Flood {
     /// Connects the clients, which do nothing yet. `bench` has the key of their project.
-    pub fn open(kind: Kind, size: Size, bench: &Bench) -> Result<Self> {
+    pub fn open(kind: FloodKind, size: FloodSize, bench: &RunContext) -> Result<Self> {
         let mut flood = Self {
             kind,
             shared: Arc::default(),
             threads: vec![],
         };
         match kind {
-            Kind::Nothing => {}
-            Kind::Http => {
+            FloodKind::Nothing => {}
+            FloodKind::Http => {
                 let request = http::request(bench);
                 let address = bench.target.address;
                 for _ in 0..size.connections {
@@ -145,7 +145,7 @@ impl Flood {
                     });
                 }
             }
-            Kind::Unfinished => {
+            FloodKind::Unfinished => {
                 for _ in 0..size.connections {
                     let target = bench.target.clone();
                     flood.spawn(move |shared| {
@@ -165,7 +165,7 @@ impl Flood {
         Ok(flood)
     }
 
-    fn spawn(&mut self, clients: impl FnOnce(&Shared) -> Result<()> + Send + 'static) {
+    fn spawn(&mut self, clients: impl FnOnce(&FloodState) -> Result<()> + Send + 'static) {
         let shared = Arc::clone(&self.shared);
         self.threads.push(thread::spawn(move || {
             // Who may not give way does not.
@@ -175,22 +175,22 @@ impl Flood {
     }
 
     /// Whether there is anybody who asks for anything.
-    pub fn is_some(&self) -> bool {
+    pub fn has_clients(&self) -> bool {
         !self.threads.is_empty()
     }
 
     /// Whether it makes requests, of which the broker refuses some.
-    pub fn asks(&self) -> bool {
-        self.is_some() && self.kind != Kind::Unfinished
+    pub fn makes_requests(&self) -> bool {
+        self.has_clients() && self.kind != FloodKind::Unfinished
     }
 
-    pub fn turn(&self, is_on: bool) {
+    pub fn set_on(&self, is_on: bool) {
         self.shared.is_on.store(is_on, Ordering::Relaxed);
     }
 
-    pub fn tally(&self) -> Tally {
+    pub fn counts(&self) -> FloodCounts {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Tally {
+        FloodCounts {
             accepted: of(&self.shared.accepted),
             refused: of(&self.shared.refused),
             failed: of(&self.shared.failed),
@@ -210,7 +210,7 @@ impl Flood {
 
 impl Drop for Flood {
     fn drop(&mut self) {
-        self.turn(false);
+        self.set_on(false);
         self.shared.is_over.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
             drop(thread.join());

@@ -1,8 +1,9 @@
 //! `mcp-broker-load`: puts a broker under load, to size a deployment. It speaks MCP over WebSocket like any agent,
 //! and verifies the order, content and number of what it measures.
 
-mod engine;
+mod admin_api;
 mod error;
+mod event_loop;
 #[cfg(test)]
 mod fake;
 mod fleet;
@@ -10,8 +11,7 @@ mod flood;
 mod messages;
 mod process;
 mod report;
-mod rest;
-mod track;
+mod tracker;
 mod wire;
 mod workloads;
 
@@ -20,10 +20,10 @@ use std::{process::ExitCode, time::Duration};
 use clap::{Args, Parser, Subcommand};
 
 use error::{LoadError, Result};
-use process::Server;
+use process::ServerProcess;
 use report::Report;
 use wire::Target;
-use workloads::{Bench, broadcast, direct, growth, idle, latency, neighbours, offline, storm};
+use workloads::{RunContext, broadcast, direct, growth, idle, latency, neighbours, offline, storm};
 
 /// Put an mcp-broker under load and measure it.
 ///
@@ -140,14 +140,14 @@ fn run(cli: Cli) -> Result<Report> {
     let project = project.as_deref().map(|project| ("X-Project-ID", project));
     let headers: Vec<_> = key.into_iter().chain(project).collect();
     let target = Target::parse(&url, &headers)?;
-    let bench = Bench {
+    let bench = RunContext {
         target,
-        server: Server::new(pid)?,
+        server: ServerProcess::new(pid)?,
         seconds,
         warm_up,
         size,
         names,
-        stall: fleet::STALL,
+        stall: fleet::STALL_TIMEOUT,
     };
     match cli.workload {
         Workload::Direct(options) => direct::run(&bench, &options),

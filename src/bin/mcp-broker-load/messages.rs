@@ -10,17 +10,17 @@ use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
 
 use crate::{
-    engine::Outbox,
     error::{LoadError, Result},
+    event_loop::Outbox,
 };
 
 /// The protocol of all messages, with a schema that describes their payload.
 pub const PROTOCOL: &str = "load";
 
-const PUSHED: &str = "notifications/dev.mcp-broker/message";
+const PUSH_METHOD: &str = "notifications/dev.mcp-broker/message";
 /// Numbers keep one width, so that a template can be written over: the first of 9 billion messages has this one.
-const FIRST: u64 = 1_000_000_000;
-const DIGITS: usize = 10;
+const FIRST_NUMBER: u64 = 1_000_000_000;
+const NUMBER_DIGITS: usize = 10;
 
 /// A tag that no other measurement has, in this process or another: what is left in an inbox by an interrupted run
 /// is told apart by it.
@@ -87,7 +87,7 @@ impl Acknowledgement {
 }
 
 /// A notification that asks for nothing and is not answered.
-pub const fn acknowledgement_of_nothing() -> &'static [u8] {
+pub const fn empty_acknowledgement() -> &'static [u8] {
     br#"{"jsonrpc":"2.0","method":"notifications/dev.mcp-broker/ack","params":{"message_ids":["01999999-9999-7999-8999-999999999999"]}}"#
 }
 
@@ -100,20 +100,20 @@ pub struct Template {
 
 impl Template {
     /// `size` is the length of the whole frame; a frame cannot be shorter than with an empty `pad`.
-    pub fn new(tool: &str, mut arguments: Value, run: &str, lane: usize, size: usize) -> (Self, Content) {
+    pub fn new(tool: &str, mut arguments: Value, run: &str, lane: usize, size: usize) -> (Self, ExpectedContent) {
         arguments["protocol_name"] = PROTOCOL.into();
         arguments["protocol_version"] = "1.0.0".into();
         let build = |pad: &str| {
-            let content = Content::new(run, lane, pad);
+            let content = ExpectedContent::new(run, lane, pad);
             let mut arguments = arguments.clone();
             arguments["payload"] = "PAYLOAD".into();
-            let text = call(FIRST, tool, &arguments);
-            (text.replacen("\"PAYLOAD\"", &content.payload(FIRST), 1), content)
+            let text = call(FIRST_NUMBER, tool, &arguments);
+            (text.replacen("\"PAYLOAD\"", &content.payload(FIRST_NUMBER), 1), content)
         };
         let missing = size.saturating_sub(build("").0.len());
         let alphabet = "abcdefghijklmnopqrstuvwxyz0123456789".chars().cycle();
         let (text, content) = build(&alphabet.skip(lane % 36).take(missing).collect::<String>());
-        let number = FIRST.to_string();
+        let number = FIRST_NUMBER.to_string();
         let key_at = |key: &str| {
             text.find(&format!("\"{key}\":{number}"))
                 .map_or(0, |at| at + key.len() + 3)
@@ -131,8 +131,8 @@ impl Template {
 
     /// A call whose answer is known by its number alone.
     pub fn of_call(tool: &str, arguments: &Value) -> Self {
-        let text = call(FIRST, tool, arguments);
-        let id_at = text.find(&format!("\"id\":{FIRST}")).map_or(0, |at| at + 5);
+        let text = call(FIRST_NUMBER, tool, arguments);
+        let id_at = text.find(&format!("\"id\":{FIRST_NUMBER}")).map_or(0, |at| at + 5);
         Self {
             frame: text.into_bytes(),
             id_at,
@@ -147,14 +147,14 @@ impl Template {
 
     /// The frame of message `seq`, whose answer is known by `request`: for connections that send several streams.
     pub fn frame_answered(&mut self, request: u64, seq: u64) -> &[u8] {
-        write_number(&mut self.frame[self.id_at..self.id_at + DIGITS], request);
-        write_number(&mut self.frame[self.seq_at..self.seq_at + DIGITS], seq);
+        write_number(&mut self.frame[self.id_at..self.id_at + NUMBER_DIGITS], request);
+        write_number(&mut self.frame[self.seq_at..self.seq_at + NUMBER_DIGITS], seq);
         &self.frame
     }
 }
 
 fn write_number(digits: &mut [u8], number: u64) {
-    let mut rest = FIRST + number;
+    let mut rest = FIRST_NUMBER + number;
     for digit in digits.iter_mut().rev() {
         *digit = b'0' + (rest % 10) as u8;
         rest /= 10;
@@ -163,7 +163,7 @@ fn write_number(digits: &mut [u8], number: u64) {
 
 /// A stream of numbered messages with one content, as its recipient knows it.
 #[derive(Clone)]
-pub struct Content {
+pub struct ExpectedContent {
     run: String,
     /// The payload up to the number. Its keys are in alphabetical order: a server that keeps objects in sorted maps
     /// writes the same bytes.
@@ -183,7 +183,7 @@ pub enum Incoming {
     Other,
 }
 
-impl Content {
+impl ExpectedContent {
     fn new(run: &str, lane: usize, pad: &str) -> Self {
         Self {
             run: run.into(),
@@ -196,7 +196,7 @@ impl Content {
     }
 
     pub fn read(&self, frame: &[u8]) -> Incoming {
-        if memmem::find(frame, PUSHED.as_bytes()).is_none() {
+        if memmem::find(frame, PUSH_METHOD.as_bytes()).is_none() {
             return Incoming::Other;
         }
         self.compare(frame).map_or_else(|| self.parse(frame), Incoming::Message)
@@ -207,18 +207,18 @@ impl Content {
         let payload = &frame[memmem::find(frame, KEY)? + KEY.len()..];
         let (digits, end) = payload
             .strip_prefix(self.head.as_bytes())?
-            .split_first_chunk::<DIGITS>()?;
+            .split_first_chunk::<NUMBER_DIGITS>()?;
         let number = digits
             .iter()
             .try_fold(0, |n, d| d.is_ascii_digit().then(|| n * 10 + u64::from(d - b'0')))?;
-        (end.first() == Some(&b'}')).then(|| number.checked_sub(FIRST))?
+        (end.first() == Some(&b'}')).then(|| number.checked_sub(FIRST_NUMBER))?
     }
 
     fn parse(&self, frame: &[u8]) -> Incoming {
         let Ok(frame) = serde_json::from_slice::<Value>(frame) else {
             return Incoming::Corrupt;
         };
-        if frame["method"] != PUSHED {
+        if frame["method"] != PUSH_METHOD {
             return Incoming::Other;
         }
         let payload = &frame["params"]["message"]["payload"];
@@ -227,7 +227,7 @@ impl Content {
         }
         let number = payload["seq"].as_u64().unwrap_or_default();
         let sent: Option<Value> = serde_json::from_str(&self.payload(number)).ok();
-        match number.checked_sub(FIRST) {
+        match number.checked_sub(FIRST_NUMBER) {
             Some(seq) if sent.as_ref() == Some(payload) => Incoming::Message(seq),
             _ => Incoming::Corrupt,
         }
@@ -237,7 +237,7 @@ impl Content {
 /// The id of the message in a pushed frame, as it stands there; nothing for any other frame.
 fn pushed_id(frame: &[u8]) -> Option<&[u8]> {
     const KEY: &[u8] = b"\"message_id\"";
-    memmem::find(frame, PUSHED.as_bytes())?;
+    memmem::find(frame, PUSH_METHOD.as_bytes())?;
     let after_key = &frame[memmem::find(frame, KEY)? + KEY.len()..];
     let id = &after_key[memchr::memchr(b'"', after_key)? + 1..];
     id.get(..memchr::memchr(b'"', id)?)
@@ -254,7 +254,7 @@ pub struct Reply {
 impl Reply {
     /// The number of the message whose frame was answered.
     pub fn seq(self) -> Option<u64> {
-        self.id.checked_sub(FIRST)
+        self.id.checked_sub(FIRST_NUMBER)
     }
 }
 
@@ -279,7 +279,7 @@ pub fn read_reply(frame: &[u8]) -> Option<Reply> {
     let quick = frame.strip_prefix(br#"{"jsonrpc":"2.0","id":"#).filter(|_| !suspicious);
     if let Some(rest) = quick {
         let digits = rest.iter().take_while(|b| b.is_ascii_digit()).count();
-        if let (1..=DIGITS, Some(b',')) = (digits, rest.get(digits)) {
+        if let (1..=NUMBER_DIGITS, Some(b',')) = (digits, rest.get(digits)) {
             let id = rest[..digits].iter().fold(0, |n, d| n * 10 + u64::from(d - b'0'));
             return Some(Reply { id, failed: false });
         }
@@ -327,11 +327,11 @@ mod tests {
 
     fn pushed(payload: &str) -> String {
         format!(
-            r#"{{"jsonrpc":"2.0","method":"{PUSHED}","params":{{"message":{{"message_id":"m-1","payload":{payload},"headers":{{}}}}}}}}"#
+            r#"{{"jsonrpc":"2.0","method":"{PUSH_METHOD}","params":{{"message":{{"message_id":"m-1","payload":{payload},"headers":{{}}}}}}}}"#
         )
     }
 
-    fn stream() -> (Template, Content) {
+    fn stream() -> (Template, ExpectedContent) {
         Template::new("send_message", json!({"recipient_id": "bob"}), "r1", 3, 400)
     }
 

@@ -6,11 +6,11 @@ use crate::error::{LoadError, Result};
 
 /// The process under load, seen through `/proc`. Without a pid every figure is absent.
 #[derive(Clone, Copy, Debug)]
-pub struct Server {
+pub struct ServerProcess {
     pid: Option<u32>,
 }
 
-impl Server {
+impl ServerProcess {
     /// Fails now for a process that cannot be read, instead of after minutes of load.
     pub fn new(pid: Option<u32>) -> Result<Self> {
         let server = Self { pid };
@@ -101,10 +101,10 @@ mod tests {
 
     #[test]
     fn the_own_process_can_be_read_and_an_unknown_one_is_an_error() {
-        let own = Server::new(Some(std::process::id())).unwrap();
+        let own = ServerProcess::new(Some(std::process::id())).unwrap();
         assert!(own.resident_kib().unwrap() > Some(100));
-        assert!(Server::new(Some(u32::MAX)).is_err());
-        assert_eq!(Server::new(None).unwrap().cpu().unwrap(), None);
+        assert!(ServerProcess::new(Some(u32::MAX)).is_err());
+        assert_eq!(ServerProcess::new(None).unwrap().cpu().unwrap(), None);
     }
 
     #[test]

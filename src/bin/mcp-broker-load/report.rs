@@ -187,7 +187,7 @@ impl Report {
     }
 
     /// Adds what may be unknown, such as a figure of the server without its pid.
-    pub fn add_known(&mut self, key: &'static str, figure: Option<impl Into<Figure>>) {
+    pub fn add_if_known(&mut self, key: &'static str, figure: Option<impl Into<Figure>>) {
         self.fields.extend(figure.map(|figure| (key, figure.into())));
     }
 
@@ -305,8 +305,8 @@ mod tests {
         let mut report = Report::new("direct");
         report.add("messages", 1_234_567_u64);
         report.add("delivery_us", &latencies);
-        report.add_known("server_cpu_us_per_message", Some(1.5));
-        report.add_known("server_resident_kib", None::<u64>);
+        report.add_if_known("server_cpu_us_per_message", Some(1.5));
+        report.add_if_known("server_resident_kib", None::<u64>);
         report.add_fault("lost", 0);
         report.row(vec![("step", 1_u64.into()), ("messages_per_second", 2.0.into())]);
         report

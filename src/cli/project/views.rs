@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde_json::from_str;
 
-use super::answers::{
+use super::responses::{
     Audit, Changed, Counts, Created, Ended, Entry, GrantTaken, Granted, KeyCreated, Keys, KeysRevoked, NewKey,
     Permission, Project, Projects, Rotated, Shown,
 };
@@ -47,7 +47,7 @@ impl View {
     }
 
     /// What `--json` prints where the broker says nothing but "done", so that a script always has an object to read.
-    pub fn json_of_nothing(&self) -> &'static str {
+    pub fn empty_json(&self) -> &'static str {
         match self {
             Self::Deleted(_) => r#"{"deleted":true}"#,
             _ => "{}",
@@ -104,7 +104,7 @@ fn projects(answer: &Projects) -> String {
 
 fn project(project: &Project) -> Table {
     let config = &project.config;
-    let mut table = Table::bare();
+    let mut table = Table::without_headings();
     for (name, value) in [
         ("id", project.id.clone()),
         ("name", project.name.clone()),
@@ -140,7 +140,7 @@ fn shown(answer: &Shown) -> String {
 }
 
 fn counted(counts: &Counts) -> Table {
-    let mut table = Table::bare();
+    let mut table = Table::without_headings();
     let sessions = format!("{} ({} active)", counts.sessions, counts.active_sessions);
     table.row(["sessions", sessions.as_str()]);
     table.row(["protocols", counts.protocols.to_string().as_str()]);
@@ -187,7 +187,7 @@ fn keys(answer: &Keys) -> String {
 
 fn key_created(answer: &KeyCreated) -> String {
     let key = &answer.key;
-    let mut table = Table::bare();
+    let mut table = Table::without_headings();
     table.row(["key id", key.id.as_str()]);
     table.row(["label", or_empty(key.label.as_ref())]);
     table.row(["scope", key.scope.as_str()]);

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
-use super::{Admin, Answer, Caller, ok};
+use super::{Admin, ApiResult, Caller, ok};
 use crate::{
     admin::{AUDIT_PAGE_LEN_MAX, AuditFilter, schemas, views},
     http::resource::Resource,
@@ -41,7 +41,7 @@ pub struct Query {
 #[utoipa::path(get, path = "/api/v1/audit", operation_id = "list_audit", tag = "audit", params(Query), responses(
     (status = 200, description = "A page of it", body = views::AuditPage),
 ))]
-pub async fn list(admin: Admin, Caller(by): Caller, query: web::Query<Query>) -> Answer {
+pub async fn list(admin: Admin, Caller(by): Caller, query: web::Query<Query>) -> ApiResult {
     let Query {
         project,
         action,

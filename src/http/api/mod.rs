@@ -15,13 +15,13 @@ use futures_util::future::LocalBoxFuture;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use super::{State, resource::Resource, room};
+use super::{HttpState, backpressure, resource::Resource};
 use crate::{
     admin::Administration,
     auth::Identity,
-    mcp::tools::Object,
+    mcp::tools::JsonObject,
     problem::Problem,
-    refusal::{reason, reason_of},
+    refusal::{json_error_reason, serde_error_reason},
 };
 
 /// What the media type of JSON ends with.
@@ -35,12 +35,12 @@ pub fn resources() -> Vec<Resource> {
 }
 
 /// How queries are read, and refused.
-pub fn settings(config: &mut web::ServiceConfig) {
+pub fn configure_queries(config: &mut web::ServiceConfig) {
     config.app_data(web::QueryConfig::default().error_handler(|error, _| {
         let QueryPayloadError::Deserialize(mistake) = &error else {
-            return Refused::from(BrokerError::invalid("query", "cannot be read")).into();
+            return ApiError::from(BrokerError::invalid("query", "cannot be read")).into();
         };
-        Refused::from(BrokerError::invalid("query", reason_of(&mistake.to_string()))).into()
+        ApiError::from(BrokerError::invalid("query", serde_error_reason(&mistake.to_string()))).into()
     }));
 }
 
@@ -48,8 +48,8 @@ pub fn settings(config: &mut web::ServiceConfig) {
 pub struct Caller(pub Arc<Identity>);
 
 impl FromRequest for Caller {
-    type Error = Refused;
-    type Future = Ready<Result<Self, Refused>>;
+    type Error = ApiError;
+    type Future = Ready<Result<Self, ApiError>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
         let identity = request.extensions().get::<Arc<Identity>>().cloned();
@@ -59,26 +59,27 @@ impl FromRequest for Caller {
 
 /// A body: a JSON object. Whoever sends it is looked at again when it has come: that may be long after the key, which
 /// may have been revoked in between.
-pub struct Body<T>(pub T);
+pub struct JsonBody<T>(pub T);
 
-impl<T: DeserializeOwned> FromRequest for Body<T> {
-    type Error = Refused;
-    type Future = LocalBoxFuture<'static, Result<Self, Refused>>;
+impl<T: DeserializeOwned> FromRequest for JsonBody<T> {
+    type Error = ApiError;
+    type Future = LocalBoxFuture<'static, Result<Self, ApiError>>;
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
         let (request, payload) = (request.clone(), payload.take());
         Box::pin(async move {
             check_is_json(&request)?;
-            let (bytes, _hold) = room::read_body(&request, payload).await?;
-            check_again(&request).await?;
+            let (bytes, _hold) = backpressure::read_body(&request, payload).await?;
+            recheck_credentials(&request).await?;
             let text = std::str::from_utf8(&bytes).map_err(|_| BrokerError::invalid("body", "not UTF-8"))?;
-            let refused = |error: serde_json::Error| Refused::from(BrokerError::invalid("body", reason(&error)));
-            Ok(Self(read(text).map_err(refused)?))
+            let refused =
+                |error: serde_json::Error| ApiError::from(BrokerError::invalid("body", json_error_reason(&error)));
+            Ok(Self(parse_json(text).map_err(refused)?))
         })
     }
 }
 
-fn check_is_json(request: &HttpRequest) -> Result<(), Refused> {
+fn check_is_json(request: &HttpRequest) -> Result<(), ApiError> {
     let is_json = request
         .mime_type()
         .ok()
@@ -92,33 +93,33 @@ fn check_is_json(request: &HttpRequest) -> Result<(), Refused> {
 }
 
 /// Whether who calls would still be let in.
-async fn check_again(request: &HttpRequest) -> Result<(), Refused> {
+async fn recheck_credentials(request: &HttpRequest) -> Result<(), ApiError> {
     let Caller(identity) = Caller::extract(request).await?;
-    if identity.is_good(now().unix_ms) {
+    if identity.is_valid(now().unix_ms) {
         return Ok(());
     }
-    let state = request.app_data::<web::Data<Arc<State>>>();
+    let state = request.app_data::<web::Data<Arc<HttpState>>>();
     let auth = state
         .and_then(|state| state.auth.get())
         .ok_or(BrokerError::unavailable())?;
-    Err(auth.good_no_more().into())
+    Err(auth.invalid_credential().into())
 }
 
 /// To JSON Schema, and so to `/openapi.json`, `1.0` is an integer too (draft 2020-12, core, section 4.2.3).
-fn read<T: DeserializeOwned>(text: &str) -> serde_json::Result<T> {
+fn parse_json<T: DeserializeOwned>(text: &str) -> serde_json::Result<T> {
     let read = serde_json::from_str(text).or_else(|error| {
         let mut body: Value = serde_json::from_str(text)?;
-        if write_whole(&mut body) {
-            Object::deserialize(body)
+        if normalize_integers(&mut body) {
+            JsonObject::deserialize(body)
         } else {
             Err(error)
         }
     });
-    read.map(|Object(body)| body)
+    read.map(|JsonObject(body)| body)
 }
 
 /// Writes whole numbers without a fraction. False when there is none that had one.
-fn write_whole(value: &mut Value) -> bool {
+fn normalize_integers(value: &mut Value) -> bool {
     /// From here on not every integer is a float.
     const MOST: f64 = 9_007_199_254_740_992.0;
     match value {
@@ -129,10 +130,10 @@ fn write_whole(value: &mut Value) -> bool {
             }
             _ => false,
         },
-        Value::Array(items) => items.iter_mut().fold(false, |any, item| write_whole(item) | any),
+        Value::Array(items) => items.iter_mut().fold(false, |any, item| normalize_integers(item) | any),
         Value::Object(members) => members
             .values_mut()
-            .fold(false, |any, member| write_whole(member) | any),
+            .fold(false, |any, member| normalize_integers(member) | any),
         _ => false,
     }
 }
@@ -141,8 +142,8 @@ fn write_whole(value: &mut Value) -> bool {
 pub struct NoQuery;
 
 impl FromRequest for NoQuery {
-    type Error = Refused;
-    type Future = Ready<Result<Self, Refused>>;
+    type Error = ApiError;
+    type Future = Ready<Result<Self, ApiError>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
         std::future::ready(if request.query_string().is_empty() {
@@ -165,11 +166,11 @@ impl std::ops::Deref for Admin {
 }
 
 impl FromRequest for Admin {
-    type Error = Refused;
-    type Future = Ready<Result<Self, Refused>>;
+    type Error = ApiError;
+    type Future = Ready<Result<Self, ApiError>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        let state = request.app_data::<web::Data<Arc<State>>>();
+        let state = request.app_data::<web::Data<Arc<HttpState>>>();
         let admin = state.and_then(|state| state.admin.get()).cloned();
         std::future::ready(admin.map(Self).ok_or(BrokerError::unavailable().into()))
     }
@@ -177,27 +178,27 @@ impl FromRequest for Admin {
 
 /// What is answered instead.
 #[derive(Debug)]
-pub struct Refused(Problem);
+pub struct ApiError(Problem);
 
-impl fmt::Display for Refused {
+impl fmt::Display for ApiError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.0.code())
     }
 }
 
-impl From<BrokerError> for Refused {
+impl From<BrokerError> for ApiError {
     fn from(error: BrokerError) -> Self {
         Self(Problem::from(&error))
     }
 }
 
-impl From<Problem> for Refused {
+impl From<Problem> for ApiError {
     fn from(problem: Problem) -> Self {
         Self(problem)
     }
 }
 
-impl ResponseError for Refused {
+impl ResponseError for ApiError {
     fn status_code(&self) -> StatusCode {
         self.0.status
     }
@@ -207,10 +208,10 @@ impl ResponseError for Refused {
     }
 }
 
-type Answer = Result<HttpResponse, Refused>;
+type ApiResult = Result<HttpResponse, ApiError>;
 
 #[allow(clippy::unnecessary_wraps, reason = "it is how handlers end")]
-fn ok(body: impl Serialize) -> Answer {
+fn ok(body: impl Serialize) -> ApiResult {
     Ok(HttpResponse::Ok().json(body))
 }
 
@@ -223,7 +224,7 @@ mod tests {
     #[test]
     fn whole_numbers_are_integers_however_they_are_written() {
         let max_sessions = |text: &str| {
-            let config: serde_json::Result<ProjectConfig> = read(&format!("{{\"max_sessions\": {text}}}"));
+            let config: serde_json::Result<ProjectConfig> = parse_json(&format!("{{\"max_sessions\": {text}}}"));
             config
                 .map(|config| config.max_sessions)
                 .map_err(|error| error.to_string())
@@ -244,7 +245,7 @@ mod tests {
     #[test]
     fn a_list_is_no_object() {
         for text in ["[]", "[true]", "[1.0]", "null"] {
-            assert!(read::<ProjectConfig>(text).is_err(), "{text}");
+            assert!(parse_json::<ProjectConfig>(text).is_err(), "{text}");
         }
     }
 }

@@ -17,11 +17,11 @@ use actors::{
 use serde::{Deserialize, Deserializer, de::Error};
 use utoipa::{IntoParams, ToSchema};
 
-use super::{Admin, Answer, Body, Caller, NoQuery, Refused, ok};
+use super::{Admin, ApiError, ApiResult, Caller, JsonBody, NoQuery, ok};
 use crate::{
     admin::{GRACE_MAX, KEY_LIFE_MAX, ProjectFilter, schemas, views},
     http::{openapi::ProblemBody, resource::Resource},
-    mcp::tools::Object,
+    mcp::tools::JsonObject,
     problem::Problem,
 };
 
@@ -46,13 +46,13 @@ pub fn resources() -> Vec<Resource> {
     ]
 }
 
-fn parse(id: &str) -> Result<ProjectId, BrokerError> {
+fn parse_project_id(id: &str) -> Result<ProjectId, BrokerError> {
     // What cannot be the id of a project is not there either.
     ProjectId::parse(id).map_err(|_| BrokerError::ProjectNotFound)
 }
 
 /// Where a page ended: the project in its last entry.
-fn read_cursor(cursor: Option<String>) -> Result<Option<ProjectId>, BrokerError> {
+fn parse_cursor(cursor: Option<String>) -> Result<Option<ProjectId>, BrokerError> {
     let parsed = cursor.map(|text| ProjectId::parse(&text)).transpose();
     parsed.map_err(|_| BrokerError::invalid("cursor", "not a cursor of this list"))
 }
@@ -77,7 +77,7 @@ pub struct ListQuery {
     params(ListQuery), responses(
     (status = 200, description = "The projects", body = views::Projects),
 ))]
-pub async fn list(admin: Admin, Caller(by): Caller, query: web::Query<ListQuery>) -> Answer {
+pub async fn list(admin: Admin, Caller(by): Caller, query: web::Query<ListQuery>) -> ApiResult {
     let ListQuery {
         include_inactive,
         tags,
@@ -92,7 +92,7 @@ pub async fn list(admin: Admin, Caller(by): Caller, query: web::Query<ListQuery>
     let filter = ProjectFilter {
         include_inactive,
         tags,
-        after: read_cursor(cursor)?,
+        after: parse_cursor(cursor)?,
     };
     ok(admin.list(&by, &filter))
 }
@@ -108,7 +108,7 @@ pub struct CreateProject {
     description: Option<String>,
     #[serde(default)]
     #[schema(value_type = Vec<schemas::Tag>, max_items = 32)]
-    tags: Few<String, 32>,
+    tags: BoundedSet<String, 32>,
     #[serde(default, deserialize_with = "object")]
     #[schema(value_type = ConfigBody)]
     config: ProjectConfig,
@@ -144,7 +144,12 @@ pub struct ConfigBody {
     (status = 409, description = "There is one of this id already, or was", body = ProblemBody,
         content_type = "application/problem+json"),
 ))]
-pub async fn create(admin: Admin, Caller(by): Caller, _: NoQuery, Body(body): Body<CreateProject>) -> Answer {
+pub async fn create(
+    admin: Admin,
+    Caller(by): Caller,
+    _: NoQuery,
+    JsonBody(body): JsonBody<CreateProject>,
+) -> ApiResult {
     let CreateProject {
         project_id,
         name,
@@ -171,8 +176,8 @@ pub async fn create(admin: Admin, Caller(by): Caller, _: NoQuery, Body(body): Bo
     params(("project_id" = schemas::ProjectId, Path)), responses(
     (status = 200, description = "The project", body = views::ProjectInfo),
 ))]
-pub async fn show(admin: Admin, Caller(by): Caller, _: NoQuery, path: web::Path<String>) -> Answer {
-    ok(admin.show(&by, Some(&parse(&path)?)).await?)
+pub async fn show(admin: Admin, Caller(by): Caller, _: NoQuery, path: web::Path<String>) -> ApiResult {
+    ok(admin.show(&by, Some(&parse_project_id(&path)?)).await?)
 }
 
 #[allow(clippy::option_option, reason = "absent, null and a text are three things")]
@@ -187,22 +192,22 @@ pub struct ChangeProject {
     description: Option<Option<String>>,
     #[serde(default, deserialize_with = "given")]
     #[schema(nullable = false, value_type = Option<Vec<schemas::Tag>>, max_items = 32)]
-    tags: Option<Few<String, 32>>,
+    tags: Option<BoundedSet<String, 32>>,
     #[serde(default, deserialize_with = "object")]
     #[schema(value_type = ConfigBody)]
     config: ConfigChanges,
 }
 
 /// A set that is written as a list. What is in it twice counts twice, as in the schema.
-struct Few<T, const LEN_MAX: usize>(BTreeSet<T>);
+struct BoundedSet<T, const LEN_MAX: usize>(BTreeSet<T>);
 
-impl<T, const LEN_MAX: usize> Default for Few<T, LEN_MAX> {
+impl<T, const LEN_MAX: usize> Default for BoundedSet<T, LEN_MAX> {
     fn default() -> Self {
         Self(BTreeSet::new())
     }
 }
 
-impl<'de, T: Deserialize<'de> + Ord, const LEN_MAX: usize> Deserialize<'de> for Few<T, LEN_MAX> {
+impl<'de, T: Deserialize<'de> + Ord, const LEN_MAX: usize> Deserialize<'de> for BoundedSet<T, LEN_MAX> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let items = Vec::deserialize(deserializer)?;
         if items.len() > LEN_MAX {
@@ -213,7 +218,7 @@ impl<'de, T: Deserialize<'de> + Ord, const LEN_MAX: usize> Deserialize<'de> for 
 }
 
 fn object<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
-    Object::deserialize(deserializer).map(|Object(value)| value)
+    JsonObject::deserialize(deserializer).map(|JsonObject(value)| value)
 }
 
 /// A member that is there: `null` is a value, or none that fits.
@@ -231,8 +236,8 @@ pub async fn change(
     Caller(by): Caller,
     _: NoQuery,
     path: web::Path<String>,
-    Body(body): Body<ChangeProject>,
-) -> Answer {
+    JsonBody(body): JsonBody<ChangeProject>,
+) -> ApiResult {
     let ChangeProject {
         name,
         description,
@@ -245,7 +250,7 @@ pub async fn change(
         tags: tags.map(|tags| tags.0),
         config,
     };
-    ok(admin.change(&by, &parse(&path)?, changes).await?)
+    ok(admin.change(&by, &parse_project_id(&path)?, changes).await?)
 }
 
 /// Deletes a project: its keys end, its sessions too, and what they hold is gone. Takes the admin key.
@@ -253,8 +258,8 @@ pub async fn change(
     params(("project_id" = schemas::ProjectId, Path)), responses(
     (status = 204, description = "It is deleted"),
 ))]
-pub async fn delete(admin: Admin, Caller(by): Caller, _: NoQuery, path: web::Path<String>) -> Answer {
-    admin.delete(&by, &parse(&path)?).await?;
+pub async fn delete(admin: Admin, Caller(by): Caller, _: NoQuery, path: web::Path<String>) -> ApiResult {
+    admin.delete(&by, &parse_project_id(&path)?).await?;
     Ok(HttpResponse::NoContent().finish())
 }
 
@@ -263,8 +268,8 @@ pub async fn delete(admin: Admin, Caller(by): Caller, _: NoQuery, path: web::Pat
     params(("project_id" = schemas::ProjectId, Path)), responses(
     (status = 200, description = "The keys", body = views::Keys),
 ))]
-pub async fn keys(admin: Admin, Caller(by): Caller, _: NoQuery, path: web::Path<String>) -> Answer {
-    ok(admin.keys(&by, &parse(&path)?)?)
+pub async fn keys(admin: Admin, Caller(by): Caller, _: NoQuery, path: web::Path<String>) -> ApiResult {
+    ok(admin.keys(&by, &parse_project_id(&path)?)?)
 }
 
 #[derive(Deserialize, ToSchema)]
@@ -294,8 +299,8 @@ pub async fn add_key(
     Caller(by): Caller,
     _: NoQuery,
     path: web::Path<String>,
-    Body(body): Body<CreateKey>,
-) -> Answer {
+    JsonBody(body): JsonBody<CreateKey>,
+) -> ApiResult {
     let CreateKey {
         label,
         scope,
@@ -319,7 +324,7 @@ pub async fn add_key(
         scope,
         expires_at_ms: expires_in.map(|life| now().unix_ms + millis(life)),
     };
-    let created = admin.add_key(&by, &parse(&path)?, wanted).await?;
+    let created = admin.add_key(&by, &parse_project_id(&path)?, wanted).await?;
     Ok(HttpResponse::Created().json(created))
 }
 
@@ -328,14 +333,14 @@ pub async fn add_key(
     params(("project_id" = schemas::ProjectId, Path), ("key_id" = schemas::KeyId, Path)), responses(
     (status = 200, description = "Since when it is good no more", body = views::RevokedKeys),
 ))]
-pub async fn revoke_key(admin: Admin, Caller(by): Caller, _: NoQuery, path: web::Path<(String, String)>) -> Answer {
+pub async fn revoke_key(admin: Admin, Caller(by): Caller, _: NoQuery, path: web::Path<(String, String)>) -> ApiResult {
     let (id, key) = path.into_inner();
-    let (id, key) = (parse(&id)?, KeyId::parse(&key).map_err(no_such_key)?);
-    ok(admin.revoke_key(&by, &id, key).await.map_err(no_such_key)?)
+    let (id, key) = (parse_project_id(&id)?, KeyId::parse(&key).map_err(key_not_found)?);
+    ok(admin.revoke_key(&by, &id, key).await.map_err(key_not_found)?)
 }
 
 /// What a path names and is not there is not found, though a tool would call it an argument.
-fn no_such_key(error: BrokerError) -> Refused {
+fn key_not_found(error: BrokerError) -> ApiError {
     match error {
         BrokerError::InvalidArgument { field, .. } if field == "key_id" => {
             Problem::new(StatusCode::NOT_FOUND, "invalid_argument", "the project has no such key").into()
@@ -366,8 +371,8 @@ pub async fn rotate(
     Caller(by): Caller,
     _: NoQuery,
     path: web::Path<String>,
-    Body(body): Body<RotateKeys>,
-) -> Answer {
+    JsonBody(body): JsonBody<RotateKeys>,
+) -> ApiResult {
     let RotateKeys {
         key_id,
         grace_period_seconds,
@@ -378,7 +383,7 @@ pub async fn rotate(
     }
     let key = key_id.map(|text| KeyId::parse(&text)).transpose()?;
     let grace = Duration::from_secs(grace_period_seconds);
-    ok(admin.rotate(&by, &parse(&path)?, key, grace).await?)
+    ok(admin.rotate(&by, &parse_project_id(&path)?, key, grace).await?)
 }
 
 /// To which other projects its sessions may send.
@@ -391,9 +396,9 @@ pub async fn grants(
     Caller(by): Caller,
     query: web::Query<GrantsQuery>,
     path: web::Path<String>,
-) -> Answer {
-    let after = read_cursor(query.into_inner().cursor)?;
-    ok(admin.grants(&by, &parse(&path)?, after.as_ref())?)
+) -> ApiResult {
+    let after = parse_cursor(query.into_inner().cursor)?;
+    ok(admin.grants(&by, &parse_project_id(&path)?, after.as_ref())?)
 }
 
 #[derive(Deserialize, IntoParams)]
@@ -411,7 +416,7 @@ pub struct GrantAccess {
     /// Names of protocols; empty: all.
     #[serde(default)]
     #[schema(value_type = Vec<schemas::ProtocolName>, max_items = 1000)]
-    allowed_protocols: Few<ProtocolName, 1000>,
+    allowed_protocols: BoundedSet<ProtocolName, 1000>,
     /// Messages per minute; 0 is no limit.
     #[serde(default)]
     #[schema(value_type = usize, maximum = 4_294_967_295_u32)]
@@ -432,14 +437,14 @@ pub async fn grant(
     Caller(by): Caller,
     _: NoQuery,
     path: web::Path<(String, String)>,
-    Body(body): Body<GrantAccess>,
-) -> Answer {
+    JsonBody(body): JsonBody<GrantAccess>,
+) -> ApiResult {
     let (id, target) = path.into_inner();
     let GrantAccess {
         allowed_protocols,
         message_rate_limit,
     } = body;
-    let (id, target) = (parse(&id)?, ProjectId::parse(&target)?);
+    let (id, target) = (parse_project_id(&id)?, ProjectId::parse(&target)?);
     ok(admin
         .grant(&by, &id, target, allowed_protocols.0, message_rate_limit)
         .await?)
@@ -454,9 +459,14 @@ pub async fn grant(
     ), responses(
     (status = 200, description = "Whether there was one", body = views::GrantRevoked),
 ))]
-pub async fn revoke_grant(admin: Admin, Caller(by): Caller, _: NoQuery, path: web::Path<(String, String)>) -> Answer {
+pub async fn revoke_grant(
+    admin: Admin,
+    Caller(by): Caller,
+    _: NoQuery,
+    path: web::Path<(String, String)>,
+) -> ApiResult {
     let (id, target) = path.into_inner();
     ok(admin
-        .revoke_grant(&by, &parse(&id)?, &ProjectId::parse(&target)?)
+        .revoke_grant(&by, &parse_project_id(&id)?, &ProjectId::parse(&target)?)
         .await?)
 }

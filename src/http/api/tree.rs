@@ -4,8 +4,8 @@ use actix_web::{HttpResponse, http::Method, web};
 use actors::model::{BrokerError, Scope};
 use utoipa::ToSchema;
 
-use super::{Answer, Caller, NoQuery};
-use crate::http::{State, resource::Resource};
+use super::{ApiResult, Caller, NoQuery};
+use crate::http::{HttpState, resource::Resource};
 
 pub fn resources() -> Vec<Resource> {
     vec![Resource::at("/api/v1/tree").on(Method::GET, web::to(tree))]
@@ -42,8 +42,8 @@ pub enum ActorState {
 #[utoipa::path(get, path = "/api/v1/tree", operation_id = "get_tree", tag = "broker", responses(
     (status = 200, description = "The root of the tree", body = Actor),
 ))]
-pub async fn tree(state: web::Data<Arc<State>>, Caller(by): Caller, _: NoQuery) -> Answer {
-    by.check(Scope::Operator)?;
+pub async fn tree(state: web::Data<Arc<HttpState>>, Caller(by): Caller, _: NoQuery) -> ApiResult {
+    by.check_scope(Scope::Operator)?;
     let broker = state.broker.get().ok_or(BrokerError::unavailable())?;
     Ok(HttpResponse::Ok().json(broker.observe()))
 }

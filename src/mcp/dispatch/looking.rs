@@ -8,13 +8,13 @@ use actors::{
     session::Member,
 };
 
-use super::calling::{acts_as_session, needs_session};
+use super::tool_calls::{acts_as_session, ensure_session};
 use crate::mcp::{
-    reply::{Lane, ReplyTo},
+    context::PeerContext,
+    read_batch::ReadBatch,
+    reply::{ReplyRoute, ReplyTo},
     rpc::{self, Incoming},
     scan,
-    shared::Shared,
-    turn::Turn,
 };
 
 /// Whether a frame that named something unknown is held back until it is known what other replicas have done, and
@@ -22,25 +22,25 @@ use crate::mcp::{
 ///
 /// # Errors
 /// `unavailable`, if it was tried and could not be found out: whoever could not look does not know what there is.
-pub(super) fn looks_first(turn: &mut Turn, to: &ReplyTo, text: &str) -> Result<bool, BrokerError> {
-    if !turn.shared.project.is_shared() {
+pub(super) fn looks_first(turn: &mut ReadBatch, to: &ReplyTo, text: &str) -> Result<bool, BrokerError> {
+    if !turn.context.project.is_shared() {
         return Ok(false);
     }
-    if let Some(looked) = &*turn.shared.caught_up.borrow() {
+    if let Some(looked) = &*turn.context.caught_up.borrow() {
         return looked.clone().map(|()| false);
     }
-    let shared = Rc::clone(&turn.shared);
+    let shared = Rc::clone(&turn.context);
     let abroad = named_abroad(text);
     let looking = async move {
-        let looked = shared.project.catch_up_with(&abroad).await;
+        let looked = shared.project.wait_until_current_with(&abroad).await;
         shared.caught_up.replace(Some(looked));
     };
-    turn.exclusively(to, looking, Some(text));
+    turn.run_exclusively(to, looking, Some(text));
     Ok(true)
 }
 
 /// Why a call is refused; None when it is held back instead.
-pub(super) fn after_news(turn: &mut Turn, to: &ReplyTo, error: BrokerError, text: &str) -> Option<BrokerError> {
+pub(super) fn after_news(turn: &mut ReadBatch, to: &ReplyTo, error: BrokerError, text: &str) -> Option<BrokerError> {
     let is_missing = matches!(
         error,
         // Of a session that was taken over elsewhere the newest id is known there.
@@ -61,9 +61,9 @@ pub(super) fn after_news(turn: &mut Turn, to: &ReplyTo, error: BrokerError, text
 
 /// Whether a batch waits for what has to be done before any of it is: one element cannot be taken up again later, the
 /// whole can.
-pub(in crate::mcp) fn holds_back(turn: &mut Turn, batch: &str, frames: &[&str], lane: &Lane) -> bool {
+pub(in crate::mcp) fn holds_back(turn: &mut ReadBatch, batch: &str, frames: &[&str], lane: &ReplyRoute) -> bool {
     let to = ReplyTo::new("null", lane.clone());
-    if frames.iter().any(|frame| acts_as_session(frame)) && needs_session(turn, &to, batch) {
+    if frames.iter().any(|frame| acts_as_session(frame)) && ensure_session(turn, &to, batch) {
         return true;
     }
     // That it failed is told to those who named something unknown.
@@ -72,13 +72,13 @@ pub(in crate::mcp) fn holds_back(turn: &mut Turn, batch: &str, frames: &[&str], 
 
 /// Runs `then` for one of the caller's own sessions: at once when it is known here, else when it is. Nobody is told
 /// when there is none.
-pub(super) fn with_session(shared: &Shared, id: SessionId, then: impl FnOnce(&Member) + 'static) {
+pub(super) fn with_session(shared: &PeerContext, id: SessionId, then: impl FnOnce(&Member) + 'static) {
     let (project, identity) = (shared.project.clone(), shared.identity.clone());
-    match project.session_of(id, identity.owner()) {
+    match project.own_session(id, identity.owner()) {
         Ok(member) => then(&member),
         Err(_) if project.is_shared() => drop(actix_rt::spawn(async move {
-            if project.catch_up().await.is_ok()
-                && let Ok(member) = project.session_of(id, identity.owner())
+            if project.wait_until_current().await.is_ok()
+                && let Ok(member) = project.own_session(id, identity.owner())
             {
                 then(&member);
             }

@@ -1,9 +1,9 @@
 //! Methods: which there are, in which era, and what each does.
 
-mod calling;
 mod looking;
 mod methods;
-mod subscribing;
+mod subscribe;
+mod tool_calls;
 
 use std::{borrow::Cow, sync::OnceLock};
 
@@ -15,24 +15,24 @@ use serde_json::{Map, Value, json, value::RawValue};
 use super::fixtures;
 use super::{
     INSTRUCTIONS, completions,
+    context::{Initialized, PeerKind},
     logging::Level,
     prompts,
-    reply::{ReplyTo, in_era, server_info},
+    read_batch::ReadBatch,
+    reply::{ReplyTo, server_info, with_era_members},
     resources,
-    rpc::{self, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Params, RpcError, shortened, unreadable},
+    rpc::{self, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Params, RpcError, deserialize_error, shortened},
     scan::{self, ScanError},
-    shared::{Kind, Legacy},
     subscriptions::INBOX,
     tasks,
-    tools::{self, Caller},
-    turn::Turn,
+    tools::{self, ToolCaller},
     version::{Era, MODERN, PUSH_EXTENSION, PushSettings, RequestMeta, negotiate_legacy},
 };
 use crate::refusal::error_object;
 
-pub(super) use calling::takes_messages;
 pub(super) use looking::holds_back;
 use methods::Method;
+pub(super) use tool_calls::takes_messages;
 
 /// Whether the lists change while the broker runs: only the fixtures do as if.
 const LISTS_CHANGE: bool = cfg!(feature = "conformance-fixtures");
@@ -44,30 +44,42 @@ const LIST_TTL_MS: u64 = 3_600_000;
 impl<'a> Params<'a> {
     fn read<T: Deserialize<'a>>(&self) -> Result<T, RpcError> {
         let text = self.text.unwrap_or("{}");
-        serde_json::from_str(text).map_err(|error| unreadable(text, &error))
+        serde_json::from_str(text).map_err(|error| deserialize_error(text, &error))
     }
 }
 
 /// Serves one request. `text` is the whole frame, for when it has to be taken up again later. False when it turned out
 /// not to be JSON.
-pub(super) fn request(turn: &mut Turn, mut to: ReplyTo, method: &str, params: Params<'_>, text: &str) -> bool {
+pub(super) fn handle_request(
+    turn: &mut ReadBatch,
+    mut to: ReplyTo,
+    method: &str,
+    params: Params<'_>,
+    text: &str,
+) -> bool {
     let Err(error) = serve(turn, &mut to, method, params, text) else {
         return true;
     };
     let malformed = error.code == rpc::PARSE_ERROR;
     let id = (!malformed).then_some(&*to.id);
-    to.lane.refuse(&turn.shared.outbox, id, &error);
+    to.route.refuse(&turn.context.outbox, id, &error);
     !malformed
 }
 
-fn serve(turn: &mut Turn, to: &mut ReplyTo, method: &str, mut params: Params<'_>, text: &str) -> Result<(), RpcError> {
+fn serve(
+    turn: &mut ReadBatch,
+    to: &mut ReplyTo,
+    method: &str,
+    mut params: Params<'_>,
+    text: &str,
+) -> Result<(), RpcError> {
     // Whatever is wrong with it: what is refused for another reason costs the broker as much.
-    let taken = turn.shared.take_request(&to.lane, text.len());
-    to.lane.check_room()?;
+    let taken = turn.context.take_request(&to.route, text.len());
+    to.route.check_room()?;
     if params.text.is_some_and(|params| !params.starts_with('{')) {
         return Err(RpcError::invalid_params("params must be an object"));
     }
-    let Some(era) = era(turn, to, method, &params)? else {
+    let Some(era) = resolve_era(turn, to, method, &params)? else {
         return Err(RpcError::new(
             INVALID_PARAMS,
             "neither initialized (2025-11-25 and before) nor a request with the _meta of 2026-07-28",
@@ -76,13 +88,13 @@ fn serve(turn: &mut Turn, to: &mut ReplyTo, method: &str, mut params: Params<'_>
     let known = Method::named(method);
     if let Err(error) = taken {
         if known == Some(Method::CallTool) {
-            turn.shared.refuse(to, &error);
+            turn.context.refuse(to, &error);
             return Ok(());
         }
         return Err(RpcError::refused(&error));
     }
     if known == Some(Method::CallTool) {
-        return calling::call(turn, to, &mut params, &era, text);
+        return tool_calls::call_tool(turn, to, &mut params, &era, text);
     }
     if params.text.is_some_and(|params| params.len() > PARAMS_LEN_MAX) {
         return Err(RpcError::invalid_params(format!(
@@ -96,7 +108,7 @@ fn serve(turn: &mut Turn, to: &mut ReplyTo, method: &str, mut params: Params<'_>
     if method == "prompts/get"
         && let Some(prompt) = fixtures::prompts::find(&params)
     {
-        return calling::converse(turn, to, method, &params, &era, prompt);
+        return tool_calls::start_interactive(turn, to, method, &params, &era, prompt);
     }
     let modern = to.modern;
     let result = match (known, &era) {
@@ -106,31 +118,31 @@ fn serve(turn: &mut Turn, to: &mut ReplyTo, method: &str, mut params: Params<'_>
         (Some(Method::Discover), Era::Modern { .. }) => discover(),
         (Some(Method::ListTools), _) => {
             check_cursor(&params)?;
-            let shared = &turn.shared;
-            let text = tool_list(shared.service.admin.multi_project(), shared.identity.scope(), modern);
-            to.raw_result(&turn.shared.outbox, text);
+            let shared = &turn.context;
+            let text = tool_list(shared.service.admin.is_multi_project(), shared.identity.scope(), modern);
+            to.raw_result(&turn.context.outbox, text);
             return Ok(());
         }
         (Some(Method::ListResources), _) => list(&params, "resources", resources::list())?,
         (Some(Method::ListResourceTemplates), _) => list(&params, "resourceTemplates", resources::templates())?,
         (Some(Method::ListPrompts), _) => list(&params, "prompts", prompts::list())?,
-        (Some(Method::GetPrompt), _) => prompts::get(&turn.shared.project, &params)?,
-        (Some(Method::Complete), _) => completions::complete(&turn.shared.identity, params.read()?)?,
+        (Some(Method::GetPrompt), _) => prompts::get(&turn.context.project, &params)?,
+        (Some(Method::Complete), _) => completions::complete(&turn.context.identity, params.read()?)?,
         (Some(Method::ReadResource), _) => {
-            let Some(content) = read(turn, to, &params, text)? else {
+            let Some(content) = read_resource(turn, to, &params, text)? else {
                 return Ok(());
             };
             content
         }
-        (Some(Method::Subscribe), Era::Legacy) => return subscribing::subscribe_legacy(turn, to, &params, text, true),
+        (Some(Method::Subscribe), Era::Legacy) => return subscribe::subscribe_legacy(turn, to, &params, text, true),
         (Some(Method::Unsubscribe), Era::Legacy) => {
-            return subscribing::subscribe_legacy(turn, to, &params, text, false);
+            return subscribe::subscribe_legacy(turn, to, &params, text, false);
         }
         (Some(Method::GetTask | Method::UpdateTask | Method::CancelTask), Era::Modern { .. }) => {
-            return calling::task(turn, to, method, &params);
+            return tool_calls::handle_task(turn, to, method, &params);
         }
         (Some(Method::Listen), Era::Modern { capabilities }) => {
-            return subscribing::listen(turn, to, &params, capabilities, text);
+            return subscribe::listen(turn, to, &params, capabilities, text);
         }
         _ => {
             return Err(RpcError::new(
@@ -139,36 +151,41 @@ fn serve(turn: &mut Turn, to: &mut ReplyTo, method: &str, mut params: Params<'_>
             ));
         }
     };
-    to.result(&turn.shared.outbox, &in_era(result, modern));
+    to.result(&turn.context.outbox, &with_era_members(result, modern));
     Ok(())
 }
 
 /// The era of a request, and what its `_meta` asks for; None when it is of neither.
-fn era(turn: &mut Turn, to: &mut ReplyTo, method: &str, params: &Params<'_>) -> Result<Option<Era>, RpcError> {
-    to.log_level = turn.shared.log_level.get();
-    let meta = match turn.read_meta.take() {
+fn resolve_era(
+    turn: &mut ReadBatch,
+    to: &mut ReplyTo,
+    method: &str,
+    params: &Params<'_>,
+) -> Result<Option<Era>, RpcError> {
+    to.log_level = turn.context.log_level.get();
+    let meta = match turn.parsed_meta.take() {
         Some(meta) => *meta,
-        None => RequestMeta::of(params)?,
+        None => RequestMeta::parse(params)?,
     };
     to.progress = meta.progress_token();
     if meta.is_modern() {
         to.modern = true;
         to.log_level = meta.log_level()?;
-        let era = meta.modern()?;
+        let era = meta.into_era()?;
         to.takes_tasks = era.declares_extension(tasks::EXTENSION);
         return Ok(Some(era));
     }
-    let initialized = turn.shared.legacy.borrow().is_some();
+    let initialized = turn.context.legacy.borrow().is_some();
     Ok((initialized || matches!(method, "initialize" | "ping")).then_some(Era::Legacy))
 }
 
-fn set_log_level(turn: &Turn, params: &Params<'_>) -> Result<Value, RpcError> {
+fn set_log_level(turn: &ReadBatch, params: &Params<'_>) -> Result<Value, RpcError> {
     #[derive(Deserialize)]
     struct SetLevel {
         level: Level,
     }
     let SetLevel { level } = params.read()?;
-    turn.shared.log_level.set(Some(level));
+    turn.context.log_level.set(Some(level));
     Ok(json!({}))
 }
 
@@ -178,7 +195,7 @@ fn cacheable(mut result: Value, ttl_ms: u64, scope: &str) -> Value {
     result
 }
 
-fn initialize(turn: &Turn, params: &Params<'_>) -> Result<Value, RpcError> {
+fn initialize(turn: &ReadBatch, params: &Params<'_>) -> Result<Value, RpcError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Initialize<'a> {
@@ -193,21 +210,21 @@ fn initialize(turn: &Turn, params: &Params<'_>) -> Result<Value, RpcError> {
         capabilities,
         client_info,
     } = params.read()?;
-    let shared = &turn.shared;
+    let shared = &turn.context;
     if shared.legacy.borrow().is_some() {
         return Err(RpcError::new(INVALID_REQUEST, "Invalid Request: already initialized"));
     }
-    let push = PushSettings::read(capabilities.get("experimental"))?;
+    let push = PushSettings::parse(capabilities.get("experimental"))?;
     let version = negotiate_legacy(&protocol_version);
     // Only the log shows it: a client that names itself badly is served all the same.
     let client = client_info.and_then(|client| serde_json::from_str(client.get()).ok());
     *shared.client.borrow_mut() = client.map(Box::new);
-    *shared.legacy.borrow_mut() = Some(Legacy {
+    *shared.legacy.borrow_mut() = Some(Initialized {
         version,
         push,
         capabilities: Value::Object(capabilities).to_string().into(),
     });
-    shared.subscriptions_changed();
+    shared.apply_subscriptions();
     Ok(json!({
         "protocolVersion": version,
         "capabilities": {
@@ -271,25 +288,33 @@ fn tool_list(multi_project: bool, scope: Scope, modern: bool) -> &'static [u8] {
     LISTS[scope as usize][usize::from(multi_project)][usize::from(modern)].get_or_init(|| {
         let tools = json!({"tools": tools::list(multi_project, scope)});
         let mut text = Vec::new();
-        rpc::write_json(&mut text, &in_era(cacheable(tools, LIST_TTL_MS, "private"), modern));
+        rpc::write_json(
+            &mut text,
+            &with_era_members(cacheable(tools, LIST_TTL_MS, "private"), modern),
+        );
         text
     })
 }
 
 #[derive(Deserialize)]
-struct Uri<'a> {
+struct UriParams<'a> {
     #[serde(borrow)]
     uri: Cow<'a, str>,
 }
 
 /// None when it is taken up again later.
-fn read(turn: &mut Turn, to: &ReplyTo, params: &Params<'_>, text: &str) -> Result<Option<Value>, RpcError> {
-    let Uri { uri } = params.read()?;
-    let caller = Caller::of(&turn.shared);
+fn read_resource(
+    turn: &mut ReadBatch,
+    to: &ReplyTo,
+    params: &Params<'_>,
+    text: &str,
+) -> Result<Option<Value>, RpcError> {
+    let UriParams { uri } = params.read()?;
+    let caller = ToolCaller::new(&turn.context);
     if uri == INBOX && caller.session.is_none() {
         return Err(no_own_inbox());
     }
-    if calling::counts_first(turn, to, resources::session_of_inbox(&caller, &uri).as_ref(), text) {
+    if tool_calls::refresh_depth_first(turn, to, resources::session_of_inbox(&caller, &uri).as_ref(), text) {
         return Ok(None);
     }
     match resources::read(&caller, &uri) {
@@ -320,8 +345,8 @@ fn no_resource(uri: &str, modern: bool) -> RpcError {
 }
 
 /// Serves one notification. Nothing is ever answered to one.
-pub(super) fn notification(turn: &mut Turn, method: &str, params: &Params<'_>) {
-    turn.shared.take_notification();
+pub(super) fn handle_notification(turn: &mut ReadBatch, method: &str, params: &Params<'_>) {
+    turn.context.take_notification();
     match Method::named(method) {
         Some(Method::Cancelled) => cancelled(turn, params.text),
         Some(Method::Acknowledged) => acknowledged(turn, params.text),
@@ -329,7 +354,7 @@ pub(super) fn notification(turn: &mut Turn, method: &str, params: &Params<'_>) {
     }
 }
 
-fn cancelled(turn: &mut Turn, params: Option<&str>) {
+fn cancelled(turn: &mut ReadBatch, params: Option<&str>) {
     let mut id = None;
     let Some(params) = params else { return };
     let scanned = scan::members::<ScanError>(params, |key, value| {
@@ -339,33 +364,35 @@ fn cancelled(turn: &mut Turn, params: Option<&str>) {
         Ok(())
     });
     let (Ok(()), Some(id)) = (scanned, id) else { return };
-    let shared = &turn.shared;
+    let shared = &turn.context;
     // Before the call is given up, so that no later frame comes between.
-    shared.give_back(id);
-    if shared.cancel(id) {
+    shared.release_receive(id);
+    if shared.cancel_call(id) {
         return;
     }
     if shared.subscriptions.borrow_mut().end_listen(id) {
-        shared.subscriptions_changed();
+        shared.apply_subscriptions();
     } else {
         turn.withdraw(id);
     }
 }
 
-fn acknowledged(turn: &Turn, params: Option<&str>) {
+fn acknowledged(turn: &ReadBatch, params: Option<&str>) {
     let Some(params) = params else { return };
-    let shared = &turn.shared;
-    if shared.identity.check(Scope::Member).is_err() {
+    let shared = &turn.context;
+    if shared.identity.check_scope(Scope::Member).is_err() {
         return;
     }
     let Some((which, session)) = tools::read_acknowledgement(params) else {
         return;
     };
     // Who has no lasting connection says for whom it acknowledges.
-    if let Some(id) = session.filter(|_| shared.kind == Kind::Stateless) {
+    if let Some(id) = session.filter(|_| shared.kind == PeerKind::Stateless) {
         let project = shared.project.clone();
-        looking::with_session(shared, id, move |member| project.acknowledge_unheard(member, which));
+        looking::with_session(shared, id, move |member| {
+            project.acknowledge_without_reply(member, which)
+        });
     } else if let Some(member) = &*shared.session.borrow() {
-        shared.project.acknowledge_unheard(member, which);
+        shared.project.acknowledge_without_reply(member, which);
     }
 }

@@ -44,7 +44,7 @@ pub fn quoted(text: &str) -> String {
         match character {
             '"' | '\\' => out.extend(['\\', character]),
             '\n' => out.push_str("\\n"),
-            _ if is_unseen(character) => {
+            _ if is_invisible(character) => {
                 for unit in character.encode_utf16(&mut [0; 2]) {
                     // Writing to a string cannot fail.
                     let _ = write!(out, "\\u{unit:04x}");
@@ -58,7 +58,7 @@ pub fn quoted(text: &str) -> String {
 }
 
 /// What breaks a line, changes the direction of what follows, or can hide text from a person but not from a model.
-fn is_unseen(character: char) -> bool {
+fn is_invisible(character: char) -> bool {
     character.is_control()
         || matches!(
             character,

@@ -7,7 +7,7 @@ use serde::{
     de::{Error, MapAccess, Visitor, value::MapAccessDeserializer},
 };
 
-use crate::{mcp::scan, refusal::reason};
+use crate::{mcp::scan, refusal::json_error_reason};
 
 /// The arguments of one call: slices of the frame, taken one by one, so that each error names its argument.
 #[derive(Debug)]
@@ -54,23 +54,31 @@ impl<'a> Arguments<'a> {
     }
 
     pub fn optional<T: Deserialize<'a>>(&mut self, name: &str) -> Result<Option<T>, BrokerError> {
-        self.within(name, ARGUMENT_BYTES_MAX)
+        self.optional_within(name, ARGUMENT_BYTES_MAX)
     }
 
     /// An argument of not too many bytes of JSON.
-    pub fn within<T: Deserialize<'a>>(&mut self, name: &str, len_max: usize) -> Result<Option<T>, BrokerError> {
+    pub fn optional_within<T: Deserialize<'a>>(
+        &mut self,
+        name: &str,
+        len_max: usize,
+    ) -> Result<Option<T>, BrokerError> {
         let Some(raw) = self.raw_within(name, len_max)? else {
             return Ok(None);
         };
         serde_json::from_str(raw)
             .map(Some)
-            .map_err(|error| BrokerError::invalid(name, reason(&error)))
+            .map_err(|error| BrokerError::invalid(name, json_error_reason(&error)))
     }
 
     /// An object of not too many bytes of JSON.
-    pub fn object<T: Deserialize<'a>>(&mut self, name: &str, len_max: usize) -> Result<Option<T>, BrokerError> {
-        let object = self.within(name, len_max)?;
-        Ok(object.map(|Object(value)| value))
+    pub fn optional_object<T: Deserialize<'a>>(
+        &mut self,
+        name: &str,
+        len_max: usize,
+    ) -> Result<Option<T>, BrokerError> {
+        let object = self.optional_within(name, len_max)?;
+        Ok(object.map(|JsonObject(value)| value))
     }
 
     pub fn required<T: Deserialize<'a>>(&mut self, name: &str) -> Result<T, BrokerError> {
@@ -145,9 +153,9 @@ fn too_long(name: &str, len_max: usize) -> BrokerError {
 
 /// A semantic version among the arguments.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ReadVersion(pub Version);
+pub struct VersionArgument(pub Version);
 
-impl FromStr for ReadVersion {
+impl FromStr for VersionArgument {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -156,7 +164,7 @@ impl FromStr for ReadVersion {
     }
 }
 
-impl<'de> Deserialize<'de> for ReadVersion {
+impl<'de> Deserialize<'de> for VersionArgument {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
     }
@@ -164,9 +172,9 @@ impl<'de> Deserialize<'de> for ReadVersion {
 
 /// A version requirement among the arguments.
 #[derive(Clone, Debug)]
-pub struct ReadRequirement(pub VersionReq);
+pub struct RequirementArgument(pub VersionReq);
 
-impl FromStr for ReadRequirement {
+impl FromStr for RequirementArgument {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -175,7 +183,7 @@ impl FromStr for ReadRequirement {
     }
 }
 
-impl<'de> Deserialize<'de> for ReadRequirement {
+impl<'de> Deserialize<'de> for RequirementArgument {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
     }
@@ -183,22 +191,22 @@ impl<'de> Deserialize<'de> for ReadRequirement {
 
 /// What is an object in JSON. For a struct serde would also take a list of its values, which no input schema allows.
 #[derive(Debug)]
-pub struct Object<T>(pub T);
+pub struct JsonObject<T>(pub T);
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for JsonObject<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct OfMap<T>(PhantomData<T>);
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for OfMap<T> {
-            type Value = Object<T>;
+        struct MapVisitor<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for MapVisitor<T> {
+            type Value = JsonObject<T>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Object<T>, A::Error> {
-                T::deserialize(MapAccessDeserializer::new(map)).map(Object)
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<JsonObject<T>, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(JsonObject)
             }
         }
-        deserializer.deserialize_map(OfMap(PhantomData))
+        deserializer.deserialize_map(MapVisitor(PhantomData))
     }
 }

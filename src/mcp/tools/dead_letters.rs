@@ -9,11 +9,11 @@ use actors::{
 use serde_json::{Value, json};
 
 use super::{
-    ADDS, Arguments, Caller, LOOKS, Pending, Run, Tool, count, cursor, limit,
+    ADDITIVE, Arguments, PendingCall, READ_ONLY, Run, Tool, ToolCaller, cursor_schema, integer_schema, limit_schema,
     receiving::{parse_ids, read_ids},
-    text, words,
+    string_schema, strings_schema,
 };
-use crate::mcp::{page::PageText, reply::Answer, rpc::write_json};
+use crate::mcp::{page::JsonPage, reply::ToolResult, rpc::write_json};
 
 const PAGE_LEN: usize = 50;
 const PAGE_LEN_MAX: usize = 500;
@@ -22,15 +22,15 @@ pub const LIST_DEAD_LETTERS: Tool = Tool {
     name: "list_dead_letters",
     title: "List dead letters",
     description: "Messages that were given up, and why.",
-    hints: LOOKS,
-    needs: Scope::Observer,
+    hints: READ_ONLY,
+    required_scope: Scope::Observer,
     input: || {
         let properties = json!({
             "reason": {
                 "enum": ["expired", "delivery_limit", "recipient_gone", "rejected"], "description": "Only this reason.",
             },
-            "limit": limit(PAGE_LEN, PAGE_LEN_MAX),
-            "cursor": cursor(),
+            "limit": limit_schema(PAGE_LEN, PAGE_LEN_MAX),
+            "cursor": cursor_schema(),
         });
         (properties, &[])
     },
@@ -39,24 +39,24 @@ pub const LIST_DEAD_LETTERS: Tool = Tool {
             "type": "object",
             "properties": {
                 "message": {"type": "object"},
-                "session_id": text(""),
+                "session_id": string_schema(""),
                 "reason": {"enum": ["expired", "delivery_limit", "recipient_gone", "rejected"]},
-                "at": text(""),
-                "deliveries": count(""),
+                "at": string_schema(""),
+                "deliveries": integer_schema(""),
             },
             "required": ["message", "reason", "at", "deliveries"],
         });
         (
-            json!({"dead_letters": {"type": "array", "items": letter}, "next_cursor": text("")}),
+            json!({"dead_letters": {"type": "array", "items": letter}, "next_cursor": string_schema("")}),
             &["dead_letters"],
         )
     },
     acts_as_session: false,
     exclusive: false,
-    run: Run::Later(list_dead_letters),
+    run: Run::Async(list_dead_letters),
 };
 
-fn list_dead_letters(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pending, BrokerError> {
+fn list_dead_letters(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<PendingCall, BrokerError> {
     let reason = arguments.optional::<DeadLetterReason>("reason")?;
     let limit = arguments.bounded("limit", PAGE_LEN, 1, PAGE_LEN_MAX)?;
     let after = arguments
@@ -70,10 +70,10 @@ fn list_dead_letters(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pen
         limit,
         ..DeadLetterQuery::default()
     };
-    Ok(Pending::page(async move {
-        let room = caller.room().in_budget();
+    Ok(PendingCall::page(async move {
+        let room = caller.reservation().budget();
         let page = caller.project.dead_letters(query, &*room).await?;
-        Ok(page_answer(&page))
+        Ok(page_result(&page))
     }))
 }
 
@@ -84,8 +84,8 @@ fn read_cursor(text: &str) -> Result<(MessageId, SessionId), BrokerError> {
         .ok_or_else(|| BrokerError::invalid("cursor", "not a cursor of this list"))
 }
 
-fn page_answer(page: &Page<DeadLetter>) -> Answer {
-    let mut text = PageText::new("dead_letters");
+fn page_result(page: &Page<DeadLetter>) -> ToolResult {
+    let mut text = JsonPage::new("dead_letters");
     let shown = page.items.iter().take_while(|letter| {
         text.push_with(|out| {
             out.extend_from_slice(b"{\"message\":");
@@ -111,23 +111,23 @@ pub const REDRIVE_DEAD_LETTERS: Tool = Tool {
     name: "redrive_dead_letters",
     title: "Send dead letters again",
     description: "Send dead letters again, to their recipient or another.",
-    hints: ADDS,
-    needs: Scope::Member,
+    hints: ADDITIVE,
+    required_scope: Scope::Member,
     input: || {
         let properties = json!({
-            "message_ids": words("Of dead letters."),
-            "recipient_id": text("Id or name of another recipient."),
+            "message_ids": strings_schema("Of dead letters."),
+            "recipient_id": string_schema("Id or name of another recipient."),
         });
         (properties, &["message_ids"])
     },
     output: || {
         let refused = json!({
             "type": "object",
-            "properties": {"message_id": text(""), "code": text("")},
+            "properties": {"message_id": string_schema(""), "code": string_schema("")},
             "required": ["message_id", "code"],
         });
         let properties = json!({
-            "redriven": count(""),
+            "redriven": integer_schema(""),
             "unknown": {"type": "array", "items": {"type": "string"}},
             "failures": {
                 "type": "array", "items": refused,
@@ -137,10 +137,10 @@ pub const REDRIVE_DEAD_LETTERS: Tool = Tool {
     },
     acts_as_session: false,
     exclusive: false,
-    run: Run::Later(redrive_dead_letters),
+    run: Run::Async(redrive_dead_letters),
 };
 
-fn redrive_dead_letters(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pending, BrokerError> {
+fn redrive_dead_letters(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<PendingCall, BrokerError> {
     let texts = read_ids(&mut arguments)?;
     let recipient = arguments
         .text("recipient_id")?
@@ -158,7 +158,7 @@ fn redrive_dead_letters(caller: Caller, mut arguments: Arguments<'_>) -> Result<
         is_first
     });
     let recipient = recipient.map(|member| member.record.id);
-    Ok(Pending::new(async move {
+    Ok(PendingCall::new(async move {
         let done = caller.project.redrive(RedriveRequest { messages, recipient }).await?;
         unknown.extend(done.unknown.iter().map(MessageId::to_string));
         let failures: Vec<Value> = done

@@ -25,20 +25,20 @@ use actors::{
 use futures_util::future::LocalBoxFuture;
 use serde_json::{Map, Value, json};
 
-pub use arguments::{Arguments, Object};
+pub use arguments::{Arguments, JsonObject};
 pub use protocols::{protocol_json, protocol_page};
 pub use receiving::read_acknowledgement;
-pub use sending::{Prepared, SendAnswer};
+pub use sending::{SendReply, ToolSend};
 pub use sessions::session_page;
 
 #[cfg(feature = "conformance-fixtures")]
 use super::fixtures;
 use super::{
-    conversation::{Conversation, Outcome},
-    reply::{Answer, ReplyTo},
-    room::AnswerRoom,
-    shared::Shared,
-    taking::Taking,
+    answer_reservation::AnswerReservation,
+    context::PeerContext,
+    interactive::{InteractiveCall, InteractiveResult},
+    pending_receive::PendingReceive,
+    reply::{ReplyTo, ToolResult},
 };
 
 /// Longest wait of a call: clients and proxies keep one alive for two minutes.
@@ -51,7 +51,7 @@ pub struct Tool {
     description: &'static str,
     hints: Hints,
     /// How much its caller must be allowed to do.
-    pub needs: Scope,
+    pub required_scope: Scope,
     /// The properties and the required ones of its arguments, `session_id` left out.
     input: fn() -> (Value, &'static [&'static str]),
     /// The same of its result.
@@ -67,46 +67,46 @@ pub struct Tool {
 #[derive(Clone, Copy)]
 pub enum Run {
     /// It has its answer at once.
-    Now(fn(&Caller, Arguments<'_>) -> Result<Answer, BrokerError>),
+    Sync(fn(&ToolCaller, Arguments<'_>) -> Result<ToolResult, BrokerError>),
     /// It waits for somebody.
-    Later(fn(Caller, Arguments<'_>) -> Result<Pending, BrokerError>),
+    Async(fn(ToolCaller, Arguments<'_>) -> Result<PendingCall, BrokerError>),
     /// It sends a message, together with whatever else the turn sends.
-    Submit(fn(&Caller, Arguments<'_>, ReplyTo) -> Result<Prepared, BrokerError>),
+    Submit(fn(&ToolCaller, Arguments<'_>, ReplyTo) -> Result<ToolSend, BrokerError>),
     /// It talks with its caller while it runs.
-    Converse(fn(Conversation) -> LocalBoxFuture<'static, Outcome>),
+    Interactive(fn(InteractiveCall) -> LocalBoxFuture<'static, InteractiveResult>),
 }
 
 /// A call under way.
-pub struct Pending {
-    pub answer: LocalBoxFuture<'static, Result<Answer, BrokerError>>,
+pub struct PendingCall {
+    pub answer: LocalBoxFuture<'static, Result<ToolResult, BrokerError>>,
     /// What is to be done when the answer has been sent.
-    pub then: Option<LocalBoxFuture<'static, ()>>,
+    pub after_answer: Option<LocalBoxFuture<'static, ()>>,
     /// What it takes out of an inbox, to be given back when the caller cancels it, however late.
-    pub takes: Option<Taking>,
+    pub receive: Option<PendingReceive>,
     /// It may last: whoever takes tasks gets one.
-    pub lasts: bool,
+    pub may_wait: bool,
     /// Its answer has a page of a list, or one item that may be larger.
-    pub pages: bool,
+    pub has_page: bool,
     /// Ready when the call begins to wait for what may come late.
-    pub waits: Option<LocalBoxFuture<'static, ()>>,
+    pub wait_started: Option<LocalBoxFuture<'static, ()>>,
 }
 
-impl Pending {
-    fn new(answer: impl Future<Output = Result<Answer, BrokerError>> + 'static) -> Self {
+impl PendingCall {
+    fn new(answer: impl Future<Output = Result<ToolResult, BrokerError>> + 'static) -> Self {
         Self {
             answer: Box::pin(answer),
-            then: None,
-            takes: None,
-            lasts: false,
-            pages: false,
-            waits: None,
+            after_answer: None,
+            receive: None,
+            may_wait: false,
+            has_page: false,
+            wait_started: None,
         }
     }
 
     /// A call that answers with a page of a list.
-    fn page(answer: impl Future<Output = Result<Answer, BrokerError>> + 'static) -> Self {
+    fn page(answer: impl Future<Output = Result<ToolResult, BrokerError>> + 'static) -> Self {
         Self {
-            pages: true,
+            has_page: true,
             ..Self::new(answer)
         }
     }
@@ -120,22 +120,22 @@ struct Hints {
     idempotent: bool,
 }
 
-const LOOKS: Hints = Hints {
+const READ_ONLY: Hints = Hints {
     read_only: true,
     destructive: false,
     idempotent: true,
 };
-const ADDS: Hints = Hints {
+const ADDITIVE: Hints = Hints {
     read_only: false,
     destructive: false,
     idempotent: false,
 };
-const SETS: Hints = Hints {
+const IDEMPOTENT: Hints = Hints {
     read_only: false,
     destructive: false,
     idempotent: true,
 };
-const TAKES: Hints = Hints {
+const DESTRUCTIVE: Hints = Hints {
     read_only: false,
     destructive: true,
     idempotent: false,
@@ -143,43 +143,43 @@ const TAKES: Hints = Hints {
 
 /// Who calls a tool.
 #[derive(Clone)]
-pub struct Caller {
+pub struct ToolCaller {
     pub project: ProjectHandle,
     pub session: Option<Arc<Member>>,
     /// The lasting connection the call came by.
-    home: Rc<Shared>,
+    context: Rc<PeerContext>,
     /// For its answer, if that may be long.
-    room: OnceCell<Rc<AnswerRoom>>,
+    reservation: OnceCell<Rc<AnswerReservation>>,
 }
 
-impl Caller {
-    pub fn of(home: &Rc<Shared>) -> Self {
+impl ToolCaller {
+    pub fn new(home: &Rc<PeerContext>) -> Self {
         Self {
             project: home.project.clone(),
             session: home.session.borrow().clone(),
-            home: Rc::clone(home),
-            room: OnceCell::new(),
+            context: Rc::clone(home),
+            reservation: OnceCell::new(),
         }
     }
 
     /// The room of the answer, of which nothing is reserved at first.
-    pub fn room(&self) -> &Rc<AnswerRoom> {
-        self.room.get_or_init(|| AnswerRoom::new(&self.home))
+    pub fn reservation(&self) -> &Rc<AnswerReservation> {
+        self.reservation.get_or_init(|| AnswerReservation::new(&self.context))
     }
 
     /// One of the caller's own sessions.
     pub fn session_of(&self, id: SessionId) -> Result<Arc<Member>, BrokerError> {
-        self.project.session_of(id, self.home.identity.owner())
+        self.project.own_session(id, self.context.identity.owner())
     }
 
     /// Whether this session is the connection's own.
-    fn is_of_connection(&self, member: &Member) -> bool {
-        let own = self.home.session.borrow();
+    fn is_connection_session(&self, member: &Member) -> bool {
+        let own = self.context.session.borrow();
         own.as_ref().is_some_and(|own| own.record.id == member.record.id)
     }
 
     fn session(&self) -> Result<&Arc<Member>, BrokerError> {
-        let refused = || self.home.session_refused.borrow().clone();
+        let refused = || self.context.session_error.borrow().clone();
         self.session
             .as_ref()
             .ok_or_else(|| refused().unwrap_or(BrokerError::SessionRequired))
@@ -212,7 +212,7 @@ pub static TOOLS: &[Tool] = &[
 ];
 
 /// Those that are of no use where there is one project.
-const OF_MANY_PROJECTS: [&str; 4] = [
+const MULTI_PROJECT_TOOLS: [&str; 4] = [
     projects::CREATE_PROJECT.name,
     projects::LIST_PROJECTS.name,
     projects::GRANT_PROJECT_ACCESS.name,
@@ -231,28 +231,28 @@ pub fn find(name: &str) -> Option<&'static Tool> {
 }
 
 /// Whether a tool is there in a broker of one project.
-pub fn is_of_one_project(tool: &Tool) -> bool {
-    !OF_MANY_PROJECTS.contains(&tool.name)
+pub fn is_single_project(tool: &Tool) -> bool {
+    !MULTI_PROJECT_TOOLS.contains(&tool.name)
 }
 
 /// Whether a tool takes messages out of an inbox.
-pub fn takes_messages(name: &str) -> bool {
+pub fn receives_messages(name: &str) -> bool {
     name == receiving::RECEIVE_MESSAGES.name
 }
 
 /// A parameter that is said in a header too (`x-mcp-header`, 2026-07-28, basic/transports/streamable-http, Custom
 /// Headers).
 #[derive(Debug)]
-pub struct Mirrored {
+pub struct MirroredParameter {
     /// Where it is in the arguments (RFC 6901).
     pub pointer: String,
     pub header: String,
 }
 
 /// The parameters of a tool that are mirrored in headers.
-pub fn mirrored(tool: &str) -> &'static [Mirrored] {
+pub fn mirrored_parameters(tool: &str) -> &'static [MirroredParameter] {
     // As clients find them, which know of a tool what is listed.
-    static MIRRORED: LazyLock<HashMap<String, Vec<Mirrored>>> = LazyLock::new(|| {
+    static MIRRORED: LazyLock<HashMap<String, Vec<MirroredParameter>>> = LazyLock::new(|| {
         let of = |tool: &Value| {
             let mut found = Vec::new();
             find_mirrored(&tool["inputSchema"]["properties"], "", &mut found);
@@ -265,12 +265,12 @@ pub fn mirrored(tool: &str) -> &'static [Mirrored] {
     MIRRORED.get(tool).map_or(&[], Vec::as_slice)
 }
 
-fn find_mirrored(properties: &Value, at: &str, found: &mut Vec<Mirrored>) {
+fn find_mirrored(properties: &Value, at: &str, found: &mut Vec<MirroredParameter>) {
     for (name, schema) in properties.as_object().into_iter().flatten() {
         let pointer = format!("{at}/{}", name.replace('~', "~0").replace('/', "~1"));
         if let Some(header) = schema["x-mcp-header"].as_str() {
             let header = format!("Mcp-Param-{header}");
-            found.push(Mirrored {
+            found.push(MirroredParameter {
                 pointer: pointer.clone(),
                 header,
             });
@@ -281,7 +281,7 @@ fn find_mirrored(properties: &Value, at: &str, found: &mut Vec<Mirrored>) {
 
 /// The tools of `tools/list` for a caller of this scope, of a broker of many projects or of one.
 pub fn list(multi_project: bool, scope: Scope) -> Value {
-    let is_there = |tool: &&Tool| tool.needs <= scope && (multi_project || is_of_one_project(tool));
+    let is_there = |tool: &&Tool| tool.required_scope <= scope && (multi_project || is_single_project(tool));
     let tools = TOOLS.iter().filter(is_there).map(Tool::describe);
     #[cfg(feature = "conformance-fixtures")]
     let tools = fixtures::tools::list().chain(tools);
@@ -296,19 +296,19 @@ impl Tool {
             name,
             title: "",
             description: "",
-            hints: LOOKS,
-            needs: Scope::Observer,
+            hints: READ_ONLY,
+            required_scope: Scope::Observer,
             input: || (Value::Null, &[]),
             output: || (Value::Null, &[]),
             acts_as_session: false,
             exclusive: false,
-            run: Run::Converse(run),
+            run: Run::Interactive(run),
         }
     }
 
     fn describe(&self) -> Value {
         let (mut arguments, required) = (self.input)();
-        arguments["session_id"] = text("From register_session.");
+        arguments["session_id"] = string_schema("From register_session.");
         let Hints {
             read_only,
             destructive,
@@ -318,7 +318,7 @@ impl Tool {
             "name": self.name,
             "title": self.title,
             "description": self.description,
-            "inputSchema": object(arguments, required),
+            "inputSchema": object_schema(arguments, required),
             "outputSchema": self.output_schema(),
             "annotations": {
                 "readOnlyHint": read_only, "destructiveHint": destructive, "idempotentHint": idempotent,
@@ -329,7 +329,7 @@ impl Tool {
     /// The result, or the error object: clients check `structuredContent` against it in both cases.
     fn output_schema(&self) -> Value {
         let (mut properties, required) = (self.output)();
-        properties["unread"] = count("");
+        properties["unread"] = integer_schema("");
         json!({
             "type": "object",
             "properties": properties,
@@ -338,7 +338,7 @@ impl Tool {
     }
 }
 
-fn object(properties: Value, required: &[&str]) -> Value {
+fn object_schema(properties: Value, required: &[&str]) -> Value {
     let mut schema = Map::new();
     schema.insert("type".to_owned(), json!("object"));
     schema.insert("properties".to_owned(), properties);
@@ -350,31 +350,31 @@ fn object(properties: Value, required: &[&str]) -> Value {
 }
 
 /// A schema and what it is for, where its name does not say that: models read every word of the list.
-fn described(mut schema: Value, description: &str) -> Value {
+fn with_description(mut schema: Value, description: &str) -> Value {
     if !description.is_empty() {
         schema["description"] = json!(description);
     }
     schema
 }
 
-fn text(description: &str) -> Value {
-    described(json!({"type": "string"}), description)
+fn string_schema(description: &str) -> Value {
+    with_description(json!({"type": "string"}), description)
 }
 
-fn count(description: &str) -> Value {
-    described(json!({"type": "integer"}), description)
+fn integer_schema(description: &str) -> Value {
+    with_description(json!({"type": "integer"}), description)
 }
 
-fn words(description: &str) -> Value {
-    described(json!({"type": "array", "items": {"type": "string"}}), description)
+fn strings_schema(description: &str) -> Value {
+    with_description(json!({"type": "array", "items": {"type": "string"}}), description)
 }
 
-fn limit(default: usize, max: usize) -> Value {
-    count(&format!("1 to {max}, default {default}."))
+fn limit_schema(default: usize, max: usize) -> Value {
+    integer_schema(&format!("1 to {max}, default {default}."))
 }
 
-fn cursor() -> Value {
-    text("From next_cursor.")
+fn cursor_schema() -> Value {
+    string_schema("From next_cursor.")
 }
 
 #[cfg(test)]

@@ -8,8 +8,8 @@ use actors::{
 };
 use serde_json::json;
 
-use super::{Arguments, Caller, LOOKS, Object, Run, Tool, cursor, text, words};
-use crate::mcp::{page::PageText, reply::Answer};
+use super::{Arguments, JsonObject, READ_ONLY, Run, Tool, ToolCaller, cursor_schema, string_schema, strings_schema};
+use crate::mcp::{page::JsonPage, reply::ToolResult};
 
 /// Protocols that one negotiation can require.
 const REQUIRED_LEN_MAX: usize = 256;
@@ -22,8 +22,8 @@ pub const NEGOTIATE_CAPABILITIES: Tool = Tool {
     name: "negotiate_capabilities",
     title: "Negotiate capabilities",
     description: "What you and another session can both speak, and why not the rest.",
-    hints: LOOKS,
-    needs: Scope::Member,
+    hints: READ_ONLY,
+    required_scope: Scope::Member,
     input: || {
         let required = json!({
             "type": "array",
@@ -31,28 +31,28 @@ pub const NEGOTIATE_CAPABILITIES: Tool = Tool {
             "maxItems": REQUIRED_LEN_MAX,
             "items": {"type": "object"},
         });
-        let properties = json!({"target_session_id": text("Id or name."), "required_protocols": required});
+        let properties = json!({"target_session_id": string_schema("Id or name."), "required_protocols": required});
         (properties, &["target_session_id"])
     },
     output: || {
         let properties = json!({
             "compatible": {"type": "boolean"},
             "supported_protocols": {"type": "object", "additionalProperties": {"type": "string"}},
-            "feature_intersections": words(""),
+            "feature_intersections": strings_schema(""),
             "unsupported_features": {
                 "type": "object",
-                "properties": {"ours": words(""), "theirs": words("")},
+                "properties": {"ours": strings_schema(""), "theirs": strings_schema("")},
                 "required": ["ours", "theirs"],
             },
             "incompatibilities": {
                 "type": "array",
                 "items": {
                     "type": "object",
-                    "properties": {"protocol": text(""), "reason": text(""), "ours": words(""), "theirs": words("")},
+                    "properties": {"protocol": string_schema(""), "reason": string_schema(""), "ours": strings_schema(""), "theirs": strings_schema("")},
                     "required": ["protocol", "reason", "ours", "theirs"],
                 },
             },
-            "suggestions": words(""),
+            "suggestions": strings_schema(""),
         });
         let required = &[
             "compatible",
@@ -66,16 +66,16 @@ pub const NEGOTIATE_CAPABILITIES: Tool = Tool {
     },
     acts_as_session: true,
     exclusive: false,
-    run: Run::Now(negotiate_capabilities),
+    run: Run::Sync(negotiate_capabilities),
 };
 
-fn negotiate_capabilities(caller: &Caller, mut arguments: Arguments<'_>) -> Result<Answer, BrokerError> {
+fn negotiate_capabilities(caller: &ToolCaller, mut arguments: Arguments<'_>) -> Result<ToolResult, BrokerError> {
     let target = arguments.required_text("target_session_id")?;
     let required: Vec<RequiredProtocol> = arguments
-        .optional::<Vec<Object<_>>>("required_protocols")?
+        .optional::<Vec<JsonObject<_>>>("required_protocols")?
         .unwrap_or_default()
         .into_iter()
-        .map(|Object(required)| required)
+        .map(|JsonObject(required)| required)
         .collect();
     arguments.finish()?;
     if required.len() > REQUIRED_LEN_MAX {
@@ -91,11 +91,11 @@ pub const COMPATIBILITY_MATRIX: Tool = Tool {
     name: "compatibility_matrix",
     title: "Compatibility matrix",
     description: "For each pair of sessions, what both can speak.",
-    hints: LOOKS,
-    needs: Scope::Observer,
+    hints: READ_ONLY,
+    required_scope: Scope::Observer,
     input: || {
         (
-            json!({"session_ids": words("Ids or names; default: all active."), "cursor": cursor()}),
+            json!({"session_ids": strings_schema("Ids or names; default: all active."), "cursor": cursor_schema()}),
             &[],
         )
     },
@@ -103,28 +103,28 @@ pub const COMPATIBILITY_MATRIX: Tool = Tool {
         let row = json!({
             "type": "object",
             "properties": {
-                "session_a": text(""), "session_b": text(""), "compatible": {"type": "boolean"},
-                "common_protocols": {"type": "object"}, "common_features": words(""),
+                "session_a": string_schema(""), "session_b": string_schema(""), "compatible": {"type": "boolean"},
+                "common_protocols": {"type": "object"}, "common_features": strings_schema(""),
             },
             "required": ["session_a", "session_b", "compatible", "common_protocols", "common_features"],
         });
         (
-            json!({"rows": {"type": "array", "items": row}, "next_cursor": cursor()}),
+            json!({"rows": {"type": "array", "items": row}, "next_cursor": cursor_schema()}),
             &["rows"],
         )
     },
     acts_as_session: false,
     exclusive: false,
-    run: Run::Now(compatibility_matrix),
+    run: Run::Sync(compatibility_matrix),
 };
 
-fn compatibility_matrix(caller: &Caller, mut arguments: Arguments<'_>) -> Result<Answer, BrokerError> {
+fn compatibility_matrix(caller: &ToolCaller, mut arguments: Arguments<'_>) -> Result<ToolResult, BrokerError> {
     let ids = arguments.optional::<Vec<String>>("session_ids")?;
     let after = arguments.text("cursor")?.map(|text| read_cursor(&text)).transpose()?;
     arguments.finish()?;
     let members = match ids {
-        Some(ids) => named(caller, &ids)?,
-        None => active(caller)?,
+        Some(ids) => named_members(caller, &ids)?,
+        None => active_members(caller)?,
     };
     let mut pairs = (0..members.len()).flat_map(|a| (a + 1..members.len()).map(move |b| (a, b)));
     if let Some((a, b)) = after {
@@ -134,11 +134,11 @@ fn compatibility_matrix(caller: &Caller, mut arguments: Arguments<'_>) -> Result
             return Err(BrokerError::invalid("cursor", text));
         }
     }
-    Ok(page(caller, &members, pairs))
+    Ok(matrix_page(caller, &members, pairs))
 }
 
 /// The sessions that the caller names, each once.
-fn named(caller: &Caller, ids: &[String]) -> Result<Vec<Arc<Member>>, BrokerError> {
+fn named_members(caller: &ToolCaller, ids: &[String]) -> Result<Vec<Arc<Member>>, BrokerError> {
     let mut members = Vec::new();
     let mut seen = HashSet::new();
     for id in ids {
@@ -147,13 +147,13 @@ fn named(caller: &Caller, ids: &[String]) -> Result<Vec<Arc<Member>>, BrokerErro
             members.push(member);
         }
         if members.len() > MATRIX_LEN_MAX {
-            return Err(too_many());
+            return Err(too_many_sessions());
         }
     }
     Ok(members)
 }
 
-fn active(caller: &Caller) -> Result<Vec<Arc<Member>>, BrokerError> {
+fn active_members(caller: &ToolCaller) -> Result<Vec<Arc<Member>>, BrokerError> {
     let page = caller.project.list_sessions(&SessionQuery {
         status: Some(SessionStatus::Active),
         protocol: None,
@@ -161,10 +161,14 @@ fn active(caller: &Caller) -> Result<Vec<Arc<Member>>, BrokerError> {
         limit: MATRIX_LEN_MAX,
         after: None,
     });
-    if page.more { Err(too_many()) } else { Ok(page.items) }
+    if page.more {
+        Err(too_many_sessions())
+    } else {
+        Ok(page.items)
+    }
 }
 
-fn too_many() -> BrokerError {
+fn too_many_sessions() -> BrokerError {
     let text = format!("at most {MATRIX_LEN_MAX} sessions can be compared: name some");
     BrokerError::invalid("session_ids", text)
 }
@@ -176,8 +180,12 @@ fn read_cursor(text: &str) -> Result<(SessionId, SessionId), BrokerError> {
         .ok_or_else(|| BrokerError::invalid("cursor", "not a cursor of this list"))
 }
 
-fn page(caller: &Caller, members: &[Arc<Member>], pairs: impl Iterator<Item = (usize, usize)>) -> Answer {
-    let mut rows = PageText::new("rows");
+fn matrix_page(
+    caller: &ToolCaller,
+    members: &[Arc<Member>],
+    pairs: impl Iterator<Item = (usize, usize)>,
+) -> ToolResult {
+    let mut rows = JsonPage::new("rows");
     let mut compared = 0;
     let mut last = None;
     let mut pairs = pairs.peekable();

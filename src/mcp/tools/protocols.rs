@@ -4,29 +4,29 @@ use actors::{
     clock::rfc3339_text,
     model::{BrokerError, Pattern, ProtocolMetadata, ProtocolName, ProtocolRecord, Scope},
     project::ProtocolDefinition,
-    registry::{Admitted, DiscoverPage, DiscoverQuery},
+    registry::{DiscoverPage, DiscoverQuery, RegisteredProtocol},
 };
 use semver::Version;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    Arguments, Caller, LOOKS, Pending, Run, SETS, Tool,
-    arguments::{ReadRequirement, ReadVersion},
-    cursor, described, limit, text, words,
+    Arguments, IDEMPOTENT, PendingCall, READ_ONLY, Run, Tool, ToolCaller,
+    arguments::{RequirementArgument, VersionArgument},
+    cursor_schema, limit_schema, string_schema, strings_schema, with_description,
 };
-use crate::mcp::page::PageText;
+use crate::mcp::page::JsonPage;
 
 const PATTERNS: [&str; 4] = ["point_to_point", "broadcast", "request_response", "streaming"];
 const METADATA_LEN_MAX: usize = 16 * 1024;
 /// Bytes of a schema as it is sent; without white space it may have half as many.
 const SCHEMA_LEN_MAX: usize = 512 * 1024;
 
-fn patterns() -> Value {
+fn patterns_schema() -> Value {
     json!({"type": "array", "items": {"enum": PATTERNS}})
 }
 
-fn metadata() -> Value {
+fn metadata_schema() -> Value {
     json!({"type": "object", "description": "author, description, tags (a list)."})
 }
 
@@ -34,20 +34,20 @@ pub const REGISTER_PROTOCOL: Tool = Tool {
     name: "register_protocol",
     title: "Register protocol",
     description: "Publish a message format: a JSON Schema (draft-07 or 2020-12) under a name and version.",
-    hints: SETS,
-    needs: Scope::Member,
+    hints: IDEMPOTENT,
+    required_scope: Scope::Member,
     input: || {
         let properties = json!({
-            "name": text("Lower-case letters, digits, '-' and '_'."),
-            "version": text("Such as 1.0.0."),
+            "name": string_schema("Lower-case letters, digits, '-' and '_'."),
+            "version": string_schema("Such as 1.0.0."),
             "schema": {"type": "object", "description": "Describes the payload, an object."},
-            "capabilities": described(patterns(), "How it is used."),
-            "metadata": metadata(),
+            "capabilities": with_description(patterns_schema(), "How it is used."),
+            "metadata": metadata_schema(),
         });
         (properties, &["name", "version", "schema"])
     },
     output: || {
-        let mut properties = protocol();
+        let mut properties = protocol_schema();
         properties["existed"] = json!({"type": "boolean"});
         let required = &[
             "name",
@@ -61,17 +61,17 @@ pub const REGISTER_PROTOCOL: Tool = Tool {
     },
     acts_as_session: false,
     exclusive: true,
-    run: Run::Later(register_protocol),
+    run: Run::Async(register_protocol),
 };
 
-fn protocol() -> Value {
+fn protocol_schema() -> Value {
     json!({
-        "name": text(""),
-        "version": text(""),
+        "name": string_schema(""),
+        "version": string_schema(""),
         "schema": {"type": "object"},
-        "capabilities": patterns(),
+        "capabilities": patterns_schema(),
         "metadata": {"type": "object"},
-        "registered_at": text(""),
+        "registered_at": string_schema(""),
         "registered_by": {"type": ["string", "null"]},
     })
 }
@@ -100,16 +100,16 @@ impl From<Metadata> for ProtocolMetadata {
     }
 }
 
-fn register_protocol(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pending, BrokerError> {
+fn register_protocol(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<PendingCall, BrokerError> {
     let name = ProtocolName::parse(&arguments.required_text("name")?)?;
     let version = parse_version(&arguments.required_text("version")?)?;
     let schema = arguments
-        .within::<Value>("schema", SCHEMA_LEN_MAX)?
+        .optional_within::<Value>("schema", SCHEMA_LEN_MAX)?
         .ok_or_else(|| BrokerError::invalid("schema", "required"))?;
     let capabilities = arguments
         .optional::<BTreeSet<Pattern>>("capabilities")?
         .unwrap_or_default();
-    let metadata = arguments.object::<Metadata>("metadata", METADATA_LEN_MAX)?;
+    let metadata = arguments.optional_object::<Metadata>("metadata", METADATA_LEN_MAX)?;
     arguments.finish()?;
     let registered_by = caller.session.as_ref().map(|member| member.record.id);
     let definition = ProtocolDefinition {
@@ -120,8 +120,11 @@ fn register_protocol(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pen
         metadata: metadata.unwrap_or_default().into(),
         registered_by,
     };
-    Ok(Pending::new(async move {
-        let Admitted { record, existed } = caller.project.register_protocol(definition).await?;
+    Ok(PendingCall::new(async move {
+        let RegisteredProtocol {
+            record,
+            is_duplicate: existed,
+        } = caller.project.register_protocol(definition).await?;
         let mut answer = protocol_json(&record, false);
         answer["existed"] = json!(existed);
         Ok(answer.into())
@@ -129,7 +132,7 @@ fn register_protocol(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pen
 }
 
 fn parse_version(text: &str) -> Result<Version, BrokerError> {
-    let ReadVersion(version) = text
+    let VersionArgument(version) = text
         .parse()
         .map_err(|reason: String| BrokerError::invalid("version", reason))?;
     Ok(version)
@@ -139,37 +142,37 @@ pub const DISCOVER_PROTOCOLS: Tool = Tool {
     name: "discover_protocols",
     title: "Discover protocols",
     description: "Which message formats there are.",
-    hints: LOOKS,
-    needs: Scope::Observer,
+    hints: READ_ONLY,
+    required_scope: Scope::Observer,
     input: || {
         let properties = json!({
-            "name": text("Only this one."),
-            "version": text("Requirement, such as ^1.2."),
-            "tags": words("All of these."),
+            "name": string_schema("Only this one."),
+            "version": string_schema("Requirement, such as ^1.2."),
+            "tags": strings_schema("All of these."),
             "capability": {"enum": PATTERNS, "description": "How it is used."},
             "include_schema": {"type": "boolean", "description": "Show schemas."},
-            "limit": limit(100, 1000),
-            "cursor": cursor(),
+            "limit": limit_schema(100, 1000),
+            "cursor": cursor_schema(),
         });
         (properties, &[])
     },
     output: || {
-        let found = json!({"type": "object", "properties": protocol(), "required": ["name", "version"]});
+        let found = json!({"type": "object", "properties": protocol_schema(), "required": ["name", "version"]});
         (
-            json!({"protocols": {"type": "array", "items": found}, "next_cursor": text("")}),
+            json!({"protocols": {"type": "array", "items": found}, "next_cursor": string_schema("")}),
             &["protocols"],
         )
     },
     acts_as_session: false,
     exclusive: false,
-    run: Run::Later(discover_protocols),
+    run: Run::Async(discover_protocols),
 };
 
-fn discover_protocols(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pending, BrokerError> {
+fn discover_protocols(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<PendingCall, BrokerError> {
     let version = match arguments.text("version")? {
         None => None,
         Some(text) => {
-            let ReadRequirement(wanted) = text
+            let RequirementArgument(wanted) = text
                 .parse()
                 .map_err(|reason: String| BrokerError::invalid("version", reason))?;
             Some(wanted)
@@ -188,15 +191,15 @@ fn discover_protocols(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pe
     };
     let with_schema = arguments.optional::<bool>("include_schema")?.unwrap_or(false);
     arguments.finish()?;
-    Ok(Pending::page(async move {
+    Ok(PendingCall::page(async move {
         let (text, next) = protocol_page(&caller.project.discover_protocols(&query)?, with_schema);
         Ok(text.finish(next))
     }))
 }
 
 /// The protocols of a page that have room on it, and the cursor if there are more.
-pub fn protocol_page(page: &DiscoverPage, with_schema: bool) -> (PageText, Option<String>) {
-    let mut text = PageText::new("protocols");
+pub fn protocol_page(page: &DiscoverPage, with_schema: bool) -> (JsonPage, Option<String>) {
+    let mut text = JsonPage::new("protocols");
     let ended = text.push_all(&page.protocols, |protocol| protocol_json(&protocol.record, with_schema));
     let next = ended.map(|last| last.cursor()).or_else(|| page.next_cursor.clone());
     (text, next)

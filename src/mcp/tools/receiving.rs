@@ -2,21 +2,23 @@ use std::{sync::Arc, time::Duration};
 
 use actors::{
     clock::rfc3339_text,
-    model::{BrokerError, CallReceipt, MessageId, RecipientStatus, Scope, SessionId, Status},
+    model::{BrokerError, CallReceipt, DeliveryStatus, MessageId, RecipientStatus, Scope, SessionId},
     project::ReceiveRequest,
-    session::{Member, ReceiveCall, ReceiveMode, Received},
+    session::{Member, ReceiveCall, ReceiveMode, ReceivedMessages},
     storage::{Acknowledge, Delivery},
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    Arguments, Caller, LOOKS, Object, Pending, Run, SETS, TAKES, Tool, WAIT_MAX, count, cursor, described, limit, text,
-    words,
+    Arguments, DESTRUCTIVE, IDEMPOTENT, JsonObject, PendingCall, READ_ONLY, Run, Tool, ToolCaller, WAIT_MAX,
+    cursor_schema, integer_schema, limit_schema, string_schema, strings_schema, with_description,
 };
-use crate::mcp::{page::PageText, reply::Answer, rpc::write_json, shared::Kind, taking::Taking};
+use crate::mcp::{
+    context::PeerKind, page::JsonPage, pending_receive::PendingReceive, reply::ToolResult, rpc::write_json,
+};
 
-const LIMIT: usize = 20;
+const LIMIT_DEFAULT: usize = 20;
 const LIMIT_MAX: usize = 1000;
 /// Ids that one call acknowledges.
 const IDS_LEN_MAX: usize = 10_000;
@@ -27,14 +29,14 @@ fn message_schema() -> Value {
     json!({
         "type": "object",
         "properties": {
-            "message_id": text(""),
-            "project_id": text(""),
-            "sender_id": text(""),
+            "message_id": string_schema(""),
+            "project_id": string_schema(""),
+            "sender_id": string_schema(""),
             "sender_name": {"type": ["string", "null"]},
             "recipient_id": {"type": ["string", "null"]},
-            "timestamp": text(""),
-            "protocol_name": text(""),
-            "protocol_version": text(""),
+            "timestamp": string_schema(""),
+            "protocol_name": string_schema(""),
+            "protocol_version": string_schema(""),
             "payload": {"type": "object"},
             "headers": {"type": "object"},
             "delivery_count": {"type": "integer"},
@@ -48,12 +50,12 @@ pub const RECEIVE_MESSAGES: Tool = Tool {
     title: "Receive messages",
     description: "Read your inbox, urgent first. Pass the receipt of the last result with the next call: that acknowledges \
                   exactly its messages.",
-    hints: TAKES,
-    needs: Scope::Member,
+    hints: DESTRUCTIVE,
+    required_scope: Scope::Member,
     input: || {
         let properties = json!({
-            "limit": limit(LIMIT, LIMIT_MAX),
-            "wait_seconds": described(
+            "limit": limit_schema(LIMIT_DEFAULT, LIMIT_MAX),
+            "wait_seconds": with_description(
                 json!({"type": "number"}),
                 &format!("Longest wait for a first message, at most {}; 50 suits most clients.", WAIT_MAX.as_secs()),
             ),
@@ -61,25 +63,25 @@ pub const RECEIVE_MESSAGES: Tool = Tool {
                 "enum": ["on_next", "manual", "immediate"],
                 "description": "Without a receipt: on_next (default) acknowledges what earlier calls returned; manual waits for acknowledge_messages; immediate is at once.",
             },
-            "receipt": text("Of your last result."),
+            "receipt": string_schema("Of your last result."),
         });
         (properties, &[])
     },
     output: || {
         let properties = json!({
             "messages": {"type": "array", "items": message_schema()},
-            "remaining": count(""),
-            "receipt": text(""),
+            "remaining": integer_schema(""),
+            "receipt": string_schema(""),
         });
         (properties, &["messages", "remaining", "receipt"])
     },
     acts_as_session: false,
     exclusive: false,
-    run: Run::Later(receive_messages),
+    run: Run::Async(receive_messages),
 };
 
-fn receive_messages(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pending, BrokerError> {
-    let limit = arguments.bounded("limit", LIMIT, 1, LIMIT_MAX)?;
+fn receive_messages(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<PendingCall, BrokerError> {
+    let limit = arguments.bounded("limit", LIMIT_DEFAULT, 1, LIMIT_MAX)?;
     let wait: Duration = arguments.seconds("wait_seconds", 0.0, WAIT_MAX.as_secs_f64())?;
     let mode = match arguments.text("acknowledge")?.as_deref() {
         None | Some("on_next") => ReceiveMode::OnNext,
@@ -91,33 +93,33 @@ fn receive_messages(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pend
     arguments.finish()?;
     let member = Arc::clone(caller.session()?);
     let receipt = receipt.map(|text| read_receipt(&text, &member)).transpose()?;
-    caller.home.service.tasks.give_back_unclaimed(member.record.id);
+    caller.context.service.tasks.release_unclaimed(member.record.id);
     let request = ReceiveRequest {
         limit,
         wait,
         mode,
         receipt,
-        read_at: caller.home.read_at.get(),
+        read_at: caller.context.read_at.get(),
     };
-    let taking = Taking {
+    let taking = PendingReceive {
         project: caller.project.clone(),
         member: Arc::clone(&member),
         call: ReceiveCall::default(),
-        by_connection: caller.home.kind == Kind::Lasting && caller.is_of_connection(&member),
+        is_connection_session: caller.context.kind == PeerKind::Connection && caller.is_connection_session(&member),
     };
     let call = taking.call.clone();
     let waiting = call.clone();
-    let mut pending = Pending::page(async move {
-        let room = caller.room().in_budget();
-        let received = caller.project.receive_as(&call, &member, request, room).await?;
+    let mut pending = PendingCall::page(async move {
+        let room = caller.reservation().budget();
+        let received = caller.project.receive_for_call(&call, &member, request, room).await?;
         let receipt = call.receipt().to_text(member.record.id);
-        Ok(received_answer(&received, &receipt))
+        Ok(received_result(&received, &receipt))
     });
-    pending.takes = Some(taking);
-    pending.lasts = !wait.is_zero();
-    pending.waits = pending
-        .lasts
-        .then(|| Box::pin(async move { waiting.has_begun_to_wait().await }) as _);
+    pending.receive = Some(taking);
+    pending.may_wait = !wait.is_zero();
+    pending.wait_started = pending
+        .may_wait
+        .then(|| Box::pin(async move { waiting.until_waiting().await }) as _);
     Ok(pending)
 }
 
@@ -131,14 +133,14 @@ fn read_receipt(text: &str, member: &Member) -> Result<CallReceipt, BrokerError>
 }
 
 /// Bytes of the messages.
-fn len_of(received: &Received) -> usize {
+fn encoded_len(received: &ReceivedMessages) -> usize {
     let len = |delivery: &Delivery| delivery.message.encoded_len(delivery.count) + 1;
     received.deliveries.iter().map(len).sum()
 }
 
 /// `{messages, remaining, receipt}`; the messages are written as they were encoded at acceptance.
-fn received_answer(received: &Received, receipt: &str) -> Answer {
-    let mut out = Vec::with_capacity(len_of(received) + 96);
+fn received_result(received: &ReceivedMessages, receipt: &str) -> ToolResult {
+    let mut out = Vec::with_capacity(encoded_len(received) + 96);
     out.extend_from_slice(b"{\"messages\":[");
     for (at, delivery) in received.deliveries.iter().enumerate() {
         if at > 0 {
@@ -152,19 +154,24 @@ fn received_answer(received: &Received, receipt: &str) -> Answer {
     out.extend_from_slice(b",\"receipt\":\"");
     out.extend_from_slice(receipt.as_bytes());
     out.extend_from_slice(b"\"}");
-    Answer(out)
+    ToolResult(out)
 }
 
 pub const ACKNOWLEDGE_MESSAGES: Tool = Tool {
     name: "acknowledge_messages",
     title: "Acknowledge messages",
     description: "Done with: not delivered again.",
-    hints: SETS,
-    needs: Scope::Member,
-    input: || (json!({"message_ids": words("Of received messages.")}), &["message_ids"]),
+    hints: IDEMPOTENT,
+    required_scope: Scope::Member,
+    input: || {
+        (
+            json!({"message_ids": strings_schema("Of received messages.")}),
+            &["message_ids"],
+        )
+    },
     output: || {
         let properties = json!({
-            "acknowledged": count(""),
+            "acknowledged": integer_schema(""),
             "unknown": {
                 "type": "array", "items": {"type": "string"},
             },
@@ -173,15 +180,15 @@ pub const ACKNOWLEDGE_MESSAGES: Tool = Tool {
     },
     acts_as_session: false,
     exclusive: false,
-    run: Run::Later(acknowledge_messages),
+    run: Run::Async(acknowledge_messages),
 };
 
-fn acknowledge_messages(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pending, BrokerError> {
+fn acknowledge_messages(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<PendingCall, BrokerError> {
     let texts = read_ids(&mut arguments)?;
     arguments.finish()?;
     let member = Arc::clone(caller.session()?);
     let (ids, mut unknown) = parse_ids(texts)?;
-    Ok(Pending::new(async move {
+    Ok(PendingCall::new(async move {
         let done = caller.project.acknowledge(&member, Acknowledge::Ids(ids)).await?;
         unknown.extend(done.unknown.iter().map(MessageId::to_string));
         Ok(json!({"acknowledged": done.acknowledged, "unknown": unknown}).into())
@@ -190,7 +197,7 @@ fn acknowledge_messages(caller: Caller, mut arguments: Arguments<'_>) -> Result<
 
 /// The argument `message_ids`.
 pub fn read_ids(arguments: &mut Arguments<'_>) -> Result<Vec<String>, BrokerError> {
-    let texts = arguments.within::<Vec<String>>("message_ids", IDS_BYTES_MAX)?;
+    let texts = arguments.optional_within::<Vec<String>>("message_ids", IDS_BYTES_MAX)?;
     texts.ok_or_else(|| BrokerError::invalid("message_ids", "required"))
 }
 
@@ -226,7 +233,7 @@ pub fn read_acknowledgement(params: &str) -> Option<(Acknowledge, Option<Session
     if params.len() > IDS_BYTES_MAX {
         return None;
     }
-    let Object(ack) = serde_json::from_str::<Object<Ack>>(params).ok()?;
+    let JsonObject(ack) = serde_json::from_str::<JsonObject<Ack>>(params).ok()?;
     let which = match (ack.message_ids, ack.up_to) {
         (Some(ids), None) => Acknowledge::Ids(ids),
         (None, Some(id)) => Acknowledge::UpTo(id),
@@ -239,11 +246,11 @@ pub const GET_MESSAGE_STATUS: Tool = Tool {
     name: "get_message_status",
     title: "Message status",
     description: "Where a message stands for each of its recipients.",
-    hints: LOOKS,
-    needs: Scope::Observer,
+    hints: READ_ONLY,
+    required_scope: Scope::Observer,
     input: || {
         (
-            json!({"message_id": text("Of a message you sent or received."), "cursor": cursor()}),
+            json!({"message_id": string_schema("Of a message you sent or received."), "cursor": cursor_schema()}),
             &["message_id"],
         )
     },
@@ -251,26 +258,26 @@ pub const GET_MESSAGE_STATUS: Tool = Tool {
         let recipient = json!({
             "type": "object",
             "properties": {
-                "session_id": text(""),
+                "session_id": string_schema(""),
                 "status": {"enum": ["queued", "delivered", "acknowledged", "expired", "dead_lettered"]},
-                "at": text(""),
+                "at": string_schema(""),
                 "reason": {"enum": ["expired", "delivery_limit", "recipient_gone", "rejected"]},
             },
             "required": ["session_id", "status", "at"],
         });
         (
             json!({
-                "message_id": text(""), "recipients": {"type": "array", "items": recipient}, "next_cursor": text(""),
+                "message_id": string_schema(""), "recipients": {"type": "array", "items": recipient}, "next_cursor": string_schema(""),
             }),
             &["message_id", "recipients"],
         )
     },
     acts_as_session: false,
     exclusive: false,
-    run: Run::Later(get_message_status),
+    run: Run::Async(get_message_status),
 };
 
-fn get_message_status(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pending, BrokerError> {
+fn get_message_status(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<PendingCall, BrokerError> {
     let text = arguments.required_text("message_id")?;
     let after = match arguments.text("cursor")? {
         None => None,
@@ -281,11 +288,11 @@ fn get_message_status(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pe
     arguments.finish()?;
     let not_known = || BrokerError::invalid("message_id", "no such message, or none that is remembered");
     let message = MessageId::parse(&text).ok_or_else(not_known)?;
-    Ok(Pending::page(async move {
+    Ok(PendingCall::page(async move {
         let mut recipients = caller.project.message_status(message).await?.ok_or_else(not_known)?;
         recipients.sort_unstable_by_key(|recipient| recipient.session);
         recipients.retain(|recipient| after.is_none_or(|after| recipient.session > after));
-        let mut page = PageText::new("recipients");
+        let mut page = JsonPage::new("recipients");
         let last = page.push_all(&recipients, recipient_json);
         let next_cursor = last.map(|last| last.session);
         Ok(page.with("message_id", &message).finish(next_cursor))
@@ -299,8 +306,8 @@ fn recipient_json(recipient: &RecipientStatus) -> Value {
         "at": rfc3339_text(recipient.at_ms),
     });
     match recipient.status {
-        Status::DeadLettered(reason) => entry["reason"] = json!(reason),
-        Status::Expired => entry["reason"] = json!("expired"),
+        DeliveryStatus::DeadLettered(reason) => entry["reason"] = json!(reason),
+        DeliveryStatus::Expired => entry["reason"] = json!("expired"),
         _ => {}
     }
     entry

@@ -2,49 +2,50 @@ use std::{borrow::Cow, collections::BTreeMap, sync::Arc, time::Duration};
 
 use actors::{
     clock::rfc3339,
-    model::{BrokerError, CapabilityFilter, Headers, MessageId, ProtocolName, Scope, SessionId, Status},
-    project::{Dispatch, Envelope, ProjectHandle},
+    model::{BrokerError, CapabilityFilter, DeliveryStatus, Headers, MessageId, ProtocolName, Scope, SessionId},
+    project::{PreparedSend, ProjectHandle, SendRequest},
     registry::WorkBudget,
     router::Routed,
     session::Member,
-    storage::Outcome,
+    storage::SendResult,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    ADDS, Arguments, Caller, Object, Run, Tool, WAIT_MAX, arguments::ReadRequirement, count, described, text, words,
+    ADDITIVE, Arguments, JsonObject, Run, Tool, ToolCaller, WAIT_MAX, arguments::RequirementArgument, integer_schema,
+    string_schema, strings_schema, with_description,
 };
 use crate::{
-    auth::Act,
+    auth::AuditedAction,
     mcp::{
-        reply::{Answer, ReplyTo, Unread, write_tool_result},
+        context::CallSlot,
+        reply::{ReplyTo, ToolResult, UnreadCount, write_tool_result},
         rpc::write_json,
-        shared::CallPlace,
     },
 };
 
 /// How long `wait_for` waits when no `timeout_seconds` is given.
-const WAIT: f64 = 30.0;
-const KEY_LEN_MAX: usize = 256;
+const WAIT_DEFAULT_SECONDS: f64 = 30.0;
+const HEADER_LEN_MAX: usize = 256;
 /// Recipients that one answer names which did not accept a broadcast; `failed` counts all of them.
 const FAILURES_LEN_MAX: usize = 1000;
 
-fn headers() -> Value {
+fn headers_schema() -> Value {
     json!({
         "type": "object",
         "description": "How to deliver it.",
         "properties": {
             "priority": {"enum": ["low", "normal", "high", "urgent"]},
-            "ttl_seconds": count("Not delivered later."),
-            "correlation_id": text("Ties an answer to its question."),
-            "reply_to": text("Where to answer."),
-            "idempotency_key": text("A repeat within 24 h sends nothing."),
+            "ttl_seconds": integer_schema("Not delivered later."),
+            "correlation_id": string_schema("Ties an answer to its question."),
+            "reply_to": string_schema("Where to answer."),
+            "idempotency_key": string_schema("A repeat within 24 h sends nothing."),
         },
     })
 }
 
-fn payload() -> Value {
+fn payload_schema() -> Value {
     json!({"type": "object", "description": "Fits the protocol's schema."})
 }
 
@@ -52,19 +53,19 @@ pub const SEND_MESSAGE: Tool = Tool {
     name: "send_message",
     title: "Send message",
     description: "Send to one session, present or absent.",
-    hints: ADDS,
-    needs: Scope::Member,
+    hints: ADDITIVE,
+    required_scope: Scope::Member,
     input: || {
         let properties = json!({
-            "recipient_id": text("Id, name, or name@project."),
-            "protocol_name": text("As registered."),
-            "protocol_version": text("As registered."),
-            "payload": payload(),
-            "headers": headers(),
+            "recipient_id": string_schema("Id, name, or name@project."),
+            "protocol_name": string_schema("As registered."),
+            "protocol_version": string_schema("As registered."),
+            "payload": payload_schema(),
+            "headers": headers_schema(),
             "wait_for": {"enum": ["queued", "delivered", "acknowledged"], "description": "Status to wait for."},
-            "timeout_seconds": described(
+            "timeout_seconds": with_description(
                 json!({"type": "number"}),
-                &format!("Longest wait, at most {}, default {WAIT}.", WAIT_MAX.as_secs()),
+                &format!("Longest wait, at most {}, default {WAIT_DEFAULT_SECONDS}.", WAIT_MAX.as_secs()),
             ),
         });
         (
@@ -74,9 +75,9 @@ pub const SEND_MESSAGE: Tool = Tool {
     },
     output: || {
         let properties = json!({
-            "message_id": text(""),
+            "message_id": string_schema(""),
             "status": {"enum": ["queued", "delivered", "acknowledged", "expired", "dead_lettered"]},
-            "queue_size": count(""),
+            "queue_size": integer_schema(""),
             "delivered_at": {"type": ["string", "null"]},
         });
         (properties, &["message_id", "status", "delivered_at"])
@@ -90,8 +91,8 @@ pub const BROADCAST_MESSAGE: Tool = Tool {
     name: "broadcast_message",
     title: "Broadcast message",
     description: "Send to every other session that passes the filter and speaks the protocol, present or absent.",
-    hints: ADDS,
-    needs: Scope::Member,
+    hints: ADDITIVE,
+    required_scope: Scope::Member,
     input: || {
         let filter = json!({
             "type": "object",
@@ -101,12 +102,12 @@ pub const BROADCAST_MESSAGE: Tool = Tool {
                     "type": "object", "additionalProperties": {"type": "string"},
                     "description": "Version requirements by name.",
                 },
-                "features": words(""),
+                "features": strings_schema(""),
             },
         });
         let properties = json!({
-            "protocol_name": text("As registered."), "protocol_version": text("As registered."),
-            "payload": payload(), "capability_filter": filter,
+            "protocol_name": string_schema("As registered."), "protocol_version": string_schema("As registered."),
+            "payload": payload_schema(), "capability_filter": filter,
             "headers": {"type": "object", "description": "As of send_message."},
         });
         (properties, &["protocol_name", "protocol_version", "payload"])
@@ -114,16 +115,16 @@ pub const BROADCAST_MESSAGE: Tool = Tool {
     output: || {
         let failure = json!({
             "type": "object",
-            "properties": {"session_id": text(""), "code": text("")},
+            "properties": {"session_id": string_schema(""), "code": string_schema("")},
             "required": ["session_id", "code"],
         });
         let properties = json!({
-            "message_id": text(""),
-            "recipients": count(""),
-            "delivered": count(""),
-            "queued": count(""),
-            "failed": count(""),
-            "skipped": count(""),
+            "message_id": string_schema(""),
+            "recipients": integer_schema(""),
+            "delivered": integer_schema(""),
+            "queued": integer_schema(""),
+            "failed": integer_schema(""),
+            "skipped": integer_schema(""),
             "failures": {
                 "type": "array", "items": failure,
                 "description": format!("The first {FAILURES_LEN_MAX} of them."),
@@ -148,59 +149,59 @@ pub const BROADCAST_MESSAGE: Tool = Tool {
 };
 
 /// A message that is checked, and how its sender is to be answered.
-pub struct Prepared {
-    pub dispatch: Dispatch,
-    pub answer: SendAnswer,
+pub struct ToolSend {
+    pub dispatch: PreparedSend,
+    pub reply: SendReply,
 }
 
 /// What a sender is told about a message.
-pub struct SendAnswer {
+pub struct SendReply {
     pub to: ReplyTo,
     sender: Arc<Member>,
     /// It goes to another project.
-    abroad: bool,
-    broadcast: bool,
+    is_cross_project: bool,
+    is_broadcast: bool,
     /// The status the sender waits for, and how long.
-    goal: Option<(Status, Duration)>,
+    wait_goal: Option<(DeliveryStatus, Duration)>,
     /// Among the calls of the connection, until the wait is one of them or the answer is there.
-    place: Option<CallPlace>,
+    call_slot: Option<CallSlot>,
     idempotency_key: Option<String>,
 }
 
 /// The members that both tools take.
-struct Common<'a> {
+struct CommonArguments<'a> {
     protocol_name: Cow<'a, str>,
     protocol_version: Cow<'a, str>,
     payload: &'a str,
     headers: Headers,
 }
 
-impl<'a> Common<'a> {
-    fn take(caller: &Caller, arguments: &mut Arguments<'a>) -> Result<Self, BrokerError> {
+impl<'a> CommonArguments<'a> {
+    fn parse(caller: &ToolCaller, arguments: &mut Arguments<'a>) -> Result<Self, BrokerError> {
         let mut common = Self {
             protocol_name: arguments.required_text("protocol_name")?,
             protocol_version: arguments.required_text("protocol_version")?,
             payload: arguments.required_raw("payload")?,
             headers: arguments
-                .optional::<Object<_>>("headers")?
-                .map(|Object(headers)| headers)
+                .optional::<JsonObject<_>>("headers")?
+                .map(|JsonObject(headers)| headers)
                 .unwrap_or_default(),
         };
-        let limit = caller.home.service.payload_len_max;
+        let limit = caller.context.service.payload_len_max;
         if common.payload.len() > limit {
             return Err(BrokerError::PayloadTooLarge { limit });
         }
-        common.headers = checked(common.headers)?;
+        common.headers = check_headers(common.headers)?;
         Ok(common)
     }
 
-    fn envelope(&self, watched: bool) -> Envelope<'_> {
-        Envelope {
+    fn send_request(&self, watched: bool) -> SendRequest<'_> {
+        SendRequest {
             protocol_name: &self.protocol_name,
             protocol_version: &self.protocol_version,
             payload: self.payload,
             headers: &self.headers,
-            watched,
+            tracked: watched,
             tried: false,
             looked: None,
             work: WorkBudget::default(),
@@ -208,7 +209,7 @@ impl<'a> Common<'a> {
     }
 }
 
-fn checked(mut headers: Headers) -> Result<Headers, BrokerError> {
+fn check_headers(mut headers: Headers) -> Result<Headers, BrokerError> {
     if headers.ttl_seconds == Some(0) {
         return Err(BrokerError::invalid("headers.ttl_seconds", "at least 1"));
     }
@@ -220,39 +221,39 @@ fn checked(mut headers: Headers) -> Result<Headers, BrokerError> {
     for (name, text) in texts {
         // As of arguments: the empty string counts as absent.
         *text = text.take().filter(|text| !text.is_empty());
-        if text.as_ref().is_some_and(|text| text.len() > KEY_LEN_MAX) {
-            return Err(BrokerError::invalid(name, format!("at most {KEY_LEN_MAX} bytes")));
+        if text.as_ref().is_some_and(|text| text.len() > HEADER_LEN_MAX) {
+            return Err(BrokerError::invalid(name, format!("at most {HEADER_LEN_MAX} bytes")));
         }
     }
     Ok(headers)
 }
 
-fn send_message(caller: &Caller, mut arguments: Arguments<'_>, to: ReplyTo) -> Result<Prepared, BrokerError> {
+fn send_message(caller: &ToolCaller, mut arguments: Arguments<'_>, to: ReplyTo) -> Result<ToolSend, BrokerError> {
     let recipient = arguments.required_text("recipient_id")?;
-    let goal = goal(&mut arguments)?;
-    let common = Common::take(caller, &mut arguments)?;
+    let goal = parse_wait(&mut arguments)?;
+    let common = CommonArguments::parse(caller, &mut arguments)?;
     arguments.finish()?;
     let sender = Arc::clone(caller.session()?);
-    let place = goal.map(|_| caller.home.place_for_call()).transpose()?;
-    let looked = caller.home.caught_up.borrow().clone();
-    let envelope = Envelope {
+    let place = goal.map(|_| caller.context.reserve_slot()).transpose()?;
+    let looked = caller.context.caught_up.borrow().clone();
+    let envelope = SendRequest {
         // For a batch it was looked before any of it was tried.
-        tried: looked.is_some() && !to.lane.is_batch(),
+        tried: looked.is_some() && !to.route.is_batch(),
         looked,
-        ..common.envelope(goal.is_some())
+        ..common.send_request(goal.is_some())
     };
-    let dispatch = caller.project.direct(&sender, &recipient, &envelope);
-    caller.home.identity.owes_work(envelope.work.spent());
-    let dispatch = dispatch.map_err(|error| refused_at_the_wall(caller, &recipient, error))?;
+    let dispatch = caller.project.prepare_direct(&sender, &recipient, &envelope);
+    caller.context.identity.charge_work(envelope.work.spent());
+    let dispatch = dispatch.map_err(|error| audit_isolation_refusal(caller, &recipient, error))?;
     let idempotency_key = common.headers.idempotency_key;
-    Ok(Prepared {
-        answer: SendAnswer {
+    Ok(ToolSend {
+        reply: SendReply {
             to,
             sender,
-            abroad: matches!(dispatch, Dispatch::Abroad(_)),
-            broadcast: false,
-            goal,
-            place,
+            is_cross_project: matches!(dispatch, PreparedSend::CrossProject(_)),
+            is_broadcast: false,
+            wait_goal: goal,
+            call_slot: place,
             idempotency_key,
         },
         dispatch,
@@ -260,108 +261,110 @@ fn send_message(caller: &Caller, mut arguments: Arguments<'_>, to: ReplyTo) -> R
 }
 
 /// Has it written down when a message was not let through to another project.
-fn refused_at_the_wall(caller: &Caller, recipient: &str, error: BrokerError) -> BrokerError {
+fn audit_isolation_refusal(caller: &ToolCaller, recipient: &str, error: BrokerError) -> BrokerError {
     if matches!(
         error,
         BrokerError::CrossProjectDisabled { .. } | BrokerError::CrossProjectForbidden { .. }
     ) {
-        let act = Act {
+        let act = AuditedAction {
             action: "message.cross",
             project: None,
             target: recipient.rsplit_once('@').map(|(_, project)| project.to_owned()),
         };
         caller
-            .home
+            .context
             .service
             .admin
             .audit()
-            .refused(&caller.home.identity, &act, &error);
+            .record_refused(&caller.context.identity, &act, &error);
     }
     error
 }
 
 /// What `wait_for` and `timeout_seconds` ask for; None when the first answer will do.
-fn goal(arguments: &mut Arguments<'_>) -> Result<Option<(Status, Duration)>, BrokerError> {
+fn parse_wait(arguments: &mut Arguments<'_>) -> Result<Option<(DeliveryStatus, Duration)>, BrokerError> {
     let goal = match arguments.text("wait_for")? {
         None => None,
         Some(word) => Some(
-            as_status(&word).ok_or_else(|| BrokerError::invalid("wait_for", "queued, delivered or acknowledged"))?,
+            parse_status(&word).ok_or_else(|| BrokerError::invalid("wait_for", "queued, delivered or acknowledged"))?,
         ),
     };
-    let timeout = arguments.seconds("timeout_seconds", WAIT, WAIT_MAX.as_secs_f64())?;
-    Ok(goal.filter(|goal| *goal != Status::Queued).map(|goal| (goal, timeout)))
+    let timeout = arguments.seconds("timeout_seconds", WAIT_DEFAULT_SECONDS, WAIT_MAX.as_secs_f64())?;
+    Ok(goal
+        .filter(|goal| *goal != DeliveryStatus::Queued)
+        .map(|goal| (goal, timeout)))
 }
 
-fn broadcast_message(caller: &Caller, mut arguments: Arguments<'_>, to: ReplyTo) -> Result<Prepared, BrokerError> {
+fn broadcast_message(caller: &ToolCaller, mut arguments: Arguments<'_>, to: ReplyTo) -> Result<ToolSend, BrokerError> {
     #[derive(Default, Deserialize)]
     #[serde(default, deny_unknown_fields)]
     struct Filter {
-        protocols: BTreeMap<ProtocolName, ReadRequirement>,
+        protocols: BTreeMap<ProtocolName, RequirementArgument>,
         features: std::collections::BTreeSet<String>,
     }
-    let filter = arguments.optional::<Object<_>>("capability_filter")?;
-    let Filter { protocols, features } = filter.map(|Object(filter)| filter).unwrap_or_default();
-    let common = Common::take(caller, &mut arguments)?;
+    let filter = arguments.optional::<JsonObject<_>>("capability_filter")?;
+    let Filter { protocols, features } = filter.map(|JsonObject(filter)| filter).unwrap_or_default();
+    let common = CommonArguments::parse(caller, &mut arguments)?;
     arguments.finish()?;
     let sender = Arc::clone(caller.session()?);
     let protocols = protocols
         .into_iter()
-        .map(|(name, ReadRequirement(wanted))| (name, wanted))
+        .map(|(name, RequirementArgument(wanted))| (name, wanted))
         .collect();
     let filter = CapabilityFilter { protocols, features };
-    let envelope = common.envelope(false);
-    let submission = caller.project.broadcast(&sender, filter, &envelope);
-    caller.home.identity.owes_work(envelope.work.spent());
+    let envelope = common.send_request(false);
+    let submission = caller.project.prepare_broadcast(&sender, filter, &envelope);
+    caller.context.identity.charge_work(envelope.work.spent());
     let submission = submission?;
     let idempotency_key = common.headers.idempotency_key;
-    Ok(Prepared {
-        dispatch: Dispatch::Home(submission),
-        answer: SendAnswer {
+    Ok(ToolSend {
+        dispatch: PreparedSend::Local(submission),
+        reply: SendReply {
             to,
             sender,
-            abroad: false,
-            broadcast: true,
-            goal: None,
-            place: None,
+            is_cross_project: false,
+            is_broadcast: true,
+            wait_goal: None,
+            call_slot: None,
             idempotency_key,
         },
     })
 }
 
-impl SendAnswer {
+impl SendReply {
     /// From here on it is counted elsewhere.
-    pub fn leaves_place(&mut self) {
-        self.place = None;
+    pub fn release_slot(&mut self) {
+        self.call_slot = None;
     }
 
     /// Whether nothing has to be waited for: neither a status nor the store.
-    pub fn is_settled_by(&self, routed: &Routed) -> bool {
-        routed.repeated || (self.goal.is_none() && self.idempotency_key.is_none())
+    pub fn is_complete(&self, routed: &Routed) -> bool {
+        routed.is_repeat || (self.wait_goal.is_none() && self.idempotency_key.is_none())
     }
 
     /// Whether the sender waits for more than the first answer.
-    pub fn lasts(&self) -> bool {
-        self.goal.is_some()
+    pub fn may_wait(&self) -> bool {
+        self.wait_goal.is_some()
     }
 
     /// Waits for the status the sender wants, and keeps the result for its idempotency key.
-    pub async fn settle(&self, project: &ProjectHandle, mut routed: Routed) -> Routed {
-        if let (Some((goal, timeout)), Some(status)) = (self.goal, routed.status.clone()) {
-            let reached = project.follow(status, goal, timeout).await;
+    pub async fn await_outcome(&self, project: &ProjectHandle, mut routed: Routed) -> Routed {
+        if let (Some((goal, timeout)), Some(status)) = (self.wait_goal, routed.status.clone()) {
+            let reached = project.wait_for_status(status, goal, timeout).await;
             let at_ms = actors::clock::now().unix_ms;
-            let outcome = &mut routed.outcome;
-            if reached != Status::Queued && outcome.delivered_at_ms.is_none() {
+            let outcome = &mut routed.result;
+            if reached != DeliveryStatus::Queued && outcome.delivered_at_ms.is_none() {
                 outcome.delivered = 1;
                 outcome.queued = 0;
                 outcome.queue_len = outcome.queue_len.saturating_sub(1);
                 outcome.delivered_at_ms =
-                    (!matches!(reached, Status::Expired | Status::DeadLettered(_))).then_some(at_ms);
+                    (!matches!(reached, DeliveryStatus::Expired | DeliveryStatus::DeadLettered(_))).then_some(at_ms);
             }
             outcome.status = Some(reached);
         }
         if let Some(key) = &self.idempotency_key {
             let kept = project
-                .settle_outcome(self.sender.record.id, key.clone(), routed.outcome.clone())
+                .complete_send_result(self.sender.record.id, key.clone(), routed.result.clone())
                 .await;
             if let Err(error) = kept {
                 tracing::warn!(%error, "the first result of an idempotency key is only known as queued");
@@ -375,18 +378,18 @@ impl SendAnswer {
     }
 
     /// The object of the result.
-    pub fn answer(&self, routed: &Routed) -> Answer {
+    pub fn to_result(&self, routed: &Routed) -> ToolResult {
         let mut object = Vec::with_capacity(256);
         self.write_object(&mut object, routed);
-        Answer(object)
+        ToolResult(object)
     }
 
     fn write_object(&self, object: &mut Vec<u8>, routed: &Routed) {
-        if self.broadcast {
-            write_json(object, &broadcast_json(&routed.outcome));
+        if self.is_broadcast {
+            write_json(object, &broadcast_json(&routed.result));
         } else {
             // How much waits there is nobody's business here.
-            write_direct(object, &routed.outcome, !self.abroad);
+            write_direct(object, &routed.result, !self.is_cross_project);
         }
     }
 
@@ -394,16 +397,22 @@ impl SendAnswer {
     pub fn write(&self, out: &mut Vec<u8>, object: &mut Vec<u8>, routed: &Routed) {
         object.clear();
         self.write_object(object, routed);
-        write_tool_result(out, &self.to, object, false, Unread::Of(self.sender.vitals.waiting()));
+        write_tool_result(
+            out,
+            &self.to,
+            object,
+            false,
+            UnreadCount::Of(self.sender.shared.waiting()),
+        );
     }
 }
 
 /// `{message_id, status, queue_size, delivered_at}`, without a detour: this is the answer to most calls.
-fn write_direct(out: &mut Vec<u8>, outcome: &Outcome, with_queue: bool) {
+fn write_direct(out: &mut Vec<u8>, outcome: &SendResult, with_queue: bool) {
     let status = outcome.status.unwrap_or(if outcome.delivered > 0 {
-        Status::Delivered
+        DeliveryStatus::Delivered
     } else {
-        Status::Queued
+        DeliveryStatus::Queued
     });
     out.extend_from_slice(b"{\"message_id\":\"");
     let at = out.len();
@@ -426,8 +435,8 @@ fn write_direct(out: &mut Vec<u8>, outcome: &Outcome, with_queue: bool) {
     }
 }
 
-fn broadcast_json(outcome: &Outcome) -> Value {
-    let Outcome {
+fn broadcast_json(outcome: &SendResult) -> Value {
+    let SendResult {
         message,
         delivered,
         queued,
@@ -452,11 +461,11 @@ fn broadcast_json(outcome: &Outcome) -> Value {
     })
 }
 
-fn as_status(word: &str) -> Option<Status> {
+fn parse_status(word: &str) -> Option<DeliveryStatus> {
     match word {
-        "queued" => Some(Status::Queued),
-        "delivered" => Some(Status::Delivered),
-        "acknowledged" => Some(Status::Acknowledged),
+        "queued" => Some(DeliveryStatus::Queued),
+        "delivered" => Some(DeliveryStatus::Delivered),
+        "acknowledged" => Some(DeliveryStatus::Acknowledged),
         _ => None,
     }
 }

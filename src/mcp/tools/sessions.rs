@@ -14,12 +14,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::{
-    Arguments, Caller, LOOKS, Pending, Run, SETS, Tool, arguments::ReadVersion, count, cursor, limit, text, words,
+    Arguments, IDEMPOTENT, PendingCall, READ_ONLY, Run, Tool, ToolCaller, arguments::VersionArgument, cursor_schema,
+    integer_schema, limit_schema, string_schema, strings_schema,
 };
 use crate::mcp::{
-    page::PageText,
-    reply::Answer,
-    shared::{Kind, Shared},
+    context::{PeerContext, PeerKind},
+    page::JsonPage,
+    reply::ToolResult,
 };
 
 const PAGE_LEN: usize = 100;
@@ -33,8 +34,8 @@ pub const REGISTER_SESSION: Tool = Tool {
     name: "register_session",
     title: "Register session",
     description: "Join under a name, your durable address. Registering it again resumes its session and inbox, taking them over.",
-    hints: SETS,
-    needs: Scope::Member,
+    hints: IDEMPOTENT,
+    required_scope: Scope::Member,
     input: || {
         let versions = json!({"type": "array", "items": {"type": "string"}});
         let capabilities = json!({
@@ -45,11 +46,11 @@ pub const REGISTER_SESSION: Tool = Tool {
                     "type": "object", "additionalProperties": versions,
                     "description": "Versions by name.",
                 },
-                "supported_features": words("Others find you by them."),
+                "supported_features": strings_schema("Others find you by them."),
             },
         });
         let properties = json!({
-            "name": text("Unique in the project; no '@'."),
+            "name": string_schema("Unique in the project; no '@'."),
             "capabilities": capabilities,
             "metadata": {"type": "object", "description": "Shown to others."},
         });
@@ -57,15 +58,15 @@ pub const REGISTER_SESSION: Tool = Tool {
     },
     output: || {
         let properties = json!({
-            "session_id": text(""),
-            "project_id": text(""),
+            "session_id": string_schema(""),
+            "project_id": string_schema(""),
             "name": {"type": ["string", "null"]},
             "status": {"enum": ["active", "stale", "disconnected"]},
             "resumed": {"type": "boolean"},
             "was_active": {"type": "boolean"},
             "last_seen_seconds": {"type": "number"},
-            "queue_size": count(""),
-            "next": text(""),
+            "queue_size": integer_schema(""),
+            "next": string_schema(""),
             "heartbeat_interval_seconds": {"type": "number"},
             "stale_after_seconds": {"type": "number"},
             "disconnect_after_seconds": {"type": "number"},
@@ -85,18 +86,18 @@ pub const REGISTER_SESSION: Tool = Tool {
     },
     acts_as_session: false,
     exclusive: true,
-    run: Run::Later(register_session),
+    run: Run::Async(register_session),
 };
 
-fn register_session(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pending, BrokerError> {
+fn register_session(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<PendingCall, BrokerError> {
     let name = arguments
         .text("name")?
         .map(|name| SessionName::parse(&name))
         .transpose()?;
-    let capabilities = arguments.object::<Declared>("capabilities", CAPABILITIES_LEN_MAX)?;
-    let metadata = arguments.object::<Map<String, Value>>("metadata", METADATA_LEN_MAX)?;
+    let capabilities = arguments.optional_object::<DeclaredCapabilities>("capabilities", CAPABILITIES_LEN_MAX)?;
+    let metadata = arguments.optional_object::<Map<String, Value>>("metadata", METADATA_LEN_MAX)?;
     arguments.finish()?;
-    let many = |declared: &Declared| {
+    let many = |declared: &DeclaredCapabilities| {
         let protocols = declared.supported_protocols.values();
         protocols.map(BTreeSet::len).any(|len| len > VERSIONS_LEN_MAX)
     };
@@ -104,9 +105,9 @@ fn register_session(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pend
         let text = format!("at most {VERSIONS_LEN_MAX} versions of one protocol");
         return Err(BrokerError::invalid("capabilities", text));
     }
-    let home = Rc::clone(&caller.home);
+    let home = Rc::clone(&caller.context);
     // A connection that was taken over has no session any more, though it knows one.
-    let has_session = caller.session.as_ref().filter(|_| !home.outbox.taken_over());
+    let has_session = caller.session.as_ref().filter(|_| !home.outbox.is_taken_over());
     let current = has_session.map(|member| member.record.id);
     let registration = Registration {
         name,
@@ -117,49 +118,50 @@ fn register_session(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pend
         connection: home.connection(),
     };
     let settled = Rc::clone(&home);
-    Ok(Pending {
+    Ok(PendingCall {
         answer: Box::pin(async move {
             // From now on, so that a registration that comes after this one takes over all the same.
-            home.outbox.retake();
+            home.outbox.clear_taken_over();
             let done = caller.project.register(registration).await?;
             let member = Arc::clone(&done.member);
             if current != Some(member.record.id) {
                 home.log_joined(&member, done.resumed);
             }
             *home.session.borrow_mut() = Some(Arc::clone(&member));
-            caller.project.count_waiting(&[member]).await;
-            Ok(registered(&home, &done).into())
+            caller.project.refresh_waiting(&[member]).await;
+            Ok(registration_result(&home, &done).into())
         }),
         // Messages are pushed only after the answer: the client does not know yet who it is.
-        then: Some(Box::pin(async move {
+        after_answer: Some(Box::pin(async move {
             let member = settled.session.borrow().clone();
             if let Some(member) = member {
-                settled.settle_session(member);
+                settled.bind_session(member);
             }
         })),
-        takes: None,
-        lasts: false,
-        pages: false,
-        waits: None,
+        receive: None,
+        may_wait: false,
+        has_page: false,
+        wait_started: None,
     })
 }
 
 /// What a session may say that it can do. What is stored may have more one day; a caller that names more is mistaken.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Declared {
-    supported_protocols: BTreeMap<ProtocolName, BTreeSet<ReadVersion>>,
+struct DeclaredCapabilities {
+    supported_protocols: BTreeMap<ProtocolName, BTreeSet<VersionArgument>>,
     supported_features: BTreeSet<String>,
 }
 
-impl From<Declared> for Capabilities {
-    fn from(declared: Declared) -> Self {
-        let Declared {
+impl From<DeclaredCapabilities> for Capabilities {
+    fn from(declared: DeclaredCapabilities) -> Self {
+        let DeclaredCapabilities {
             supported_protocols,
             supported_features,
         } = declared;
-        let plain =
-            |versions: BTreeSet<ReadVersion>| versions.into_iter().map(|ReadVersion(version)| version).collect();
+        let plain = |versions: BTreeSet<VersionArgument>| {
+            versions.into_iter().map(|VersionArgument(version)| version).collect()
+        };
         let supported_protocols = supported_protocols
             .into_iter()
             .map(|(name, versions)| (name, plain(versions)))
@@ -171,13 +173,15 @@ impl From<Declared> for Capabilities {
     }
 }
 
-fn registered(home: &Shared, done: &Registered) -> Value {
+fn registration_result(home: &PeerContext, done: &Registered) -> Value {
     let project = &home.project;
     let settings = project.settings();
     let Registered { member, .. } = done;
     let next = match home.kind {
-        Kind::Stateless => "Pass this session_id with every call.",
-        Kind::Lasting | Kind::Resumable => "This connection acts as this session. On another one pass this session_id.",
+        PeerKind::Stateless => "Pass this session_id with every call.",
+        PeerKind::Connection | PeerKind::HttpSession => {
+            "This connection acts as this session. On another one pass this session_id."
+        }
     };
     let mut answer = json!({
         "next": next,
@@ -187,7 +191,7 @@ fn registered(home: &Shared, done: &Registered) -> Value {
         "status": project.status(member).as_str(),
         "resumed": done.resumed,
         "was_active": done.was_active,
-        "queue_size": member.vitals.waiting(),
+        "queue_size": member.shared.waiting(),
         "heartbeat_interval_seconds": settings.heartbeat_interval.as_secs_f64(),
         "stale_after_seconds": settings.presence.stale_after.as_secs_f64(),
         "disconnect_after_seconds": settings.presence.disconnect_after.as_secs_f64(),
@@ -202,20 +206,20 @@ pub const HEARTBEAT: Tool = Tool {
     name: "heartbeat",
     title: "Heartbeat",
     description: "Keeps your session active, as any other call does.",
-    hints: SETS,
-    needs: Scope::Member,
+    hints: IDEMPOTENT,
+    required_scope: Scope::Member,
     input: || (json!({}), &[]),
     output: || {
         let properties = json!({
             "status": {"enum": ["active", "stale", "disconnected"]},
-            "last_heartbeat": text(""),
-            "queue_size": count(""),
+            "last_heartbeat": string_schema(""),
+            "queue_size": integer_schema(""),
         });
         (properties, &["status", "last_heartbeat", "queue_size"])
     },
     acts_as_session: true,
     exclusive: false,
-    run: Run::Now(|caller, arguments| {
+    run: Run::Sync(|caller, arguments| {
         arguments.finish()?;
         let member = caller.session()?;
         member.touch(caller.project.settings().presence, actors::clock::now());
@@ -223,10 +227,10 @@ pub const HEARTBEAT: Tool = Tool {
         let answer = format!(
             r#"{{"status":"{}","last_heartbeat":"{}","queue_size":{}}}"#,
             caller.project.status(member).as_str(),
-            rfc3339_text(member.vitals.last_seen_unix_ms()),
-            member.vitals.waiting(),
+            rfc3339_text(member.shared.last_seen_unix_ms()),
+            member.shared.waiting(),
         );
-        Ok(Answer(answer.into_bytes()))
+        Ok(ToolResult(answer.into_bytes()))
     }),
 };
 
@@ -234,30 +238,30 @@ pub const DISCONNECT_SESSION: Tool = Tool {
     name: "disconnect_session",
     title: "Leave",
     description: "Leave. Name and inbox are kept for the next register_session.",
-    hints: SETS,
-    needs: Scope::Member,
+    hints: IDEMPOTENT,
+    required_scope: Scope::Member,
     input: || (json!({}), &[]),
     output: || {
         let properties = json!({
             "status": {"enum": ["active", "stale", "disconnected"]},
-            "queue_size": count(""),
+            "queue_size": integer_schema(""),
         });
         (properties, &["status", "queue_size"])
     },
     acts_as_session: false,
     exclusive: true,
-    run: Run::Later(|caller, arguments| {
+    run: Run::Async(|caller, arguments| {
         arguments.finish()?;
         let member = Arc::clone(caller.session()?);
-        Ok(Pending::new(async move {
+        Ok(PendingCall::new(async move {
             let mut queue_size = caller.project.disconnect(&member).await?;
-            if caller.project.count_waiting(&[Arc::clone(&member)]).await {
-                queue_size = member.vitals.waiting();
+            if caller.project.refresh_waiting(&[Arc::clone(&member)]).await {
+                queue_size = member.shared.waiting();
             }
-            let mut own = caller.home.session.borrow_mut();
+            let mut own = caller.context.session.borrow_mut();
             if own.as_ref().is_some_and(|own| own.record.id == member.record.id) {
                 *own = None;
-                caller.home.said_goodbye.set(true);
+                caller.context.has_left.set(true);
             }
             Ok(json!({"status": "disconnected", "queue_size": queue_size}).into())
         }))
@@ -268,16 +272,16 @@ pub const LIST_SESSIONS: Tool = Tool {
     name: "list_sessions",
     title: "List sessions",
     description: "Who is here, oldest first.",
-    hints: LOOKS,
-    needs: Scope::Observer,
+    hints: READ_ONLY,
+    required_scope: Scope::Observer,
     input: || {
         let properties = json!({
             "status": {"enum": ["active", "stale", "disconnected", "all"], "description": "Default active."},
-            "protocol": text("Only sessions that speak it."),
-            "feature": text("Only sessions that have it."),
+            "protocol": string_schema("Only sessions that speak it."),
+            "feature": string_schema("Only sessions that have it."),
             "include_capabilities": {"type": "boolean", "description": "Show what they declared."},
-            "limit": limit(PAGE_LEN, PAGE_LEN_MAX),
-            "cursor": cursor(),
+            "limit": limit_schema(PAGE_LEN, PAGE_LEN_MAX),
+            "cursor": cursor_schema(),
         });
         (properties, &[])
     },
@@ -285,7 +289,7 @@ pub const LIST_SESSIONS: Tool = Tool {
         let session = json!({
             "type": "object",
             "properties": {
-                "session_id": text(""), "name": {"type": ["string", "null"]}, "project_id": {"type": "string"},
+                "session_id": string_schema(""), "name": {"type": ["string", "null"]}, "project_id": {"type": "string"},
                 "status": {"enum": ["active", "stale", "disconnected"]},
                 "connection_time": {"type": "string"}, "last_heartbeat": {"type": "string"},
                 "queue_size": {"type": "integer"}, "capabilities": {"type": "object"},
@@ -294,16 +298,16 @@ pub const LIST_SESSIONS: Tool = Tool {
             "required": ["session_id", "name", "project_id", "status", "connection_time", "last_heartbeat", "queue_size"],
         });
         (
-            json!({"sessions": {"type": "array", "items": session}, "next_cursor": text("")}),
+            json!({"sessions": {"type": "array", "items": session}, "next_cursor": string_schema("")}),
             &["sessions"],
         )
     },
     acts_as_session: false,
     exclusive: false,
-    run: Run::Later(list_sessions),
+    run: Run::Async(list_sessions),
 };
 
-fn list_sessions(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pending, BrokerError> {
+fn list_sessions(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<PendingCall, BrokerError> {
     let status = match arguments.text("status")?.as_deref() {
         None | Some("active") => Some(SessionStatus::Active),
         Some("stale") => Some(SessionStatus::Stale),
@@ -329,9 +333,9 @@ fn list_sessions(caller: Caller, mut arguments: Arguments<'_>) -> Result<Pending
     };
     let with_capabilities = arguments.optional::<bool>("include_capabilities")?.unwrap_or(false);
     arguments.finish()?;
-    Ok(Pending::page(async move {
+    Ok(PendingCall::page(async move {
         let page = caller.project.list_sessions(&query);
-        caller.project.count_waiting(&page.items).await;
+        caller.project.refresh_waiting(&page.items).await;
         let (text, last) = session_page(&caller.project, &page, with_capabilities);
         Ok(text.finish(last))
     }))
@@ -342,10 +346,10 @@ pub fn session_page(
     project: &ProjectHandle,
     page: &Page<Arc<Member>>,
     with_capabilities: bool,
-) -> (PageText, Option<SessionId>) {
-    let mut text = PageText::new("sessions");
+) -> (JsonPage, Option<SessionId>) {
+    let mut text = JsonPage::new("sessions");
     let ended = text.push_all(&page.items, |member| {
-        SessionView::of(project, member, with_capabilities)
+        SessionView::new(project, member, with_capabilities)
     });
     let last = ended.or(page.items.last().filter(|_| page.more));
     (text, last.map(|member| member.record.id))
@@ -368,7 +372,7 @@ struct SessionView<'a> {
 }
 
 impl<'a> SessionView<'a> {
-    fn of(project: &'a ProjectHandle, member: &'a Member, with_capabilities: bool) -> Self {
+    fn new(project: &'a ProjectHandle, member: &'a Member, with_capabilities: bool) -> Self {
         let record = &member.record;
         Self {
             session_id: record.id,
@@ -376,8 +380,8 @@ impl<'a> SessionView<'a> {
             project_id: project.id(),
             status: project.status(member).as_str(),
             connection_time: rfc3339_text(record.connected_at_ms),
-            last_heartbeat: rfc3339_text(member.vitals.last_seen_unix_ms()),
-            queue_size: member.vitals.waiting(),
+            last_heartbeat: rfc3339_text(member.shared.last_seen_unix_ms()),
+            queue_size: member.shared.waiting(),
             capabilities: with_capabilities.then_some(&record.capabilities),
             metadata: with_capabilities.then_some(&record.metadata),
         }

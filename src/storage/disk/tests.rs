@@ -2,9 +2,9 @@ use std::{collections::HashSet, process::Command, sync::Arc};
 
 use actors::{
     clock::now,
-    model::{Capabilities, Draft, Headers, MessageIds, Owner, ProjectId, SessionId, SessionRecord, To},
+    model::{Addressing, Capabilities, Draft, Headers, MessageIds, Owner, ProjectId, SessionId, SessionRecord},
     storage::{
-        Acknowledge, Append, Audience, Condition, Retention, Seat, Storage,
+        Acknowledge, Append, Audience, PutSession, Retention, Storage, StorageHealth,
         conformance::{CASES, TIMED_CASES, run},
     },
 };
@@ -12,9 +12,9 @@ use actors::{
 use super::*;
 
 /// A folder that is gone with its test.
-struct Place(PathBuf);
+struct TempFolder(PathBuf);
 
-impl Place {
+impl TempFolder {
     fn new() -> Self {
         Self(std::env::temp_dir().join(format!("mcp-broker-disk-{}", uuid::Uuid::new_v4())))
     }
@@ -24,23 +24,23 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TempFolder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
 #[actix_rt::test]
-async fn a_folder_keeps_every_promise() {
-    let place = Place::new();
+async fn the_disk_storage_passes_the_conformance_suite() {
+    let place = TempFolder::new();
     let storage: Arc<dyn Storage> = Arc::new(place.open().unwrap());
     run(CASES, || Arc::clone(&storage)).await;
     run(TIMED_CASES, || Arc::clone(&storage)).await;
 }
 
 #[test]
-fn a_folder_is_for_one_process() {
-    let place = Place::new();
+fn a_second_process_cannot_open_the_folder() {
+    let place = TempFolder::new();
     let first = place.open().unwrap();
     let error = place.open().unwrap_err().to_string();
     assert!(
@@ -52,25 +52,25 @@ fn a_folder_is_for_one_process() {
 }
 
 #[test]
-fn a_folder_whose_making_was_cut_short_is_made_again() {
-    let place = Place::new();
+fn a_half_created_database_is_created_again() {
+    let place = TempFolder::new();
     fs::create_dir_all(place.0.join("records")).unwrap();
     fs::write(place.0.join("records/0.jnl"), [0; 64]).unwrap();
     place.open().unwrap();
 }
 
 #[test]
-fn nobody_else_on_the_machine_reads_the_folder() {
+fn the_folder_is_private_to_its_owner() {
     use std::os::unix::fs::PermissionsExt;
-    let place = Place::new();
+    let place = TempFolder::new();
     place.open().unwrap();
     let mode = fs::metadata(&place.0).unwrap().permissions().mode();
     assert_eq!(mode & 0o077, 0);
 }
 
 #[test]
-fn what_cannot_be_a_folder_is_named() {
-    let place = Place::new();
+fn the_error_names_a_path_that_cannot_be_a_folder() {
+    let place = TempFolder::new();
     fs::write(&place.0, "a file").unwrap();
     let error = place.open().unwrap_err().to_string();
     assert!(error.contains(&place.0.display().to_string()), "{error}");
@@ -78,8 +78,8 @@ fn what_cannot_be_a_folder_is_named() {
 }
 
 #[actix_rt::test]
-async fn a_folder_through_which_much_passes_stays_small() {
-    let place = Place::new();
+async fn a_folder_with_much_traffic_stays_small() {
+    let place = TempFolder::new();
     let settings = DiskSettings {
         retention: Retention {
             receipts_len_max: 1000,
@@ -90,17 +90,20 @@ async fn a_folder_through_which_much_passes_stays_small() {
     let storage = open(&place.0, settings, now()).unwrap();
     let (store, ids) = (storage.open(&ProjectId::default_project()), MessageIds::default());
     let agent = agent();
-    store.put_session(agent.clone(), Seat::default()).await.unwrap();
+    store.put_session(agent.clone(), PutSession::default()).await.unwrap();
     let mut most = 0;
     for _ in 0..60 {
-        store.append(letters(&agent, &ids, 500), now()).await.unwrap();
+        store
+            .append(messages_to_oneself(&agent, &ids, 500), now())
+            .await
+            .unwrap();
         let leased = store.lease(agent.id, None, 500, usize::MAX, now()).await.unwrap();
         let leased = leased.deliveries.iter().map(|delivery| delivery.message.id).collect();
         store
             .acknowledge(agent.id, Acknowledge::Ids(leased), now())
             .await
             .unwrap();
-        most = most.max(used_bytes(&place.0));
+        most = most.max(folder_bytes(&place.0));
     }
     assert!(most < 320 << 20, "{most} bytes, of 480 MB that passed through");
     drop(storage);
@@ -108,13 +111,13 @@ async fn a_folder_through_which_much_passes_stays_small() {
 }
 
 /// Messages of 16 KB to oneself.
-fn letters(agent: &SessionRecord, ids: &MessageIds, len: usize) -> Vec<Append> {
+fn messages_to_oneself(agent: &SessionRecord, ids: &MessageIds, len: usize) -> Vec<Append> {
     let (project, payload) = (ProjectId::default_project(), format!("\"{}\"", "x".repeat(16_000)));
     let each = (0..len).map(|_| {
         let draft = Draft::new(
             &project,
             agent,
-            To::One,
+            Addressing::Direct,
             ("chat", "1.0.0"),
             &payload,
             &Headers::default(),
@@ -124,18 +127,18 @@ fn letters(agent: &SessionRecord, ids: &MessageIds, len: usize) -> Vec<Append> {
             audience: Audience::One(agent.id),
             queue_capacity: 100_000,
             idempotency_key: None,
-            roster: None,
+            roster_version: None,
         }
     });
     each.collect()
 }
 
 /// A small disk in memory, where this may be mounted.
-struct SmallDisk(Place);
+struct SmallDisk(TempFolder);
 
 impl SmallDisk {
     fn mounted(size: &str) -> Option<Self> {
-        let place = Place::new();
+        let place = TempFolder::new();
         fs::create_dir_all(&place.0).unwrap();
         let mut mount = Command::new("mount");
         mount.args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]);
@@ -151,7 +154,7 @@ impl Drop for SmallDisk {
 }
 
 #[actix_rt::test]
-async fn a_disk_without_any_room_left_loses_nothing_and_is_well_when_there_is_some() {
+async fn a_full_disk_loses_nothing_and_recovers_when_space_is_freed() {
     let Some(disk) = SmallDisk::mounted("100m") else {
         eprintln!("nothing may be mounted here: the same with errors that are made up is in the crate `actors`");
         return;
@@ -171,10 +174,10 @@ async fn a_disk_without_any_room_left_loses_nothing_and_is_well_when_there_is_so
     let storage = open(&disk.0.0.join("data"), settings, now()).unwrap();
     let (store, ids) = (storage.open(&ProjectId::default_project()), MessageIds::default());
     let agent = agent();
-    store.put_session(agent.clone(), Seat::default()).await.unwrap();
+    store.put_session(agent.clone(), PutSession::default()).await.unwrap();
     let mut accepted = Vec::new();
     let refusal = loop {
-        let letters = letters(&agent, &ids, 50);
+        let letters = messages_to_oneself(&agent, &ids, 50);
         let sent: Vec<_> = letters.iter().map(|letter| letter.message.id).collect();
         match store.append(letters, now()).await {
             Ok(_) => accepted.extend(sent),
@@ -182,17 +185,17 @@ async fn a_disk_without_any_room_left_loses_nothing_and_is_well_when_there_is_so
         }
     };
     assert!(matches!(refusal, StoreError::Full(_)), "{refusal}");
-    assert!(matches!(storage.condition(), Condition::Unavailable(_)));
+    assert!(matches!(storage.health(), StorageHealth::Unavailable(_)));
     assert!(
         store.depth(agent.id).await.unwrap().waiting >= accepted.len(),
         "reads go on"
     );
 
     fs::remove_file(&ballast).unwrap();
-    while storage.condition() != Condition::Healthy {
+    while storage.health() != StorageHealth::Healthy {
         actix_rt::time::sleep(Duration::from_millis(20)).await;
     }
-    store.append(letters(&agent, &ids, 1), now()).await.unwrap();
+    store.append(messages_to_oneself(&agent, &ids, 1), now()).await.unwrap();
     drop((store, storage));
     let storage = open(&disk.0.0.join("data"), settings, now()).unwrap();
     let store = storage.open(&ProjectId::default_project());
@@ -205,11 +208,11 @@ async fn a_disk_without_any_room_left_loses_nothing_and_is_well_when_there_is_so
 }
 
 /// What a folder takes up on its disk.
-fn used_bytes(folder: &Path) -> u64 {
+fn folder_bytes(folder: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let each = entries.map(|entry| match entry.metadata() {
-        Ok(metadata) if metadata.is_dir() => used_bytes(&entry.path()),
+        Ok(metadata) if metadata.is_dir() => folder_bytes(&entry.path()),
         // What is gone meanwhile takes up nothing.
         Ok(metadata) => metadata.blocks() * 512,
         Err(_) => 0,

@@ -10,21 +10,21 @@ use super::error::Failure;
 /// Failures one after the other until nothing is tried for a while.
 const FAILURES_MAX: u32 = 3;
 /// How long nothing is tried. Then one attempt decides.
-const PAUSE: Duration = Duration::from_millis(250);
+const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Has callers fail at once while attempts have failed lately.
 #[derive(Debug, Default)]
-pub(super) struct Breaker(Mutex<State>);
+pub(super) struct CircuitBreaker(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
     failures: u32,
     reason: String,
     /// When the next attempt may be made.
-    closed_until: Option<Instant>,
+    open_until: Option<Instant>,
 }
 
-impl Breaker {
+impl CircuitBreaker {
     /// # Errors
     /// With the reason of the last failure, while nothing is to be tried.
     pub fn admit(&self) -> Result<(), StoreError> {
@@ -32,9 +32,9 @@ impl Breaker {
     }
 
     /// Whether the server answered; that it did not do what it was asked is no failure.
-    pub fn take_note<T>(&self, answer: &Result<T, Failure>) {
+    pub fn record<T>(&self, answer: &Result<T, Failure>) {
         match answer {
-            Err(failure) if failure.is_of_the_server() => {
+            Err(failure) if failure.is_server_fault() => {
                 self.failed(failure.reason(), Instant::now());
             }
             _ => self.succeeded(),
@@ -43,11 +43,11 @@ impl Breaker {
 
     fn admit_at(&self, now: Instant) -> Result<(), String> {
         let mut state = self.state();
-        match state.closed_until {
+        match state.open_until {
             Some(until) if now < until => Err(state.reason.clone()),
             Some(_) => {
                 // This one tries. The others wait for what comes of it, or for the next turn.
-                state.closed_until = Some(now + PAUSE);
+                state.open_until = Some(now + RETRY_INTERVAL);
                 Ok(())
             }
             None => Ok(()),
@@ -66,14 +66,14 @@ impl Breaker {
         state.failures = state.failures.saturating_add(1);
         reason.clone_into(&mut state.reason);
         if state.failures >= FAILURES_MAX {
-            state.closed_until = Some(now + PAUSE);
+            state.open_until = Some(now + RETRY_INTERVAL);
         }
     }
 
     /// Why nothing goes at present, as far as is known.
-    pub fn trouble(&self) -> Option<String> {
+    pub fn open_reason(&self) -> Option<String> {
         let state = self.state();
-        state.closed_until.is_some().then(|| state.reason.clone())
+        state.open_until.is_some().then(|| state.reason.clone())
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -86,19 +86,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn after_some_failures_one_attempt_decides() {
-        let (breaker, start) = (Breaker::default(), Instant::now());
+    fn an_open_breaker_admits_one_attempt_per_interval() {
+        let (breaker, start) = (CircuitBreaker::default(), Instant::now());
         for _ in 1..FAILURES_MAX {
             breaker.failed("gone", start);
-            assert_eq!((breaker.admit_at(start), breaker.trouble()), (Ok(()), None));
+            assert_eq!((breaker.admit_at(start), breaker.open_reason()), (Ok(()), None));
         }
         breaker.failed("gone", start);
         assert_eq!(breaker.admit_at(start), Err("gone".to_owned()));
-        let later = start + PAUSE;
+        let later = start + RETRY_INTERVAL;
         assert_eq!(breaker.admit_at(later), Ok(()), "one tries");
         assert_eq!(breaker.admit_at(later), Err("gone".to_owned()), "the others do not");
-        assert_eq!(breaker.admit_at(later + PAUSE), Ok(()), "it never said what came of it");
+        assert_eq!(
+            breaker.admit_at(later + RETRY_INTERVAL),
+            Ok(()),
+            "it never said what came of it"
+        );
         breaker.succeeded();
-        assert_eq!((breaker.admit_at(later), breaker.trouble()), (Ok(()), None));
+        assert_eq!((breaker.admit_at(later), breaker.open_reason()), (Ok(()), None));
     }
 }

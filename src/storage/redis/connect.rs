@@ -7,87 +7,92 @@ use deadpool_redis::redis::{Cmd, RedisError, Value, cmd};
 use tokio::time::Instant;
 
 use super::{
-    ConnectError, RedisSettings, RedisStorage, SCHEMA, Shared,
-    client::Client,
+    ConnectError, RedisCore, RedisSettings, RedisStorage, SCHEMA,
+    client::RedisClient,
+    connection::{SharedConnection, config_get, pubsub_connector},
     error::Failure,
-    link::{Link, config_get, subscriber},
     replicas,
-    reply::bytes,
+    reply::into_bytes,
     script::Library,
-    settings::Place,
-    thread::Thread,
+    settings::RedisEndpoint,
+    thread::RedisThread,
 };
 
 pub(super) const SCHEMA_KEY: &str = "{system}:schema:version";
 
-pub(super) async fn storage(settings: RedisSettings) -> Result<RedisStorage, ConnectError> {
-    let asked = Place::parse(&settings.url)?;
+pub(super) async fn connect(settings: RedisSettings) -> Result<RedisStorage, ConnectError> {
+    let asked = RedisEndpoint::parse(&settings.url)?;
     let unreachable = |reason: String| ConnectError::Unreachable {
         place: asked.to_string(),
         reason,
     };
-    let thread = Thread::start().map_err(|error| unreachable(format!("no thread for it ({error})")))?;
+    let thread = RedisThread::start().map_err(|error| unreachable(format!("no thread for it ({error})")))?;
     let place = asked.clone();
-    let found = thread.spawn(async move { look(place, &settings).await });
+    let found = thread.spawn(async move { probe(place, &settings).await });
     let found = found
         .await
         .map_err(|_| unreachable("its thread has ended".to_owned()))??;
-    let Found {
+    let Probed {
         place,
         link,
         durability,
         settings,
     } = found;
-    let subscribe = subscriber(&place).map_err(|error| unreachable(error.to_string()))?;
-    let client = Client::new(thread, link, format!("mcp-broker:{}:bridge", place.db()), &settings);
-    let shared = Arc::new(Shared {
+    let subscribe = pubsub_connector(&place).map_err(|error| unreachable(error.to_string()))?;
+    let client = RedisClient::new(
+        thread,
+        link,
+        format!("mcp-broker:{}:bridge", place.database()),
+        &settings,
+    );
+    let shared = Arc::new(RedisCore {
         client: Arc::new(client),
-        lanes: Mutex::new(HashMap::new()),
+        pipelines: Mutex::new(HashMap::new()),
     });
     shared
         .client
         .thread
-        .spawn(replicas::beat(Arc::downgrade(&shared), settings.heartbeat));
+        .spawn(replicas::send_heartbeats(Arc::downgrade(&shared), settings.heartbeat));
     Ok(RedisStorage {
         shared,
         durability,
-        subscribe,
+        connect_pubsub: subscribe,
     })
 }
 
-struct Found {
-    place: Place,
-    link: Link,
+struct Probed {
+    place: RedisEndpoint,
+    link: SharedConnection,
     durability: String,
     settings: RedisSettings,
 }
 
-async fn look(mut place: Place, settings: &RedisSettings) -> Result<Found, ConnectError> {
-    let mut link = open(&place, settings).await?;
-    if let Place::Single(server) = &place
-        && belongs_to_a_cluster(&link, settings)
+async fn probe(mut place: RedisEndpoint, settings: &RedisSettings) -> Result<Probed, ConnectError> {
+    let mut link = open_connection(&place, settings).await?;
+    if let RedisEndpoint::Single(server) = &place
+        && is_cluster_node(&link, settings)
             .await
-            .map_err(|failure| trouble(&place, failure))?
+            .map_err(|failure| connect_error(&place, failure))?
     {
-        place = Place::Cluster(vec![server.clone()]);
-        link = open(&place, settings).await?;
+        place = RedisEndpoint::Cluster(vec![server.clone()]);
+        link = open_connection(&place, settings).await?;
     }
     check_schema(&link, settings)
         .await
         .map_err(|trouble_with| match trouble_with {
-            Trouble::Redis(failure) => trouble(&place, failure),
-            Trouble::Schema(error) => error,
+            SchemaCheckError::Redis(failure) => connect_error(&place, failure),
+            SchemaCheckError::Schema(error) => error,
         })?;
     // One of a cluster's nodes is told now, the others when they are asked.
-    teach(&link, settings)
+    load_library(&link, settings)
         .await
-        .map_err(|failure| trouble(&place, failure))?;
+        .map_err(|failure| connect_error(&place, failure))?;
     let durability = durability(&link, settings).await;
     let settings = RedisSettings {
-        address: settings.address.and_then(|address| place.as_seen_from(address)),
+        address: settings.address.and_then(|address| place.advertised_address(address)),
         ..settings.clone()
     };
-    Ok(Found {
+    Ok(Probed {
         place,
         link,
         durability,
@@ -95,71 +100,72 @@ async fn look(mut place: Place, settings: &RedisSettings) -> Result<Found, Conne
     })
 }
 
-async fn open(place: &Place, settings: &RedisSettings) -> Result<Link, ConnectError> {
-    let link = Link::new(place, settings.deadline).map_err(|error: RedisError| ConnectError::Unreachable {
-        place: place.to_string(),
-        reason: error.to_string(),
-    })?;
-    link.connect(place, until(settings)).await?;
+async fn open_connection(place: &RedisEndpoint, settings: &RedisSettings) -> Result<SharedConnection, ConnectError> {
+    let link =
+        SharedConnection::new(place, settings.deadline).map_err(|error: RedisError| ConnectError::Unreachable {
+            place: place.to_string(),
+            reason: error.to_string(),
+        })?;
+    link.connect(place, deadline(settings)).await?;
     Ok(link)
 }
 
-async fn belongs_to_a_cluster(link: &Link, settings: &RedisSettings) -> Result<bool, Failure> {
+async fn is_cluster_node(link: &SharedConnection, settings: &RedisSettings) -> Result<bool, Failure> {
     let info = link
-        .ask_one(cmd("INFO").arg("cluster").to_owned(), "", until(settings))
+        .send_one(cmd("INFO").arg("cluster").to_owned(), "", deadline(settings))
         .await?;
-    let text = bytes(info).unwrap_or_default();
+    let text = into_bytes(info).unwrap_or_default();
     Ok(String::from_utf8_lossy(&text).contains("cluster_enabled:1"))
 }
 
-enum Trouble {
+enum SchemaCheckError {
     Redis(Failure),
     Schema(ConnectError),
 }
 
 /// Says of which version the layout is, where nothing says so.
-pub(super) fn put_schema() -> Cmd {
+pub(super) fn put_schema_version() -> Cmd {
     cmd("SETNX").arg(SCHEMA_KEY).arg(SCHEMA).to_owned()
 }
 
-async fn check_schema(link: &Link, settings: &RedisSettings) -> Result<(), Trouble> {
+async fn check_schema(link: &SharedConnection, settings: &RedisSettings) -> Result<(), SchemaCheckError> {
     let ask = async |command| {
-        link.ask_one(command, SCHEMA_KEY, until(settings))
+        link.send_one(command, SCHEMA_KEY, deadline(settings))
             .await
-            .map_err(Trouble::Redis)
+            .map_err(SchemaCheckError::Redis)
     };
-    ask(put_schema()).await?;
+    ask(put_schema_version()).await?;
     let version = ask(cmd("GET").arg(SCHEMA_KEY).to_owned()).await?;
-    let text = bytes(version).unwrap_or_default();
+    let text = into_bytes(version).unwrap_or_default();
     match String::from_utf8_lossy(&text).parse() {
         Ok(SCHEMA) => Ok(()),
-        Ok(found) => Err(Trouble::Schema(ConnectError::Schema { found, known: SCHEMA })),
+        Ok(found) => Err(SchemaCheckError::Schema(ConnectError::Schema { found, known: SCHEMA })),
         Err(_) => {
             let why = format!("{SCHEMA_KEY} is no number");
-            Err(Trouble::Redis(Failure::Wrong(why)))
+            Err(SchemaCheckError::Redis(Failure::Unexpected(why)))
         }
     }
 }
 
 /// Loads the functions where they are not known: to load them again has the server forget what they have seen.
-async fn teach(link: &Link, settings: &RedisSettings) -> Result<(), Failure> {
+async fn load_library(link: &SharedConnection, settings: &RedisSettings) -> Result<(), Failure> {
     let library = Library::operations();
-    let known = link.ask_one(library.list(), SCHEMA_KEY, until(settings)).await?;
+    let known = link.send_one(library.list(), SCHEMA_KEY, deadline(settings)).await?;
     if !matches!(known, Value::Array(known) if !known.is_empty()) {
-        link.ask_one(library.load(), SCHEMA_KEY, until(settings)).await?;
+        link.send_one(library.load(), SCHEMA_KEY, deadline(settings)).await?;
     }
     Ok(())
 }
 
-fn trouble(place: &Place, failure: Failure) -> ConnectError {
+fn connect_error(place: &RedisEndpoint, failure: Failure) -> ConnectError {
     ConnectError::of(place, failure)
 }
 
 /// What a restart of Redis, or its loss, can lose.
-async fn durability(link: &Link, settings: &RedisSettings) -> String {
-    let get = async |name| match link.ask_one(config_get(name), "", until(settings)).await {
+async fn durability(link: &SharedConnection, settings: &RedisSettings) -> String {
+    let get = async |name| match link.send_one(config_get(name), "", deadline(settings)).await {
         Ok(Value::Array(mut pair)) if pair.len() == 2 => {
-            let value = pair.pop().and_then(|value| bytes(value).ok())?;
+            let value = pair.pop().and_then(|value| into_bytes(value).ok())?;
             Some(String::from_utf8_lossy(&value).into_owned())
         }
         _ => None,
@@ -185,6 +191,6 @@ async fn durability(link: &Link, settings: &RedisSettings) -> String {
     }
 }
 
-fn until(settings: &RedisSettings) -> Instant {
+fn deadline(settings: &RedisSettings) -> Instant {
     Instant::now() + settings.deadline
 }

@@ -1,7 +1,7 @@
 use actors::storage::StoreError;
 use deadpool_redis::redis::{ErrorKind, RedisError, ServerErrorKind};
 
-use super::settings::Place;
+use super::settings::RedisEndpoint;
 
 /// Why Redis cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -12,11 +12,11 @@ pub enum ConnectError {
     Unreachable { place: String, reason: String },
     #[error("Redis at {place} refuses the user or the password")]
     Refused { place: String },
-    #[error("the data in Redis is of schema version {found}, and this build knows {known}: {}", run_instead(*found, *known))]
+    #[error("the data in Redis is of schema version {found}, and this build knows {known}: {}", schema_advice(*found, *known))]
     Schema { found: i64, known: i64 },
 }
 
-const fn run_instead(found: i64, known: i64) -> &'static str {
+const fn schema_advice(found: i64, known: i64) -> &'static str {
     if found > known {
         "run a newer one"
     } else {
@@ -25,13 +25,15 @@ const fn run_instead(found: i64, known: i64) -> &'static str {
 }
 
 impl ConnectError {
-    pub(super) fn of(place: &Place, failure: Failure) -> Self {
+    pub(super) fn of(place: &RedisEndpoint, failure: Failure) -> Self {
         let place = place.to_string();
-        let (Failure::Full(why) | Failure::Refused(why) | Failure::Unheard(why) | Failure::Wrong(why)) = failure else {
+        let (Failure::OutOfMemory(why) | Failure::Refused(why) | Failure::NoReply(why) | Failure::Unexpected(why)) =
+            failure
+        else {
             let reason = "it forgets its functions".to_owned();
             return Self::Unreachable { place, reason };
         };
-        if SIGNS_OF_A_PASSWORD.iter().any(|sign| why.contains(sign)) {
+        if AUTHENTICATION_ERRORS.iter().any(|sign| why.contains(sign)) {
             return Self::Refused { place };
         }
         Self::Unreachable { place, reason: why }
@@ -39,7 +41,7 @@ impl ConnectError {
 }
 
 /// What servers, and the client, say of users and passwords that will not do.
-const SIGNS_OF_A_PASSWORD: [&str; 5] = [
+const AUTHENTICATION_ERRORS: [&str; 5] = [
     "WRONGPASS",
     "NOAUTH",
     "AuthenticationFailed",
@@ -51,15 +53,15 @@ const SIGNS_OF_A_PASSWORD: [&str; 5] = [
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
     /// It was not carried out, for want of memory.
-    Full(String),
+    OutOfMemory(String),
     /// The server does not know the functions yet. Nothing was carried out.
-    NoFunction,
+    LibraryMissing,
     /// It was not carried out: the server is not one that does, or not now.
     Refused(String),
     /// It may have been carried out, and nobody will say.
-    Unheard(String),
+    NoReply(String),
     /// The server did not like the command.
-    Wrong(String),
+    Unexpected(String),
 }
 
 impl Failure {
@@ -79,33 +81,33 @@ impl Failure {
             | ErrorKind::ClusterConnectionNotFound
             | ErrorKind::AuthenticationFailed
             | ErrorKind::MasterNameNotFoundBySentinel => Self::Refused(text),
-            ErrorKind::Server(_) | ErrorKind::Extension => Self::said(error.code().unwrap_or_default(), text),
+            ErrorKind::Server(_) | ErrorKind::Extension => Self::from_server(error.code().unwrap_or_default(), text),
             ErrorKind::Io if error.is_connection_refusal() => Self::Refused(text),
-            ErrorKind::Io => Self::Unheard(text),
-            _ => Self::Wrong(text),
+            ErrorKind::Io => Self::NoReply(text),
+            _ => Self::Unexpected(text),
         }
     }
 
     /// What an error that the server worded so means.
-    pub fn said(code: &str, text: String) -> Self {
+    pub fn from_server(code: &str, text: String) -> Self {
         match code {
-            _ if text.contains("Function not found") => Self::NoFunction,
-            "OOM" => Self::Full("Redis is out of memory".to_owned()),
+            _ if text.contains("Function not found") => Self::LibraryMissing,
+            "OOM" => Self::OutOfMemory("Redis is out of memory".to_owned()),
             "READONLY" | "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "MISCONF" | "NOREPLICAS" | "BUSY" | "NOAUTH"
             | "WRONGPASS" => Self::Refused(text),
-            _ => Self::Wrong(text),
+            _ => Self::Unexpected(text),
         }
     }
 
     /// Whether the server, or the way to it, is at fault, and not what it was asked.
-    pub const fn is_of_the_server(&self) -> bool {
-        matches!(self, Self::Refused(_) | Self::Unheard(_))
+    pub const fn is_server_fault(&self) -> bool {
+        matches!(self, Self::Refused(_) | Self::NoReply(_))
     }
 
     pub fn reason(&self) -> &str {
         match self {
-            Self::Full(why) | Self::Refused(why) | Self::Unheard(why) | Self::Wrong(why) => why,
-            Self::NoFunction => "Redis forgets its functions",
+            Self::OutOfMemory(why) | Self::Refused(why) | Self::NoReply(why) | Self::Unexpected(why) => why,
+            Self::LibraryMissing => "Redis forgets its functions",
         }
     }
 }
@@ -113,7 +115,7 @@ impl Failure {
 impl From<Failure> for StoreError {
     fn from(failure: Failure) -> Self {
         match failure {
-            Failure::Full(why) => Self::Full(why),
+            Failure::OutOfMemory(why) => Self::Full(why),
             other => Self::Unreachable(other.reason().to_owned()),
         }
     }

@@ -23,28 +23,28 @@
 //! | `epoch`, `forks` | which data set this is, and the last ends of its timelines (`scripts/timeline.lua`) |
 //! | `given_up` | hash: replica to the last batch whose leases it gave up |
 
-mod appending;
+mod append;
+mod auto_ack;
 mod breaker;
 mod client;
 mod connect;
+mod connection;
+mod decode;
 mod error;
-mod held;
-mod lane;
-mod late;
-mod link;
-mod offices;
+mod group_lease;
+mod incomplete_reply;
+mod local_messages;
 mod operation;
-mod outcome;
-mod posts;
-mod reading;
+mod pipeline;
 mod replicas;
 mod reply;
 mod script;
+mod send_result;
 mod settings;
 mod store;
+mod system;
 mod thread;
 mod timeline;
-mod written;
 
 use std::{
     collections::HashMap,
@@ -54,32 +54,32 @@ use std::{
 use actors::{
     bridge::Bridge,
     model::{AuditEntry, AuditQuery, ProjectId, ProjectRecord, ReplicaId},
-    storage::{Condition, Op, Replicas, Storage, Store, StoreEpoch},
+    storage::{Op, ReplicaDirectory, Storage, StorageHealth, Store, StoreEpoch},
 };
 
 pub use error::ConnectError;
 use futures_util::{StreamExt, TryStreamExt, stream};
-pub use settings::{RedisSettings, SILENT_BEATS};
+pub use settings::{REPLICA_TIMEOUT_HEARTBEATS, RedisSettings};
 
 use self::{
-    client::Client, lane::Lane, offices::ASKED_LEN_MAX, operation::Operation, replicas::RedisReplicas, reply::Reply,
-    store::RedisStore,
+    client::RedisClient, operation::Operation, pipeline::Pipeline, replicas::RedisReplicas, reply::Reply,
+    store::RedisStore, system::CONCURRENT_READS_MAX,
 };
-use crate::bridge::redis::{Connect, RedisBridge};
+use crate::bridge::redis::{ConnectPubSub, RedisBridge};
 
 /// The version of the layout of keys that this build writes and reads.
 const SCHEMA: i64 = 3;
 
 pub struct RedisStorage {
-    shared: Arc<Shared>,
+    shared: Arc<RedisCore>,
     durability: String,
-    subscribe: Arc<Connect>,
+    connect_pubsub: Arc<ConnectPubSub>,
 }
 
 /// What goes on in the background as well.
-struct Shared {
-    client: Arc<Client>,
-    lanes: Mutex<HashMap<ProjectId, Arc<Lane>>>,
+struct RedisCore {
+    client: Arc<RedisClient>,
+    pipelines: Mutex<HashMap<ProjectId, Arc<Pipeline>>>,
 }
 
 impl RedisStorage {
@@ -89,7 +89,7 @@ impl RedisStorage {
     /// In one line, without passwords: where Redis cannot be reached or refuses the password, and when the data is of a
     /// later version than this build knows.
     pub async fn connect(settings: RedisSettings) -> Result<Self, ConnectError> {
-        connect::storage(settings).await
+        connect::connect(settings).await
     }
 
     /// This process, as the others hear of it.
@@ -104,46 +104,46 @@ impl RedisStorage {
         Box::pin(async move {
             let client = Arc::clone(&shared.client);
             client
-                .here(async move { shared.release_leases_of(replica).await })
+                .run_on_thread(async move { shared.release_leases_of(replica).await })
                 .await
         })
     }
 }
 
-impl Shared {
-    fn lane(&self, project: &ProjectId) -> Arc<Lane> {
-        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+impl RedisCore {
+    fn pipeline(&self, project: &ProjectId) -> Arc<Pipeline> {
+        let mut lanes = self.pipelines.lock().unwrap_or_else(PoisonError::into_inner);
         let lane = lanes
             .entry(project.clone())
-            .or_insert_with(|| Arc::new(Lane::new(Arc::clone(&self.client), project.clone())));
+            .or_insert_with(|| Arc::new(Pipeline::new(Arc::clone(&self.client), project.clone())));
         Arc::clone(lane)
     }
 
     fn open_projects(&self) -> Vec<ProjectId> {
-        let lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        let lanes = self.pipelines.lock().unwrap_or_else(PoisonError::into_inner);
         lanes.keys().cloned().collect()
     }
 
-    fn troubled_projects(&self) -> Vec<ProjectId> {
-        let lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        let troubled = lanes.values().filter(|lane| lane.breaker.trouble().is_some());
+    fn unavailable_projects(&self) -> Vec<ProjectId> {
+        let lanes = self.pipelines.lock().unwrap_or_else(PoisonError::into_inner);
+        let troubled = lanes.values().filter(|lane| lane.breaker.open_reason().is_some());
         troubled.map(|lane| lane.project.clone()).collect()
     }
 
     /// Whether something goes, and why the rest does not.
-    fn troubles(&self) -> (bool, Vec<String>) {
-        let own = self.client.breaker.trouble();
-        if !self.client.link.is_cluster() {
+    fn health(&self) -> (bool, Vec<String>) {
+        let own = self.client.breaker.open_reason();
+        if !self.client.connection.is_cluster() {
             return (own.is_none(), own.into_iter().collect());
         }
-        let lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        let all = lanes.values().map(|lane| lane.breaker.trouble()).chain([own]);
+        let lanes = self.pipelines.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = lanes.values().map(|lane| lane.breaker.open_reason()).chain([own]);
         let (troubled, well): (Vec<_>, Vec<_>) = all.partition(Option::is_some);
         (!well.is_empty(), troubled.into_iter().flatten().collect())
     }
 
     fn run(&self, project: &ProjectId, operation: Operation, at: Option<StoreEpoch>) -> Op<Reply> {
-        Box::pin(self.lane(project).submit(operation, at))
+        Box::pin(self.pipeline(project).submit(operation, at))
     }
 
     /// As an operation on the project, so that the data set that it is read from is known.
@@ -162,48 +162,48 @@ impl Storage for RedisStorage {
         self.durability.clone()
     }
 
-    fn condition(&self) -> Condition {
-        let (healthy, troubles) = self.shared.troubles();
+    fn health(&self) -> StorageHealth {
+        let (healthy, troubles) = self.shared.health();
         match troubles.into_iter().next() {
-            Some(reason) if healthy => Condition::Degraded(reason),
-            Some(reason) => Condition::Unavailable(reason),
+            Some(reason) if healthy => StorageHealth::Degraded(reason),
+            Some(reason) => StorageHealth::Unavailable(reason),
             None => {
                 let client = &self.shared.client;
-                let problem = client.too_few_replicas().or_else(|| client.losses.recent());
-                problem.map_or(Condition::Healthy, Condition::Degraded)
+                let problem = client.replication_error().or_else(|| client.losses.recent());
+                problem.map_or(StorageHealth::Healthy, StorageHealth::Degraded)
             }
         }
     }
 
     fn bridge(&self) -> Option<Arc<dyn Bridge>> {
-        let Client {
+        let RedisClient {
             replica,
             channel,
             deadline,
             ..
         } = &*self.shared.client;
-        let bridge = RedisBridge::new(*replica, channel.clone(), *deadline, Arc::clone(&self.subscribe));
+        let bridge = RedisBridge::new(*replica, channel.clone(), *deadline, Arc::clone(&self.connect_pubsub));
         Some(Arc::new(bridge))
     }
 
-    fn replicas(&self) -> Option<Arc<dyn Replicas>> {
+    fn replicas(&self) -> Option<Arc<dyn ReplicaDirectory>> {
         Some(Arc::new(RedisReplicas(Arc::clone(&self.shared.client))))
     }
 
     fn open(&self, project: &ProjectId) -> Arc<dyn Store> {
-        Arc::new(RedisStore::new(self.shared.lane(project), None))
+        Arc::new(RedisStore::new(self.shared.pipeline(project), None))
     }
 
     fn open_at(&self, project: &ProjectId, epoch: StoreEpoch) -> Arc<dyn Store> {
-        Arc::new(RedisStore::new(self.shared.lane(project), Some(epoch)))
+        Arc::new(RedisStore::new(self.shared.pipeline(project), Some(epoch)))
     }
 
     fn epoch(&self) -> StoreEpoch {
         self.shared.client.losses.epoch()
     }
 
-    fn is_void(&self, project: &ProjectId, at: StoreEpoch) -> bool {
-        let lanes = self.shared.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+    fn has_rolled_back(&self, project: &ProjectId, at: StoreEpoch) -> bool {
+        let lanes = self.shared.pipelines.lock().unwrap_or_else(PoisonError::into_inner);
         lanes.get(project).is_some_and(|lane| at < lane.epoch())
     }
 
@@ -212,12 +212,12 @@ impl Storage for RedisStorage {
         Box::pin(async move {
             let client = Arc::clone(&shared.client);
             let read = async move {
-                let ids = offices::project_ids(&shared.client).await?;
+                let ids = system::project_ids(&shared.client).await?;
                 let records = stream::iter(ids).map(|id| shared.project(&id));
-                let records: Vec<_> = records.buffered(ASKED_LEN_MAX).try_collect().await?;
+                let records: Vec<_> = records.buffered(CONCURRENT_READS_MAX).try_collect().await?;
                 Ok(records.into_iter().flatten().collect())
             };
-            client.here(read).await
+            client.run_on_thread(read).await
         })
     }
 
@@ -235,9 +235,9 @@ impl Storage for RedisStorage {
             // An id that is listed and has no record is left out: the other way round it would be lost.
             let client = &shared.client;
             client
-                .here(offices::list(Arc::clone(client), record.id.clone()))
+                .run_on_thread(system::add_project_id(Arc::clone(client), record.id.clone()))
                 .await?;
-            let put = offices::put(client.replica, &record);
+            let put = system::put_project(client.replica, &record);
             Ok(shared.run(&record.id, put, Some(epoch)).await?.int()? == 1)
         })
     }
@@ -252,11 +252,15 @@ impl Storage for RedisStorage {
 
     fn append_audit(&self, entry: AuditEntry) -> Op<()> {
         let client = Arc::clone(&self.shared.client);
-        Box::pin(async move { client.here(offices::append_audit(Arc::clone(&client), entry)).await })
+        Box::pin(async move {
+            client
+                .run_on_thread(system::append_audit(Arc::clone(&client), entry))
+                .await
+        })
     }
 
     fn audit(&self, query: AuditQuery) -> Op<Vec<Arc<AuditEntry>>> {
         let client = Arc::clone(&self.shared.client);
-        Box::pin(async move { client.here(offices::audit(Arc::clone(&client), query)).await })
+        Box::pin(async move { client.run_on_thread(system::audit(Arc::clone(&client), query)).await })
     }
 }

@@ -9,7 +9,7 @@ use actors::{
 use deadpool_redis::redis::{Cmd, Pipeline};
 
 /// What a lease is answered with, more or less.
-const LEASED_BYTES: usize = 16 * 1024;
+const LEASE_REPLY_BYTES: usize = 16 * 1024;
 
 /// What the script is to do, with what.
 #[derive(Clone, Debug)]
@@ -20,9 +20,9 @@ pub(super) struct Operation {
     /// Whether something is kept because of it that was not there before.
     pub accepts: bool,
     /// Whether it tells or changes what was delivered: what was written before it is acknowledged before it.
-    pub sees_inboxes: bool,
+    pub reads_inboxes: bool,
     /// Whose messages it hands out.
-    pub leases: Option<SessionId>,
+    pub leases_for: Option<SessionId>,
 }
 
 #[derive(Clone, Debug)]
@@ -41,8 +41,8 @@ impl Operation {
             args: Vec::new(),
             bytes: 0,
             accepts: false,
-            sees_inboxes: true,
-            leases: None,
+            reads_inboxes: true,
+            leases_for: None,
         }
     }
 
@@ -63,7 +63,7 @@ impl Operation {
     }
 
     /// A number that the script can count with: beyond 2^53 it cannot.
-    pub fn most(self, number: usize) -> Self {
+    pub fn bound(self, number: usize) -> Self {
         self.number((number as u64).min(1 << 53))
     }
 
@@ -86,7 +86,7 @@ impl Operation {
     }
 
     /// A session and what is about it, as one argument: each takes a server longer than what is in it.
-    pub fn session_and(mut self, session: SessionId, rest: Vec<u8>) -> Self {
+    pub fn session_with(mut self, session: SessionId, rest: Vec<u8>) -> Self {
         self.bytes += rest.len();
         self.args.push(Arg::Packed(vec![session], rest));
         self
@@ -118,18 +118,18 @@ impl Operation {
         self.text(replica.as_uuid().as_bytes().as_slice())
     }
 
-    pub const fn seeing_no_inboxes(mut self) -> Self {
-        self.sees_inboxes = false;
+    pub const fn without_reading_inboxes(mut self) -> Self {
+        self.reads_inboxes = false;
         self
     }
 
-    pub const fn leasing(mut self, session: SessionId) -> Self {
-        self.leases = Some(session);
+    pub const fn leasing_for(mut self, session: SessionId) -> Self {
+        self.leases_for = Some(session);
         self
     }
 
     /// The sessions that it names, each as often as it does.
-    pub fn named(&self) -> impl Iterator<Item = SessionId> {
+    pub fn named_sessions(&self) -> impl Iterator<Item = SessionId> {
         self.args.iter().flat_map(Arg::sessions).copied()
     }
 
@@ -139,14 +139,18 @@ impl Operation {
     }
 
     /// About as many bytes as it is sent as.
-    pub const fn size(&self) -> usize {
+    pub const fn request_bytes(&self) -> usize {
         self.bytes + 16 * self.args.len() + 32
     }
 
     /// About as many bytes as it is sent as and answered with: how much it is to do.
     pub const fn weight(&self) -> usize {
-        let answered = if self.leases.is_some() { LEASED_BYTES } else { 0 };
-        self.size() + answered
+        let answered = if self.leases_for.is_some() {
+            LEASE_REPLY_BYTES
+        } else {
+            0
+        };
+        self.request_bytes() + answered
     }
 }
 
@@ -161,7 +165,7 @@ impl Arg {
 }
 
 /// Writes what follows the preamble: the sessions, the operations.
-pub(super) fn write<'a>(operations: impl Iterator<Item = &'a Operation> + Clone, command: &mut Cmd) {
+pub(super) fn write_operations<'a>(operations: impl Iterator<Item = &'a Operation> + Clone, command: &mut Cmd) {
     let mut places = HashMap::new();
     let mut sessions = Vec::new();
     let args = operations.clone().flat_map(|operation| &operation.args);
@@ -203,7 +207,7 @@ pub(super) fn write<'a>(operations: impl Iterator<Item = &'a Operation> + Clone,
 }
 
 /// Commands that go out together.
-pub(super) fn together<const N: usize>(commands: [Option<Cmd>; N]) -> Pipeline {
+pub(super) fn pipeline_of<const N: usize>(commands: [Option<Cmd>; N]) -> Pipeline {
     let mut pipeline = Pipeline::with_capacity(N);
     for command in commands.into_iter().flatten() {
         pipeline.add_command(command);

@@ -12,29 +12,29 @@ use std::{
 
 use actors::{
     model::ReplicaId,
-    storage::{Op, Replicas, StoreError},
+    storage::{Op, ReplicaDirectory, StoreError},
 };
 use deadpool_redis::redis::{Value, cmd};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::{
-    Shared,
-    client::Client,
-    offices,
+    RedisCore,
+    client::RedisClient,
     operation::Operation,
-    reply::{Reply, bytes, unreadable},
-    settings::SILENT_BEATS,
+    reply::{Reply, into_bytes, unreadable},
+    settings::REPLICA_TIMEOUT_HEARTBEATS,
+    system,
 };
 
-const KEY: &str = "{system}:replicas";
-const ADDRESSES: &str = "{system}:replicas:addresses";
+const REPLICAS_KEY: &str = "{system}:replicas";
+const ADDRESSES_KEY: &str = "{system}:replicas:addresses";
 /// Beats without a failure after which this replica trusts what it sees: while nobody reaches Redis, everybody is
 /// silent.
-const STEADY_BEATS: u32 = SILENT_BEATS + 1;
+const STEADY_HEARTBEATS: u32 = REPLICA_TIMEOUT_HEARTBEATS + 1;
 
 /// KEYS the replicas, their addresses; ARGV this replica, most silence in milliseconds, its address or nothing. Reply:
 /// those who have been silent for longer.
-const SCRIPT: &str = "
+const HEARTBEAT_SCRIPT: &str = "
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 redis.call('ZADD', KEYS[1], string.format('%.0f', now), ARGV[1])
@@ -45,14 +45,14 @@ return redis.call('ZRANGE', KEYS[1], '-inf', string.format('(%.0f', now - ARGV[2
 ";
 
 /// Goes on for as long as there is a storage.
-pub(super) async fn beat(shared: Weak<Shared>, every: Duration) {
+pub(super) async fn send_heartbeats(shared: Weak<RedisCore>, every: Duration) {
     let mut ticks = interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut steady = 0;
     let mut last = Instant::now();
     loop {
         ticks.tick().await;
-        if last.elapsed() >= every * SILENT_BEATS {
+        if last.elapsed() >= every * REPLICA_TIMEOUT_HEARTBEATS {
             // This one was away itself: the others may have been, too.
             steady = 0;
         }
@@ -60,23 +60,23 @@ pub(super) async fn beat(shared: Weak<Shared>, every: Duration) {
         let Some(shared) = shared.upgrade() else {
             return;
         };
-        match say_so(&shared.client, every * SILENT_BEATS).await {
-            Ok(silent) if steady >= STEADY_BEATS => shared.see_off(silent).await,
+        match send_heartbeat(&shared.client, every * REPLICA_TIMEOUT_HEARTBEATS).await {
+            Ok(silent) if steady >= STEADY_HEARTBEATS => shared.remove_silent_replicas(silent).await,
             Ok(_) => steady += 1,
             Err(_) => steady = 0,
         }
-        shared.look_after_troubles().await;
+        shared.probe_unavailable_projects().await;
     }
 }
 
-async fn say_so(client: &Client, silence: Duration) -> Result<Vec<ReplicaId>, StoreError> {
+async fn send_heartbeat(client: &RedisClient, silence: Duration) -> Result<Vec<ReplicaId>, StoreError> {
     let mut script = cmd("EVAL");
-    script.arg(SCRIPT).arg(2).arg(KEY).arg(ADDRESSES);
+    script.arg(HEARTBEAT_SCRIPT).arg(2).arg(REPLICAS_KEY).arg(ADDRESSES_KEY);
     script.arg(client.replica.to_string()).arg(silence.as_millis() as u64);
     script.arg(client.address.map(|address| address.to_string()).unwrap_or_default());
-    let mut silent = Reply::new(client.ask_one(script, KEY).await?)?;
+    let mut silent = Reply::new(client.send_one(script, REPLICAS_KEY).await?)?;
     let mut replicas = Vec::new();
-    while !silent.is_done() {
+    while !silent.is_empty() {
         let text = String::from_utf8(silent.bytes()?).ok();
         let replica = text.as_deref().and_then(ReplicaId::parse);
         replicas.push(replica.ok_or_else(|| unreadable("the id of a replica"))?);
@@ -85,34 +85,34 @@ async fn say_so(client: &Client, silence: Duration) -> Result<Vec<ReplicaId>, St
 }
 
 /// The replicas that use the same Redis.
-pub(super) struct RedisReplicas(pub Arc<Client>);
+pub(super) struct RedisReplicas(pub Arc<RedisClient>);
 
-impl Replicas for RedisReplicas {
-    fn own(&self) -> ReplicaId {
+impl ReplicaDirectory for RedisReplicas {
+    fn own_id(&self) -> ReplicaId {
         self.0.replica
     }
 
     fn address_of(&self, replica: ReplicaId) -> Op<Option<SocketAddr>> {
         let client = Arc::clone(&self.0);
-        Box::pin(async move { client.here(address_of(Arc::clone(&client), replica)).await })
+        Box::pin(async move { client.run_on_thread(address_of(Arc::clone(&client), replica)).await })
     }
 }
 
-async fn address_of(client: Arc<Client>, replica: ReplicaId) -> Result<Option<SocketAddr>, StoreError> {
-    let get = cmd("HGET").arg(ADDRESSES).arg(replica.to_string()).to_owned();
-    let text = match client.ask_one(get, ADDRESSES).await? {
+async fn address_of(client: Arc<RedisClient>, replica: ReplicaId) -> Result<Option<SocketAddr>, StoreError> {
+    let get = cmd("HGET").arg(ADDRESSES_KEY).arg(replica.to_string()).to_owned();
+    let text = match client.send_one(get, ADDRESSES_KEY).await? {
         Value::Nil => return Ok(None),
-        value => String::from_utf8(bytes(value)?).ok(),
+        value => String::from_utf8(into_bytes(value)?).ok(),
     };
     let address = text.and_then(|text| text.parse().ok());
     address.map(Some).ok_or_else(|| unreadable("the address of a replica"))
 }
 
-impl Shared {
+impl RedisCore {
     /// Nodes of a cluster that were away may be back, and nobody may ask them for a while.
-    async fn look_after_troubles(&self) {
-        if self.client.link.is_cluster() {
-            let troubled = self.troubled_projects();
+    async fn probe_unavailable_projects(&self) {
+        if self.client.connection.is_cluster() {
+            let troubled = self.unavailable_projects();
             let looks = troubled
                 .iter()
                 .map(|project| self.run(project, Operation::new("serial"), None));
@@ -120,15 +120,15 @@ impl Shared {
         }
     }
 
-    async fn see_off(self: &Arc<Self>, silent: Vec<ReplicaId>) {
+    async fn remove_silent_replicas(self: &Arc<Self>, silent: Vec<ReplicaId>) {
         for replica in silent {
             tracing::warn!(%replica, "a replica is silent: what it had in hand is given to others");
             let released = async {
                 self.release_leases_of(replica).await?;
-                let forget = cmd("HDEL").arg(ADDRESSES).arg(replica.to_string()).to_owned();
-                self.client.ask_one(forget, ADDRESSES).await?;
-                let remove = cmd("ZREM").arg(KEY).arg(replica.to_string()).to_owned();
-                self.client.ask_one(remove, KEY).await
+                let forget = cmd("HDEL").arg(ADDRESSES_KEY).arg(replica.to_string()).to_owned();
+                self.client.send_one(forget, ADDRESSES_KEY).await?;
+                let remove = cmd("ZREM").arg(REPLICAS_KEY).arg(replica.to_string()).to_owned();
+                self.client.send_one(remove, REPLICAS_KEY).await
             };
             if let Err(error) = released.await {
                 tracing::warn!(%replica, %error, "what a silent replica had in hand is still not given to others");
@@ -138,7 +138,7 @@ impl Shared {
 
     pub(super) async fn release_leases_of(&self, replica: ReplicaId) -> Result<(), StoreError> {
         let mut projects: HashSet<_> = self.open_projects().into_iter().collect();
-        projects.extend(offices::project_ids(&self.client).await?);
+        projects.extend(system::project_ids(&self.client).await?);
         for project in projects {
             let operation = Operation::new("release_of").time(actors::clock::now()).replica(replica);
             self.run(&project, operation, None).await?;

@@ -1,7 +1,7 @@
 //! What Redis answers, taken apart.
 
 use actors::{
-    model::{DeadLetterReason, MessageId, ProjectId, SessionId, Status},
+    model::{DeadLetterReason, DeliveryStatus, MessageId, ProjectId, SessionId},
     storage::{Depth, StoreError},
 };
 use deadpool_redis::redis::Value;
@@ -22,15 +22,15 @@ impl Reply {
             Value::BulkString(text) if text.first() == Some(&b'!') => {
                 let text = String::from_utf8_lossy(&text[1..]).into_owned();
                 let code = text.split(' ').next().unwrap_or_default().to_owned();
-                Err(Failure::said(&code, text).into())
+                Err(Failure::from_server(&code, text).into())
             }
-            other => Err(odd(&other)),
+            other => Err(unexpected_kind(&other)),
         }
     }
 
     /// The reply to an acknowledgement, as to one that came right after it and was about nothing: how many wait and how
     /// many are leased.
-    pub fn with_nothing_done(&self) -> Self {
+    pub fn depth_only(&self) -> Self {
         let depth = self.0.as_slice().get(1..3).unwrap_or_default();
         let parts = [&[Value::Int(0)], depth, &[Value::Int(0)]].concat();
         Self(parts.into_iter())
@@ -41,7 +41,7 @@ impl Reply {
     }
 
     fn part(&mut self) -> Result<Value, StoreError> {
-        self.next().ok_or_else(|| odd(&Value::Nil))
+        self.next().ok_or_else(|| unexpected_kind(&Value::Nil))
     }
 
     /// # Errors
@@ -49,7 +49,7 @@ impl Reply {
     pub fn int(&mut self) -> Result<i64, StoreError> {
         match self.part()? {
             Value::Int(number) => Ok(number),
-            other => Err(odd(&other)),
+            other => Err(unexpected_kind(&other)),
         }
     }
 
@@ -57,25 +57,25 @@ impl Reply {
     /// When the next part is no number of things.
     pub fn len(&mut self) -> Result<usize, StoreError> {
         let number = self.int()?;
-        usize::try_from(number).map_err(|_| odd(&Value::Int(number)))
+        usize::try_from(number).map_err(|_| unexpected_kind(&Value::Int(number)))
     }
 
     /// # Errors
     /// When the next part is no text.
     pub fn bytes(&mut self) -> Result<Vec<u8>, StoreError> {
-        bytes(self.part()?)
+        into_bytes(self.part()?)
     }
 
     /// # Errors
     /// When the next part is not the id of a session.
     pub fn session(&mut self) -> Result<SessionId, StoreError> {
-        session(&self.bytes()?)
+        parse_session(&self.bytes()?)
     }
 
     /// # Errors
     /// When the next part is not the id of a message.
     pub fn message(&mut self) -> Result<MessageId, StoreError> {
-        message(&self.bytes()?)
+        parse_message(&self.bytes()?)
     }
 
     /// # Errors
@@ -90,12 +90,12 @@ impl Reply {
     /// # Errors
     /// When the next part is no number, or below 0.
     pub fn number(&mut self) -> Result<u64, StoreError> {
-        number(&self.bytes()?)
+        parse_number(&self.bytes()?)
     }
 
     /// # Errors
     /// When the next part is no number of deliveries.
-    pub fn count(&mut self) -> Result<u32, StoreError> {
+    pub fn deliveries(&mut self) -> Result<u32, StoreError> {
         Ok(u32::try_from(self.number()?).unwrap_or(u32::MAX))
     }
 
@@ -103,10 +103,10 @@ impl Reply {
     ///
     /// # Errors
     /// When the next part is neither text nor nothing.
-    pub fn bytes_or_nothing(&mut self) -> Result<Option<Vec<u8>>, StoreError> {
+    pub fn optional_bytes(&mut self) -> Result<Option<Vec<u8>>, StoreError> {
         match self.part()? {
             Value::Nil => Ok(None),
-            text => bytes(text).map(Some),
+            text => into_bytes(text).map(Some),
         }
     }
 
@@ -127,7 +127,7 @@ impl Reply {
     /// # Errors
     /// When the next part is not such a record.
     pub fn record<T: serde::de::DeserializeOwned>(&mut self) -> Result<Option<T>, StoreError> {
-        self.next().map(|value| json(&bytes(value)?)).transpose()
+        self.next().map(|value| parse_json(&into_bytes(value)?)).transpose()
     }
 
     /// All the parts that are left.
@@ -135,34 +135,37 @@ impl Reply {
     /// # Errors
     /// When one of them is not the id of a project.
     pub fn projects(&mut self) -> Result<Vec<ProjectId>, StoreError> {
-        self.0.by_ref().map(|value| project(&bytes(value)?)).collect()
+        self.0
+            .by_ref()
+            .map(|value| parse_project(&into_bytes(value)?))
+            .collect()
     }
 
-    pub fn is_done(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.0.as_slice().is_empty()
     }
 }
 
-pub(super) fn bytes(value: Value) -> Result<Vec<u8>, StoreError> {
+pub(super) fn into_bytes(value: Value) -> Result<Vec<u8>, StoreError> {
     match value {
         Value::BulkString(bytes) => Ok(bytes),
         Value::Int(number) => Ok(number.to_string().into_bytes()),
         Value::SimpleString(text) => Ok(text.into_bytes()),
-        other => Err(odd(&other)),
+        other => Err(unexpected_kind(&other)),
     }
 }
 
-pub(super) fn session(text: &[u8]) -> Result<SessionId, StoreError> {
+pub(super) fn parse_session(text: &[u8]) -> Result<SessionId, StoreError> {
     let parsed = std::str::from_utf8(text).ok().and_then(SessionId::parse);
     parsed.ok_or_else(|| unreadable("the id of a session"))
 }
 
-pub(super) fn message(bytes: &[u8]) -> Result<MessageId, StoreError> {
+pub(super) fn parse_message(bytes: &[u8]) -> Result<MessageId, StoreError> {
     let uuid = Uuid::from_slice(bytes).map_err(|_| unreadable("the id of a message"))?;
     Ok(MessageId::from_uuid(uuid))
 }
 
-pub(super) fn project(text: &[u8]) -> Result<ProjectId, StoreError> {
+pub(super) fn parse_project(text: &[u8]) -> Result<ProjectId, StoreError> {
     let parsed = std::str::from_utf8(text)
         .ok()
         .and_then(|text| ProjectId::parse(text).ok());
@@ -170,35 +173,35 @@ pub(super) fn project(text: &[u8]) -> Result<ProjectId, StoreError> {
 }
 
 /// A number as text.
-pub(super) fn number(text: &[u8]) -> Result<u64, StoreError> {
+pub(super) fn parse_number(text: &[u8]) -> Result<u64, StoreError> {
     let parsed = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
     parsed.ok_or_else(|| unreadable("a number"))
 }
 
-pub(super) fn json<T: serde::de::DeserializeOwned>(text: &[u8]) -> Result<T, StoreError> {
+pub(super) fn parse_json<T: serde::de::DeserializeOwned>(text: &[u8]) -> Result<T, StoreError> {
     serde_json::from_slice(text).map_err(|error| unreadable(&format!("a record ({error})")))
 }
 
 /// How receipts, dead letters and first results say where a message stands.
-pub(super) const fn status_code(status: Status) -> char {
+pub(super) const fn status_code(status: DeliveryStatus) -> char {
     match status {
-        Status::Queued => 'q',
-        Status::Delivered => 'd',
-        Status::Acknowledged => 'a',
-        Status::Expired => 'x',
-        Status::DeadLettered(DeadLetterReason::Expired) => 'e',
-        Status::DeadLettered(reason) => reason_code(reason),
+        DeliveryStatus::Queued => 'q',
+        DeliveryStatus::Delivered => 'd',
+        DeliveryStatus::Acknowledged => 'a',
+        DeliveryStatus::Expired => 'x',
+        DeliveryStatus::DeadLettered(DeadLetterReason::Expired) => 'e',
+        DeliveryStatus::DeadLettered(reason) => reason_code(reason),
     }
 }
 
-pub(super) fn status(code: &[u8]) -> Result<Status, StoreError> {
+pub(super) fn parse_status(code: &[u8]) -> Result<DeliveryStatus, StoreError> {
     Ok(match code {
-        b"q" => Status::Queued,
-        b"d" => Status::Delivered,
-        b"a" => Status::Acknowledged,
-        b"x" => Status::Expired,
-        b"e" => Status::DeadLettered(DeadLetterReason::Expired),
-        other => Status::DeadLettered(reason(other)?),
+        b"q" => DeliveryStatus::Queued,
+        b"d" => DeliveryStatus::Delivered,
+        b"a" => DeliveryStatus::Acknowledged,
+        b"x" => DeliveryStatus::Expired,
+        b"e" => DeliveryStatus::DeadLettered(DeadLetterReason::Expired),
+        other => DeliveryStatus::DeadLettered(parse_reason(other)?),
     })
 }
 
@@ -212,7 +215,7 @@ pub(super) const fn reason_code(reason: DeadLetterReason) -> char {
     }
 }
 
-pub(super) fn reason(code: &[u8]) -> Result<DeadLetterReason, StoreError> {
+pub(super) fn parse_reason(code: &[u8]) -> Result<DeadLetterReason, StoreError> {
     match code {
         b"x" => Ok(DeadLetterReason::Expired),
         b"l" => Ok(DeadLetterReason::DeliveryLimit),
@@ -222,7 +225,7 @@ pub(super) fn reason(code: &[u8]) -> Result<DeadLetterReason, StoreError> {
     }
 }
 
-fn odd(value: &Value) -> StoreError {
+fn unexpected_kind(value: &Value) -> StoreError {
     unreadable(&format!("an answer of another kind ({value:?})"))
 }
 

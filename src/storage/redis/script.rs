@@ -1,7 +1,7 @@
 //! The functions that carry out the operations of a project, and what they are told of this replica.
 
 use actors::{
-    bridge::{Frame, News, Parcel},
+    bridge::{DeliveryBatch, Frame, StoreEvent},
     clock::millis,
     model::{MessageId, ProjectId, ReplicaId, SessionId},
     storage::Retention,
@@ -92,15 +92,15 @@ pub(super) struct Preamble {
 impl Preamble {
     pub fn new(replica: ReplicaId, project: &ProjectId) -> Self {
         let (session, message) = (SessionId::from_uuid(Uuid::nil()), MessageId::from_uuid(Uuid::nil()));
-        let waiting = Frame::head(replica, project, &News::Waiting(vec![session]));
-        let progress = Frame::head(replica, project, &News::Progress(message));
+        let waiting = Frame::head(replica, project, &StoreEvent::Waiting(vec![session]));
+        let progress = Frame::head(replica, project, &StoreEvent::Progress(message));
         Self {
             prefix: format!("{{{project}}}:"),
             key: format!("{{{project}}}:inboxes"),
             messages: format!("{{{project}}}:messages"),
             waiting: around(&waiting, &format!("\"{session}\"")),
             progress: around(&progress, &message.to_string()),
-            parcel: Parcel::head(project),
+            parcel: DeliveryBatch::trailer_head(project),
         }
     }
 
@@ -135,12 +135,12 @@ fn bounds(retention: &Retention) -> Vec<u8> {
         retention.receipts_len_max,
         retention.dead_letters_len_max,
         retention.idempotency_keys_len_max,
-        retention.crossings_len_max,
+        retention.cross_project_targets_len_max,
         millis(retention.idempotency_window) as usize,
         retention.queue_bytes_max,
         retention.waiting_bytes_max,
         retention.dead_letters_bytes_max,
-        retention.outcomes_bytes_max,
+        retention.idempotency_keys_bytes_max,
         retention.sessions_bytes_max,
     ];
     // Beyond 2^53 it does not matter by how much.

@@ -29,11 +29,11 @@ pub struct RedisSettings {
     /// machine reaches Redis. None: the others are told of no address.
     pub address: Option<SocketAddr>,
     /// How long a message that was leased to many as one may wait until it has been written to all of them.
-    pub posts_within: Duration,
+    pub group_lease_timeout: Duration,
 }
 
 /// Heartbeats without which a replica is taken for gone.
-pub const SILENT_BEATS: u32 = 6;
+pub const REPLICA_TIMEOUT_HEARTBEATS: u32 = 6;
 
 impl RedisSettings {
     #[must_use]
@@ -45,7 +45,7 @@ impl RedisSettings {
             retention: Retention::default(),
             heartbeat: Duration::from_secs(5),
             address: None,
-            posts_within: Duration::from_millis(100),
+            group_lease_timeout: Duration::from_millis(100),
         }
     }
 }
@@ -56,7 +56,7 @@ impl RedisSettings {
     /// # Errors
     /// What is wrong with it, without the URL.
     pub fn check(&self) -> Result<(), ConnectError> {
-        Place::parse(&self.url).map(drop)
+        RedisEndpoint::parse(&self.url).map(drop)
     }
 }
 
@@ -75,7 +75,7 @@ impl fmt::Debug for RedisSettings {
 
 /// Where Redis is, as a URL says it.
 #[derive(Clone, Debug)]
-pub(super) enum Place {
+pub(super) enum RedisEndpoint {
     Single(ConnectionInfo),
     Cluster(Vec<ConnectionInfo>),
     Sentinel {
@@ -86,14 +86,14 @@ pub(super) enum Place {
     },
 }
 
-impl Place {
+impl RedisEndpoint {
     pub fn parse(url: &str) -> Result<Self, ConnectError> {
-        let (scheme, rest) = url.split_once("://").ok_or_else(|| unusable("it has no scheme"))?;
+        let (scheme, rest) = url.split_once("://").ok_or_else(|| url_error("it has no scheme"))?;
         let (user, rest) = rest.rsplit_once('@').map_or(("", rest), |(user, rest)| (user, rest));
         let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (plain, kind) = scheme.split_once('+').unwrap_or((scheme, ""));
         if !["redis", "rediss"].contains(&plain) {
-            return Err(unusable(
+            return Err(url_error(
                 "redis:// or rediss:// is wanted, with +cluster or +sentinel for several servers",
             ));
         }
@@ -108,14 +108,14 @@ impl Place {
                 .collect::<Result<Vec<_>, _>>()
         };
         match kind {
-            "" if hosts.contains(',') => Err(unusable("several servers are a redis+cluster:// or redis+sentinel://")),
+            "" if hosts.contains(',') => Err(url_error("several servers are a redis+cluster:// or redis+sentinel://")),
             "" => server(user, hosts, path).map(Self::Single),
             "cluster" if ["", "0"].contains(&path) => all(user, "").map(Self::Cluster),
-            "cluster" => Err(unusable("a cluster has no databases but 0")),
+            "cluster" => Err(url_error("a cluster has no databases but 0")),
             "sentinel" => {
                 let (master, db) = path.split_once('/').unwrap_or((path, ""));
                 if master.is_empty() {
-                    return Err(unusable(
+                    return Err(url_error(
                         "the name of the master is wanted: redis+sentinel://host:port/NAME",
                     ));
                 }
@@ -135,12 +135,12 @@ impl Place {
                     server: server(user, "master", db)?,
                 })
             }
-            _ => Err(unusable("+cluster and +sentinel are the kinds there are")),
+            _ => Err(url_error("+cluster and +sentinel are the kinds there are")),
         }
     }
 
     /// The number of the database.
-    pub fn db(&self) -> i64 {
+    pub fn database(&self) -> i64 {
         match self {
             Self::Single(info) | Self::Sentinel { server: info, .. } => info.redis_settings().db(),
             Self::Cluster(_) => 0,
@@ -149,7 +149,7 @@ impl Place {
 
     /// An address on which this machine listens, as machines see it that reach the same Redis. None when there is no
     /// way to it: a Redis on a Unix socket has nobody far away.
-    pub fn as_seen_from(&self, address: SocketAddr) -> Option<SocketAddr> {
+    pub fn advertised_address(&self, address: SocketAddr) -> Option<SocketAddr> {
         if !address.ip().is_unspecified() {
             return Some(address);
         }
@@ -158,7 +158,9 @@ impl Place {
             Self::Cluster(infos) | Self::Sentinel { sentinels: infos, .. } => infos,
         };
         let own = servers.iter().find_map(|server| match server.addr() {
-            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => own_address(host, *port),
+            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+                local_address_towards(host, *port)
+            }
             _ => None,
         });
         Some(SocketAddr::new(own?, address.port()))
@@ -166,7 +168,7 @@ impl Place {
 }
 
 /// The address of this machine on its way to another. Nothing is sent to find it.
-fn own_address(host: &str, port: u16) -> Option<IpAddr> {
+fn local_address_towards(host: &str, port: u16) -> Option<IpAddr> {
     (host, port).to_socket_addrs().ok()?.find_map(|server| {
         let any: IpAddr = match server {
             SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -179,7 +181,7 @@ fn own_address(host: &str, port: u16) -> Option<IpAddr> {
 }
 
 /// Without user and password.
-impl fmt::Display for Place {
+impl fmt::Display for RedisEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let addresses = |infos: &[ConnectionInfo]| {
             let all: Vec<_> = infos.iter().map(|info| address(info.addr())).collect();
@@ -202,10 +204,10 @@ fn address(of: &ConnectionAddr) -> String {
 fn info(url: &str) -> Result<ConnectionInfo, ConnectError> {
     // What the parser says may quote the URL, and with it a password.
     url.into_connection_info()
-        .map_err(|_| unusable("host, port or database number cannot be read"))
+        .map_err(|_| url_error("host, port or database number cannot be read"))
 }
 
-fn unusable(reason: &'static str) -> ConnectError {
+fn url_error(reason: &'static str) -> ConnectError {
     ConnectError::Url(reason)
 }
 
@@ -214,14 +216,14 @@ mod tests {
     use super::*;
 
     fn shown(url: &str) -> String {
-        match Place::parse(url) {
-            Ok(place) => format!("{place} db {}", place.db()),
+        match RedisEndpoint::parse(url) {
+            Ok(place) => format!("{place} db {}", place.database()),
             Err(error) => error.to_string(),
         }
     }
 
     #[test]
-    fn a_url_says_where_redis_is() {
+    fn a_url_names_the_endpoint() {
         assert_eq!(shown("redis://cache"), "cache:6379 db 0");
         assert_eq!(shown("redis://user:se@cret@cache:1/3"), "cache:1 db 3");
         assert_eq!(shown("rediss://cache:1"), "cache:1 db 0");
@@ -233,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_that_will_not_do_is_refused_without_its_password() {
+    fn an_invalid_url_is_refused_without_its_password() {
         for url in [
             "cache:6379",
             "http://:secret@cache",
@@ -244,7 +246,7 @@ mod tests {
             "redis+sentinel://:secret@a",
             "redis+ring://:secret@a",
         ] {
-            let error = Place::parse(url).unwrap_err().to_string();
+            let error = RedisEndpoint::parse(url).unwrap_err().to_string();
             assert!(
                 error.starts_with("the Redis URL cannot be used: ") && !error.contains("secret"),
                 "{error}"
@@ -253,9 +255,11 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_is_where_its_way_to_redis_begins() {
+    fn a_replica_advertises_the_address_that_faces_redis() {
         let seen = |url: &str, address: &str| {
-            let seen = Place::parse(url).unwrap().as_seen_from(address.parse().unwrap());
+            let seen = RedisEndpoint::parse(url)
+                .unwrap()
+                .advertised_address(address.parse().unwrap());
             seen.map(|address| address.to_string())
         };
         assert_eq!(seen("redis://127.0.0.1", "0.0.0.0:8000").unwrap(), "127.0.0.1:8000");

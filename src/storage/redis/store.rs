@@ -7,45 +7,45 @@ use std::{
 };
 
 use actors::{
-    bridge::{Frame, News, Parcel},
+    bridge::{DeliveryBatch, Frame, StoreEvent},
     clock::Now,
     model::{
-        CallReceipt, DeadLetterReason, Message, MessageId, ProjectId, ProtocolName, ProtocolRecord, RecipientStatus,
-        SessionId, SessionRecord, Status,
+        CallReceipt, DeadLetterReason, DeliveryStatus, Message, MessageId, ProjectId, ProtocolName, ProtocolRecord,
+        RecipientStatus, SessionId, SessionRecord,
     },
     storage::{
-        Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterQuery, DeadLetters, Depth, Exchanged,
-        Handed, Inserted, Leased, Op, Outcome, Redriven, Release, Released, Reserved, Roster, Seat, Seated, Sign,
-        Store, StoreEpoch, StoreError, Takes, Usage, Wanted,
+        Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterPage, DeadLetterQuery, Depth, Heartbeat,
+        HeartbeatExchange, Inserted, KeyReservation, Lease, Op, PrefetchLimit, PushedDelivery, PutOutcome, PutSession,
+        Redriven, Release, Released, Roster, SendResult, SessionKey, Store, StoreEpoch, StoreError, Usage,
     },
 };
 
 use super::{
-    appending,
-    lane::Lane,
+    append,
+    decode::{self, claim_text},
     operation::Operation,
-    outcome,
-    reading::{self, claim_text},
+    pipeline::Pipeline,
     reply::{Reply, reason_code},
+    send_result,
 };
 
 /// What one opener of a project sees of its store.
 pub(super) struct RedisStore {
-    lane: Arc<Lane>,
+    pipeline: Arc<Pipeline>,
     /// What it is asked is about the data set of this epoch; None: of any.
     epoch: Option<StoreEpoch>,
     /// Of the signs of life of others, and of the queues that lost messages: the last that was heard of.
-    signs: Arc<AtomicU64>,
-    thinned: Arc<AtomicU64>,
+    heartbeat_seq: Arc<AtomicU64>,
+    expired_in_seq: Arc<AtomicU64>,
 }
 
 impl RedisStore {
-    pub fn new(lane: Arc<Lane>, epoch: Option<StoreEpoch>) -> Self {
+    pub fn new(lane: Arc<Pipeline>, epoch: Option<StoreEpoch>) -> Self {
         Self {
-            lane,
+            pipeline: lane,
             epoch,
-            signs: Arc::default(),
-            thinned: Arc::default(),
+            heartbeat_seq: Arc::default(),
+            expired_in_seq: Arc::default(),
         }
     }
 
@@ -53,17 +53,17 @@ impl RedisStore {
     fn run<T: 'static>(
         &self,
         operation: Operation,
-        read: impl FnOnce(&Lane, Reply) -> Result<T, StoreError> + Send + 'static,
+        read: impl FnOnce(&Pipeline, Reply) -> Result<T, StoreError> + Send + 'static,
     ) -> Op<T> {
-        let (lane, epoch) = (Arc::clone(&self.lane), self.epoch);
+        let (lane, epoch) = (Arc::clone(&self.pipeline), self.epoch);
         Box::pin(async move {
             let reply = Arc::clone(&lane).submit(operation, epoch).await?;
             read(&lane, reply)
         })
     }
 
-    fn frame(&self, news: &News) -> String {
-        Frame::head(self.lane.client.replica, &self.lane.project, news)
+    fn frame(&self, news: &StoreEvent) -> String {
+        Frame::head(self.pipeline.client.replica, &self.pipeline.project, news)
     }
 }
 
@@ -72,24 +72,24 @@ impl Store for RedisStore {
         true
     }
 
-    fn serial(&self) -> Op<u64> {
+    fn last_frame_seq(&self) -> Op<u64> {
         self.run(Operation::new("serial"), |_, mut reply| reply.number())
     }
 
-    fn put_session(&self, record: SessionRecord, seat: Seat) -> Op<Seated> {
+    fn put_session(&self, record: SessionRecord, seat: PutSession) -> Op<PutOutcome> {
         let name = record.name.as_ref().map_or("", |name| name.as_str());
         let operation = Operation::accepting("put_session")
             .session(record.id)
             .text(name)
-            .text(reading::to_json(&record))
-            .flag(seat.resumes)
+            .text(decode::to_json(&record))
+            .flag(seat.must_exist)
             .text(
                 seat.sessions_len_max
                     .map_or_else(|| "-1".to_owned(), |max| max.to_string()),
             )
-            .text(self.frame(&News::Session(Box::new(record))));
+            .text(self.frame(&StoreEvent::Session(Box::new(record))));
         self.run(operation, |lane, mut reply| {
-            reading::seated(&mut reply, lane.client.retention.sessions_bytes_max)
+            decode::put_outcome(&mut reply, lane.client.retention.sessions_bytes_max)
         })
     }
 
@@ -102,11 +102,11 @@ impl Store for RedisStore {
         })
     }
 
-    fn find_session(&self, wanted: Wanted) -> Op<Option<SessionRecord>> {
+    fn find_session(&self, wanted: SessionKey) -> Op<Option<SessionRecord>> {
         let operation = Operation::new("find_session");
         let operation = match wanted {
-            Wanted::Id(id) => operation.text("id").session_text(id),
-            Wanted::Name(name) => operation.text("name").text(name.as_str()),
+            SessionKey::Id(id) => operation.text("id").session_text(id),
+            SessionKey::Name(name) => operation.text("name").text(name.as_str()),
         };
         self.run(operation, |_, mut reply| reply.record())
     }
@@ -124,7 +124,7 @@ impl Store for RedisStore {
             .session(session)
             .text(reason_code(reason).to_string())
             .text(silence)
-            .text(self.frame(&News::SessionRemoved(session)));
+            .text(self.frame(&StoreEvent::SessionRemoved(session)));
         self.run(operation, |_, mut reply| Ok(usize::try_from(reply.int()?).ok()))
     }
 
@@ -134,40 +134,40 @@ impl Store for RedisStore {
             .session(session)
             .text(claim_text(claim))
             .number(delivery_limit.into())
-            .text(self.frame(&News::Claimed(session)));
+            .text(self.frame(&StoreEvent::Claimed(session)));
         self.run(operation, |_, mut reply| {
             Ok(Claimed {
                 epoch: reply.number()?,
-                released: reading::released(&mut reply)?,
+                released: decode::released(&mut reply)?,
             })
         })
     }
 
-    fn exchange_signs(&self, own: Vec<Sign>) -> Op<Exchanged> {
+    fn exchange_heartbeats(&self, own: Vec<Heartbeat>) -> Op<HeartbeatExchange> {
         let mut operation = Operation::new("signs")
-            .seeing_no_inboxes()
-            .number(self.signs.load(Ordering::Acquire));
+            .without_reading_inboxes()
+            .number(self.heartbeat_seq.load(Ordering::Acquire));
         for sign in own {
-            operation = operation.session(sign.session).duration(sign.ago).flag(sign.goodbye);
+            operation = operation.session(sign.session).duration(sign.ago).flag(sign.has_left);
         }
-        let heard = Arc::clone(&self.signs);
+        let heard = Arc::clone(&self.heartbeat_seq);
         self.run(operation, move |_, mut reply| {
-            move_on(&heard, reply.number()?);
-            Ok(Exchanged {
-                serial: reply.number()?,
-                signs: reading::signs(&mut reply)?,
+            advance(&heard, reply.number()?);
+            Ok(HeartbeatExchange {
+                frame_seq: reply.number()?,
+                heartbeats: decode::heartbeats(&mut reply)?,
             })
         })
     }
 
     fn insert_protocol(&self, record: Arc<ProtocolRecord>, len_max: Option<usize>) -> Op<Inserted> {
-        let news = News::Protocol {
+        let news = StoreEvent::Protocol {
             name: record.name.clone(),
             version: record.version.clone(),
         };
         let operation = Operation::accepting("insert_protocol")
             .text(protocol_key(&record.name, &record.version))
-            .text(reading::to_json(&*record))
+            .text(decode::to_json(&*record))
             .text(self.frame(&news))
             .text(len_max.map_or_else(String::new, |max| max.to_string()));
         self.run(operation, |_, mut reply| {
@@ -195,41 +195,43 @@ impl Store for RedisStore {
 
     fn append(&self, batch: Vec<Append>, now: Now) -> Op<Vec<Appended>> {
         // Before it is sent: another may have it in hand before the answer is here.
-        self.lane.held.remember(batch.iter().map(|append| &append.message));
-        let items = appending::items(&batch);
-        let operation = appending::operation(&batch, &items, now);
+        self.pipeline
+            .local_messages
+            .insert(batch.iter().map(|append| &append.message));
+        let items = append::group_into_items(&batch);
+        let operation = append::operation(&batch, &items, now);
         self.run(operation, move |lane, mut reply| {
-            appending::answers(&batch, &items, &lane.client.retention, &mut reply)
+            append::read_answers(&batch, &items, &lane.client.retention, &mut reply)
         })
     }
 
-    fn settle_outcome(&self, sender: SessionId, key: String, outcome: Outcome) -> Op<()> {
+    fn update_send_result(&self, sender: SessionId, key: String, outcome: SendResult) -> Op<()> {
         let operation = Operation::new("settle_outcome")
-            .text(appending::outcome_key(sender, &key))
-            .text(outcome::to_stored(&outcome));
+            .text(append::idempotency_field(sender, &key))
+            .text(send_result::encode(&outcome));
         self.run(operation, |_, _| Ok(()))
     }
 
-    fn reserve_key(&self, sender: SessionId, key: String, target: ProjectId, _: Now) -> Op<Reserved> {
+    fn reserve_key(&self, sender: SessionId, key: String, target: ProjectId, _: Now) -> Op<KeyReservation> {
         let operation = Operation::accepting("reserve_key")
-            .text(appending::outcome_key(sender, &key))
+            .text(append::idempotency_field(sender, &key))
             .text(target.as_str());
-        self.run(operation, |_, mut reply| outcome::reserved(&reply.bytes()?))
+        self.run(operation, |_, mut reply| send_result::parse_reserved(&reply.bytes()?))
     }
 
-    fn keep_outcome(&self, sender: SessionId, key: String, outcome: Outcome) -> Op<()> {
+    fn complete_reservation(&self, sender: SessionId, key: String, outcome: SendResult) -> Op<()> {
         let operation = Operation::new("keep_outcome")
-            .text(appending::outcome_key(sender, &key))
-            .text(outcome::to_stored(&outcome));
+            .text(append::idempotency_field(sender, &key))
+            .text(send_result::encode(&outcome));
         self.run(operation, |_, _| Ok(()))
     }
 
-    fn free_key(&self, sender: SessionId, key: String) -> Op<()> {
-        let operation = Operation::new("free_key").text(appending::outcome_key(sender, &key));
+    fn cancel_reservation(&self, sender: SessionId, key: String) -> Op<()> {
+        let operation = Operation::new("free_key").text(append::idempotency_field(sender, &key));
         self.run(operation, |_, _| Ok(()))
     }
 
-    fn lease(&self, session: SessionId, by: Option<Claim>, limit: usize, bytes_max: usize, now: Now) -> Op<Leased> {
+    fn lease(&self, session: SessionId, by: Option<Claim>, limit: usize, bytes_max: usize, now: Now) -> Op<Lease> {
         let claim = by.map_or_else(String::new, claim_text);
         self.lease_as(session, claim, Vec::new(), (limit, bytes_max), now)
     }
@@ -241,32 +243,32 @@ impl Store for RedisStore {
         limit: usize,
         bytes_max: usize,
         now: Now,
-    ) -> Op<Leased> {
+    ) -> Op<Lease> {
         let receipt = receipt.to_bytes().to_vec();
         self.lease_as(session, String::new(), receipt, (limit, bytes_max), now)
     }
 
-    fn hands_over(&self) -> bool {
+    fn supports_push(&self) -> bool {
         true
     }
 
-    fn stand_by(&self, session: SessionId, claim: Claim, takes: Takes, from: u64) -> Op<Leased> {
+    fn start_push(&self, session: SessionId, claim: Claim, takes: PrefetchLimit, from: u64) -> Op<Lease> {
         let most = |number: usize| number.min(u32::MAX as usize);
         let operation = Operation::new("stand_by")
             .session(session)
             .text(claim_text(claim))
-            .most(most(takes.window))
-            .most(most(takes.room))
-            .text(self.lane.client.replica.to_string())
-            .flag(takes.by_writing)
+            .bound(most(takes.messages))
+            .bound(most(takes.bytes))
+            .text(self.pipeline.client.replica.to_string())
+            .flag(takes.auto_ack)
             .number(from);
         self.run(operation, move |lane, mut reply| {
-            reading::leased(lane, &mut reply, session)
+            decode::leased(lane, &mut reply, session)
         })
     }
 
-    fn unpack(&self, parcel: &Parcel) -> Result<Vec<Handed>, StoreError> {
-        reading::parcel(&self.lane, parcel)
+    fn decode_batch(&self, parcel: &DeliveryBatch) -> Result<Vec<PushedDelivery>, StoreError> {
+        decode::delivery_batch(&self.pipeline, parcel)
     }
 
     fn acknowledge(&self, session: SessionId, which: Acknowledge, now: Now) -> Op<Acknowledged> {
@@ -275,19 +277,19 @@ impl Store for RedisStore {
             Acknowledge::Ids(ids) => operation.text("ids").messages(&ids),
             Acknowledge::UpTo(id) => operation.text("up_to").message(id),
         };
-        self.run(operation, |lane, mut reply| reading::acknowledged(lane, &mut reply))
+        self.run(operation, |lane, mut reply| decode::acknowledged(lane, &mut reply))
     }
 
     fn acknowledge_written(&self, session: SessionId, messages: Vec<MessageId>, _: Now) -> Op<Acknowledged> {
-        let (lane, epoch) = (Arc::clone(&self.lane), self.epoch);
+        let (lane, epoch) = (Arc::clone(&self.pipeline), self.epoch);
         Box::pin(async move {
-            let mut reply = Arc::clone(&lane).submit_written(session, messages, epoch).await?;
-            reading::acknowledged(&lane, &mut reply)
+            let mut reply = Arc::clone(&lane).submit_auto_ack(session, messages, epoch).await?;
+            decode::acknowledged(&lane, &mut reply)
         })
     }
 
-    fn note_written(&self, session: SessionId, messages: &mut Vec<MessageId>) {
-        self.lane.note_written(session, messages);
+    fn settle_group_leases(&self, session: SessionId, messages: &mut Vec<MessageId>) {
+        self.pipeline.note_group_written(session, messages);
     }
 
     fn mark_returned(&self, session: SessionId, messages: Vec<MessageId>) -> Op<()> {
@@ -297,10 +299,10 @@ impl Store for RedisStore {
 
     fn acknowledge_returned(&self, session: SessionId, now: Now) -> Op<Acknowledged> {
         let operation = Operation::new("acknowledge_returned").time(now).session(session);
-        self.run(operation, |lane, mut reply| reading::acknowledged(lane, &mut reply))
+        self.run(operation, |lane, mut reply| decode::acknowledged(lane, &mut reply))
     }
 
-    fn settle_receipt(
+    fn acknowledge_receipt(
         &self,
         session: SessionId,
         receipt: CallReceipt,
@@ -312,7 +314,7 @@ impl Store for RedisStore {
             .session(session)
             .text(receipt.to_bytes().as_slice())
             .number(delivery_limit.into());
-        self.run(operation, |lane, mut reply| reading::acknowledged(lane, &mut reply))
+        self.run(operation, |lane, mut reply| decode::acknowledged(lane, &mut reply))
     }
 
     fn release(&self, session: SessionId, which: Release, delivery_limit: u32, now: Now) -> Op<Released> {
@@ -325,7 +327,7 @@ impl Store for RedisStore {
             Release::Claimed(claim) => operation.text("claimed").text(claim_text(claim)),
             Release::Silent(time) => operation.text("silent").duration(time),
         };
-        self.run(operation, |_, mut reply| reading::released(&mut reply))
+        self.run(operation, |_, mut reply| decode::released(&mut reply))
     }
 
     fn depth(&self, session: SessionId) -> Op<Depth> {
@@ -334,14 +336,14 @@ impl Store for RedisStore {
     }
 
     fn sweep(&self, _: Now) -> Op<Vec<(SessionId, usize)>> {
-        let operation = Operation::new("sweep").number(self.thinned.load(Ordering::Acquire));
-        let heard = Arc::clone(&self.thinned);
+        let operation = Operation::new("sweep").number(self.expired_in_seq.load(Ordering::Acquire));
+        let heard = Arc::clone(&self.expired_in_seq);
         self.run(operation, move |lane, mut reply| {
-            move_on(&heard, reply.number()?);
+            advance(&heard, reply.number()?);
             let (letters, keys) = (reply.len()?, reply.len()?);
-            tell_dropped(lane, letters, keys);
+            log_dropped(lane, letters, keys);
             let mut thinned = Vec::new();
-            while !reply.is_done() {
+            while !reply.is_empty() {
                 thinned.push((reply.session()?, reply.len()?));
             }
             Ok(thinned)
@@ -351,26 +353,29 @@ impl Store for RedisStore {
     fn message_status(&self, message: MessageId, _: Now) -> Op<Option<Vec<RecipientStatus>>> {
         let operation = Operation::new("message_status").message(message);
         self.run(operation, |_, mut reply| {
-            let statuses = reading::statuses(&mut reply)?;
+            let statuses = decode::statuses(&mut reply)?;
             Ok((!statuses.is_empty()).then_some(statuses))
         })
     }
 
-    fn progressed(&self, message: Option<MessageId>) -> Op<()> {
-        let held = &self.lane.held;
+    fn notify_progress(&self, message: Option<MessageId>) -> Op<()> {
+        let held = &self.pipeline.local_messages;
         let followed: Vec<_> = match message {
             Some(id) => held
                 .get(id)
                 .into_iter()
-                .filter(|message| message.is_watched())
+                .filter(|message| message.is_tracked())
                 .collect(),
-            None => held.watched(),
+            None => held.tracked(),
         };
-        let looks: Vec<_> = followed.into_iter().map(|message| self.look_after(message)).collect();
+        let looks: Vec<_> = followed
+            .into_iter()
+            .map(|message| self.refresh_progress(message))
+            .collect();
         Box::pin(async move { futures_util::future::join_all(looks).await.into_iter().collect() })
     }
 
-    fn dead_letters(&self, query: DeadLetterQuery) -> Op<DeadLetters> {
+    fn dead_letters(&self, query: DeadLetterQuery) -> Op<DeadLetterPage> {
         let after = query.after.map_or_else(Vec::new, |(message, session)| {
             [message.as_uuid().as_bytes(), session.to_string().as_bytes()].concat()
         });
@@ -382,9 +387,9 @@ impl Store for RedisStore {
             )
             .text(query.origin.as_ref().map_or("", ProjectId::as_str))
             .text(after)
-            .most(query.limit)
-            .most(query.bytes_max);
-        self.run(operation, |lane, mut reply| reading::dead_letters(lane, &mut reply))
+            .bound(query.limit)
+            .bound(query.bytes_max);
+        self.run(operation, |lane, mut reply| decode::dead_letters(lane, &mut reply))
     }
 
     fn redrive(
@@ -397,9 +402,9 @@ impl Store for RedisStore {
         let operation = Operation::accepting("redrive")
             .time(now)
             .text(recipient.map_or_else(String::new, |id| id.to_string()))
-            .most(queue_capacity)
+            .bound(queue_capacity)
             .messages(&messages);
-        self.run(operation, |_, mut reply| reading::redriven(&mut reply))
+        self.run(operation, |_, mut reply| decode::redriven(&mut reply))
     }
 
     fn dead_letter_count(&self) -> Op<usize> {
@@ -412,24 +417,24 @@ impl Store for RedisStore {
                 messages: reply.len()?,
                 dead_letters: reply.len()?,
                 sessions: reply.len()?,
-                outcomes: reply.len()?,
+                idempotency_keys: reply.len()?,
             })
         })
     }
 
-    fn put_crossing(&self, message: MessageId, target: ProjectId) -> Op<()> {
+    fn put_cross_project_target(&self, message: MessageId, target: ProjectId) -> Op<()> {
         let operation = Operation::accepting("put_crossing")
             .message(message)
             .text(target.as_str());
         self.run(operation, |_, _| Ok(()))
     }
 
-    fn crossing(&self, message: MessageId) -> Op<Option<ProjectId>> {
+    fn cross_project_target(&self, message: MessageId) -> Op<Option<ProjectId>> {
         let operation = Operation::new("crossing").message(message);
         self.run(operation, |_, mut reply| Ok(reply.projects()?.pop()))
     }
 
-    fn crossing_targets(&self) -> Op<Vec<ProjectId>> {
+    fn cross_project_targets(&self) -> Op<Vec<ProjectId>> {
         self.run(Operation::new("crossing_targets"), |_, mut reply| reply.projects())
     }
 }
@@ -443,32 +448,32 @@ impl RedisStore {
         receipt: Vec<u8>,
         (limit, bytes_max): (usize, usize),
         now: Now,
-    ) -> Op<Leased> {
+    ) -> Op<Lease> {
         let operation = Operation::new("lease")
             .time(now)
             .session(session)
             .text(claim)
             .text(receipt)
-            .most(limit)
-            .most(bytes_max)
-            .leasing(session);
+            .bound(limit)
+            .bound(bytes_max)
+            .leasing_for(session);
         self.run(operation, move |lane, mut reply| {
-            reading::leased(lane, &mut reply, session)
+            decode::leased(lane, &mut reply, session)
         })
     }
 
     /// Has those who follow a message hear how far it has come elsewhere.
-    fn look_after(&self, message: Arc<Message>) -> Op<()> {
+    fn refresh_progress(&self, message: Arc<Message>) -> Op<()> {
         let statuses = self.message_status(message.id, actors::clock::now());
-        let lane = Arc::clone(&self.lane);
+        let lane = Arc::clone(&self.pipeline);
         Box::pin(async move {
             for known in statuses.await?.into_iter().flatten() {
                 // What was put back was delivered all the same.
-                if known.status != Status::Queued {
-                    message.progress.reach(known.status);
+                if known.status != DeliveryStatus::Queued {
+                    message.progress.advance_to(known.status);
                 }
                 if known.status.is_final() {
-                    lane.held.finish(message.id);
+                    lane.local_messages.take_final(message.id);
                 }
             }
             Ok(())
@@ -477,20 +482,20 @@ impl RedisStore {
 }
 
 /// Says how much was forgotten since the last sweep of any replica because there was too much of it.
-fn tell_dropped(lane: &Lane, letters: usize, keys: usize) {
+fn log_dropped(lane: &Pipeline, letters: usize, keys: usize) {
     let (project, retention) = (&lane.project, &lane.client.retention);
     if letters > 0 {
         let (limit, bytes_max) = (retention.dead_letters_len_max, retention.dead_letters_bytes_max);
         tracing::warn!(%project, dropped = letters, limit, bytes_max, "too many dead letters: the oldest were dropped");
     }
     if keys > 0 {
-        let (limit, bytes_max) = (retention.idempotency_keys_len_max, retention.outcomes_bytes_max);
+        let (limit, bytes_max) = (retention.idempotency_keys_len_max, retention.idempotency_keys_bytes_max);
         tracing::warn!(%project, dropped = keys, limit, bytes_max, "too many idempotency keys: the oldest were forgotten");
     }
 }
 
 /// Counts only grow while the epoch of the store is the same.
-fn move_on(heard: &AtomicU64, serial: u64) {
+fn advance(heard: &AtomicU64, serial: u64) {
     heard.fetch_max(serial, Ordering::AcqRel);
 }
 

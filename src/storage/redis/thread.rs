@@ -10,12 +10,12 @@ use tokio::{
 /// answers, and no connection goes with the thread that happened to make it. It ends when this is dropped, and what
 /// runs on it ends with it.
 #[derive(Debug)]
-pub(super) struct Thread {
+pub(super) struct RedisThread {
     handle: Handle,
     _until_dropped: oneshot::Sender<()>,
 }
 
-impl Thread {
+impl RedisThread {
     pub fn start() -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();

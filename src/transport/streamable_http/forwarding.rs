@@ -29,31 +29,32 @@ use actix_web::{
     },
     web::{self, Bytes},
 };
-use actors::session::Closing;
+use actors::session::CloseReason;
 use futures_util::{SinkExt, Stream, StreamExt};
 use tokio::time::{Sleep, sleep, timeout};
 
 use super::{
-    Answer, Endpoint, SESSION_ID,
+    Endpoint, HttpResult, SESSION_ID,
     headers::{self, Refusal},
-    identity_of, line, open_gate,
+    identity_of, require_capacity,
     sessions::{self, not_found},
+    socket_state,
 };
 use crate::{
-    budget::Hold,
-    mcp::{Form, Framing, Outbox, placed, rpc},
-    transport::{Line, Seat, body, socket},
+    budget::Reservation,
+    mcp::{Framing, Outbox, ResponseForm, located_id, rpc},
+    transport::{ConnectionPermit, SocketState, body, socket},
 };
 
 /// Marks a request that came from another replica. It is not sent on again, whatever it names.
 const FORWARDED: HeaderName = HeaderName::from_static("mcp-broker-forwarded");
 /// How long it may take to connect to another replica.
-const CONNECT_TIME_MAX: Duration = Duration::from_secs(2);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Once this replica stops, how long its callers still wait for another replica. What they wait for after that is given
 /// up there, as if the caller had left.
-const STOP_TIME_MAX: Duration = Duration::from_secs(5);
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Headers that belong to one connection (RFC 9110, section 7.6.1), and those that are set anew for each.
-const OF_ONE_CONNECTION: [HeaderName; 9] = [
+const HOP_BY_HOP: [HeaderName; 9] = [
     header::CONNECTION,
     HeaderName::from_static("keep-alive"),
     header::CONTENT_LENGTH,
@@ -71,30 +72,30 @@ const OF_ONE_CONNECTION: [HeaderName; 9] = [
 /// # Errors
 /// 503 when that cannot be found out now.
 pub async fn destination(request: &HttpRequest, endpoint: &Endpoint) -> Result<Option<SocketAddr>, Refusal> {
-    let Some(replicas) = endpoint.gate.get().and_then(|gate| gate.replicas.as_ref()) else {
+    let Some(replicas) = endpoint.context.get().and_then(|gate| gate.replicas.as_ref()) else {
         return Ok(None);
     };
-    let owner = named(request).and_then(placed::replica_of);
-    match owner.filter(|owner| *owner != replicas.own()) {
+    let owner = named_id(request).and_then(located_id::replica_of);
+    match owner.filter(|owner| *owner != replicas.own_id()) {
         // What a replica had that is gone is not found here either.
-        Some(owner) => replicas.address_of(owner).await.map_err(|_| unreachable()),
+        Some(owner) => replicas.address_of(owner).await.map_err(|_| replica_unreachable()),
         None => Ok(None),
     }
 }
 
 /// The id of the session or the task that a request is for.
-fn named(request: &HttpRequest) -> Option<&str> {
+fn named_id(request: &HttpRequest) -> Option<&str> {
     let headers = request.headers();
     if headers.contains_key(FORWARDED) {
         return None;
     }
     if *request.method() == Method::POST
-        && let Some(session) = sessions::id_in_query(request.query_string())
+        && let Some(session) = sessions::session_id_in_query(request.query_string())
     {
         return Some(session);
     }
     if headers::is_modern(headers) {
-        return headers::task(headers);
+        return headers::task_id(headers);
     }
     headers.get(SESSION_ID)?.to_str().ok()
 }
@@ -109,40 +110,40 @@ pub async fn forward(
     payload: Option<web::Payload>,
     endpoint: &Endpoint,
     to: SocketAddr,
-) -> Answer {
-    let gate = open_gate(endpoint)?;
-    let mut inbound = Hold::new(&gate.inbound, identity_of(request)?.project.id());
-    let room = body::Room {
-        hold: &mut inbound,
-        line: line(request),
+) -> HttpResult {
+    let gate = require_capacity(endpoint)?;
+    let mut inbound = Reservation::new(&gate.inbound, identity_of(request)?.project.id());
+    let room = body::BodyReservation {
+        reservation: &mut inbound,
+        socket: socket_state(request),
     };
     let body = match payload {
         Some(payload) => body::read(request.headers(), payload, gate.message_len_max(), room).await?,
         None => Bytes::new(),
     };
     let refuse = |refusal: Refusal| match std::str::from_utf8(&body).map(rpc::parse) {
-        Ok(Ok(parsed)) => refusal.to(parsed.id()),
+        Ok(Ok(parsed)) => refusal.for_request(parsed.id()),
         _ => refusal,
     };
-    let socket = connect(to, gate.tempo.stall_max).await;
+    let socket = connect(to, gate.timeouts.stall_timeout).await;
     let socket = socket.map_err(|error| match error.kind() {
         io::ErrorKind::ConnectionRefused if !headers::is_modern(request.headers()) => refuse(not_found()),
-        _ => refuse(unreachable()),
+        _ => refuse(replica_unreachable()),
     })?;
 
     // What the connections of this replica are told, this outbox hears: that it stops, or that the credential has ended.
-    let form = Form::Events;
+    let form = ResponseForm::Events;
     let outbox = Arc::new(Outbox::new(Framing::Exchange { stream: None, form }));
-    let mut caller = Caller {
-        seat: gate.connections.seat_begun(&outbox, &identity_of(request)?),
+    let mut caller = ForwardedCaller {
+        permit: gate.connections.acquire_over_limit(&outbox, &identity_of(request)?),
         outbox,
-        line: line(request),
+        socket: socket_state(request),
         reads_stream: *request.method() == Method::GET,
-        stopping: None,
+        stop_timer: None,
     };
     let mut upstream = Framed::new(socket, ClientCodec::default());
     let head = {
-        let mut answered = pin!(ask(&mut upstream, head_of(request), body.clone()));
+        let mut answered = pin!(send_request(&mut upstream, forwarded_head(request), body.clone()));
         std::future::poll_fn(|cx| {
             if caller.is_gone(cx) {
                 Poll::Ready(None)
@@ -156,44 +157,44 @@ pub async fn forward(
         Some(Ok(head)) => Ok(respond(head, upstream, caller)),
         Some(Err(error)) => {
             tracing::debug!(%error, replica = %to, "a replica did not answer a request that was sent on to it");
-            Err(refuse(unreachable()))
+            Err(refuse(replica_unreachable()))
         }
         None => Err(refuse(Refusal::unavailable("this replica stops: try again"))),
     }
 }
 
-fn unreachable() -> Refusal {
+fn replica_unreachable() -> Refusal {
     Refusal::unavailable("the replica that has this session or task cannot be reached: try again")
 }
 
 async fn connect(address: SocketAddr, stall_max: Duration) -> io::Result<TcpStream> {
-    let stream = timeout(CONNECT_TIME_MAX, TcpStream::connect(address)).await??;
-    socket::prepare_outgoing(&stream, stall_max)?;
+    let stream = timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await??;
+    socket::configure_outgoing(&stream, stall_max)?;
     Ok(stream)
 }
 
 /// The head of a request as it came, but for what belongs to its connection.
-fn head_of(request: &HttpRequest) -> RequestHead {
+fn forwarded_head(request: &HttpRequest) -> RequestHead {
     let mut head = RequestHead::default();
     head.method = request.method().clone();
     head.uri = request.uri().clone();
-    head.headers = lasting(request.headers());
+    head.headers = end_to_end_headers(request.headers());
     head.headers.insert(FORWARDED, HeaderValue::from_static("1"));
     head.set_connection_type(ConnectionType::Close);
     head
 }
 
-fn lasting(headers: &HeaderMap) -> HeaderMap {
+fn end_to_end_headers(headers: &HeaderMap) -> HeaderMap {
     let mut lasting = HeaderMap::with_capacity(headers.len());
     for (name, value) in headers {
-        if !OF_ONE_CONNECTION.contains(name) {
+        if !HOP_BY_HOP.contains(name) {
             lasting.append(name.clone(), value.clone());
         }
     }
     lasting
 }
 
-async fn ask(
+async fn send_request(
     upstream: &mut Framed<TcpStream, ClientCodec>,
     head: RequestHead,
     body: Bytes,
@@ -215,16 +216,16 @@ async fn ask(
 }
 
 /// The response of another replica, whose body goes on to the caller as it comes.
-fn respond(head: ResponseHead, upstream: Framed<TcpStream, ClientCodec>, caller: Caller) -> HttpResponse {
+fn respond(head: ResponseHead, upstream: Framed<TcpStream, ClientCodec>, caller: ForwardedCaller) -> HttpResponse {
     let mut response = HttpResponse::build(head.status);
-    for header in lasting(&head.headers) {
+    for header in end_to_end_headers(&head.headers) {
         response.append_header(header);
     }
     let told_len = head.headers.get(header::CONTENT_LENGTH);
     let told_len = told_len.and_then(|len| len.to_str().ok()?.parse().ok());
     match upstream.codec_ref().message_type() {
         MessageType::None => response.finish(),
-        MessageType::Payload | MessageType::Stream => response.body(Forwarded {
+        MessageType::Payload | MessageType::Stream => response.body(ForwardedBody {
             upstream: upstream.into_map_codec(ClientCodec::into_payload_codec),
             caller,
             size: told_len.map_or(BodySize::Stream, BodySize::Sized),
@@ -234,32 +235,32 @@ fn respond(head: ResponseHead, upstream: Framed<TcpStream, ClientCodec>, caller:
 }
 
 /// Who waits for a response of another replica.
-struct Caller {
+struct ForwardedCaller {
     /// Its place among the connections; None when all have been told to go.
-    seat: Option<Seat>,
+    permit: Option<ConnectionPermit>,
     outbox: Arc<Outbox>,
-    line: Rc<Line>,
+    socket: Rc<SocketState>,
     /// It reads the stream of its session, which ends when this replica stops.
     reads_stream: bool,
-    stopping: Option<Pin<Box<Sleep>>>,
+    stop_timer: Option<Pin<Box<Sleep>>>,
 }
 
-impl Caller {
+impl ForwardedCaller {
     /// Whether nothing more is to be passed on to it; asked whenever there may be something.
     fn is_gone(&mut self, cx: &mut Context<'_>) -> bool {
         loop {
-            if self.seat.is_none() || self.line.hung_up() {
+            if self.permit.is_none() || self.socket.has_peer_closed() {
                 return true;
             }
             match self.outbox.closing() {
                 None => {}
-                Some(Closing::ShuttingDown) if !self.reads_stream => {
-                    let stopping = self.stopping.get_or_insert_with(|| Box::pin(sleep(STOP_TIME_MAX)));
+                Some(CloseReason::ShuttingDown) if !self.reads_stream => {
+                    let stopping = self.stop_timer.get_or_insert_with(|| Box::pin(sleep(STOP_TIMEOUT)));
                     return stopping.as_mut().poll(cx).is_ready();
                 }
                 Some(_) => return true,
             }
-            if self.outbox.sleep(cx.waker()) {
+            if self.outbox.register_waker(cx.waker()) {
                 return false;
             }
         }
@@ -267,14 +268,14 @@ impl Caller {
 }
 
 /// The body of a response that another replica writes.
-struct Forwarded {
+struct ForwardedBody {
     upstream: Framed<TcpStream, ClientPayloadCodec>,
-    caller: Caller,
+    caller: ForwardedCaller,
     size: BodySize,
     done: bool,
 }
 
-impl MessageBody for Forwarded {
+impl MessageBody for ForwardedBody {
     type Error = io::Error;
 
     fn size(&self) -> BodySize {

@@ -16,9 +16,9 @@ use serde_json::{Value, json};
 
 use crate::{
     mcp::{
-        Form,
+        ResponseForm,
         rpc::{self, HEADER_MISMATCH, INVALID_REQUEST, METHOD_NOT_FOUND, Params, RpcError},
-        tools::{self, Mirrored},
+        tools::{self, MirroredParameter},
         version::{LEGACY, MODERN, RequestMeta},
     },
     transport::body::BodyError,
@@ -61,7 +61,7 @@ impl Refusal {
     }
 
     /// Answers the request of this id.
-    pub fn to(mut self, id: Option<&str>) -> Self {
+    pub fn for_request(mut self, id: Option<&str>) -> Self {
         self.id = id.map(str::to_owned).or(self.id);
         self
     }
@@ -72,7 +72,7 @@ impl Refusal {
     }
 
     /// Nothing more is to be read of this connection.
-    pub fn closing(mut self) -> Self {
+    pub fn and_close(mut self) -> Self {
         self.closes = true;
         self
     }
@@ -99,10 +99,10 @@ impl From<BodyError> for Refusal {
     fn from(error: BodyError) -> Self {
         let reason = error.to_string();
         match error {
-            BodyError::NoRoom => Self::unavailable(reason).closing(),
-            BodyError::BrokeOff(_) => Self::new(error.status(), RpcError::new(INVALID_REQUEST, reason)),
+            BodyError::Overloaded => Self::unavailable(reason).and_close(),
+            BodyError::Incomplete(_) => Self::new(error.status(), RpcError::new(INVALID_REQUEST, reason)),
             BodyError::TooLarge { .. } | BodyError::TooSlow => {
-                Self::new(error.status(), RpcError::new(INVALID_REQUEST, reason)).closing()
+                Self::new(error.status(), RpcError::new(INVALID_REQUEST, reason)).and_close()
             }
         }
     }
@@ -129,12 +129,12 @@ impl Accepts {
     }
 
     /// The form of an answer. Who names events first gets them, even of an answer that is there at once.
-    pub fn form(self) -> Form {
+    pub fn form(self) -> ResponseForm {
         match (self.json, self.events) {
-            (true, true) if !self.prefers_events => Form::Either,
-            (true, true) => Form::Events,
-            (false, true) => Form::EventsOnly,
-            (_, false) => Form::Whole,
+            (true, true) if !self.prefers_events => ResponseForm::Either,
+            (true, true) => ResponseForm::Events,
+            (false, true) => ResponseForm::EventsOnly,
+            (_, false) => ResponseForm::Whole,
         }
     }
 }
@@ -217,7 +217,7 @@ pub fn is_modern(headers: &HeaderMap) -> bool {
 }
 
 /// The id of the task that a modern request is for. Clients encode only what is not ASCII, and no id of ours is that.
-pub fn task(headers: &HeaderMap) -> Option<&str> {
+pub fn task_id(headers: &HeaderMap) -> Option<&str> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     text(NAME).filter(|_| text(METHOD).is_some_and(|method| method.starts_with("tasks/")))
 }
@@ -228,19 +228,19 @@ pub fn task(headers: &HeaderMap) -> Option<&str> {
 /// 400 (2025-06-18 and 2025-11-25, basic/transports, Protocol Version Header).
 pub fn check_legacy_version(headers: &HeaderMap) -> Result<(), Refusal> {
     match headers.get(PROTOCOL_VERSION) {
-        Some(version) if !is_spoken(version) => Err(unsupported(version)),
+        Some(version) if !is_supported_version(version) => Err(unsupported_version(version)),
         _ => Ok(()),
     }
 }
 
-fn is_spoken(version: &HeaderValue) -> bool {
+fn is_supported_version(version: &HeaderValue) -> bool {
     LEGACY
         .iter()
         .chain([&MODERN])
         .any(|known| known.as_bytes() == version.as_bytes())
 }
 
-fn unsupported(version: &HeaderValue) -> Refusal {
+fn unsupported_version(version: &HeaderValue) -> Refusal {
     let requested = String::from_utf8_lossy(version.as_bytes());
     let data = json!({"supported": [MODERN], "requested": requested});
     let error = RpcError::new(rpc::UNSUPPORTED_VERSION, "Unsupported protocol version").with_data(data);
@@ -254,7 +254,7 @@ fn unsupported(version: &HeaderValue) -> Refusal {
 /// something.
 pub fn check_era(headers: &HeaderMap, method: &str, params: &Params<'_>) -> Result<Option<RequestMeta>, Refusal> {
     let refuse = |error| Refusal::new(StatusCode::BAD_REQUEST, error);
-    let meta = match RequestMeta::of(params) {
+    let meta = match RequestMeta::parse(params) {
         Ok(meta) => meta,
         // Not a modern request, whatever else it is.
         Err(_) if !is_modern(headers) => return Ok(None),
@@ -265,7 +265,7 @@ pub fn check_era(headers: &HeaderMap, method: &str, params: &Params<'_>) -> Resu
         None if !is_modern(headers) || method == "initialize" => return Ok(None),
         version => version.as_ref(),
     };
-    let header = single(headers, PROTOCOL_VERSION).map_err(refuse)?;
+    let header = single_value(headers, PROTOCOL_VERSION).map_err(refuse)?;
     match (header, version) {
         (None, _) => return Err(refuse(missing(PROTOCOL_VERSION))),
         (Some(header), Some(Value::String(version))) if header != *version => {
@@ -274,13 +274,13 @@ pub fn check_era(headers: &HeaderMap, method: &str, params: &Params<'_>) -> Resu
         _ => {}
     }
     meta.check_modern().map_err(refuse)?;
-    mirrors(headers, METHOD, method, false).map_err(refuse)?;
-    check_name(headers, method, params).map_err(refuse)?;
+    check_mirrored(headers, METHOD, method, false).map_err(refuse)?;
+    check_name_header(headers, method, params).map_err(refuse)?;
     Ok(Some(meta))
 }
 
 /// `Mcp-Name`, and the headers of the parameters that a tool wants mirrored.
-fn check_name(headers: &HeaderMap, method: &str, params: &Params<'_>) -> Result<(), RpcError> {
+fn check_name_header(headers: &HeaderMap, method: &str, params: &Params<'_>) -> Result<(), RpcError> {
     #[derive(Default, Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Names<'a> {
@@ -303,23 +303,29 @@ fn check_name(headers: &HeaderMap, method: &str, params: &Params<'_>) -> Result<
     };
     // What the body lacks is refused for that.
     let Some(name) = name else { return Ok(()) };
-    mirrors(headers, NAME, &name, true)?;
+    check_mirrored(headers, NAME, &name, true)?;
     if method != "tools/call" {
         return Ok(());
     }
-    for parameter in tools::mirrored(&name) {
-        check_parameter(headers, parameter, params)?;
+    for parameter in tools::mirrored_parameters(&name) {
+        check_parameter_header(headers, parameter, params)?;
     }
     Ok(())
 }
 
-fn check_parameter(headers: &HeaderMap, parameter: &Mirrored, params: &Params<'_>) -> Result<(), RpcError> {
+fn check_parameter_header(
+    headers: &HeaderMap,
+    parameter: &MirroredParameter,
+    params: &Params<'_>,
+) -> Result<(), RpcError> {
     let arguments: Value = params
         .arguments
         .and_then(|arguments| serde_json::from_str(arguments).ok())
         .unwrap_or_default();
     let name = &parameter.header;
-    let header = single(headers, name)?.map(|value| decoded(name, value)).transpose()?;
+    let header = single_value(headers, name)?
+        .map(|value| decode_value(name, value))
+        .transpose()?;
     let body = arguments.pointer(&parameter.pointer).filter(|body| !body.is_null());
     match (header, body) {
         (None, None) => Ok(()),
@@ -351,9 +357,9 @@ fn is_integer(header: &str, body: &Value) -> bool {
 }
 
 /// Checks that a header says what the body says.
-fn mirrors(headers: &HeaderMap, name: &str, body: &str, encodable: bool) -> Result<(), RpcError> {
-    let header = single(headers, name)?.ok_or_else(|| missing(name))?;
-    let header = if encodable { decoded(name, header)? } else { header };
+fn check_mirrored(headers: &HeaderMap, name: &str, body: &str, encodable: bool) -> Result<(), RpcError> {
+    let header = single_value(headers, name)?.ok_or_else(|| missing(name))?;
+    let header = if encodable { decode_value(name, header)? } else { header };
     if header == body {
         Ok(())
     } else {
@@ -362,7 +368,7 @@ fn mirrors(headers: &HeaderMap, name: &str, body: &str, encodable: bool) -> Resu
 }
 
 /// The one value of a header, without the white space around it.
-fn single<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<Cow<'a, str>>, RpcError> {
+fn single_value<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<Cow<'a, str>>, RpcError> {
     let mut values = headers.get_all(name);
     let Some(value) = values.next() else { return Ok(None) };
     match (values.next(), value.to_str()) {
@@ -379,7 +385,7 @@ fn single<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<Cow<'a, str>>
 }
 
 /// Decodes the Base64 sentinel (section Value Encoding).
-fn decoded<'a>(name: &str, value: Cow<'a, str>) -> Result<Cow<'a, str>, RpcError> {
+fn decode_value<'a>(name: &str, value: Cow<'a, str>) -> Result<Cow<'a, str>, RpcError> {
     let encoded = value.strip_prefix("=?base64?").and_then(|rest| rest.strip_suffix("?="));
     let Some(encoded) = encoded else { return Ok(value) };
     let text = STANDARD
@@ -440,7 +446,7 @@ mod tests {
         headers
     }
 
-    fn form(accept: &[&str]) -> Option<Form> {
+    fn form(accept: &[&str]) -> Option<ResponseForm> {
         let lines: Vec<_> = accept.iter().map(|value| ("accept", *value)).collect();
         accepts(&headers(&lines)).ok().map(Accepts::form)
     }
@@ -448,18 +454,24 @@ mod tests {
     #[test]
     fn what_a_client_accepts_decides_the_form_of_its_answers() {
         for (accept, expected) in [
-            (&[][..], Some(Form::Either)),
-            (&["application/json, text/event-stream"], Some(Form::Either)),
-            (&["application/json", "text/event-stream"], Some(Form::Either)),
-            (&["*/*"], Some(Form::Either)),
-            (&["APPLICATION/JSON;q=0.5,Text/Event-Stream"], Some(Form::Either)),
-            (&["text/event-stream, application/json"], Some(Form::Events)),
-            (&["text/event-stream"], Some(Form::EventsOnly)),
-            (&["text/*"], Some(Form::EventsOnly)),
-            (&["application/json"], Some(Form::Whole)),
-            (&["application/*"], Some(Form::Whole)),
-            (&["application/json;q=0, text/event-stream"], Some(Form::EventsOnly)),
-            (&["text/event-stream; q=0.0, */*;q=0.1"], Some(Form::Either)),
+            (&[][..], Some(ResponseForm::Either)),
+            (&["application/json, text/event-stream"], Some(ResponseForm::Either)),
+            (&["application/json", "text/event-stream"], Some(ResponseForm::Either)),
+            (&["*/*"], Some(ResponseForm::Either)),
+            (
+                &["APPLICATION/JSON;q=0.5,Text/Event-Stream"],
+                Some(ResponseForm::Either),
+            ),
+            (&["text/event-stream, application/json"], Some(ResponseForm::Events)),
+            (&["text/event-stream"], Some(ResponseForm::EventsOnly)),
+            (&["text/*"], Some(ResponseForm::EventsOnly)),
+            (&["application/json"], Some(ResponseForm::Whole)),
+            (&["application/*"], Some(ResponseForm::Whole)),
+            (
+                &["application/json;q=0, text/event-stream"],
+                Some(ResponseForm::EventsOnly),
+            ),
+            (&["text/event-stream; q=0.0, */*;q=0.1"], Some(ResponseForm::Either)),
             (&["text/html"], None),
             (&[""], None),
         ] {

@@ -8,10 +8,10 @@
 //! its answers there.
 
 mod commands;
-mod exchange;
 mod forwarding;
 mod headers;
-mod logs;
+mod replay_logs;
+mod response;
 mod sessions;
 mod streams;
 
@@ -29,26 +29,26 @@ use actix_web::{
 use actors::{clock::now, model::BrokerError};
 
 use self::{
-    commands::Command,
-    exchange::{Driver, Exchange},
+    commands::SessionCommand,
     headers::{Accepts, Refusal},
-    sessions::{Over, Session},
+    response::{Driver, ResponseWriter},
+    sessions::{HttpSession, ResumeError},
 };
-use super::{Gate, Line, body};
+use super::{SocketState, TransportContext, body};
 use crate::mcp::{
-    Form, Framing, Outbox, Peer,
+    Framing, Outbox, Peer, ResponseForm,
     rpc::{self, INVALID_REQUEST, Incoming, Malformed, Params, RpcError},
     tools,
     version::RequestMeta,
 };
-use crate::{auth::Identity, budget::Hold, problem::Problem};
+use crate::{auth::Identity, budget::Reservation, problem::Problem};
 
-pub use sessions::Sessions;
+pub use sessions::HttpSessions;
 
 /// What the endpoint needs to know. The gate is there as soon as the broker has started.
 pub struct Endpoint {
-    pub gate: Arc<OnceLock<Gate>>,
-    pub sessions: Arc<Sessions>,
+    pub context: Arc<OnceLock<TransportContext>>,
+    pub sessions: Arc<HttpSessions>,
 }
 
 /// Adds the routes.
@@ -66,43 +66,46 @@ pub fn routes(config: &mut web::ServiceConfig) {
 const SSE_PATH: &str = "/sse";
 const SESSION_ID: &str = "Mcp-Session-Id";
 
-type Shared = web::Data<Endpoint>;
-type Answer = Result<HttpResponse, Refusal>;
+type EndpointData = web::Data<Endpoint>;
+type HttpResult = Result<HttpResponse, Refusal>;
 
-async fn post(request: HttpRequest, payload: web::Payload, endpoint: Shared) -> HttpResponse {
+async fn post(request: HttpRequest, payload: web::Payload, endpoint: EndpointData) -> HttpResponse {
     let answer = match forwarding::destination(&request, &endpoint).await {
-        Ok(None) => take(&request, payload, &endpoint).await,
+        Ok(None) => handle_post(&request, payload, &endpoint).await,
         Ok(Some(replica)) => forwarding::forward(&request, Some(payload), &endpoint, replica).await,
         Err(refusal) => Err(refusal),
     };
     if matches!(&answer, Err(refusal) if refusal.closes()) {
-        let len_max = endpoint.gate.get().map_or(0, Gate::refused_len_max);
-        line(&request).refuse(len_max);
+        let len_max = endpoint
+            .context
+            .get()
+            .map_or(0, TransportContext::discarded_body_len_max);
+        socket_state(&request).discard_input(len_max);
     }
-    served(answer)
+    into_response(answer)
 }
 
-async fn get(request: HttpRequest, endpoint: Shared) -> HttpResponse {
-    served(match forwarding::destination(&request, &endpoint).await {
-        Ok(None) => listen(&request, &endpoint).await,
+async fn get(request: HttpRequest, endpoint: EndpointData) -> HttpResponse {
+    into_response(match forwarding::destination(&request, &endpoint).await {
+        Ok(None) => handle_get(&request, &endpoint).await,
         Ok(Some(replica)) => forwarding::forward(&request, None, &endpoint, replica).await,
         Err(refusal) => Err(refusal),
     })
 }
 
-async fn delete(request: HttpRequest, endpoint: Shared) -> HttpResponse {
-    served(match forwarding::destination(&request, &endpoint).await {
-        Ok(None) => end(&request, &endpoint),
+async fn delete(request: HttpRequest, endpoint: EndpointData) -> HttpResponse {
+    into_response(match forwarding::destination(&request, &endpoint).await {
+        Ok(None) => handle_delete(&request, &endpoint),
         Ok(Some(replica)) => forwarding::forward(&request, None, &endpoint, replica).await,
         Err(refusal) => Err(refusal),
     })
 }
 
 async fn not_allowed() -> HttpResponse {
-    served(Err(method_not_allowed()))
+    into_response(Err(method_not_allowed()))
 }
 
-fn served(answer: Answer) -> HttpResponse {
+fn into_response(answer: HttpResult) -> HttpResponse {
     answer.unwrap_or_else(Refusal::into_response)
 }
 
@@ -114,14 +117,14 @@ fn method_not_allowed() -> Refusal {
     Refusal::new(StatusCode::METHOD_NOT_ALLOWED, error).with_header(header::ALLOW, "POST, GET, DELETE")
 }
 
-fn gone() -> Refusal {
+fn stream_gone() -> Refusal {
     let reason = "the broker no longer keeps this stream: send the request again if its answer is still needed";
     Refusal::new(StatusCode::GONE, RpcError::new(INVALID_REQUEST, reason))
 }
 
 /// Whether there is room for somebody who may have to wait, asked before anything is done.
-fn open_gate(endpoint: &Endpoint) -> Result<&Gate, Refusal> {
-    let gate = endpoint.gate.get().ok_or_else(Refusal::starting)?;
+fn require_capacity(endpoint: &Endpoint) -> Result<&TransportContext, Refusal> {
+    let gate = endpoint.context.get().ok_or_else(Refusal::starting)?;
     if gate.connections.has_room() {
         Ok(gate)
     } else {
@@ -138,22 +141,22 @@ fn identity_of(request: &HttpRequest) -> Result<Arc<Identity>, Refusal> {
 }
 
 /// One POST: a message, or a batch of them.
-async fn take(request: &HttpRequest, payload: web::Payload, endpoint: &Endpoint) -> Answer {
-    let gate = open_gate(endpoint)?;
+async fn handle_post(request: &HttpRequest, payload: web::Payload, endpoint: &Endpoint) -> HttpResult {
+    let gate = require_capacity(endpoint)?;
     headers::check_content_type(request.headers())?;
     let identity = identity_of(request)?;
     // Held until the request is answered, for as long as its text is there.
-    let mut inbound = Hold::new(&gate.inbound, identity.project.id());
-    let room = body::Room {
-        hold: &mut inbound,
-        line: line(request),
+    let mut inbound = Reservation::new(&gate.inbound, identity.project.id());
+    let room = body::BodyReservation {
+        reservation: &mut inbound,
+        socket: socket_state(request),
     };
     let body = body::read(request.headers(), payload, gate.message_len_max(), room).await?;
     // The body may have come long after the key, which may have been revoked in between.
-    if !identity.is_good(now().unix_ms) {
-        return Ok(gate.auth.good_no_more().into_response());
+    if !identity.is_valid(now().unix_ms) {
+        return Ok(gate.auth.invalid_credential().into_response());
     }
-    if let Err(retry_after) = identity.take_rest_of(body.len()) {
+    if let Err(retry_after) = identity.take_extra_requests(body.len()) {
         let error = BrokerError::RateLimited { retry_after };
         return Ok(Problem::from(&error).into_response());
     }
@@ -161,31 +164,36 @@ async fn take(request: &HttpRequest, payload: web::Payload, endpoint: &Endpoint)
         let error = RpcError::new(rpc::PARSE_ERROR, "Parse error: the body is not UTF-8");
         Refusal::new(StatusCode::BAD_REQUEST, error)
     })?;
-    let post = Post {
+    let post = PostRequest {
         request,
         identity,
-        gate,
+        context: gate,
         endpoint,
         text,
     };
     let parsed = rpc::parse(text).map_err(|malformed| {
         let Malformed { id, code, message } = malformed;
-        Refusal::new(StatusCode::BAD_REQUEST, RpcError::new(code, message)).to(id)
+        Refusal::new(StatusCode::BAD_REQUEST, RpcError::new(code, message)).for_request(id)
     })?;
-    if let Some(id) = sessions::id_in_query(request.query_string()) {
-        let refuse = |refusal: Refusal| refusal.to(parsed.id());
-        let session = endpoint.sessions.find_old(id, &post.identity).map_err(refuse)?;
-        session.take(text, line(request).read_at()).await.map_err(refuse)?;
+    if let Some(id) = sessions::session_id_in_query(request.query_string()) {
+        let refuse = |refusal: Refusal| refusal.for_request(parsed.id());
+        let session = endpoint.sessions.find_http_sse(id, &post.identity).map_err(refuse)?;
+        session
+            .accept_frame(text, socket_state(request).read_at())
+            .await
+            .map_err(refuse)?;
         return Ok(HttpResponse::Accepted().body("Accepted"));
     }
     match parsed {
         Incoming::Request { id, method, params } => {
-            let answer = post.request(id, method, params).await;
-            answer.map_err(|refusal| refusal.to(Some(id)))
+            let answer = post.serve_request(id, method, params).await;
+            answer.map_err(|refusal| refusal.for_request(Some(id)))
         }
-        Incoming::Notification { .. } if headers::is_modern(request.headers()) => Ok(post.modern_notification()),
+        Incoming::Notification { .. } if headers::is_modern(request.headers()) => Ok(post.serve_modern_notification()),
         Incoming::Notification { .. } | Incoming::Response { .. } => {
-            post.session()?.take(text, line(request).read_at()).await?;
+            post.session()?
+                .accept_frame(text, socket_state(request).read_at())
+                .await?;
             Ok(HttpResponse::Accepted().finish())
         }
         Incoming::Batch(frames) => {
@@ -196,46 +204,46 @@ async fn take(request: &HttpRequest, payload: web::Payload, endpoint: &Endpoint)
                     Ok(Incoming::Notification { .. } | Incoming::Response { .. })
                 )
             });
-            if asks || !session.takes_batches() {
-                return post.legacy(&session, true).await;
+            if asks || !session.supports_batches() {
+                return post.serve_legacy(&session, true).await;
             }
-            session.take(text, line(request).read_at()).await?;
+            session.accept_frame(text, socket_state(request).read_at()).await?;
             Ok(HttpResponse::Accepted().finish())
         }
     }
 }
 
 /// A POST under way.
-struct Post<'a> {
+struct PostRequest<'a> {
     request: &'a HttpRequest,
     identity: Arc<Identity>,
-    gate: &'a Gate,
+    context: &'a TransportContext,
     endpoint: &'a Endpoint,
     text: &'a str,
 }
 
-impl Post<'_> {
+impl PostRequest<'_> {
     /// The session that the request names.
-    fn session(&self) -> Result<Arc<Session>, Refusal> {
+    fn session(&self) -> Result<Arc<HttpSession>, Refusal> {
         session_of(self.request, self.endpoint, &self.identity)
     }
 
-    async fn request(&self, id: &str, method: Cow<'_, str>, params: Params<'_>) -> Answer {
+    async fn serve_request(&self, id: &str, method: Cow<'_, str>, params: Params<'_>) -> HttpResult {
         if method != "tools/call" {
-            self.waits_for_room().await;
+            self.wait_for_outbound_capacity().await;
         }
         if let Some(meta) = headers::check_era(self.request.headers(), &method, &params)? {
-            return self.modern(Incoming::Request { id, method, params }, meta).await;
+            return self.serve_modern(Incoming::Request { id, method, params }, meta).await;
         }
         if method == "initialize" {
             return self.initialize().await;
         }
-        let takes = params.named().is_some_and(|name| tools::takes_messages(&name));
-        self.legacy(&self.session()?, takes).await
+        let takes = params.named().is_some_and(|name| tools::receives_messages(&name));
+        self.serve_legacy(&self.session()?, takes).await
     }
 
     /// A request that stands for itself (2026-07-28).
-    async fn modern(&self, request: Incoming<'_>, meta: RequestMeta) -> Answer {
+    async fn serve_modern(&self, request: Incoming<'_>, meta: RequestMeta) -> HttpResult {
         let accepts = headers::accepts(self.request.headers())?;
         let listens = matches!(&request, Incoming::Request { method, .. } if method == "subscriptions/listen");
         if listens && !accepts.events() {
@@ -243,24 +251,24 @@ impl Post<'_> {
         }
         let form = accepts.form();
         let outbox = self.outbox(Framing::Exchange { stream: None, form });
-        let service = Arc::clone(&self.gate.service);
+        let service = Arc::clone(&self.context.service);
         let mut peer = Peer::stateless(Arc::clone(&self.identity), Arc::clone(&outbox), service);
-        peer.reads(line(self.request).read_at(), now());
-        peer.request(self.text, request, meta);
-        peer.end_turn(now());
-        let exchange = self.exchange(outbox, Driver::Stateless(Box::new(peer)), accepts);
+        peer.begin_read(socket_state(self.request).read_at(), now());
+        peer.handle_request(self.text, request, meta);
+        peer.finish_read(now());
+        let exchange = self.response_writer(outbox, Driver::Stateless(Box::new(peer)), accepts);
         exchange.respond(headers::modern_status).await
     }
 
-    fn modern_notification(&self) -> HttpResponse {
-        let form = Form::Whole;
+    fn serve_modern_notification(&self) -> HttpResponse {
+        let form = ResponseForm::Whole;
         let outbox = self.outbox(Framing::Exchange { stream: None, form });
-        let mut peer = Peer::stateless(Arc::clone(&self.identity), outbox, Arc::clone(&self.gate.service));
-        peer.frame(self.text);
+        let mut peer = Peer::stateless(Arc::clone(&self.identity), outbox, Arc::clone(&self.context.service));
+        peer.handle_frame(self.text);
         HttpResponse::Accepted().finish()
     }
 
-    async fn initialize(&self) -> Answer {
+    async fn initialize(&self) -> HttpResult {
         if self.request.headers().contains_key(SESSION_ID) {
             self.session()?;
             let error = RpcError::new(INVALID_REQUEST, "Invalid Request: already initialized");
@@ -268,104 +276,119 @@ impl Post<'_> {
         }
         let accepts = headers::accepts(self.request.headers())?;
         let outbox = self.outbox(Framing::Events { stream: Some(0) });
-        let service = Arc::clone(&self.gate.service);
-        let peer = Peer::resumable(Arc::clone(&self.identity), Arc::clone(&outbox), service);
+        let service = Arc::clone(&self.context.service);
+        let peer = Peer::for_http_session(Arc::clone(&self.identity), Arc::clone(&outbox), service);
         let identity = Arc::clone(&self.identity);
         let sessions = &self.endpoint.sessions;
-        let session = Unheard {
+        let session = UnannouncedSession {
             sessions,
-            session: sessions.open(self.gate.replica(), peer, outbox, identity),
-            told: false,
+            session: sessions.open(self.context.replica_id(), peer, outbox, identity),
+            is_announced: false,
         };
         // Its answer names the session in a header, so it has to be there first.
         let exchange = self
-            .asks(&session.session, false, accepts)
+            .send_to_session(&session.session, false, accepts)
             .await?
-            .after_the_first_frame();
+            .await_first_frame();
         let answer = exchange.respond(headers::legacy_status).await;
-        session.session.caught_up().await;
+        session.session.wait_until_processed().await;
         if session.session.version().is_none() {
             return answer;
         }
-        answer.map(|response| session.tell(response))
+        answer.map(|response| session.announce(response))
     }
 
     /// A frame with requests of a session (2025-11-25 and before), answered here.
-    async fn legacy(&self, session: &Arc<Session>, takes: bool) -> Answer {
+    async fn serve_legacy(&self, session: &Arc<HttpSession>, takes: bool) -> HttpResult {
         let accepts = headers::accepts(self.request.headers())?;
-        let exchange = self.asks(session, takes, accepts).await?;
+        let exchange = self.send_to_session(session, takes, accepts).await?;
         exchange.respond(headers::legacy_status).await
     }
 
-    async fn asks(&self, session: &Arc<Session>, takes: bool, accepts: Accepts) -> Result<Exchange, Refusal> {
-        let room = session.room(self.text.len()).await?;
-        let (stream, framing) = session.open_stream(accepts.form());
+    async fn send_to_session(
+        &self,
+        session: &Arc<HttpSession>,
+        takes: bool,
+        accepts: Accepts,
+    ) -> Result<ResponseWriter, Refusal> {
+        let room = session.reserve(self.text.len()).await?;
+        let (stream, framing) = session.next_stream(accepts.form());
         let outbox = self.outbox(framing);
-        session.tell(Command::Frame {
+        session.send(SessionCommand::Frame {
             text: self.text.to_owned(),
             lane: Some(Arc::clone(&outbox)),
-            read_at: line(self.request).read_at(),
+            read_at: socket_state(self.request).read_at(),
             room,
         });
-        let driver = Driver::Call {
+        let driver = Driver::SessionCall {
             session: Arc::clone(session),
             stream,
-            takes,
+            may_hold_messages: takes,
         };
-        Ok(self.exchange(outbox, driver, accepts))
+        Ok(self.response_writer(outbox, driver, accepts))
     }
 
     fn outbox(&self, framing: Framing) -> Arc<Outbox> {
-        self.gate.service.outbox(framing, self.identity.project.id())
+        self.context.service.outbox(framing, self.identity.project.id())
     }
 
     /// Waits until there is room for an answer, if there is none: calls of tools see to that themselves.
-    async fn waits_for_room(&self) {
-        let mut hold = Hold::new(&self.gate.service.outbound, self.identity.project.id());
+    async fn wait_for_outbound_capacity(&self) {
+        let mut hold = Reservation::new(&self.context.service.outbound, self.identity.project.id());
         if hold.gauge().is_full() {
-            hold.grow(1).await;
+            hold.grow_to(1).await;
         }
     }
 
-    fn exchange(&self, outbox: Arc<Outbox>, driver: Driver, accepts: Accepts) -> Exchange {
+    fn response_writer(&self, outbox: Arc<Outbox>, driver: Driver, accepts: Accepts) -> ResponseWriter {
         let identity = Arc::clone(&self.identity);
-        Exchange::new(outbox, driver, line(self.request), self.gate, (accepts, identity))
+        ResponseWriter::new(
+            outbox,
+            driver,
+            socket_state(self.request),
+            self.context,
+            (accepts, identity),
+        )
     }
 }
 
 /// A session whose id nobody has heard yet. It ends unless somebody does: what opens it may have been refused, or its
 /// client have gone.
-struct Unheard<'a> {
-    sessions: &'a Sessions,
-    session: Arc<Session>,
-    told: bool,
+struct UnannouncedSession<'a> {
+    sessions: &'a HttpSessions,
+    session: Arc<HttpSession>,
+    is_announced: bool,
 }
 
-impl Unheard<'_> {
-    fn tell(mut self, mut response: HttpResponse) -> HttpResponse {
+impl UnannouncedSession<'_> {
+    fn announce(mut self, mut response: HttpResponse) -> HttpResponse {
         if let Ok(id) = header::HeaderValue::from_str(&self.session.id) {
             response
                 .headers_mut()
                 .insert(header::HeaderName::from_static("mcp-session-id"), id);
-            self.told = true;
+            self.is_announced = true;
         }
         response
     }
 }
 
-impl Drop for Unheard<'_> {
+impl Drop for UnannouncedSession<'_> {
     fn drop(&mut self) {
-        if !self.told {
+        if !self.is_announced {
             self.sessions.close(&self.session.id);
         }
     }
 }
 
-fn line(request: &HttpRequest) -> Rc<Line> {
-    request.conn_data::<Rc<Line>>().cloned().unwrap_or_default()
+fn socket_state(request: &HttpRequest) -> Rc<SocketState> {
+    request.conn_data::<Rc<SocketState>>().cloned().unwrap_or_default()
 }
 
-fn session_of(request: &HttpRequest, endpoint: &Endpoint, identity: &Arc<Identity>) -> Result<Arc<Session>, Refusal> {
+fn session_of(
+    request: &HttpRequest,
+    endpoint: &Endpoint,
+    identity: &Arc<Identity>,
+) -> Result<Arc<HttpSession>, Refusal> {
     let headers = request.headers();
     headers::check_legacy_version(headers)?;
     let mut ids = headers.get_all(SESSION_ID);
@@ -379,8 +402,8 @@ fn session_of(request: &HttpRequest, endpoint: &Endpoint, identity: &Arc<Identit
 }
 
 /// One GET: the stream of a session, or the rest of another stream of it.
-async fn listen(request: &HttpRequest, endpoint: &Endpoint) -> Answer {
-    let gate = open_gate(endpoint)?;
+async fn handle_get(request: &HttpRequest, endpoint: &Endpoint) -> HttpResult {
+    let gate = require_capacity(endpoint)?;
     let headers = request.headers();
     if !headers::accepts(headers)?.events() || !headers.contains_key(header::ACCEPT) {
         return Err(method_not_allowed());
@@ -390,7 +413,7 @@ async fn listen(request: &HttpRequest, endpoint: &Endpoint) -> Answer {
     let names_session = headers.contains_key(SESSION_ID);
     let is_modern = headers::is_modern(headers);
     if !names_session && (!is_modern || request.path() == SSE_PATH) {
-        return listen_old(request, endpoint, gate).await;
+        return open_http_sse(request, endpoint, gate).await;
     }
     if is_modern {
         return Err(method_not_allowed());
@@ -403,40 +426,40 @@ async fn listen(request: &HttpRequest, endpoint: &Endpoint) -> Answer {
         .and_then(streams::parse_event_id);
     let resumption = session.resume(last).map_err(|over| match over {
         // There will never be an answer to a cancelled request: the client is to ask no further.
-        Over::Cancelled => method_not_allowed(),
-        Over::Dropped => gone(),
+        ResumeError::Cancelled => method_not_allowed(),
+        ResumeError::Dropped => stream_gone(),
     })?;
     let outbox = Arc::clone(&resumption.stream.outbox);
-    let driver = Driver::Reader(resumption);
-    let exchange = Exchange::new(outbox, driver, line(request), gate, (Accepts::EVENTS, identity));
-    exchange.stream(None).await
+    let driver = Driver::StreamReader(resumption);
+    let exchange = ResponseWriter::new(outbox, driver, socket_state(request), gate, (Accepts::EVENTS, identity));
+    exchange.respond_with_stream(None).await
 }
 
 /// The transport of 2024-11-05: all that the broker says goes to this stream, and its first event says where to POST.
-async fn listen_old(request: &HttpRequest, endpoint: &Endpoint, gate: &Gate) -> Answer {
+async fn open_http_sse(request: &HttpRequest, endpoint: &Endpoint, gate: &TransportContext) -> HttpResult {
     let identity = identity_of(request)?;
     let outbox = gate
         .service
         .outbox(Framing::Events { stream: None }, identity.project.id());
-    let peer = Peer::resumable(Arc::clone(&identity), Arc::clone(&outbox), Arc::clone(&gate.service));
+    let peer = Peer::for_http_session(Arc::clone(&identity), Arc::clone(&outbox), Arc::clone(&gate.service));
     let session = endpoint
         .sessions
-        .open(gate.replica(), peer, Arc::clone(&outbox), Arc::clone(&identity));
+        .open(gate.replica_id(), peer, Arc::clone(&outbox), Arc::clone(&identity));
     let endpoint_event = format!(
         "event: endpoint\ndata: {}?{}={}\n\n",
         request.path(),
-        sessions::QUERY_KEY,
+        sessions::SESSION_QUERY_KEY,
         session.id
     );
-    let driver = Driver::Old {
+    let driver = Driver::HttpSse {
         sessions: Arc::clone(&endpoint.sessions),
         session,
     };
-    let exchange = Exchange::new(outbox, driver, line(request), gate, (Accepts::EVENTS, identity));
-    exchange.stream(Some(endpoint_event.into())).await
+    let exchange = ResponseWriter::new(outbox, driver, socket_state(request), gate, (Accepts::EVENTS, identity));
+    exchange.respond_with_stream(Some(endpoint_event.into())).await
 }
 
-fn end(request: &HttpRequest, endpoint: &Endpoint) -> Answer {
+fn handle_delete(request: &HttpRequest, endpoint: &Endpoint) -> HttpResult {
     let headers = request.headers();
     if headers::is_modern(headers) {
         return Err(method_not_allowed());

@@ -14,10 +14,10 @@ use std::{
 
 use actix_web::http::StatusCode;
 use actors::{
-    attention,
     clock::{Now, millis, now},
     model::{ProjectId, ReplicaId},
     session::ReadAt,
+    silence,
 };
 use futures_util::FutureExt;
 use tokio::{
@@ -26,43 +26,42 @@ use tokio::{
 };
 
 use super::{
-    commands::{Command, Commands, Room, WindingUp},
+    commands::{CommandPermit, CommandSender, DrainRequest, SessionCommand},
     headers::Refusal,
-    logs::Logs,
-    streams::{EventId, Home, Stream},
+    replay_logs::ReplayLogs,
+    streams::{EventId, EventStream, StreamContext},
 };
 use crate::{
     auth::Identity,
     mcp::{
-        Form, Framing, Lane, Outbox, Peer,
+        Framing, Outbox, Peer, ReplyRoute, ResponseForm, located_id,
         outbox::ANSWER_BYTES_MAX,
-        placed,
         rpc::{self, INVALID_REQUEST, RpcError},
-        version::{LEGACY, WITH_BATCHES},
+        version::{BATCH_VERSION, LEGACY},
     },
 };
 
 /// The parameter by which a client of 2024-11-05 names its session: its only place is the URI it was given.
-pub const QUERY_KEY: &str = "session_id";
+pub const SESSION_QUERY_KEY: &str = "session_id";
 /// Streams of one session that can be resumed, the one of `GET` left out.
-const STREAMS_LEN_MAX: usize = 16;
+const RETAINED_STREAMS_MAX: usize = 16;
 
 /// The sessions of the process.
-pub struct Sessions {
-    max: usize,
+pub struct HttpSessions {
+    sessions_max: usize,
     /// A session that is silent for so long is forgotten.
-    idle_max: Duration,
-    logs: Arc<Logs>,
-    open: Mutex<HashMap<Box<str>, Arc<Session>>>,
+    idle_timeout: Duration,
+    replay_logs: Arc<ReplayLogs>,
+    sessions: Mutex<HashMap<Box<str>, Arc<HttpSession>>>,
 }
 
-impl Sessions {
+impl HttpSessions {
     pub fn new(max: usize, idle_max: Duration) -> Arc<Self> {
         Arc::new(Self {
-            max,
-            idle_max,
-            logs: Logs::new(),
-            open: Mutex::default(),
+            sessions_max: max,
+            idle_timeout: idle_max,
+            replay_logs: ReplayLogs::new(),
+            sessions: Mutex::default(),
         })
     }
 
@@ -74,31 +73,31 @@ impl Sessions {
         peer: Peer,
         outbox: Arc<Outbox>,
         identity: Arc<Identity>,
-    ) -> Arc<Session> {
-        let (commands, received) = Commands::new();
+    ) -> Arc<HttpSession> {
+        let (commands, received) = CommandSender::new();
         let session = Arc::new_cyclic(|session| {
-            let home = Home {
-                logs: Arc::clone(&self.logs),
+            let home = StreamContext {
+                logs: Arc::clone(&self.replay_logs),
                 project: identity.project.id().clone(),
                 session: Weak::clone(session),
             };
-            Session {
-                id: placed::new_id(replica),
+            HttpSession {
+                id: located_id::new_id(replica),
                 identity: Mutex::new(identity),
-                main: Stream::new(0, outbox, home.clone()),
-                home,
+                main_stream: EventStream::new(0, outbox, home.clone()),
+                stream_context: home,
                 commands,
                 version: OnceLock::new(),
                 streams: Mutex::default(),
                 streams_opened: AtomicU64::new(0),
                 last_used_ms: AtomicU64::new(now().mono_ms),
-                ended: AtomicBool::new(false),
+                is_closed: AtomicBool::new(false),
             }
         });
         let crowded_out = {
             let mut open = self.lock();
-            let crowded_out = if open.len() >= self.max {
-                longest_silent(&open, self.max / 100 + 1)
+            let crowded_out = if open.len() >= self.sessions_max {
+                eviction_candidates(&open, self.sessions_max / 100 + 1)
             } else {
                 Vec::new()
             };
@@ -110,23 +109,23 @@ impl Sessions {
         };
         if !crowded_out.is_empty() {
             tracing::warn!(
-                max = self.max,
+                max = self.sessions_max,
                 forgotten = crowded_out.len(),
                 "too many HTTP sessions: those longest silent are forgotten"
             );
             for session in crowded_out {
-                session.end();
+                session.close();
             }
         }
-        let task = Task {
+        let task = SessionTask {
             peer,
-            reader: 0,
+            last_reader: 0,
             session: Arc::downgrade(&session),
             received,
             sessions: Arc::downgrade(self),
-            winding_up: Vec::new(),
-            idle_max: self.idle_max,
-            idle: Box::pin(sleep(self.idle_max)),
+            draining: Vec::new(),
+            idle_timeout: self.idle_timeout,
+            idle_timer: Box::pin(sleep(self.idle_timeout)),
         };
         actix_rt::spawn(task.run());
         session
@@ -135,25 +134,27 @@ impl Sessions {
     /// # Errors
     /// 404 for one that is not there, or not this caller's: the client is to initialize anew (2025-11-25,
     /// basic/transports, Session Management).
-    pub fn find(&self, id: &str, identity: &Arc<Identity>) -> Result<Arc<Session>, Refusal> {
-        self.find_of(id, identity, false)
+    pub fn find(&self, id: &str, identity: &Arc<Identity>) -> Result<Arc<HttpSession>, Refusal> {
+        self.find_matching(id, identity, false)
     }
 
     /// The same for a client of 2024-11-05.
-    pub fn find_old(&self, id: &str, identity: &Arc<Identity>) -> Result<Arc<Session>, Refusal> {
-        self.find_of(id, identity, true)
+    pub fn find_http_sse(&self, id: &str, identity: &Arc<Identity>) -> Result<Arc<HttpSession>, Refusal> {
+        self.find_matching(id, identity, true)
     }
 
-    fn find_of(&self, id: &str, identity: &Arc<Identity>, old: bool) -> Result<Arc<Session>, Refusal> {
+    fn find_matching(&self, id: &str, identity: &Arc<Identity>, old: bool) -> Result<Arc<HttpSession>, Refusal> {
         let found = {
             let open = self.lock();
             let session = open.get(id);
             session
-                .filter(|session| session.is_old() == old && !session.is_gone() && session.is_of(identity))
+                .filter(|session| {
+                    session.is_http_sse() == old && !session.has_stopped() && session.belongs_to(identity)
+                })
                 .cloned()
         };
         let session = found.ok_or_else(not_found)?;
-        session.is_used();
+        session.touch();
         *session.identity() = Arc::clone(identity);
         Ok(session)
     }
@@ -162,25 +163,30 @@ impl Sessions {
     pub fn close(&self, id: &str) {
         let session = self.lock().remove(id);
         if let Some(session) = session {
-            session.end();
+            session.close();
         }
     }
 
     /// Ends those whose callers came in with what is good no more, and has been for so long.
-    pub fn close_ended(&self, now: Now, known_for: Duration) {
+    pub fn close_invalid(&self, now: Now, known_for: Duration) {
         let ended: Vec<_> = {
             let mut open = self.lock();
-            let is_over = |session: &Session| session.identity().over_for(now).is_some_and(|time| time >= known_for);
+            let is_over = |session: &HttpSession| {
+                session
+                    .identity()
+                    .invalid_for(now)
+                    .is_some_and(|time| time >= known_for)
+            };
             let ended = open.extract_if(|_, session| is_over(session));
             ended.map(|(_, session)| session).collect()
         };
         for session in ended {
-            session.end();
+            session.close();
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Box<str>, Arc<Session>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<Box<str>, Arc<HttpSession>>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -191,7 +197,7 @@ pub fn not_found() -> Refusal {
 
 /// Some sessions of the project that has most of them, those that have been silent for longest and that no request holds
 /// on to. Several at once: to find them takes a look at all.
-fn longest_silent(open: &HashMap<Box<str>, Arc<Session>>, count: usize) -> Vec<Arc<Session>> {
+fn eviction_candidates(open: &HashMap<Box<str>, Arc<HttpSession>>, count: usize) -> Vec<Arc<HttpSession>> {
     let mut by_project = HashMap::<ProjectId, Vec<_>>::new();
     for session in open.values() {
         let project = session.identity().project.id().clone();
@@ -204,49 +210,49 @@ fn longest_silent(open: &HashMap<Box<str>, Arc<Session>>, count: usize) -> Vec<A
 }
 
 /// One client, from `initialize` to `DELETE`. Its peer is on one thread; its requests may come on any.
-pub struct Session {
+pub struct HttpSession {
     pub id: String,
     /// Who opened it: nobody else can use it.
     identity: Mutex<Arc<Identity>>,
-    main: Arc<Stream>,
-    home: Home,
-    commands: Commands,
+    main_stream: Arc<EventStream>,
+    stream_context: StreamContext,
+    commands: CommandSender,
     version: OnceLock<&'static str>,
     streams: Mutex<Streams>,
     streams_opened: AtomicU64,
     last_used_ms: AtomicU64,
-    ended: AtomicBool,
+    is_closed: AtomicBool,
 }
 
 /// The streams of a session beside the one of `GET`.
 #[derive(Default)]
 struct Streams {
-    kept: VecDeque<Arc<Stream>>,
+    retained: VecDeque<Arc<EventStream>>,
     /// Those whose requests were cancelled, by number.
     cancelled: VecDeque<u64>,
 }
 
-impl Session {
+impl HttpSession {
     /// What it does, it does in the order in which it is told. A session that is over does nothing.
-    pub fn tell(&self, command: Command) {
-        self.commands.tell(command);
+    pub fn send(&self, command: SessionCommand) {
+        self.commands.send(command);
     }
 
     /// Waits until it can be told a frame of so many bytes; see [`Commands::room`].
-    pub async fn room(&self, text_len: usize) -> Result<Room, Refusal> {
-        self.commands.room(text_len).await
+    pub async fn reserve(&self, text_len: usize) -> Result<CommandPermit, Refusal> {
+        self.commands.reserve(text_len).await
     }
 
     /// Takes a frame whose answer, if any, goes to the stream of the session.
     ///
     /// # Errors
     /// 503 when too much waits already, here or for the reader of the stream.
-    pub async fn take(&self, text: &str, read_at: ReadAt) -> Result<(), Refusal> {
-        let room = self.room(text.len()).await?;
-        if self.main.outbox.waiting_len() >= ANSWER_BYTES_MAX {
+    pub async fn accept_frame(&self, text: &str, read_at: ReadAt) -> Result<(), Refusal> {
+        let room = self.reserve(text.len()).await?;
+        if self.main_stream.outbox.waiting_len() >= ANSWER_BYTES_MAX {
             return Err(Refusal::unavailable("too much waits for this session: read its stream"));
         }
-        self.tell(Command::Frame {
+        self.send(SessionCommand::Frame {
             text: text.to_owned(),
             lane: None,
             read_at,
@@ -257,12 +263,12 @@ impl Session {
 
     /// What it may do was found when it was opened: a token of the same subject with another scope opens another. One of a
     /// project that was opened again since is nobody's: it is about to end.
-    fn is_of(&self, identity: &Identity) -> bool {
+    fn belongs_to(&self, identity: &Identity) -> bool {
         let own = self.identity();
         own.owner() == identity.owner()
             && own.scope() == identity.scope()
             && own.project.id() == identity.project.id()
-            && !own.project.is_abandoned()
+            && !own.project.is_killed()
     }
 
     /// What its caller came in with last: a token is refreshed while a session lasts.
@@ -271,8 +277,8 @@ impl Session {
     }
 
     /// Whether it is one of a client of 2024-11-05.
-    fn is_old(&self) -> bool {
-        !self.main.outbox.is_numbered()
+    fn is_http_sse(&self) -> bool {
+        !self.main_stream.outbox.is_numbered()
     }
 
     /// What `initialize` agreed on; None before it did.
@@ -280,77 +286,77 @@ impl Session {
         self.version.get().copied()
     }
 
-    pub fn takes_batches(&self) -> bool {
-        self.version() == Some(WITH_BATCHES)
+    pub fn supports_batches(&self) -> bool {
+        self.version() == Some(BATCH_VERSION)
     }
 
     /// Whether streams begin with an event without data: clients of older revisions stumble over one.
-    pub fn takes_priming(&self) -> bool {
+    pub fn supports_priming_event(&self) -> bool {
         self.version() == Some(LEGACY[0])
     }
 
     /// A number for the stream of an answer, and how the answer is framed there.
-    pub fn open_stream(&self, form: Form) -> (u64, Framing) {
+    pub fn next_stream(&self, form: ResponseForm) -> (u64, Framing) {
         let number = self.streams_opened.fetch_add(1, Ordering::Relaxed) + 1;
         let stream = Some(number);
         (number, Framing::Exchange { stream, form })
     }
 
     /// Keeps a stream so that it can be resumed.
-    pub fn keep(&self, number: u64, outbox: Arc<Outbox>) -> Arc<Stream> {
-        let stream = Stream::new(number, outbox, self.home.clone());
+    pub fn retain_stream(&self, number: u64, outbox: Arc<Outbox>) -> Arc<EventStream> {
+        let stream = EventStream::new(number, outbox, self.stream_context.clone());
         let mut streams = self.streams();
-        let is_full = streams.kept.len() == STREAMS_LEN_MAX;
-        let oldest = if is_full { streams.kept.pop_front() } else { None };
-        streams.kept.push_back(Arc::clone(&stream));
+        let is_full = streams.retained.len() == RETAINED_STREAMS_MAX;
+        let oldest = if is_full { streams.retained.pop_front() } else { None };
+        streams.retained.push_back(Arc::clone(&stream));
         drop(streams);
         if let Some(oldest) = oldest {
-            oldest.drop_log();
+            oldest.drop_replay_log();
         }
         stream
     }
 
     /// Forgets what it keeps of this stream, to make room.
-    pub fn drop_log(&self, number: u64) {
-        if number == self.main.number {
-            return self.main.drop_log();
+    pub fn drop_replay_log(&self, number: u64) {
+        if number == self.main_stream.number {
+            return self.main_stream.drop_replay_log();
         }
-        if let Some(stream) = self.take_kept(number) {
-            stream.drop_log();
+        if let Some(stream) = self.remove_retained(number) {
+            stream.drop_replay_log();
         }
     }
 
-    fn take_kept(&self, number: u64) -> Option<Arc<Stream>> {
+    fn remove_retained(&self, number: u64) -> Option<Arc<EventStream>> {
         let mut streams = self.streams();
-        let at = streams.kept.iter().position(|stream| stream.number == number)?;
-        streams.kept.remove(at)
+        let at = streams.retained.iter().position(|stream| stream.number == number)?;
+        streams.retained.remove(at)
     }
 
     /// The request that this stream answered was cancelled: its caller is not to come back for the rest.
-    pub fn cancelled(&self, number: u64) {
-        let stream = self.take_kept(number);
+    pub fn cancel_stream(&self, number: u64) {
+        let stream = self.remove_retained(number);
         let mut streams = self.streams();
-        if streams.cancelled.len() == STREAMS_LEN_MAX {
+        if streams.cancelled.len() == RETAINED_STREAMS_MAX {
             streams.cancelled.pop_front();
         }
         streams.cancelled.push_back(number);
         drop(streams);
         if let Some(stream) = stream {
-            stream.drop_log();
+            stream.drop_replay_log();
         }
     }
 
-    pub fn main_stream(&self) -> &Arc<Stream> {
-        &self.main
+    pub fn main_stream(&self) -> &Arc<EventStream> {
+        &self.main_stream
     }
 
     /// It was closed: its stream is to end.
-    pub fn has_ended(&self) -> bool {
-        self.ended.load(Ordering::Acquire)
+    pub fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
     }
 
     /// Nobody serves it any more.
-    pub fn is_gone(&self) -> bool {
+    pub fn has_stopped(&self) -> bool {
         self.commands.is_closed()
     }
 
@@ -359,26 +365,26 @@ impl Session {
     ///
     /// # Errors
     /// When there is nothing more to read of it.
-    pub fn resume(self: &Arc<Self>, last: Option<EventId>) -> Result<Resumption, Over> {
+    pub fn resume(self: &Arc<Self>, last: Option<EventId>) -> Result<Resumption, ResumeError> {
         let known = match last {
             None => None,
             Some(EventId { stream, number }) => {
                 let streams = self.streams();
                 if streams.cancelled.contains(&stream) {
-                    return Err(Over::Cancelled);
+                    return Err(ResumeError::Cancelled);
                 }
-                let kept = streams.kept.iter().find(|known| known.number == stream);
+                let kept = streams.retained.iter().find(|known| known.number == stream);
                 if kept.is_none() && (1..=self.streams_opened.load(Ordering::Relaxed)).contains(&stream) {
-                    return Err(Over::Dropped);
+                    return Err(ResumeError::Dropped);
                 }
                 // An answer is told as far as it is kept; the stream of the session begins anew where it has a gap.
-                let main = || (stream == 0 && self.main.goes_on_after(number)).then_some(&self.main);
+                let main = || (stream == 0 && self.main_stream.can_resume_after(number)).then_some(&self.main_stream);
                 kept.or_else(main).map(|stream| (Arc::clone(stream), number))
             }
         };
         let (stream, after) = match known {
             Some((stream, number)) => (stream, Some(number)),
-            None => (Arc::clone(&self.main), None),
+            None => (Arc::clone(&self.main_stream), None),
         };
         Ok(Resumption {
             session: Arc::clone(self),
@@ -388,20 +394,20 @@ impl Session {
     }
 
     /// A sign of life of the client.
-    pub fn is_used(&self) {
+    pub fn touch(&self) {
         self.last_used_ms.store(now().mono_ms, Ordering::Relaxed);
     }
 
     /// Returns when everything that the peer was told so far is done.
-    pub async fn caught_up(&self) {
+    pub async fn wait_until_processed(&self) {
         let (reply, done) = oneshot::channel();
-        self.tell(Command::Caught(reply));
+        self.send(SessionCommand::Barrier(reply));
         let _ = done.await;
     }
 
-    fn end(&self) {
-        self.ended.store(true, Ordering::Release);
-        self.main.outbox.wake();
+    fn close(&self) {
+        self.is_closed.store(true, Ordering::Release);
+        self.main_stream.outbox.wake();
     }
 
     fn streams(&self) -> MutexGuard<'_, Streams> {
@@ -411,7 +417,7 @@ impl Session {
 
 /// Why there is nothing more to read of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Over {
+pub enum ResumeError {
     /// The request that it answered was cancelled: there is no answer.
     Cancelled,
     /// It is not kept any more.
@@ -420,34 +426,34 @@ pub enum Over {
 
 /// A stream that is read from somewhere on.
 pub struct Resumption {
-    pub session: Arc<Session>,
-    pub stream: Arc<Stream>,
+    pub session: Arc<HttpSession>,
+    pub stream: Arc<EventStream>,
     /// The number of the last event that its reader has.
     pub after: Option<u64>,
 }
 
 /// The session that the query of a URI names.
-pub fn id_in_query(query: &str) -> Option<&str> {
+pub fn session_id_in_query(query: &str) -> Option<&str> {
     query
         .split('&')
-        .find_map(|pair| pair.strip_prefix(QUERY_KEY)?.strip_prefix('='))
+        .find_map(|pair| pair.strip_prefix(SESSION_QUERY_KEY)?.strip_prefix('='))
 }
 
 /// What runs the peer of a session.
-struct Task {
+struct SessionTask {
     peer: Peer,
     /// Who read the stream of the session last.
-    reader: u64,
-    session: Weak<Session>,
-    received: mpsc::UnboundedReceiver<Command>,
-    sessions: Weak<Sessions>,
+    last_reader: u64,
+    session: Weak<HttpSession>,
+    received: mpsc::UnboundedReceiver<SessionCommand>,
+    sessions: Weak<HttpSessions>,
     /// The broker stops, and these have something under way.
-    winding_up: Vec<WindingUp>,
-    idle_max: Duration,
-    idle: std::pin::Pin<Box<Sleep>>,
+    draining: Vec<DrainRequest>,
+    idle_timeout: Duration,
+    idle_timer: std::pin::Pin<Box<Sleep>>,
 }
 
-impl Task {
+impl SessionTask {
     async fn run(mut self) {
         let running = AssertUnwindSafe(poll_fn(|cx| self.poll(cx))).catch_unwind().await;
         if running.is_err()
@@ -462,72 +468,74 @@ impl Task {
         let now = now();
         while let Poll::Ready(command) = self.received.poll_recv(cx) {
             let Some(command) = command else { return Poll::Ready(()) };
-            self.obey(command, now);
+            self.handle(command, now);
         }
-        self.peer.end_turn(now);
+        self.peer.finish_read(now);
         self.peer.poll(cx, now);
         let peer = &self.peer;
-        for WindingUp { exchange, .. } in self.winding_up.extract_if(.., |response| {
-            peer.winds_up((!response.all).then_some(&*response.exchange))
+        for DrainRequest { outbox: exchange, .. } in self.draining.extract_if(.., |response| {
+            peer.is_drained((!response.all_requests).then_some(&*response.outbox))
         }) {
             exchange.interrupt();
         }
-        while self.idle.as_mut().poll(cx).is_ready() {
-            self.look_whether_idle(now);
+        while self.idle_timer.as_mut().poll(cx).is_ready() {
+            self.close_if_idle(now);
         }
         Poll::Pending
     }
 
-    fn obey(&mut self, command: Command, now: Now) {
+    fn handle(&mut self, command: SessionCommand, now: Now) {
         match command {
-            Command::Frame {
+            SessionCommand::Frame {
                 text, lane, read_at, ..
             } => {
-                self.peer.come_back();
-                self.peer.reads(read_at, now);
-                let lane = lane.map_or(Lane::Connection, Lane::Exchange);
-                self.peer.take(&text, rpc::parse(&text), lane);
-                self.note_version();
+                self.peer.resume();
+                self.peer.begin_read(read_at, now);
+                let lane = lane.map_or(ReplyRoute::Connection, ReplyRoute::Exchange);
+                self.peer.handle_parsed(&text, rpc::parse(&text), lane);
+                self.record_version();
             }
-            Command::Left { exchange } => self.peer.caller_left(&exchange),
-            Command::Listening { reader, resumes, .. } => {
-                self.reader = reader;
-                self.peer.come_back();
+            SessionCommand::CallerLeft { exchange } => self.peer.drop_exchange(&exchange),
+            SessionCommand::ReaderAttached { reader, resumes, .. } => {
+                self.last_reader = reader;
+                self.peer.resume();
                 if !resumes {
-                    self.peer.set_listening(false);
+                    self.peer.set_push_stream(false);
                 }
-                self.peer.set_listening(true);
+                self.peer.set_push_stream(true);
             }
-            Command::Deaf { reader } if reader == self.reader => self.peer.set_listening(false),
-            Command::Deaf { .. } => {}
-            Command::Written(messages) => self.peer.written(messages),
-            Command::Writable => self.peer.writable(),
-            Command::Alive => self.peer.touch(now),
-            Command::Caught(reply) => drop(reply.send(())),
-            Command::WindUp(response) => self.winding_up.push(response),
+            SessionCommand::ReaderDetached { reader } if reader == self.last_reader => self.peer.set_push_stream(false),
+            SessionCommand::ReaderDetached { .. } => {}
+            SessionCommand::MessagesWritten(messages) => self.peer.messages_written(messages),
+            SessionCommand::OutboxWritable => self.peer.writable(),
+            SessionCommand::Touch => self.peer.touch(now),
+            SessionCommand::Barrier(reply) => drop(reply.send(())),
+            SessionCommand::Drain(response) => self.draining.push(response),
         }
     }
 
-    fn note_version(&self) {
+    fn record_version(&self) {
         if let (Some(version), Some(session)) = (self.peer.version(), self.session.upgrade()) {
             let _ = session.version.set(version);
         }
     }
 
-    fn look_whether_idle(&mut self, now: Now) {
+    fn close_if_idle(&mut self, now: Now) {
         let Some(session) = self.session.upgrade() else { return };
         // Besides the table and this function only requests hold on to it.
         if Arc::strong_count(&session) > 2 {
-            session.is_used();
+            session.touch();
         }
-        let silence = attention::silence(session.last_used_ms.load(Ordering::Relaxed), now);
-        if silence >= self.idle_max
+        let silence = silence::peer_silence(session.last_used_ms.load(Ordering::Relaxed), now);
+        if silence >= self.idle_timeout
             && let Some(sessions) = self.sessions.upgrade()
         {
             sessions.close(&session.id);
         }
-        let left = millis(self.idle_max).saturating_sub(millis(silence)).max(10);
-        self.idle.as_mut().reset(Instant::now() + Duration::from_millis(left));
+        let left = millis(self.idle_timeout).saturating_sub(millis(silence)).max(10);
+        self.idle_timer
+            .as_mut()
+            .reset(Instant::now() + Duration::from_millis(left));
     }
 }
 
@@ -537,10 +545,10 @@ mod tests {
 
     #[test]
     fn the_session_of_a_query_is_found_among_others() {
-        assert_eq!(id_in_query("session_id=abc"), Some("abc"));
-        assert_eq!(id_in_query("x=1&session_id=abc&y=2"), Some("abc"));
+        assert_eq!(session_id_in_query("session_id=abc"), Some("abc"));
+        assert_eq!(session_id_in_query("x=1&session_id=abc&y=2"), Some("abc"));
         for none in ["", "session_idx=1", "other=session_id=1", "session_id"] {
-            assert_eq!(id_in_query(none), None, "{none}");
+            assert_eq!(session_id_in_query(none), None, "{none}");
         }
     }
 }

@@ -8,54 +8,54 @@ use std::{
 };
 
 use actix_web::web::{Bytes, BytesMut};
-use actors::{model::ProjectId, session::Closing};
+use actors::{model::ProjectId, session::CloseReason};
 
 use super::{
-    logs::{Entry, Logs, Place, STREAM_BYTES},
-    sessions::Session,
+    replay_logs::{LogEntry, LogLocation, ReplayLogs, STREAM_OVERHEAD_BYTES},
+    sessions::HttpSession,
 };
-use crate::mcp::{Keeper, Marks, Outbox};
+use crate::mcp::{Outbox, RetentionCounter, WriteMarks};
 
 /// Bytes of one stream that can be asked for again.
 const LOG_BYTES_MAX: usize = 256 * 1024;
 
 /// Events in their order, of which one response after the other may be the bearer.
-pub struct Stream {
+pub struct EventStream {
     pub number: u64,
     pub outbox: Arc<Outbox>,
     own: Weak<Self>,
-    home: Home,
-    log: Mutex<Log>,
+    context: StreamContext,
+    log: Mutex<ReplayLog>,
 }
 
 /// What the streams of a session have in common.
 #[derive(Clone)]
-pub struct Home {
-    pub logs: Arc<Logs>,
+pub struct StreamContext {
+    pub logs: Arc<ReplayLogs>,
     pub project: ProjectId,
-    pub session: Weak<Session>,
+    pub session: Weak<HttpSession>,
 }
 
 /// The last events of a stream, and who reads it.
 #[derive(Default)]
-struct Log {
+struct ReplayLog {
     chunks: VecDeque<Bytes>,
     len: usize,
     /// The last event that is not kept any more.
-    dropped: u64,
+    last_dropped: u64,
     /// Who reads the stream: the last who began to.
     reader: u64,
     /// The reader has left, and what waits in the outbox waits for one that comes back.
-    is_left: bool,
+    is_reader_gone: bool,
     /// Its place among all logs, while there is something in it.
-    entry: Option<Entry>,
+    entry: Option<LogEntry>,
     /// Its session does not know the stream any more: no reader comes back.
-    is_gone: bool,
+    is_forgotten: bool,
 }
 
-impl Log {
+impl ReplayLog {
     /// The events after this one, as far as they are kept.
-    fn after(&self, number: u64, stream: u64) -> Option<Bytes> {
+    fn events_after(&self, number: u64, stream: u64) -> Option<Bytes> {
         let mut missed = BytesMut::new();
         let mut found = false;
         for event in self.chunks.iter().flat_map(|chunk| events(chunk)) {
@@ -68,25 +68,25 @@ impl Log {
     }
 
     /// Keeps a chunk of the events of this stream.
-    fn keep(&mut self, chunk: Bytes, stream: u64) {
+    fn append(&mut self, chunk: Bytes, stream: u64) {
         self.len += chunk.len();
         self.chunks.push_back(chunk);
         while self.len > LOG_BYTES_MAX
             && let Some(oldest) = self.chunks.pop_front()
         {
             self.len -= oldest.len();
-            self.drops(&oldest, stream);
+            self.note_dropped(&oldest, stream);
         }
     }
 
-    fn drops(&mut self, chunk: &[u8], stream: u64) {
+    fn note_dropped(&mut self, chunk: &[u8], stream: u64) {
         let last = events(chunk).filter_map(|event| event_number(event, stream)).last();
-        self.dropped = last.unwrap_or(self.dropped);
+        self.last_dropped = last.unwrap_or(self.last_dropped);
     }
 
     fn clear(&mut self, stream: u64) {
         if let Some(newest) = self.chunks.pop_back() {
-            self.drops(&newest, stream);
+            self.note_dropped(&newest, stream);
         }
         self.chunks = VecDeque::new();
         self.len = 0;
@@ -94,13 +94,13 @@ impl Log {
     }
 }
 
-impl Stream {
-    pub fn new(number: u64, outbox: Arc<Outbox>, home: Home) -> Arc<Self> {
+impl EventStream {
+    pub fn new(number: u64, outbox: Arc<Outbox>, home: StreamContext) -> Arc<Self> {
         Arc::new_cyclic(|own| Self {
             number,
             outbox,
             own: Weak::clone(own),
-            home,
+            context: home,
             log: Mutex::default(),
         })
     }
@@ -112,40 +112,44 @@ impl Stream {
 
     /// The one who asks reads the stream from now on, and who did before no more. Returns which reader that is, and
     /// what came after the event of this number and was taken by others, as far as it is kept.
-    pub fn take_over(&self, after: Option<u64>) -> (u64, Option<Bytes>) {
+    pub fn attach_reader(&self, after: Option<u64>) -> (u64, Option<Bytes>) {
         let mut log = self.lock();
         log.reader += 1;
-        log.is_left = false;
-        self.outbox.return_to();
+        log.is_reader_gone = false;
+        self.outbox.attach_reader();
         self.outbox.wake();
-        let taken = (log.reader, after.and_then(|number| log.after(number, self.number)));
+        let taken = (
+            log.reader,
+            after.and_then(|number| log.events_after(number, self.number)),
+        );
         drop(log);
-        self.weigh();
+        self.recount();
         taken
     }
 
     /// This reader has left, unless another reads the stream by now. Of an answer no more is kept than of the log.
-    pub fn leave(&self, reader: u64) {
+    pub fn detach_reader(&self, reader: u64) {
         let mut log = self.lock();
         if log.reader != reader || self.is_main() {
             return;
         }
-        log.is_left = true;
-        let bytes_max = if log.is_gone { 0 } else { LOG_BYTES_MAX };
-        self.outbox.leave(bytes_max, Weak::clone(&self.own) as Weak<dyn Keeper>);
+        log.is_reader_gone = true;
+        let bytes_max = if log.is_forgotten { 0 } else { LOG_BYTES_MAX };
+        self.outbox
+            .detach_reader(bytes_max, Weak::clone(&self.own) as Weak<dyn RetentionCounter>);
         drop(log);
-        self.weigh();
+        self.recount();
     }
 
     /// Drops what is kept. Of an answer nothing is kept from now on: its session does not know the stream any more. The
     /// stream of the session itself goes on.
-    pub fn drop_log(&self) {
+    pub fn drop_replay_log(&self) {
         let mut log = self.lock();
         log.clear(self.number);
         if !self.is_main() {
-            log.is_gone = true;
-            if log.is_left {
-                self.outbox.leave(0, Weak::<Self>::new());
+            log.is_forgotten = true;
+            if log.is_reader_gone {
+                self.outbox.detach_reader(0, Weak::<Self>::new());
             }
         }
     }
@@ -158,12 +162,12 @@ impl Stream {
     /// for that one too.
     pub fn sleep(&self, reader: u64, waker: &Waker) -> bool {
         let log = self.lock();
-        log.reader == reader && self.outbox.sleep(waker)
+        log.reader == reader && self.outbox.register_waker(waker)
     }
 
     /// As [`Outbox::take`], for the one who reads the stream: there is nothing for whoever did before. What is taken is
     /// kept for a while, in case it has to be written again.
-    pub fn take(&self, reader: u64, marks: &mut Marks) -> (Bytes, Option<Closing>) {
+    pub fn take(&self, reader: u64, marks: &mut WriteMarks) -> (Bytes, Option<CloseReason>) {
         let mut log = self.lock();
         if log.reader != reader {
             return (Bytes::new(), None);
@@ -172,43 +176,47 @@ impl Stream {
         let closing = self.outbox.take(&mut bytes, marks);
         let chunk = Bytes::from(bytes);
         // What has no numbers cannot be asked for.
-        if !chunk.is_empty() && !log.is_gone && self.outbox.is_numbered() {
-            log.keep(chunk.clone(), self.number);
+        if !chunk.is_empty() && !log.is_forgotten && self.outbox.is_numbered() {
+            log.append(chunk.clone(), self.number);
             drop(log);
-            self.weigh();
+            self.recount();
         }
         (chunk, closing)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Log> {
+    fn lock(&self) -> MutexGuard<'_, ReplayLog> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether there was an event of this number, and what came after it is kept.
-    pub fn goes_on_after(&self, number: u64) -> bool {
-        (self.lock().dropped..=self.outbox.events()).contains(&number)
+    pub fn can_resume_after(&self, number: u64) -> bool {
+        (self.lock().last_dropped..=self.outbox.events_len()).contains(&number)
     }
 }
 
-impl Keeper for Stream {
+impl RetentionCounter for EventStream {
     /// Counts what is kept among all logs, of which the oldest may have to go.
-    fn weigh(&self) {
+    fn recount(&self) {
         let mut log = self.lock();
-        let waiting = if log.is_left { self.outbox.waiting_len() } else { 0 };
+        let waiting = if log.is_reader_gone {
+            self.outbox.waiting_len()
+        } else {
+            0
+        };
         let kept = log.len + waiting;
-        if log.is_gone || (self.is_main() && kept == 0) {
+        if log.is_forgotten || (self.is_main() && kept == 0) {
             log.entry = None;
             return;
         }
-        let Home { logs, project, session } = &self.home;
+        let StreamContext { logs, project, session } = &self.context;
         let entry = log.entry.get_or_insert_with(|| {
             let session = Weak::clone(session);
             let stream = self.number;
-            logs.enter(project, Place { session, stream })
+            logs.register(project, LogLocation { session, stream })
         });
-        entry.set(STREAM_BYTES + kept);
+        entry.set(STREAM_OVERHEAD_BYTES + kept);
         drop(log);
-        logs.make_room(project);
+        logs.evict_until_within_budget(project);
     }
 }
 
@@ -256,24 +264,24 @@ mod tests {
     use super::*;
     use crate::mcp::Framing;
 
-    fn stream_of(number: u64, frames: &[&str]) -> Arc<Stream> {
+    fn stream_of(number: u64, frames: &[&str]) -> Arc<EventStream> {
         let framing = Framing::Events { stream: Some(number) };
-        let home = Home {
-            logs: Logs::new(),
+        let home = StreamContext {
+            logs: ReplayLogs::new(),
             project: ProjectId::parse("one").unwrap(),
             session: Weak::new(),
         };
-        let stream = Stream::new(number, Arc::new(Outbox::new(framing)), home);
-        let (reader, _) = stream.take_over(None);
+        let stream = EventStream::new(number, Arc::new(Outbox::new(framing)), home);
+        let (reader, _) = stream.attach_reader(None);
         for frame in frames {
             stream.outbox.send(frame.as_bytes());
-            stream.take(reader, &mut Marks::default());
+            stream.take(reader, &mut WriteMarks::default());
         }
         stream
     }
 
-    fn missed(stream: &Stream, number: u64) -> Option<Bytes> {
-        stream.take_over(Some(number)).1
+    fn missed(stream: &EventStream, number: u64) -> Option<Bytes> {
+        stream.attach_reader(Some(number)).1
     }
 
     fn text(missed: Option<Bytes>) -> String {
@@ -302,8 +310,8 @@ mod tests {
     #[test]
     fn a_log_that_is_dropped_begins_again_after_its_last_event() {
         let stream = stream_of(0, &["1", "2"]);
-        stream.drop_log();
-        assert!(!stream.goes_on_after(1) && stream.goes_on_after(2));
+        stream.drop_replay_log();
+        assert!(!stream.can_resume_after(1) && stream.can_resume_after(2));
         assert_eq!(text(missed(&stream, 0)), "");
     }
 

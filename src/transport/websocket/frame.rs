@@ -1,10 +1,10 @@
 //! RFC 6455 frames from a client, decoded in place.
 
-use crate::transport::inbound::SMALL_LEN;
+use crate::transport::inbound::UNRESERVED_LEN_MAX;
 
 /// What a peer sent.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Event<'a> {
+pub enum FrameEvent<'a> {
     /// A whole text message.
     Text(&'a str),
     Ping(&'a [u8]),
@@ -29,7 +29,7 @@ pub struct Decoder {
     /// The beginning of a frame whose end has not come yet.
     partial: Vec<u8>,
     /// How many bytes that frame has in all, as far as known.
-    partial_needs: usize,
+    partial_len_needed: usize,
     /// The payloads of the fragments so far.
     fragments: Option<Vec<u8>>,
 }
@@ -58,25 +58,25 @@ impl Decoder {
         Self {
             message_len_max,
             partial: Vec::new(),
-            partial_needs: 0,
+            partial_len_needed: 0,
             fragments: None,
         }
     }
 
     /// Takes the bytes of one read; they are unmasked where they are. Calls `on` for each whole message or control
     /// frame; after an error the connection is to be closed.
-    pub fn decode(&mut self, bytes: &mut [u8], mut on: impl FnMut(Event<'_>)) -> Result<(), Violation> {
+    pub fn decode(&mut self, bytes: &mut [u8], mut on: impl FnMut(FrameEvent<'_>)) -> Result<(), Violation> {
         if self.partial.is_empty() {
-            let used = self.run(bytes, &mut on)?;
-            self.keep(&bytes[used..]);
+            let used = self.decode_frames(bytes, &mut on)?;
+            self.buffer_rest(&bytes[used..]);
             return Ok(());
         }
         self.partial.extend_from_slice(bytes);
-        if self.partial.len() < self.partial_needs {
+        if self.partial.len() < self.partial_len_needed {
             return Ok(());
         }
         let mut pending = std::mem::take(&mut self.partial);
-        let used = self.run(&mut pending, &mut on)?;
+        let used = self.decode_frames(&mut pending, &mut on)?;
         if used == pending.len() {
             // Room for the next one, unless it was unusually large.
             pending.clear();
@@ -89,24 +89,26 @@ impl Decoder {
     }
 
     /// Bytes that are kept of messages which are not whole.
-    pub fn kept_len(&self) -> usize {
+    pub fn buffered_len(&self) -> usize {
         self.partial.len() + self.fragments.as_ref().map_or(0, Vec::len)
     }
 
     /// Bytes that the message which is not whole may need, as far as known: of a fragmented one that is not small, as
     /// many as a message may have.
     pub fn needed_len(&self) -> usize {
-        let frame_len = self.partial_needs.max(self.partial.len());
+        let frame_len = self.partial_len_needed.max(self.partial.len());
         match &self.fragments {
-            Some(fragments) if fragments.len() + frame_len > SMALL_LEN => self.message_len_max + HEADER_LEN_MAX,
+            Some(fragments) if fragments.len() + frame_len > UNRESERVED_LEN_MAX => {
+                self.message_len_max + HEADER_LEN_MAX
+            }
             Some(fragments) => fragments.len() + frame_len,
             None => frame_len,
         }
     }
 
     /// There is room for the frame that has begun.
-    pub fn make_room(&mut self) {
-        let missing = self.partial_needs.saturating_sub(self.partial.len());
+    pub fn reserve_frame(&mut self) {
+        let missing = self.partial_len_needed.saturating_sub(self.partial.len());
         self.partial.reserve_exact(missing);
     }
 
@@ -115,26 +117,26 @@ impl Decoder {
         self.partial.shrink_to_fit();
     }
 
-    fn keep(&mut self, rest: &[u8]) {
+    fn buffer_rest(&mut self, rest: &[u8]) {
         if !rest.is_empty() {
             // Room for the rest of the frame comes with the budget.
             self.partial
-                .reserve_exact(rest.len().max(self.partial_needs.min(SMALL_LEN)));
+                .reserve_exact(rest.len().max(self.partial_len_needed.min(UNRESERVED_LEN_MAX)));
             self.partial.extend_from_slice(rest);
         }
     }
 
     /// Decodes whole frames; returns how many bytes they took.
-    fn run(&mut self, bytes: &mut [u8], on: &mut impl FnMut(Event<'_>)) -> Result<usize, Violation> {
+    fn decode_frames(&mut self, bytes: &mut [u8], on: &mut impl FnMut(FrameEvent<'_>)) -> Result<usize, Violation> {
         let mut at = 0;
         loop {
-            self.partial_needs = 0;
+            self.partial_len_needed = 0;
             let Some(header) = self.header(&bytes[at..])? else {
                 return Ok(at);
             };
             let end = header.len + header.payload_len;
             if bytes.len() - at < end {
-                self.partial_needs = end;
+                self.partial_len_needed = end;
                 return Ok(at);
             }
             let payload = &mut bytes[at + header.len..at + end];
@@ -190,16 +192,16 @@ impl Decoder {
         }
     }
 
-    fn frame(&mut self, header: &Header, payload: &[u8], on: &mut impl FnMut(Event<'_>)) -> Result<(), Violation> {
+    fn frame(&mut self, header: &Header, payload: &[u8], on: &mut impl FnMut(FrameEvent<'_>)) -> Result<(), Violation> {
         match header.opcode {
-            PING => on(Event::Ping(payload)),
-            PONG => on(Event::Pong),
-            CLOSE => on(Event::Close(close_code(payload)?)),
+            PING => on(FrameEvent::Ping(payload)),
+            PONG => on(FrameEvent::Pong),
+            CLOSE => on(FrameEvent::Close(close_code(payload)?)),
             _ => match (header.fin, self.fragments.take()) {
-                (true, None) => on(Event::Text(text(payload)?)),
+                (true, None) => on(FrameEvent::Text(text(payload)?)),
                 (true, Some(mut fragments)) => {
                     fragments.extend_from_slice(payload);
-                    on(Event::Text(text(&fragments)?));
+                    on(FrameEvent::Text(text(&fragments)?));
                 }
                 (false, fragments) => {
                     let mut fragments = fragments.unwrap_or_default();

@@ -12,31 +12,35 @@ use actix_web_actors::ws::HandshakeError;
 use actors::model::BrokerError;
 use futures_util::SinkExt;
 
-use super::{connection::Connection, frame::Decoder};
+use super::{connection::WebSocketConnection, frame::Decoder};
 use crate::{
-    auth::Arrival,
-    budget::Hold,
+    auth::Credentials,
+    budget::Reservation,
     mcp::{Framing, Peer},
     problem::{self, Problem},
-    transport::{Gate, Socket},
+    transport::{Socket, TransportContext},
 };
 
 /// Serves one request to upgrade: refuses it as HTTP, or becomes a connection.
-pub async fn upgrade(gate: Option<Gate>, request: Request, mut framed: Framed<Socket, h1::Codec>) -> io::Result<()> {
+pub async fn upgrade(
+    gate: Option<TransportContext>,
+    request: Request,
+    mut framed: Framed<Socket, h1::Codec>,
+) -> io::Result<()> {
     let Some(gate) = gate else {
         return refuse(framed, Problem::unavailable("the broker is starting")).await;
     };
-    if let Err(problem) = admit(&gate, &request) {
+    if let Err(problem) = check_handshake(&gate, &request) {
         return refuse(framed, problem).await;
     }
     let head = request.head();
-    let arrival = Arrival {
+    let arrival = Credentials {
         headers: head.headers(),
         query: head.uri.query(),
         path: head.uri.path(),
         address: request.peer_addr().map(|address| address.ip()),
     };
-    let identity = match gate.auth.admit(&arrival).await {
+    let identity = match gate.auth.authenticate(&arrival).await {
         Ok(identity) => identity,
         Err(problem) => return refuse(framed, problem).await,
     };
@@ -45,22 +49,22 @@ pub async fn upgrade(gate: Option<Gate>, request: Request, mut framed: Framed<So
         return refuse(framed, problem).await;
     }
     let outbox = gate.service.outbox(Framing::WebSocket, identity.project.id());
-    let Some(seat) = gate.connections.seat(&outbox, &identity) else {
+    let Some(seat) = gate.connections.try_acquire(&outbox, &identity) else {
         let problem = Problem::unavailable("no place for another connection now: try again later");
         return refuse(framed, problem).await;
     };
     let mut response = ws::handshake_response(request.head());
-    if offered(&request).is_some() {
+    if offers_subprotocol(&request).is_some() {
         response.insert_header(("Sec-WebSocket-Protocol", SUBPROTOCOL));
     }
     let response = response.finish().drop_body();
     framed.send((response, BodySize::None).into()).await?;
     let parts = framed.into_parts();
-    let inbound = Hold::new(&gate.inbound, identity.project.id());
+    let inbound = Reservation::new(&gate.inbound, identity.project.id());
     let peer = Peer::new(identity, Arc::clone(&outbox), Arc::clone(&gate.service));
     let (io, place) = parts.io.into_inner();
     let decoder = Decoder::new(gate.message_len_max());
-    let connection = Connection::new(io, peer, outbox, (decoder, inbound), gate.tempo, (seat, place));
+    let connection = WebSocketConnection::new(io, peer, outbox, (decoder, inbound), gate.timeouts, (seat, place));
     let first = parts.read_buf.to_vec();
     // Its own task: what served the handshake is given back with its buffers.
     actix_rt::spawn(connection.run(first));
@@ -69,7 +73,7 @@ pub async fn upgrade(gate: Option<Gate>, request: Request, mut framed: Framed<So
 
 const SUBPROTOCOL: &str = "mcp";
 
-fn admit(gate: &Gate, request: &Request) -> Result<(), Problem> {
+fn check_handshake(gate: &TransportContext, request: &Request) -> Result<(), Problem> {
     let head = request.head();
     let bad = |status, detail: &str| Problem::new(status, "invalid_argument", detail);
     gate.admission
@@ -89,14 +93,14 @@ fn admit(gate: &Gate, request: &Request) -> Result<(), Problem> {
         ),
     })?;
     // A client that offers nothing may be one that cannot; one that offers only others speaks something else.
-    match offered(request) {
+    match offers_subprotocol(request) {
         Some(false) => Err(bad(StatusCode::BAD_REQUEST, "offer the subprotocol mcp")),
         _ => Ok(()),
     }
 }
 
 /// Whether `mcp` is among the subprotocols on offer; None when there are none.
-fn offered(request: &Request) -> Option<bool> {
+fn offers_subprotocol(request: &Request) -> Option<bool> {
     let headers = request.head().headers();
     let mut offers = headers.get_all("Sec-WebSocket-Protocol").peekable();
     offers.peek()?;

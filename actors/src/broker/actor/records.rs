@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use actix::{AsyncContext, Context};
 
-use super::{Amendment, Broker, DELETED_LOOKED_AT_AFTER, Duration, Known, Reply, is_default};
+use super::{Broker, DELETED_CHECK_DELAY, Duration, LoadedRecord, RecordUpdate, Reply, is_default};
 use crate::{
     clock::now,
     model::{BrokerError, ProjectId, ProjectRecord},
     project::Projects,
-    session::Closing,
+    session::CloseReason,
     storage::{Storage, StoreEpoch, StoreError},
-    supervise::settle,
+    supervise::then,
 };
 
 impl Broker {
@@ -29,18 +29,18 @@ impl Broker {
         self.put(record.clone(), epoch, ctx, move |broker, stored, ctx| match stored {
             Ok(Some(record)) => {
                 let answer = Ok(Arc::clone(&record));
-                broker.install(record, epoch, ctx, move || drop(reply.send(answer)));
+                broker.apply_record(record, epoch, ctx, move || drop(reply.send(answer)));
             }
             Ok(None) => drop(reply.send(Err(BrokerError::ProjectExists { id: record.id }))),
-            Err(StoreError::WentBack) => broker.create(record, reply, ctx),
+            Err(StoreError::RolledBack) => broker.create(record, reply, ctx),
             Err(error) => drop(reply.send(Err(error.into()))),
         });
     }
 
-    pub(super) fn amend(
+    pub(super) fn update(
         &mut self,
         project: ProjectId,
-        amendment: Amendment,
+        amendment: RecordUpdate,
         tries: usize,
         reply: Reply,
         ctx: &mut Context<Self>,
@@ -61,76 +61,74 @@ impl Broker {
         self.put(record, epoch, ctx, move |broker, stored, ctx| match stored {
             Ok(Some(record)) => {
                 let answer = Ok(Arc::clone(&record));
-                broker.install(record, epoch, ctx, move || drop(reply.send(answer)));
+                broker.apply_record(record, epoch, ctx, move || drop(reply.send(answer)));
             }
-            Ok(None) | Err(StoreError::WentBack) if tries > 1 => {
-                broker.amend_newer(project, amendment, tries - 1, reply, ctx)
+            Ok(None) | Err(StoreError::RolledBack) if tries > 1 => {
+                broker.reload_and_update(project, amendment, tries - 1, reply, ctx)
             }
             Ok(None) => drop(reply.send(Err(BrokerError::unavailable()))),
             Err(error) => {
                 // It may have been done all the same.
-                broker.look_again(project, ctx);
+                broker.reload(project, ctx);
                 drop(reply.send(Err(error.into())));
             }
         });
     }
 
     /// Takes over what the store says of a project.
-    pub(super) fn look_again(&mut self, project: ProjectId, ctx: &mut Context<Self>) {
+    pub(super) fn reload(&mut self, project: ProjectId, ctx: &mut Context<Self>) {
         let epoch = self.storage.epoch();
         let op = self.storage.project(project.clone());
-        settle(op, self, ctx, move |broker, record, ctx| match record {
-            Ok(record) => broker.learn(project, record, epoch, ctx),
-            Err(StoreError::WentBack) => broker.look_again(project, ctx),
+        then(op, self, ctx, move |broker, record, ctx| match record {
+            Ok(record) => broker.apply_loaded(project, record, epoch, ctx),
+            Err(StoreError::RolledBack) => broker.reload(project, ctx),
             Err(error) => {
                 tracing::warn!(%project, %error, "a project cannot be looked at: tried again");
-                ctx.run_later(Duration::from_secs(1), move |broker, ctx| {
-                    broker.look_again(project, ctx)
-                });
+                ctx.run_later(Duration::from_secs(1), move |broker, ctx| broker.reload(project, ctx));
             }
         });
     }
 
     /// What the store said of a project when it was asked at this epoch.
-    fn learn(
+    fn apply_loaded(
         &mut self,
         project: ProjectId,
         record: Option<Arc<ProjectRecord>>,
         epoch: StoreEpoch,
         ctx: &mut Context<Self>,
     ) {
-        let is_lost = |known: &Known| self.storage.is_void(&project, known.epoch);
+        let is_lost = |known: &LoadedRecord| self.storage.has_rolled_back(&project, known.epoch);
         match record {
-            _ if self.storage.is_void(&project, epoch) => self.look_again(project, ctx),
-            Some(record) => self.install(record, epoch, ctx, || ()),
+            _ if self.storage.has_rolled_back(&project, epoch) => self.reload(project, ctx),
+            Some(record) => self.apply_record(record, epoch, ctx, || ()),
             None if !self.records.get(&project).is_some_and(is_lost) => {}
-            None if is_default(&project) => self.make_default(epoch, ctx),
-            None => self.lose(project),
+            None if is_default(&project) => self.create_default(epoch, ctx),
+            None => self.remove_lost(project),
         }
     }
 
     /// The default project is lost; there is always one.
-    fn make_default(&mut self, epoch: StoreEpoch, ctx: &mut Context<Self>) {
+    fn create_default(&mut self, epoch: StoreEpoch, ctx: &mut Context<Self>) {
         let record = ProjectRecord::default_project(now().unix_ms);
         self.put(record, epoch, ctx, move |broker, stored, ctx| match stored {
-            Ok(Some(record)) => broker.install(record, epoch, ctx, || ()),
+            Ok(Some(record)) => broker.apply_record(record, epoch, ctx, || ()),
             // Another replica has made it meanwhile.
-            Ok(None) | Err(StoreError::WentBack) => broker.look_again(ProjectId::default_project(), ctx),
+            Ok(None) | Err(StoreError::RolledBack) => broker.reload(ProjectId::default_project(), ctx),
             Err(error) => Self::load_later(&error, ctx),
         });
     }
 
     /// The store does not have this project any more: its keys end, and so do its sessions and connections.
-    fn lose(&mut self, project: ProjectId) {
+    fn remove_lost(&mut self, project: ProjectId) {
         self.records.remove(&project);
-        self.downs.remove(&project);
-        self.keyring.forget(&project);
+        self.failures.remove(&project);
+        self.keyring.revoke_all(&project);
         self.changes.send_modify(|count| *count += 1);
-        if let Some(arbiter) = self.place(&project) {
+        if let Some(arbiter) = self.arbiter_for(&project) {
             let (projects, changes) = (Arc::clone(&self.projects), self.changes.clone());
             arbiter.spawn_fn(move || {
-                if let Some(lost) = projects.forget(&project) {
-                    lost.abandon(Closing::WentBack);
+                if let Some(lost) = projects.remove(&project) {
+                    lost.kill(CloseReason::StoreRolledBack);
                 }
                 changes.send_modify(|count| *count += 1);
             });
@@ -138,35 +136,35 @@ impl Broker {
     }
 
     /// Deleted projects have no actors that would notice a loss.
-    fn look_at_deleted_later(&mut self, ctx: &mut Context<Self>) {
-        if !std::mem::replace(&mut self.looks_at_deleted, true) {
-            ctx.run_later(DELETED_LOOKED_AT_AFTER, |broker, ctx| {
-                broker.looks_at_deleted = false;
+    fn schedule_deleted_check(&mut self, ctx: &mut Context<Self>) {
+        if !std::mem::replace(&mut self.deleted_check_pending, true) {
+            ctx.run_later(DELETED_CHECK_DELAY, |broker, ctx| {
+                broker.deleted_check_pending = false;
                 let deleted = broker.records.values().filter(|known| !known.record.active);
                 let deleted: Vec<_> = deleted.map(|known| known.record.id.clone()).collect();
                 for project in deleted {
-                    broker.look_again(project, ctx);
+                    broker.reload(project, ctx);
                 }
             });
         }
     }
 
     /// Somebody else was first: goes on from what they have left.
-    fn amend_newer(
+    fn reload_and_update(
         &mut self,
         project: ProjectId,
-        amendment: Amendment,
+        amendment: RecordUpdate,
         tries: usize,
         reply: Reply,
         ctx: &mut Context<Self>,
     ) {
         let epoch = self.storage.epoch();
         let op = self.storage.project(project.clone());
-        settle(op, self, ctx, move |broker, record, ctx| {
+        then(op, self, ctx, move |broker, record, ctx| {
             if let Ok(record) = record {
-                broker.learn(project.clone(), record, epoch, ctx);
+                broker.apply_loaded(project.clone(), record, epoch, ctx);
             }
-            broker.amend(project, amendment, tries, reply, ctx);
+            broker.update(project, amendment, tries, reply, ctx);
         });
     }
 
@@ -176,18 +174,18 @@ impl Broker {
         record: ProjectRecord,
         epoch: StoreEpoch,
         ctx: &mut Context<Self>,
-        then: impl FnOnce(&mut Self, Result<Option<Arc<ProjectRecord>>, StoreError>, &mut Context<Self>) + 'static,
+        on_done: impl FnOnce(&mut Self, Result<Option<Arc<ProjectRecord>>, StoreError>, &mut Context<Self>) + 'static,
     ) {
         let record = Arc::new(record);
         let op = self.storage.put_project_at(Arc::clone(&record), epoch);
-        settle(op, self, ctx, move |broker, stored, ctx| {
-            then(broker, stored.map(|stored| stored.then_some(record)), ctx);
+        then(op, self, ctx, move |broker, stored, ctx| {
+            on_done(broker, stored.map(|stored| stored.then_some(record)), ctx);
         });
     }
 
     /// Makes it so: keys, limits, and whether the project is open. `then` runs when it is. What was known before the data
     /// set went back is dropped, whatever its revision: the project is opened again.
-    pub(super) fn install(
+    pub(super) fn apply_record(
         &mut self,
         record: Arc<ProjectRecord>,
         epoch: StoreEpoch,
@@ -195,44 +193,47 @@ impl Broker {
         then: impl FnOnce() + Send + 'static,
     ) {
         let known = self.records.get(&record.id);
-        let went_back = known.is_some_and(|known| self.storage.is_void(&record.id, known.epoch));
+        let went_back = known.is_some_and(|known| self.storage.has_rolled_back(&record.id, known.epoch));
         if !went_back && known.is_some_and(|known| known.record.revision > record.revision) {
             // What is newer may yet be on its way to where it happens.
-            match self.place(&record.id) {
+            match self.arbiter_for(&record.id) {
                 Some(arbiter) => drop(arbiter.spawn_fn(then)),
                 None => then(),
             }
             return;
         }
         if went_back {
-            self.look_at_deleted_later(ctx);
+            self.schedule_deleted_check(ctx);
         }
-        let known = Known {
+        let known = LoadedRecord {
             record: Arc::clone(&record),
             epoch,
         };
         self.records.insert(record.id.clone(), known);
         self.keyring.apply(&record, now().unix_ms);
         self.changes.send_modify(|count| *count += 1);
-        let Some(arbiter) = self.place(&record.id) else {
+        let Some(arbiter) = self.arbiter_for(&record.id) else {
             return then();
         };
         let (projects, changes) = (Arc::clone(&self.projects), self.changes.clone());
-        let (storage, start) = (Arc::clone(&self.storage), self.starter(Arc::clone(&record), epoch));
+        let (storage, start) = (
+            Arc::clone(&self.storage),
+            self.project_starter(Arc::clone(&record), epoch),
+        );
         arbiter.spawn_fn(move || {
             match projects.get(&record.id) {
                 Some(project) if went_back => {
-                    project.abandon(Closing::WentBack);
+                    project.kill(CloseReason::StoreRolledBack);
                     if record.active {
-                        projects.put(start());
+                        projects.insert(start());
                     }
                 }
-                Some(project) => project.amend(Arc::clone(&record)),
-                None if record.active => projects.put(start()),
+                Some(project) => project.update_record(Arc::clone(&record)),
+                None if record.active => projects.insert(start()),
                 None => {}
             }
             if !record.active {
-                close(&projects, record, storage);
+                close_project(&projects, record, storage);
             }
             changes.send_modify(|count| *count += 1);
             then();
@@ -241,10 +242,10 @@ impl Broker {
 }
 
 /// Ends what is left of a deleted project, and has the store forget what it held.
-fn close(projects: &Projects, record: Arc<ProjectRecord>, storage: Arc<dyn Storage>) {
+fn close_project(projects: &Projects, record: Arc<ProjectRecord>, storage: Arc<dyn Storage>) {
     let id = record.id.clone();
     // Its actors have been told to end already if it was opened at an epoch that is over.
-    let closed = projects.close(record).filter(|project| !project.is_abandoned());
+    let closed = projects.close(record).filter(|project| !project.is_killed());
     let closed = closed.map(|project| project.close());
     actix_rt::spawn(async move {
         // Whoever waits for a message to one of its sessions hears what became of it.

@@ -18,15 +18,15 @@ use crate::{
 /// Of the form this build writes and reads.
 const VERSION: u8 = 1;
 
-const DIRECT: u8 = 1;
-const WATCHED: u8 = 2;
-const TIMED: u8 = 4;
-const FOREIGN: u8 = 8;
+const HAS_RECIPIENT: u8 = 1;
+const IS_TRACKED: u8 = 2;
+const HAS_TTL: u8 = 4;
+const HAS_ORIGIN: u8 = 8;
 const PRIORITY_SHIFT: u8 = 6;
 
 /// Why stored bytes are no message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum StoredError {
+pub enum StoredMessageError {
     #[error("a stored message of version {0}, and this build reads {VERSION}")]
     Version(u8),
     #[error("not a stored message")]
@@ -54,10 +54,10 @@ impl Message {
     /// Appends the same.
     pub fn write_stored(&self, out: &mut Vec<u8>) {
         let flag = |flag, is_set| if is_set { flag } else { 0 };
-        let flags = flag(DIRECT, self.recipient.is_some())
-            | flag(WATCHED, self.is_watched())
-            | flag(TIMED, self.ttl.is_some())
-            | flag(FOREIGN, self.origin.is_some());
+        let flags = flag(HAS_RECIPIENT, self.recipient.is_some())
+            | flag(IS_TRACKED, self.is_tracked())
+            | flag(HAS_TTL, self.ttl.is_some())
+            | flag(HAS_ORIGIN, self.origin.is_some());
         out.extend([VERSION, flags | (self.priority as u8) << PRIORITY_SHIFT]);
         out.extend(self.id.as_uuid().as_bytes());
         out.extend(self.sender.as_uuid().as_bytes());
@@ -77,18 +77,18 @@ impl Message {
 
     /// # Errors
     /// When another version wrote it, or it is no message.
-    pub fn from_stored(stored: &[u8]) -> Result<Self, StoredError> {
+    pub fn from_stored(stored: &[u8]) -> Result<Self, StoredMessageError> {
         match stored.first() {
-            Some(&VERSION) => read(stored).ok_or(StoredError::Malformed),
-            Some(&version) => Err(StoredError::Version(version)),
-            None => Err(StoredError::Malformed),
+            Some(&VERSION) => read(stored).ok_or(StoredMessageError::Malformed),
+            Some(&version) => Err(StoredMessageError::Version(version)),
+            None => Err(StoredMessageError::Malformed),
         }
     }
 
     /// Whether a sender waits to be told how far it comes.
     #[must_use]
-    pub const fn is_watched(&self) -> bool {
-        self.progress.watch.is_some()
+    pub const fn is_tracked(&self) -> bool {
+        self.progress.status.is_some()
     }
 }
 
@@ -98,18 +98,18 @@ fn read(stored: &[u8]) -> Option<Message> {
     let id = MessageId::from_uuid(uuid(&mut rest)?);
     let sender = SessionId::from_uuid(uuid(&mut rest)?);
     let has = |flag| flags & flag != 0;
-    let recipient = if has(DIRECT) {
+    let recipient = if has(HAS_RECIPIENT) {
         Some(SessionId::from_uuid(uuid(&mut rest)?))
     } else {
         None
     };
-    let ttl = if has(TIMED) {
+    let ttl = if has(HAS_TTL) {
         let ms = take(&mut rest, 8)?.try_into().ok()?;
         Some(Duration::from_millis(u64::from_be_bytes(ms)))
     } else {
         None
     };
-    let origin = if has(FOREIGN) {
+    let origin = if has(HAS_ORIGIN) {
         let len = usize::from(*take(&mut rest, 1)?.first()?);
         let text = std::str::from_utf8(take(&mut rest, len)?).ok()?;
         Some(ProjectId::parse(text).ok()?)
@@ -124,7 +124,7 @@ fn read(stored: &[u8]) -> Option<Message> {
         priority: Priority::ALL[usize::from(flags >> PRIORITY_SHIFT)],
         ttl,
         body: rest.to_vec(),
-        progress: Progress::new(has(WATCHED)),
+        progress: Progress::new(has(IS_TRACKED)),
     })
 }
 
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
     use crate::{
         clock::Now,
-        model::{Capabilities, Draft, Headers, MessageIds, Owner, SessionRecord, To},
+        model::{Addressing, Capabilities, Draft, Headers, MessageIds, Owner, SessionRecord},
     };
 
     const NOW: Now = Now {
@@ -163,11 +163,11 @@ mod tests {
             owner: Owner::anonymous(),
             holder: crate::model::Holder::default(),
         };
-        let to = recipient.map_or(To::Many, |_| To::One);
+        let to = recipient.map_or(Addressing::Broadcast, |_| Addressing::Direct);
         let project = ProjectId::default_project();
         let mut draft = Draft::new(&project, &sender, to, ("chat", "1.0.0"), r#"{"text":"hi"}"#, headers);
         if let Some(origin) = origin {
-            draft = draft.from_abroad(origin);
+            draft = draft.with_origin(origin);
         }
         draft.seal(MessageIds::default().next(NOW), recipient, NOW, watched)
     }
@@ -186,7 +186,7 @@ mod tests {
                 ..
             } = message;
             let ids = (*id, *sender, origin.clone(), *recipient);
-            (ids, *priority, *ttl, envelope, message.is_watched())
+            (ids, *priority, *ttl, envelope, message.is_tracked())
         };
         assert_eq!(plain(left), plain(right));
     }
@@ -221,11 +221,14 @@ mod tests {
         for len in 0..63 {
             assert_eq!(
                 Message::from_stored(&stored[..len]).err(),
-                Some(StoredError::Malformed),
+                Some(StoredMessageError::Malformed),
                 "{len}"
             );
         }
-        assert_eq!(Message::from_stored(&[2, 0]).err(), Some(StoredError::Version(2)));
+        assert_eq!(
+            Message::from_stored(&[2, 0]).err(),
+            Some(StoredMessageError::Version(2))
+        );
     }
 
     proptest! {
@@ -243,7 +246,7 @@ mod tests {
             let message = message(&headers, recipient, origin, watched);
             let stored = message.to_stored();
             same(&Message::from_stored(&stored).unwrap(), &message);
-            prop_assert_eq!((message.stored_len(), message.is_watched()), (stored.len(), watched));
+            prop_assert_eq!((message.stored_len(), message.is_tracked()), (stored.len(), watched));
         }
 
         #[test]

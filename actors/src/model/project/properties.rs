@@ -119,11 +119,11 @@ impl World {
         }
     }
 
-    fn makes_a_key(&mut self) -> MadeKey {
+    fn makes_a_key(&mut self) -> IssuedKey {
         self.made += 1;
         let id = KeyId::parse(&format!("k{}", self.made)).unwrap();
         let key = ApiKey::generate(&self.record.id, &id).unwrap();
-        MadeKey { id, key }
+        IssuedKey { id, key }
     }
 
     /// The key at a place, counted from the newest.
@@ -165,7 +165,7 @@ impl World {
                 if let Some(id) = self.key_at(at) {
                     assert!(self.amend(|record| record.revoke_key(&id, now_ms).map(drop)));
                     let key = self.record.keys.iter().find(|key| key.id == id).unwrap();
-                    assert!(!key.status(now_ms).is_good());
+                    assert!(!key.status(now_ms).is_valid());
                 }
             }
             Step::Rotate { at, grace_ms } => self.rotates(at, grace_ms),
@@ -196,7 +196,7 @@ impl World {
         if at.is_some() != only.is_some() {
             return;
         }
-        let Ok(old) = self.record.rotatable(only.as_ref(), now_ms) else {
+        let Ok(old) = self.record.rotatable_keys(only.as_ref(), now_ms) else {
             return;
         };
         let active = |record: &ProjectRecord| {
@@ -236,9 +236,9 @@ impl World {
         for key in keys {
             assert_eq!(key.lineage, self.lineages[&key.id]);
             let end = self.ends_ms.entry(key.id.clone()).or_insert(u64::MAX);
-            assert!(key.good_until_ms() <= *end, "an end is not put off");
-            *end = key.good_until_ms();
-            assert_eq!(key.status(now_ms).is_good(), now_ms < *end);
+            assert!(key.valid_until_ms() <= *end, "an end is not put off");
+            *end = key.valid_until_ms();
+            assert_eq!(key.status(now_ms).is_valid(), now_ms < *end);
         }
         // A key that is listed no more is good no more, and does not come back.
         let forgotten = self.ends_ms.iter_mut().filter(|(id, _)| !ids.contains(id));
@@ -247,7 +247,7 @@ impl World {
             *end = 0;
         }
         if !self.record.active {
-            assert!(grants.is_empty() && keys.iter().all(|key| !key.status(now_ms).is_good()));
+            assert!(grants.is_empty() && keys.iter().all(|key| !key.status(now_ms).is_valid()));
         }
     }
 }

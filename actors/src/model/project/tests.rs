@@ -18,9 +18,9 @@ fn project(text: &str) -> ProjectRecord {
     ProjectRecord::new(wanted, NOW).unwrap()
 }
 
-fn made(project: &ProjectRecord) -> MadeKey {
+fn made(project: &ProjectRecord) -> IssuedKey {
     let key = KeyId::generate().unwrap();
-    MadeKey {
+    IssuedKey {
         key: ApiKey::generate(&project.id, &key).unwrap(),
         id: key,
     }
@@ -59,14 +59,18 @@ fn the_walls_are_looked_at_in_their_order() {
     let (mut ours, mut theirs) = (project("a"), project("b"));
     let target = id("b");
     let verdict = |ours: &ProjectRecord, theirs: Option<&ProjectRecord>| {
-        ours.may_send_to(&target, theirs, "chat").map(drop).unwrap_err()
+        ours.check_send_to(&target, theirs, "chat").map(drop).unwrap_err()
     };
     assert_eq!(
         verdict(&ours, Some(&theirs)),
-        BrokerError::CrossProjectDisabled { side: Side::Own }
+        BrokerError::CrossProjectDisabled {
+            side: CrossProjectSide::Sender
+        }
     );
     open(&mut ours);
-    let closed = BrokerError::CrossProjectDisabled { side: Side::Target };
+    let closed = BrokerError::CrossProjectDisabled {
+        side: CrossProjectSide::Target,
+    };
     assert_eq!(verdict(&ours, Some(&theirs)), closed);
     assert_eq!(
         verdict(&ours, None),
@@ -75,13 +79,13 @@ fn the_walls_are_looked_at_in_their_order() {
     );
     open(&mut theirs);
     let forbidden = |wall| BrokerError::CrossProjectForbidden { wall };
-    assert_eq!(verdict(&ours, Some(&theirs)), forbidden(Wall::Permission));
+    assert_eq!(verdict(&ours, Some(&theirs)), forbidden(MissingGrant::Project));
     ours.grant(target.clone(), grant(&["other"])).unwrap();
-    assert_eq!(verdict(&ours, Some(&theirs)), forbidden(Wall::Protocol));
+    assert_eq!(verdict(&ours, Some(&theirs)), forbidden(MissingGrant::Protocol));
     ours.grant(target.clone(), grant(&["other", "chat"])).unwrap();
-    assert!(ours.may_send_to(&target, Some(&theirs), "chat").is_ok());
+    assert!(ours.check_send_to(&target, Some(&theirs), "chat").is_ok());
     ours.grant(target.clone(), grant(&[])).unwrap();
-    assert!(ours.may_send_to(&target, Some(&theirs), "chat").is_ok());
+    assert!(ours.check_send_to(&target, Some(&theirs), "chat").is_ok());
     theirs.close(NOW);
     assert_eq!(verdict(&ours, Some(&theirs)), closed);
 }
@@ -114,9 +118,13 @@ fn only_active_keys_are_rotated() {
     let mut project = project("a");
     let (first, second) = (with_key(&mut project), with_key(&mut project));
     project.revoke_key(&first, NOW).unwrap();
-    assert_eq!(project.rotatable(None, NOW), Ok(vec![second.clone()]));
-    assert!(project.rotatable(Some(&first), NOW).is_err());
-    assert!(project.rotatable(Some(&KeyId::parse("nobody").unwrap()), NOW).is_err());
+    assert_eq!(project.rotatable_keys(None, NOW), Ok(vec![second.clone()]));
+    assert!(project.rotatable_keys(Some(&first), NOW).is_err());
+    assert!(
+        project
+            .rotatable_keys(Some(&KeyId::parse("nobody").unwrap()), NOW)
+            .is_err()
+    );
     project
         .rotate(&[(second.clone(), made(&project))], NOW + 1, NOW)
         .unwrap();
@@ -157,7 +165,7 @@ fn keys_are_bounded_and_the_oldest_retired_are_forgotten() {
     assert!(project.clone().add_key(&made(&project), &wanted, NOW).is_err());
     let first = project.keys[0].id.clone();
     for _ in 0..=RETIRED_KEYS_LEN_MAX {
-        let oldest = project.rotatable(None, NOW).unwrap()[0].clone();
+        let oldest = project.rotatable_keys(None, NOW).unwrap()[0].clone();
         project.rotate(&[(oldest, made(&project))], NOW, NOW).unwrap();
     }
     assert_eq!(project.keys.len(), KEYS_LEN_MAX + RETIRED_KEYS_LEN_MAX);

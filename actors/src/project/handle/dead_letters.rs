@@ -3,8 +3,8 @@
 use super::{Page, ProjectHandle};
 use crate::{
     model::{BrokerError, DeadLetter, PageRoom},
-    session::ReadRoom,
-    storage::{DeadLetterQuery, DeadLetters, LetterBeyond, envelope_bytes},
+    session::ReadBudget,
+    storage::{BlockedDeadLetter, DeadLetterPage, DeadLetterQuery, envelope_bytes},
 };
 
 impl ProjectHandle {
@@ -13,12 +13,18 @@ impl ProjectHandle {
     pub async fn dead_letters(
         &self,
         mut query: DeadLetterQuery,
-        room: &dyn ReadRoom,
+        room: &dyn ReadBudget,
     ) -> Result<Page<DeadLetter>, BrokerError> {
         loop {
-            let (DeadLetters { letters, beyond }, more) = self.page_of_dead_letters(query.clone()).await?;
+            let (
+                DeadLetterPage {
+                    dead_letters: letters,
+                    blocked: beyond,
+                },
+                more,
+            ) = self.dead_letter_page(query.clone()).await?;
             match beyond {
-                Some(LetterBeyond { bytes, .. }) if letters.is_empty() => {
+                Some(BlockedDeadLetter { bytes, .. }) if letters.is_empty() => {
                     room.reserve(bytes).await;
                     query.bytes_max = bytes;
                 }
@@ -28,26 +34,29 @@ impl ProjectHandle {
     }
 
     /// The letters, and whether there are more.
-    async fn page_of_dead_letters(&self, query: DeadLetterQuery) -> Result<(DeadLetters, bool), BrokerError> {
+    async fn dead_letter_page(&self, query: DeadLetterQuery) -> Result<(DeadLetterPage, bool), BrokerError> {
         let limit = query.limit;
         let query = DeadLetterQuery {
             limit: limit.saturating_add(1),
             ..query
         };
         let mut page = self.0.store.dead_letters(query.clone()).await?;
-        let mut more = end_page(&mut page, limit, query.bytes_max);
+        let mut more = cut_page(&mut page, limit, query.bytes_max);
         let query = DeadLetterQuery {
             origin: Some(self.0.id.clone()),
             ..query
         };
-        for target in self.0.store.crossing_targets().await? {
-            let abroad = self.neighbour(&target);
+        for target in self.0.store.cross_project_targets().await? {
+            let abroad = self.other_project(&target);
             if let Some(abroad) = abroad {
-                let DeadLetters { letters, beyond } = abroad.0.store.dead_letters(query.clone()).await?;
-                page.letters.extend(letters);
-                let nearest = page.beyond.into_iter().chain(beyond);
-                page.beyond = nearest.min_by_key(|beyond| (beyond.message, beyond.recipient));
-                more |= end_page(&mut page, limit, query.bytes_max);
+                let DeadLetterPage {
+                    dead_letters: letters,
+                    blocked: beyond,
+                } = abroad.0.store.dead_letters(query.clone()).await?;
+                page.dead_letters.extend(letters);
+                let nearest = page.blocked.into_iter().chain(beyond);
+                page.blocked = nearest.min_by_key(|beyond| (beyond.message, beyond.recipient));
+                more |= cut_page(&mut page, limit, query.bytes_max);
             }
         }
         Ok((page, more))
@@ -55,14 +64,17 @@ impl ProjectHandle {
 }
 
 /// Puts letters of several stores in their order, and ends the page where it has to end. Returns whether there are more.
-fn end_page(page: &mut DeadLetters, limit: usize, bytes_max: usize) -> bool {
-    let DeadLetters { letters, beyond } = page;
+fn cut_page(page: &mut DeadLetterPage, limit: usize, bytes_max: usize) -> bool {
+    let DeadLetterPage {
+        dead_letters: letters,
+        blocked: beyond,
+    } = page;
     letters.sort_unstable_by_key(|letter| (letter.message.id, letter.recipient));
     let mut room = PageRoom::new(bytes_max);
     let shown = letters.iter().take(limit).take_while(|letter| {
         let is_before =
-            |beyond: &LetterBeyond| (letter.message.id, letter.recipient) < (beyond.message, beyond.recipient);
-        beyond.as_ref().is_none_or(is_before) && room.takes(envelope_bytes(&letter.message))
+            |beyond: &BlockedDeadLetter| (letter.message.id, letter.recipient) < (beyond.message, beyond.recipient);
+        beyond.as_ref().is_none_or(is_before) && room.try_take(envelope_bytes(&letter.message))
     });
     let len = shown.count();
     let more = len < letters.len() || beyond.is_some();

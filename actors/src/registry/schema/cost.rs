@@ -13,10 +13,10 @@ use serde_json::Value;
 
 use crate::model::BrokerError;
 
-use super::intake::{DIVIDEND_MAX, refuse};
+use super::admission::{DIVIDEND_MAX, refuse};
 
 /// Keywords and enumerated alternatives after following every reference, loops once.
-pub(super) const EXPANDED_MAX: u64 = 100_000;
+pub(super) const EXPANDED_KEYWORDS_MAX: u64 = 100_000;
 /// Subschemas within one another while a value is checked; the validator recurses. Measured: 2600 fit a thread's 2 MiB
 /// in a debug build, more in a release build, and an overflow cannot be caught.
 const NESTED_MAX: usize = 1024;
@@ -29,7 +29,7 @@ const COMPARISON: u64 = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Edge {
     /// To the same value.
-    Itself,
+    SameValue,
     /// To the values of all members of an object.
     Members,
     /// To the names of all members of an object.
@@ -49,11 +49,11 @@ pub(super) struct Weight {
     pub name_byte: u64,
     pub member: u64,
     /// Numbers are divided.
-    pub divides: bool,
+    pub has_multiple_of: bool,
     /// Every item of an array may be compared with every other.
-    pub unique: bool,
+    pub has_unique_items: bool,
     /// Its subschemas are applied again, to learn what they have evaluated.
-    pub rechecks: bool,
+    pub has_unevaluated: bool,
 }
 
 #[derive(Debug, Default)]
@@ -76,14 +76,14 @@ impl Node {
     }
 
     /// Measured: a schema with unevaluated* costs its subschemas about 2.5 times.
-    fn times(&self) -> u64 {
-        if self.weight.rechecks { 3 } else { 1 }
+    fn repeat_factor(&self) -> u64 {
+        if self.weight.has_unevaluated { 3 } else { 1 }
     }
 }
 
 /// Why a value is not checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TooDear {
+pub(super) enum TooExpensive {
     /// The budget is spent.
     Work,
     /// A number past [`DIVIDEND_MAX`] would have to be divided.
@@ -91,8 +91,8 @@ pub(super) enum TooDear {
 }
 
 /// Takes work off a budget.
-pub(super) fn spend(budget: &mut u64, work: u64) -> Result<(), TooDear> {
-    *budget = budget.checked_sub(work).ok_or(TooDear::Work)?;
+pub(super) fn spend(budget: &mut u64, work: u64) -> Result<(), TooExpensive> {
+    *budget = budget.checked_sub(work).ok_or(TooExpensive::Work)?;
     Ok(())
 }
 
@@ -123,53 +123,55 @@ impl Graph {
     ///
     /// # Errors
     /// `invalid_schema` for a loop of references that consumes nothing, or for too much work.
-    pub fn close(mut self) -> Result<Self, BrokerError> {
+    pub fn finish(mut self) -> Result<Self, BrokerError> {
         for node in &mut self.nodes {
             node.named.sort_unstable();
         }
-        let in_place = self.walk(|edge| edge == Edge::Itself);
-        if in_place.loops {
+        let in_place = self.walk(|edge| edge == Edge::SameValue);
+        if in_place.has_loop {
             return refuse("references lead in a circle without ever looking at a member of the value");
         }
-        if self.expanded() > EXPANDED_MAX {
+        if self.expanded_keywords() > EXPANDED_KEYWORDS_MAX {
             return refuse(format!(
-                "more than {EXPANDED_MAX} keywords with its references followed"
+                "more than {EXPANDED_KEYWORDS_MAX} keywords with its references followed"
             ));
         }
-        if self.nested(&in_place) > NESTED_MAX {
+        if self.nesting_depth(&in_place) > NESTED_MAX {
             return refuse(format!("more than {NESTED_MAX} references after one another"));
         }
         Ok(self)
     }
 
     /// The work of applying the schema to a value, taken off the budget. It costs about as much as the validator.
-    pub fn price(&self, value: &Value, budget: &mut u64) -> Result<(), TooDear> {
-        let mut pricing = Pricing {
+    pub fn charge(&self, value: &Value, budget: &mut u64) -> Result<(), TooExpensive> {
+        let mut pricing = Charge {
             nodes: &self.nodes,
             budget,
         };
-        pricing.apply(0, Given::Value(value), 1, 0)
+        pricing.apply(0, Instance::Value(value), 1, 0)
     }
 
-    fn expanded(&self) -> u64 {
+    fn expanded_keywords(&self) -> u64 {
         let walk = self.walk(|_| true);
         let mut costs = vec![0_u64; self.nodes.len()];
         for &at in &walk.order {
             let node = &self.nodes[at];
             // What an edge leads back to, closing a loop, has no cost yet.
             let all = node.targets().fold(0_u64, |sum, (_, to)| sum.saturating_add(costs[to]));
-            costs[at] = all.saturating_mul(node.times()).saturating_add(node.weight.keywords);
+            costs[at] = all
+                .saturating_mul(node.repeat_factor())
+                .saturating_add(node.weight.keywords);
         }
         costs[0]
     }
 
     /// Subschemas within one another, all applied to one value.
-    fn nested(&self, in_place: &Walk) -> usize {
+    fn nesting_depth(&self, in_place: &DepthFirst) -> usize {
         let mut nested = vec![0; self.nodes.len()];
         for &at in &in_place.order {
             let edges = self.nodes[at].edges.iter();
             let inside = edges
-                .filter(|(edge, _)| *edge == Edge::Itself)
+                .filter(|(edge, _)| *edge == Edge::SameValue)
                 .map(|&(_, to)| nested[to]);
             nested[at] = 1 + inside.max().unwrap_or(0);
         }
@@ -178,10 +180,10 @@ impl Graph {
 
     /// Depth first along the edges that `along` admits, from every node, the root first. Iterative: a chain of
     /// references is as long as the schema.
-    fn walk(&self, along: impl Fn(Edge) -> bool) -> Walk {
-        let mut walk = Walk {
+    fn walk(&self, along: impl Fn(Edge) -> bool) -> DepthFirst {
+        let mut walk = DepthFirst {
             order: Vec::with_capacity(self.nodes.len()),
-            loops: false,
+            has_loop: false,
         };
         let mut finished = vec![false; self.nodes.len()];
         let mut entered = vec![false; self.nodes.len()];
@@ -203,7 +205,7 @@ impl Graph {
                     entered[to] = true;
                     path.push((to, targets(to)));
                 } else if !finished[to] {
-                    walk.loops = true;
+                    walk.has_loop = true;
                 }
             }
         }
@@ -211,77 +213,77 @@ impl Graph {
     }
 }
 
-struct Walk {
+struct DepthFirst {
     /// Every node after all that it leads to, loops cut.
     order: Vec<usize>,
-    loops: bool,
+    has_loop: bool,
 }
 
 /// What a subschema is applied to.
 #[derive(Clone, Copy)]
-enum Given<'v> {
+enum Instance<'v> {
     Value(&'v Value),
     Name(&'v str),
 }
 
-struct Pricing<'a> {
+struct Charge<'a> {
     nodes: &'a [Node],
     budget: &'a mut u64,
 }
 
-impl Pricing<'_> {
+impl Charge<'_> {
     /// `times` is how often the validator does this, `nested` how deep it has recursed.
-    fn apply(&mut self, at: usize, given: Given<'_>, times: u64, nested: usize) -> Result<(), TooDear> {
+    fn apply(&mut self, at: usize, given: Instance<'_>, times: u64, nested: usize) -> Result<(), TooExpensive> {
         if nested > NESTED_MAX {
-            return Err(TooDear::Work);
+            return Err(TooExpensive::Work);
         }
         let node = &self.nodes[at];
         let weight = &node.weight;
         self.spend(times, KEYWORD.saturating_mul(weight.keywords))?;
         match given {
-            Given::Name(text) => self.text(weight, text, times)?,
-            Given::Value(Value::String(text)) => self.text(weight, text, times)?,
-            Given::Value(Value::Array(items)) if weight.unique => {
+            Instance::Name(text) => self.text(weight, text, times)?,
+            Instance::Value(Value::String(text)) => self.text(weight, text, times)?,
+            Instance::Value(Value::Array(items)) if weight.has_unique_items => {
                 let comparisons = COMPARISON.saturating_mul(items.len() as u64);
-                self.spend(times, comparisons.saturating_mul(len_of(items)))?;
+                self.spend(times, comparisons.saturating_mul(comparison_len(items)))?;
             }
-            Given::Value(Value::Object(members)) => {
+            Instance::Value(Value::Object(members)) => {
                 self.spend(times, weight.member.saturating_mul(members.len() as u64))?;
                 if weight.name_byte > 0 {
                     let names: u64 = members.keys().map(|name| name.len() as u64).sum();
                     self.spend(times, weight.name_byte.saturating_mul(names))?;
                 }
             }
-            Given::Value(Value::Number(number)) if weight.divides => {
+            Instance::Value(Value::Number(number)) if weight.has_multiple_of => {
                 if number.as_f64().is_none_or(|number| number.abs() > DIVIDEND_MAX) {
-                    return Err(TooDear::Number);
+                    return Err(TooExpensive::Number);
                 }
             }
-            Given::Value(_) => {}
+            Instance::Value(_) => {}
         }
-        let times = times.saturating_mul(node.times());
+        let times = times.saturating_mul(node.repeat_factor());
         for &(edge, to) in &node.edges {
             match (edge, given) {
-                (Edge::Itself, given) => self.apply(to, given, times, nested + 1)?,
-                (Edge::Items, Given::Value(Value::Array(items))) => {
+                (Edge::SameValue, given) => self.apply(to, given, times, nested + 1)?,
+                (Edge::Items, Instance::Value(Value::Array(items))) => {
                     for item in items {
-                        self.apply(to, Given::Value(item), times, nested + 1)?;
+                        self.apply(to, Instance::Value(item), times, nested + 1)?;
                     }
                 }
-                (Edge::Members, Given::Value(Value::Object(members))) => {
+                (Edge::Members, Instance::Value(Value::Object(members))) => {
                     for member in members.values() {
-                        self.apply(to, Given::Value(member), times, nested + 1)?;
+                        self.apply(to, Instance::Value(member), times, nested + 1)?;
                     }
                 }
-                (Edge::Names, Given::Value(Value::Object(members))) => {
+                (Edge::Names, Instance::Value(Value::Object(members))) => {
                     for name in members.keys() {
-                        self.apply(to, Given::Name(name), times, nested + 1)?;
+                        self.apply(to, Instance::Name(name), times, nested + 1)?;
                     }
                 }
                 _ => {}
             }
         }
-        if let Given::Value(Value::Object(members)) = given
+        if let Instance::Value(Value::Object(members)) = given
             && !node.named.is_empty()
         {
             self.spend(times, KEYWORD * members.len().min(node.named.len()) as u64)?;
@@ -296,41 +298,41 @@ impl Pricing<'_> {
         members: &serde_json::Map<String, Value>,
         times: u64,
         nested: usize,
-    ) -> Result<(), TooDear> {
+    ) -> Result<(), TooExpensive> {
         if members.len() < node.named.len() {
             for (name, value) in members {
                 if let Ok(found) = node.named.binary_search_by(|(own, _)| (**own).cmp(name)) {
-                    self.apply(node.named[found].1, Given::Value(value), times, nested + 1)?;
+                    self.apply(node.named[found].1, Instance::Value(value), times, nested + 1)?;
                 }
             }
         } else {
             for (name, to) in &node.named {
                 if let Some(value) = members.get(&**name) {
-                    self.apply(*to, Given::Value(value), times, nested + 1)?;
+                    self.apply(*to, Instance::Value(value), times, nested + 1)?;
                 }
             }
         }
         Ok(())
     }
 
-    fn text(&mut self, weight: &Weight, text: &str, times: u64) -> Result<(), TooDear> {
+    fn text(&mut self, weight: &Weight, text: &str, times: u64) -> Result<(), TooExpensive> {
         self.spend(times, weight.string_byte.saturating_mul(text.len() as u64))
     }
 
-    fn spend(&mut self, times: u64, work: u64) -> Result<(), TooDear> {
+    fn spend(&mut self, times: u64, work: u64) -> Result<(), TooExpensive> {
         spend(self.budget, work.saturating_mul(times))
     }
 }
 
 /// Values and 8 bytes of text in an array, at any depth: what comparing it with another may look at.
-fn len_of(items: &[Value]) -> u64 {
+fn comparison_len(items: &[Value]) -> u64 {
     items.iter().fold(0, |sum, item| {
         sum + 1
             + match item {
-                Value::Array(items) => len_of(items),
+                Value::Array(items) => comparison_len(items),
                 Value::Object(members) => members
                     .iter()
-                    .map(|(name, value)| 1 + name.len() as u64 / 8 + len_of(std::slice::from_ref(value)))
+                    .map(|(name, value)| 1 + name.len() as u64 / 8 + comparison_len(std::slice::from_ref(value)))
                     .sum(),
                 Value::String(text) => text.len() as u64 / 8,
                 _ => 0,

@@ -14,7 +14,7 @@ use regex_automata::{
 
 use crate::model::BrokerError;
 
-use super::{intake::refuse, pointer};
+use super::{admission::refuse, pointer};
 
 /// Compiled size of one regular expression; Unicode classes take tens of KiB.
 pub(super) const REGEX_BYTES_MAX: usize = 256 * 1024;
@@ -61,7 +61,7 @@ impl Expression {
                 ));
             }
         };
-        let walk = Walk::through(&nfa, budget);
+        let walk = SubsetWalk::explore(&nfa, budget);
         let per_byte = if walk.fits_a_table {
             TABLE_BYTE
         } else {
@@ -75,7 +75,7 @@ impl Expression {
 }
 
 /// The sets of states that texts lead to.
-struct Walk<'a> {
+struct SubsetWalk<'a> {
     nfa: &'a NFA,
     budget: &'a mut u64,
     seen: HashSet<Box<[StateID]>>,
@@ -89,8 +89,8 @@ struct Walk<'a> {
     fits_a_table: bool,
 }
 
-impl<'a> Walk<'a> {
-    fn through(nfa: &'a NFA, budget: &'a mut u64) -> Self {
+impl<'a> SubsetWalk<'a> {
+    fn explore(nfa: &'a NFA, budget: &'a mut u64) -> Self {
         let mut walk = Self {
             nfa,
             budget,
@@ -116,7 +116,7 @@ impl<'a> Walk<'a> {
     /// None when the budget is spent.
     fn run(&mut self) -> Option<()> {
         let start = self.closure([self.nfa.start_unanchored()], true)?;
-        self.meet(start);
+        self.visit(start);
         let classes = self.nfa.byte_classes();
         let bytes: Vec<u8> = classes
             .representatives(0..=255)
@@ -127,7 +127,7 @@ impl<'a> Walk<'a> {
                 self.spend(set.len() as u64)?;
                 let next: Vec<_> = set.iter().filter_map(|&state| self.step(state, byte)).collect();
                 let next = self.closure(next, false)?;
-                self.meet(next);
+                self.visit(next);
             }
         }
         Some(())
@@ -138,7 +138,7 @@ impl<'a> Walk<'a> {
         Some(())
     }
 
-    fn meet(&mut self, set: Box<[StateID]>) {
+    fn visit(&mut self, set: Box<[StateID]>) {
         self.followed_max = self.followed_max.max(set.len());
         if self.seen.contains(&set) {
             return;

@@ -11,7 +11,7 @@ use referencing::Draft;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-use super::strict;
+use super::payload;
 
 /// Members that a schema does not name are remembered in place up to here, in a set beyond.
 const UNKNOWN_INLINE_MAX: usize = 8;
@@ -36,47 +36,47 @@ const UNCOUNTED_LEN_MAX: usize = 512;
 #[derive(Debug)]
 pub(super) enum Verdict {
     /// It is JSON, an object without a key that occurs twice in one object, and fits.
-    Fits,
-    DoesNotFit,
+    Valid,
+    Invalid,
     NotJson(serde_json::Error),
-    TooDear,
+    TooExpensive,
 }
 
 /// Looks at a payload as far as the budget goes.
 pub(super) fn check(node: &Node, payload: &str, budget: &Cell<u64>) -> Verdict {
     if !payload.trim_ascii_start().starts_with('{') {
-        return Verdict::DoesNotFit;
+        return Verdict::Invalid;
     }
     let left = Cell::new(Some(budget.get()));
     let checked = if payload.len() <= UNCOUNTED_LEN_MAX {
         read::<false>(node, payload, &left)
     } else {
-        left.set(budget.get().checked_sub(strict::text_work(payload)));
+        left.set(budget.get().checked_sub(payload::text_work(payload)));
         read::<true>(node, payload, &left)
     };
     budget.set(left.get().unwrap_or(0));
     match checked {
-        Ok(()) => Verdict::Fits,
-        Err(_) if left.get().is_none() => Verdict::TooDear,
-        Err(error) if error.is_data() => Verdict::DoesNotFit,
+        Ok(()) => Verdict::Valid,
+        Err(_) if left.get().is_none() => Verdict::TooExpensive,
+        Err(error) if error.is_data() => Verdict::Invalid,
         Err(error) => Verdict::NotJson(error),
     }
 }
 
 fn read<const COUNTS: bool>(node: &Node, payload: &str, left: &Cell<Option<u64>>) -> Result<(), serde_json::Error> {
     let mut deserializer = serde_json::Deserializer::from_str(payload);
-    Check::<COUNTS> { node, left }.deserialize(&mut deserializer)?;
+    Check::<COUNTS> { node, remaining: left }.deserialize(&mut deserializer)?;
     deserializer.end()
 }
 
 /// A number as `serde_json` reads it.
 #[derive(Clone, Copy, Debug)]
-enum Number {
+enum ExactNumber {
     Integer(i128),
     Float(f64),
 }
 
-impl Number {
+impl ExactNumber {
     fn of(number: &serde_json::Number) -> Option<Self> {
         let integer = number.as_u64().map(i128::from).or(number.as_i64().map(i128::from));
         integer.map(Self::Integer).or(number.as_f64().map(Self::Float))
@@ -117,7 +117,7 @@ pub(super) struct Node {
     refused: u8,
     /// `enum` and `const`, each a list of which one must be equal.
     choices: Vec<Choices>,
-    bounds: Vec<(Bound, Number)>,
+    bounds: Vec<(Bound, ExactNumber)>,
     /// In Unicode code points.
     length: Range,
     items: Option<Box<Node>>,
@@ -143,7 +143,7 @@ struct Choices {
     null: bool,
     bools: [bool; 2],
     /// Sorted.
-    numbers: Vec<Number>,
+    numbers: Vec<ExactNumber>,
     /// Sorted.
     texts: Vec<Box<str>>,
 }
@@ -156,7 +156,7 @@ impl Choices {
             match value {
                 Value::Null => choices.null = true,
                 Value::Bool(value) => choices.bools[usize::from(*value)] = true,
-                Value::Number(number) => choices.numbers.push(Number::of(number)?),
+                Value::Number(number) => choices.numbers.push(ExactNumber::of(number)?),
                 Value::String(text) => choices.texts.push(text.as_str().into()),
                 Value::Array(_) | Value::Object(_) => return None,
             }
@@ -169,10 +169,10 @@ impl Choices {
 
 #[derive(Clone, Copy, Debug)]
 enum Bound {
-    Least,
-    Most,
-    Above,
-    Below,
+    Minimum,
+    Maximum,
+    ExclusiveMinimum,
+    ExclusiveMaximum,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -232,7 +232,7 @@ impl Node {
                 for (keyword, value) in members {
                     node.keyword(keyword, value, draft)?;
                 }
-                node.close(members)
+                node.finish(members)
             }
             _ => None,
         }
@@ -248,10 +248,10 @@ impl Node {
             "type" => self.refused |= types::ALL & !types_of(value)?,
             "enum" => self.choices.push(Choices::of(value.as_array()?)?),
             "const" => self.choices.push(Choices::of([value])?),
-            "minimum" => self.bound(Bound::Least, value)?,
-            "maximum" => self.bound(Bound::Most, value)?,
-            "exclusiveMinimum" => self.bound(Bound::Above, value)?,
-            "exclusiveMaximum" => self.bound(Bound::Below, value)?,
+            "minimum" => self.bound(Bound::Minimum, value)?,
+            "maximum" => self.bound(Bound::Maximum, value)?,
+            "exclusiveMinimum" => self.bound(Bound::ExclusiveMinimum, value)?,
+            "exclusiveMaximum" => self.bound(Bound::ExclusiveMaximum, value)?,
             "minLength" => self.length.min = value.as_u64()?,
             "maxLength" => self.length.max = value.as_u64()?,
             "minItems" => self.items_len.min = value.as_u64()?,
@@ -274,11 +274,11 @@ impl Node {
 
     fn bound(&mut self, bound: Bound, value: &Value) -> Option<()> {
         let Value::Number(number) = value else { return None };
-        self.bounds.push((bound, Number::of(number)?));
+        self.bounds.push((bound, ExactNumber::of(number)?));
         Some(())
     }
 
-    fn close(mut self, members: &Map<String, Value>) -> Option<Self> {
+    fn finish(mut self, members: &Map<String, Value>) -> Option<Self> {
         let required: HashSet<&str> = match members.get("required") {
             Some(names) => names.as_array()?.iter().map(Value::as_str).collect::<Option<_>>()?,
             None => HashSet::new(),
@@ -314,35 +314,35 @@ impl Node {
     }
 
     #[inline]
-    fn chooses(&self, is_among: impl Fn(&Choices) -> bool) -> bool {
+    fn choices_allow(&self, is_among: impl Fn(&Choices) -> bool) -> bool {
         self.choices.iter().all(is_among)
     }
 
-    fn admits_number(&self, number: Number) -> bool {
+    fn admits_number(&self, number: ExactNumber) -> bool {
         let kind = if number.is_integer() {
             types::INTEGER
         } else {
             types::FRACTION
         };
-        let within = |(bound, limit): &(Bound, Number)| {
+        let within = |(bound, limit): &(Bound, ExactNumber)| {
             let order = number.compare(*limit);
             match bound {
-                Bound::Least => order.is_ge(),
-                Bound::Most => order.is_le(),
-                Bound::Above => order.is_gt(),
-                Bound::Below => order.is_lt(),
+                Bound::Minimum => order.is_ge(),
+                Bound::Maximum => order.is_le(),
+                Bound::ExclusiveMinimum => order.is_gt(),
+                Bound::ExclusiveMaximum => order.is_lt(),
             }
         };
         self.admits(kind)
             && self.bounds.iter().all(within)
-            && self.chooses(|choices| choices.numbers.binary_search_by(|other| other.compare(number)).is_ok())
+            && self.choices_allow(|choices| choices.numbers.binary_search_by(|other| other.compare(number)).is_ok())
     }
 
     #[inline]
     fn admits_text(&self, text: &str) -> bool {
         self.admits(types::TEXT)
             && self.admits_length(text)
-            && self.chooses(|choices| choices.texts.binary_search_by(|other| (**other).cmp(text)).is_ok())
+            && self.choices_allow(|choices| choices.texts.binary_search_by(|other| (**other).cmp(text)).is_ok())
     }
 
     fn admits_length(&self, text: &str) -> bool {
@@ -379,7 +379,7 @@ fn types_of(value: &Value) -> Option<u8> {
 struct Check<'a, const COUNTS: bool> {
     node: &'a Node,
     /// What is left of the budget; None when it is spent.
-    left: &'a Cell<Option<u64>>,
+    remaining: &'a Cell<Option<u64>>,
 }
 
 impl<'a, const COUNTS: bool> Check<'a, COUNTS> {
@@ -392,20 +392,20 @@ impl<'a, const COUNTS: bool> Check<'a, COUNTS> {
         if !COUNTS {
             return Ok(());
         }
-        let left = self.left.get().and_then(|left| left.checked_sub(work));
-        self.left.set(left);
-        yes(left.is_some())
+        let left = self.remaining.get().and_then(|left| left.checked_sub(work));
+        self.remaining.set(left);
+        ensure(left.is_some())
     }
 }
 
 /// The reason is never shown: the complete validator finds its own.
 #[cold]
-fn no<E: Error>() -> E {
+fn mismatch<E: Error>() -> E {
     E::custom("does not fit")
 }
 
-fn yes<E: Error>(fits: bool) -> Result<(), E> {
-    if fits { Ok(()) } else { Err(no()) }
+fn ensure<E: Error>(fits: bool) -> Result<(), E> {
+    if fits { Ok(()) } else { Err(mismatch()) }
 }
 
 impl<'de, const COUNTS: bool> DeserializeSeed<'de> for Check<'_, COUNTS> {
@@ -426,52 +426,52 @@ impl<'de, const COUNTS: bool> Visitor<'de> for Check<'_, COUNTS> {
     }
 
     fn visit_unit<E: Error>(self) -> Result<(), E> {
-        yes(self.node.admits(types::NULL) && self.node.chooses(|choices| choices.null))
+        ensure(self.node.admits(types::NULL) && self.node.choices_allow(|choices| choices.null))
     }
 
     fn visit_bool<E: Error>(self, value: bool) -> Result<(), E> {
-        yes(self.node.admits(types::BOOL) && self.node.chooses(|choices| choices.bools[usize::from(value)]))
+        ensure(self.node.admits(types::BOOL) && self.node.choices_allow(|choices| choices.bools[usize::from(value)]))
     }
 
     fn visit_u64<E: Error>(self, value: u64) -> Result<(), E> {
-        yes(self.node.admits_number(Number::Integer(value.into())))
+        ensure(self.node.admits_number(ExactNumber::Integer(value.into())))
     }
 
     fn visit_i64<E: Error>(self, value: i64) -> Result<(), E> {
-        yes(self.node.admits_number(Number::Integer(value.into())))
+        ensure(self.node.admits_number(ExactNumber::Integer(value.into())))
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<(), E> {
         self.spend(FLOAT)?;
-        yes(self.node.admits_number(Number::Float(value)))
+        ensure(self.node.admits_number(ExactNumber::Float(value)))
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<(), E> {
-        yes(self.node.admits_text(text))
+        ensure(self.node.admits_text(text))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
         let node = self.node;
         if !node.admits(types::ARRAY) || !node.choices.is_empty() {
-            return Err(no());
+            return Err(mismatch());
         }
         let item = node.items.as_deref().unwrap_or(&ANY);
         let mut len = 0;
         while items.next_element_seed(self.of(item))?.is_some() {
             len += 1;
         }
-        yes(node.items_len.contains(len))
+        ensure(node.items_len.contains(len))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
         let node = self.node;
         if !node.admits(types::OBJECT) || !node.choices.is_empty() {
-            return Err(no());
+            return Err(mismatch());
         }
         let additional = node.additional.as_deref().unwrap_or(&ANY);
         let (mut seen, mut len) = (0_u64, 0);
-        let mut unknown = Unknown::default();
-        while let Some(index) = members.next_key_seed(Key {
+        let mut unknown = UnnamedKeys::default();
+        while let Some(index) = members.next_key_seed(KeySeed {
             node,
             unknown: &mut unknown,
         })? {
@@ -483,7 +483,7 @@ impl<'de, const COUNTS: bool> Visitor<'de> for Check<'_, COUNTS> {
             let member = match index {
                 Some(index) => {
                     if seen & 1 << index != 0 {
-                        return Err(no());
+                        return Err(mismatch());
                     }
                     seen |= 1 << index;
                     node.named[index].node.as_ref().unwrap_or(additional)
@@ -493,17 +493,17 @@ impl<'de, const COUNTS: bool> Visitor<'de> for Check<'_, COUNTS> {
             members.next_value_seed(self.of(member))?;
             len += 1;
         }
-        yes(seen & node.required == node.required && node.members_len.contains(len))
+        ensure(seen & node.required == node.required && node.members_len.contains(len))
     }
 }
 
 /// Reads a key: which of the named members it is, or None for another that was not there before.
-struct Key<'a, 'de> {
+struct KeySeed<'a, 'de> {
     node: &'a Node,
-    unknown: &'a mut Unknown<'de>,
+    unknown: &'a mut UnnamedKeys<'de>,
 }
 
-impl<'de> DeserializeSeed<'de> for Key<'_, 'de> {
+impl<'de> DeserializeSeed<'de> for KeySeed<'_, 'de> {
     type Value = Option<usize>;
 
     #[inline]
@@ -512,7 +512,7 @@ impl<'de> DeserializeSeed<'de> for Key<'_, 'de> {
     }
 }
 
-impl<'de> Visitor<'de> for Key<'_, 'de> {
+impl<'de> Visitor<'de> for KeySeed<'_, 'de> {
     type Value = Option<usize>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -524,7 +524,7 @@ impl<'de> Visitor<'de> for Key<'_, 'de> {
         match self.node.find(key) {
             Some(index) => Ok(Some(index)),
             None if self.unknown.insert(Cow::Borrowed(key)) => Ok(None),
-            None => Err(no()),
+            None => Err(mismatch()),
         }
     }
 
@@ -532,20 +532,20 @@ impl<'de> Visitor<'de> for Key<'_, 'de> {
         match self.node.find(key) {
             Some(index) => Ok(Some(index)),
             None if self.unknown.insert(Cow::Owned(key.to_owned())) => Ok(None),
-            None => Err(no()),
+            None => Err(mismatch()),
         }
     }
 }
 
 /// The keys of an object that its schema does not name.
 #[derive(Default)]
-struct Unknown<'de> {
+struct UnnamedKeys<'de> {
     inline: [&'de str; UNKNOWN_INLINE_MAX],
     inline_len: usize,
     more: Option<HashSet<Cow<'de, str>>>,
 }
 
-impl<'de> Unknown<'de> {
+impl<'de> UnnamedKeys<'de> {
     /// False when the key was there.
     fn insert(&mut self, key: Cow<'de, str>) -> bool {
         if self.inline[..self.inline_len].iter().any(|other| **other == *key) {

@@ -4,15 +4,15 @@
 //! `jsonschema` crate runs the rest, and lists what is wrong. Neither ever opens a file or a connection, and what a
 //! schema may cost is settled when it is compiled ([`intake`]).
 
+mod admission;
 #[cfg(test)]
 mod budgets;
 mod cost;
 mod expression;
 mod fast;
-mod intake;
-mod objects;
+mod object_check;
+mod payload;
 mod pointer;
-mod strict;
 #[cfg(test)]
 mod tests;
 
@@ -28,10 +28,10 @@ use serde_json::Value;
 
 use crate::model::{BrokerError, PathFailure};
 
-use cost::{Graph, TooDear};
+use cost::{Graph, TooExpensive};
 use expression::REGEX_BYTES_MAX;
 use fast::Verdict;
-use strict::Unread;
+use payload::ParseFailure;
 
 /// Failures that are listed of one payload.
 const FAILURES_LEN_MAX: usize = 20;
@@ -61,7 +61,7 @@ impl WorkBudget {
         WORK_MAX - self.0.get()
     }
 
-    fn take_with<T>(&self, work: impl FnOnce(&mut u64) -> T) -> T {
+    fn with_remaining<T>(&self, work: impl FnOnce(&mut u64) -> T) -> T {
         let mut left = self.0.get();
         let done = work(&mut left);
         self.0.set(left);
@@ -77,7 +77,7 @@ pub struct Schema {
     graph: Graph,
     len: usize,
     /// The complete validator has panicked with this schema, and is not asked again.
-    broken: AtomicBool,
+    has_panicked: AtomicBool,
 }
 
 impl fmt::Debug for Schema {
@@ -99,14 +99,15 @@ impl Schema {
     /// limits: 256 KiB, depth 32, 4096 values, 128 regular expressions of 2 MiB compiled, 100 000 keywords when
     /// references are followed.
     pub fn compile(value: &Value) -> Result<Self, BrokerError> {
-        let admitted = intake::admit(value)?;
-        let full = catch_unwind(|| compile(value, admitted.draft)).unwrap_or_else(|_| intake::refuse(DEFECT))?;
+        let admitted = admission::admit(value)?;
+        let full =
+            catch_unwind(|| compile(value, admitted.draft)).unwrap_or_else(|_| admission::refuse(VALIDATOR_DEFECT))?;
         Ok(Self {
             fast: fast::Node::compile(value, admitted.draft),
             full,
             graph: admitted.graph,
             len: admitted.len,
-            broken: AtomicBool::new(false),
+            has_panicked: AtomicBool::new(false),
         })
     }
 
@@ -115,8 +116,8 @@ impl Schema {
     /// # Errors
     /// `invalid_schema`.
     pub fn check_admits_objects(value: &Value) -> Result<(), BrokerError> {
-        match objects::why_none_fits(value) {
-            Some(why) => intake::refuse(format!("a payload is a JSON object, and none fits: {why}")),
+        match object_check::why_no_object_fits(value) {
+            Some(why) => admission::refuse(format!("a payload is a JSON object, and none fits: {why}")),
             None => Ok(()),
         }
     }
@@ -144,10 +145,10 @@ impl Schema {
     #[inline]
     pub fn validate_within(&self, budget: &WorkBudget, payload: &str) -> Result<(), BrokerError> {
         match self.fast.as_ref().map(|node| fast::check(node, payload, &budget.0)) {
-            Some(Verdict::Fits) => Ok(()),
-            Some(Verdict::DoesNotFit) => self.explain(budget, payload),
-            Some(Verdict::NotJson(error)) => Err(strict::not_json(&error)),
-            Some(Verdict::TooDear) => Err(too_dear(TooDear::Work)),
+            Some(Verdict::Valid) => Ok(()),
+            Some(Verdict::Invalid) => self.explain(budget, payload),
+            Some(Verdict::NotJson(error)) => Err(payload::not_json(&error)),
+            Some(Verdict::TooExpensive) => Err(too_expensive(TooExpensive::Work)),
             None => self.validate_fully(budget, payload),
         }
     }
@@ -157,8 +158,8 @@ impl Schema {
     fn explain(&self, budget: &WorkBudget, text: &str) -> Result<(), BrokerError> {
         if !text.trim_ascii_start().starts_with('{') {
             return budget
-                .take_with(|left| strict::parse(text, left))
-                .map_or_else(unread, |_| Err(no_object()));
+                .with_remaining(|left| payload::parse(text, left))
+                .map_or_else(parse_failure, |_| Err(not_an_object()));
         }
         if text.len() > LISTING_BYTES_MAX {
             return failed("does not fit the schema, or names a key twice in one object; too large to say where");
@@ -168,14 +169,14 @@ impl Schema {
 
     #[cold]
     fn validate_fully(&self, budget: &WorkBudget, text: &str) -> Result<(), BrokerError> {
-        let payload = match budget.take_with(|left| strict::parse(text, left)) {
+        let payload = match budget.with_remaining(|left| payload::parse(text, left)) {
             Ok(payload) if payload.is_object() => payload,
-            Ok(_) => return Err(no_object()),
-            Err(refused) => return unread(refused),
+            Ok(_) => return Err(not_an_object()),
+            Err(refused) => return parse_failure(refused),
         };
         let before = budget.spent();
-        if let Err(why) = budget.take_with(|left| self.graph.price(&payload, left)) {
-            return Err(too_dear(why));
+        if let Err(why) = budget.with_remaining(|left| self.graph.charge(&payload, left)) {
+            return Err(too_expensive(why));
         }
         let list = budget.spent() - before <= LISTING_WORK_MAX && text.len() <= LISTING_BYTES_MAX;
         let check = || {
@@ -185,23 +186,23 @@ impl Schema {
                 Err(self.failures(&payload, list))
             }
         };
-        match self.guarded(check) {
+        match self.catch_panic(check) {
             Some(Ok(())) => Ok(()),
             Some(Err(failures)) => Err(BrokerError::PayloadInvalid { failures }),
-            None => failed(DEFECT),
+            None => failed(VALIDATOR_DEFECT),
         }
     }
 
     /// None when the validator panicked, now or before. A schema comes from a client, so a defect of the validator
     /// would otherwise be a way to take actors down.
-    fn guarded<T>(&self, check: impl FnOnce() -> T) -> Option<T> {
-        if self.broken.load(Ordering::Relaxed) {
+    fn catch_panic<T>(&self, check: impl FnOnce() -> T) -> Option<T> {
+        if self.has_panicked.load(Ordering::Relaxed) {
             return None;
         }
         // It holds nothing that a panic could leave half changed.
         let result = catch_unwind(AssertUnwindSafe(check)).ok();
         if result.is_none() {
-            self.broken.store(true, Ordering::Relaxed);
+            self.has_panicked.store(true, Ordering::Relaxed);
         }
         result
     }
@@ -218,28 +219,31 @@ impl Schema {
     }
 }
 
-fn unread<T>(why: Unread) -> Result<T, BrokerError> {
+fn parse_failure<T>(why: ParseFailure) -> Result<T, BrokerError> {
     Err(match why {
-        Unread::TooDear(why) => too_dear(why),
-        Unread::Refused(error) => error,
+        ParseFailure::TooExpensive(why) => too_expensive(why),
+        ParseFailure::Refused(error) => error,
     })
 }
 
-fn no_object() -> BrokerError {
+fn not_an_object() -> BrokerError {
     invalid("a payload is a JSON object")
 }
 
-fn too_dear(why: TooDear) -> BrokerError {
+fn too_expensive(why: TooExpensive) -> BrokerError {
     invalid(match why {
-        TooDear::Work => {
+        TooExpensive::Work => {
             "checking it against this schema takes more work than is done for one message: send fewer values or shorter \
              strings at once, or register a schema with fewer alternatives and simpler regular expressions"
         }
-        TooDear::Number => "a number beyond 1e21 where the schema has multipleOf: send it as a string, or scale it",
+        TooExpensive::Number => {
+            "a number beyond 1e21 where the schema has multipleOf: send it as a string, or scale it"
+        }
     })
 }
 
-const DEFECT: &str = "the validator cannot run this schema, a defect of its own: use fewer or simpler references";
+const VALIDATOR_DEFECT: &str =
+    "the validator cannot run this schema, a defect of its own: use fewer or simpler references";
 
 fn compile(schema: &Value, draft: Draft) -> Result<Validator, BrokerError> {
     let patterns = PatternOptions::regex()

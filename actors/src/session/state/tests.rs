@@ -2,13 +2,13 @@
 
 use super::*;
 
-const PRESENCE: Presence = Presence {
+const PRESENCE: PresenceTimeouts = PresenceTimeouts {
     stale_after: Duration::from_secs(30),
     disconnect_after: Duration::from_secs(60),
 };
 const RETENTION: Duration = Duration::from_secs(600);
 const START_MS: u64 = 5_000;
-const MANUAL: Push = Push {
+const MANUAL: PushMode = PushMode {
     window: 3,
     ack: AckMode::Manual,
 };
@@ -18,7 +18,7 @@ fn unnamed() -> State {
 }
 
 /// A session with a live connection that has subscribed.
-fn subscribed(push: Option<Push>, inbox_changes: bool) -> (State, ConnectionId) {
+fn subscribed(push: Option<PushMode>, inbox_changes: bool) -> (State, ConnectionId) {
     let (mut state, connection) = (unnamed(), ConnectionId::next());
     state.on(Event::Attached { connection });
     state.on(Event::Subscribed {
@@ -49,7 +49,7 @@ fn ticked(silence_s: u64, waiting: usize) -> Event {
     Event::Ticked {
         now: after(silence_s),
         last_seen_mono_ms: START_MS,
-        said_goodbye: false,
+        has_left: false,
         waiting,
     }
 }
@@ -64,27 +64,34 @@ fn wakes_after(silence_s: u64) -> Effect {
 #[test]
 fn a_session_is_attentive_while_anything_would_act_on_a_new_message() {
     let mut state = unnamed();
-    assert!(!state.attentive());
+    assert!(!state.wants_wakeup());
     for (waiters, watchers, attentive) in [(1, 0, true), (0, 1, true), (0, 0, false)] {
         state.on(Event::WaitersChanged { waiters });
         state.on(Event::WatchersChanged { watchers });
-        assert_eq!(state.attentive(), attentive, "{waiters} waiters, {watchers} watchers");
+        assert_eq!(
+            state.wants_wakeup(),
+            attentive,
+            "{waiters} waiters, {watchers} watchers"
+        );
     }
     for (push, inbox_changes, attentive) in [(None, false, false), (Some(MANUAL), false, true), (None, true, true)] {
         let (state, _) = subscribed(push, inbox_changes);
-        assert_eq!((state.attentive(), state.inbox_changes()), (attentive, inbox_changes));
+        assert_eq!(
+            (state.wants_wakeup(), state.inbox_changes()),
+            (attentive, inbox_changes)
+        );
     }
 }
 
 #[test]
 fn changes_of_the_inbox_are_announced_to_those_who_asked_for_them() {
-    for event in [Event::Nudged, Event::Handed { count: 1 }] {
+    for event in [Event::Nudged, Event::PushedByStore { count: 1 }] {
         assert_eq!(effects(&mut unnamed(), event), []);
         let mut watched = unnamed();
         watched.on(Event::WatchersChanged { watchers: 1 });
-        assert_eq!(effects(&mut watched, event), [Effect::Announce]);
+        assert_eq!(effects(&mut watched, event), [Effect::NotifyInboxChanged]);
         let (mut told, _) = subscribed(None, true);
-        assert_eq!(effects(&mut told, event), [Effect::Announce]);
+        assert_eq!(effects(&mut told, event), [Effect::NotifyInboxChanged]);
         let (mut untold, _) = subscribed(None, false);
         assert_eq!(effects(&mut untold, event), []);
     }
@@ -92,21 +99,21 @@ fn changes_of_the_inbox_are_announced_to_those_who_asked_for_them() {
 
 #[test]
 fn only_the_connection_whose_writes_acknowledge_is_an_acknowledging_one() {
-    assert_eq!(unnamed().acknowledging_connection(), None);
-    assert_eq!(subscribed(None, true).0.acknowledging_connection(), None);
-    assert_eq!(subscribed(Some(MANUAL), true).0.acknowledging_connection(), None);
-    let automatic = Push {
+    assert_eq!(unnamed().auto_ack_connection(), None);
+    assert_eq!(subscribed(None, true).0.auto_ack_connection(), None);
+    assert_eq!(subscribed(Some(MANUAL), true).0.auto_ack_connection(), None);
+    let automatic = PushMode {
         ack: AckMode::Auto,
         ..MANUAL
     };
     let (state, connection) = subscribed(Some(automatic), false);
-    assert_eq!(state.acknowledging_connection(), Some(connection));
+    assert_eq!(state.auto_ack_connection(), Some(connection));
 }
 
 #[test]
 fn a_count_of_the_inbox_is_remembered_and_causes_nothing() {
     let (mut state, _) = subscribed(Some(MANUAL), true);
-    assert_eq!(effects(&mut state, Event::Counted { depth: depth(4, 2) }), []);
+    assert_eq!(effects(&mut state, Event::DepthCounted { depth: depth(4, 2) }), []);
     assert_eq!(state.depth(), depth(4, 2));
 }
 
@@ -115,14 +122,14 @@ fn messages_handed_over_unasked_narrow_the_window_and_never_widen_it() {
     let (mut state, connection) = subscribed(Some(MANUAL), false);
     let drained = Event::Drained {
         depth: depth(0, 0),
-        handed_over: 0,
+        delivered: 0,
     };
     for (counted, handed, limit) in [(0, 2, 1), (2, 1, 1)] {
         state.on(drained);
-        state.on(Event::Counted {
+        state.on(Event::DepthCounted {
             depth: depth(0, counted),
         });
-        state.on(Event::Handed { count: handed });
+        state.on(Event::PushedByStore { count: handed });
         let writable = Event::Writable { connection };
         assert_eq!(effects(&mut state, writable), [Effect::Drain { limit }]);
     }
@@ -139,7 +146,7 @@ fn what_did_not_fit_into_one_lease_is_leased_by_the_next() {
         let (mut state, _) = subscribed(Some(MANUAL), false);
         let drained = Event::Drained {
             depth: depth(waiting, 1),
-            handed_over,
+            delivered: handed_over,
         };
         assert_eq!(effects(&mut state, drained), expected, "{handed_over} of {waiting}");
     }
@@ -147,7 +154,7 @@ fn what_did_not_fit_into_one_lease_is_leased_by_the_next() {
 
 #[test]
 fn only_a_connection_that_takes_no_more_messages_gives_back_what_it_has() {
-    let wider = Push { window: 5, ..MANUAL };
+    let wider = PushMode { window: 5, ..MANUAL };
     for (before, push, expected) in [
         (Some(MANUAL), None, vec![Effect::Release]),
         (Some(MANUAL), Some(wider), vec![Effect::Drain { limit: 4 }]),
@@ -157,7 +164,7 @@ fn only_a_connection_that_takes_no_more_messages_gives_back_what_it_has() {
         let (mut state, connection) = subscribed(before, false);
         let drained = Event::Drained {
             depth: depth(0, 1),
-            handed_over: 1,
+            delivered: 1,
         };
         state.on(drained);
         let again = Event::Subscribed {
@@ -174,7 +181,7 @@ fn room_in_a_connection_that_was_replaced_causes_nothing() {
     let (mut state, _) = subscribed(Some(MANUAL), false);
     state.on(Event::Drained {
         depth: depth(0, 0),
-        handed_over: 0,
+        delivered: 0,
     });
     let connection = ConnectionId::next();
     assert_eq!(effects(&mut state, Event::Writable { connection }), []);
@@ -187,25 +194,25 @@ fn a_session_is_away_from_when_it_is_found_disconnected_to_its_next_sign_of_life
     let seconds_and_away = [(29, false), (59, false), (60, true), (0, false)];
     for (silence_s, away) in seconds_and_away {
         state.on(ticked(silence_s, 0));
-        assert_eq!(state.is_away(), away, "after {silence_s} s");
+        assert_eq!(state.is_disconnected(), away, "after {silence_s} s");
     }
 }
 
 #[test]
 fn a_session_is_kept_for_its_name_its_messages_or_its_callers() {
-    let retires = |state: &mut State, waiting| effects(state, ticked(60, waiting)).contains(&Effect::Retire);
+    let retires = |state: &mut State, waiting| effects(state, ticked(60, waiting)).contains(&Effect::EndSession);
     assert!(retires(&mut unnamed(), 0));
     assert!(!retires(&mut unnamed(), 1));
     let mut named = unnamed();
     named.set_named();
     assert!(!retires(&mut named, 0));
     assert_eq!(effects(&mut named, ticked(659, 0)), [wakes_after(660)]);
-    assert_eq!(effects(&mut named, ticked(660, 0)), [Effect::Retire]);
+    assert_eq!(effects(&mut named, ticked(660, 0)), [Effect::EndSession]);
     let mut waited_for = unnamed();
     waited_for.on(Event::WaitersChanged { waiters: 1 });
     assert!(!retires(&mut waited_for, 0));
     let mut leased = unnamed();
-    leased.on(Event::Counted { depth: depth(0, 1) });
+    leased.on(Event::DepthCounted { depth: depth(0, 1) });
     assert!(!retires(&mut leased, 0));
 }
 
@@ -213,9 +220,9 @@ fn a_session_is_kept_for_its_name_its_messages_or_its_callers() {
 fn the_timer_is_set_to_the_next_change_of_presence() {
     let mut state = unnamed();
     assert_eq!(effects(&mut state, ticked(0, 1)), [wakes_after(30)]);
-    let stale = Effect::Became(SessionStatus::Stale);
+    let stale = Effect::PresenceChanged(SessionStatus::Stale);
     assert_eq!(effects(&mut state, ticked(30, 1)), [stale, wakes_after(60)]);
-    let disconnected = Effect::Became(SessionStatus::Disconnected);
+    let disconnected = Effect::PresenceChanged(SessionStatus::Disconnected);
     assert_eq!(
         effects(&mut state, ticked(60, 1)),
         [disconnected, Effect::Release, wakes_after(660)]
@@ -229,10 +236,10 @@ fn after_a_goodbye_a_session_is_looked_at_again_when_it_ends() {
         let goodbye = Event::Ticked {
             now: after(5),
             last_seen_mono_ms: START_MS,
-            said_goodbye: true,
+            has_left: true,
             waiting: 0,
         };
-        let disconnected = Effect::Became(SessionStatus::Disconnected);
+        let disconnected = Effect::PresenceChanged(SessionStatus::Disconnected);
         assert_eq!(
             effects(&mut state, goodbye),
             [disconnected, Effect::Release, wakes_after(ends_after_s)]
@@ -242,7 +249,7 @@ fn after_a_goodbye_a_session_is_looked_at_again_when_it_ends() {
 
 #[test]
 fn a_timer_is_set_to_a_later_millisecond_however_little_is_left() {
-    let presence = Presence {
+    let presence = PresenceTimeouts {
         stale_after: Duration::from_micros(30_000_500),
         ..PRESENCE
     };
@@ -258,13 +265,13 @@ fn a_timer_makes_good_for_a_nudge_that_was_lost() {
     let (mut state, _) = subscribed(Some(MANUAL), false);
     state.on(Event::Drained {
         depth: depth(0, 0),
-        handed_over: 0,
+        delivered: 0,
     });
     assert_eq!(effects(&mut state, ticked(0, 0)), [wakes_after(30)]);
     state.on(Event::WaitersChanged { waiters: 1 });
     assert_eq!(
         effects(&mut state, ticked(0, 2)),
-        [Effect::Drain { limit: 3 }, Effect::Serve, wakes_after(30)]
+        [Effect::Drain { limit: 3 }, Effect::ServeWaiters, wakes_after(30)]
     );
 }
 
@@ -273,16 +280,19 @@ fn a_panic_leaves_the_link_that_is_still_held_and_the_watchers() {
     let (mut state, connection) = subscribed(Some(MANUAL), true);
     state.on(Event::WatchersChanged { watchers: 1 });
     state.on(Event::WaitersChanged { waiters: 1 });
-    state.on(Event::Counted { depth: depth(4, 2) });
-    let link = state.link_number();
-    state.reload(Some(connection));
-    assert_eq!((state.connection(), state.link_number()), (Some(connection), link));
+    state.on(Event::DepthCounted { depth: depth(4, 2) });
+    let link = state.attachment_number();
+    state.reset_after_panic(Some(connection));
+    assert_eq!(
+        (state.connection(), state.attachment_number()),
+        (Some(connection), link)
+    );
     assert_eq!((state.push(), state.depth()), (Some(MANUAL), Depth::default()));
-    state.reload(Some(ConnectionId::next()));
+    state.reset_after_panic(Some(ConnectionId::next()));
     assert_eq!((state.connection(), state.push()), (None, None));
-    assert!(state.attentive(), "the watchers are outside of it");
+    assert!(state.wants_wakeup(), "the watchers are outside of it");
     state.on(Event::WatchersChanged { watchers: 0 });
-    assert!(!state.attentive(), "the calls that waited are gone");
+    assert!(!state.wants_wakeup(), "the calls that waited are gone");
     state.on(Event::Attached { connection });
-    assert_ne!(state.link_number(), link, "a link of its own");
+    assert_ne!(state.attachment_number(), link, "a link of its own");
 }

@@ -3,10 +3,13 @@ use std::sync::Arc;
 use serde_json::{Map, json};
 
 use super::{
-    super::{Append, Appended, Audience, COPY_BYTES, RedriveRefusal, Refusal, Retention, Seat, Seated, Storage, Usage},
+    super::{
+        Append, Appended, Audience, COPY_BYTES, PutOutcome, PutSession, RecipientRefusal, RedriveRefusal, Retention,
+        Storage, Usage,
+    },
     world::{CAPACITY, World, accepted, append, done, record},
 };
-use crate::model::{Budget, DeadLetterReason, Full, Headers, MessageId, SessionId, SessionRecord};
+use crate::model::{Budget, BudgetFull, DeadLetterReason, Headers, MessageId, SessionId, SessionRecord};
 
 /// What the storages of these cases keep: a few large messages.
 #[must_use]
@@ -15,7 +18,7 @@ pub fn small_budgets() -> Retention {
         queue_bytes_max: 3 * LARGE,
         waiting_bytes_max: 7 * LARGE,
         dead_letters_bytes_max: 3 * LARGE,
-        outcomes_bytes_max: 4_000,
+        idempotency_keys_bytes_max: 4_000,
         sessions_bytes_max: 4_000,
         ..Retention::default()
     }
@@ -33,7 +36,7 @@ fn large() -> Headers {
 }
 
 fn full(to: SessionId, budget: Budget, limit: usize) -> Appended {
-    Appended::by_none(&[to], Refusal::Full(Full { budget, limit }))
+    Appended::refused_by_all(&[to], RecipientRefusal::Full(BudgetFull { budget, limit }))
 }
 
 impl World {
@@ -167,11 +170,11 @@ pub async fn the_oldest_idempotency_keys_make_room(storage: Arc<dyn Storage>) {
     };
     for number in 0..40 {
         assert!(matches!(world.append(keyed(number)).await, Appended::Accepted { .. }));
-        assert!(matches!(world.append(keyed(number)).await, Appended::Repeated(_)));
+        assert!(matches!(world.append(keyed(number)).await, Appended::Duplicate(_)));
         let leased = world.leases(world.bob, 1).await;
         world.acknowledges(world.bob, &leased).await;
         let usage = world.usage().await;
-        assert!((100..=4_000).contains(&usage.outcomes), "{usage:?}");
+        assert!((100..=4_000).contains(&usage.idempotency_keys), "{usage:?}");
     }
     assert!(matches!(world.append(keyed(0)).await, Appended::Accepted { .. }));
 }
@@ -188,15 +191,15 @@ pub async fn the_records_of_sessions_have_a_bound(storage: Arc<dyn Storage>) {
     let before = world.usage().await.sessions;
     assert_eq!(before, 3 * record(world.alice).stored_len());
     let [first, second] = [(); 2].map(|()| SessionId::generate());
-    let put = |id, bytes| done(world.store.put_session(with_metadata(id, bytes), Seat::default()));
-    let no_room = Seated::NoRoom { limit: 4_000 };
-    assert_eq!(put(first, 2_000).await, Seated::Kept);
+    let put = |id, bytes| done(world.store.put_session(with_metadata(id, bytes), PutSession::default()));
+    let no_room = PutOutcome::TooManyBytes { limit: 4_000 };
+    assert_eq!(put(first, 2_000).await, PutOutcome::Stored);
     assert_eq!(put(second, 2_000).await, no_room);
     assert_eq!(put(world.bob, 2_000).await, no_room);
     assert_eq!(world.sessions().await.len(), 4);
     assert!(world.sessions().await.contains(&record(world.bob)));
-    assert_eq!(put(first, 1_000).await, Seated::Kept);
-    assert_eq!(put(second, 1_000).await, Seated::Kept);
+    assert_eq!(put(first, 1_000).await, PutOutcome::Stored);
+    assert_eq!(put(second, 1_000).await, PutOutcome::Stored);
     for session in [first, second] {
         world.removes(session, DeadLetterReason::RecipientGone).await;
     }

@@ -1,10 +1,10 @@
 use std::sync::Arc;
 
 use super::{
-    super::{DeadLetterQuery, LetterBeyond, RedriveRefusal, Redriven, Storage, envelope_bytes},
+    super::{BlockedDeadLetter, DeadLetterQuery, RedriveRefusal, Redriven, Storage, envelope_bytes},
     world::{CAPACITY, World, depth, done},
 };
-use crate::model::{DeadLetterReason, MessageId, SessionId, Status};
+use crate::model::{DeadLetterReason, DeliveryStatus, MessageId, SessionId};
 
 pub async fn the_messages_of_a_removed_session_are_dead_letters(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
@@ -25,7 +25,7 @@ pub async fn the_messages_of_a_removed_session_are_dead_letters(storage: Arc<dyn
     assert_eq!(deliveries, [1, 0, 0]);
     assert_eq!(
         world.statuses(sent[2]).await,
-        [(world.bob, Status::DeadLettered(reason))]
+        [(world.bob, DeliveryStatus::DeadLettered(reason))]
     );
     assert_eq!(world.leases(world.carol, 9).await, [elsewhere]);
 }
@@ -53,7 +53,7 @@ pub async fn dead_letters_are_listed_in_pages(storage: Arc<dyn Storage>) {
             ..DeadLetterQuery::default()
         }))
         .await
-        .letters;
+        .dead_letters;
         assert!(page.len() <= 2);
         seen.extend(page.iter().map(|letter| (letter.message.id, letter.recipient)));
         after = seen.last().copied();
@@ -65,7 +65,7 @@ pub async fn dead_letters_are_listed_in_pages(storage: Arc<dyn Storage>) {
     assert_eq!(
         done(world.store.dead_letters(DeadLetterQuery::default()))
             .await
-            .letters
+            .dead_letters
             .len(),
         0
     );
@@ -91,13 +91,13 @@ pub async fn a_list_of_dead_letters_ends_before_the_first_beyond_its_bytes(stora
             ..DeadLetterQuery::default()
         }))
         .await;
-        assert_eq!(page.letters.len(), len, "{bytes_max}");
-        let beyond = all.get(len).map(|letter| LetterBeyond {
+        assert_eq!(page.dead_letters.len(), len, "{bytes_max}");
+        let beyond = all.get(len).map(|letter| BlockedDeadLetter {
             message: letter.message.id,
             recipient: letter.recipient,
             bytes: lens[len],
         });
-        assert_eq!(page.beyond, beyond, "{bytes_max}");
+        assert_eq!(page.blocked, beyond, "{bytes_max}");
     }
 }
 
@@ -111,12 +111,12 @@ fn because(reason: DeadLetterReason) -> DeadLetterQuery {
 
 pub async fn dead_letters_are_filtered_by_reason(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
-    let tried = world.gives_up(world.bob).await;
+    let tried = world.sends_dead_letter(world.bob).await;
     world.sends(world.carol).await;
     world.removes(world.carol, DeadLetterReason::RecipientGone).await;
     let found = done(world.store.dead_letters(because(DeadLetterReason::DeliveryLimit)))
         .await
-        .letters;
+        .dead_letters;
     assert_eq!(
         found.iter().map(|letter| letter.message.id).collect::<Vec<_>>(),
         [tried]
@@ -124,7 +124,7 @@ pub async fn dead_letters_are_filtered_by_reason(storage: Arc<dyn Storage>) {
     assert_eq!(
         done(world.store.dead_letters(because(DeadLetterReason::Expired)))
             .await
-            .letters
+            .dead_letters
             .len(),
         0
     );
@@ -132,34 +132,37 @@ pub async fn dead_letters_are_filtered_by_reason(storage: Arc<dyn Storage>) {
 
 pub async fn a_redriven_message_is_as_new_at_the_tail_of_its_queue(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
-    let (dead, stranger) = (world.gives_up(world.bob).await, world.message(None, &<_>::default()).id);
+    let (dead, stranger) = (
+        world.sends_dead_letter(world.bob).await,
+        world.message(None, &<_>::default()).id,
+    );
     let waiting = world.sends(world.bob).await;
     let answer = redrive(&world, &[stranger, dead], None).await;
     assert_eq!(
         (answer.sent, answer.unknown, answer.refused),
         (vec![(dead, world.bob, 2)], vec![stranger], vec![])
     );
-    assert_eq!(world.statuses(dead).await, [(world.bob, Status::Queued)]);
+    assert_eq!(world.statuses(dead).await, [(world.bob, DeliveryStatus::Queued)]);
     assert_eq!(world.leases_counted(world.bob, 9).await, [(waiting, 1), (dead, 1)]);
     assert_eq!(
         (world.dead().await, done(world.store.dead_letter_count()).await),
         (vec![], 0)
     );
     assert_eq!(world.acknowledges(world.bob, &[dead]).await.acknowledged, 1);
-    assert_eq!(world.statuses(dead).await, [(world.bob, Status::Acknowledged)]);
+    assert_eq!(world.statuses(dead).await, [(world.bob, DeliveryStatus::Acknowledged)]);
 }
 
 pub async fn a_redriven_message_may_go_to_somebody_else(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
-    let dead = world.gives_up(world.bob).await;
+    let dead = world.sends_dead_letter(world.bob).await;
     let answer = redrive(&world, &[dead], Some(world.carol)).await;
     assert_eq!(answer.sent, [(dead, world.carol, 1)]);
     let leased = done(world.store.lease(world.carol, None, 9, usize::MAX, world.now)).await;
     assert_eq!(leased.deliveries[0].message.recipient, Some(world.carol));
     assert_eq!(world.depth(world.bob).await, depth(0, 0));
     let mut all = vec![
-        (world.bob, Status::DeadLettered(DeadLetterReason::DeliveryLimit)),
-        (world.carol, Status::Delivered),
+        (world.bob, DeliveryStatus::DeadLettered(DeadLetterReason::DeliveryLimit)),
+        (world.carol, DeliveryStatus::Delivered),
     ];
     all.sort_unstable_by_key(|(session, _)| *session);
     assert_eq!(world.statuses(dead).await, all);
@@ -167,7 +170,7 @@ pub async fn a_redriven_message_may_go_to_somebody_else(storage: Arc<dyn Storage
 
 pub async fn a_refused_redrive_leaves_the_dead_letter(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
-    let dead = world.gives_up(world.bob).await;
+    let dead = world.sends_dead_letter(world.bob).await;
     let to = |recipient, capacity| world.store.redrive(vec![dead], recipient, capacity, world.now);
     let gone = done(to(Some(SessionId::generate()), CAPACITY)).await;
     assert_eq!(

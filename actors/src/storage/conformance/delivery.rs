@@ -1,10 +1,13 @@
 use std::sync::Arc;
 
 use super::{
-    super::{Acknowledge, Append, Appended, Audience, Outcome, Refusal, Release, Released, Reserved, Storage},
+    super::{
+        Acknowledge, Append, Appended, Audience, KeyReservation, RecipientRefusal, Release, Released, SendResult,
+        Storage,
+    },
     world::{DELIVERY_LIMIT, World, accepted, append, depth, done, fresh_project, full},
 };
-use crate::model::{DeadLetterReason, Headers, MessageId, Priority, SessionId, Status};
+use crate::model::{DeadLetterReason, DeliveryStatus, Headers, MessageId, Priority, SessionId};
 
 pub async fn messages_of_equal_priority_are_leased_in_the_order_accepted(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
@@ -66,7 +69,7 @@ pub async fn a_session_that_is_not_known_refuses(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
     let stranger = SessionId::generate();
     let append = world.direct(stranger, &Headers::default());
-    let refused = Appended::by_none(&[stranger], Refusal::Gone);
+    let refused = Appended::refused_by_all(&[stranger], RecipientRefusal::Gone);
     assert_eq!(world.append(append).await, refused);
     assert_eq!(world.leases(stranger, 1).await, []);
     assert_eq!(world.depth(stranger).await, depth(0, 0));
@@ -92,12 +95,15 @@ pub async fn a_broadcast_reaches_all_but_those_who_refuse(storage: Arc<dyn Stora
     let answer = Appended::Accepted {
         queue_len: 2,
         refused: vec![stranger],
-        refusal: Some(Refusal::Gone),
+        refusal: Some(RecipientRefusal::Gone),
     };
     assert_eq!(world.append(append).await, answer);
     assert_eq!(world.leases(world.bob, 9).await, [id]);
     assert_eq!(world.leases(world.carol, 9).await, [waiting, id]);
-    let mut all = vec![(world.bob, Status::Delivered), (world.carol, Status::Delivered)];
+    let mut all = vec![
+        (world.bob, DeliveryStatus::Delivered),
+        (world.carol, DeliveryStatus::Delivered),
+    ];
     all.sort_unstable_by_key(|(session, _)| *session);
     assert_eq!(world.statuses(id).await, all);
 }
@@ -140,7 +146,7 @@ pub async fn a_lease_ends_before_the_first_message_beyond_its_bytes(storage: Arc
     let lease = async |session, bytes_max| {
         let leased = done(world.store.lease(session, None, 9, bytes_max, world.now)).await;
         let ids: Vec<_> = leased.deliveries.iter().map(|delivery| delivery.message.id).collect();
-        (ids, leased.beyond, leased.depth)
+        (ids, leased.blocked_bytes, leased.depth)
     };
     let (none, beyond, _) = lease(world.bob, 0).await;
     let len = beyond.unwrap();
@@ -194,7 +200,10 @@ pub async fn an_acknowledged_message_does_not_come_back(storage: Arc<dyn Storage
     );
     world.releases_all(world.bob).await;
     assert_eq!(world.leases(world.bob, 9).await, [sent[1]]);
-    assert_eq!(world.statuses(sent[0]).await, [(world.bob, Status::Acknowledged)]);
+    assert_eq!(
+        world.statuses(sent[0]).await,
+        [(world.bob, DeliveryStatus::Acknowledged)]
+    );
 }
 
 pub async fn an_acknowledgement_after_a_release_still_counts(storage: Arc<dyn Storage>) {
@@ -250,7 +259,7 @@ pub async fn the_acknowledged_who_are_watched_are_named(storage: Arc<dyn Storage
     let other = world.sends(world.bob).await;
     world.leases(world.bob, 2).await;
     let answer = world.acknowledges(world.bob, &[id, other]).await;
-    let named: Vec<MessageId> = answer.watched.iter().map(|message| message.id).collect();
+    let named: Vec<MessageId> = answer.tracked.iter().map(|message| message.id).collect();
     assert_eq!((answer.acknowledged, named), (2, vec![id]));
 }
 
@@ -272,7 +281,7 @@ pub async fn a_message_that_is_released_too_often_is_dead(storage: Arc<dyn Stora
     assert_eq!(world.releases_all(world.bob).await, dead);
     assert_eq!(world.dead().await, [(id, world.bob, DeadLetterReason::DeliveryLimit)]);
     assert_eq!(world.dead_letters().await[0].deliveries, DELIVERY_LIMIT);
-    let status = Status::DeadLettered(DeadLetterReason::DeliveryLimit);
+    let status = DeliveryStatus::DeadLettered(DeadLetterReason::DeliveryLimit);
     assert_eq!(world.statuses(id).await, [(world.bob, status)]);
     assert_eq!(*progress.borrow(), status, "the sender in this process is told");
     assert_eq!(world.acknowledges(world.bob, &[id]).await.unknown, [id]);
@@ -283,19 +292,24 @@ pub async fn the_first_result_of_an_idempotency_key_is_repeated(storage: Arc<dyn
     let again = || keyed(world.direct(world.bob, &Headers::default()), "k");
     let batch = vec![again(), again()];
     let id = batch[0].message.id;
-    let first = Outcome::accepted(id, 1, 1, vec![]);
+    let first = SendResult::accepted(id, 1, 1, vec![]);
     let answers = done(world.store.append(batch, world.now)).await;
-    assert_eq!(answers, [accepted(1), Appended::Repeated(first.clone())]);
-    assert_eq!(world.append(again()).await, Appended::Repeated(first.clone()));
+    assert_eq!(answers, [accepted(1), Appended::Duplicate(first.clone())]);
+    assert_eq!(world.append(again()).await, Appended::Duplicate(first.clone()));
 
-    let settled = Outcome {
+    let settled = SendResult {
         delivered: 1,
         queued: 0,
         delivered_at_ms: Some(5),
         ..first
     };
-    done(world.store.settle_outcome(world.alice, "k".to_owned(), settled.clone())).await;
-    assert_eq!(world.append(again()).await, Appended::Repeated(settled));
+    done(
+        world
+            .store
+            .update_send_result(world.alice, "k".to_owned(), settled.clone()),
+    )
+    .await;
+    assert_eq!(world.append(again()).await, Appended::Duplicate(settled));
     assert_eq!(world.leases(world.bob, 9).await, [id], "it was sent once");
 }
 
@@ -305,56 +319,73 @@ pub async fn a_reserved_key_sends_nothing_at_home(storage: Arc<dyn Storage>) {
         || keyed(world.direct(world.bob, &Headers::default()), "k"),
         fresh_project(),
     );
-    assert_eq!(world.reserves(world.alice, "k", &there).await, Reserved::First);
+    assert_eq!(world.reserves(world.alice, "k", &there).await, KeyReservation::New);
     assert_eq!(world.append(here()).await, Appended::KeyReserved);
     assert_eq!(world.leases(world.bob, 9).await, []);
     // Of another sender it is another key.
-    assert_eq!(world.reserves(world.bob, "k", &there).await, Reserved::First);
+    assert_eq!(world.reserves(world.bob, "k", &there).await, KeyReservation::New);
 
-    let first = Outcome::accepted(world.message(None, &Headers::default()).id, 1, 1, vec![]);
-    done(world.store.keep_outcome(world.alice, "k".to_owned(), first.clone())).await;
-    assert_eq!(world.append(here()).await, Appended::Repeated(first.clone()));
+    let first = SendResult::accepted(world.message(None, &Headers::default()).id, 1, 1, vec![]);
+    done(
+        world
+            .store
+            .complete_reservation(world.alice, "k".to_owned(), first.clone()),
+    )
+    .await;
+    assert_eq!(world.append(here()).await, Appended::Duplicate(first.clone()));
     assert_eq!(
         world.reserves(world.alice, "k", &there).await,
-        Reserved::Settled(first.clone())
+        KeyReservation::Completed(first.clone())
     );
     // The first result stays.
-    let second = Outcome {
+    let second = SendResult {
         queue_len: 2,
         ..first.clone()
     };
-    done(world.store.keep_outcome(world.alice, "k".to_owned(), second)).await;
-    assert_eq!(world.append(here()).await, Appended::Repeated(first));
+    done(world.store.complete_reservation(world.alice, "k".to_owned(), second)).await;
+    assert_eq!(world.append(here()).await, Appended::Duplicate(first));
 }
 
 pub async fn a_key_is_reserved_for_one_project(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
     let (there, elsewhere) = (fresh_project(), fresh_project());
-    assert_eq!(world.reserves(world.alice, "k", &there).await, Reserved::First);
-    assert_eq!(world.reserves(world.alice, "k", &elsewhere).await, Reserved::Elsewhere);
-    assert_eq!(world.reserves(world.alice, "k", &there).await, Reserved::Again);
-    assert_eq!(world.reserves(world.alice, "k", &elsewhere).await, Reserved::Elsewhere);
+    assert_eq!(world.reserves(world.alice, "k", &there).await, KeyReservation::New);
+    assert_eq!(
+        world.reserves(world.alice, "k", &elsewhere).await,
+        KeyReservation::OtherProject
+    );
+    assert_eq!(world.reserves(world.alice, "k", &there).await, KeyReservation::Repeated);
+    assert_eq!(
+        world.reserves(world.alice, "k", &elsewhere).await,
+        KeyReservation::OtherProject
+    );
 }
 
 pub async fn a_reservation_is_freed_unless_another_send_has_found_it(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
     let (there, elsewhere) = (fresh_project(), fresh_project());
-    let free = |key: &str| done(world.store.free_key(world.alice, key.to_owned()));
+    let free = |key: &str| done(world.store.cancel_reservation(world.alice, key.to_owned()));
     free("k").await;
-    assert_eq!(world.reserves(world.alice, "k", &there).await, Reserved::First);
+    assert_eq!(world.reserves(world.alice, "k", &there).await, KeyReservation::New);
     free("k").await;
-    assert_eq!(world.reserves(world.alice, "k", &elsewhere).await, Reserved::First);
-    assert_eq!(world.reserves(world.alice, "k", &elsewhere).await, Reserved::Again);
+    assert_eq!(world.reserves(world.alice, "k", &elsewhere).await, KeyReservation::New);
+    assert_eq!(
+        world.reserves(world.alice, "k", &elsewhere).await,
+        KeyReservation::Repeated
+    );
     free("k").await;
-    assert_eq!(world.reserves(world.alice, "k", &there).await, Reserved::Elsewhere);
+    assert_eq!(
+        world.reserves(world.alice, "k", &there).await,
+        KeyReservation::OtherProject
+    );
     // What has a result is no reservation.
     let first = keyed(world.direct(world.bob, &Headers::default()), "sent");
-    let outcome = Outcome::accepted(first.message.id, 1, 1, vec![]);
+    let outcome = SendResult::accepted(first.message.id, 1, 1, vec![]);
     assert_eq!(world.append(first).await, accepted(1));
     free("sent").await;
     assert_eq!(
         world.reserves(world.alice, "sent", &there).await,
-        Reserved::Settled(outcome)
+        KeyReservation::Completed(outcome)
     );
 }
 

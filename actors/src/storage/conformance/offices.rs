@@ -10,8 +10,8 @@ use super::{
     world::{CAPACITY, World, accepted, depth, done, fresh_project, record},
 };
 use crate::model::{
-    ApiKey, AuditEntry, AuditOutcome, AuditQuery, DeadLetterReason, Grant, Headers, KeyId, MadeKey, MessageId, NewKey,
-    NewProject, ProjectConfig, ProjectId, ProjectRecord, ProtocolMetadata, ProtocolName, ProtocolRecord, Scope,
+    ApiKey, AuditEntry, AuditOutcome, AuditQuery, DeadLetterReason, Grant, Headers, IssuedKey, KeyId, MessageId,
+    NewKey, NewProject, ProjectConfig, ProjectId, ProjectRecord, ProtocolMetadata, ProtocolName, ProtocolRecord, Scope,
 };
 
 fn project(id: &ProjectId) -> ProjectRecord {
@@ -108,7 +108,7 @@ pub async fn a_project_is_kept_with_all_that_it_is(storage: Arc<dyn Storage>) {
     };
     record.grant(fresh_project(), grant).expect("a good permission");
     let key = KeyId::generate().expect("random numbers");
-    let made = MadeKey {
+    let made = IssuedKey {
         key: ApiKey::generate(&id, &key).expect("random numbers"),
         id: key,
     };
@@ -147,10 +147,10 @@ pub async fn a_cleared_project_is_empty_for_whoever_opens_it_next(storage: Arc<d
         registered_by: None,
     };
     done(world.store.insert_protocol(Arc::new(protocol.clone()), None)).await;
-    let dead = world.gives_up(world.bob).await;
+    let dead = world.sends_dead_letter(world.bob).await;
     let (leased, waiting) = (world.sends(world.bob).await, world.sends(world.carol).await);
     world.leases(world.bob, 1).await;
-    done(world.store.put_crossing(waiting, fresh_project())).await;
+    done(world.store.put_cross_project_target(waiting, fresh_project())).await;
     let mut keyed = world.direct(world.carol, &Headers::default());
     keyed.idempotency_key = Some("once".to_owned());
     world.append(keyed.clone()).await;
@@ -163,13 +163,13 @@ pub async fn a_cleared_project_is_empty_for_whoever_opens_it_next(storage: Arc<d
     assert_eq!(done(world.store.protocol(name, Version::new(1, 0, 0))).await, None);
     assert_eq!(world.dead().await, []);
     assert_eq!(done(world.store.dead_letter_count()).await, 0);
-    assert_eq!(done(world.store.crossing(waiting)).await, None);
+    assert_eq!(done(world.store.cross_project_target(waiting)).await, None);
     for id in [dead, leased, waiting] {
         assert_eq!(done(world.store.message_status(id, world.now)).await, None);
     }
     // Nor is anything of it there for a session that comes back.
     for id in [world.bob, world.carol] {
-        world.seats(record(id)).await;
+        world.puts_session(record(id)).await;
         assert_eq!(world.depth(id).await, depth(0, 0));
         assert_eq!(world.leases(id, 9).await, []);
     }
@@ -365,18 +365,24 @@ pub async fn a_crossing_is_known_where_it_began(storage: Arc<dyn Storage>) {
     let (here, there) = (World::new(&*storage).await, World::new(&*storage).await);
     let [first, second, unknown] = [(); 3].map(|()| here.message(None, &Headers::default()).id);
     let elsewhere = fresh_project();
-    done(here.store.put_crossing(first, there.project.clone())).await;
-    done(here.store.put_crossing(second, elsewhere.clone())).await;
-    assert_eq!(done(here.store.crossing(first)).await, Some(there.project.clone()));
-    assert_eq!(done(here.store.crossing(second)).await, Some(elsewhere.clone()));
-    let mut targets = done(here.store.crossing_targets()).await;
+    done(here.store.put_cross_project_target(first, there.project.clone())).await;
+    done(here.store.put_cross_project_target(second, elsewhere.clone())).await;
+    assert_eq!(
+        done(here.store.cross_project_target(first)).await,
+        Some(there.project.clone())
+    );
+    assert_eq!(
+        done(here.store.cross_project_target(second)).await,
+        Some(elsewhere.clone())
+    );
+    let mut targets = done(here.store.cross_project_targets()).await;
     targets.sort_unstable();
     let mut expected = vec![there.project.clone(), elsewhere];
     expected.sort_unstable();
     assert_eq!(targets, expected);
-    assert_eq!(done(there.store.crossing_targets()).await, []);
-    assert_eq!(done(here.store.crossing(unknown)).await, None);
-    assert_eq!(done(there.store.crossing(first)).await, None);
+    assert_eq!(done(there.store.cross_project_targets()).await, []);
+    assert_eq!(done(here.store.cross_project_target(unknown)).await, None);
+    assert_eq!(done(there.store.cross_project_target(first)).await, None);
     // It is not a message of this project, wherever it went.
     assert_eq!(done(here.store.message_status(first, here.now)).await, None);
 }
@@ -390,7 +396,7 @@ fn from(origin: &ProjectId) -> DeadLetterQuery {
 }
 
 async fn dead_from(world: &World, query: DeadLetterQuery) -> Vec<MessageId> {
-    let letters = done(world.store.dead_letters(query)).await.letters;
+    let letters = done(world.store.dead_letters(query)).await.dead_letters;
     letters.iter().map(|letter| letter.message.id).collect()
 }
 

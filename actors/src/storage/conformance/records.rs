@@ -7,7 +7,9 @@ use super::{
     super::{Inserted, Storage},
     world::{World, depth, done, record},
 };
-use crate::model::{DeadLetterReason, Headers, ProtocolMetadata, ProtocolName, ProtocolRecord, SessionName, Status};
+use crate::model::{
+    DeadLetterReason, DeliveryStatus, Headers, ProtocolMetadata, ProtocolName, ProtocolRecord, SessionName,
+};
 
 pub async fn a_session_is_replaced_by_its_next_record_and_keeps_its_inbox(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
@@ -15,7 +17,7 @@ pub async fn a_session_is_replaced_by_its_next_record_and_keeps_its_inbox(storag
     let mut renamed = record(world.bob);
     renamed.name = Some(SessionName::parse("bob").expect("a good name"));
     renamed.metadata.insert("role".to_owned(), json!("tester"));
-    world.seats(renamed.clone()).await;
+    world.puts_session(renamed.clone()).await;
     let mut expected = vec![record(world.alice), renamed, record(world.carol)];
     let mut sessions = world.sessions().await;
     expected.sort_unstable_by_key(|record| record.id);
@@ -30,7 +32,7 @@ pub async fn a_removed_session_is_forgotten(storage: Arc<dyn Storage>) {
     assert_eq!(world.removes(world.bob, reason).await, 0);
     assert_eq!(world.removes(world.bob, reason).await, 0);
     assert!(world.sessions().await.iter().all(|record| record.id != world.bob));
-    world.seats(record(world.bob)).await;
+    world.puts_session(record(world.bob)).await;
     assert_eq!(world.depth(world.bob).await, depth(0, 0));
 }
 
@@ -81,20 +83,24 @@ pub async fn receipts_tell_where_a_message_stands_for_each_recipient(storage: Ar
     let append = world.broadcast(&[world.bob, world.carol]);
     let id = append.message.id;
     world.append(append).await;
-    let both = |world: &World, bob: Status| {
-        let mut all = vec![(world.bob, bob), (world.carol, Status::Queued)];
+    let both = |world: &World, bob: DeliveryStatus| {
+        let mut all = vec![(world.bob, bob), (world.carol, DeliveryStatus::Queued)];
         all.sort_unstable_by_key(|(session, _)| *session);
         all
     };
-    assert_eq!(world.statuses(id).await, both(&world, Status::Queued));
+    assert_eq!(world.statuses(id).await, both(&world, DeliveryStatus::Queued));
     world.leases(world.bob, 1).await;
-    assert_eq!(world.statuses(id).await, both(&world, Status::Delivered));
+    assert_eq!(world.statuses(id).await, both(&world, DeliveryStatus::Delivered));
     world.releases_all(world.bob).await;
-    assert_eq!(world.statuses(id).await, both(&world, Status::Queued), "it waits again");
+    assert_eq!(
+        world.statuses(id).await,
+        both(&world, DeliveryStatus::Queued),
+        "it waits again"
+    );
     world.leases(world.bob, 1).await;
     world.pass(std::time::Duration::from_millis(5));
     world.acknowledges(world.bob, &[id]).await;
-    assert_eq!(world.statuses(id).await, both(&world, Status::Acknowledged));
+    assert_eq!(world.statuses(id).await, both(&world, DeliveryStatus::Acknowledged));
     let entries = done(world.store.message_status(id, world.now))
         .await
         .expect("it is known");
@@ -119,7 +125,7 @@ pub async fn an_unknown_message_has_no_receipt(storage: Arc<dyn Storage>) {
 
 pub async fn projects_see_nothing_of_each_other(storage: Arc<dyn Storage>) {
     let (here, there) = (World::new(&*storage).await, World::new(&*storage).await);
-    there.seats(record(here.bob)).await;
+    there.puts_session(record(here.bob)).await;
     let id = here.sends(here.bob).await;
     assert_eq!(there.leases(here.bob, 9).await, []);
     assert_eq!(there.statuses(id).await, []);

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    super::{Append, Appended, Audience, Claim, Release, Seat, Seated, Sign, Storage, Wanted},
+    super::{Append, Appended, Audience, Claim, Heartbeat, PutOutcome, PutSession, Release, SessionKey, Storage},
     world::{CAPACITY, World, accepted, depth, done, record},
 };
 use crate::model::{DeadLetterReason, Headers, SessionId, SessionName, SessionRecord};
@@ -15,44 +15,47 @@ fn named(name: &str) -> SessionRecord {
     }
 }
 
-fn resumes() -> Seat {
-    Seat {
-        resumes: true,
-        ..Seat::default()
+fn resumes() -> PutSession {
+    PutSession {
+        must_exist: true,
+        ..PutSession::default()
     }
 }
 
 pub async fn a_name_belongs_to_one_session(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
     let (first, second) = (named("dora"), named("dora"));
-    world.seats(first.clone()).await;
+    world.puts_session(first.clone()).await;
     let before = done(world.store.sessions()).await;
-    let seated = done(world.store.put_session(second.clone(), Seat::default())).await;
-    assert_eq!(seated, Seated::NameTaken);
+    let seated = done(world.store.put_session(second.clone(), PutSession::default())).await;
+    assert_eq!(seated, PutOutcome::NameTaken);
     assert_eq!(
         done(world.store.sessions()).await.version,
         before.version,
         "nothing changed"
     );
     let name = first.name.clone().expect("it has one");
-    let found = done(world.store.find_session(Wanted::Name(name.clone()))).await;
+    let found = done(world.store.find_session(SessionKey::Name(name.clone()))).await;
     assert_eq!(found, Some(first.clone()));
 
     let renamed = SessionRecord {
         name: named("emil").name,
         ..first.clone()
     };
-    world.seats(renamed.clone()).await;
-    assert_eq!(done(world.store.find_session(Wanted::Name(name.clone()))).await, None);
-    world.seats(second.clone()).await;
+    world.puts_session(renamed.clone()).await;
+    assert_eq!(
+        done(world.store.find_session(SessionKey::Name(name.clone()))).await,
+        None
+    );
+    world.puts_session(second.clone()).await;
     world.removes(second.id, DeadLetterReason::RecipientGone).await;
     assert_eq!(
-        done(world.store.find_session(Wanted::Name(name))).await,
+        done(world.store.find_session(SessionKey::Name(name))).await,
         None,
         "it is free again"
     );
     assert_eq!(
-        done(world.store.find_session(Wanted::Id(first.id))).await,
+        done(world.store.find_session(SessionKey::Id(first.id))).await,
         Some(renamed)
     );
 }
@@ -61,22 +64,22 @@ pub async fn what_is_gone_cannot_be_resumed(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
     world.removes(world.bob, DeadLetterReason::RecipientGone).await;
     let seated = done(world.store.put_session(record(world.bob), resumes())).await;
-    assert_eq!(seated, Seated::Gone);
+    assert_eq!(seated, PutOutcome::Gone);
     let seated = done(world.store.put_session(record(world.carol), resumes())).await;
-    assert_eq!(seated, Seated::Kept);
-    assert_eq!(done(world.store.find_session(Wanted::Id(world.bob))).await, None);
+    assert_eq!(seated, PutOutcome::Stored);
+    assert_eq!(done(world.store.find_session(SessionKey::Id(world.bob))).await, None);
 }
 
 pub async fn a_full_project_takes_no_new_session(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
-    let full = Seat {
-        resumes: false,
+    let full = PutSession {
+        must_exist: false,
         sessions_len_max: Some(3),
     };
     let seated = done(world.store.put_session(record(SessionId::generate()), full)).await;
-    assert_eq!(seated, Seated::Full);
+    assert_eq!(seated, PutOutcome::TooManySessions);
     let seated = done(world.store.put_session(record(world.bob), full)).await;
-    assert_eq!(seated, Seated::Kept, "it is there already");
+    assert_eq!(seated, PutOutcome::Stored, "it is there already");
 }
 
 pub async fn the_roster_has_a_new_version_with_each_change(storage: Arc<dyn Storage>) {
@@ -84,7 +87,7 @@ pub async fn the_roster_has_a_new_version_with_each_change(storage: Arc<dyn Stor
     let version = async || done(world.store.sessions()).await.version;
     let first = version().await;
     assert_eq!(version().await, first, "nobody came or went");
-    world.seats(record(world.bob)).await;
+    world.puts_session(record(world.bob)).await;
     assert_eq!(version().await, first + 1);
     world.removes(world.bob, DeadLetterReason::RecipientGone).await;
     assert_eq!(version().await, first + 2);
@@ -135,11 +138,11 @@ pub async fn a_broadcast_to_an_old_roster_is_not_sent(storage: Arc<dyn Storage>)
     let world = World::new(&*storage).await;
     let everyone = [world.bob, world.carol];
     let broadcast = |roster| Append {
-        roster: Some(roster),
+        roster_version: Some(roster),
         ..world.broadcast(&everyone)
     };
     let version = done(world.store.sessions()).await.version;
-    world.seats(record(SessionId::generate())).await;
+    world.puts_session(record(SessionId::generate())).await;
     let direct = || world.direct(world.bob, &Headers::default());
     let batch = vec![direct(), broadcast(version), direct()];
     let answers = done(world.store.append(batch, world.now)).await;
@@ -152,24 +155,24 @@ pub async fn a_broadcast_to_an_old_roster_is_not_sent(storage: Arc<dyn Storage>)
 /// Of a store that other replicas share.
 pub async fn signs_of_life_are_told_to_the_others(storage: Arc<dyn Storage>) {
     let world = World::new(&*storage).await;
-    let sign = |session, goodbye| Sign {
+    let sign = |session, goodbye| Heartbeat {
         session,
         ago: Duration::ZERO,
-        goodbye,
+        has_left: goodbye,
     };
-    done(world.store.exchange_signs(vec![sign(world.carol, true)])).await;
+    done(world.store.exchange_heartbeats(vec![sign(world.carol, true)])).await;
     // Opened anew, as another replica does, it hears of all.
     let other = storage.open(&world.project);
-    let heard = done(other.exchange_signs(Vec::new())).await.signs;
+    let heard = done(other.exchange_heartbeats(Vec::new())).await.heartbeats;
     let of = |session| heard.iter().find(|sign| sign.session == session).copied();
     let bob = of(world.bob).expect("it was put");
-    assert!(bob.ago < Duration::from_secs(30) && !bob.goodbye);
-    assert!(of(world.carol).expect("it was told").goodbye);
+    assert!(bob.ago < Duration::from_secs(30) && !bob.has_left);
+    assert!(of(world.carol).expect("it was told").has_left);
 
-    done(world.store.exchange_signs(vec![sign(world.bob, false)])).await;
-    let heard = done(other.exchange_signs(Vec::new())).await;
-    assert_eq!(heard.serial, done(other.serial()).await);
-    let bob = heard.signs.iter().find(|sign| sign.session == world.bob);
+    done(world.store.exchange_heartbeats(vec![sign(world.bob, false)])).await;
+    let heard = done(other.exchange_heartbeats(Vec::new())).await;
+    assert_eq!(heard.frame_seq, done(other.last_frame_seq()).await);
+    let bob = heard.heartbeats.iter().find(|sign| sign.session == world.bob);
     assert!(bob.expect("it is news").ago < Duration::from_secs(30));
 }
 
@@ -178,12 +181,12 @@ pub async fn who_was_seen_elsewhere_is_not_taken_for_silent(storage: Arc<dyn Sto
     let world = World::new(&*storage).await;
     world.sends(world.bob).await;
     world.leases(world.bob, 1).await;
-    let seen = Sign {
+    let seen = Heartbeat {
         session: world.bob,
         ago: Duration::ZERO,
-        goodbye: false,
+        has_left: false,
     };
-    done(world.store.exchange_signs(vec![seen])).await;
+    done(world.store.exchange_heartbeats(vec![seen])).await;
     let (long, short) = (Duration::from_secs(60), Duration::ZERO);
     assert_eq!(world.releases(world.bob, Release::Silent(long)).await.returned, 0);
     assert_eq!(world.releases(world.bob, Release::Silent(short)).await.returned, 1);
@@ -206,12 +209,12 @@ pub async fn who_is_put_has_been_seen(storage: Arc<dyn Storage>) {
         world.store.remove_session(session, reason, silent_for, world.now)
     };
     assert_eq!(done(removed(world.carol, 60)).await, None);
-    let long_ago = Sign {
+    let long_ago = Heartbeat {
         session: world.bob,
         ago: Duration::from_secs(90),
-        goodbye: false,
+        has_left: false,
     };
-    done(world.store.exchange_signs(vec![long_ago])).await;
+    done(world.store.exchange_heartbeats(vec![long_ago])).await;
     assert_eq!(done(removed(world.bob, 60)).await, None, "an older sign is no news");
     assert_eq!(done(removed(world.bob, 0)).await, Some(0));
 }

@@ -1,10 +1,10 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    super::{Append, Appended, Audience, Outcome, Released, Reserved, Retention, Storage},
+    super::{Append, Appended, Audience, KeyReservation, Released, Retention, SendResult, Storage},
     world::{CAPACITY, World, accepted, append, depth, done, fresh_project},
 };
-use crate::model::{DeadLetterReason, Headers, Status};
+use crate::model::{DeadLetterReason, DeliveryStatus, Headers};
 
 const TTL: u64 = 10;
 const LONG: Duration = Duration::from_secs(TTL);
@@ -26,7 +26,7 @@ pub async fn an_expired_message_is_not_delivered_but_dead(storage: Arc<dyn Stora
     assert_eq!(world.dead().await, [(id, world.bob, DeadLetterReason::Expired)]);
     assert_eq!(
         *progress.borrow(),
-        Status::Expired,
+        DeliveryStatus::Expired,
         "the sender in this process is told"
     );
 }
@@ -46,9 +46,9 @@ pub async fn the_receipt_of_an_expired_message_says_so_at_once(storage: Arc<dyn 
     let mut world = World::new(&*storage).await;
     let id = world.sends_for(world.bob, TTL).await;
     world.pass(SHORT);
-    assert_eq!(world.statuses(id).await, [(world.bob, Status::Queued)]);
+    assert_eq!(world.statuses(id).await, [(world.bob, DeliveryStatus::Queued)]);
     world.pass(LONG);
-    assert_eq!(world.statuses(id).await, [(world.bob, Status::Expired)]);
+    assert_eq!(world.statuses(id).await, [(world.bob, DeliveryStatus::Expired)]);
     assert_eq!(world.dead().await, [(id, world.bob, DeadLetterReason::Expired)]);
 }
 
@@ -62,7 +62,7 @@ pub async fn sweeping_tells_whose_queues_lost_a_message(storage: Arc<dyn Storage
     world.pass(LONG);
     assert_eq!(done(world.store.sweep(world.now)).await, [(world.bob, 2)]);
     assert_eq!(done(world.store.sweep(world.now)).await, []);
-    assert_eq!(world.statuses(id).await, [(world.bob, Status::Expired)]);
+    assert_eq!(world.statuses(id).await, [(world.bob, DeliveryStatus::Expired)]);
 }
 
 pub async fn what_was_delivered_in_time_can_be_acknowledged_late(storage: Arc<dyn Storage>) {
@@ -71,7 +71,7 @@ pub async fn what_was_delivered_in_time_can_be_acknowledged_late(storage: Arc<dy
     world.leases(world.bob, 1).await;
     world.pass(LONG);
     assert_eq!(done(world.store.sweep(world.now)).await, []);
-    assert_eq!(world.statuses(id).await, [(world.bob, Status::Delivered)]);
+    assert_eq!(world.statuses(id).await, [(world.bob, DeliveryStatus::Delivered)]);
     assert_eq!(world.acknowledges(world.bob, &[id]).await.acknowledged, 1);
     assert_eq!(world.dead().await, []);
 }
@@ -88,7 +88,7 @@ pub async fn what_is_released_too_late_is_dead(storage: Arc<dyn Storage>) {
         depth: depth(1, 0),
     };
     assert_eq!(world.releases_all(world.bob).await, released);
-    assert_eq!(world.statuses(early).await, [(world.bob, Status::Expired)]);
+    assert_eq!(world.statuses(early).await, [(world.bob, DeliveryStatus::Expired)]);
     world.pass(2 * LONG);
     assert_eq!(world.leases(world.bob, 9).await, []);
     let expected = [early, late].map(|id| (id, world.bob, DeadLetterReason::Expired));
@@ -103,9 +103,9 @@ pub async fn a_redriven_message_has_its_time_again(storage: Arc<dyn Storage>) {
     let redriven = done(world.store.redrive(vec![id], None, CAPACITY, world.now)).await;
     assert_eq!(redriven.sent, [(id, world.bob, 1)]);
     world.pass(SHORT);
-    assert_eq!(world.statuses(id).await, [(world.bob, Status::Queued)]);
+    assert_eq!(world.statuses(id).await, [(world.bob, DeliveryStatus::Queued)]);
     world.pass(SHORT);
-    assert_eq!(world.statuses(id).await, [(world.bob, Status::Expired)]);
+    assert_eq!(world.statuses(id).await, [(world.bob, DeliveryStatus::Expired)]);
 }
 
 pub async fn an_idempotency_key_is_free_again_after_its_window(storage: Arc<dyn Storage>) {
@@ -115,11 +115,11 @@ pub async fn an_idempotency_key_is_free_again_after_its_window(storage: Arc<dyn 
         ..world.direct(world.bob, &Headers::default())
     };
     let first = keyed(&world);
-    let outcome = Outcome::accepted(first.message.id, 1, 1, vec![]);
+    let outcome = SendResult::accepted(first.message.id, 1, 1, vec![]);
     assert_eq!(world.append(first).await, accepted(1));
     let window = Retention::default().idempotency_window;
     world.pass(window.saturating_sub(Duration::from_secs(1)));
-    assert_eq!(world.append(keyed(&world)).await, Appended::Repeated(outcome));
+    assert_eq!(world.append(keyed(&world)).await, Appended::Duplicate(outcome));
     world.pass(Duration::from_secs(1));
     assert_eq!(world.append(keyed(&world)).await, accepted(2));
 }
@@ -130,11 +130,14 @@ pub async fn a_reservation_is_over_a_window_after_it_was_last_found(storage: Arc
     let almost = Retention::default()
         .idempotency_window
         .saturating_sub(Duration::from_secs(1));
-    assert_eq!(world.reserves(world.alice, "k", &there).await, Reserved::First);
+    assert_eq!(world.reserves(world.alice, "k", &there).await, KeyReservation::New);
     world.pass(almost);
-    assert_eq!(world.reserves(world.alice, "k", &there).await, Reserved::Again);
+    assert_eq!(world.reserves(world.alice, "k", &there).await, KeyReservation::Repeated);
     world.pass(almost);
-    assert_eq!(world.reserves(world.alice, "k", &elsewhere).await, Reserved::Elsewhere);
+    assert_eq!(
+        world.reserves(world.alice, "k", &elsewhere).await,
+        KeyReservation::OtherProject
+    );
     world.pass(Duration::from_secs(1));
-    assert_eq!(world.reserves(world.alice, "k", &elsewhere).await, Reserved::First);
+    assert_eq!(world.reserves(world.alice, "k", &elsewhere).await, KeyReservation::New);
 }

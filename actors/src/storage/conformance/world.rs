@@ -4,14 +4,14 @@ use serde_json::Map;
 use uuid::Uuid;
 
 use super::super::{
-    Acknowledge, Acknowledged, Append, Appended, Audience, Claim, Claimed, DeadLetterQuery, Depth, Op, Refusal,
-    Release, Released, Reserved, Seat, Seated, Storage, Store,
+    Acknowledge, Acknowledged, Append, Appended, Audience, Claim, Claimed, DeadLetterQuery, Depth, KeyReservation, Op,
+    PutOutcome, PutSession, RecipientRefusal, Release, Released, Storage, Store,
 };
 use crate::{
     clock::Now,
     model::{
-        Capabilities, DeadLetter, DeadLetterReason, Draft, Full, Headers, Message, MessageId, MessageIds, Owner,
-        Priority, ProjectId, SessionId, SessionRecord, Status, To,
+        Addressing, BudgetFull, Capabilities, DeadLetter, DeadLetterReason, DeliveryStatus, Draft, Headers, Message,
+        MessageId, MessageIds, Owner, Priority, ProjectId, SessionId, SessionRecord,
     },
 };
 
@@ -52,12 +52,12 @@ pub fn record(id: SessionId) -> SessionRecord {
 }
 
 pub fn accepted(queue_len: usize) -> Appended {
-    Appended::by_all(queue_len)
+    Appended::accepted_by_all(queue_len)
 }
 
 /// Refused because each of these queues has as many messages as it may have.
 pub fn full(sessions: &[SessionId], capacity: usize) -> Appended {
-    Appended::by_none(sessions, Refusal::Full(Full::of_queue(capacity)))
+    Appended::refused_by_all(sessions, RecipientRefusal::Full(BudgetFull::queue_messages(capacity)))
 }
 
 pub fn depth(waiting: usize, leased: usize) -> Depth {
@@ -77,15 +77,15 @@ impl World {
             ids: MessageIds::default(),
         };
         for id in [world.alice, world.bob, world.carol] {
-            world.seats(record(id)).await;
+            world.puts_session(record(id)).await;
         }
         world
     }
 
     /// Puts a session that nothing stands in the way of.
-    pub async fn seats(&self, record: SessionRecord) {
-        let seated = done(self.store.put_session(record, Seat::default())).await;
-        assert_eq!(seated, Seated::Kept);
+    pub async fn puts_session(&self, record: SessionRecord) {
+        let seated = done(self.store.put_session(record, PutSession::default())).await;
+        assert_eq!(seated, PutOutcome::Stored);
     }
 
     /// All sessions, by id.
@@ -113,7 +113,7 @@ impl World {
     }
 
     pub fn seal(&self, sender: SessionId, recipient: Option<SessionId>, headers: &Headers, watched: bool) -> Message {
-        let to = recipient.map_or(To::Many, |_| To::One);
+        let to = recipient.map_or(Addressing::Broadcast, |_| Addressing::Direct);
         let draft = Draft::new(&self.project, &record(sender), to, ("chat", "1.0.0"), "{}", headers);
         draft.seal(self.ids.next(self.now), recipient, self.now, watched)
     }
@@ -133,7 +133,7 @@ impl World {
         answers.remove(0)
     }
 
-    pub async fn reserves(&self, sender: SessionId, key: &str, target: &ProjectId) -> Reserved {
+    pub async fn reserves(&self, sender: SessionId, key: &str, target: &ProjectId) -> KeyReservation {
         done(self.store.reserve_key(sender, key.to_owned(), target.clone(), self.now)).await
     }
 
@@ -170,7 +170,8 @@ impl World {
     /// A message of a session of another project, under alice's id.
     pub async fn sends_from(&self, origin: &ProjectId, to: SessionId) -> MessageId {
         let (sender, protocol, headers) = (record(self.alice), ("chat", "1.0.0"), Headers::default());
-        let draft = Draft::new(origin, &sender, To::One, protocol, "{}", &headers).from_abroad(origin.clone());
+        let draft =
+            Draft::new(origin, &sender, Addressing::Direct, protocol, "{}", &headers).with_origin(origin.clone());
         let message = draft.seal(self.ids.next(self.now), Some(to), self.now, false);
         let id = message.id;
         match self.append(append(message, Audience::One(to))).await {
@@ -189,7 +190,7 @@ impl World {
     }
 
     /// Alice sends `to` a message that is then given up.
-    pub async fn gives_up(&self, to: SessionId) -> MessageId {
+    pub async fn sends_dead_letter(&self, to: SessionId) -> MessageId {
         let id = self.sends(to).await;
         loop {
             assert_eq!(self.leases(to, 1).await, [id], "nothing else waits");
@@ -239,7 +240,7 @@ impl World {
     }
 
     /// Where a message stands, for whom; sorted by session.
-    pub async fn statuses(&self, id: MessageId) -> Vec<(SessionId, Status)> {
+    pub async fn statuses(&self, id: MessageId) -> Vec<(SessionId, DeliveryStatus)> {
         let known = done(self.store.message_status(id, self.now)).await;
         let mut all: Vec<_> = known
             .into_iter()
@@ -256,7 +257,7 @@ impl World {
             ..DeadLetterQuery::default()
         }))
         .await
-        .letters
+        .dead_letters
     }
 
     /// All dead letters: of which message, for whom and why.
@@ -275,6 +276,6 @@ pub fn append(message: Message, audience: Audience) -> Append {
         audience,
         queue_capacity: CAPACITY,
         idempotency_key: None,
-        roster: None,
+        roster_version: None,
     }
 }

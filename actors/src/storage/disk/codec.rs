@@ -7,7 +7,7 @@ use crate::{
     storage::StoreError,
 };
 
-pub type Read<T> = Result<T, StoreError>;
+pub type Decoded<T> = Result<T, StoreError>;
 
 /// What was written by another version, or by chance.
 pub fn damaged(what: &str) -> StoreError {
@@ -15,9 +15,9 @@ pub fn damaged(what: &str) -> StoreError {
 }
 
 #[derive(Debug, Default)]
-pub struct Writer(pub Vec<u8>);
+pub struct RecordWriter(pub Vec<u8>);
 
-impl Writer {
+impl RecordWriter {
     pub fn with_capacity(capacity: usize) -> Self {
         Self(Vec::with_capacity(capacity))
     }
@@ -63,43 +63,43 @@ impl Writer {
 }
 
 #[derive(Debug)]
-pub struct Reader<'a>(pub &'a [u8]);
+pub struct RecordReader<'a>(pub &'a [u8]);
 
-impl<'a> Reader<'a> {
-    pub fn u8(&mut self) -> Read<u8> {
+impl<'a> RecordReader<'a> {
+    pub fn u8(&mut self) -> Decoded<u8> {
         Ok(self.array::<1>()?[0])
     }
 
-    pub fn u32(&mut self) -> Read<u32> {
+    pub fn u32(&mut self) -> Decoded<u32> {
         self.array().map(u32::from_be_bytes)
     }
 
-    pub fn u64(&mut self) -> Read<u64> {
+    pub fn u64(&mut self) -> Decoded<u64> {
         self.array().map(u64::from_be_bytes)
     }
 
-    pub fn uuid(&mut self) -> Read<Uuid> {
+    pub fn uuid(&mut self) -> Decoded<Uuid> {
         self.array().map(Uuid::from_bytes)
     }
 
-    pub fn session(&mut self) -> Read<SessionId> {
+    pub fn session(&mut self) -> Decoded<SessionId> {
         self.uuid().map(SessionId::from_uuid)
     }
 
-    pub fn message(&mut self) -> Read<MessageId> {
+    pub fn message(&mut self) -> Decoded<MessageId> {
         self.uuid().map(MessageId::from_uuid)
     }
 
-    pub fn text(&mut self) -> Read<&'a str> {
+    pub fn text(&mut self) -> Decoded<&'a str> {
         let len = self.u32()? as usize;
         std::str::from_utf8(self.bytes(len)?).map_err(|_| damaged("a text is no UTF-8"))
     }
 
-    pub fn project(&mut self) -> Read<ProjectId> {
+    pub fn project(&mut self) -> Decoded<ProjectId> {
         ProjectId::parse(self.text()?).map_err(|_| damaged("a project id is none"))
     }
 
-    pub fn option<T>(&mut self, read: impl FnOnce(&mut Self) -> Read<T>) -> Read<Option<T>> {
+    pub fn option<T>(&mut self, read: impl FnOnce(&mut Self) -> Decoded<T>) -> Decoded<Option<T>> {
         match self.u8()? {
             0 => Ok(None),
             1 => read(self).map(Some),
@@ -111,13 +111,13 @@ impl<'a> Reader<'a> {
         std::mem::take(&mut self.0)
     }
 
-    fn bytes(&mut self, len: usize) -> Read<&'a [u8]> {
+    fn bytes(&mut self, len: usize) -> Decoded<&'a [u8]> {
         let (bytes, rest) = self.0.split_at_checked(len).ok_or_else(|| damaged("it is too short"))?;
         self.0 = rest;
         Ok(bytes)
     }
 
-    fn array<const N: usize>(&mut self) -> Read<[u8; N]> {
+    fn array<const N: usize>(&mut self) -> Decoded<[u8; N]> {
         let (array, rest) = self.0.split_first_chunk().ok_or_else(|| damaged("it is too short"))?;
         self.0 = rest;
         Ok(*array)

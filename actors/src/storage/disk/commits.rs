@@ -8,7 +8,7 @@ use std::{
 use tokio::sync::oneshot;
 
 use super::engine::Record;
-use crate::storage::{Condition, StoreError};
+use crate::storage::{StorageHealth, StoreError};
 
 type Waiter = oneshot::Sender<Result<(), StoreError>>;
 
@@ -19,7 +19,7 @@ pub type Durable = oneshot::Receiver<Result<(), StoreError>>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     /// It adds to what is kept.
-    Room,
+    Space,
     /// It adds next to nothing, or makes room.
     Access,
 }
@@ -38,18 +38,18 @@ struct Pending {
     /// How often something was recorded, and how much of that is on the disk.
     recorded: u64,
     durable: u64,
-    mode: Mode,
+    mode: DiskMode,
     /// Spaces to be emptied.
     purges: Vec<u32>,
     is_closing: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Mode {
+pub enum DiskMode {
     #[default]
-    Open,
+    Normal,
     /// There is so little room left that nothing is added.
-    Short(String),
+    LowSpace(String),
     /// Nothing can be written.
     Failed(StoreError),
 }
@@ -59,25 +59,25 @@ pub enum Mode {
 pub struct Group {
     pub records: Vec<Record>,
     waiters: Vec<Waiter>,
-    until: u64,
+    last_recorded: u64,
 }
 
 /// What is to be done next.
 #[derive(Debug)]
-pub enum Next {
+pub enum Work {
     Commit(Group),
     Purge(u32),
-    Nothing,
-    End,
+    Idle,
+    Stop,
 }
 
 impl Commits {
     /// # Errors
     /// Why an operation is refused, before it changes anything.
-    pub fn admit(&self, need: Need) -> Result<(), StoreError> {
+    pub fn check(&self, need: Need) -> Result<(), StoreError> {
         match &self.pending().mode {
-            Mode::Failed(error) => Err(error.clone()),
-            Mode::Short(why) if need == Need::Room => Err(StoreError::Full(why.clone())),
+            DiskMode::Failed(error) => Err(error.clone()),
+            DiskMode::LowSpace(why) if need == Need::Space => Err(StoreError::Full(why.clone())),
             _ => Ok(()),
         }
     }
@@ -88,7 +88,7 @@ impl Commits {
     /// The records are not written.
     pub fn submit(&self, records: Vec<Record>) -> Result<Option<Durable>, StoreError> {
         let mut pending = self.pending();
-        if let Mode::Failed(error) = &pending.mode {
+        if let DiskMode::Failed(error) = &pending.mode {
             return Err(error.clone());
         }
         pending.add(records);
@@ -108,7 +108,7 @@ impl Commits {
             return;
         }
         let mut pending = self.pending();
-        if !matches!(pending.mode, Mode::Failed(_)) {
+        if !matches!(pending.mode, DiskMode::Failed(_)) {
             pending.add(std::mem::take(records));
             self.changed.notify_one();
         }
@@ -119,11 +119,11 @@ impl Commits {
         self.changed.notify_one();
     }
 
-    pub fn condition(&self) -> Condition {
+    pub fn health(&self) -> StorageHealth {
         match &self.pending().mode {
-            Mode::Open => Condition::Healthy,
-            Mode::Short(why) => Condition::Degraded(format!("nothing new is accepted: {why}")),
-            Mode::Failed(error) => Condition::Unavailable(error.to_string()),
+            DiskMode::Normal => StorageHealth::Healthy,
+            DiskMode::LowSpace(why) => StorageHealth::Degraded(format!("nothing new is accepted: {why}")),
+            DiskMode::Failed(error) => StorageHealth::Unavailable(error.to_string()),
         }
     }
 
@@ -134,25 +134,25 @@ impl Commits {
     }
 
     /// Waits for something to do, at most for so long.
-    pub fn next(&self, time_max: Duration) -> Next {
+    pub fn next_work(&self, time_max: Duration) -> Work {
         let is_idle = |pending: &mut Pending| {
             pending.records.is_empty() && pending.waiters.is_empty() && pending.purges.is_empty() && !pending.is_closing
         };
         let waited = self.changed.wait_timeout_while(self.pending(), time_max, is_idle);
         let (mut pending, _) = waited.unwrap_or_else(PoisonError::into_inner);
         if !pending.records.is_empty() || !pending.waiters.is_empty() {
-            return Next::Commit(pending.take());
+            return Work::Commit(pending.take());
         }
         match pending.purges.pop() {
-            Some(space) => Next::Purge(space),
-            None if pending.is_closing => Next::End,
-            None => Next::Nothing,
+            Some(space) => Work::Purge(space),
+            None if pending.is_closing => Work::Stop,
+            None => Work::Idle,
         }
     }
 
     /// A group is on the disk.
-    pub fn done(&self, group: Group) {
-        self.pending().durable = group.until;
+    pub fn complete(&self, group: Group) {
+        self.pending().durable = group.last_recorded;
         for waiter in group.waiters {
             let _ = waiter.send(Ok(()));
         }
@@ -161,7 +161,7 @@ impl Commits {
     /// Nothing is written from now on, and nothing of what is pending will be.
     pub fn fail(&self, error: &StoreError, group: Option<Group>) {
         let mut pending = self.pending();
-        pending.mode = Mode::Failed(error.clone());
+        pending.mode = DiskMode::Failed(error.clone());
         let rest = pending.take();
         pending.durable = pending.recorded;
         drop(pending);
@@ -171,12 +171,12 @@ impl Commits {
         }
     }
 
-    pub fn set_mode(&self, mode: Mode) {
+    pub fn set_mode(&self, mode: DiskMode) {
         self.pending().mode = mode;
     }
 
     /// Waits for the end, at most for so long. True when it has come.
-    pub fn ends_within(&self, time_max: Duration) -> bool {
+    pub fn wait_for_close(&self, time_max: Duration) -> bool {
         let waited = self
             .changed
             .wait_timeout_while(self.pending(), time_max, |pending| !pending.is_closing);
@@ -200,7 +200,7 @@ impl Pending {
         Group {
             records: std::mem::take(&mut self.records),
             waiters: std::mem::take(&mut self.waiters),
-            until: self.recorded,
+            last_recorded: self.recorded,
         }
     }
 }

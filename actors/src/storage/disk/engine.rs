@@ -15,7 +15,7 @@ pub trait Engine: Send + 'static {
     ///
     /// # Errors
     /// The disk cannot be read.
-    fn scan(&mut self, prefix: &[u8], each: &mut Each<'_>) -> Result<(), StoreError>;
+    fn scan(&mut self, prefix: &[u8], each: &mut ScanVisitor<'_>) -> Result<(), StoreError>;
 
     /// Writes all of a group or nothing of it. When it returns, the group survives the loss of power. Keys ascend, each
     /// of them once.
@@ -32,19 +32,19 @@ pub trait Engine: Send + 'static {
     fn reopen(&mut self) -> Result<(), StoreError>;
 
     /// How much room there is; None when nobody knows.
-    fn room(&self) -> Option<Room>;
+    fn space(&self) -> Option<DiskSpace>;
 
     /// Begins to give back what removed records take up. It is called when room is short, and does not wait.
-    fn make_room(&mut self) {}
+    fn reclaim_space(&mut self) {}
 }
 
 /// Of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct DiskSpace {
     /// Bytes that may still be written.
     pub free: u64,
     pub total: u64,
 }
 
 /// Takes a key and its value, and says whether it wants more.
-pub type Each<'a> = dyn FnMut(&[u8], &[u8]) -> bool + 'a;
+pub type ScanVisitor<'a> = dyn FnMut(&[u8], &[u8]) -> bool + 'a;

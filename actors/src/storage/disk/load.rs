@@ -3,22 +3,22 @@
 use std::{collections::HashMap, sync::Arc};
 
 use super::{
-    codec::{Read, Reader, damaged},
+    codec::{Decoded, RecordReader, damaged},
     engine::Engine,
     recorder::Recorder,
-    records::{self, OFFICES, VERSION, is_shared, kind},
+    records::{self, SYSTEM_SPACE, VERSION, is_shared, kind},
 };
 use crate::{
     clock::Now,
-    model::{AuditEntry, DeadLetter, KeptMessage, Message, MessageId, ProjectId, ProjectRecord},
+    model::{AuditEntry, DeadLetter, Message, MessageId, ProjectId, ProjectRecord, StoredMessage},
     storage::{
         StoreError,
-        account::Limits,
+        account::StoreLimits,
         id_map::IdMap,
         memory::{
-            offices::Offices,
-            restore::{Kept, Queued},
+            restore::{StoredEntry, StoredProject},
             state::State,
+            system::SystemState,
         },
         receipts::ReceiptKey,
     },
@@ -27,10 +27,10 @@ use crate::{
 /// What was on the disk.
 #[derive(Debug, Default)]
 pub struct Loaded {
-    pub offices: Offices,
+    pub system: SystemState,
     pub states: HashMap<ProjectId, State<Recorder>>,
     /// Spaces of projects that were cleared, with something still in them.
-    pub orphans: Vec<u32>,
+    pub orphaned_spaces: Vec<u32>,
     /// Above all that are in use.
     pub next_space: u32,
     /// None: nobody has written here before.
@@ -39,25 +39,25 @@ pub struct Loaded {
 
 /// # Errors
 /// What cannot be read, was damaged, or was written by a later version.
-pub fn load(engine: &mut impl Engine, limits: &Limits, now: Now) -> Read<Loaded> {
-    let mut loading = Loading {
+pub fn load(engine: &mut impl Engine, limits: &StoreLimits, now: Now) -> Decoded<Loaded> {
+    let mut loading = Loader {
         loaded: Loaded {
-            next_space: OFFICES + 1,
+            next_space: SYSTEM_SPACE + 1,
             ..Loaded::default()
         },
         spaces: HashMap::new(),
-        reading: None,
+        current: None,
         limits: limits.clone(),
         now,
     };
     let mut result = Ok(());
     engine.scan(&[], &mut |key, value| {
-        result = loading.take(key, value);
+        result = loading.read_record(key, value);
         result.is_ok()
     })?;
     result?;
-    loading.end_of_space();
-    let Loading { mut loaded, spaces, .. } = loading;
+    loading.finish_space();
+    let Loader { mut loaded, spaces, .. } = loading;
     // Those that nothing was put into after all.
     for (space, project) in spaces {
         let state = State::with_journal(project.clone(), limits, Recorder::new(space, Vec::new()));
@@ -66,45 +66,45 @@ pub fn load(engine: &mut impl Engine, limits: &Limits, now: Now) -> Read<Loaded>
     Ok(loaded)
 }
 
-struct Loading {
+struct Loader {
     loaded: Loaded,
     spaces: HashMap<u32, ProjectId>,
-    reading: Option<Reading>,
-    limits: Limits,
+    current: Option<ProjectLoader>,
+    limits: StoreLimits,
     now: Now,
 }
 
 /// One project, while it is read.
-struct Reading {
+struct ProjectLoader {
     space: u32,
-    kept: Kept,
+    stored: StoredProject,
     recorder: Recorder,
     bodies: IdMap<MessageId, Vec<u8>>,
     shared: IdMap<MessageId, Arc<Message>>,
     deliveries: HashMap<ReceiptKey, u32>,
 }
 
-impl Loading {
-    fn take(&mut self, key: &[u8], value: &[u8]) -> Read<()> {
-        let mut key = Reader(key);
+impl Loader {
+    fn read_record(&mut self, key: &[u8], value: &[u8]) -> Decoded<()> {
+        let mut key = RecordReader(key);
         let (space, kind) = (key.u32()?, key.u8()?);
-        if space == OFFICES {
-            return self.take_office(kind, &key, value);
+        if space == SYSTEM_SPACE {
+            return self.read_system_record(kind, &key, value);
         }
-        if self.reading.as_ref().is_none_or(|reading| reading.space != space) {
-            self.end_of_space();
-            self.reading = Some(Reading::new(space));
+        if self.current.as_ref().is_none_or(|reading| reading.space != space) {
+            self.finish_space();
+            self.current = Some(ProjectLoader::new(space));
         }
-        let Some(reading) = self.reading.as_mut().filter(|_| self.spaces.contains_key(&space)) else {
+        let Some(reading) = self.current.as_mut().filter(|_| self.spaces.contains_key(&space)) else {
             return Ok(());
         };
-        reading.take(kind, &mut key, Reader(value))
+        reading.read_record(kind, &mut key, RecordReader(value))
     }
 
-    fn take_office(&mut self, kind: u8, key: &Reader<'_>, value: &[u8]) -> Read<()> {
+    fn read_system_record(&mut self, kind: u8, key: &RecordReader<'_>, value: &[u8]) -> Decoded<()> {
         match kind {
             kind::VERSION => {
-                let version = Reader(value).u32()?;
+                let version = RecordReader(value).u32()?;
                 if version > VERSION {
                     let text = format!("the data are of version {version}, and this broker reads up to {VERSION}");
                     return Err(StoreError::Unreachable(text));
@@ -114,18 +114,18 @@ impl Loading {
             kind::SPACE => {
                 let project = std::str::from_utf8(key.0).map_err(|_| damaged("a project id is none"))?;
                 let project = ProjectId::parse(project).map_err(|_| damaged("a project id is none"))?;
-                let space = Reader(value).u32()?;
+                let space = RecordReader(value).u32()?;
                 self.loaded.next_space = self.loaded.next_space.max(space + 1);
                 self.spaces.insert(space, project);
             }
             kind::PROJECT => {
                 let record: ProjectRecord = records::read_json(value)?;
-                self.loaded.offices.restore_project(Arc::new(record));
+                self.loaded.system.restore_project(Arc::new(record));
             }
             kind::AUDIT => {
                 let entry: AuditEntry = records::read_json(value)?;
                 self.loaded
-                    .offices
+                    .system
                     .append_audit(entry, self.limits.retention.audit_len_max);
             }
             _ => return Err(damaged("nobody knows what kind it is of")),
@@ -133,8 +133,8 @@ impl Loading {
         Ok(())
     }
 
-    fn end_of_space(&mut self) {
-        let Some(reading) = self.reading.take() else {
+    fn finish_space(&mut self) {
+        let Some(reading) = self.current.take() else {
             return;
         };
         self.loaded.next_space = self.loaded.next_space.max(reading.space + 1);
@@ -143,16 +143,16 @@ impl Loading {
                 let state = reading.into_state(project.clone(), &self.limits, self.now);
                 self.loaded.states.insert(project, state);
             }
-            None => self.loaded.orphans.push(reading.space),
+            None => self.loaded.orphaned_spaces.push(reading.space),
         }
     }
 }
 
-impl Reading {
+impl ProjectLoader {
     fn new(space: u32) -> Self {
         Self {
             space,
-            kept: Kept::default(),
+            stored: StoredProject::default(),
             recorder: Recorder::new(space, Vec::new()),
             bodies: IdMap::default(),
             shared: IdMap::default(),
@@ -160,8 +160,8 @@ impl Reading {
         }
     }
 
-    fn take(&mut self, kind: u8, key: &mut Reader<'_>, mut value: Reader<'_>) -> Read<()> {
-        let kept = &mut self.kept;
+    fn read_record(&mut self, kind: u8, key: &mut RecordReader<'_>, mut value: RecordReader<'_>) -> Decoded<()> {
+        let kept = &mut self.stored;
         match kind {
             kind::SESSION => kept.sessions.push(records::read_json(value.0)?),
             kind::PROTOCOL => kept.protocols.push(records::read_json(value.0)?),
@@ -169,15 +169,15 @@ impl Reading {
                 self.bodies.insert(key.message()?, value.rest().to_vec());
             }
             kind::DELIVERIES => {
-                self.deliveries.insert(records::read_place(key)?, value.u32()?);
+                self.deliveries.insert(records::read_receipt_key(key)?, value.u32()?);
             }
             kind::QUEUED => {
-                let receipt = records::read_place(key)?;
+                let receipt = records::read_receipt_key(key)?;
                 let (session, seq) = (value.session()?, value.u64()?);
                 let accepted_at_ms = value.u64()?;
-                let deadline_unix_ms = value.option(Reader::u64)?;
+                let deadline_unix_ms = value.option(RecordReader::u64)?;
                 let message = self.message(records::read_message(&mut value)?)?;
-                self.kept.queued.push(Queued {
+                self.stored.queued.push(StoredEntry {
                     session,
                     seq,
                     message,
@@ -188,11 +188,11 @@ impl Reading {
                 });
             }
             kind::RECEIPT => {
-                let at = records::read_place(key)?;
+                let at = records::read_receipt_key(key)?;
                 let (message, entry) = records::read_receipt(&mut value)?;
                 kept.receipts.push((at, message, entry));
             }
-            kind::LETTER => {
+            kind::DEAD_LETTER => {
                 let recipient = {
                     key.message()?;
                     key.session()?
@@ -208,16 +208,16 @@ impl Reading {
                     at_ms,
                     deliveries,
                 };
-                self.kept.letters.push((death, letter));
+                self.stored.dead_letters.push((death, letter));
             }
-            kind::OUTCOME => {
+            kind::IDEMPOTENCY_KEY => {
                 let sender = key.session()?;
                 let text = std::str::from_utf8(key.0).map_err(|_| damaged("a key is no UTF-8"))?;
-                let (until_unix_ms, by) = records::read_taken(&mut value)?;
-                kept.taken_keys.push(((sender, text.into()), until_unix_ms, by));
+                let (until_unix_ms, by) = records::read_key_use(&mut value)?;
+                kept.idempotency_keys.push(((sender, text.into()), until_unix_ms, by));
             }
-            kind::CROSSING => {
-                kept.crossings
+            kind::CROSS_PROJECT => {
+                kept.cross_project_targets
                     .push((key.message()?, records::read_project(&mut value)?));
             }
             _ => return Err(damaged("nobody knows what kind it is of")),
@@ -226,11 +226,11 @@ impl Reading {
     }
 
     /// One message for all who hold it.
-    fn message(&mut self, kept: KeptMessage) -> Read<Arc<Message>> {
+    fn message(&mut self, kept: StoredMessage) -> Decoded<Arc<Message>> {
         if kept.recipient.is_some() {
             return Ok(Arc::new(Message::restore(kept)));
         }
-        self.recorder.refer(kept.id);
+        self.recorder.add_body_reference(kept.id);
         if let Some(message) = self.shared.get(&kept.id) {
             return Ok(Arc::clone(message));
         }
@@ -238,16 +238,16 @@ impl Reading {
             .bodies
             .remove(&kept.id)
             .ok_or_else(|| damaged("its body is missing"))?;
-        let message = Arc::new(Message::restore(KeptMessage { body, ..kept }));
+        let message = Arc::new(Message::restore(StoredMessage { body, ..kept }));
         debug_assert!(is_shared(&message));
         self.shared.insert(message.id, Arc::clone(&message));
         Ok(message)
     }
 
-    fn into_state(mut self, project: ProjectId, limits: &Limits, now: Now) -> State<Recorder> {
+    fn into_state(mut self, project: ProjectId, limits: &StoreLimits, now: Now) -> State<Recorder> {
         for &unused in self.bodies.keys() {
             self.recorder.remove_body(unused);
         }
-        State::restore(self.kept, project, limits, now, self.recorder)
+        State::restore(self.stored, project, limits, now, self.recorder)
     }
 }

@@ -22,25 +22,25 @@ use std::{
 };
 
 use self::{
-    codec::Writer as Encoder,
+    codec::RecordWriter as Encoder,
     commits::{Commits, Durable, Need},
     load::{Loaded, load},
     recorder::Recorder,
-    records::{OFFICES, VERSION, kind},
-    store::{DiskStore, Tenant},
-    writer::Writer,
+    records::{SYSTEM_SPACE, VERSION, kind},
+    store::{DiskProject, DiskStore},
+    writer::DiskWriter,
 };
 use super::{
-    Condition, Op, Retention, Storage, Store, StoreError,
-    account::Limits,
-    memory::{offices::Offices, state::State},
+    Op, Retention, Storage, StorageHealth, Store, StoreError,
+    account::StoreLimits,
+    memory::{state::State, system::SystemState},
 };
 use crate::{
     clock::Now,
     model::{AuditEntry, AuditQuery, ProjectId, ProjectRecord},
 };
 
-pub use self::engine::{Each, Engine, Record, Room};
+pub use self::engine::{DiskSpace, Engine, Record, ScanVisitor};
 
 /// What a disk storage may have.
 #[derive(Clone, Copy, Debug)]
@@ -71,15 +71,15 @@ pub struct DiskStorage {
 /// What the operations share with the one who writes.
 #[derive(Debug)]
 struct Core {
-    limits: Limits,
+    limits: StoreLimits,
     commits: Commits,
-    offices: Mutex<Offices>,
-    tenants: Mutex<Tenants>,
+    system: Mutex<SystemState>,
+    projects: Mutex<Projects>,
 }
 
 #[derive(Debug, Default)]
-struct Tenants {
-    open: HashMap<ProjectId, Arc<Tenant>>,
+struct Projects {
+    open: HashMap<ProjectId, Arc<DiskProject>>,
     next_space: u32,
 }
 
@@ -89,11 +89,11 @@ impl DiskStorage {
     /// # Errors
     /// What is there cannot be read, or was written by a later version; or nothing is there, and nothing can be written.
     pub fn open(mut engine: impl Engine, settings: DiskSettings, now: Now) -> io::Result<Self> {
-        let limits = Limits::new(settings.retention);
+        let limits = StoreLimits::new(settings.retention);
         let loaded = load(&mut engine, &limits, now).map_err(io::Error::other)?;
         if loaded.version.is_none() {
             let version = Record {
-                key: records::key(OFFICES, kind::VERSION).0,
+                key: records::key(SYSTEM_SPACE, kind::VERSION).0,
                 value: Some(VERSION.to_be_bytes().to_vec()),
             };
             engine.commit(vec![version]).map_err(io::Error::other)?;
@@ -101,16 +101,16 @@ impl DiskStorage {
         let core = Arc::new(Core {
             limits,
             commits: Commits::default(),
-            offices: Mutex::default(),
-            tenants: Mutex::default(),
+            system: Mutex::default(),
+            projects: Mutex::default(),
         });
-        core.take(loaded);
-        let writer = Writer {
+        core.install(loaded);
+        let writer = DiskWriter {
             core: Arc::clone(&core),
             engine,
             has_removed: true,
-            made_room_at: now.mono_ms,
-            make_room_after: writer::LOOK_INTERVAL,
+            reclaimed_at_ms: now.mono_ms,
+            reclaim_backoff: writer::CHECK_INTERVAL,
             reserve_bytes: settings.reserve_bytes,
         };
         let writer = std::thread::Builder::new()
@@ -135,19 +135,19 @@ impl Drop for DiskStorage {
 
 impl Core {
     /// Begins anew with what is on the disk.
-    fn take(&self, loaded: Loaded) {
-        *self.offices() = loaded.offices;
-        self.commits.purge(loaded.orphans);
-        let mut tenants = self.tenants();
+    fn install(&self, loaded: Loaded) {
+        *self.system() = loaded.system;
+        self.commits.purge(loaded.orphaned_spaces);
+        let mut tenants = self.projects();
         let mut states = loaded.states;
         for (project, tenant) in &tenants.open {
             let fresh = states
                 .remove(project)
                 .unwrap_or_else(|| self.new_state(project, tenant.space()));
-            tenant.begin_anew(fresh);
+            tenant.replace_state(fresh);
         }
         for (project, state) in states {
-            tenants.open.insert(project, Arc::new(Tenant::new(state)));
+            tenants.open.insert(project, Arc::new(DiskProject::new(state)));
         }
         tenants.next_space = tenants.next_space.max(loaded.next_space);
     }
@@ -161,17 +161,17 @@ impl Core {
         State::with_journal(project.clone(), &self.limits, Recorder::new(space, first))
     }
 
-    fn offices(&self) -> MutexGuard<'_, Offices> {
-        self.offices.lock().unwrap_or_else(PoisonError::into_inner)
+    fn system(&self) -> MutexGuard<'_, SystemState> {
+        self.system.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tenants(&self) -> MutexGuard<'_, Tenants> {
-        self.tenants.lock().unwrap_or_else(PoisonError::into_inner)
+    fn projects(&self) -> MutexGuard<'_, Projects> {
+        self.projects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Waits until what was recorded is on the disk.
-async fn settled(durable: Option<Durable>) -> Result<(), StoreError> {
+async fn wait_durable(durable: Option<Durable>) -> Result<(), StoreError> {
     match durable {
         None => Ok(()),
         Some(durable) => durable
@@ -184,25 +184,25 @@ impl DiskStorage {
     /// An operation on what belongs to no project, with the records of what it changed.
     fn change<T: Send + 'static>(
         &self,
-        operation: impl FnOnce(&mut Offices, &mut Vec<Record>) -> T + Send + 'static,
+        operation: impl FnOnce(&mut SystemState, &mut Vec<Record>) -> T + Send + 'static,
     ) -> Op<T> {
         let core = Arc::clone(&self.core);
         Box::pin(async move {
             let (answer, durable) = {
-                let mut offices = core.offices();
-                core.commits.admit(Need::Access)?;
+                let mut offices = core.system();
+                core.commits.check(Need::Access)?;
                 let mut records = Vec::new();
                 let answer = operation(&mut offices, &mut records);
                 (answer, core.commits.submit(records)?)
             };
-            settled(durable).await?;
+            wait_durable(durable).await?;
             Ok(answer)
         })
     }
 
-    fn look<T: Send + 'static>(&self, operation: impl FnOnce(&Offices) -> T + Send + 'static) -> Op<T> {
+    fn read<T: Send + 'static>(&self, operation: impl FnOnce(&SystemState) -> T + Send + 'static) -> Op<T> {
         let core = Arc::clone(&self.core);
-        Box::pin(async move { Ok(operation(&core.offices())) })
+        Box::pin(async move { Ok(operation(&core.system())) })
     }
 }
 
@@ -215,28 +215,28 @@ impl Storage for DiskStorage {
         "everything is on the disk (fdatasync) before it is answered".to_owned()
     }
 
-    fn condition(&self) -> Condition {
-        self.core.commits.condition()
+    fn health(&self) -> StorageHealth {
+        self.core.commits.health()
     }
 
     fn open(&self, project: &ProjectId) -> Arc<dyn Store> {
-        let mut tenants = self.core.tenants();
+        let mut tenants = self.core.projects();
         if let Some(tenant) = tenants.open.get(project) {
             return Arc::new(DiskStore::new(Arc::clone(&self.core), Arc::clone(tenant)));
         }
         let space = tenants.next_space;
         tenants.next_space += 1;
-        let tenant = Arc::new(Tenant::new(self.core.new_state(project, space)));
+        let tenant = Arc::new(DiskProject::new(self.core.new_state(project, space)));
         tenants.open.insert(project.clone(), Arc::clone(&tenant));
         Arc::new(DiskStore::new(Arc::clone(&self.core), tenant))
     }
 
     fn projects(&self) -> Op<Vec<Arc<ProjectRecord>>> {
-        self.look(Offices::projects)
+        self.read(SystemState::projects)
     }
 
     fn project(&self, project: ProjectId) -> Op<Option<Arc<ProjectRecord>>> {
-        self.look(move |offices| offices.project(&project))
+        self.read(move |offices| offices.project(&project))
     }
 
     fn put_project(&self, record: Arc<ProjectRecord>) -> Op<bool> {
@@ -256,8 +256,8 @@ impl Storage for DiskStorage {
         let core = Arc::clone(&self.core);
         Box::pin(async move {
             let (space, durable) = {
-                let mut tenants = core.tenants();
-                core.commits.admit(Need::Access)?;
+                let mut tenants = core.projects();
+                core.commits.check(Need::Access)?;
                 let Some(tenant) = tenants.open.get(&project) else {
                     return Ok(());
                 };
@@ -265,11 +265,11 @@ impl Storage for DiskStorage {
                     key: records::space_key(&project),
                     value: None,
                 };
-                let cleared = tenant.mute(|| core.commits.submit(vec![forgotten]))?;
+                let cleared = tenant.close_with(|| core.commits.submit(vec![forgotten]))?;
                 tenants.open.remove(&project);
                 cleared
             };
-            settled(durable).await?;
+            wait_durable(durable).await?;
             core.commits.purge([space]);
             Ok(())
         })
@@ -279,7 +279,7 @@ impl Storage for DiskStorage {
         let len_max = self.core.limits.retention.audit_len_max;
         self.change(move |offices, records| {
             let key = |entry: &AuditEntry| {
-                let key: Encoder = records::key(OFFICES, kind::AUDIT);
+                let key: Encoder = records::key(SYSTEM_SPACE, kind::AUDIT);
                 key.rest(entry.id.as_bytes()).0
             };
             records.push(Record {
@@ -296,7 +296,7 @@ impl Storage for DiskStorage {
     }
 
     fn audit(&self, query: AuditQuery) -> Op<Vec<Arc<AuditEntry>>> {
-        self.look(move |offices| offices.audit(&query))
+        self.read(move |offices| offices.audit(&query))
     }
 }
 

@@ -9,7 +9,7 @@ use crate::{
     model::{Message, MessageId},
     storage::{
         id_map::IdMap,
-        inbox::Item,
+        inbox::InboxEntry,
         journal::{Change, Journal},
     },
 };
@@ -20,9 +20,9 @@ pub struct Recorder {
     space: u32,
     records: Vec<Record>,
     /// How many records refer to a shared body.
-    shared: IdMap<MessageId, u32>,
+    body_references: IdMap<MessageId, u32>,
     /// The project was cleared: what is still done to it is nobody's business.
-    is_mute: bool,
+    is_closed: bool,
 }
 
 impl Recorder {
@@ -31,8 +31,8 @@ impl Recorder {
         Self {
             space,
             records: first,
-            shared: IdMap::default(),
-            is_mute: false,
+            body_references: IdMap::default(),
+            is_closed: false,
         }
     }
 
@@ -46,18 +46,18 @@ impl Recorder {
     }
 
     /// What was recorded since it was taken the last time.
-    pub fn untaken(&mut self) -> &mut Vec<Record> {
+    pub fn pending(&mut self) -> &mut Vec<Record> {
         &mut self.records
     }
 
-    pub fn mute(&mut self) {
-        self.is_mute = true;
+    pub fn close(&mut self) {
+        self.is_closed = true;
         self.records = Vec::new();
     }
 
     /// A record refers to the body of this message. True for the first one.
-    pub fn refer(&mut self, message: MessageId) -> bool {
-        let count = self.shared.entry(message).or_default();
+    pub fn add_body_reference(&mut self, message: MessageId) -> bool {
+        let count = self.body_references.entry(message).or_default();
         *count += 1;
         *count == 1
     }
@@ -76,37 +76,37 @@ impl Recorder {
         self.records.push(Record { key, value: None });
     }
 
-    fn keep_body(&mut self, message: &Message) {
-        if is_shared(message) && self.refer(message.id) {
+    fn put_body(&mut self, message: &Message) {
+        if is_shared(message) && self.add_body_reference(message.id) {
             let body = key(self.space, kind::BODY).message(message.id).0;
             self.put(body, message.body().to_vec());
         }
     }
 
-    fn let_go_of_body(&mut self, message: &Message) {
+    fn remove_body_reference(&mut self, message: &Message) {
         if !is_shared(message) {
             return;
         }
-        if let Some(count) = self.shared.get_mut(&message.id) {
+        if let Some(count) = self.body_references.get_mut(&message.id) {
             *count -= 1;
             if *count == 0 {
-                self.shared.remove(&message.id);
+                self.body_references.remove(&message.id);
                 self.remove_body(message.id);
             }
         }
     }
 
-    fn forget_place(&mut self, item: &Item) {
-        self.remove(records::place_key(self.space, kind::QUEUED, item.receipt));
+    fn remove_queued(&mut self, item: &InboxEntry) {
+        self.remove(records::receipt_key(self.space, kind::QUEUED, item.receipt));
         if item.deliveries > 0 {
-            self.remove(records::place_key(self.space, kind::DELIVERIES, item.receipt));
+            self.remove(records::receipt_key(self.space, kind::DELIVERIES, item.receipt));
         }
     }
 }
 
 impl Journal for Recorder {
-    fn note(&mut self, change: Change<'_>) {
-        if self.is_mute {
+    fn record(&mut self, change: Change<'_>) {
+        if self.is_closed {
             return;
         }
         let space = self.space;
@@ -121,60 +121,65 @@ impl Journal for Recorder {
                 let key = key.rest(record.version.to_string().as_bytes()).0;
                 self.put(key, records::json(record));
             }
-            Change::Queued {
+            Change::MessageQueued {
                 session,
                 seq,
                 message,
                 receipt,
                 now,
             } => {
-                self.keep_body(message);
+                self.put_body(message);
                 let deadline = message.ttl.map(|ttl| now.unix_ms.saturating_add(millis(ttl)));
-                let writer = super::codec::Writer::with_capacity(128 + message.body().len())
+                let writer = super::codec::RecordWriter::with_capacity(128 + message.body().len())
                     .session(session)
                     .u64(seq)
                     .u64(now.unix_ms)
-                    .option(deadline, super::codec::Writer::u64);
+                    .option(deadline, super::codec::RecordWriter::u64);
                 let value = records::write_message(writer, message).0;
-                self.put(records::place_key(space, kind::QUEUED, receipt), value);
+                self.put(records::receipt_key(space, kind::QUEUED, receipt), value);
             }
-            Change::Delivered(item) => {
-                let key = records::place_key(space, kind::DELIVERIES, item.receipt);
+            Change::MessageDelivered(item) => {
+                let key = records::receipt_key(space, kind::DELIVERIES, item.receipt);
                 self.put(key, item.deliveries.to_be_bytes().to_vec());
             }
-            Change::Left(item) => {
-                self.forget_place(item);
-                self.let_go_of_body(&item.message);
+            Change::MessageRemoved(item) => {
+                self.remove_queued(item);
+                self.remove_body_reference(&item.message);
             }
-            Change::LetterKept { letter, death } => {
-                self.keep_body(&letter.message);
-                let value = records::write_letter(letter, death);
-                self.put(records::letter_key(space, letter), value);
+            Change::DeadLetterKept {
+                dead_letter: letter,
+                sequence: death,
+            } => {
+                self.put_body(&letter.message);
+                let value = records::write_dead_letter(letter, death);
+                self.put(records::dead_letter_key(space, letter), value);
             }
-            Change::LetterForgotten(letter) => {
-                self.remove(records::letter_key(space, letter));
-                self.let_go_of_body(&letter.message);
+            Change::DeadLetterRemoved(letter) => {
+                self.remove(records::dead_letter_key(space, letter));
+                self.remove_body_reference(&letter.message);
             }
-            Change::Settled { key, message, entry } => {
+            Change::ReceiptFinal { key, message, entry } => {
                 let value = records::write_receipt(message, entry);
-                self.put(records::place_key(space, kind::RECEIPT, key), value);
+                self.put(records::receipt_key(space, kind::RECEIPT, key), value);
             }
-            Change::ReceiptForgotten(key) => self.remove(records::place_key(space, kind::RECEIPT, key)),
-            Change::KeyTaken {
+            Change::ReceiptRemoved(key) => self.remove(records::receipt_key(space, kind::RECEIPT, key)),
+            Change::KeyPut {
                 sender,
                 key,
                 until_unix_ms,
-                by,
+                key_use: by,
             } => {
-                let value = records::write_taken(until_unix_ms, by);
-                self.put(records::outcome_key(space, sender, key), value);
+                let value = records::write_key_use(until_unix_ms, by);
+                self.put(records::idempotency_key(space, sender, key), value);
             }
-            Change::KeyFreed { sender, key } => self.remove(records::outcome_key(space, sender, key)),
-            Change::Crossed { message, target } => {
-                let key = key(space, kind::CROSSING).message(message).0;
+            Change::KeyRemoved { sender, key } => self.remove(records::idempotency_key(space, sender, key)),
+            Change::CrossProjectTargetPut { message, target } => {
+                let key = key(space, kind::CROSS_PROJECT).message(message).0;
                 self.put(key, target.as_str().as_bytes().to_vec());
             }
-            Change::CrossingForgotten(message) => self.remove(key(space, kind::CROSSING).message(message).0),
+            Change::CrossProjectTargetRemoved(message) => {
+                self.remove(key(space, kind::CROSS_PROJECT).message(message).0)
+            }
         }
     }
 }

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::codec::{Read, Reader, Writer, damaged};
+use super::codec::{Decoded, RecordReader, RecordWriter, damaged};
 use crate::{
     model::{
-        DeadLetter, DeadLetterReason, KeptMessage, Message, MessageId, Priority, ProjectId, RecipientStatus, SessionId,
-        Status,
+        DeadLetter, DeadLetterReason, DeliveryStatus, Message, MessageId, Priority, ProjectId, RecipientStatus,
+        SessionId, StoredMessage,
     },
-    storage::{Outcome, memory::idempotency::TakenBy, receipts::ReceiptKey},
+    storage::{SendResult, memory::idempotency::KeyUse, receipts::ReceiptKey},
 };
 
 /// Of this layout. A later one is refused by its number.
@@ -23,7 +23,7 @@ pub const VERSION: u32 = 1;
 const NO_MESSAGE: MessageId = MessageId::from_uuid(uuid::Uuid::nil());
 
 /// The space of what belongs to no project.
-pub const OFFICES: u32 = 0;
+pub const SYSTEM_SPACE: u32 = 0;
 
 pub mod kind {
     // In the space of the offices.
@@ -39,34 +39,37 @@ pub mod kind {
     pub const DELIVERIES: u8 = 13;
     pub const QUEUED: u8 = 14;
     pub const RECEIPT: u8 = 15;
-    pub const LETTER: u8 = 16;
-    pub const OUTCOME: u8 = 17;
-    pub const CROSSING: u8 = 18;
+    pub const DEAD_LETTER: u8 = 16;
+    pub const IDEMPOTENCY_KEY: u8 = 17;
+    pub const CROSS_PROJECT: u8 = 18;
 }
 
-pub fn key(space: u32, kind: u8) -> Writer {
-    Writer::with_capacity(32).u32(space).u8(kind)
+pub fn key(space: u32, kind: u8) -> RecordWriter {
+    RecordWriter::with_capacity(32).u32(space).u8(kind)
 }
 
 /// Of what is known by its receipt: they ascend as messages are accepted, so that what is written together lies
 /// together, and are short.
-pub fn place_key(space: u32, kind: u8, at: ReceiptKey) -> Vec<u8> {
-    key(space, kind).u64(at.receipt).u32(at.recipient).0
+pub fn receipt_key(space: u32, kind: u8, at: ReceiptKey) -> Vec<u8> {
+    key(space, kind).u64(at.receipt).u32(at.recipient_index).0
 }
 
-pub fn letter_key(space: u32, letter: &DeadLetter) -> Vec<u8> {
-    let key = key(space, kind::LETTER).message(letter.message.id);
+pub fn dead_letter_key(space: u32, letter: &DeadLetter) -> Vec<u8> {
+    let key = key(space, kind::DEAD_LETTER).message(letter.message.id);
     key.session(letter.recipient).0
 }
 
-pub fn outcome_key(space: u32, sender: SessionId, text: &str) -> Vec<u8> {
-    key(space, kind::OUTCOME).session(sender).rest(text.as_bytes()).0
+pub fn idempotency_key(space: u32, sender: SessionId, text: &str) -> Vec<u8> {
+    key(space, kind::IDEMPOTENCY_KEY)
+        .session(sender)
+        .rest(text.as_bytes())
+        .0
 }
 
-pub fn read_place(reader: &mut Reader<'_>) -> Read<ReceiptKey> {
+pub fn read_receipt_key(reader: &mut RecordReader<'_>) -> Decoded<ReceiptKey> {
     Ok(ReceiptKey {
         receipt: reader.u64()?,
-        recipient: reader.u32()?,
+        recipient_index: reader.u32()?,
     })
 }
 
@@ -76,7 +79,7 @@ pub fn json(value: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(value).unwrap_or_default()
 }
 
-pub fn read_json<T: DeserializeOwned>(bytes: &[u8]) -> Read<T> {
+pub fn read_json<T: DeserializeOwned>(bytes: &[u8]) -> Decoded<T> {
     serde_json::from_slice(bytes).map_err(|error| damaged(&error.to_string()))
 }
 
@@ -86,12 +89,12 @@ pub fn is_shared(message: &Message) -> bool {
 }
 
 /// A message without its id, and without its body when that is shared.
-pub fn write_message(writer: Writer, message: &Message) -> Writer {
+pub fn write_message(writer: RecordWriter, message: &Message) -> RecordWriter {
     let writer = writer
         .message(message.id)
         .session(message.sender)
         .option(message.origin.as_ref(), |writer, origin| writer.text(origin.as_str()))
-        .option(message.recipient, Writer::session)
+        .option(message.recipient, RecordWriter::session)
         .u8(message.priority as u8)
         .option(message.ttl, |writer, ttl| writer.u64(ttl.as_secs()));
     if is_shared(message) {
@@ -102,25 +105,25 @@ pub fn write_message(writer: Writer, message: &Message) -> Writer {
 }
 
 /// Reads to the end. The body of one that is shared is left empty.
-pub fn read_message(reader: &mut Reader<'_>) -> Read<KeptMessage> {
-    Ok(KeptMessage {
+pub fn read_message(reader: &mut RecordReader<'_>) -> Decoded<StoredMessage> {
+    Ok(StoredMessage {
         id: reader.message()?,
         sender: reader.session()?,
-        origin: reader.option(Reader::project)?,
-        recipient: reader.option(Reader::session)?,
+        origin: reader.option(RecordReader::project)?,
+        recipient: reader.option(RecordReader::session)?,
         priority: read_priority(reader.u8()?)?,
-        ttl: reader.option(Reader::u64)?.map(Duration::from_secs),
+        ttl: reader.option(RecordReader::u64)?.map(Duration::from_secs),
         body: reader.rest().to_vec(),
     })
 }
 
-fn read_priority(byte: u8) -> Read<Priority> {
+fn read_priority(byte: u8) -> Decoded<Priority> {
     let priority = Priority::ALL.get(usize::from(byte)).copied();
     priority.ok_or_else(|| damaged("a priority is none"))
 }
 
-pub fn write_letter(letter: &DeadLetter, death: u64) -> Vec<u8> {
-    let writer = Writer::with_capacity(128 + letter.message.body().len())
+pub fn write_dead_letter(letter: &DeadLetter, death: u64) -> Vec<u8> {
+    let writer = RecordWriter::with_capacity(128 + letter.message.body().len())
         .u64(death)
         .u8(reason_byte(letter.reason))
         .u64(letter.at_ms)
@@ -144,41 +147,41 @@ fn reason_byte(reason: DeadLetterReason) -> u8 {
     }
 }
 
-pub fn read_reason(byte: u8) -> Read<DeadLetterReason> {
+pub fn read_reason(byte: u8) -> Decoded<DeadLetterReason> {
     let reason = REASONS.get(usize::from(byte)).copied();
     reason.ok_or_else(|| damaged("a reason is none"))
 }
 
-fn write_status(writer: Writer, status: Status) -> Writer {
+fn write_status(writer: RecordWriter, status: DeliveryStatus) -> RecordWriter {
     match status {
-        Status::Queued => writer.u8(0),
-        Status::Delivered => writer.u8(1),
-        Status::Acknowledged => writer.u8(2),
-        Status::Expired => writer.u8(3),
-        Status::DeadLettered(reason) => writer.u8(4).u8(reason_byte(reason)),
+        DeliveryStatus::Queued => writer.u8(0),
+        DeliveryStatus::Delivered => writer.u8(1),
+        DeliveryStatus::Acknowledged => writer.u8(2),
+        DeliveryStatus::Expired => writer.u8(3),
+        DeliveryStatus::DeadLettered(reason) => writer.u8(4).u8(reason_byte(reason)),
     }
 }
 
-fn read_status(reader: &mut Reader<'_>) -> Read<Status> {
+fn read_status(reader: &mut RecordReader<'_>) -> Decoded<DeliveryStatus> {
     Ok(match reader.u8()? {
-        0 => Status::Queued,
-        1 => Status::Delivered,
-        2 => Status::Acknowledged,
-        3 => Status::Expired,
-        4 => Status::DeadLettered(read_reason(reader.u8()?)?),
+        0 => DeliveryStatus::Queued,
+        1 => DeliveryStatus::Delivered,
+        2 => DeliveryStatus::Acknowledged,
+        3 => DeliveryStatus::Expired,
+        4 => DeliveryStatus::DeadLettered(read_reason(reader.u8()?)?),
         _ => return Err(damaged("a status is none")),
     })
 }
 
 pub fn write_receipt(message: MessageId, entry: &RecipientStatus) -> Vec<u8> {
-    let writer = Writer::with_capacity(44)
+    let writer = RecordWriter::with_capacity(44)
         .message(message)
         .session(entry.session)
         .u64(entry.at_ms);
     write_status(writer, entry.status).0
 }
 
-pub fn read_receipt(reader: &mut Reader<'_>) -> Read<(MessageId, RecipientStatus)> {
+pub fn read_receipt(reader: &mut RecordReader<'_>) -> Decoded<(MessageId, RecipientStatus)> {
     let message = reader.message()?;
     let session = reader.session()?;
     let at_ms = reader.u64()?;
@@ -188,58 +191,58 @@ pub fn read_receipt(reader: &mut Reader<'_>) -> Read<(MessageId, RecipientStatus
 }
 
 /// Of an idempotency key. A reservation has the nil id, which no message has, in the place of the message's.
-pub fn write_taken(until_unix_ms: u64, by: &TakenBy) -> Vec<u8> {
-    let writer = Writer::with_capacity(80).u64(until_unix_ms);
+pub fn write_key_use(until_unix_ms: u64, by: &KeyUse) -> Vec<u8> {
+    let writer = RecordWriter::with_capacity(80).u64(until_unix_ms);
     match by {
-        TakenBy::Outcome(outcome) => write_outcome(writer, outcome),
-        TakenBy::Reservation { target, is_repeated } => {
+        KeyUse::SendResult(outcome) => write_send_result(writer, outcome),
+        KeyUse::Reservation { target, is_repeated } => {
             let writer = writer.message(NO_MESSAGE).u8(u8::from(*is_repeated));
             writer.rest(target.as_str().as_bytes()).0
         }
     }
 }
 
-pub fn read_taken(reader: &mut Reader<'_>) -> Read<(u64, TakenBy)> {
+pub fn read_key_use(reader: &mut RecordReader<'_>) -> Decoded<(u64, KeyUse)> {
     let until_unix_ms = reader.u64()?;
     let message = reader.message()?;
     if message != NO_MESSAGE {
-        return Ok((until_unix_ms, TakenBy::Outcome(read_outcome(message, reader)?)));
+        return Ok((until_unix_ms, KeyUse::SendResult(read_send_result(message, reader)?)));
     }
     let is_repeated = reader.u8()? != 0;
     let target = read_project(reader)?;
-    Ok((until_unix_ms, TakenBy::Reservation { target, is_repeated }))
+    Ok((until_unix_ms, KeyUse::Reservation { target, is_repeated }))
 }
 
 /// The id of a project, to the end of the record.
-pub fn read_project(reader: &mut Reader<'_>) -> Read<ProjectId> {
+pub fn read_project(reader: &mut RecordReader<'_>) -> Decoded<ProjectId> {
     let text = std::str::from_utf8(std::mem::take(&mut reader.0)).ok();
     text.and_then(|text| ProjectId::parse(text).ok())
         .ok_or_else(|| damaged("a project id is none"))
 }
 
-fn write_outcome(writer: Writer, outcome: &Outcome) -> Vec<u8> {
+fn write_send_result(writer: RecordWriter, outcome: &SendResult) -> Vec<u8> {
     let writer = writer
         .message(outcome.message)
         .u64(outcome.delivered as u64)
         .u64(outcome.queued as u64)
         .u64(outcome.skipped as u64)
         .u64(outcome.queue_len as u64)
-        .option(outcome.delivered_at_ms, Writer::u64)
+        .option(outcome.delivered_at_ms, RecordWriter::u64)
         .option(outcome.status, write_status);
     let refused = outcome.refused.iter();
     refused.fold(writer, |writer, session| writer.session(*session)).0
 }
 
-fn read_outcome(message: MessageId, reader: &mut Reader<'_>) -> Read<Outcome> {
+fn read_send_result(message: MessageId, reader: &mut RecordReader<'_>) -> Decoded<SendResult> {
     let mut count = || reader.u64().map(|count| count as usize);
     let (delivered, queued, skipped, queue_len) = (count()?, count()?, count()?, count()?);
-    let delivered_at_ms = reader.option(Reader::u64)?;
+    let delivered_at_ms = reader.option(RecordReader::u64)?;
     let status = reader.option(read_status)?;
     let mut refused = Vec::new();
     while !reader.0.is_empty() {
         refused.push(reader.session()?);
     }
-    Ok(Outcome {
+    Ok(SendResult {
         message,
         delivered,
         queued,
@@ -252,9 +255,9 @@ fn read_outcome(message: MessageId, reader: &mut Reader<'_>) -> Read<Outcome> {
 }
 
 pub fn space_key(project: &ProjectId) -> Vec<u8> {
-    key(OFFICES, kind::SPACE).rest(project.as_str().as_bytes()).0
+    key(SYSTEM_SPACE, kind::SPACE).rest(project.as_str().as_bytes()).0
 }
 
 pub fn project_key(project: &ProjectId) -> Vec<u8> {
-    key(OFFICES, kind::PROJECT).rest(project.as_str().as_bytes()).0
+    key(SYSTEM_SPACE, kind::PROJECT).rest(project.as_str().as_bytes()).0
 }

@@ -5,24 +5,24 @@ use std::{
     time::Duration,
 };
 
-use super::{Core, commits::Need, recorder::Recorder, settled};
+use super::{Core, commits::Need, recorder::Recorder, wait_durable};
 use crate::{
     clock::Now,
     model::{
         DeadLetterReason, MessageId, ProjectId, ProtocolName, ProtocolRecord, RecipientStatus, SessionId, SessionRecord,
     },
     storage::{
-        Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterQuery, DeadLetters, Depth, Inserted,
-        Leased, Op, Outcome, Redriven, Release, Released, Reserved, Roster, Seat, Seated, Store, StoreError, Usage,
-        Wanted, memory::state::State,
+        Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterPage, DeadLetterQuery, Depth, Inserted,
+        KeyReservation, Lease, Op, PutOutcome, PutSession, Redriven, Release, Released, Roster, SendResult, SessionKey,
+        Store, StoreError, Usage, memory::state::State,
     },
 };
 
 /// What is known of a project, shared by all who have opened it.
 #[derive(Debug)]
-pub struct Tenant(Mutex<State<Recorder>>);
+pub struct DiskProject(Mutex<State<Recorder>>);
 
-impl Tenant {
+impl DiskProject {
     pub fn new(state: State<Recorder>) -> Self {
         Self(Mutex::new(state))
     }
@@ -32,7 +32,7 @@ impl Tenant {
     }
 
     /// What is in memory and not on the disk is forgotten; who has a session in hand keeps it.
-    pub fn begin_anew(&self, mut fresh: State<Recorder>) {
+    pub fn replace_state(&self, mut fresh: State<Recorder>) {
         let mut state = self.state();
         fresh.adopt_claims(&state);
         *state = fresh;
@@ -42,10 +42,10 @@ impl Tenant {
     ///
     /// # Errors
     /// Those of `last`; then it goes on.
-    pub fn mute<T>(&self, last: impl FnOnce() -> Result<T, StoreError>) -> Result<(u32, T), StoreError> {
+    pub fn close_with<T>(&self, last: impl FnOnce() -> Result<T, StoreError>) -> Result<(u32, T), StoreError> {
         let mut state = self.state();
         let done = last()?;
-        state.journal.mute();
+        state.journal.close();
         Ok((state.journal.space(), done))
     }
 
@@ -57,12 +57,12 @@ impl Tenant {
 #[derive(Debug)]
 pub struct DiskStore {
     core: Arc<Core>,
-    tenant: Arc<Tenant>,
+    project: Arc<DiskProject>,
 }
 
 impl DiskStore {
-    pub fn new(core: Arc<Core>, tenant: Arc<Tenant>) -> Self {
-        Self { core, tenant }
+    pub fn new(core: Arc<Core>, tenant: Arc<DiskProject>) -> Self {
+        Self { core, project: tenant }
     }
 
     /// An operation that is answered when what it did, and what it saw, is on the disk.
@@ -73,26 +73,26 @@ impl DiskStore {
         need: Need,
         operation: impl FnOnce(&mut State<Recorder>) -> T + Send + 'static,
     ) -> Op<T> {
-        let (core, tenant) = (Arc::clone(&self.core), Arc::clone(&self.tenant));
+        let (core, tenant) = (Arc::clone(&self.core), Arc::clone(&self.project));
         Box::pin(async move {
             let (answer, durable) = {
                 let mut state = tenant.state();
-                core.commits.admit(need)?;
+                core.commits.check(need)?;
                 let answer = operation(&mut state);
                 (answer, core.commits.submit(state.journal.take())?)
             };
-            settled(durable).await?;
+            wait_durable(durable).await?;
             Ok(answer)
         })
     }
 
     /// An operation that promises nothing. What it noticed, such as that a message has expired, is written when it is.
-    fn look<T: Send + 'static>(&self, operation: impl FnOnce(&mut State<Recorder>) -> T + Send + 'static) -> Op<T> {
-        let (core, tenant) = (Arc::clone(&self.core), Arc::clone(&self.tenant));
+    fn read<T: Send + 'static>(&self, operation: impl FnOnce(&mut State<Recorder>) -> T + Send + 'static) -> Op<T> {
+        let (core, tenant) = (Arc::clone(&self.core), Arc::clone(&self.project));
         Box::pin(async move {
             let mut state = tenant.state();
             let answer = operation(&mut state);
-            core.commits.record(state.journal.untaken());
+            core.commits.record(state.journal.pending());
             Ok(answer)
         })
     }
@@ -100,17 +100,17 @@ impl DiskStore {
 
 impl Store for DiskStore {
     /// Who comes back may do so on a full disk: what it takes makes room.
-    fn put_session(&self, record: SessionRecord, seat: Seat) -> Op<Seated> {
-        let need = if seat.resumes { Need::Access } else { Need::Room };
+    fn put_session(&self, record: SessionRecord, seat: PutSession) -> Op<PutOutcome> {
+        let need = if seat.must_exist { Need::Access } else { Need::Space };
         self.change(need, move |state| state.put_session(record, seat))
     }
 
     fn sessions(&self) -> Op<Roster> {
-        self.look(|state| state.sessions())
+        self.read(|state| state.sessions())
     }
 
-    fn find_session(&self, wanted: Wanted) -> Op<Option<SessionRecord>> {
-        self.look(move |state| state.find_session(&wanted))
+    fn find_session(&self, wanted: SessionKey) -> Op<Option<SessionRecord>> {
+        self.read(move |state| state.find_session(&wanted))
     }
 
     fn remove_session(
@@ -132,40 +132,44 @@ impl Store for DiskStore {
     }
 
     fn insert_protocol(&self, record: Arc<ProtocolRecord>, len_max: Option<usize>) -> Op<Inserted> {
-        self.change(Need::Room, move |state| state.insert_protocol(record, len_max))
+        self.change(Need::Space, move |state| state.insert_protocol(record, len_max))
     }
 
     fn protocols(&self) -> Op<Vec<Arc<ProtocolRecord>>> {
-        self.look(|state| state.protocols())
+        self.read(|state| state.protocols())
     }
 
     fn protocol(&self, name: ProtocolName, version: semver::Version) -> Op<Option<Arc<ProtocolRecord>>> {
-        self.look(move |state| state.protocol(name, version))
+        self.read(move |state| state.protocol(name, version))
     }
 
     fn append(&self, batch: Vec<Append>, now: Now) -> Op<Vec<Appended>> {
-        self.change(Need::Room, move |state| state.append(batch, now))
+        self.change(Need::Space, move |state| state.append(batch, now))
     }
 
-    fn settle_outcome(&self, sender: SessionId, key: String, outcome: Outcome) -> Op<()> {
-        self.change(Need::Access, move |state| state.settle_outcome(sender, key, outcome))
+    fn update_send_result(&self, sender: SessionId, key: String, outcome: SendResult) -> Op<()> {
+        self.change(Need::Access, move |state| {
+            state.update_send_result(sender, key, outcome)
+        })
     }
 
     /// Waits for what it saw: an outcome is an acceptance.
-    fn reserve_key(&self, sender: SessionId, key: String, target: ProjectId, now: Now) -> Op<Reserved> {
-        self.change(Need::Room, move |state| state.reserve_key(sender, key, target, now))
+    fn reserve_key(&self, sender: SessionId, key: String, target: ProjectId, now: Now) -> Op<KeyReservation> {
+        self.change(Need::Space, move |state| state.reserve_key(sender, key, target, now))
     }
 
-    fn keep_outcome(&self, sender: SessionId, key: String, outcome: Outcome) -> Op<()> {
-        self.change(Need::Access, move |state| state.keep_outcome(sender, key, outcome))
+    fn complete_reservation(&self, sender: SessionId, key: String, outcome: SendResult) -> Op<()> {
+        self.change(Need::Access, move |state| {
+            state.complete_reservation(sender, key, outcome)
+        })
     }
 
-    fn free_key(&self, sender: SessionId, key: String) -> Op<()> {
-        self.change(Need::Access, move |state| state.free_key(sender, key))
+    fn cancel_reservation(&self, sender: SessionId, key: String) -> Op<()> {
+        self.change(Need::Access, move |state| state.cancel_reservation(sender, key))
     }
 
     /// Waits for the count of the deliveries: who dies over a message must find it counted.
-    fn lease(&self, session: SessionId, by: Option<Claim>, limit: usize, bytes_max: usize, now: Now) -> Op<Leased> {
+    fn lease(&self, session: SessionId, by: Option<Claim>, limit: usize, bytes_max: usize, now: Now) -> Op<Lease> {
         self.change(Need::Access, move |state| {
             state.lease(session, by, limit, bytes_max, now)
         })
@@ -182,7 +186,7 @@ impl Store for DiskStore {
     }
 
     fn depth(&self, session: SessionId) -> Op<Depth> {
-        self.look(move |state| state.depth(session))
+        self.read(move |state| state.depth(session))
     }
 
     fn sweep(&self, now: Now) -> Op<Vec<(SessionId, usize)>> {
@@ -190,11 +194,11 @@ impl Store for DiskStore {
     }
 
     fn message_status(&self, message: MessageId, now: Now) -> Op<Option<Vec<RecipientStatus>>> {
-        self.look(move |state| state.message_status(message, now))
+        self.read(move |state| state.message_status(message, now))
     }
 
-    fn dead_letters(&self, query: DeadLetterQuery) -> Op<DeadLetters> {
-        self.look(move |state| state.dead_letters(&query))
+    fn dead_letters(&self, query: DeadLetterQuery) -> Op<DeadLetterPage> {
+        self.read(move |state| state.dead_letters(&query))
     }
 
     fn redrive(
@@ -204,28 +208,30 @@ impl Store for DiskStore {
         queue_capacity: usize,
         now: Now,
     ) -> Op<Redriven> {
-        self.change(Need::Room, move |state| {
+        self.change(Need::Space, move |state| {
             state.redrive(messages, recipient, queue_capacity, now)
         })
     }
 
     fn dead_letter_count(&self) -> Op<usize> {
-        self.look(|state| state.dead_letter_count())
+        self.read(|state| state.dead_letter_count())
     }
 
     fn usage(&self) -> Op<Usage> {
-        self.look(|state| state.usage())
+        self.read(|state| state.usage())
     }
 
-    fn put_crossing(&self, message: MessageId, target: ProjectId) -> Op<()> {
-        self.change(Need::Access, move |state| state.put_crossing(message, target))
+    fn put_cross_project_target(&self, message: MessageId, target: ProjectId) -> Op<()> {
+        self.change(Need::Access, move |state| {
+            state.put_cross_project_target(message, target)
+        })
     }
 
-    fn crossing(&self, message: MessageId) -> Op<Option<ProjectId>> {
-        self.look(move |state| state.crossing(message))
+    fn cross_project_target(&self, message: MessageId) -> Op<Option<ProjectId>> {
+        self.read(move |state| state.cross_project_target(message))
     }
 
-    fn crossing_targets(&self) -> Op<Vec<ProjectId>> {
-        self.look(|state| state.crossing_targets())
+    fn cross_project_targets(&self) -> Op<Vec<ProjectId>> {
+        self.read(|state| state.cross_project_targets())
     }
 }

@@ -4,51 +4,51 @@ use std::{sync::Arc, time::Duration};
 
 use super::{
     Core,
-    commits::{Group, Mode, Next},
-    engine::{Engine, Record, Room},
+    commits::{DiskMode, Group, Work},
+    engine::{DiskSpace, Engine, Record},
     load::load,
 };
 use crate::{clock::now, storage::StoreError};
 
 /// How often it is looked whether there is room, or whether a disk that failed works again.
-pub const LOOK_INTERVAL: Duration = Duration::from_millis(if cfg!(test) { 5 } else { 1000 });
+pub const CHECK_INTERVAL: Duration = Duration::from_millis(if cfg!(test) { 5 } else { 1000 });
 
 /// Most records of a cleared project that one group removes.
 const PURGE_LEN_MAX: usize = 4096;
 
-pub struct Writer<E> {
+pub struct DiskWriter<E> {
     pub core: Arc<Core>,
     pub engine: E,
     /// Something was removed since room was made.
     pub has_removed: bool,
     /// When that was, on the monotonic clock in milliseconds.
-    pub made_room_at: u64,
+    pub reclaimed_at_ms: u64,
     /// How long after it is tried again though nothing was removed since: what it is made of may have come too late.
-    pub make_room_after: Duration,
+    pub reclaim_backoff: Duration,
     /// Bytes that stay free for what is removed and for the housekeeping of the store beneath.
     pub reserve_bytes: u64,
 }
 
 /// Whoever waits when the thread ends, for whatever reason, is told.
-struct Farewell(Arc<Core>);
+struct FailWaitersOnDrop(Arc<Core>);
 
-impl Drop for Farewell {
+impl Drop for FailWaitersOnDrop {
     fn drop(&mut self) {
         let error = StoreError::Unreachable("the storage is closed".to_owned());
         self.0.commits.fail(&error, None);
     }
 }
 
-impl<E: Engine> Writer<E> {
+impl<E: Engine> DiskWriter<E> {
     pub fn run(mut self) {
-        let _farewell = Farewell(Arc::clone(&self.core));
-        let mut mode = self.look(Mode::Open);
+        let _farewell = FailWaitersOnDrop(Arc::clone(&self.core));
+        let mut mode = self.check_space(DiskMode::Normal);
         loop {
-            let written = match self.core.commits.next(LOOK_INTERVAL) {
-                Next::Commit(group) => self.commit(group),
-                Next::Purge(space) => self.purge(space).map_err(|error| (error, None)),
-                Next::Nothing => Ok(()),
-                Next::End => return,
+            let written = match self.core.commits.next_work(CHECK_INTERVAL) {
+                Work::Commit(group) => self.commit(group),
+                Work::Purge(space) => self.purge(space).map_err(|error| (error, None)),
+                Work::Idle => Ok(()),
+                Work::Stop => return,
             };
             if let Err((error, group)) = written {
                 tracing::error!(%error, "the disk refused to be written: nothing is accepted until it is well again");
@@ -56,21 +56,21 @@ impl<E: Engine> Writer<E> {
                 if !self.recover() {
                     return;
                 }
-                mode = Mode::Open;
+                mode = DiskMode::Normal;
             }
-            mode = self.look(mode);
+            mode = self.check_space(mode);
         }
     }
 
     fn commit(&mut self, mut group: Group) -> Result<(), (StoreError, Option<Group>)> {
-        let records = in_order(std::mem::take(&mut group.records));
+        let records = sort_and_dedup(std::mem::take(&mut group.records));
         self.has_removed |= records.iter().any(|record| record.value.is_none());
         if !records.is_empty()
             && let Err(error) = self.engine.commit(records)
         {
             return Err((error, Some(group)));
         }
-        self.core.commits.done(group);
+        self.core.commits.complete(group);
         Ok(())
     }
 
@@ -97,7 +97,7 @@ impl<E: Engine> Writer<E> {
     /// storage was closed before.
     fn recover(&mut self) -> bool {
         self.reload();
-        while !self.core.commits.ends_within(LOOK_INTERVAL) {
+        while !self.core.commits.wait_for_close(CHECK_INTERVAL) {
             match self.engine.reopen() {
                 Ok(()) if self.reload() => {
                     tracing::info!("the disk can be written again");
@@ -113,7 +113,7 @@ impl<E: Engine> Writer<E> {
     fn reload(&mut self) -> bool {
         match load(&mut self.engine, &self.core.limits, now()) {
             Ok(loaded) => {
-                self.core.take(loaded);
+                self.core.install(loaded);
                 true
             }
             Err(error) => {
@@ -124,34 +124,34 @@ impl<E: Engine> Writer<E> {
     }
 
     /// Notices when room becomes scarce, and when there is enough again.
-    fn look(&mut self, before: Mode) -> Mode {
-        let room = self.engine.room().unwrap_or(Room {
+    fn check_space(&mut self, before: DiskMode) -> DiskMode {
+        let room = self.engine.space().unwrap_or(DiskSpace {
             free: u64::MAX,
             total: u64::MAX,
         });
         let reserve = self.reserve_bytes.min(room.total / 2);
         let mode = if room.free < reserve {
-            Mode::Short(format!("less than {} MiB are free on the disk", reserve >> 20))
+            DiskMode::LowSpace(format!("less than {} MiB are free on the disk", reserve >> 20))
         } else {
-            Mode::Open
+            DiskMode::Normal
         };
         if mode != before {
-            if let Mode::Short(why) = &mode {
+            if let DiskMode::LowSpace(why) = &mode {
                 tracing::error!("nothing new is accepted: {why}");
             } else {
                 tracing::info!("there is room on the disk again");
             }
         }
         let wait = if self.has_removed {
-            LOOK_INTERVAL
+            CHECK_INTERVAL
         } else {
-            self.make_room_after
+            self.reclaim_backoff
         };
-        if mode != Mode::Open && now().since(self.made_room_at) >= wait {
-            self.make_room_after = (2 * wait).min(64 * LOOK_INTERVAL);
+        if mode != DiskMode::Normal && now().since(self.reclaimed_at_ms) >= wait {
+            self.reclaim_backoff = (2 * wait).min(64 * CHECK_INTERVAL);
             self.has_removed = false;
-            self.made_room_at = now().mono_ms;
-            self.engine.make_room();
+            self.reclaimed_at_ms = now().mono_ms;
+            self.engine.reclaim_space();
         }
         self.core.commits.set_mode(mode.clone());
         mode
@@ -159,7 +159,7 @@ impl<E: Engine> Writer<E> {
 }
 
 /// Ascending, and of each key only what was said last.
-fn in_order(mut records: Vec<Record>) -> Vec<Record> {
+fn sort_and_dedup(mut records: Vec<Record>) -> Vec<Record> {
     records.sort_by(|a, b| a.key.cmp(&b.key));
     records.dedup_by(|later, kept| {
         let is_same = later.key == kept.key;

@@ -5,7 +5,7 @@ use proptest::{collection::vec, prelude::*, sample::Index};
 use super::*;
 use crate::{
     clock::now,
-    model::{Capabilities, Draft, Headers, MessageIds, Owner, ProjectId, SessionId, SessionRecord, To},
+    model::{Addressing, Capabilities, Draft, Headers, MessageIds, Owner, ProjectId, SessionId, SessionRecord},
 };
 
 const DELIVERY_LIMIT: u32 = 4;
@@ -85,12 +85,12 @@ impl Pair {
                 let leased = (0..self.model.len())
                     .filter(|&at| self.model[at].stands == Stands::Leased)
                     .collect();
-                self.release(leased, Picked::All);
+                self.release(leased, Selection::All);
             }
             Step::Release(picks) => {
                 let picks = self.pick(&picks);
                 let ids: Vec<_> = picks.iter().map(|&at| self.model[at].message.id).collect();
-                self.release(picks, Picked::Ids(&ids));
+                self.release(picks, Selection::Ids(&ids));
             }
             Step::Expire(pick) => self.pick(&[pick]).into_iter().for_each(|pick| self.expire(pick)),
             Step::Pass(ms) => self.now_ms += ms,
@@ -119,7 +119,7 @@ impl Pair {
         let room = |capacity, bytes_max| self.inbox.check_room(&message, capacity, bytes_max);
         let is_full = room(CAPACITY, bytes_max).is_err();
         assert_eq!(is_full, here >= CAPACITY);
-        let full = Full {
+        let full = BudgetFull {
             budget: Budget::QueueBytes,
             limit: bytes_max - 1,
         };
@@ -127,7 +127,7 @@ impl Pair {
         if here >= CAPACITY {
             return;
         }
-        let deadline_ms = ttl.map_or(NEVER, |ttl| self.now_ms + ttl);
+        let deadline_ms = ttl.map_or(NO_DEADLINE, |ttl| self.now_ms + ttl);
         let seq = self.inbox.push(message.clone(), receipt(self.model.len()), deadline_ms);
         self.model.push(Known {
             message,
@@ -188,7 +188,7 @@ impl Pair {
         assert_eq!((answer, done), (known, expected));
     }
 
-    fn release(&mut self, picks: Vec<usize>, which: Picked<'_>) {
+    fn release(&mut self, picks: Vec<usize>, which: Selection<'_>) {
         let mut expected = Vec::new();
         for at in picks {
             let known = &mut self.model[at];
@@ -206,8 +206,8 @@ impl Pair {
         let mut fates = Vec::new();
         self.inbox.release(which, DELIVERY_LIMIT, self.now_ms, |fate| {
             fates.push(match fate {
-                Fate::Returned(item) => (item.receipt, Stands::Waiting),
-                Fate::Dead(item, reason) => (item.receipt, Stands::Dead(reason)),
+                Disposition::Requeued(item) => (item.receipt, Stands::Waiting),
+                Disposition::DeadLettered(item, reason) => (item.receipt, Stands::Dead(reason)),
             });
         });
         expected.sort_unstable_by_key(|(receipt, _)| *receipt);
@@ -232,7 +232,7 @@ impl Pair {
         for known in &self.model {
             let here = matches!(known.stands, Stands::Waiting | Stands::Leased);
             assert_eq!(
-                self.inbox.holds(known.message.id, known.message.priority, known.seq),
+                self.inbox.contains(known.message.id, known.message.priority, known.seq),
                 here
             );
         }
@@ -255,7 +255,7 @@ impl Known {
 fn receipt(at: usize) -> ReceiptKey {
     ReceiptKey {
         receipt: at as u64,
-        recipient: 0,
+        recipient_index: 0,
     }
 }
 
@@ -276,7 +276,7 @@ fn message(ids: &MessageIds, priority: Priority) -> Message {
     let draft = Draft::new(
         &ProjectId::default_project(),
         &sender,
-        To::Many,
+        Addressing::Broadcast,
         ("chat", "1.0.0"),
         "{}",
         &headers,
@@ -288,7 +288,7 @@ fn message(ids: &MessageIds, priority: Priority) -> Message {
 fn push_and_lease(inbox: &mut Inbox, numbers: std::ops::Range<usize>) -> Vec<MessageId> {
     let ids = MessageIds::default();
     for at in numbers {
-        inbox.push(Arc::new(message(&ids, Priority::Normal)), receipt(at), NEVER);
+        inbox.push(Arc::new(message(&ids, Priority::Normal)), receipt(at), NO_DEADLINE);
     }
     let mut leased = Vec::new();
     inbox.lease(usize::MAX, usize::MAX, |item| leased.push(item.message.id));
@@ -302,7 +302,7 @@ proptest! {
         for step in steps {
             pair.take(step);
         }
-        let rest: Vec<_> = pair.inbox.into_items().iter().map(|item| item.receipt).collect();
+        let rest: Vec<_> = pair.inbox.into_entries().iter().map(|item| item.receipt).collect();
         let here = |known: &Known| matches!(known.stands, Stands::Waiting | Stands::Leased);
         let expected: Vec<_> =
             (0..pair.model.len()).filter(|&at| here(&pair.model[at])).map(receipt).collect();
@@ -342,7 +342,7 @@ fn one_message_that_nobody_acknowledges_keeps_no_place_for_those_after_it() {
     for at in 0..10_000 {
         let message = Arc::new(message(&ids, Priority::Normal));
         let id = message.id;
-        inbox.push(message, receipt(at), NEVER);
+        inbox.push(message, receipt(at), NO_DEADLINE);
         inbox.lease(1, usize::MAX, |_| ());
         assert!(at == 0 || inbox.acknowledge(id).is_some());
     }
@@ -356,7 +356,7 @@ fn a_lease_ends_before_the_message_that_has_no_room() {
     for at in 0..4 {
         let message = message(&ids, Priority::Normal);
         len = message.encoded_len(1);
-        inbox.push(Arc::new(message), receipt(at), NEVER);
+        inbox.push(Arc::new(message), receipt(at), NO_DEADLINE);
     }
     let mut leases = |room| {
         let mut leased = 0;
@@ -402,7 +402,7 @@ fn gaps_are_closed_when_they_are_more_than_half_and_not_for_each() {
     }
     assert_eq!(inbox.leased.len(), LEASED, "twice those that are leased, and 32");
     // Several at once leave several gaps at once.
-    inbox.release(Picked::Ids(&leased[166..190]), DELIVERY_LIMIT, 0, |_| ());
+    inbox.release(Selection::Ids(&leased[166..190]), DELIVERY_LIMIT, 0, |_| ());
     assert_eq!(inbox.leased.len(), 50 + 10);
 }
 

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use super::super::{
-    DeadLetterQuery, DeadLetters as Found, LetterBeyond, Retention,
+    BlockedDeadLetter, DeadLetterPage as Found, DeadLetterQuery, Retention,
     account::{Account, Tally, envelope_bytes},
     journal::{Change, Journal},
 };
@@ -15,38 +15,38 @@ type Key = (MessageId, SessionId);
 /// order in which it died, so that the long inbox of a removed session is not the first to go.
 #[derive(Debug)]
 pub(super) struct DeadLetters {
-    letters: BTreeMap<Key, Kept>,
-    by_death: BTreeMap<u64, Key>,
-    deaths: u64,
+    by_key: BTreeMap<Key, Entry>,
+    by_sequence: BTreeMap<u64, Key>,
+    next_sequence: u64,
     tally: Tally,
     len_max: usize,
     bytes_max: usize,
     dropped: u64,
-    dropped_told: u64,
+    dropped_logged: u64,
 }
 
 #[derive(Debug)]
-struct Kept {
-    letter: DeadLetter,
-    death: u64,
+struct Entry {
+    dead_letter: DeadLetter,
+    sequence: u64,
 }
 
 impl DeadLetters {
     pub fn new(retention: &Retention) -> Self {
         Self {
-            letters: BTreeMap::new(),
-            by_death: BTreeMap::new(),
-            deaths: 0,
+            by_key: BTreeMap::new(),
+            by_sequence: BTreeMap::new(),
+            next_sequence: 0,
             tally: Tally::default(),
             len_max: retention.dead_letters_len_max,
             bytes_max: retention.dead_letters_bytes_max,
             dropped: 0,
-            dropped_told: 0,
+            dropped_logged: 0,
         }
     }
 
     pub fn len(&self) -> usize {
-        self.letters.len()
+        self.by_key.len()
     }
 
     pub const fn bytes(&self) -> usize {
@@ -54,49 +54,58 @@ impl DeadLetters {
     }
 
     /// Keeps a letter whose message is in the account. What is dropped leaves it.
-    pub fn keep(&mut self, letter: DeadLetter, account: &mut Account, journal: &mut impl Journal) {
-        let death = self.deaths;
+    pub fn insert(&mut self, letter: DeadLetter, account: &mut Account, journal: &mut impl Journal) {
+        let death = self.next_sequence;
         if let Some(earlier) = self.take((letter.message.id, letter.recipient)) {
-            journal.note(Change::LetterForgotten(&earlier));
+            journal.record(Change::DeadLetterRemoved(&earlier));
             account.release(&earlier.message);
         }
-        journal.note(Change::LetterKept { letter: &letter, death });
+        journal.record(Change::DeadLetterKept {
+            dead_letter: &letter,
+            sequence: death,
+        });
         self.restore(letter, death, account, journal);
     }
 
     /// What was kept before a restart.
     pub fn restore(&mut self, letter: DeadLetter, death: u64, account: &mut Account, journal: &mut impl Journal) {
         let key = (letter.message.id, letter.recipient);
-        self.deaths = self.deaths.max(death + 1);
+        self.next_sequence = self.next_sequence.max(death + 1);
         self.tally.add(&letter.message);
-        self.letters.insert(key, Kept { letter, death });
-        self.by_death.insert(death, key);
-        while self.letters.len() > self.len_max || self.tally.bytes() > self.bytes_max {
-            let oldest = self.by_death.first_key_value().map(|(_, key)| *key);
+        self.by_key.insert(
+            key,
+            Entry {
+                dead_letter: letter,
+                sequence: death,
+            },
+        );
+        self.by_sequence.insert(death, key);
+        while self.by_key.len() > self.len_max || self.tally.bytes() > self.bytes_max {
+            let oldest = self.by_sequence.first_key_value().map(|(_, key)| *key);
             let Some(dropped) = oldest.and_then(|oldest| self.take(oldest)) else {
                 return;
             };
-            journal.note(Change::LetterForgotten(&dropped));
+            journal.record(Change::DeadLetterRemoved(&dropped));
             account.release(&dropped.message);
             self.dropped += 1;
         }
     }
 
     pub fn take(&mut self, key: Key) -> Option<DeadLetter> {
-        let kept = self.letters.remove(&key)?;
-        self.by_death.remove(&kept.death);
-        self.tally.remove(&kept.letter.message);
-        Some(kept.letter)
+        let kept = self.by_key.remove(&key)?;
+        self.by_sequence.remove(&kept.sequence);
+        self.tally.remove(&kept.dead_letter.message);
+        Some(kept.dead_letter)
     }
 
     pub fn message(&self, key: Key) -> Option<&Message> {
-        Some(&self.letters.get(&key)?.letter.message)
+        Some(&self.by_key.get(&key)?.dead_letter.message)
     }
 
     /// For whom this message was given up.
     pub fn recipients(&self, message: MessageId) -> Vec<SessionId> {
-        self.letters
-            .range((message, FIRST)..)
+        self.by_key
+            .range((message, SESSION_MIN)..)
             .take_while(|((id, _), _)| *id == message)
             .map(|((_, recipient), _)| *recipient)
             .collect()
@@ -107,14 +116,14 @@ impl DeadLetters {
         let mut found = Found::default();
         let mut room = query.bytes_max;
         let fitting = self
-            .letters
+            .by_key
             .range((query.after.map_or(Unbounded, Excluded), Unbounded))
-            .map(|(_, kept)| &kept.letter)
-            .filter(|letter| query.fits(letter));
+            .map(|(_, kept)| &kept.dead_letter)
+            .filter(|letter| query.matches(letter));
         for letter in fitting.take(query.limit) {
             let bytes = envelope_bytes(&letter.message);
             if bytes > room {
-                found.beyond = Some(LetterBeyond {
+                found.blocked = Some(BlockedDeadLetter {
                     message: letter.message.id,
                     recipient: letter.recipient,
                     bytes,
@@ -122,20 +131,20 @@ impl DeadLetters {
                 break;
             }
             room -= bytes;
-            found.letters.push(letter.clone());
+            found.dead_letters.push(letter.clone());
         }
         found
     }
 
     /// Warns once of all that were dropped since the last time, so that a flood of them does not flood the log.
-    pub fn tell_dropped(&mut self, project: &ProjectId) {
-        if self.dropped > self.dropped_told {
-            let dropped = self.dropped - self.dropped_told;
+    pub fn log_dropped(&mut self, project: &ProjectId) {
+        if self.dropped > self.dropped_logged {
+            let dropped = self.dropped - self.dropped_logged;
             let (total, limit, bytes_max) = (self.dropped, self.len_max, self.bytes_max);
             tracing::warn!(%project, dropped, total, limit, bytes_max, "too many dead letters: the oldest were dropped");
-            self.dropped_told = self.dropped;
+            self.dropped_logged = self.dropped;
         }
     }
 }
 
-const FIRST: SessionId = SessionId::from_uuid(uuid::Uuid::nil());
+const SESSION_MIN: SessionId = SessionId::from_uuid(uuid::Uuid::nil());

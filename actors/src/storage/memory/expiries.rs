@@ -1,6 +1,6 @@
 use std::{cmp::Reverse, collections::BinaryHeap};
 
-use super::super::inbox::NEVER;
+use super::super::inbox::NO_DEADLINE;
 use crate::model::{MessageId, Priority, SessionId};
 
 /// When a message in an inbox outlives its time, and how it is found there.
@@ -20,30 +20,30 @@ pub(super) struct Expiry {
 pub(super) struct Expiries {
     heap: BinaryHeap<Reverse<Expiry>>,
     /// How many messages with a deadline are in the inboxes.
-    awaited: usize,
+    pending_len: usize,
 }
 
 impl Expiries {
-    const LEN_UNTIDIED_MAX: usize = 1024;
+    const COMPACT_LEN_MIN: usize = 1024;
 
     /// `stands` says whether the message of an expiry is still in its inbox.
     pub fn push(&mut self, expiry: Expiry, stands: impl Fn(&Expiry) -> bool) {
-        self.awaited += 1;
+        self.pending_len += 1;
         self.heap.push(Reverse(expiry));
-        if self.heap.len() > Self::LEN_UNTIDIED_MAX && self.heap.len() > 2 * self.awaited {
+        if self.heap.len() > Self::COMPACT_LEN_MIN && self.heap.len() > 2 * self.pending_len {
             self.heap.retain(|Reverse(expiry)| stands(expiry));
             self.heap.shrink_to(2 * self.heap.len());
         }
     }
 
     /// A message with this deadline has left its inbox, by whatever way.
-    pub fn left(&mut self, deadline_ms: u64) {
-        if deadline_ms != NEVER {
-            self.awaited = self.awaited.saturating_sub(1);
+    pub fn message_removed(&mut self, deadline_ms: u64) {
+        if deadline_ms != NO_DEADLINE {
+            self.pending_len = self.pending_len.saturating_sub(1);
         }
     }
 
-    pub fn next_due(&mut self, now_mono_ms: u64) -> Option<Expiry> {
+    pub fn pop_due(&mut self, now_mono_ms: u64) -> Option<Expiry> {
         let Reverse(next) = self.heap.peek()?;
         if next.deadline_ms > now_mono_ms {
             return None;
@@ -63,7 +63,7 @@ mod tests {
 
     use super::*;
 
-    const MAX: usize = Expiries::LEN_UNTIDIED_MAX;
+    const MAX: usize = Expiries::COMPACT_LEN_MIN;
 
     fn expiry(deadline_ms: u64) -> Expiry {
         Expiry {
@@ -81,7 +81,7 @@ mod tests {
             expiries.push(expiry(at as u64), |_| panic!("cleared away at {}", at + 1));
         }
         for _ in 0..leaving {
-            expiries.left(1);
+            expiries.message_removed(1);
         }
     }
 
@@ -107,6 +107,6 @@ mod tests {
         push(&mut expiries, 1, 1);
         expiries.push(expiry(7), |expiry| expiry.deadline_ms < 5);
         assert_eq!(expiries.len(), 5 + 1, "five at first, and one of the second push");
-        assert_eq!(expiries.next_due(0), Some(expiry(0)));
+        assert_eq!(expiries.pop_due(0), Some(expiry(0)));
     }
 }

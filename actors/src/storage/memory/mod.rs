@@ -1,12 +1,12 @@
 //! The reference backend: everything in this process, gone with it.
 
-mod crossings;
+mod cross_project;
 mod dead_letters;
 mod expiries;
 pub(super) mod idempotency;
-pub(super) mod offices;
 pub(super) mod restore;
 pub(super) mod state;
+pub(super) mod system;
 
 use std::{
     collections::HashMap,
@@ -15,11 +15,11 @@ use std::{
     time::Duration,
 };
 
-use self::{offices::Offices, state::State};
+use self::{state::State, system::SystemState};
 use super::{
-    Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, Condition, DeadLetterQuery, DeadLetters, Depth,
-    Inserted, Leased, Op, Outcome, Redriven, Release, Released, Reserved, Retention, Roster, Seat, Seated, Storage,
-    Store, Usage, Wanted, account::Limits,
+    Acknowledge, Acknowledged, Append, Appended, Claim, Claimed, DeadLetterPage, DeadLetterQuery, Depth, Inserted,
+    KeyReservation, Lease, Op, PutOutcome, PutSession, Redriven, Release, Released, Retention, Roster, SendResult,
+    SessionKey, Storage, StorageHealth, Store, Usage, account::StoreLimits,
 };
 use crate::{
     clock::Now,
@@ -32,11 +32,11 @@ use crate::{
 /// Keeps the store of each project for as long as it lives itself.
 #[derive(Debug, Default)]
 pub struct MemoryStorage {
-    limits: Limits,
+    limits: StoreLimits,
     /// Why it is there in place of another.
-    instead: Option<String>,
+    fallback_reason: Option<String>,
     stores: Mutex<HashMap<ProjectId, Arc<MemoryStore>>>,
-    offices: Mutex<Offices>,
+    system: Mutex<SystemState>,
 }
 
 impl MemoryStorage {
@@ -44,25 +44,25 @@ impl MemoryStorage {
     #[must_use]
     pub fn new(retention: Retention) -> Self {
         Self {
-            limits: Limits::new(retention),
+            limits: StoreLimits::new(retention),
             ..Self::default()
         }
     }
 
     /// The same in place of another storage, for this reason: it works, and not as it was meant to.
     #[must_use]
-    pub fn instead_of_another(retention: Retention, why: impl Into<String>) -> Self {
+    pub fn new_fallback(retention: Retention, why: impl Into<String>) -> Self {
         Self {
-            limits: Limits::new(retention),
-            instead: Some(why.into()),
+            limits: StoreLimits::new(retention),
+            fallback_reason: Some(why.into()),
             ..Self::default()
         }
     }
 }
 
 impl MemoryStorage {
-    fn run<T: Send + 'static>(&self, operation: impl FnOnce(&mut Offices) -> T) -> Op<T> {
-        let answer = operation(&mut self.offices.lock().unwrap_or_else(PoisonError::into_inner));
+    fn run<T: Send + 'static>(&self, operation: impl FnOnce(&mut SystemState) -> T) -> Op<T> {
+        let answer = operation(&mut self.system.lock().unwrap_or_else(PoisonError::into_inner));
         Box::pin(ready(Ok(answer)))
     }
 }
@@ -76,8 +76,10 @@ impl Storage for MemoryStorage {
         "nothing survives the process".to_owned()
     }
 
-    fn condition(&self) -> Condition {
-        self.instead.clone().map_or(Condition::Healthy, Condition::Degraded)
+    fn health(&self) -> StorageHealth {
+        self.fallback_reason
+            .clone()
+            .map_or(StorageHealth::Healthy, StorageHealth::Degraded)
     }
 
     fn open(&self, project: &ProjectId) -> Arc<dyn Store> {
@@ -134,11 +136,11 @@ impl MemoryStore {
 }
 
 impl Store for MemoryStore {
-    fn answers_at_once(&self) -> bool {
+    fn is_synchronous(&self) -> bool {
         true
     }
 
-    fn put_session(&self, record: SessionRecord, seat: Seat) -> Op<Seated> {
+    fn put_session(&self, record: SessionRecord, seat: PutSession) -> Op<PutOutcome> {
         self.run(|state| state.put_session(record, seat))
     }
 
@@ -146,7 +148,7 @@ impl Store for MemoryStore {
         self.run(|state| state.sessions())
     }
 
-    fn find_session(&self, wanted: Wanted) -> Op<Option<SessionRecord>> {
+    fn find_session(&self, wanted: SessionKey) -> Op<Option<SessionRecord>> {
         self.run(|state| state.find_session(&wanted))
     }
 
@@ -180,23 +182,23 @@ impl Store for MemoryStore {
         self.run(|state| state.append(batch, now))
     }
 
-    fn settle_outcome(&self, sender: SessionId, key: String, outcome: Outcome) -> Op<()> {
-        self.run(|state| state.settle_outcome(sender, key, outcome))
+    fn update_send_result(&self, sender: SessionId, key: String, outcome: SendResult) -> Op<()> {
+        self.run(|state| state.update_send_result(sender, key, outcome))
     }
 
-    fn reserve_key(&self, sender: SessionId, key: String, target: ProjectId, now: Now) -> Op<Reserved> {
+    fn reserve_key(&self, sender: SessionId, key: String, target: ProjectId, now: Now) -> Op<KeyReservation> {
         self.run(|state| state.reserve_key(sender, key, target, now))
     }
 
-    fn keep_outcome(&self, sender: SessionId, key: String, outcome: Outcome) -> Op<()> {
-        self.run(|state| state.keep_outcome(sender, key, outcome))
+    fn complete_reservation(&self, sender: SessionId, key: String, outcome: SendResult) -> Op<()> {
+        self.run(|state| state.complete_reservation(sender, key, outcome))
     }
 
-    fn free_key(&self, sender: SessionId, key: String) -> Op<()> {
-        self.run(|state| state.free_key(sender, key))
+    fn cancel_reservation(&self, sender: SessionId, key: String) -> Op<()> {
+        self.run(|state| state.cancel_reservation(sender, key))
     }
 
-    fn lease(&self, session: SessionId, by: Option<Claim>, limit: usize, bytes_max: usize, now: Now) -> Op<Leased> {
+    fn lease(&self, session: SessionId, by: Option<Claim>, limit: usize, bytes_max: usize, now: Now) -> Op<Lease> {
         self.run(|state| state.lease(session, by, limit, bytes_max, now))
     }
 
@@ -220,7 +222,7 @@ impl Store for MemoryStore {
         self.run(|state| state.message_status(message, now))
     }
 
-    fn dead_letters(&self, query: DeadLetterQuery) -> Op<DeadLetters> {
+    fn dead_letters(&self, query: DeadLetterQuery) -> Op<DeadLetterPage> {
         self.run(|state| state.dead_letters(&query))
     }
 
@@ -242,16 +244,16 @@ impl Store for MemoryStore {
         self.run(|state| state.usage())
     }
 
-    fn put_crossing(&self, message: MessageId, target: ProjectId) -> Op<()> {
-        self.run(|state| state.put_crossing(message, target))
+    fn put_cross_project_target(&self, message: MessageId, target: ProjectId) -> Op<()> {
+        self.run(|state| state.put_cross_project_target(message, target))
     }
 
-    fn crossing(&self, message: MessageId) -> Op<Option<ProjectId>> {
-        self.run(|state| state.crossing(message))
+    fn cross_project_target(&self, message: MessageId) -> Op<Option<ProjectId>> {
+        self.run(|state| state.cross_project_target(message))
     }
 
-    fn crossing_targets(&self) -> Op<Vec<ProjectId>> {
-        self.run(|state| state.crossing_targets())
+    fn cross_project_targets(&self) -> Op<Vec<ProjectId>> {
+        self.run(|state| state.cross_project_targets())
     }
 }
 

@@ -12,25 +12,25 @@ use semver::Version;
 
 use super::{
     super::{
-        Acknowledge, Acknowledged, Append, Appended, Audience, Claim, Claimed, DeadLetterQuery, DeadLetters as Found,
-        Delivery, Depth, Inserted, Leased, Outcome, RedriveRefusal, Redriven, Refusal, Release, Released, Reserved,
-        Roster, Seat, Seated, Usage, Wanted,
-        account::{Account, Limits},
+        Acknowledge, Acknowledged, Append, Appended, Audience, Claim, Claimed, DeadLetterPage as Found,
+        DeadLetterQuery, Delivery, Depth, Inserted, KeyReservation, Lease, PutOutcome, PutSession, RecipientRefusal,
+        RedriveRefusal, Redriven, Release, Released, Roster, SendResult, SessionKey, Usage,
+        account::{Account, StoreLimits},
         id_map::{IdMap, IdSet},
-        inbox::{Fate, Inbox, Item, NEVER, Picked},
+        inbox::{Disposition, Inbox, InboxEntry, NO_DEADLINE, Selection},
         journal::{Change, Journal},
         receipts::{ReceiptKey, Receipts},
     },
-    crossings::Crossings,
+    cross_project::CrossProjectTargets,
     dead_letters::DeadLetters,
     expiries::{Expiries, Expiry},
-    idempotency::{TakenBy, TakenKeys},
+    idempotency::{IdempotencyKeys, KeyUse},
 };
 use crate::{
     clock::Now,
     model::{
-        DeadLetter, DeadLetterReason, Message, MessageId, ProjectId, ProtocolName, ProtocolRecord, RecipientStatus,
-        SessionId, SessionName, SessionRecord, Status,
+        DeadLetter, DeadLetterReason, DeliveryStatus, Message, MessageId, ProjectId, ProtocolName, ProtocolRecord,
+        RecipientStatus, SessionId, SessionName, SessionRecord,
     },
 };
 
@@ -43,25 +43,25 @@ pub(in super::super) struct State<J = ()> {
     sessions_bytes_max: usize,
     /// Of the records of all sessions.
     pub(super) sessions_bytes: usize,
-    pub(super) participants: IdMap<SessionId, Participant>,
+    pub(super) sessions: IdMap<SessionId, StoredSession>,
     pub(super) names: HashMap<SessionName, SessionId>,
     /// How often a session was put or removed.
     pub(super) roster_version: u64,
-    pub(super) epochs: u64,
+    pub(super) last_epoch: u64,
     pub(super) protocols: BTreeMap<(ProtocolName, Version), Arc<ProtocolRecord>>,
-    pub(super) taken_keys: TakenKeys,
+    pub(super) idempotency_keys: IdempotencyKeys,
     pub(super) ledger: Ledger,
     expiries: Expiries,
     /// Up to when `expiries` was emptied. Callers read their clocks before they take the lock, so that an operation may
     /// bring an earlier time than the one before it.
     expired_until_ms: u64,
     /// Whose queues lost an expired message since the last sweep, whichever operation noticed it.
-    thinned: IdSet<SessionId>,
-    pub(super) crossings: Crossings,
+    expired_in: IdSet<SessionId>,
+    pub(super) cross_project_targets: CrossProjectTargets,
 }
 
 #[derive(Debug)]
-pub(super) struct Participant {
+pub(super) struct StoredSession {
     pub inbox: Inbox,
     pub record: SessionRecord,
     /// See [`SessionRecord::stored_len`].
@@ -79,13 +79,13 @@ pub(super) struct Ledger {
 }
 
 impl State {
-    pub fn new(project: ProjectId, limits: &Limits) -> Self {
+    pub fn new(project: ProjectId, limits: &StoreLimits) -> Self {
         Self::with_journal(project, limits, ())
     }
 }
 
 impl<J: Journal> State<J> {
-    pub fn with_journal(project: ProjectId, limits: &Limits, journal: J) -> Self {
+    pub fn with_journal(project: ProjectId, limits: &StoreLimits, journal: J) -> Self {
         let retention = &limits.retention;
         Self {
             journal,
@@ -93,12 +93,12 @@ impl<J: Journal> State<J> {
             queue_bytes_max: retention.queue_bytes_max,
             sessions_bytes_max: retention.sessions_bytes_max,
             sessions_bytes: 0,
-            participants: IdMap::default(),
+            sessions: IdMap::default(),
             names: HashMap::new(),
             roster_version: 0,
-            epochs: 0,
+            last_epoch: 0,
             protocols: BTreeMap::new(),
-            taken_keys: TakenKeys::new(retention),
+            idempotency_keys: IdempotencyKeys::new(retention),
             ledger: Ledger {
                 receipts: Receipts::new(retention.receipts_len_max),
                 dead_letters: DeadLetters::new(retention),
@@ -106,87 +106,87 @@ impl<J: Journal> State<J> {
             },
             expiries: Expiries::default(),
             expired_until_ms: 0,
-            thinned: IdSet::default(),
-            crossings: Crossings::new(retention.crossings_len_max),
+            expired_in: IdSet::default(),
+            cross_project_targets: CrossProjectTargets::new(retention.cross_project_targets_len_max),
         }
     }
 
-    pub fn put_session(&mut self, record: SessionRecord, seat: Seat) -> Seated {
+    pub fn put_session(&mut self, record: SessionRecord, seat: PutSession) -> PutOutcome {
         let id = record.id;
         let holder = record.name.as_ref().and_then(|name| self.names.get(name));
         if holder.is_some_and(|holder| *holder != id) {
-            return Seated::NameTaken;
+            return PutOutcome::NameTaken;
         }
-        let len = self.participants.len();
+        let len = self.sessions.len();
         let bytes = record.stored_len();
-        let before = self.participants.get(&id).map(|known| known.record_bytes);
-        if before.is_none() && seat.resumes {
-            return Seated::Gone;
+        let before = self.sessions.get(&id).map(|known| known.record_bytes);
+        if before.is_none() && seat.must_exist {
+            return PutOutcome::Gone;
         }
         if before.is_none() && seat.sessions_len_max.is_some_and(|max| len >= max) {
-            return Seated::Full;
+            return PutOutcome::TooManySessions;
         }
         let limit = self.sessions_bytes_max;
         let sessions_bytes = self.sessions_bytes - before.unwrap_or(0) + bytes;
         // A record that does not grow is kept though there be too much, as after a change of the limit.
         if sessions_bytes > limit && before.is_none_or(|before| bytes > before) {
-            return Seated::NoRoom { limit };
+            return PutOutcome::TooManyBytes { limit };
         }
         self.sessions_bytes = sessions_bytes;
-        if let Some(known) = self.participants.get_mut(&id) {
+        if let Some(known) = self.sessions.get_mut(&id) {
             known.record_bytes = bytes;
             if let Some(before) = std::mem::replace(&mut known.record, record.clone()).name {
                 self.names.remove(&before);
             }
         } else {
-            let participant = Participant {
+            let participant = StoredSession {
                 inbox: Inbox::default(),
                 record: record.clone(),
                 record_bytes: bytes,
                 claim: None,
             };
-            self.participants.insert(id, participant);
+            self.sessions.insert(id, participant);
         }
         if let Some(name) = record.name {
             self.names.insert(name, id);
         }
         self.roster_version += 1;
-        self.journal.note(Change::SessionPut(&self.participants[&id].record));
-        Seated::Kept
+        self.journal.record(Change::SessionPut(&self.sessions[&id].record));
+        PutOutcome::Stored
     }
 
     pub fn sessions(&self) -> Roster {
-        let records = self.participants.values().map(|participant| participant.record.clone());
+        let records = self.sessions.values().map(|participant| participant.record.clone());
         Roster {
             version: self.roster_version,
             sessions: records.collect(),
         }
     }
 
-    pub fn find_session(&self, wanted: &Wanted) -> Option<SessionRecord> {
+    pub fn find_session(&self, wanted: &SessionKey) -> Option<SessionRecord> {
         let id = match wanted {
-            Wanted::Id(id) => id,
-            Wanted::Name(name) => self.names.get(name)?,
+            SessionKey::Id(id) => id,
+            SessionKey::Name(name) => self.names.get(name)?,
         };
-        Some(self.participants.get(id)?.record.clone())
+        Some(self.sessions.get(id)?.record.clone())
     }
 
     pub fn claim(&mut self, session: SessionId, claim: Claim, delivery_limit: u32, now: Now) -> Claimed {
         self.expire(now);
-        let Some(participant) = self.participants.get_mut(&session) else {
+        let Some(participant) = self.sessions.get_mut(&session) else {
             return Claimed::default();
         };
         participant.claim = Some(claim);
-        self.epochs += 1;
+        self.last_epoch += 1;
         Claimed {
-            epoch: self.epochs,
-            released: self.release_picked(session, Picked::All, delivery_limit, now),
+            epoch: self.last_epoch,
+            released: self.release_selected(session, Selection::All, delivery_limit, now),
         }
     }
 
     pub fn remove_session(&mut self, session: SessionId, reason: DeadLetterReason, now: Now) -> usize {
         self.expire(now);
-        let Some(participant) = self.participants.remove(&session) else {
+        let Some(participant) = self.sessions.remove(&session) else {
             return 0;
         };
         if let Some(name) = &participant.record.name {
@@ -194,13 +194,13 @@ impl<J: Journal> State<J> {
         }
         self.roster_version += 1;
         self.sessions_bytes -= participant.record_bytes;
-        let items = participant.inbox.into_items();
+        let items = participant.inbox.into_entries();
         let count = items.len();
         for item in items {
-            self.expiries.left(item.deadline_ms);
-            self.ledger.bury(item, session, reason, now, &mut self.journal);
+            self.expiries.message_removed(item.deadline_ms);
+            self.ledger.dead_letter(item, session, reason, now, &mut self.journal);
         }
-        self.journal.note(Change::SessionRemoved(session));
+        self.journal.record(Change::SessionRemoved(session));
         count
     }
 
@@ -211,7 +211,7 @@ impl<J: Journal> State<J> {
             Occupied(there) => Inserted::Exists(Arc::clone(there.get())),
             Vacant(_) if is_full => Inserted::Full,
             Vacant(place) => {
-                self.journal.note(Change::ProtocolInserted(&record));
+                self.journal.record(Change::ProtocolInserted(&record));
                 place.insert(record);
                 Inserted::New
             }
@@ -238,11 +238,11 @@ impl<J: Journal> State<J> {
             .map(|key| (append.message.sender, Arc::from(key)));
         if let Some(by) = key
             .as_ref()
-            .and_then(|key| self.taken_keys.get(key, now, &mut self.journal))
+            .and_then(|key| self.idempotency_keys.get(key, now, &mut self.journal))
         {
             return match by {
-                TakenBy::Outcome(first) => Appended::Repeated(first.clone()),
-                TakenBy::Reservation { .. } => Appended::KeyReserved,
+                KeyUse::SendResult(first) => Appended::Duplicate(first.clone()),
+                KeyUse::Reservation { .. } => Appended::KeyReserved,
             };
         }
         let (queue_len, refused, refusal) = match append.audience {
@@ -250,9 +250,9 @@ impl<J: Journal> State<J> {
             Audience::Many(to) => self.append_broadcast(&append.message, &to, append.queue_capacity, now),
         };
         if let Some(key) = key.filter(|_| refused.len() < audience_len) {
-            let outcome = Outcome::accepted(id, audience_len, queue_len, refused.clone());
-            let by = TakenBy::Outcome(outcome);
-            self.taken_keys.take(key, by, now, &mut self.journal);
+            let outcome = SendResult::accepted(id, audience_len, queue_len, refused.clone());
+            let by = KeyUse::SendResult(outcome);
+            self.idempotency_keys.put(key, by, now, &mut self.journal);
         }
         Appended::Accepted {
             queue_len,
@@ -267,7 +267,7 @@ impl<J: Journal> State<J> {
         to: SessionId,
         capacity: usize,
         now: Now,
-    ) -> (usize, Vec<SessionId>, Option<Refusal>) {
+    ) -> (usize, Vec<SessionId>, Option<RecipientRefusal>) {
         let (id, receipt) = (message.id, self.ledger.receipts.next_key(0));
         match self.accept(message, to, capacity, receipt, now) {
             Ok(queue_len) => {
@@ -284,7 +284,7 @@ impl<J: Journal> State<J> {
         to: &[SessionId],
         capacity: usize,
         now: Now,
-    ) -> (usize, Vec<SessionId>, Option<Refusal>) {
+    ) -> (usize, Vec<SessionId>, Option<RecipientRefusal>) {
         let mut accepted = Vec::with_capacity(to.len());
         let (mut longest, mut refused, mut refusal) = (0, Vec::new(), None);
         for &session in to {
@@ -316,24 +316,24 @@ impl<J: Journal> State<J> {
         capacity: usize,
         receipt: ReceiptKey,
         now: Now,
-    ) -> Result<usize, Refusal> {
-        let inbox = &self.participants.get(&to).ok_or(Refusal::Gone)?.inbox;
+    ) -> Result<usize, RecipientRefusal> {
+        let inbox = &self.sessions.get(&to).ok_or(RecipientRefusal::Gone)?.inbox;
         let dead_bytes = self.ledger.dead_letters.bytes();
         inbox
             .check_room(&message, capacity, self.queue_bytes_max)
             .and_then(|()| self.ledger.account.charge(&message, dead_bytes))
-            .map_err(Refusal::Full)?;
+            .map_err(RecipientRefusal::Full)?;
         Ok(self.enqueue(message, to, receipt, now))
     }
 
     /// Returns how many wait for the session then; 0 for one that is not known.
     fn enqueue(&mut self, message: Arc<Message>, to: SessionId, receipt: ReceiptKey, now: Now) -> usize {
-        let Some(Participant { inbox, .. }) = self.participants.get_mut(&to) else {
+        let Some(StoredSession { inbox, .. }) = self.sessions.get_mut(&to) else {
             return 0;
         };
-        let deadline_ms = message.ttl.map_or(NEVER, |ttl| now.after(ttl));
+        let deadline_ms = message.ttl.map_or(NO_DEADLINE, |ttl| now.mono_after(ttl));
         let (id, priority) = (message.id, message.priority);
-        self.journal.note(Change::Queued {
+        self.journal.record(Change::MessageQueued {
             session: to,
             seq: inbox.next_seq(),
             message: &message,
@@ -342,7 +342,7 @@ impl<J: Journal> State<J> {
         });
         let seq = inbox.push(message, receipt, deadline_ms);
         let queue_len = inbox.waiting_len();
-        self.await_expiry(Expiry {
+        self.schedule_expiry(Expiry {
             deadline_ms,
             seq,
             session: to,
@@ -352,87 +352,94 @@ impl<J: Journal> State<J> {
         queue_len
     }
 
-    pub(super) fn await_expiry(&mut self, expiry: Expiry) {
-        if expiry.deadline_ms == NEVER {
+    pub(super) fn schedule_expiry(&mut self, expiry: Expiry) {
+        if expiry.deadline_ms == NO_DEADLINE {
             return;
         }
-        let participants = &self.participants;
+        let participants = &self.sessions;
         self.expiries.push(expiry, |expiry| {
             participants
                 .get(&expiry.session)
-                .is_some_and(|participant| participant.inbox.holds(expiry.message, expiry.priority, expiry.seq))
+                .is_some_and(|participant| participant.inbox.contains(expiry.message, expiry.priority, expiry.seq))
         });
     }
 
-    pub fn settle_outcome(&mut self, sender: SessionId, key: String, outcome: Outcome) {
+    pub fn update_send_result(&mut self, sender: SessionId, key: String, outcome: SendResult) {
         let key = (sender, key.into());
-        self.taken_keys.settle(&key, outcome, &mut self.journal);
+        self.idempotency_keys.complete(&key, outcome, &mut self.journal);
     }
 
-    pub fn reserve_key(&mut self, sender: SessionId, key: String, target: ProjectId, now: Now) -> Reserved {
+    pub fn reserve_key(&mut self, sender: SessionId, key: String, target: ProjectId, now: Now) -> KeyReservation {
         let key = (sender, key.into());
-        self.taken_keys.reserve(key, target, now, &mut self.journal)
+        self.idempotency_keys.reserve(key, target, now, &mut self.journal)
     }
 
-    pub fn keep_outcome(&mut self, sender: SessionId, key: String, outcome: Outcome) {
+    pub fn complete_reservation(&mut self, sender: SessionId, key: String, outcome: SendResult) {
         let key = (sender, key.into());
-        self.taken_keys.settle_reserved(&key, outcome, &mut self.journal);
+        self.idempotency_keys
+            .complete_reservation(&key, outcome, &mut self.journal);
     }
 
-    pub fn free_key(&mut self, sender: SessionId, key: String) {
+    pub fn cancel_reservation(&mut self, sender: SessionId, key: String) {
         let key = (sender, key.into());
-        self.taken_keys.free_reserved(&key, &mut self.journal);
+        self.idempotency_keys.cancel_reservation(&key, &mut self.journal);
     }
 
-    pub fn lease(&mut self, session: SessionId, by: Option<Claim>, limit: usize, bytes_max: usize, now: Now) -> Leased {
+    pub fn lease(&mut self, session: SessionId, by: Option<Claim>, limit: usize, bytes_max: usize, now: Now) -> Lease {
         self.expire(now);
-        let Some(Participant { inbox, claim, .. }) = self.participants.get_mut(&session) else {
-            return Leased::default();
+        let Some(StoredSession { inbox, claim, .. }) = self.sessions.get_mut(&session) else {
+            return Lease::default();
         };
         if by.is_some() && by != *claim {
-            return Leased {
+            return Lease {
                 depth: inbox.depth(),
                 superseded: true,
-                ..Leased::default()
+                ..Lease::default()
             };
         }
         let (receipts, journal) = (&mut self.ledger.receipts, &mut self.journal);
         let mut deliveries = Vec::with_capacity(limit.min(inbox.waiting_len()));
         let beyond = inbox.lease(limit, bytes_max, |item| {
-            receipts.set(item.receipt, item.message.id, Status::Delivered, now.unix_ms, journal);
-            journal.note(Change::Delivered(item));
+            receipts.set(
+                item.receipt,
+                item.message.id,
+                DeliveryStatus::Delivered,
+                now.unix_ms,
+                journal,
+            );
+            journal.record(Change::MessageDelivered(item));
             deliveries.push(Delivery {
                 message: item.message.clone(),
                 count: item.deliveries,
             });
         });
-        Leased {
+        Lease {
             deliveries,
             depth: inbox.depth(),
-            beyond,
-            ..Leased::default()
+            blocked_bytes: beyond,
+            ..Lease::default()
         }
     }
 
     pub fn acknowledge(&mut self, session: SessionId, which: Acknowledge, now: Now) -> Acknowledged {
         let mut answer = Acknowledged::default();
-        let Some(Participant { inbox, .. }) = self.participants.get_mut(&session) else {
+        let Some(StoredSession { inbox, .. }) = self.sessions.get_mut(&session) else {
             answer.unknown = match which {
                 Acknowledge::Ids(ids) => ids,
                 Acknowledge::UpTo(id) => vec![id],
             };
             return answer;
         };
-        let mut done = |item: Item| {
-            self.expiries.left(item.deadline_ms);
+        let mut done = |item: InboxEntry| {
+            self.expiries.message_removed(item.deadline_ms);
             let (receipts, journal) = (&mut self.ledger.receipts, &mut self.journal);
-            let status = Status::Acknowledged;
+            let status = DeliveryStatus::Acknowledged;
             receipts.set(item.receipt, item.message.id, status, now.unix_ms, journal);
-            journal.note(Change::Left(&item));
+            journal.record(Change::MessageRemoved(&item));
             answer.acknowledged += 1;
             self.ledger.account.release(&item.message);
             if item.message.progress.subscribe().is_some() {
-                answer.watched.push(item.message);
+                answer.tracked.push(item.message);
             }
         };
         match which {
@@ -457,31 +464,43 @@ impl<J: Journal> State<J> {
     pub fn release(&mut self, session: SessionId, which: &Release, delivery_limit: u32, now: Now) -> Released {
         self.expire(now);
         let held_by_another =
-            |claim| matches!(self.participants.get(&session), Some(participant) if participant.claim != Some(claim));
+            |claim| matches!(self.sessions.get(&session), Some(participant) if participant.claim != Some(claim));
         let which = match which {
-            Release::Claimed(claim) if held_by_another(*claim) => Picked::Ids(&[]),
+            Release::Claimed(claim) if held_by_another(*claim) => Selection::Ids(&[]),
             // This process alone knows of signs of life, and has looked.
-            Release::Claimed(_) | Release::Silent(_) => Picked::All,
-            Release::Ids(ids) => Picked::Ids(ids),
+            Release::Claimed(_) | Release::Silent(_) => Selection::All,
+            Release::Ids(ids) => Selection::Ids(ids),
         };
-        self.release_picked(session, which, delivery_limit, now)
+        self.release_selected(session, which, delivery_limit, now)
     }
 
-    fn release_picked(&mut self, session: SessionId, which: Picked<'_>, delivery_limit: u32, now: Now) -> Released {
-        let Some(Participant { inbox, .. }) = self.participants.get_mut(&session) else {
+    fn release_selected(
+        &mut self,
+        session: SessionId,
+        which: Selection<'_>,
+        delivery_limit: u32,
+        now: Now,
+    ) -> Released {
+        let Some(StoredSession { inbox, .. }) = self.sessions.get_mut(&session) else {
             return Released::default();
         };
         let (mut returned, mut dead) = (0, 0);
         inbox.release(which, delivery_limit, self.expired_until_ms, |fate| match fate {
-            Fate::Returned(item) => {
+            Disposition::Requeued(item) => {
                 returned += 1;
                 let (receipts, journal) = (&mut self.ledger.receipts, &mut self.journal);
-                receipts.set(item.receipt, item.message.id, Status::Queued, now.unix_ms, journal);
+                receipts.set(
+                    item.receipt,
+                    item.message.id,
+                    DeliveryStatus::Queued,
+                    now.unix_ms,
+                    journal,
+                );
             }
-            Fate::Dead(item, reason) => {
+            Disposition::DeadLettered(item, reason) => {
                 dead += 1;
-                self.expiries.left(item.deadline_ms);
-                self.ledger.bury(item, session, reason, now, &mut self.journal);
+                self.expiries.message_removed(item.deadline_ms);
+                self.ledger.dead_letter(item, session, reason, now, &mut self.journal);
             }
         });
         Released {
@@ -492,19 +511,19 @@ impl<J: Journal> State<J> {
     }
 
     pub fn depth(&self, session: SessionId) -> Depth {
-        self.participants
+        self.sessions
             .get(&session)
             .map_or_else(Depth::default, |participant| participant.inbox.depth())
     }
 
     pub fn sweep(&mut self, now: Now) -> Vec<(SessionId, usize)> {
         self.expire(now);
-        self.taken_keys.forget_old(now, &mut self.journal);
-        self.taken_keys.tell_dropped(&self.project);
-        self.ledger.dead_letters.tell_dropped(&self.project);
-        let thinned = std::mem::take(&mut self.thinned);
+        self.idempotency_keys.remove_expired(now, &mut self.journal);
+        self.idempotency_keys.log_dropped(&self.project);
+        self.ledger.dead_letters.log_dropped(&self.project);
+        let thinned = std::mem::take(&mut self.expired_in);
         let waiting_len = |session| {
-            self.participants
+            self.sessions
                 .get(&session)
                 .map(|participant| participant.inbox.waiting_len())
         };
@@ -523,16 +542,16 @@ impl<J: Journal> State<J> {
         self.ledger.dead_letters.list(query)
     }
 
-    pub fn put_crossing(&mut self, message: MessageId, target: ProjectId) {
-        self.crossings.put(message, target, &mut self.journal);
+    pub fn put_cross_project_target(&mut self, message: MessageId, target: ProjectId) {
+        self.cross_project_targets.put(message, target, &mut self.journal);
     }
 
-    pub fn crossing(&self, message: MessageId) -> Option<ProjectId> {
-        self.crossings.get(message).cloned()
+    pub fn cross_project_target(&self, message: MessageId) -> Option<ProjectId> {
+        self.cross_project_targets.get(message).cloned()
     }
 
-    pub fn crossing_targets(&self) -> Vec<ProjectId> {
-        self.crossings.targets()
+    pub fn cross_project_targets(&self) -> Vec<ProjectId> {
+        self.cross_project_targets.targets()
     }
 
     pub fn dead_letter_count(&self) -> usize {
@@ -544,7 +563,7 @@ impl<J: Journal> State<J> {
             messages: self.ledger.account.bytes(),
             dead_letters: self.ledger.dead_letters.bytes(),
             sessions: self.sessions_bytes,
-            outcomes: self.taken_keys.bytes(),
+            idempotency_keys: self.idempotency_keys.bytes(),
         }
     }
 
@@ -585,11 +604,11 @@ impl<J: Journal> State<J> {
         capacity: usize,
         now: Now,
     ) -> Result<usize, RedriveRefusal> {
-        let inbox = &self.participants.get(&to).ok_or(RedriveRefusal::RecipientGone)?.inbox;
+        let inbox = &self.sessions.get(&to).ok_or(RedriveRefusal::RecipientGone)?.inbox;
         if self.ledger.receipts.is_open(letter.0, to) {
             // It has its own copy: of a broadcast, or of a redrive just before. A second one would be a repeat.
             if let Some(letter) = self.ledger.dead_letters.take(letter) {
-                self.journal.note(Change::LetterForgotten(&letter));
+                self.journal.record(Change::DeadLetterRemoved(&letter));
                 self.ledger.account.release(&letter.message);
             }
             return Ok(inbox.waiting_len());
@@ -605,7 +624,7 @@ impl<J: Journal> State<J> {
         let Some(letter) = self.ledger.dead_letters.take(letter) else {
             return Ok(waiting_len);
         };
-        self.journal.note(Change::LetterForgotten(&letter));
+        self.journal.record(Change::DeadLetterRemoved(&letter));
         let DeadLetter { message, recipient, .. } = letter;
         let message = if to == recipient || message.recipient.is_none() {
             message
@@ -622,16 +641,16 @@ impl<J: Journal> State<J> {
     /// Buries what has waited beyond its time.
     fn expire(&mut self, now: Now) {
         self.expired_until_ms = self.expired_until_ms.max(now.mono_ms);
-        while let Some(expiry) = self.expiries.next_due(now.mono_ms) {
-            let Some(Participant { inbox, .. }) = self.participants.get_mut(&expiry.session) else {
+        while let Some(expiry) = self.expiries.pop_due(now.mono_ms) {
+            let Some(StoredSession { inbox, .. }) = self.sessions.get_mut(&expiry.session) else {
                 continue;
             };
             // None when it was acknowledged, or is leased: then its release sees that it is too late.
             if let Some(item) = inbox.expire(expiry.message, expiry.priority, expiry.seq) {
-                self.expiries.left(item.deadline_ms);
+                self.expiries.message_removed(item.deadline_ms);
                 let (session, reason) = (expiry.session, DeadLetterReason::Expired);
-                self.ledger.bury(item, session, reason, now, &mut self.journal);
-                self.thinned.insert(expiry.session);
+                self.ledger.dead_letter(item, session, reason, now, &mut self.journal);
+                self.expired_in.insert(expiry.session);
             }
         }
     }
@@ -639,21 +658,21 @@ impl<J: Journal> State<J> {
 
 impl Ledger {
     /// Makes a dead letter of a message that has left its inbox. Tells the waiting sender, as nobody else sees it.
-    fn bury(
+    fn dead_letter(
         &mut self,
-        item: Item,
+        item: InboxEntry,
         recipient: SessionId,
         reason: DeadLetterReason,
         now: Now,
         journal: &mut impl Journal,
     ) {
         let status = match reason {
-            DeadLetterReason::Expired => Status::Expired,
-            reason => Status::DeadLettered(reason),
+            DeadLetterReason::Expired => DeliveryStatus::Expired,
+            reason => DeliveryStatus::DeadLettered(reason),
         };
         self.receipts
             .set(item.receipt, item.message.id, status, now.unix_ms, journal);
-        item.message.progress.reach(status);
+        item.message.progress.advance_to(status);
         let letter = DeadLetter {
             message: Arc::clone(&item.message),
             recipient,
@@ -661,7 +680,7 @@ impl Ledger {
             at_ms: now.unix_ms,
             deliveries: item.deliveries,
         };
-        self.dead_letters.keep(letter, &mut self.account, journal);
-        journal.note(Change::Left(&item));
+        self.dead_letters.insert(letter, &mut self.account, journal);
+        journal.record(Change::MessageRemoved(&item));
     }
 }

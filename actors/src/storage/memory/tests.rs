@@ -9,9 +9,11 @@ use tracing::{
 
 use super::*;
 use crate::{
-    model::{AuditOutcome, Budget, Capabilities, Draft, Full, Headers, MessageIds, Owner, Status, To},
+    model::{
+        Addressing, AuditOutcome, Budget, BudgetFull, Capabilities, DeliveryStatus, Draft, Headers, MessageIds, Owner,
+    },
     storage::{
-        Audience, Refusal,
+        Audience, RecipientRefusal,
         account::{COPY_BYTES, envelope_bytes},
         conformance::{
             BUDGET_CASES, CASES, Case, TIMED_CASES, run, small_budgets,
@@ -61,10 +63,10 @@ const AT_FIRST: Now = Now {
 
 impl Little {
     fn new(retention: Retention) -> Self {
-        let mut state = State::new(ProjectId::default_project(), &Limits::new(retention));
+        let mut state = State::new(ProjectId::default_project(), &StoreLimits::new(retention));
         let [alice, bob] = [(); 2].map(|()| SessionId::generate());
         for id in [alice, bob] {
-            state.put_session(record(id), Seat::default());
+            state.put_session(record(id), PutSession::default());
         }
         Self {
             state,
@@ -83,7 +85,7 @@ impl Little {
         let draft = Draft::new(
             &ProjectId::default_project(),
             &record(self.alice),
-            To::One,
+            Addressing::Direct,
             protocol,
             "{}",
             &headers,
@@ -95,7 +97,7 @@ impl Little {
             audience: Audience::One(self.bob),
             queue_capacity: usize::MAX,
             idempotency_key: key.map(str::to_owned),
-            roster: None,
+            roster_version: None,
         };
         (id, self.state.append(vec![append], AT_FIRST).remove(0))
     }
@@ -139,7 +141,7 @@ fn too_many_dead_letters_drop_those_that_died_first() {
             limit: 9,
             ..DeadLetterQuery::default()
         })
-        .letters
+        .dead_letters
         .iter()
         .map(|letter| letter.message.id)
         .collect();
@@ -156,7 +158,7 @@ fn too_many_idempotency_keys_forget_the_oldest() {
     for key in ["a", "b", "c"] {
         little.sends(Some(key), None);
     }
-    assert!(matches!(little.sends(Some("b"), None).1, Appended::Repeated(_)));
+    assert!(matches!(little.sends(Some("b"), None).1, Appended::Duplicate(_)));
     assert!(matches!(little.sends(Some("a"), None).1, Appended::Accepted { .. }));
     assert!(matches!(little.sends(Some("b"), None).1, Appended::Accepted { .. }));
 }
@@ -198,12 +200,12 @@ fn a_dead_letter_whose_receipt_was_forgotten_has_one_again_when_it_is_redriven()
     little.state.redrive(vec![dead], None, 9, AT_FIRST);
     assert_eq!(
         little.state.message_status(dead, AT_FIRST).unwrap()[0].status,
-        Status::Queued
+        DeliveryStatus::Queued
     );
     assert_eq!(little.bob_takes_one(), dead);
     assert_eq!(
         little.state.message_status(dead, AT_FIRST).unwrap()[0].status,
-        Status::Acknowledged
+        DeliveryStatus::Acknowledged
     );
 }
 
@@ -229,7 +231,7 @@ fn what_is_acknowledged_long_before_its_time_leaves_nothing_behind() {
     assert_eq!(leased, kept);
     assert_eq!(
         little.state.message_status(kept, later).unwrap()[0].status,
-        Status::Expired
+        DeliveryStatus::Expired
     );
 }
 
@@ -252,22 +254,22 @@ fn a_clock_read_before_the_lock_was_taken_revives_nothing() {
     );
     assert_eq!(
         little.state.message_status(id, AT_FIRST).unwrap()[0].status,
-        Status::Expired
+        DeliveryStatus::Expired
     );
 }
 
 #[test]
 fn too_many_crossings_forget_the_oldest() {
     let mut little = Little::new(Retention {
-        crossings_len_max: 2,
+        cross_project_targets_len_max: 2,
         ..Retention::default()
     });
     let ids = [(); 3].map(|()| little.ids.next(AT_FIRST));
     for id in [ids[0], ids[1], ids[1], ids[0], ids[2]] {
-        little.state.put_crossing(id, ProjectId::default_project());
+        little.state.put_cross_project_target(id, ProjectId::default_project());
     }
     assert_eq!(
-        ids.map(|id| little.state.crossing(id).is_some()),
+        ids.map(|id| little.state.cross_project_target(id).is_some()),
         [false, true, true],
         "to say it again makes it neither younger nor two"
     );
@@ -335,7 +337,7 @@ fn projects_share_the_memory_of_the_broker() {
         };
         let full = |to| {
             let (budget, limit) = (Budget::BrokerBytes, ROOM);
-            Appended::by_none(&[to], Refusal::Full(Full { budget, limit }))
+            Appended::refused_by_all(&[to], RecipientRefusal::Full(BudgetFull { budget, limit }))
         };
         assert!(sent.len() > 1);
         assert_eq!(refused, full(one.bob));

@@ -15,7 +15,7 @@ enum Step {
     /// A message with an id of this size, for so many sessions.
     Accept { id: u16, sessions: usize },
     /// Moves one of the entries on.
-    Set { entry: Index, status: Status },
+    Set { entry: Index, status: DeliveryStatus },
     /// Sends one that is final again, to this session.
     Requeue { entry: Index, session: u8 },
     /// The receipts are made from what a journal has of them.
@@ -24,11 +24,11 @@ enum Step {
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let status = prop::sample::select(vec![
-        Status::Queued,
-        Status::Delivered,
-        Status::Acknowledged,
-        Status::Expired,
-        Status::DeadLettered(DeadLetterReason::DeliveryLimit),
+        DeliveryStatus::Queued,
+        DeliveryStatus::Delivered,
+        DeliveryStatus::Acknowledged,
+        DeliveryStatus::Expired,
+        DeliveryStatus::DeadLettered(DeadLetterReason::DeliveryLimit),
     ]);
     // Mostly ascending ids, as a router makes them; the model skips those that are taken.
     let step = (0..40_u16, 0..6_usize, any::<Index>(), status, 0..8_u8, 0..20).prop_map(
@@ -65,7 +65,7 @@ impl Model {
     }
 
     /// What must be told of a message: all of it in the ring, and what is not settled anywhere.
-    fn expected(&self, id: MessageId) -> HashSet<(SessionId, Status, u64)> {
+    fn expected(&self, id: MessageId) -> HashSet<(SessionId, DeliveryStatus, u64)> {
         let of_it = self.receipts.iter().filter(|(_, (other, _))| *other == id);
         of_it
             .flat_map(|(number, (_, all))| all.iter().filter(move |e| *number >= self.base || !e.status.is_final()))
@@ -78,7 +78,7 @@ impl Model {
         let keys = self.keys().into_iter();
         let entries = keys.map(|key| {
             let (id, all) = &self.receipts[&key.receipt];
-            (key, *id, all[key.recipient as usize])
+            (key, *id, all[key.recipient_index as usize])
         });
         entries
             .filter(|(key, _, entry)| key.receipt >= self.base || !entry.status.is_final())
@@ -99,7 +99,10 @@ impl Model {
     fn keys(&self) -> Vec<ReceiptKey> {
         let keys = |(&receipt, (_, all)): (&u64, &(MessageId, Vec<RecipientStatus>))| {
             (0..all.len() as u32)
-                .map(move |recipient| ReceiptKey { receipt, recipient })
+                .map(move |recipient| ReceiptKey {
+                    receipt,
+                    recipient_index: recipient,
+                })
                 .collect::<Vec<_>>()
         };
         self.receipts.iter().flat_map(keys).collect()
@@ -107,7 +110,7 @@ impl Model {
 
     fn entry(&mut self, key: ReceiptKey) -> (MessageId, &mut RecipientStatus) {
         let (id, all) = self.receipts.get_mut(&key.receipt).expect("a key of the model");
-        (*id, &mut all[key.recipient as usize])
+        (*id, &mut all[key.recipient_index as usize])
     }
 }
 
@@ -139,7 +142,7 @@ fn run(steps: Vec<Step>) {
             Step::Restart => {
                 receipts = Receipts::new(LEN_MAX);
                 receipts.restore(model.journalled(), &mut ());
-                model.restarted(receipts.base);
+                model.restarted(receipts.first_number);
             }
         }
         check(&receipts, &model, &ids);
@@ -158,7 +161,7 @@ fn accept(receipts: &mut Receipts, model: &mut Model, id: MessageId, count: usiz
     model.evict();
 }
 
-fn set(receipts: &mut Receipts, model: &mut Model, entry: Index, status: Status, at_ms: u64) {
+fn set(receipts: &mut Receipts, model: &mut Model, entry: Index, status: DeliveryStatus, at_ms: u64) {
     let keys = model.keys();
     if keys.is_empty() {
         return;
@@ -193,7 +196,7 @@ fn requeue(receipts: &mut Receipts, model: &mut Model, entry: Index, to: Session
     let key = receipts.requeue(id, to, at_ms, &mut ());
     let (other, entries) = model.receipts.entry(key.receipt).or_insert((id, Vec::new()));
     assert_eq!(*other, id, "the key of another message");
-    let place = key.recipient as usize;
+    let place = key.recipient_index as usize;
     if place == entries.len() {
         entries.push(queued(to, at_ms));
     }
@@ -215,9 +218,9 @@ fn check(receipts: &Receipts, model: &Model, ids: &HashSet<MessageId>) {
         open += told.iter().filter(|(_, status, _)| !status.is_final()).count();
         assert_eq!(told, model.expected(id), "{id}");
     }
-    assert!(receipts.len <= LEN_MAX && receipts.ring.len() <= LEN_MAX && receipts.strays.len() <= LEN_MAX);
-    assert!(receipts.elders.values().map(Vec::len).sum::<usize>() <= open);
-    assert!(receipts.elders.values().all(|entries| !entries.is_empty()));
+    assert!(receipts.len <= LEN_MAX && receipts.recent.len() <= LEN_MAX && receipts.out_of_order.len() <= LEN_MAX);
+    assert!(receipts.evicted_open.values().map(Vec::len).sum::<usize>() <= open);
+    assert!(receipts.evicted_open.values().all(|entries| !entries.is_empty()));
 }
 
 proptest! {
@@ -230,10 +233,13 @@ proptest! {
 }
 
 const fn key(receipt: u64, recipient: u32) -> ReceiptKey {
-    ReceiptKey { receipt, recipient }
+    ReceiptKey {
+        receipt,
+        recipient_index: recipient,
+    }
 }
 
-fn status(receipts: &Receipts, id: MessageId) -> Option<Status> {
+fn status(receipts: &Receipts, id: MessageId) -> Option<DeliveryStatus> {
     receipts.get(id).map(|entries| entries[0].status)
 }
 
@@ -251,9 +257,13 @@ fn an_entry_is_found_by_its_key_after_a_restart_whatever_is_missing_around_it() 
         assert_eq!(next, key(keys[2].receipt + 1, 0), "a key of its own for the next one");
         receipts.accept_one(id_of(next), session(1), 0, &mut ());
         for moved in [keys[0], keys[1], keys[2], next] {
-            receipts.set(moved, id_of(moved), Status::Delivered, 1, &mut ());
-            assert_eq!(status(&receipts, id_of(moved)), Some(Status::Delivered), "{moved:?}");
-            receipts.set(moved, id_of(moved), Status::Queued, 2, &mut ());
+            receipts.set(moved, id_of(moved), DeliveryStatus::Delivered, 1, &mut ());
+            assert_eq!(
+                status(&receipts, id_of(moved)),
+                Some(DeliveryStatus::Delivered),
+                "{moved:?}"
+            );
+            receipts.set(moved, id_of(moved), DeliveryStatus::Queued, 2, &mut ());
         }
     }
 }
@@ -270,7 +280,7 @@ fn a_message_with_two_receipts_is_told_with_both_after_a_restart() {
     let told = |receipts: &Receipts| receipts.get(id(9)).map_or(0, |entries| entries.len());
     assert_eq!(told(&receipts), 2);
     assert!(receipts.is_open(id(9), session(1)) && receipts.is_open(id(9), session(2)));
-    receipts.set(key(0, 0), id(9), Status::Acknowledged, 2, &mut ());
+    receipts.set(key(0, 0), id(9), DeliveryStatus::Acknowledged, 2, &mut ());
     assert_eq!(told(&receipts), 1);
     assert!(receipts.is_open(id(9), session(2)));
 }
@@ -280,6 +290,6 @@ fn ids_that_ascend_cost_nothing_beside_the_ring() {
     let mut receipts = Receipts::new(LEN_MAX);
     for number in 0..3 * LEN_MAX as u128 {
         receipts.accept_one(id(number), session(1), 0, &mut ());
-        assert!(receipts.strays.is_empty());
+        assert!(receipts.out_of_order.is_empty());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{fmt, io, path::Path};
 
-use mcp_broker_oracle::{http::Request, process::Server};
+use mcp_broker_oracle::{http::Request, process::ServerProcess};
 use serde_json::{Value, json};
 
 use super::{
@@ -21,14 +21,14 @@ pub struct Comparison {
     loads: Vec<(Era, &'static str, f64)>,
 }
 
-const WAYS: [&str; 3] = ["off", "on", "limits"];
+const MODES: [&str; 3] = ["off", "on", "limits"];
 
 /// Measures all ways in turn, so that a machine that is busy for a while is so for all of them.
 pub fn compare(ours: &Path, bench: &Bench, rounds: usize) -> io::Result<Comparison> {
     let admin_key = format!("--admin-key={ADMIN_KEY}");
     let usual = ["--workers=1", "--log-level=warn"];
     let on = ["--enable-auth", &admin_key];
-    let start = |more: &[&str]| Server::broker(ours, &[&usual, more].concat());
+    let start = |more: &[&str]| ServerProcess::broker(ours, &[&usual, more].concat());
     let servers = [
         start(&[])?,
         start(&on)?,
@@ -42,11 +42,11 @@ pub fn compare(ours: &Path, bench: &Bench, rounds: usize) -> io::Result<Comparis
     let mut comparison = Comparison::default();
     for round in 0..rounds {
         for era in [Era::Modern, Era::Legacy] {
-            for at in 0..WAYS.len() {
-                let at = (at + round) % WAYS.len();
+            for at in 0..MODES.len() {
+                let at = (at + round) % MODES.len();
                 let headers: Vec<_> = keys[at].iter().map(|key| ("X-API-Key", key.as_str())).collect();
                 let load = bench.load(&servers[at], "ours", era, &headers)?;
-                comparison.loads.push((era, WAYS[at], load.micros_per_call));
+                comparison.loads.push((era, MODES[at], load.micros_per_call));
             }
         }
     }
@@ -54,7 +54,7 @@ pub fn compare(ours: &Path, bench: &Bench, rounds: usize) -> io::Result<Comparis
 }
 
 /// The key of a project with this limit.
-fn make_key(server: &Server, rate_limit: u32) -> io::Result<String> {
+fn make_key(server: &ServerProcess, rate_limit: u32) -> io::Result<String> {
     let project = json!({"project_id": "measured", "name": "measured", "config": {"rate_limit": rate_limit}});
     let mut request = Request::new("POST", &[("Content-Type", "application/json")], project.to_string());
     "/api/v1/projects".clone_into(&mut request.target);
@@ -76,7 +76,7 @@ impl Comparison {
     pub fn json(&self) -> Value {
         let mut all = json!({});
         for era in [Era::Modern, Era::Legacy] {
-            for way in WAYS {
+            for way in MODES {
                 let micros = self.of(era, way);
                 all[era_name(era)][way] = json!({
                     "ratio_to_off": ratio(&micros, &self.of(era, "off")), "cpu_micros_per_call": micros,
@@ -95,7 +95,7 @@ impl fmt::Display for Comparison {
              authentication    CPU µs/call   to off"
         )?;
         for era in [Era::Modern, Era::Legacy] {
-            for way in WAYS {
+            for way in MODES {
                 let micros = self.of(era, way);
                 let ratio = ratio(&micros, &self.of(era, "off"));
                 writeln!(f, "{:<8} {way:<8} {:>11.2} {ratio:>8.3}", era_name(era), median(micros))?;

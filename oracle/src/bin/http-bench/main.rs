@@ -7,7 +7,7 @@ mod rounds;
 
 use std::{io, path::PathBuf, time::Duration};
 
-use mcp_broker_oracle::{args::Args, process::Server};
+use mcp_broker_oracle::{args::Args, process::ServerProcess};
 use report::Report;
 use rounds::{Bench, Era};
 
@@ -56,9 +56,9 @@ fn main() -> io::Result<()> {
 
     let beside = |name| std::env::current_exe().map(|here| here.with_file_name(name));
     let workers = ["--workers=1"];
-    let ours = Server::broker(&ours, &["--workers=1", "--log-level=warn"])?;
-    let sdk = Server::peer(&beside("mcp-broker-oracle")?, &workers)?;
-    let bare = Server::peer(&beside("bare-actix")?, &workers)?;
+    let ours = ServerProcess::broker(&ours, &["--workers=1", "--log-level=warn"])?;
+    let sdk = ServerProcess::peer(&beside("mcp-broker-oracle")?, &workers)?;
+    let bare = ServerProcess::peer(&beside("bare-actix")?, &workers)?;
 
     let mut report = Report::default();
     for round in 0..rounds {

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use mcp_broker_oracle::process::Server;
+use mcp_broker_oracle::process::ServerProcess;
 use tokio::{runtime, task::LocalSet};
 
 use super::client::Client;
@@ -45,7 +45,7 @@ pub struct Latency {
 impl Bench {
     /// As many connections as there are, each of which calls again as soon as it has its answer.
     /// `headers` come with each of their requests.
-    pub fn load(&self, server: &Server, name: &str, era: Era, headers: &[(&str, &str)]) -> io::Result<Load> {
+    pub fn load(&self, server: &ServerProcess, name: &str, era: Era, headers: &[(&str, &str)]) -> io::Result<Load> {
         let local = LocalSet::new();
         local.block_on(&runtime()?, async {
             let mut clients = Vec::with_capacity(self.connections);
@@ -88,7 +88,7 @@ impl Bench {
     }
 
     /// One connection, one call after the other.
-    pub fn latency(&self, server: &Server, name: &str, era: Era) -> io::Result<Latency> {
+    pub fn latency(&self, server: &ServerProcess, name: &str, era: Era) -> io::Result<Latency> {
         runtime()?.block_on(async {
             let mut client = Client::connect(server.address, &[]).await?;
             let request = client.prepare(name, era).await?;

@@ -19,15 +19,15 @@ const AUDIENCE: &str = "https://broker.example/mcp";
 /// An interval that no test lives to see the end of.
 const NEVER: Duration = Duration::from_secs(3600);
 /// The longest that anything here is waited for. Far more than it takes, so that a slow machine changes nothing.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Nothing happens because of time.
-const TIMELESS: Pace = Pace {
-    look: NEVER,
-    refresh: NEVER,
-    pause: NEVER,
-    fetch: PATIENCE,
-    wait: PATIENCE,
+const NO_TIMERS: JwtTimings = JwtTimings {
+    file_check_interval: NEVER,
+    refresh_interval: NEVER,
+    fetch_interval_min: NEVER,
+    fetch_timeout: TEST_TIMEOUT,
+    wait_timeout: TEST_TIMEOUT,
 };
 
 fn issuer() -> Issuer {
@@ -45,9 +45,9 @@ fn settings(keys: KeySource) -> JwtSettings {
 }
 
 /// A file in the directory for such, gone with this.
-struct Temporary(PathBuf);
+struct TempFile(PathBuf);
 
-impl Temporary {
+impl TempFile {
     fn new(text: &str) -> Self {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -57,25 +57,25 @@ impl Temporary {
     }
 }
 
-impl Drop for Temporary {
+impl Drop for TempFile {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
     }
 }
 
 /// Takes the tokens of whoever has one of these keys.
-fn verifier(jwks: &[Value]) -> Arc<Jwt> {
-    let file = Temporary::new(&json!({"keys": jwks}).to_string());
-    Jwt::at(TIMELESS, settings(KeySource::File(file.0.clone()))).unwrap()
+fn verifier(jwks: &[Value]) -> Arc<JwtVerifier> {
+    let file = TempFile::new(&json!({"keys": jwks}).to_string());
+    JwtVerifier::open_with(NO_TIMERS, settings(KeySource::File(file.0.clone()))).unwrap()
 }
 
 /// What becomes of a token where nothing has to be waited for.
-fn verdict(jwt: &Jwt, token: &str, now_s: u64) -> Result<Claims, JwtError> {
+fn verdict(jwt: &JwtVerifier, token: &str, now_s: u64) -> Result<Claims, JwtError> {
     jwt.verify(token, now_s).now_or_never().unwrap()
 }
 
 /// Why it is refused.
-fn refusal(jwt: &Jwt, token: &str) -> &'static str {
+fn refusal(jwt: &JwtVerifier, token: &str) -> &'static str {
     match verdict(jwt, token, NOW) {
         Err(JwtError::Invalid(why)) => why,
         other => panic!("{other:?}: {token}"),

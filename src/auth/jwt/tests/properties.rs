@@ -2,7 +2,7 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use proptest::prelude::*;
 
 use super::*;
-use crate::auth::jwt::{issuer::unsigned, keys::Keys};
+use crate::auth::jwt::{issuer::unsigned, keys::JwkSet};
 
 /// JSON in which the names that mean something are frequent.
 fn json_value() -> impl Strategy<Value = Value> {
@@ -41,7 +41,7 @@ proptest! {
     fn no_text_is_a_token(text in "\\PC{0,200}", parts in prop::array::uniform3("[A-Za-z0-9_-]{0,80}")) {
         let jwt = verifier(&[issuer().jwk()]);
         for token in [text, parts.join(".")] {
-            Jwt::looks_like(&token);
+            JwtVerifier::is_jwt_shaped(&token);
             prop_assert!(verdict(&jwt, &token, NOW).is_err());
         }
     }
@@ -57,7 +57,7 @@ proptest! {
             (issuer.header(), issuer.claims("alice", NOW)),
         ] {
             let token = format!("{}.{}", unsigned(&header, &claims), URL_SAFE_NO_PAD.encode(&signature));
-            Jwt::looks_like(&token);
+            JwtVerifier::is_jwt_shaped(&token);
             prop_assert!(verdict(&jwt, &token, NOW).is_err());
         }
     }
@@ -80,7 +80,7 @@ proptest! {
             }
         }
         prop_assume!(changed != token);
-        Jwt::looks_like(&changed);
+        JwtVerifier::is_jwt_shaped(&changed);
         prop_assert!(verdict(&jwt, &changed, NOW).is_err());
     }
 
@@ -111,11 +111,11 @@ proptest! {
         text: Vec<u8>,
     ) {
         let issuer = issuer();
-        let _ = Keys::parse(&text);
+        let _ = JwkSet::parse(&text);
         for of in [issuer.jwk(), issuer.p256().jwk(), json!({"kty": "RSA", "n": "_".repeat(342), "e": "AQAB"})] {
             let edit = |jwk: Vec<_>| jwk.into_iter().fold(of.clone(), |jwk, (name, value)| with(jwk, name, value));
             let set = json!({"keys": jwks.iter().cloned().map(edit).collect::<Vec<_>>()}).to_string();
-            let keys = Keys::parse(set.as_bytes()).unwrap();
+            let keys = JwkSet::parse(set.as_bytes()).unwrap();
             prop_assert!(keys.len() <= jwks.len());
         }
     }

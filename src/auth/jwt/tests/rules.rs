@@ -107,11 +107,11 @@ fn a_token_is_good_from_a_minute_before_it_begins_to_a_minute_after_it_ends() {
 #[test]
 fn a_claim_may_be_reached_by_a_path_unless_one_has_the_whole_name() {
     let issuer = issuer();
-    let file = Temporary::new(&issuer.jwks());
+    let file = TempFile::new(&issuer.jwks());
     let mut settings = settings(KeySource::File(file.0.clone()));
     settings.project_claim = "https://broker.example/project".to_owned();
     settings.scope_claim = "realm_access.roles".to_owned();
-    let jwt = Jwt::at(TIMELESS, settings).unwrap();
+    let jwt = JwtVerifier::open_with(NO_TIMERS, settings).unwrap();
     let taken = |project: Value, scopes: [(&str, Value); 2]| {
         let mut claims = issuer.claims("alice", NOW);
         claims["https://broker.example/project"] = project;
@@ -391,7 +391,7 @@ fn a_token_that_is_too_long_is_not_read() {
     assert!(longest.len() <= TOKEN_LEN_MAX && longer.len() > TOKEN_LEN_MAX);
     assert!(verdict(&jwt, &longest, NOW).is_ok());
     assert_eq!(refusal(&jwt, &longer), "it is too long");
-    assert!(Jwt::looks_like(&longest) && !Jwt::looks_like(&longer));
+    assert!(JwtVerifier::is_jwt_shaped(&longest) && !JwtVerifier::is_jwt_shaped(&longer));
 }
 
 #[test]
@@ -436,8 +436,8 @@ fn what_has_the_form_of_a_jwt_is_told_from_a_key() {
     let issuer = issuer();
     let token = issuer.signs(&json!({}));
     let (signed, _) = token.rsplit_once('.').unwrap();
-    assert!(Jwt::looks_like(&token));
-    assert!(Jwt::looks_like(&format!("{signed}.")));
+    assert!(JwtVerifier::is_jwt_shaped(&token));
+    assert!(JwtVerifier::is_jwt_shaped(&format!("{signed}.")));
     for other in [
         "",
         "..",
@@ -450,21 +450,21 @@ fn what_has_the_form_of_a_jwt_is_told_from_a_key() {
         &format!("{}.a.b", URL_SAFE_NO_PAD.encode("[]")),
         &format!("{}.a.b", URL_SAFE_NO_PAD.encode("{")),
     ] {
-        assert!(!Jwt::looks_like(other), "{other}");
+        assert!(!JwtVerifier::is_jwt_shaped(other), "{other}");
     }
 }
 
 #[test]
 fn settings_that_cannot_be_meant_are_an_error_at_the_start() {
-    let file = Temporary::new(&issuer().jwks());
+    let file = TempFile::new(&issuer().jwks());
     for change in [
         |settings: &mut JwtSettings| settings.issuer.clear(),
         |settings: &mut JwtSettings| settings.audience.clear(),
     ] {
         let mut settings = settings(KeySource::File(file.0.clone()));
-        assert!(Jwt::open(settings.clone()).is_ok());
+        assert!(JwtVerifier::open(settings.clone()).is_ok());
         change(&mut settings);
-        assert!(Jwt::open(settings).is_err());
+        assert!(JwtVerifier::open(settings).is_err());
     }
 }
 
@@ -474,24 +474,24 @@ fn a_verified_token_is_remembered_until_it_expires() {
     let jwt = verifier(&[issuer.jwk()]);
     let token = issuer.signs(&issuer.claims("alice", NOW));
     let digest = Sha256::digest(&token).into();
-    assert!(jwt.ring.recall(&digest, NOW).is_none());
+    assert!(jwt.key_cache.cached_claims(&digest, NOW).is_none());
     let claims = verdict(&jwt, &token, NOW).unwrap();
-    assert_eq!(jwt.ring.recall(&digest, NOW + 3599), Some(claims.clone()));
-    assert_eq!(jwt.ring.recall(&digest, NOW + 3600), None);
+    assert_eq!(jwt.key_cache.cached_claims(&digest, NOW + 3599), Some(claims.clone()));
+    assert_eq!(jwt.key_cache.cached_claims(&digest, NOW + 3600), None);
     assert_eq!(
-        jwt.ring.recall(&digest, NOW),
+        jwt.key_cache.cached_claims(&digest, NOW),
         None,
         "what has expired is not kept any longer"
     );
     assert_eq!(verdict(&jwt, &token, NOW + 3600), Ok(claims));
-    assert_eq!(jwt.ring.recall(&digest, NOW + 3600), None);
+    assert_eq!(jwt.key_cache.cached_claims(&digest, NOW + 3600), None);
     let refused = issuer.signs(&with(issuer.claims("alice", NOW), "aud", json!("other")));
     refusal(&jwt, &refused);
-    assert_eq!(jwt.ring.recall(&Sha256::digest(&refused).into(), NOW), None);
+    assert_eq!(jwt.key_cache.cached_claims(&Sha256::digest(&refused).into(), NOW), None);
 }
 
 /// How many keys of a set with this one are usable.
 fn usable(jwk: &Value) -> usize {
     let set = json!({"keys": [jwk]}).to_string();
-    keys::Keys::parse(set.as_bytes()).unwrap().len()
+    keys::JwkSet::parse(set.as_bytes()).unwrap().len()
 }

@@ -10,7 +10,7 @@ use std::{
 use futures_util::future::join_all;
 
 use super::*;
-use crate::auth::jwt::{claims::Accepted, keys::Keys, ring::Fingerprint};
+use crate::auth::jwt::{claims::VerifiedClaims, key_cache::Fingerprint, keys::JwkSet};
 
 const UNKNOWN: Result<Claims, JwtError> = Err(JwtError::Invalid("no key of the issuer fits"));
 
@@ -71,8 +71,8 @@ impl Server {
         format!("http://{}/jwks.json", self.address)
     }
 
-    fn verifier(&self, pace: Pace) -> Arc<Jwt> {
-        Jwt::at(pace, settings(KeySource::Url(self.url()))).unwrap()
+    fn verifier(&self, pace: JwtTimings) -> Arc<JwtVerifier> {
+        JwtVerifier::open_with(pace, settings(KeySource::Url(self.url()))).unwrap()
     }
 
     fn asked(&self) -> usize {
@@ -80,7 +80,7 @@ impl Server {
     }
 }
 
-fn fetcher(jwt: &Jwt) -> &Fetcher {
+fn fetcher(jwt: &JwtVerifier) -> &Fetcher {
     match &jwt.source {
         Source::Url(fetcher) => fetcher,
         Source::File(_) => panic!("no URL"),
@@ -93,7 +93,7 @@ fn token(issuer: &Issuer, subject: &str) -> String {
 
 /// Asks again and again until it is so.
 async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TEST_TIMEOUT;
     while !is_so().await {
         assert!(Instant::now() < deadline, "never came to be: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -104,7 +104,7 @@ async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
 async fn the_first_tokens_wait_for_the_first_fetch() {
     let issuer = issuer();
     let server = Server::with(&issuer.jwks());
-    let jwt = server.verifier(TIMELESS);
+    let jwt = server.verifier(NO_TIMERS);
     let tokens = ["alice", "bob", "carol"].map(|name| token(&issuer, name));
     let taken = join_all(tokens.iter().map(|token| jwt.verify(token, NOW))).await;
     assert!(taken.iter().all(Result::is_ok), "{taken:?}");
@@ -115,7 +115,7 @@ async fn the_first_tokens_wait_for_the_first_fetch() {
 async fn a_key_that_is_not_known_yet_is_fetched() {
     let old = issuer();
     let server = Server::with(&old.jwks());
-    let jwt = server.verifier(TIMELESS);
+    let jwt = server.verifier(NO_TIMERS);
     let old_token = token(&old, "alice");
     assert!(jwt.verify(&old_token, NOW).await.is_ok());
     let new = old.rotated();
@@ -123,7 +123,7 @@ async fn a_key_that_is_not_known_yet_is_fetched() {
     let new_token = token(&new, "alice");
     assert_eq!(jwt.verify(&new_token, NOW).await, UNKNOWN, "it is too soon");
     assert_eq!(server.asked(), 1);
-    fetcher(&jwt).forgets_its_last_fetch();
+    fetcher(&jwt).reset_last_fetch();
     assert!(jwt.verify(&new_token, NOW).await.is_ok());
     assert_eq!(server.asked(), 2);
     assert_eq!(
@@ -137,9 +137,9 @@ async fn a_key_that_is_not_known_yet_is_fetched() {
 async fn a_flood_of_unknown_keys_is_one_fetch() {
     let issuer = issuer();
     let server = Server::with(&issuer.jwks());
-    let jwt = server.verifier(TIMELESS);
+    let jwt = server.verifier(NO_TIMERS);
     assert!(jwt.verify(&token(&issuer, "alice"), NOW).await.is_ok());
-    fetcher(&jwt).forgets_its_last_fetch();
+    fetcher(&jwt).reset_last_fetch();
     let flood: Vec<_> = (0..100).map(|_| token(&issuer.rotated(), "mallory")).collect();
     for _ in 0..2 {
         let refused = join_all(flood.iter().map(|token| jwt.verify(token, NOW))).await;
@@ -147,7 +147,7 @@ async fn a_flood_of_unknown_keys_is_one_fetch() {
         assert_eq!(server.asked(), 2);
     }
     // Nor is there a fetch for tokens that name no key, or a known one.
-    fetcher(&jwt).forgets_its_last_fetch();
+    fetcher(&jwt).reset_last_fetch();
     let thief = issuer.rotated();
     for kid in [json!(null), json!(issuer.key_id)] {
         let header = with(thief.header(), "kid", kid);
@@ -161,16 +161,16 @@ async fn a_flood_of_unknown_keys_is_one_fetch() {
 #[actix_rt::test]
 async fn a_server_that_never_answers_is_not_waited_for() {
     let server = Server::silent();
-    let pace = Pace {
-        wait: Duration::from_millis(30),
-        ..TIMELESS
+    let pace = JwtTimings {
+        wait_timeout: Duration::from_millis(30),
+        ..NO_TIMERS
     };
     let jwt = server.verifier(pace);
     let begun = Instant::now();
     let token = token(&issuer(), "alice");
     assert_eq!(jwt.verify(&token, NOW).await, Err(JwtError::Unavailable));
     assert_eq!(jwt.verify(&token, NOW).await, Err(JwtError::Unavailable));
-    assert!(begun.elapsed() < PATIENCE / 2);
+    assert!(begun.elapsed() < TEST_TIMEOUT / 2);
     assert_eq!(
         jwt.verify("a.b.c", NOW)
             .await
@@ -183,14 +183,14 @@ async fn a_server_that_never_answers_is_not_waited_for() {
 async fn known_keys_do_not_wait_for_a_server_that_never_answers() {
     let issuer = issuer();
     let server = Server::with(&issuer.jwks());
-    let pace = Pace {
-        fetch: NEVER,
-        ..TIMELESS
+    let pace = JwtTimings {
+        fetch_timeout: NEVER,
+        ..NO_TIMERS
     };
     let jwt = server.verifier(pace);
     assert!(jwt.verify(&token(&issuer, "alice"), NOW).await.is_ok());
     *server.answer.lock().unwrap() = None;
-    fetcher(&jwt).forgets_its_last_fetch();
+    fetcher(&jwt).reset_last_fetch();
     let (unknown, known) = (token(&issuer.rotated(), "mallory"), token(&issuer, "bob"));
     let mut waits = Box::pin(jwt.verify(&unknown, NOW));
     assert!((&mut waits).now_or_never().is_none());
@@ -201,10 +201,10 @@ async fn known_keys_do_not_wait_for_a_server_that_never_answers() {
 async fn a_fetch_that_takes_too_long_is_given_up_and_begun_again() {
     let issuer = issuer();
     let server = Server::silent();
-    let pace = Pace {
-        fetch: Duration::from_millis(100),
-        pause: Duration::from_millis(10),
-        ..TIMELESS
+    let pace = JwtTimings {
+        fetch_timeout: Duration::from_millis(100),
+        fetch_interval_min: Duration::from_millis(10),
+        ..NO_TIMERS
     };
     let jwt = server.verifier(pace);
     let token = token(&issuer, "alice");
@@ -216,22 +216,22 @@ async fn a_fetch_that_takes_too_long_is_given_up_and_begun_again() {
 #[actix_rt::test]
 async fn after_a_failure_the_next_fetch_comes_soon_though_nobody_asks() {
     let server = Server::with("<html>");
-    let pace = Pace {
-        pause: Duration::from_millis(10),
-        ..TIMELESS
+    let pace = JwtTimings {
+        fetch_interval_min: Duration::from_millis(10),
+        ..NO_TIMERS
     };
     let jwt = server.verifier(pace);
     eventually("there are more fetches", async || server.asked() > 2).await;
     let issuer = issuer();
     server.says("200 OK", "", &issuer.jwks());
-    eventually("the keys are there", async || jwt.ring.keys().is_some()).await;
+    eventually("the keys are there", async || jwt.key_cache.keys().is_some()).await;
 }
 
 #[actix_rt::test]
 async fn an_answer_that_is_no_key_set_leaves_the_keys_as_they_were() {
     let issuer = issuer();
     let server = Server::with(&issuer.jwks());
-    let jwt = server.verifier(TIMELESS);
+    let jwt = server.verifier(NO_TIMERS);
     let new = issuer.rotated();
     let too_long = format!("{}{}", new.jwks(), " ".repeat(SET_LEN_MAX as usize));
     let elsewhere = Server::with(&new.jwks());
@@ -251,7 +251,7 @@ async fn an_answer_that_is_no_key_set_leaves_the_keys_as_they_were() {
     .enumerate()
     {
         server.says(status, lines, body);
-        fetcher(&jwt).forgets_its_last_fetch();
+        fetcher(&jwt).reset_last_fetch();
         assert_eq!(jwt.verify(&token(&new, "alice"), NOW).await, UNKNOWN, "{status}");
         assert_eq!(server.asked(), at + 2);
         assert!(jwt.verify(&token(&issuer, status), NOW).await.is_ok(), "{status}");
@@ -260,7 +260,7 @@ async fn an_answer_that_is_no_key_set_leaves_the_keys_as_they_were() {
     // As long as it may be.
     let longest = format!("{}{}", new.jwks(), " ".repeat(SET_LEN_MAX as usize - new.jwks().len()));
     server.says("200 OK", "", &longest);
-    fetcher(&jwt).forgets_its_last_fetch();
+    fetcher(&jwt).reset_last_fetch();
     assert!(jwt.verify(&token(&new, "alice"), NOW).await.is_ok());
 }
 
@@ -268,12 +268,12 @@ async fn an_answer_that_is_no_key_set_leaves_the_keys_as_they_were() {
 async fn an_issuer_can_withdraw_all_its_keys() {
     let issuer = issuer();
     let server = Server::with(&issuer.jwks());
-    let jwt = server.verifier(TIMELESS);
+    let jwt = server.verifier(NO_TIMERS);
     let token = token(&issuer, "alice");
     assert!(jwt.verify(&token, NOW).await.is_ok());
     server.says("200 OK", "", r#"{"keys": []}"#);
-    fetcher(&jwt).forgets_its_last_fetch();
-    fetcher(&jwt).fetched().await;
+    fetcher(&jwt).reset_last_fetch();
+    fetcher(&jwt).wait_for_fetch().await;
     assert_eq!(jwt.verify(&token, NOW).await, UNKNOWN);
 }
 
@@ -281,9 +281,9 @@ async fn an_issuer_can_withdraw_all_its_keys() {
 async fn keys_are_fetched_now_and_then_though_nobody_asks() {
     let old = issuer();
     let server = Server::with(&old.jwks());
-    let pace = Pace {
-        refresh: Duration::from_millis(10),
-        ..TIMELESS
+    let pace = JwtTimings {
+        refresh_interval: Duration::from_millis(10),
+        ..NO_TIMERS
     };
     let jwt = server.verifier(pace);
     let token = token(&old, "alice");
@@ -306,12 +306,12 @@ async fn keys_are_fetched_now_and_then_though_nobody_asks() {
 async fn nothing_is_fetched_in_the_clear_from_an_https_url() {
     let issuer = issuer();
     let server = Server::with(&issuer.jwks());
-    let pace = Pace {
-        fetch: Duration::from_millis(100),
-        ..TIMELESS
+    let pace = JwtTimings {
+        fetch_timeout: Duration::from_millis(100),
+        ..NO_TIMERS
     };
     let url = server.url().replace("http:", "https:");
-    let jwt = Jwt::at(pace, settings(KeySource::Url(url))).unwrap();
+    let jwt = JwtVerifier::open_with(pace, settings(KeySource::Url(url))).unwrap();
     let taken = jwt.verify(&token(&issuer, "alice"), NOW).await;
     assert_eq!(taken, Err(JwtError::Unavailable));
 }
@@ -335,7 +335,7 @@ fn keys_come_over_tls_or_from_this_machine() {
         "https://",
         "",
     ] {
-        let refused = Jwt::open(settings(KeySource::Url(url.to_owned())));
+        let refused = JwtVerifier::open(settings(KeySource::Url(url.to_owned())));
         assert!(refused.is_err_and(|why| !why.contains("secret")), "{url}");
     }
     for url in [
@@ -345,14 +345,17 @@ fn keys_come_over_tls_or_from_this_machine() {
         "http://127.9.9.9:1/",
         "http://[::1]:1/",
     ] {
-        assert!(Jwt::open(settings(KeySource::Url(url.to_owned()))).is_ok(), "{url}");
+        assert!(
+            JwtVerifier::open(settings(KeySource::Url(url.to_owned()))).is_ok(),
+            "{url}"
+        );
     }
 }
 
 #[test]
 fn a_file_that_cannot_be_used_is_an_error_at_the_start() {
-    let gone = Temporary::new("").0.clone();
-    assert!(Jwt::open(settings(KeySource::File(gone))).is_err());
+    let gone = TempFile::new("").0.clone();
+    assert!(JwtVerifier::open(settings(KeySource::File(gone))).is_err());
     let enc = with(issuer().jwk(), "use", json!("enc"));
     let too_long = format!("{}{}", issuer().jwks(), " ".repeat(SET_LEN_MAX as usize));
     for text in [
@@ -363,15 +366,15 @@ fn a_file_that_cannot_be_used_is_an_error_at_the_start() {
         &json!({"keys": [enc]}).to_string(),
         &too_long,
     ] {
-        let file = Temporary::new(text);
-        assert!(Jwt::open(settings(KeySource::File(file.0.clone()))).is_err());
+        let file = TempFile::new(text);
+        assert!(JwtVerifier::open(settings(KeySource::File(file.0.clone()))).is_err());
     }
 }
 
 #[test]
 fn a_file_that_was_changed_is_read_again() {
     let (old, new) = (issuer(), issuer());
-    let file = Temporary::new(&old.jwks());
+    let file = TempFile::new(&old.jwks());
     let touched = |age: u64| {
         let time = SystemTime::now() - Duration::from_secs(age);
         File::options()
@@ -383,12 +386,12 @@ fn a_file_that_was_changed_is_read_again() {
         time
     };
     let first = touched(100);
-    let eager = Pace {
-        look: Duration::ZERO,
-        ..TIMELESS
+    let eager = JwtTimings {
+        file_check_interval: Duration::ZERO,
+        ..NO_TIMERS
     };
-    let open = |pace| Jwt::at(pace, settings(KeySource::File(file.0.clone()))).unwrap();
-    let (eager, slow) = (open(eager), open(TIMELESS));
+    let open = |pace| JwtVerifier::open_with(pace, settings(KeySource::File(file.0.clone()))).unwrap();
+    let (eager, slow) = (open(eager), open(NO_TIMERS));
     let (by_old, by_new) = (token(&old, "alice"), token(&new, "alice"));
     for jwt in [&eager, &slow] {
         assert!(verdict(jwt, &by_old, NOW).is_ok());
@@ -421,14 +424,17 @@ fn a_file_that_was_changed_is_read_again() {
     assert!(verdict(&eager, &by_old, NOW).is_ok());
 }
 
-fn accepted(expires_at_ms: u64) -> Accepted {
+fn accepted(expires_at_ms: u64) -> VerifiedClaims {
     let claims = Claims {
         subject: "alice".to_owned(),
         project: None,
         scopes: Vec::new(),
         expires_at_ms,
     };
-    Accepted { claims, from_s: 0 }
+    VerifiedClaims {
+        claims,
+        not_before_s: 0,
+    }
 }
 
 fn fingerprint(of: u32) -> Fingerprint {
@@ -437,37 +443,41 @@ fn fingerprint(of: u32) -> Fingerprint {
 
 #[test]
 fn what_replaced_keys_have_verified_is_not_remembered() {
-    let ring = Ring::default();
+    let ring = KeyCache::default();
     let (old, new) = (issuer().jwks(), issuer().jwks());
-    ring.replace(old.as_bytes()).unwrap();
+    ring.replace_keys(old.as_bytes()).unwrap();
     let by = ring.keys().unwrap();
-    ring.remember(fingerprint(1), accepted(u64::MAX), &by, NOW);
-    assert!(ring.recall(&fingerprint(1), NOW).is_some());
+    ring.cache_claims(fingerprint(1), accepted(u64::MAX), &by, NOW);
+    assert!(ring.cached_claims(&fingerprint(1), NOW).is_some());
     // The same set once more is nothing new.
-    ring.replace(old.as_bytes()).unwrap();
-    assert!(ring.recall(&fingerprint(1), NOW).is_some());
-    assert!(ring.replace(b"{").is_err());
-    assert!(ring.recall(&fingerprint(1), NOW).is_some());
-    ring.replace(new.as_bytes()).unwrap();
-    assert!(ring.recall(&fingerprint(1), NOW).is_none());
+    ring.replace_keys(old.as_bytes()).unwrap();
+    assert!(ring.cached_claims(&fingerprint(1), NOW).is_some());
+    assert!(ring.replace_keys(b"{").is_err());
+    assert!(ring.cached_claims(&fingerprint(1), NOW).is_some());
+    ring.replace_keys(new.as_bytes()).unwrap();
+    assert!(ring.cached_claims(&fingerprint(1), NOW).is_none());
     // A verification that began with the old keys ends after they were replaced.
-    ring.remember(fingerprint(2), accepted(u64::MAX), &by, NOW);
-    ring.remember(fingerprint(3), accepted(u64::MAX), &Arc::new(Keys::default()), NOW);
+    ring.cache_claims(fingerprint(2), accepted(u64::MAX), &by, NOW);
+    ring.cache_claims(fingerprint(3), accepted(u64::MAX), &Arc::new(JwkSet::default()), NOW);
     for of in [1, 2, 3] {
-        assert!(ring.recall(&fingerprint(of), NOW).is_none(), "{of}");
+        assert!(ring.cached_claims(&fingerprint(of), NOW).is_none(), "{of}");
     }
 }
 
 #[test]
 fn what_is_remembered_is_bounded_and_what_expires_first_gives_way() {
-    let ring = Ring::default();
-    ring.replace(issuer().jwks().as_bytes()).unwrap();
+    let ring = KeyCache::default();
+    ring.replace_keys(issuer().jwks().as_bytes()).unwrap();
     let by = ring.keys().unwrap();
     let remember = |of: u32, now_s: u64| {
         let expires_at_ms = (NOW + 10 + u64::from(of)) * 1000;
-        ring.remember(fingerprint(of), accepted(expires_at_ms), &by, now_s);
+        ring.cache_claims(fingerprint(of), accepted(expires_at_ms), &by, now_s);
     };
-    let known = |range: std::ops::Range<u32>| range.filter(|of| ring.recall(&fingerprint(*of), NOW).is_some()).count();
+    let known = |range: std::ops::Range<u32>| {
+        range
+            .filter(|of| ring.cached_claims(&fingerprint(*of), NOW).is_some())
+            .count()
+    };
     (0..1024).for_each(|of| remember(of, NOW));
     assert_eq!(known(0..1024), 1024);
     (1024..1034).for_each(|of| remember(of, NOW));

@@ -8,15 +8,15 @@ use std::{
 use memchr::memmem;
 use serde_json::json;
 
-use super::{SLICE, Shared};
-use crate::workloads::Bench;
+use super::{FloodState, SWITCH_DELAY_MAX};
+use crate::workloads::RunContext;
 
 const MODERN: &str = "2026-07-28";
-const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A call that costs the broker little, so that what is accepted is not what hurts. The headers are those that come with
 /// each connection of the project.
-pub fn request(bench: &Bench) -> Vec<u8> {
+pub fn request(bench: &RunContext) -> Vec<u8> {
     let meta = json!({
         "io.modelcontextprotocol/protocolVersion": MODERN,
         "io.modelcontextprotocol/clientInfo": {"name": "mcp-broker-load", "version": env!("CARGO_PKG_VERSION")},
@@ -36,12 +36,12 @@ pub fn request(bench: &Bench) -> Vec<u8> {
 }
 
 /// One client, with one request under way at a time.
-pub fn client(address: SocketAddr, request: &[u8], shared: &Shared) {
+pub fn client(address: SocketAddr, request: &[u8], shared: &FloodState) {
     let mut socket = None;
     let mut answer = vec![];
     while !shared.is_over() {
         if !shared.is_on() {
-            thread::sleep(SLICE);
+            thread::sleep(SWITCH_DELAY_MAX);
             continue;
         }
         let connected = socket.take().map_or_else(|| connect(address), Ok);
@@ -51,12 +51,12 @@ pub fn client(address: SocketAddr, request: &[u8], shared: &Shared) {
             Ok(status)
         });
         match asked {
-            Ok(200) => Shared::add(&shared.accepted),
-            Ok(429) => Shared::add(&shared.refused),
-            Ok(_) => Shared::add(&shared.failed),
+            Ok(200) => FloodState::add(&shared.accepted),
+            Ok(429) => FloodState::add(&shared.refused),
+            Ok(_) => FloodState::add(&shared.failed),
             Err(_) => {
-                Shared::add(&shared.lost);
-                thread::sleep(SLICE);
+                FloodState::add(&shared.lost);
+                thread::sleep(SWITCH_DELAY_MAX);
             }
         }
     }
@@ -65,7 +65,7 @@ pub fn client(address: SocketAddr, request: &[u8], shared: &Shared) {
 fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     let socket = TcpStream::connect(address)?;
     socket.set_nodelay(true)?;
-    socket.set_read_timeout(Some(ANSWER_TIME_MAX))?;
+    socket.set_read_timeout(Some(ANSWER_TIMEOUT))?;
     Ok(socket)
 }
 

@@ -3,13 +3,13 @@ use std::sync::mpsc::Sender;
 use memchr::memmem;
 use serde_json::{Value, json};
 
-use super::{Kind, SLICE, Shared, Size};
+use super::{FloodKind, FloodSize, FloodState, SWITCH_DELAY_MAX};
 use crate::{
-    engine::{Nanos, Outbox},
     error::Result,
+    event_loop::{Nanos, Outbox},
     fleet::{Push, Workload},
     messages::{self, Template},
-    workloads::Bench,
+    workloads::RunContext,
 };
 
 /// Large messages of a connection that are under way: both sides hold them.
@@ -30,16 +30,22 @@ const PUSH: Push = Push {
 };
 
 /// Runs all clients of a flood until it is over. `ready` is told when they are connected.
-pub fn clients(kind: Kind, size: Size, bench: &Bench, shared: &Shared, ready: &Sender<()>) -> Result<()> {
+pub fn clients(
+    kind: FloodKind,
+    size: FloodSize,
+    bench: &RunContext,
+    shared: &FloodState,
+    ready: &Sender<()>,
+) -> Result<()> {
     let connections = match kind {
-        Kind::Largest => size.connections.min(LARGEST_CONNECTIONS_MAX),
+        FloodKind::Largest => size.connections.min(LARGEST_CONNECTIONS_MAX),
         _ => size.connections,
     };
     let mut fleet = bench.fleet(connections)?;
     let links = bench.log_in(&mut fleet, "noisy", connections, |role| role.pushed(PUSH))?;
     let (frame_bytes, window) = match kind {
-        Kind::Large => (size.large, size.window.min(LARGE_WINDOW_MAX)),
-        Kind::Largest => (size.largest, 1),
+        FloodKind::Large => (size.large, size.window.min(LARGE_WINDOW_MAX)),
+        FloodKind::Largest => (size.largest, 1),
         _ => (bench.size, size.window),
     };
     let run = messages::fresh_tag();
@@ -53,8 +59,8 @@ pub fn clients(kind: Kind, size: Size, bench: &Bench, shared: &Shared, ready: &S
     for (lane, &link) in links.iter().enumerate() {
         let to = bench.name("noisy", (lane + 1) % links.len());
         let (first, template) = match kind {
-            Kind::Schemas => costly_messages(lane),
-            Kind::Answers => long_answers(&bench.name("noisy", lane)),
+            FloodKind::Schemas => costly_messages(lane),
+            FloodKind::Answers => long_answers(&bench.name("noisy", lane)),
             _ => {
                 let to = json!({"recipient_id": to});
                 (None, Template::new("send_message", to, &run, lane, frame_bytes).0)
@@ -65,20 +71,20 @@ pub fn clients(kind: Kind, size: Size, bench: &Bench, shared: &Shared, ready: &S
             first,
             template,
             sent: 0,
-            under_way: 0,
+            in_flight: 0,
         });
     }
     _ = ready.send(());
     while !shared.is_over() {
         flood.top_up(fleet.outbox());
-        fleet.run_for(SLICE, "flooding", &mut flood)?;
+        fleet.run_for(SWITCH_DELAY_MAX, "flooding", &mut flood)?;
     }
     Ok(())
 }
 
 /// Items of a payload of which each is compared with each other: they differ, and hash alike. About as many as the broker checks
 /// in one message.
-const COMPARED_LEN: usize = 700;
+const UNIQUE_ITEMS_LEN: usize = 700;
 
 /// A protocol that asks for unique items, and broadcasts whose items are hard to tell apart. No session speaks the protocol:
 /// what is measured is the check.
@@ -86,12 +92,12 @@ fn costly_messages(lane: usize) -> (Option<Template>, Template) {
     let name = format!("costly-{lane}");
     let schema = json!({"type": "object", "properties": {"items": {"type": "array", "uniqueItems": true}}});
     let protocol = json!({"name": name, "version": "1.0.0", "schema": schema});
-    let bits = COMPARED_LEN.ilog2() + 1;
+    let bits = UNIQUE_ITEMS_LEN.ilog2() + 1;
     let item = |at: usize| -> Value {
         let bit = |bit: u32| if at >> bit & 1 == 1 { json!([[]]) } else { json!([]) };
         (0..bits).map(bit).collect()
     };
-    let items: Vec<_> = (0..COMPARED_LEN).map(item).collect();
+    let items: Vec<_> = (0..UNIQUE_ITEMS_LEN).map(item).collect();
     let message = json!({"protocol_name": name, "protocol_version": "1.0.0", "payload": {"items": items}});
     (
         Some(Template::of_call("register_protocol", &protocol)),
@@ -114,15 +120,15 @@ struct Client {
     first: Option<Template>,
     template: Template,
     sent: u64,
-    under_way: usize,
+    in_flight: usize,
 }
 
 struct Requests<'a> {
-    kind: Kind,
+    kind: FloodKind,
     window: usize,
     /// By number of the connection; None for one that the broker closed.
     clients: Vec<Option<Client>>,
-    shared: &'a Shared,
+    shared: &'a FloodState,
     answered: u64,
 }
 
@@ -134,17 +140,17 @@ impl Requests<'_> {
     /// Fills the window of a connection.
     fn ask(&mut self, link: usize, out: &mut Outbox) {
         let Some(client) = &mut self.clients[link] else { return };
-        while client.under_way < self.window && self.shared.is_on() {
+        while client.in_flight < self.window && self.shared.is_on() {
             let seq = client.sent;
             client.sent += 1;
-            client.under_way += 1;
+            client.in_flight += 1;
             match self.kind {
-                Kind::Garbage if seq % (GARBAGE_IN_A_ROW + 1) < GARBAGE_IN_A_ROW => {
+                FloodKind::Garbage if seq % (GARBAGE_IN_A_ROW + 1) < GARBAGE_IN_A_ROW => {
                     out.text(link, NOT_JSON);
                     continue;
                 }
-                Kind::Notifications => {
-                    let unknown = messages::acknowledgement_of_nothing();
+                FloodKind::Notifications => {
+                    let unknown = messages::empty_acknowledgement();
                     (0..NOTIFICATIONS_PER_REQUEST).for_each(|_| out.text(link, unknown));
                 }
                 _ => {}
@@ -164,7 +170,7 @@ impl Workload for Requests<'_> {
             return Ok(());
         }
         self.answered += 1;
-        Shared::add(if has("rate_limited") {
+        FloodState::add(if has("rate_limited") {
             &self.shared.refused
         } else if has("\"error\":") || has("\"isError\":true") {
             &self.shared.failed
@@ -172,7 +178,7 @@ impl Workload for Requests<'_> {
             &self.shared.accepted
         });
         if let Some(client) = &mut self.clients[link] {
-            client.under_way = client.under_way.saturating_sub(1);
+            client.in_flight = client.in_flight.saturating_sub(1);
         }
         self.ask(link, out);
         Ok(())
@@ -180,7 +186,7 @@ impl Workload for Requests<'_> {
 
     /// It is not replaced: a project that asks for too much cannot log in again.
     fn lost(&mut self, link: usize) -> bool {
-        Shared::add(&self.shared.lost);
+        FloodState::add(&self.shared.lost);
         self.clients[link] = None;
         true
     }

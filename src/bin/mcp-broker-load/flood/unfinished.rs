@@ -5,35 +5,35 @@ use std::{
     time::Duration,
 };
 
-use super::{SLICE, Shared};
+use super::{FloodState, SWITCH_DELAY_MAX};
 use crate::wire::{self, Target};
 
-const READ_TIME_MAX: Duration = Duration::from_millis(100);
+const READ_TIMEOUT: Duration = Duration::from_millis(100);
 /// Bytes of a message that are written at once.
 const CHUNK_LEN: usize = 64 * 1024;
 
 /// One client that sends all of a message but its last byte, and waits. When the broker closes the connection it comes
 /// back.
-pub fn client(target: &Target, len: usize, shared: &Shared) {
+pub fn client(target: &Target, len: usize, shared: &FloodState) {
     let mut open = None;
     while !shared.is_over() {
         if !shared.is_on() {
             open = None;
-            thread::sleep(SLICE);
+            thread::sleep(SWITCH_DELAY_MAX);
             continue;
         }
         let held = open
             .take()
             .map_or_else(|| begin(target, len), Ok)
             .and_then(|(mut socket, left)| {
-                let left = fill(&mut socket, left)?;
+                let left = write_filler(&mut socket, left)?;
                 is_open(&mut socket).map(|()| (socket, left))
             });
         if let Ok(held) = held {
             open = Some(held);
         } else {
-            Shared::add(&shared.lost);
-            thread::sleep(SLICE);
+            FloodState::add(&shared.lost);
+            thread::sleep(SWITCH_DELAY_MAX);
         }
     }
 }
@@ -41,8 +41,8 @@ pub fn client(target: &Target, len: usize, shared: &Shared) {
 /// Connects and begins a text frame of so many bytes. Returns how many may still be sent of it.
 fn begin(target: &Target, len: usize) -> io::Result<(TcpStream, usize)> {
     let mut socket = TcpStream::connect(target.address)?;
-    socket.set_read_timeout(Some(READ_TIME_MAX))?;
-    socket.set_write_timeout(Some(READ_TIME_MAX))?;
+    socket.set_read_timeout(Some(READ_TIMEOUT))?;
+    socket.set_write_timeout(Some(READ_TIMEOUT))?;
     socket.write_all(target.upgrade.as_bytes())?;
     let mut answer = Vec::new();
     let mut chunk = [0; 1024];
@@ -60,7 +60,7 @@ fn begin(target: &Target, len: usize) -> io::Result<(TcpStream, usize)> {
 }
 
 /// Sends what the broker takes of the rest.
-fn fill(socket: &mut TcpStream, mut left: usize) -> io::Result<usize> {
+fn write_filler(socket: &mut TcpStream, mut left: usize) -> io::Result<usize> {
     static CHUNK: [u8; CHUNK_LEN] = [b' '; CHUNK_LEN];
     while left > 0 {
         match socket.write(&CHUNK[..left.min(CHUNK_LEN)]) {

@@ -4,14 +4,14 @@ use std::collections::VecDeque;
 
 use serde_json::json;
 
-use super::{Bench, Span, Steady, direct::PushOptions, measure};
+use super::{MeasuredWorkload, Measurement, RunContext, direct::PushOptions, measure};
 use crate::{
-    engine::{Nanos, Outbox},
     error::{LoadError, Result},
+    event_loop::{Nanos, Outbox},
     fleet::{Fleet, Push, Workload},
-    messages::{self, Acknowledgement, Content, Incoming, Template},
+    messages::{self, Acknowledgement, ExpectedContent, Incoming, Template},
     report::{Latencies, Report},
-    track::Faults,
+    tracker::Faults,
 };
 
 #[derive(clap::Args)]
@@ -26,7 +26,7 @@ pub struct Options {
     push: PushOptions,
 }
 
-pub fn run(bench: &Bench, options: &Options) -> Result<Report> {
+pub fn run(bench: &RunContext, options: &Options) -> Result<Report> {
     let mut fleet = bench.fleet(options.subscribers + 1)?;
     let mut broadcast = Broadcast::open(
         bench,
@@ -48,7 +48,7 @@ pub fn run(bench: &Bench, options: &Options) -> Result<Report> {
 }
 
 /// One broadcast under way.
-struct Cast {
+struct InFlightBroadcast {
     at: Nanos,
     deliveries: usize,
     answered: bool,
@@ -61,10 +61,10 @@ pub struct Broadcast {
     subscribers: usize,
     window: usize,
     template: Template,
-    content: Content,
+    content: ExpectedContent,
     /// The number of the oldest broadcast in `casts`.
     first: u64,
-    casts: VecDeque<Cast>,
+    in_flight: VecDeque<InFlightBroadcast>,
     sending: bool,
     measuring: bool,
     manual: bool,
@@ -81,7 +81,7 @@ pub struct Broadcast {
 impl Broadcast {
     /// Logs in everybody. The audience is chosen by a feature that only this run has: sessions of earlier runs that
     /// are away would fill their queues otherwise.
-    pub fn open(bench: &Bench, fleet: &mut Fleet, subscribers: usize, window: usize, push: Push) -> Result<Self> {
+    pub fn open(bench: &RunContext, fleet: &mut Fleet, subscribers: usize, window: usize, push: Push) -> Result<Self> {
         let run = messages::fresh_tag();
         let links = bench.log_in(fleet, "sub", subscribers, |role| role.pushed(push).with_feature(&run))?;
         let publisher = bench.log_in(fleet, "pub", 1, |role| role)?[0];
@@ -99,7 +99,7 @@ impl Broadcast {
             template,
             content,
             first: 0,
-            casts: VecDeque::new(),
+            in_flight: VecDeque::new(),
             sending: true,
             measuring: false,
             manual: push.manual,
@@ -115,8 +115,8 @@ impl Broadcast {
     }
 
     fn send(&mut self, now: Nanos, out: &mut Outbox) {
-        let seq = self.first + self.casts.len() as u64;
-        self.casts.push_back(Cast {
+        let seq = self.first + self.in_flight.len() as u64;
+        self.in_flight.push_back(InFlightBroadcast {
             at: now,
             deliveries: 0,
             answered: false,
@@ -124,8 +124,9 @@ impl Broadcast {
         out.text(self.publisher, self.template.frame(seq));
     }
 
-    fn cast(&mut self, seq: u64) -> Option<&mut Cast> {
-        self.casts.get_mut(usize::try_from(seq.checked_sub(self.first)?).ok()?)
+    fn in_flight_mut(&mut self, seq: u64) -> Option<&mut InFlightBroadcast> {
+        self.in_flight
+            .get_mut(usize::try_from(seq.checked_sub(self.first)?).ok()?)
     }
 
     /// Forgets what everybody has, and sends as many anew.
@@ -133,11 +134,11 @@ impl Broadcast {
         self.steps += 1;
         let subscribers = self.subscribers;
         while self
-            .casts
+            .in_flight
             .front()
             .is_some_and(|cast| cast.answered && cast.deliveries == subscribers)
         {
-            self.casts.pop_front();
+            self.in_flight.pop_front();
             self.first += 1;
             if self.sending {
                 self.send(now, out);
@@ -164,7 +165,7 @@ impl Broadcast {
             return;
         }
         let subscribers = self.subscribers;
-        let Some(cast) = self.cast(seq) else { return };
+        let Some(cast) = self.in_flight_mut(seq) else { return };
         cast.deliveries += 1;
         let (nth, took) = (cast.deliveries, now.saturating_sub(cast.at));
         if self.measuring {
@@ -188,7 +189,7 @@ impl Broadcast {
             return Err(LoadError::refused("a broadcast", frame));
         }
         let measuring = self.measuring;
-        if let Some(cast) = reply.seq().and_then(|seq| self.cast(seq)) {
+        if let Some(cast) = reply.seq().and_then(|seq| self.in_flight_mut(seq)) {
             cast.answered = true;
             let took = now.saturating_sub(cast.at);
             if measuring {
@@ -199,7 +200,7 @@ impl Broadcast {
         Ok(())
     }
 
-    fn describe(&self, span: &Span, report: &mut Report) {
+    fn describe(&self, span: &Measurement, report: &mut Report) {
         report.add("seconds", span.time.as_secs_f64());
         report.add("messages", self.messages);
         report.add("messages_per_second", span.per_second(self.messages));
@@ -208,15 +209,15 @@ impl Broadcast {
         report.add("first_delivery_us", &self.first_delivery);
         report.add("last_delivery_us", &self.last_delivery);
         report.add("acknowledgement_us", &self.answer);
-        report.add_known("server_cpu_us_per_delivery", span.server_cpu_us_per(self.delivered));
+        report.add_if_known("server_cpu_us_per_delivery", span.server_cpu_us_per(self.delivered));
         span.costs(report, self.messages);
     }
 
     pub fn faults(&self) -> Faults {
-        let missing = |cast: &Cast| (self.subscribers - cast.deliveries) as u64;
-        let unanswered = self.casts.iter().filter(|cast| !cast.answered).count() as u64;
+        let missing = |cast: &InFlightBroadcast| (self.subscribers - cast.deliveries) as u64;
+        let unanswered = self.in_flight.iter().filter(|cast| !cast.answered).count() as u64;
         Faults {
-            lost: self.casts.iter().map(missing).sum(),
+            lost: self.in_flight.iter().map(missing).sum(),
             unanswered,
             ..self.faults
         }
@@ -249,7 +250,7 @@ impl Workload for Broadcast {
     }
 }
 
-impl Steady for Broadcast {
+impl MeasuredWorkload for Broadcast {
     fn start(&mut self, now: Nanos, out: &mut Outbox) -> Result<()> {
         (0..self.window).for_each(|_| self.send(now, out));
         Ok(())
@@ -264,7 +265,7 @@ impl Steady for Broadcast {
         self.sending = false;
     }
 
-    fn is_settled(&self) -> bool {
-        self.casts.is_empty()
+    fn is_drained(&self) -> bool {
+        self.in_flight.is_empty()
     }
 }

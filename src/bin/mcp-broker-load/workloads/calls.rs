@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use crate::{
-    engine::{Nanos, Outbox},
     error::{LoadError, Result},
+    event_loop::{Nanos, Outbox},
     fleet::{Fleet, Workload},
     messages,
     report::Latencies,

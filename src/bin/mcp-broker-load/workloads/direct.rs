@@ -4,18 +4,18 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{Bench, Span, Steady, measure};
+use super::{MeasuredWorkload, Measurement, RunContext, measure};
 use crate::{
-    engine::{Nanos, Outbox, nanos},
     error::{LoadError, Result},
+    event_loop::{Nanos, Outbox, nanos},
     fleet::{Fleet, Push, Workload},
-    messages::{self, Acknowledgement, Content, Incoming, Template},
+    messages::{self, Acknowledgement, ExpectedContent, Incoming, Template},
     report::{Latencies, Report},
-    track::{Faults, Step, Track},
+    tracker::{Faults, MessageProgress, MessageTracker},
 };
 
 /// An open loop gives up at this many messages under way: past it the server is too slow, and memory is not endless.
-const UNDER_WAY_MAX: usize = 100_000;
+const IN_FLIGHT_MAX: usize = 100_000;
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -69,7 +69,7 @@ pub enum Pace {
     Rate(u64),
 }
 
-pub fn run(bench: &Bench, options: &Options) -> Result<Report> {
+pub fn run(bench: &RunContext, options: &Options) -> Result<Report> {
     let mut fleet = bench.fleet(2 * options.pairs)?;
     let pairs = Pairs::open(bench, &mut fleet, options.pairs, options.push.push())?;
     let pace = options.rate.map_or(Pace::Window(options.window), Pace::Rate);
@@ -97,7 +97,7 @@ pub struct Pairs {
 }
 
 impl Pairs {
-    pub fn open(bench: &Bench, fleet: &mut Fleet, count: usize, push: Push) -> Result<Self> {
+    pub fn open(bench: &RunContext, fleet: &mut Fleet, count: usize, push: Push) -> Result<Self> {
         let recipients = bench.log_in(fleet, "to", count, |role| role.pushed(push))?;
         let senders = bench.log_in(fleet, "from", count, |role| role)?;
         Ok(Self {
@@ -108,24 +108,24 @@ impl Pairs {
     }
 }
 
-struct Lane {
+struct Pair {
     sender: usize,
     template: Template,
-    content: Content,
-    track: Track,
+    content: ExpectedContent,
+    track: MessageTracker,
 }
 
 #[derive(Clone, Copy)]
-enum Side {
+enum ConnectionRole {
     Sends(usize),
     Receives(usize),
     Neither,
 }
 
 pub struct Direct {
-    lanes: Vec<Lane>,
+    pairs: Vec<Pair>,
     /// By number of the connection.
-    sides: Vec<Side>,
+    sides: Vec<ConnectionRole>,
     pace: Pace,
     began: Nanos,
     /// Messages sent by an open loop.
@@ -142,7 +142,7 @@ pub struct Direct {
 }
 
 impl Direct {
-    pub fn new(bench: &Bench, pairs: &Pairs, pace: Pace) -> Self {
+    pub fn new(bench: &RunContext, pairs: &Pairs, pace: Pace) -> Self {
         let last = pairs
             .senders
             .iter()
@@ -150,23 +150,23 @@ impl Direct {
             .max()
             .copied()
             .unwrap_or(0);
-        let mut sides = vec![Side::Neither; last + 1];
+        let mut sides = vec![ConnectionRole::Neither; last + 1];
         let run = messages::fresh_tag();
         let mut lanes = vec![];
         for (lane, (&sender, &recipient)) in pairs.senders.iter().zip(&pairs.recipients).enumerate() {
-            sides[sender] = Side::Sends(lane);
-            sides[recipient] = Side::Receives(lane);
+            sides[sender] = ConnectionRole::Sends(lane);
+            sides[recipient] = ConnectionRole::Receives(lane);
             let to = json!({"recipient_id": bench.name("to", lane)});
             let (template, content) = Template::new("send_message", to, &run, lane, bench.size);
-            lanes.push(Lane {
+            lanes.push(Pair {
                 sender,
                 template,
                 content,
-                track: Track::default(),
+                track: MessageTracker::default(),
             });
         }
         Self {
-            lanes,
+            pairs: lanes,
             sides,
             pace,
             began: 0,
@@ -184,16 +184,16 @@ impl Direct {
     }
 
     pub fn frame_bytes(&mut self) -> usize {
-        self.lanes.first_mut().map_or(0, |lane| lane.template.frame(0).len())
+        self.pairs.first_mut().map_or(0, |lane| lane.template.frame(0).len())
     }
 
     fn send(&mut self, lane: usize, at: Nanos, out: &mut Outbox) {
-        let lane = &mut self.lanes[lane];
+        let lane = &mut self.pairs[lane];
         let seq = lane.track.send(at);
         out.text(lane.sender, lane.template.frame(seq));
     }
 
-    fn advance(&mut self, lane: usize, step: Step, now: Nanos, out: &mut Outbox) {
+    fn advance(&mut self, lane: usize, step: MessageProgress, now: Nanos, out: &mut Outbox) {
         self.steps += 1;
         if step.finished && self.sending && matches!(self.pace, Pace::Window(_)) {
             self.send(lane, now, out);
@@ -201,13 +201,13 @@ impl Direct {
     }
 
     fn receive(&mut self, lane: usize, frame: &[u8], now: Nanos, out: &mut Outbox) {
-        let incoming = self.lanes[lane].content.read(frame);
+        let incoming = self.pairs[lane].content.read(frame);
         if self.manual && incoming != Incoming::Other {
             self.acknowledgement.add(frame);
         }
         match incoming {
             Incoming::Message(seq) => {
-                let Some(step) = self.lanes[lane].track.deliver(seq) else {
+                let Some(step) = self.pairs[lane].track.deliver(seq) else {
                     return;
                 };
                 if self.measuring {
@@ -228,7 +228,7 @@ impl Direct {
         if reply.failed {
             return Err(LoadError::refused("a message", frame));
         }
-        if let Some(step) = reply.seq().and_then(|seq| self.lanes[lane].track.answer(seq)) {
+        if let Some(step) = reply.seq().and_then(|seq| self.pairs[lane].track.answer(seq)) {
             if self.measuring {
                 self.answer.record(now.saturating_sub(step.sent_at));
             }
@@ -237,7 +237,7 @@ impl Direct {
         Ok(())
     }
 
-    fn describe(&self, span: &Span, report: &mut Report) {
+    fn describe(&self, span: &Measurement, report: &mut Report) {
         report.add("seconds", span.time.as_secs_f64());
         report.add("messages", self.delivered);
         report.add("messages_per_second", span.per_second(self.delivered));
@@ -251,7 +251,7 @@ impl Direct {
             corrupt: self.corrupt,
             ..Faults::default()
         };
-        self.lanes.iter().for_each(|lane| faults.add(lane.track.faults()));
+        self.pairs.iter().for_each(|lane| faults.add(lane.track.faults()));
         faults
     }
 
@@ -263,10 +263,10 @@ impl Direct {
 
 impl Workload for Direct {
     fn frame(&mut self, link: usize, frame: &[u8], now: Nanos, out: &mut Outbox) -> Result<()> {
-        match self.sides.get(link).copied().unwrap_or(Side::Neither) {
-            Side::Receives(lane) => self.receive(lane, frame, now, out),
-            Side::Sends(lane) => self.answered(lane, frame, now, out)?,
-            Side::Neither => {}
+        match self.sides.get(link).copied().unwrap_or(ConnectionRole::Neither) {
+            ConnectionRole::Receives(lane) => self.receive(lane, frame, now, out),
+            ConnectionRole::Sends(lane) => self.answered(lane, frame, now, out)?,
+            ConnectionRole::Neither => {}
         }
         Ok(())
     }
@@ -285,9 +285,9 @@ impl Workload for Direct {
             if at > now {
                 return Ok(Some(at));
             }
-            let lane = (self.sent % self.lanes.len() as u64) as usize;
-            let under_way = self.lanes[lane].track.under_way() * self.lanes.len();
-            if under_way > UNDER_WAY_MAX {
+            let lane = (self.sent % self.pairs.len() as u64) as usize;
+            let under_way = self.pairs[lane].track.in_flight() * self.pairs.len();
+            if under_way > IN_FLIGHT_MAX {
                 return Err(LoadError::Behind { rate, under_way });
             }
             self.send(lane, at, out);
@@ -300,11 +300,11 @@ impl Workload for Direct {
     }
 }
 
-impl Steady for Direct {
+impl MeasuredWorkload for Direct {
     fn start(&mut self, now: Nanos, out: &mut Outbox) -> Result<()> {
         self.began = now;
         if let Pace::Window(window) = self.pace {
-            for lane in (0..self.lanes.len()).cycle().take(window * self.lanes.len()) {
+            for lane in (0..self.pairs.len()).cycle().take(window * self.pairs.len()) {
                 self.send(lane, now, out);
             }
         }
@@ -320,7 +320,7 @@ impl Steady for Direct {
         self.sending = false;
     }
 
-    fn is_settled(&self) -> bool {
-        self.lanes.iter().all(|lane| lane.track.is_settled())
+    fn is_drained(&self) -> bool {
+        self.pairs.iter().all(|lane| lane.track.is_settled())
     }
 }

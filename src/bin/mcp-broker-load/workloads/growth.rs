@@ -1,16 +1,16 @@
 //! Throughput of the same messages while protocols and sessions become many. The cost of one must not grow.
 
 use super::{
-    Bench, calls,
+    RunContext, calls,
     direct::{Direct, Pace, Pairs, PushOptions},
     measure,
 };
 use crate::{
     error::{LoadError, Result},
-    fleet::{Fleet, Idle, LOGINS},
+    fleet::{Fleet, LOGINS_IN_FLIGHT_MAX, NoWorkload},
     messages,
     report::{Figure, Report},
-    track::Faults,
+    tracker::Faults,
 };
 
 #[derive(clap::Args)]
@@ -31,7 +31,7 @@ pub struct Options {
     push: PushOptions,
 }
 
-pub fn run(bench: &Bench, options: &Options) -> Result<Report> {
+pub fn run(bench: &RunContext, options: &Options) -> Result<Report> {
     if !options.steps.is_sorted() {
         return Err(LoadError::Arguments(
             "--steps must grow: protocols cannot be taken back".into(),
@@ -68,14 +68,16 @@ pub fn run(bench: &Bench, options: &Options) -> Result<Report> {
     })?;
     growth.dimension(&mut fleet, "sessions", "cost_ratio_sessions", |fleet, from, to| {
         let mut roles = bench.roles("many", to, |role| role.pushed(options.push.push()));
-        fleet.open(roles.split_off(from), LOGINS, &mut Idle).map(drop)
+        fleet
+            .open(roles.split_off(from), LOGINS_IN_FLIGHT_MAX, &mut NoWorkload)
+            .map(drop)
     })?;
     growth.faults.describe(&mut growth.report);
     Ok(growth.report)
 }
 
 struct Growth<'a> {
-    bench: &'a Bench,
+    bench: &'a RunContext,
     options: &'a Options,
     pairs: Pairs,
     report: Report,

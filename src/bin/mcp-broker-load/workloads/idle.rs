@@ -1,9 +1,9 @@
 //! Connections that do nothing.
 
-use super::{Bench, Meter};
+use super::{MeasurementStart, RunContext};
 use crate::{
     error::Result,
-    fleet::{Idle, LOGINS},
+    fleet::{LOGINS_IN_FLIGHT_MAX, NoWorkload},
     report::{Report, float},
 };
 
@@ -13,26 +13,26 @@ pub struct Options {
     #[arg(long, default_value_t = 1000, value_parser = crate::at_least_one)]
     connections: usize,
     /// Logins under way at once
-    #[arg(long, default_value_t = LOGINS, value_parser = crate::at_least_one)]
+    #[arg(long, default_value_t = LOGINS_IN_FLIGHT_MAX, value_parser = crate::at_least_one)]
     at_once: usize,
 }
 
-pub fn run(bench: &Bench, options: &Options) -> Result<Report> {
+pub fn run(bench: &RunContext, options: &Options) -> Result<Report> {
     let count = options.connections as u64;
     let mut fleet = bench.fleet(options.connections)?;
     fleet.take_login_latencies();
     // One connection has come and gone by now: what the server makes once is no cost of each.
     let before = bench.server.resident_kib()?;
-    let login = Meter::start(&fleet, bench.server)?;
+    let login = MeasurementStart::start(&fleet, bench.server)?;
     let links = fleet.open(
         bench.roles("idle", options.connections, |role| role),
         options.at_once,
-        &mut Idle,
+        &mut NoWorkload,
     )?;
     let login = login.stop(&fleet)?;
     let latencies = fleet.take_login_latencies();
-    let rest = Meter::start(&fleet, bench.server)?;
-    fleet.rest(bench.seconds)?;
+    let rest = MeasurementStart::start(&fleet, bench.server)?;
+    fleet.idle_for(bench.seconds)?;
     let rest = rest.stop(&fleet)?;
 
     let mut report = Report::new("idle");
@@ -40,14 +40,14 @@ pub fn run(bench: &Bench, options: &Options) -> Result<Report> {
     report.add("logins_at_once", options.at_once);
     report.add("connections_per_second", login.per_second(count));
     report.add("login_us", &latencies);
-    report.add_known("server_cpu_us_per_login", login.server_cpu_us_per(count));
+    report.add_if_known("server_cpu_us_per_login", login.server_cpu_us_per(count));
     let kib = rest
         .resident_kib
         .zip(before)
         .map(|(after, before)| float(after.saturating_sub(before)) / float(count));
-    report.add_known("server_resident_kib", rest.resident_kib);
-    report.add_known("server_kib_per_connection", kib);
-    report.add_known(
+    report.add_if_known("server_resident_kib", rest.resident_kib);
+    report.add_if_known("server_kib_per_connection", kib);
+    report.add_if_known(
         "server_cores_idle",
         rest.server_cpu.map(|cpu| cpu.as_secs_f64() / rest.time.as_secs_f64()),
     );
@@ -57,6 +57,6 @@ pub fn run(bench: &Bench, options: &Options) -> Result<Report> {
         rest.own_cpu.as_secs_f64() / rest.time.as_secs_f64(),
     );
     // A connection that broke meanwhile would have ended the run, and one that hangs does not close.
-    fleet.close(&links, &mut Idle)?;
+    fleet.close(&links, &mut NoWorkload)?;
     Ok(report)
 }

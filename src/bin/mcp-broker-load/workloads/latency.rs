@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::{
-    Bench,
+    RunContext,
     broadcast::Broadcast,
     calls,
     direct::{Direct, Pace, Pairs},
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     error::Result,
-    fleet::{Fleet, Idle, Push, Role},
+    fleet::{ClientSpec, Fleet, NoWorkload, Push},
     messages,
     report::{Figure, Latencies, Report},
 };
@@ -31,7 +31,7 @@ const PUSH: Push = Push {
     manual: false,
 };
 
-pub fn run(bench: &Bench, options: &Options) -> Result<Report> {
+pub fn run(bench: &RunContext, options: &Options) -> Result<Report> {
     let mut fleet = bench.fleet(options.subscribers + options.count + 4)?;
     let mut report = Report::new("latency");
     report.add("subscribers", options.subscribers);
@@ -69,14 +69,14 @@ fn new_sessions(fleet: &mut Fleet, count: usize) -> Result<Latencies> {
     let tag = messages::fresh_tag();
     let mut all = Latencies::default();
     for index in 0..count {
-        let link = fleet.open(vec![Role::anonymous()], 1, &mut Idle)?;
+        let link = fleet.open(vec![ClientSpec::anonymous()], 1, &mut NoWorkload)?;
         let session = |_| {
             let capabilities =
                 json!({"supported_protocols": {messages::PROTOCOL: ["1.0.0"]}, "supported_features": []});
             json!({"name": format!("load-new-{tag}-{index}"), "capabilities": capabilities})
         };
         all.merge(&calls::run(fleet, link[0], "register_session", 1, 1, session)?);
-        fleet.close(&link, &mut Idle)?;
+        fleet.close(&link, &mut NoWorkload)?;
     }
     Ok(all)
 }

@@ -15,20 +15,20 @@ mod tests;
 use std::time::Duration;
 
 use crate::{
-    engine::{Nanos, Outbox},
     error::{LoadError, Result},
-    fleet::{Fleet, Idle, LOGINS, Role, Workload},
+    event_loop::{Nanos, Outbox},
+    fleet::{ClientSpec, Fleet, LOGINS_IN_FLIGHT_MAX, NoWorkload, Workload},
     messages,
-    process::{self, Server},
+    process::{self, ServerProcess},
     report::{Report, float, rate},
     wire::Target,
 };
 
 /// What all workloads of a run share.
 #[derive(Clone)]
-pub struct Bench {
+pub struct RunContext {
     pub target: Target,
-    pub server: Server,
+    pub server: ServerProcess,
     pub seconds: Duration,
     pub warm_up: Duration,
     pub size: usize,
@@ -36,15 +36,15 @@ pub struct Bench {
     pub stall: Duration,
 }
 
-impl Bench {
+impl RunContext {
     /// A fleet for up to `connections`, with the protocol of the messages registered.
     pub fn fleet(&self, connections: usize) -> Result<Fleet> {
         process::allow_connections(connections + 1)?;
         let mut fleet = Fleet::new(self.target.clone(), self.stall)?;
-        let admin = fleet.open(vec![Role::named(self.name("admin", 0))], 1, &mut Idle)?;
+        let admin = fleet.open(vec![ClientSpec::named(self.name("admin", 0))], 1, &mut NoWorkload)?;
         let protocol = |_| messages::protocol(messages::PROTOCOL, "1.0.0");
         calls::run(&mut fleet, admin[0], "register_protocol", 1, 1, protocol)?;
-        fleet.close(&admin, &mut Idle)?;
+        fleet.close(&admin, &mut NoWorkload)?;
         Ok(fleet)
     }
 
@@ -53,9 +53,9 @@ impl Bench {
         format!("{}-{part}-{index}", self.names)
     }
 
-    fn roles(&self, part: &str, count: usize, adapt: impl Fn(Role) -> Role) -> Vec<Role> {
+    fn roles(&self, part: &str, count: usize, adapt: impl Fn(ClientSpec) -> ClientSpec) -> Vec<ClientSpec> {
         (0..count)
-            .map(|index| adapt(Role::named(self.name(part, index))))
+            .map(|index| adapt(ClientSpec::named(self.name(part, index))))
             .collect()
     }
 
@@ -64,49 +64,49 @@ impl Bench {
         fleet: &mut Fleet,
         part: &str,
         count: usize,
-        adapt: impl Fn(Role) -> Role,
+        adapt: impl Fn(ClientSpec) -> ClientSpec,
     ) -> Result<Vec<usize>> {
-        fleet.open(self.roles(part, count, adapt), LOGINS, &mut Idle)
+        fleet.open(self.roles(part, count, adapt), LOGINS_IN_FLIGHT_MAX, &mut NoWorkload)
     }
 }
 
 /// A workload that runs until it is stopped.
-trait Steady: Workload {
+trait MeasuredWorkload: Workload {
     fn start(&mut self, now: Nanos, out: &mut Outbox) -> Result<()>;
     /// What happens from now on counts.
     fn begin(&mut self);
     /// What happens from now on does not count, and nothing new is sent.
     fn stop(&mut self);
     /// Nothing is under way any more.
-    fn is_settled(&self) -> bool;
+    fn is_drained(&self) -> bool;
 }
 
 /// Warms up, measures, and waits for what is under way. What does not come is for the workload to report as lost.
-fn measure<W: Steady>(fleet: &mut Fleet, bench: &Bench, workload: &mut W) -> Result<Span> {
+fn measure<W: MeasuredWorkload>(fleet: &mut Fleet, bench: &RunContext, workload: &mut W) -> Result<Measurement> {
     let now = fleet.now();
     workload.start(now, fleet.outbox())?;
     fleet.run_for(bench.warm_up, "warming up", workload)?;
     workload.begin();
-    let meter = Meter::start(fleet, bench.server)?;
+    let meter = MeasurementStart::start(fleet, bench.server)?;
     fleet.run_for(bench.seconds, "measuring", workload)?;
     let span = meter.stop(fleet)?;
     workload.stop();
-    match fleet.run_until("waiting for what is under way", workload, W::is_settled) {
+    match fleet.run_until("waiting for what is under way", workload, W::is_drained) {
         Err(LoadError::Stalled { .. }) => Ok(span),
         other => other.map(|()| span),
     }
 }
 
 /// Readings at the beginning of a measurement.
-struct Meter {
-    server: Server,
+struct MeasurementStart {
+    server: ServerProcess,
     at: Nanos,
     server_cpu: Option<Duration>,
     own_cpu: Duration,
 }
 
-impl Meter {
-    fn start(fleet: &Fleet, server: Server) -> Result<Self> {
+impl MeasurementStart {
+    fn start(fleet: &Fleet, server: ServerProcess) -> Result<Self> {
         Ok(Self {
             server,
             at: fleet.now(),
@@ -115,13 +115,13 @@ impl Meter {
         })
     }
 
-    fn stop(&self, fleet: &Fleet) -> Result<Span> {
+    fn stop(&self, fleet: &Fleet) -> Result<Measurement> {
         let server_cpu = self
             .server
             .cpu()?
             .zip(self.server_cpu)
             .map(|(end, start)| end.saturating_sub(start));
-        Ok(Span {
+        Ok(Measurement {
             time: Duration::from_nanos(fleet.now() - self.at),
             server_cpu,
             own_cpu: process::own_cpu().saturating_sub(self.own_cpu),
@@ -131,14 +131,14 @@ impl Meter {
 }
 
 /// What a measurement took.
-pub struct Span {
+pub struct Measurement {
     time: Duration,
     server_cpu: Option<Duration>,
     own_cpu: Duration,
     resident_kib: Option<u64>,
 }
 
-impl Span {
+impl Measurement {
     fn per_second(&self, count: u64) -> f64 {
         rate(count, self.time)
     }
@@ -153,9 +153,9 @@ impl Span {
 
     /// What a message cost on both sides. A generator near one core is the limit itself.
     fn costs(&self, report: &mut Report, count: u64) {
-        report.add_known("server_cpu_us_per_message", self.server_cpu_us_per(count));
-        report.add_known("server_cores", self.server_cores());
-        report.add_known("server_resident_kib", self.resident_kib);
+        report.add_if_known("server_cpu_us_per_message", self.server_cpu_us_per(count));
+        report.add_if_known("server_cores", self.server_cores());
+        report.add_if_known("server_resident_kib", self.resident_kib);
         report.add("generator_cpu_us_per_message", micros_per(self.own_cpu, count));
         report.add("generator_cores", self.own_cpu.as_secs_f64() / self.time.as_secs_f64());
     }

@@ -3,28 +3,28 @@
 use std::time::Duration;
 
 use super::{
-    Bench,
+    RunContext,
     direct::{Direct, Pace, Pairs},
     measure,
 };
 use crate::{
-    engine::nanos,
+    admin_api::{AdminClient, TemporaryProject},
     error::{LoadError, Result},
+    event_loop::nanos,
     fleet::{Fleet, Push},
-    flood::{Flood, Kind, Size, Tally},
+    flood::{Flood, FloodCounts, FloodKind, FloodSize},
     messages,
     report::{Figure, Report, float},
-    rest::{Admin, Project},
-    track::Faults,
+    tracker::Faults,
 };
 
 /// The p99 of the quiet project beside a flood, as a multiple of its p99 without.
 const P99_RATIO_MAX: f64 = 2.0;
 
 /// Longest time that is waited for the broker to refuse anything of a flood.
-const REFUSED_WITHIN: Duration = Duration::from_secs(30);
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a project whose key was given has to get over a flood before the next.
-const RECOVERY: Duration = Duration::from_secs(10);
+const RECOVERY_TIME: Duration = Duration::from_secs(10);
 
 const PUSH: Push = Push {
     window: 64,
@@ -47,10 +47,10 @@ pub struct Options {
     rate_limit: u32,
     /// What the noisy project floods the broker with, one after the other; all by default
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [
-        Kind::Nothing, Kind::Messages, Kind::Large, Kind::Garbage, Kind::Notifications, Kind::Http, Kind::Schemas,
-        Kind::Answers, Kind::Largest, Kind::Unfinished,
+        FloodKind::Nothing, FloodKind::Messages, FloodKind::Large, FloodKind::Garbage, FloodKind::Notifications, FloodKind::Http, FloodKind::Schemas,
+        FloodKind::Answers, FloodKind::Largest, FloodKind::Unfinished,
     ])]
-    flood: Vec<Kind>,
+    flood: Vec<FloodKind>,
     /// Connections of the noisy project
     #[arg(long, default_value_t = 50, value_parser = crate::at_least_one)]
     connections: usize,
@@ -74,17 +74,17 @@ pub struct Options {
     rounds: usize,
 }
 
-pub fn run(bench: &Bench, options: &Options) -> Result<Report> {
-    let source = Source::new(bench, options)?;
+pub fn run(bench: &RunContext, options: &Options) -> Result<Report> {
+    let source = ProjectSource::new(bench, options)?;
     let (quiet_key, _quiet) = source.quiet()?;
-    let of_key = |key: &str| -> Result<Bench> {
-        Ok(Bench {
+    let of_key = |key: &str| -> Result<RunContext> {
+        Ok(RunContext {
             target: bench.target.with(&[("X-API-Key", key)])?,
             ..bench.clone()
         })
     };
     let quiet_bench = of_key(&quiet_key)?;
-    let size = Size {
+    let size = FloodSize {
         connections: options.connections,
         window: options.window,
         large: options.large,
@@ -93,7 +93,7 @@ pub fn run(bench: &Bench, options: &Options) -> Result<Report> {
     // Connections of both projects are open at once.
     crate::process::allow_connections(2 * options.pairs + options.connections + 2)?;
     let mut fleet = quiet_bench.fleet(2 * options.pairs)?;
-    let mut beside = Beside {
+    let mut beside = QuietProject {
         pairs: Pairs::open(&quiet_bench, &mut fleet, options.pairs, PUSH)?,
         bench: &quiet_bench,
         rate: options.rate,
@@ -123,16 +123,23 @@ pub fn run(bench: &Bench, options: &Options) -> Result<Report> {
 }
 
 /// Where the projects come from.
-enum Source {
-    Made { admin: Admin, tag: String, rate_limit: u32 },
-    Given { noisy: String, quiet: String },
+enum ProjectSource {
+    Made {
+        admin: AdminClient,
+        tag: String,
+        rate_limit: u32,
+    },
+    Given {
+        noisy: String,
+        quiet: String,
+    },
 }
 
 /// A project that is deleted in the end, if it was made, by its key.
-type Tenant = (String, Option<Project>);
+type KeyedProject = (String, Option<TemporaryProject>);
 
-impl Source {
-    fn new(bench: &Bench, options: &Options) -> Result<Self> {
+impl ProjectSource {
+    fn new(bench: &RunContext, options: &Options) -> Result<Self> {
         if let (Some(noisy), Some(quiet)) = (&options.noisy_key, &options.quiet_key) {
             return Ok(Self::Given {
                 noisy: noisy.clone(),
@@ -143,13 +150,13 @@ impl Source {
             LoadError::Arguments("an admin key is needed, or the keys of two projects: see --help".into())
         })?;
         Ok(Self::Made {
-            admin: Admin::new(bench.target.address, key),
+            admin: AdminClient::new(bench.target.address, key),
             tag: messages::fresh_tag(),
             rate_limit: options.rate_limit,
         })
     }
 
-    fn quiet(&self) -> Result<Tenant> {
+    fn quiet(&self) -> Result<KeyedProject> {
         match self {
             Self::Made { admin, tag, .. } => Ok(made(admin.create(&format!("load-quiet-{tag}"), 0)?)),
             Self::Given { quiet, .. } => Ok((quiet.clone(), None)),
@@ -157,26 +164,26 @@ impl Source {
     }
 
     /// One for each flood where they are made: each has its limit whole, and can log in.
-    fn noisy(&self, fleet: &mut Fleet, kind: Kind) -> Result<Tenant> {
+    fn noisy(&self, fleet: &mut Fleet, kind: FloodKind) -> Result<KeyedProject> {
         match self {
             Self::Made { admin, tag, rate_limit } => {
                 Ok(made(admin.create(&format!("load-{}-{tag}", kind.name()), *rate_limit)?))
             }
             Self::Given { noisy, .. } => {
-                fleet.rest(RECOVERY)?;
+                fleet.idle_for(RECOVERY_TIME)?;
                 Ok((noisy.clone(), None))
             }
         }
     }
 }
 
-fn made(project: Project) -> Tenant {
+fn made(project: TemporaryProject) -> KeyedProject {
     (project.key.clone(), Some(project))
 }
 
 /// The quiet project.
-struct Beside<'a> {
-    bench: &'a Bench,
+struct QuietProject<'a> {
+    bench: &'a RunContext,
     pairs: Pairs,
     rate: u64,
     faults: Faults,
@@ -184,8 +191,8 @@ struct Beside<'a> {
 
 /// The quiet project once without and once with the flood.
 struct Round {
-    quiet: Load,
-    flooded: Load,
+    quiet: QuietFigures,
+    flooded: QuietFigures,
     /// Of the flood, per second.
     accepted: f64,
     refused: f64,
@@ -195,25 +202,25 @@ struct Round {
     lost: u64,
 }
 
-struct Load {
+struct QuietFigures {
     p50_us: f64,
     p99_us: f64,
     server_cores: Option<f64>,
 }
 
-impl Beside<'_> {
+impl QuietProject<'_> {
     fn round(&mut self, fleet: &mut Fleet, flood: &mut Flood) -> Result<Round> {
         let quiet = self.load(fleet)?;
-        flood.turn(true);
+        flood.set_on(true);
         self.wait_for_refusals(fleet, flood)?;
-        let (began, before) = (fleet.now(), flood.tally());
+        let (began, before) = (fleet.now(), flood.counts());
         let flooded = self.load(fleet)?;
-        let (ended, after) = (fleet.now(), flood.tally());
-        flood.turn(false);
-        fleet.rest(self.bench.warm_up)?;
+        let (ended, after) = (fleet.now(), flood.counts());
+        flood.set_on(false);
+        fleet.idle_for(self.bench.warm_up)?;
         flood.check()?;
         let seconds = float(ended - began) / 1e9;
-        let per_second = |of: fn(&Tally) -> u64| float(of(&after) - of(&before)) / seconds;
+        let per_second = |of: fn(&FloodCounts) -> u64| float(of(&after) - of(&before)) / seconds;
         Ok(Round {
             quiet,
             flooded,
@@ -227,20 +234,20 @@ impl Beside<'_> {
 
     /// A minute's worth may come at once: what is measured begins when that is over.
     fn wait_for_refusals(&self, fleet: &mut Fleet, flood: &Flood) -> Result<()> {
-        let refused = flood.tally().refused;
-        let until = fleet.now() + nanos(REFUSED_WITHIN);
-        fleet.rest(self.bench.warm_up)?;
-        while flood.asks() && flood.tally().refused == refused && fleet.now() < until {
-            fleet.rest(self.bench.warm_up.max(Duration::from_millis(100)))?;
+        let refused = flood.counts().refused;
+        let until = fleet.now() + nanos(REFUSAL_TIMEOUT);
+        fleet.idle_for(self.bench.warm_up)?;
+        while flood.makes_requests() && flood.counts().refused == refused && fleet.now() < until {
+            fleet.idle_for(self.bench.warm_up.max(Duration::from_millis(100)))?;
         }
         Ok(())
     }
 
-    fn load(&mut self, fleet: &mut Fleet) -> Result<Load> {
+    fn load(&mut self, fleet: &mut Fleet) -> Result<QuietFigures> {
         let mut direct = Direct::new(self.bench, &self.pairs, Pace::Rate(self.rate));
         let span = measure(fleet, self.bench, &mut direct)?;
         self.faults.add(direct.faults());
-        Ok(Load {
+        Ok(QuietFigures {
             p50_us: direct.delivery.micros(0.5),
             p99_us: direct.delivery.micros(0.99),
             server_cores: span.server_cores(),
@@ -249,10 +256,10 @@ impl Beside<'_> {
 }
 
 /// Medians of the rounds; the ratio is the median of the ratios of each round.
-fn row(kind: Kind, rounds: &[Round]) -> Vec<(&'static str, Figure)> {
+fn row(kind: FloodKind, rounds: &[Round]) -> Vec<(&'static str, Figure)> {
     let of = |figure: &dyn Fn(&Round) -> f64| median(rounds.iter().map(figure).collect());
     let p99_ratio = of(&|round| round.flooded.p99_us / round.quiet.p99_us.max(f64::MIN_POSITIVE));
-    let cores = |of: fn(&Round) -> &Load| {
+    let cores = |of: fn(&Round) -> &QuietFigures| {
         let known: Option<Vec<_>> = rounds.iter().map(|round| of(round).server_cores).collect();
         known.map(median)
     };

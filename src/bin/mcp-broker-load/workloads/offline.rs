@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{Bench, Meter, Span, direct::PushOptions};
+use super::{Measurement, MeasurementStart, RunContext, direct::PushOptions};
 use crate::{
-    engine::{Nanos, Outbox},
     error::{LoadError, Result},
-    fleet::{Fleet, Idle, LOGINS, Push, Role, Workload},
-    messages::{self, Acknowledgement, Content, Incoming, Template},
+    event_loop::{Nanos, Outbox},
+    fleet::{ClientSpec, Fleet, LOGINS_IN_FLIGHT_MAX, NoWorkload, Push, Workload},
+    messages::{self, Acknowledgement, ExpectedContent, Incoming, Template},
     report::{Latencies, Report},
-    track::{Faults, Track},
+    tracker::{Faults, MessageTracker},
 };
 
 #[derive(clap::Args)]
@@ -32,7 +32,7 @@ pub struct Options {
     push: PushOptions,
 }
 
-pub fn run(bench: &Bench, options: &Options) -> Result<Report> {
+pub fn run(bench: &RunContext, options: &Options) -> Result<Report> {
     let Options {
         recipients,
         each,
@@ -40,16 +40,16 @@ pub fn run(bench: &Bench, options: &Options) -> Result<Report> {
         window,
         push,
     } = *options;
-    let plan = Plan {
+    let plan = AbsencePlan {
         recipients,
         each,
         senders,
         window,
         push: push.push(),
         crash: false,
-        at_once: LOGINS,
+        at_once: LOGINS_IN_FLIGHT_MAX,
     };
-    let absence = absence(bench, &plan)?;
+    let absence = measure_absence(bench, &plan)?;
 
     let mut report = Report::new("offline");
     report.add("recipients", recipients);
@@ -61,17 +61,17 @@ pub fn run(bench: &Bench, options: &Options) -> Result<Report> {
     report.add("messages", absence.total);
     report.add("enqueued_per_second", absence.enqueue.per_second(absence.total));
     report.add("acknowledgement_us", &absence.offline.answer);
-    report.add_known(
+    report.add_if_known(
         "server_cpu_us_per_enqueue",
         absence.enqueue.server_cpu_us_per(absence.total),
     );
-    report.add_known("server_resident_kib_queued", absence.enqueue.resident_kib);
+    report.add_if_known("server_resident_kib_queued", absence.enqueue.resident_kib);
     report.add(
         "drained_per_second",
         absence.drain.per_second(absence.offline.delivered),
     );
     report.add("login_us", &absence.logins);
-    report.add_known(
+    report.add_if_known(
         "server_cpu_us_per_drain",
         absence.drain.server_cpu_us_per(absence.offline.delivered),
     );
@@ -79,7 +79,7 @@ pub fn run(bench: &Bench, options: &Options) -> Result<Report> {
     Ok(report)
 }
 
-pub struct Plan {
+pub struct AbsencePlan {
     pub recipients: usize,
     pub each: usize,
     pub senders: usize,
@@ -95,44 +95,44 @@ pub struct Absence {
     pub offline: Offline,
     pub total: u64,
     frame_bytes: usize,
-    enqueue: Span,
+    enqueue: Measurement,
     /// From the first recipient that comes back until everybody has everything.
-    pub drain: Span,
+    pub drain: Measurement,
     pub logins: Latencies,
 }
 
 /// The server may take a moment to notice who has gone; what it writes to a dead connection proves nothing.
-const NOTICE: Duration = Duration::from_millis(500);
+const DISCONNECT_NOTICE: Duration = Duration::from_millis(500);
 
 /// Recipients log in and leave, messages are sent to them, and they come back.
-pub fn absence(bench: &Bench, plan: &Plan) -> Result<Absence> {
+pub fn measure_absence(bench: &RunContext, plan: &AbsencePlan) -> Result<Absence> {
     let total = (plan.recipients * plan.each) as u64;
     let mut fleet = bench.fleet(2 * plan.recipients + plan.senders)?;
     let mut offline = Offline::new(bench, plan);
-    let links = fleet.open(offline.roles(plan.push), LOGINS, &mut Idle)?;
+    let links = fleet.open(offline.roles(plan.push), LOGINS_IN_FLIGHT_MAX, &mut NoWorkload)?;
     if plan.crash {
-        fleet.cut(&links);
+        fleet.abort(&links);
     } else {
-        fleet.close(&links, &mut Idle)?;
+        fleet.close(&links, &mut NoWorkload)?;
     }
-    fleet.rest(NOTICE)?;
+    fleet.idle_for(DISCONNECT_NOTICE)?;
     offline.senders = bench.log_in(&mut fleet, "away-from", plan.senders, |role| role)?;
 
-    let enqueue = Meter::start(&fleet, bench.server)?;
+    let enqueue = MeasurementStart::start(&fleet, bench.server)?;
     offline.start(plan.window, &mut fleet);
     fleet.run_until("queueing messages", &mut offline, |offline| offline.answers == total)?;
     let enqueue = enqueue.stop(&fleet)?;
 
     fleet.take_login_latencies();
-    let drain = Meter::start(&fleet, bench.server)?;
-    offline.first_back = Some(fleet.next_link());
+    let drain = MeasurementStart::start(&fleet, bench.server)?;
+    offline.first_back = Some(fleet.next_connection());
     fleet.open(offline.roles(plan.push), plan.at_once, &mut offline)?;
     match fleet.run_until("draining queues", &mut offline, |offline| offline.delivered == total) {
         Err(LoadError::Stalled { .. }) => {}
         other => other?,
     }
     let drain = drain.stop(&fleet)?;
-    let frame_bytes = offline.lanes[0].template.frame(0).len();
+    let frame_bytes = offline.recipients[0].template.frame(0).len();
     Ok(Absence {
         offline,
         total,
@@ -144,16 +144,16 @@ pub fn absence(bench: &Bench, plan: &Plan) -> Result<Absence> {
 }
 
 /// The messages for one recipient. All come from one sender, so their order is known.
-struct Lane {
+struct Recipient {
     name: String,
     sender: usize,
     template: Template,
-    content: Content,
-    track: Track,
+    content: ExpectedContent,
+    track: MessageTracker,
 }
 
 pub struct Offline {
-    lanes: Vec<Lane>,
+    recipients: Vec<Recipient>,
     senders: Vec<usize>,
     /// The connection of the first recipient that came back.
     first_back: Option<usize>,
@@ -171,26 +171,26 @@ pub struct Offline {
 }
 
 impl Offline {
-    fn new(bench: &Bench, plan: &Plan) -> Self {
+    fn new(bench: &RunContext, plan: &AbsencePlan) -> Self {
         let run = messages::fresh_tag();
         let lane = |index: usize| {
             // A name of its own in each run: the queue of an interrupted one would take the place of this one's.
             let name = format!("{}-{run}", bench.name("away", index));
             let to = json!({"recipient_id": &name});
             let (template, content) = Template::new("send_message", to, &run, index, bench.size);
-            Lane {
+            Recipient {
                 name,
                 sender: index % plan.senders,
                 template,
                 content,
-                track: Track::default(),
+                track: MessageTracker::default(),
             }
         };
-        let lanes: Vec<Lane> = (0..plan.recipients).map(lane).collect();
+        let lanes: Vec<Recipient> = (0..plan.recipients).map(lane).collect();
         let of = |sender| (0..lanes.len()).filter(|&lane| lanes[lane].sender == sender).collect();
         Self {
             turns: (0..plan.senders).map(|sender| (of(sender), 0)).collect(),
-            lanes,
+            recipients: lanes,
             senders: vec![],
             first_back: None,
             manual: plan.push.manual,
@@ -204,10 +204,10 @@ impl Offline {
         }
     }
 
-    fn roles(&self, push: Push) -> Vec<Role> {
-        self.lanes
+    fn roles(&self, push: Push) -> Vec<ClientSpec> {
+        self.recipients
             .iter()
-            .map(|lane| Role::named(lane.name.clone()).pushed(push))
+            .map(|lane| ClientSpec::named(lane.name.clone()).pushed(push))
             .collect()
     }
 
@@ -224,7 +224,7 @@ impl Offline {
         if *sent == lanes.len() * self.each {
             return;
         }
-        let lane = &mut self.lanes[lanes[*sent % lanes.len()]];
+        let lane = &mut self.recipients[lanes[*sent % lanes.len()]];
         let seq = lane.track.send(now);
         out.text(self.senders[sender], lane.template.frame_answered(*sent as u64, seq));
         *sent += 1;
@@ -243,7 +243,7 @@ impl Offline {
             .and_then(|request| usize::try_from(request).ok())
             .filter(|request| request < sent);
         let step = request.and_then(|request| {
-            let track = &mut self.lanes[lanes[request % lanes.len()]].track;
+            let track = &mut self.recipients[lanes[request % lanes.len()]].track;
             track.answer((request / lanes.len()) as u64)
         });
         if let Some(step) = step {
@@ -255,7 +255,7 @@ impl Offline {
     }
 
     fn receive(&mut self, lane: usize, frame: &[u8]) {
-        let lane = &mut self.lanes[lane];
+        let lane = &mut self.recipients[lane];
         let incoming = lane.content.read(frame);
         if self.manual && incoming != Incoming::Other {
             self.acknowledgement.add(frame);
@@ -272,8 +272,8 @@ impl Offline {
             corrupt: self.corrupt,
             ..Faults::default()
         };
-        self.lanes.iter().for_each(|lane| faults.add(lane.track.faults()));
-        let away = self.lanes.len() as u64;
+        self.recipients.iter().for_each(|lane| faults.add(lane.track.faults()));
+        let away = self.recipients.len() as u64;
         report.add_fault("not_resumed", away - self.resumed.min(away));
         faults.describe(report);
     }
@@ -291,7 +291,7 @@ impl Workload for Offline {
         if let Some(sender) = index(self.senders.first().copied(), self.senders.len()) {
             return self.answered(sender, frame, now, out);
         }
-        if let Some(lane) = index(self.first_back, self.lanes.len()) {
+        if let Some(lane) = index(self.first_back, self.recipients.len()) {
             self.receive(lane, frame);
         }
         Ok(())

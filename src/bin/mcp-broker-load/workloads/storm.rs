@@ -1,9 +1,9 @@
 //! All connections lost at once, as when a proxy restarts, and everybody coming back together.
 
 use super::{
-    Bench,
+    RunContext,
     direct::PushOptions,
-    offline::{self, Plan},
+    offline::{self, AbsencePlan},
 };
 use crate::{
     error::Result,
@@ -22,11 +22,11 @@ pub struct Options {
     push: PushOptions,
 }
 
-pub fn run(bench: &Bench, options: &Options) -> Result<Report> {
+pub fn run(bench: &RunContext, options: &Options) -> Result<Report> {
     const SENDERS: usize = 4;
     let at_once = options.at_once.unwrap_or(options.connections);
     // One message for each waits, so that being back means more than being connected.
-    let plan = Plan {
+    let plan = AbsencePlan {
         recipients: options.connections,
         each: 1,
         senders: SENDERS,
@@ -35,7 +35,7 @@ pub fn run(bench: &Bench, options: &Options) -> Result<Report> {
         crash: true,
         at_once,
     };
-    let absence = offline::absence(bench, &plan)?;
+    let absence = offline::measure_absence(bench, &plan)?;
 
     let mut report = Report::new("storm");
     report.add("connections", options.connections);
@@ -45,11 +45,11 @@ pub fn run(bench: &Bench, options: &Options) -> Result<Report> {
     report.add("seconds_until_all_are_back", absence.drain.time.as_secs_f64());
     report.add("logins_per_second", rate(absence.logins.count(), absence.drain.time));
     report.add("login_us", &absence.logins);
-    report.add_known(
+    report.add_if_known(
         "server_cpu_us_per_login",
         absence.drain.server_cpu_us_per(absence.total),
     );
-    report.add_known("server_resident_kib", absence.drain.resident_kib);
+    report.add_if_known("server_resident_kib", absence.drain.resident_kib);
     absence.offline.verdict(&mut report);
     Ok(report)
 }

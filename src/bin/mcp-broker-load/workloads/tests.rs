@@ -8,10 +8,10 @@ use serde_json::Value;
 use super::*;
 use crate::fake::{self, Defect};
 
-fn bench(defect: Defect) -> Bench {
-    Bench {
+fn bench(defect: Defect) -> RunContext {
+    RunContext {
         target: Target::parse(&fake::start(defect), &[]).unwrap(),
-        server: Server::new(None).unwrap(),
+        server: ServerProcess::new(None).unwrap(),
         seconds: Duration::from_millis(150),
         warm_up: Duration::from_millis(20),
         size: 400,
@@ -34,7 +34,7 @@ fn direct(defect: Defect, line: &str) -> Result<Report> {
     direct::run(&bench(defect), &options(line))
 }
 
-fn sound(report: &Report) -> Value {
+fn expect_sound(report: &Report) -> Value {
     assert_eq!(report.problems(), [""; 0]);
     let json = report.json();
     assert_eq!(json["lost"], 0, "{json}");
@@ -48,7 +48,7 @@ fn direct_measures_in_a_closed_loop() {
         "--pairs 3 --window 8",
         "--pairs 2 --window 40 --ack manual --push-window 4",
     ] {
-        let json = sound(&direct(Defect::None, line).unwrap());
+        let json = expect_sound(&direct(Defect::None, line).unwrap());
         assert!(json["messages"].as_u64().unwrap() > 0, "{json}");
         assert!(json["delivery_us"]["p50"].as_f64().unwrap() > 0.0, "{json}");
     }
@@ -56,7 +56,7 @@ fn direct_measures_in_a_closed_loop() {
 
 #[test]
 fn direct_keeps_the_rate_of_an_open_loop() {
-    let json = sound(&direct(Defect::None, "--pairs 2 --rate 400").unwrap());
+    let json = expect_sound(&direct(Defect::None, "--pairs 2 --rate 400").unwrap());
     let messages = json["messages"].as_u64().unwrap();
     assert!((1..=90).contains(&messages), "150 ms at 400 per second: {json}");
 }
@@ -86,7 +86,10 @@ fn changed_content_is_told() {
 
 #[test]
 fn a_repeated_delivery_is_counted_and_no_fault() {
-    assert_eq!(sound(&direct(Defect::Repeats(5), "--pairs 1").unwrap())["repeated"], 1);
+    assert_eq!(
+        expect_sound(&direct(Defect::Repeats(5), "--pairs 1").unwrap())["repeated"],
+        1
+    );
 }
 
 #[test]
@@ -117,7 +120,7 @@ fn broadcast_reaches_everybody() {
         "--subscribers 10",
         "--subscribers 5 --window 4 --ack manual --push-window 2",
     ] {
-        let json = sound(&broadcast::run(&bench(Defect::None), &options(line)).unwrap());
+        let json = expect_sound(&broadcast::run(&bench(Defect::None), &options(line)).unwrap());
         let (messages, deliveries) = (json["messages"].as_u64().unwrap(), json["deliveries"].as_u64().unwrap());
         assert!(messages > 0 && deliveries >= messages, "{json}");
     }
@@ -143,7 +146,7 @@ fn offline_recipients_find_everything_in_order() {
         "--recipients 5 --each 30 --senders 2 --window 7",
         "--recipients 2 --each 30 --senders 3 --ack manual --push-window 4",
     ] {
-        let json = sound(&offline::run(&bench(Defect::None), &options(line)).unwrap());
+        let json = expect_sound(&offline::run(&bench(Defect::None), &options(line)).unwrap());
         assert_eq!(json["not_resumed"], 0);
     }
     let report = offline::run(
@@ -156,7 +159,7 @@ fn offline_recipients_find_everything_in_order() {
 
 #[test]
 fn latency_has_a_row_for_each_promise() {
-    let json = sound(&latency::run(&bench(Defect::None), &options("--count 10 --subscribers 5")).unwrap());
+    let json = expect_sound(&latency::run(&bench(Defect::None), &options("--count 10 --subscribers 5")).unwrap());
     let targets: Vec<f64> = json["rows"]
         .as_array()
         .unwrap()
@@ -176,7 +179,7 @@ fn latency_has_a_row_for_each_promise() {
 
 #[test]
 fn growth_compares_its_steps() {
-    let json = sound(&growth::run(&bench(Defect::None), &options("--steps 1,20 --rounds 1")).unwrap());
+    let json = expect_sound(&growth::run(&bench(Defect::None), &options("--steps 1,20 --rounds 1")).unwrap());
     assert_eq!(json["rows"].as_array().unwrap().len(), 4);
     assert!(json["cost_ratio_sessions"].as_f64().unwrap() > 0.0);
     assert!(growth::run(&bench(Defect::None), &options("--steps 20,1")).is_err());
@@ -184,6 +187,6 @@ fn growth_compares_its_steps() {
 
 #[test]
 fn after_a_storm_everybody_is_back() {
-    let json = sound(&storm::run(&bench(Defect::None), &options("--connections 40")).unwrap());
+    let json = expect_sound(&storm::run(&bench(Defect::None), &options("--connections 40")).unwrap());
     assert_eq!((&json["messages"], &json["not_resumed"]), (&40.into(), &0.into()));
 }

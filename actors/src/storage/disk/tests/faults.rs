@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 
-use super::{super::*, Platter, World, block_on, opened, restarted};
+use super::{super::*, SimulatedDisk, World, block_on, opened, restarted};
 use crate::{
     model::{DeadLetterReason, Headers, MessageId},
     storage::{Append, Appended, conformance::world::depth},
@@ -20,7 +20,7 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
 }
 
 pub async fn recovers(storage: &DiskStorage) {
-    until("the disk is well", || storage.condition() == Condition::Healthy).await;
+    until("the disk is well", || storage.health() == StorageHealth::Healthy).await;
 }
 
 fn gone() -> StoreError {
@@ -38,7 +38,7 @@ async fn tries_to_send(world: &World) -> Result<Vec<Appended>, StoreError> {
 #[test]
 fn what_could_not_be_written_is_refused_and_is_not_there() {
     block_on(async {
-        let platter = Platter::default();
+        let platter = SimulatedDisk::default();
         let storage = opened(&platter);
         let world = World::new(&storage).await;
         let sent = world.sends(world.bob).await;
@@ -46,9 +46,9 @@ fn what_could_not_be_written_is_refused_and_is_not_there() {
         platter.fails_with(full.clone());
         assert_eq!(tries_to_send(&world).await, Err(full.clone()));
         assert_eq!(tries_to_send(&world).await, Err(full.clone()), "and the next, at once");
-        assert_eq!(storage.condition(), Condition::Unavailable(full.to_string()));
+        assert_eq!(storage.health(), StorageHealth::Unavailable(full.to_string()));
 
-        platter.is_well_again();
+        platter.recovers();
         recovers(&storage).await;
         assert_eq!(world.depth(world.bob).await, depth(1, 0));
         let next = world.sends(world.bob).await;
@@ -59,10 +59,10 @@ fn what_could_not_be_written_is_refused_and_is_not_there() {
 #[test]
 fn reads_go_on_while_nothing_can_be_written() {
     block_on(async {
-        let platter = Platter::default();
+        let platter = SimulatedDisk::default();
         let storage = opened(&platter);
         let world = World::new(&storage).await;
-        let dead = world.gives_up(world.bob).await;
+        let dead = world.sends_dead_letter(world.bob).await;
         let sent = world.sends(world.bob).await;
         platter.fails_with(gone());
         tries_to_send(&world).await.expect_err("it cannot be written");
@@ -81,13 +81,13 @@ fn reads_go_on_while_nothing_can_be_written() {
 #[test]
 fn all_who_waited_for_a_group_are_refused_with_it() {
     block_on(async {
-        let platter = Platter::default();
+        let platter = SimulatedDisk::default();
         let storage = opened(&platter);
         let world = World::new(&storage).await;
-        let still = platter.stands_still();
+        let still = platter.pause_commits();
         let mut first = world.store.append(vec![a_message(&world)], world.now);
         assert!(first.as_mut().now_or_never().is_none());
-        still.has_one();
+        still.wait_for_commit();
         let mut second = world.store.append(vec![a_message(&world)], world.now);
         assert!(second.as_mut().now_or_never().is_none());
         platter.fails_with(gone());
@@ -95,7 +95,7 @@ fn all_who_waited_for_a_group_are_refused_with_it() {
         assert_eq!(first.await, Err(gone()));
         assert_eq!(second.await, Err(gone()));
 
-        platter.is_well_again();
+        platter.recovers();
         recovers(&storage).await;
         assert_eq!(world.depth(world.bob).await, depth(0, 0));
     });
@@ -104,7 +104,7 @@ fn all_who_waited_for_a_group_are_refused_with_it() {
 #[test]
 fn who_had_a_message_in_hand_when_the_disk_failed_can_acknowledge_it_after() {
     block_on(async {
-        let platter = Platter::default();
+        let platter = SimulatedDisk::default();
         let storage = opened(&platter);
         let mut world = World::new(&storage).await;
         let sent = world.sends_many(world.bob, 2).await;
@@ -115,7 +115,7 @@ fn who_had_a_message_in_hand_when_the_disk_failed_can_acknowledge_it_after() {
         let which = crate::storage::Acknowledge::Ids(sent.clone());
         let refused = world.store.acknowledge(world.bob, which, world.now).await;
         assert_eq!(refused.map(|done| done.acknowledged), Err(gone()));
-        platter.is_well_again();
+        platter.recovers();
         recovers(&storage).await;
 
         assert_eq!(world.acknowledges(world.bob, &sent[..1]).await.acknowledged, 1);
@@ -134,14 +134,14 @@ fn who_had_a_message_in_hand_when_the_disk_failed_can_acknowledge_it_after() {
 #[test]
 fn what_was_refused_and_written_nevertheless_is_seen_by_all() {
     block_on(async {
-        let platter = Platter::default();
+        let platter = SimulatedDisk::default();
         let storage = opened(&platter);
         let mut world = World::new(&storage).await;
-        platter.fails_late_with(gone());
+        platter.fails_after_writing_with(gone());
         tries_to_send(&world)
             .await
             .expect_err("nobody knows that it was written");
-        platter.is_well_again();
+        platter.recovers();
         recovers(&storage).await;
         let here = world.depth(world.bob).await;
         let _storage = restarted(&platter, &mut world);
@@ -152,7 +152,7 @@ fn what_was_refused_and_written_nevertheless_is_seen_by_all() {
 #[test]
 fn what_expires_while_nothing_can_be_written_is_dead_once() {
     block_on(async {
-        let platter = Platter::default();
+        let platter = SimulatedDisk::default();
         let storage = opened(&platter);
         let mut world = World::new(&storage).await;
         let sent = world.sends_for(world.bob, 10).await;
@@ -160,9 +160,9 @@ fn what_expires_while_nothing_can_be_written_is_dead_once() {
         tries_to_send(&world).await.expect_err("it cannot be written");
         world.now.unix_ms += 11_000;
         world.now.mono_ms += 11_000;
-        let expired = [(world.bob, crate::model::Status::Expired)];
+        let expired = [(world.bob, crate::model::DeliveryStatus::Expired)];
         assert_eq!(world.statuses(sent).await, expired, "a read has noticed it");
-        platter.is_well_again();
+        platter.recovers();
         recovers(&storage).await;
 
         assert_eq!(world.statuses(sent).await, expired);
@@ -176,22 +176,22 @@ fn what_expires_while_nothing_can_be_written_is_dead_once() {
 #[test]
 fn a_disk_that_is_nearly_full_takes_nothing_new_and_gives_out_what_it_has() {
     block_on(async {
-        let platter = Platter::default();
+        let platter = SimulatedDisk::default();
         let storage = opened(&platter);
         let world = World::new(&storage).await;
         let sent = world.sends(world.bob).await;
-        platter.has_room(31 << 20, 64 << 20);
-        until("it is noticed", || storage.condition() != Condition::Healthy).await;
+        platter.has_space(31 << 20, 64 << 20);
+        until("it is noticed", || storage.health() != StorageHealth::Healthy).await;
 
         let why = "less than 32 MiB are free on the disk";
         assert_eq!(tries_to_send(&world).await, Err(StoreError::Full(why.to_owned())));
         let told = format!("nothing new is accepted: {why}");
-        assert_eq!(storage.condition(), Condition::Degraded(told));
+        assert_eq!(storage.health(), StorageHealth::Degraded(told));
         assert_eq!(world.leases(world.bob, 9).await, [sent]);
         assert_eq!(world.acknowledges(world.bob, &[sent]).await.acknowledged, 1);
-        until("what was removed gives room", || platter.tidied() > 0).await;
+        until("what was removed gives room", || platter.reclaims() > 0).await;
 
-        platter.has_room(33 << 20, 64 << 20);
+        platter.has_space(33 << 20, 64 << 20);
         recovers(&storage).await;
         world.sends(world.bob).await;
     });
@@ -200,10 +200,10 @@ fn a_disk_that_is_nearly_full_takes_nothing_new_and_gives_out_what_it_has() {
 #[test]
 fn what_was_begun_is_written_when_the_storage_is_closed() {
     block_on(async {
-        let platter = Platter::default();
+        let platter = SimulatedDisk::default();
         let storage = opened(&platter);
         let mut world = World::new(&storage).await;
-        let still = platter.stands_still();
+        let still = platter.pause_commits();
         let mut append = world.store.append(vec![a_message(&world)], world.now);
         assert!(append.as_mut().now_or_never().is_none());
         let closing = std::thread::spawn(move || drop(storage));
@@ -219,13 +219,13 @@ fn what_was_begun_is_written_when_the_storage_is_closed() {
 #[test]
 fn a_project_that_could_not_be_cleared_goes_on() {
     block_on(async {
-        let platter = Platter::default();
+        let platter = SimulatedDisk::default();
         let storage = opened(&platter);
         let mut world = World::new(&storage).await;
         let sent = world.sends(world.bob).await;
         platter.fails_with(gone());
         assert_eq!(storage.clear_project(world.project.clone()).await, Err(gone()));
-        platter.is_well_again();
+        platter.recovers();
         recovers(&storage).await;
         world.store = storage.open(&world.project);
         assert_eq!(world.leases(world.bob, 9).await, [sent] as [MessageId; 1]);

@@ -1,13 +1,13 @@
+mod differential;
 mod faults;
 mod outages;
-mod platter;
 mod properties;
 mod restarts;
-mod twins;
+mod simulated_disk;
 
 use std::future::Future;
 
-use self::platter::Platter;
+use self::simulated_disk::SimulatedDisk;
 use super::*;
 use crate::{
     clock::now,
@@ -19,12 +19,12 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     runtime.expect("a runtime").block_on(future)
 }
 
-fn opened(platter: &Platter) -> DiskStorage {
+fn opened(platter: &SimulatedDisk) -> DiskStorage {
     DiskStorage::open(platter.clone(), DiskSettings::default(), now()).expect("it can be read")
 }
 
 /// A world goes on with what another process reads from the disk.
-fn restarted(platter: &Platter, world: &mut World) -> DiskStorage {
+fn restarted(platter: &SimulatedDisk, world: &mut World) -> DiskStorage {
     let storage = DiskStorage::open(platter.snapshot(), DiskSettings::default(), world.now).expect("it can be read");
     world.store = storage.open(&world.project);
     storage
@@ -32,7 +32,7 @@ fn restarted(platter: &Platter, world: &mut World) -> DiskStorage {
 
 #[test]
 fn the_disk_keeps_every_promise() {
-    let storage: Arc<dyn Storage> = Arc::new(opened(&Platter::default()));
+    let storage: Arc<dyn Storage> = Arc::new(opened(&SimulatedDisk::default()));
     block_on(run(CASES, || Arc::clone(&storage)));
 }
 
@@ -43,18 +43,18 @@ fn the_disk_keeps_no_more_than_its_budgets() {
         ..DiskSettings::default()
     };
     let storage: Arc<dyn Storage> =
-        Arc::new(DiskStorage::open(Platter::default(), settings, now()).expect("it can be read"));
+        Arc::new(DiskStorage::open(SimulatedDisk::default(), settings, now()).expect("it can be read"));
     block_on(run(BUDGET_CASES, || Arc::clone(&storage)));
 }
 
 #[test]
 fn the_disk_takes_the_time_from_its_callers() {
-    let storage: Arc<dyn Storage> = Arc::new(opened(&Platter::default()));
+    let storage: Arc<dyn Storage> = Arc::new(opened(&SimulatedDisk::default()));
     block_on(run(TIMED_CASES, || Arc::clone(&storage)));
 }
 
 #[test]
 fn each_promise_is_kept_by_a_disk_that_was_just_opened() {
-    let platter = Platter::default();
+    let platter = SimulatedDisk::default();
     block_on(run(CASES, || Arc::new(opened(&platter))));
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use futures_util::future::join_all;
 use proptest::{collection::vec, prelude::*};
 
-use super::{super::*, Platter, World, block_on, faults::recovers, opened, restarted};
+use super::{super::*, SimulatedDisk, World, block_on, faults::recovers, opened, restarted};
 use crate::{
     model::{Headers, MessageId, SessionId},
     storage::{Acknowledge, StoreError},
@@ -36,7 +36,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 struct Outages {
-    platter: Platter,
+    platter: SimulatedDisk,
     storage: DiskStorage,
     world: World,
     /// Accepted, and not acknowledged.
@@ -46,7 +46,7 @@ struct Outages {
 
 impl Outages {
     async fn new() -> Self {
-        let platter = Platter::default();
+        let platter = SimulatedDisk::default();
         let storage = opened(&platter);
         let world = World::new(&storage).await;
         Self {
@@ -104,7 +104,7 @@ impl Outages {
             Step::Recover => self.recover().await,
             Step::Restart => {
                 self.platter = self.platter.snapshot();
-                self.platter.is_well_again();
+                self.platter.recovers();
                 self.storage = opened(&self.platter);
                 self.world.store = self.storage.open(&self.world.project);
             }
@@ -112,7 +112,7 @@ impl Outages {
     }
 
     async fn recover(&self) {
-        self.platter.is_well_again();
+        self.platter.recovers();
         recovers(&self.storage).await;
     }
 

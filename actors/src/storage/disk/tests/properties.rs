@@ -4,7 +4,7 @@ use proptest::{collection::vec, prelude::*, sample::Index};
 
 use super::{
     block_on,
-    twins::{KEYS, SESSIONS, Twins},
+    differential::{DiskAndMemory, KEYS, SESSIONS},
 };
 use crate::{model::Priority, storage::Acknowledge};
 
@@ -84,7 +84,7 @@ proptest! {
     #[test]
     fn what_was_answered_is_there_after_a_restart(steps in steps()) {
         block_on(async {
-            let mut twins = Twins::new().await;
+            let mut twins = DiskAndMemory::new().await;
             for step in steps {
                 twins.step(step).await;
             }

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use futures_util::{FutureExt, future::join_all};
 
-use super::{super::*, Platter, World, block_on, opened, restarted};
+use super::{super::*, SimulatedDisk, World, block_on, opened, restarted};
 use crate::{
     clock::now,
     model::{AuditOutcome, DeadLetterReason, NewProject, ProjectConfig},
@@ -12,7 +12,7 @@ use crate::{
 #[test]
 fn what_was_delivered_and_not_acknowledged_comes_again_and_counts_it() {
     block_on(async {
-        let platter = Platter::default();
+        let platter = SimulatedDisk::default();
         let storage = opened(&platter);
         let mut world = World::new(&storage).await;
         let sent = world.sends_many(world.bob, 3).await;
@@ -28,7 +28,7 @@ fn what_was_delivered_and_not_acknowledged_comes_again_and_counts_it() {
 #[test]
 fn who_was_handed_a_message_before_a_restart_can_acknowledge_it_after() {
     block_on(async {
-        let platter = Platter::default();
+        let platter = SimulatedDisk::default();
         let storage = opened(&platter);
         let mut world = World::new(&storage).await;
         let sent = world.sends(world.bob).await;
@@ -43,14 +43,14 @@ fn who_was_handed_a_message_before_a_restart_can_acknowledge_it_after() {
 #[test]
 fn nobody_is_told_of_what_is_not_on_the_disk_yet() {
     block_on(async {
-        let platter = Platter::default();
+        let platter = SimulatedDisk::default();
         let storage = opened(&platter);
         let mut world = World::new(&storage).await;
-        let still = platter.stands_still();
+        let still = platter.pause_commits();
         let append = world.direct(world.bob, &crate::model::Headers::default());
         let mut append = world.store.append(vec![append], world.now);
         assert!(append.as_mut().now_or_never().is_none());
-        still.has_one();
+        still.wait_for_commit();
         let mut lease = world.store.lease(world.bob, None, 1, usize::MAX, world.now);
         assert!(
             lease.as_mut().now_or_never().is_none(),
@@ -74,10 +74,10 @@ fn nobody_is_told_of_what_is_not_on_the_disk_yet() {
 #[test]
 fn all_who_come_while_a_group_is_written_share_the_next() {
     block_on(async {
-        let platter = Platter::default();
+        let platter = SimulatedDisk::default();
         let storage = opened(&platter);
         let world = World::new(&storage).await;
-        let still = platter.stands_still();
+        let still = platter.pause_commits();
         let send = || {
             let append = world.direct(world.bob, &crate::model::Headers::default());
             let mut append = world.store.append(vec![append], world.now);
@@ -85,7 +85,7 @@ fn all_who_come_while_a_group_is_written_share_the_next() {
             append
         };
         let first = send();
-        still.has_one();
+        still.wait_for_commit();
         let before = platter.commits();
         let others: Vec<_> = (0..50).map(|_| send()).collect();
         drop(still);
@@ -100,7 +100,7 @@ fn all_who_come_while_a_group_is_written_share_the_next() {
 #[test]
 fn time_to_live_goes_on_while_nobody_is_there() {
     block_on(async {
-        let platter = Platter::default();
+        let platter = SimulatedDisk::default();
         let storage = opened(&platter);
         let mut world = World::new(&storage).await;
         let (short, long) = (
@@ -125,7 +125,7 @@ fn time_to_live_goes_on_while_nobody_is_there() {
 #[test]
 fn projects_and_the_audit_are_there_after_a_restart() {
     block_on(async {
-        let platter = Platter::default();
+        let platter = SimulatedDisk::default();
         let storage = opened(&platter);
         let id = ProjectId::parse("p-1").expect("an id");
         let wanted = NewProject {
@@ -163,10 +163,10 @@ fn projects_and_the_audit_are_there_after_a_restart() {
 
 #[test]
 fn what_a_later_version_wrote_is_refused() {
-    let platter = Platter::default();
+    let platter = SimulatedDisk::default();
     drop(opened(&platter));
     platter.put(
-        records::key(OFFICES, kind::VERSION).0,
+        records::key(SYSTEM_SPACE, kind::VERSION).0,
         (VERSION + 1).to_be_bytes().to_vec(),
     );
     let error = DiskStorage::open(platter, DiskSettings::default(), now()).expect_err("nobody knows what it means");
@@ -180,13 +180,13 @@ fn what_a_later_version_wrote_is_refused() {
 #[test]
 fn what_cannot_be_read_is_refused_and_not_guessed_at() {
     block_on(async {
-        let platter = Platter::default();
+        let platter = SimulatedDisk::default();
         World::new(&opened(&platter)).await;
         let at = ReceiptKey {
             receipt: 0,
-            recipient: 0,
+            recipient_index: 0,
         };
-        let place = records::place_key(OFFICES + 1, kind::QUEUED, at);
+        let place = records::receipt_key(SYSTEM_SPACE + 1, kind::QUEUED, at);
         platter.put(place, vec![1, 2, 3]);
         let error = DiskStorage::open(platter, DiskSettings::default(), now()).expect_err("it is too short");
         assert!(error.to_string().contains("a record cannot be read"), "{error}");
@@ -196,7 +196,7 @@ fn what_cannot_be_read_is_refused_and_not_guessed_at() {
 #[test]
 fn what_is_done_with_leaves_the_disk() {
     block_on(async {
-        let platter = Platter::default();
+        let platter = SimulatedDisk::default();
         let settings = DiskSettings {
             retention: Retention {
                 receipts_len_max: 10,
@@ -209,7 +209,7 @@ fn what_is_done_with_leaves_the_disk() {
         let world = World::new(&storage).await;
         let empty = platter.len();
         for _ in 0..20 {
-            world.gives_up(world.carol).await;
+            world.sends_dead_letter(world.carol).await;
             world.append(world.broadcast(&[world.bob, world.carol])).await;
             world.sends_many(world.bob, 5).await;
             for session in [world.bob, world.carol] {
@@ -226,7 +226,7 @@ fn what_is_done_with_leaves_the_disk() {
 #[test]
 fn a_project_that_is_cleared_leaves_nothing_on_the_disk() {
     block_on(async {
-        let platter = Platter::default();
+        let platter = SimulatedDisk::default();
         let storage = opened(&platter);
         let empty = platter.len();
         let world = World::new(&storage).await;
@@ -246,7 +246,7 @@ fn a_project_that_is_cleared_leaves_nothing_on_the_disk() {
 #[test]
 fn clearing_away_goes_on_after_a_restart() {
     block_on(async {
-        let platter = Platter::default();
+        let platter = SimulatedDisk::default();
         let storage = opened(&platter);
         let empty = platter.len();
         let world = World::new(&storage).await;

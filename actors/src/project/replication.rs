@@ -1,0 +1,337 @@
+//! What other replicas do in this project, as its actor hears of it.
+
+use std::{collections::HashSet, future::ready, sync::Arc, time::Duration};
+
+use actix::{AsyncContext, Context, Handler};
+use tokio::sync::oneshot;
+
+use super::{
+    actor::Project,
+    heartbeats::{LastSeen, NewHeartbeat},
+    messages::{ApplyFrame, RefreshDirectory, RequestResync},
+    resync::NextStep,
+};
+use crate::{
+    bridge::{Frame, StoreEvent},
+    clock::now,
+    model::{SessionId, SessionRecord},
+    session::{Fence, Member, Nudge, ResyncSession, SessionShared, Superseded},
+    storage::{Op, Roster, StoreError},
+    supervise::{Envelope, OrderedOps, then},
+};
+
+impl Project {
+    fn apply_frame(
+        &mut self,
+        Frame {
+            event: news,
+            number,
+            seq: serial,
+            ..
+        }: Frame,
+        own: bool,
+        ctx: &mut Context<Self>,
+    ) {
+        let mut learnt: Op<()> = Box::pin(ready(Ok(())));
+        match news {
+            StoreEvent::Session(record) => {
+                if own {
+                    self.own_frame_arrived(record.id);
+                } else if !self.pending_own_frames.contains_key(&record.id) {
+                    self.apply_session_record(*record, Some(serial));
+                }
+                self.note_roster_version(number, ctx);
+            }
+            StoreEvent::SessionRemoved(session) => {
+                if !own && !self.pending_own_frames.contains_key(&session) {
+                    self.remove_session(session);
+                }
+                self.note_roster_version(number, ctx);
+            }
+            StoreEvent::Waiting(sessions) if !own => self.nudge(sessions),
+            StoreEvent::Claimed(session) if !own => {
+                if let Some(member) = self.directory.by_id(session) {
+                    member.address.report(Superseded { epoch: number });
+                }
+            }
+            StoreEvent::Protocol { name, version } if !own => learnt = self.refresh_protocols(Some((name, version))),
+            StoreEvent::Progress(message) if !own => learnt = self.store.notify_progress(Some(message)),
+            _ => {}
+        }
+        OrderedOps::then(|project: &mut Self| &mut project.frame_effects, learnt, self, ctx, {
+            move |project, learnt, ctx| match learnt {
+                Ok(()) => project.resync.frame_applied(serial, &project.known_seq),
+                Err(_) => project.request_resync(None, ctx),
+            }
+        });
+    }
+
+    /// A frame that is lost or late is made good for by the next look at the store.
+    fn note_roster_version(&mut self, version: u64, ctx: &mut Context<Self>) {
+        if !self.directory.note_version(version) {
+            self.request_resync(None, ctx);
+        }
+    }
+
+    fn nudge(&self, sessions: Vec<SessionId>) {
+        for session in sessions {
+            let Some(member) = self.directory.by_id(session) else {
+                continue;
+            };
+            // How many is counted when somebody asks.
+            member.shared.mark_waiting_outdated();
+            if !member.shared.is_claimed() {
+                member.shared.add_waiting();
+            }
+            if member.shared.wants_wakeup() {
+                // A session whose mailbox is full looks into its inbox soon enough.
+                let _ = member.address.tell(Nudge { barrier: None });
+            }
+        }
+    }
+
+    /// Frames may have been missed: makes this replica know what the store knows, and tells `done`.
+    pub(super) fn request_resync(&mut self, done: Option<oneshot::Sender<()>>, ctx: &mut Context<Self>) {
+        if self.resync.begin(done, &self.known_seq) {
+            self.start_resync(ctx);
+        }
+    }
+
+    fn start_resync(&mut self, ctx: &mut Context<Self>) {
+        let op = self.store.last_frame_seq();
+        then(op, self, ctx, |project, serial, ctx| match serial {
+            Ok(serial) => project.resync_from(serial, ctx),
+            Err(error) => project.finish_resync(Err(error), ctx),
+        });
+    }
+
+    /// What is asked for here is no older than the frame of this serial.
+    fn resync_from(&mut self, serial: u64, ctx: &mut Context<Self>) {
+        // Before the sessions are looked at, so that it is known when each was seen.
+        self.exchange_heartbeats(ctx);
+        let (learnt, progressed) = (self.refresh_protocols(None), self.store.notify_progress(None));
+        self.refresh_directory(ctx, move |project, refreshed, ctx| {
+            let rest: Op<()> = Box::pin(async move {
+                refreshed?;
+                learnt.await?;
+                progressed.await
+            });
+            then(rest, project, ctx, move |project, looked, ctx| {
+                project.finish_resync(looked.map(|()| serial), ctx);
+            });
+        });
+    }
+
+    fn finish_resync(&mut self, looked: Result<u64, StoreError>, ctx: &mut Context<Self>) {
+        match &looked {
+            Ok(_) => {
+                for member in self.directory.all() {
+                    member.shared.mark_waiting_outdated();
+                    member.address.report(ResyncSession);
+                }
+            }
+            Err(error) => tracing::warn!(project = %self.id, %error, "the store cannot be looked at: tried again"),
+        }
+        match self.resync.finish(looked.ok(), &self.known_seq) {
+            NextStep::Nothing => {}
+            NextStep::Resync => self.start_resync(ctx),
+            NextStep::RetryLater => {
+                ctx.run_later(Duration::from_secs(1), |project, ctx| {
+                    if project.resync.take_retry() {
+                        project.request_resync(None, ctx);
+                    }
+                });
+            }
+        }
+    }
+
+    /// Makes the directory what the store has.
+    pub(super) fn refresh_directory(
+        &mut self,
+        ctx: &mut Context<Self>,
+        on_done: impl FnOnce(&mut Self, Result<(), StoreError>, &mut Context<Self>) + 'static,
+    ) {
+        let asked = self.directory.announced_version();
+        let op = self.store.sessions();
+        self.refreshing += 1;
+        then(op, self, ctx, move |project, roster, ctx| {
+            project.refreshing = project.refreshing.saturating_sub(1);
+            let refreshed = match roster {
+                Ok(roster) if project.is_outdated(&roster, asked) => return project.refresh_directory(ctx, on_done),
+                roster => roster.map(|roster| project.replace_directory(roster)),
+            };
+            if project.refreshing == 0 {
+                project.changed_locally.clear();
+            }
+            on_done(project, refreshed, ctx);
+        });
+    }
+
+    /// A session was put here, or has ended.
+    pub(super) fn note_local_change(&mut self, session: SessionId) {
+        if self.refreshing > 0 {
+            self.changed_locally.insert(session);
+        }
+    }
+
+    /// Whether frames told more, while the store was asked, than it has answered. A store that knows less than it did
+    /// before has lost something, and what it says holds.
+    fn is_outdated(&self, roster: &Roster, asked: u64) -> bool {
+        roster.version < self.directory.announced_version() && roster.version >= asked
+    }
+
+    fn replace_directory(&mut self, Roster { version, sessions }: Roster) {
+        if !self.store.is_shared() {
+            for record in sessions {
+                if self.directory.by_id(record.id).is_none() {
+                    self.put_in_directory(record, None, true);
+                }
+            }
+            return;
+        }
+        let known = self.directory.all();
+        let known = known.iter().map(|member| member.record.id);
+        let is_known_better = |id: &SessionId| self.pending_puts.contains(id) || self.changed_locally.contains(id);
+        let mut gone: HashSet<_> = known.filter(|id| !is_known_better(id)).collect();
+        let sessions: Vec<_> = sessions
+            .into_iter()
+            .filter(|record| !is_known_better(&record.id))
+            .collect();
+        for record in sessions {
+            gone.remove(&record.id);
+            self.apply_session_record(record, None);
+        }
+        for session in gone {
+            self.remove_session(session);
+        }
+        self.directory.set_version(version);
+        // Frames may have been missed.
+        self.pending_own_frames
+            .retain(|session, _| self.pending_puts.contains(session));
+    }
+
+    /// Puts a session that another replica has put into the directory, or what it is by now. Who has just registered, as
+    /// this frame tells everybody, has given a sign of life.
+    pub(super) fn apply_session_record(&mut self, record: SessionRecord, frame: Option<u64>) {
+        let now = now();
+        let is_news = frame.is_some_and(|frame| self.heartbeats.apply_put_frame(record.id, frame, now));
+        match self.directory.by_id(record.id) {
+            Some(before) if before.record == record => {
+                if is_news {
+                    before.shared.touch(now);
+                }
+            }
+            Some(before) => {
+                let member = self.put_in_directory(record, Some(&before), false);
+                let incarnation = member.record.holder.incarnation;
+                if incarnation != before.record.holder.incarnation {
+                    member.address.report(Fence { incarnation });
+                }
+                if is_news {
+                    member.shared.touch(now);
+                }
+            }
+            None => {
+                let seen = self.heartbeats.last_seen(record.id);
+                let vitals = match seen {
+                    _ if is_news => SessionShared::new(now),
+                    Some(seen) => SessionShared::last_seen_elsewhere(seen.mono_ms, seen.left, now),
+                    None => SessionShared::last_seen_elsewhere(0, false, now),
+                };
+                let member = Arc::new(self.start_session(record, vitals, false));
+                self.directory.put(&member);
+            }
+        }
+    }
+
+    /// A session that the store does not know any more.
+    pub(super) fn remove_session(&mut self, session: SessionId) {
+        self.heartbeats.remove(session);
+        if let Some(member) = self.directory.remove(session) {
+            member.address.report(crate::session::SessionRemoved);
+        }
+    }
+
+    /// Tells the other replicas who was seen here, and hears whom they saw.
+    pub(super) fn exchange_heartbeats(&mut self, ctx: &mut Context<Self>) {
+        let asked = now();
+        let seen = |member: &Member| LastSeen {
+            mono_ms: member.shared.last_seen_mono_ms(),
+            left: member.shared.has_left(),
+        };
+        let mut own = Vec::new();
+        for member in self.directory.all() {
+            let (id, seen) = (member.record.id, seen(&member));
+            if self.heartbeats.record_local(id, seen) {
+                own.push(seen.heartbeat(id, asked));
+                if !member.shared.is_claimed() {
+                    self.count_waiting(member, ctx);
+                }
+            }
+        }
+        let told: Vec<_> = own.iter().map(|sign| sign.session).collect();
+        let op = self.store.exchange_heartbeats(own);
+        then(op, self, ctx, move |project, heard, _| match heard {
+            Ok(exchanged) => {
+                let now = now();
+                for (
+                    session,
+                    NewHeartbeat {
+                        seen,
+                        replaces_mono_ms: instead_of,
+                    },
+                ) in project.heartbeats.apply_exchange(exchanged, asked, now)
+                {
+                    if let Some(member) = project.directory.by_id(session) {
+                        member
+                            .shared
+                            .apply_remote_heartbeat(seen.mono_ms, instead_of, seen.left, now);
+                    }
+                }
+            }
+            Err(error) => {
+                tracing::debug!(project = %project.id, %error, "signs of life could not be told");
+                project.heartbeats.retract(&told);
+            }
+        });
+    }
+
+    /// Of a session that is seen here and has its inbox in nobody's hand here, others know how much waits.
+    fn count_waiting(&mut self, member: Arc<Member>, ctx: &mut Context<Self>) {
+        let begun = member.shared.begin_recount();
+        let op = self.store.depth(member.record.id);
+        then(op, self, ctx, move |_, depth, _| {
+            if let Ok(depth) = depth {
+                member.shared.finish_recount(begun, depth.waiting);
+            }
+        });
+    }
+}
+
+impl Handler<Envelope<ApplyFrame>> for Project {
+    type Result = ();
+
+    fn handle(&mut self, Envelope { message, .. }: Envelope<ApplyFrame>, ctx: &mut Context<Self>) {
+        self.apply_frame(message.frame, message.own, ctx);
+    }
+}
+
+impl Handler<Envelope<RequestResync>> for Project {
+    type Result = ();
+
+    fn handle(&mut self, Envelope { message, .. }: Envelope<RequestResync>, ctx: &mut Context<Self>) {
+        self.request_resync(message.done, ctx);
+    }
+}
+
+impl Handler<Envelope<RefreshDirectory>> for Project {
+    type Result = ();
+
+    fn handle(&mut self, Envelope { message, .. }: Envelope<RefreshDirectory>, ctx: &mut Context<Self>) {
+        self.refresh_directory(ctx, |_, refreshed, _| {
+            if refreshed.is_ok() {
+                let _ = message.done.send(());
+            }
+        });
+    }
+}

@@ -1,0 +1,72 @@
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::oneshot;
+
+use super::{RouteAnswer, Routed};
+use crate::{model::Message, storage::SendResult};
+
+/// The answers of one batch, on the way from the router through the sessions that are told of it. Whoever lets go
+/// last sends them, and only then is it looked up who has been handed what: so an answer never claims more than
+/// happened, and a session that panics over the nudge delays nothing.
+pub(super) struct ReplyBarrier(Mutex<Option<Pending>>);
+
+struct Pending {
+    answers: Vec<PendingAnswer>,
+    reply: oneshot::Sender<Vec<RouteAnswer>>,
+}
+
+/// The answer to one submission, complete but for what the sessions will have done.
+pub(super) enum PendingAnswer {
+    Answered(RouteAnswer),
+    Accepted {
+        message: Arc<Message>,
+        outcome: SendResult,
+        skipped: usize,
+    },
+}
+
+impl ReplyBarrier {
+    pub(super) fn new(answers: Vec<PendingAnswer>, reply: oneshot::Sender<Vec<RouteAnswer>>) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(Some(Pending { answers, reply }))))
+    }
+}
+
+impl Drop for ReplyBarrier {
+    fn drop(&mut self) {
+        let pending = self.0.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(Pending { answers, reply }) = pending {
+            // A sender that has gone does not need the answer; its message is accepted all the same.
+            let _ = reply.send(answers.into_iter().map(PendingAnswer::resolve).collect());
+        }
+    }
+}
+
+impl PendingAnswer {
+    fn resolve(self) -> RouteAnswer {
+        match self {
+            Self::Answered(answer) => answer,
+            Self::Accepted {
+                message,
+                mut outcome,
+                skipped,
+            } => {
+                if let Some((count, at_ms)) = message.progress.delivered() {
+                    let delivered = (count as usize).min(outcome.queued);
+                    outcome.delivered = delivered;
+                    outcome.queued -= delivered;
+                    outcome.queue_len = outcome
+                        .queue_len
+                        .saturating_sub(usize::from(message.recipient.is_some()));
+                    outcome.delivered_at_ms = Some(at_ms);
+                }
+                let status = message.progress.subscribe();
+                Ok(Routed {
+                    result: outcome,
+                    skipped,
+                    status,
+                    is_repeat: false,
+                })
+            }
+        }
+    }
+}

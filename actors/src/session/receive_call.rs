@@ -1,0 +1,139 @@
+//! A call of `receive_messages`: its receipt, and whether its caller can have the answer.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU64, Ordering},
+};
+
+use tokio::sync::Notify;
+
+use crate::model::CallReceipt;
+
+/// A logical clock of the process. It counts written answers, so that a request that was read before an answer was
+/// written is told from one that was read after it.
+static ANSWERS_WRITTEN: AtomicU64 = AtomicU64::new(0);
+
+/// When a request was read, by the count of answers written before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ReadAt(u64);
+
+impl ReadAt {
+    #[must_use]
+    pub fn now() -> Self {
+        Self(ANSWERS_WRITTEN.load(Ordering::SeqCst))
+    }
+}
+
+/// A call of `receive_messages`. Its caller, the transport that writes its answer, and the session share it.
+#[derive(Clone, Debug)]
+pub struct ReceiveCall(Arc<State>);
+
+#[derive(Debug)]
+struct State {
+    receipt: CallReceipt,
+    cancelled: AtomicBool,
+    waiting: Notify,
+    /// The place of its answer among those written; 0 until it is written.
+    written: AtomicU64,
+}
+
+impl Default for ReceiveCall {
+    fn default() -> Self {
+        Self(Arc::new(State {
+            receipt: CallReceipt::generate(),
+            cancelled: AtomicBool::new(false),
+            waiting: Notify::new(),
+            written: AtomicU64::new(0),
+        }))
+    }
+}
+
+impl ReceiveCall {
+    #[must_use]
+    pub fn receipt(&self) -> CallReceipt {
+        self.0.receipt
+    }
+
+    /// From now on the session gives this call nothing. To be followed by [`GiveBack`](super::GiveBack), for what it
+    /// gave before.
+    pub fn cancel(&self) {
+        self.0.cancelled.store(true, Ordering::SeqCst);
+    }
+
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.0.cancelled.load(Ordering::SeqCst)
+    }
+
+    /// There was nothing for it, so it waits from now on.
+    pub fn mark_waiting(&self) {
+        self.0.waiting.notify_one();
+    }
+
+    /// Returns when the call has begun to wait.
+    pub async fn until_waiting(&self) {
+        self.0.waiting.notified().await;
+    }
+
+    /// The last byte of the answer is with the operating system.
+    pub fn mark_written(&self) {
+        let place = ANSWERS_WRITTEN.fetch_add(1, Ordering::SeqCst) + 1;
+        self.0.written.store(place, Ordering::SeqCst);
+    }
+
+    #[must_use]
+    pub fn is_written(&self) -> bool {
+        self.0.written.load(Ordering::SeqCst) != 0
+    }
+
+    #[must_use]
+    pub fn is_written_before(&self, read: ReadAt) -> bool {
+        let place = self.0.written.load(Ordering::SeqCst);
+        place != 0 && place <= read.0
+    }
+
+    #[must_use]
+    pub fn is_same_call(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[test]
+    fn a_call_is_given_up_by_any_of_those_who_share_it() {
+        let call = ReceiveCall::default();
+        let (shared, other) = (call.clone(), ReceiveCall::default());
+        assert!(call.is_same_call(&shared) && !call.is_same_call(&other));
+        assert!(!call.is_cancelled());
+        shared.cancel();
+        assert!(call.is_cancelled() && !other.is_cancelled());
+    }
+
+    #[test]
+    fn a_call_is_known_to_wait_from_when_it_begins_to() {
+        let call = ReceiveCall::default();
+        assert_eq!(call.until_waiting().now_or_never(), None);
+        call.mark_waiting();
+        assert_eq!(call.until_waiting().now_or_never(), Some(()));
+    }
+
+    #[test]
+    fn an_answer_is_written_before_what_is_read_after_it() {
+        let (first, second) = (ReceiveCall::default(), ReceiveCall::default());
+        let before = ReadAt::now();
+        assert!(!first.is_written_before(before) && !first.is_written());
+        first.mark_written();
+        assert!(first.is_written() && !second.is_written());
+        let between = ReadAt::now();
+        second.mark_written();
+        assert!(!first.is_written_before(before));
+        assert!(first.is_written_before(between));
+        assert!(!second.is_written_before(between));
+        assert!(second.is_written_before(ReadAt::now()));
+    }
+}

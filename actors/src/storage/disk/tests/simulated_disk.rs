@@ -1,0 +1,182 @@
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, mpsc},
+};
+
+use super::super::{DiskSpace, Engine, Record, ScanVisitor};
+use crate::storage::StoreError;
+
+/// A disk that outlives whoever opened it, fails when it is told to, and can be made to stand still.
+#[derive(Clone, Debug, Default)]
+pub struct SimulatedDisk(Arc<Mutex<Contents>>);
+
+#[derive(Clone, Debug, Default)]
+struct Contents {
+    records: BTreeMap<Vec<u8>, Vec<u8>>,
+    fault: Option<StoreError>,
+    /// A failed commit is written nevertheless.
+    keeps_what_failed: bool,
+    /// After an error nothing is written until somebody reopens it.
+    needs_reopen: bool,
+    space: Option<DiskSpace>,
+    /// How often it was asked to make room.
+    reclaims: usize,
+    commits: usize,
+    /// A commit tells the first that it has come, and goes on when the second is dropped.
+    pause: Option<PauseGate>,
+}
+
+#[derive(Clone, Debug)]
+struct PauseGate {
+    came: mpsc::Sender<()>,
+    opens: Arc<Mutex<mpsc::Receiver<()>>>,
+}
+
+/// Commits stand still for as long as this is there.
+#[derive(Debug)]
+pub struct CommitPause {
+    came: mpsc::Receiver<()>,
+    _opens: mpsc::Sender<()>,
+    platter: SimulatedDisk,
+}
+
+impl CommitPause {
+    /// Waits until a commit stands still.
+    pub fn wait_for_commit(&self) {
+        self.came.recv().unwrap();
+    }
+}
+
+impl Drop for CommitPause {
+    fn drop(&mut self) {
+        self.platter.contents().pause = None;
+    }
+}
+
+impl SimulatedDisk {
+    /// What a restart would find now.
+    pub fn snapshot(&self) -> Self {
+        let mut surface = self.contents().clone();
+        surface.pause = None;
+        surface.needs_reopen = false;
+        Self(Arc::new(Mutex::new(surface)))
+    }
+
+    pub fn pause_commits(&self) -> CommitPause {
+        let (came, comes) = mpsc::channel();
+        let (open, opens) = mpsc::channel();
+        let opens = Arc::new(Mutex::new(opens));
+        self.contents().pause = Some(PauseGate { came, opens });
+        CommitPause {
+            came: comes,
+            _opens: open,
+            platter: self.clone(),
+        }
+    }
+
+    pub fn fails_with(&self, fault: StoreError) {
+        self.contents().fault = Some(fault);
+    }
+
+    /// It says that it failed, and did it.
+    pub fn fails_after_writing_with(&self, fault: StoreError) {
+        self.contents().keeps_what_failed = true;
+        self.fails_with(fault);
+    }
+
+    pub fn recovers(&self) {
+        let mut surface = self.contents();
+        surface.fault = None;
+        surface.keeps_what_failed = false;
+    }
+
+    pub fn has_space(&self, free: u64, total: u64) {
+        self.contents().space = Some(DiskSpace { free, total });
+    }
+
+    pub fn reclaims(&self) -> usize {
+        self.contents().reclaims
+    }
+
+    pub fn commits(&self) -> usize {
+        self.contents().commits
+    }
+
+    pub fn len(&self) -> usize {
+        self.contents().records.len()
+    }
+
+    /// Writes behind the back of whoever has opened it.
+    pub fn put(&self, key: Vec<u8>, value: Vec<u8>) {
+        self.contents().records.insert(key, value);
+    }
+
+    pub fn remove(&self, key: &[u8]) {
+        self.contents().records.remove(key);
+    }
+
+    fn contents(&self) -> MutexGuard<'_, Contents> {
+        self.0.lock().unwrap()
+    }
+}
+
+impl Contents {
+    fn write(&mut self, group: Vec<Record>) {
+        self.commits += 1;
+        for Record { key, value } in group {
+            match value {
+                Some(value) => self.records.insert(key, value),
+                None => self.records.remove(&key),
+            };
+        }
+    }
+}
+
+impl Engine for SimulatedDisk {
+    fn scan(&mut self, prefix: &[u8], each: &mut ScanVisitor<'_>) -> Result<(), StoreError> {
+        let records = self.contents().records.clone();
+        let in_prefix = records
+            .range(prefix.to_vec()..)
+            .take_while(|(key, _)| key.starts_with(prefix));
+        for (key, value) in in_prefix {
+            if !each(key, value) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn commit(&mut self, group: Vec<Record>) -> Result<(), StoreError> {
+        assert!(group.is_sorted_by(|a, b| a.key < b.key), "ascending, each once");
+        let gate = self.contents().pause.clone();
+        if let Some(PauseGate { came, opens }) = gate {
+            let _ = came.send(());
+            let _ = opens.lock().unwrap().recv();
+        }
+        let mut surface = self.contents();
+        if let Some(fault) = surface.fault.clone() {
+            surface.needs_reopen = true;
+            if surface.keeps_what_failed {
+                surface.write(group);
+            }
+            return Err(fault);
+        }
+        assert!(!surface.needs_reopen, "written to before it was reopened");
+        surface.write(group);
+        Ok(())
+    }
+
+    fn reopen(&mut self) -> Result<(), StoreError> {
+        let mut surface = self.contents();
+        surface.needs_reopen = false;
+        surface.fault.clone().map_or(Ok(()), Err)
+    }
+
+    fn space(&self) -> Option<DiskSpace> {
+        self.contents().space
+    }
+
+    fn reclaim_space(&mut self) {
+        self.contents().reclaims += 1;
+    }
+}

@@ -1,0 +1,112 @@
+//! A store that somebody else writes to as well: another replica, or whoever fills the disk.
+
+use std::{
+    collections::VecDeque,
+    future::ready,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use actors::{
+    model::{AuditEntry, AuditQuery, ProjectId, ProjectRecord},
+    storage::{Op, Storage, Store, StoreError, memory::MemoryStorage},
+};
+use futures_util::FutureExt;
+
+/// Memory, and what happens to it just before the next records are put.
+#[derive(Default)]
+pub struct ContendedStorage {
+    inner: MemoryStorage,
+    events: Mutex<VecDeque<Event>>,
+}
+
+type Event = Box<dyn FnOnce(&MemoryStorage, &ProjectRecord) -> Result<(), StoreError> + Send>;
+
+impl ContendedStorage {
+    /// Just before the next record is put, after what was arranged so far, another replica amends what is kept.
+    pub fn amend_before_next_put(&self, amend: impl FnOnce(&mut ProjectRecord) + Send + 'static) {
+        self.on_next_put(move |inner, record| {
+            let kept = inner.project(record.id.clone()).now_or_never().unwrap()?;
+            let mut newer = ProjectRecord::clone(&kept.unwrap());
+            amend(&mut newer);
+            newer.revision += 1;
+            put(inner, newer);
+            Ok(())
+        });
+    }
+
+    /// Another replica puts this record first.
+    pub fn replace_before_next_put(&self, given: ProjectRecord) {
+        self.on_next_put(move |inner, _| {
+            put(inner, given);
+            Ok(())
+        });
+    }
+
+    /// The next record cannot be put.
+    pub fn fail_next_put_as_full(&self) {
+        self.on_next_put(|_, _| Err(StoreError::Full("the disk".to_owned())));
+    }
+
+    fn on_next_put(
+        &self,
+        event: impl FnOnce(&MemoryStorage, &ProjectRecord) -> Result<(), StoreError> + Send + 'static,
+    ) {
+        self.events().push_back(Box::new(event));
+    }
+
+    /// All that was arranged has happened.
+    pub fn has_no_pending_event(&self) -> bool {
+        self.events().is_empty()
+    }
+
+    fn events(&self) -> std::sync::MutexGuard<'_, VecDeque<Event>> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn put(inner: &MemoryStorage, record: ProjectRecord) {
+    let is_put = inner.put_project(Arc::new(record)).now_or_never().unwrap();
+    assert_eq!(is_put, Ok(true), "the other replica knows what is kept");
+}
+
+impl Storage for ContendedStorage {
+    fn name(&self) -> &'static str {
+        "shared"
+    }
+
+    fn durability(&self) -> String {
+        self.inner.durability()
+    }
+
+    fn open(&self, project: &ProjectId) -> Arc<dyn Store> {
+        self.inner.open(project)
+    }
+
+    fn projects(&self) -> Op<Vec<Arc<ProjectRecord>>> {
+        self.inner.projects()
+    }
+
+    fn project(&self, project: ProjectId) -> Op<Option<Arc<ProjectRecord>>> {
+        self.inner.project(project)
+    }
+
+    fn put_project(&self, record: Arc<ProjectRecord>) -> Op<bool> {
+        let event = self.events().pop_front();
+        match event.map_or(Ok(()), |event| event(&self.inner, &record)) {
+            Ok(()) => self.inner.put_project(record),
+            Err(error) => Box::pin(ready(Err(error))),
+        }
+    }
+
+    fn clear_project(&self, project: ProjectId) -> Op<()> {
+        self.inner.clear_project(project)
+    }
+
+    fn append_audit(&self, entry: AuditEntry) -> Op<()> {
+        self.inner.append_audit(entry)
+    }
+
+    fn audit(&self, query: AuditQuery) -> Op<Vec<Arc<AuditEntry>>> {
+        self.inner.audit(query)
+    }
+}

@@ -1,0 +1,245 @@
+use std::{
+    fmt,
+    net::{IpAddr, Ipv6Addr},
+};
+
+use actix_http::header::{AUTHORIZATION, HeaderMap, HeaderName};
+use actors::model::BrokerError;
+
+use super::PROJECT_ID;
+
+/// What somebody brings who wants in.
+pub struct Credentials<'a> {
+    pub headers: &'a HeaderMap,
+    /// Of the URI.
+    pub query: Option<&'a str>,
+    pub path: &'a str,
+    pub address: Option<IpAddr>,
+}
+
+const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+/// What a key would be called in a query.
+const QUERY_KEY_NAMES: [&str; 10] = [
+    "api_key",
+    "api-key",
+    "apikey",
+    "x-api-key",
+    "x_api_key",
+    "key",
+    "token",
+    "access_token",
+    "authorization",
+    "admin_key",
+];
+/// No credential is nearly as long.
+const CREDENTIAL_LEN_MAX: usize = 16 * 1024;
+
+impl<'a> Credentials<'a> {
+    /// The key or the token that was brought.
+    ///
+    /// # Errors
+    /// `invalid_argument` when it cannot be said which one, or it is where it does not belong.
+    pub fn credential(&self) -> Result<Option<&'a str>, BrokerError> {
+        self.check_query()?;
+        let key = single_value(self.headers, &API_KEY)?;
+        let bearer = match single_value(self.headers, &AUTHORIZATION)? {
+            None => None,
+            Some(text) => text
+                .split_once(' ')
+                .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
+                .map(|(_, token)| token.trim()),
+        };
+        match (key, bearer) {
+            (Some(key), Some(bearer)) if key != bearer => Err(BrokerError::invalid(
+                "X-API-Key",
+                "another than in Authorization: send one of them",
+            )),
+            (key, bearer) => Ok(key.or(bearer)),
+        }
+    }
+
+    /// # Errors
+    /// `invalid_argument` when there is a key in the URL.
+    pub fn check_query(&self) -> Result<(), BrokerError> {
+        if self.query.is_some_and(query_names_key) {
+            let text =
+                "a key does not belong into a URL, which ends up in logs: send it as X-API-Key, and make a new one";
+            return Err(BrokerError::invalid("query", text));
+        }
+        Ok(())
+    }
+
+    /// Whether it is said to be a key. What is in `Authorization` may be somebody else's.
+    pub fn has_api_key(&self) -> bool {
+        self.headers.contains_key(&API_KEY)
+    }
+
+    /// The project that the request names.
+    ///
+    /// # Errors
+    /// `invalid_argument` when it names several.
+    pub fn project(&self) -> Result<Option<&'a str>, BrokerError> {
+        single_value(self.headers, &PROJECT_ID)
+    }
+
+    pub fn network(&self) -> Option<Network> {
+        self.address.map(Network::of)
+    }
+}
+
+fn query_names_key(query: &str) -> bool {
+    query
+        .split(['&', ';'])
+        .map(percent_decoded)
+        .filter_map(|pair| pair.split('=').next().map(str::to_owned))
+        .any(|name| QUERY_KEY_NAMES.iter().any(|known| name.eq_ignore_ascii_case(known)))
+}
+
+/// As it is without percent-encoding (RFC 3986, section 2.1).
+fn percent_decoded(text: &str) -> String {
+    let mut parts = text.split('%');
+    let mut decoded = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        match part.get(..2).map(|digits| u8::from_str_radix(digits, 16)) {
+            Some(Ok(byte)) => decoded.extend([&char::from(byte).to_string(), &part[2..]]),
+            _ => decoded.extend(["%", part]),
+        }
+    }
+    decoded
+}
+
+/// The value of a header that may be there once; empty is as good as absent.
+fn single_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, BrokerError> {
+    let mut values = headers.get_all(name);
+    let Some(value) = values.next() else { return Ok(None) };
+    if values.next().is_some() {
+        return Err(BrokerError::invalid(name.as_str(), "given twice"));
+    }
+    let text = value.to_str().ok().filter(|text| text.len() <= CREDENTIAL_LEN_MAX);
+    match text.map(str::trim) {
+        Some("") => Ok(None),
+        Some(text) => Ok(Some(text)),
+        None => Err(BrokerError::invalid(
+            name.as_str(),
+            "too long, or not of visible ASCII characters",
+        )),
+    }
+}
+
+/// Where somebody comes from, as far as one of many addresses of the same host goes: an IPv4 address, or the /64 of an
+/// IPv6 one (RFC 6177).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Network(IpAddr);
+
+impl Network {
+    pub fn of(address: IpAddr) -> Self {
+        Self(match address.to_canonical() {
+            IpAddr::V6(address) => {
+                let [a, b, c, d, ..] = address.segments();
+                IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
+            }
+            address @ IpAddr::V4(_) => address,
+        })
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_http::header::HeaderValue;
+
+    use super::*;
+
+    fn credential(headers: &[(&str, &str)], query: Option<&str>) -> Result<Option<String>, String> {
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
+            map.append(name, HeaderValue::from_str(value).unwrap());
+        }
+        let arrival = Credentials {
+            headers: &map,
+            query,
+            path: "/",
+            address: None,
+        };
+        match arrival.credential() {
+            Ok(found) => Ok(found.map(str::to_owned)),
+            Err(BrokerError::InvalidArgument { field, .. }) => Err(field),
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    #[test]
+    fn a_credential_is_in_one_of_two_headers() {
+        let found = |headers: &[(&str, &str)]| credential(headers, None).unwrap();
+        assert_eq!(found(&[("x-api-key", " k ")]).as_deref(), Some("k"));
+        for scheme in ["Bearer", "bearer", "BEARER"] {
+            assert_eq!(
+                found(&[("authorization", &format!("{scheme} k"))]).as_deref(),
+                Some("k")
+            );
+        }
+        assert_eq!(
+            found(&[("authorization", "Bearer k"), ("x-api-key", "k")]).as_deref(),
+            Some("k")
+        );
+        for nothing in [
+            &[][..],
+            &[("x-api-key", "")],
+            &[("authorization", "Basic k")],
+            &[("authorization", "k")],
+        ] {
+            assert_eq!(found(nothing), None, "{nothing:?}");
+        }
+    }
+
+    #[test]
+    fn two_credentials_are_none() {
+        assert!(credential(&[("authorization", "Bearer a"), ("x-api-key", "b")], None).is_err());
+        assert!(credential(&[("x-api-key", "a"), ("x-api-key", "a")], None).is_err());
+    }
+
+    #[test]
+    fn a_key_in_a_query_is_refused_even_beside_another() {
+        for query in [
+            "api_key=a",
+            "x=1&ACCESS_TOKEN=a",
+            "token",
+            "a;key=1",
+            "%61pi%5Fkey=a",
+            "token%3Da",
+        ] {
+            assert_eq!(
+                credential(&[("x-api-key", "k")], Some(query)),
+                Err("query".to_owned()),
+                "{query}"
+            );
+        }
+        for query in [
+            "",
+            "session_id=a",
+            "keys=1",
+            "cursor=key",
+            "%",
+            "%4",
+            "%zzkey",
+            "%c3%a9=key",
+        ] {
+            assert!(credential(&[], Some(query)).is_ok(), "{query}");
+        }
+    }
+
+    #[test]
+    fn many_addresses_of_one_host_are_one_network() {
+        let network = |text: &str| Network::of(text.parse().unwrap());
+        assert_eq!(network("2001:db8:1:2:3::1"), network("2001:db8:1:2:ffff::9"));
+        assert_ne!(network("2001:db8:1:2::1"), network("2001:db8:1:3::1"));
+        assert_eq!(network("::ffff:10.0.0.1"), network("10.0.0.1"));
+        assert_ne!(network("10.0.0.2"), network("10.0.0.1"));
+    }
+}

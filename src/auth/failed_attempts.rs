@@ -1,0 +1,173 @@
+use std::{
+    collections::HashMap,
+    hash::{BuildHasher, Hash, RandomState},
+    num::NonZeroU32,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use actors::{clock::Now, model::ApiKey, rate::RateLimit};
+
+use super::Network;
+
+/// Wrong secrets of one key from one network in a minute. One more is not even looked at for as long as it takes until
+/// there may be another.
+const KEY_FAILURES_PER_MINUTE_MAX: NonZeroU32 = NonZeroU32::new(10).unwrap();
+/// Wrong keys of one network in a minute. One more is told to wait.
+const NETWORK_FAILURES_PER_MINUTE_MAX: NonZeroU32 = NonZeroU32::new(120).unwrap();
+/// When there are more, those that nobody waits for are forgotten.
+const ENTRIES_MAX: usize = 50_000;
+
+/// Who was wrong how often. Only who is wrong is asked about here: a whole company may be behind one address, and nobody
+/// is kept out by what others guess. Whether there is such a key makes no difference to anything.
+#[derive(Debug, Default)]
+pub struct FailedAttempts {
+    hasher: RandomState,
+    networks: Mutex<HashMap<Network, Arc<AttemptLimit>>>,
+    /// By network and a hash of the project and the key that are claimed.
+    keys: Mutex<HashMap<(Network, u64), Arc<AttemptLimit>>>,
+}
+
+#[derive(Debug)]
+struct AttemptLimit {
+    rate: RateLimit,
+    /// On the monotonic clock.
+    blocked_until_ms: AtomicU64,
+}
+
+/// One credential of one network.
+pub struct Attempt<'a> {
+    attempts: &'a FailedAttempts,
+    network: Option<Network>,
+    key: Option<u64>,
+}
+
+impl FailedAttempts {
+    pub fn attempt(&self, network: Option<Network>, credential: &str) -> Attempt<'_> {
+        let key = ApiKey::claimed_ids(credential).map(|claimed| self.hasher.hash_one(claimed));
+        Attempt {
+            attempts: self,
+            network,
+            key,
+        }
+    }
+}
+
+impl Attempt<'_> {
+    /// How long this network is not listened to about this key.
+    pub fn blocked_for(&self, now: Now) -> Option<Duration> {
+        let of = (self.network?, self.key?);
+        lock(&self.attempts.keys).get(&of)?.blocked_for(now)
+    }
+
+    /// Counts a wrong one.
+    ///
+    /// # Errors
+    /// How long to wait, after too many.
+    pub fn record_failure(&self, now: Now) -> Result<(), Duration> {
+        let Some(network) = self.network else { return Ok(()) };
+        limit_of(&self.attempts.networks, network, NETWORK_FAILURES_PER_MINUTE_MAX, now).count_failure(now)?;
+        let Some(key) = self.key else { return Ok(()) };
+        limit_of(&self.attempts.keys, (network, key), KEY_FAILURES_PER_MINUTE_MAX, now).count_failure(now)
+    }
+}
+
+impl AttemptLimit {
+    fn blocked_for(&self, now: Now) -> Option<Duration> {
+        let left = self
+            .blocked_until_ms
+            .load(Ordering::Relaxed)
+            .saturating_sub(now.mono_ms);
+        (left > 0).then(|| Duration::from_millis(left))
+    }
+
+    fn count_failure(&self, now: Now) -> Result<(), Duration> {
+        self.rate.take().inspect_err(|wait| {
+            self.blocked_until_ms.store(now.mono_after(*wait), Ordering::Relaxed);
+        })
+    }
+}
+
+fn limit_of<K: Hash + Eq>(
+    known: &Mutex<HashMap<K, Arc<AttemptLimit>>>,
+    who: K,
+    per_minute: NonZeroU32,
+    now: Now,
+) -> Arc<AttemptLimit> {
+    let mut known = lock(known);
+    if known.len() >= ENTRIES_MAX {
+        known.retain(|_, tries| tries.blocked_for(now).is_some());
+    }
+    if known.len() >= ENTRIES_MAX {
+        known.clear();
+    }
+    let new = || {
+        Arc::new(AttemptLimit {
+            rate: RateLimit::new(per_minute),
+            blocked_until_ms: AtomicU64::new(0),
+        })
+    };
+    Arc::clone(known.entry(who).or_insert_with(new))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Now = Now {
+        unix_ms: 0,
+        mono_ms: 1000,
+    };
+
+    fn network(text: &str) -> Network {
+        Network::of(text.parse().unwrap())
+    }
+
+    fn failures_counted(guesses: &FailedAttempts, from: Option<Network>, credential: &str, times: usize) -> usize {
+        (0..times)
+            .filter(|_| guesses.attempt(from, credential).record_failure(NOW).is_ok())
+            .count()
+    }
+
+    #[test]
+    fn after_some_wrong_secrets_a_network_is_not_listened_to_about_that_key() {
+        let (guesses, here, there) = (
+            FailedAttempts::default(),
+            Some(network("10.0.0.1")),
+            Some(network("10.0.0.2")),
+        );
+        assert_eq!(failures_counted(&guesses, here, "a_k1_x", 30), 10);
+        let is_blocked = |from, credential| guesses.attempt(from, credential).blocked_for(NOW).is_some();
+        assert!(is_blocked(here, "a_k1_right"));
+        assert!(!is_blocked(there, "a_k1_right"), "others are not kept out by it");
+        assert!(!is_blocked(here, "a_k2_right") && !is_blocked(here, "b_k1_right"));
+        let later = Now {
+            mono_ms: NOW.mono_ms + 60_000,
+            ..NOW
+        };
+        assert!(guesses.attempt(here, "a_k1_right").blocked_for(later).is_none());
+    }
+
+    #[test]
+    fn who_tries_many_keys_is_told_to_wait() {
+        let (guesses, here) = (FailedAttempts::default(), Some(network("10.0.0.1")));
+        let taken: usize = (0..300)
+            .map(|n| failures_counted(&guesses, here, &format!("a_k{n}_x"), 1))
+            .sum();
+        assert_eq!(taken, 120);
+        assert!(guesses.attempt(here, "a_right_x").blocked_for(NOW).is_none());
+        assert_eq!(failures_counted(&guesses, here, "no key at all", 1), 0);
+        assert_eq!(
+            failures_counted(&guesses, None, "a_k1_x", 99),
+            99,
+            "who has no address is not counted"
+        );
+    }
+}

@@ -1,0 +1,474 @@
+//! Many WebSocket connections on one thread: one readiness loop, one shared read buffer, at most one write per
+//! connection and turn. What a turn queues goes out together, so the generator's own cost stays far below the server's.
+
+use std::{
+    io::{ErrorKind, Read, Write},
+    time::{Duration, Instant},
+};
+
+use mio::{Events, Interest, Poll, Token, net::TcpStream};
+
+use crate::{
+    error::{LoadError, Result},
+    wire::{self, Target},
+};
+
+/// Nanoseconds since the engine was made.
+pub type Nanos = u64;
+
+const READ_BYTES: usize = 256 << 10;
+const EVENTS_PER_POLL: usize = 1024;
+/// A silent connection pings this often: the server would take it for stale otherwise.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
+const TIMER: Token = Token(usize::MAX);
+
+/// What the engine tells. Every call may queue frames on any connection.
+pub trait ConnectionEvents {
+    /// The WebSocket is open.
+    fn opened(&mut self, link: usize, now: Nanos, out: &mut Outbox) -> Result<()>;
+    /// One whole text message; `now` is when its bytes were read.
+    fn text(&mut self, link: usize, text: &[u8], now: Nanos, out: &mut Outbox) -> Result<()>;
+    /// Everything that lay ready on the connection has been told.
+    fn drained(&mut self, link: usize, out: &mut Outbox) -> Result<()>;
+    /// The connection is gone, and its number is never used again.
+    fn closed(&mut self, link: usize, reason: &str) -> Result<()>;
+}
+
+/// What waits to be written, apart from the connections so that a [`Sink`] can add to it while one is read.
+#[derive(Default)]
+pub struct Outbox {
+    queues: Vec<Vec<u8>>,
+    dirty: Vec<usize>,
+    mask: u32,
+}
+
+impl Outbox {
+    pub fn text(&mut self, link: usize, payload: &[u8]) {
+        self.frame(link, wire::TEXT, payload);
+    }
+
+    fn frame(&mut self, link: usize, opcode: u8, payload: &[u8]) {
+        // Marsaglia's xorshift: a new mask for each frame, as the RFC asks, without asking the system for it.
+        self.mask ^= self.mask << 13;
+        self.mask ^= self.mask >> 17;
+        self.mask ^= self.mask << 5;
+        let mask = self.mask.to_ne_bytes();
+        wire::write_frame(self.queue(link), opcode, payload, mask);
+    }
+
+    fn queue(&mut self, link: usize) -> &mut Vec<u8> {
+        if self.queues[link].is_empty() {
+            self.dirty.push(link);
+        }
+        &mut self.queues[link]
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ConnectionStage {
+    Connecting,
+    Upgrading,
+    Open,
+    Closed,
+}
+
+struct ClientConnection {
+    socket: Option<TcpStream>,
+    stage: ConnectionStage,
+    /// The last write would have blocked; the system says when there is room again.
+    blocked: bool,
+    /// Something was written since the last visit of the keep-alive.
+    wrote: bool,
+    /// Bytes of a frame that is not complete yet.
+    partial: Vec<u8>,
+    /// A message that comes in several frames.
+    fragments: Vec<u8>,
+}
+
+pub struct EventLoop {
+    target: Target,
+    poll: Poll,
+    events: Events,
+    connections: Vec<ClientConnection>,
+    pub outbox: Outbox,
+    scratch: Vec<u8>,
+    start: Instant,
+    wakeup_timer: WakeupTimer,
+    last_keep_alive: Nanos,
+    next_keep_alive: usize,
+}
+
+impl EventLoop {
+    pub fn new(target: Target) -> Result<Self> {
+        let poll = Poll::new()?;
+        let alarm = WakeupTimer::new(&poll)?;
+        Ok(Self {
+            target,
+            poll,
+            events: Events::with_capacity(EVENTS_PER_POLL),
+            connections: vec![],
+            outbox: Outbox {
+                mask: 0x9e37_79b9,
+                ..Outbox::default()
+            },
+            scratch: vec![0; READ_BYTES],
+            start: Instant::now(),
+            wakeup_timer: alarm,
+            last_keep_alive: 0,
+            next_keep_alive: 0,
+        })
+    }
+
+    pub fn now(&self) -> Nanos {
+        nanos(self.start.elapsed())
+    }
+
+    /// Begins to connect. [`Sink::opened`] tells when the WebSocket stands.
+    pub fn connect(&mut self) -> Result<usize> {
+        let refused = |e: std::io::Error| LoadError::Connect {
+            address: self.target.address.to_string(),
+            reason: e.to_string(),
+        };
+        let mut socket = TcpStream::connect(self.target.address).map_err(refused)?;
+        let id = self.connections.len();
+        self.poll
+            .registry()
+            .register(&mut socket, Token(id), Interest::READABLE | Interest::WRITABLE)?;
+        self.connections.push(ClientConnection {
+            socket: Some(socket),
+            stage: ConnectionStage::Connecting,
+            blocked: true,
+            wrote: true,
+            partial: vec![],
+            fragments: vec![],
+        });
+        self.outbox.queues.push(vec![]);
+        Ok(id)
+    }
+
+    /// Says goodbye; [`Sink::closed`] follows when the server has answered.
+    pub fn close(&mut self, link: usize) {
+        if self.connections[link].stage == ConnectionStage::Open {
+            self.outbox.frame(link, wire::CLOSE, &1000_u16.to_be_bytes());
+        }
+    }
+
+    /// Cuts the connection without a word, as a crash or a lost network does. Nothing is told of it.
+    pub fn abort(&mut self, link: usize) {
+        self.remove(link);
+    }
+
+    fn remove(&mut self, id: usize) {
+        let link = &mut self.connections[id];
+        link.stage = ConnectionStage::Closed;
+        link.partial = vec![];
+        link.fragments = vec![];
+        if let Some(mut socket) = link.socket.take() {
+            // A socket that cannot be deregistered is closed by the drop anyway.
+            drop(self.poll.registry().deregister(&mut socket));
+        }
+        self.outbox.queues[id] = vec![];
+    }
+
+    /// Writes what is queued, waits until something is ready or `until` has come, and tells it.
+    pub fn poll_once(&mut self, until: Nanos, sink: &mut impl ConnectionEvents) -> Result<()> {
+        self.keep_alive();
+        self.flush();
+        let wait = Duration::from_nanos(until.saturating_sub(self.now()));
+        let wait = self.wakeup_timer.set(wait)?;
+        match self.poll.poll(&mut self.events, Some(wait)) {
+            Err(e) if e.kind() == ErrorKind::Interrupted => return Ok(()),
+            other => other?,
+        }
+        let events = std::mem::replace(&mut self.events, Events::with_capacity(0));
+        let told = events
+            .iter()
+            .filter(|event| event.token() != TIMER)
+            .try_for_each(|event| {
+                let id = event.token().0;
+                if event.is_writable() {
+                    self.writable(id, sink)?;
+                }
+                if event.is_readable() || event.is_read_closed() || event.is_error() {
+                    self.read(id, sink)
+                } else {
+                    Ok(())
+                }
+            });
+        self.events = events;
+        told?;
+        self.flush();
+        Ok(())
+    }
+
+    fn writable(&mut self, id: usize, sink: &mut impl ConnectionEvents) -> Result<()> {
+        let link = &mut self.connections[id];
+        let Some(socket) = &link.socket else { return Ok(()) };
+        if link.stage == ConnectionStage::Connecting {
+            let failed = socket.take_error()?.or_else(|| socket.peer_addr().err());
+            match failed {
+                // Woken too early: the connection is still being made.
+                Some(e) if e.kind() == ErrorKind::NotConnected => return Ok(()),
+                Some(e) => return self.drop_connection(id, &e.to_string(), sink),
+                None => {}
+            }
+            socket.set_nodelay(true)?;
+            link.stage = ConnectionStage::Upgrading;
+            let upgrade = self.target.upgrade.as_bytes();
+            self.outbox.queue(id).extend_from_slice(upgrade);
+        }
+        self.connections[id].blocked = false;
+        Ok(())
+    }
+
+    fn read(&mut self, id: usize, sink: &mut impl ConnectionEvents) -> Result<()> {
+        loop {
+            let Some(socket) = &mut self.connections[id].socket else {
+                return Ok(());
+            };
+            match socket.read(&mut self.scratch) {
+                Ok(0) => return self.drop_connection(id, "the server closed it", sink),
+                Ok(len) => {
+                    if let Some(reason) = self.handle_bytes(id, len, sink)? {
+                        return self.drop_connection(id, &reason, sink);
+                    }
+                    // A short read has emptied the socket: the next bytes come with a readiness of their own.
+                    if len < self.scratch.len() {
+                        break;
+                    }
+                }
+                Err(e) if e.kind() == ErrorKind::WouldBlock => break,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return self.drop_connection(id, &e.to_string(), sink),
+            }
+        }
+        sink.drained(id, &mut self.outbox)
+    }
+
+    /// Tells the frames in the `len` bytes just read. Returns a reason when the server said goodbye.
+    fn handle_bytes(&mut self, id: usize, len: usize, sink: &mut impl ConnectionEvents) -> Result<Option<String>> {
+        let now = self.now();
+        let Self {
+            connections: links,
+            outbox,
+            scratch,
+            ..
+        } = self;
+        let link = &mut links[id];
+        let mut partial = std::mem::take(&mut link.partial);
+        let mut tell = FrameDispatch {
+            id,
+            now,
+            outbox,
+            close_reason: None,
+        };
+        if partial.is_empty() {
+            let used = tell.frames(link, &scratch[..len], sink)?;
+            partial.extend_from_slice(&scratch[used..len]);
+        } else {
+            partial.extend_from_slice(&scratch[..len]);
+            let used = tell.frames(link, &partial, sink)?;
+            partial.drain(..used);
+        }
+        // An empty buffer is given back: thousands of idle connections would keep thousands of them.
+        link.partial = if partial.is_empty() { vec![] } else { partial };
+        Ok(tell.close_reason)
+    }
+
+    fn drop_connection(&mut self, id: usize, reason: &str, sink: &mut impl ConnectionEvents) -> Result<()> {
+        self.remove(id);
+        sink.closed(id, reason)
+    }
+
+    fn keep_alive(&mut self) {
+        let period = nanos(KEEP_ALIVE_INTERVAL);
+        let links = self.connections.len() as u64;
+        let now = self.now();
+        let due = links * (now - self.last_keep_alive) / period;
+        if due == 0 {
+            return;
+        }
+        self.last_keep_alive = if due > links {
+            now
+        } else {
+            self.last_keep_alive + due * period / links
+        };
+        for _ in 0..due.min(links) {
+            let id = self.next_keep_alive % self.connections.len();
+            self.next_keep_alive = id + 1;
+            let silent = !std::mem::take(&mut self.connections[id].wrote);
+            if silent && self.connections[id].stage == ConnectionStage::Open {
+                self.outbox.frame(id, wire::PING, &[]);
+            }
+        }
+    }
+
+    pub fn flush(&mut self) {
+        let mut dirty = std::mem::take(&mut self.outbox.dirty);
+        dirty.retain(|&id| self.write(id));
+        self.outbox.dirty = dirty;
+    }
+
+    /// Writes what fits. Returns whether something stays behind.
+    fn write(&mut self, id: usize) -> bool {
+        let link = &mut self.connections[id];
+        let queue = &mut self.outbox.queues[id];
+        let Some(socket) = &mut link.socket else {
+            queue.clear();
+            return false;
+        };
+        let mut done = 0;
+        while done < queue.len() && !link.blocked {
+            match socket.write(&queue[done..]) {
+                Ok(len) => done += len,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => link.blocked = true,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                // The read side tells of the broken connection, with everything that came before.
+                Err(_) => done = queue.len(),
+            }
+        }
+        link.wrote |= done > 0;
+        queue.drain(..done);
+        !queue.is_empty()
+    }
+}
+
+impl Drop for EventLoop {
+    /// Says goodbye to the server, as far as that needs no waiting.
+    fn drop(&mut self) {
+        (0..self.connections.len()).for_each(|link| self.close(link));
+        self.flush();
+    }
+}
+
+pub fn nanos(duration: Duration) -> Nanos {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// One round of telling, in borrowed parts of the engine.
+struct FrameDispatch<'a> {
+    id: usize,
+    now: Nanos,
+    outbox: &'a mut Outbox,
+    close_reason: Option<String>,
+}
+
+impl FrameDispatch<'_> {
+    /// Returns how many bytes made whole frames.
+    fn frames(&mut self, link: &mut ClientConnection, bytes: &[u8], sink: &mut impl ConnectionEvents) -> Result<usize> {
+        let mut used = 0;
+        if link.stage == ConnectionStage::Upgrading {
+            let Some(len) = wire::read_upgrade(bytes)? else {
+                return Ok(0);
+            };
+            used = len;
+            link.stage = ConnectionStage::Open;
+            sink.opened(self.id, self.now, self.outbox)?;
+        }
+        while self.close_reason.is_none() {
+            let Some(frame) = wire::read_frame(&bytes[used..])? else {
+                break;
+            };
+            used += frame.taken;
+            self.frame(link, &frame, sink)?;
+        }
+        Ok(used)
+    }
+
+    fn frame(
+        &mut self,
+        link: &mut ClientConnection,
+        frame: &wire::Frame<'_>,
+        sink: &mut impl ConnectionEvents,
+    ) -> Result<()> {
+        match frame.opcode {
+            wire::TEXT if frame.last => sink.text(self.id, frame.payload, self.now, self.outbox)?,
+            wire::TEXT | wire::CONTINUATION => {
+                link.fragments.extend_from_slice(frame.payload);
+                if frame.last {
+                    let whole = std::mem::take(&mut link.fragments);
+                    sink.text(self.id, &whole, self.now, self.outbox)?;
+                }
+            }
+            wire::PING => self.outbox.frame(self.id, wire::PONG, frame.payload),
+            wire::PONG => {}
+            wire::CLOSE => self.close_reason = Some(close_reason(frame.payload)),
+            other => return Err(LoadError::Framing(format!("a frame with opcode {other}"))),
+        }
+        Ok(())
+    }
+}
+
+fn close_reason(payload: &[u8]) -> String {
+    match payload.split_first_chunk::<2>() {
+        Some((code, reason)) => format!(
+            "closed with {} {}",
+            u16::from_be_bytes(*code),
+            String::from_utf8_lossy(reason)
+        )
+        .trim_end()
+        .into(),
+        None => "closed without a code".into(),
+    }
+}
+
+/// Wakes the loop in less than the millisecond that a readiness wait can name: an open loop has to send in time.
+#[cfg(target_os = "linux")]
+struct WakeupTimer {
+    timer: rustix::fd::OwnedFd,
+    armed: bool,
+}
+
+#[cfg(target_os = "linux")]
+impl WakeupTimer {
+    fn new(poll: &Poll) -> Result<Self> {
+        use rustix::{
+            fd::AsRawFd,
+            time::{TimerfdClockId, TimerfdFlags, timerfd_create},
+        };
+        let timer = timerfd_create(
+            TimerfdClockId::Monotonic,
+            TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC,
+        )
+        .map_err(std::io::Error::from)?;
+        let raw = timer.as_raw_fd();
+        poll.registry()
+            .register(&mut mio::unix::SourceFd(&raw), TIMER, Interest::READABLE)?;
+        Ok(Self { timer, armed: false })
+    }
+
+    /// Returns how long the readiness wait itself may take.
+    fn set(&mut self, wait: Duration) -> Result<Duration> {
+        use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec, timerfd_settime};
+        const COARSE: Duration = Duration::from_millis(20);
+        let fine = !wait.is_zero() && wait < COARSE;
+        if fine || self.armed {
+            let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
+            let value = Timespec {
+                tv_sec: 0,
+                tv_nsec: if fine { i64::from(wait.subsec_nanos()) } else { 0 },
+            };
+            let spec = Itimerspec {
+                it_interval: zero,
+                it_value: value,
+            };
+            timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &spec).map_err(std::io::Error::from)?;
+            self.armed = fine;
+        }
+        Ok(if fine { COARSE } else { wait })
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+struct Alarm;
+
+#[cfg(not(target_os = "linux"))]
+impl WakeupTimer {
+    fn new(_poll: &Poll) -> Result<Self> {
+        Ok(Self)
+    }
+
+    fn set(&mut self, wait: Duration) -> Result<Duration> {
+        Ok(wait)
+    }
+}

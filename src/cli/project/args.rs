@@ -1,0 +1,303 @@
+//! The commands and flags of `project`, with their help.
+
+use std::time::Duration;
+
+use clap::builder::{PossibleValuesParser, ValueParser};
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Command};
+
+use crate::cli::{EXIT_CODES, access};
+use crate::config::{Integer, Rule, Span};
+
+pub fn command() -> Command {
+    let commands = [
+        create(),
+        list(),
+        show(),
+        update(),
+        delete(),
+        keys(),
+        rotate(),
+        grant(),
+        revoke(),
+        audit(),
+    ];
+    Command::new("project")
+        .about("Administer the projects of a broker: their keys, their limits, who may send to whom")
+        .long_about(ABOUT)
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .args(flags())
+        .subcommands(commands)
+        .after_help(EXIT_CODES)
+}
+
+const ABOUT: &str = "\
+Administer the projects of a broker: their keys, their limits, who may send to whom.
+
+The broker has to be running. It asks for the admin key, or for a key of the project with the scope
+admin. Set MCP_BROKER_API_KEY or use --key-file: other users of this machine see the flags of a process.";
+
+/// The flags of every command that asks a broker. They stand before or behind it.
+pub fn flags() -> [Arg; 5] {
+    let [url, key, key_file, insecure] = access::args();
+    [url, key, key_file, insecure, json()]
+}
+
+/// The first of these flags that a command line gives at this level.
+pub fn first_broker_flag(matches: &ArgMatches) -> Option<&'static str> {
+    let is_given = |name: &&str| matches.value_source(name) == Some(ValueSource::CommandLine);
+    ["url", "key", "key-file", "insecure", "json"]
+        .into_iter()
+        .find(is_given)
+}
+
+fn json() -> Arg {
+    switch("json", "Print the answer of the broker as JSON instead of a table")
+        .global(true)
+        .help_heading("Output")
+}
+
+fn create() -> Command {
+    subcommand(
+        "create",
+        "Make a project and print its first keys, which are not shown again",
+    )
+    .arg(id())
+    .arg(text("name", "NAME", "Name for people").required(true))
+    .arg(description())
+    .arg(tags("Word to find the project by; may be repeated"))
+    .args(cross_project_flags().map(|arg| arg.num_args(0..=1).require_equals(true).default_missing_value("true")))
+    .args(limits())
+}
+
+fn list() -> Command {
+    subcommand("list", "List the projects that the key may see")
+        .arg(switch("include-inactive", "Also list projects that are not active"))
+        .arg(tags("Only projects that have this tag; may be repeated"))
+        .arg(
+            id_of("after", "ID")
+                .long("after")
+                .required(false)
+                .help("Only projects whose ids come after this one"),
+        )
+}
+
+fn show() -> Command {
+    subcommand(
+        "show",
+        "Show a project: its limits, what it holds, and where it may send",
+    )
+    .arg(id())
+}
+
+fn update() -> Command {
+    subcommand("update", "Change a project; what no flag names stays as it is")
+        .arg(id())
+        .arg(text("name", "NAME", "Name for people"))
+        .arg(description())
+        .arg(tags(
+            "Word to find the project by; may be repeated.\nThese replace all there were, and '' takes them away",
+        ))
+        .args(cross_project_flags())
+        .args(limits())
+}
+
+fn delete() -> Command {
+    subcommand(
+        "delete",
+        "Delete a project with its sessions, protocols, messages and keys",
+    )
+    .arg(id())
+    .arg(switch("yes", "Do not ask. Without a terminal to ask on it is needed"))
+}
+
+fn keys() -> Command {
+    subcommand("keys", "List the keys of a project, make one, or revoke one")
+        .arg(id())
+        .arg(switch("create", "Make a key and print it; it is not shown again").conflicts_with("revoke"))
+        .arg(text("label", "LABEL", "What the new key is for").requires("create"))
+        .arg(scope().requires("create"))
+        .arg(
+            duration(
+                "expires-in",
+                1,
+                "How long the new key is good, such as 12h or 30d\n[default: for ever]",
+            )
+            .requires("create"),
+        )
+        .arg(
+            text(
+                "revoke",
+                "KEY_ID",
+                "Revoke this key: from now on nobody is let in with it",
+            )
+            .value_parser(name),
+        )
+}
+
+fn rotate() -> Command {
+    let grace = "How long the old keys stay good, such as 30m or 1h\n[default: 0s, they end at once]";
+    subcommand(
+        "rotate",
+        "Replace the keys of a project by new ones, which are not shown again",
+    )
+    .arg(id())
+    .arg(text(
+        "key-id",
+        "KEY_ID",
+        "Replace this key only\n[default: all keys of the project]",
+    ))
+    .arg(duration("grace", 0, grace))
+}
+
+fn grant() -> Command {
+    subcommand(
+        "grant",
+        "Let a project send to another; both must have --allow-cross-project",
+    )
+    .arg(id())
+    .arg(target())
+    .arg(many(
+        "protocol",
+        "PROTOCOL",
+        "Only messages of this protocol; may be repeated\n[default: all]",
+    ))
+    .arg(number("rate", 0, "Messages per minute, 0 for no limit\n[default: 0]"))
+}
+
+fn revoke() -> Command {
+    subcommand("revoke", "Take back what a grant allowed")
+        .arg(id())
+        .arg(target())
+}
+
+fn audit() -> Command {
+    subcommand("audit", "Show what was done and what was refused, the latest first")
+        .arg(id().required(false).help("Only entries of this project"))
+        .arg(number("limit", 1, "The most entries to show"))
+}
+
+fn subcommand(name: &'static str, about: &'static str) -> Command {
+    Command::new(name).about(about).after_help(EXIT_CODES)
+}
+
+fn id() -> Arg {
+    Arg::new("id")
+        .value_name("ID")
+        .required(true)
+        .value_parser(name)
+        .help("Id of the project")
+}
+
+fn target() -> Arg {
+    id_of("target", "TARGET").help("Id of the project that is sent to")
+}
+
+fn id_of(id: &'static str, value: &'static str) -> Arg {
+    Arg::new(id).value_name(value).required(true).value_parser(name)
+}
+
+/// The broker judges ids. Refused here is only what would make another path of the request.
+pub fn name(text: &str) -> Result<String, String> {
+    if text.bytes().all(|byte| byte == b'.') {
+        return Err("an id".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+fn text(name: &'static str, value: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).long(name).value_name(value).help(help)
+}
+
+fn switch(name: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
+}
+
+fn many(name: &'static str, value: &'static str, help: &'static str) -> Arg {
+    text(name, value, help).action(ArgAction::Append).value_delimiter(',')
+}
+
+fn description() -> Arg {
+    text("description", "TEXT", "What it is for")
+}
+
+fn tags(help: &'static str) -> Arg {
+    many("tag", "TAG", help)
+}
+
+/// What a project has to agree to before others see it or reach it.
+fn cross_project_flags() -> [Arg; 2] {
+    let arg = |name: &'static str, help: &'static str| {
+        text(name, "BOOL", help)
+            .value_parser(PossibleValuesParser::new(["true", "false"]))
+            .hide_possible_values(true)
+    };
+    [
+        arg(
+            "allow-cross-project",
+            "Whether other projects may be granted to send here, and this one to them\n[allowed: true, false]",
+        ),
+        arg(
+            "discoverable",
+            "Whether other projects see this one in lists\n[allowed: true, false]",
+        ),
+    ]
+}
+
+fn limits() -> [Arg; 4] {
+    [
+        limit("max-sessions", "Sessions at once"),
+        limit("max-protocols", "Protocols that may be registered"),
+        limit("queue-capacity", "Messages that may wait for one session"),
+        number("rate-limit", 0, "Requests per minute, 0 for no limit"),
+    ]
+}
+
+/// A number, or `default` for what the broker's own settings say.
+fn limit(name: &'static str, meaning: &'static str) -> Arg {
+    let help = format!("{meaning}\n[allowed: a number, or default for what the broker has for all]");
+    Arg::new(name)
+        .long(name)
+        .value_name("N")
+        .help(help)
+        .value_parser(ValueParser::new(|text: &str| {
+            if text == "default" {
+                return Ok(None);
+            }
+            let rule = Integer(1..=u32::MAX);
+            rule.parse(text)
+                .map(Some)
+                .map_err(|_| format!("default, or {}", rule.allowed()))
+        }))
+}
+
+fn number(name: &'static str, least: u32, help: &'static str) -> Arg {
+    let parser = move |text: &str| {
+        let rule = Integer(least..=u32::MAX);
+        rule.parse(text).map_err(|_| rule.allowed())
+    };
+    text(name, "N", help).value_parser(parser)
+}
+
+const DURATION_DAYS_MAX: u64 = 3650;
+
+/// A time as the settings of `serve` are written, told to the broker in seconds; a part of one counts as a whole.
+fn duration(name: &'static str, least: u64, help: &'static str) -> Arg {
+    let parser = move |text: &str| {
+        let rule = Span(Duration::from_secs(least)..=Duration::from_secs(DURATION_DAYS_MAX * 24 * 3600));
+        let span = rule.parse(text).map_err(|_| rule.allowed())?;
+        Ok::<u64, String>(span.as_secs() + u64::from(span.subsec_nanos() > 0))
+    };
+    text(name, "TIME", help).value_parser(parser)
+}
+
+fn scope() -> Arg {
+    text(
+        "scope",
+        "SCOPE",
+        "What the new key may do: admin, member or observer\n[default: member]",
+    )
+    .value_parser(PossibleValuesParser::new(["admin", "member", "observer"]))
+    .hide_possible_values(true)
+}

@@ -1,0 +1,202 @@
+//! What is wrong with a command line, in one line. Clap explains over several lines with the usage below.
+
+use std::ffi::OsString;
+
+use clap::Command;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+use super::CliError;
+use crate::config::{self, SETTINGS, Setting};
+
+/// Says what clap found, in our words where they tell more.
+pub fn usage_error(error: clap::Error, root: &Command, args: &[OsString]) -> CliError {
+    let command = intended_command(root, args);
+    let line = match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            return CliError::Help(error);
+        }
+        ErrorKind::UnknownArgument => unknown_argument(&context(&error, ContextKind::InvalidArg), root, command),
+        ErrorKind::InvalidSubcommand => unknown_command(&context(&error, ContextKind::InvalidSubcommand), command),
+        ErrorKind::ValueValidation | ErrorKind::InvalidValue => {
+            invalid_value(&error).unwrap_or_else(|| clap_summary(&error))
+        }
+        _ => clap_summary(&error),
+    };
+    CliError::Usage(config::one_line(&redact_keys(&line)))
+}
+
+/// The words that may stand behind a command. What a beginner looks for comes first.
+pub fn subcommand_names(command: &Command) -> Vec<&str> {
+    let mut words: Vec<&str> = command.get_subcommands().map(Command::get_name).collect();
+    words.sort_by_key(|word| !matches!(*word, "serve" | "help"));
+    words
+}
+
+/// The command that the words reach, to say what it takes. A mistake in the middle stops nothing: the rest still tells
+/// what was meant.
+fn intended_command<'a>(root: &'a Command, args: &[OsString]) -> &'a Command {
+    let words = args.iter().skip(1).filter_map(|arg| arg.to_str());
+    words.fold(root, |command, word| {
+        let mut below = subcommands(command);
+        below.find(|below| below.get_name() == word).unwrap_or(command)
+    })
+}
+
+/// Clap mirrors every command below its `help`; the mirrors take nothing.
+fn subcommands(command: &Command) -> impl Iterator<Item = &Command> {
+    command.get_subcommands().filter(|below| below.get_name() != "help")
+}
+
+/// Every command with the words that lead to it.
+fn commands<'a>(words: &str, command: &'a Command) -> Vec<(String, &'a Command)> {
+    let below = subcommands(command).flat_map(|below| {
+        let words = format!("{words} {}", below.get_name());
+        commands(words.trim_start(), below)
+    });
+    std::iter::once((words.to_owned(), command)).chain(below).collect()
+}
+
+/// The flags of a command as the keys of settings are spelled, which is what `config::nearest` compares.
+fn keys(command: &Command) -> Vec<String> {
+    let names = command.get_arguments().filter_map(|arg| arg.get_long());
+    let own = names.filter(|name| !matches!(*name, "help" | "version"));
+    own.map(|name| name.replace('-', "_")).collect()
+}
+
+fn flag(key: &str) -> String {
+    format!("--{}", key.replace('_', "-"))
+}
+
+fn unknown_command(name: &str, command: &Command) -> String {
+    let words = subcommand_names(command);
+    let hint = config::nearest_name(name, &words).map_or_else(String::new, |word| format!("; did you mean {word}?"));
+    format!("command {name:?} is not known; allowed: {}{hint}", words.join(", "))
+}
+
+fn unknown_argument(name: &str, root: &Command, command: &Command) -> String {
+    let keys = keys(command);
+    let flags: Vec<String> = keys.iter().map(|key| flag(key)).collect();
+    let allowed = match (flags.as_slice(), subcommand_names(command).as_slice()) {
+        ([], []) => "nothing".to_owned(),
+        ([], words) => words.join(", "),
+        (flags, _) => flags.join(", "),
+    };
+    let hint = name
+        .strip_prefix("--")
+        .and_then(|name| hint(name, &keys, root))
+        .unwrap_or_default();
+    format!("{name:?} is not known here{hint}; allowed: {allowed}")
+}
+
+/// What an unknown flag most likely was: one of this command, else one of another command.
+fn hint(name: &str, keys: &[String], root: &Command) -> Option<String> {
+    if let Some(key) = nearest(name, keys) {
+        return Some(format!("; did you mean {}?", flag(&key)));
+    }
+    let owner = |(words, command)| Some((words, nearest(name, &self::keys(command))?));
+    // What stands before every command stands behind it too, and is better said of the command.
+    let below = commands("", root).into_iter().filter(|(words, _)| !words.is_empty());
+    let owners: Vec<(String, String)> = below.filter_map(owner).collect();
+    let is_exact = |key: &str| flag(key).strip_prefix("--") == Some(name);
+    let exact = owners.iter().find(|(_, key)| is_exact(key));
+    exact.or(owners.first()).map(|(words, key)| {
+        if is_exact(key) {
+            format!("; it belongs behind the command {words}")
+        } else {
+            format!("; did you mean {} behind the command {words}?", flag(key))
+        }
+    })
+}
+
+fn nearest(name: &str, keys: &[String]) -> Option<String> {
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    config::nearest_name(name, &keys).map(ToOwned::to_owned)
+}
+
+/// A value that is not allowed, in the words that a setting of `serve` would get. None when there is no value at all.
+fn invalid_value(error: &clap::Error) -> Option<String> {
+    let value = context(error, ContextKind::InvalidValue);
+    let allowed = match error.get(ContextKind::ValidValue) {
+        Some(ContextValue::Strings(values)) if !value.is_empty() => values.join(", "),
+        _ => std::error::Error::source(error)?.to_string(),
+    };
+    let arg = context(error, ContextKind::InvalidArg);
+    let name = arg.split(' ').next().unwrap_or_default();
+    let value = config::quoted_value("", &value);
+    Some(match name.strip_prefix("--") {
+        Some(key) => format!(
+            "{} = {value} ({name}) is not allowed; allowed: {allowed}",
+            key.replace('-', "_")
+        ),
+        None => format!(
+            "{} = {value} is not allowed; allowed: {allowed}",
+            name.trim_matches(['<', '>', '[', ']'])
+        ),
+    })
+}
+
+/// Clap's own words without the usage below them, and what the flag takes if it is one of `serve`.
+fn clap_summary(error: &clap::Error) -> String {
+    let rendered = error.render().to_string();
+    let message = rendered.split("\n\n").next().unwrap_or_default();
+    let message = message.strip_prefix("error: ").unwrap_or(message);
+    let flag = |setting: &&Setting| message.contains(&format!("'--{} ", setting.flag()));
+    match SETTINGS.iter().find(flag) {
+        Some(setting) => format!("{message}; allowed: {}", (setting.allowed)()),
+        None => message.to_owned(),
+    }
+}
+
+fn context(error: &clap::Error, kind: ContextKind) -> String {
+    match error.get(kind) {
+        Some(ContextValue::String(text)) => text.clone(),
+        _ => String::new(),
+    }
+}
+
+/// A key that stands in the wrong place must not go to the log with the mistake.
+pub fn redact_keys(line: &str) -> String {
+    let is_key_char = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    let mut shown = String::new();
+    let mut rest = line;
+    while let Some(start) = rest.find(is_key_char) {
+        let (before, tail) = rest.split_at(start);
+        let (word, after) = tail.split_at(tail.find(|c| !is_key_char(c)).unwrap_or(tail.len()));
+        shown.push_str(before);
+        shown.push_str(if looks_like_key(word) { "(hidden)" } else { word });
+        rest = after;
+    }
+    shown + rest
+}
+
+const SECRET_LEN_MIN: usize = 20;
+
+/// `{project_id}_{key_id}_{secret}`.
+fn looks_like_key(word: &str) -> bool {
+    let mut parts = word.splitn(3, '_');
+    let is_named = parts.next().is_some_and(|id| !id.is_empty()) && parts.next().is_some_and(|id| !id.is_empty());
+    let is_secret = |text: &str| text.len() >= SECRET_LEN_MIN && text.contains(|c: char| c.is_ascii_digit());
+    is_named && parts.next().is_some_and(is_secret)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_in_the_wrong_place_is_hidden() {
+        let key = format!("admin_k1abcdef_{}", "0123456789abcdef".repeat(3));
+        let line = redact_keys(&format!("unexpected value '{key}' for \"--json={key}\""));
+        assert_eq!(line, "unexpected value '(hidden)' for \"--json=(hidden)\"");
+        for harmless in [
+            "",
+            "queue_capacity = \"0\"",
+            "MCP_BROKER_ADMIN_KEY",
+            "ä--queue-capacity ",
+            "a_b_c",
+            "the_long_name-of-a-file-in-a-folder",
+        ] {
+            assert_eq!(redact_keys(harmless), harmless);
+        }
+    }
+}

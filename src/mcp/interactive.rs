@@ -1,0 +1,460 @@
+//! A call that talks with its caller while it runs: tells how far it is, and asks.
+//!
+//! The same tool asks in all eras. A legacy client is sent requests and answers them; a modern one is given the
+//! questions as the result, and comes again with the answers (2026-07-28, basic/patterns/mrtr); the client of a task
+//! finds them there.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::HashMap,
+    future::Future,
+    panic::AssertUnwindSafe,
+    rc::Rc,
+    sync::Arc,
+    time::Duration,
+};
+
+use actors::{
+    clock::{millis, now},
+    registry::Schema,
+};
+use futures_util::{FutureExt, future::try_join_all};
+use serde_json::{Map, Value, json};
+use tokio::{sync::oneshot, time::timeout};
+
+use super::{
+    context::{PeerContext, ShutdownBehaviour},
+    logging::Level,
+    reply::{ReplyTo, with_era_members},
+    request_state::RequestFingerprint,
+    rpc::{INTERNAL_ERROR, INVALID_REQUEST, MISSING_CAPABILITY, RpcError, write_json},
+    tasks::{self, Task},
+};
+
+/// How long a human or a model may take for an answer: then a request to a legacy client is given up, and a state
+/// expires.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// How a call ends that has no result.
+#[derive(Debug)]
+pub enum Interrupted {
+    /// The caller has to answer these questions first.
+    InputRequired(Map<String, Value>),
+    Failed(RpcError),
+}
+
+impl From<RpcError> for Interrupted {
+    fn from(error: RpcError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// The members of a result, or why there is none.
+pub type InteractiveResult = Result<Value, Interrupted>;
+
+/// A question to the client.
+#[derive(Debug)]
+pub struct InputRequest {
+    method: &'static str,
+    capability: &'static str,
+    params: Value,
+}
+
+impl InputRequest {
+    /// Asks the human to fill in a form.
+    pub fn elicitation(message: &str, schema: Value) -> Self {
+        Self {
+            method: "elicitation/create",
+            capability: "elicitation",
+            params: json!({"message": message, "requestedSchema": schema}),
+        }
+    }
+
+    /// Asks the client's model.
+    pub fn sampling(params: Value) -> Self {
+        Self {
+            method: "sampling/createMessage",
+            capability: "sampling",
+            params,
+        }
+    }
+
+    /// Asks where the client works.
+    pub fn roots() -> Self {
+        Self {
+            method: "roots/list",
+            capability: "roots",
+            params: json!({}),
+        }
+    }
+
+    fn to_json(&self) -> Value {
+        json!({"method": self.method, "params": self.params})
+    }
+
+    /// Whether an answer is one: what is not is asked again, never taken.
+    fn accepts(&self, answer: &Value) -> bool {
+        match self.method {
+            "elicitation/create" => match answer["action"].as_str() {
+                Some("accept") => {
+                    let schema = Schema::compile(&self.params["requestedSchema"]);
+                    let content = answer.get("content").filter(|content| content.is_object());
+                    content
+                        .is_some_and(|content| schema.is_ok_and(|schema| schema.validate(&content.to_string()).is_ok()))
+                }
+                Some("decline" | "cancel") => true,
+                _ => false,
+            },
+            "sampling/createMessage" => answer["content"].is_object() || answer["content"].is_array(),
+            _ => answer["roots"].is_array(),
+        }
+    }
+}
+
+/// One call, as its tool sees it.
+#[derive(Clone)]
+pub struct InteractiveCall(Rc<Call>);
+
+struct Call {
+    context: Rc<PeerContext>,
+    to: ReplyTo,
+    params: Value,
+    capabilities: Map<String, Value>,
+    fingerprint: RequestFingerprint,
+    /// Answers of this round, by the keys of the questions.
+    responses: Map<String, Value>,
+    /// Answers that were taken, in this round and before.
+    accepted_answers: RefCell<Map<String, Value>>,
+    task: RefCell<Option<Arc<Task>>>,
+}
+
+impl InteractiveCall {
+    /// # Errors
+    /// Invalid params when what a client brings from the last round is not what it was given.
+    pub fn new(
+        shared: &Rc<PeerContext>,
+        to: &ReplyTo,
+        method: &str,
+        mut params: Map<String, Value>,
+        capabilities: Map<String, Value>,
+    ) -> Result<Self, RpcError> {
+        params.remove("_meta");
+        let (responses, state) = (params.remove("inputResponses"), params.remove("requestState"));
+        let params = Value::Object(params);
+        let origin = RequestFingerprint::new(&shared.identity.owner_path(), method, &params);
+        let (responses, answers) = if to.modern {
+            (
+                read_responses(responses)?,
+                read_accepted_answers(shared, &origin, state)?,
+            )
+        } else {
+            Default::default()
+        };
+        Ok(Self(Rc::new(Call {
+            context: Rc::clone(shared),
+            to: to.clone(),
+            params,
+            capabilities,
+            fingerprint: origin,
+            responses,
+            accepted_answers: RefCell::new(answers),
+            task: RefCell::default(),
+        })))
+    }
+
+    /// Runs it beside the turn, to its answer.
+    pub fn start<F: Future<Output = InteractiveResult> + 'static>(self, tool: impl FnOnce(Self) -> F + 'static) {
+        let call = Rc::clone(&self.0);
+        // It says itself how far it is.
+        let to = ReplyTo {
+            progress: None,
+            ..call.to.clone()
+        };
+        // Before it is under way, a call cannot become a task.
+        let running = async move { tool(self).await };
+        let run = {
+            let call = Rc::clone(&call);
+            async move {
+                let outcome = AssertUnwindSafe(running).catch_unwind().await;
+                let panicked = |_| Err(RpcError::new(INTERNAL_ERROR, "Internal error").into());
+                call.finish(outcome.unwrap_or_else(panicked));
+            }
+        };
+        call.context.spawn(&to, ShutdownBehaviour::Refuse, run);
+    }
+
+    /// The arguments of a tool or a prompt.
+    pub fn argument(&self, name: &str) -> &Value {
+        &self.0.params["arguments"][name]
+    }
+
+    /// What the caller called, and with what: its params, without what belongs to the protocol.
+    pub fn params(&self) -> &Value {
+        &self.0.params
+    }
+
+    /// Whether the client takes this kind of question: `elicitation`, `sampling`, `roots`.
+    pub fn declares(&self, capability: &str) -> bool {
+        let Some(declared) = self.0.capabilities.get(capability) else {
+            return false;
+        };
+        // Without modes it means forms.
+        capability != "elicitation"
+            || declared.get("form").is_some()
+            || declared.as_object().is_some_and(|modes| modes.get("url").is_none())
+    }
+
+    /// # Errors
+    /// When the client does not take this kind of question.
+    pub fn require(&self, capability: &str) -> Result<(), Interrupted> {
+        if self.declares(capability) {
+            return Ok(());
+        }
+        let error = if self.0.to.modern {
+            let data = json!({"requiredCapabilities": {capability: {}}});
+            RpcError::new(MISSING_CAPABILITY, "Missing required client capability").with_data(data)
+        } else {
+            RpcError::new(INVALID_REQUEST, format!("the client has not declared {capability}"))
+        };
+        Err(error.into())
+    }
+
+    pub fn notify_progress(&self, progress: f64, total: f64) {
+        if self.0.task.borrow().is_none() {
+            let call = &self.0;
+            call.to
+                .notify_progress(&call.context.outbox, progress, Some(total), None);
+        }
+    }
+
+    /// The token by which the caller knows the progress of this call, as JSON.
+    pub fn progress_token(&self) -> Option<&str> {
+        self.0.to.progress.as_deref()
+    }
+
+    pub fn log(&self, level: Level, logger: &str, data: &Value) {
+        if self.0.task.borrow().is_none() {
+            let call = &self.0;
+            call.to.log(&call.context.outbox, level, logger, data);
+        }
+    }
+
+    /// Ends the HTTP response that was to carry the answer. The client comes back for it (2025-11-25,
+    /// basic/transports).
+    pub fn close_stream(&self) {
+        self.0.to.route.outbox(&self.0.context.outbox).interrupt();
+    }
+
+    /// Tells everybody who listens that a list is not any more what it was.
+    #[cfg(feature = "conformance-fixtures")]
+    pub fn notify_list_changed(&self, list: super::list_changes::List) {
+        self.0.context.service.lists.changed(list);
+    }
+
+    /// Goes on as a task, if the client takes one. False when it does not.
+    pub fn become_task(&self) -> bool {
+        let call = &self.0;
+        if call.task.borrow().is_some() {
+            return true;
+        }
+        let Some(task) = call.context.become_task(&call.to) else {
+            return false;
+        };
+        if let Some(runner) = call.context.detach_call(&call.to) {
+            task.set_runner(runner);
+        }
+        *call.task.borrow_mut() = Some(task);
+        true
+    }
+
+    /// # Errors
+    /// When the client takes no tasks.
+    pub fn require_task(&self) -> Result<(), Interrupted> {
+        if self.become_task() {
+            Ok(())
+        } else {
+            Err(tasks::extension_not_declared().into())
+        }
+    }
+
+    /// Asks one question.
+    ///
+    /// # Errors
+    /// Whatever ends the call: to be passed on.
+    pub async fn ask(&self, key: &str, question: InputRequest) -> Result<Value, Interrupted> {
+        let mut answers = self.ask_all(vec![(key, question)]).await?;
+        Ok(answers.pop().unwrap_or_default())
+    }
+
+    /// Asks several questions at once; the answers are in the same order.
+    ///
+    /// # Errors
+    /// Whatever ends the call: to be passed on.
+    pub async fn ask_all(&self, questions: Vec<(&str, InputRequest)>) -> Result<Vec<Value>, Interrupted> {
+        for (_, question) in &questions {
+            self.require(question.capability)?;
+        }
+        let call = &self.0;
+        let task = call.task.borrow().clone();
+        if let Some(task) = task {
+            return try_join_all(
+                questions
+                    .into_iter()
+                    .map(|(key, question)| ask_in_task(&task, key, question)),
+            )
+            .await;
+        }
+        if call.to.modern {
+            return call.answers_or_input_required(&questions);
+        }
+        try_join_all(
+            questions
+                .into_iter()
+                .map(|(_, question)| call.ask_legacy_client(question)),
+        )
+        .await
+    }
+}
+
+fn read_responses(responses: Option<Value>) -> Result<Map<String, Value>, RpcError> {
+    match responses {
+        None => Ok(Map::new()),
+        Some(Value::Object(responses)) => Ok(responses),
+        Some(_) => Err(RpcError::invalid_params(
+            "Invalid params: inputResponses must be an object",
+        )),
+    }
+}
+
+fn read_accepted_answers(
+    shared: &PeerContext,
+    origin: &RequestFingerprint,
+    state: Option<Value>,
+) -> Result<Map<String, Value>, RpcError> {
+    let Some(state) = state else { return Ok(Map::new()) };
+    let opened = state
+        .as_str()
+        .and_then(|state| shared.service.state_signer.verify(state, origin, now().unix_ms).ok());
+    // Which of the reasons it is would only help whoever forges.
+    opened.ok_or_else(|| {
+        RpcError::invalid_params("Invalid params: requestState is not one of this request, or has expired: begin anew")
+            .with_data(json!({"reason": "invalid_request_state"}))
+    })
+}
+
+async fn ask_in_task(task: &Task, key: &str, question: InputRequest) -> Result<Value, Interrupted> {
+    loop {
+        let answer = task.ask(key, question.to_json()).await;
+        match answer {
+            Ok(answer) if question.accepts(&answer) => return Ok(answer),
+            Ok(_) => {}
+            Err(_) => return Err(RpcError::new(INTERNAL_ERROR, "the task is over").into()),
+        }
+    }
+}
+
+impl Call {
+    /// What the client has brought; what it has not is asked.
+    fn answers_or_input_required(&self, questions: &[(&str, InputRequest)]) -> Result<Vec<Value>, Interrupted> {
+        let mut taken = self.accepted_answers.borrow_mut();
+        let mut answers = Vec::with_capacity(questions.len());
+        let mut missing = Map::new();
+        for (key, question) in questions {
+            let answer = self.responses.get(*key).or_else(|| taken.get(*key)).cloned();
+            match answer.filter(|answer| question.accepts(answer)) {
+                Some(answer) => {
+                    taken.insert((*key).to_owned(), answer.clone());
+                    answers.push(answer);
+                }
+                None => drop(missing.insert((*key).to_owned(), question.to_json())),
+            }
+        }
+        if missing.is_empty() {
+            Ok(answers)
+        } else {
+            Err(Interrupted::InputRequired(missing))
+        }
+    }
+
+    async fn ask_legacy_client(&self, question: InputRequest) -> Result<Value, Interrupted> {
+        let (id, answer) = self.context.client_requests.open();
+        let frame = json!({"jsonrpc": "2.0", "id": id, "method": question.method, "params": question.params});
+        self.to.notify(&self.context.outbox, frame.to_string().as_bytes());
+        match timeout(ANSWER_TIMEOUT, answer).await {
+            Ok(Ok(Ok(answer))) if question.accepts(&answer) => Ok(answer),
+            Ok(Ok(Ok(_))) => Err(RpcError::new(INVALID_REQUEST, format!("no answer to {}", question.method)).into()),
+            Ok(Ok(Err(error))) => Err(error.into()),
+            Ok(Err(_)) | Err(_) => {
+                Err(RpcError::new(INTERNAL_ERROR, format!("{} was not answered", question.method)).into())
+            }
+        }
+    }
+
+    fn finish(&self, outcome: InteractiveResult) {
+        let outbox = &self.context.outbox;
+        let task = self.task.borrow().clone();
+        match (task, outcome) {
+            (Some(task), Ok(result)) => {
+                let mut out = Vec::new();
+                write_json(&mut out, &with_era_members(result, true));
+                task.complete(out);
+            }
+            (Some(task), Err(Interrupted::Failed(error))) => task.fail(error),
+            (Some(task), Err(Interrupted::InputRequired(_))) => {
+                task.fail(RpcError::new(INTERNAL_ERROR, "Internal error"))
+            }
+            (None, Ok(result)) => self.to.result(outbox, &with_era_members(result, self.to.modern)),
+            (None, Err(Interrupted::InputRequired(questions))) => {
+                let expires_at = now().unix_ms + millis(ANSWER_TIMEOUT);
+                let answers = self.accepted_answers.borrow().clone();
+                let state = self
+                    .context
+                    .service
+                    .state_signer
+                    .sign(&self.fingerprint, answers, expires_at);
+                let mut result = with_era_members(json!({"inputRequests": questions, "requestState": state}), true);
+                result["resultType"] = json!("input_required");
+                self.to.result(outbox, &result);
+            }
+            (None, Err(Interrupted::Failed(error))) => self.to.error(outbox, &error),
+        }
+    }
+}
+
+/// Requests to a legacy client that wait for its answers.
+#[derive(Default)]
+pub struct ClientRequests {
+    last_id: Cell<u64>,
+    pending: RefCell<HashMap<u64, oneshot::Sender<Result<Value, RpcError>>>>,
+}
+
+impl ClientRequests {
+    fn open(&self) -> (u64, oneshot::Receiver<Result<Value, RpcError>>) {
+        let id = self.last_id.get() + 1;
+        self.last_id.set(id);
+        let (reply, answer) = oneshot::channel();
+        let mut waiting = self.pending.borrow_mut();
+        waiting.retain(|_, reply| !reply.is_closed());
+        waiting.insert(id, reply);
+        (id, answer)
+    }
+
+    /// The client answered; an answer that nobody waits for is ignored.
+    pub fn resolve(&self, id: Option<&str>, outcome: Result<&str, &str>) {
+        let reply = id
+            .and_then(|id| id.parse().ok())
+            .and_then(|id: u64| self.pending.borrow_mut().remove(&id));
+        let Some(reply) = reply else { return };
+        let read = |text| serde_json::from_str::<Value>(text).unwrap_or_default();
+        let answer = match outcome {
+            Ok(result) => Ok(read(result)),
+            Err(error) => {
+                let error = read(error);
+                let code = error["code"].as_i64().and_then(|code| i32::try_from(code).ok());
+                let message = error["message"].as_str().unwrap_or("the client refused").to_owned();
+                Err(RpcError::new(code.unwrap_or(INTERNAL_ERROR), message))
+            }
+        };
+        let _ = reply.send(answer);
+    }
+}

@@ -1,0 +1,98 @@
+//! The first result of an idempotency key, as it is kept: the id of the message (16 bytes), then delivered, queued,
+//! skipped, length of the queue, time of delivery or `-`, status or `-`, who refused (separated by commas).
+//! A reservation has the nil id in the place of the message's; the rest of it is the script's.
+
+use actors::storage::{Appended, KeyReservation, SendResult, StoreError};
+
+use super::reply::{parse_message, parse_number, parse_session, parse_status, status_code, unreadable};
+
+pub(super) fn encode(outcome: &SendResult) -> Vec<u8> {
+    let SendResult {
+        message,
+        delivered,
+        queued,
+        skipped,
+        queue_len,
+        refused,
+        delivered_at_ms,
+        status,
+    } = outcome;
+    let at = delivered_at_ms.map_or_else(|| "-".to_owned(), |at| at.to_string());
+    let status = status.map_or('-', status_code);
+    let refused: Vec<_> = refused.iter().map(ToString::to_string).collect();
+    let text = format!(
+        "{delivered} {queued} {skipped} {queue_len} {at} {status} {}",
+        refused.join(",")
+    );
+    [message.as_uuid().as_bytes(), text.as_bytes()].concat()
+}
+
+/// What an append was answered whose key was taken before.
+pub(super) fn parse_repeated(stored: &[u8]) -> Result<Appended, StoreError> {
+    if stored.starts_with(&[0; 16]) {
+        return Ok(Appended::KeyReserved);
+    }
+    decode(stored).map(Appended::Duplicate)
+}
+
+pub(super) fn parse_reserved(reply: &[u8]) -> Result<KeyReservation, StoreError> {
+    Ok(match reply {
+        b"first" => KeyReservation::New,
+        b"again" => KeyReservation::Repeated,
+        b"elsewhere" => KeyReservation::OtherProject,
+        stored => KeyReservation::Completed(decode(stored)?),
+    })
+}
+
+fn decode(stored: &[u8]) -> Result<SendResult, StoreError> {
+    let (id, text) = stored.split_at_checked(16).ok_or_else(|| unreadable("a result"))?;
+    let mut parts = text.split(|byte| *byte == b' ');
+    let mut part = || parts.next().ok_or_else(|| unreadable("a result"));
+    let count = |text| parse_number(text).map(|number| number as usize);
+    Ok(SendResult {
+        message: parse_message(id)?,
+        delivered: count(part()?)?,
+        queued: count(part()?)?,
+        skipped: count(part()?)?,
+        queue_len: count(part()?)?,
+        delivered_at_ms: match part()? {
+            b"-" => None,
+            at => Some(parse_number(at)?),
+        },
+        status: match part()? {
+            b"-" => None,
+            code => Some(parse_status(code)?),
+        },
+        refused: match part()? {
+            b"" => Vec::new(),
+            list => list
+                .split(|byte| *byte == b',')
+                .map(parse_session)
+                .collect::<Result<_, _>>()?,
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use actors::model::{DeadLetterReason, DeliveryStatus, MessageId, SessionId};
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn a_stored_result_decodes_to_what_was_encoded() {
+        let plain = SendResult::accepted(MessageId::from_uuid(Uuid::now_v7()), 2, 1, vec![]);
+        let full = SendResult {
+            delivered: 3,
+            refused: vec![SessionId::generate(), SessionId::generate()],
+            delivered_at_ms: Some(7),
+            status: Some(DeliveryStatus::DeadLettered(DeadLetterReason::Expired)),
+            ..plain.clone()
+        };
+        for outcome in [plain, full] {
+            assert_eq!(decode(&encode(&outcome)), Ok(outcome));
+        }
+        assert!(decode(b"rubbish").is_err());
+    }
+}

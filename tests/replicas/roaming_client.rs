@@ -1,0 +1,403 @@
+//! Agents that stay with no replica: whatever happens to a connection, they go on at another.
+
+use std::{
+    io,
+    net::{SocketAddr, TcpStream},
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+use tungstenite::{Message, WebSocket, client::IntoClientRequest};
+
+use crate::{
+    cluster::{BrokerCluster, ReplicaAddresses},
+    ledger::{Balance, Ledger},
+    support::PATIENCE,
+};
+
+/// How often somebody who listens looks up.
+const READ_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// What became of a call.
+pub enum CallOutcome {
+    Done(Value),
+    /// The error object of the tool.
+    Refused(Value),
+    /// The connection ended, or nothing came.
+    Lost,
+}
+
+/// The connection has ended.
+struct Disconnected;
+
+/// A WebSocket connection that may end at any time.
+struct RoamingConnection {
+    socket: WebSocket<TcpStream>,
+    last_id: u64,
+    /// Notifications that came while an answer was waited for.
+    notifications: Vec<Value>,
+}
+
+impl RoamingConnection {
+    fn open(address: SocketAddr, capabilities: &Value) -> Option<Self> {
+        let stream = TcpStream::connect(address).ok()?;
+        stream.set_nodelay(true).ok()?;
+        stream.set_read_timeout(Some(READ_TIMEOUT)).ok()?;
+        stream.set_write_timeout(Some(PATIENCE)).ok()?;
+        let mut request = format!("ws://{address}/ws").into_client_request().ok()?;
+        let subprotocol = "mcp".parse().ok()?;
+        request.headers_mut().insert("Sec-WebSocket-Protocol", subprotocol);
+        let mut handshake = tungstenite::client(request, stream);
+        let deadline = Instant::now() + PATIENCE;
+        let socket = loop {
+            match handshake {
+                Ok((socket, _)) => break socket,
+                Err(tungstenite::HandshakeError::Interrupted(midway)) if Instant::now() < deadline => {
+                    handshake = midway.handshake();
+                }
+                Err(_) => return None,
+            }
+        };
+        let mut line = Self {
+            socket,
+            last_id: 0,
+            notifications: Vec::new(),
+        };
+        let hello = json!({
+            "protocolVersion": "2025-11-25", "capabilities": capabilities,
+            "clientInfo": {"name": "a nomad", "version": "1"},
+        });
+        line.request("initialize", &hello)?;
+        line.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}))?;
+        Some(line)
+    }
+
+    fn send(&mut self, frame: &Value) -> Option<()> {
+        self.socket.send(Message::text(frame.to_string())).ok()
+    }
+
+    /// The next frame; None when none has come for a while.
+    fn next(&mut self) -> Result<Option<Value>, Disconnected> {
+        match self.socket.read() {
+            Ok(Message::Text(text)) => Ok(Some(serde_json::from_str(&text).unwrap())),
+            Ok(Message::Close(_)) => Err(Disconnected),
+            Ok(_) => Ok(None),
+            Err(tungstenite::Error::Io(error)) if is_timeout(&error) => Ok(None),
+            Err(_) => Err(Disconnected),
+        }
+    }
+
+    fn request(&mut self, method: &str, params: &Value) -> Option<Value> {
+        self.last_id += 1;
+        let id = json!(self.last_id);
+        self.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))?;
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
+            match self.next().ok()? {
+                Some(frame) if frame["id"] == id => {
+                    assert!(frame.get("result").is_some(), "{method} {params}: {frame}");
+                    return Some(frame["result"].clone());
+                }
+                Some(frame) => self.notifications.push(frame),
+                None => {}
+            }
+        }
+        None
+    }
+
+    fn call(&mut self, tool: &str, arguments: &Value) -> CallOutcome {
+        match self.request("tools/call", &json!({"name": tool, "arguments": arguments})) {
+            Some(result) => call_outcome(&result),
+            None => CallOutcome::Lost,
+        }
+    }
+}
+
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
+fn call_outcome(result: &Value) -> CallOutcome {
+    let object = result["structuredContent"].clone();
+    if result["isError"] == true {
+        CallOutcome::Refused(object)
+    } else {
+        CallOutcome::Done(object)
+    }
+}
+
+/// One call over HTTP, with a connection of its own.
+pub fn call_over_http(address: SocketAddr, tool: &str, arguments: &Value) -> CallOutcome {
+    let result = (|| {
+        let params = json!({"name": tool, "arguments": arguments, "_meta": {
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientInfo": {"name": "a nomad", "version": "1"},
+            "io.modelcontextprotocol/clientCapabilities": {},
+        }});
+        let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).to_string();
+        let head = format!(
+            "POST /mcp HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\n\
+             Accept: application/json, text/event-stream\r\nMCP-Protocol-Version: 2026-07-28\r\n\
+             Mcp-Method: tools/call\r\nMcp-Name: {tool}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let mut socket = TcpStream::connect(address).ok()?;
+        socket.set_read_timeout(Some(PATIENCE)).ok()?;
+        io::Write::write_all(&mut socket, head.as_bytes()).ok()?;
+        let mut text = String::new();
+        io::Read::read_to_string(&mut socket, &mut text).ok()?;
+        // The answer is the body, or the last event of it.
+        let json = text.lines().rev().find_map(|line| {
+            let line = line.strip_prefix("data:").unwrap_or(line).trim();
+            serde_json::from_str::<Value>(line).ok().filter(Value::is_object)
+        })?;
+        json.get("result").cloned()
+    })();
+    result.map_or(CallOutcome::Lost, |result| call_outcome(&result))
+}
+
+/// An agent with a name, at whatever replica.
+struct RoamingClient<'a> {
+    name: String,
+    addresses: ReplicaAddresses,
+    line: Option<RoamingConnection>,
+    capabilities: Value,
+    moves: usize,
+    ledger: &'a Ledger,
+}
+
+impl<'a> RoamingClient<'a> {
+    fn new(name: String, number: usize, cluster: &BrokerCluster, ledger: &'a Ledger) -> Self {
+        Self {
+            name,
+            addresses: cluster.addresses.clone(),
+            line: None,
+            capabilities: json!({}),
+            moves: number,
+            ledger,
+        }
+    }
+
+    /// A connection under its name, to another replica than the last if that broke.
+    fn connection(&mut self) -> Option<&mut RoamingConnection> {
+        if self.line.is_none() {
+            self.moves += 1;
+            let address = self.addresses.pick(self.moves);
+            let mut line = RoamingConnection::open(address, &self.capabilities);
+            let registered = line.as_mut()?.call("register_session", &json!({"name": self.name}));
+            match registered {
+                CallOutcome::Done(_) => self.line = line,
+                CallOutcome::Refused(error) => self.wait_after_refusal(&error),
+                CallOutcome::Lost => {}
+            }
+        }
+        self.line.as_mut()
+    }
+
+    /// Asks until there is an answer, of whatever replica.
+    fn call_until_answered(&mut self, tool: &str, arguments: &Value) -> Value {
+        let deadline = Instant::now() + 3 * PATIENCE;
+        while Instant::now() < deadline {
+            match self.connection().map(|line| line.call(tool, arguments)) {
+                Some(CallOutcome::Done(object)) => return object,
+                Some(CallOutcome::Refused(error)) => self.wait_after_refusal(&error),
+                Some(CallOutcome::Lost) => self.line = None,
+                None => thread::sleep(Duration::from_millis(20)),
+            }
+        }
+        panic!("{} never got an answer to {tool}", self.name);
+    }
+
+    /// The one refusal that is a reason to ask again.
+    fn wait_after_refusal(&mut self, error: &Value) {
+        assert_eq!(error["code"], "unavailable", "{}: {error}", self.name);
+        let retry_after = error["retry_after_ms"].as_u64().unwrap_or_else(|| panic!("{error}"));
+        self.ledger.record_refusal();
+        // The hint is for thousands of agents; a test need not wait so long.
+        thread::sleep(Duration::from_millis(retry_after.min(200)));
+    }
+
+    /// Sends until it is told to stop; by turns to one, and to everybody.
+    fn send_until_stopped(&mut self, audience: &[String], stop: &AtomicBool) {
+        let mut number = 0u64;
+        while !stop.load(Ordering::SeqCst) {
+            number += 1;
+            let text = format!("{} {number}", self.name);
+            let mut arguments = json!({
+                "protocol_name": "note", "protocol_version": "1.0.0", "payload": {"text": text},
+                // Asking again must not send it twice.
+                "headers": {"idempotency_key": text},
+            });
+            if number.is_multiple_of(4) {
+                let sent = self.call_until_answered("broadcast_message", &arguments);
+                let len = |key: &str| sent[key].as_u64().unwrap();
+                assert_eq!(len("failed"), 0, "{sent}");
+                // All who receive, and the others who send.
+                assert!(len("recipients") >= audience.len() as u64, "{sent}");
+                assert_eq!(len("delivered") + len("queued"), len("recipients"), "{sent}");
+                self.ledger
+                    .record_accepted(sent["message_id"].as_str().unwrap(), &text, audience);
+            } else {
+                let to = &audience[number as usize % audience.len()];
+                arguments["recipient_id"] = json!(to);
+                let sent = self.call_until_answered("send_message", &arguments);
+                self.ledger
+                    .record_accepted(sent["message_id"].as_str().unwrap(), &text, std::slice::from_ref(to));
+            }
+        }
+    }
+
+    /// Takes what is pushed, and acknowledges it, until it is told to stop.
+    fn receive_pushes(&mut self, stop: &AtomicBool) {
+        while !stop.load(Ordering::SeqCst) {
+            let Some(line) = self.connection() else {
+                thread::sleep(Duration::from_millis(20));
+                continue;
+            };
+            let mut told = std::mem::take(&mut line.notifications);
+            let next = line.next();
+            let is_gone = next.is_err();
+            told.extend(next.ok().flatten());
+            let mut ids = Vec::new();
+            for frame in told {
+                if frame["method"] == "notifications/dev.mcp-broker/message" {
+                    let message = &frame["params"]["message"];
+                    ids.push(message["message_id"].clone());
+                    self.record_arrival(message);
+                }
+            }
+            let ack = json!({
+                "jsonrpc": "2.0", "method": "notifications/dev.mcp-broker/ack", "params": {"message_ids": ids},
+            });
+            let is_lost = is_gone || !ids.is_empty() && self.line.as_mut().is_none_or(|line| line.send(&ack).is_none());
+            if is_lost {
+                self.line = None;
+            }
+        }
+    }
+
+    /// Reads at a different replica each time, and acknowledges there, until it is told to stop.
+    fn poll_until_stopped(&mut self, stop: &AtomicBool) {
+        let mut session = None;
+        let mut read = Vec::new();
+        while !stop.load(Ordering::SeqCst) {
+            self.moves += 1;
+            let address = self.addresses.pick(self.moves);
+            let (tool, mut arguments) = match &session {
+                None => ("register_session", json!({"name": self.name})),
+                Some(_) if !read.is_empty() => ("acknowledge_messages", json!({"message_ids": read})),
+                Some(_) => (
+                    "receive_messages",
+                    json!({"wait_seconds": 1, "acknowledge": "manual", "limit": 50}),
+                ),
+            };
+            if let Some(session) = &session {
+                arguments["session_id"] = json!(session);
+            }
+            match call_over_http(address, tool, &arguments) {
+                CallOutcome::Done(object) => match tool {
+                    "register_session" => session = Some(object["session_id"].as_str().unwrap().to_owned()),
+                    "acknowledge_messages" => read.clear(),
+                    _ => {
+                        for message in object["messages"].as_array().unwrap() {
+                            self.record_arrival(message);
+                            read.push(message["message_id"].clone());
+                        }
+                    }
+                },
+                CallOutcome::Refused(error) => self.wait_after_refusal(&error),
+                CallOutcome::Lost => thread::sleep(Duration::from_millis(20)),
+            }
+        }
+    }
+
+    fn record_arrival(&self, message: &Value) {
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        self.ledger.record_arrival(
+            &self.name,
+            &text(&message["message_id"]),
+            &text(&message["payload"]["text"]),
+        );
+    }
+}
+
+/// Who sends and who receives while something happens.
+pub struct Load {
+    pub senders: usize,
+    /// To whom messages are pushed, over WebSocket.
+    pub listeners: usize,
+    /// Who asks for them, over HTTP, another replica each time.
+    pub pollers: usize,
+}
+
+pub const LOAD: Load = Load {
+    senders: 4,
+    listeners: 4,
+    pollers: 2,
+};
+
+impl Load {
+    /// Sends and receives while `happens` does its work, and until everything that was accepted has arrived.
+    pub fn run_while(&self, cluster: &mut BrokerCluster, happens: impl FnOnce(&mut BrokerCluster, &Ledger)) -> Balance {
+        let ledger = Ledger::default();
+        let (sent, received) = (AtomicBool::new(false), AtomicBool::new(false));
+        let begun = AtomicUsize::new(0);
+        let names = |prefix: &str, len: usize| (0..len).map(|at| format!("{prefix}{at}")).collect::<Vec<_>>();
+        let (listeners, pollers) = (names("listener", self.listeners), names("poller", self.pollers));
+        let audience = [listeners.clone(), pollers.clone()].concat();
+        thread::scope(|scope| {
+            let ends = StopOnDrop([&sent, &received]);
+            for (number, name) in audience.iter().enumerate() {
+                let mut nomad = RoamingClient::new(name.clone(), number, cluster, &ledger);
+                let (received, begun, polls) = (&received, &begun, number >= listeners.len());
+                scope.spawn(move || {
+                    let push = json!({"experimental": {"dev.mcp-broker/push": {"ack": "manual", "window": 16}}});
+                    if !polls {
+                        nomad.capabilities = push;
+                    }
+                    nomad.call_until_answered("heartbeat", &json!({}));
+                    begun.fetch_add(1, Ordering::SeqCst);
+                    if polls {
+                        nomad.line = None;
+                        nomad.poll_until_stopped(received);
+                    } else {
+                        nomad.receive_pushes(received);
+                    }
+                });
+            }
+            crate::support::eventually("everybody is there", || {
+                (begun.load(Ordering::SeqCst) == audience.len()).then_some(())
+            });
+            let senders: Vec<_> = names("sender", self.senders)
+                .into_iter()
+                .enumerate()
+                .map(|(number, name)| {
+                    let mut nomad = RoamingClient::new(name, number, cluster, &ledger);
+                    let (audience, sent) = (&audience, &sent);
+                    scope.spawn(move || nomad.send_until_stopped(audience, sent))
+                })
+                .collect();
+            happens(cluster, &ledger);
+            sent.store(true, Ordering::SeqCst);
+            for sender in senders {
+                sender.join().unwrap();
+            }
+            let balance = ledger.await_all_arrived();
+            drop(ends);
+            balance
+        })
+    }
+}
+
+/// Whatever happens, those who wait for the end are told: a scope waits for all of its threads.
+struct StopOnDrop<'a>([&'a AtomicBool; 2]);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        for end in self.0 {
+            end.store(true, Ordering::SeqCst);
+        }
+    }
+}

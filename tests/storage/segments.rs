@@ -1,0 +1,104 @@
+//! Messages that are kept as one are still messages.
+
+use actors::{
+    clock::now,
+    model::{DeadLetterReason, DeliveryStatus, MessageId},
+    storage::{Acknowledge, DeadLetterQuery, Release},
+};
+
+use crate::support::{DELIVERY_LIMIT, Redis, ReplicaView, block_on, storage};
+
+/// Twelve messages for one session, accepted together.
+async fn send_twelve(view: &ReplicaView, to: actors::model::SessionId) -> Vec<MessageId> {
+    let batch: Vec<_> = (0..12).map(|_| view.direct(to)).collect();
+    let ids = batch.iter().map(|append| append.message.id).collect();
+    view.store.append(batch, now()).await.unwrap();
+    ids
+}
+
+#[test]
+fn they_are_kept_as_one_until_they_part() {
+    let redis = Redis::start();
+    block_on(async {
+        let storage = storage(redis.url()).await;
+        let view = ReplicaView::of(&*storage, "acme");
+        let bob = view.join().await;
+        let ids = send_twelve(&view, bob).await;
+        let bundles = || redis.ask(&["HLEN", "{acme}:bundles"]);
+        assert_eq!((bundles().as_str(), view.depth(bob).await), ("1", (12, 0)));
+        assert_eq!(view.statuses(ids[7]).await, [DeliveryStatus::Queued]);
+        let leased = view.store.lease(bob, None, 5, usize::MAX, now()).await.unwrap();
+        let taken: Vec<_> = leased.deliveries.iter().map(|delivery| delivery.message.id).collect();
+        assert_eq!(taken, ids[..5]);
+        assert_eq!((bundles().as_str(), view.depth(bob).await), ("0", (7, 5)));
+        assert_eq!(view.statuses(ids[4]).await, [DeliveryStatus::Delivered]);
+        assert_eq!(view.statuses(ids[5]).await, [DeliveryStatus::Queued]);
+    });
+}
+
+#[test]
+fn who_acknowledges_one_acknowledges_no_other() {
+    let redis = Redis::start();
+    block_on(async {
+        let storage = storage(redis.url()).await;
+        let (view, elsewhere) = (ReplicaView::of(&*storage, "acme"), ReplicaView::of(&*storage, "acme"));
+        let bob = view.join().await;
+        let ids = send_twelve(&view, bob).await;
+        assert_eq!(view.lease_ids(bob).await.len(), 12);
+        let done = elsewhere.acknowledge(bob, &ids[3..4]).await.unwrap();
+        assert_eq!((done.acknowledged, done.depth.leased), (1, 11));
+        let up_to = elsewhere
+            .store
+            .acknowledge(bob, Acknowledge::UpTo(ids[6]), now())
+            .await
+            .unwrap();
+        assert_eq!((up_to.acknowledged, up_to.depth.leased), (6, 5));
+        let released = view
+            .store
+            .release(bob, Release::Ids(ids[7..9].to_vec()), DELIVERY_LIMIT, now());
+        assert_eq!(released.await.unwrap().returned, 2);
+        assert_eq!(view.lease_ids(bob).await, [(ids[7], 2), (ids[8], 2)]);
+        let rest = view.acknowledge(bob, &ids[7..]).await.unwrap();
+        assert_eq!((rest.acknowledged, view.depth(bob).await), (5, (0, 0)));
+        for id in ids {
+            assert_eq!(view.statuses(id).await, [DeliveryStatus::Acknowledged]);
+        }
+        // Nothing is kept of them but receipts.
+        for key in ["messages", "bundles"] {
+            assert_eq!(redis.ask(&["HLEN", &format!("{{acme}}:{key}")]), "0", "{key}");
+        }
+        assert_eq!(redis.ask(&["ZCARD", "{acme}:bundled"]), "0");
+    });
+}
+
+#[test]
+fn each_of_them_dies_for_itself() {
+    let redis = Redis::start();
+    block_on(async {
+        let storage = storage(redis.url()).await;
+        let view = ReplicaView::of(&*storage, "acme");
+        let bob = view.join().await;
+        let ids = send_twelve(&view, bob).await;
+        for delivery in 1..=DELIVERY_LIMIT {
+            view.claim(bob).await;
+            let expected: Vec<_> = ids.iter().map(|id| (*id, delivery)).collect();
+            assert_eq!(view.lease_ids(bob).await, expected);
+        }
+        view.claim(bob).await;
+        assert_eq!(view.depth(bob).await, (0, 0));
+        let query = DeadLetterQuery {
+            limit: 100,
+            ..DeadLetterQuery::default()
+        };
+        let letters = view.store.dead_letters(query).await.unwrap().dead_letters;
+        let dead: Vec<_> = letters
+            .iter()
+            .map(|letter| (letter.message.id, letter.reason))
+            .collect();
+        let expected: Vec<_> = ids.iter().map(|id| (*id, DeadLetterReason::DeliveryLimit)).collect();
+        assert_eq!(dead, expected);
+        let redriven = view.store.redrive(vec![ids[6]], None, 100, now()).await.unwrap();
+        assert_eq!(redriven.sent, [(ids[6], bob, 1)]);
+        assert_eq!(view.lease_ids(bob).await, [(ids[6], 1)]);
+    });
+}
