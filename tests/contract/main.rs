@@ -1,57 +1,18 @@
 //! The contract from the outside: each test starts the real binary and talks to it over the network.
+//!
+//! `TEST_STORAGE` (memory, disk or redis) chooses the storage of every broker; the promises are the same on each.
+//! A group is a folder; a file in it tests one behaviour. `tests/README.md` says which test holds which promise.
 
 #[path = "../support/mod.rs"]
 mod support;
 
-mod abuse;
-mod audit;
-mod authorization;
-mod broadcasts;
-mod budgets;
-mod bytes_under_way;
-mod crossing;
-mod discovery;
-mod eras;
-mod frozen;
-mod handing_back;
-mod health;
-mod http_abuse;
-mod http_modern;
-mod http_old;
-mod http_pages;
-mod http_replay;
-mod http_sessions;
-mod http_streams;
-mod http_waits;
-mod keys_abuse;
+mod auth;
+mod http;
 mod limits;
-mod listing;
+mod mcp;
 mod messages;
-mod negotiation;
-mod newcomers;
-mod page_bytes;
-mod paging;
-mod presence;
+mod operations;
 mod projects;
-mod prompts;
 mod protocols;
-mod push;
-mod receipts;
-mod receiving;
-mod redelivery;
-mod refusals;
-mod replay_logs;
-mod resources;
-mod rest_abuse;
-mod rest_under_way;
-mod revocation;
-mod shutdown;
-mod slow_clients;
-mod subscriptions;
-mod takeovers;
-mod tasks;
-mod tokens;
-mod tools;
-mod walkthrough;
-mod walls;
-mod worst_calls;
+mod sessions;
+mod websocket;

@@ -51,11 +51,11 @@ mod tests {
 
     #[test]
     fn the_worst_request_of_every_method_is_measured() {
-        let measured = include_str!("../../../tests/contract/worst_calls.rs");
+        let measured = include_str!("../../../tests/contract/limits/worst_calls.rs");
         for name in Method::NAMES {
             assert!(
                 measured.contains(&format!("\"{name}\",")),
-                "tests/contract/worst_calls.rs has no request of {name}: add the most expensive one"
+                "tests/contract/limits/worst_calls.rs has no request of {name}: add the most expensive one"
             );
         }
     }

@@ -1,0 +1,9 @@
+//! Messages from the send to the acknowledgement: envelope, order, delivery, receipts, redelivery.
+
+mod broadcasts;
+mod call_receipts;
+mod envelope;
+mod push;
+mod receipts;
+mod receiving;
+mod redelivery;

@@ -1,0 +1,5 @@
+//! What operators see: health, shutdown, and the documentation as its readers play it.
+
+mod documentation;
+mod health;
+mod shutdown;
