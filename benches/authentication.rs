@@ -12,7 +12,7 @@ use std::{
     future::Future,
     hint::black_box,
     net::{IpAddr, Ipv4Addr},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::Command,
     sync::Arc,
     time::{Duration, Instant},
@@ -171,7 +171,7 @@ impl AuthenticationCase {
     /// Processor time of the broker per message.
     fn measure(&mut self, round: usize, seconds: usize) {
         let address = self.broker.address;
-        let mut load = Command::new(env!("CARGO_BIN_EXE_mcp-broker-load"));
+        let mut load = Command::new(load_tool());
         load.args(["direct", "--pairs=50", "--window=64", "--json"])
             .args(["--url", &format!("ws://{address}/ws")])
             .args(["--pid", &self.broker.id().to_string()])
@@ -188,6 +188,17 @@ impl AuthenticationCase {
         let report: Value = serde_json::from_slice(&output.stdout).unwrap();
         self.micros.push(report["server_cpu_us_per_message"].as_f64().unwrap());
     }
+}
+
+/// The load tool, which Cargo builds beside the broker's binary.
+fn load_tool() -> PathBuf {
+    let path = Path::new(env!("CARGO_BIN_EXE_mcp-broker")).with_file_name("mcp-broker-load");
+    assert!(
+        path.exists(),
+        "{} does not exist: run `cargo build --release -p mcp-broker-load`",
+        path.display()
+    );
+    path
 }
 
 fn measure_running_broker(rounds: usize, seconds: usize) {

@@ -362,7 +362,7 @@ fn sources(folder: &str) -> Vec<Source> {
             let is_test = ["tests", "properties", "conformance"]
                 .iter()
                 .any(|name| path.file_stem().is_some_and(|stem| stem == *name));
-            if is_test || relative == "src/bin" {
+            if is_test {
                 continue;
             }
             if path.is_dir() {

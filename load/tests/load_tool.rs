@@ -2,6 +2,7 @@
 
 use std::{
     io::{BufRead, BufReader},
+    path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     sync::mpsc,
     thread,
@@ -24,7 +25,7 @@ impl Broker {
 
     /// Starts a broker on a free port and waits until it has told where it listens.
     fn with(settings: &[&str]) -> Self {
-        let mut process = Command::new(env!("CARGO_BIN_EXE_mcp-broker"))
+        let mut process = Command::new(broker_path())
             .args(["serve", "--port", "0"])
             .args(settings)
             .stderr(Stdio::piped())
@@ -79,6 +80,13 @@ impl Broker {
         assert_eq!(report["out_of_order"], 0, "{report}");
         assert!(report["messages"].as_u64() > Some(0), "{report}");
     }
+}
+
+/// The broker's binary. Cargo puts it beside the load tool.
+fn broker_path() -> PathBuf {
+    let path = Path::new(env!("CARGO_BIN_EXE_mcp-broker-load")).with_file_name("mcp-broker");
+    assert!(path.exists(), "{} does not exist: run `cargo build`", path.display());
+    path
 }
 
 impl Drop for Broker {
