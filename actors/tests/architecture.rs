@@ -11,7 +11,7 @@ use std::{
 const LAYERS: &[(&str, &[&str])] = &[
     ("faults", &[]),
     ("clock", &["faults"]),
-    ("attention", &["clock"]),
+    ("silence", &["clock"]),
     ("rate", &["clock"]),
     ("negotiate", &["model"]),
     ("model", &["clock", "negotiate"]),
@@ -19,7 +19,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("storage", &["bridge", "clock", "model"]),
     ("supervise", &["clock", "model", "storage"]),
     ("registry", &["clock", "model", "storage", "supervise"]),
-    ("session", &["attention", "clock", "model", "storage", "supervise"]),
+    ("session", &["silence", "clock", "model", "storage", "supervise"]),
     // Of the project only what is no actor: its directory and its settings.
     (
         "router",
@@ -59,10 +59,10 @@ const LAYERS: &[(&str, &[&str])] = &[
 /// What decides without running, by the beginning or the end of its path.
 const PURE: &[&str] = &[
     "bridge/frame.rs",
-    "bridge/serials.rs",
+    "bridge/frame_sequence.rs",
     "model/",
     "negotiate.rs",
-    "project/presence.rs",
+    "project/heartbeats.rs",
     "registry/schema/",
     "registry/catalog.rs",
     "storage/inbox.rs",
