@@ -1,4 +1,5 @@
-//! What a verb refused, as callers of every surface are told it.
+//! The texts and JSON by which callers of every surface learn why a call was refused: errors of the domain, and JSON
+//! that could not be deserialized.
 
 use actors::{
     clock::millis,
@@ -6,7 +7,7 @@ use actors::{
 };
 use serde_json::{Value, json};
 
-/// The error object of the contract, section 7. The one place where a refusal becomes words for a client.
+/// The error object of the contract, section 7. Every surface uses it, so a refusal reads the same everywhere.
 pub fn error_object(error: &BrokerError) -> Value {
     let mut object = json!({"code": error.code(), "message": error.to_string()});
     let detail = error_detail(error);
@@ -19,7 +20,7 @@ pub fn error_object(error: &BrokerError) -> Value {
     object
 }
 
-/// What a refusal tells beside its words; null for nothing.
+/// The `detail` of the error object; null if there is none.
 pub fn error_detail(error: &BrokerError) -> Value {
     match error {
         BrokerError::PayloadInvalid { failures } => {
@@ -69,11 +70,11 @@ pub fn error_detail(error: &BrokerError) -> Value {
     }
 }
 
-/// The longest word of a caller that a reason repeats, in characters.
+/// Characters of a caller's word that a reason repeats.
 const WORD_LEN_MAX: usize = 64;
 
-/// Why a JSON text is not what it should be, in words for its author. Serde speaks of Rust's types and of positions in
-/// texts that the caller does not see; this is the one place that translates it.
+/// Why a JSON text could not be deserialized, in words for its author. Serde's messages name Rust types and positions
+/// that the caller does not see; this function translates them.
 pub fn json_error_reason(error: &serde_json::Error) -> String {
     if !error.is_data() {
         return "not valid JSON".to_owned();
@@ -82,12 +83,12 @@ pub fn json_error_reason(error: &serde_json::Error) -> String {
     serde_error_reason(text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text))
 }
 
-/// The same of what serde says of a text that is not JSON, such as a query.
+/// As [`json_error_reason`], for serde messages about other formats, such as a query string.
 pub fn serde_error_reason(text: &str) -> String {
     translate(text).unwrap_or_else(|| text.to_owned())
 }
 
-/// None for what a type of the broker says itself.
+/// `None` if the message comes from a type of the broker, which words it for callers already.
 fn translate(text: &str) -> Option<String> {
     match text {
         "invalid digit found in string" => return Some("must be a whole number, not negative".to_owned()),
@@ -126,7 +127,7 @@ fn translate(text: &str) -> Option<String> {
     let rest = text
         .strip_prefix("invalid type: ")
         .or_else(|| text.strip_prefix("invalid value: "))?;
-    // A text of the caller may hold the same words; what is expected comes last.
+    // The caller's text may contain the same words; the expectation comes last.
     let (given, expected) = rest.rsplit_once(", expected ")?;
     Some(format!(
         "must be {}, not {}",
@@ -147,7 +148,7 @@ fn quoted_word(word: &str) -> String {
     format!("`{shown}{rest}`")
 }
 
-/// What serde expected, as JSON calls it.
+/// The type that serde expected, in words of JSON.
 fn expected_json_type(expected: &str) -> &str {
     match expected {
         "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number, not negative",
@@ -162,7 +163,7 @@ fn expected_json_type(expected: &str) -> &str {
     }
 }
 
-/// What serde found, as JSON calls it.
+/// The type that serde found, in words of JSON.
 fn given_json_type(given: &str) -> String {
     match given.split([' ', '`']).next().unwrap_or_default() {
         "string" | "character" => "a string".to_owned(),
@@ -221,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn each_mistake_is_told_in_words_of_json() {
+    fn each_deserialization_error_is_reported_in_words_of_json() {
         for (told, expected) in [
             (
                 of::<usize>("\"10\""),

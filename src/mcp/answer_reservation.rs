@@ -1,8 +1,8 @@
-//! Room for the answers of calls that are under way.
+//! Reserves memory for the answers of running calls.
 //!
-//! A call whose answer may be long reserves a page of it before it starts, on its connection and in the budget of its
-//! project. Messages are read for it when they have room ([`ReadRoom`]): a page, or all of a single message that is larger.
-//! What waits for messages gives its room back until there are some.
+//! A call whose answer may be long reserves a page before it starts, on its connection and in the budget of its
+//! project. Messages are read from the store once they have room ([`ReadRoom`]): a page, or a whole message that is
+//! larger. A call that waits for messages releases its page until some arrive.
 
 use std::{
     cell::{Cell, RefCell},
@@ -17,13 +17,14 @@ use actors::{model::PAGE_BYTES_MAX, session::ReadBudget};
 use super::context::PeerContext;
 use crate::budget::Reservation;
 
-/// Bytes of an answer for each byte of its object, which is in it as `structuredContent` and, at worst with an escape for
-/// each of its bytes, as text.
+/// Bytes of an answer per byte of its object: the object is in it as `structuredContent`, and as text with, at worst,
+/// an escape for each byte.
 const ANSWER_PER_OBJECT: usize = 3;
-/// Bytes of the answer that holds the longest page.
+/// Bytes of the answer with the longest page.
 pub const PAGE_ANSWER_BYTES_MAX: usize = ANSWER_PER_OBJECT * PAGE_BYTES_MAX;
 
-/// The room of one call, given back when it is dropped; in the budget when what is read for it has come, too.
+/// The reservation of one call. Dropping it releases the page on the connection; the budget is released when the reader
+/// of messages is dropped, too.
 pub struct AnswerReservation {
     context: Rc<PeerContext>,
     reserved: Cell<usize>,
@@ -31,16 +32,16 @@ pub struct AnswerReservation {
 }
 
 impl AnswerReservation {
-    /// Nothing is reserved yet.
-    pub fn new(home: &Rc<PeerContext>) -> Rc<Self> {
+    /// An empty reservation.
+    pub fn new(context: &Rc<PeerContext>) -> Rc<Self> {
         Rc::new(Self {
-            context: Rc::clone(home),
+            context: Rc::clone(context),
             reserved: Cell::new(0),
             hold: RefCell::default(),
         })
     }
 
-    /// A page is reserved on the connection: it takes up no further call meanwhile when too many are.
+    /// Reserves a page on the connection. A connection with too many reserved pages accepts no further frames.
     pub fn reserve_page(&self) {
         self.context
             .reserved_answer_bytes
@@ -53,7 +54,7 @@ impl AnswerReservation {
         self.budget().reserve(PAGE_BYTES_MAX).await;
     }
 
-    /// The room in the budget of the project.
+    /// The share in the budget of the project.
     pub fn budget(&self) -> Arc<AnswerBudget> {
         let mut hold = self.hold.borrow_mut();
         let hold = hold.get_or_insert_with(|| {
@@ -63,7 +64,7 @@ impl AnswerReservation {
         Arc::clone(hold)
     }
 
-    /// The call waits for what may come late: others of the connection are taken up meanwhile.
+    /// Releases the page on the connection while the call waits for messages, so that other calls run.
     pub fn release_page(&self) {
         let reserved = self.reserved.take();
         if reserved > 0 {
@@ -81,7 +82,7 @@ impl Drop for AnswerReservation {
     }
 }
 
-/// What a call holds of the budget of answers.
+/// The share of a call in the budget for outgoing bytes.
 pub struct AnswerBudget(Mutex<Reservation>);
 
 impl AnswerBudget {
@@ -114,7 +115,7 @@ impl ReadBudget for AnswerBudget {
     }
 }
 
-/// Gives its place in the queue up when it is no longer waited for.
+/// Leaves the queue of the budget when a wait is dropped.
 struct QueueGuard<'a>(&'a AnswerBudget);
 
 impl Drop for QueueGuard<'_> {

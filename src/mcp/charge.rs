@@ -1,4 +1,5 @@
-//! What the budget of all outboxes knows of one: what waits in it, and what is reserved for messages that are being read.
+//! Counts the bytes of one outbox against the budget of all outboxes: what waits in it, and what is reserved for
+//! messages that are being read from the store.
 
 use std::sync::{
     Mutex, MutexGuard, PoisonError,
@@ -9,9 +10,10 @@ use actors::session::UNRESERVED_BYTES_MAX;
 
 use crate::budget::{Gauge, Reservation};
 
-/// The budget is told in steps of so many bytes, and not of less than one.
+/// The charge changes in steps of this many bytes; fewer bytes are not charged.
 const STEP_BYTES: usize = UNRESERVED_BYTES_MAX;
 
+/// The share of one outbox in the budget.
 pub struct OutboxCharge {
     hold: Mutex<Reservation>,
     charged_bytes: AtomicUsize,
@@ -20,6 +22,7 @@ pub struct OutboxCharge {
 }
 
 impl OutboxCharge {
+    /// A charge of nothing, in the project of this hold.
     pub fn new(hold: Reservation) -> Self {
         Self {
             gauge: hold.gauge(),
@@ -29,7 +32,7 @@ impl OutboxCharge {
         }
     }
 
-    /// Tells the budget how much waits, when that has changed by much.
+    /// Charges `waiting` bytes if the charge has to grow, or may shrink to half or less.
     pub fn update(&self, waiting: usize) {
         let differs = |charged: usize| {
             let due = due(waiting + self.reserved_bytes());
@@ -46,8 +49,8 @@ impl OutboxCharge {
         }
     }
 
-    /// Reserves room for so many bytes beside what waits, if there is any now. What is not more than
-    /// [`UNRESERVED_BYTES_MAX`] needs none unless the budget is full.
+    /// Reserves `bytes` beside the `waiting` ones; false if the budget has no room now. Up to [`UNRESERVED_BYTES_MAX`]
+    /// bytes need no reservation unless the budget is full.
     pub fn reserve(&self, waiting: usize, bytes: usize) -> bool {
         if self.gauge.is_full() {
             return false;
@@ -64,17 +67,18 @@ impl OutboxCharge {
         grows
     }
 
-    /// What was reserved counts by what waits from now on.
+    /// Ends a reservation of `bytes`. From now on they count as part of `waiting`, if they arrived.
     pub fn unreserve(&self, waiting: usize, bytes: usize) {
         self.reserved_bytes.fetch_sub(bytes, Ordering::Relaxed);
         self.update(waiting);
     }
 
+    /// Bytes that are reserved and have not arrived.
     pub fn reserved_bytes(&self) -> usize {
         self.reserved_bytes.load(Ordering::Relaxed)
     }
 
-    /// Whether [`Self::reserve`] may succeed, as far as can be told without asking who waits.
+    /// Whether [`Self::reserve`] may succeed. Does not consider other waiters of the budget.
     pub fn may_have_room(&self, bytes: usize) -> bool {
         !self.gauge.is_full() && (bytes <= UNRESERVED_BYTES_MAX || self.gauge.has_room_for(bytes))
     }
@@ -84,7 +88,7 @@ impl OutboxCharge {
     }
 }
 
-/// What the budget is told of so many bytes.
+/// The charge for this many bytes.
 const fn due(bytes: usize) -> usize {
     if bytes < STEP_BYTES {
         0
@@ -103,7 +107,7 @@ mod tests {
     const MIB: usize = 1024 * 1024;
 
     #[test]
-    fn what_is_reserved_is_held_until_it_waits_or_does_not_come() {
+    fn reserved_bytes_are_charged_until_they_wait_or_the_reservation_ends() {
         let budget = Budget::new(8 * MIB, 4 * MIB);
         let [a, b] = [(); 2].map(|()| OutboxCharge::new(Reservation::new(&budget, &ProjectId::default_project())));
         assert!(a.reserve(0, 3 * MIB) && !b.reserve(0, 2 * MIB) && !b.may_have_room(2 * MIB));

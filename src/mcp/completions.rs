@@ -1,4 +1,4 @@
-//! `completion/complete`: what could stand for an argument of a prompt or a variable of a resource's template.
+//! `completion/complete`: suggests values for an argument of a prompt or a variable of a resource template.
 
 use std::{
     cmp::Reverse,
@@ -25,16 +25,16 @@ use super::{
 };
 use crate::auth::Identity;
 
-/// Values of one answer (server/utilities/completion, Completion Results).
+/// Values in one answer (server/utilities/completion, Completion Results).
 const VALUES_LEN_MAX: usize = 100;
-/// Bytes of one value. Only a version can be longer, and nobody wants to be suggested such a one.
+/// Bytes of one value. Only a protocol version can be longer; such a version is not suggested.
 const VALUE_LEN_MAX: usize = 256;
-/// Sessions that one call looks at.
+/// Sessions that one call examines.
 const SESSIONS_SCANNED_MAX: usize = 10_000;
-/// Pages of protocols that one call looks at.
+/// Pages of protocols that one call examines.
 const PROTOCOL_PAGES_MAX: usize = 10;
 
-/// The params of the request.
+/// The params of `completion/complete`.
 #[derive(Debug, Deserialize)]
 pub struct CompleteParams {
     #[serde(rename = "ref")]
@@ -55,14 +55,14 @@ enum Reference {
 #[derive(Debug, Deserialize)]
 struct Argument {
     name: String,
-    /// What has been typed so far.
+    /// The text typed so far.
     value: String,
 }
 
-/// Since 2025-06-18.
+/// The context of a request, since 2025-06-18.
 #[derive(Debug, Deserialize)]
 struct Context {
-    /// What has been chosen for other arguments.
+    /// The values already chosen for other arguments.
     arguments: Option<JsonObject<BTreeMap<String, String>>>,
 }
 
@@ -70,14 +70,14 @@ struct Context {
 #[derive(Debug, Default, PartialEq)]
 struct Suggestions {
     values: Vec<String>,
-    /// There was more than one call looks at.
+    /// The call reached its bound before it had examined everything.
     is_partial: bool,
 }
 
-/// Suggests values, best first. An argument that can be anything has none.
+/// Suggests values, best first. An argument of free text has no suggestions.
 ///
 /// # Errors
-/// Invalid params for a prompt, a template or an argument that does not exist (server/utilities/completion, Error
+/// Invalid params if the prompt, the template or the argument does not exist (server/utilities/completion, Error
 /// Handling).
 pub fn complete(identity: &Identity, request: CompleteParams) -> Result<Value, RpcError> {
     let CompleteParams {
@@ -85,25 +85,25 @@ pub fn complete(identity: &Identity, request: CompleteParams) -> Result<Value, R
         argument: JsonObject(argument),
         context,
     } = request;
-    let Argument { name, value: begun } = argument;
+    let Argument { name, value: prefix } = argument;
     let project = &identity.project;
     let found = match reference {
         #[cfg(feature = "conformance-fixtures")]
         Reference::Prompt { name: prompt } if fixtures::prompts::has_argument(&prompt, &name) => Suggestions::default(),
         Reference::Prompt { name: prompt } => {
             if prompts::find(&prompt)?.argument(&name)?.is_address {
-                session_names(project, &begun)
+                session_names(project, &prefix)
             } else {
                 Suggestions::default()
             }
         }
         Reference::Resource { uri } => match (uri.as_str(), name.as_str()) {
-            (SESSION_INBOX_TEMPLATE, "session_id") => session_ids(identity, &begun),
-            (PROTOCOL_TEMPLATE, "name") => protocol_names(project, &begun),
+            (SESSION_INBOX_TEMPLATE, "session_id") => session_ids(identity, &prefix),
+            (PROTOCOL_TEMPLATE, "name") => protocol_names(project, &prefix),
             (PROTOCOL_TEMPLATE, "version") => {
                 let chosen = context.and_then(|JsonObject(context)| context.arguments);
                 let name = chosen.as_ref().and_then(|JsonObject(chosen)| chosen.get("name"));
-                versions(project, name.map(String::as_str), &begun)
+                versions(project, name.map(String::as_str), &prefix)
             }
             (SESSION_INBOX_TEMPLATE | PROTOCOL_TEMPLATE, _) => {
                 let message = format!("Invalid params: {uri} has no variable {}", shortened(&name));
@@ -126,7 +126,7 @@ impl Suggestions {
         }
     }
 
-    /// `total` is left out when it is not known.
+    /// The result of the request. `total` is absent if it is unknown.
     fn into_result(self) -> Value {
         let Self {
             mut values,
@@ -142,13 +142,13 @@ impl Suggestions {
     }
 }
 
-/// Whether a text goes on from what was typed; the case of ASCII letters does not matter.
-fn has_prefix(text: &str, begun: &str) -> bool {
-    text.get(..begun.len())
-        .is_some_and(|start| start.eq_ignore_ascii_case(begun))
+/// Whether `text` begins with `prefix`, ignoring the case of ASCII letters.
+fn has_prefix(text: &str, prefix: &str) -> bool {
+    text.get(..prefix.len())
+        .is_some_and(|start| start.eq_ignore_ascii_case(prefix))
 }
 
-/// The sessions that fit, those that are there before those that are away, then by name.
+/// The matching sessions, active ones first, then by name, and whether there may be more.
 fn sessions(project: &ProjectHandle, fits: impl Fn(&Member) -> bool) -> (Vec<Arc<Member>>, bool) {
     let page = project.list_sessions(&SessionQuery {
         status: None,
@@ -166,17 +166,17 @@ fn sessions(project: &ProjectHandle, fits: impl Fn(&Member) -> bool) -> (Vec<Arc
     (fitting, page.more)
 }
 
-fn session_names(project: &ProjectHandle, begun: &str) -> Suggestions {
+fn session_names(project: &ProjectHandle, prefix: &str) -> Suggestions {
     let name = |member: &Member| member.record.name.as_ref().map(ToString::to_string);
     let (fitting, more) = sessions(project, |member| {
         let name = member.record.name.as_ref();
-        name.is_some_and(|name| has_prefix(name.as_str(), begun))
+        name.is_some_and(|name| has_prefix(name.as_str(), prefix))
     });
     Suggestions::new(fitting.iter().filter_map(|member| name(member)), more)
 }
 
-/// Ids of one's own sessions, found by themselves or by the names of their sessions.
-fn session_ids(identity: &Identity, begun: &str) -> Suggestions {
+/// Ids of the caller's own sessions, matched by id or by name.
+fn session_ids(identity: &Identity, prefix: &str) -> Suggestions {
     let (fitting, more) = sessions(&identity.project, |Member { record, .. }| {
         if record.owner != *identity.owner() {
             return false;
@@ -184,13 +184,13 @@ fn session_ids(identity: &Identity, begun: &str) -> Suggestions {
         let named = record
             .name
             .as_ref()
-            .is_some_and(|name| has_prefix(name.as_str(), begun));
-        named || has_prefix(&record.id.to_string(), begun)
+            .is_some_and(|name| has_prefix(name.as_str(), prefix));
+        named || has_prefix(&record.id.to_string(), prefix)
     });
     Suggestions::new(fitting.iter().map(|member| member.record.id.to_string()), more)
 }
 
-/// The protocols, or those of one name, and whether there are more than are looked at.
+/// All protocols, or those of one name, and whether there may be more.
 fn protocols(project: &ProjectHandle, name: Option<ProtocolName>) -> (Vec<Arc<Protocol>>, bool) {
     let mut query = DiscoverQuery {
         name,
@@ -199,7 +199,7 @@ fn protocols(project: &ProjectHandle, name: Option<ProtocolName>) -> (Vec<Arc<Pr
     };
     let mut found = Vec::new();
     for _ in 0..PROTOCOL_PAGES_MAX {
-        // The limit is an allowed one and the cursor its own, so there is a page.
+        // The limit is allowed and the cursor comes from the page before, so this cannot fail.
         let Ok(page) = project.discover_protocols(&query) else {
             break;
         };
@@ -212,24 +212,24 @@ fn protocols(project: &ProjectHandle, name: Option<ProtocolName>) -> (Vec<Arc<Pr
     (found, true)
 }
 
-fn protocol_names(project: &ProjectHandle, begun: &str) -> Suggestions {
+fn protocol_names(project: &ProjectHandle, prefix: &str) -> Suggestions {
     let (all, more) = protocols(project, None);
     let names: BTreeSet<_> = all
         .iter()
         .map(|protocol| protocol.name())
-        .filter(|name| has_prefix(name, begun))
+        .filter(|name| has_prefix(name, prefix))
         .collect();
     Suggestions::new(names.into_iter().map(str::to_owned), more)
 }
 
-/// The versions of a protocol, or those of all of them, the newest first.
-fn versions(project: &ProjectHandle, name: Option<&str>, begun: &str) -> Suggestions {
+/// The versions of one protocol, or of all of them, newest first.
+fn versions(project: &ProjectHandle, name: Option<&str>, prefix: &str) -> Suggestions {
     let (all, more) = match name.map(ProtocolName::parse) {
         None => protocols(project, None),
         Some(Ok(name)) => protocols(project, Some(name)),
         Some(Err(_)) => (Vec::new(), false),
     };
-    let fits = |text: &str| text.len() <= VALUE_LEN_MAX && has_prefix(text, begun);
+    let fits = |text: &str| text.len() <= VALUE_LEN_MAX && has_prefix(text, prefix);
     let newest_first: BTreeSet<_> = all
         .iter()
         .filter(|protocol| fits(&protocol.version_text))
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_has_at_most_a_hundred_values_and_says_what_there_is() {
+    fn an_answer_has_at_most_a_hundred_values_and_says_how_many_exist() {
         assert_eq!(found(0, false), json!({"values": [], "total": 0, "hasMore": false}));
         assert_eq!(
             found(2, false),
@@ -264,23 +264,23 @@ mod tests {
             assert_eq!(answer["values"][shown - 1], (shown - 1).to_string());
             assert_eq!((&answer["total"], &answer["hasMore"]), (&json!(len), &json!(has_more)));
         }
-        // Not everything was looked at: there may be more, and nobody knows how many.
+        // The call stopped early: there may be more, in an unknown number.
         assert_eq!(found(1, true), json!({"values": ["0"], "hasMore": true}));
     }
 
     #[test]
-    fn what_was_typed_begins_what_is_suggested() {
-        for (text, begun) in [("alice", ""), ("alice", "al"), ("Alice", "aLICE"), ("Zoë", "zoë")] {
-            assert!(has_prefix(text, begun), "{text} {begun}");
+    fn a_suggestion_begins_with_the_typed_text() {
+        for (text, prefix) in [("alice", ""), ("alice", "al"), ("Alice", "aLICE"), ("Zoë", "zoë")] {
+            assert!(has_prefix(text, prefix), "{text} {prefix}");
         }
-        for (text, begun) in [
+        for (text, prefix) in [
             ("alice", "alicea"),
             ("alice", "li"),
             ("Zoë", "Zo\u{c3}"),
             ("", "a"),
             ("é", "e"),
         ] {
-            assert!(!has_prefix(text, begun), "{text} {begun}");
+            assert!(!has_prefix(text, prefix), "{text} {prefix}");
         }
     }
 

@@ -210,9 +210,9 @@ impl PeerContext {
     /// # Errors
     /// `rate_limited`. What else the caller has asked waits for a while then, and nothing more is read of it: who asks for
     /// too much is not to have the broker spend its time on telling so.
-    pub fn take_request(&self, lane: &ReplyRoute, len: usize) -> Result<(), BrokerError> {
+    pub fn take_request(&self, route: &ReplyRoute, len: usize) -> Result<(), BrokerError> {
         // Of a batch each counts when it is taken up, however often the whole was held back before.
-        if !lane.is_batch() && (self.counted.get() || self.kind != PeerKind::Connection) {
+        if !route.is_batch() && (self.counted.get() || self.kind != PeerKind::Connection) {
             return Ok(());
         }
         self.identity.take_request_of_len(len).map_err(|retry_after| {
@@ -266,9 +266,9 @@ impl PeerContext {
         for (_, RunningCall { task, .. }) in self.calls.borrow_mut().drain() {
             task.abort();
         }
-        for RecordedReceive { receive: taking, .. } in self.receives.borrow_mut().drain(..) {
-            if self.was_reset.get() || !taking.call.is_written() {
-                taking.release();
+        for RecordedReceive { receive, .. } in self.receives.borrow_mut().drain(..) {
+            if self.was_reset.get() || !receive.call.is_written() {
+                receive.release();
             }
         }
     }
@@ -281,23 +281,23 @@ impl PeerContext {
         when_stopped: ShutdownBehaviour,
         call: impl Future<Output = ()> + 'static,
     ) {
-        let shared = Rc::clone(self);
+        let context = Rc::clone(self);
         let to = to.clone();
         let answered = to.clone();
         let mut calls = self.calls.borrow_mut();
         let task = actix_rt::spawn(async move {
             let call = AssertUnwindSafe(call).catch_unwind();
             let ended = if to.progress.is_some() {
-                shared.with_progress(&to, call).await
+                context.with_progress(&to, call).await
             } else {
                 call.await
             };
             if ended.is_err() {
-                to.error(&shared.outbox, &RpcError::new(INTERNAL_ERROR, "Internal error"));
+                to.error(&context.outbox, &RpcError::new(INTERNAL_ERROR, "Internal error"));
             }
-            shared.detach_call(&to);
+            context.detach_call(&to);
             // Somebody may wait for the last call.
-            shared.wake();
+            context.wake();
         });
         let task = task.abort_handle();
         let underway = RunningCall {
@@ -320,29 +320,29 @@ impl PeerContext {
     }
 
     /// Holds on to what a call takes, in case it is cancelled.
-    pub fn record_receive(&self, to: &ReplyTo, taking: PendingReceive) {
-        let mut takings = self.receives.borrow_mut();
-        if takings.len() >= RECEIVES_LEN_MAX {
+    pub fn record_receive(&self, to: &ReplyTo, receive: PendingReceive) {
+        let mut receives = self.receives.borrow_mut();
+        if receives.len() >= RECEIVES_LEN_MAX {
             // Of those under way there are no more than calls, and none of them may fall out.
             let calls = self.calls.borrow();
-            if let Some(at) = takings.iter().position(|known| !calls.contains_key(&known.id)) {
-                takings.remove(at);
+            if let Some(at) = receives.iter().position(|known| !calls.contains_key(&known.id)) {
+                receives.remove(at);
             }
         }
-        takings.push_back(RecordedReceive {
+        receives.push_back(RecordedReceive {
             id: Rc::clone(&to.id),
             exchange_id: to.route.exchange_id(),
-            receive: taking,
+            receive,
         });
     }
 
     /// A call is cancelled: what it took waits again, even when the answer is on its way. Who cancels does not look at
     /// an answer that crosses the cancellation (2025-11-25 and 2026-07-28, cancellation).
     pub fn release_receive(&self, id: &str) {
-        let mut takings = self.receives.borrow_mut();
-        let at = takings.iter().rposition(|known| &*known.id == id);
-        if let Some(RecordedReceive { receive: taking, .. }) = at.and_then(|at| takings.remove(at)) {
-            taking.release();
+        let mut receives = self.receives.borrow_mut();
+        let at = receives.iter().rposition(|known| &*known.id == id);
+        if let Some(RecordedReceive { receive, .. }) = at.and_then(|at| receives.remove(at)) {
+            receive.release();
         }
     }
 
@@ -354,18 +354,15 @@ impl PeerContext {
     /// one.
     pub fn drop_exchange(&self, exchange: &Outbox) {
         let left: VecDeque<_> = {
-            let mut takings = self.receives.borrow_mut();
-            let (left, others) = takings
+            let mut receives = self.receives.borrow_mut();
+            let (left, others) = receives
                 .drain(..)
                 .partition(|known| known.exchange_id == Some(exchange.id()));
-            *takings = others;
+            *receives = others;
             left
         };
-        for RecordedReceive {
-            id, receive: taking, ..
-        } in left
-        {
-            taking.release();
+        for RecordedReceive { id, receive, .. } in left {
+            receive.release();
             if let Some(RunningCall { task, to, .. }) = self.remove_call(&id) {
                 task.abort();
                 self.refuse(&to, &BrokerError::unavailable());
@@ -467,10 +464,10 @@ impl PeerContext {
         &self,
         to: &ReplyTo,
         result: Result<ToolResult, BrokerError>,
-        taking: Option<PendingReceive>,
+        receive: Option<PendingReceive>,
     ) {
         match result {
-            Ok(ToolResult(object)) => self.send_tool_result(to, &object, false, taking),
+            Ok(ToolResult(object)) => self.send_tool_result(to, &object, false, receive),
             Err(error) => self.refuse(to, &error),
         }
     }
@@ -483,7 +480,7 @@ impl PeerContext {
         self.send_tool_result(to, &object, true, None);
     }
 
-    fn send_tool_result(&self, to: &ReplyTo, object: &[u8], is_error: bool, taking: Option<PendingReceive>) {
+    fn send_tool_result(&self, to: &ReplyTo, object: &[u8], is_error: bool, receive: Option<PendingReceive>) {
         self.identity.charge_answer(object.len());
         let mut out = Vec::with_capacity(object.len() * 2 + 256);
         let session = self.session.borrow();
@@ -492,7 +489,7 @@ impl PeerContext {
             None => UnreadCount::NoSession,
         };
         write_tool_result(&mut out, to, object, is_error, unread);
-        to.send_with_receive(&self.outbox, &out, taking);
+        to.send_with_receive(&self.outbox, &out, receive);
     }
 
     pub fn unread(&self) -> usize {

@@ -1,33 +1,34 @@
-//! How frames are told from one another on the wire.
+//! The formats in which the frames of MCP go to a peer.
 
-/// How a frame is told from the next on the wire.
+/// How frames are separated in the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
     /// RFC 6455, unmasked text frames.
     WebSocket,
-    /// One line each.
+    /// One frame per line.
     Line,
-    /// Server-sent events (HTML, section 9.2), one each. `stream` numbers the events, so that they can be asked for
-    /// again.
+    /// One server-sent event per frame (HTML, section 9.2). `stream` is the id of the stream; with it, events are
+    /// numbered so that a client can resume.
     Events { stream: Option<u64> },
     /// The answer to one request over HTTP.
     Exchange { stream: Option<u64>, form: ResponseForm },
 }
 
-/// What the answer to a request over HTTP may look like.
+/// The body that the answer to a request over HTTP may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseForm {
-    /// A response that comes first is the whole body, anything else begins a stream of events.
+    /// A response that comes first is the whole body; anything else begins a stream of events.
     Either,
-    /// A stream of events, even of one; an error that comes first is the whole body all the same.
+    /// A stream of events, even for a single one; an error that comes first is the whole body.
     Events,
-    /// A stream of events, whatever comes.
+    /// Always a stream of events.
     EventsOnly,
-    /// The response and nothing else: the peer takes no events.
+    /// The response only: the client accepts no events, so notifications are dropped.
     Whole,
 }
 
-/// A line break in JSON text is white space between its parts, never part of a string: a space means the same.
+/// Replaces line breaks by spaces. In JSON text a line break occurs only as white space between tokens, so the meaning
+/// stays.
 pub fn replace_line_breaks(json: &mut [u8]) {
     let mut from = 0;
     while let Some(at) = memchr::memchr2(b'\n', b'\r', &json[from..]) {
@@ -36,7 +37,7 @@ pub fn replace_line_breaks(json: &mut [u8]) {
     }
 }
 
-/// RFC 6455, section 5.2: FIN, text, not masked.
+/// Appends the header of an unmasked text frame of `len` bytes (RFC 6455, section 5.2).
 #[inline]
 pub fn text_frame_header(out: &mut Vec<u8>, len: usize) {
     const FIN_TEXT: u8 = 0x81;

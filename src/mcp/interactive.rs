@@ -1,8 +1,8 @@
-//! A call that talks with its caller while it runs: tells how far it is, and asks.
+//! Calls that interact with their caller while they run: they report progress and ask for input.
 //!
-//! The same tool asks in all eras. A legacy client is sent requests and answers them; a modern one is given the
-//! questions as the result, and comes again with the answers (2026-07-28, basic/patterns/mrtr); the client of a task
-//! finds them there.
+//! A tool asks in the same way in all eras. A legacy client receives JSON-RPC requests and answers them; a modern
+//! client receives the input requests as the result and calls again with the answers (2026-07-28, basic/patterns/mrtr);
+//! the client of a task reads them from the task.
 
 use std::{
     cell::{Cell, RefCell},
@@ -31,14 +31,14 @@ use super::{
     tasks::{self, Task},
 };
 
-/// How long a human or a model may take for an answer: then a request to a legacy client is given up, and a state
+/// How long a human or a model may take to answer. Then a request to a legacy client fails, and a `requestState`
 /// expires.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// How a call ends that has no result.
+/// Why a call ended without a result.
 #[derive(Debug)]
 pub enum Interrupted {
-    /// The caller has to answer these questions first.
+    /// The client has to answer these input requests first, and then calls again.
     InputRequired(Map<String, Value>),
     Failed(RpcError),
 }
@@ -52,7 +52,7 @@ impl From<RpcError> for Interrupted {
 /// The members of a result, or why there is none.
 pub type InteractiveResult = Result<Value, Interrupted>;
 
-/// A question to the client.
+/// A request for input from the client.
 #[derive(Debug)]
 pub struct InputRequest {
     method: &'static str,
@@ -61,7 +61,7 @@ pub struct InputRequest {
 }
 
 impl InputRequest {
-    /// Asks the human to fill in a form.
+    /// Asks the user to fill in a form.
     pub fn elicitation(message: &str, schema: Value) -> Self {
         Self {
             method: "elicitation/create",
@@ -79,7 +79,7 @@ impl InputRequest {
         }
     }
 
-    /// Asks where the client works.
+    /// Asks for the folders that the client works in.
     pub fn roots() -> Self {
         Self {
             method: "roots/list",
@@ -92,7 +92,7 @@ impl InputRequest {
         json!({"method": self.method, "params": self.params})
     }
 
-    /// Whether an answer is one: what is not is asked again, never taken.
+    /// Whether an answer fits the request. An answer that does not is discarded, and the request repeated.
     fn accepts(&self, answer: &Value) -> bool {
         match self.method {
             "elicitation/create" => match answer["action"].as_str() {
@@ -121,18 +121,20 @@ struct Call {
     params: Value,
     capabilities: Map<String, Value>,
     fingerprint: RequestFingerprint,
-    /// Answers of this round, by the keys of the questions.
+    /// The answers of this round, by the keys of their requests.
     responses: Map<String, Value>,
-    /// Answers that were taken, in this round and before.
+    /// The accepted answers of this round and earlier ones.
     accepted_answers: RefCell<Map<String, Value>>,
     task: RefCell<Option<Arc<Task>>>,
 }
 
 impl InteractiveCall {
+    /// A call with these params.
+    ///
     /// # Errors
-    /// Invalid params when what a client brings from the last round is not what it was given.
+    /// Invalid params if `inputResponses` or `requestState` of the client are malformed, or belong to another request.
     pub fn new(
-        shared: &Rc<PeerContext>,
+        context: &Rc<PeerContext>,
         to: &ReplyTo,
         method: &str,
         mut params: Map<String, Value>,
@@ -141,17 +143,17 @@ impl InteractiveCall {
         params.remove("_meta");
         let (responses, state) = (params.remove("inputResponses"), params.remove("requestState"));
         let params = Value::Object(params);
-        let origin = RequestFingerprint::new(&shared.identity.owner_path(), method, &params);
+        let origin = RequestFingerprint::new(&context.identity.owner_path(), method, &params);
         let (responses, answers) = if to.modern {
             (
                 read_responses(responses)?,
-                read_accepted_answers(shared, &origin, state)?,
+                read_accepted_answers(context, &origin, state)?,
             )
         } else {
             Default::default()
         };
         Ok(Self(Rc::new(Call {
-            context: Rc::clone(shared),
+            context: Rc::clone(context),
             to: to.clone(),
             params,
             capabilities,
@@ -162,15 +164,15 @@ impl InteractiveCall {
         })))
     }
 
-    /// Runs it beside the turn, to its answer.
+    /// Runs the call to its answer, beside other frames of the connection.
     pub fn start<F: Future<Output = InteractiveResult> + 'static>(self, tool: impl FnOnce(Self) -> F + 'static) {
         let call = Rc::clone(&self.0);
-        // It says itself how far it is.
+        // The call reports its own progress.
         let to = ReplyTo {
             progress: None,
             ..call.to.clone()
         };
-        // Before it is under way, a call cannot become a task.
+        // The tool must not run before its call is registered: an unregistered call cannot become a task.
         let running = async move { tool(self).await };
         let run = {
             let call = Rc::clone(&call);
@@ -183,29 +185,31 @@ impl InteractiveCall {
         call.context.spawn(&to, ShutdownBehaviour::Refuse, run);
     }
 
-    /// The arguments of a tool or a prompt.
+    /// An argument of the tool or prompt; null if absent.
     pub fn argument(&self, name: &str) -> &Value {
         &self.0.params["arguments"][name]
     }
 
-    /// What the caller called, and with what: its params, without what belongs to the protocol.
+    /// The params of the request, without the members of the protocol.
     pub fn params(&self) -> &Value {
         &self.0.params
     }
 
-    /// Whether the client takes this kind of question: `elicitation`, `sampling`, `roots`.
+    /// Whether the client declared this kind of input: `elicitation`, `sampling` or `roots`.
     pub fn declares(&self, capability: &str) -> bool {
         let Some(declared) = self.0.capabilities.get(capability) else {
             return false;
         };
-        // Without modes it means forms.
+        // Without modes, it means forms.
         capability != "elicitation"
             || declared.get("form").is_some()
             || declared.as_object().is_some_and(|modes| modes.get("url").is_none())
     }
 
+    /// Checks that the client declared this kind of input.
+    ///
     /// # Errors
-    /// When the client does not take this kind of question.
+    /// [`Interrupted::Failed`] if it did not.
     pub fn require(&self, capability: &str) -> Result<(), Interrupted> {
         if self.declares(capability) {
             return Ok(());
@@ -227,7 +231,7 @@ impl InteractiveCall {
         }
     }
 
-    /// The token by which the caller knows the progress of this call, as JSON.
+    /// The token for progress notifications, as JSON.
     pub fn progress_token(&self) -> Option<&str> {
         self.0.to.progress.as_deref()
     }
@@ -239,19 +243,18 @@ impl InteractiveCall {
         }
     }
 
-    /// Ends the HTTP response that was to carry the answer. The client comes back for it (2025-11-25,
-    /// basic/transports).
+    /// Ends the HTTP response of the call early; the client reconnects for the answer (2025-11-25, basic/transports).
     pub fn close_stream(&self) {
         self.0.to.route.outbox(&self.0.context.outbox).interrupt();
     }
 
-    /// Tells everybody who listens that a list is not any more what it was.
+    /// Notifies all subscribed clients that a list has changed.
     #[cfg(feature = "conformance-fixtures")]
     pub fn notify_list_changed(&self, list: super::list_changes::List) {
         self.0.context.service.lists.changed(list);
     }
 
-    /// Goes on as a task, if the client takes one. False when it does not.
+    /// Continues as a task; false if the client accepts none.
     pub fn become_task(&self) -> bool {
         let call = &self.0;
         if call.task.borrow().is_some() {
@@ -267,8 +270,10 @@ impl InteractiveCall {
         true
     }
 
+    /// Continues as a task.
+    ///
     /// # Errors
-    /// When the client takes no tasks.
+    /// [`Interrupted::Failed`] if the client accepts no tasks.
     pub fn require_task(&self) -> Result<(), Interrupted> {
         if self.become_task() {
             Ok(())
@@ -277,19 +282,19 @@ impl InteractiveCall {
         }
     }
 
-    /// Asks one question.
+    /// Asks for one input. `key` identifies it across rounds.
     ///
     /// # Errors
-    /// Whatever ends the call: to be passed on.
+    /// [`Interrupted`]: the tool passes it on, which ends the call or this round.
     pub async fn ask(&self, key: &str, question: InputRequest) -> Result<Value, Interrupted> {
         let mut answers = self.ask_all(vec![(key, question)]).await?;
         Ok(answers.pop().unwrap_or_default())
     }
 
-    /// Asks several questions at once; the answers are in the same order.
+    /// Asks for several inputs at once; the answers are in the same order.
     ///
     /// # Errors
-    /// Whatever ends the call: to be passed on.
+    /// As [`Self::ask`].
     pub async fn ask_all(&self, questions: Vec<(&str, InputRequest)>) -> Result<Vec<Value>, Interrupted> {
         for (_, question) in &questions {
             self.require(question.capability)?;
@@ -327,18 +332,20 @@ fn read_responses(responses: Option<Value>) -> Result<Map<String, Value>, RpcErr
 }
 
 fn read_accepted_answers(
-    shared: &PeerContext,
+    context: &PeerContext,
     origin: &RequestFingerprint,
     state: Option<Value>,
 ) -> Result<Map<String, Value>, RpcError> {
     let Some(state) = state else { return Ok(Map::new()) };
     let opened = state
         .as_str()
-        .and_then(|state| shared.service.state_signer.verify(state, origin, now().unix_ms).ok());
-    // Which of the reasons it is would only help whoever forges.
+        .and_then(|state| context.service.state_signer.verify(state, origin, now().unix_ms).ok());
+    // The response does not tell the reasons apart: that would help only a forger.
     opened.ok_or_else(|| {
-        RpcError::invalid_params("Invalid params: requestState is not one of this request, or has expired: begin anew")
-            .with_data(json!({"reason": "invalid_request_state"}))
+        RpcError::invalid_params(
+            "Invalid params: requestState belongs to another request or has expired: start again without it",
+        )
+        .with_data(json!({"reason": "invalid_request_state"}))
     })
 }
 
@@ -354,7 +361,7 @@ async fn ask_in_task(task: &Task, key: &str, question: InputRequest) -> Result<V
 }
 
 impl Call {
-    /// What the client has brought; what it has not is asked.
+    /// The answers that the client has sent. If some are missing, the round ends with requests for them.
     fn answers_or_input_required(&self, questions: &[(&str, InputRequest)]) -> Result<Vec<Value>, Interrupted> {
         let mut taken = self.accepted_answers.borrow_mut();
         let mut answers = Vec::with_capacity(questions.len());
@@ -421,7 +428,7 @@ impl Call {
     }
 }
 
-/// Requests to a legacy client that wait for its answers.
+/// The JSON-RPC requests to a legacy client that wait for its response.
 #[derive(Default)]
 pub struct ClientRequests {
     last_id: Cell<u64>,
@@ -439,7 +446,7 @@ impl ClientRequests {
         (id, answer)
     }
 
-    /// The client answered; an answer that nobody waits for is ignored.
+    /// Passes the client's response to its waiter; an unexpected response is ignored.
     pub fn resolve(&self, id: Option<&str>, outcome: Result<&str, &str>) {
         let reply = id
             .and_then(|id| id.parse().ok())

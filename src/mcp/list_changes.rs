@@ -1,10 +1,10 @@
-//! Changes of the lists that clients may keep: tools and prompts.
+//! Announces changes of the lists that clients may cache: tools and prompts.
 
 use std::future::Future;
 
 use tokio::sync::watch;
 
-/// A list that clients may keep, and be told when they should not any more.
+/// A list that clients may cache until they are notified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum List {
     Tools,
@@ -14,7 +14,7 @@ pub enum List {
 impl List {
     pub const ALL: [Self; 2] = [Self::Tools, Self::Prompts];
 
-    /// The member of the filter of `subscriptions/listen` that asks for it.
+    /// The member of the filter of `subscriptions/listen` that asks for this list.
     pub fn filter(self) -> &'static str {
         match self {
             Self::Tools => "toolsListChanged",
@@ -30,7 +30,7 @@ impl List {
     }
 }
 
-/// How often each list has changed since the start.
+/// Counts the changes of each list since the start of the process.
 #[derive(Debug, Default)]
 pub struct ListChanges {
     tools: watch::Sender<u64>,
@@ -45,11 +45,13 @@ impl ListChanges {
         }
     }
 
+    /// Notifies all subscriptions that this list has changed.
     pub fn changed(&self, list: List) {
         self.counter(list).send_modify(|count| *count += 1);
     }
 
-    /// Tells a subscription of every change from now on, until the future is dropped.
+    /// Sends a notification to a subscription at every later change, until the future is dropped. `subscription` is the
+    /// id of its request, as JSON.
     pub fn notify<S: Fn(&[u8])>(&self, list: List, subscription: &str, send: S) -> impl Future<Output = ()> + use<S> {
         let mut changes = self.counter(list).subscribe();
         let frame = format!(

@@ -1,4 +1,5 @@
-//! Ids of what is in the memory of one process: where several replicas share a storage, the id says at which of them.
+//! Ids of HTTP sessions and tasks, which live in the memory of one process. With several replicas, the id names the
+//! replica.
 
 use actors::model::ReplicaId;
 use uuid::Uuid;
@@ -6,7 +7,7 @@ use uuid::Uuid;
 /// Characters of a UUID without hyphens.
 const UUID_LEN: usize = 32;
 
-/// An id that cannot be guessed. It begins with this replica, where there can be others.
+/// A random, unguessable id. It begins with the id of the replica, if there is one.
 pub fn new_id(replica: Option<ReplicaId>) -> String {
     let replica = replica.map(|replica| replica.as_uuid().simple().to_string());
     format!("{}{}", replica.unwrap_or_default(), Uuid::new_v4().simple())

@@ -1,12 +1,12 @@
-//! Log messages for the client (`notifications/message`): 2025-11-25 and before by `logging/setLevel`, 2026-07-28 by a
-//! field of each request.
+//! Severities of log messages to the client (`notifications/message`). Clients of 2025-11-25 and before set one with
+//! `logging/setLevel`, those of 2026-07-28 in each request.
 
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Outbox, reply::ReplyTo};
 
-/// The severities of RFC 5424, the lowest first.
+/// The severities of RFC 5424, lowest first.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
@@ -21,6 +21,7 @@ pub enum Level {
 }
 
 impl Level {
+    /// The name in the protocol.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Debug => "debug",

@@ -1,4 +1,6 @@
-//! What is to be written to one peer: bounded, coalesced, filled from any thread, drained by one.
+//! The output queue of one peer. It is bounded, any thread may fill it, one task drains it.
+//!
+//! It knows framing and budgets; it must not know what a frame means.
 
 use std::{
     sync::{
@@ -23,31 +25,31 @@ use super::{
 };
 use crate::budget::Reservation;
 
-/// Bytes of pushed messages that may wait for the socket. One message may go beyond it.
+/// Bytes of pushed messages that may wait for the socket. One message may exceed it.
 pub const PUSH_BYTES_MAX: usize = 512 * 1024;
-/// Once this many bytes wait, no further request is read until the peer has read some answers.
+/// While this many bytes wait, no further request is read from the peer.
 pub const ANSWER_BYTES_MAX: usize = 1024 * 1024;
 
-/// How often a transport looks for room for messages that were refused, where others have to make it.
+/// How often a transport checks whether refused messages have room in the shared budget.
 pub const ROOM_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The response to the request of an exchange was queued.
+/// The response to the request of an exchange, once queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct QueuedResponse {
     /// The code of the JSON-RPC error, if it is one.
     error: Option<i32>,
-    /// It is the whole body, not the last of the events.
+    /// The response is the whole body, as opposed to the last event of a stream.
     whole: bool,
 }
 
 /// How the response of an exchange begins.
 #[derive(Debug)]
 pub enum ResponseStart {
-    /// With the answer, and nothing else comes. `error` is the code in it.
+    /// The response is the whole body. `error` is its JSON-RPC error code.
     Whole { body: Vec<u8>, error: Option<i32> },
-    /// With a stream of events. `error` is the code in the answer, if that is there already.
+    /// A stream of events. `error` is the code of the response, if that is queued already.
     Stream { error: Option<i32> },
-    /// There is none, for its request was cancelled.
+    /// No response: the request was cancelled.
     Abandoned,
 }
 
@@ -56,17 +58,17 @@ pub struct Outbox {
     id: ConnectionId,
     framing: Framing,
     waker: AtomicWaker,
-    /// Something was queued, or happened, since the transport last looked.
+    /// Something was queued or happened since the transport last looked.
     is_signalled: AtomicBool,
-    /// Bytes that wait, in the queue or with the transport.
+    /// Bytes in the queue and with the transport.
     waiting_len: AtomicUsize,
-    /// The session was told that there is no room; it is to be told when there is.
+    /// The session was refused a reservation and has to be told when there is room.
     push_refused: AtomicBool,
-    /// For so many bytes.
+    /// The bytes of the refused reservation.
     push_refused_bytes: AtomicUsize,
-    /// Another connection has the session now.
+    /// Another connection has taken the session over.
     taken_over: AtomicBool,
-    /// A [`Keeper`] counts what waits.
+    /// A [`RetentionCounter`] counts the waiting bytes.
     is_retained: AtomicBool,
     queue: Mutex<Queue>,
     charge: Option<OutboxCharge>,
@@ -75,24 +77,24 @@ pub struct Outbox {
 #[derive(Default)]
 struct Queue {
     bytes: Vec<u8>,
-    /// Bytes ever queued, and the marks in them: what ends at a mark is written when the bytes before it are.
+    /// Bytes queued since the start. A mark at `n` is reached when the first `n` bytes have been written.
     queued_bytes_total: u64,
     marks: WriteMarks,
-    /// What goes around a pushed message, if the peer takes them.
+    /// The frame around a pushed message, if the peer subscribed to messages.
     push: Option<PushFrame>,
-    /// One frame for each subscription to the inbox.
+    /// One frame per subscription to changes of the inbox.
     inbox_frames: Vec<Box<[u8]>>,
-    /// These frames are in the queue already.
+    /// The queue contains `inbox_frames` already.
     inbox_announced: bool,
     closing: Option<CloseReason>,
-    /// Nothing more may be sent.
+    /// Further frames are dropped.
     ended: bool,
-    /// Events queued so far.
+    /// Events queued since the start.
     events_len: u64,
     exchange: ExchangeState,
 }
 
-/// How far the answer of an exchange has come.
+/// The state of the answer to one HTTP request.
 #[derive(Default)]
 struct ExchangeState {
     answered: Option<QueuedResponse>,
@@ -102,16 +104,16 @@ struct ExchangeState {
     reader_gone: Option<ReaderGone>,
 }
 
-/// The reader of an exchange has left.
+/// What holds while an exchange has no reader.
 struct ReaderGone {
-    /// More bytes than these are not kept for a reader that comes back.
+    /// Bytes kept for a returning reader; a longer answer is discarded.
     bytes_max: usize,
-    keeper: Weak<dyn RetentionCounter>,
+    retention_counter: Weak<dyn RetentionCounter>,
 }
 
-/// Counts what waits in an outbox that has no reader, instead of the budget of what is under way.
+/// Counts the bytes of outboxes without a reader, in place of the budget for outgoing bytes.
 pub trait RetentionCounter: Send + Sync {
-    /// More or less waits than before.
+    /// The number of waiting bytes has changed.
     fn recount(&self);
 }
 
@@ -123,15 +125,16 @@ pub struct PushFrame {
 }
 
 impl Queue {
-    /// What was queued last is an answer that brings messages.
-    fn mark_receives(&mut self, takings: impl IntoIterator<Item = PendingReceive>) {
-        for taking in takings {
-            self.marks.receives.push_back((self.queued_bytes_total, taking));
+    /// Marks the end of the response queued last: writing it completes these receives.
+    fn mark_receives(&mut self, receives: impl IntoIterator<Item = PendingReceive>) {
+        for receive in receives {
+            self.marks.receives.push_back((self.queued_bytes_total, receive));
         }
     }
 }
 
 impl Outbox {
+    /// An outbox without a budget.
     pub fn new(framing: Framing) -> Self {
         Self {
             id: ConnectionId::next(),
@@ -148,7 +151,7 @@ impl Outbox {
         }
     }
 
-    /// One whose bytes count against a budget.
+    /// An outbox whose bytes count against a budget.
     pub fn with_budget(framing: Framing, hold: Reservation) -> Self {
         Self {
             charge: Some(OutboxCharge::new(hold)),
@@ -156,7 +159,7 @@ impl Outbox {
         }
     }
 
-    /// Bytes that wait and that no [`Keeper`] counts.
+    /// Waiting bytes, except those that a [`RetentionCounter`] counts.
     fn charged_len(&self) -> usize {
         if self.is_retained.load(Ordering::Relaxed) {
             0
@@ -165,20 +168,20 @@ impl Outbox {
         }
     }
 
-    /// Tells the budget how much waits, when that has changed by much.
+    /// Adapts the charge of the budget to the waiting bytes.
     fn update_budget(&self) {
         if let Some(charge) = &self.charge {
             charge.update(self.charged_len());
         }
     }
 
-    /// Whether messages wait for room that others have to make.
+    /// Whether pushes wait for room in the shared budget only.
     pub fn is_push_blocked(&self) -> bool {
         self.push_refused.load(Ordering::Acquire) && self.waiting_len() < PUSH_BYTES_MAX / 2
     }
 
-    /// Whether messages may be pushed again, of which the session was told that there was no room. Says so once. Asked
-    /// from time to time: what makes room may be far from here.
+    /// Whether refused pushes have room now; true once per refusal. Transports poll it, because the room is made by
+    /// other connections.
     pub fn take_unblocked(&self) -> bool {
         let bytes = self.push_refused_bytes.load(Ordering::Relaxed);
         let has_room = self.charge.as_ref().is_none_or(|charge| charge.may_have_room(bytes));
@@ -199,17 +202,17 @@ impl Outbox {
         self.after_queueing(queue);
     }
 
-    /// Queues the response to a request; `error` is the code in it. An exchange ends with it.
+    /// Queues the response to a request; `error` is its JSON-RPC error code. A response ends an exchange.
     pub fn respond(&self, frame: &[u8], error: Option<i32>) {
         self.respond_with_receives(frame, error, None);
     }
 
-    /// The same for a response that brings messages.
+    /// As [`Self::respond`], for a response that returns messages: `receives` are completed when it has been written.
     pub fn respond_with_receives(
         &self,
         frame: &[u8],
         error: Option<i32>,
-        takings: impl IntoIterator<Item = PendingReceive>,
+        receives: impl IntoIterator<Item = PendingReceive>,
     ) {
         let mut queue = self.queue();
         if queue.ended {
@@ -217,7 +220,7 @@ impl Outbox {
         }
         let Framing::Exchange { form, .. } = self.framing else {
             self.append(&mut queue, frame.len(), |out| out.extend_from_slice(frame));
-            queue.mark_receives(takings);
+            queue.mark_receives(receives);
             return self.after_queueing(queue);
         };
         let whole = match form {
@@ -233,13 +236,13 @@ impl Outbox {
         } else {
             self.append(&mut queue, frame.len(), |out| out.extend_from_slice(frame));
         }
-        queue.mark_receives(takings);
+        queue.mark_receives(receives);
         queue.exchange.answered = Some(QueuedResponse { error, whole });
         queue.ended = true;
         self.after_queueing(queue);
     }
 
-    /// Something was queued: wakes who writes it, or tells who keeps it for a reader that comes back.
+    /// Wakes the transport, or updates the count of an exchange without a reader.
     fn after_queueing(&self, queue: MutexGuard<'_, Queue>) {
         if queue.exchange.reader_gone.is_some() {
             self.after_queueing_unread(queue);
@@ -253,20 +256,20 @@ impl Outbox {
     #[cold]
     fn after_queueing_unread(&self, mut queue: MutexGuard<'_, Queue>) {
         self.drop_unread(&mut queue);
-        let keeper = queue
+        let retention_counter = queue
             .exchange
             .reader_gone
             .as_ref()
-            .and_then(|left| left.keeper.upgrade());
+            .and_then(|left| left.retention_counter.upgrade());
         drop(queue);
         self.update_budget();
-        if let Some(keeper) = keeper {
-            keeper.recount();
+        if let Some(retention_counter) = retention_counter {
+            retention_counter.recount();
         }
     }
 
-    /// How the response of an exchange begins, as soon as that can be said; `events_at_once` begins a stream before
-    /// there is anything in it. What is said here holds: whatever is queued from now on fits it.
+    /// How the response of an exchange begins, as soon as it is known. `events_at_once` begins a stream before the
+    /// first event. The decision is final: later frames are queued in the form that was decided.
     pub fn response_start(&self, events_at_once: bool) -> Option<ResponseStart> {
         let mut queue = self.queue();
         if let Some(QueuedResponse { error, whole: true }) = queue.exchange.answered {
@@ -285,25 +288,25 @@ impl Outbox {
         None
     }
 
-    /// The answers of an exchange that bring messages and that [`Outbox::take`] has not handed out.
+    /// The receives of an exchange whose response [`Outbox::take`] has not returned yet.
     pub fn take_receives(&self) -> impl Iterator<Item = PendingReceive> {
         std::mem::take(&mut self.queue().marks.receives)
             .into_iter()
-            .map(|(_, taking)| taking)
+            .map(|(_, receive)| receive)
     }
 
-    /// Whether the response is queued and was taken to its end.
+    /// Whether the response was queued and taken completely.
     pub fn is_done(&self) -> bool {
         let queue = self.queue();
         queue.exchange.answered.is_some() && queue.bytes.is_empty()
     }
 
-    /// Begins a stream of events before there is any (SSE, a comment), or keeps an idle one alive.
+    /// Queues a comment (SSE): begins a stream of events, or keeps an idle one alive.
     pub fn send_comment(&self) {
         self.send_raw(b": keep-alive\n\n");
     }
 
-    /// Whether its events have numbers.
+    /// Whether events carry ids, so that a client can resume.
     pub fn is_numbered(&self) -> bool {
         matches!(
             self.framing,
@@ -311,18 +314,18 @@ impl Outbox {
         )
     }
 
-    /// How many events were queued so far.
+    /// Events queued since the start.
     pub fn events_len(&self) -> u64 {
         self.queue().events_len
     }
 
-    /// Ends the HTTP response that carries an exchange, and not the exchange: the peer comes back for the rest.
+    /// Ends the HTTP response but not the exchange: the client reconnects for the rest.
     pub fn interrupt(&self) {
         self.queue().exchange.interrupted = true;
         self.wake();
     }
 
-    /// There will be no answer: the caller has cancelled its request.
+    /// Discards the answer: the caller has cancelled its request.
     pub fn abandon(&self) {
         let mut queue = self.queue();
         queue.exchange.abandoned = true;
@@ -331,18 +334,21 @@ impl Outbox {
         self.wake();
     }
 
-    /// The reader of an exchange has left. At most so many bytes of it are kept for one who comes back: with more of them
-    /// there will be no answer. The keeper counts them from now on.
-    pub fn detach_reader(&self, bytes_max: usize, keeper: Weak<dyn RetentionCounter>) {
+    /// Detaches the reader of an exchange. At most `bytes_max` bytes are kept for a returning reader; a longer answer
+    /// is discarded. From now on `keeper` counts the bytes.
+    pub fn detach_reader(&self, bytes_max: usize, retention_counter: Weak<dyn RetentionCounter>) {
         let mut queue = self.queue();
-        queue.exchange.reader_gone = Some(ReaderGone { bytes_max, keeper });
+        queue.exchange.reader_gone = Some(ReaderGone {
+            bytes_max,
+            retention_counter,
+        });
         self.is_retained.store(true, Ordering::Relaxed);
         self.drop_unread(&mut queue);
         drop(queue);
         self.update_budget();
     }
 
-    /// Somebody reads it again.
+    /// Attaches a returned reader.
     pub fn attach_reader(&self) {
         self.queue().exchange.reader_gone = None;
         self.is_retained.store(false, Ordering::Relaxed);
@@ -361,6 +367,7 @@ impl Outbox {
         }
     }
 
+    /// Whether the answer was discarded.
     pub fn is_abandoned(&self) -> bool {
         self.queue().exchange.abandoned
     }
@@ -370,18 +377,18 @@ impl Outbox {
         self.queue().queued_bytes_total == 0
     }
 
-    /// Why the connection is to be closed, if it is.
+    /// The reason to close the connection, if it is to be closed.
     pub fn closing(&self) -> Option<CloseReason> {
         self.queue().closing
     }
 
-    /// Whether the response is to be ended now; says so once.
+    /// Whether the response is to be ended now; true once per interruption.
     pub fn take_interrupt(&self) -> bool {
         std::mem::take(&mut self.queue().exchange.interrupted)
     }
 
-    /// Takes back that the connection is to be closed, and says why it was to be. For a peer that is not gone with a
-    /// connection, and came back.
+    /// Withdraws a close for a reason that a returning client ends, and returns the reason. For HTTP sessions, which
+    /// outlive their connections.
     pub fn reopen(&self) -> Option<CloseReason> {
         let given_up = |why: &mut CloseReason| {
             let released = matches!(
@@ -393,25 +400,25 @@ impl Outbox {
         self.queue().closing.take_if(given_up)
     }
 
-    /// This connection has a session again.
+    /// Withdraws a close as taken over: this connection has registered a session again.
     pub fn clear_taken_over(&self) {
         self.taken_over.store(false, Ordering::Release);
         self.queue().closing.take_if(|why| *why == CloseReason::TakenOver);
     }
 
-    /// Somebody whose credential is good reads from here on, whatever became of the one before.
+    /// Withdraws a close as unauthorized: the reader from now on has a valid credential.
     pub fn clear_unauthorized(&self) {
         self.queue().closing.take_if(|why| *why == CloseReason::Unauthorized);
     }
 
-    /// Queues the last bytes of the connection, as the transport has encoded them. What comes after is dropped: after a
-    /// close frame nothing may be sent (RFC 6455, section 5.5.1).
+    /// Queues the last bytes of the connection, already encoded. Later frames are dropped: a close frame must be the
+    /// last (RFC 6455, section 5.5.1).
     pub fn send_last(&self, bytes: &[u8]) {
         self.send_raw(bytes);
         self.queue().ended = true;
     }
 
-    /// Queues a frame that is not text, as the transport has encoded it.
+    /// Queues a frame that is not text, already encoded.
     pub fn send_raw(&self, bytes: &[u8]) {
         let mut queue = self.queue();
         if queue.ended {
@@ -424,14 +431,14 @@ impl Outbox {
         self.wake();
     }
 
-    /// How messages are to be pushed from now on, and what tells of changes of the inbox.
+    /// Sets the frame around pushed messages and the frames that announce changes of the inbox.
     pub fn configure(&self, push: Option<PushFrame>, inbox_frames: Vec<Box<[u8]>>) {
         let mut queue = self.queue();
         queue.push = push;
         queue.inbox_frames = inbox_frames;
     }
 
-    /// Whether another connection has the session now: nothing is done for this one any more.
+    /// Whether another connection has taken the session over, so that calls are refused.
     pub fn is_taken_over(&self) -> bool {
         self.taken_over.load(Ordering::Acquire)
     }
@@ -441,8 +448,8 @@ impl Outbox {
         self.waiting_len.load(Ordering::Relaxed)
     }
 
-    /// Moves what is queued to `into`, which must be empty, and its marks to `marks`. Returns why the connection
-    /// is to be closed after that, if it is.
+    /// Moves the queue to `into`, which must be empty, and its marks to `marks`. Returns the reason to close the
+    /// connection after these bytes, if it is to be closed.
     pub fn take(&self, into: &mut Vec<u8>, marks: &mut WriteMarks) -> Option<CloseReason> {
         self.is_signalled.store(false, Ordering::Release);
         let mut queue = self.queue();
@@ -452,7 +459,7 @@ impl Outbox {
         queue.closing
     }
 
-    /// Says that this many bytes went to the socket. True when the session waits for room and there is some now.
+    /// Notes that `len` bytes went to the socket. True if refused pushes have room now; the session has to be told.
     pub fn note_written(&self, len: usize) -> bool {
         let before = self.waiting_len.fetch_sub(len, Ordering::Relaxed);
         self.update_budget();
@@ -465,12 +472,12 @@ impl Outbox {
         self.waker.wake();
     }
 
-    /// The transport is awake: nobody has to be woken until it calls [`Outbox::sleep`].
+    /// Drops the waker: the transport runs, and calls [`Outbox::register_waker`] before it sleeps.
     pub fn set_awake(&self) {
         drop(self.waker.take());
     }
 
-    /// The task to wake from now on. False when something was queued meanwhile, and is to be written first.
+    /// Sets the task to wake. False if something was queued in between and has to be written first.
     pub fn register_waker(&self, waker: &Waker) -> bool {
         self.waker.register(waker);
         !self.is_signalled.swap(false, Ordering::AcqRel)
@@ -531,7 +538,7 @@ impl Connection for Outbox {
         if !reserves {
             self.push_refused_bytes.store(bytes, Ordering::Relaxed);
             self.push_refused.store(true, Ordering::Release);
-            // Of room that others make, the transport hears only when it looks.
+            // Room in the shared budget is made elsewhere; the transport has to poll for it.
             self.wake();
             return None;
         }
@@ -549,8 +556,7 @@ impl Connection for Outbox {
             return;
         }
         let mut queue = self.queue();
-        // Asked not to push any more since the lease: what is lost here was leased, and waits again with the next
-        // release.
+        // The peer unsubscribed after the lease. The leased messages return to the inbox at the next release.
         let Some(frame) = queue.push.take() else { return };
         for Delivery { message, count } in deliveries {
             let len = frame.before.len() + message.encoded_len(*count) + frame.after.len();
@@ -566,7 +572,7 @@ impl Connection for Outbox {
         }
         queue.push = Some(frame);
         drop(queue);
-        // What was reserved for them stands for them until it is given back.
+        // While a reservation exists, it covers these messages.
         if self.charge.as_ref().is_some_and(|charge| charge.reserved_bytes() == 0) {
             self.update_budget();
         }
@@ -597,7 +603,7 @@ impl Connection for Outbox {
     }
 }
 
-/// Bytes that an outbox has reserved for messages that are being read.
+/// Bytes that an outbox has reserved for messages that are being read from the store.
 struct ReservedBytes {
     outbox: Arc<Outbox>,
     bytes: usize,

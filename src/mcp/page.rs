@@ -1,21 +1,22 @@
-//! A page of a list, written as JSON text.
+//! Writes a page of a list as JSON text, bounded in bytes.
 
 use actors::model::PageRoom;
 use serde::Serialize;
 
 use super::{reply::ToolResult, rpc::write_json};
 
-/// Writes `{"<key>":[...]}`, item by item, until the page has no room for the next.
+/// Writes `{"<key>":[...]}` item by item, until the next item has no room.
 pub struct JsonPage {
     out: Vec<u8>,
     room: PageRoom,
     is_empty: bool,
     is_full: bool,
-    /// What follows the list.
+    /// The members after the list.
     rest: Vec<u8>,
 }
 
 impl JsonPage {
+    /// An empty page; `key` names the list.
     pub fn new(key: &str) -> Self {
         let mut out = Vec::with_capacity(1024);
         out.push(b'{');
@@ -30,8 +31,8 @@ impl JsonPage {
         }
     }
 
-    /// Appends what `write` writes. False, and nothing is appended, when the page ends before it; then it has ended for
-    /// all that come after.
+    /// Appends the item that `write` writes. Returns false and appends nothing if it has no room; the page is then full
+    /// for all later items.
     pub fn push_with(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> bool {
         if self.is_full {
             return false;
@@ -49,18 +50,18 @@ impl JsonPage {
         !self.is_full
     }
 
-    /// The same for an item that is JSON.
+    /// As [`Self::push_with`], for an item that serializes.
     pub fn push(&mut self, item: &impl Serialize) -> bool {
         self.push_with(|out| write_json(out, item))
     }
 
-    /// Appends those of the items that have room. The last of them, if some had none.
+    /// Appends the items that have room. Returns the last appended one if some had none.
     pub fn push_all<'a, T, J: Serialize>(&mut self, items: &'a [T], json: impl Fn(&'a T) -> J) -> Option<&'a T> {
         let pushed = items.iter().take_while(|item| self.push(&json(item))).count();
         (pushed < items.len()).then(|| items[..pushed].last()).flatten()
     }
 
-    /// Another member of the object, beside the list.
+    /// Adds a member beside the list.
     pub fn with(mut self, key: &str, value: &impl Serialize) -> Self {
         self.rest.push(b',');
         write_json(&mut self.rest, &key);
@@ -69,7 +70,7 @@ impl JsonPage {
         self
     }
 
-    /// The whole object. `next_cursor` is there when there is more.
+    /// The whole object. `next_cursor` is present if there are more items.
     pub fn finish(self, next_cursor: Option<impl Serialize>) -> ToolResult {
         let page = match next_cursor {
             Some(cursor) => self.with("next_cursor", &cursor),

@@ -79,9 +79,9 @@ impl Peer {
 
     /// The peer of an HTTP session (2025-11-25 and before). Nothing is pushed to it until somebody listens.
     pub fn for_http_session(identity: Arc<Identity>, outbox: Arc<Outbox>, service: Arc<Service>) -> Self {
-        let shared = PeerContext::new(identity, outbox, service, PeerKind::HttpSession);
-        shared.has_push_stream.set(false);
-        Self::with_context(shared)
+        let context = PeerContext::new(identity, outbox, service, PeerKind::HttpSession);
+        context.has_push_stream.set(false);
+        Self::with_context(context)
     }
 
     /// The peer of one request that stands for itself.
@@ -89,10 +89,10 @@ impl Peer {
         Self::with_context(PeerContext::new(identity, outbox, service, PeerKind::Stateless))
     }
 
-    fn with_context(shared: Rc<PeerContext>) -> Self {
+    fn with_context(context: Rc<PeerContext>) -> Self {
         Self {
-            batch: ReadBatch::new(Rc::clone(&shared)),
-            context: shared,
+            batch: ReadBatch::new(Rc::clone(&context)),
+            context,
             malformed_in_a_row: 0,
             pause: None,
             busy_since_ms: clock::mono_ms(),
@@ -123,26 +123,26 @@ impl Peer {
         self.handle_parsed(text, Ok(request), ReplyRoute::Connection);
     }
 
-    /// Takes one frame that has been parsed; what belongs to it goes to `lane`.
+    /// Takes one frame that has been parsed; what belongs to it goes to `route`.
     pub fn handle_parsed(
         &mut self,
         text: &str,
         parsed: Result<Incoming<'_>, Malformed<'_>>,
-        lane: ReplyRoute,
+        route: ReplyRoute,
     ) -> FrameOutcome {
         if !self.accepts_frames() {
             self.batch.deferred.push_back(Deferred {
                 text: text.to_owned(),
-                lane,
+                route,
                 counted: false,
                 read_at: self.context.read_at.get(),
             });
             return FrameOutcome::Handled;
         }
         let before = self.batch.prepared.len();
-        let answered_by = lane.clone();
+        let answered_by = route.clone();
         let dispatched = catch_unwind(AssertUnwindSafe(|| {
-            self.run_timed(|peer| peer.dispatch(text, parsed, lane))
+            self.run_timed(|peer| peer.dispatch(text, parsed, route))
         }));
         dispatched.unwrap_or_else(|_| {
             self.batch.prepared.truncate(before);
@@ -163,13 +163,13 @@ impl Peer {
         result
     }
 
-    fn dispatch(&mut self, text: &str, parsed: Result<Incoming<'_>, Malformed<'_>>, lane: ReplyRoute) -> FrameOutcome {
+    fn dispatch(&mut self, text: &str, parsed: Result<Incoming<'_>, Malformed<'_>>, route: ReplyRoute) -> FrameOutcome {
         let well_formed = match parsed {
-            Ok(incoming) => self.dispatch_incoming(incoming, text, lane),
+            Ok(incoming) => self.dispatch_incoming(incoming, text, route),
             Err(Malformed { id, code, message }) => {
                 // It counts like a request. The answer says what is wrong with it all the same.
-                let _ = self.context.take_request(&lane, text.len());
-                lane.refuse(&self.context.outbox, id, &RpcError::new(code, message));
+                let _ = self.context.take_request(&route, text.len());
+                route.refuse(&self.context.outbox, id, &RpcError::new(code, message));
                 if code != rpc::PARSE_ERROR {
                     return FrameOutcome::Handled;
                 }
@@ -187,36 +187,36 @@ impl Peer {
     }
 
     /// False when it turned out not to be JSON.
-    fn dispatch_incoming(&mut self, incoming: Incoming<'_>, text: &str, lane: ReplyRoute) -> bool {
+    fn dispatch_incoming(&mut self, incoming: Incoming<'_>, text: &str, route: ReplyRoute) -> bool {
         match incoming {
             Incoming::Request { id, method, params } => {
-                return dispatch::handle_request(&mut self.batch, ReplyTo::new(id, lane), &method, params, text);
+                return dispatch::handle_request(&mut self.batch, ReplyTo::new(id, route), &method, params, text);
             }
             Incoming::Notification { method, params } => {
                 dispatch::handle_notification(&mut self.batch, &method, &params)
             }
             Incoming::Response { id, outcome } => self.context.client_requests.resolve(id, outcome),
             Incoming::Batch(frames) => {
-                if lane.is_batch() || !self.accepts_batches() {
+                if route.is_batch() || !self.accepts_batches() {
                     let error = RpcError::new(rpc::INVALID_REQUEST, "Invalid Request: batches are of 2025-03-26 only");
-                    lane.refuse(&self.context.outbox, None, &error);
+                    route.refuse(&self.context.outbox, None, &error);
                     return true;
                 }
-                if dispatch::holds_back(&mut self.batch, text, &frames, &lane) {
+                if dispatch::holds_back(&mut self.batch, text, &frames, &route) {
                     return true;
                 }
-                let batch = AnswerBatch::new(&self.context.outbox, lane);
+                let batch = AnswerBatch::new(&self.context.outbox, route);
                 for frame in frames {
-                    let lane = ReplyRoute::Batch(Rc::clone(&batch));
+                    let route = ReplyRoute::Batch(Rc::clone(&batch));
                     if self.pause.is_some() {
                         self.batch.deferred.push_back(Deferred {
                             text: frame.to_owned(),
-                            lane,
+                            route,
                             counted: false,
                             read_at: self.context.read_at.get(),
                         });
                     } else {
-                        self.run_timed(|peer| peer.dispatch(frame, rpc::parse(frame), lane));
+                        self.run_timed(|peer| peer.dispatch(frame, rpc::parse(frame), route));
                     }
                 }
             }
@@ -353,13 +353,13 @@ impl Peer {
             {
                 let Deferred {
                     text,
-                    lane,
+                    route,
                     counted,
                     read_at,
                 } = held;
                 self.context.counted.set(counted);
                 self.context.read_at.set(read_at);
-                self.handle_parsed(&text, rpc::parse(&text), lane);
+                self.handle_parsed(&text, rpc::parse(&text), route);
                 self.context.counted.set(false);
                 self.context.caught_up.take();
             }
@@ -424,8 +424,8 @@ impl Peer {
             } else {
                 let mut so_far = Vec::new();
                 waiting.write(&mut so_far, &mut self.object, &routed);
-                let (to, home) = (waiting.to.clone(), Rc::clone(&self.context));
-                let settling = async move { await_send_outcome(&home, &waiting, routed).await };
+                let (to, context) = (waiting.to.clone(), Rc::clone(&self.context));
+                let settling = async move { await_send_outcome(&context, &waiting, routed).await };
                 self.context.spawn(&to, ShutdownBehaviour::Answer(so_far), settling);
             }
         }
@@ -455,7 +455,7 @@ impl Peer {
     pub fn drop_exchange(&mut self, exchange: &Outbox) {
         self.batch
             .deferred
-            .retain(|held| !(held.lane.leads_to(exchange) && dispatch::takes_messages(&held.text)));
+            .retain(|held| !(held.route.leads_to(exchange) && dispatch::takes_messages(&held.text)));
         self.context.drop_exchange(exchange);
     }
 
@@ -516,51 +516,51 @@ impl Peer {
 }
 
 /// Waits as a task for the status that the sender wants.
-fn run_send_as_task(shared: &PeerContext, task: &Arc<Task>, waiting: SendReply, routed: Routed) {
-    let project = shared.project.clone();
+fn run_send_as_task(context: &PeerContext, task: &Arc<Task>, waiting: SendReply, routed: Routed) {
+    let project = context.project.clone();
     let call = async move {
         let settled = waiting.await_outcome(&project, routed).await;
         Ok(waiting.to_result(&settled))
     };
-    shared.run_as_task(task, None, call);
+    context.run_as_task(task, None, call);
 }
 
 /// Has another project take a message, and answers its sender. Several of one connection are begun in their order.
-fn send_cross_project(shared: &Rc<PeerContext>, crossing: CrossProjectSend, mut waiting: SendReply) {
+fn send_cross_project(context: &Rc<PeerContext>, crossing: CrossProjectSend, mut waiting: SendReply) {
     waiting.release_slot();
-    if !shared.has_free_slot() {
-        return shared.refuse(&waiting.to, &BrokerError::unavailable());
+    if !context.has_free_slot() {
+        return context.refuse(&waiting.to, &BrokerError::unavailable());
     }
-    let (home, to) = (Rc::clone(shared), waiting.to.clone());
-    let project = shared.project.clone();
+    let (shared, to) = (Rc::clone(context), waiting.to.clone());
+    let project = context.project.clone();
     // It goes on without its sender, who may try again with the same idempotency key.
     let crossing = actix_rt::spawn(async move { project.send_cross_project(crossing).await });
-    shared.spawn(&to, ShutdownBehaviour::Finish, async move {
+    context.spawn(&to, ShutdownBehaviour::Finish, async move {
         let routed = match crossing.await.unwrap_or(Err(BrokerError::unavailable())) {
             Ok(routed) => routed,
-            Err(error) => return home.refuse(&waiting.to, &error),
+            Err(error) => return shared.refuse(&waiting.to, &error),
         };
         let mut so_far = Vec::new();
         waiting.write(&mut so_far, &mut Vec::new(), &routed);
         if waiting.is_complete(&routed) {
-            waiting.to.send(&home.outbox, &so_far);
+            waiting.to.send(&shared.outbox, &so_far);
         } else if waiting.may_wait()
-            && let Some(task) = home.become_task(&waiting.to)
+            && let Some(task) = shared.become_task(&waiting.to)
         {
-            run_send_as_task(&home, &task, waiting, routed);
+            run_send_as_task(&shared, &task, waiting, routed);
         } else {
-            home.answer_on_shutdown(&waiting.to, so_far);
-            await_send_outcome(&home, &waiting, routed).await;
+            shared.answer_on_shutdown(&waiting.to, so_far);
+            await_send_outcome(&shared, &waiting, routed).await;
         }
     });
 }
 
 /// Waits for the status that the sender wants, and answers it.
-async fn await_send_outcome(shared: &PeerContext, waiting: &SendReply, routed: Routed) {
-    let settled = waiting.await_outcome(&shared.project, routed).await;
+async fn await_send_outcome(context: &PeerContext, waiting: &SendReply, routed: Routed) {
+    let settled = waiting.await_outcome(&context.project, routed).await;
     let mut out = Vec::new();
     waiting.write(&mut out, &mut Vec::new(), &settled);
-    waiting.to.send(&shared.outbox, &out);
+    waiting.to.send(&context.outbox, &out);
 }
 
 impl Drop for Peer {

@@ -1,4 +1,4 @@
-//! What a call of `receive_messages` took out of an inbox, until its caller has the answer.
+//! The receives whose answers are not yet with their callers, and the marks by which a transport completes them.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -8,19 +8,19 @@ use actors::{
     session::{Member, ReceiveCall},
 };
 
-/// A call of `receive_messages`, and the inbox that it reads. The transport that writes the answer says what became of
-/// it, on whatever thread that is.
+/// A call of `receive_messages` and the inbox that it reads. The transport that writes the answer reports its fate, on
+/// any thread.
 #[derive(Clone)]
 pub struct PendingReceive {
     pub project: ProjectHandle,
     pub member: Arc<Member>,
     pub call: ReceiveCall,
-    /// The session is the connection's own, and everything it has is released with the connection.
+    /// The session is that of the connection, so closing the connection releases all its leases.
     pub is_connection_session: bool,
 }
 
 impl PendingReceive {
-    /// The last byte of the answer is with the operating system: the next call acknowledges what it brings.
+    /// The last byte of the answer is with the operating system: the next call acknowledges its messages.
     pub fn mark_written(&self) {
         self.call.mark_written();
         if !self.is_connection_session {
@@ -28,13 +28,14 @@ impl PendingReceive {
         }
     }
 
-    /// The caller cannot have the answer, or does not want it: what it brings waits again.
+    /// The caller cannot or does not want to have the answer: its messages return to the inbox.
     pub fn release(&self) {
         self.project.return_unclaimed(&self.member, &self.call);
     }
 }
 
-/// Where in the bytes of an outbox something ends whose writing has a consequence.
+/// Positions in the output of an outbox. When the bytes before one have been written, its message or receive is
+/// complete.
 #[derive(Default)]
 pub struct WriteMarks {
     pub messages: VecDeque<(u64, MessageId)>,
@@ -42,16 +43,17 @@ pub struct WriteMarks {
 }
 
 impl WriteMarks {
+    /// Moves the marks of `other` behind these.
     pub fn append(&mut self, other: &mut Self) {
         self.messages.append(&mut other.messages);
         self.receives.append(&mut other.receives);
     }
 
-    /// Notes the answers that end here or before as written.
+    /// Completes the receives whose answers end at or before `end`.
     pub fn mark_receives_written(&mut self, end: u64) {
         let done = self.receives.iter().take_while(|(at, _)| *at <= end).count();
-        for (_, taking) in self.receives.drain(..done) {
-            taking.mark_written();
+        for (_, receive) in self.receives.drain(..done) {
+            receive.mark_written();
         }
     }
 }

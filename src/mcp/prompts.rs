@@ -1,4 +1,5 @@
-//! Prompts: what a person gives an agent so that it takes part. A new prompt is one entry in the table and one text.
+//! The prompts: texts that a person gives to an agent so that it uses the broker well. A prompt is one entry in the
+//! table and one text file.
 
 mod template;
 
@@ -24,35 +25,36 @@ use template::{quoted, render};
 const ARGUMENT_LEN_MAX: usize = 16 * 1024;
 /// Sessions or protocols that a text names.
 const NAMED_LEN_MAX: usize = 20;
-/// Bytes of a protocol's version that a text shows: a version has no other limit.
+/// Bytes of a protocol version that a text shows; registration does not bound them.
 const VERSION_LEN_MAX: usize = 64;
 
-/// A prompt, as `prompts/list` shows it and `prompts/get` fills it in.
+/// A prompt, as `prompts/list` shows it and `prompts/get` renders it.
 pub struct Prompt {
     name: &'static str,
     title: &'static str,
     description: &'static str,
     arguments: &'static [Argument],
     text: &'static str,
-    /// What the text says of the project besides.
+    /// Values about the project that the text contains beside the arguments.
     facts: &'static [Fact],
 }
 
+/// An argument of a prompt.
 pub struct Argument {
     name: &'static str,
     description: &'static str,
     required: bool,
-    /// It is the address of a session, so there is something to suggest.
+    /// The argument is the address of a session, so completion suggests names.
     pub is_address: bool,
 }
 
-/// Something that is true at the moment, under the name by which texts refer to it.
+/// A current value of the project, under the name by which texts refer to it.
 struct Fact {
     name: &'static str,
     value: fn(&ProjectHandle, &GivenArguments<'_>) -> String,
 }
 
-/// The arguments of one `prompts/get`, in the order of the prompt's.
+/// The arguments of one `prompts/get`, in the order of the prompt's table entry.
 struct GivenArguments<'a>(Vec<(&'static str, Cow<'a, str>)>);
 
 /// All prompts, in the order of `prompts/list`.
@@ -131,8 +133,10 @@ static PROMPTS: &[Prompt] = &[
     },
 ];
 
+/// The prompt of this name.
+///
 /// # Errors
-/// Invalid params when there is no prompt of this name (server/prompts, Error Handling).
+/// Invalid params if it does not exist (server/prompts, Error Handling).
 pub fn find(name: &str) -> Result<&'static Prompt, RpcError> {
     PROMPTS
         .iter()
@@ -140,7 +144,7 @@ pub fn find(name: &str) -> Result<&'static Prompt, RpcError> {
         .ok_or_else(|| RpcError::invalid_params(format!("Unknown prompt: {}", shortened(name))))
 }
 
-/// `prompts/list`.
+/// The result of `prompts/list`.
 pub fn list() -> Value {
     static LIST: LazyLock<Value> = LazyLock::new(|| {
         let prompts = PROMPTS.iter().map(Prompt::describe);
@@ -151,7 +155,7 @@ pub fn list() -> Value {
     LIST.clone()
 }
 
-/// `prompts/get`: the text with the arguments filled in, and what it says of the project as it is now.
+/// The result of `prompts/get`: the text with the arguments and the current values of the project.
 ///
 /// # Errors
 /// Invalid params: an unknown prompt or argument, a missing required argument, or one that is no string or too long
@@ -181,8 +185,10 @@ pub fn get(project: &ProjectHandle, params: &Params<'_>) -> Result<Value, RpcErr
 }
 
 impl Prompt {
+    /// The argument of this name.
+    ///
     /// # Errors
-    /// Invalid params when the prompt has no such argument.
+    /// Invalid params if the prompt has no such argument.
     pub fn argument(&self, name: &str) -> Result<&'static Argument, RpcError> {
         let mut arguments = self.arguments.iter();
         arguments
@@ -202,9 +208,8 @@ impl Prompt {
         })
     }
 
-    /// Reads the members of `arguments`. Forms send empty strings for what nobody filled in: these count as absent, as
-    /// `null` does. It stops at the first member that does not belong there, so it looks at few, however many there
-    /// are.
+    /// Reads the members of `arguments`. Forms send empty strings for empty fields: these count as absent, like `null`.
+    /// Reading stops at the first unknown member, so its cost does not grow with the number of members.
     fn read<'a>(&self, members: &[(Cow<'a, str>, &'a str)]) -> Result<GivenArguments<'a>, RpcError> {
         let mut raw: Vec<(&'static str, &'a str)> = Vec::new();
         for (name, value) in members {
@@ -271,7 +276,7 @@ const PROTOCOLS: Fact = Fact {
             limit: Some(NAMED_LEN_MAX),
             ..DiscoverQuery::default()
         };
-        // The limit is an allowed one, so there is a page.
+        // The limit is allowed, so this cannot fail.
         let Ok(page) = project.discover_protocols(&query) else {
             return String::new();
         };
@@ -300,7 +305,7 @@ const RETENTION: Fact = Fact {
     value: |project, _| in_seconds(project.settings().session_retention),
 };
 
-/// Where the session stands that `to` means.
+/// The presence, inbox and protocols of the session that `to` names.
 const RECIPIENT: Fact = Fact {
     name: "recipient",
     value: |project, given| {
@@ -331,7 +336,7 @@ fn declared_protocols(member: &Member) -> String {
     enumerated(shown, more, "none")
 }
 
-/// The address others reach a session by.
+/// The address by which other sessions reach this one.
 fn address(member: &Member) -> Cow<'_, str> {
     match &member.record.name {
         Some(name) => name.as_str().into(),
@@ -378,7 +383,7 @@ mod tests {
         })
     }
 
-    /// Every prompt with every choice of its optional arguments.
+    /// Every prompt with every subset of its optional arguments.
     fn rendered() -> Vec<(&'static str, String)> {
         let mut texts = Vec::new();
         for prompt in PROMPTS {
@@ -416,12 +421,12 @@ mod tests {
         let given = read("hand_over", &[("task", r#""\u0074""#), ("to", "\"bob\"")]).unwrap();
         assert_eq!(given, [("to", "bob".into()), ("task", "t".into())]);
         assert_eq!(read("join", &[]).unwrap(), []);
-        // Nobody filled them in.
+        // Absent, as forms send it.
         assert_eq!(read("join", &[("name", "null"), ("role", "\" \"")]).unwrap(), []);
     }
 
     #[test]
-    fn arguments_that_do_not_fit_are_refused_by_name() {
+    fn invalid_arguments_are_refused_by_name() {
         let long = format!("\"{}\"", "x".repeat(ARGUMENT_LEN_MAX + 1));
         let other = "x".repeat(101);
         let refusals: [(&str, &Members<'_>, &str); 9] = [
@@ -446,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn every_text_is_whole_whatever_is_left_out() {
+    fn a_text_has_no_gaps_when_optional_arguments_are_absent() {
         for (name, text) in rendered() {
             for remains in ["{{", "^", "#", "  \n", "\n\n\n"] {
                 assert!(!text.contains(remains), "{name}: {remains:?}\n{text}");
@@ -456,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn the_calls_in_the_texts_fit_the_tools() {
+    fn the_calls_in_the_texts_match_the_tools() {
         let tools = tools::list(true, Scope::Operator);
         for (prompt, text) in rendered() {
             let calls = text.lines().filter_map(|line| line.strip_prefix("    "));
@@ -482,7 +487,7 @@ mod tests {
             BrokerError::RecipientFull,
         ];
         known.extend(errors.iter().map(|error| error.code().to_owned()));
-        // Of a variant that takes more to make.
+        // A variant with fields that are laborious to fill.
         known.insert("incompatible_protocol".to_owned());
         for (prompt, text) in rendered() {
             for word in words(&text) {
@@ -499,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_say_when_there_is_more() {
+    fn a_truncated_enumeration_says_so() {
         let items = || vec!["a".to_owned(), "b".to_owned()];
         assert_eq!(enumerated(items(), false, "none"), "a, b");
         assert_eq!(enumerated(items(), true, "none"), "a, b and more");

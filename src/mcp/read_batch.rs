@@ -39,16 +39,16 @@ pub struct RoutedBatch {
 /// A frame that waits.
 pub struct Deferred {
     pub text: String,
-    pub lane: ReplyRoute,
+    pub route: ReplyRoute,
     /// It was taken up before, and counted against the limits of its caller.
     pub counted: bool,
     pub read_at: ReadAt,
 }
 
 impl ReadBatch {
-    pub fn new(shared: Rc<PeerContext>) -> Self {
+    pub fn new(context: Rc<PeerContext>) -> Self {
         Self {
-            context: shared,
+            context,
             prepared: Vec::new(),
             routed: VecDeque::new(),
             parsed_meta: None,
@@ -80,7 +80,7 @@ impl ReadBatch {
         if let Some(text) = again {
             self.deferred.push_front(Deferred {
                 text: text.to_owned(),
-                lane: to.route.clone(),
+                route: to.route.clone(),
                 counted: true,
                 read_at: self.context.read_at.get(),
             });

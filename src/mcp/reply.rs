@@ -1,4 +1,4 @@
-//! Who is to be answered, and how an answer is written.
+//! Where the answer to a request goes, and how it is written.
 
 use std::{
     cell::{Cell, RefCell},
@@ -22,37 +22,37 @@ use super::{
 
 use crate::refusal::error_object;
 
-/// The request an answer belongs to.
+/// The request that an answer belongs to.
 #[derive(Clone)]
 pub struct ReplyTo {
-    /// As it was written.
+    /// The id as JSON, verbatim.
     pub id: Rc<str>,
     pub modern: bool,
-    /// The caller declares the extension for tasks.
+    /// The caller declared the extension for tasks.
     pub takes_tasks: bool,
-    /// The token by which the caller knows notifications of progress, as it was written.
+    /// The token for progress notifications as JSON, verbatim.
     pub progress: Option<Rc<str>>,
-    /// The least severe log messages that the caller wants to hear of.
+    /// The lowest severity of log messages that the caller asked for.
     pub log_level: Option<Level>,
     pub route: ReplyRoute,
-    /// The session that the call names, where that is not what its connection acts as.
+    /// The session that the call names by id, if that is not the session of its connection.
     pub acts_as: Option<Arc<Member>>,
 }
 
-/// Where what belongs to a request goes.
+/// Where the answer and the notifications of a request go.
 #[derive(Clone, Default)]
 pub enum ReplyRoute {
     /// To the connection, with everything else.
     #[default]
     Connection,
-    /// To the answer to the HTTP request that brought it.
+    /// To the answer of the HTTP request that carried it.
     Exchange(Arc<Outbox>),
-    /// To the answer of the batch it was part of (2025-03-26).
+    /// To the answer of its JSON-RPC batch (2025-03-26).
     Batch(Rc<AnswerBatch>),
 }
 
 impl ReplyRoute {
-    /// Where notifications of this lane go.
+    /// The outbox for notifications of this route.
     pub fn outbox<'a>(&'a self, connection: &'a Outbox) -> &'a Outbox {
         match self {
             Self::Connection => connection,
@@ -61,21 +61,21 @@ impl ReplyRoute {
         }
     }
 
-    /// Sends the response to a request of this lane; `error` is the code in it, and `taking` what it brings.
-    pub fn respond(&self, connection: &Outbox, frame: &[u8], error: Option<i32>, taking: Option<PendingReceive>) {
+    /// Sends the response to a request; `error` is its JSON-RPC error code, `receive` the receive that it completes.
+    pub fn respond(&self, connection: &Outbox, frame: &[u8], error: Option<i32>, receive: Option<PendingReceive>) {
         match self {
-            Self::Connection => connection.respond_with_receives(frame, error, taking),
-            Self::Exchange(outbox) => outbox.respond_with_receives(frame, error, taking),
+            Self::Connection => connection.respond_with_receives(frame, error, receive),
+            Self::Exchange(outbox) => outbox.respond_with_receives(frame, error, receive),
             Self::Batch(batch) => {
                 batch.len.set(batch.len.get() + frame.len());
                 batch.frames.borrow_mut().push(frame.to_vec());
-                batch.receives.borrow_mut().extend(taking);
+                batch.receives.borrow_mut().extend(receive);
             }
         }
     }
 
-    /// Refuses what may have been a request. Without the id that is known, one over HTTP has none, while on a
-    /// connection it is null (JSON-RPC 2.0, section 5).
+    /// Sends an error for a frame that may be a request. If its id is unknown, the response over HTTP omits the id, and
+    /// on a connection it is null (JSON-RPC 2.0, section 5).
     pub fn refuse(&self, connection: &Outbox, id: Option<&str>, error: &RpcError) {
         let mut out = Vec::with_capacity(128);
         let id = match self {
@@ -86,19 +86,19 @@ impl ReplyRoute {
         self.respond(connection, &out, Some(error.code), None);
     }
 
-    /// There will be no answer to the one request that this lane is for.
+    /// Discards the answer to the request of this route.
     pub fn abandon(&self) {
         if let Self::Exchange(outbox) = self {
             outbox.abandon();
         }
     }
 
-    /// Whether what belongs to this lane goes to that exchange.
+    /// Whether this route leads to that exchange.
     pub fn leads_to(&self, exchange: &Outbox) -> bool {
         self.exchange_id() == Some(exchange.id())
     }
 
-    /// Where what belongs to this lane goes, unless that is the connection.
+    /// The exchange that this route leads to; `None` for the connection.
     pub fn exchange_id(&self) -> Option<ConnectionId> {
         match self {
             Self::Connection => None,
@@ -107,10 +107,10 @@ impl ReplyRoute {
         }
     }
 
-    /// Whether the answers of its batch, if it is of one, leave room for another.
+    /// Whether the answers of the batch leave room for another.
     ///
     /// # Errors
-    /// When they do not: a batch is answered as one, so it has no cursor.
+    /// `REFUSED` if not: a batch is answered as a whole, so it has no cursor.
     pub fn check_room(&self) -> Result<(), RpcError> {
         match self {
             Self::Batch(batch) if batch.len.get() >= BATCH_BYTES_MAX => Err(RpcError::new(
@@ -123,40 +123,41 @@ impl ReplyRoute {
         }
     }
 
-    /// Waits until no other page of its batch, if it is of one, is being made.
+    /// Waits until no other request of the same batch writes a page. `None` outside a batch.
     pub async fn page_permit(&self) -> Option<OwnedSemaphorePermit> {
         match self {
-            // It is never closed.
+            // The semaphore is never closed.
             Self::Batch(batch) => Arc::clone(&batch.page_permits).acquire_owned().await.ok(),
             Self::Connection | Self::Exchange(_) => None,
         }
     }
 
+    /// Whether the request is part of a JSON-RPC batch.
     pub fn is_batch(&self) -> bool {
         matches!(self, Self::Batch(_))
     }
 }
 
-/// The answers of a batch (2025-03-26), sent together when the last is there.
+/// The answers of a JSON-RPC batch (2025-03-26). They are sent as one array when the last reference is dropped.
 pub struct AnswerBatch {
     outbox: Arc<Outbox>,
-    /// The outbox is for this batch alone.
+    /// The outbox serves this batch only.
     is_exchange: bool,
     frames: RefCell<Vec<Vec<u8>>>,
     /// Bytes of the frames.
     len: Cell<usize>,
     page_permits: Arc<Semaphore>,
-    /// What they bring.
+    /// The receives that the answer completes.
     receives: RefCell<Vec<PendingReceive>>,
 }
 
-/// Bytes of the answers of one batch past which no other of its requests is served.
+/// Once the answers of a batch have this many bytes, its other requests are refused.
 const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 impl AnswerBatch {
-    /// A batch that came by `lane`.
-    pub fn new(connection: &Arc<Outbox>, lane: ReplyRoute) -> Rc<Self> {
-        let (outbox, is_exchange) = match lane {
+    /// A batch that came by `route`.
+    pub fn new(connection: &Arc<Outbox>, route: ReplyRoute) -> Rc<Self> {
+        let (outbox, is_exchange) = match route {
             ReplyRoute::Exchange(outbox) => (outbox, true),
             ReplyRoute::Connection | ReplyRoute::Batch(_) => (Arc::clone(connection), false),
         };
@@ -188,54 +189,56 @@ impl Drop for AnswerBatch {
 }
 
 impl ReplyTo {
-    /// A request of the connection itself.
-    pub fn new(id: &str, lane: ReplyRoute) -> Self {
+    /// The request with this id.
+    pub fn new(id: &str, route: ReplyRoute) -> Self {
         Self {
             id: id.into(),
             modern: false,
             takes_tasks: false,
             progress: None,
             log_level: None,
-            route: lane,
+            route,
             acts_as: None,
         }
     }
 
-    /// Whether it is the same request, and not only one of the same id.
+    /// Whether both are the same request; two requests may have the same id.
     pub fn is_same_request(&self, other: &Self) -> bool {
         Rc::ptr_eq(&self.id, &other.id)
     }
 
-    /// Sends one response.
+    /// Sends the response.
     pub fn send(&self, connection: &Outbox, frame: &[u8]) {
         self.route.respond(connection, frame, None, None);
     }
 
-    /// Sends one response that may bring messages.
-    pub fn send_with_receive(&self, connection: &Outbox, frame: &[u8], taking: Option<PendingReceive>) {
-        self.route.respond(connection, frame, None, taking);
+    /// Sends the response, which completes a receive if `receive` is given.
+    pub fn send_with_receive(&self, connection: &Outbox, frame: &[u8], receive: Option<PendingReceive>) {
+        self.route.respond(connection, frame, None, receive);
     }
 
+    /// Sends a response with this result.
     pub fn result(&self, connection: &Outbox, result: &Value) {
         let mut text = Vec::with_capacity(256);
         write_json(&mut text, result);
         self.raw_result(connection, &text);
     }
 
-    /// Sends a response whose result is JSON text already.
+    /// Sends a response with this result, as JSON text.
     pub fn raw_result(&self, connection: &Outbox, result: &[u8]) {
         self.raw_result_with_receive(connection, result, None);
     }
 
-    /// The same for one that may bring messages.
-    pub fn raw_result_with_receive(&self, connection: &Outbox, result: &[u8], taking: Option<PendingReceive>) {
+    /// As [`Self::raw_result`]; the response completes a receive if `receive` is given.
+    pub fn raw_result_with_receive(&self, connection: &Outbox, result: &[u8], receive: Option<PendingReceive>) {
         let mut out = Vec::with_capacity(result.len() + 64);
         begin_result(&mut out, &self.id);
         out.extend_from_slice(result);
         out.push(b'}');
-        self.send_with_receive(connection, &out, taking);
+        self.send_with_receive(connection, &out, receive);
     }
 
+    /// Sends an error response.
     pub fn error(&self, connection: &Outbox, error: &RpcError) {
         self.route.refuse(connection, Some(&self.id), error);
     }
@@ -245,7 +248,7 @@ impl ReplyTo {
         self.route.outbox(connection).send(frame);
     }
 
-    /// Says how far the request has come, if its caller wants to know.
+    /// Sends a progress notification if the caller gave a token.
     pub fn notify_progress(&self, connection: &Outbox, progress: f64, total: Option<f64>, message: Option<&str>) {
         let Some(token) = &self.progress else { return };
         let total = total.map_or_else(String::new, |total| format!(",\"total\":{total}"));
@@ -269,13 +272,14 @@ impl From<Value> for ToolResult {
     }
 }
 
-/// How many messages wait for the session that a call acted as.
+/// The number of messages that wait for the session of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnreadCount {
+    /// Messages that wait for the session.
     Of(usize),
-    /// The caller has no session, so none wait for it.
+    /// The caller has no session, so no messages wait.
     NoSession,
-    /// The result is kept for later: by then it would not be true.
+    /// The result is stored for later, when the number would be outdated.
     Unknown,
 }
 
@@ -286,8 +290,8 @@ pub fn write_tool_result(out: &mut Vec<u8>, to: &ReplyTo, object: &[u8], is_erro
     out.push(b'}');
 }
 
-/// Writes the result of a `tools/call`: the object as `structuredContent` and as text. How many messages wait for the
-/// caller is a member of both, because models see these two, and of `_meta`, which programs read.
+/// Writes the result of a `tools/call`: the object as `structuredContent` and as text. The number of waiting messages
+/// is a member of both, for models, and of `_meta`, for programs.
 pub fn write_call_result(out: &mut Vec<u8>, modern: bool, object: &[u8], is_error: bool, unread: UnreadCount) {
     let (object, last) = match (unread, object.strip_suffix(b"}")) {
         (UnreadCount::Of(unread), Some(open)) if !is_error => (open, Some((open != b"{", unread))),
@@ -336,7 +340,7 @@ pub fn write_call_result(out: &mut Vec<u8>, modern: bool, object: &[u8], is_erro
     }
 }
 
-/// Every modern result says what it is and who it is from.
+/// Adds the members that every modern result has: its type and the server.
 pub fn with_era_members(mut result: Value, modern: bool) -> Value {
     if modern && let Some(result) = result.as_object_mut() {
         result.insert("resultType".to_owned(), json!("complete"));
@@ -346,8 +350,8 @@ pub fn with_era_members(mut result: Value, modern: bool) -> Value {
     result
 }
 
-/// JSON text inside a JSON string. JSON text has no raw control characters but those of its white space, so what
-/// needs an escape is a quote or a backslash, or, rarely, white space.
+/// Escapes JSON text for a JSON string. Such text has no control characters except white space, so only quotes,
+/// backslashes and line breaks need an escape.
 fn escape_into(out: &mut Vec<u8>, json: &[u8]) {
     out.reserve(json.len() + json.len() / 4);
     let mut rest = json;
@@ -360,7 +364,7 @@ fn escape_into(out: &mut Vec<u8>, json: &[u8]) {
     out.extend_from_slice(rest);
 }
 
-/// What follows the backslash in the escape of a byte; 0 for a byte that needs none.
+/// The character after the backslash in the escape of a byte; 0 for a byte without an escape.
 static ESCAPED: [u8; 256] = {
     let mut table = [0; 256];
     table[b'"' as usize] = b'"';
@@ -371,19 +375,19 @@ static ESCAPED: [u8; 256] = {
     table
 };
 
-/// `Implementation` of this server, in all revisions.
+/// The `Implementation` object of this server, in all revisions.
 pub fn server_info() -> Value {
     json!({"name": "mcp-broker", "title": "MCP Broker", "version": env!("CARGO_PKG_VERSION")})
 }
 
-/// The same as text.
+/// [`server_info`] as text.
 pub fn server_info_text() -> &'static str {
     static TEXT: LazyLock<String> = LazyLock::new(|| server_info().to_string());
     &TEXT
 }
 
 impl RpcError {
-    /// What is no tool refuses with the same error object.
+    /// The error of a request that is no tool call; `data` is the error object of the tools.
     pub fn refused(error: &BrokerError) -> Self {
         Self::new(rpc::REFUSED, error.to_string()).with_data(error_object(error))
     }
@@ -394,7 +398,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_of_a_tool_result_is_the_object_again() {
+    fn the_text_of_a_tool_result_is_its_object() {
         let object = json!({"a\"b": "c\\d\n", "é": ["\u{1}", {"x": null}]});
         let mut out = Vec::new();
         for text in [
@@ -423,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_says_how_many_wait_only_where_that_is_true() {
+    fn an_object_has_the_number_of_waiting_messages_only_if_it_is_known() {
         let written = |object: &str, is_error: bool, unread| {
             let mut out = Vec::new();
             write_call_result(&mut out, false, object.as_bytes(), is_error, unread);

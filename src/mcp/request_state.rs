@@ -1,5 +1,5 @@
-//! The `requestState` of multi round-trip requests (2026-07-28, basic/patterns/mrtr): what a client carries from one
-//! round to the next and must not be able to change.
+//! The `requestState` of multi round-trip requests (2026-07-28, basic/patterns/mrtr): the client carries it from one
+//! round to the next and must not be able to change it.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-/// Signs states and recognises its own. States do not outlive the process that signed them: its key is random.
+/// Signs states and verifies them. The key is random, so a state is valid only in the process that signed it.
 pub struct StateSigner {
     key: [u8; 64],
 }
@@ -20,18 +20,18 @@ impl fmt::Debug for StateSigner {
     }
 }
 
-/// The request that a state belongs to: it is good for no other, and for nobody else.
+/// Identifies the request and the caller that a state is valid for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestFingerprint {
     pub principal: String,
     pub method: String,
-    /// A digest of the parameters that make the request what it is.
+    /// A digest of the params.
     pub params_digest: String,
 }
 
 impl RequestFingerprint {
-    /// The request of this method with these parameters. Order and white space of the parameters do not matter; what
-    /// belongs to one round only must have been left out.
+    /// The fingerprint of a request. Order and white space of the params do not matter; the caller removes the members
+    /// that differ between rounds.
     pub fn new(principal: &str, method: &str, params: &Value) -> Self {
         Self {
             principal: principal.to_owned(),
@@ -43,7 +43,7 @@ impl RequestFingerprint {
 
 #[derive(Deserialize, Serialize)]
 struct SignedState {
-    /// Of the format.
+    /// The version of the format.
     #[serde(rename = "v")]
     version: u8,
     #[serde(rename = "p")]
@@ -55,33 +55,36 @@ struct SignedState {
     /// Milliseconds since the Unix epoch.
     #[serde(rename = "e")]
     expires_at: u64,
-    /// What was answered in the rounds before.
+    /// The answers of earlier rounds.
     #[serde(rename = "a")]
     answers: Map<String, Value>,
 }
 
 const VERSION: u8 = 1;
 
-/// Why a state is not taken.
+/// Why a state is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StateError {
-    /// It was not sealed here, or was changed.
+    /// Not signed by this process, or changed.
     Forged,
+    /// The state's time is over.
     Expired,
-    /// It was sealed for another request, or another caller.
+    /// Signed for another request or another caller.
     OtherRequest,
 }
 
 impl StateSigner {
+    /// A signer with a random key.
+    ///
     /// # Errors
-    /// When the system has no random numbers.
+    /// If the system has no random numbers.
     pub fn random() -> Result<Self, getrandom::Error> {
         let mut key = [0; 64];
         getrandom::fill(&mut key)?;
         Ok(Self { key })
     }
 
-    /// A state that carries what was answered so far; `expires_at` in milliseconds since the Unix epoch.
+    /// A state that carries the answers so far; `expires_at` in milliseconds since the Unix epoch.
     pub fn sign(&self, origin: &RequestFingerprint, answers: Map<String, Value>, expires_at: u64) -> String {
         let RequestFingerprint {
             principal,
@@ -103,7 +106,10 @@ impl StateSigner {
         format!("{body}.{}", URL_SAFE_NO_PAD.encode(tag))
     }
 
-    /// What was answered in the rounds before.
+    /// The answers of earlier rounds.
+    ///
+    /// # Errors
+    /// [`StateError`] if the state is not valid for this request at `now_ms`, in milliseconds since the Unix epoch.
     pub fn verify(
         &self,
         state: &str,
@@ -150,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_is_good_for_its_request_until_it_expires() {
+    fn a_state_is_valid_for_its_request_until_it_expires() {
         let sealer = StateSigner::random().unwrap();
         let origin = origin(&json!({"name": "x", "arguments": {"a": 1, "b": 2}}));
         let state = sealer.sign(&origin, answers(), 1000);
@@ -165,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_is_good_for_nothing_else() {
+    fn a_state_is_invalid_for_other_requests_callers_and_processes() {
         let sealer = StateSigner::random().unwrap();
         let params = json!({"name": "x"});
         let state = sealer.sign(&origin(&params), answers(), 1000);
@@ -183,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_that_was_changed_anywhere_is_forged() {
+    fn a_state_with_any_changed_byte_is_forged() {
         let sealer = StateSigner::random().unwrap();
         let origin = origin(&json!({}));
         let state = sealer.sign(&origin, answers(), 1000);
@@ -191,7 +197,7 @@ mod tests {
             let mut changed = state.clone().into_bytes();
             changed[at] = if changed[at] == b'A' { b'B' } else { b'A' };
             let changed = String::from_utf8(changed).unwrap();
-            // The last character of Base64 has bits that say nothing; a decoder must not take them for the same.
+            // The last character of Base64 has unused bits; a decoder must not ignore them.
             assert_eq!(sealer.verify(&changed, &origin, 0), Err(StateError::Forged), "{at}");
         }
         for bad in ["", ".", "a.b", &state[..state.len() - 1], &format!("{state}-TAMPERED")] {

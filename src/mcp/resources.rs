@@ -1,4 +1,4 @@
-//! Resources: what can be read of the broker without a tool.
+//! Resources: what a client can read of the broker without a tool.
 
 use std::sync::Arc;
 
@@ -13,17 +13,18 @@ use super::{
     tools::{ToolCaller, protocol_json, protocol_page, session_page},
 };
 
-/// Where the inbox of any session is; `session_id` can be completed.
+/// The URI of the inbox of a session; completion suggests `session_id`.
 pub const SESSION_INBOX_TEMPLATE: &str = "broker://sessions/{session_id}/inbox";
-/// Where one protocol is; `name` and `version` can be completed.
+/// The URI of a protocol; completion suggests `name` and `version`.
 pub const PROTOCOL_TEMPLATE: &str = "broker://protocols/{name}/{version}";
 const SESSIONS: &str = "broker://sessions";
 const PROTOCOLS: &str = "broker://protocols";
-/// Most entries on one page of a list resource. The next page has the URI of the list with [`CURSOR`] and `next_cursor`.
+/// Entries on one page of a list resource. The URI of the next page is that of the list with [`CURSOR`] and
+/// `next_cursor`.
 const LIST_LEN_MAX: usize = 1000;
 const CURSOR: &str = "?cursor=";
 
-/// `resources/list`.
+/// The result of `resources/list`.
 pub fn list() -> Value {
     let entry = |uri: &str, name: &str, title: &str, description: &str| json!({"uri": uri, "name": name, "title": title, "description": description, "mimeType": "application/json"});
     let entries = [
@@ -40,7 +41,7 @@ pub fn list() -> Value {
             "Protocols",
             "The registered protocols, page by page: the next has ?cursor= and next_cursor in its URI.",
         ),
-        // Last: a caller without a session cannot read it, and clients that try one take the first.
+        // Last, because a caller without a session cannot read it, and clients that try one resource take the first.
         entry(
             INBOX,
             "inbox",
@@ -54,7 +55,7 @@ pub fn list() -> Value {
     entries.collect()
 }
 
-/// `resources/templates/list`.
+/// The result of `resources/templates/list`.
 pub fn templates() -> Value {
     let entry = |template: &str, name: &str, title: &str, description: &str| {
         json!({
@@ -82,11 +83,12 @@ pub fn templates() -> Value {
     entries.collect()
 }
 
+/// Whether the resource exists, for this caller and as known at this replica.
 pub fn exists(caller: &ToolCaller, uri: &str) -> bool {
     read(caller, uri).is_some()
 }
 
-/// What a resource holds, as `resources/read` shows it; None when there is none of this URI.
+/// The content of a resource, as `resources/read` shows it; `None` if it does not exist.
 pub fn read(caller: &ToolCaller, uri: &str) -> Option<Value> {
     #[cfg(feature = "conformance-fixtures")]
     if let Some(content) = fixtures::resources::read(uri) {
@@ -142,7 +144,7 @@ fn read_one(caller: &ToolCaller, uri: &str) -> Option<Value> {
     Some(inbox_json(caller, &member))
 }
 
-/// The caller's session whose inbox this URI means.
+/// The caller's session whose inbox this URI names.
 pub fn session_of_inbox(caller: &ToolCaller, uri: &str) -> Option<Arc<Member>> {
     match inbox_session_id(uri) {
         Some(id) => caller.session_of(id).ok(),

@@ -1,4 +1,6 @@
-//! JSON-RPC 2.0 frames: one borrowed pass over what comes in, direct writing of what goes out.
+//! JSON-RPC 2.0 frames: parses incoming ones in a single borrowing pass, writes outgoing ones directly.
+//!
+//! It must not know the methods of MCP.
 
 use std::borrow::Cow;
 
@@ -8,28 +10,33 @@ use serde_json::{Value, json};
 use super::scan::{self, ScanError};
 use crate::refusal::json_error_reason;
 
+/// JSON-RPC 2.0: the text is not JSON.
 pub const PARSE_ERROR: i32 = -32700;
+/// JSON-RPC 2.0: the JSON is not a request.
 pub const INVALID_REQUEST: i32 = -32600;
+/// JSON-RPC 2.0: the method does not exist.
 pub const METHOD_NOT_FOUND: i32 = -32601;
+/// JSON-RPC 2.0: the params are invalid.
 pub const INVALID_PARAMS: i32 = -32602;
+/// JSON-RPC 2.0: the server failed.
 pub const INTERNAL_ERROR: i32 = -32603;
-/// Legacy revisions: a resource that is not there. The modern one uses [`INVALID_PARAMS`].
+/// Legacy revisions: the resource does not exist. The modern one uses [`INVALID_PARAMS`].
 pub const RESOURCE_NOT_FOUND: i32 = -32002;
-/// 2026-07-28: the headers of the request do not say what its body says.
+/// 2026-07-28: the headers of the request contradict its body.
 pub const HEADER_MISMATCH: i32 = -32020;
-/// 2026-07-28: the client has not declared a capability that serving the request needs.
+/// 2026-07-28: the request needs a client capability that was not declared.
 pub const MISSING_CAPABILITY: i32 = -32021;
-/// 2026-07-28: the protocol version of the request is not spoken here.
+/// 2026-07-28: the server does not support the protocol version of the request.
 pub const UNSUPPORTED_VERSION: i32 = -32022;
 
-/// Most elements of a batch: their answers are held until the last is there.
+/// Elements of a batch: their answers are held until the last is complete.
 const BATCH_LEN_MAX: usize = 100;
-/// Arguments of a call that are kept; no tool takes as many, and one more than that says so.
+/// Arguments of a call that are kept. No tool has as many; one more than the limit lets the tool report it.
 const MEMBERS_LEN_MAX: usize = 65;
-/// Longest id that is echoed.
+/// Bytes of an id that is echoed.
 const ID_LEN_MAX: usize = 256;
 
-/// A frame, taken apart.
+/// A parsed frame.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Incoming<'a> {
     Request {
@@ -41,12 +48,12 @@ pub enum Incoming<'a> {
         method: Cow<'a, str>,
         params: Params<'a>,
     },
-    /// An answer to a request of ours: the JSON of its result, or of its error.
+    /// The client's answer to a request of the server: the JSON of its result, or of its error.
     Response {
         id: Option<&'a str>,
         outcome: Result<&'a str, &'a str>,
     },
-    /// Elements of a batch (2025-03-26), each a frame.
+    /// The elements of a batch (2025-03-26), each a frame.
     Batch(Vec<&'a str>),
 }
 
@@ -60,8 +67,8 @@ impl<'a> Incoming<'a> {
     }
 }
 
-/// The params of a frame and the parts that most methods have. `name`, `arguments`, `meta` and what is in `arguments`
-/// have only been scanned: who reads them must parse or check them. Everything else in them has been checked.
+/// The params of a frame, and the parts that most methods have. `name`, `arguments`, `meta` and the members of
+/// `arguments` have only been scanned: their readers must parse or check them. All other params have been checked.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Params<'a> {
     pub text: Option<&'a str>,
@@ -73,13 +80,13 @@ pub struct Params<'a> {
 }
 
 impl<'a> Params<'a> {
-    /// What `name` says, if it is a string: the tool, or the prompt.
+    /// The value of `name` if it is a string: the tool or the prompt.
     pub fn named(&self) -> Option<Cow<'a, str>> {
         self.name.and_then(scan::string)
     }
 }
 
-/// Why a frame is none. `id` is there when it could be read.
+/// Why a frame is invalid. `id` is present if it could be read.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Malformed<'a> {
     pub id: Option<&'a str>,
@@ -101,7 +108,10 @@ impl From<ScanError> for Malformed<'_> {
     }
 }
 
-/// Takes one frame apart.
+/// Parses one frame.
+///
+/// # Errors
+/// [`Malformed`] if the text is not JSON, nested too deeply, or not a JSON-RPC frame.
 pub fn parse(text: &str) -> Result<Incoming<'_>, Malformed<'_>> {
     if text.trim_start().starts_with('[') {
         return batch(text);
@@ -209,7 +219,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// A frame that is refused for its shape must be JSON at all.
+    /// A frame that is invalid for its shape must still be JSON; otherwise it is a parse error.
     fn check_rest(&self) -> Result<(), ScanError> {
         [self.version, self.method, self.params.text]
             .into_iter()
@@ -227,7 +237,7 @@ fn invalid<'a>(id: Option<&'a str>, message: &'static str) -> Malformed<'a> {
 }
 
 fn batch(text: &str) -> Result<Incoming<'_>, Malformed<'_>> {
-    // Nothing of what is not JSON as a whole is served (JSON-RPC 2.0, section 6).
+    // A batch that is not JSON as a whole is refused as a whole (JSON-RPC 2.0, section 6).
     scan::check(text)?;
     let mut frames = Vec::new();
     scan::elements::<Malformed<'_>>(text, |element| {
@@ -243,7 +253,7 @@ fn batch(text: &str) -> Result<Incoming<'_>, Malformed<'_>> {
     Ok(Incoming::Batch(frames))
 }
 
-/// A string or an integer, as all revisions of MCP have it; floats and null are none.
+/// Whether this is a string or an integer, the ids of all revisions of MCP. Floats and null are none.
 fn is_id(raw: &str) -> bool {
     let integer = {
         let digits = raw.strip_prefix('-').unwrap_or(raw).as_bytes();
@@ -252,7 +262,7 @@ fn is_id(raw: &str) -> bool {
     raw.len() <= ID_LEN_MAX && (integer || scan::string(raw).is_some())
 }
 
-/// An error of JSON-RPC itself, as opposed to a result that reports a failure.
+/// A JSON-RPC error, as opposed to a result that reports a failure.
 #[derive(Debug)]
 pub struct RpcError {
     pub code: i32,
@@ -260,10 +270,11 @@ pub struct RpcError {
     pub data: Option<Value>,
 }
 
-/// Of the range that JSON-RPC leaves to servers (JSON-RPC 2.0, section 5.1): for this caller, or for now.
+/// A server error (JSON-RPC 2.0, section 5.1): refused for this caller, or temporarily.
 pub const REFUSED: i32 = -32000;
 
 impl RpcError {
+    /// An error without data.
     pub fn new(code: i32, message: impl Into<Cow<'static, str>>) -> Self {
         Self {
             code,
@@ -272,6 +283,7 @@ impl RpcError {
         }
     }
 
+    /// An [`INVALID_PARAMS`] error.
     pub fn invalid_params(message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(INVALID_PARAMS, message)
     }
@@ -285,6 +297,7 @@ impl RpcError {
         error
     }
 
+    /// Adds the `data` member.
     #[must_use]
     pub fn with_data(mut self, data: Value) -> Self {
         self.data = Some(data);
@@ -299,7 +312,7 @@ impl From<ScanError> for RpcError {
     }
 }
 
-/// What is wrong with JSON that is not what it should be; or, if it is none, that.
+/// The error for a text that could not be deserialized: a parse error if it is not JSON, invalid params otherwise.
 pub fn deserialize_error(text: &str, error: &serde_json::Error) -> RpcError {
     if is_json(text) {
         RpcError::invalid_params(format!("Invalid params: {}", json_error_reason(error)))
@@ -313,19 +326,19 @@ pub fn is_json(text: &str) -> bool {
     scan::check(text).is_ok()
 }
 
-/// What an error says of a text the caller sent: not all of it, however long it is.
+/// The first 100 characters of a caller's text, for error messages.
 pub fn shortened(text: &str) -> String {
     text.chars().take(100).collect()
 }
 
-/// Writes `{"jsonrpc":"2.0","id":…,"result":`, to be followed by the result and `}`.
+/// Writes `{"jsonrpc":"2.0","id":…,"result":`; the caller appends the result and `}`.
 pub fn begin_result(out: &mut Vec<u8>, id: &str) {
     out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
     out.extend_from_slice(id.as_bytes());
     out.extend_from_slice(b",\"result\":");
 }
 
-/// Writes an error response; without an id when the request's could not be read (2025-11-25 and 2026-07-28,
+/// Writes an error response, without an id if that of the request could not be read (2025-11-25 and 2026-07-28,
 /// basic/index).
 pub fn write_error(out: &mut Vec<u8>, id: Option<&str>, error: &RpcError) {
     out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",");
@@ -355,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_and_notifications_are_told_apart() {
+    fn requests_notifications_responses_and_batches_are_distinguished() {
         assert_eq!(
             parse(r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"x"}}"#).unwrap(),
             Incoming::Request {
@@ -394,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_json_is_a_parse_error_and_what_is_not_a_request_is_invalid() {
+    fn a_text_that_is_not_json_is_a_parse_error_and_other_json_is_an_invalid_request() {
         for bad in [
             "",
             "{",

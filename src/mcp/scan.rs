@@ -1,9 +1,9 @@
-//! A lazy scanner: finds the members of a JSON object as slices of the text, without building anything.
+//! A lazy scanner: finds the members of a JSON object as slices of the text, without building values.
 //!
-//! It skips values, it does not check them: brackets are counted, strings are respected, the rest is left to
-//! whoever reads the slice. So every slice must be read by a real parser, or be passed to [`check`], before a frame
-//! counts as JSON. What it does promise: it never recurses, never reads a byte twice at one level, and refuses
-//! text that is nested too deeply before any recursive parser sees it.
+//! It skips values and does not check them: it counts brackets and respects strings. Every slice must be read by a real
+//! parser or passed to [`check`] before a frame counts as JSON. It guarantees that it recurses at most [`LEVELS_MAX`]
+//! levels, never reads a byte twice at one level, and refuses text that is nested too deeply before any recursive
+//! parser sees it.
 
 use std::borrow::Cow;
 
@@ -12,17 +12,19 @@ use memchr::memchr2;
 /// Deepest nesting of arrays and objects in a frame.
 pub const DEPTH_MAX: usize = 100;
 
+/// Why a text is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanError {
+    /// The text is not JSON of the expected kind.
     Syntax,
+    /// Nested deeper than [`DEPTH_MAX`].
     TooDeep,
 }
 
 /// Calls `member` with the key and the raw value of each member of an object, in order.
 ///
 /// # Errors
-/// `Syntax` when the text is not an object followed by nothing; `TooDeep` past [`DEPTH_MAX`]; and what `member`
-/// returns.
+/// `Syntax` if the text is not exactly one object, `TooDeep` past [`DEPTH_MAX`], and the errors of `member`.
 pub fn members<'a, E: From<ScanError>>(
     text: &'a str,
     mut member: impl FnMut(Cow<'a, str>, &'a str) -> Result<(), E>,
@@ -30,8 +32,8 @@ pub fn members<'a, E: From<ScanError>>(
     walk(text, |_, _| false, |_, key, value| member(key, value))
 }
 
-/// As [`members`], and goes into those member objects that `enter` names by their level and key: their members come
-/// with the next level, before the object itself. So nested objects are found in one pass.
+/// As [`members`], and enters the member objects that `enter` selects by level and key: their members are reported with
+/// the next level, before the object itself. So nested objects are found in one pass.
 ///
 /// # Errors
 /// As [`members`].
@@ -49,13 +51,13 @@ pub fn walk<'a, E: From<ScanError>>(
     }
 }
 
-/// Levels that [`walk`] goes into at most, whatever it is told: it recurses for them.
+/// Levels that [`walk`] enters at most, because it recurses for them.
 const LEVELS_MAX: usize = 3;
 
 /// Calls `element` with the raw value of each element of an array, in order.
 ///
 /// # Errors
-/// As [`members`].
+/// As [`members`], for an array.
 pub fn elements<'a, E: From<ScanError>>(
     text: &'a str,
     mut element: impl FnMut(&'a str) -> Result<(), E>,
@@ -82,14 +84,17 @@ pub fn elements<'a, E: From<ScanError>>(
     }
 }
 
-/// Whether the text is one JSON value, read by a real parser.
+/// Checks with a real parser that the text is one JSON value.
+///
+/// # Errors
+/// `Syntax` if it is not.
 pub fn check(text: &str) -> Result<(), ScanError> {
     serde_json::from_str::<serde::de::IgnoredAny>(text)
         .map(drop)
         .map_err(|_| ScanError::Syntax)
 }
 
-/// The string a raw JSON string stands for; None when it is not one.
+/// The string that a raw JSON string encodes; `None` if it is not one.
 pub fn string(raw: &str) -> Option<Cow<'_, str>> {
     let inner = raw.strip_prefix('"')?.strip_suffix('"')?;
     let plain = !inner.bytes().any(|byte| byte == b'\\' || byte == b'"' || byte < 0x20);
@@ -140,7 +145,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// The next byte that is not white space, left where it is.
+    /// The next byte that is not white space, without consuming it.
     fn peek(&mut self) -> Option<u8> {
         let bytes = self.bytes();
         while let Some(&byte) = bytes.get(self.at) {
@@ -174,7 +179,7 @@ impl<'a> Scan<'a> {
         let plain = self.skip_string()?;
         let raw = self.slice(start).ok_or(ScanError::Syntax)?;
         match raw.get(1..raw.len() - 1) {
-            // Nobody reads a key that is not known, so it is here that a control character in it is found.
+            // Unknown keys are never parsed, so control characters in a key are detected here.
             Some(inner) if plain && !inner.bytes().any(|byte| byte < 0x20) => Ok(Cow::Borrowed(inner)),
             _ => string(raw).ok_or(ScanError::Syntax),
         }
@@ -191,16 +196,16 @@ impl<'a> Scan<'a> {
         self.slice(start).ok_or(ScanError::Syntax)
     }
 
-    /// None would mean a boundary inside a character, which a skip cannot stop at: it stops at ASCII bytes only.
+    /// `None` would mean a boundary inside a character, which cannot occur: scanning stops at ASCII bytes only.
     fn slice(&self, start: usize) -> Option<&'a str> {
         self.text.get(start..self.at)
     }
 
-    /// From an opening quote to after the closing one. True when there is no escape between them.
+    /// From an opening quote to after the closing one. True if there is no escape in between.
     fn skip_string(&mut self) -> Result<bool, ScanError> {
         let bytes = self.bytes();
         self.at += 1;
-        // Most strings end soon: finding that out costs less than setting up a wide search.
+        // Most strings are short: finding their end byte by byte costs less than setting up a wide search.
         for _ in 0..16 {
             match bytes.get(self.at) {
                 Some(b'"') => {
@@ -224,7 +229,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// From an opening bracket to after the one that closes it.
+    /// From an opening bracket to after the matching one.
     fn skip_container(&mut self) -> Result<(), ScanError> {
         let bytes = self.bytes();
         let mut depth = 0;
@@ -250,7 +255,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// A number or a literal, up to what ends it.
+    /// A number or a literal, up to the byte after it.
     fn skip_scalar(&mut self) -> Result<(), ScanError> {
         let bytes = self.bytes();
         let start = self.at;
@@ -299,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_an_object_is_refused() {
+    fn a_text_that_is_not_an_object_is_refused() {
         for bad in [
             "",
             "[]",
@@ -321,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_goes_into_what_it_is_told_to_and_nowhere_else() {
+    fn a_walk_enters_only_the_selected_members() {
         let text = r#"{"p":{"q":{"r":1},"s":{"t":2}},"u":{"q":{}},"q":3}"#;
         let mut found = Vec::new();
         let enter = |level: usize, key: &str| (level, key) == (0, "p") || (level, key) == (1, "q");
@@ -342,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn depth_is_bounded_without_recursion() {
+    fn nesting_is_bounded_without_recursion() {
         let deep = format!("{{\"a\":{}{}}}", "[".repeat(DEPTH_MAX + 1), "]".repeat(DEPTH_MAX + 1));
         assert_eq!(scanned(&deep), Err(ScanError::TooDeep));
         let huge = format!("{{\"a\":{}", "[".repeat(1_000_000));

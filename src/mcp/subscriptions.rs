@@ -1,4 +1,4 @@
-//! What a peer wants to hear of unasked, in both eras.
+//! The subscriptions of a peer, in both eras, and the pushes and notifications that follow from them.
 
 use std::rc::Rc;
 
@@ -10,28 +10,30 @@ use tokio::task::AbortHandle;
 
 use super::{outbox::PushFrame, version::PushSettings};
 
-/// The inbox of the session of the connection.
+/// The URI of the inbox of the connection's own session.
 pub const INBOX: &str = "broker://inbox";
 
+/// All subscriptions of one peer.
 #[derive(Default)]
 pub struct Subscriptions {
-    /// Legacy `resources/subscribe`: the URIs by which the peer knows its inbox.
+    /// Legacy `resources/subscribe`: the subscribed URIs of the inbox.
     legacy_inbox: Vec<String>,
     listens: Vec<OpenListen>,
 }
 
 /// An open `subscriptions/listen` (2026-07-28).
 pub struct OpenListen {
-    /// The id of the request, as it was written.
+    /// The id of the request as JSON, verbatim.
     pub id: Rc<str>,
-    /// The URI by which the peer knows its inbox, if it asked for it.
+    /// The URI by which the peer named its inbox, if it subscribed to it.
     pub inbox: Option<String>,
+    /// How messages are pushed to it, if at all.
     pub push: Option<PushSettings>,
-    /// What tells it of other things, for as long as it is open.
+    /// The tasks that send its other notifications.
     pub notifiers: Vec<Notifier>,
 }
 
-/// A task that tells a listen of something. It ends with it.
+/// A task that sends notifications to a listen. Dropping it ends the task.
 pub struct Notifier(pub AbortHandle);
 
 impl Drop for Notifier {
@@ -40,7 +42,7 @@ impl Drop for Notifier {
     }
 }
 
-/// All of it together, as the session and the outbox need it.
+/// The combined effect of all subscriptions, for the session and the outbox.
 #[derive(Debug, Default, PartialEq)]
 pub struct EffectiveSubscriptions {
     pub push: Option<PushSettings>,
@@ -49,6 +51,7 @@ pub struct EffectiveSubscriptions {
 }
 
 impl EffectiveSubscriptions {
+    /// The command that applies it to the session.
     pub fn to_subscribe(&self, connection: ConnectionId) -> Subscribe {
         let push = self.push.map(|PushSettings { window, auto_ack: auto }| PushMode {
             window,
@@ -63,42 +66,47 @@ impl EffectiveSubscriptions {
 }
 
 impl Subscriptions {
+    /// Adds a legacy subscription; repeating it has no effect.
     pub fn subscribe_legacy(&mut self, uri: String) {
         if !self.legacy_inbox.contains(&uri) {
             self.legacy_inbox.push(uri);
         }
     }
 
+    /// Ends a legacy subscription.
     pub fn unsubscribe_legacy(&mut self, uri: &str) {
         self.legacy_inbox.retain(|known| known != uri);
     }
 
+    /// Adds a listen.
     pub fn listen(&mut self, listen: OpenListen) {
         self.listens.push(listen);
     }
 
-    /// Ends a listen; false when there is none of this id.
+    /// Ends a listen; false if there is none with this id.
     pub fn end_listen(&mut self, id: &str) -> bool {
         let before = self.listens.len();
         self.listens.retain(|listen| &*listen.id != id);
         self.listens.len() < before
     }
 
-    /// Ends all listens; returns their ids.
+    /// Ends all listens and returns their ids.
     pub fn end_all_listens(&mut self) -> Vec<Rc<str>> {
         self.listens.drain(..).map(|listen| Rc::clone(&listen.id)).collect()
     }
 
+    /// Whether a listen with this id is open.
     pub fn has_listen(&self, id: &str) -> bool {
         self.listens.iter().any(|listen| &*listen.id == id)
     }
 
+    /// Open listens.
     pub fn listens_len(&self) -> usize {
         self.listens.len()
     }
 
-    /// Messages go to one place: to the first listen that takes them, or else to the legacy connection that does.
-    /// A listen that gets the messages themselves is not told besides that there are some.
+    /// Combines the subscriptions. Messages go to one place: the legacy connection if it takes them, else the first
+    /// listen that does. A listen that gets messages gets no notifications about the same inbox.
     pub fn effective(&self, legacy_push: Option<PushSettings>) -> EffectiveSubscriptions {
         let mut wanted = EffectiveSubscriptions::default();
         if let Some(settings) = legacy_push {

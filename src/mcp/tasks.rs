@@ -1,7 +1,7 @@
 //! The extension `io.modelcontextprotocol/tasks` (2026-07-28): calls whose result is fetched later.
 //!
-//! A task belongs to whoever began it, in its project, and not to a connection: from any other they may fetch, feed and
-//! cancel it. It is kept until its time is over, however it ended.
+//! A task belongs to the caller that started it, in its project, and not to a connection: the caller may read, feed and
+//! cancel it from any other. It is kept for a fixed time.
 
 use std::{
     collections::HashMap,
@@ -39,17 +39,17 @@ use crate::{auth::Identity, refusal::error_object};
 
 /// The name of the extension.
 pub const EXTENSION: &str = "io.modelcontextprotocol/tasks";
-/// How long a task is kept, from its creation on. No wait of a call is nearly as long.
+/// How long a task is kept after its creation. Every wait of a call is much shorter.
 const TTL: Duration = Duration::from_secs(600);
-/// How often a client should ask.
+/// How often a client should poll.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// Tasks that may be kept at once, and those of one project.
+/// Tasks that may be kept at once, in all and of one project.
 const TASKS_LEN_MAX: usize = 10_000;
 const TASKS_OF_PROJECT_LEN_MAX: usize = 2500;
 /// Bytes of results of one project that may be kept at once.
 const RESULT_BYTES_OF_PROJECT_MAX: usize = 16 * 1024 * 1024;
 
-/// What a server answers to whoever needs the extension and has not declared it with the request.
+/// The error for a request that needs the extension and did not declare it.
 pub fn extension_not_declared() -> RpcError {
     let data = json!({"requiredCapabilities": {"extensions": {EXTENSION: {}}}});
     RpcError::new(MISSING_CAPABILITY, "Missing required client capability").with_data(data)
@@ -59,16 +59,16 @@ pub fn extension_not_declared() -> RpcError {
 #[derive(Debug, Default)]
 pub struct Tasks {
     table: Mutex<TaskTable>,
-    /// Tasks that took messages of a session, by session.
+    /// The tasks that received messages of a session, by session.
     receivers: Mutex<HashMap<SessionId, Vec<Weak<Task>>>>,
-    /// Where they are, if there can be other replicas.
+    /// The replica that the ids name.
     replica: Option<ReplicaId>,
 }
 
 #[derive(Debug, Default)]
 struct TaskTable {
     tasks: HashMap<Box<str>, Arc<Task>>,
-    /// What is kept of each project, so that none takes the room of the others.
+    /// The tasks and results of each project, which are bounded per project.
     usage: HashMap<ProjectId, ProjectUsage>,
 }
 
@@ -95,6 +95,7 @@ impl TaskTable {
 }
 
 impl Tasks {
+    /// No tasks yet; ids name `replica`.
     pub fn new(replica: Option<ReplicaId>) -> Arc<Self> {
         Arc::new(Self {
             replica,
@@ -102,7 +103,7 @@ impl Tasks {
         })
     }
 
-    /// A new task that works; None when there is no room, and the call is to go on without.
+    /// A new working task. `None` if there is no room; the call then runs as an ordinary one.
     fn create(self: &Arc<Self>, identity: &Arc<Identity>) -> Option<Arc<Task>> {
         let id = located_id::new_id(self.replica);
         let task = Arc::new(Task::new(id, Arc::clone(identity), Arc::downgrade(self)));
@@ -124,7 +125,8 @@ impl Tasks {
         Some(task)
     }
 
-    /// Gives up the tasks of those whose credentials have ended, and have for so long: what they took waits again.
+    /// Removes the tasks of callers whose credentials have been invalid for at least `known_for`. Their unfetched
+    /// messages return to the inbox.
     pub fn close_of_ended_credentials(&self, now: Now, known_for: Duration) {
         let ended: Vec<_> = {
             let known = lock(&self.table);
@@ -140,7 +142,7 @@ impl Tasks {
     fn remove(&self, id: &str) {
         let forgotten = lock(&self.table).remove(id);
         let Some(task) = forgotten else { return };
-        let session = lock(&task.unclaimed).as_ref().map(|taking| taking.member.record.id);
+        let session = lock(&task.unclaimed).as_ref().map(|receive| receive.member.record.id);
         task.stop();
         if let Some(session) = session {
             let mut takers = lock(&self.receivers);
@@ -153,7 +155,7 @@ impl Tasks {
         }
     }
 
-    /// Counts a result, while its task is kept.
+    /// Counts the bytes of a result, while its task is kept.
     fn count_result(&self, task: &Task, len: usize) {
         let mut known = lock(&self.table);
         if known.tasks.contains_key(task.id.as_str())
@@ -164,16 +166,18 @@ impl Tasks {
         }
     }
 
+    /// A task of this caller.
+    ///
     /// # Errors
-    /// Invalid params when there is none of this id, or somebody else's, or none any more.
+    /// Invalid params if the id is unknown, of another caller, or expired.
     pub fn find(&self, identity: &Identity, id: &str) -> Result<Arc<Task>, RpcError> {
         let task = lock(&self.table).tasks.get(id).cloned();
         task.filter(|task| task.identity.is_same_caller(identity))
-            .ok_or_else(|| RpcError::invalid_params("Task not found: there is none of this id, or none any more"))
+            .ok_or_else(|| RpcError::invalid_params("Task not found: the id is unknown or the task has expired"))
     }
 
-    /// Before somebody else takes messages of this session: what a task has taken and nobody fetched waits again, for
-    /// the next call acknowledges what was returned, and that was not.
+    /// Returns to the inbox the messages that ended tasks have received and that were not fetched. Called before
+    /// another receive of the session, which would acknowledge them.
     pub fn release_unclaimed(&self, session: SessionId) {
         let takers = lock(&self.receivers).remove(&session);
         for task in takers.into_iter().flatten().filter_map(|taker| taker.upgrade()) {
@@ -196,14 +200,14 @@ impl Tasks {
 /// One call whose result is fetched later.
 pub struct Task {
     id: String,
-    /// Whose it is.
+    /// The caller that started it.
     identity: Arc<Identity>,
     created_at_ms: u64,
-    /// What it is and has; who listens hears of every change.
+    /// The current state; subscriptions watch it.
     state: watch::Sender<State>,
     runner: Mutex<Option<AbortHandle>>,
     inputs: Mutex<PendingInputs>,
-    /// Messages that it took, until its result is fetched.
+    /// The messages that it received, until its result is fetched.
     unclaimed: Mutex<Option<PendingReceive>>,
     tasks: Weak<Tasks>,
     result_len: AtomicUsize,
@@ -215,7 +219,7 @@ impl fmt::Debug for Task {
     }
 }
 
-/// The questions of a task that wait for an answer.
+/// The input requests of a task that wait for an answer.
 #[derive(Default)]
 struct PendingInputs {
     asked_count: u64,
@@ -291,15 +295,16 @@ impl Task {
         }
     }
 
+    /// The id of the task.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// What runs it, so that it can be cancelled.
+    /// Sets the future that runs the task, so that it can be cancelled.
     pub fn set_runner(&self, runner: AbortHandle) {
         *lock(&self.runner) = Some(runner);
         if self.has_ended() {
-            // Cancelled before anybody could stop it.
+            // The task was cancelled before the runner was known.
             self.stop();
         }
     }
@@ -308,7 +313,7 @@ impl Task {
         self.state.borrow().status.has_ended()
     }
 
-    /// Moves on, unless it has ended.
+    /// Changes the status unless the task has ended; returns whether it changed.
     fn transition(&self, course: TaskStatus) -> bool {
         self.state.send_if_modified(|state| {
             let moves = !state.status.has_ended();
@@ -322,7 +327,7 @@ impl Task {
         })
     }
 
-    /// The call has its result, a refusal of the tool among them.
+    /// Ends the task with the result of its call, which may report a refusal of the tool.
     pub fn complete(&self, result: Vec<u8>) {
         if let Some(tasks) = self.tasks.upgrade() {
             tasks.count_result(self, result.len());
@@ -336,12 +341,12 @@ impl Task {
         }
     }
 
-    /// The call ended with an error of JSON-RPC.
+    /// Ends the task with a JSON-RPC error.
     pub fn fail(&self, error: RpcError) {
         self.transition(TaskStatus::Failed(error.into()));
     }
 
-    /// Gives it up; one that has ended stays as it is.
+    /// Cancels the task; one that has ended stays as it is.
     pub fn cancel(&self) {
         if self.transition(TaskStatus::Cancelled) {
             self.stop();
@@ -358,12 +363,13 @@ impl Task {
 
     fn release_unclaimed(&self) {
         let taken = lock(&self.unclaimed).take();
-        if let Some(taking) = taken {
-            taking.release();
+        if let Some(receive) = taken {
+            receive.release();
         }
     }
 
-    /// Its result is about to be fetched: what it took is its client's, who answers for it.
+    /// The receive whose messages are part of the result, if the task has ended. The caller of this function completes
+    /// or releases it.
     pub fn take_unclaimed(&self) -> Option<PendingReceive> {
         if !self.has_ended() {
             return None;
@@ -371,7 +377,7 @@ impl Task {
         lock(&self.unclaimed).take()
     }
 
-    /// Asks its client; the answer comes when it does. Keys are never used twice in one task.
+    /// Adds an input request and returns its answer. Keys are unique within a task.
     pub fn ask(&self, key: &str, request: Value) -> oneshot::Receiver<Value> {
         let (reply, answer) = oneshot::channel();
         let mut inputs = lock(&self.inputs);
@@ -387,7 +393,7 @@ impl Task {
         answer
     }
 
-    /// Answers of its client. What nobody waits for is ignored (tasks/update).
+    /// Passes answers of the client to their waiters; unexpected ones are ignored (tasks/update).
     pub fn update(&self, responses: Map<String, Value>) {
         let mut inputs = lock(&self.inputs);
         let answered: Vec<_> = responses
@@ -414,7 +420,7 @@ impl Task {
         }
     }
 
-    /// The members of the task, as an object without its braces.
+    /// The members of the task: an object without its braces.
     fn members(&self) -> Vec<u8> {
         let state = self.state.borrow().clone();
         let mut detailed = DetailedTask {
@@ -464,7 +470,8 @@ impl Task {
         out
     }
 
-    /// Tells a subscription of the task as it is, and of every change, until the future is dropped.
+    /// Sends the task to a subscription as it is now and at every change, until the future is dropped. `subscription`
+    /// is the id of its request, as JSON.
     pub fn notify(self: Arc<Self>, subscription: Rc<str>, send: impl Fn(&[u8])) -> impl Future<Output = ()> {
         let mut changes = self.state.subscribe();
         async move {
@@ -486,8 +493,8 @@ impl Task {
 }
 
 impl PeerContext {
-    /// Makes a task of a request: its answer is the task, and from now on it lives as long as that. None when the
-    /// caller does not take one, or there is no room.
+    /// Makes a task of a request and answers the request with it. `None` if the caller accepts no tasks or there is no
+    /// room.
     pub fn become_task(&self, to: &ReplyTo) -> Option<Arc<Task>> {
         if !to.takes_tasks {
             return None;
@@ -497,16 +504,16 @@ impl PeerContext {
         Some(task)
     }
 
-    /// Runs a call as a task. `taking` is what it takes out of an inbox, to be given back unless its result is fetched.
+    /// Runs a call as a task. The messages of `receive` return to the inbox unless the result is fetched.
     pub fn run_as_task(
         &self,
         task: &Arc<Task>,
-        taking: Option<PendingReceive>,
+        receive: Option<PendingReceive>,
         call: impl Future<Output = Result<ToolResult, BrokerError>> + 'static,
     ) {
-        if let Some(taking) = taking {
-            let session = taking.member.record.id;
-            *lock(&task.unclaimed) = Some(taking);
+        if let Some(receive) = receive {
+            let session = receive.member.record.id;
+            *lock(&task.unclaimed) = Some(receive);
             self.service.tasks.add_receiver(session, task);
         }
         let running = Arc::clone(task);

@@ -1,4 +1,4 @@
-//! The two eras of MCP: how a request tells which it is of, and what is agreed in each.
+//! The two eras of MCP: how a request tells its era, and what client and server agree on in each.
 
 use std::rc::Rc;
 
@@ -11,20 +11,20 @@ use super::{
     tools::JsonObject,
 };
 
-/// The modern revision: stateless, the version in each request.
+/// The modern revision: stateless, with the version in each request.
 pub const MODERN: &str = "2026-07-28";
 /// The revisions that begin with `initialize`, newest first.
 pub const LEGACY: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
-/// The one revision in which a server must accept batches (2025-03-26, basic/index, Batching).
+/// The one revision whose servers must accept batches (2025-03-26, basic/index, Batching).
 pub const BATCH_VERSION: &str = "2025-03-26";
-/// The extension that pushes messages themselves.
+/// The extension for pushed messages.
 pub const PUSH_EXTENSION: &str = "dev.mcp-broker/push";
 
-/// Bytes of the `_meta` of a request: it is read into a value with every call.
+/// Bytes of the `_meta` of a request, which is deserialized with every call.
 const META_LEN_MAX: usize = 64 * 1024;
 
-/// What a server answers to a client that asks for a version in `initialize`: the same if it knows it, else its
-/// newest one of that era (lifecycle, Version Negotiation).
+/// The version that `initialize` answers: the requested one if it is known, else the newest legacy one (lifecycle,
+/// Version Negotiation).
 pub fn negotiate_legacy(requested: &str) -> &'static str {
     LEGACY
         .into_iter()
@@ -32,7 +32,7 @@ pub fn negotiate_legacy(requested: &str) -> &'static str {
         .unwrap_or(LEGACY[0])
 }
 
-/// What a client says that it is (`Implementation`, all revisions): for the log, and taken as it is.
+/// The client's name and version (`Implementation`, all revisions). Only the log shows them; they are not verified.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ClientInfo {
@@ -42,7 +42,7 @@ pub struct ClientInfo {
     pub version: String,
 }
 
-/// Characters of a client's name, or of its version, that are kept.
+/// Characters kept of a client's name, and of its version.
 const CLIENT_LEN_MAX: usize = 64;
 
 fn truncated<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
@@ -51,7 +51,7 @@ fn truncated<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Er
 }
 
 impl ClientInfo {
-    /// As a modern request names it in its `_meta`.
+    /// The client that a modern request names in its `_meta`.
     pub fn from_meta(params: &Params<'_>) -> Option<Self> {
         #[derive(Deserialize)]
         struct Meta {
@@ -83,7 +83,7 @@ pub enum Era {
 }
 
 impl Era {
-    /// Whether the caller declares this extension, with the request itself.
+    /// Whether the request declares this extension.
     pub fn declares_extension(&self, name: &str) -> bool {
         match self {
             Self::Legacy => false,
@@ -96,8 +96,10 @@ impl Era {
 }
 
 impl RequestMeta {
+    /// Deserializes the `_meta` of a request; empty if absent.
+    ///
     /// # Errors
-    /// Invalid params when it is no object, or has parts that are not what they should be.
+    /// Invalid params if it is no object, too long, or has members of a wrong type.
     pub fn parse(params: &Params<'_>) -> Result<Self, RpcError> {
         match params.meta {
             None => Ok(Self::default()),
@@ -110,24 +112,30 @@ impl RequestMeta {
         }
     }
 
-    /// Whether the request is a modern one, well formed or not.
+    /// Whether the request is modern, well formed or not.
     pub fn is_modern(&self) -> bool {
         self.protocol_version.is_some()
     }
 
-    /// The token of the caller for notifications of progress, as JSON; it is a string or an integer in all revisions.
+    /// The token for progress notifications as JSON: a string or an integer, in all revisions.
     pub fn progress_token(&self) -> Option<Rc<str>> {
         let token = self.progress_token.as_ref()?;
         (token.is_string() || token.is_i64() || token.is_u64()).then(|| token.to_string().into())
     }
 
-    /// The least severe log messages that a modern caller wants to hear of (2026-07-28, server/utilities/logging).
+    /// The lowest severity of log messages that a modern caller asked for (2026-07-28, server/utilities/logging).
+    ///
+    /// # Errors
+    /// Invalid params for an unknown severity.
     pub fn log_level(&self) -> Result<Option<Level>, RpcError> {
         let level = self.log_level.as_ref().map(Level::deserialize).transpose();
         level.map_err(|error| RpcError::invalid_params(format!("_meta: io.modelcontextprotocol/logLevel: {error}")))
     }
 
-    /// Checks what a modern request must say about itself (2026-07-28, basic/index, `_meta`).
+    /// Checks the members that a modern request must have (2026-07-28, basic/index, `_meta`).
+    ///
+    /// # Errors
+    /// Invalid params for a missing member, `UNSUPPORTED_VERSION` for another version.
     pub fn check_modern(&self) -> Result<(), RpcError> {
         let Some(Value::String(version)) = &self.protocol_version else {
             return Err(RpcError::invalid_params(
@@ -161,10 +169,12 @@ impl RequestMeta {
     }
 }
 
-/// What a client declares about messages by push.
+/// The push settings that a client declares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PushSettings {
+    /// Messages that may be unacknowledged at once.
     pub window: usize,
+    /// Messages are acknowledged when their last byte has been written.
     pub auto_ack: bool,
 }
 
@@ -172,10 +182,10 @@ impl PushSettings {
     const WINDOW_DEFAULT: usize = 64;
     const WINDOW_MAX: usize = 65_536;
 
-    /// Reads the settings of the extension; None when it is not declared.
+    /// Parses the settings of the extension; `None` if it is not declared.
     ///
     /// # Errors
-    /// Invalid params when they are there and make no sense.
+    /// Invalid params if they are malformed.
     pub fn parse(extensions: Option<&Value>) -> Result<Option<Self>, RpcError> {
         let Some(settings) = extensions.and_then(|all| all.get(PUSH_EXTENSION)) else {
             return Ok(None);

@@ -29,11 +29,11 @@ pub(super) fn looks_first(turn: &mut ReadBatch, to: &ReplyTo, text: &str) -> Res
     if let Some(looked) = &*turn.context.caught_up.borrow() {
         return looked.clone().map(|()| false);
     }
-    let shared = Rc::clone(&turn.context);
+    let context = Rc::clone(&turn.context);
     let abroad = named_abroad(text);
     let looking = async move {
-        let looked = shared.project.wait_until_current_with(&abroad).await;
-        shared.caught_up.replace(Some(looked));
+        let looked = context.project.wait_until_current_with(&abroad).await;
+        context.caught_up.replace(Some(looked));
     };
     turn.run_exclusively(to, looking, Some(text));
     Ok(true)
@@ -61,8 +61,8 @@ pub(super) fn after_news(turn: &mut ReadBatch, to: &ReplyTo, error: BrokerError,
 
 /// Whether a batch waits for what has to be done before any of it is: one element cannot be taken up again later, the
 /// whole can.
-pub(in crate::mcp) fn holds_back(turn: &mut ReadBatch, batch: &str, frames: &[&str], lane: &ReplyRoute) -> bool {
-    let to = ReplyTo::new("null", lane.clone());
+pub(in crate::mcp) fn holds_back(turn: &mut ReadBatch, batch: &str, frames: &[&str], route: &ReplyRoute) -> bool {
+    let to = ReplyTo::new("null", route.clone());
     if frames.iter().any(|frame| acts_as_session(frame)) && ensure_session(turn, &to, batch) {
         return true;
     }
@@ -72,8 +72,8 @@ pub(in crate::mcp) fn holds_back(turn: &mut ReadBatch, batch: &str, frames: &[&s
 
 /// Runs `then` for one of the caller's own sessions: at once when it is known here, else when it is. Nobody is told
 /// when there is none.
-pub(super) fn with_session(shared: &PeerContext, id: SessionId, then: impl FnOnce(&Member) + 'static) {
-    let (project, identity) = (shared.project.clone(), shared.identity.clone());
+pub(super) fn with_session(context: &PeerContext, id: SessionId, then: impl FnOnce(&Member) + 'static) {
+    let (project, identity) = (context.project.clone(), context.identity.clone());
     match project.own_session(id, identity.owner()) {
         Ok(member) => then(&member),
         Err(_) if project.is_shared() => drop(actix_rt::spawn(async move {

@@ -118,8 +118,12 @@ fn serve(
         (Some(Method::Discover), Era::Modern { .. }) => discover(),
         (Some(Method::ListTools), _) => {
             check_cursor(&params)?;
-            let shared = &turn.context;
-            let text = tool_list(shared.service.admin.is_multi_project(), shared.identity.scope(), modern);
+            let context = &turn.context;
+            let text = tool_list(
+                context.service.admin.is_multi_project(),
+                context.identity.scope(),
+                modern,
+            );
             to.raw_result(&turn.context.outbox, text);
             return Ok(());
         }
@@ -210,21 +214,21 @@ fn initialize(turn: &ReadBatch, params: &Params<'_>) -> Result<Value, RpcError> 
         capabilities,
         client_info,
     } = params.read()?;
-    let shared = &turn.context;
-    if shared.legacy.borrow().is_some() {
+    let context = &turn.context;
+    if context.legacy.borrow().is_some() {
         return Err(RpcError::new(INVALID_REQUEST, "Invalid Request: already initialized"));
     }
     let push = PushSettings::parse(capabilities.get("experimental"))?;
     let version = negotiate_legacy(&protocol_version);
     // Only the log shows it: a client that names itself badly is served all the same.
     let client = client_info.and_then(|client| serde_json::from_str(client.get()).ok());
-    *shared.client.borrow_mut() = client.map(Box::new);
-    *shared.legacy.borrow_mut() = Some(Initialized {
+    *context.client.borrow_mut() = client.map(Box::new);
+    *context.legacy.borrow_mut() = Some(Initialized {
         version,
         push,
         capabilities: Value::Object(capabilities).to_string().into(),
     });
-    shared.apply_subscriptions();
+    context.apply_subscriptions();
     Ok(json!({
         "protocolVersion": version,
         "capabilities": {
@@ -364,14 +368,14 @@ fn cancelled(turn: &mut ReadBatch, params: Option<&str>) {
         Ok(())
     });
     let (Ok(()), Some(id)) = (scanned, id) else { return };
-    let shared = &turn.context;
+    let context = &turn.context;
     // Before the call is given up, so that no later frame comes between.
-    shared.release_receive(id);
-    if shared.cancel_call(id) {
+    context.release_receive(id);
+    if context.cancel_call(id) {
         return;
     }
-    if shared.subscriptions.borrow_mut().end_listen(id) {
-        shared.apply_subscriptions();
+    if context.subscriptions.borrow_mut().end_listen(id) {
+        context.apply_subscriptions();
     } else {
         turn.withdraw(id);
     }
@@ -379,20 +383,20 @@ fn cancelled(turn: &mut ReadBatch, params: Option<&str>) {
 
 fn acknowledged(turn: &ReadBatch, params: Option<&str>) {
     let Some(params) = params else { return };
-    let shared = &turn.context;
-    if shared.identity.check_scope(Scope::Member).is_err() {
+    let context = &turn.context;
+    if context.identity.check_scope(Scope::Member).is_err() {
         return;
     }
     let Some((which, session)) = tools::read_acknowledgement(params) else {
         return;
     };
     // Who has no lasting connection says for whom it acknowledges.
-    if let Some(id) = session.filter(|_| shared.kind == PeerKind::Stateless) {
-        let project = shared.project.clone();
-        looking::with_session(shared, id, move |member| {
+    if let Some(id) = session.filter(|_| context.kind == PeerKind::Stateless) {
+        let project = context.project.clone();
+        looking::with_session(context, id, move |member| {
             project.acknowledge_without_reply(member, which)
         });
-    } else if let Some(member) = &*shared.session.borrow() {
-        shared.project.acknowledge_without_reply(member, which);
+    } else if let Some(member) = &*context.session.borrow() {
+        context.project.acknowledge_without_reply(member, which);
     }
 }

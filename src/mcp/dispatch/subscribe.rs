@@ -30,16 +30,16 @@ const TASKS_LEN_MAX: usize = 256;
 
 /// Whether this URI is the inbox of the connection's session. A stateless caller names a session by it.
 fn is_own_inbox(turn: &ReadBatch, uri: &str) -> bool {
-    let shared = &turn.context;
+    let context = &turn.context;
     if uri == INBOX {
-        return shared.kind != PeerKind::Stateless;
+        return context.kind != PeerKind::Stateless;
     }
     let Some(id) = resources::inbox_session_id(uri) else {
         return false;
     };
-    let mut session = shared.session.borrow_mut();
-    if shared.kind == PeerKind::Stateless && session.is_none() {
-        *session = shared.project.own_session(id, shared.identity.owner()).ok();
+    let mut session = context.session.borrow_mut();
+    if context.kind == PeerKind::Stateless && session.is_none() {
+        *session = context.project.own_session(id, context.identity.owner()).ok();
     }
     session.as_ref().is_some_and(|member| member.record.id == id.durable())
 }
@@ -59,7 +59,7 @@ pub(super) fn subscribe_legacy(
 ) -> Result<(), RpcError> {
     let UriParams { uri } = params.read()?;
     #[cfg(feature = "conformance-fixtures")]
-    if fixtures::resources::is_watched(&uri) {
+    if fixtures::resources::is_subscribable(&uri) {
         to.result(&turn.context.outbox, &json!({}));
         return Ok(());
     }
@@ -77,15 +77,15 @@ pub(super) fn subscribe_legacy(
     if on && ensure_session(turn, to, text) {
         return Ok(());
     }
-    let shared = &turn.context;
+    let context = &turn.context;
     if on {
-        shared.subscriptions.borrow_mut().subscribe_legacy(uri.into_owned());
+        context.subscriptions.borrow_mut().subscribe_legacy(uri.into_owned());
     } else {
-        shared.subscriptions.borrow_mut().unsubscribe_legacy(&uri);
+        context.subscriptions.borrow_mut().unsubscribe_legacy(&uri);
     }
     // The answer first: nothing of a subscription comes before it.
-    to.result(&shared.outbox, &json!({}));
-    shared.apply_subscriptions();
+    to.result(&context.outbox, &json!({}));
+    context.apply_subscriptions();
     Ok(())
 }
 
@@ -121,11 +121,11 @@ pub(super) fn listen(
     if inbox.is_some() && ensure_session(turn, to, text) {
         return Ok(());
     }
-    let shared = &turn.context;
-    let tasks = filter.tasks(shared);
+    let context = &turn.context;
+    let tasks = filter.tasks(context);
     let lists = filter.lists();
     to.notify(
-        &shared.outbox,
+        &context.outbox,
         &acknowledgement(&to.id, inbox.as_ref(), tasks.as_deref(), &lists),
     );
     let pushes = inbox.is_some() && push.is_some();
@@ -133,13 +133,13 @@ pub(super) fn listen(
         id: Rc::clone(&to.id),
         inbox,
         push,
-        notifiers: spawn_notifiers(shared, &to.id, tasks.unwrap_or_default(), lists),
+        notifiers: spawn_notifiers(context, &to.id, tasks.unwrap_or_default(), lists),
     };
-    shared.subscriptions.borrow_mut().listen(listen);
+    context.subscriptions.borrow_mut().listen(listen);
     // Before the session may tell of anything the outbox knows how.
-    shared.apply_subscriptions();
-    if shared.bind(pushes) {
-        shared.apply_subscriptions();
+    context.apply_subscriptions();
+    if context.bind(pushes) {
+        context.apply_subscriptions();
     }
     Ok(())
 }
@@ -164,8 +164,8 @@ struct Filter {
 
 impl Filter {
     /// Those of the tasks that there are; None when none is asked for.
-    fn tasks(&self, shared: &PeerContext) -> Option<Vec<Arc<Task>>> {
-        let known = |id: &String| shared.service.tasks.find(&shared.identity, id).ok();
+    fn tasks(&self, context: &PeerContext) -> Option<Vec<Arc<Task>>> {
+        let known = |id: &String| context.service.tasks.find(&context.identity, id).ok();
         let ids = self.task_ids.as_ref()?;
         Some(ids.iter().take(TASKS_LEN_MAX).filter_map(known).collect())
     }
@@ -214,9 +214,9 @@ fn acknowledgement(id: &str, inbox: Option<&String>, tasks: Option<&[Arc<Task>]>
 }
 
 /// What tells a subscription of tasks and of lists.
-fn spawn_notifiers(shared: &PeerContext, id: &Rc<str>, tasks: Vec<Arc<Task>>, lists: Vec<List>) -> Vec<Notifier> {
+fn spawn_notifiers(context: &PeerContext, id: &Rc<str>, tasks: Vec<Arc<Task>>, lists: Vec<List>) -> Vec<Notifier> {
     let sender = || {
-        let outbox = Arc::clone(&shared.outbox);
+        let outbox = Arc::clone(&context.outbox);
         move |frame: &[u8]| outbox.send(frame)
     };
     let of_tasks = tasks
@@ -224,7 +224,7 @@ fn spawn_notifiers(shared: &PeerContext, id: &Rc<str>, tasks: Vec<Arc<Task>>, li
         .map(|task| actix_rt::spawn(task.notify(Rc::clone(id), sender())));
     let of_lists = lists
         .into_iter()
-        .map(|list| actix_rt::spawn(shared.service.lists.notify(list, id, sender())));
+        .map(|list| actix_rt::spawn(context.service.lists.notify(list, id, sender())));
     of_tasks
         .chain(of_lists)
         .map(|telling| Notifier(telling.abort_handle()))

@@ -31,24 +31,24 @@ use crate::mcp::{
 /// Makes a session for a connection that has none and comes back to the frame then. False when there is one, and for
 /// who may only look, who has none.
 pub(super) fn ensure_session(turn: &mut ReadBatch, to: &ReplyTo, text: &str) -> bool {
-    let shared = &turn.context;
-    if shared.kind == PeerKind::Stateless || shared.session.borrow().is_some() || shared.has_left.get() {
+    let context = &turn.context;
+    if context.kind == PeerKind::Stateless || context.session.borrow().is_some() || context.has_left.get() {
         return false;
     }
-    if shared.identity.check_scope(Scope::Member).is_err() {
+    if context.identity.check_scope(Scope::Member).is_err() {
         return false;
     }
     if to.route.is_batch() {
         // An element of a batch cannot be taken up again alone.
         return false;
     }
-    let shared = Rc::clone(&turn.context);
+    let context = Rc::clone(&turn.context);
     let opening = async move {
-        if let Err(error) = shared.register_unnamed_session().await {
+        if let Err(error) = context.register_unnamed_session().await {
             // The frame is taken up again without a session, and that answers it.
             tracing::warn!(%error, "a connection got no session of its own");
-            *shared.session_error.borrow_mut() = Some(error);
-            shared.has_left.set(true);
+            *context.session_error.borrow_mut() = Some(error);
+            context.has_left.set(true);
         }
     };
     turn.run_exclusively(to, opening, Some(text));
@@ -90,16 +90,16 @@ pub(super) fn handle_task(turn: &ReadBatch, to: &ReplyTo, method: &str, params: 
         task_id,
         input_responses,
     } = params.read()?;
-    let shared = &turn.context;
-    let task = shared.service.tasks.find(&shared.identity, &task_id)?;
+    let context = &turn.context;
+    let task = context.service.tasks.find(&context.identity, &task_id)?;
     match method {
         "tasks/get" => {
-            let taking = task.take_unclaimed();
-            if let Some(taking) = &taking {
+            let receive = task.take_unclaimed();
+            if let Some(receive) = &receive {
                 // It is the caller's now, unless the answer does not get through.
-                shared.record_receive(to, taking.clone());
+                context.record_receive(to, receive.clone());
             }
-            to.raw_result_with_receive(&shared.outbox, &task.detailed_result(), taking);
+            to.raw_result_with_receive(&context.outbox, &task.detailed_result(), receive);
             return Ok(());
         }
         "tasks/update" => {
@@ -109,7 +109,7 @@ pub(super) fn handle_task(turn: &ReadBatch, to: &ReplyTo, method: &str, params: 
         }
         _ => task.cancel(),
     }
-    to.result(&shared.outbox, &with_era_members(json!({}), true));
+    to.result(&context.outbox, &with_era_members(json!({}), true));
     Ok(())
 }
 
@@ -172,21 +172,21 @@ pub(super) fn start_interactive(
     era: &Era,
     run: fn(InteractiveCall) -> LocalBoxFuture<'static, InteractiveResult>,
 ) -> Result<(), RpcError> {
-    let shared = &turn.context;
-    if !shared.has_free_slot() {
+    let context = &turn.context;
+    if !context.has_free_slot() {
         return Err(RpcError::new(INTERNAL_ERROR, "too many calls are under way"));
     }
     let capabilities = match era {
         Era::Modern { capabilities } => capabilities.clone(),
         Era::Legacy => {
-            let legacy = shared.legacy.borrow();
+            let legacy = context.legacy.borrow();
             legacy
                 .as_ref()
                 .and_then(|legacy| serde_json::from_str(&legacy.capabilities).ok())
                 .unwrap_or_default()
         }
     };
-    InteractiveCall::new(shared, to, method, params.read()?, capabilities)?.start(run);
+    InteractiveCall::new(context, to, method, params.read()?, capabilities)?.start(run);
     Ok(())
 }
 
@@ -198,35 +198,35 @@ pub(super) fn refresh_depth_first(
     session: Option<&Arc<Member>>,
     text: &str,
 ) -> bool {
-    let shared = Rc::clone(&turn.context);
+    let context = Rc::clone(&turn.context);
     // A frame that is taken up again after a look at other replicas was counted for before the look: to count once more
     // would forget what the look found, and the two would follow each other without end.
-    let has_looked = shared.caught_up.borrow().is_some();
+    let has_looked = context.caught_up.borrow().is_some();
     // An element of a batch cannot be taken up again alone.
-    if shared.depth_is_fresh.take() || has_looked || to.route.is_batch() {
+    if context.depth_is_fresh.take() || has_looked || to.route.is_batch() {
         return false;
     }
-    let Some(counting) = session.and_then(|session| shared.project.refresh_waiting_if_unknown(session)) else {
+    let Some(counting) = session.and_then(|session| context.project.refresh_waiting_if_unknown(session)) else {
         return false;
     };
     let count = async move {
         counting.await;
-        shared.depth_is_fresh.set(true);
+        context.depth_is_fresh.set(true);
     };
     turn.run_exclusively(to, count, Some(text));
     true
 }
 
 /// The session that a call names by its id.
-fn act_as(shared: &PeerContext, to: &mut ReplyTo, id: SessionId, registers: bool) -> Result<Arc<Member>, BrokerError> {
-    let member = shared.project.own_session(id, shared.identity.owner())?;
-    member.touch(shared.project.settings().presence, actors::clock::now());
+fn act_as(context: &PeerContext, to: &mut ReplyTo, id: SessionId, registers: bool) -> Result<Arc<Member>, BrokerError> {
+    let member = context.project.own_session(id, context.identity.owner())?;
+    member.touch(context.project.settings().presence, actors::clock::now());
     let is_own = |own: &Arc<Member>| own.record.id == member.record.id;
-    if shared.kind == PeerKind::Stateless {
-        *shared.session.borrow_mut() = Some(Arc::clone(&member));
-    } else if !shared.session.borrow().as_ref().is_some_and(is_own) {
+    if context.kind == PeerKind::Stateless {
+        *context.session.borrow_mut() = Some(Arc::clone(&member));
+    } else if !context.session.borrow().as_ref().is_some_and(is_own) {
         // As for a stateless caller: the connection claims nothing of the session, and takes nothing with it.
-        shared.project.note_named_by_id(&member);
+        context.project.note_named_by_id(&member);
         if !registers {
             to.acts_as = Some(Arc::clone(&member));
         }
@@ -241,21 +241,21 @@ fn run_tool(
     members: Vec<(Cow<'_, str>, &str)>,
     text: &str,
 ) -> Result<(), BrokerError> {
-    let shared = Rc::clone(&turn.context);
+    let context = Rc::clone(&turn.context);
     // Who administers is asked, and written down, where that is done.
     if tool.required_scope < Scope::Admin
-        && let Err(error) = shared.identity.check_scope(tool.required_scope)
+        && let Err(error) = context.identity.check_scope(tool.required_scope)
     {
         let act = AuditedAction {
             action: tool.name,
             project: None,
             target: None,
         };
-        shared
+        context
             .service
             .admin
             .audit()
-            .record_refused(&shared.identity, &act, &error);
+            .record_refused(&context.identity, &act, &error);
         return Err(error);
     }
     let mut arguments = Arguments::new(members)?;
@@ -267,12 +267,12 @@ fn run_tool(
     if tool.acts_as_session && session.is_none() && ensure_session(turn, to, text) {
         return Ok(());
     }
-    if shared.outbox.is_taken_over() && !(shared.kind == PeerKind::HttpSession && registers) {
+    if context.outbox.is_taken_over() && !(context.kind == PeerKind::HttpSession && registers) {
         return Err(BrokerError::SessionTakenOver);
     }
-    let mut caller = ToolCaller::new(&shared);
+    let mut caller = ToolCaller::new(&context);
     if let Some(id) = session {
-        match act_as(&shared, to, id, registers) {
+        match act_as(&context, to, id, registers) {
             Ok(member) => caller.session = Some(member),
             // Registering is the way back of a caller whose session has ended, or was taken over.
             Err(_) if registers => {
@@ -293,28 +293,28 @@ fn run_tool(
         }
         Run::Sync(run) => {
             let answer = run(&caller, arguments)?;
-            shared.answer(to, Ok(answer));
+            context.answer(to, Ok(answer));
         }
         Run::Async(start) => {
-            if !shared.has_free_slot() {
+            if !context.has_free_slot() {
                 return Err(BrokerError::unavailable());
             }
             let counting = caller.session.as_ref();
-            let counting = counting.and_then(|session| shared.project.refresh_waiting_if_unknown(session));
+            let counting = counting.and_then(|session| context.project.refresh_waiting_if_unknown(session));
             let room = Rc::clone(caller.reservation());
             let mut call = start(caller, arguments)?;
             if call.may_wait
-                && let Some(task) = shared.become_task(to)
+                && let Some(task) = context.become_task(to)
             {
-                shared.run_as_task(&task, call.receive, call.answer);
+                context.run_as_task(&task, call.receive, call.answer);
                 return Ok(());
             }
             if call.has_page {
                 room.reserve_page();
             }
-            let taking = call.receive.take();
-            if let Some(taking) = &taking {
-                shared.record_receive(to, taking.clone());
+            let receive = call.receive.take();
+            if let Some(receive) = &receive {
+                context.record_receive(to, receive.clone());
             }
             let when_stopped = if call.may_wait {
                 ShutdownBehaviour::Refuse
@@ -322,7 +322,7 @@ fn run_tool(
                 ShutdownBehaviour::Finish
             };
             let task = {
-                let (shared, to) = (Rc::clone(&shared), to.clone());
+                let (context, to) = (Rc::clone(&context), to.clone());
                 async move {
                     let _turn = if call.has_page {
                         to.route.page_permit().await
@@ -331,7 +331,7 @@ fn run_tool(
                     };
                     if call.has_page {
                         if let Err(error) = to.route.check_room() {
-                            return to.error(&shared.outbox, &error);
+                            return to.error(&context.outbox, &error);
                         }
                         room.wait_for_page().await;
                     }
@@ -342,8 +342,8 @@ fn run_tool(
                         None => answer.await,
                     };
                     match outcome {
-                        Ok(answer) => shared.answer_receive(&to, answer, taking),
-                        Err(_) => to.error(&shared.outbox, &RpcError::new(INTERNAL_ERROR, "Internal error")),
+                        Ok(answer) => context.answer_receive(&to, answer, receive),
+                        Err(_) => to.error(&context.outbox, &RpcError::new(INTERNAL_ERROR, "Internal error")),
                     }
                     drop(room);
                     if let Some(then) = call.after_answer {
@@ -354,7 +354,7 @@ fn run_tool(
             if tool.exclusive {
                 turn.run_exclusively(to, task, None);
             } else {
-                shared.spawn(to, when_stopped, task);
+                context.spawn(to, when_stopped, task);
             }
         }
         Run::Interactive(_) => return Err(BrokerError::unavailable()),

@@ -1,12 +1,12 @@
-//! Texts with places for values, filled in one pass.
+//! Renders texts with placeholders in one pass.
 
 use std::fmt::Write;
 
-/// Fills a text in. `{{name}}` becomes the value of this name, or nothing. What is between `{{#name}}` and `{{/name}}`
-/// stays only if there is a value, what is between `{{^name}}` and `{{/name}}` only if there is none; sections of
-/// different names may be inside of each other.
+/// Renders a text. `{{name}}` becomes the value of this name, or nothing. The text between `{{#name}}` and `{{/name}}`
+/// stays only if there is a value, that between `{{^name}}` and `{{/name}}` only if there is none; sections of
+/// different names may be nested.
 ///
-/// A value is not read again: whatever is in it, it changes nothing around it.
+/// Values are not rendered again: their content cannot change the text around them.
 pub fn render(template: &str, values: &[(&str, String)]) -> String {
     let value = |name: &str| {
         let mut known = values.iter().filter(|(known, _)| *known == name);
@@ -35,8 +35,8 @@ pub fn render(template: &str, values: &[(&str, String)]) -> String {
     out
 }
 
-/// A text as a JSON string that is on one line and hides nothing: a reader sees where it ends, and can copy it into
-/// the arguments of a tool as it is.
+/// Quotes a text as a JSON string on one line without invisible characters. A reader sees where it ends, and can copy
+/// it into the arguments of a tool.
 pub fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
@@ -57,7 +57,8 @@ pub fn quoted(text: &str) -> String {
     out
 }
 
-/// What breaks a line, changes the direction of what follows, or can hide text from a person but not from a model.
+/// Whether a character breaks a line, changes the direction of text, or can hide text from a person but not from a
+/// model.
 fn is_invisible(character: char) -> bool {
     character.is_control()
         || matches!(

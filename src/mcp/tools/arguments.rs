@@ -1,3 +1,5 @@
+//! The arguments of a tool call: parses and bounds each one, with errors that name it.
+
 use std::{borrow::Cow, fmt, marker::PhantomData, str::FromStr};
 
 use actors::model::{BrokerError, MissingSession, SessionId};
@@ -9,20 +11,22 @@ use serde::{
 
 use crate::{mcp::scan, refusal::json_error_reason};
 
-/// The arguments of one call: slices of the frame, taken one by one, so that each error names its argument.
+/// The arguments of one call: slices of the frame. Taking them one by one lets each error name its argument.
 #[derive(Debug)]
 pub struct Arguments<'a> {
     members: Vec<(Cow<'a, str>, &'a str)>,
 }
 
-/// No tool has nearly as many.
+/// Arguments of one call; no tool has nearly as many.
 const ARGUMENTS_LEN_MAX: usize = 64;
-/// Bytes of the JSON of one argument, unless its tool says otherwise: what is read, sorted and compared for one call.
+/// Bytes of the JSON of one argument, unless its tool sets another bound.
 const ARGUMENT_BYTES_MAX: usize = 64 * 1024;
 
 impl<'a> Arguments<'a> {
+    /// The members of an `arguments` object.
+    ///
     /// # Errors
-    /// When something is named twice, or more than any tool takes.
+    /// `InvalidArgument` if a name repeats, or if there are more than any tool takes.
     pub fn new(members: Vec<(Cow<'a, str>, &'a str)>) -> Result<Self, BrokerError> {
         if members.len() > ARGUMENTS_LEN_MAX {
             let text = format!("more than {ARGUMENTS_LEN_MAX} arguments: no tool takes so many");
@@ -35,8 +39,8 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// The raw JSON of an argument, however long. `null` and the empty string count as absent: models fill what they leave
-    /// out with either.
+    /// The raw JSON of an argument, of any length. `null` and the empty string count as absent, because models send
+    /// either for arguments that they omit.
     #[inline]
     fn raw(&mut self, name: &str) -> Option<&'a str> {
         let at = self.members.iter().position(|(known, _)| known == name)?;
@@ -44,7 +48,7 @@ impl<'a> Arguments<'a> {
         (value != "null" && value != "\"\"").then_some(value)
     }
 
-    /// The raw JSON of an argument of not too many bytes.
+    /// The raw JSON of an argument of at most `len_max` bytes.
     #[inline]
     fn raw_within(&mut self, name: &str, len_max: usize) -> Result<Option<&'a str>, BrokerError> {
         match self.raw(name) {
@@ -53,11 +57,18 @@ impl<'a> Arguments<'a> {
         }
     }
 
+    /// An argument of at most [`ARGUMENT_BYTES_MAX`] bytes of JSON.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if it is too long or of a wrong type.
     pub fn optional<T: Deserialize<'a>>(&mut self, name: &str) -> Result<Option<T>, BrokerError> {
         self.optional_within(name, ARGUMENT_BYTES_MAX)
     }
 
-    /// An argument of not too many bytes of JSON.
+    /// An argument of at most `len_max` bytes of JSON.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if it is too long or of a wrong type.
     pub fn optional_within<T: Deserialize<'a>>(
         &mut self,
         name: &str,
@@ -71,7 +82,10 @@ impl<'a> Arguments<'a> {
             .map_err(|error| BrokerError::invalid(name, json_error_reason(&error)))
     }
 
-    /// An object of not too many bytes of JSON.
+    /// An object of at most `len_max` bytes of JSON.
+    ///
+    /// # Errors
+    /// As [`Self::optional_within`].
     pub fn optional_object<T: Deserialize<'a>>(
         &mut self,
         name: &str,
@@ -81,17 +95,27 @@ impl<'a> Arguments<'a> {
         Ok(object.map(|JsonObject(value)| value))
     }
 
+    /// As [`Self::optional`].
+    ///
+    /// # Errors
+    /// `InvalidArgument`, also if it is absent.
     pub fn required<T: Deserialize<'a>>(&mut self, name: &str) -> Result<T, BrokerError> {
         self.optional(name)?
             .ok_or_else(|| BrokerError::invalid(name, "required"))
     }
 
-    /// The raw JSON of an argument, however long: its tool says how much is too much.
+    /// The raw JSON of an argument, of any length: its tool bounds it.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if it is absent.
     pub fn required_raw(&mut self, name: &str) -> Result<&'a str, BrokerError> {
         self.raw(name).ok_or_else(|| BrokerError::invalid(name, "required"))
     }
 
-    /// A string, without a copy where none is needed.
+    /// A string, copied only if it has escapes.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if it is too long or not a string.
     pub fn text(&mut self, name: &str) -> Result<Option<Cow<'a, str>>, BrokerError> {
         let Some(raw) = self.raw_within(name, ARGUMENT_BYTES_MAX)? else {
             return Ok(None);
@@ -101,11 +125,18 @@ impl<'a> Arguments<'a> {
             .ok_or_else(|| BrokerError::invalid(name, "must be a string"))
     }
 
+    /// As [`Self::text`].
+    ///
+    /// # Errors
+    /// `InvalidArgument`, also if it is absent.
     pub fn required_text(&mut self, name: &str) -> Result<Cow<'a, str>, BrokerError> {
         self.text(name)?.ok_or_else(|| BrokerError::invalid(name, "required"))
     }
 
-    /// A whole number within bounds, or the default.
+    /// A whole number from `min` to `max`, or the default.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if it is outside.
     pub fn bounded(&mut self, name: &str, default: usize, min: usize, max: usize) -> Result<usize, BrokerError> {
         match self.optional::<usize>(name)? {
             None => Ok(default),
@@ -117,7 +148,10 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// Seconds, whole or not, up to a bound.
+    /// Seconds, possibly fractional, up to `max`, or the default.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if they are outside.
     pub fn seconds(&mut self, name: &str, default: f64, max: f64) -> Result<std::time::Duration, BrokerError> {
         let seconds = self.optional::<f64>(name)?.unwrap_or(default);
         if (0.0..=max).contains(&seconds) {
@@ -127,7 +161,10 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// The `session_id` that every tool takes.
+    /// The `session_id` that every tool accepts.
+    ///
+    /// # Errors
+    /// `SessionNotFound` if it is malformed, `InvalidArgument` if it is no string.
     pub fn session_id(&mut self) -> Result<Option<SessionId>, BrokerError> {
         match self.text("session_id")? {
             None => Ok(None),
@@ -137,7 +174,10 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// Refuses what nobody asked for: most likely a misspelling.
+    /// Refuses unknown arguments, which are most likely misspelled.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if any argument was not taken.
     pub fn finish(self) -> Result<(), BrokerError> {
         match self.members.into_iter().next() {
             None => Ok(()),
@@ -151,7 +191,7 @@ fn too_long(name: &str, len_max: usize) -> BrokerError {
     BrokerError::invalid(name, format!("at most {len_max} bytes of JSON"))
 }
 
-/// A semantic version among the arguments.
+/// A semantic version as an argument.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct VersionArgument(pub Version);
 
@@ -170,7 +210,7 @@ impl<'de> Deserialize<'de> for VersionArgument {
     }
 }
 
-/// A version requirement among the arguments.
+/// A version requirement as an argument.
 #[derive(Clone, Debug)]
 pub struct RequirementArgument(pub VersionReq);
 
@@ -189,7 +229,7 @@ impl<'de> Deserialize<'de> for RequirementArgument {
     }
 }
 
-/// What is an object in JSON. For a struct serde would also take a list of its values, which no input schema allows.
+/// A JSON object. For a struct, serde would also accept an array of its fields, which no input schema allows.
 #[derive(Debug)]
 pub struct JsonObject<T>(pub T);
 

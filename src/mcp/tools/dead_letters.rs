@@ -1,3 +1,5 @@
+//! The tools `list_dead_letters` and `redrive_dead_letters`.
+
 use std::collections::HashSet;
 
 use actors::{
@@ -18,6 +20,7 @@ use crate::mcp::{page::JsonPage, reply::ToolResult, rpc::write_json};
 const PAGE_LEN: usize = 50;
 const PAGE_LEN_MAX: usize = 500;
 
+/// `list_dead_letters`.
 pub const LIST_DEAD_LETTERS: Tool = Tool {
     name: "list_dead_letters",
     title: "List dead letters",
@@ -77,7 +80,7 @@ fn list_dead_letters(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result
     }))
 }
 
-/// Where a page ended: the message and the recipient of its last entry.
+/// The cursor of a page: the message and the recipient of its last entry.
 fn read_cursor(text: &str) -> Result<(MessageId, SessionId), BrokerError> {
     text.split_once('_')
         .and_then(|(message, session)| Some((MessageId::parse(message)?, SessionId::parse(session)?)))
@@ -107,6 +110,7 @@ fn page_result(page: &Page<DeadLetter>) -> ToolResult {
     text.finish(last.map(|last| format!("{}_{}", last.message.id, last.recipient)))
 }
 
+/// `redrive_dead_letters`.
 pub const REDRIVE_DEAD_LETTERS: Tool = Tool {
     name: "redrive_dead_letters",
     title: "Send dead letters again",
@@ -148,7 +152,7 @@ fn redrive_dead_letters(caller: ToolCaller, mut arguments: Arguments<'_>) -> Res
         .transpose()?;
     arguments.finish()?;
     let (mut messages, mut unknown) = parse_ids(texts)?;
-    // A message that many did not get has a dead letter for each of them: named many times, it would cost the product.
+    // A message may have a dead letter per recipient, so a repeated id would multiply the cost.
     let mut seen = HashSet::new();
     messages.retain(|message| {
         let is_first = seen.insert(*message);

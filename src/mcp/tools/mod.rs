@@ -153,11 +153,11 @@ pub struct ToolCaller {
 }
 
 impl ToolCaller {
-    pub fn new(home: &Rc<PeerContext>) -> Self {
+    pub fn new(context: &Rc<PeerContext>) -> Self {
         Self {
-            project: home.project.clone(),
-            session: home.session.borrow().clone(),
-            context: Rc::clone(home),
+            project: context.project.clone(),
+            session: context.session.borrow().clone(),
+            context: Rc::clone(context),
             reservation: OnceCell::new(),
         }
     }
@@ -291,7 +291,7 @@ pub fn list(multi_project: bool, scope: Scope) -> Value {
 impl Tool {
     /// One of the fixtures, which are not listed as the others are.
     #[cfg(feature = "conformance-fixtures")]
-    pub const fn fixture(name: &'static str, run: fixtures::Run) -> Self {
+    pub const fn fixture(name: &'static str, run: fixtures::FixtureFn) -> Self {
         Self {
             name,
             title: "",

@@ -1,3 +1,5 @@
+//! The tools `negotiate_capabilities` and `compatibility_matrix`.
+
 use std::{collections::HashSet, sync::Arc};
 
 use actors::{
@@ -15,9 +17,10 @@ use crate::mcp::{page::JsonPage, reply::ToolResult};
 const REQUIRED_LEN_MAX: usize = 256;
 /// Sessions that one matrix compares: the pairs grow with the square.
 const MATRIX_LEN_MAX: usize = 100;
-/// Versions and features that are compared for one page of the matrix: about 5 ms. One row comes in any case.
+/// Versions and features that one page of the matrix compares: about 5 ms. A page has at least one row.
 const MATRIX_ENTRIES_MAX: usize = 40_000;
 
+/// `negotiate_capabilities`.
 pub const NEGOTIATE_CAPABILITIES: Tool = Tool {
     name: "negotiate_capabilities",
     title: "Negotiate capabilities",
@@ -87,6 +90,7 @@ fn negotiate_capabilities(caller: &ToolCaller, mut arguments: Arguments<'_>) -> 
     Ok(json!(negotiation).into())
 }
 
+/// `compatibility_matrix`.
 pub const COMPATIBILITY_MATRIX: Tool = Tool {
     name: "compatibility_matrix",
     title: "Compatibility matrix",
@@ -137,7 +141,7 @@ fn compatibility_matrix(caller: &ToolCaller, mut arguments: Arguments<'_>) -> Re
     Ok(matrix_page(caller, &members, pairs))
 }
 
-/// The sessions that the caller names, each once.
+/// The sessions that the caller names, without duplicates.
 fn named_members(caller: &ToolCaller, ids: &[String]) -> Result<Vec<Arc<Member>>, BrokerError> {
     let mut members = Vec::new();
     let mut seen = HashSet::new();
@@ -173,7 +177,7 @@ fn too_many_sessions() -> BrokerError {
     BrokerError::invalid("session_ids", text)
 }
 
-/// The two sessions of the last row of a page.
+/// The cursor of a page: the two sessions of its last row.
 fn read_cursor(text: &str) -> Result<(SessionId, SessionId), BrokerError> {
     text.split_once('_')
         .and_then(|(a, b)| Some((SessionId::parse(a)?, SessionId::parse(b)?)))

@@ -1,3 +1,6 @@
+//! The tools that administer projects. Each calls the administration, which checks permissions and writes the audit
+//! log.
+
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use actors::model::{BrokerError, KeyId, NewProject, ProjectConfig, ProjectId, ProtocolName, Scope};
@@ -72,20 +75,20 @@ fn api_keys_schema() -> Value {
     })
 }
 
-/// A call of the administration, as a tool.
+/// A tool that calls the administration.
 fn admin_call<T: Serialize>(
     caller: ToolCaller,
     call: impl AsyncFnOnce(&Administration, &Arc<Identity>) -> Result<T, BrokerError> + 'static,
 ) -> PendingCall {
     PendingCall::page(async move {
-        let home = &caller.context;
-        let result = call(&home.service.admin, &home.identity).await?;
+        let context = &caller.context;
+        let result = call(&context.service.admin, &context.identity).await?;
         to_tool_result(&result)
     })
 }
 
 fn to_tool_result(result: &impl Serialize) -> Result<ToolResult, BrokerError> {
-    // Plain objects: there is nothing that could fail.
+    // Plain objects always serialize.
     let value = serde_json::to_value(result).map_err(|_| BrokerError::unavailable())?;
     Ok(value.into())
 }
@@ -96,7 +99,7 @@ fn parse_id(arguments: &mut Arguments<'_>, name: &str) -> Result<Option<ProjectI
     parsed.map_err(|error| with_field(error, name))
 }
 
-/// The same mistake, of the argument that it is in.
+/// Replaces the name of the argument in an error.
 fn with_field(error: BrokerError, name: &str) -> BrokerError {
     match error {
         BrokerError::InvalidArgument { reason, .. } => BrokerError::invalid(name, reason),
@@ -108,6 +111,7 @@ fn parse_required_id(arguments: &mut Arguments<'_>, name: &str) -> Result<Projec
     parse_id(arguments, name)?.ok_or_else(|| BrokerError::invalid(name, "required"))
 }
 
+/// `create_project`.
 pub const CREATE_PROJECT: Tool = Tool {
     name: "create_project",
     title: "Create a project",
@@ -146,6 +150,7 @@ pub const CREATE_PROJECT: Tool = Tool {
     }),
 };
 
+/// `list_projects`.
 pub const LIST_PROJECTS: Tool = Tool {
     name: "list_projects",
     title: "List projects",
@@ -182,6 +187,7 @@ pub const LIST_PROJECTS: Tool = Tool {
     }),
 };
 
+/// `get_project_info`.
 pub const GET_PROJECT_INFO: Tool = Tool {
     name: "get_project_info",
     title: "Project",
@@ -214,6 +220,7 @@ pub const GET_PROJECT_INFO: Tool = Tool {
     }),
 };
 
+/// `rotate_project_keys`.
 pub const ROTATE_PROJECT_KEYS: Tool = Tool {
     name: "rotate_project_keys",
     title: "Rotate keys",
@@ -256,6 +263,7 @@ pub const ROTATE_PROJECT_KEYS: Tool = Tool {
     }),
 };
 
+/// `grant_project_access`.
 pub const GRANT_PROJECT_ACCESS: Tool = Tool {
     name: "grant_project_access",
     title: "Let this project send to another",
@@ -294,6 +302,7 @@ pub const GRANT_PROJECT_ACCESS: Tool = Tool {
     }),
 };
 
+/// `revoke_project_access`.
 pub const REVOKE_PROJECT_ACCESS: Tool = Tool {
     name: "revoke_project_access",
     title: "Take a permission back",

@@ -1,3 +1,5 @@
+//! The tools `register_protocol` and `discover_protocols`.
+
 use std::collections::BTreeSet;
 
 use actors::{
@@ -19,7 +21,7 @@ use crate::mcp::page::JsonPage;
 
 const PATTERNS: [&str; 4] = ["point_to_point", "broadcast", "request_response", "streaming"];
 const METADATA_LEN_MAX: usize = 16 * 1024;
-/// Bytes of a schema as it is sent; without white space it may have half as many.
+/// Bytes of a schema as it is sent. The registry bounds it again without white space.
 const SCHEMA_LEN_MAX: usize = 512 * 1024;
 
 fn patterns_schema() -> Value {
@@ -30,6 +32,7 @@ fn metadata_schema() -> Value {
     json!({"type": "object", "description": "author, description, tags (a list)."})
 }
 
+/// `register_protocol`.
 pub const REGISTER_PROTOCOL: Tool = Tool {
     name: "register_protocol",
     title: "Register protocol",
@@ -76,7 +79,7 @@ fn protocol_schema() -> Value {
     })
 }
 
-/// What may be said about a protocol. What is stored may have more one day; a caller that names more is mistaken.
+/// The metadata that a caller may set. Unlike the stored form, it refuses unknown members, which are mistakes.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Metadata {
@@ -138,6 +141,7 @@ fn parse_version(text: &str) -> Result<Version, BrokerError> {
     Ok(version)
 }
 
+/// `discover_protocols`.
 pub const DISCOVER_PROTOCOLS: Tool = Tool {
     name: "discover_protocols",
     title: "Discover protocols",
@@ -205,7 +209,7 @@ pub fn protocol_page(page: &DiscoverPage, with_schema: bool) -> (JsonPage, Optio
     (text, next)
 }
 
-/// A protocol as others see it.
+/// A protocol, as callers see it.
 pub fn protocol_json(record: &ProtocolRecord, with_schema: bool) -> Value {
     let mut described = json!({
         "name": record.name,

@@ -1,3 +1,6 @@
+//! The tools `receive_messages`, `acknowledge_messages` and `get_message_status`, and the notification that
+//! acknowledges.
+
 use std::{sync::Arc, time::Duration};
 
 use actors::{
@@ -22,7 +25,7 @@ const LIMIT_DEFAULT: usize = 20;
 const LIMIT_MAX: usize = 1000;
 /// Ids that one call acknowledges.
 const IDS_LEN_MAX: usize = 10_000;
-/// Bytes of their JSON: 39 for an id, with room for white space.
+/// Bytes of their JSON: 39 per id, with room for white space.
 const IDS_BYTES_MAX: usize = 64 * IDS_LEN_MAX;
 
 fn message_schema() -> Value {
@@ -45,6 +48,7 @@ fn message_schema() -> Value {
     })
 }
 
+/// `receive_messages`.
 pub const RECEIVE_MESSAGES: Tool = Tool {
     name: "receive_messages",
     title: "Receive messages",
@@ -101,13 +105,13 @@ fn receive_messages(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<
         receipt,
         read_at: caller.context.read_at.get(),
     };
-    let taking = PendingReceive {
+    let receive = PendingReceive {
         project: caller.project.clone(),
         member: Arc::clone(&member),
         call: ReceiveCall::default(),
         is_connection_session: caller.context.kind == PeerKind::Connection && caller.is_connection_session(&member),
     };
-    let call = taking.call.clone();
+    let call = receive.call.clone();
     let waiting = call.clone();
     let mut pending = PendingCall::page(async move {
         let room = caller.reservation().budget();
@@ -115,7 +119,7 @@ fn receive_messages(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<
         let receipt = call.receipt().to_text(member.record.id);
         Ok(received_result(&received, &receipt))
     });
-    pending.receive = Some(taking);
+    pending.receive = Some(receive);
     pending.may_wait = !wait.is_zero();
     pending.wait_started = pending
         .may_wait
@@ -123,7 +127,7 @@ fn receive_messages(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<
     Ok(pending)
 }
 
-/// One whose messages are done with is as good as any: its caller asks once more, having lost the answer.
+/// A receipt whose messages are already acknowledged is valid: its caller lost the answer and asks again.
 fn read_receipt(text: &str, member: &Member) -> Result<CallReceipt, BrokerError> {
     CallReceipt::parse(text, member.record.id).ok_or_else(|| {
         let reason = "not a receipt of this session, and nothing was acknowledged: pass that of your last result as it \
@@ -132,13 +136,13 @@ fn read_receipt(text: &str, member: &Member) -> Result<CallReceipt, BrokerError>
     })
 }
 
-/// Bytes of the messages.
+/// Bytes of the messages as JSON.
 fn encoded_len(received: &ReceivedMessages) -> usize {
     let len = |delivery: &Delivery| delivery.message.encoded_len(delivery.count) + 1;
     received.deliveries.iter().map(len).sum()
 }
 
-/// `{messages, remaining, receipt}`; the messages are written as they were encoded at acceptance.
+/// `{messages, remaining, receipt}`; the messages are copied as they were encoded at acceptance.
 fn received_result(received: &ReceivedMessages, receipt: &str) -> ToolResult {
     let mut out = Vec::with_capacity(encoded_len(received) + 96);
     out.extend_from_slice(b"{\"messages\":[");
@@ -150,13 +154,14 @@ fn received_result(received: &ReceivedMessages, receipt: &str) -> ToolResult {
     }
     out.extend_from_slice(b"],\"remaining\":");
     write_json(&mut out, &received.remaining);
-    // Hexadecimal: there is nothing in it to escape.
+    // A receipt is hexadecimal and needs no escapes.
     out.extend_from_slice(b",\"receipt\":\"");
     out.extend_from_slice(receipt.as_bytes());
     out.extend_from_slice(b"\"}");
     ToolResult(out)
 }
 
+/// `acknowledge_messages`.
 pub const ACKNOWLEDGE_MESSAGES: Tool = Tool {
     name: "acknowledge_messages",
     title: "Acknowledge messages",
@@ -196,12 +201,18 @@ fn acknowledge_messages(caller: ToolCaller, mut arguments: Arguments<'_>) -> Res
 }
 
 /// The argument `message_ids`.
+///
+/// # Errors
+/// `InvalidArgument` if it is absent, too long, or no list of strings.
 pub fn read_ids(arguments: &mut Arguments<'_>) -> Result<Vec<String>, BrokerError> {
     let texts = arguments.optional_within::<Vec<String>>("message_ids", IDS_BYTES_MAX)?;
     texts.ok_or_else(|| BrokerError::invalid("message_ids", "required"))
 }
 
-/// Message ids, and what is of no form of one.
+/// Parses message ids; returns malformed ones separately.
+///
+/// # Errors
+/// `InvalidArgument` for more than [`IDS_LEN_MAX`].
 pub fn parse_ids(texts: Vec<String>) -> Result<(Vec<MessageId>, Vec<String>), BrokerError> {
     if texts.len() > IDS_LEN_MAX {
         return Err(BrokerError::invalid("message_ids", format!("at most {IDS_LEN_MAX}")));
@@ -221,8 +232,8 @@ pub fn parse_ids(texts: Vec<String>) -> Result<(Vec<MessageId>, Vec<String>), Br
 }
 
 /// Reads the params of `notifications/dev.mcp-broker/ack`: `{message_ids: [...]}` or `{up_to: id}`, with the
-/// `session_id` of a caller that has no lasting connection. A notification cannot be refused, so what makes no sense is
-/// None, and so is one of more than [`IDS_BYTES_MAX`].
+/// `session_id` of a caller without a connection. Notifications have no answer, so invalid params and those of more
+/// than [`IDS_BYTES_MAX`] bytes are `None`.
 pub fn read_acknowledgement(params: &str) -> Option<(Acknowledge, Option<SessionId>)> {
     #[derive(Deserialize)]
     struct Ack {
@@ -242,6 +253,7 @@ pub fn read_acknowledgement(params: &str) -> Option<(Acknowledge, Option<Session
     Some((which, ack.session_id))
 }
 
+/// `get_message_status`.
 pub const GET_MESSAGE_STATUS: Tool = Tool {
     name: "get_message_status",
     title: "Message status",

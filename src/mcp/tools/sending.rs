@@ -1,3 +1,5 @@
+//! The tools `send_message` and `broadcast_message`: they check a message and prepare it; the read batch submits it.
+
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc, time::Duration};
 
 use actors::{
@@ -25,10 +27,11 @@ use crate::{
     },
 };
 
-/// How long `wait_for` waits when no `timeout_seconds` is given.
+/// Seconds that `wait_for` waits without `timeout_seconds`.
 const WAIT_DEFAULT_SECONDS: f64 = 30.0;
+/// Bytes of one text header.
 const HEADER_LEN_MAX: usize = 256;
-/// Recipients that one answer names which did not accept a broadcast; `failed` counts all of them.
+/// Recipients that refused a broadcast and that the answer names; `failed` counts all of them.
 const FAILURES_LEN_MAX: usize = 1000;
 
 fn headers_schema() -> Value {
@@ -49,6 +52,7 @@ fn payload_schema() -> Value {
     json!({"type": "object", "description": "Fits the protocol's schema."})
 }
 
+/// `send_message`.
 pub const SEND_MESSAGE: Tool = Tool {
     name: "send_message",
     title: "Send message",
@@ -87,6 +91,7 @@ pub const SEND_MESSAGE: Tool = Tool {
     run: Run::Submit(send_message),
 };
 
+/// `broadcast_message`.
 pub const BROADCAST_MESSAGE: Tool = Tool {
     name: "broadcast_message",
     title: "Broadcast message",
@@ -148,27 +153,27 @@ pub const BROADCAST_MESSAGE: Tool = Tool {
     run: Run::Submit(broadcast_message),
 };
 
-/// A message that is checked, and how its sender is to be answered.
+/// A checked message, and the reply to its sender.
 pub struct ToolSend {
     pub dispatch: PreparedSend,
     pub reply: SendReply,
 }
 
-/// What a sender is told about a message.
+/// The reply to the sender of a message.
 pub struct SendReply {
     pub to: ReplyTo,
     sender: Arc<Member>,
-    /// It goes to another project.
+    /// The recipient is in another project.
     is_cross_project: bool,
     is_broadcast: bool,
-    /// The status the sender waits for, and how long.
+    /// The status that the sender waits for, and how long.
     wait_goal: Option<(DeliveryStatus, Duration)>,
-    /// Among the calls of the connection, until the wait is one of them or the answer is there.
+    /// Reserves the place of the wait among the calls of the connection, until the wait begins or the answer is sent.
     call_slot: Option<CallSlot>,
     idempotency_key: Option<String>,
 }
 
-/// The members that both tools take.
+/// The arguments that both tools have.
 struct CommonArguments<'a> {
     protocol_name: Cow<'a, str>,
     protocol_version: Cow<'a, str>,
@@ -219,7 +224,7 @@ fn check_headers(mut headers: Headers) -> Result<Headers, BrokerError> {
         ("headers.reply_to", &mut headers.reply_to),
     ];
     for (name, text) in texts {
-        // As of arguments: the empty string counts as absent.
+        // As for arguments, the empty string counts as absent.
         *text = text.take().filter(|text| !text.is_empty());
         if text.as_ref().is_some_and(|text| text.len() > HEADER_LEN_MAX) {
             return Err(BrokerError::invalid(name, format!("at most {HEADER_LEN_MAX} bytes")));
@@ -260,7 +265,7 @@ fn send_message(caller: &ToolCaller, mut arguments: Arguments<'_>, to: ReplyTo) 
     })
 }
 
-/// Has it written down when a message was not let through to another project.
+/// Writes an audit record if a message was refused for isolation between projects.
 fn audit_isolation_refusal(caller: &ToolCaller, recipient: &str, error: BrokerError) -> BrokerError {
     if matches!(
         error,
@@ -281,7 +286,7 @@ fn audit_isolation_refusal(caller: &ToolCaller, recipient: &str, error: BrokerEr
     error
 }
 
-/// What `wait_for` and `timeout_seconds` ask for; None when the first answer will do.
+/// The arguments `wait_for` and `timeout_seconds`; `None` if the first answer suffices.
 fn parse_wait(arguments: &mut Arguments<'_>) -> Result<Option<(DeliveryStatus, Duration)>, BrokerError> {
     let goal = match arguments.text("wait_for")? {
         None => None,
@@ -332,22 +337,22 @@ fn broadcast_message(caller: &ToolCaller, mut arguments: Arguments<'_>, to: Repl
 }
 
 impl SendReply {
-    /// From here on it is counted elsewhere.
+    /// Releases the reserved place.
     pub fn release_slot(&mut self) {
         self.call_slot = None;
     }
 
-    /// Whether nothing has to be waited for: neither a status nor the store.
+    /// Whether the reply can be sent now: it waits neither for a status nor for the store.
     pub fn is_complete(&self, routed: &Routed) -> bool {
         routed.is_repeat || (self.wait_goal.is_none() && self.idempotency_key.is_none())
     }
 
-    /// Whether the sender waits for more than the first answer.
+    /// Whether the sender waits for a status beyond the first answer.
     pub fn may_wait(&self) -> bool {
         self.wait_goal.is_some()
     }
 
-    /// Waits for the status the sender wants, and keeps the result for its idempotency key.
+    /// Waits for the status that the sender asked for, and stores the result for its idempotency key.
     pub async fn await_outcome(&self, project: &ProjectHandle, mut routed: Routed) -> Routed {
         if let (Some((goal, timeout)), Some(status)) = (self.wait_goal, routed.status.clone()) {
             let reached = project.wait_for_status(status, goal, timeout).await;
@@ -373,6 +378,7 @@ impl SendReply {
         routed
     }
 
+    /// The session that sends.
     pub const fn sender(&self) -> &Arc<Member> {
         &self.sender
     }
@@ -388,12 +394,12 @@ impl SendReply {
         if self.is_broadcast {
             write_json(object, &broadcast_json(&routed.result));
         } else {
-            // How much waits there is nobody's business here.
+            // The depth of an inbox in another project is not disclosed.
             write_direct(object, &routed.result, !self.is_cross_project);
         }
     }
 
-    /// Writes the whole response; `object` is room for the object in it.
+    /// Writes the whole response; `object` is a scratch buffer for the object in it.
     pub fn write(&self, out: &mut Vec<u8>, object: &mut Vec<u8>, routed: &Routed) {
         object.clear();
         self.write_object(object, routed);
@@ -407,7 +413,7 @@ impl SendReply {
     }
 }
 
-/// `{message_id, status, queue_size, delivered_at}`, without a detour: this is the answer to most calls.
+/// `{message_id, status, queue_size, delivered_at}`. Written by hand, because most calls have this answer.
 fn write_direct(out: &mut Vec<u8>, outcome: &SendResult, with_queue: bool) {
     let status = outcome.status.unwrap_or(if outcome.delivered > 0 {
         DeliveryStatus::Delivered

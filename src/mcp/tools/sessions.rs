@@ -1,3 +1,5 @@
+//! The tools by which a caller registers, keeps and leaves its session, and lists others.
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     rc::Rc,
@@ -30,10 +32,11 @@ const CAPABILITIES_LEN_MAX: usize = 64 * 1024;
 /// Versions of one protocol that a session can declare: each is compared with every requirement.
 const VERSIONS_LEN_MAX: usize = 100;
 
+/// `register_session`.
 pub const REGISTER_SESSION: Tool = Tool {
     name: "register_session",
     title: "Register session",
-    description: "Join under a name, your durable address. Registering it again resumes its session and inbox, taking them over.",
+    description: "Join under a name, your durable address. Registering it again resumes its session and inbox, receive them over.",
     hints: IDEMPOTENT,
     required_scope: Scope::Member,
     input: || {
@@ -105,33 +108,33 @@ fn register_session(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<
         let text = format!("at most {VERSIONS_LEN_MAX} versions of one protocol");
         return Err(BrokerError::invalid("capabilities", text));
     }
-    let home = Rc::clone(&caller.context);
-    // A connection that was taken over has no session any more, though it knows one.
-    let has_session = caller.session.as_ref().filter(|_| !home.outbox.is_taken_over());
+    let context = Rc::clone(&caller.context);
+    // A connection that was taken over has no session, although it still knows its former one.
+    let has_session = caller.session.as_ref().filter(|_| !context.outbox.is_taken_over());
     let current = has_session.map(|member| member.record.id);
     let registration = Registration {
         name,
         capabilities: capabilities.map(Capabilities::from),
         metadata,
-        owner: home.identity.owner().clone(),
+        owner: context.identity.owner().clone(),
         current,
-        connection: home.connection(),
+        connection: context.connection(),
     };
-    let settled = Rc::clone(&home);
+    let settled = Rc::clone(&context);
     Ok(PendingCall {
         answer: Box::pin(async move {
-            // From now on, so that a registration that comes after this one takes over all the same.
-            home.outbox.clear_taken_over();
+            // Withdrawn before the registration: a take-over by a later registration must not be lost.
+            context.outbox.clear_taken_over();
             let done = caller.project.register(registration).await?;
             let member = Arc::clone(&done.member);
             if current != Some(member.record.id) {
-                home.log_joined(&member, done.resumed);
+                context.log_joined(&member, done.resumed);
             }
-            *home.session.borrow_mut() = Some(Arc::clone(&member));
+            *context.session.borrow_mut() = Some(Arc::clone(&member));
             caller.project.refresh_waiting(&[member]).await;
-            Ok(registration_result(&home, &done).into())
+            Ok(registration_result(&context, &done).into())
         }),
-        // Messages are pushed only after the answer: the client does not know yet who it is.
+        // Messages are pushed after the answer, because the client does not know its session id before.
         after_answer: Some(Box::pin(async move {
             let member = settled.session.borrow().clone();
             if let Some(member) = member {
@@ -145,7 +148,7 @@ fn register_session(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<
     })
 }
 
-/// What a session may say that it can do. What is stored may have more one day; a caller that names more is mistaken.
+/// The capabilities that a caller may declare. Unlike the stored form, it refuses unknown members, which are mistakes.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct DeclaredCapabilities {
@@ -173,11 +176,11 @@ impl From<DeclaredCapabilities> for Capabilities {
     }
 }
 
-fn registration_result(home: &PeerContext, done: &Registered) -> Value {
-    let project = &home.project;
+fn registration_result(context: &PeerContext, done: &Registered) -> Value {
+    let project = &context.project;
     let settings = project.settings();
     let Registered { member, .. } = done;
-    let next = match home.kind {
+    let next = match context.kind {
         PeerKind::Stateless => "Pass this session_id with every call.",
         PeerKind::Connection | PeerKind::HttpSession => {
             "This connection acts as this session. On another one pass this session_id."
@@ -202,6 +205,7 @@ fn registration_result(home: &PeerContext, done: &Registered) -> Value {
     answer
 }
 
+/// `heartbeat`.
 pub const HEARTBEAT: Tool = Tool {
     name: "heartbeat",
     title: "Heartbeat",
@@ -223,7 +227,7 @@ pub const HEARTBEAT: Tool = Tool {
         arguments.finish()?;
         let member = caller.session()?;
         member.touch(caller.project.settings().presence, actors::clock::now());
-        // What idle agents call all the time is written without a detour; there is nothing in it to escape.
+        // Idle agents call this often, so it is written by hand; nothing in it needs escapes.
         let answer = format!(
             r#"{{"status":"{}","last_heartbeat":"{}","queue_size":{}}}"#,
             caller.project.status(member).as_str(),
@@ -234,6 +238,7 @@ pub const HEARTBEAT: Tool = Tool {
     }),
 };
 
+/// `disconnect_session`.
 pub const DISCONNECT_SESSION: Tool = Tool {
     name: "disconnect_session",
     title: "Leave",
@@ -268,6 +273,7 @@ pub const DISCONNECT_SESSION: Tool = Tool {
     }),
 };
 
+/// `list_sessions`.
 pub const LIST_SESSIONS: Tool = Tool {
     name: "list_sessions",
     title: "List sessions",
@@ -355,7 +361,7 @@ pub fn session_page(
     (text, last.map(|member| member.record.id))
 }
 
-/// A session as others see it.
+/// A session, as other callers see it.
 #[derive(Serialize)]
 struct SessionView<'a> {
     session_id: SessionId,
