@@ -1,11 +1,11 @@
-//! Who may talk to this broker at all, decided before anything else is read of a request, on every way in over HTTP.
+//! Checks the `Host` and `Origin` headers of a request before anything else of it is read.
 
 use std::sync::Arc;
 
 use actix_http::header::{HOST, HeaderMap, ORIGIN};
 
-/// Which `Host` and `Origin` headers are let in: the defence against DNS rebinding and against pages of other
-/// sites that talk to a broker on the reader's own machine.
+/// The allowed `Host` and `Origin` headers. They protect against DNS rebinding and against web pages of other sites
+/// that call a broker on the user's own machine.
 #[derive(Clone, Debug)]
 pub struct Admission {
     hosts: Arc<[String]>,
@@ -15,7 +15,7 @@ pub struct Admission {
 const ANY: &str = "*";
 
 impl Admission {
-    /// Both lists in lower case; hosts without ports, IPv6 addresses without brackets.
+    /// Both lists are in lower case; hosts have no port, IPv6 addresses have no brackets. `*` allows every value.
     pub fn new(hosts: &[String], origins: &[String]) -> Self {
         Self {
             hosts: hosts.into(),
@@ -23,8 +23,10 @@ impl Admission {
         }
     }
 
+    /// Checks `Host` and `Origin`.
+    ///
     /// # Errors
-    /// Why the request is refused.
+    /// The reason for the refusal, as text for the caller.
     pub fn check(&self, headers: &HeaderMap) -> Result<(), &'static str> {
         if !self.is_host_allowed(headers) {
             return Err("this Host is not allowed: see allowed_hosts");
@@ -32,11 +34,11 @@ impl Admission {
         self.check_origin(headers)
     }
 
-    /// As [`Self::check`], of whoever asks for nothing that is worth guarding, and by an address: a load balancer, a
-    /// kubelet.
+    /// Checks `Origin` only. Probes use this: a load balancer or a kubelet addresses the broker by IP, and asks for
+    /// nothing secret.
     ///
     /// # Errors
-    /// Why the request is refused.
+    /// The reason for the refusal, as text for the caller.
     pub fn check_origin(&self, headers: &HeaderMap) -> Result<(), &'static str> {
         if headers.contains_key(ORIGIN) && !self.is_origin_allowed(headers) {
             return Err("this Origin is not allowed: see cors_origins");
@@ -57,7 +59,7 @@ impl Admission {
         self.hosts.contains(&name)
     }
 
-    /// A page served by this broker itself is of one of its hosts; any other must be listed.
+    /// An origin is allowed when it is the broker's own host, or is listed.
     fn is_origin_allowed(&self, headers: &HeaderMap) -> bool {
         if self.origins.iter().any(|origin| origin == ANY) {
             return true;
@@ -104,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn only_own_hosts_and_known_origins_are_let_in() {
+    fn only_allowed_hosts_and_origins_are_admitted() {
         for host in ["localhost", "LOCALHOST:8000", "127.0.0.1:1", "[::1]:8000", "[::1]"] {
             assert!(is_admitted(Some(host), None), "{host}");
         }

@@ -1,7 +1,7 @@
-//! Bytes that the connections of a process hold together, bounded for all of them and for each project.
+//! Memory budgets: bytes that all connections hold together, bounded for the process and for each project.
 //!
-//! A project has at most a share of a [`Budget`], so that no project takes the room of the others. Who asks for more than
-//! there is room for waits, in the order of asking within its project.
+//! A project has at most a share of a [`Budget`], so that one project cannot take the memory of the others. A
+//! reservation beyond the bounds waits; within a project, waiters are served in order.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -15,21 +15,21 @@ use std::{
 
 use actors::model::ProjectId;
 
-/// So many bytes for the process, and so many of them for a project.
+/// A bound in bytes for the process, and one for each project.
 pub struct Budget {
     bytes_max: usize,
     project_bytes_max: usize,
     used: AtomicUsize,
-    /// Somebody waits for room.
+    /// Whether a reservation waits.
     has_waiters: AtomicBool,
-    /// Changes of what is used are made under this lock.
+    /// `used` and the projects' counters change under this lock.
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
     projects: HashMap<ProjectId, Arc<AtomicUsize>>,
-    /// Those of each project that wait, in their order; no queue is empty.
+    /// Waiters of each project in order; no queue is empty.
     waiters: HashMap<ProjectId, VecDeque<Waiter>>,
     tickets: u64,
 }
@@ -40,6 +40,7 @@ struct Waiter {
 }
 
 impl Budget {
+    /// A budget with bounds in bytes for the process and for each project.
     pub fn new(bytes_max: usize, project_bytes_max: usize) -> Arc<Self> {
         Arc::new(Self {
             bytes_max,
@@ -50,13 +51,13 @@ impl Budget {
         })
     }
 
-    /// Whether somebody waits for room.
+    /// Whether a reservation waits for bytes.
     pub fn has_waiters(&self) -> bool {
         self.has_waiters.load(Ordering::Relaxed)
     }
 
-    /// The project that is to give something back, for one whose bytes were set whether there was room or not: this one
-    /// when it holds more than its share; the one that holds most when all hold more than there is; else none.
+    /// The project that has to free bytes after `project` set its bytes beyond the bounds: `project` itself when it
+    /// exceeds its share, or the largest project when the process exceeds its bound.
     pub fn overcommitted_project(&self, project: &ProjectId) -> Option<ProjectId> {
         let state = self.state();
         let held = |used: &Arc<AtomicUsize>| used.load(Ordering::Relaxed);
@@ -74,7 +75,7 @@ impl Budget {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets those at the head of the queues look again, of which some may have room now.
+    /// Wakes the first waiter of each project; bytes may be free for it.
     fn wake(&self, state: &State) {
         self.has_waiters.store(!state.waiters.is_empty(), Ordering::Relaxed);
         for queue in state.waiters.values() {
@@ -85,37 +86,40 @@ impl Budget {
     }
 }
 
-/// What one connection, or one call, holds of a budget. Given back when it is dropped.
+/// Bytes that one connection or one call holds of a budget. They are freed on drop.
 pub struct Reservation {
     budget: Arc<Budget>,
     project: ProjectId,
-    /// Of the project as a whole.
+    /// Bytes that the project holds in all.
     project_used: Arc<AtomicUsize>,
     bytes: usize,
     ticket: Option<u64>,
 }
 
 impl Reservation {
-    /// Holds nothing yet.
+    /// A reservation of 0 bytes.
     pub fn new(budget: &Arc<Budget>, project: &ProjectId) -> Self {
-        let of_project = Arc::clone(budget.state().projects.entry(project.clone()).or_default());
+        let project_used = Arc::clone(budget.state().projects.entry(project.clone()).or_default());
         Self {
             budget: Arc::clone(budget),
             project: project.clone(),
-            project_used: of_project,
+            project_used,
             bytes: 0,
             ticket: None,
         }
     }
 
+    /// The bytes held.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
+    /// The budget of the reservation.
     pub fn budget(&self) -> &Arc<Budget> {
         &self.budget
     }
 
+    /// A gauge of the same project.
     pub fn gauge(&self) -> Gauge {
         Gauge {
             budget: Arc::clone(&self.budget),
@@ -123,7 +127,7 @@ impl Reservation {
         }
     }
 
-    /// Holds so many bytes from now on, whether there is room or not: they are there already.
+    /// Sets the reservation to `bytes` without a bound: the memory is allocated already.
     pub fn set_bytes(&mut self, bytes: usize) {
         if bytes != self.bytes {
             let budget = Arc::clone(&self.budget);
@@ -131,8 +135,8 @@ impl Reservation {
         }
     }
 
-    /// Ready when it holds at least so many bytes. What is more than a project may hold waits until the project holds
-    /// nothing else.
+    /// Ready once the reservation is at least `bytes`. A reservation larger than the project's share waits until the
+    /// project holds nothing else.
     pub fn poll_grow_to(&mut self, bytes: usize, cx: &Context<'_>) -> Poll<()> {
         if bytes <= self.bytes {
             self.cancel_wait();
@@ -163,7 +167,7 @@ impl Reservation {
         Poll::Pending
     }
 
-    /// Holds at least so many bytes if there is room for them now, and nobody in the project waits for room.
+    /// Grows to at least `bytes` if they are free now and no reservation of the project waits.
     pub fn try_grow_to(&mut self, bytes: usize) -> bool {
         if bytes <= self.bytes {
             return true;
@@ -177,7 +181,7 @@ impl Reservation {
         grows
     }
 
-    /// Returns when it holds at least so many bytes; see [`Hold::poll_grow`].
+    /// Waits until the reservation is at least `bytes`; see [`Reservation::poll_grow_to`].
     pub async fn grow_to(&mut self, bytes: usize) {
         let growing = CancelWaitOnDrop(self);
         poll_fn(move |cx| growing.0.poll_grow_to(bytes, cx)).await;
@@ -194,11 +198,11 @@ impl Reservation {
             used.store(others + bytes, Ordering::Relaxed);
         }
         self.bytes = bytes;
-        // Whether it grew or not: who is next may have room for less than the one before.
+        // Wakes after growth too: the next waiter may need fewer bytes than the one before.
         self.budget.wake(state);
     }
 
-    /// It no longer waits for room.
+    /// Stops waiting for bytes.
     pub fn cancel_wait(&mut self) {
         if self.ticket.is_some() {
             let budget = Arc::clone(&self.budget);
@@ -225,39 +229,39 @@ impl Drop for Reservation {
         let mut state = budget.state();
         self.remove_from_queue(&mut state);
         self.apply(&state, 0);
-        // The table and this one are the only ones that know it.
+        // Only the table and this reservation refer to the project's counter.
         if Arc::strong_count(&self.project_used) <= 2 {
             state.projects.remove(&self.project);
         }
     }
 }
 
-/// How much is held, without holding anything.
+/// Reads how much of a budget is in use, without a reservation.
 pub struct Gauge {
     budget: Arc<Budget>,
     project_used: Arc<AtomicUsize>,
 }
 
 impl Gauge {
-    /// Whether the project, or the process, holds all it may.
+    /// Whether the project or the process has used up its bound.
     pub fn is_full(&self) -> bool {
         self.project_used.load(Ordering::Relaxed) >= self.budget.project_bytes_max
             || self.budget.used.load(Ordering::Relaxed) >= self.budget.bytes_max
     }
 
-    /// Whether so many bytes more may be held, as far as can be told without asking who waits.
+    /// Whether `bytes` more are free. Waiters are not considered.
     pub fn has_room_for(&self, bytes: usize) -> bool {
         fits(&self.project_used, 0, bytes, self.budget.project_bytes_max)
             && fits(&self.budget.used, 0, bytes, self.budget.bytes_max)
     }
 }
 
-/// Whether `bytes` instead of `own` are within `max`, or alone when they are more than that.
+/// Whether `bytes` instead of `own` stay within `max`; more than `max` counts as `max`.
 fn fits(used: &AtomicUsize, own: usize, bytes: usize, max: usize) -> bool {
     used.load(Ordering::Relaxed) - own + bytes.min(max) <= max
 }
 
-/// Gives its place in the queue up when it is no longer waited for.
+/// Leaves the queue when the waiting future is dropped.
 struct CancelWaitOnDrop<'a>(&'a mut Reservation);
 
 impl Drop for CancelWaitOnDrop<'_> {
@@ -276,18 +280,20 @@ mod tests {
         ProjectId::parse(id).unwrap()
     }
 
-    fn grows(hold: &mut Reservation, bytes: usize) -> bool {
-        hold.poll_grow_to(bytes, &Context::from_waker(&noop_waker())).is_ready()
+    fn grows(reservation: &mut Reservation, bytes: usize) -> bool {
+        reservation
+            .poll_grow_to(bytes, &Context::from_waker(&noop_waker()))
+            .is_ready()
     }
 
     #[test]
-    fn a_project_has_half_and_the_others_the_rest() {
+    fn a_project_gets_at_most_its_share() {
         let budget = Budget::new(100, 50);
         let [mut a, mut b, mut c] = ["one", "one", "two"].map(|id| Reservation::new(&budget, &project(id)));
         assert!(grows(&mut a, 30) && grows(&mut b, 20));
         assert!(a.gauge().is_full() && !c.gauge().is_full());
         assert!(!grows(&mut a, 31) && budget.has_waiters());
-        assert!(grows(&mut c, 50), "the other project has its half");
+        assert!(grows(&mut c, 50), "the other project has its share");
         b.set_bytes(10);
         assert!(grows(&mut a, 31) && !budget.has_waiters());
         drop((a, b, c));
@@ -296,24 +302,24 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_more_than_its_share_gives_back_and_else_who_holds_most() {
+    fn a_project_over_its_share_frees_bytes_or_else_the_largest_one() {
         let budget = Budget::new(100, 50);
         let ids = ["one", "two", "three"].map(project);
-        let mut holds = [0, 1, 2].map(|at| Reservation::new(&budget, &ids[at]));
-        holds[0].set_bytes(50);
-        holds[1].set_bytes(50);
+        let mut reservations = [0, 1, 2].map(|at| Reservation::new(&budget, &ids[at]));
+        reservations[0].set_bytes(50);
+        reservations[1].set_bytes(50);
         assert_eq!(budget.overcommitted_project(&ids[0]), None);
-        holds[1].set_bytes(51);
+        reservations[1].set_bytes(51);
         assert_eq!(budget.overcommitted_project(&ids[0]).as_ref(), Some(&ids[1]));
-        holds[1].set_bytes(40);
-        holds[2].set_bytes(11);
+        reservations[1].set_bytes(40);
+        reservations[2].set_bytes(11);
         assert_eq!(budget.overcommitted_project(&ids[2]).as_ref(), Some(&ids[0]));
-        holds[0].set_bytes(51);
+        reservations[0].set_bytes(51);
         assert_eq!(budget.overcommitted_project(&ids[0]).as_ref(), Some(&ids[0]));
     }
 
     #[test]
-    fn who_asked_first_is_served_first_however_much_it_wants() {
+    fn waiters_of_a_project_are_served_in_order() {
         let budget = Budget::new(100, 50);
         let [mut a, mut b, mut c] = [(); 3].map(|()| Reservation::new(&budget, &project("one")));
         assert!(grows(&mut a, 40) && !grows(&mut b, 20) && !grows(&mut c, 5));
@@ -322,19 +328,19 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_wait_comes_after_those_who_do() {
+    fn try_grow_does_not_overtake_waiters() {
         let budget = Budget::new(100, 50);
         let [mut a, mut b, mut c] = [(); 3].map(|()| Reservation::new(&budget, &project("one")));
         assert!(a.try_grow_to(40) && !b.try_grow_to(20) && !budget.has_waiters());
         assert!(c.gauge().has_room_for(10) && !c.gauge().has_room_for(11));
         assert!(!grows(&mut b, 20) && !c.try_grow_to(5));
-        assert!(c.gauge().has_room_for(10), "whoever waits is not looked at");
+        assert!(c.gauge().has_room_for(10), "waiters are not considered");
         a.set_bytes(10);
         assert!(grows(&mut b, 20) && c.try_grow_to(5));
     }
 
     #[test]
-    fn what_is_more_than_a_project_may_hold_waits_until_it_holds_nothing_else() {
+    fn a_reservation_beyond_the_share_waits_until_the_project_holds_nothing_else() {
         let budget = Budget::new(100, 50);
         let [mut a, mut b] = [(); 2].map(|()| Reservation::new(&budget, &project("one")));
         assert!(grows(&mut a, 1) && !grows(&mut b, 1000));
@@ -343,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn who_no_longer_waits_holds_nobody_up() {
+    fn a_cancelled_waiter_blocks_no_other() {
         let budget = Budget::new(100, 50);
         let [mut a, mut b, mut c] = [(); 3].map(|()| Reservation::new(&budget, &project("one")));
         a.set_bytes(50);

@@ -1,10 +1,10 @@
-//! How the process ends. Supervisors and scripts tell "mend the configuration" from "start it again" by these codes.
+//! Exit codes. Supervisors and scripts tell from them whether to fix the configuration or to restart the process.
 
-/// Something failed that no other code names.
+/// A failure without a code of its own.
 pub const FAILED: u8 = 1;
 
-/// The command line or the configuration is wrong: the same start fails again.
+/// The command line or the configuration is wrong: the same start would fail again.
 pub const USAGE: u8 = 2;
 
-/// The broker gave up: its root failed too often. Starting it again may help.
+/// The root actor failed too often. A restart may help.
 pub const GAVE_UP: u8 = 70;

@@ -1,5 +1,6 @@
-//! The broker as a program: how it is configured, started and reached. What is true without a socket lives in the
-//! crate `actors`.
+//! The broker as a program: configuration, transports, HTTP, MCP, command line, and the storages that do I/O.
+//!
+//! `startup` assembles the parts. Everything that needs no socket is in the crate `actors`.
 
 pub mod admin;
 pub mod admission;

@@ -1,5 +1,5 @@
-//! Why a request over HTTP is not served (RFC 9457), whoever refuses it: before a connection is upgraded, before a tool
-//! runs, or by a resource of REST.
+//! Problem documents (RFC 9457): how every refusal over HTTP is answered, before an upgrade, by the middleware or by a
+//! resource.
 
 use std::time::Duration;
 
@@ -12,22 +12,23 @@ use serde_json::{Value, json};
 
 use crate::refusal::error_detail;
 
-/// The media type of its body.
+/// The media type of the body.
 pub const CONTENT_TYPE: &str = "application/problem+json";
 
+/// A problem document: status, code, text and headers of a refusal.
 #[derive(Clone, Debug)]
 pub struct Problem {
     pub status: StatusCode,
     code: &'static str,
     detail: String,
-    /// What belongs to the code, as in the error object of a tool.
+    /// Extension members of the code, the same as in the error object of a tool.
     extensions: Value,
     retry_after: Option<Duration>,
     headers: Vec<(HeaderName, HeaderValue)>,
 }
 
 impl Problem {
-    /// `code` is one of the contract, section 7.
+    /// A problem with a `code` of the contract, section 7.
     pub fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
         Self {
             status,
@@ -39,7 +40,7 @@ impl Problem {
         }
     }
 
-    /// Nobody can be served now.
+    /// 503 with `Retry-After: 1`.
     pub fn unavailable(detail: &str) -> Self {
         Self {
             retry_after: Some(Duration::from_secs(1)),
@@ -47,6 +48,7 @@ impl Problem {
         }
     }
 
+    /// Adds a header. A value that is no valid header is left out.
     #[must_use]
     pub fn with_header(mut self, name: HeaderName, value: &str) -> Self {
         if let Ok(value) = HeaderValue::from_str(value) {
@@ -55,11 +57,12 @@ impl Problem {
         self
     }
 
+    /// The error code of the contract, section 7.
     pub fn code(&self) -> &'static str {
         self.code
     }
 
-    /// The headers of the response beside its media type. `Retry-After` is in whole seconds (RFC 9110, section 10.2.3).
+    /// The headers beside the media type. `Retry-After` is in whole seconds (RFC 9110, section 10.2.3).
     pub fn headers(&self) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
         let retry_after = self.retry_after.map(|wait| {
             let seconds = wait.as_millis().div_ceil(1000).max(1);
@@ -71,6 +74,7 @@ impl Problem {
         self.headers.clone().into_iter().chain(retry_after)
     }
 
+    /// The problem document as JSON text.
     pub fn body(&self) -> String {
         let mut body = json!({
             "type": "about:blank",
@@ -90,6 +94,7 @@ impl Problem {
         body.to_string()
     }
 
+    /// The problem as a response.
     pub fn into_response(self) -> actix_web::HttpResponse {
         let mut response = actix_web::HttpResponse::build(self.status);
         for header in self.headers() {

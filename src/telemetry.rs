@@ -1,4 +1,4 @@
-//! Logs. They go to stderr and nowhere else: stdout belongs to the answers of a command.
+//! Logging. Logs go to stderr; stdout is for the output of commands.
 
 use std::fmt::{self, Write as _};
 use std::io::{IsTerminal, Write as _, stderr};
@@ -17,15 +17,15 @@ use tracing_subscriber::{EnvFilter, Layer, field::MakeExt, registry};
 
 use crate::config::{Config, LogFormat};
 
-/// What the framework says when it starts and stops is about its threads: only what goes wrong is for operators.
+/// The framework logs its threads at start and stop; only its warnings are of use to operators.
 const FRAMEWORK_LEVEL: &str = "actix_server=warn";
 
-/// Starts logging for the whole process, as `log_level` and `log_format` say. A second call changes nothing.
+/// Starts logging for the process, according to `log_level` and `log_format`. A second call has no effect.
 pub fn init(config: &Config) {
     let is_terminal = stderr().is_terminal();
     let is_json = is_json(config);
-    // The rule of the setting has parsed the same text; `info` is what a mistake there would leave us with. What the
-    // setting says of a target holds, for the later of two directives of one target does.
+    // The rule of the setting has parsed the same text, so `info` is a fallback without use. Directives of the setting
+    // come last and win over the framework's level.
     let filter = EnvFilter::try_new(format!("{FRAMEWORK_LEVEL},{}", config.log_level));
     let filter = filter.unwrap_or_else(|_| EnvFilter::new("info"));
     if is_json {
@@ -53,7 +53,7 @@ fn is_json(config: &Config) -> bool {
     }
 }
 
-/// Tells an operator, whatever `log_level` says, what became of the start.
+/// Prints a line about the start or the end to stderr, for every `log_level`.
 pub fn print_status(config: &Config, level: &str, line: &str) {
     let _ = writeln!(stderr(), "{}", format_line(is_json(config), level, line));
 }
@@ -68,13 +68,12 @@ fn format_line(is_json: bool, level: &str, line: &str) -> String {
     }
 }
 
-/// What keeps the process from starting, before there is a configuration: JSON where `log_format` asks for it by name.
+/// Prints an error from before the configuration is known; as JSON where `log_format` asks for it.
 pub fn print_error(is_json: bool, line: &str) {
     let _ = writeln!(stderr(), "{}", format_line(is_json, "ERROR", line));
 }
 
-/// What is logged of an HTTP request. Not its query, where a client of 2024-11-05 has all that its session is protected
-/// by.
+/// The span of an HTTP request. It excludes the query, where a client of 2024-11-05 sends its session id, a secret.
 pub struct RequestSpan;
 
 impl RootSpanBuilder for RequestSpan {
@@ -96,7 +95,7 @@ impl RootSpanBuilder for RequestSpan {
     }
 }
 
-/// One JSON object per line. JSON itself escapes what could break the line.
+/// One JSON object per line. JSON escapes line breaks.
 fn json<S, W>(writer: W) -> impl Layer<S>
 where
     S: Subscriber + for<'span> registry::LookupSpan<'span>,
@@ -122,8 +121,8 @@ where
         .with_writer(writer)
 }
 
-/// Fields of an event with control characters escaped. The library escapes those that steer a terminal; a line break
-/// would remain, and with it a caller's way to forge a line of the log.
+/// Escapes control characters in the fields of an event. The library escapes terminal control sequences only; a line
+/// break would let a caller forge a line of the log.
 fn escaping_fields() -> impl for<'writer> FormatFields<'writer> + 'static {
     debug_fn(
         |writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug| match field.name() {
@@ -184,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pretty_event_is_one_line_whatever_the_values_hold() {
+    fn a_pretty_event_is_one_line_for_all_values() {
         let sink = Sink::default();
         let writer = sink.clone();
         tracing::subscriber::with_default(registry().with(pretty(move || writer.clone(), false)), log_evil);

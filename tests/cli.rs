@@ -305,7 +305,7 @@ fn mistakes_of_the_command_line_say_what_would_be_right() {
         (&["serv"][..], "command \"serv\" is not known; allowed: serve, help"),
         (
             &["--port", "1"],
-            "\"--port\" is not known here; it belongs behind the command serve",
+            "\"--port\" is not known here; it belongs after the command serve",
         ),
         (&["serve", "x"], "\"x\" is not known here; allowed: --host, "),
         (

@@ -297,7 +297,7 @@ fn delete_needs_a_yes() {
     let line = run(&["project", "delete", "acme"]);
     assert!(
         line.expect_error(2)
-            .contains("There is no terminal to ask on; --yes does it without asking"),
+            .contains("There is no terminal to ask on; --yes skips the question"),
         "{line:?}"
     );
     let broker = || FakeBroker::answering_with("204 No Content", "", "");
@@ -488,7 +488,7 @@ fn json_is_what_the_broker_said() {
 }
 
 #[test]
-fn a_name_cannot_paint_the_terminal() {
+fn a_name_cannot_control_the_terminal() {
     let mut project = acme();
     project["name"] = "\u{1b}[2J\u{9b}1m\u{202e}evil\r\nid  root".into();
     let answer = json!({"projects": [project]});
@@ -527,7 +527,7 @@ fn a_refusal_is_one_line_that_says_what_to_do() {
         (
             "403 Forbidden",
             "forbidden",
-            "forbidden: so it is; it takes the admin key, or a key of the project",
+            "forbidden: so it is; this requires the admin key, or a key of the project",
         ),
         (
             "401 Unauthorized",
@@ -604,7 +604,7 @@ fn a_key_in_an_answer_of_another_version_is_not_lost() {
     let (ran, _) =
         FakeBroker::answering_with("201 Created", "", &answer).run_client(&["project", "keys", "acme", "--create"]);
     assert_eq!((ran.code, ran.stdout), (Some(1), format!("{answer}\n")));
-    assert!(ran.stderr.contains("its answer is not understood"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("its answer has an unknown form"), "{}", ran.stderr);
 }
 
 #[test]
@@ -631,7 +631,7 @@ fn a_broker_that_hangs_up_may_have_done_it() {
     );
     assert!(
         line.expect_error(1)
-            .starts_with(&format!("{url} hung up before it had answered; ")),
+            .starts_with(&format!("{url} closed the connection before it answered; ")),
         "{line:?}"
     );
 }
@@ -649,7 +649,8 @@ fn a_redirect_does_not_get_the_key() {
         let location = format!("Location: http://{}/\r\n", elsewhere.local_addr().unwrap());
         let (ran, _) = FakeBroker::answering_with(status, &location, "").run_client(&["project", "list"]);
         assert!(
-            ran.expect_error(1).contains("a key is not carried elsewhere"),
+            ran.expect_error(1)
+                .contains("redirects are not followed, to protect the key"),
             "{ran:?}"
         );
         assert_eq!(elsewhere.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
@@ -760,7 +761,7 @@ fn a_key_does_not_cross_a_network_in_the_clear() {
         let line = ran.expect_error(2);
         assert!(
             line.starts_with(&format!("url = {url:?} (--url) is not allowed with a key: "))
-                && line.ends_with("allowed: https://, a loopback address, or --insecure to send it all the same"),
+                && line.ends_with("allowed: https://, a loopback address, or --insecure to send it anyway"),
             "{line}"
         );
     }
@@ -784,7 +785,7 @@ fn unknown_words_get_a_hint() {
         ),
         (
             &["project", "list", "--grace", "1h"],
-            "\"--grace\" is not known here; it belongs behind the command project rotate; allowed: --include-inactive, ",
+            "\"--grace\" is not known here; it belongs after the command project rotate; allowed: --include-inactive, ",
         ),
         (
             &["--url", "x"],
@@ -796,7 +797,7 @@ fn unknown_words_get_a_hint() {
         ),
         (
             &["keygen", "--jsn"],
-            "\"--jsn\" is not known here; did you mean --json behind the command project?; allowed: ",
+            "\"--jsn\" is not known here; did you mean --json after the command project?; allowed: ",
         ),
         (&["keygen", "extra"], "\"extra\" is not known here; allowed: nothing"),
         (

@@ -1,5 +1,6 @@
-//! The administration of projects, keys and permissions: what the tools and REST both call. Each verb says who may do
-//! it, does it, and has it written down.
+//! Administration of projects, keys and grants: the verbs that the MCP tools and the REST API share.
+//!
+//! Each verb checks the caller's scope, performs the change and records it in the audit. It knows neither HTTP nor MCP.
 
 pub mod schemas;
 pub mod views;
@@ -22,33 +23,34 @@ use views::{
     NewApiKey, Permission, Project, ProjectInfo, Projects, RevokedKey, RevokedKeys, RotatedKeys,
 };
 
-/// Longest time an old key stays good beside the one that replaced it.
+/// Longest time that a rotated key stays valid beside its replacement.
 pub const GRACE_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
-/// Longest time until a key expires that expires at all.
+/// Longest lifetime of a key that expires.
 pub const KEY_LIFE_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 const AUDIT_PAGE_LEN: usize = 100;
+/// Most entries of a page of the audit.
 pub const AUDIT_PAGE_LEN_MAX: usize = 1000;
 
 type Result<T> = std::result::Result<T, BrokerError>;
 
-/// Administers the projects of a broker.
+/// Administers the projects of a broker. Each verb takes the caller as `by`.
 pub struct Administration {
     broker: BrokerHandle,
     audit: Arc<Audit>,
     multi_project: bool,
 }
 
-/// Which projects are asked for.
+/// Selects projects of a list.
 #[derive(Clone, Debug, Default)]
 pub struct ProjectFilter {
     pub include_inactive: bool,
-    /// All of them must be there.
+    /// Only projects that have all of these tags.
     pub tags: BTreeSet<String>,
-    /// Only those after this one.
+    /// Only projects whose id sorts after this one.
     pub after: Option<ProjectId>,
 }
 
-/// Which entries of the audit are asked for.
+/// Selects entries of the audit.
 #[derive(Clone, Debug, Default)]
 pub struct AuditFilter {
     pub project: Option<ProjectId>,
@@ -59,6 +61,7 @@ pub struct AuditFilter {
 }
 
 impl Administration {
+    /// Administers the projects of `broker`; `multi_project` says whether it may have more than one.
     pub fn new(broker: BrokerHandle, audit: Arc<Audit>, multi_project: bool) -> Self {
         Self {
             broker,
@@ -67,14 +70,20 @@ impl Administration {
         }
     }
 
+    /// The audit in which the verbs are recorded.
     pub fn audit(&self) -> &Arc<Audit> {
         &self.audit
     }
 
+    /// Whether the broker may have more than one project.
     pub fn is_multi_project(&self) -> bool {
         self.multi_project
     }
 
+    /// Creates a project with its first key. Requires the scope `operator`.
+    ///
+    /// # Errors
+    /// `forbidden`, `project_exists`, `invalid_argument`, or `unavailable` when the storage fails.
     pub async fn create(&self, by: &Arc<Identity>, wanted: NewProject) -> Result<CreatedProject> {
         let allowed = by.check_scope(Scope::Operator);
         let act = audited_action("project.create", &wanted.id, Some(wanted.id.to_string()));
@@ -88,7 +97,7 @@ impl Administration {
         .await
     }
 
-    /// Those that may be seen: one's own, and who wants to be; for an operator all.
+    /// Lists the projects that the caller may see: its own and the discoverable ones; an operator sees all.
     pub fn list(&self, by: &Arc<Identity>, filter: &ProjectFilter) -> Projects {
         let is_wanted = |record: &Arc<ProjectRecord>| {
             filter.after.as_ref().is_none_or(|after| record.id > *after)
@@ -102,7 +111,10 @@ impl Administration {
         Projects { projects, next_cursor }
     }
 
-    /// One's own project where none is named.
+    /// Returns one project; the caller's own where `id` is `None`. A caller from outside sees the public part only.
+    ///
+    /// # Errors
+    /// `project_not_found` when the project does not exist or the caller may not see it.
     pub async fn show(&self, by: &Arc<Identity>, id: Option<&ProjectId>) -> Result<ProjectInfo> {
         let id = id.unwrap_or(by.project.id());
         let record = self.broker.record(id).filter(|record| is_visible_to(by, record));
@@ -139,6 +151,10 @@ impl Administration {
         })
     }
 
+    /// Changes a project. Requires the scope `admin`; changed limits require `operator`.
+    ///
+    /// # Errors
+    /// `forbidden`, `project_not_found`, `invalid_argument`, or `unavailable` when the storage fails.
     pub async fn change(&self, by: &Arc<Identity>, id: &ProjectId, changes: ProjectChanges) -> Result<ChangedProject> {
         let allowed = self.check_project(by, id, Scope::Admin);
         let allowed = if changes.config.touches_limits() {
@@ -161,6 +177,10 @@ impl Administration {
         .await
     }
 
+    /// Deletes a project with its keys, sessions and messages. Requires the scope `operator`.
+    ///
+    /// # Errors
+    /// `forbidden`, `project_not_found`, or `unavailable` when the storage fails.
     pub async fn delete(&self, by: &Arc<Identity>, id: &ProjectId) -> Result<()> {
         let allowed = self.check_project(by, id, Scope::Operator);
         let id = id.clone();
@@ -169,6 +189,10 @@ impl Administration {
             .await
     }
 
+    /// Lists the keys of a project. Requires the scope `admin`.
+    ///
+    /// # Errors
+    /// `forbidden` or `project_not_found`.
     pub fn keys(&self, by: &Arc<Identity>, id: &ProjectId) -> Result<Keys> {
         self.audit_refusal(
             by,
@@ -182,6 +206,10 @@ impl Administration {
         Ok(Keys { keys })
     }
 
+    /// Creates a key. Requires the scope `admin`.
+    ///
+    /// # Errors
+    /// `forbidden`, `project_not_found`, `invalid_argument`, or `unavailable` when the storage fails.
     pub async fn add_key(&self, by: &Arc<Identity>, id: &ProjectId, wanted: NewKey) -> Result<CreatedKey> {
         let allowed = self.check_project(by, id, Scope::Admin);
         let id = id.clone();
@@ -199,6 +227,11 @@ impl Administration {
         .await
     }
 
+    /// Revokes a key at once. Requires the scope `admin`.
+    ///
+    /// # Errors
+    /// `forbidden`, `project_not_found`, `invalid_argument` for an unknown key, or `unavailable` when the storage
+    /// fails.
     pub async fn revoke_key(&self, by: &Arc<Identity>, id: &ProjectId, key: KeyId) -> Result<RevokedKeys> {
         let allowed = self.check_project(by, id, Scope::Admin);
         let id = id.clone();
@@ -212,6 +245,11 @@ impl Administration {
         .await
     }
 
+    /// Replaces one key, or all keys; the old ones stay valid for `grace`. Requires the scope `admin`.
+    ///
+    /// # Errors
+    /// `forbidden`, `project_not_found`, `invalid_argument` for an unknown key, or `unavailable` when the storage
+    /// fails.
     pub async fn rotate(
         &self,
         by: &Arc<Identity>,
@@ -233,6 +271,10 @@ impl Administration {
         .await
     }
 
+    /// Returns a page of the grants of a project, after the target `after`. Requires the scope `observer`.
+    ///
+    /// # Errors
+    /// `forbidden` or `project_not_found`.
     pub fn grants(&self, by: &Arc<Identity>, id: &ProjectId, after: Option<&ProjectId>) -> Result<Grants> {
         self.check_project(by, id, Scope::Observer)?;
         let (grants, more) = Permission::page_of(&*self.record(id)?, after);
@@ -243,6 +285,12 @@ impl Administration {
         })
     }
 
+    /// Allows a project to send to `target`: `protocols` (empty means all), at most `message_rate_limit` messages per
+    /// minute (0 means no limit). Requires the scope `admin`.
+    ///
+    /// # Errors
+    /// `forbidden`, `project_not_found`, `target_not_found` for an operator, `invalid_argument`, or `unavailable` when
+    /// the storage fails.
     pub async fn grant(
         &self,
         by: &Arc<Identity>,
@@ -270,7 +318,8 @@ impl Administration {
         .await
     }
 
-    /// Only an operator may know which projects there are: to others one that is not there is like one that is closed.
+    /// Only an operator learns that a target project does not exist. To other callers a missing project looks like a
+    /// closed one.
     fn check_target(&self, by: &Identity, target: &ProjectId) -> Result<()> {
         let is_there = || self.broker.record(target).is_some_and(|record| record.active);
         if by.scope() == Scope::Operator && !is_there() {
@@ -279,6 +328,10 @@ impl Administration {
         Ok(())
     }
 
+    /// Revokes a grant. Requires the scope `admin`.
+    ///
+    /// # Errors
+    /// `forbidden`, `project_not_found`, or `unavailable` when the storage fails.
     pub async fn revoke_grant(&self, by: &Arc<Identity>, id: &ProjectId, target: &ProjectId) -> Result<GrantRevoked> {
         let allowed = self.check_project(by, id, Scope::Admin);
         let (id, target) = (id.clone(), target.clone());
@@ -290,7 +343,11 @@ impl Administration {
         .await
     }
 
-    /// What was administered and refused: in one's own project, for an operator everywhere.
+    /// Returns a page of the audit, newest entries first: of one project, or for an operator of all.
+    ///
+    /// # Errors
+    /// `project_not_found` for a foreign project, `forbidden` without the scope `admin`, `unavailable` when the storage
+    /// fails.
     pub async fn audit_page(&self, by: &Arc<Identity>, filter: AuditFilter) -> Result<AuditPage> {
         let project = match &filter.project {
             Some(id) => Some(id),
@@ -322,7 +379,7 @@ impl Administration {
         })
     }
 
-    /// Whether the caller may do this in that project. To whoever is of another project there is none of this id.
+    /// Checks that the caller has `needed` in this project. A foreign project is `project_not_found`.
     fn check_project(&self, by: &Arc<Identity>, id: &ProjectId, needed: Scope) -> Result<()> {
         if by.scope() != Scope::Operator && by.project.id() != id {
             return Err(BrokerError::ProjectNotFound);
@@ -336,8 +393,8 @@ impl Administration {
         record.ok_or(BrokerError::ProjectNotFound)
     }
 
-    /// Does what is allowed, and has it written down, or that it was refused. Once it is begun it goes on, whatever
-    /// becomes of who asked for it: nothing is done that is not written down.
+    /// Performs a change and records its result in the audit. A refused caller is recorded too. The change runs in a
+    /// task of its own, so it is completed and recorded even when the caller disconnects.
     async fn audited<T: 'static>(
         &self,
         by: &Arc<Identity>,
@@ -358,14 +415,15 @@ impl Administration {
         doing.await.unwrap_or(Err(BrokerError::unavailable()))
     }
 
-    /// Has it written down when it was refused for who asks.
+    /// Records a refusal in the audit and passes the result on.
     fn audit_refusal<T>(&self, by: &Identity, act: &AuditedAction, result: Result<T>) -> Result<T> {
         result.inspect_err(|error| self.audit.record_refused(by, act, error))
     }
 }
 
-/// Which of two projects still keeps messages from passing although there is a permission. Of the other project the
-/// caller hears what sending to it would tell: nothing while its own is closed, and of a closed one the same as of none.
+/// Says which of two projects still blocks messages although a grant exists. About the other project, the caller learns
+/// only what sending to it would tell: nothing while its own project is closed, and a closed project looks like a
+/// missing one.
 fn cross_project_warnings(broker: &BrokerHandle, sees_all: bool, own: &ProjectId, target: &ProjectId) -> Vec<String> {
     let is_open = |id| {
         let record = broker.record(id);
@@ -389,7 +447,7 @@ fn is_visible_to(by: &Identity, record: &ProjectRecord) -> bool {
     sees_all_of(by, record) || (record.active && record.config.discoverable)
 }
 
-/// Whether all of a project is shown to this caller.
+/// Whether the caller sees all of a project, and not only its public part.
 fn sees_all_of(by: &Identity, record: &ProjectRecord) -> bool {
     by.scope() == Scope::Operator || *by.project.id() == record.id
 }

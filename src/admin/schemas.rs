@@ -1,7 +1,7 @@
-//! What `/openapi.json` says of texts and words that are checked where they are read. Nothing is ever of these types;
-//! that they say the same as the checks is what `tests/openapi.rs` finds out.
+//! OpenAPI schemas of strings that are validated where they are parsed. No value has these types; `tests/openapi.rs`
+//! checks that they agree with the parsers.
 
-#![allow(dead_code, reason = "they describe, and hold nothing")]
+#![allow(dead_code, reason = "schemas only")]
 
 use utoipa::ToSchema;
 
@@ -19,7 +19,7 @@ pub struct ProjectId(String);
 #[schema(pattern = "^[a-z0-9]{1,32}$", max_length = 32, example = "k1abcdef")]
 pub struct KeyId(String);
 
-/// A key in clear: `{project_id}_{key_id}_{secret}`.
+/// A key in clear text: `{project_id}_{key_id}_{secret}`.
 #[derive(ToSchema)]
 #[schema(pattern = "^[a-z0-9-]{1,63}_[a-z0-9]{1,32}_[0-9a-f]{32,}$")]
 pub struct ApiKey(String);
@@ -29,12 +29,12 @@ pub struct ApiKey(String);
 #[schema(pattern = "^[a-z][a-z0-9_-]{0,62}[a-z0-9]$", max_length = 64, example = "chat")]
 pub struct ProtocolName(String);
 
-/// A name for people: one line.
+/// A display name: one line.
 #[derive(ToSchema)]
 #[schema(pattern = r"^[^\u0000-\u001f\u007f-\u009f]*$", min_length = 1, max_length = 128)]
 pub struct Name(String);
 
-/// No control characters but line feeds.
+/// Free text without control characters except line feeds.
 #[derive(ToSchema)]
 #[schema(pattern = r"^[^\u0000-\u0009\u000b-\u001f\u007f-\u009f]*$", max_length = 1024)]
 pub struct Description(String);
@@ -44,7 +44,7 @@ pub struct Description(String);
 #[schema(pattern = r"^[^\u0000-\u001f\u007f-\u009f]*$", min_length = 1, max_length = 64)]
 pub struct Tag(String);
 
-/// What a key may do: administer its project; have sessions, send and receive; look.
+/// What a key may do: administer its project; use sessions, send and receive; read only.
 #[derive(ToSchema)]
 #[schema(rename_all = "lowercase")]
 pub enum KeyScope {
@@ -63,7 +63,7 @@ pub enum CallerScope {
     Observer,
 }
 
-/// `retiring` is good for the rest of its grace.
+/// A `retiring` key stays valid until its grace period ends.
 #[derive(ToSchema)]
 #[schema(rename_all = "lowercase")]
 pub enum KeyStatus {
@@ -73,6 +73,7 @@ pub enum KeyStatus {
     Revoked,
 }
 
+/// The outcome of an audited action.
 #[derive(ToSchema)]
 #[schema(rename_all = "lowercase")]
 pub enum Outcome {

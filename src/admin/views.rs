@@ -1,4 +1,6 @@
-//! What is shown of projects and keys: the same objects in the results of tools and in REST.
+//! Views of projects and keys: the JSON objects that MCP tools and the REST API return.
+//!
+//! The types hold only what a caller may see; secrets appear in the views of created and rotated keys alone.
 
 use std::ops::Bound;
 
@@ -12,12 +14,12 @@ use utoipa::ToSchema;
 
 use super::schemas;
 
-/// The items that one page has room for, and whether there are more.
+/// Takes the items that fit on one page. The flag says whether items are left.
 pub fn page<T: Serialize>(items: impl Iterator<Item = T>) -> (Vec<T>, bool) {
     let mut room = PageRoom::default();
     let mut more = false;
     let fitting = items.take_while(|item| {
-        // Plain objects: there is nothing that could fail.
+        // Serializing a plain object cannot fail.
         let len = serde_json::to_vec(item).map_or(0, |text| text.len());
         more = !room.try_take(len);
         !more
@@ -36,19 +38,19 @@ pub struct Project {
     pub description: Option<String>,
     #[schema(value_type = Vec<schemas::Tag>)]
     pub tags: Vec<String>,
-    /// False once it was deleted.
+    /// False once the project is deleted.
     pub active: bool,
     #[schema(format = DateTime)]
     pub created_at: String,
     pub config: Config,
 }
 
-/// How a project wants to be.
+/// The configuration of a project.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Config {
-    /// Its sessions may send to other projects, and be sent to, where a permission says so.
+    /// Sessions of this project may exchange messages with other projects, where a grant allows it.
     pub allow_cross_project: bool,
-    /// Other projects see that it exists.
+    /// Other projects see this one in lists.
     pub discoverable: bool,
     /// Not shown to other projects.
     #[serde(flatten)]
@@ -56,7 +58,7 @@ pub struct Config {
     pub limits: Option<Limits>,
 }
 
-/// What a project may have; null is the broker's default.
+/// Limits of a project; null means the default of the broker.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Limits {
     #[schema(minimum = 1, maximum = 10_000_000)]
@@ -65,13 +67,13 @@ pub struct Limits {
     pub max_protocols: Option<usize>,
     #[schema(minimum = 1, maximum = 1_000_000)]
     pub queue_capacity: Option<usize>,
-    /// Requests per minute of all its callers together; 0 is no limit.
+    /// Requests per minute of all callers of the project together; 0 means no limit.
     #[schema(required = false, value_type = usize, maximum = 4_294_967_295_u32)]
     pub rate_limit: u32,
 }
 
 impl Project {
-    /// As its own members see it.
+    /// The full view, for callers of the project itself.
     pub fn of(record: &ProjectRecord) -> Self {
         let config = &record.config;
         let mut project = Self::public_view(record);
@@ -84,7 +86,7 @@ impl Project {
         project
     }
 
-    /// As others see it, where they see it at all.
+    /// The public view, for callers of other projects.
     pub fn public_view(record: &ProjectRecord) -> Self {
         Self {
             project_id: record.id.to_string(),
@@ -102,26 +104,26 @@ impl Project {
     }
 }
 
-/// How much there is in a project.
+/// Sizes of a project.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Counts {
     pub sessions: usize,
     pub active_sessions: usize,
     pub protocols: usize,
     pub dead_letters: usize,
-    /// Those that are good.
+    /// Keys that are valid now.
     pub keys: usize,
 }
 
-/// The sessions of one project may send to another.
+/// A grant: sessions of one project may send to another project.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Permission {
     #[schema(value_type = schemas::ProjectId)]
     pub target_project_id: String,
-    /// Empty: all.
+    /// Empty means all protocols.
     #[schema(value_type = Vec<schemas::ProtocolName>)]
     pub allowed_protocols: Vec<String>,
-    /// Messages per minute; 0 is no limit.
+    /// Messages per minute; 0 means no limit.
     #[schema(value_type = usize, maximum = 4_294_967_295_u32)]
     pub message_rate_limit: u32,
     #[schema(format = DateTime)]
@@ -129,6 +131,7 @@ pub struct Permission {
 }
 
 impl Permission {
+    /// The view of a grant to `target`.
     pub fn of(target: &ProjectId, grant: &Grant) -> Self {
         Self {
             target_project_id: target.to_string(),
@@ -138,7 +141,7 @@ impl Permission {
         }
     }
 
-    /// A page of those of a project, by target, and whether there are more.
+    /// A page of the grants of a project, ordered by target. The flag says whether grants are left.
     pub fn page_of(record: &ProjectRecord, after: Option<&ProjectId>) -> (Vec<Self>, bool) {
         let start = after.map_or(Bound::Unbounded, Bound::Excluded);
         let grants = record.grants.range::<ProjectId, _>((start, Bound::Unbounded));
@@ -146,7 +149,7 @@ impl Permission {
     }
 }
 
-/// One project in full, as far as the caller may see it.
+/// One project, as far as the caller may see it.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ProjectInfo {
     pub project: Project,
@@ -156,27 +159,29 @@ pub struct ProjectInfo {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub permissions: Option<Vec<Permission>>,
-    /// There are more permissions than fit: `GET /api/v1/projects/{project_id}/grants` has them in pages.
+    /// True when more grants exist than fit: `GET /api/v1/projects/{project_id}/grants` lists them in pages.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false)]
     pub more_permissions: bool,
 }
 
+/// A page of projects.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Projects {
     pub projects: Vec<Project>,
-    /// Where this page ended, if there are more.
+    /// Cursor of the next page, when items are left.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, value_type = schemas::ProjectId)]
     pub next_cursor: Option<String>,
 }
 
+/// A project after a change.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ChangedProject {
     pub project: Project,
 }
 
-/// A key in clear: this is the only time that it is shown.
+/// A key in clear text. It is shown this one time.
 #[derive(Serialize, ToSchema)]
 pub struct NewApiKey {
     #[schema(value_type = schemas::KeyId)]
@@ -194,26 +199,27 @@ impl From<&IssuedKey> for NewApiKey {
     }
 }
 
-/// A project that was just made, with its first key.
+/// A new project with its first key.
 #[derive(Serialize, ToSchema)]
 pub struct CreatedProject {
     pub project: Project,
     pub api_keys: Vec<NewApiKey>,
 }
 
-/// Keys that were rotated: the new ones, and until when the old ones are good.
+/// The result of a rotation: the new keys, and when the old keys end.
 #[derive(Serialize, ToSchema)]
 pub struct RotatedKeys {
     pub api_keys: Vec<NewApiKey>,
     pub revoked: Vec<RevokedKey>,
 }
 
+/// The keys that a request revoked.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct RevokedKeys {
     pub revoked: Vec<RevokedKey>,
 }
 
-/// A key that is good no more from some time on.
+/// A key that stops being valid at a given time.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct RevokedKey {
     #[schema(value_type = schemas::KeyId)]
@@ -223,6 +229,7 @@ pub struct RevokedKey {
 }
 
 impl RevokedKey {
+    /// A key that ends at `at_ms`, in milliseconds since the Unix epoch.
     pub fn new(id: &KeyId, at_ms: u64) -> Self {
         Self {
             key_id: id.to_string(),
@@ -244,15 +251,16 @@ pub struct Key {
     pub status: &'static str,
     #[schema(format = DateTime)]
     pub created_at: String,
-    /// When it ends, or has ended.
+    /// When the key expires, or has expired.
     #[schema(required, format = DateTime)]
     pub expires_at: Option<String>,
-    /// To the minute.
+    /// Precise to the minute.
     #[schema(required, format = DateTime)]
     pub last_used_at: Option<String>,
 }
 
 impl Key {
+    /// The view of a key at `now_ms`, in milliseconds since the Unix epoch.
     pub fn of(key: &KeyRecord, keyring: &Keyring, now_ms: u64) -> Self {
         let status = key.status(now_ms);
         let ends = key.expires_at_ms.into_iter().chain(key.retired_at_ms).min();
@@ -270,39 +278,43 @@ impl Key {
     }
 }
 
+/// The keys of a project.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Keys {
     pub keys: Vec<Key>,
 }
 
-/// A key that was just made, and what is kept of it.
+/// A new key with its record.
 #[derive(Serialize, ToSchema)]
 pub struct CreatedKey {
     pub key: Key,
-    /// This is the only time that it is shown.
+    /// The key in clear text. It is shown this one time.
     #[schema(value_type = schemas::ApiKey)]
     pub api_key: String,
 }
 
+/// A new grant.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Granted {
     pub permission: Permission,
-    /// What still stands in the way of messages; empty for nothing.
+    /// Reasons why messages still cannot pass; empty when none applies.
     pub warnings: Vec<String>,
 }
 
+/// A page of grants.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Grants {
     pub grants: Vec<Permission>,
-    /// Where this page ended, if there are more.
+    /// Cursor of the next page, when items are left.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, value_type = schemas::ProjectId)]
     pub next_cursor: Option<String>,
 }
 
+/// The result of revoking a grant.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct GrantRevoked {
-    /// False when there was none.
+    /// False when the grant did not exist.
     pub revoked: bool,
 }
 
@@ -343,7 +355,7 @@ impl From<&AuditEntry> for AuditLine {
     }
 }
 
-/// The newest entries first.
+/// A page of the audit, newest entries first.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct AuditPage {
     pub entries: Vec<AuditLine>,

@@ -1,3 +1,5 @@
+//! The audit: records administrative actions and refusals in the log and in the store.
+
 use std::{
     net::IpAddr,
     sync::{
@@ -14,32 +16,34 @@ use uuid::Uuid;
 
 use super::{Credentials, Identity, rates::CallerRates};
 
-/// Refusals of one project that are written down in a minute. What goes beyond is counted: who is refused often is not to
-/// fill disks.
+/// Refusals per minute that are recorded of one project. Further refusals are only counted, so that a caller cannot
+/// fill the disk.
 const REFUSALS_PER_MINUTE: u32 = 600;
-/// Characters of what a caller chose that are written down.
+/// Characters that are recorded of a value chosen by a caller.
 const SHOWN_CHARS_MAX: usize = 128;
 
-/// Writes down who administered what and who was refused: as events of the log, and where `/api/v1/audit` reads.
+/// Records administrative actions and refusals: as log events with the target `audit`, and in the store for
+/// `/api/v1/audit`.
 pub struct Audit {
     broker: BrokerHandle,
-    /// By project: who is refused often in one is not to keep others from being written down.
+    /// Limits refusals by project, so that one project does not displace the refusals of another.
     refusals: CallerRates,
-    /// Refusals that were not written down since the last that was.
+    /// Refusals that were not recorded since the last recorded one.
     left_out: AtomicU64,
 }
 
-/// Something that is done to something.
+/// An administrative action with its target.
 #[derive(Clone, Debug)]
 pub struct AuditedAction {
-    /// Such as `project.create`.
+    /// The name of the action, such as `project.create`.
     pub action: &'static str,
-    /// In which project; that of who does it where none is said.
+    /// The project that the action concerns; `None` means the caller's own.
     pub project: Option<ProjectId>,
     pub target: Option<String>,
 }
 
 impl Audit {
+    /// An audit in the store of `broker`.
     pub fn new(broker: BrokerHandle) -> Arc<Self> {
         Arc::new(Self {
             broker,
@@ -48,7 +52,7 @@ impl Audit {
         })
     }
 
-    /// It was done.
+    /// Records an action that succeeded.
     pub fn record_done(&self, by: &Identity, act: &AuditedAction) {
         let project = act.project.as_ref().unwrap_or(by.project.id()).clone();
         self.write(AuditEntry {
@@ -59,8 +63,7 @@ impl Audit {
         });
     }
 
-    /// It was refused. That is written down in the project of who asked: what they tried elsewhere is nobody's business
-    /// there.
+    /// Records an action that was refused. An action on a foreign project is recorded in the caller's own project.
     pub fn record_refused(&self, by: &Identity, act: &AuditedAction, error: &BrokerError) {
         let own = by.project.id();
         let elsewhere = act.project.as_ref().filter(|project| *project != own);
@@ -78,13 +81,13 @@ impl Audit {
         }
     }
 
-    /// Somebody was not let in, and so is of no project. What they brought is not written down.
-    pub(super) fn record_unauthenticated(&self, arrival: &Credentials<'_>, code: &str) {
+    /// Records a caller that was not authenticated and so has no project. The credential is not recorded.
+    pub(super) fn record_unauthenticated(&self, credentials: &Credentials<'_>, code: &str) {
         if self.admits_refusal("") {
             self.write(AuditEntry {
-                target: Some(known_path(arrival.path).to_owned()),
+                target: Some(known_path(credentials.path).to_owned()),
                 code: Some(code.to_owned()),
-                ..entry("unknown", arrival.address, "authenticate")
+                ..entry("unknown", credentials.address, "authenticate")
             });
         }
     }
@@ -119,7 +122,7 @@ impl Audit {
     }
 }
 
-/// A refusal; its id and time are set where it is kept.
+/// An entry for a refusal; the store sets its id and time.
 fn entry(actor: &str, address: Option<IpAddr>, action: &str) -> AuditEntry {
     AuditEntry {
         id: Uuid::nil(),
@@ -134,7 +137,7 @@ fn entry(actor: &str, address: Option<IpAddr>, action: &str) -> AuditEntry {
     }
 }
 
-/// The beginning of a path, as far as it is ours: what follows is the caller's and may be anything.
+/// The known beginning of a path. The rest is chosen by the caller and is not recorded.
 fn known_path(path: &str) -> &'static str {
     const KNOWN: [&str; 10] = [
         "/mcp",

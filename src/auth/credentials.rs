@@ -1,3 +1,6 @@
+//! Extracts credential, project and network of a request from its head. Whether a credential is valid is decided in the
+//! parent module.
+
 use std::{
     fmt,
     net::{IpAddr, Ipv6Addr},
@@ -8,17 +11,17 @@ use actors::model::BrokerError;
 
 use super::PROJECT_ID;
 
-/// What somebody brings who wants in.
+/// What a request carries to authenticate its caller.
 pub struct Credentials<'a> {
     pub headers: &'a HeaderMap,
-    /// Of the URI.
+    /// The query of the request's URI.
     pub query: Option<&'a str>,
     pub path: &'a str,
     pub address: Option<IpAddr>,
 }
 
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
-/// What a key would be called in a query.
+/// Query parameters that probably carry a key.
 const QUERY_KEY_NAMES: [&str; 10] = [
     "api_key",
     "api-key",
@@ -31,14 +34,14 @@ const QUERY_KEY_NAMES: [&str; 10] = [
     "authorization",
     "admin_key",
 ];
-/// No credential is nearly as long.
+/// Bytes of a header value; a longer one cannot be a credential.
 const CREDENTIAL_LEN_MAX: usize = 16 * 1024;
 
 impl<'a> Credentials<'a> {
-    /// The key or the token that was brought.
+    /// Returns the API key or bearer token of the request.
     ///
     /// # Errors
-    /// `invalid_argument` when it cannot be said which one, or it is where it does not belong.
+    /// `invalid_argument` when a header appears twice, both headers differ, or the query names a key.
     pub fn credential(&self) -> Result<Option<&'a str>, BrokerError> {
         self.check_query()?;
         let key = single_value(self.headers, &API_KEY)?;
@@ -52,36 +55,39 @@ impl<'a> Credentials<'a> {
         match (key, bearer) {
             (Some(key), Some(bearer)) if key != bearer => Err(BrokerError::invalid(
                 "X-API-Key",
-                "another than in Authorization: send one of them",
+                "differs from the key in Authorization: send one of them",
             )),
             (key, bearer) => Ok(key.or(bearer)),
         }
     }
 
+    /// Refuses a request that carries a key in its URL: URLs end up in logs.
+    ///
     /// # Errors
-    /// `invalid_argument` when there is a key in the URL.
+    /// `invalid_argument` when the query names a key.
     pub fn check_query(&self) -> Result<(), BrokerError> {
         if self.query.is_some_and(query_names_key) {
             let text =
-                "a key does not belong into a URL, which ends up in logs: send it as X-API-Key, and make a new one";
+                "a key must not be in a URL, because URLs end up in logs: send it as X-API-Key, and replace this key";
             return Err(BrokerError::invalid("query", text));
         }
         Ok(())
     }
 
-    /// Whether it is said to be a key. What is in `Authorization` may be somebody else's.
+    /// Whether the request has an `X-API-Key`. `Authorization` alone may be meant for a proxy.
     pub fn has_api_key(&self) -> bool {
         self.headers.contains_key(&API_KEY)
     }
 
-    /// The project that the request names.
+    /// Returns the project that `X-Project-ID` names.
     ///
     /// # Errors
-    /// `invalid_argument` when it names several.
+    /// `invalid_argument` when the header appears twice.
     pub fn project(&self) -> Result<Option<&'a str>, BrokerError> {
         single_value(self.headers, &PROJECT_ID)
     }
 
+    /// The network of the caller; `None` without an address.
     pub fn network(&self) -> Option<Network> {
         self.address.map(Network::of)
     }
@@ -95,7 +101,7 @@ fn query_names_key(query: &str) -> bool {
         .any(|name| QUERY_KEY_NAMES.iter().any(|known| name.eq_ignore_ascii_case(known)))
 }
 
-/// As it is without percent-encoding (RFC 3986, section 2.1).
+/// Decodes percent-encoding (RFC 3986, section 2.1).
 fn percent_decoded(text: &str) -> String {
     let mut parts = text.split('%');
     let mut decoded = parts.next().unwrap_or_default().to_owned();
@@ -108,7 +114,7 @@ fn percent_decoded(text: &str) -> String {
     decoded
 }
 
-/// The value of a header that may be there once; empty is as good as absent.
+/// Returns the single value of a header; an empty value counts as absent.
 fn single_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, BrokerError> {
     let mut values = headers.get_all(name);
     let Some(value) = values.next() else { return Ok(None) };
@@ -126,12 +132,13 @@ fn single_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<
     }
 }
 
-/// Where somebody comes from, as far as one of many addresses of the same host goes: an IPv4 address, or the /64 of an
-/// IPv6 one (RFC 6177).
+/// The network of a caller, which groups the addresses of one host: an IPv4 address, or the /64 of an IPv6 address (RFC
+/// 6177).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Network(IpAddr);
 
 impl Network {
+    /// The network of an address.
     pub fn of(address: IpAddr) -> Self {
         Self(match address.to_canonical() {
             IpAddr::V6(address) => {
@@ -161,13 +168,13 @@ mod tests {
             let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
             map.append(name, HeaderValue::from_str(value).unwrap());
         }
-        let arrival = Credentials {
+        let credentials = Credentials {
             headers: &map,
             query,
             path: "/",
             address: None,
         };
-        match arrival.credential() {
+        match credentials.credential() {
             Ok(found) => Ok(found.map(str::to_owned)),
             Err(BrokerError::InvalidArgument { field, .. }) => Err(field),
             Err(other) => panic!("{other}"),
@@ -199,13 +206,13 @@ mod tests {
     }
 
     #[test]
-    fn two_credentials_are_none() {
+    fn two_different_credentials_are_refused() {
         assert!(credential(&[("authorization", "Bearer a"), ("x-api-key", "b")], None).is_err());
         assert!(credential(&[("x-api-key", "a"), ("x-api-key", "a")], None).is_err());
     }
 
     #[test]
-    fn a_key_in_a_query_is_refused_even_beside_another() {
+    fn a_key_in_a_query_is_refused_even_beside_a_header() {
         for query in [
             "api_key=a",
             "x=1&ACCESS_TOKEN=a",
@@ -235,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn many_addresses_of_one_host_are_one_network() {
+    fn addresses_of_one_host_are_one_network() {
         let network = |text: &str| Network::of(text.parse().unwrap());
         assert_eq!(network("2001:db8:1:2:3::1"), network("2001:db8:1:2:ffff::9"));
         assert_ne!(network("2001:db8:1:2::1"), network("2001:db8:1:3::1"));

@@ -1,3 +1,5 @@
+//! Limits failed authentications per network and per claimed key.
+
 use std::{
     collections::HashMap,
     hash::{BuildHasher, Hash, RandomState},
@@ -13,32 +15,31 @@ use actors::{clock::Now, model::ApiKey, rate::RateLimit};
 
 use super::Network;
 
-/// Wrong secrets of one key from one network in a minute. One more is not even looked at for as long as it takes until
-/// there may be another.
+/// Wrong secrets per minute for one key from one network. Further attempts are refused without looking at the secret.
 const KEY_FAILURES_PER_MINUTE_MAX: NonZeroU32 = NonZeroU32::new(10).unwrap();
-/// Wrong keys of one network in a minute. One more is told to wait.
+/// Wrong keys per minute from one network. Further wrong keys are answered with a wait.
 const NETWORK_FAILURES_PER_MINUTE_MAX: NonZeroU32 = NonZeroU32::new(120).unwrap();
-/// When there are more, those that nobody waits for are forgotten.
+/// Entries of each table; beyond that, entries that block no caller are dropped.
 const ENTRIES_MAX: usize = 50_000;
 
-/// Who was wrong how often. Only who is wrong is asked about here: a whole company may be behind one address, and nobody
-/// is kept out by what others guess. Whether there is such a key makes no difference to anything.
+/// Counts failed authentications per network and per claimed key. Valid keys never consult it, so callers behind one
+/// address do not block each other. Known and unknown keys behave identically.
 #[derive(Debug, Default)]
 pub struct FailedAttempts {
     hasher: RandomState,
     networks: Mutex<HashMap<Network, Arc<AttemptLimit>>>,
-    /// By network and a hash of the project and the key that are claimed.
+    /// By network and by a hash of the claimed project id and key id.
     keys: Mutex<HashMap<(Network, u64), Arc<AttemptLimit>>>,
 }
 
 #[derive(Debug)]
 struct AttemptLimit {
     rate: RateLimit,
-    /// On the monotonic clock.
+    /// Time on the monotonic clock, in milliseconds.
     blocked_until_ms: AtomicU64,
 }
 
-/// One credential of one network.
+/// One credential from one network.
 pub struct Attempt<'a> {
     attempts: &'a FailedAttempts,
     network: Option<Network>,
@@ -46,6 +47,7 @@ pub struct Attempt<'a> {
 }
 
 impl FailedAttempts {
+    /// An attempt with this credential from this network.
     pub fn attempt(&self, network: Option<Network>, credential: &str) -> Attempt<'_> {
         let key = ApiKey::claimed_ids(credential).map(|claimed| self.hasher.hash_one(claimed));
         Attempt {
@@ -57,16 +59,16 @@ impl FailedAttempts {
 }
 
 impl Attempt<'_> {
-    /// How long this network is not listened to about this key.
+    /// Returns how long this network is blocked for this key.
     pub fn blocked_for(&self, now: Now) -> Option<Duration> {
         let of = (self.network?, self.key?);
         lock(&self.attempts.keys).get(&of)?.blocked_for(now)
     }
 
-    /// Counts a wrong one.
+    /// Counts a failed attempt.
     ///
     /// # Errors
-    /// How long to wait, after too many.
+    /// The time to wait, after too many failures.
     pub fn record_failure(&self, now: Now) -> Result<(), Duration> {
         let Some(network) = self.network else { return Ok(()) };
         limit_of(&self.attempts.networks, network, NETWORK_FAILURES_PER_MINUTE_MAX, now).count_failure(now)?;
@@ -130,44 +132,44 @@ mod tests {
         Network::of(text.parse().unwrap())
     }
 
-    fn failures_counted(guesses: &FailedAttempts, from: Option<Network>, credential: &str, times: usize) -> usize {
+    fn failures_counted(attempts: &FailedAttempts, from: Option<Network>, credential: &str, times: usize) -> usize {
         (0..times)
-            .filter(|_| guesses.attempt(from, credential).record_failure(NOW).is_ok())
+            .filter(|_| attempts.attempt(from, credential).record_failure(NOW).is_ok())
             .count()
     }
 
     #[test]
-    fn after_some_wrong_secrets_a_network_is_not_listened_to_about_that_key() {
-        let (guesses, here, there) = (
+    fn a_network_is_blocked_for_a_key_after_ten_wrong_secrets() {
+        let (attempts, here, there) = (
             FailedAttempts::default(),
             Some(network("10.0.0.1")),
             Some(network("10.0.0.2")),
         );
-        assert_eq!(failures_counted(&guesses, here, "a_k1_x", 30), 10);
-        let is_blocked = |from, credential| guesses.attempt(from, credential).blocked_for(NOW).is_some();
+        assert_eq!(failures_counted(&attempts, here, "a_k1_x", 30), 10);
+        let is_blocked = |from, credential| attempts.attempt(from, credential).blocked_for(NOW).is_some();
         assert!(is_blocked(here, "a_k1_right"));
-        assert!(!is_blocked(there, "a_k1_right"), "others are not kept out by it");
+        assert!(!is_blocked(there, "a_k1_right"), "other networks are not blocked");
         assert!(!is_blocked(here, "a_k2_right") && !is_blocked(here, "b_k1_right"));
         let later = Now {
             mono_ms: NOW.mono_ms + 60_000,
             ..NOW
         };
-        assert!(guesses.attempt(here, "a_k1_right").blocked_for(later).is_none());
+        assert!(attempts.attempt(here, "a_k1_right").blocked_for(later).is_none());
     }
 
     #[test]
-    fn who_tries_many_keys_is_told_to_wait() {
-        let (guesses, here) = (FailedAttempts::default(), Some(network("10.0.0.1")));
+    fn a_network_that_tries_many_keys_has_to_wait() {
+        let (attempts, here) = (FailedAttempts::default(), Some(network("10.0.0.1")));
         let taken: usize = (0..300)
-            .map(|n| failures_counted(&guesses, here, &format!("a_k{n}_x"), 1))
+            .map(|n| failures_counted(&attempts, here, &format!("a_k{n}_x"), 1))
             .sum();
         assert_eq!(taken, 120);
-        assert!(guesses.attempt(here, "a_right_x").blocked_for(NOW).is_none());
-        assert_eq!(failures_counted(&guesses, here, "no key at all", 1), 0);
+        assert!(attempts.attempt(here, "a_right_x").blocked_for(NOW).is_none());
+        assert_eq!(failures_counted(&attempts, here, "no key at all", 1), 0);
         assert_eq!(
-            failures_counted(&guesses, None, "a_k1_x", 99),
+            failures_counted(&attempts, None, "a_k1_x", 99),
             99,
-            "who has no address is not counted"
+            "a caller without an address is not counted"
         );
     }
 }

@@ -1,3 +1,5 @@
+//! The authenticated caller: its scope, its validity and its rate limit.
+
 use std::{
     net::IpAddr,
     sync::{
@@ -15,54 +17,59 @@ use actors::{
     rate::RateLimit,
 };
 
-/// A longer request counts as several.
+/// Bytes that one request covers; a longer request counts as several.
 pub const BYTES_PER_REQUEST: usize = 64 * 1024;
-/// Work of checking a message that counts as one more request: nanoseconds of the slowest case measured.
+/// Work of checking a message that counts as one more request, in nanoseconds of the slowest case measured.
 const WORK_NS_PER_REQUEST: u64 = 50_000;
 
 fn extra_requests(len: usize) -> u32 {
     u32::try_from(len.saturating_sub(1) / BYTES_PER_REQUEST).unwrap_or(u32::MAX)
 }
 
-/// Somebody who was let in, and where they act.
+/// An authenticated caller and the project that it acts in.
 pub struct Identity {
     pub principal: Arc<Principal>,
     pub project: ProjectHandle,
     pub address: Option<IpAddr>,
-    /// The limit of those that no key tells apart.
+    /// The rate limit of callers without a key of their own: by address, or by token subject.
     pub(super) shared_rate: Option<Arc<RateLimit>>,
-    /// When it was first seen that they are good no more, on the monotonic clock; 0 while that was not seen.
+    /// When the credential was first seen invalid, in milliseconds of the monotonic clock; 0 while it is valid.
     pub(super) invalid_since_ms: AtomicU64,
 }
 
 impl Identity {
+    /// The owner of what the caller creates.
     pub fn owner(&self) -> &Owner {
         &self.principal.owner
     }
 
+    /// What the caller may do.
     pub fn scope(&self) -> Scope {
         self.principal.scope
     }
 
+    /// Checks the caller's scope.
+    ///
     /// # Errors
-    /// `forbidden` when this takes more than they have.
+    /// `forbidden` when `needed` is a wider scope than the caller has.
     pub fn check_scope(&self, needed: Scope) -> Result<(), BrokerError> {
         if self.scope() >= needed {
             return Ok(());
         }
         Err(BrokerError::forbidden(match needed {
-            Scope::Operator => "this takes the admin key of the broker".to_owned(),
-            _ => format!("this takes a key of scope {}", needed.as_str()),
+            Scope::Operator => "this requires the admin key of the broker".to_owned(),
+            _ => format!("this requires a key of scope {}", needed.as_str()),
         }))
     }
 
-    /// Whether what they came in with is still good, and their project still there.
+    /// Whether the credential is valid and the project exists.
     pub fn is_valid(&self, now_unix_ms: u64) -> bool {
         self.principal.status.is_valid(now_unix_ms) && !self.project.is_closed() && !self.project.is_killed()
     }
 
-    /// How long it is known that they are good no more; None while they are good. Who ends its own key is to have the
-    /// answer first.
+    /// Returns for how long the credential is known to be invalid (revoked, expired, or its project gone); `None` while
+    /// it is valid. Callers wait a moment before they close a connection, so that a caller that ends its own key
+    /// receives the answer.
     pub fn invalid_for(&self, now: Now) -> Option<Duration> {
         if self.is_valid(now.unix_ms) {
             return None;
@@ -74,27 +81,27 @@ impl Identity {
         Some(now.since(seen.err().unwrap_or(now_ms)))
     }
 
-    /// Takes one request: of the caller's own limit, then of its project's.
+    /// Takes one request from the caller's rate limit, then from the project's.
     ///
     /// # Errors
-    /// When there will be one again.
+    /// The time until a request is available again.
     pub fn take_request(&self) -> Result<(), Duration> {
         self.take_requests(1)
     }
 
-    /// Takes a request of this many bytes, all of which the broker has to look at: it counts once more for each
-    /// [`BYTES_OF_REQUEST`] beyond the first.
+    /// Takes a request of `len` bytes that the broker has to scan: one, and one more for each [`BYTES_PER_REQUEST`]
+    /// beyond the first.
     ///
     /// # Errors
-    /// When there will be as many again.
+    /// The time until that many requests are available again.
     pub fn take_request_of_len(&self, len: usize) -> Result<(), Duration> {
         self.take_requests(1 + extra_requests(len))
     }
 
-    /// What is left to take of a request, when it turns out to have this many bytes.
+    /// Takes the additional requests of a body that turned out to have `len` bytes; see [`Self::take_request_of_len`].
     ///
     /// # Errors
-    /// When there will be as many again.
+    /// The time until that many requests are available again.
     pub fn take_extra_requests(&self, len: usize) -> Result<(), Duration> {
         match extra_requests(len) {
             0 => Ok(()),
@@ -102,13 +109,12 @@ impl Identity {
         }
     }
 
-    /// An answer turned out to have this many bytes: it counts as a request of as many would, with the next request.
+    /// Charges an answer of `len` bytes like a request of that length, to the caller's next request.
     pub fn charge_answer(&self, len: usize) {
         self.charge_later(extra_requests(len));
     }
 
-    /// Checking a message turned out to take so much work, in nanoseconds: what is beyond that of an ordinary one counts
-    /// with the next request.
+    /// Charges `work` nanoseconds of checking a message to the caller's next request. Ordinary work costs nothing.
     pub fn charge_work(&self, work: u64) {
         self.charge_later(u32::try_from(work / WORK_NS_PER_REQUEST).unwrap_or(u32::MAX));
     }
@@ -129,7 +135,7 @@ impl Identity {
         self.project.take_requests(count)
     }
 
-    /// How many requests a minute are taken of them; None for any number.
+    /// The requests per minute that the caller may make; `None` means no limit.
     pub fn request_limit(&self) -> Option<u32> {
         let own = self.principal.rate.as_ref().or(self.shared_rate.as_deref());
         let of_project = self.project.limits().record.config.rate_limit;
@@ -137,12 +143,12 @@ impl Identity {
         own.map(RateLimit::limit_per_minute).into_iter().chain(of_project).min()
     }
 
-    /// Whether it is the same caller in the same project, whatever they came in with.
+    /// Whether both are the same caller in the same project, even with different credentials.
     pub fn is_same_caller(&self, other: &Self) -> bool {
         self.owner() == other.owner() && self.project.id() == other.project.id()
     }
 
-    /// Who it is that a state belongs to which its caller carries: not the project alone.
+    /// Identifies the owner of a state that the caller carries: project and principal.
     pub fn owner_path(&self) -> String {
         format!("{}/{}", self.project.id(), self.principal.owner.as_str())
     }

@@ -1,7 +1,8 @@
-//! Who calls, and what they may do: decided here and nowhere else, for every way in.
+//! Authenticates callers and decides their scope, for every transport.
 //!
-//! A way in shows what the caller brought ([`Arrival`]) and gets an [`Identity`], or a [`Problem`] to answer with. On a
-//! connection that lasts it does so once; who is good no more is sent away by the standing of its credential.
+//! A transport passes the [`Credentials`] of a request and gets an [`Identity`], or a [`Problem`] to answer with. HTTP
+//! does so for each request; a WebSocket does so once, and a background task closes it when the credential becomes
+//! invalid. This module knows no routes and no MCP.
 
 mod audit;
 mod credentials;
@@ -32,40 +33,40 @@ use failed_attempts::FailedAttempts;
 use jwt::{JwtError, JwtVerifier};
 use rates::CallerRates;
 
-/// What a token must have among its scopes to be let in: this, and the scope.
+/// Prefix of the scopes in a token that concern this broker.
 const SCOPE_PREFIX: &str = "mcp-broker:";
-/// Where the metadata of the protected resource is (RFC 9728, section 3.1).
+/// Path of the protected resource's metadata (RFC 9728, section 3.1).
 pub const METADATA_PATH: &str = "/.well-known/oauth-protected-resource";
 
-/// How callers are looked at.
+/// How callers are authenticated.
 pub struct AuthPolicy {
-    /// Who brings nothing is not let in.
+    /// A caller without a credential is refused.
     pub is_required: bool,
     /// The digest of the admin key.
     pub admin_key: Option<KeyDigest>,
     pub jwt: Option<Arc<JwtVerifier>>,
-    /// Requests per minute of each caller; 0 is no limit.
+    /// Requests per minute of each caller; 0 means no limit.
     pub rate_limit: u32,
 }
 
-/// Lets callers in.
+/// Authenticates callers.
 pub struct Authenticator {
     broker: BrokerHandle,
     is_required: bool,
     admin: Option<(KeyDigest, Arc<Principal>)>,
     anonymous: Arc<Principal>,
     jwt: Option<Arc<JwtVerifier>>,
-    /// Of callers that no key tells apart: by address, or by the subject of their token.
+    /// Rate limits of callers without a key of their own: by address, or by token subject.
     caller_rates: CallerRates,
     failed_attempts: FailedAttempts,
     audit: Arc<Audit>,
 }
 
-/// Why somebody is not let in.
+/// Why a caller is refused.
 enum AuthError {
-    /// Nothing was brought.
+    /// The request has no credential.
     MissingCredential,
-    /// What was brought is not good; which part of it is nobody's business.
+    /// The credential is invalid. The answer does not say in which way.
     InvalidCredential,
     Refused(BrokerError),
 }
@@ -77,6 +78,7 @@ impl From<BrokerError> for AuthError {
 }
 
 impl Authenticator {
+    /// Authenticates callers of `broker` by this policy.
     pub fn new(broker: BrokerHandle, policy: AuthPolicy, audit: Arc<Audit>) -> Self {
         let AuthPolicy {
             is_required: required,
@@ -84,7 +86,7 @@ impl Authenticator {
             jwt,
             rate_limit,
         } = policy;
-        let lasting = |owner: Owner, scope, rate| {
+        let permanent = |owner: Owner, scope, rate| {
             Arc::new(Principal {
                 audit_name: owner.as_str().into(),
                 owner,
@@ -94,8 +96,8 @@ impl Authenticator {
                 rate,
             })
         };
-        // Where there is an admin key, what it is for is not everybody's.
-        let everybody = if admin_key.is_some() {
+        // With an admin key, anonymous callers lose the operator's scope.
+        let anonymous_scope = if admin_key.is_some() {
             Scope::Member
         } else {
             Scope::Operator
@@ -103,10 +105,10 @@ impl Authenticator {
         Self {
             broker,
             is_required: required,
-            anonymous: lasting(Owner::anonymous(), everybody, None),
+            anonymous: permanent(Owner::anonymous(), anonymous_scope, None),
             admin: admin_key.map(|digest| {
                 let rate = RateLimit::from_per_minute(rate_limit);
-                (digest, lasting(Owner::operator(), Scope::Operator, rate))
+                (digest, permanent(Owner::operator(), Scope::Operator, rate))
             }),
             jwt,
             caller_rates: CallerRates::per_minute(rate_limit),
@@ -115,38 +117,40 @@ impl Authenticator {
         }
     }
 
+    /// Whether callers need a credential.
     pub fn is_required(&self) -> bool {
         self.is_required
     }
 
+    /// The verifier of bearer tokens, if an issuer is configured.
     pub fn jwt(&self) -> Option<&Arc<JwtVerifier>> {
         self.jwt.as_ref()
     }
 
-    /// Who this is and in which project.
+    /// Authenticates the caller of a request and opens its project.
     ///
     /// # Errors
-    /// What to answer instead.
-    pub async fn authenticate(&self, arrival: &Credentials<'_>) -> Result<Arc<Identity>, Problem> {
-        match self.identify(arrival).await {
+    /// The response to send instead: 401, 403, 404, 429 or 503.
+    pub async fn authenticate(&self, credentials: &Credentials<'_>) -> Result<Arc<Identity>, Problem> {
+        match self.identify(credentials).await {
             Ok(identity) => Ok(identity),
             Err(denial) => {
                 let problem = self.problem(&denial);
-                self.audit.record_unauthenticated(arrival, problem.code());
+                self.audit.record_unauthenticated(credentials, problem.code());
                 Err(problem)
             }
         }
     }
 
-    /// What to answer somebody who was let in with what is good no more.
+    /// The response for a caller whose credential became invalid (revoked or expired) after it was accepted.
     pub fn invalid_credential(&self) -> Problem {
         self.problem(&AuthError::InvalidCredential)
     }
 
-    async fn identify(&self, arrival: &Credentials<'_>) -> Result<Arc<Identity>, AuthError> {
-        let credential = arrival.credential()?;
+    async fn identify(&self, credentials: &Credentials<'_>) -> Result<Arc<Identity>, AuthError> {
+        let credential = credentials.credential()?;
         let principal = match credential {
-            Some(credential) => self.principal_for(credential, arrival).await?,
+            Some(credential) => self.principal_for(credential, credentials).await?,
             None => None,
         };
         let principal = match principal {
@@ -154,16 +158,16 @@ impl Authenticator {
             None if self.is_required => return Err(AuthError::MissingCredential),
             None => Arc::clone(&self.anonymous),
         };
-        let project = project_of(&principal, arrival.project()?)?;
+        let project = project_of(&principal, credentials.project()?)?;
         let project = self.broker.project(&project).await.map_err(|error| match error {
-            // The project of a key was deleted, and the key with it.
+            // The project of a key was deleted, and with it the key.
             BrokerError::ProjectNotFound if principal.only_project.is_some() => AuthError::InvalidCredential,
             error => AuthError::Refused(error),
         })?;
         let shared_rate = match &principal.only_project {
             _ if !self.caller_rates.is_limited() => None,
             None if principal.owner == Owner::anonymous() => {
-                let network = arrival.network();
+                let network = credentials.network();
                 self.caller_rates
                     .rate_of(&network.map_or_else(String::new, |network| network.to_string()))
             }
@@ -173,46 +177,46 @@ impl Authenticator {
         Ok(Arc::new(Identity {
             principal,
             project,
-            address: arrival.address,
+            address: credentials.address,
             shared_rate,
             invalid_since_ms: AtomicU64::new(0),
         }))
     }
 
-    /// None: not a credential of ours, where none is needed.
+    /// Finds the principal of a credential. `None`: the credential is not for this broker, and none is required.
     async fn principal_for(
         &self,
         credential: &str,
-        arrival: &Credentials<'_>,
+        credentials: &Credentials<'_>,
     ) -> Result<Option<Arc<Principal>>, AuthError> {
         let now = now();
-        // Who is right is let in whatever others guess: they may be behind the same address.
+        // A valid key is accepted however many attempts failed from the same address.
         if let Some(principal) = self.key_holder(&KeyDigest::of_key(credential), now) {
             return Ok(Some(principal));
         }
-        let guess = self.failed_attempts.attempt(arrival.network(), credential);
-        if let Some(retry_after) = guess.blocked_for(now) {
+        let attempt = self.failed_attempts.attempt(credentials.network(), credential);
+        if let Some(retry_after) = attempt.blocked_for(now) {
             return Err(BrokerError::RateLimited { retry_after }.into());
         }
         if let Some(jwt) = self.jwt.as_ref().filter(|_| JwtVerifier::is_jwt_shaped(credential)) {
             match jwt.verify(credential, now.unix_ms / 1000).await {
                 Ok(claims) => return principal_of_claims(claims).map(Some),
                 Err(JwtError::Unavailable) => return Err(BrokerError::unavailable().into()),
-                // It was good once: its holder is to fetch another, and to be told nothing else.
+                // The token was valid once: the client fetches a new one. The attempt does not count as failed.
                 Err(JwtError::Invalid(jwt::EXPIRED)) => return Err(AuthError::InvalidCredential),
                 Err(JwtError::Invalid(reason)) => tracing::debug!(reason, "a token was refused"),
             }
-        } else if !self.is_required && !arrival.has_api_key() && ApiKey::claimed_ids(credential).is_none() {
-            // Of a proxy before us, most likely.
+        } else if !self.is_required && !credentials.has_api_key() && ApiKey::claimed_ids(credential).is_none() {
+            // The header is probably for a proxy in front of the broker.
             return Ok(None);
         }
-        match guess.record_failure(now) {
+        match attempt.record_failure(now) {
             Ok(()) => Err(AuthError::InvalidCredential),
             Err(retry_after) => Err(BrokerError::RateLimited { retry_after }.into()),
         }
     }
 
-    /// Who holds the key of this digest. There is one way for every key that is not good.
+    /// Returns the holder of a valid key. All invalid keys take the same path.
     fn key_holder(&self, digest: &KeyDigest, now: Now) -> Option<Arc<Principal>> {
         if let Some((known, operator)) = &self.admin
             && known.matches(digest)
@@ -237,7 +241,7 @@ impl Authenticator {
                 "a key is required: send it as X-API-Key, or as Authorization: Bearer",
                 "",
             ),
-            AuthError::InvalidCredential => unauthorized("the key is not good", "error=\"invalid_token\""),
+            AuthError::InvalidCredential => unauthorized("the key is not valid", "error=\"invalid_token\""),
             AuthError::Refused(error @ BrokerError::Forbidden { .. }) => {
                 Problem::from(error).with_header(WWW_AUTHENTICATE, &self.challenge("error=\"insufficient_scope\""))
             }
@@ -245,7 +249,7 @@ impl Authenticator {
         }
     }
 
-    /// `WWW-Authenticate` (RFC 6750, section 3), with where a client learns who gives out tokens (RFC 9728, section
+    /// The value of `WWW-Authenticate` (RFC 6750, section 3), with the URL of the resource metadata (RFC 9728, section
     /// 5.1).
     fn challenge(&self, error: &str) -> String {
         let mut challenge = "Bearer realm=\"mcp-broker\"".to_owned();
@@ -262,7 +266,7 @@ impl Authenticator {
         challenge
     }
 
-    /// The metadata of the protected resource (RFC 9728, section 2); None when no issuer is known.
+    /// The metadata of the protected resource (RFC 9728, section 2); `None` without a configured issuer.
     pub fn resource_metadata(&self) -> Option<serde_json::Value> {
         let jwt = self.jwt.as_ref()?;
         let scopes =
@@ -277,7 +281,7 @@ impl Authenticator {
     }
 }
 
-/// What the claims of a token make of their subject.
+/// Makes a principal from the claims of a token.
 fn principal_of_claims(claims: jwt::Claims) -> Result<Arc<Principal>, AuthError> {
     let named = |scope: Scope| {
         let mut names = claims.scopes.iter().filter_map(|name| name.strip_prefix(SCOPE_PREFIX));
@@ -302,8 +306,8 @@ fn principal_of_claims(claims: jwt::Claims) -> Result<Arc<Principal>, AuthError>
     }))
 }
 
-/// The project a caller acts in: that of its credential, which `X-Project-ID` may name too; for who is bound to
-/// none, the one it names.
+/// Selects the project of a caller: the credential's own project, which `X-Project-ID` may repeat, or else the named
+/// one.
 fn project_of(principal: &Principal, named: Option<&str>) -> Result<ProjectId, AuthError> {
     match (&principal.only_project, named) {
         (Some(home), Some(named)) if named != home.as_str() => Err(BrokerError::ProjectMismatch.into()),
@@ -313,7 +317,7 @@ fn project_of(principal: &Principal, named: Option<&str>) -> Result<ProjectId, A
     }
 }
 
-/// Where the metadata of a resource is: at the root of its host. One that is no URL is found by the path alone.
+/// The URL of a resource's metadata, at the root of its host. A resource that is no URL gets the path alone.
 fn metadata_url(resource: &str) -> String {
     let host_end = resource
         .split_once("://")

@@ -1,3 +1,5 @@
+//! Rate limits by caller name, for callers without a key record.
+
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
@@ -5,18 +7,18 @@ use std::{
 
 use actors::rate::RateLimit;
 
-/// Limits of callers that nothing else of theirs lasts as long as.
+/// Rate limits by caller, for callers that have no key record to hold one.
 #[derive(Debug)]
 pub struct CallerRates {
     per_minute: u32,
     by_caller: Mutex<HashMap<String, Arc<RateLimit>>>,
 }
 
-/// Who was counted so far and is not here is forgotten when there are more.
+/// Callers with a limit at once; beyond that, limits that no identity uses are dropped.
 const CALLERS_MAX: usize = 10_000;
 
 impl CallerRates {
-    /// 0 is no limit.
+    /// Makes limits of so many requests per minute; 0 means no limit.
     pub fn per_minute(per_minute: u32) -> Self {
         Self {
             per_minute,
@@ -24,25 +26,25 @@ impl CallerRates {
         }
     }
 
-    /// Whether there is a limit at all.
+    /// Whether callers are limited at all.
     pub fn is_limited(&self) -> bool {
         self.per_minute > 0
     }
 
-    /// The limit of this caller; None when there is none.
-    pub fn rate_of(&self, who: &str) -> Option<Arc<RateLimit>> {
+    /// Returns the limit of a caller; `None` when callers are not limited.
+    pub fn rate_of(&self, caller: &str) -> Option<Arc<RateLimit>> {
         if self.per_minute == 0 {
             return None;
         }
-        let mut known = self.by_caller.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(rate) = known.get(who) {
+        let mut by_caller = self.by_caller.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(rate) = by_caller.get(caller) {
             return Some(Arc::clone(rate));
         }
-        if known.len() >= CALLERS_MAX {
-            known.retain(|_, rate| Arc::strong_count(rate) > 1);
+        if by_caller.len() >= CALLERS_MAX {
+            by_caller.retain(|_, rate| Arc::strong_count(rate) > 1);
         }
         let rate = Arc::new(RateLimit::from_per_minute(self.per_minute)?);
-        known.insert(who.to_owned(), Arc::clone(&rate));
+        by_caller.insert(caller.to_owned(), Arc::clone(&rate));
         Some(rate)
     }
 }

@@ -1,4 +1,4 @@
-//! Which broker is asked, and with which key.
+//! Finds the broker to call and the key to use, from flags and environment.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -12,7 +12,7 @@ use ureq::http::uri::Scheme;
 
 use crate::config::{self, API_KEY_ENV, URL_ENV};
 
-/// The key of the broker itself, which whoever runs it here has at hand.
+/// The broker's own admin key, which an operator on the same machine has in the environment.
 const ADMIN_KEY_ENV: &str = "MCP_BROKER_ADMIN_KEY";
 
 const URL_DEFAULT: &str = "http://127.0.0.1:8000";
@@ -23,7 +23,7 @@ const KEY_ADVICE: &str = "\
 Better set the variable or use --key-file:
 other users of this machine see the flags of a process";
 
-/// The flags of every command that asks a broker.
+/// The flags of every command that calls a broker.
 pub fn args() -> [Arg; 4] {
     let arg = |name: &'static str, value: &'static str, help: String| {
         Arg::new(name)
@@ -50,22 +50,25 @@ pub fn args() -> [Arg; 4] {
             .action(ArgAction::SetTrue)
             .global(true)
             .help_heading(HEADING)
-            .help("Send the key over http:// to another machine: everybody on the way can read it"),
+            .help("Send the key over http:// to another machine: the network can read it"),
     ]
 }
 
-/// A broker, and what opens it.
+/// The address of a broker, and the key for it.
 #[derive(Debug, Clone)]
 pub struct BrokerAccess {
     pub url: BrokerUrl,
     pub key: Option<ClientKey>,
 }
 
-/// The environment, where the empty text is the same as nothing.
+/// The environment; an empty value counts as unset.
 pub type EnvVars = [(OsString, OsString)];
 
 impl BrokerAccess {
-    /// Flags beat the environment, and those of the first place beat those of the second.
+    /// Reads the access from flags and environment. Flags win over the environment, the first matches over the second.
+    ///
+    /// # Errors
+    /// One line for the user: the URL or key is unusable, or the key would be sent in clear text to another machine.
     pub fn read(places: [&ArgMatches; 2], env: &EnvVars) -> Result<Self, String> {
         let url = match places.iter().find_map(|place| place.get_one::<OsString>("url")) {
             Some(url) => BrokerUrl::parse(&url.to_string_lossy(), "--url")?,
@@ -81,8 +84,8 @@ impl BrokerAccess {
         let insecure = places.iter().any(|place| place.get_flag("insecure"));
         if key.is_some() && url.is_cleartext_remote && !insecure {
             return Err(format!(
-                "url = {} ({}) is not allowed with a key: everybody on the way could read it; \
-                 allowed: https://, a loopback address, or --insecure to send it all the same",
+                "url = {} ({}) is not allowed with a key: the network could read it; \
+                 allowed: https://, a loopback address, or --insecure to send it anyway",
                 config::quoted_value("", &url.text),
                 url.source
             ));
@@ -118,7 +121,7 @@ fn read_key(matches: &ArgMatches, env: &EnvVars) -> Result<Option<ClientKey>, St
 
 const KEY_FILE_BYTES_MAX: u64 = 4096;
 
-/// Enough of a file for any key: one without end (`/dev/zero`) ends here too.
+/// Reads as much of a file as a key may have; an endless file (`/dev/zero`) ends here too.
 fn read_file(path: &OsStr) -> std::io::Result<String> {
     let mut bytes = Vec::new();
     std::fs::File::open(path)?
@@ -127,7 +130,7 @@ fn read_file(path: &OsStr) -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// An API key and where it was given. Nothing prints it.
+/// An API key and where it was given. `Debug` hides it.
 #[derive(Clone)]
 pub struct ClientKey {
     text: String,
@@ -147,12 +150,12 @@ impl ClientKey {
         Ok(Self { text, source: place })
     }
 
-    /// For the header of a request and nothing else.
+    /// The key in clear text, for the request header only.
     pub fn expose(&self) -> &str {
         &self.text
     }
 
-    /// What somebody says, without this key: a broker may quote what it was sent.
+    /// Removes the key from a text: a broker may quote what it received.
     pub fn redact(&self, text: &str) -> String {
         text.replace(&self.text, "(hidden)")
     }
@@ -164,12 +167,12 @@ impl fmt::Debug for ClientKey {
     }
 }
 
-/// Where the API of a broker begins. A path stays: a broker may stand behind a proxy that serves others too.
+/// The base URL of a broker's API. A path stays: the broker may be behind a proxy with other services.
 #[derive(Debug, Clone)]
 pub struct BrokerUrl {
     pub text: String,
     pub is_https: bool,
-    /// Whoever is on the way can read along.
+    /// The URL is plain HTTP to another machine.
     is_cleartext_remote: bool,
     source: &'static str,
 }
@@ -179,7 +182,7 @@ const URL_ALLOWED: &str = "http://HOST:PORT or https://HOST:PORT, without user, 
 impl BrokerUrl {
     fn parse(text: &str, place: &'static str) -> Result<Self, String> {
         Self::read(text.trim(), place).ok_or_else(|| {
-            // What stands before an @ may be a password.
+            // The text before an @ may be a password.
             let shown = config::quoted_value(if text.contains('@') { URL_ENV } else { "" }, text);
             format!("url = {shown} ({place}) is not allowed; allowed: {URL_ALLOWED}")
         })
@@ -228,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_of_a_broker_is_refused() {
+    fn an_invalid_broker_url_is_refused() {
         for text in [
             "",
             "127.0.0.1:8000",
@@ -252,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn only_plain_http_to_another_machine_is_exposed() {
+    fn only_plain_http_to_another_machine_counts_as_clear_text() {
         for text in [
             "http://127.0.0.1",
             "http://127.8.9.1:80",
@@ -277,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_shown_nowhere() {
+    fn a_key_is_hidden_in_debug_output_and_errors() {
         let key = ClientKey::parse(OsStr::new(" admin_k_secret\n"), "--key").unwrap();
         assert_eq!((format!("{key:?}").as_str(), key.expose()), ("***", "admin_k_secret"));
         assert_eq!(key.redact("no key admin_k_secret here"), "no key (hidden) here");

@@ -1,4 +1,4 @@
-//! One request to the REST API of a broker, and what a refusal means for whoever asked.
+//! Sends one request to the REST API of a broker, and explains refusals to the user.
 
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use ureq::{Agent, Body, Timeout};
 use super::access::BrokerAccess;
 use super::table::escaped;
 
-/// A request, before it is known which broker it goes to.
+/// A request without the broker's address.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ApiRequest {
     pub method: Method,
@@ -21,30 +21,31 @@ pub struct ApiRequest {
 }
 
 impl ApiRequest {
+    /// A request without a body.
     pub fn new(method: Method, path: String) -> Self {
         let body = None;
         Self { method, path, body }
     }
 
+    /// Adds a JSON body.
     pub fn with_body(mut self, body: Value) -> Self {
         self.body = Some(body);
         self
     }
 }
 
-/// The longest that an answer may take, from the first byte of the request to the last of the answer.
+/// Longest time from the first byte of the request to the last byte of the response.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Shorter, so that "nobody is there" and "it did not answer" can be told apart.
+/// Shorter than [`RESPONSE_TIMEOUT`], so that an unreachable broker and a slow one are told apart.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 const RESPONSE_BYTES_MAX: u64 = 64 << 20;
 
-/// What the broker answers, as it wrote it. Empty when it had nothing to say.
+/// Sends a request and returns the body of the response, which may be empty.
 ///
 /// # Errors
-///
-/// One line that says what happened and what to do. It never holds the key.
+/// One line that says what happened and what to do. It never contains the key.
 pub fn send(access: &BrokerAccess, ask: &ApiRequest) -> Result<String, String> {
     send_request(access, ask).map_err(|line| match &access.key {
         Some(key) => key.redact(&line),
@@ -85,7 +86,7 @@ fn send_request(access: &BrokerAccess, ask: &ApiRequest) -> Result<String, Strin
     Err(refusal(access, &answer, &body))
 }
 
-/// Redirects are answers like any other: who follows one carries the key to where it points.
+/// Redirects are not followed: the key would go to another host.
 fn agent(access: &BrokerAccess) -> Agent {
     let mut config = Agent::config_builder()
         .timeout_global(Some(RESPONSE_TIMEOUT))
@@ -94,18 +95,18 @@ fn agent(access: &BrokerAccess) -> Agent {
         .http_status_as_error(false)
         .user_agent(concat!("mcp-broker/", env!("CARGO_PKG_VERSION")));
     if !access.url.is_https {
-        // A proxy of the environment would read the key, even of a broker on this machine.
+        // A proxy from the environment would read the key, even of a broker on this machine.
         config = config.proxy(None);
     }
     config.build().new_agent()
 }
 
-/// The broker did not answer, or not to the end.
+/// Explains an error before or during the response.
 fn transport_error(access: &BrokerAccess, error: &ureq::Error) -> String {
     let url = escaped(&access.url.text);
     match error {
         ureq::Error::Io(error) if is_connection_lost(error.kind()) => {
-            format!("{url} hung up before it had answered; {MAY_HAVE_HAPPENED}")
+            format!("{url} closed the connection before it answered; {MAY_HAVE_HAPPENED}")
         }
         ureq::Error::Io(error) => cannot_reach(&url, &error.to_string()),
         ureq::Error::Timeout(Timeout::Resolve | Timeout::Connect)
@@ -124,19 +125,19 @@ fn transport_error(access: &BrokerAccess, error: &ureq::Error) -> String {
     }
 }
 
-const MAY_HAVE_HAPPENED: &str = "what was asked may be done all the same: look before you repeat it";
+const MAY_HAVE_HAPPENED: &str = "the request may have been carried out: check before you repeat it";
 
 fn cannot_reach(url: &str, reason: &str) -> String {
     format!("cannot reach {url}: {}; is it running? see --url", one_line(reason))
 }
 
-/// There was somebody, who may have heard.
+/// The connection was made and then lost; the broker may have received the request.
 fn is_connection_lost(kind: ErrorKind) -> bool {
     use ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
     matches!(kind, BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
 }
 
-/// RFC 9457, as far as it is told on.
+/// The members of a problem document (RFC 9457) that are shown.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Problem {
@@ -167,15 +168,15 @@ fn refusal(access: &BrokerAccess, answer: &http::Response<Body>, body: &str) -> 
     }
 }
 
-/// Something answered that is no broker, or none of this version, or a proxy before it.
+/// Explains a response without a problem document: from another program, another version, or a proxy.
 fn unexpected_status(access: &BrokerAccess, status: StatusCode) -> String {
     let url = escaped(&access.url.text);
     if status.is_redirection() {
         return format!(
-            "{url} answered {status}; a key is not carried elsewhere: give the address it points to as --url"
+            "{url} answered {status}; redirects are not followed, to protect the key: pass the new address as --url"
         );
     }
-    format!("{url} answered {status} and does not say why; is it a broker of this version? see --url")
+    format!("{url} answered {status} without an explanation; is it a broker of this version? see --url")
 }
 
 fn next_step(access: &BrokerAccess, code: &str, wait: Option<u64>) -> Option<String> {
@@ -188,7 +189,7 @@ fn next_step(access: &BrokerAccess, code: &str, wait: Option<u64>) -> Option<Str
             None => format!("no key was given: set {} or use --key-file", crate::config::API_KEY_ENV),
         },
         "forbidden" | "project_mismatch" => {
-            "it takes the admin key, or a key of the project with the scope admin".to_owned()
+            "this requires the admin key, or a key of the project with the scope admin".to_owned()
         }
         "project_not_found" => "see mcp-broker project list --include-inactive".to_owned(),
         "project_exists" => "choose another id, or change that project with mcp-broker project update".to_owned(),
@@ -203,7 +204,7 @@ fn next_step(access: &BrokerAccess, code: &str, wait: Option<u64>) -> Option<Str
 
 const DETAIL_CHARS_MAX: usize = 500;
 
-/// What somebody else said, as a part of one line: short, and nothing in it that a terminal acts on.
+/// Makes a foreign text part of one line: short, and without terminal control characters.
 fn one_line(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
     let short: String = words.join(" ").chars().take(DETAIL_CHARS_MAX).collect();
@@ -224,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_would_end_a_segment_is_encoded() {
+    fn characters_that_would_end_a_path_segment_are_encoded() {
         assert_eq!(percent_encoded("acme-1_x.y~z"), "acme-1_x.y~z");
         assert_eq!(
             percent_encoded("a/b?c#d e%&=+,ü"),
@@ -233,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_broker_says_stays_in_one_line() {
+    fn the_text_of_a_broker_becomes_one_line() {
         assert_eq!(
             one_line("two\nlines \u{1b}[2J\u{202e}"),
             "two lines \\u{1b}[2J\\u{202e}"

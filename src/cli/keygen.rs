@@ -1,4 +1,4 @@
-//! `keygen`: a fresh admin key, made here and told to nobody.
+//! `keygen`: makes a new admin key and prints it. It stores nothing and calls no broker.
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write as _};
@@ -7,6 +7,7 @@ use clap::Command;
 
 use super::{CliError, EXIT_CODES, print};
 
+/// The command with its help.
 pub fn command() -> Command {
     Command::new("keygen")
         .about("Make a fresh admin key and print it")
@@ -18,13 +19,17 @@ const ABOUT: &str = "\
 Make a fresh admin key and print it: nothing but the key goes to stdout.
 
 No broker is asked, and nothing is kept. Give the key to the broker as MCP_BROKER_ADMIN_KEY, or in
-the file that its setting admin_key_file names, and to whoever administers it.";
+the file that its setting admin_key_file names, and to its administrators.";
 
 const HINT: &str = "\
 give it to the broker as MCP_BROKER_ADMIN_KEY, or in the file that admin_key_file names; it is not shown again";
 
+/// Prints a new admin key to stdout.
+///
+/// # Errors
+/// [`CliError::Failed`] when the system has no random bytes or stdout cannot be written.
 pub fn run() -> Result<(), CliError> {
-    let key = admin_key().map_err(|error| CliError::Failed(format!("the system gave no random bytes: {error}")))?;
+    let key = admin_key().map_err(|error| CliError::Failed(format!("the system provides no random bytes: {error}")))?;
     print(&format!("{key}\n"))?;
     let mut stderr = std::io::stderr();
     if stderr.is_terminal() {
@@ -36,7 +41,7 @@ pub fn run() -> Result<(), CliError> {
 const KEY_ID_LEN: usize = 8;
 const SECRET_BYTES: usize = 24;
 
-/// `admin_{key_id}_{secret}`: the form of every key, in a project whose name nobody else can have.
+/// `admin_{key_id}_{secret}`: the form of every key, with the reserved project id `admin`.
 fn admin_key() -> Result<String, getrandom::Error> {
     let mut secret = [0; SECRET_BYTES];
     getrandom::fill(&mut secret)?;
@@ -59,7 +64,7 @@ fn key_id() -> Result<String, getrandom::Error> {
     Ok(id)
 }
 
-/// None for the bytes past the last whole round of letters, which would make the first letters likelier.
+/// `None` for the bytes beyond the last complete round of letters, which would make the first letters more likely.
 fn letter(byte: u8) -> Option<char> {
     let rounds = usize::from(u8::MAX) / LETTERS.len();
     let byte = usize::from(byte);

@@ -1,4 +1,4 @@
-//! The command line: which words it takes, and what becomes of them.
+//! The command line: parses the arguments and runs the command.
 
 mod access;
 mod client;
@@ -17,21 +17,21 @@ use clap::Command;
 use crate::config::Config;
 use crate::{exit, telemetry};
 
-/// Does what the command line asks, and says how the process ends.
+/// Runs the command line and returns the exit code of the process.
 pub fn run(args: impl IntoIterator<Item = OsString>, env: impl IntoIterator<Item = (OsString, OsString)>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
     let env: Vec<(OsString, OsString)> = env.into_iter().collect();
     let speaks_json = serve::wants_json_errors(&args, &env);
     let done = match parse(args, env) {
         Ok(Action::Serve(config)) => return serve::run(*config),
-        Ok(Action::Project(order)) => project::run(&order),
+        Ok(Action::Project(command)) => project::run(&command),
         Ok(Action::Keygen) => keygen::run(),
         Err(stop) => Err(stop),
     };
     done.map_or_else(|stop| report(stop, speaks_json), |()| ExitCode::SUCCESS)
 }
 
-/// What a command line asks for.
+/// The command that a command line asks for.
 #[derive(Debug)]
 pub enum Action {
     Serve(Box<Config>),
@@ -39,22 +39,21 @@ pub enum Action {
     Keygen,
 }
 
-/// Why nothing more is to be done.
+/// Why a command line runs no command, or why its command failed.
 #[derive(Debug)]
 pub enum CliError {
-    /// Help or version were asked for, or no command was given.
+    /// Help or version is requested, or the command is missing.
     Help(clap::Error),
-    /// A mistake, told in one line.
+    /// The command line is wrong; one line for the user.
     Usage(String),
-    /// The command line was right and what it asks for failed, told in one line.
+    /// The command failed; one line for the user.
     Failed(String),
 }
 
-/// Reads a command line, whose first word is the name of the program, with the environment around it.
+/// Parses a command line, whose first argument is the program name, with its environment.
 ///
 /// # Errors
-///
-/// [`Stop`] when there is nothing to do but to print something.
+/// [`CliError::Help`] when only help is to be printed, [`CliError::Usage`] when the command line is wrong.
 pub fn parse(
     args: impl IntoIterator<Item = OsString>,
     env: impl IntoIterator<Item = (OsString, OsString)>,
@@ -80,7 +79,7 @@ pub fn parse(
     }
 }
 
-/// Every command, flag and help text.
+/// Builds all commands, flags and help texts.
 pub fn command() -> Command {
     Command::new("mcp-broker")
         .about("A message broker for AI agents that speak MCP")
@@ -95,13 +94,13 @@ pub fn command() -> Command {
         .after_help(serve::EXIT_CODES)
 }
 
-/// The exit codes of the commands that do one thing and end.
+/// Exit codes of the commands other than `serve`.
 const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 wrong command line or configuration.";
 
 fn report(stop: CliError, speaks_json: bool) -> ExitCode {
     let (line, code) = match stop {
         CliError::Help(help) => {
-            // Whoever closed the pipe has read enough.
+            // An error means that the reader closed the pipe.
             let _ = help.print();
             return ExitCode::from(u8::try_from(help.exit_code()).unwrap_or(exit::USAGE));
         }
@@ -112,8 +111,7 @@ fn report(stop: CliError, speaks_json: bool) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Writes to stdout. Whoever closed the pipe has read enough; a full disk is told, because what was to stand there may
-/// be a key that nobody shows again.
+/// Writes to stdout. A closed pipe is no error. A full disk is: the text may be a key that is not shown again.
 fn print(text: &str) -> Result<(), CliError> {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {

@@ -1,4 +1,4 @@
-//! `serve`: every setting is a flag.
+//! `serve`: starts the broker; each setting is a flag.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -10,6 +10,7 @@ use super::CliError;
 use crate::config::{self, CONFIG_ENV, Config, Flag, SETTINGS, Setting, Shape};
 use crate::{startup, telemetry};
 
+/// The command with a flag for each setting.
 pub fn command() -> Command {
     Command::new("serve")
         .about("Start the broker on one address and serve until SIGTERM or Ctrl-C")
@@ -19,19 +20,23 @@ pub fn command() -> Command {
         .after_help(EXIT_CODES)
 }
 
+/// Reads the configuration.
+///
+/// # Errors
+/// [`CliError::Usage`] with one line for the user.
 pub fn read(mut matches: ArgMatches, env: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Config, CliError> {
     let file = matches.remove_one::<OsString>("config");
     config::load(file, flags(&mut matches), env).map_err(|error| CliError::Usage(error.to_string()))
 }
 
+/// Runs a broker until it stops and returns its exit code.
 pub fn run(config: Config) -> ExitCode {
     telemetry::init(&config);
     config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
     startup::serve(config)
 }
 
-/// Whether a mistake is told as JSON although there is no configuration that says so: `log_format` asks for it by flag
-/// or variable.
+/// Whether errors before the configuration is known are printed as JSON: `log_format` says so in a flag or variable.
 pub fn wants_json_errors(args: &[OsString], env: &[(OsString, OsString)]) -> bool {
     const FLAG: &str = "--log-format";
     let args: Vec<_> = args.iter().filter_map(|arg| arg.to_str()).collect();
@@ -52,6 +57,7 @@ Every setting is a flag, an environment variable and a key of the file that --co
 A flag beats the environment, the environment beats the file, the file beats the default.
 The key in the file is the flag with underscores: queue_capacity for --queue-capacity.";
 
+/// The exit codes of `serve`, for its help.
 pub const EXIT_CODES: &str = "\
 Exit codes: 0 stopped as asked, 1 failed, 2 wrong command line or configuration, 70 the broker gave up.";
 
@@ -66,7 +72,7 @@ fn config_arg() -> Arg {
         .help(help)
 }
 
-/// The value stays raw here: flag, variable and file share one parser and one message, in `config`.
+/// Values stay raw here: `config` parses flags, variables and files alike.
 fn setting_arg(setting: &'static Setting) -> Arg {
     let default = if setting.default.is_empty() {
         "none"

@@ -1,13 +1,14 @@
-//! Tables for people. Whatever a broker said goes through [`escaped`] before it reaches a terminal.
+//! Tables for a terminal. All text of a broker passes [`escaped`] before it reaches a terminal.
 
 use std::fmt::{self, Write};
 
-/// Rows whose columns begin below one another. Every cell is escaped on its way in.
+/// Rows with aligned columns. Every cell is escaped when it is added.
 pub struct Table {
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
+    /// A table with a line of headings.
     pub fn new(headings: &[&str]) -> Self {
         let mut table = Self::without_headings();
         table
@@ -16,16 +17,17 @@ impl Table {
         table
     }
 
-    /// One without headings: names on the left, what they stand for on the right.
+    /// A table of names and values, without a line of headings.
     pub fn without_headings() -> Self {
         Self { rows: Vec::new() }
     }
 
+    /// Adds a row.
     pub fn row<'a>(&mut self, cells: impl IntoIterator<Item = &'a str>) {
         self.rows.push(cells.into_iter().map(cell).collect());
     }
 
-    /// The width of each column in characters. Wide ones (CJK) are not weighed: their rows are out of line, no more.
+    /// The width of each column in characters. Wide characters (CJK) count as one, so such rows are misaligned.
     fn widths(&self) -> Vec<usize> {
         let mut widths = Vec::new();
         for row in &self.rows {
@@ -49,13 +51,13 @@ impl fmt::Display for Table {
     }
 }
 
-/// An empty cell would look like a column that is not there.
+/// An empty cell is shown as `-`.
 fn cell(text: &str) -> String {
     if text.is_empty() { "-".to_owned() } else { escaped(text) }
 }
 
-/// What is not a plain character becomes an escape, so that a name cannot move the cursor, turn the reading direction
-/// or pass for another. A backslash is doubled: an escape is never part of the name.
+/// Escapes non-printable characters, so that a name cannot move the cursor, change the reading direction or pass for
+/// another name. A backslash is doubled, so an escape cannot be part of a name.
 pub fn escaped(text: &str) -> String {
     text.escape_debug()
         .to_string()
@@ -63,7 +65,8 @@ pub fn escaped(text: &str) -> String {
         .replace("\\'", "'")
 }
 
-/// JSON whose strings hold nothing that a terminal acts on. It says the same: outside of strings JSON is ASCII.
+/// Escapes what a terminal would act on inside JSON strings. The JSON value stays the same: JSON is ASCII outside of
+/// strings.
 pub fn escaped_json(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for c in json.chars() {
@@ -84,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_begin_below_one_another() {
+    fn columns_are_aligned() {
         let mut table = Table::new(&["ID", "NAME", "TAGS"]);
         table.row(["a", "Äpfel & Öl", ""]);
         table.row(["longer-id", "", "x, y"]);
@@ -104,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_cannot_paint_the_terminal() {
+    fn a_name_cannot_control_the_terminal() {
         for (text, shown) in [
             ("plain äöü 日本 😀", "plain äöü 日本 😀"),
             ("it's \"quoted\"", "it's \"quoted\""),
@@ -121,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn json_says_the_same_without_control_characters() {
+    fn escaped_json_has_the_same_value() {
         let said = serde_json::json!({"name": "\u{1b}[31m \u{7f} \u{9b} \u{202e} \u{e0041} é 😀 \"\\"});
         for json in [said.to_string(), serde_json::to_string_pretty(&said).unwrap()] {
             let shown = escaped_json(&json);

@@ -1,4 +1,4 @@
-//! What is wrong with a command line, in one line. Clap explains over several lines with the usage below.
+//! Explains a wrong command line in one line. Clap's own text has several lines and the usage.
 
 use std::ffi::OsString;
 
@@ -8,7 +8,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use super::CliError;
 use crate::config::{self, SETTINGS, Setting};
 
-/// Says what clap found, in our words where they tell more.
+/// Turns clap's error into one of ours, with the allowed values where that helps.
 pub fn usage_error(error: clap::Error, root: &Command, args: &[OsString]) -> CliError {
     let command = intended_command(root, args);
     let line = match error.kind() {
@@ -25,15 +25,14 @@ pub fn usage_error(error: clap::Error, root: &Command, args: &[OsString]) -> Cli
     CliError::Usage(config::one_line(&redact_keys(&line)))
 }
 
-/// The words that may stand behind a command. What a beginner looks for comes first.
+/// The subcommands of a command, the most useful ones first.
 pub fn subcommand_names(command: &Command) -> Vec<&str> {
     let mut words: Vec<&str> = command.get_subcommands().map(Command::get_name).collect();
     words.sort_by_key(|word| !matches!(*word, "serve" | "help"));
     words
 }
 
-/// The command that the words reach, to say what it takes. A mistake in the middle stops nothing: the rest still tells
-/// what was meant.
+/// The command that the arguments lead to. Unknown words are skipped: the rest still tells what was meant.
 fn intended_command<'a>(root: &'a Command, args: &[OsString]) -> &'a Command {
     let words = args.iter().skip(1).filter_map(|arg| arg.to_str());
     words.fold(root, |command, word| {
@@ -42,7 +41,7 @@ fn intended_command<'a>(root: &'a Command, args: &[OsString]) -> &'a Command {
     })
 }
 
-/// Clap mirrors every command below its `help`; the mirrors take nothing.
+/// The subcommands without clap's generated `help`.
 fn subcommands(command: &Command) -> impl Iterator<Item = &Command> {
     command.get_subcommands().filter(|below| below.get_name() != "help")
 }
@@ -56,7 +55,7 @@ fn commands<'a>(words: &str, command: &'a Command) -> Vec<(String, &'a Command)>
     std::iter::once((words.to_owned(), command)).chain(below).collect()
 }
 
-/// The flags of a command as the keys of settings are spelled, which is what `config::nearest` compares.
+/// The flags of a command in the spelling of setting keys, which `config::nearest_name` compares.
 fn keys(command: &Command) -> Vec<String> {
     let names = command.get_arguments().filter_map(|arg| arg.get_long());
     let own = names.filter(|name| !matches!(*name, "help" | "version"));
@@ -88,22 +87,22 @@ fn unknown_argument(name: &str, root: &Command, command: &Command) -> String {
     format!("{name:?} is not known here{hint}; allowed: {allowed}")
 }
 
-/// What an unknown flag most likely was: one of this command, else one of another command.
+/// Suggests the flag that an unknown one probably means: one of this command, or else of another command.
 fn hint(name: &str, keys: &[String], root: &Command) -> Option<String> {
     if let Some(key) = nearest(name, keys) {
         return Some(format!("; did you mean {}?", flag(&key)));
     }
     let owner = |(words, command)| Some((words, nearest(name, &self::keys(command))?));
-    // What stands before every command stands behind it too, and is better said of the command.
+    // Flags of the root are accepted by every command too; the suggestion names the command.
     let below = commands("", root).into_iter().filter(|(words, _)| !words.is_empty());
     let owners: Vec<(String, String)> = below.filter_map(owner).collect();
     let is_exact = |key: &str| flag(key).strip_prefix("--") == Some(name);
     let exact = owners.iter().find(|(_, key)| is_exact(key));
     exact.or(owners.first()).map(|(words, key)| {
         if is_exact(key) {
-            format!("; it belongs behind the command {words}")
+            format!("; it belongs after the command {words}")
         } else {
-            format!("; did you mean {} behind the command {words}?", flag(key))
+            format!("; did you mean {} after the command {words}?", flag(key))
         }
     })
 }
@@ -113,7 +112,7 @@ fn nearest(name: &str, keys: &[String]) -> Option<String> {
     config::nearest_name(name, &keys).map(ToOwned::to_owned)
 }
 
-/// A value that is not allowed, in the words that a setting of `serve` would get. None when there is no value at all.
+/// A value that is not allowed, in the wording of the settings of `serve`. `None` when the value is missing.
 fn invalid_value(error: &clap::Error) -> Option<String> {
     let value = context(error, ContextKind::InvalidValue);
     let allowed = match error.get(ContextKind::ValidValue) {
@@ -135,7 +134,7 @@ fn invalid_value(error: &clap::Error) -> Option<String> {
     })
 }
 
-/// Clap's own words without the usage below them, and what the flag takes if it is one of `serve`.
+/// Clap's message without the usage, with the allowed values of a setting of `serve`.
 fn clap_summary(error: &clap::Error) -> String {
     let rendered = error.render().to_string();
     let message = rendered.split("\n\n").next().unwrap_or_default();
@@ -154,7 +153,7 @@ fn context(error: &clap::Error, kind: ContextKind) -> String {
     }
 }
 
-/// A key that stands in the wrong place must not go to the log with the mistake.
+/// Hides keys in a line: a key given in the wrong place must not reach a log.
 pub fn redact_keys(line: &str) -> String {
     let is_key_char = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     let mut shown = String::new();
@@ -171,7 +170,7 @@ pub fn redact_keys(line: &str) -> String {
 
 const SECRET_LEN_MIN: usize = 20;
 
-/// `{project_id}_{key_id}_{secret}`.
+/// Whether a word has the form `{project_id}_{key_id}_{secret}`.
 fn looks_like_key(word: &str) -> bool {
     let mut parts = word.splitn(3, '_');
     let is_named = parts.next().is_some_and(|id| !id.is_empty()) && parts.next().is_some_and(|id| !id.is_empty());

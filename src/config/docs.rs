@@ -1,7 +1,9 @@
+//! Generates the documentation of the settings.
+
 use super::SETTINGS;
 use super::setting::Setting;
 
-/// The table of settings for `docs/configuration.md`, in Markdown.
+/// The Markdown table of settings of `docs/configuration.md`.
 pub fn settings_markdown() -> String {
     let head = "| key | flag | environment | default | allowed | meaning |\n|---|---|---|---|---|---|\n";
     SETTINGS

@@ -1,17 +1,19 @@
+//! Errors of the configuration, and the origin of each value.
+
 use std::path::PathBuf;
 
-/// Where the text of a setting came from.
+/// Where the value of a setting came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
     Default,
     File(PathBuf),
-    /// The variable, as it was spelled.
+    /// The name of the variable.
     Env(String),
     Flag,
 }
 
 impl Origin {
-    /// How somebody who writes there spells a key.
+    /// How a key is spelled at this origin.
     pub fn spell(&self, key: &str) -> String {
         match self {
             Self::Default | Self::File(_) => key.to_owned(),
@@ -21,7 +23,7 @@ impl Origin {
     }
 }
 
-/// The text of one setting and where it came from.
+/// The unparsed value of one setting and its origin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RawSetting {
     pub key: String,
@@ -30,7 +32,7 @@ pub struct RawSetting {
 }
 
 impl RawSetting {
-    /// The place to change it: `--port`, `MCP_BROKER_PORT`, the path of the file, or `default`.
+    /// Where to change it: `--port`, `MCP_BROKER_PORT`, the path of the file, or `default`.
     pub fn location(&self) -> String {
         match &self.origin {
             Origin::Default => "default".to_owned(),
@@ -41,14 +43,13 @@ impl RawSetting {
     }
 }
 
-/// Why the configuration was refused: one line, whatever the value holds. It names the key, the value, where it was
-/// set, and what is allowed.
+/// Why the configuration is refused. One line that names the key, the value, its origin and the allowed values.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ConfigError(String);
 
 impl ConfigError {
-    /// The value is not one of those allowed.
+    /// The value is not allowed.
     pub(super) fn not_allowed(given: &RawSetting, allowed: &str) -> Self {
         Self::new(given, "is not allowed", allowed)
     }
@@ -66,16 +67,16 @@ impl ConfigError {
     }
 
     fn new(given: &RawSetting, problem: &str, allowed: &str) -> Self {
-        let (key, value, place) = (&given.key, quoted_value(&given.key, &given.text), given.location());
+        let (key, value, location) = (&given.key, quoted_value(&given.key, &given.text), given.location());
         Self(one_line(&format!(
-            "{key} = {value} ({place}) {problem}; allowed: {allowed}"
+            "{key} = {value} ({location}) {problem}; allowed: {allowed}"
         )))
     }
 }
 
 const SHOWN_CHARS_MAX: usize = 120;
 
-/// A value as the message quotes it: short, and hidden where its name says that it is nobody's business.
+/// A value as the message quotes it: shortened, and hidden where the key's name suggests a secret.
 pub fn quoted_value(key: &str, text: &str) -> String {
     let key = key.to_ascii_uppercase();
     if ["KEY", "SECRET", "TOKEN", "PASSWORD", "URL"]
@@ -90,7 +91,7 @@ pub fn quoted_value(key: &str, text: &str) -> String {
     }
 }
 
-/// Control characters become spaces or escapes, so that one message is one line of a log and cannot paint a terminal.
+/// Replaces control characters, so that a message is one line and cannot control a terminal.
 pub fn one_line(text: &str) -> String {
     let words = text.split_ascii_whitespace().collect::<Vec<_>>().join(" ");
     words

@@ -1,4 +1,4 @@
-//! Flags beat environment beats file beats default, and every text remembers where it came from.
+//! Merges flags, environment, file and defaults, in this order of precedence. Each value keeps its origin.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -11,26 +11,26 @@ use super::rules::{NotAllowed, Rule, Shape};
 use super::setting::Setting;
 use super::{Config, SETTINGS};
 
-/// Every environment variable of the broker starts with this.
+/// Prefix of every environment variable of the broker.
 pub const ENV_PREFIX: &str = "MCP_BROKER_";
 
 /// The variable that names the configuration file.
 pub const CONFIG_ENV: &str = "MCP_BROKER_CONFIG";
 
-/// The variables that tell `mcp-broker project` which broker to ask, and with which key. Who administers a broker on its
-/// own machine has them next to the settings of `serve`, which are not concerned.
+/// The variables of `mcp-broker project`: the broker's URL, and the key. `serve` ignores them.
 pub const URL_ENV: &str = "MCP_BROKER_URL";
+/// The variable with the key of `mcp-broker project`.
 pub const API_KEY_ENV: &str = "MCP_BROKER_API_KEY";
 
-/// A flag as it was given: the key of its setting and its value.
+/// A flag: the key of its setting and its value.
 pub type Flag = (&'static str, OsString);
 
 /// Reads the configuration from the flags, the environment and the file that one of them names.
 ///
-/// Variables without the prefix are ignored. Only the value that wins is checked, so a flag can mend a bad file.
+/// Variables without the prefix are ignored. Only the value with the highest precedence is checked, so a flag can
+/// override a bad file.
 ///
 /// # Errors
-///
 /// The first problem: an unusable file, an unknown key or variable, a value that is not allowed, or two values that
 /// exclude each other.
 pub fn load(
@@ -58,14 +58,14 @@ pub fn load(
     Ok(config)
 }
 
-/// What was given for each key; a later layer overwrites an earlier one.
+/// The value of each key; a later layer overwrites an earlier one.
 #[derive(Default)]
 pub struct Layers {
     given: BTreeMap<&'static str, RawSetting>,
 }
 
 impl Layers {
-    /// The text that wins for a key, or its default.
+    /// Returns the value of a key, or its default.
     pub fn given(&self, key: &str) -> RawSetting {
         let default = || RawSetting {
             key: key.to_owned(),
@@ -75,7 +75,10 @@ impl Layers {
         self.given.get(key).cloned().unwrap_or_else(default)
     }
 
-    /// The value that wins for a key.
+    /// Parses the value of a key.
+    ///
+    /// # Errors
+    /// The value is not allowed.
     pub fn read<R: Rule>(&self, key: &str, rule: &R) -> Result<R::Value, ConfigError> {
         let given = self.given(key);
         rule.parse(given.text.trim())
@@ -119,7 +122,7 @@ impl Layers {
     }
 }
 
-/// The table of a file, sorted by key so that of several mistakes always the same one is told.
+/// Reads the table of a file, sorted by key, so that the first of several errors is always the same.
 fn read_file(path: &Path) -> Result<BTreeMap<String, Value>, String> {
     let format = match path.extension().and_then(|extension| extension.to_str()) {
         Some("toml") => FileFormat::Toml,
@@ -132,13 +135,13 @@ fn read_file(path: &Path) -> Result<BTreeMap<String, Value>, String> {
     Ok(table.into_iter().collect())
 }
 
-/// The parser of TOML draws the line at fault between bars; what stands in the file is not for the log.
+/// Removes the excerpt that the TOML parser draws between bars: a file's content must not reach the log.
 fn without_excerpt(message: &str) -> String {
     let lines: Vec<&str> = message.trim().lines().filter(|line| !line.contains('|')).collect();
     lines.join(": ")
 }
 
-/// A list in the file is what the same items separated by commas are elsewhere.
+/// A list in the file equals the same items separated by commas elsewhere.
 fn list_text(value: &Value) -> Option<String> {
     let ValueKind::Array(items) = &value.kind else {
         return scalar_text(value);
@@ -147,7 +150,7 @@ fn list_text(value: &Value) -> Option<String> {
     items.map(|items| items.join(","))
 }
 
-/// A single value as a user would write it in a flag; none for a list, a table or an empty value.
+/// A single value as a flag would give it; `None` for a list, a table or an empty value.
 fn scalar_text(value: &Value) -> Option<String> {
     match &value.kind {
         ValueKind::Table(_) | ValueKind::Array(_) | ValueKind::Nil => None,
@@ -155,7 +158,7 @@ fn scalar_text(value: &Value) -> Option<String> {
     }
 }
 
-/// The variables of the broker by their name.
+/// The broker's variables by name.
 fn broker_variables(env: impl IntoIterator<Item = (OsString, OsString)>) -> BTreeMap<String, OsString> {
     let as_text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value));
     let mut variables: BTreeMap<String, OsString> = env.into_iter().filter_map(as_text).collect();
@@ -169,8 +172,9 @@ fn broker_variables(env: impl IntoIterator<Item = (OsString, OsString)>) -> BTre
     variables
 }
 
-/// Kubernetes tells every pod of the services next to it, so one called `mcp-broker` sets `MCP_BROKER_SERVICE_HOST` and
-/// `MCP_BROKER_PORT=tcp://10.0.0.7:8000`. Nobody wrote these for us: without this rule such a pod would never start.
+/// Whether a variable was set by Kubernetes: for a service named `mcp-broker`, every pod of the namespace gets
+/// `MCP_BROKER_SERVICE_HOST` and `MCP_BROKER_PORT=tcp://10.0.0.7:8000`. Taken as settings, they would prevent the
+/// start.
 fn is_service_link(services: &BTreeSet<String>, name: &str, value: &str) -> bool {
     let starts_with_digit = |rest: &str| rest.starts_with(|first: char| first.is_ascii_digit());
     services
@@ -210,7 +214,7 @@ fn unknown(given: &RawSetting) -> ConfigError {
     ConfigError::unknown(given, nearest.as_deref(), &allowed)
 }
 
-/// The name that a typo most likely meant: at most a third of its letters may differ.
+/// The known name that is closest to a misspelled one; at most a third of its letters may differ.
 pub fn nearest_name<'a>(name: &str, names: &[&'a str]) -> Option<&'a str> {
     let name = name.to_ascii_lowercase().replace('-', "_");
     let distance = |other: &str| strsim::damerau_levenshtein(&name, other);

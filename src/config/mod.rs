@@ -1,8 +1,8 @@
-//! The settings of `serve`: one table, from which the flags, the environment variables, the keys of the file, the
-//! help, the docs and [`Config`] itself are made.
+//! The settings of `serve`, declared in one table: flags, environment variables, keys of the file, help, documentation
+//! and [`Config`] are generated from it.
 //!
-//! A setting is one entry of the `settings!` block below. Text is parsed here and nowhere else: inside the program
-//! there are only typed values that passed every check.
+//! A setting is one entry of the `settings!` block below. Values are parsed here; the rest of the program uses the
+//! typed fields. This module knows no other room of the program except the syntax of a Redis URL.
 
 mod docs;
 mod error;
@@ -41,11 +41,11 @@ settings! {
     /// Port to listen on. 0 takes a free one.
     port: u16 = "8000", Integer(0..=u16::MAX);
 
-    /// Start on a non-loopback `host` although nobody is asked for a key: whoever reaches the port is let in.
+    /// Start on a non-loopback `host` although no key is required: every caller that reaches the port is accepted.
     allow_anonymous: bool = "false", Choice(SWITCH);
 
-    /// Ask every caller for an API key, or a token of `jwt_issuer`. Needs `admin_key`, `admin_key_file` or `jwt_issuer`:
-    /// without one nobody could make a key.
+    /// Require an API key, or a token of `jwt_issuer`, from every caller. Needs `admin_key`, `admin_key_file` or
+    /// `jwt_issuer`: without one, no key could be made.
     enable_auth: bool = "false", Choice(SWITCH);
 
     /// Key for administration: it makes projects and their keys, and acts in any project. `mcp-broker keygen` makes one.
@@ -58,20 +58,20 @@ settings! {
     /// Serve any number of projects. `false`: everything lives in the project `default`.
     enable_multi_project: bool = "true", Choice(SWITCH);
 
-    /// Projects at once, those that were deleted left out. One more is refused.
+    /// Number of projects; deleted ones do not count. One more is refused.
     projects_max: usize = "1000", Integer(1..=1_000_000);
 
-    /// Requests per minute of each key; of each address where no key is asked for. 0 is no limit.
+    /// Requests per minute of each key; of each address where no key is required. 0 means no limit.
     rate_limit: u32 = "0", Integer(0..=10_000_000);
 
-    /// Issuer (`iss`) whose tokens are taken beside API keys. Needs `jwt_audience` and `jwt_jwks`.
+    /// Issuer (`iss`) whose tokens are accepted beside API keys. Needs `jwt_audience` and `jwt_jwks`.
     jwt_issuer: Option<String> = "", Word;
 
     /// Audience (`aud`) that a token must be for: the URL of this broker as clients know it, such as
     /// `https://broker.example.com/mcp`.
     jwt_audience: Option<String> = "", Word;
 
-    /// Where the issuer's keys are (JWKS): a file, or a URL that is read again from time to time.
+    /// Where the issuer's keys are (JWKS): a file, or a URL that is fetched repeatedly.
     jwt_jwks: Option<String> = "", Word;
 
     /// Claim of a token that names its project.
@@ -81,20 +81,20 @@ settings! {
     /// `mcp-broker:observer`.
     jwt_scope_claim: Option<String> = "scope", Word;
 
-    /// Host names a request may be addressed to, without port; `*` lets every name in. Guards a broker on a
-    /// developer's machine against web pages that rebind their DNS name to it. `/livez`, `/readyz` and `/startupz`
-    /// answer to every name: whoever probes asks by address.
+    /// Host names a request may be addressed to, without port; `*` allows every name. Guards a broker on a developer's
+    /// machine against web pages that rebind their DNS name to it. `/livez`, `/readyz` and `/startupz` answer to every
+    /// name, because probes use addresses.
     allowed_hosts: Vec<String> = "localhost,127.0.0.1,::1", Names;
 
-    /// Origins whose web pages may call the broker, such as `https://ops.example.com`; `*` lets every origin in.
-    /// Programs that are not browsers send no Origin and are not concerned.
+    /// Origins whose web pages may call the broker, such as `https://ops.example.com`; `*` allows every origin.
+    /// Programs that are not browsers send no Origin and are not affected.
     cors_origins: Vec<String> = "", Origins;
 
-    /// Live connections at once, over all ways in. One more is refused until another closes.
+    /// Live connections at once, over all transports. One more is refused until another closes.
     connections_max: usize = "25000", Integer(1..=1_000_000);
 
-    /// Connections at once from one address, whether they say anything or not. `auto` takes half of
-    /// `connections_max`, and all of it for programs on this machine.
+    /// Connections at once from one address, idle ones included. `auto` allows half of `connections_max`, and all of it
+    /// for programs on this machine.
     connections_per_address: Option<NonZeroUsize> = "auto", AutoOr(1..=1_000_000);
 
     /// Threads that serve connections; `auto` takes half as many as the machine has processors, at least one.
@@ -104,24 +104,23 @@ settings! {
     /// `data_dir`, for one broker; `redis` shares them among all brokers of one `redis_url`.
     storage: StorageKind = "memory", Choice(STORAGES);
 
-    /// Folder of `storage = disk`, made when it is not there. One broker at a time has it, and no other
-    /// user may enter it.
+    /// Folder of `storage = disk`, created if missing. One broker at a time may use it; other users have no access.
     data_dir: PathBuf = "mcp-broker-data", Folder;
 
     /// Redis of `storage = redis`: `redis://[user:password@]host[:port][/db]`, `rediss://` for TLS; several servers as
     /// `redis+cluster://host,host` or `redis+sentinel://host,host/master`.
     redis_url: RedisUrl = "redis://127.0.0.1:6379", RedisAddress;
 
-    /// Where the other replicas of `storage = redis` reach this one, such as `10.1.2.3:8000`: they send on what belongs to
-    /// an HTTP session that was opened here. By default it is `host` and `port`; where `host` is the unspecified
-    /// address, the one by which this machine reaches Redis.
+    /// Address at which other replicas of `storage = redis` reach this one, such as `10.1.2.3:8000`: they forward
+    /// requests of HTTP sessions that were opened here. By default it is `host` and `port`; where `host` is the
+    /// unspecified address, the one by which this machine reaches Redis.
     replica_address: Option<SocketAddr> = "", ReplicaAddress;
 
     /// What to do when Redis cannot be reached at the start: `none` ends the start; `memory` goes on without Redis, for
     /// a single broker, and says so in `/health`. Once the broker runs it never changes its storage.
     redis_fallback: RedisFallback = "none", Choice(REDIS_FALLBACKS);
 
-    /// Replicas of the Redis server that must have a message before it counts as accepted (`WAIT`).
+    /// Redis replicas that must have a message before it counts as accepted (`WAIT`).
     wait_for_replicas: u32 = "0", Integer(0..=16);
 
     /// Longest wait for one operation of the storage; past it the caller gets `unavailable`.
@@ -130,12 +129,12 @@ settings! {
     /// Messages that may wait for one session. One more is refused with `queue_full`.
     queue_capacity: usize = "1000", Integer(1..=1_000_000);
 
-    /// Bytes of the messages that may wait for one session, in MB of 1,048,576 bytes; those that it has and has not
-    /// acknowledged count. One more is refused with `queue_full`. Must be more than `max_payload_mb`.
+    /// Bytes of the messages that may wait for one session, in MB of 1,048,576 bytes; messages in flight count. One
+    /// more is refused with `queue_full`. Must be more than `max_payload_mb`.
     queue_max_mb: usize = "32", Integer(2..=1_000_000);
 
-    /// The same of all sessions of a project. A broadcast counts once, and 128 bytes for each recipient. Must be more than
-    /// `max_payload_mb`.
+    /// Bytes of the messages that may wait for all sessions of a project, in MB. A broadcast counts once, and 128 bytes
+    /// for each recipient. Must be more than `max_payload_mb`.
     waiting_max_mb: usize = "96", Integer(2..=1_000_000);
 
     /// Bytes of the dead letters of a project, in MB; the oldest go first. Must be more than `max_payload_mb`.
@@ -148,30 +147,30 @@ settings! {
     /// Bytes of the idempotency keys of a project with their first results, in MB; the oldest go first.
     idempotency_max_mb: usize = "16", Integer(1..=1_000_000);
 
-    /// Sessions of one project at once, connected or not, where the project says nothing else. One more is refused.
+    /// Sessions of one project at once, connected or not, unless the project sets its own limit. One more is refused.
     sessions_max: usize = "25000", Integer(1..=1_000_000);
 
-    /// Bytes of the names, capabilities and metadata of a project's sessions, in MB. A session that brings more is refused.
+    /// Bytes of the names, capabilities and metadata of a project's sessions, in MB. A session beyond that is refused.
     sessions_max_mb: usize = "16", Integer(1..=1_000_000);
 
     /// Share of `queue_capacity` at which a warning is logged and counted.
     queue_warning: f64 = "0.9", Ratio;
 
-    /// Largest message on every way in, in MB of 1,048,576 bytes.
+    /// Largest message on every transport, in MB of 1,048,576 bytes.
     max_payload_mb: usize = "10", Integer(1..=64);
 
-    /// Bytes of frames and bodies of more than 4 KiB that have begun to come in and are not done with, in MB of 1,048,576
-    /// bytes; a project has at most half of them. What has no room is not read until there is some.
+    /// Bytes of frames and bodies of more than 4 KiB that are being received, in MB of 1,048,576 bytes; a project has
+    /// at most half of them. Beyond that, the broker stops reading until bytes are free.
     inbound_buffer_mb: usize = "64", Integer(2..=65_536);
 
     /// Bytes of answers and pushed messages that are being made or wait for their readers, in MB of 1,048,576 bytes; a
-    /// project has at most a quarter of them, and one message more. What has no room waits.
+    /// project has at most a quarter of them, and one message more. Beyond that, answers and pushes wait.
     outbound_buffer_mb: usize = "128", Integer(4..=65_536);
 
     /// Deliveries of one message without acknowledgement until it is dead-lettered.
     delivery_limit: u32 = "5", Integer(1..=1000);
 
-    /// Time between two signs of life that clients are told to keep. Must be shorter than `stale_threshold`.
+    /// Time between two heartbeats that clients are told to keep. Must be shorter than `stale_threshold`.
     heartbeat_interval: Duration = "10s", Span(millis(100)..=hours(1));
 
     /// Silence after which a session counts as stale. Must be shorter than `disconnect_threshold`.
@@ -183,14 +182,14 @@ settings! {
     /// Time a disconnected session keeps its name and inbox; then its messages are dead-lettered.
     session_retention: Duration = "24h", Span(millis(100)..=hours(365 * 24));
 
-    /// Time after SIGTERM for requests under way to finish. 0 cuts them off.
+    /// Time after SIGTERM for requests in progress to finish. 0 cuts them off.
     shutdown_grace: Duration = "30s", Span(seconds(0)..=hours(1));
 
     /// Least severe level to log, or a filter such as `info,mcp_broker::http=debug`. Logs go to stderr only.
     log_level: String = "info", LogFilter;
 
-    /// Form of the logs: lines to read, or one JSON object per line; `auto` reads the wish from stderr: `pretty` on a
-    /// terminal, else `json`.
+    /// Form of the logs: lines to read, or one JSON object per line; `auto` means `pretty` when stderr is a terminal,
+    /// else `json`.
     log_format: LogFormat = "auto", Choice(LOG_FORMATS);
 }
 
@@ -212,7 +211,7 @@ const LOG_FORMATS: &[(&str, LogFormat)] = &[
     ("json", LogFormat::Json),
 ];
 
-/// Where the broker keeps what it knows.
+/// Where the broker keeps its state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StorageKind {
     Memory,
@@ -220,7 +219,7 @@ pub enum StorageKind {
     Redis,
 }
 
-/// What takes the place of a Redis that cannot be reached at the start.
+/// What replaces a Redis that cannot be reached at the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RedisFallback {
     None,
@@ -237,30 +236,30 @@ pub enum LogFormat {
 }
 
 impl Config {
-    /// The largest message in bytes, on every way in.
+    /// The largest message in bytes, on every transport.
     pub fn max_payload_bytes(&self) -> usize {
         self.max_payload_mb * MB
     }
 
-    /// What is being received by all connections together, in bytes.
+    /// Bytes of the budget for what all connections are receiving.
     pub fn inbound_buffer_bytes(&self) -> usize {
         self.inbound_buffer_mb * MB
     }
 
-    /// What is being answered on all connections together, in bytes.
+    /// Bytes of the budget for answers and pushes of all connections.
     pub fn outbound_buffer_bytes(&self) -> usize {
         self.outbound_buffer_mb * MB
     }
 
-    /// The bytes of a budget for messages of so many MB: never too few for the largest message and its envelope.
+    /// The bytes of a message budget of `mb` MB; always enough for the largest message and its envelope.
     pub fn message_budget_bytes(&self, mb: usize) -> usize {
         mb.max(self.max_payload_mb + 1) * 1024 * 1024
     }
 
-    /// What is kept of the admin key, wherever it is given.
+    /// The digest of the admin key, from the setting or the file.
     ///
     /// # Errors
-    /// When it is in a file that cannot be read, or that holds no such key.
+    /// The reason when the file cannot be read or holds no key.
     pub fn admin_digest(&self) -> Result<Option<KeyDigest>, String> {
         let Some(path) = &self.admin_key_file else {
             return Ok(self.admin_key.clone());
@@ -269,23 +268,25 @@ impl Config {
         let line = text.lines().next().unwrap_or_default().trim();
         match AdminKey.parse(line) {
             Ok(Some(digest)) => Ok(Some(digest)),
-            _ => Err("its first line is none".to_owned()),
+            _ => Err("its first line is not a key".to_owned()),
         }
     }
 
-    /// Whether only programs on this machine can reach the listener.
+    /// Whether the listener is reachable from this machine only.
     pub fn is_loopback(&self) -> bool {
         self.host.to_canonical().is_loopback()
     }
 
-    /// What an operator should hear once at the start: settings that are allowed and still likely a mistake.
+    /// Warnings for the operator at the start: settings that are allowed and probably a mistake.
     pub fn warnings(&self) -> Vec<&'static str> {
         let mut warnings = Vec::new();
         if !self.is_loopback() {
             if !self.enable_auth {
-                warnings.push("everybody who reaches this address may read and send messages: authentication is off");
+                warnings
+                    .push("every caller that reaches this address may read and send messages: authentication is off");
                 if self.admin_key.is_none() && self.admin_key_file.is_none() {
-                    warnings.push("everybody who reaches this address may administer projects: there is no admin key");
+                    warnings
+                        .push("every caller that reaches this address may administer projects: no admin key is set");
                 }
             }
             if self.allowed_hosts.iter().all(|name| is_loopback_name(name)) {
@@ -293,7 +294,7 @@ impl Config {
             }
         }
         if self.storage == StorageKind::Redis && self.redis_fallback == RedisFallback::Memory {
-            warnings.push("redis_fallback is memory: right for a single broker only, each of several would be alone");
+            warnings.push("redis_fallback is memory: use it for a single broker only, because several would not share their state");
         }
         if self.cors_origins.iter().any(|origin| origin == "*") {
             warnings.push("cors_origins is *: every web page that a user opens may call the broker");
@@ -306,7 +307,7 @@ fn is_loopback_name(name: &str) -> bool {
     name == "localhost" || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// The rules between settings. Each value has passed its own rule before.
+/// Checks the rules between settings. Each value has passed its own rule.
 fn check_between_settings(config: &Config, layers: &Layers) -> Result<(), ConfigError> {
     if !config.is_loopback() && !config.allow_anonymous && !config.enable_auth {
         let allowed = "a loopback address, because authentication is off, or any address with enable_auth = true or \
@@ -351,13 +352,13 @@ fn check_credentials(config: &Config, layers: &Layers) -> Result<(), ConfigError
     }
     let has_admin = config.admin_key.is_some() || config.admin_key_file.is_some();
     if config.enable_auth && !has_admin && config.jwt_issuer.is_none() {
-        let allowed = "true together with admin_key, admin_key_file or jwt_issuer: without one nobody could make a key";
+        let allowed = "true together with admin_key, admin_key_file or jwt_issuer: without one, no key could be made";
         return Err(ConfigError::not_allowed(&layers.given("enable_auth"), allowed));
     }
     Ok(())
 }
 
-/// A budget of messages that somebody chose has room for the largest message and its envelope. A default is raised:
+/// Checks that a configured message budget exceeds the largest message. Defaults are raised instead:
 /// [`Config::message_budget_bytes`].
 fn check_budgets(config: &Config, layers: &Layers) -> Result<(), ConfigError> {
     let payload = ("max_payload_mb", config.max_payload_mb);
@@ -373,7 +374,7 @@ fn check_budgets(config: &Config, layers: &Layers) -> Result<(), ConfigError> {
         .try_for_each(|budget| check_less(layers, payload, budget, ["less", "more"]))
 }
 
-/// Names the setting that somebody chose: a default is never the one to change.
+/// Checks `less < more`. The error names a setting that the user has set, and never a default.
 fn check_less<T: PartialOrd>(
     layers: &Layers,
     less: (&str, T),

@@ -1,4 +1,4 @@
-//! What a value may be: each rule parses a text and says in words what it takes, from the same bounds.
+//! The rules for values: each rule parses a text and describes the allowed values from the same bounds.
 
 use std::fmt::{self, Display};
 use std::net::{IpAddr, SocketAddr};
@@ -17,7 +17,7 @@ use crate::storage::redis::RedisSettings;
 /// How a value looks on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
-    /// One value, shown in the help under this name.
+    /// One value, with this placeholder in the help.
     One(&'static str),
     /// `true` or `false`; the flag alone means `true`.
     Switch,
@@ -25,7 +25,7 @@ pub enum Shape {
     Many(&'static str),
 }
 
-/// A rule does not take a text.
+/// The text is not allowed by a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NotAllowed;
 
@@ -36,16 +36,16 @@ pub trait Rule {
 
     fn parse(&self, text: &str) -> Result<Self::Value, NotAllowed>;
 
-    /// The values it takes, as the end of the sentence "allowed: ...".
+    /// The allowed values, as the end of the sentence "allowed: ...".
     fn allowed(&self) -> String;
 }
 
-/// The shape of a rule, in a form that a constant can use.
+/// The shape of a rule, usable in a constant.
 pub const fn shape<R: Rule>(_: &R) -> Shape {
     R::SHAPE
 }
 
-/// A whole number within bounds.
+/// A whole number within bounds, both included.
 pub struct Integer<T>(pub RangeInclusive<T>);
 
 impl<T: FromStr + PartialOrd + Display> Rule for Integer<T> {
@@ -66,7 +66,7 @@ impl<T: FromStr + PartialOrd + Display> Rule for Integer<T> {
     }
 }
 
-/// A count, or `auto` for one that the start chooses.
+/// A count, or `auto` (`None`), which is resolved at the start.
 pub struct AutoOr(pub RangeInclusive<usize>);
 
 impl Rule for AutoOr {
@@ -87,7 +87,7 @@ impl Rule for AutoOr {
     }
 }
 
-/// A share: more than 0, at most 1.
+/// A share: greater than 0, at most 1.
 pub struct Ratio;
 
 impl Rule for Ratio {
@@ -108,7 +108,7 @@ impl Rule for Ratio {
     }
 }
 
-/// A length of time within bounds: `500ms`, `10s`, `2m`, `24h`, `7d`, or a bare number of seconds.
+/// A duration within bounds: `500ms`, `10s`, `2m`, `24h`, `7d`, or a bare number of seconds.
 pub struct Span(pub RangeInclusive<Duration>);
 
 impl Rule for Span {
@@ -136,14 +136,17 @@ const UNITS: [(&str, u64); 5] = [
     ("ms", 1),
 ];
 
+/// A duration of so many milliseconds.
 pub const fn millis(count: u64) -> Duration {
     Duration::from_millis(count)
 }
 
+/// A duration of so many seconds.
 pub const fn seconds(count: u64) -> Duration {
     Duration::from_secs(count)
 }
 
+/// A duration of so many hours.
 pub const fn hours(count: u64) -> Duration {
     Duration::from_secs(count * 3600)
 }
@@ -301,7 +304,7 @@ fn is_origin(text: &str) -> bool {
         && port.is_none_or(|port| port.parse::<u16>().is_ok())
 }
 
-/// A key for administration, of which only the digest is kept.
+/// An admin key, kept as its digest.
 pub struct AdminKey;
 
 impl Rule for AdminKey {
@@ -357,11 +360,12 @@ impl Rule for Folder {
     }
 }
 
-/// Where Redis is, with the password.
+/// The URL of Redis, which may contain a password; `Debug` hides it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RedisUrl(String);
 
 impl RedisUrl {
+    /// The URL in clear text, with its password.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -440,8 +444,8 @@ impl Rule for LogFilter {
     type Value = String;
     const SHAPE: Shape = Shape::One("LEVEL");
 
-    /// `EnvFilter` takes a misspelt level for the name of a module and then logs next to nothing, so a part without
-    /// `=` must be a level here.
+    /// `EnvFilter` takes a misspelled level for a module name and then logs almost nothing, so a part without `=` must
+    /// be a level here.
     fn parse(&self, text: &str) -> Result<String, NotAllowed> {
         let is_part =
             |part: &str| part.contains('=') || part.trim().parse::<LevelFilter>().is_ok_and(|_| is_word(part));
@@ -454,7 +458,7 @@ impl Rule for LogFilter {
     }
 }
 
-/// `LevelFilter` also takes numbers and the empty text.
+/// Excludes numbers and the empty text, which `LevelFilter` would accept.
 fn is_word(part: &str) -> bool {
     part.contains(|c: char| c.is_ascii_alphabetic())
 }

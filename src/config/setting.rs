@@ -1,22 +1,24 @@
+//! The description of a setting, and the macro that declares all settings.
+
 use super::layers::ENV_PREFIX;
 use super::rules::Shape;
 
-/// What the outside sees of one setting. The typed value is the field of the same name in [`Config`](super::Config).
+/// The public description of one setting. Its typed value is the field of the same name in [`Config`](super::Config).
 pub struct Setting {
-    /// The key in the file and the name of the field.
+    /// The key in the file, and the name of the field.
     pub key: &'static str,
-    /// What it means, in Markdown; the first sentence stands alone.
+    /// The meaning in Markdown; the first sentence stands alone.
     pub help: &'static [&'static str],
     /// The default, as a user would write it.
     pub default: &'static str,
     /// How its value looks on the command line.
     pub shape: Shape,
-    /// The values it takes, in words.
+    /// The allowed values in words.
     pub allowed: fn() -> String,
 }
 
 impl Setting {
-    /// The setting of this key.
+    /// Finds the setting with this key.
     pub fn find(key: &str) -> Option<&'static Self> {
         super::SETTINGS.iter().find(|setting| setting.key == key)
     }
@@ -31,25 +33,25 @@ impl Setting {
         format!("{ENV_PREFIX}{}", self.key.to_ascii_uppercase())
     }
 
-    /// What it means, as one paragraph of Markdown.
+    /// The meaning as one paragraph of Markdown.
     pub fn text(&self) -> String {
         self.help.concat().trim().to_owned()
     }
 }
 
-/// Makes `Config`, `SETTINGS` and `read` from one list, so that a field without flag or docs cannot exist.
+/// Makes `Config`, `SETTINGS` and `read` from one list, so that every field has a flag and a description.
 ///
 /// An entry reads: doc comment (it becomes the help), `field: type = "default", rule;`.
 macro_rules! settings {
     ($( $(#[doc = $help:literal])+ $field:ident: $type:ty = $default:literal, $rule:expr; )+) => {
-        /// Every setting of `serve`, checked. A setting that holds a secret needs a type whose `Debug` hides it,
-        /// because this `Debug` may be logged.
+        /// All settings of `serve`, checked. The type of a secret must hide it in `Debug`, because this `Debug` may be
+        /// logged.
         #[derive(Debug, Clone, PartialEq)]
         pub struct Config {
             $( $(#[doc = $help])+ pub $field: $type, )+
         }
 
-        /// The settings in the order in which people read them.
+        /// The settings in the order of the documentation.
         pub const SETTINGS: &[Setting] = &[$(
             Setting {
                 key: stringify!($field),
@@ -60,7 +62,7 @@ macro_rules! settings {
             },
         )+];
 
-        /// The first value that its rule refuses ends the reading, in the order of [`SETTINGS`].
+        /// Parses all settings in the order of [`SETTINGS`]; the first value that is not allowed is the error.
         fn read(layers: &Layers) -> Result<Config, ConfigError> {
             Ok(Config { $( $field: layers.read(stringify!($field), &$rule)?, )+ })
         }

@@ -1,3 +1,5 @@
+//! Tests of the settings: precedence, rules and error messages.
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -5,7 +7,7 @@ use actors::model::KeyDigest;
 
 use super::*;
 
-/// One start: what it is told by file, environment and flags.
+/// The inputs of one start: file, environment and flags.
 #[derive(Default)]
 struct Start {
     file: Option<PathBuf>,
@@ -96,7 +98,7 @@ fn flags_beat_environment_beats_file_beats_default() {
 }
 
 #[test]
-fn only_the_value_that_wins_is_checked() {
+fn only_the_value_with_the_highest_precedence_is_checked() {
     assert_eq!(
         Start::new().env("MCP_BROKER_PORT", "x").flag("port", "3").config().port,
         3
@@ -113,7 +115,7 @@ fn the_environment_may_name_the_file_and_the_flag_wins() {
 }
 
 #[test]
-fn toml_and_yaml_say_the_same() {
+fn toml_and_yaml_are_equivalent() {
     let toml = "host = \"::1\"\nworkers = 3\nqueue_warning = 0.5\nheartbeat_interval = 5\nstale_threshold = \"9500ms\"
         enable_auth = false\ncors_origins = [\"https://a.example\", \"HTTP://localhost:3000\"]\nallowed_hosts = \"[::1], A.b\"";
     let yaml = "host: '::1'\nworkers: 3\nqueue_warning: 0.5\nheartbeat_interval: 5\nstale_threshold: 9500ms
@@ -140,7 +142,7 @@ fn an_empty_file_changes_nothing() {
 }
 
 #[test]
-fn a_file_that_cannot_be_used_is_told_in_one_line() {
+fn an_unusable_file_is_reported_in_one_line() {
     let missing = load(Some("/nowhere/broker.toml".into()), Vec::new(), [])
         .unwrap_err()
         .to_string();
@@ -171,7 +173,7 @@ fn a_broken_file_is_not_quoted() {
 }
 
 #[test]
-fn every_bad_value_names_key_place_value_and_what_is_allowed() {
+fn the_error_for_a_value_names_key_origin_value_and_allowed_values() {
     for (key, values) in [
         ("host", &["example.com", "1.2.3", ""][..]),
         ("port", &["65536", "-1", "http", "", "80.5"]),
@@ -254,7 +256,7 @@ fn every_bad_value_names_key_place_value_and_what_is_allowed() {
 }
 
 #[test]
-fn bounds_belong_to_what_is_allowed() {
+fn bounds_are_included() {
     for (key, value) in [
         ("port", "0"),
         ("port", "65535"),
@@ -284,7 +286,7 @@ fn bounds_belong_to_what_is_allowed() {
 }
 
 #[test]
-fn a_url_with_a_password_is_shown_to_nobody() {
+fn a_url_with_a_password_is_hidden() {
     let start = |url: &str| Start::new().env("MCP_BROKER_REDIS_URL", url);
     let config = start("redis://user:hunter2@cache:1/2").config();
     assert_eq!(config.redis_url.as_str(), "redis://user:hunter2@cache:1/2");
@@ -298,7 +300,7 @@ fn a_url_with_a_password_is_shown_to_nobody() {
 }
 
 #[test]
-fn keys_are_asked_for_only_where_somebody_could_make_one() {
+fn authentication_requires_a_way_to_make_keys() {
     let line = Start::new().file("auth.toml", "enable_auth = true").refusal();
     assert!(
         line.contains("auth.toml) is not allowed; allowed: true together with admin_key, admin_key_file or jwt_issuer"),
@@ -334,7 +336,7 @@ fn an_admin_key_may_be_in_a_file_and_not_in_two_places() {
             .contains("allowed: a file whose first line is 16 to 256")
     );
     std::fs::write(&path, "short\n").unwrap();
-    assert!(from_file().refusal().contains("its first line is none"));
+    assert!(from_file().refusal().contains("its first line is not a key"));
     std::fs::write(&path, "an-admin-key-of-some-length\nmore\n").unwrap();
     let digest = from_file().config().admin_digest().unwrap().unwrap();
     assert!(digest.matches(&KeyDigest::of_key("an-admin-key-of-some-length")));
@@ -349,7 +351,7 @@ fn an_admin_key_may_be_in_a_file_and_not_in_two_places() {
 }
 
 #[test]
-fn an_issuer_is_given_whole_or_not_at_all() {
+fn jwt_settings_are_given_together() {
     let line = Start::new().flag("jwt_issuer", "https://issuer.example").refusal();
     assert!(
         line.contains("--jwt-issuer) is not allowed; allowed: only together with jwt_audience"),
@@ -390,7 +392,7 @@ fn an_unknown_name_is_refused_with_the_nearest_known_one() {
 }
 
 #[test]
-fn a_name_that_sounds_secret_keeps_its_value() {
+fn values_of_secret_sounding_names_are_hidden() {
     for name in ["ADMIN_KEY", "REDIS_URL", "API_TOKEN"] {
         let line = Start::new().env(&format!("MCP_BROKER_{name}"), "hunter2").refusal();
         assert!(!line.contains("hunter2") && line.contains("(hidden)"), "{line}");
@@ -414,7 +416,7 @@ fn a_file_may_not_nest_or_leave_out_a_value() {
 }
 
 #[test]
-fn a_value_cannot_break_the_line_or_paint_the_terminal() {
+fn a_value_cannot_break_the_line_or_control_the_terminal() {
     let line = Start::new().env("MCP_BROKER_PORT", "1\n2\u{1b}[31m\u{9b}").refusal();
     assert!(
         line.starts_with(r#"port = "1\n2\u{1b}[31m\u{9b}" (MCP_BROKER_PORT)"#),
@@ -427,7 +429,7 @@ fn a_value_cannot_break_the_line_or_paint_the_terminal() {
 
 #[cfg(unix)]
 #[test]
-fn a_value_that_is_no_text_is_refused() {
+fn a_value_that_is_not_utf8_is_refused() {
     use std::os::unix::ffi::OsStringExt;
     let env = [("MCP_BROKER_PORT".into(), OsString::from_vec(vec![b'8', 0xff]))];
     let line = load(None, Vec::new(), env).unwrap_err().to_string();
@@ -435,7 +437,7 @@ fn a_value_that_is_no_text_is_refused() {
 }
 
 #[test]
-fn a_budget_that_was_chosen_has_room_for_the_largest_message_and_a_default_is_raised() {
+fn a_configured_budget_must_exceed_the_largest_message_and_a_default_is_raised() {
     for key in [
         "queue_max_mb",
         "waiting_max_mb",
@@ -455,7 +457,7 @@ fn a_budget_that_was_chosen_has_room_for_the_largest_message_and_a_default_is_ra
 }
 
 #[test]
-fn thresholds_must_rise_and_the_one_that_was_chosen_is_named() {
+fn thresholds_must_increase_and_the_error_names_a_configured_one() {
     let line = Start::new().flag("stale_threshold", "60s").refusal();
     let rest = r#"is not allowed; allowed: shorter than disconnect_threshold = "60s" (default)"#;
     assert_eq!(line, format!(r#"stale_threshold = "60s" (--stale-threshold) {rest}"#));
@@ -478,7 +480,7 @@ fn thresholds_must_rise_and_the_one_that_was_chosen_is_named() {
 }
 
 #[test]
-fn a_public_address_needs_a_word_of_consent() {
+fn a_public_address_requires_consent() {
     for host in ["0.0.0.0", "::", "192.168.1.5"] {
         let line = Start::new().flag("host", host).refusal();
         assert!(
@@ -498,7 +500,7 @@ fn a_public_address_needs_a_word_of_consent() {
 }
 
 #[test]
-fn nobody_could_call_a_broker_without_host_names() {
+fn allowed_hosts_must_not_be_empty() {
     let line = Start::new().flag("allowed_hosts", "").refusal();
     assert!(
         line.starts_with("allowed_hosts = \"\" (--allowed-hosts) is not allowed; allowed: at least one"),
@@ -507,7 +509,7 @@ fn nobody_could_call_a_broker_without_host_names() {
 }
 
 #[test]
-fn variables_that_kubernetes_sets_for_a_service_are_not_ours() {
+fn kubernetes_service_variables_are_ignored() {
     let linked = || {
         Start::new()
             .env("MCP_BROKER_SERVICE_HOST", "10.0.0.7")
@@ -538,7 +540,7 @@ fn variables_that_kubernetes_sets_for_a_service_are_not_ours() {
 }
 
 #[test]
-fn the_variables_of_the_client_are_not_ours() {
+fn the_variables_of_the_client_are_ignored() {
     let client = || {
         Start::new()
             .env("MCP_BROKER_URL", "https://ops.example.com")
@@ -568,7 +570,7 @@ fn other_variables_are_ignored() {
 }
 
 #[test]
-fn every_duration_shown_reads_back() {
+fn every_printed_duration_parses_back() {
     for setting in SETTINGS.iter().filter(|setting| setting.shape == Shape::One("TIME")) {
         let words = (setting.allowed)();
         let bounds = words.strip_prefix("a time from ").unwrap().split_once(", ").unwrap().0;

@@ -1,4 +1,4 @@
-//! Room for the bodies and the answers of REST: they count against the same budgets as those of MCP.
+//! Backpressure for the REST API: bodies and answers use the same byte budgets as those of MCP.
 
 use std::{
     convert::Infallible,
@@ -31,12 +31,12 @@ use crate::{
     },
 };
 
-/// Bytes of one body.
+/// Bytes of a request body.
 pub const BODY_LEN_MAX: usize = 64 * 1024;
-/// How long an answer waits for room.
+/// Longest time that an answer waits for its reservation.
 const ANSWER_RESERVATION_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What is under way for callers without a project: the pages for everybody. No project has this id.
+/// The budget account of public pages. The id is reserved, so no project has it.
 const UNAUTHENTICATED_PROJECT: &str = "system";
 
 fn transport_context(request: &HttpRequest) -> Option<&TransportContext> {
@@ -47,7 +47,7 @@ fn socket_state(request: &HttpRequest) -> Rc<SocketState> {
     request.conn_data::<Rc<SocketState>>().cloned().unwrap_or_default()
 }
 
-/// The project for which room is taken.
+/// The project whose budget a request uses.
 fn project_of(request: &HttpRequest) -> Option<ProjectId> {
     match request.extensions().get::<Arc<Identity>>() {
         Some(identity) => Some(identity.project.id().clone()),
@@ -55,24 +55,24 @@ fn project_of(request: &HttpRequest) -> Option<ProjectId> {
     }
 }
 
-/// Reads a body, which waits for room when it is not small. The room is held as long as what is returned.
+/// Reads a body. Bodies over 4 KiB wait for a reservation, which is held as long as the returned value.
 ///
 /// # Errors
-/// A problem: the body is too long, too slow or broken, or there is no room for it.
+/// The problem to answer with: 400, 408, 413 or 503.
 pub async fn read_body(request: &HttpRequest, payload: Payload) -> Result<(Bytes, Reservation), Problem> {
-    let (Some(gate), Some(project)) = (transport_context(request), project_of(request)) else {
+    let (Some(context), Some(project)) = (transport_context(request), project_of(request)) else {
         return Err(Problem::unavailable("the broker is starting"));
     };
-    let mut hold = Reservation::new(&gate.inbound, &project);
-    let room = body::BodyReservation {
-        reservation: &mut hold,
+    let mut reservation = Reservation::new(&context.inbound, &project);
+    let body_reservation = body::BodyReservation {
+        reservation: &mut reservation,
         socket: socket_state(request),
     };
-    match body::read(request.headers(), payload, BODY_LEN_MAX, room).await {
-        Ok(body) => Ok((body, hold)),
+    match body::read(request.headers(), payload, BODY_LEN_MAX, body_reservation).await {
+        Ok(body) => Ok((body, reservation)),
         Err(error) => {
             if !matches!(error, BodyError::Incomplete(_)) {
-                socket_state(request).discard_input(gate.discarded_body_len_max());
+                socket_state(request).discard_input(context.discarded_body_len_max());
             }
             Err(problem(&error))
         }
@@ -89,39 +89,42 @@ fn problem(error: &BodyError) -> Problem {
     }
 }
 
-/// Has a request that may be answered with a page wait until there is room for it, and counts an answer that is long until
-/// it is with the kernel.
+/// Middleware: a request whose answer may be a page waits for a reservation. A long answer keeps its reservation until
+/// the kernel has it.
+///
+/// # Errors
+/// The error of the inner service.
 pub async fn limit_answers<B: MessageBody + 'static>(
     request: ServiceRequest,
     next: Next<B>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
-    let mut hold = match (transport_context(request.request()), project_of(request.request())) {
-        (Some(gate), Some(project)) => Some(Reservation::new(&gate.service.outbound, &project)),
-        // The broker is starting: there are but short answers.
+    let mut reservation = match (transport_context(request.request()), project_of(request.request())) {
+        (Some(context), Some(project)) => Some(Reservation::new(&context.service.outbound, &project)),
+        // The broker is starting: all answers are short.
         _ => None,
     };
     let may_be_long =
         [Method::GET, Method::HEAD].contains(request.method()) && !health::has_short_answer(request.path());
     if may_be_long
-        && let Some(hold) = &mut hold
-        && timeout(ANSWER_RESERVATION_TIMEOUT, hold.grow_to(PAGE_BYTES_MAX))
+        && let Some(reservation) = &mut reservation
+        && timeout(ANSWER_RESERVATION_TIMEOUT, reservation.grow_to(PAGE_BYTES_MAX))
             .await
             .is_err()
     {
-        let problem = Problem::unavailable("too many answers are under way: read them, or try again later");
+        let problem = Problem::unavailable("too many answers are in progress: read them, or try again later");
         return Ok(request.into_response(problem.into_response()));
     }
     let response = next.call(request).await?;
-    let line = socket_state(response.request());
-    Ok(response.map_body(|_, body| match (body.try_into_bytes(), hold) {
-        (Ok(body), Some(mut hold)) if body.len() >= LONG_ANSWER_LEN_MIN => {
-            hold.set_bytes(body.len());
+    let socket = socket_state(response.request());
+    Ok(response.map_body(|_, body| match (body.try_into_bytes(), reservation) {
+        (Ok(body), Some(mut reservation)) if body.len() >= LONG_ANSWER_LEN_MIN => {
+            reservation.set_bytes(body.len());
             BoxBody::new(LongAnswer {
                 len: body.len() as u64,
                 body: Some(body),
                 flushes_before: 0,
-                socket: line,
-                _reservation: hold,
+                socket,
+                _reservation: reservation,
             })
         }
         (Ok(body), _) => BoxBody::new(body),
@@ -129,11 +132,11 @@ pub async fn limit_answers<B: MessageBody + 'static>(
     }))
 }
 
-/// An answer that holds its room until it is with the kernel.
+/// A body that holds its reservation until the kernel has it.
 struct LongAnswer {
     len: u64,
     body: Option<Bytes>,
-    /// How often all was written before HTTP took the body.
+    /// Flushes of the socket before HTTP took the body.
     flushes_before: u64,
     socket: Rc<SocketState>,
     _reservation: Reservation,

@@ -1,4 +1,4 @@
-//! `/docs`: `/openapi.json` for people. One page with nothing from elsewhere; what it may do is in its policy.
+//! `/docs`: a page that shows `/openapi.json`. Its content security policy allows nothing from other hosts.
 
 use std::sync::LazyLock;
 
@@ -34,15 +34,15 @@ static PAGE: LazyLock<Page> = LazyLock::new(|| Page {
     ),
 });
 
-/// What the policy calls a text that it lets in (CSP level 3, section 2.3.1).
+/// The source expression of an inline text in the policy (CSP level 3, section 2.3.1).
 fn hash(text: &str) -> String {
     format!("'sha256-{}'", STANDARD.encode(Sha256::digest(text)))
 }
 
-/// This document as a page.
+/// This API as a web page.
 #[utoipa::path(get, path = "/docs", operation_id = "get_docs", tag = "broker", security(()), responses(
     (status = 200, description = "The page", body = String, content_type = "text/html",
-        headers(("Content-Security-Policy" = String, description = "Nothing from elsewhere"))),
+        headers(("Content-Security-Policy" = String, description = "Allows nothing from other hosts"))),
 ))]
 pub async fn page() -> HttpResponse {
     HttpResponse::Ok()
@@ -57,7 +57,7 @@ pub async fn page() -> HttpResponse {
 mod tests {
     use super::*;
 
-    /// Whatever ends its element early would be markup, and the hash that of another text.
+    /// A text that ended its element early would be markup, with another hash.
     #[test]
     fn style_and_script_stay_in_their_elements() {
         for text in [STYLE, SCRIPT] {

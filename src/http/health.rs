@@ -1,3 +1,5 @@
+//! Welcome page, health, probes, and the status of authentication.
+
 use std::sync::{
     Arc,
     atomic::{AtomicBool, Ordering},
@@ -20,14 +22,15 @@ use super::{
 };
 use crate::{admin::schemas, auth::METADATA_PATH, problem::Problem};
 
-/// What is asked by those who decide whether this process gets requests, or goes on.
+/// Paths of the probes of load balancers and Kubernetes.
 pub const PROBES: [&str; 3] = ["/livez", "/readyz", "/startupz"];
 
-/// Whether what is answered at a path is short, whatever the broker holds.
+/// Whether the answer at a path is always short.
 pub fn has_short_answer(path: &str) -> bool {
     PROBES.contains(&path) || ["/", "/health"].contains(&path)
 }
 
+/// The resources of this file.
 pub fn resources() -> Vec<Resource> {
     let get = |path, route| Resource::at(path).on(Method::GET, route);
     vec![
@@ -42,7 +45,7 @@ pub fn resources() -> Vec<Resource> {
     ]
 }
 
-/// Where the process is in its life.
+/// The lifecycle of the process: starting, ready, stopping.
 #[derive(Default)]
 pub struct Lifecycle {
     started: AtomicBool,
@@ -50,10 +53,12 @@ pub struct Lifecycle {
 }
 
 impl Lifecycle {
+    /// The start is complete.
     pub fn mark_started(&self) {
         self.started.store(true, Ordering::Relaxed);
     }
 
+    /// The process stops: it is not ready from now on.
     pub fn mark_stopping(&self) {
         self.stopping.store(true, Ordering::Relaxed);
     }
@@ -69,6 +74,7 @@ impl Lifecycle {
 
 type StateData = web::Data<Arc<HttpState>>;
 
+/// Name, version and entry points of the broker.
 #[derive(Serialize, ToSchema)]
 pub struct Welcome {
     name: &'static str,
@@ -78,15 +84,16 @@ pub struct Welcome {
     docs: &'static str,
 }
 
+/// Paths of the MCP endpoints.
 #[derive(Serialize, ToSchema)]
 pub struct McpPaths {
     http: &'static str,
     websocket: &'static str,
 }
 
-/// What there is, for whoever looks with a browser.
+/// Entry points of the broker.
 #[utoipa::path(get, path = "/", operation_id = "get_welcome", tag = "broker", security(()), responses(
-    (status = 200, description = "Where to go on", body = Welcome),
+    (status = 200, description = "The entry points", body = Welcome),
 ))]
 pub async fn welcome() -> HttpResponse {
     HttpResponse::Ok().json(Welcome {
@@ -101,24 +108,25 @@ pub async fn welcome() -> HttpResponse {
     })
 }
 
+/// The health of the broker.
 #[derive(Serialize, ToSchema)]
 pub struct Health {
     status: HealthStatus,
     version: &'static str,
-    /// None while the broker begins.
+    /// Null while the broker starts.
     #[schema(required)]
     storage_backend: Option<&'static str>,
-    /// What the storage promises.
+    /// The durability that the storage promises.
     #[schema(required)]
     storage_durability: Option<String>,
-    /// Why the status is not `healthy`, where the storage is the reason.
+    /// Why the status is not `healthy`, where the storage is the cause.
     #[serde(skip_serializing_if = "Option::is_none")]
     storage_problem: Option<String>,
     active_sessions: usize,
     authentication_enabled: bool,
 }
 
-/// `degraded`: it works, and not as it should.
+/// `degraded`: the broker works with restrictions.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 enum HealthStatus {
@@ -127,10 +135,10 @@ enum HealthStatus {
     Unhealthy,
 }
 
-/// How the broker is.
+/// Health of the broker.
 #[utoipa::path(get, path = "/health", operation_id = "get_health", tag = "broker", security(()), responses(
-    (status = 200, description = "It works", body = Health),
-    (status = 503, description = "It does not, or not yet", body = Health),
+    (status = 200, description = "The broker works", body = Health),
+    (status = 503, description = "The broker is starting, stopping or unhealthy", body = Health),
 ))]
 pub async fn health(state: StateData) -> HttpResponse {
     let broker = state.broker.get();
@@ -159,25 +167,25 @@ pub async fn health(state: StateData) -> HttpResponse {
 }
 
 impl HttpState {
-    /// How the storage is; None while the broker begins or ends, and takes on nothing new.
+    /// The condition of the storage; `None` while the broker starts or stops.
     fn condition(&self) -> Option<StorageHealth> {
         let broker = self.broker.get().filter(|_| self.lifecycle.is_ready())?;
         Some(broker.storage().health())
     }
 }
 
-/// The process answers: no reason to restart it.
+/// The process answers.
 #[utoipa::path(get, path = "/livez", operation_id = "get_livez", tag = "broker", security(()), responses(
-    (status = 200, description = "It does", body = String, content_type = "text/plain"),
+    (status = 200, description = "The process is alive", body = String, content_type = "text/plain"),
 ))]
 pub async fn livez() -> HttpResponse {
     ok_text()
 }
 
-/// New work is welcome here.
+/// The broker accepts new work.
 #[utoipa::path(get, path = "/readyz", operation_id = "get_readyz", tag = "broker", security(()), responses(
     (status = 200, description = "It is", body = String, content_type = "text/plain"),
-    (status = 503, description = "Not now", body = ProblemBody, content_type = "application/problem+json",
+    (status = 503, description = "The broker does not accept work now", body = ProblemBody, content_type = "application/problem+json",
         headers(("Retry-After" = usize, description = "Seconds to wait"))),
 ))]
 pub async fn readyz(state: StateData) -> HttpResponse {
@@ -188,10 +196,10 @@ pub async fn readyz(state: StateData) -> HttpResponse {
     }
 }
 
-/// The start is over.
+/// The start is complete.
 #[utoipa::path(get, path = "/startupz", operation_id = "get_startupz", tag = "broker", security(()), responses(
     (status = 200, description = "It is", body = String, content_type = "text/plain"),
-    (status = 503, description = "Not yet", body = ProblemBody, content_type = "application/problem+json",
+    (status = 503, description = "The broker is starting", body = ProblemBody, content_type = "application/problem+json",
         headers(("Retry-After" = usize, description = "Seconds to wait"))),
 ))]
 pub async fn startupz(state: StateData) -> HttpResponse {
@@ -206,12 +214,12 @@ fn ok_text() -> HttpResponse {
     HttpResponse::Ok().content_type("text/plain; charset=utf-8").body("ok")
 }
 
-/// How callers are looked at, and as whom this one was let in.
+/// How callers are authenticated, and the identity of this caller.
 #[derive(Serialize, ToSchema)]
 pub struct Security<'a> {
     authentication_enabled: bool,
     multi_project_enabled: bool,
-    /// Whose tokens are taken.
+    /// The issuer whose tokens are accepted.
     #[schema(required)]
     jwt_issuer: Option<&'a str>,
     caller: CallerView<'a>,
@@ -226,9 +234,9 @@ struct CallerView<'a> {
     project_id: &'a str,
 }
 
-/// How callers are looked at, and as whom this one was let in.
+/// How callers are authenticated, and the identity of this caller.
 #[utoipa::path(get, path = "/security/status", operation_id = "get_security_status", tag = "broker", responses(
-    (status = 200, description = "As it is now", body = Security),
+    (status = 200, description = "The current configuration and the caller", body = Security),
 ))]
 pub async fn security(state: StateData, Caller(identity): Caller, _: NoQuery) -> HttpResponse {
     let (Some(auth), Some(admin)) = (state.auth.get(), state.admin.get()) else {
@@ -246,17 +254,17 @@ pub async fn security(state: StateData, Caller(identity): Caller, _: NoQuery) ->
     })
 }
 
-/// Who gives out tokens for this broker (RFC 9728).
+/// Metadata of the protected resource (RFC 9728): the issuer of tokens for this broker.
 #[utoipa::path(get, path = "/.well-known/oauth-protected-resource", operation_id = "get_resource_metadata",
     tag = "broker", security(()), responses(
     (status = 200, description = "The metadata of the protected resource", body = Object),
-    (status = 404, description = "No issuer of tokens is configured", body = ProblemBody,
+    (status = 404, description = "No token issuer is configured", body = ProblemBody,
         content_type = "application/problem+json"),
 ))]
 pub async fn resource_metadata(state: StateData) -> HttpResponse {
     if let Some(metadata) = state.auth.get().and_then(|auth| auth.resource_metadata()) {
         return HttpResponse::Ok().json(metadata);
     }
-    let detail = "no issuer of tokens is configured: API keys are taken";
+    let detail = "no token issuer is configured: use an API key";
     Problem::new(StatusCode::NOT_FOUND, "invalid_argument", detail).into_response()
 }

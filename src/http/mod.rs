@@ -1,5 +1,6 @@
-//! The HTTP side: health, probes, and the resources of REST. Origin and Host are checked before anything else, then who
-//! calls.
+//! The HTTP resources: health, probes and the REST API.
+//!
+//! The middleware checks `Host` and `Origin` first and then authenticates the caller. This room knows no MCP.
 
 mod api;
 mod backpressure;
@@ -37,18 +38,18 @@ pub use health::Lifecycle;
 use crate::problem::Problem;
 use resource::Resource;
 
-/// What the routes share. The broker is there as soon as it has started.
+/// State that the routes share. The `OnceLock`s are set once the broker has started.
 pub struct HttpState {
     pub broker: OnceLock<BrokerHandle>,
     pub auth: OnceLock<Arc<Authenticator>>,
     pub admin: OnceLock<Arc<Administration>>,
     pub lifecycle: Lifecycle,
     pub admission: Admission,
-    /// What requests and answers take of the budgets of all connections is known there, as soon as the broker has started.
+    /// Byte budgets and other shared state of the transports.
     pub transport: Arc<OnceLock<TransportContext>>,
 }
 
-/// Adds the routes.
+/// Registers the routes.
 pub fn routes(config: &mut web::ServiceConfig) {
     api::configure_queries(config);
     for resource in resources() {
@@ -57,7 +58,7 @@ pub fn routes(config: &mut web::ServiceConfig) {
     config.default_service(web::to(not_found));
 }
 
-/// Everything that is served here. `/openapi.json` describes it.
+/// All resources of this room. `/openapi.json` describes them.
 fn resources() -> Vec<Resource> {
     let mut resources = health::resources();
     resources.extend([
@@ -78,15 +79,14 @@ async fn websocket_hint() -> HttpResponse {
 
 async fn not_found(request: HttpRequest) -> HttpResponse {
     let detail = if oauth::is_discovery_path(request.path()) {
-        "this broker is no authorization server: send an API key as X-API-Key or Authorization: Bearer"
+        "this broker is not an authorization server: send an API key as X-API-Key or Authorization: Bearer"
     } else {
-        "there is nothing at this path; see /"
+        "nothing exists at this path; see /"
     };
     Problem::new(StatusCode::NOT_FOUND, "invalid_argument", detail).into_response()
 }
 
-/// Lets pages of the origins that are admitted read what they get (Fetch, section 3.2): whoever comes so far is one of
-/// them.
+/// CORS headers for the allowed origins (Fetch, section 3.2).
 pub fn cors(admission: Admission) -> Cors {
     const ASKED_AGAIN_AFTER: usize = 3600;
     Cors::default()
@@ -97,8 +97,10 @@ pub fn cors(admission: Admission) -> Cors {
         .max_age(ASKED_AGAIN_AFTER)
 }
 
-/// Refuses foreign origins and hosts that are not ours, before anything looks at the request. The probes answer to every
-/// host.
+/// Middleware: refuses hosts and origins that are not allowed, before anything else. Probes answer to every host.
+///
+/// # Errors
+/// The error of the inner service.
 pub async fn admit<B: MessageBody + 'static>(
     request: ServiceRequest,
     next: Next<B>,
@@ -117,14 +119,14 @@ pub async fn admit<B: MessageBody + 'static>(
     Ok(next.call(request).await?.map_into_boxed_body())
 }
 
-/// Whether a path is for everybody.
+/// Whether a path needs no credential.
 fn is_public(path: &str) -> bool {
     const PUBLIC: [&str; 4] = ["/", "/health", "/openapi.json", "/docs"];
     PUBLIC.contains(&path) || health::PROBES.contains(&path) || oauth::is_discovery_path(path)
 }
 
-/// How long somebody who asks for too much waits to be told so, and up to as long again: refusing is to cost the one who is
-/// refused, and not all who are refused at once are to come back at once.
+/// Delay of a 429 response, plus up to the same again at random: a refusal costs the refused caller time, and callers
+/// that are refused together do not return together.
 const REFUSAL_DELAY: Duration = Duration::from_millis(150);
 
 async fn delay_refusal(problem: Problem) -> Problem {
@@ -133,21 +135,24 @@ async fn delay_refusal(problem: Problem) -> Problem {
     problem
 }
 
-/// Finds out who calls, and whether they may ask for something now; for the handlers it is among the extensions of the
-/// request. A preflight request brings no key (Fetch, section 4.8). A key in the URL is refused where none is needed
-/// too: it is in somebody's logs by now, and its owner is to learn of it.
+/// Middleware: authenticates the caller and takes one request from its rate limit. Handlers find the [`Identity`] among
+/// the extensions of the request. A preflight request has no key (Fetch, section 4.8). A key in the URL is refused on
+/// public paths too: it is in logs by now, and its owner must learn of it.
+///
+/// # Errors
+/// The error of the inner service.
 pub async fn authenticate<B: MessageBody + 'static>(
     request: ServiceRequest,
     next: Next<B>,
 ) -> Result<ServiceResponse<actix_web::body::BoxBody>, Error> {
-    let arrival = Credentials {
+    let credentials = Credentials {
         headers: request.headers(),
         query: Some(request.query_string()),
         path: request.path(),
         address: request.peer_addr().map(|address| address.ip()),
     };
     if is_public(request.path()) || *request.method() == Method::OPTIONS {
-        if let Err(error) = arrival.check_query() {
+        if let Err(error) = credentials.check_query() {
             return Ok(request.into_response(Problem::from(&error).into_response()));
         }
         return Ok(next.call(request).await?.map_into_boxed_body());
@@ -160,7 +165,7 @@ pub async fn authenticate<B: MessageBody + 'static>(
         let problem = Problem::unavailable("the broker is starting");
         return Ok(request.into_response(problem.into_response()));
     };
-    let admitted = auth.authenticate(&arrival).await;
+    let admitted = auth.authenticate(&credentials).await;
     let problem = match admitted {
         Ok(identity) => match identity.take_request() {
             Ok(()) => {

@@ -1,18 +1,18 @@
-//! Where MCP clients look for an authorization server once they were answered 401 (2025-11-25 and 2026-07-28,
+//! Discovery paths: where MCP clients look for an authorization server after a 401 (2025-11-25 and 2026-07-28,
 //! basic/authorization).
 //!
-//! The broker issues no tokens. These paths answer without a key, and 404 where there is nothing: a client that is
-//! answered 401 here too asks for a login that no one can give, and waits for it without an end.
+//! The broker issues no tokens. These paths answer without a key and with 404 where nothing exists: a client that got a
+//! 401 here too would start a login that cannot succeed, and wait for it forever.
 
-/// Well-known URIs are public by their purpose (RFC 8615): among them the metadata of the protected resource.
+/// Well-known URIs are public (RFC 8615), among them the metadata of the protected resource.
 const WELL_KNOWN: &str = "/.well-known/";
-/// The endpoints that clients of 2025-03-26 assume where they find no metadata.
+/// Endpoints that clients of 2025-03-26 assume without metadata.
 const ASSUMED_ENDPOINTS: [&str; 3] = ["/register", "/authorize", "/token"];
 
-/// The MCP endpoints. Some clients put the well-known part behind the path of the resource.
+/// The MCP endpoints. Some clients append the well-known part to the path of the resource.
 const ENDPOINTS: [&str; 2] = ["/mcp", "/sse"];
 
-/// Whether a client without a key asks here.
+/// Whether a path belongs to discovery and needs no key.
 pub fn is_discovery_path(path: &str) -> bool {
     let resource = ENDPOINTS.iter().find_map(|endpoint| path.strip_prefix(endpoint));
     ASSUMED_ENDPOINTS.contains(&path) || resource.unwrap_or(path).starts_with(WELL_KNOWN)
@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_paths_of_a_discovery_are_probed() {
+    fn only_discovery_paths_are_public() {
         for probed in [
             "/.well-known/oauth-protected-resource",
             "/.well-known/oauth-authorization-server/mcp",

@@ -1,4 +1,4 @@
-//! `/openapi.json`: made from the code that serves it.
+//! `/openapi.json`: generated from the handlers.
 
 use std::sync::LazyLock;
 
@@ -20,8 +20,8 @@ use super::{
 };
 use crate::problem;
 
-/// Why a request was refused (RFC 9457). Some codes have members of their own beside these, such as `argument`.
-#[allow(dead_code, reason = "it describes what Problem writes")]
+/// Why a request was refused (RFC 9457). Some codes have additional members, such as `argument`.
+#[allow(dead_code, reason = "schema of the output of Problem")]
 #[derive(Serialize, ToSchema)]
 #[schema(as = Problem)]
 pub struct ProblemBody {
@@ -30,15 +30,15 @@ pub struct ProblemBody {
     #[schema(value_type = usize, minimum = 400, maximum = 599)]
     status: u16,
     code: Code,
-    /// For people.
+    /// A text for people.
     detail: String,
-    /// How long to wait before trying again.
+    /// Milliseconds to wait before another attempt.
     #[schema(value_type = Option<usize>, nullable = false)]
     retry_after_ms: Option<u64>,
 }
 
-/// What it is about, for programs. Tools give the same codes.
-#[allow(dead_code, reason = "it describes BrokerError::code")]
+/// The error code for programs. MCP tools use the same codes.
+#[allow(dead_code, reason = "schema of BrokerError::code")]
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = ProblemCode)]
@@ -86,10 +86,10 @@ enum Code {
     security(("key" = []), ("bearer" = [])),
     tags(
         (name = "projects", description = "Tenants"),
-        (name = "keys", description = "What lets callers into a project"),
-        (name = "grants", description = "To which other projects a project's sessions may send"),
-        (name = "audit", description = "What was administered, and who was refused"),
-        (name = "broker", description = "How the broker is"),
+        (name = "keys", description = "Credentials of a project's callers"),
+        (name = "grants", description = "Permissions to send to other projects"),
+        (name = "audit", description = "Administrative actions and refusals"),
+        (name = "broker", description = "State of the broker"),
     ),
 )]
 struct Document;
@@ -106,7 +106,7 @@ impl Modify for Credentials {
     }
 }
 
-/// What is looked at before a resource is asked: it may be refused at every one of them.
+/// Adds the refusals of the middleware to every operation that may return them.
 struct Refusals;
 
 impl Modify for Refusals {
@@ -152,13 +152,13 @@ fn operations(path: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
     all.into_iter().flatten()
 }
 
-/// Which operations a refusal may come from.
+/// The operations that may return a refusal.
 #[derive(Clone, Copy)]
 enum AppliesTo {
     All,
-    /// Those that want a key.
+    /// Operations that require a key.
     Protected,
-    /// Those that read a body.
+    /// Operations with a request body.
     Bodies,
 }
 
@@ -175,35 +175,35 @@ const REFUSALS: [RefusalDoc; 9] = [
         status: "400",
         name: "BadRequest",
         applies_to: AppliesTo::All,
-        description: "Something of the request does not fit, or there is a key in the URL",
+        description: "The request is invalid, or its URL contains a key",
         header: None,
     },
     RefusalDoc {
         status: "401",
         name: "Unauthorized",
         applies_to: AppliesTo::Protected,
-        description: "No key, or one that is not good",
+        description: "The key is missing or invalid",
         header: Some("WWW-Authenticate"),
     },
     RefusalDoc {
         status: "403",
         name: "Forbidden",
         applies_to: AppliesTo::All,
-        description: "The Host or the Origin is not allowed, or the key may not do this",
+        description: "The Host or Origin is not allowed, or the scope of the key is too narrow",
         header: None,
     },
     RefusalDoc {
         status: "404",
         name: "NotFound",
         applies_to: AppliesTo::Protected,
-        description: "There is no such project or key, or not for this caller",
+        description: "The project or key does not exist for this caller",
         header: None,
     },
     RefusalDoc {
         status: "408",
         name: "RequestTimeout",
         applies_to: AppliesTo::Bodies,
-        description: "The body came too slowly",
+        description: "The body arrived too slowly",
         header: None,
     },
     RefusalDoc {
@@ -217,21 +217,21 @@ const REFUSALS: [RefusalDoc; 9] = [
         status: "415",
         name: "UnsupportedMediaType",
         applies_to: AppliesTo::Bodies,
-        description: "The body is not called JSON",
+        description: "The media type of the body is not JSON",
         header: None,
     },
     RefusalDoc {
         status: "429",
         name: "TooManyRequests",
         applies_to: AppliesTo::Protected,
-        description: "Too many requests, or wrong keys",
+        description: "Too many requests, or too many wrong keys",
         header: Some("Retry-After"),
     },
     RefusalDoc {
         status: "503",
         name: "Unavailable",
         applies_to: AppliesTo::Protected,
-        description: "Not now",
+        description: "The broker cannot serve the request now",
         header: Some("Retry-After"),
     },
 ];
@@ -252,7 +252,7 @@ impl RefusalDoc {
                 let seconds = ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(1));
                 response.header(name, header(seconds.build(), "Seconds to wait"))
             }
-            Some(name) => response.header(name, header(Object::with_type(Type::String), "How to bring a key")),
+            Some(name) => response.header(name, header(Object::with_type(Type::String), "How to send a key")),
         }
         .build()
     }
@@ -273,7 +273,7 @@ fn project_header() -> Parameter {
         .build()
 }
 
-/// This document: what is served here.
+/// This document.
 #[utoipa::path(get, path = "/openapi.json", operation_id = "get_openapi", tag = "broker", security(()), responses(
     (status = 200, description = "This document", body = Object),
 ))]
@@ -295,7 +295,7 @@ mod tests {
         serde_json::to_value(Document::openapi()).unwrap()
     }
 
-    /// Of each operation its path, its method and what is said of it.
+    /// Path, method and description of each operation.
     fn described_operations(document: &Value) -> Vec<(&str, &str, &Value)> {
         let paths = document["paths"].as_object().unwrap();
         paths
@@ -308,8 +308,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_served_is_described_and_nothing_else() {
-        // A WebSocket is no resource, and of this path any end is as good as none.
+    fn openapi_describes_exactly_the_served_operations() {
+        // A WebSocket is no resource; the second path is described without its suffix.
         let left_out = ["/ws", &format!("{METADATA_PATH}/{{resource:.*}}")];
         let mut served = BTreeSet::new();
         for resource in resources() {
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_needs_no_key_is_told_so_and_nobody_else() {
+    fn openapi_marks_exactly_the_public_operations() {
         let document = described();
         for (path, _, operation) in described_operations(&document) {
             let says = operation.get("security").is_some();

@@ -1,3 +1,5 @@
+//! A path with its methods, as a table from which routes are registered.
+
 use std::borrow::Cow;
 
 use actix_web::{
@@ -14,15 +16,15 @@ use super::backpressure;
 
 use crate::problem::Problem;
 
-/// What there is at a path, by method. Beside these, HEAD is GET without the body, OPTIONS says which methods there
-/// are, and any other is refused (RFC 9110, sections 9.3 and 15.5.6).
+/// The methods at one path. HEAD is GET without a body, OPTIONS lists the methods, and any other method is refused (RFC
+/// 9110, sections 9.3 and 15.5.6).
 pub struct Resource {
     pub path: Cow<'static, str>,
     methods: Vec<(Method, Route)>,
 }
 
 impl Resource {
-    /// Segments in braces are anything but `/`.
+    /// A resource at a path; segments in braces match anything but `/`.
     pub fn at(path: impl Into<Cow<'static, str>>) -> Self {
         Self {
             path: path.into(),
@@ -30,17 +32,20 @@ impl Resource {
         }
     }
 
+    /// Adds a method.
     #[must_use]
     pub fn on(mut self, method: Method, route: Route) -> Self {
         self.methods.push((method, route));
         self
     }
 
+    /// The methods of the resource.
     #[cfg(test)]
     pub fn methods(&self) -> impl Iterator<Item = &Method> {
         self.methods.iter().map(|(method, _)| method)
     }
 
+    /// Registers the routes, and the answers to HEAD, OPTIONS and other methods.
     pub fn register(self, config: &mut web::ServiceConfig) {
         let allowed = self.allowed();
         let refused = allowed.clone();
@@ -77,7 +82,7 @@ fn options(allowed: &HeaderValue) -> HttpResponse {
 }
 
 fn not_allowed(allowed: &HeaderValue) -> HttpResponse {
-    let detail = "there is no such method here; see /openapi.json";
+    let detail = "this path does not support the method; see /openapi.json";
     let problem = Problem::new(StatusCode::METHOD_NOT_ALLOWED, "invalid_argument", detail);
     let mut response = problem.into_response();
     response.headers_mut().insert(ALLOW, allowed.clone());

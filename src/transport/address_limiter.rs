@@ -1,3 +1,5 @@
+//! Limits the open sockets of each network.
+
 use std::{
     collections::HashMap,
     net::IpAddr,
@@ -6,24 +8,25 @@ use std::{
 
 use crate::auth::Network;
 
-/// Open sockets by where they come from, whether anything was said on them or not: so that nobody takes all places.
+/// Limits the open sockets of one network, idle ones included, so that one client cannot use up `connections_max`.
 pub struct AddressLimiter {
     network_max: usize,
-    /// Of this machine itself: all its programs share an address.
+    /// The limit of this machine itself, whose programs share an address.
     loopback_max: usize,
     open: Mutex<HashMap<Network, usize>>,
 }
 
 impl AddressLimiter {
-    pub fn new(max: usize, own_max: usize) -> Arc<Self> {
+    /// A limiter with `network_max` sockets per network, and `loopback_max` for this machine.
+    pub fn new(network_max: usize, loopback_max: usize) -> Arc<Self> {
         Arc::new(Self {
-            network_max: max,
-            loopback_max: own_max,
+            network_max,
+            loopback_max,
             open: Mutex::default(),
         })
     }
 
-    /// A place for one more socket from there; None when there are as many as there may be.
+    /// Returns a permit for one more socket from `address`; `None` at the limit.
     pub fn try_acquire(self: &Arc<Self>, address: IpAddr) -> Option<AddressPermit> {
         let network = Network::of(address);
         let mut open = self.open();
@@ -48,7 +51,7 @@ impl AddressLimiter {
     }
 }
 
-/// The place of one socket, given up when it is dropped.
+/// Permit for one socket. It is released on drop.
 pub struct AddressPermit {
     limiter: Arc<AddressLimiter>,
     network: Network,
@@ -71,10 +74,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_free_again_when_its_socket_is_gone() {
+    fn a_dropped_permit_allows_another_socket() {
         let addresses = AddressLimiter::new(2, 3);
         let (here, there) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
-        let places = [
+        let permits = [
             addresses.try_acquire(here).unwrap(),
             addresses.try_acquire(here).unwrap(),
         ];
@@ -83,8 +86,8 @@ mod tests {
             .filter_map(|_| addresses.try_acquire("::ffff:127.0.0.1".parse().unwrap()))
             .collect();
         assert_eq!(own.len(), 3);
-        drop((places, own));
+        drop((permits, own));
         assert!(addresses.try_acquire(here).is_some());
-        assert!(addresses.open().is_empty(), "nothing is kept of who has gone");
+        assert!(addresses.open().is_empty(), "no entry stays after the last socket");
     }
 }

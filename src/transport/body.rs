@@ -1,4 +1,4 @@
-//! The body of a request: bounded before it is buffered, and by time.
+//! Reads the body of a request: bounded in bytes before it is buffered, and in time.
 
 use std::{fmt, rc::Rc};
 
@@ -20,12 +20,12 @@ use super::{
 };
 use crate::budget::Reservation;
 
-/// The chunks of a body as they come.
+/// The chunks of a body.
 pub trait BodyStream: Stream<Item = Result<Bytes, PayloadError>> + Unpin {}
 
 impl<T: Stream<Item = Result<Bytes, PayloadError>> + Unpin> BodyStream for T {}
 
-/// Why a body is not read to its end. Except when it broke off, nothing more is to be read of its connection.
+/// Why a body is not read to its end. After all but `Incomplete`, nothing more may be read from the connection.
 #[derive(Debug)]
 pub enum BodyError {
     TooLarge { len_max: usize },
@@ -35,6 +35,7 @@ pub enum BodyError {
 }
 
 impl BodyError {
+    /// The HTTP status of the refusal.
     pub fn status(&self) -> StatusCode {
         match self {
             Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
@@ -50,40 +51,41 @@ impl fmt::Display for BodyError {
         match self {
             Self::TooLarge { len_max } => write!(f, "the body is too large: at most {len_max} bytes"),
             Self::TooSlow => f.write_str("the body came too slowly"),
-            Self::Incomplete(error) => write!(f, "the body broke off: {error}"),
+            Self::Incomplete(error) => write!(f, "the body is incomplete: {error}"),
             Self::Overloaded => f.write_str("too many bodies are being received: try again later"),
         }
     }
 }
 
-/// Reads a body of at most `len_max` bytes. What is not small waits for `room`, which holds it from then on.
+/// Reads a body of at most `len_max` bytes. A body over [`UNRESERVED_LEN_MAX`] waits for `reservation`, which then holds its
+/// bytes.
 ///
 /// # Errors
-/// 413 when it is longer, without waiting for the rest; 408 when it does not come; 400 when it breaks off; 503 when there
-/// is no room for it for as long as a body may take.
+/// `TooLarge` without waiting for the rest, `TooSlow` after a timeout, `Incomplete` when the connection breaks,
+/// `Overloaded` when the reservation takes longer than a body may.
 pub async fn read(
     headers: &HeaderMap,
     mut payload: impl BodyStream,
     len_max: usize,
-    mut room: BodyReservation<'_>,
+    mut reservation: BodyReservation<'_>,
 ) -> Result<Bytes, BodyError> {
-    let told: Option<usize> = headers
+    let content_length: Option<usize> = headers
         .get(CONTENT_LENGTH)
         .and_then(|len| len.to_str().ok())
         .and_then(|len| len.parse().ok());
-    if told.is_some_and(|len| len > len_max) {
+    if content_length.is_some_and(|len| len > len_max) {
         return Err(BodyError::TooLarge { len_max });
     }
-    room.reserve(told.unwrap_or(0)).await?;
+    reservation.reserve(content_length.unwrap_or(0)).await?;
     let mut body = Buffered::None;
-    let mut began_ms = None;
+    let mut started_ms = None;
     loop {
-        // Mostly the body came with the head, and no clock has to be looked at.
+        // Most bodies arrive with the head; then the clock is not read.
         let next = if let Some(next) = payload.next().now_or_never() {
             next
         } else {
-            let began_ms = *began_ms.get_or_insert_with(|| now().mono_ms);
-            next_chunk(&mut payload, began_ms).await?
+            let started_ms = *started_ms.get_or_insert_with(|| now().mono_ms);
+            next_chunk(&mut payload, started_ms).await?
         };
         match next {
             Some(Ok(chunk)) => {
@@ -91,9 +93,9 @@ pub async fn read(
                 if len > len_max {
                     return Err(BodyError::TooLarge { len_max });
                 }
-                if told.is_none_or(|told| len > told) && len > UNRESERVED_LEN_MAX {
-                    // Nobody knows how long it becomes.
-                    room.reserve(len_max).await?;
+                if content_length.is_none_or(|content_length| len > content_length) && len > UNRESERVED_LEN_MAX {
+                    // The final length is unknown.
+                    reservation.reserve(len_max).await?;
                 }
                 body = body.append(chunk);
             }
@@ -103,56 +105,53 @@ pub async fn read(
     }
 }
 
-/// The next bytes of a body that began to come then. Time in which nobody listened does not count.
+/// Returns the next chunk of a body that started at `started_ms`. Time in which this thread did not poll does not count.
 async fn next_chunk(
     payload: &mut impl BodyStream,
-    began_ms: u64,
+    started_ms: u64,
 ) -> Result<Option<Result<Bytes, PayloadError>>, BodyError> {
     let waits_since_ms = now().mono_ms;
     loop {
         let now = now();
-        let patience = INBOUND_IDLE_TIMEOUT.saturating_sub(silence::peer_silence(waits_since_ms, now));
-        let left = INBOUND_TOTAL_TIMEOUT.saturating_sub(silence::peer_silence(began_ms, now));
-        if let Ok(next) = timeout(patience.min(left), payload.next()).await {
+        let idle_left = INBOUND_IDLE_TIMEOUT.saturating_sub(silence::peer_silence(waits_since_ms, now));
+        let total_left = INBOUND_TOTAL_TIMEOUT.saturating_sub(silence::peer_silence(started_ms, now));
+        if let Ok(next) = timeout(idle_left.min(total_left), payload.next()).await {
             return Ok(next);
         }
-        if patience.is_zero() || left.is_zero() {
+        if idle_left.is_zero() || total_left.is_zero() {
             return Err(BodyError::TooSlow);
         }
     }
 }
 
-/// The room of one body, and the line by which it comes.
+/// The reservation of one body, and the socket that it arrives on.
 pub struct BodyReservation<'a> {
     pub reservation: &'a mut Reservation,
     pub socket: Rc<SocketState>,
 }
 
 impl BodyReservation<'_> {
-    /// Waits for room for a body of so many bytes. Nothing more is read meanwhile.
+    /// Waits for a reservation of `len` bytes. The socket is not read meanwhile.
     async fn reserve(&mut self, len: usize) -> Result<(), BodyError> {
         if len <= UNRESERVED_LEN_MAX {
             return Ok(());
         }
-        let Self {
-            reservation: hold,
-            socket: line,
-        } = self;
-        line.pause_reading();
-        let taken = timeout(INBOUND_TOTAL_TIMEOUT, hold.grow_to(len)).await;
-        line.resume_reading(taken.is_ok());
-        taken.map_err(|_| BodyError::Overloaded)
+        let Self { reservation, socket } = self;
+        socket.pause_reading();
+        let reserved = timeout(INBOUND_TOTAL_TIMEOUT, reservation.grow_to(len)).await;
+        socket.resume_reading(reserved.is_ok());
+        reserved.map_err(|_| BodyError::Overloaded)
     }
 }
 
 impl Drop for BodyReservation<'_> {
-    /// The body is there, or refused.
+    /// The body is complete or refused: reading goes on without a reservation.
     fn drop(&mut self) {
         self.socket.resume_reading(false);
     }
 }
 
-/// What has come so far. Most bodies come in one piece, which is taken as it is.
+/// What has arrived so far. Most bodies arrive in one chunk, which is used as it is.
 enum Buffered {
     None,
     Whole(Bytes),

@@ -1,3 +1,5 @@
+//! The live connections of the process and their permits.
+
 use std::{
     collections::HashMap,
     sync::{
@@ -16,19 +18,19 @@ use tokio::sync::Notify;
 
 use crate::{auth::Identity, mcp::Outbox};
 
-/// The live connections of the process: so that there are not too many, and that all can be told to go.
+/// The live connections of the process: limits their number, and closes them at shutdown or when their credential ends.
 #[derive(Default)]
 pub struct Connections {
     max: usize,
-    /// Most of one project.
+    /// Most connections of one project.
     project_max: AtomicUsize,
     len: AtomicUsize,
-    /// All were told to go: nobody is let in any more. Changed while `live` is locked.
+    /// Set by `close_all`: from then on no permit is given. Changed while `live` is locked.
     is_closed: AtomicBool,
     live: Mutex<Live>,
     next_id: AtomicU64,
     permit_released: Notify,
-    /// The earliest end of a credential that one of them came in with, in milliseconds since the Unix epoch.
+    /// The earliest expiry of a credential in use, in milliseconds since the Unix epoch.
     next_expiry_ms: AtomicU64,
     earlier_expiry: Notify,
 }
@@ -36,7 +38,7 @@ pub struct Connections {
 #[derive(Default)]
 struct Live {
     entries: HashMap<u64, Entry>,
-    /// How many there are of each project.
+    /// Number of connections of each project.
     by_project: HashMap<ProjectId, usize>,
 }
 
@@ -46,6 +48,7 @@ struct Entry {
 }
 
 impl Connections {
+    /// Allows `max` connections at once.
     pub fn new(max: usize) -> Arc<Self> {
         Arc::new(Self {
             max,
@@ -55,22 +58,24 @@ impl Connections {
         })
     }
 
+    /// The number of live connections.
     pub fn len(&self) -> usize {
         self.len.load(Ordering::Relaxed)
     }
 
+    /// Whether no connection is live.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether there would be a place for one more.
+    /// Whether one more connection is allowed.
     pub fn has_room(&self) -> bool {
         self.len() < self.max && !self.is_closed.load(Ordering::Relaxed)
     }
 
-    /// A place for one connection; None when all are taken, those of its project, or all were told to go. A project has
-    /// no more than twice as many as it may have sessions: each may come back before its old connection is known to be
-    /// gone.
+    /// Returns a permit for one connection. `None` when the limit of the process or of the project is reached, or after
+    /// `close_all`. A project has at most twice as many connections as sessions: each session may reconnect before its
+    /// old connection is known to be lost.
     pub fn try_acquire(self: &Arc<Self>, outbox: &Arc<Outbox>, identity: &Arc<Identity>) -> Option<ConnectionPermit> {
         let of_project_max = identity.project.limits().record.config.max_sessions;
         let share = self.project_max.load(Ordering::Relaxed);
@@ -82,14 +87,14 @@ impl Connections {
         )
     }
 
-    /// Among so many projects nobody takes all places: while there are others, no project has more than half.
+    /// Sets the number of projects. With several projects, each has at most half of all connections.
     pub fn set_project_count(&self, projects: usize) {
         let share = if projects > 1 { self.max.div_ceil(2) } else { self.max };
         self.project_max.store(share, Ordering::Relaxed);
     }
 
-    /// A place for a wait that has begun, whether or not there is one: nobody may stay who would not hear that their
-    /// credential has ended. None when all were told to go.
+    /// Returns a permit for a wait in progress, regardless of the limits, so that the wait ends when its credential
+    /// does. `None` after `close_all`.
     pub fn acquire_over_limit(
         self: &Arc<Self>,
         outbox: &Arc<Outbox>,
@@ -106,7 +111,7 @@ impl Connections {
         of_project_max: usize,
     ) -> Option<ConnectionPermit> {
         let len = self.len.fetch_add(1, Ordering::Relaxed);
-        let number = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let mut live = self.live();
         let of_project = live.by_project.get(identity.project.id()).copied().unwrap_or(0);
         if len >= max || of_project >= of_project_max || self.is_closed.load(Ordering::Relaxed) {
@@ -115,11 +120,11 @@ impl Connections {
             return None;
         }
         *live.by_project.entry(identity.project.id().clone()).or_default() += 1;
-        let seated = Entry {
+        let entry = Entry {
             outbox: Arc::downgrade(outbox),
             identity: Arc::clone(identity),
         };
-        live.entries.insert(number, seated);
+        live.entries.insert(id, entry);
         drop(live);
         let end_ms = identity.principal.status.valid_until_ms();
         if self.next_expiry_ms.fetch_min(end_ms, Ordering::Relaxed) > end_ms {
@@ -127,7 +132,7 @@ impl Connections {
         }
         Some(ConnectionPermit {
             connections: Arc::clone(self),
-            id: number,
+            id,
         })
     }
 
@@ -136,28 +141,28 @@ impl Connections {
         self.permit_released.notify_waiters();
     }
 
-    /// Sends away whoever came in with what is good no more, and has been for so long. Returns when the next of them is
-    /// due, in milliseconds since the Unix epoch.
+    /// Closes connections whose credential has been invalid for at least `known_for`. Returns when the next one is due,
+    /// in milliseconds since the Unix epoch.
     pub fn close_invalid(&self, now: Now, known_for: Duration) -> u64 {
         self.next_expiry_ms.store(u64::MAX, Ordering::Relaxed);
         let mut next_end_ms = u64::MAX;
-        let ended: Vec<_> = {
+        let invalid: Vec<_> = {
             let live = self.live();
-            let is_ended = |seated: &&Entry| {
-                let due_ms = match seated.identity.invalid_for(now) {
+            let is_invalid = |entry: &&Entry| {
+                let due_ms = match entry.identity.invalid_for(now) {
                     Some(time) if time >= known_for => return true,
                     Some(_) => now.unix_ms,
-                    None => seated.identity.principal.status.valid_until_ms(),
+                    None => entry.identity.principal.status.valid_until_ms(),
                 };
                 next_end_ms = next_end_ms.min(due_ms);
                 false
             };
-            let ended = live.entries.values().filter(is_ended);
-            ended
-                .filter_map(|seated| Some((seated.outbox.upgrade()?, closing_reason(&seated.identity))))
+            let invalid = live.entries.values().filter(is_invalid);
+            invalid
+                .filter_map(|entry| Some((entry.outbox.upgrade()?, closing_reason(&entry.identity))))
                 .collect()
         };
-        for (outbox, why) in ended {
+        for (outbox, why) in invalid {
             outbox.close(why);
         }
         self.next_expiry_ms
@@ -165,19 +170,19 @@ impl Connections {
             .min(next_end_ms)
     }
 
-    /// Returns when somebody was seated whose credential ends sooner than that of anybody before.
+    /// Waits until a connection arrives whose credential expires earlier than all others.
     pub async fn wait_for_earlier_expiry(&self) {
         self.earlier_expiry.notified().await;
     }
 
-    /// Asks every connection to close, and lets no other in.
+    /// Closes all connections and gives no permit from then on.
     pub fn close_all(&self, why: CloseReason) {
         let live: Vec<_> = {
             let live = self.live();
             self.is_closed.store(true, Ordering::Relaxed);
             live.entries
                 .values()
-                .filter_map(|seated| seated.outbox.upgrade())
+                .filter_map(|entry| entry.outbox.upgrade())
                 .collect()
         };
         for outbox in live {
@@ -185,7 +190,7 @@ impl Connections {
         }
     }
 
-    /// Returns when the last connection has gone.
+    /// Waits until the last connection has closed.
     pub async fn wait_until_empty(&self) {
         loop {
             let gone = self.permit_released.notified();
@@ -201,7 +206,7 @@ impl Connections {
     }
 }
 
-/// Why somebody is sent away who is good no more.
+/// The reason for closing a connection whose credential is invalid.
 fn closing_reason(identity: &Identity) -> CloseReason {
     if identity.project.is_closed() {
         CloseReason::SessionEnded
@@ -210,7 +215,7 @@ fn closing_reason(identity: &Identity) -> CloseReason {
     }
 }
 
-/// The place of one live connection, given up when it is dropped.
+/// Permit for one live connection. It is released on drop.
 pub struct ConnectionPermit {
     connections: Arc<Connections>,
     id: u64,
@@ -219,8 +224,8 @@ pub struct ConnectionPermit {
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         let mut live = self.connections.live();
-        if let Some(seated) = live.entries.remove(&self.id) {
-            let id = seated.identity.project.id();
+        if let Some(entry) = live.entries.remove(&self.id) {
+            let id = entry.identity.project.id();
             let is_last = live.by_project.get_mut(id).is_some_and(|len| {
                 *len -= 1;
                 *len == 0

@@ -1,11 +1,10 @@
-//! The bounds of what is being received.
+//! Bounds of receiving, common to all transports.
 
 use std::time::Duration;
 
-/// Bytes of a frame or a body that needs no room in the budget of what is being received: so a small one gets through
-/// whatever others send.
+/// Bytes of a frame or body that needs no reservation in the inbound budget, so that small ones pass under any load.
 pub const UNRESERVED_LEN_MAX: usize = 4 * 1024;
-/// How long the next bytes of a body are waited for, and of a frame while others wait for its room.
+/// Timeout for the next bytes of a body; and of a frame, while others wait for its bytes in the budget.
 pub const INBOUND_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a whole body may take, and a whole message while others wait for its room.
+/// Timeout for a whole body; and for a whole message, while others wait for its bytes in the budget.
 pub const INBOUND_TOTAL_TIMEOUT: Duration = Duration::from_secs(60);

@@ -1,4 +1,5 @@
-//! The ways in. Each brings frames to a [`Peer`](crate::mcp::Peer) and writes what its outbox holds.
+//! The transports. Each passes frames to a [`Peer`](crate::mcp::Peer) and writes what its outbox holds. They know no
+//! tools.
 
 mod address_limiter;
 pub mod body;

@@ -1,4 +1,4 @@
-//! The socket under HTTP, with what a handler has to know of it and HTTP does not tell.
+//! The socket under HTTP, with the state that handlers need and HTTP does not expose.
 
 use std::{
     cell::{Cell, RefCell},
@@ -19,112 +19,110 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::{AddressPermit, inbound::UNRESERVED_LEN_MAX};
 use crate::{budget::Budget, mcp::PendingReceive};
 
-/// A socket that tells its [`Line`] what happens to it.
+/// A socket that records its state in a [`SocketState`].
 pub struct Socket {
     io: TcpStream,
     state: Rc<SocketState>,
-    /// Among the connections from its address.
+    /// Permit of the peer's address.
     address_permit: Option<AddressPermit>,
     inbound: Arc<Budget>,
-    /// While room is short: the last read gave something, and who asked for it is to look at that first.
+    /// While the inbound budget has waiters: the last read returned bytes, and their reader must run first.
     must_yield: bool,
 }
 
-/// Answers with messages that a socket remembers after it has written them.
+/// Answers with messages that a socket remembers after they were flushed.
 const FLUSHED_RECEIVES_MAX: usize = 16;
-/// Bytes of an answer over HTTP from which on it is held until it is with the kernel. HTTP buffers a shorter one.
+/// Bytes from which an answer over HTTP counts as pending until the kernel has it. HTTP buffers a shorter one.
 pub const LONG_ANSWER_LEN_MIN: usize = 64 * 1024;
-/// How long bytes of a refused body are still read and thrown away: a client that writes all of it before it reads gets to
-/// read why.
+/// How long a refused body is still read and discarded: a client that writes all of it first gets to read the refusal.
 pub const DISCARD_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The state of a socket, for the requests that come by it. Lives on the socket's thread.
+/// The state of a socket, shared with the requests on it. It stays on the socket's thread.
 #[derive(Default)]
 pub struct SocketState {
     peer_closed: Cell<bool>,
     flush_count: Cell<u64>,
     flush_waker: RefCell<Option<Waker>>,
-    /// What is read has no room.
+    /// Reading waits for a reservation.
     is_paused: Cell<bool>,
-    /// What is read has all the room that it may need.
+    /// The bytes being read have their full reservation.
     is_reserved: Cell<bool>,
-    /// How many more bytes are read; None when nothing was refused.
+    /// Bytes that are still read and discarded; `None` when no request was refused.
     discard_left: Cell<Option<usize>>,
     read_waker: RefCell<Option<Waker>>,
     read_at: Cell<ReadAt>,
-    /// Answers with messages that HTTP has taken and the operating system has not.
+    /// Answers with messages that HTTP has buffered and the kernel has not.
     unflushed_receives: RefCell<Vec<PendingReceive>>,
-    /// The last answers with messages that were written, in case the socket turns out to be reset.
+    /// The last answers with messages that were flushed, in case the socket turns out to be reset.
     flushed_receives: RefCell<VecDeque<PendingReceive>>,
 }
 
 impl SocketState {
-    /// When the last bytes were read. Of requests that were read together that is when each of them was; a client that
-    /// sends several without waiting may have one taken for younger than it is.
+    /// When the last bytes were read. Requests that arrive in one read share this time, so a pipelined request may
+    /// count as younger than it is.
     pub fn read_at(&self) -> ReadAt {
         self.read_at.get()
     }
 
-    /// An answer with messages is with the operating system. They wait again if the socket is reset before it is closed:
-    /// then it may never have arrived.
-    pub fn track_flushed(&self, taking: PendingReceive) {
-        taking.mark_written();
+    /// Records that an answer with messages is with the kernel. The messages return to the inbox if the socket is reset
+    /// before it is closed, because they may not have arrived.
+    pub fn track_flushed(&self, receive: PendingReceive) {
+        receive.mark_written();
         let mut carried = self.flushed_receives.borrow_mut();
         if carried.len() == FLUSHED_RECEIVES_MAX {
             carried.pop_front();
         }
-        carried.push_back(taking);
+        carried.push_back(receive);
     }
 
-    /// Answers with messages go to HTTP now. They count as written as soon as everything is with the operating system,
-    /// and not when their task is polled the next time: by then the client may have asked for more.
-    pub fn track_unflushed(&self, takings: impl Iterator<Item = PendingReceive>) {
-        self.unflushed_receives.borrow_mut().extend(takings);
+    /// Records answers with messages that HTTP buffers now. They count as written as soon as everything is with the
+    /// kernel, and not when their task is polled next: the client may have sent its next request by then.
+    pub fn track_unflushed(&self, receives: impl Iterator<Item = PendingReceive>) {
+        self.unflushed_receives.borrow_mut().extend(receives);
     }
 
     fn on_reset(&self) {
-        for taking in self.flushed_receives.take() {
-            taking.release();
+        for receive in self.flushed_receives.take() {
+            receive.release();
         }
     }
 
-    /// Whether the peer has closed its side. HTTP allows it to wait for its answer all the same; no client does, and
-    /// what one that has gone waits for must not be taken from others. Looked at by a handler whenever it is polled:
-    /// reading the end of the stream wakes it.
+    /// Whether the peer has closed its side. HTTP lets such a peer wait for its answer, but no client does, and
+    /// messages must not be taken for a lost peer. Handlers check it on each poll: reading the end of the stream wakes
+    /// them.
     pub fn has_peer_closed(&self) -> bool {
         self.peer_closed.get()
     }
 
-    /// How often all that was to be written had been written. What was queued before this grew is with the kernel.
+    /// How often all output was flushed. Output queued before this count grew is with the kernel.
     pub fn flush_count(&self) -> u64 {
         self.flush_count.get()
     }
 
-    /// Wakes this task when everything is written the next time.
+    /// Wakes this task at the next flush.
     pub fn wake_on_flush(&self, waker: &Waker) {
         *self.flush_waker.borrow_mut() = Some(waker.clone());
     }
 
-    /// What else the peer sends is not wanted: at most so many bytes of it are read, and no longer than
-    /// [`REFUSED_TIME_MAX`].
+    /// Discards further input: at most `bytes_max` bytes of it are read, for at most [`DISCARD_TIMEOUT`].
     pub fn discard_input(self: &Rc<Self>, bytes_max: usize) {
         self.discard_left.set(Some(bytes_max));
-        let line = Rc::clone(self);
+        let state = Rc::clone(self);
         actix_rt::spawn(async move {
             tokio::time::sleep(DISCARD_TIMEOUT).await;
-            line.discard_left.set(Some(0));
-            if let Some(reader) = line.read_waker.borrow_mut().take() {
+            state.discard_left.set(Some(0));
+            if let Some(reader) = state.read_waker.borrow_mut().take() {
                 reader.wake();
             }
         });
     }
 
-    /// Nothing is read until [`Line::resume`]: there is no room for it.
+    /// Stops reading until [`SocketState::resume_reading`], for want of a reservation.
     pub fn pause_reading(&self) {
         self.is_paused.set(true);
     }
 
-    /// What is read has all the room that it may need, or is small again.
+    /// Continues reading. `has_room`: the bytes being read have their full reservation.
     pub fn resume_reading(&self, has_room: bool) {
         self.is_paused.set(false);
         self.is_reserved.set(has_room);
@@ -135,8 +133,8 @@ impl SocketState {
 
     fn on_flush(&self) {
         self.flush_count.set(self.flush_count.get() + 1);
-        for taking in self.unflushed_receives.take() {
-            self.track_flushed(taking);
+        for receive in self.unflushed_receives.take() {
+            self.track_flushed(receive);
         }
         if let Some(waker) = self.flush_waker.borrow_mut().take() {
             waker.wake();
@@ -145,52 +143,61 @@ impl SocketState {
 }
 
 impl Socket {
-    /// Answers are small and somebody waits for them, so they are not held back. A peer that takes nothing of what was
-    /// sent to it for `stall_max` is gone, whatever it acknowledges (RFC 5482).
-    pub fn new(io: TcpStream, stall_max: Duration, place: Option<AddressPermit>, inbound: Arc<Budget>) -> Self {
+    /// Disables Nagle's algorithm: answers are small and awaited. A peer that takes no bytes for `stall_timeout` is
+    /// lost, even if it acknowledges keep-alives (RFC 5482).
+    pub fn new(
+        io: TcpStream,
+        stall_timeout: Duration,
+        address_permit: Option<AddressPermit>,
+        inbound: Arc<Budget>,
+    ) -> Self {
         let socket = SockRef::from(&io);
         let prepared = socket
             .set_tcp_nodelay(true)
-            .and_then(|()| set_stall_max(&socket, Some(stall_max)));
+            .and_then(|()| set_stall_max(&socket, Some(stall_timeout)));
         if let Err(error) = prepared {
-            tracing::debug!(%error, "the peer left before it was served");
+            tracing::debug!(%error, "the peer disconnected before it was served");
         }
         Self {
             io,
             state: Rc::default(),
-            address_permit: place,
+            address_permit,
             inbound,
             must_yield: false,
         }
     }
 
+    /// The shared state of the socket.
     pub fn state(&self) -> &Rc<SocketState> {
         &self.state
     }
 
-    /// The bare socket, for who looks after a stalled peer itself, and tells it.
+    /// Returns the bare socket, for a connection that handles stalled peers itself.
     pub fn into_inner(self) -> (TcpStream, Option<AddressPermit>) {
-        // An error is one of the socket, which shows again.
+        // An error of the socket shows again at its next use.
         let _ = set_stall_max(&SockRef::from(&self.io), None);
         (self.io, self.address_permit)
     }
 }
 
-/// Prepares a connection to another replica: nothing is held back, and a machine that is gone is noticed within about
-/// `silence_max`, also while nothing is sent.
-pub fn configure_outgoing(io: &TcpStream, silence_max: Duration) -> io::Result<()> {
-    /// Probes go out so often within the time.
+/// Configures a connection to another replica: no Nagle delay, and a lost machine is noticed within about
+/// `silence_timeout`, also while nothing is sent.
+///
+/// # Errors
+/// The socket refuses an option.
+pub fn configure_outgoing(io: &TcpStream, silence_timeout: Duration) -> io::Result<()> {
+    /// Keep-alive probes within the time.
     const PROBES: u32 = 3;
-    let pause = (silence_max / PROBES).max(Duration::from_secs(1));
+    let pause = (silence_timeout / PROBES).max(Duration::from_secs(1));
     let socket = SockRef::from(io);
     socket.set_tcp_nodelay(true)?;
     socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(pause).with_interval(pause))?;
-    set_stall_max(&socket, Some(silence_max))
+    set_stall_max(&socket, Some(silence_timeout))
 }
 
 #[cfg(target_os = "linux")]
-fn set_stall_max(socket: &SockRef<'_>, stall_max: Option<Duration>) -> io::Result<()> {
-    socket.set_tcp_user_timeout(stall_max)
+fn set_stall_max(socket: &SockRef<'_>, stall_timeout: Option<Duration>) -> io::Result<()> {
+    socket.set_tcp_user_timeout(stall_timeout)
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -239,8 +246,8 @@ impl AsyncRead for Socket {
 }
 
 impl Socket {
-    /// Room is short: reads no more at once than needs none, so that a handler can pause the reading before HTTP has
-    /// buffered the rest.
+    /// The inbound budget has waiters: reads at most [`UNRESERVED_LEN_MAX`] bytes at once, so that a handler can pause
+    /// reading before HTTP has buffered the rest.
     fn poll_read_small(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if std::mem::take(&mut self.must_yield) {
             cx.waker().wake_by_ref();
@@ -259,7 +266,7 @@ impl Socket {
 impl AsyncWrite for Socket {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.io).poll_write(cx, buf);
-        // Who writes gives all that there is to be written.
+        // HTTP passes all pending output in one call.
         match &polled {
             Poll::Ready(Ok(len)) if *len == buf.len() => self.state.on_flush(),
             Poll::Ready(Err(_)) => self.state.on_reset(),

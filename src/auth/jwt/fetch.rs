@@ -1,4 +1,4 @@
-//! Keys behind a URL: one thread fetches them, now and then and when it is asked to.
+//! Keys behind a URL. One thread fetches them, at an interval and on request.
 
 use std::{
     net::IpAddr,
@@ -13,60 +13,60 @@ use ureq::{Agent, http::Uri};
 
 use super::{JwtTimings, SET_LEN_MAX, key_cache::KeyCache};
 
-/// The thread ends with this.
+/// Fetches the keys of an issuer. Dropping it ends the thread.
 pub struct Fetcher {
     schedule: Arc<FetchSchedule>,
 }
 
-/// Where fetches are asked for.
+/// Shared between the thread and those who wait for keys.
 struct FetchSchedule {
     timings: JwtTimings,
     status: Mutex<FetchStatus>,
-    /// To the thread: somebody wants a fetch, or nobody will any more.
+    /// Wakes the thread: a fetch is requested, or the fetcher is dropped.
     fetch_requested: Condvar,
-    /// To who waits: one more fetch is over.
+    /// Counts finished fetches; waiters watch it.
     fetches_done: watch::Sender<u64>,
 }
 
 struct FetchStatus {
-    /// A fetch runs, or was asked for.
+    /// A fetch is running or requested.
     is_due: bool,
-    /// When the last fetch began.
+    /// When the last fetch started.
     started_at: Option<Instant>,
     is_stopped: bool,
 }
 
 impl Fetcher {
-    /// Begins the first fetch and does not wait for it.
+    /// Starts the thread and its first fetch.
     ///
     /// # Errors
-    /// When the URL is not one that keys are fetched from.
-    pub fn start(url: &str, pace: JwtTimings, ring: Arc<KeyCache>) -> Result<Self, String> {
-        let agent = agent(url, pace.fetch_timeout)?;
-        let turn = FetchStatus {
+    /// The reason when keys cannot be fetched from this URL.
+    pub fn start(url: &str, timings: JwtTimings, key_cache: Arc<KeyCache>) -> Result<Self, String> {
+        let agent = agent(url, timings.fetch_timeout)?;
+        let status = FetchStatus {
             is_due: true,
             started_at: None,
             is_stopped: false,
         };
-        let desk = Arc::new(FetchSchedule {
-            timings: pace,
-            status: Mutex::new(turn),
+        let schedule = Arc::new(FetchSchedule {
+            timings,
+            status: Mutex::new(status),
             fetch_requested: Condvar::new(),
             fetches_done: watch::Sender::new(0),
         });
         let work = {
-            let (desk, url) = (Arc::clone(&desk), url.to_owned());
-            move || run(&desk, &ring, || fetch(&agent, &url))
+            let (schedule, url) = (Arc::clone(&schedule), url.to_owned());
+            move || run(&schedule, &key_cache, || fetch(&agent, &url))
         };
         thread::Builder::new()
             .name("issuer-keys".to_owned())
             .spawn(work)
-            .map_err(|error| format!("no thread can fetch the keys: {error}"))?;
-        Ok(Self { schedule: desk })
+            .map_err(|error| format!("the thread that fetches the keys cannot start: {error}"))?;
+        Ok(Self { schedule })
     }
 
-    /// Returns when a fetch is over, or has taken too long, or when none may begin yet: however many ask, they cause
-    /// one fetch in each [`Pace::pause`].
+    /// Waits until a fetch is done or [`JwtTimings::wait_timeout`] is over. Returns at once when the last fetch is
+    /// younger than [`JwtTimings::fetch_interval_min`]: any number of waiters cause one fetch per interval.
     pub async fn wait_for_fetch(&self) {
         let Some(mut fetched) = self.schedule.request_fetch() else {
             return;
@@ -74,6 +74,7 @@ impl Fetcher {
         let _ = timeout(self.schedule.timings.wait_timeout, fetched.changed()).await;
     }
 
+    /// Allows the next fetch at once.
     #[cfg(test)]
     pub fn reset_last_fetch(&self) {
         self.schedule.status().started_at = None;
@@ -88,39 +89,39 @@ impl Drop for Fetcher {
 }
 
 impl FetchSchedule {
-    /// What tells of the end of the fetch that runs or will, if there is one.
+    /// Requests a fetch. Returns the counter to watch, or `None` when the last fetch is too recent.
     fn request_fetch(&self) -> Option<watch::Receiver<u64>> {
-        let mut turn = self.status();
-        if !turn.is_due {
-            if turn
+        let mut status = self.status();
+        if !status.is_due {
+            if status
                 .started_at
                 .is_some_and(|begun| begun.elapsed() < self.timings.fetch_interval_min)
             {
                 return None;
             }
-            turn.is_due = true;
+            status.is_due = true;
             self.fetch_requested.notify_one();
         }
         Some(self.fetches_done.subscribe())
     }
 
-    /// Tells everybody that a fetch is over.
+    /// Tells all waiters that a fetch is done.
     fn mark_done(&self) {
-        let mut turn = self.status();
-        turn.is_due = false;
+        let mut status = self.status();
+        status.is_due = false;
         self.fetches_done.send_modify(|count| *count += 1);
     }
 
-    /// Waits for the next fetch. False: there is none.
+    /// Waits up to `time` for a request and marks a fetch as started. False when the fetcher is dropped.
     fn wait_for_request(&self, time: Duration) -> bool {
-        let nothing_to_do = |turn: &mut FetchStatus| !turn.is_due && !turn.is_stopped;
-        let (mut turn, _) = self
+        let nothing_to_do = |status: &mut FetchStatus| !status.is_due && !status.is_stopped;
+        let (mut status, _) = self
             .fetch_requested
             .wait_timeout_while(self.status(), time, nothing_to_do)
             .unwrap_or_else(PoisonError::into_inner);
-        turn.is_due = true;
-        turn.started_at = Some(Instant::now());
-        !turn.is_stopped
+        status.is_due = true;
+        status.started_at = Some(Instant::now());
+        !status.is_stopped
     }
 
     fn status(&self) -> MutexGuard<'_, FetchStatus> {
@@ -128,36 +129,38 @@ impl FetchSchedule {
     }
 }
 
-/// Fetches until nobody wants keys any more. After a fetch that failed the next one comes soon.
-fn run(desk: &FetchSchedule, ring: &KeyCache, fetch: impl Fn() -> Result<Vec<u8>, String>) {
+/// Fetches until the fetcher is dropped. After a failure the next fetch starts after the shorter interval.
+fn run(schedule: &FetchSchedule, key_cache: &KeyCache, fetch: impl Fn() -> Result<Vec<u8>, String>) {
     let mut has_failed = false;
     let mut time = Duration::ZERO;
-    while desk.wait_for_request(time) {
-        // A thread that is gone would leave the keys as they are for ever, and nobody would know.
-        let outcome = panic::catch_unwind(AssertUnwindSafe(|| fetch().and_then(|text| ring.replace_keys(&text))));
+    while schedule.wait_for_request(time) {
+        // A panic must not end the thread: the keys would never be updated again.
+        let outcome = panic::catch_unwind(AssertUnwindSafe(|| {
+            fetch().and_then(|text| key_cache.replace_keys(&text))
+        }));
         let outcome = outcome.unwrap_or_else(|_| Err("the fetch panicked".to_owned()));
-        desk.mark_done();
+        schedule.mark_done();
         match &outcome {
-            Ok(keys) if has_failed => tracing::info!(keys, "the keys of the issuer of tokens can be fetched again"),
-            Ok(keys) => tracing::debug!(keys, "the keys of the issuer of tokens were fetched"),
+            Ok(keys) if has_failed => tracing::info!(keys, "the issuer's keys can be fetched again"),
+            Ok(keys) => tracing::debug!(keys, "the issuer's keys were fetched"),
             Err(error) if has_failed => {
-                tracing::debug!(error, "the keys of the issuer of tokens still cannot be fetched")
+                tracing::debug!(error, "the issuer's keys still cannot be fetched")
             }
-            Err(error) => tracing::warn!(error, "the keys of the issuer of tokens cannot be fetched"),
+            Err(error) => tracing::warn!(error, "the issuer's keys cannot be fetched"),
         }
         has_failed = outcome.is_err();
         time = if has_failed {
-            desk.timings.fetch_interval_min
+            schedule.timings.fetch_interval_min
         } else {
-            desk.timings.refresh_interval
+            schedule.timings.refresh_interval
         };
     }
 }
 
-/// Whoever can answer in the issuer's stead signs every token. So keys come over TLS, or from this machine, and no
-/// redirect is followed to anywhere.
+/// A server that answers in the issuer's place could sign every token. So keys come over TLS or from this machine, and
+/// redirects are not followed.
 fn agent(url: &str, time: Duration) -> Result<Agent, String> {
-    let uri: Uri = url.parse().map_err(|_| "the keys' URL is no URL".to_owned())?;
+    let uri: Uri = url.parse().map_err(|_| "the keys' URL is not a URL".to_owned())?;
     let host = uri.host().unwrap_or_default();
     let is_near = match uri.scheme_str() {
         Some("https") if !host.is_empty() => false,
@@ -196,7 +199,7 @@ fn fetch(agent: &Agent, url: &str) -> Result<Vec<u8>, String> {
         return Err(format!("the answer is {}", response.status().as_u16()));
     }
     let body = response.body_mut().with_config();
-    // What the library calls a limit is one byte more than what may come.
+    // The library's limit is one byte more than it accepts.
     body.limit(SET_LEN_MAX + 1)
         .read_to_vec()
         .map_err(|error| error.to_string())

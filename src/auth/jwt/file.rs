@@ -1,4 +1,4 @@
-//! Keys in a file, which may be replaced while the broker runs.
+//! Keys in a file that may be replaced while the broker runs.
 
 use std::{
     fs::{self, File},
@@ -10,6 +10,7 @@ use std::{
 
 use super::{JwtTimings, SET_LEN_MAX, key_cache::KeyCache};
 
+/// A key file, with the state of its last check.
 pub struct KeyFile {
     path: PathBuf,
     check_interval: Duration,
@@ -19,48 +20,50 @@ pub struct KeyFile {
 
 struct LastCheck {
     at: Instant,
-    /// What was found then. A file that cannot be looked at has none.
+    /// Modification time at the last check; `None` when the file could not be read.
     modified: Option<SystemTime>,
 }
 
 impl KeyFile {
+    /// Reads the keys of a file.
+    ///
     /// # Errors
-    /// When the file cannot be read or holds no usable key.
-    pub fn open(path: PathBuf, pace: JwtTimings, ring: Arc<KeyCache>) -> Result<Self, String> {
+    /// The reason when the file cannot be read or holds no usable key.
+    pub fn open(path: PathBuf, timings: JwtTimings, key_cache: Arc<KeyCache>) -> Result<Self, String> {
         let at = Instant::now();
-        // Before the file is read: what is written in between is read once more.
+        // Taken before the file is read: a change in between is read again.
         let modified = modified(&path);
-        if read(&path, &ring)? == 0 {
-            return Err(format!("{} holds no key that can be used", path.display()));
+        if read(&path, &key_cache)? == 0 {
+            return Err(format!("{} holds no usable key", path.display()));
         }
-        let looked = Mutex::new(LastCheck { at, modified });
+        let last_check = Mutex::new(LastCheck { at, modified });
         Ok(Self {
             path,
-            check_interval: pace.file_check_interval,
-            key_cache: ring,
-            last_check: looked,
+            check_interval: timings.file_check_interval,
+            key_cache,
+            last_check,
         })
     }
 
-    /// Reads the file again if it was changed. One that cannot be read leaves the keys as they were.
+    /// Reads the file again if it has changed. A file that cannot be read leaves the keys as they are.
     pub fn reload_if_changed(&self) {
-        // Whoever comes while another looks goes on with the keys that there are.
-        let mut looked = match self.last_check.try_lock() {
-            Ok(looked) => looked,
+        // While another thread checks, the current keys are used.
+        let mut last_check = match self.last_check.try_lock() {
+            Ok(last_check) => last_check,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return,
         };
-        if looked.at.elapsed() < self.check_interval {
+        if last_check.at.elapsed() < self.check_interval {
             return;
         }
-        looked.at = Instant::now();
+        last_check.at = Instant::now();
         let modified = modified(&self.path);
-        if modified == looked.modified {
+        if modified == last_check.modified {
             return;
         }
-        looked.modified = modified;
+        last_check.modified = modified;
         if let Err(error) = read(&self.path, &self.key_cache) {
-            tracing::warn!(%error, "the keys of the issuer of tokens stay as they were");
+            tracing::warn!(%error, "the issuer's keys stay unchanged");
         }
     }
 }
@@ -69,10 +72,11 @@ fn modified(path: &Path) -> Option<SystemTime> {
     fs::metadata(path).and_then(|file| file.modified()).ok()
 }
 
-/// Returns how many keys of the file can be used.
-fn read(path: &Path, ring: &KeyCache) -> Result<usize, String> {
+/// Returns the number of usable keys of the file.
+fn read(path: &Path, key_cache: &KeyCache) -> Result<usize, String> {
     let text = text(path).map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
-    ring.replace_keys(&text)
+    key_cache
+        .replace_keys(&text)
         .map_err(|error| format!("{} cannot be used: {error}", path.display()))
 }
 

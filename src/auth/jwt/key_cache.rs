@@ -1,5 +1,4 @@
-//! The keys as they are now, and the tokens that they have verified: both change together, so that no token outlives
-//! the key that signed it.
+//! The current keys and the claims that they verified. Both change together, so that no cached claim outlives its key.
 
 use std::{
     collections::HashMap,
@@ -10,13 +9,13 @@ use sha2::{Digest, Sha256};
 
 use super::{Claims, claims::VerifiedClaims, keys::JwkSet};
 
-/// Verified tokens that are remembered: whoever sends the same one with each request costs a digest each time, and
-/// not a signature.
+/// Cached tokens. A caller that sends one token with each request costs a digest each time and not a signature.
 const VERIFIED_TOKENS_MAX: usize = 1024;
 
-/// Of a token or a key set: SHA-256.
+/// SHA-256 of a token or a key set.
 pub type Fingerprint = [u8; 32];
 
+/// The current keys and the claims that they verified.
 #[derive(Default)]
 pub struct KeyCache {
     state: Mutex<State>,
@@ -24,22 +23,25 @@ pub struct KeyCache {
 
 #[derive(Default)]
 struct State {
-    /// None until there was a set.
+    /// None until a set was loaded.
     keys: Option<Arc<JwkSet>>,
-    /// Of the text of the set.
+    /// Fingerprint of the text of the set.
     text: Fingerprint,
-    /// By the token.
+    /// By fingerprint of the token.
     verified: HashMap<Fingerprint, VerifiedClaims>,
 }
 
 impl KeyCache {
+    /// The current keys; `None` until a set was loaded.
     pub fn keys(&self) -> Option<Arc<JwkSet>> {
         self.state().keys.clone()
     }
 
-    /// Takes a set as the issuer has written it. An empty one is believed too: the issuer has withdrawn its keys.
+    /// Takes a key set as the issuer wrote it and returns the number of usable keys. An empty set is taken too: the
+    /// issuer has withdrawn its keys.
     ///
-    /// Returns how many of its keys are usable.
+    /// # Errors
+    /// The reason when the text is no JWK set.
     pub fn replace_keys(&self, text: &[u8]) -> Result<usize, String> {
         let keys = JwkSet::parse(text)?;
         let len = keys.len();
@@ -49,12 +51,12 @@ impl KeyCache {
             state.keys = Some(Arc::new(keys));
             state.text = text;
             state.verified.clear();
-            tracing::info!(keys = len, "the keys of the issuer of tokens are new");
+            tracing::info!(keys = len, "the issuer's keys have changed");
         }
         Ok(len)
     }
 
-    /// What a token said that these keys have verified before.
+    /// Returns the cached claims of a token.
     pub fn cached_claims(&self, token: &Fingerprint, now_s: u64) -> Option<Claims> {
         let mut state = self.state();
         let accepted = state.verified.get(token)?;
@@ -65,7 +67,7 @@ impl KeyCache {
         (accepted.not_before_s <= now_s).then(|| accepted.claims.clone())
     }
 
-    /// Keeps what a token said. Keys that were replaced while it was verified say nothing any more.
+    /// Caches the claims of a token, unless the keys were replaced while it was verified.
     pub fn cache_claims(&self, token: Fingerprint, accepted: VerifiedClaims, by: &Arc<JwkSet>, now_s: u64) {
         let mut state = self.state();
         let is_current = state.keys.as_ref().is_some_and(|keys| Arc::ptr_eq(keys, by));
@@ -89,7 +91,7 @@ impl KeyCache {
     }
 }
 
-/// Within the leeway after its expiry a token is verified anew each time.
+/// Whether claims may be cached. Within the leeway after its expiry a token is verified each time.
 fn is_fresh(accepted: &VerifiedClaims, now_s: u64) -> bool {
     now_s.saturating_mul(1000) < accepted.claims.expires_at_ms
 }

@@ -1,11 +1,11 @@
-//! The issuer's keys: a JWK set (RFC 7517), of which what verifies signatures is kept.
+//! The issuer's keys: the signature keys of a JWK set (RFC 7517).
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use jsonwebtoken::{Algorithm, DecodingKey, crypto};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// What a key is of: the `kty` and `crv` of its JWK.
+/// The type of a key: `kty` and `crv` of its JWK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum KeyType {
     Rsa,
@@ -14,7 +14,7 @@ enum KeyType {
     Ed25519,
 }
 
-/// What is taken. There is no `none`, and no HMAC: a public key that is taken for a shared secret signs everything
+/// The accepted algorithms. `none` and HMAC are excluded: a public key used as a shared secret would sign everything
 /// (RFC 8725, section 2.1).
 const ALGORITHMS: [(&str, Algorithm, KeyType); 9] = [
     ("RS256", Algorithm::RS256, KeyType::Rsa),
@@ -28,10 +28,10 @@ const ALGORITHMS: [(&str, Algorithm, KeyType); 9] = [
     ("EdDSA", Algorithm::EdDSA, KeyType::Ed25519),
 ];
 
-/// Bits of an RSA modulus: fewer are too few (RFC 7518, section 3.3), and more are not verified by the library.
+/// Bits of an RSA modulus: RFC 7518, section 3.3, sets the minimum, the library the maximum.
 const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=4096;
 
-/// The algorithm of this name, if it is taken. Names are told apart by case.
+/// The accepted algorithm with this case-sensitive name.
 pub fn algorithm(name: &str) -> Option<Algorithm> {
     let (_, algorithm, _) = ALGORITHMS.iter().find(|(known, ..)| *known == name)?;
     Some(*algorithm)
@@ -41,18 +41,19 @@ pub fn algorithm(name: &str) -> Option<Algorithm> {
 #[derive(Clone)]
 pub struct VerificationKey {
     id: Option<String>,
-    /// The one that it is for, if its JWK says so, or else every one of its kind.
+    /// The algorithm that the JWK names, or else all algorithms of its type.
     algorithms: Vec<Algorithm>,
     decoding: DecodingKey,
 }
 
 impl VerificationKey {
+    /// The key in the form of the library.
     pub fn decoding(&self) -> &DecodingKey {
         &self.decoding
     }
 }
 
-/// A set of keys, in the order of the issuer.
+/// A key set in the order of the issuer.
 #[derive(Default)]
 pub struct JwkSet {
     keys: Vec<VerificationKey>,
@@ -79,9 +80,12 @@ struct Jwk {
 }
 
 impl JwkSet {
-    /// Keys that cannot be used are skipped (RFC 7517, section 5), and a set may have no other.
+    /// Parses a JWK set. Unusable keys are skipped (RFC 7517, section 5); the set may be empty.
+    ///
+    /// # Errors
+    /// The reason when the text is no JWK set.
     pub fn parse(text: &[u8]) -> Result<Self, String> {
-        let set: Set = serde_json::from_slice(text).map_err(|error| format!("it is no JWK set: {error}"))?;
+        let set: Set = serde_json::from_slice(text).map_err(|error| format!("it is not a JWK set: {error}"))?;
         let keys = set.keys.into_iter().filter_map(|key| {
             let key = serde_json::from_value(key).ok()?;
             parse_jwk(key)
@@ -89,15 +93,20 @@ impl JwkSet {
         Ok(Self { keys: keys.collect() })
     }
 
+    /// The number of usable keys.
     pub fn len(&self) -> usize {
         self.keys.len()
     }
 
+    /// Whether a key has this id.
     pub fn contains(&self, id: &str) -> bool {
         self.keys.iter().any(|key| key.id.as_deref() == Some(id))
     }
 
-    /// The key that has to have signed a token. There is no trying out: what is fit by several is refused.
+    /// Returns the one key that can have signed a token.
+    ///
+    /// # Errors
+    /// The reason when no key fits, or several do: keys are not tried one after the other.
     pub fn find(&self, id: Option<&str>, algorithm: Algorithm) -> Result<&VerificationKey, &'static str> {
         let is_named = |key: &&VerificationKey| id.is_none_or(|id| key.id.as_deref() == Some(id));
         let mut fitting = self
@@ -131,7 +140,7 @@ fn parse_jwk(jwk: Jwk) -> Option<VerificationKey> {
         .filter(|(name, _, of)| *of == kind && jwk.alg.as_deref().is_none_or(|alg| alg == *name))
         .map(|(_, algorithm, _)| *algorithm)
         .collect();
-    // A point that is not on its curve is found when a signature is looked at: here, and not with the first token.
+    // Verifying a signature finds a point that is not on its curve: now, and not with the first token.
     let is_sound = crypto::verify("", &[], &decoding, *algorithms.first()?).is_ok();
     is_sound.then_some(VerificationKey {
         id: jwk.kid,
@@ -140,7 +149,7 @@ fn parse_jwk(jwk: Jwk) -> Option<VerificationKey> {
     })
 }
 
-/// An even exponent, or 1, belongs to no key: with 1 everything is its own signature.
+/// An even exponent, or 1, belongs to no key: with 1 every text is its own signature.
 fn rsa(n: &str, e: &str) -> Option<DecodingKey> {
     let (n, e) = (unsigned_bytes(n)?, unsigned_bytes(e)?);
     let bits = n.len() * 8 - n.first()?.leading_zeros() as usize;
@@ -148,7 +157,7 @@ fn rsa(n: &str, e: &str) -> Option<DecodingKey> {
     (RSA_BITS.contains(&bits) && is_exponent).then(|| DecodingKey::from_rsa_raw_components(&n, &e))
 }
 
-/// Without the zeros in front that some issuers write.
+/// Decodes a number without its leading zeros, which some issuers write.
 fn unsigned_bytes(text: &str) -> Option<Vec<u8>> {
     let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
     Some(bytes.into_iter().skip_while(|byte| *byte == 0).collect())
@@ -161,7 +170,7 @@ fn curve(x: &str, y: &str, len: usize) -> Option<DecodingKey> {
         .flatten()
 }
 
-/// The library takes the first 32 bytes, and panics where there are fewer.
+/// The library takes the first 32 bytes and panics when fewer exist.
 fn ed25519(x: &str) -> Option<DecodingKey> {
     has_len(x, 32)
         .then(|| DecodingKey::from_ed_components(x).ok())

@@ -1,8 +1,8 @@
-//! Bearer tokens of an issuer outside: JWTs that are signed with a key of its set.
+//! Bearer tokens of an external issuer: JWTs signed with a key of its key set.
 //!
-//! The broker is a resource server (2025-11-25 and 2026-07-28, basic/authorization, "Token Handling"): it takes what
-//! the issuer made for it, and nothing else. What a token says of itself is believed only once its signature holds,
-//! and which key that is comes from the configured set alone: `jku`, `jwk`, `x5u` and `x5c` of a header are not read.
+//! The broker is a resource server (2025-11-25 and 2026-07-28, basic/authorization, "Token Handling"): it accepts only
+//! tokens that the issuer made for it. Claims are believed after the signature is verified, with a key of the
+//! configured set; `jku`, `jwk`, `x5u` and `x5c` of a header are not read.
 
 mod claims;
 mod fetch;
@@ -25,65 +25,65 @@ use self::{fetch::Fetcher, file::KeyFile, key_cache::KeyCache, token::Token};
 
 pub use claims::{EXPIRED, LEEWAY_S};
 
-/// Bytes of a token. A longer one is refused before anything is read of it.
+/// Bytes of a token; a longer one is refused unread.
 const TOKEN_LEN_MAX: usize = 8 * 1024;
 /// Bytes of a key set.
 const SET_LEN_MAX: u64 = 1024 * 1024;
 
-/// Where the issuer's keys come from: a JWK set (RFC 7517, section 5).
+/// Where the issuer's keys are: a JWK set (RFC 7517, section 5).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeySource {
     File(PathBuf),
-    /// `https`, or `http` to a loopback host.
+    /// An `https` URL, or `http` to a loopback host.
     Url(String),
 }
 
-/// Whose tokens are taken, and how they are read. The name of a claim that has dots is a path into the claims, unless
-/// there is a claim of the full name.
+/// Which tokens are accepted and how their claims are read. The name of a claim with dots is a path into the claims,
+/// unless a claim has the full name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JwtSettings {
-    /// What `iss` has to be, to the letter.
+    /// The exact value of `iss`.
     pub issuer: String,
-    /// What `aud` has to be or to contain.
+    /// The value that `aud` must be or contain.
     pub audience: String,
     pub keys: KeySource,
-    /// A string.
+    /// The claim with the project id, a string.
     pub project_claim: String,
-    /// A string with spaces, or an array of strings.
+    /// The claim with the scopes: a string with spaces, or an array of strings.
     pub scope_claim: String,
 }
 
-/// What a token says that was verified.
+/// The claims of a verified token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claims {
     pub subject: String,
     pub project: Option<String>,
     pub scopes: Vec<String>,
-    /// Its `exp`, in milliseconds since the Unix epoch. The token is taken for [`LEEWAY_S`] longer.
+    /// `exp` in milliseconds since the Unix epoch. The token is accepted for [`LEEWAY_S`] longer.
     pub expires_at_ms: u64,
 }
 
-/// Why a token is not taken.
+/// Why a token is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JwtError {
-    /// Why is for the log: a client that hears it learns what to forge next.
+    /// The token is invalid. The reason is for the log: a client that reads it learns what to forge next.
     Invalid(&'static str),
-    /// There are no keys yet. The same token may be taken later.
+    /// No keys have been fetched yet. The same token may be accepted later.
     Unavailable,
 }
 
-/// How often keys are looked for, and how long they are waited for.
+/// Intervals and timeouts of loading keys.
 #[derive(Clone, Copy, Debug)]
 struct JwtTimings {
-    /// From one look at a file's modification time to the next.
+    /// Time between two checks of a file's modification time.
     file_check_interval: Duration,
-    /// From one fetch to the next, when nothing asks for one.
+    /// Time between two fetches without a request.
     refresh_interval: Duration,
-    /// From the begin of one fetch to the begin of the next, whatever asks.
+    /// Shortest time between the starts of two fetches.
     fetch_interval_min: Duration,
-    /// How long a fetch may take.
+    /// Timeout of a fetch.
     fetch_timeout: Duration,
-    /// How long a request waits for a fetch.
+    /// Longest time that a request waits for a fetch.
     wait_timeout: Duration,
 }
 
@@ -116,49 +116,54 @@ impl fmt::Debug for JwtVerifier {
 }
 
 impl JwtVerifier {
-    /// Reads the keys, or begins to fetch them. A URL that does not answer is asked again.
+    /// Reads the keys of a file, or starts to fetch them from a URL. A URL that does not answer is retried.
     ///
     /// # Errors
-    /// When a file cannot be read or holds no usable key, or when the settings cannot be meant.
+    /// The reason when a file cannot be read or holds no usable key, or when a setting is invalid.
     pub fn open(settings: JwtSettings) -> Result<Arc<Self>, String> {
         Self::open_with(JwtTimings::DEFAULT, settings)
     }
 
-    fn open_with(pace: JwtTimings, settings: JwtSettings) -> Result<Arc<Self>, String> {
+    fn open_with(timings: JwtTimings, settings: JwtSettings) -> Result<Arc<Self>, String> {
         if settings.issuer.is_empty() || settings.audience.is_empty() {
             return Err("an issuer and an audience are needed to verify tokens".to_owned());
         }
-        let ring = Arc::new(KeyCache::default());
+        let key_cache = Arc::new(KeyCache::default());
         let source = match &settings.keys {
-            KeySource::File(path) => Source::File(KeyFile::open(path.clone(), pace, Arc::clone(&ring))?),
-            KeySource::Url(url) => Source::Url(Fetcher::start(url, pace, Arc::clone(&ring))?),
+            KeySource::File(path) => Source::File(KeyFile::open(path.clone(), timings, Arc::clone(&key_cache))?),
+            KeySource::Url(url) => Source::Url(Fetcher::start(url, timings, Arc::clone(&key_cache))?),
         };
         Ok(Arc::new(Self {
             settings,
             source,
-            key_cache: ring,
+            key_cache,
         }))
     }
 
+    /// The accepted issuer.
     pub fn issuer(&self) -> &str {
         &self.settings.issuer
     }
 
+    /// The accepted audience.
     pub fn audience(&self) -> &str {
         &self.settings.audience
     }
 
-    /// Whether this has the form of a JWT that could be verified. Any other bearer token is something else.
+    /// Whether a text has the form of a JWT. Any other bearer token is an API key or belongs to a proxy.
     pub fn is_jwt_shaped(token: &str) -> bool {
         token.len() <= TOKEN_LEN_MAX && token::has_jwt_form(token)
     }
 
-    /// What this token says, if it is taken at this time.
+    /// Verifies a token and returns its claims.
+    ///
+    /// # Errors
+    /// `Invalid` with the reason, or `Unavailable` while no keys are loaded.
     pub async fn verify(&self, token: &str, now_unix_s: u64) -> Result<Claims, JwtError> {
         if token.len() > TOKEN_LEN_MAX {
             return Err(JwtError::Invalid("it is too long"));
         }
-        // Before the look at what was verified earlier: what a key that is gone has signed is forgotten.
+        // Before the cache is read: claims verified with a removed key must be forgotten.
         if let Source::File(file) = &self.source {
             file.reload_if_changed();
         }
@@ -178,8 +183,8 @@ impl JwtVerifier {
         Ok(claims)
     }
 
-    /// The newest set. A token that names a key which is not in it is a reason to ask for a newer one: the issuer may
-    /// have changed its keys.
+    /// Returns the current key set. A token with an unknown key id causes a fetch: the issuer may have rotated its
+    /// keys.
     async fn keys_for(&self, token: &Token<'_>) -> Result<Arc<keys::JwkSet>, JwtError> {
         let keys = self.key_cache.keys();
         let is_enough = |keys: &Arc<keys::JwkSet>| token.key_id.as_deref().is_none_or(|id| keys.contains(id));

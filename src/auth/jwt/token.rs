@@ -1,4 +1,4 @@
-//! A token in its compact form (RFC 7515, section 7.1), before anything is believed of it.
+//! A token in compact form (RFC 7515, section 7.1), before verification.
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use jsonwebtoken::{Algorithm, crypto};
@@ -6,27 +6,32 @@ use serde_json::{Map, Value};
 
 use super::keys::{self, VerificationKey};
 
+/// The parts of a token.
 #[derive(Debug)]
 pub struct Token<'a> {
     pub algorithm: Algorithm,
     pub key_id: Option<String>,
-    /// Base64url of the claims.
+    /// The claims in base64url.
     pub payload: &'a str,
     /// Header and payload as they were sent.
     signed: &'a str,
     signature: &'a str,
 }
 
-/// What `typ` may be, in lower case and without `application/`: a token that says what it is and is no access token
-/// was made for something else (RFC 8725, section 3.11; RFC 9068, section 4).
+/// Accepted values of `typ`, in lower case and without `application/`: a token with another type was made for another
+/// purpose (RFC 8725, section 3.11; RFC 9068, section 4).
 const TYPES: [&str; 2] = ["jwt", "at+jwt"];
 
 impl<'a> Token<'a> {
+    /// Takes a token apart.
+    ///
+    /// # Errors
+    /// Why its form or header is refused.
     pub fn parse(token: &'a str) -> Result<Self, &'static str> {
-        let (signed, signature) = token.rsplit_once('.').ok_or("it has not three parts")?;
-        let (header, payload) = signed.split_once('.').ok_or("it has not three parts")?;
-        let header = object(header).ok_or("its header is no JSON object in base64url")?;
-        // RFC 7515, section 4.1.11: what is critical must be understood, and no extension is understood here.
+        let (signed, signature) = token.rsplit_once('.').ok_or("it does not have three parts")?;
+        let (header, payload) = signed.split_once('.').ok_or("it does not have three parts")?;
+        let header = object(header).ok_or("its header is not a JSON object in base64url")?;
+        // RFC 7515, section 4.1.11: critical parameters must be understood, and no extension is.
         if header.contains_key("crit") {
             return Err("its header has critical parameters");
         }
@@ -34,14 +39,14 @@ impl<'a> Token<'a> {
             .get("alg")
             .and_then(Value::as_str)
             .and_then(keys::algorithm)
-            .ok_or("its algorithm is not taken")?;
+            .ok_or("its algorithm is not accepted")?;
         if header.get("typ").is_some_and(|kind| !is_access_token(kind)) {
             return Err("it is a token of another type");
         }
         let key_id = match header.get("kid") {
             None => None,
             Some(Value::String(id)) => Some(id.clone()),
-            Some(_) => return Err("its kid is no string"),
+            Some(_) => return Err("its kid is not a string"),
         };
         Ok(Self {
             algorithm,
@@ -52,16 +57,19 @@ impl<'a> Token<'a> {
         })
     }
 
-    /// Whether this key signed it.
+    /// Verifies the signature with a key.
+    ///
+    /// # Errors
+    /// The reason when the key did not sign the token.
     pub fn verify_signature(&self, key: &VerificationKey) -> Result<(), &'static str> {
         match crypto::verify(self.signature, self.signed.as_bytes(), key.decoding(), self.algorithm) {
             Ok(true) => Ok(()),
-            _ => Err("its signature does not hold"),
+            _ => Err("its signature is invalid"),
         }
     }
 }
 
-/// Whether a text has three parts in base64url, of which the first is a JSON object.
+/// Whether a text has three base64url parts of which the first is a JSON object.
 pub fn has_jwt_form(token: &str) -> bool {
     let is_base64url = |part: &str| {
         part.bytes()
@@ -76,7 +84,7 @@ pub fn has_jwt_form(token: &str) -> bool {
     }
 }
 
-/// Of a name that stands twice the last is taken (RFC 7519, section 4).
+/// Decodes a JSON object. Of a repeated name the last value counts (RFC 7519, section 4).
 pub fn object(part: &str) -> Option<Map<String, Value>> {
     let text = URL_SAFE_NO_PAD.decode(part).ok()?;
     serde_json::from_slice(&text).ok()

@@ -1,4 +1,4 @@
-//! The commands and flags of `project`, with their help.
+//! The subcommands and flags of `project`, with their help.
 
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use crate::cli::{EXIT_CODES, access};
 use crate::config::{Integer, Rule, Span};
 
+/// The command with its subcommands.
 pub fn command() -> Command {
     let commands = [
         create(),
@@ -23,7 +24,7 @@ pub fn command() -> Command {
         audit(),
     ];
     Command::new("project")
-        .about("Administer the projects of a broker: their keys, their limits, who may send to whom")
+        .about("Administer the projects of a broker: their keys, their limits, and which may send to which")
         .long_about(ABOUT)
         .subcommand_required(true)
         .arg_required_else_help(true)
@@ -33,18 +34,18 @@ pub fn command() -> Command {
 }
 
 const ABOUT: &str = "\
-Administer the projects of a broker: their keys, their limits, who may send to whom.
+Administer the projects of a broker: their keys, their limits, and which may send to which.
 
 The broker has to be running. It asks for the admin key, or for a key of the project with the scope
 admin. Set MCP_BROKER_API_KEY or use --key-file: other users of this machine see the flags of a process.";
 
-/// The flags of every command that asks a broker. They stand before or behind it.
+/// The flags of every command that calls a broker. They may stand before or after the command.
 pub fn flags() -> [Arg; 5] {
     let [url, key, key_file, insecure] = access::args();
     [url, key, key_file, insecure, json()]
 }
 
-/// The first of these flags that a command line gives at this level.
+/// The first of these flags that the command line gives at this level.
 pub fn first_broker_flag(matches: &ArgMatches) -> Option<&'static str> {
     let is_given = |name: &&str| matches.value_source(name) == Some(ValueSource::CommandLine);
     ["url", "key", "key-file", "insecure", "json"]
@@ -126,14 +127,7 @@ fn keys() -> Command {
             )
             .requires("create"),
         )
-        .arg(
-            text(
-                "revoke",
-                "KEY_ID",
-                "Revoke this key: from now on nobody is let in with it",
-            )
-            .value_parser(name),
-        )
+        .arg(text("revoke", "KEY_ID", "Revoke this key: it is invalid from now on").value_parser(name))
 }
 
 fn rotate() -> Command {
@@ -198,7 +192,10 @@ fn id_of(id: &'static str, value: &'static str) -> Arg {
     Arg::new(id).value_name(value).required(true).value_parser(name)
 }
 
-/// The broker judges ids. Refused here is only what would make another path of the request.
+/// Refuses ids that would change the path of the request. All other ids are checked by the broker.
+///
+/// # Errors
+/// What an id is, for the text "allowed: ...".
 pub fn name(text: &str) -> Result<String, String> {
     if text.bytes().all(|byte| byte == b'.') {
         return Err("an id".to_owned());
@@ -226,7 +223,7 @@ fn tags(help: &'static str) -> Arg {
     many("tag", "TAG", help)
 }
 
-/// What a project has to agree to before others see it or reach it.
+/// Flags that open a project to others.
 fn cross_project_flags() -> [Arg; 2] {
     let arg = |name: &'static str, help: &'static str| {
         text(name, "BOOL", help)
@@ -254,7 +251,7 @@ fn limits() -> [Arg; 4] {
     ]
 }
 
-/// A number, or `default` for what the broker's own settings say.
+/// A flag with a number, or `default` for the setting of the broker.
 fn limit(name: &'static str, meaning: &'static str) -> Arg {
     let help = format!("{meaning}\n[allowed: a number, or default for what the broker has for all]");
     Arg::new(name)
@@ -282,7 +279,7 @@ fn number(name: &'static str, least: u32, help: &'static str) -> Arg {
 
 const DURATION_DAYS_MAX: u64 = 3650;
 
-/// A time as the settings of `serve` are written, told to the broker in seconds; a part of one counts as a whole.
+/// A flag with a duration in the syntax of the settings. The broker gets seconds, rounded up.
 fn duration(name: &'static str, least: u64, help: &'static str) -> Arg {
     let parser = move |text: &str| {
         let rule = Span(Duration::from_secs(least)..=Duration::from_secs(DURATION_DAYS_MAX * 24 * 3600));

@@ -1,7 +1,7 @@
-//! `project`: one request to a broker, shown to a person or handed to a script.
+//! `project`: sends one request to a broker and shows the response to a person or a script.
 //!
-//! `words` says what may be written, `order` makes the request of it without asking anybody, `views` turns the answer
-//! (`answers`) into text. Only [`run`] talks.
+//! `args` declares the arguments, `request` turns them into a request, `views` turns the response (`responses`) into
+//! text. Only [`run`] does I/O.
 
 mod args;
 mod request;
@@ -20,59 +20,68 @@ use super::table::escaped_json;
 use super::usage_errors::redact_keys;
 use super::{CliError, client, print};
 
-/// Does what was ordered and prints what came of it.
-pub fn run(order: &ProjectCommand) -> Result<(), CliError> {
-    if let Some(question) = &order.question {
+/// Sends the request of a command and prints the response.
+///
+/// # Errors
+/// [`CliError::Usage`] when the confirmation cannot be asked, [`CliError::Failed`] when it is denied or the request fails.
+pub fn run(command: &ProjectCommand) -> Result<(), CliError> {
+    if let Some(question) = &command.question {
         confirm(question)?;
     }
-    let body = client::send(&order.access, &order.request);
+    let body = client::send(&command.access, &command.request);
     let body = body.map_err(|line| CliError::Failed(redact_keys(&line)))?;
-    if order.json {
-        return print_json(order, &body);
+    if command.json {
+        return print_json(command, &body);
     }
-    match order.view.text(&body) {
+    match command.view.text(&body) {
         Ok(text) => print(&text),
-        Err(error) => Err(report_unreadable(order, &body, &error)),
+        Err(error) => Err(report_unreadable(command, &body, &error)),
     }
 }
 
-/// The answer as the broker wrote it: a script may want what this client does not know of.
-fn print_json(order: &ProjectCommand, body: &str) -> Result<(), CliError> {
-    let body = if body.is_empty() { order.view.empty_json() } else { body };
+/// Prints the response as the broker wrote it: a script may use fields that this client does not know.
+fn print_json(command: &ProjectCommand, body: &str) -> Result<(), CliError> {
+    let body = if body.is_empty() {
+        command.view.empty_json()
+    } else {
+        body
+    };
     serde_json::from_str::<IgnoredAny>(body).map_err(|error| not_understood(&error))?;
     print(&format!("{}\n", escaped_json(body.trim())))
 }
 
-/// What was changed stays changed, and the answer may hold a key that nobody shows again: it is printed as it is.
-fn report_unreadable(order: &ProjectCommand, body: &str, error: &serde_json::Error) -> CliError {
-    let printed = match order.request.method {
+/// The change is done, and the response may hold a key that is not shown again: it is printed as it is.
+fn report_unreadable(command: &ProjectCommand, body: &str, error: &serde_json::Error) -> CliError {
+    let printed = match command.request.method {
         Method::GET => Ok(()),
-        _ => print_json(order, body),
+        _ => print_json(command, body),
     };
     printed.err().unwrap_or_else(|| not_understood(error))
 }
 
-/// Tells where the answer is not as expected and nothing of what it says, which may be a key.
+/// Says where the response is unexpected, without quoting it: it may hold a key.
 fn not_understood(error: &serde_json::Error) -> CliError {
     let (line, column) = (error.line(), error.column());
     CliError::Failed(format!(
-        "the broker took the request, and its answer is not understood (line {line}, column {column}); \
+        "the broker took the request, and its answer has an unknown form (line {line}, column {column}); \
          is it a broker of this version? see --url"
     ))
 }
 
-/// Asks on the terminal, and nowhere else: a script has to say what it wants.
+/// Asks on the terminal. Without a terminal the user has to pass `--yes`.
 fn confirm(question: &str) -> Result<(), CliError> {
     let stdin = std::io::stdin();
     if !stdin.is_terminal() {
         return Err(CliError::Usage(format!(
-            "{question} There is no terminal to ask on; --yes does it without asking"
+            "{question} There is no terminal to ask on; --yes skips the question"
         )));
     }
     if answers_yes(question, &mut stdin.lock(), &mut std::io::stderr()) {
         Ok(())
     } else {
-        Err(CliError::Failed("nothing was done: the answer was not yes".to_owned()))
+        Err(CliError::Failed(
+            "nothing was changed: the answer was not yes".to_owned(),
+        ))
     }
 }
 
@@ -88,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_yes_is_a_yes() {
+    fn only_y_and_yes_confirm() {
         for (answer, yes) in [
             ("y\n", true),
             ("YES\r\n", true),

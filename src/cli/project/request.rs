@@ -1,4 +1,4 @@
-//! From the words of a command line to the request that they mean. Nothing is asked here.
+//! Turns the arguments of `project` into a request. It does no I/O.
 
 use std::ffi::OsString;
 
@@ -13,20 +13,23 @@ use crate::cli::client::{ApiRequest, percent_encoded};
 use crate::cli::table::escaped;
 use crate::cli::usage_errors::redact_keys;
 
-/// One command of `project`, ready to be carried out.
+/// One command of `project`, ready to run.
 #[derive(Debug)]
 pub struct ProjectCommand {
     pub access: BrokerAccess,
     pub request: ApiRequest,
-    /// How the answer is shown.
+    /// How the response is shown.
     pub view: View,
-    /// Show the answer as it is.
+    /// Print the response as JSON.
     pub json: bool,
-    /// To be answered with yes first.
+    /// A question that the user must answer with yes first.
     pub question: Option<String>,
 }
 
-/// Reads the words behind `project`.
+/// Parses the arguments of `project`.
+///
+/// # Errors
+/// [`CliError::Usage`] with one line for the user.
 pub fn read(
     matches: ArgMatches,
     before: &ArgMatches,
@@ -39,7 +42,7 @@ pub fn read(
 /// `before` holds the flags that stand before the command.
 fn read_command(mut matches: ArgMatches, before: &ArgMatches, env: &EnvVars) -> Result<ProjectCommand, String> {
     let Some((name, matches)) = matches.remove_subcommand() else {
-        return Err("no command behind project".to_owned());
+        return Err("no command after project".to_owned());
     };
     let access = BrokerAccess::read([&matches, before], env)?;
     let (ask, view) = request(&name, &matches)?;
@@ -149,7 +152,7 @@ fn changes(matches: &ArgMatches) -> Result<Value, String> {
     Ok(Value::Object(body))
 }
 
-/// What the flags of `create` and `update` say of a project, and nothing that none of them names.
+/// The fields that the flags of `create` and `update` set; absent flags set no field.
 fn project_body(matches: &ArgMatches) -> Map<String, Value> {
     let config = config(matches);
     let mut body = Map::new();
@@ -198,7 +201,7 @@ fn rotation(matches: &ArgMatches) -> Value {
     Value::Object(body)
 }
 
-/// A flag that is not given takes the spec's default: all protocols, no limit.
+/// Absent flags leave the defaults of the API: all protocols, no limit.
 fn grant_body(matches: &ArgMatches) -> Value {
     let mut body = Map::new();
     insert_flag(&mut body, "allowed_protocols", many(matches, "protocol").as_ref());
@@ -206,7 +209,7 @@ fn grant_body(matches: &ArgMatches) -> Value {
     Value::Object(body)
 }
 
-/// A flag becomes the field of the same name. One that was not given leaves no trace, not even null.
+/// Sets the field with the flag's name. An absent flag sets nothing, not even null.
 fn insert_flag(body: &mut Map<String, Value>, flag: &str, value: Option<&(impl serde::Serialize + ?Sized)>) {
     if let Some(value) = value {
         body.insert(flag.replace('-', "_"), json!(value));
@@ -217,7 +220,7 @@ fn text(matches: &ArgMatches, name: &str) -> String {
     matches.get_one::<String>(name).cloned().unwrap_or_default()
 }
 
-/// The values of a flag that may be repeated. The empty text stands for none, to say that there shall be none.
+/// The values of a repeatable flag. The empty text means the empty list.
 fn many(matches: &ArgMatches, name: &str) -> Option<Vec<String>> {
     let values = matches.get_many::<String>(name)?.map(|value| value.trim().to_owned());
     Some(values.filter(|value| !value.is_empty()).collect())

@@ -1,13 +1,15 @@
-//! What the broker says, as far as a person is shown it. Fields that are not shown may change without notice here.
+//! The parts of the broker's responses that are shown to a person. Other fields are ignored.
 
 use serde::Deserialize;
 
+/// A page of projects.
 #[derive(Debug, Deserialize)]
 pub struct Projects {
     pub projects: Vec<Project>,
     pub next_cursor: Option<String>,
 }
 
+/// A project.
 #[derive(Debug, Deserialize)]
 pub struct Project {
     #[serde(rename = "project_id")]
@@ -21,7 +23,7 @@ pub struct Project {
     pub config: ProjectConfig,
 }
 
-/// None is the broker's default.
+/// `None` means the default of the broker.
 #[derive(Debug, Deserialize)]
 pub struct ProjectConfig {
     pub allow_cross_project: bool,
@@ -33,18 +35,20 @@ pub struct ProjectConfig {
     pub rate_limit: u64,
 }
 
+/// A new project with its first key.
 #[derive(Debug, Deserialize)]
 pub struct Created {
     pub project: Project,
     pub api_keys: Vec<NewKey>,
 }
 
+/// A project after a change.
 #[derive(Debug, Deserialize)]
 pub struct Changed {
     pub project: Project,
 }
 
-/// What the key may not see is not there.
+/// Parts that the key may not see are absent.
 #[derive(Debug, Deserialize)]
 pub struct Shown {
     pub project: Project,
@@ -52,6 +56,7 @@ pub struct Shown {
     pub permissions: Option<Vec<Permission>>,
 }
 
+/// Sizes of a project.
 #[derive(Debug, Deserialize)]
 pub struct Counts {
     pub sessions: u64,
@@ -61,10 +66,11 @@ pub struct Counts {
     pub keys: u64,
 }
 
+/// A grant.
 #[derive(Debug, Deserialize)]
 pub struct Permission {
     pub target_project_id: String,
-    /// Empty: all.
+    /// Empty means all protocols.
     #[serde(default)]
     pub allowed_protocols: Vec<String>,
     #[serde(default)]
@@ -72,7 +78,7 @@ pub struct Permission {
     pub granted_at: Option<String>,
 }
 
-/// A key that nobody shows again.
+/// A key in clear text, which the broker shows once.
 #[derive(Deserialize)]
 pub struct NewKey {
     pub key_id: String,
@@ -85,11 +91,13 @@ impl std::fmt::Debug for NewKey {
     }
 }
 
+/// The keys of a project.
 #[derive(Debug, Deserialize)]
 pub struct Keys {
     pub keys: Vec<Key>,
 }
 
+/// A key without its secret.
 #[derive(Debug, Deserialize)]
 pub struct Key {
     #[serde(rename = "key_id")]
@@ -102,17 +110,20 @@ pub struct Key {
     pub last_used_at: Option<String>,
 }
 
+/// A new key, in clear text.
 #[derive(Deserialize)]
 pub struct KeyCreated {
     pub key: Key,
     pub api_key: String,
 }
 
+/// The keys that were revoked.
 #[derive(Debug, Deserialize)]
 pub struct KeysRevoked {
     pub revoked: Vec<Ended>,
 }
 
+/// The result of a rotation.
 #[derive(Debug, Deserialize)]
 pub struct Rotated {
     pub api_keys: Vec<NewKey>,
@@ -120,13 +131,14 @@ pub struct Rotated {
     pub revoked: Vec<Ended>,
 }
 
-/// A key, and until when it is good.
+/// A key and the time until which it is valid.
 #[derive(Debug, Deserialize)]
 pub struct Ended {
     pub key_id: String,
     pub at: String,
 }
 
+/// A new grant with its warnings.
 #[derive(Debug, Deserialize)]
 pub struct Granted {
     pub permission: Permission,
@@ -134,17 +146,20 @@ pub struct Granted {
     pub warnings: Vec<String>,
 }
 
+/// The result of revoking a grant.
 #[derive(Debug, Deserialize)]
 pub struct GrantTaken {
     pub revoked: bool,
 }
 
+/// A page of the audit.
 #[derive(Debug, Deserialize)]
 pub struct Audit {
     pub entries: Vec<Entry>,
     pub next_cursor: Option<String>,
 }
 
+/// An entry of the audit.
 #[derive(Debug, Deserialize)]
 pub struct Entry {
     pub at: String,

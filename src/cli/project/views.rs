@@ -1,4 +1,4 @@
-//! What a person is shown of an answer.
+//! Turns responses into text for a person.
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ use super::responses::{
 };
 use crate::cli::table::{Table, escaped};
 
-/// Which answer is expected, with what the words of the command add to it.
+/// The expected response, with arguments of the command that its text repeats.
 #[derive(Debug, PartialEq)]
 pub enum View {
     Created,
@@ -28,7 +28,10 @@ pub enum View {
 }
 
 impl View {
-    /// The answer as text that ends with a line break.
+    /// Returns the response as text that ends with a line break.
+    ///
+    /// # Errors
+    /// The error of the parser when the response has another form.
     pub fn text(&self, body: &str) -> serde_json::Result<String> {
         Ok(match self {
             Self::Created => created(&from_str(body)?),
@@ -46,7 +49,7 @@ impl View {
         })
     }
 
-    /// What `--json` prints where the broker says nothing but "done", so that a script always has an object to read.
+    /// What `--json` prints for an empty response, so that a script always reads an object.
     pub fn empty_json(&self) -> &'static str {
         match self {
             Self::Deleted(_) => r#"{"deleted":true}"#,
@@ -55,7 +58,7 @@ impl View {
     }
 }
 
-/// What nobody can ask for later.
+/// The keys with the advice to keep them.
 fn new_keys(keys: &[NewKey]) -> String {
     let mut table = Table::new(&["KEY ID", "API KEY"]);
     for key in keys {

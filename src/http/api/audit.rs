@@ -1,3 +1,5 @@
+//! `/api/v1/audit`: pages of the audit.
+
 #![allow(unused_qualifications, reason = "what utoipa writes")]
 
 use actix_web::{http::Method, web};
@@ -12,34 +14,35 @@ use crate::{
     http::resource::Resource,
 };
 
+/// The resources of this file.
 pub fn resources() -> Vec<Resource> {
     vec![Resource::at("/api/v1/audit").on(Method::GET, web::to(list))]
 }
 
-/// Which entries.
+/// Selects entries of the audit.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct Query {
-    /// Only of this project.
+    /// Only entries of this project.
     #[param(value_type = Option<schemas::ProjectId>)]
     project: Option<String>,
-    /// Only of this action, such as `key.rotate`.
+    /// Only entries of this action, such as `key.rotate`.
     action: Option<String>,
-    /// Only what ended so.
+    /// Only entries with this outcome.
     #[param(value_type = Option<schemas::Outcome>)]
     outcome: Option<String>,
-    /// How many at most.
+    /// Most entries of a page.
     #[param(minimum = 1, maximum = 1000, default = 100)]
     limit: Option<usize>,
-    /// Where the last page ended: its `next_cursor`.
+    /// The `next_cursor` of the previous page.
     #[param(format = "uuid")]
     cursor: Option<String>,
 }
 
-/// What was administered, and who was refused; the newest first. Who administers a project sees that of it.
+/// Administrative actions and refusals, newest first. An admin of a project sees the entries of that project.
 #[utoipa::path(get, path = "/api/v1/audit", operation_id = "list_audit", tag = "audit", params(Query), responses(
-    (status = 200, description = "A page of it", body = views::AuditPage),
+    (status = 200, description = "A page of the audit", body = views::AuditPage),
 ))]
 pub async fn list(admin: Admin, Caller(by): Caller, query: web::Query<Query>) -> ApiResult {
     let Query {

@@ -1,4 +1,4 @@
-//! REST under `/api/v1`: one file per resource. What it does is done by the administration, which the tools call too.
+//! The REST API under `/api/v1`: one file per resource. The verbs are those of `admin`, which the MCP tools share.
 
 pub mod audit;
 pub mod projects;
@@ -24,9 +24,10 @@ use crate::{
     refusal::{json_error_reason, serde_error_reason},
 };
 
-/// What the media type of JSON ends with.
+/// The subtype or suffix of JSON media types.
 const JSON: &str = "json";
 
+/// All resources of the REST API.
 pub fn resources() -> Vec<Resource> {
     [projects::resources(), audit::resources(), tree::resources()]
         .into_iter()
@@ -34,7 +35,7 @@ pub fn resources() -> Vec<Resource> {
         .collect()
 }
 
-/// How queries are read, and refused.
+/// Sets how query errors are answered.
 pub fn configure_queries(config: &mut web::ServiceConfig) {
     config.app_data(web::QueryConfig::default().error_handler(|error, _| {
         let QueryPayloadError::Deserialize(mistake) = &error else {
@@ -44,7 +45,7 @@ pub fn configure_queries(config: &mut web::ServiceConfig) {
     }));
 }
 
-/// Who calls. Every route under authentication has one.
+/// The authenticated caller of a request.
 pub struct Caller(pub Arc<Identity>);
 
 impl FromRequest for Caller {
@@ -57,8 +58,8 @@ impl FromRequest for Caller {
     }
 }
 
-/// A body: a JSON object. Whoever sends it is looked at again when it has come: that may be long after the key, which
-/// may have been revoked in between.
+/// A body with a JSON object. The credential is checked again when the body has arrived: it may have been revoked
+/// meanwhile.
 pub struct JsonBody<T>(pub T);
 
 impl<T: DeserializeOwned> FromRequest for JsonBody<T> {
@@ -88,11 +89,11 @@ fn check_is_json(request: &HttpRequest) -> Result<(), ApiError> {
     if is_json {
         return Ok(());
     }
-    let detail = "a body is JSON: say so with Content-Type: application/json";
+    let detail = "the body must be JSON, with Content-Type: application/json";
     Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid_argument", detail).into())
 }
 
-/// Whether who calls would still be let in.
+/// Checks that the caller's credential is still valid.
 async fn recheck_credentials(request: &HttpRequest) -> Result<(), ApiError> {
     let Caller(identity) = Caller::extract(request).await?;
     if identity.is_valid(now().unix_ms) {
@@ -105,7 +106,7 @@ async fn recheck_credentials(request: &HttpRequest) -> Result<(), ApiError> {
     Err(auth.invalid_credential().into())
 }
 
-/// To JSON Schema, and so to `/openapi.json`, `1.0` is an integer too (draft 2020-12, core, section 4.2.3).
+/// Parses a JSON object. `1.0` counts as an integer, as in JSON Schema (draft 2020-12, core, section 4.2.3).
 fn parse_json<T: DeserializeOwned>(text: &str) -> serde_json::Result<T> {
     let read = serde_json::from_str(text).or_else(|error| {
         let mut body: Value = serde_json::from_str(text)?;
@@ -118,9 +119,9 @@ fn parse_json<T: DeserializeOwned>(text: &str) -> serde_json::Result<T> {
     read.map(|JsonObject(body)| body)
 }
 
-/// Writes whole numbers without a fraction. False when there is none that had one.
+/// Rewrites integral floats as integers. Returns whether any was found.
 fn normalize_integers(value: &mut Value) -> bool {
-    /// From here on not every integer is a float.
+    /// From here on, floats do not represent every integer.
     const MOST: f64 = 9_007_199_254_740_992.0;
     match value {
         Value::Number(number) => match number.as_f64() {
@@ -138,7 +139,7 @@ fn normalize_integers(value: &mut Value) -> bool {
     }
 }
 
-/// A query of which nothing is known. What is not known is refused: it may be a wish that is misspelt.
+/// Refuses any query parameter: an unknown one may be a misspelled wish.
 pub struct NoQuery;
 
 impl FromRequest for NoQuery {
@@ -149,12 +150,12 @@ impl FromRequest for NoQuery {
         std::future::ready(if request.query_string().is_empty() {
             Ok(Self)
         } else {
-            Err(BrokerError::invalid("query", "no parameter is known here").into())
+            Err(BrokerError::invalid("query", "this path takes no query parameters").into())
         })
     }
 }
 
-/// The administration of the broker, as soon as it has started.
+/// The administration, available once the broker has started.
 pub struct Admin(Arc<Administration>);
 
 impl std::ops::Deref for Admin {
@@ -176,7 +177,7 @@ impl FromRequest for Admin {
     }
 }
 
-/// What is answered instead.
+/// A refusal, answered as a problem document.
 #[derive(Debug)]
 pub struct ApiError(Problem);
 
@@ -210,7 +211,7 @@ impl ResponseError for ApiError {
 
 type ApiResult = Result<HttpResponse, ApiError>;
 
-#[allow(clippy::unnecessary_wraps, reason = "it is how handlers end")]
+#[allow(clippy::unnecessary_wraps, reason = "handlers end with this call")]
 fn ok(body: impl Serialize) -> ApiResult {
     Ok(HttpResponse::Ok().json(body))
 }
@@ -222,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whole_numbers_are_integers_however_they_are_written() {
+    fn integral_numbers_are_integers_in_every_notation() {
         let max_sessions = |text: &str| {
             let config: serde_json::Result<ProjectConfig> = parse_json(&format!("{{\"max_sessions\": {text}}}"));
             config
@@ -243,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_no_object() {
+    fn a_list_is_not_an_object() {
         for text in ["[]", "[true]", "[1.0]", "null"] {
             assert!(parse_json::<ProjectConfig>(text).is_err(), "{text}");
         }

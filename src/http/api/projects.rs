@@ -1,3 +1,5 @@
+//! `/api/v1/projects`: projects with their keys and grants. The verbs and their checks are in `admin`.
+
 #![allow(unused_qualifications, reason = "what utoipa writes")]
 
 use std::{collections::BTreeSet, time::Duration};
@@ -25,6 +27,7 @@ use crate::{
     problem::Problem,
 };
 
+/// The resources of this file.
 pub fn resources() -> Vec<Resource> {
     vec![
         Resource::at("/api/v1/projects")
@@ -47,32 +50,33 @@ pub fn resources() -> Vec<Resource> {
 }
 
 fn parse_project_id(id: &str) -> Result<ProjectId, BrokerError> {
-    // What cannot be the id of a project is not there either.
+    // A text that cannot be a project id names no project.
     ProjectId::parse(id).map_err(|_| BrokerError::ProjectNotFound)
 }
 
-/// Where a page ended: the project in its last entry.
+/// Parses the cursor of a page: the project of its last entry.
 fn parse_cursor(cursor: Option<String>) -> Result<Option<ProjectId>, BrokerError> {
     let parsed = cursor.map(|text| ProjectId::parse(&text)).transpose();
     parsed.map_err(|_| BrokerError::invalid("cursor", "not a cursor of this list"))
 }
 
+/// Selects projects of the list.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct ListQuery {
-    /// Deleted ones too.
+    /// Include deleted projects.
     #[serde(default)]
     #[param(default = false)]
     include_inactive: bool,
-    /// Only those that have all of these, separated by commas.
+    /// Only projects with all of these tags, separated by commas.
     tags: Option<String>,
-    /// Where the last page ended: its `next_cursor`.
+    /// The `next_cursor` of the previous page.
     #[param(value_type = Option<schemas::ProjectId>)]
     cursor: Option<String>,
 }
 
-/// One's own project, and those that want to be found; for the admin key all.
+/// The caller's own project and the discoverable ones; all projects for the admin key.
 #[utoipa::path(get, path = "/api/v1/projects", operation_id = "list_projects", tag = "projects",
     params(ListQuery), responses(
     (status = 200, description = "The projects", body = views::Projects),
@@ -97,6 +101,7 @@ pub async fn list(admin: Admin, Caller(by): Caller, query: web::Query<ListQuery>
     ok(admin.list(&by, &filter))
 }
 
+/// A project to create.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateProject {
@@ -114,15 +119,15 @@ pub struct CreateProject {
     config: ProjectConfig,
 }
 
-/// How a project is to be; what is left out stays as it is, null is the broker's default.
-#[allow(dead_code, reason = "it describes what ProjectConfig and ConfigChanges read")]
+/// The configuration of a project. Absent members stay unchanged; null means the broker's default.
+#[allow(dead_code, reason = "schema of the input of ProjectConfig and ConfigChanges")]
 #[derive(ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ConfigBody {
-    /// Its sessions may send to other projects, and be sent to, where a permission says so.
+    /// Sessions of this project may exchange messages with other projects, where a grant allows it.
     #[schema(nullable = false)]
     allow_cross_project: Option<bool>,
-    /// Other projects see that it exists.
+    /// Other projects see this one in lists.
     #[schema(nullable = false)]
     discoverable: Option<bool>,
     #[schema(minimum = 1, maximum = 10_000_000)]
@@ -131,17 +136,17 @@ pub struct ConfigBody {
     max_protocols: Option<usize>,
     #[schema(minimum = 1, maximum = 1_000_000)]
     queue_capacity: Option<usize>,
-    /// Requests per minute of all its callers together; 0 is no limit.
+    /// Requests per minute of all callers of the project together; 0 means no limit.
     #[schema(nullable = false, maximum = 4_294_967_295_u32)]
     rate_limit: Option<usize>,
 }
 
-/// Makes a project and its first key, which administers it. Takes the admin key.
+/// Creates a project with its first key, of scope `admin`. Requires the admin key.
 #[utoipa::path(post, path = "/api/v1/projects", operation_id = "create_project", tag = "projects",
     request_body = CreateProject, responses(
-    (status = 201, description = "It is made", body = views::CreatedProject,
-        headers(("Location" = String, description = "Where it is"))),
-    (status = 409, description = "There is one of this id already, or was", body = ProblemBody,
+    (status = 201, description = "The project and its first key", body = views::CreatedProject,
+        headers(("Location" = String, description = "The path of the project"))),
+    (status = 409, description = "A project with this id exists or existed", body = ProblemBody,
         content_type = "application/problem+json"),
 ))]
 pub async fn create(
@@ -171,7 +176,7 @@ pub async fn create(
         .json(created))
 }
 
-/// One project: to its own in full, to others as far as it wants to be found.
+/// One project: in full for its own callers, its public part for others.
 #[utoipa::path(get, path = "/api/v1/projects/{project_id}", operation_id = "get_project", tag = "projects",
     params(("project_id" = schemas::ProjectId, Path)), responses(
     (status = 200, description = "The project", body = views::ProjectInfo),
@@ -180,7 +185,8 @@ pub async fn show(admin: Admin, Caller(by): Caller, _: NoQuery, path: web::Path<
     ok(admin.show(&by, Some(&parse_project_id(&path)?)).await?)
 }
 
-#[allow(clippy::option_option, reason = "absent, null and a text are three things")]
+/// Changes of a project; absent members stay unchanged.
+#[allow(clippy::option_option, reason = "absent, null and a text are distinct")]
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ChangeProject {
@@ -198,7 +204,7 @@ pub struct ChangeProject {
     config: ConfigChanges,
 }
 
-/// A set that is written as a list. What is in it twice counts twice, as in the schema.
+/// A set written as a list of at most `LEN_MAX` items; repeated items count.
 struct BoundedSet<T, const LEN_MAX: usize>(BTreeSet<T>);
 
 impl<T, const LEN_MAX: usize> Default for BoundedSet<T, LEN_MAX> {
@@ -221,15 +227,15 @@ fn object<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Re
     JsonObject::deserialize(deserializer).map(|JsonObject(value)| value)
 }
 
-/// A member that is there: `null` is a value, or none that fits.
+/// A member that is present, in contrast to an absent one: `null` is a value.
 fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)
 }
 
-/// Changes a project. Its limits take the admin key.
+/// Changes a project. Its limits require the admin key.
 #[utoipa::path(patch, path = "/api/v1/projects/{project_id}", operation_id = "change_project", tag = "projects",
     params(("project_id" = schemas::ProjectId, Path)), request_body = ChangeProject, responses(
-    (status = 200, description = "The project as it is now", body = views::ChangedProject),
+    (status = 200, description = "The changed project", body = views::ChangedProject),
 ))]
 pub async fn change(
     admin: Admin,
@@ -253,10 +259,10 @@ pub async fn change(
     ok(admin.change(&by, &parse_project_id(&path)?, changes).await?)
 }
 
-/// Deletes a project: its keys end, its sessions too, and what they hold is gone. Takes the admin key.
+/// Deletes a project with its keys, sessions and messages. Requires the admin key.
 #[utoipa::path(delete, path = "/api/v1/projects/{project_id}", operation_id = "delete_project", tag = "projects",
     params(("project_id" = schemas::ProjectId, Path)), responses(
-    (status = 204, description = "It is deleted"),
+    (status = 204, description = "The project is deleted"),
 ))]
 pub async fn delete(admin: Admin, Caller(by): Caller, _: NoQuery, path: web::Path<String>) -> ApiResult {
     admin.delete(&by, &parse_project_id(&path)?).await?;
@@ -272,21 +278,22 @@ pub async fn keys(admin: Admin, Caller(by): Caller, _: NoQuery, path: web::Path<
     ok(admin.keys(&by, &parse_project_id(&path)?)?)
 }
 
+/// A key to create.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateKey {
-    /// For people.
+    /// A display name.
     #[schema(value_type = Option<schemas::Name>)]
     label: Option<String>,
-    /// `member` where nothing is said.
+    /// The default is `member`.
     #[schema(value_type = Option<schemas::KeyScope>)]
     scope: Option<String>,
-    /// At most ten years; never, where nothing is said.
+    /// At most ten years. Without it the key does not expire.
     #[schema(value_type = Option<usize>, minimum = 1, maximum = 315_360_000)]
     expires_in_seconds: Option<u64>,
 }
 
-/// Makes another key. It is shown this one time.
+/// Creates a key. The response shows it once.
 #[utoipa::path(post, path = "/api/v1/projects/{project_id}/keys", operation_id = "create_key", tag = "keys",
     params(("project_id" = schemas::ProjectId, Path)), request_body = CreateKey, responses(
     (status = 201, description = "The key", body = views::CreatedKey, links(
@@ -328,10 +335,10 @@ pub async fn add_key(
     Ok(HttpResponse::Created().json(created))
 }
 
-/// Revokes a key at once. Connections that came in with it are closed.
+/// Revokes a key at once and closes the connections that use it.
 #[utoipa::path(delete, path = "/api/v1/projects/{project_id}/keys/{key_id}", operation_id = "revoke_key", tag = "keys",
     params(("project_id" = schemas::ProjectId, Path), ("key_id" = schemas::KeyId, Path)), responses(
-    (status = 200, description = "Since when it is good no more", body = views::RevokedKeys),
+    (status = 200, description = "When the key became invalid", body = views::RevokedKeys),
 ))]
 pub async fn revoke_key(admin: Admin, Caller(by): Caller, _: NoQuery, path: web::Path<(String, String)>) -> ApiResult {
     let (id, key) = path.into_inner();
@@ -339,7 +346,7 @@ pub async fn revoke_key(admin: Admin, Caller(by): Caller, _: NoQuery, path: web:
     ok(admin.revoke_key(&by, &id, key).await.map_err(key_not_found)?)
 }
 
-/// What a path names and is not there is not found, though a tool would call it an argument.
+/// A key that a path names and that does not exist is 404, although a tool would call it an invalid argument.
 fn key_not_found(error: BrokerError) -> ApiError {
     match error {
         BrokerError::InvalidArgument { field, .. } if field == "key_id" => {
@@ -349,22 +356,23 @@ fn key_not_found(error: BrokerError) -> ApiError {
     }
 }
 
+/// Which keys to rotate.
 #[derive(Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RotateKeys {
-    /// Only this one; all, where nothing is said.
+    /// Only this key; all keys without it.
     #[schema(value_type = Option<schemas::KeyId>)]
     key_id: Option<String>,
-    /// How long the old ones stay good; at most 30 days, and not at all where nothing is said.
+    /// How long the old keys stay valid, in seconds; at most 30 days. By default they end at once.
     #[serde(default)]
     #[schema(value_type = usize, maximum = 2_592_000)]
     grace_period_seconds: u64,
 }
 
-/// Puts new keys in the place of old ones.
+/// Replaces keys by new ones.
 #[utoipa::path(post, path = "/api/v1/projects/{project_id}/keys/rotate", operation_id = "rotate_keys", tag = "keys",
     params(("project_id" = schemas::ProjectId, Path)), request_body = RotateKeys, responses(
-    (status = 200, description = "The new keys, and when the old ones end", body = views::RotatedKeys),
+    (status = 200, description = "The new keys, and when the old keys end", body = views::RotatedKeys),
 ))]
 pub async fn rotate(
     admin: Admin,
@@ -386,10 +394,10 @@ pub async fn rotate(
     ok(admin.rotate(&by, &parse_project_id(&path)?, key, grace).await?)
 }
 
-/// To which other projects its sessions may send.
+/// The projects that sessions of this project may send to.
 #[utoipa::path(get, path = "/api/v1/projects/{project_id}/grants", operation_id = "list_grants", tag = "grants",
     params(("project_id" = schemas::ProjectId, Path), GrantsQuery), responses(
-    (status = 200, description = "A page of the permissions", body = views::Grants),
+    (status = 200, description = "A page of the grants", body = views::Grants),
 ))]
 pub async fn grants(
     admin: Admin,
@@ -401,36 +409,38 @@ pub async fn grants(
     ok(admin.grants(&by, &parse_project_id(&path)?, after.as_ref())?)
 }
 
+/// Selects grants of the list.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct GrantsQuery {
-    /// Where the last page ended: its `next_cursor`.
+    /// The `next_cursor` of the previous page.
     #[param(value_type = Option<schemas::ProjectId>)]
     cursor: Option<String>,
 }
 
+/// What a grant allows.
 #[derive(Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GrantAccess {
-    /// Names of protocols; empty: all.
+    /// Names of protocols; empty means all.
     #[serde(default)]
     #[schema(value_type = Vec<schemas::ProtocolName>, max_items = 1000)]
     allowed_protocols: BoundedSet<ProtocolName, 1000>,
-    /// Messages per minute; 0 is no limit.
+    /// Messages per minute; 0 means no limit.
     #[serde(default)]
     #[schema(value_type = usize, maximum = 4_294_967_295_u32)]
     message_rate_limit: u32,
 }
 
-/// Lets its sessions send to another project.
+/// Allows sessions of this project to send to another one.
 #[utoipa::path(put, path = "/api/v1/projects/{project_id}/grants/{target_project_id}",
     operation_id = "grant_access", tag = "grants",
     params(
         ("project_id" = schemas::ProjectId, Path),
         ("target_project_id" = schemas::ProjectId, Path, example = "umbrella"),
     ), request_body = GrantAccess, responses(
-    (status = 200, description = "The permission", body = views::Granted),
+    (status = 200, description = "The grant", body = views::Granted),
 ))]
 pub async fn grant(
     admin: Admin,
@@ -450,14 +460,14 @@ pub async fn grant(
         .await?)
 }
 
-/// Takes a permission back.
+/// Revokes a grant.
 #[utoipa::path(delete, path = "/api/v1/projects/{project_id}/grants/{target_project_id}",
     operation_id = "revoke_access", tag = "grants",
     params(
         ("project_id" = schemas::ProjectId, Path),
         ("target_project_id" = schemas::ProjectId, Path, example = "umbrella"),
     ), responses(
-    (status = 200, description = "Whether there was one", body = views::GrantRevoked),
+    (status = 200, description = "Whether the grant existed", body = views::GrantRevoked),
 ))]
 pub async fn revoke_grant(
     admin: Admin,

@@ -1,3 +1,5 @@
+//! `/api/v1/tree`: the actors of the broker.
+
 use std::sync::Arc;
 
 use actix_web::{HttpResponse, http::Method, web};
@@ -7,28 +9,30 @@ use utoipa::ToSchema;
 use super::{ApiResult, Caller, NoQuery};
 use crate::http::{HttpState, resource::Resource};
 
+/// The resources of this file.
 pub fn resources() -> Vec<Resource> {
     vec![Resource::at("/api/v1/tree").on(Method::GET, web::to(tree))]
 }
 
-/// An actor of the broker and those it owns.
-#[allow(dead_code, reason = "it describes what Node writes")]
+/// An actor of the broker with its children.
+#[allow(dead_code, reason = "schema of the output of Node")]
 #[derive(ToSchema)]
 pub struct Actor {
     /// Such as `project` or `session`.
     kind: String,
     name: String,
     state: ActorState,
-    /// Messages that wait for it.
+    /// Messages in its mailbox.
     mailbox_len: usize,
-    /// How often it was restarted after a panic.
+    /// Restarts after a panic.
     #[schema(value_type = usize)]
     restarts: u32,
     #[schema(no_recursion)]
     children: Vec<Actor>,
 }
 
-#[allow(dead_code, reason = "it describes what Node writes")]
+/// The state of an actor.
+#[allow(dead_code, reason = "schema of the output of Node")]
 #[derive(ToSchema)]
 #[schema(rename_all = "snake_case")]
 pub enum ActorState {
@@ -38,7 +42,7 @@ pub enum ActorState {
     GaveUp,
 }
 
-/// The actors of the broker with their mailboxes and restarts. Takes the admin key.
+/// The actors of the broker with their mailboxes and restarts. Requires the admin key.
 #[utoipa::path(get, path = "/api/v1/tree", operation_id = "get_tree", tag = "broker", responses(
     (status = 200, description = "The root of the tree", body = Actor),
 ))]

@@ -1,4 +1,4 @@
-//! What the requests of an HTTP session tell its peer: in order, and bounded.
+//! The channel from the requests of an HTTP session to its peer: ordered and bounded.
 
 use std::sync::Arc;
 
@@ -14,75 +14,82 @@ use crate::{
     transport::inbound::INBOUND_TOTAL_TIMEOUT,
 };
 
-/// Bytes of requests that a session has not taken up: what comes then waits, and one that is longer waits until nothing
-/// else does.
+/// Bytes of requests that a session has not handled yet. Further requests wait; a longer one waits until the queue is
+/// empty.
 const QUEUED_BYTES_MAX: usize = ANSWER_BYTES_MAX;
-/// Bytes that a request counts for beside its text.
+/// Bytes that a request counts beside its text.
 const REQUEST_OVERHEAD_BYTES: usize = 1024;
 
-/// What the requests of a session tell its peer. Each request makes room first, by [`Commands::room`]; what it tells after
-/// that are a few commands for each request that is open.
+/// A command to the peer of a session. Each request first takes a permit with [`CommandSender::reserve`]; its further
+/// commands are few.
 pub enum SessionCommand {
-    /// A frame; what belongs to it goes to `lane`, or to the stream of the session.
+    /// A frame. Answers go to `reply_outbox`, or to the stream of the session.
     Frame {
         text: String,
-        lane: Option<Arc<Outbox>>,
+        reply_outbox: Option<Arc<Outbox>>,
         read_at: ReadAt,
-        room: CommandPermit,
+        permit: CommandPermit,
     },
-    /// The caller that waited for this answer has gone without it.
+    /// The caller that waited for this answer has disconnected.
     CallerLeft {
         exchange: Arc<Outbox>,
     },
-    /// A reader of the stream of the session begins. Unless it goes on where another left off, what was pushed to that
-    /// one and not acknowledged is pushed again.
+    /// A reader attaches to the stream of the session. Unless it resumes where the previous one stopped, unacknowledged
+    /// pushes are sent again.
     ReaderAttached {
         reader: u64,
         resumes: bool,
-        room: CommandPermit,
+        permit: CommandPermit,
     },
-    /// This reader of the stream has left.
+    /// A reader has detached from the stream of the session.
     ReaderDetached {
         reader: u64,
     },
     MessagesWritten(Vec<MessageId>),
     OutboxWritable,
-    /// A sign of life.
+    /// Counts as a heartbeat of the client.
     Touch,
-    /// Answered when everything before it is done.
+    /// Answered when all earlier commands are done.
     Barrier(oneshot::Sender<()>),
-    /// The broker stops: what is under way for this response comes to its end, and the response with it.
+    /// The broker stops: calls in progress for this response finish, then the response ends.
     Drain(DrainRequest),
 }
 
-/// A response that ends when what is under way for it, or for `all`, has.
+/// A response that ends when its calls in progress have finished; with `all_requests`, all calls of the session.
 pub struct DrainRequest {
     pub outbox: Arc<Outbox>,
     pub all_requests: bool,
 }
 
-/// The room of a request that its session has not taken up yet. Given back when it is dropped.
+/// Permit for one queued request. It is released on drop.
 pub struct CommandPermit {
     _permit: OwnedSemaphorePermit,
 }
 
-/// The way of commands to the peer of a session.
+/// The sending half of a session's command channel.
 pub struct CommandSender {
     sender: mpsc::UnboundedSender<SessionCommand>,
     permits: Arc<Semaphore>,
 }
 
 impl CommandSender {
+    /// A channel: the sender, and the receiver for the session's task.
     pub fn new() -> (Self, mpsc::UnboundedReceiver<SessionCommand>) {
         let (sender, received) = mpsc::unbounded_channel();
-        let room = Arc::new(Semaphore::new(QUEUED_BYTES_MAX));
-        (Self { sender, permits: room }, received)
+        let permit = Arc::new(Semaphore::new(QUEUED_BYTES_MAX));
+        (
+            Self {
+                sender,
+                permits: permit,
+            },
+            received,
+        )
     }
 
-    /// Waits, in the order of asking, until there is room for a request with a text of so many bytes.
+    /// Waits in order for a permit for a request with `text_len` bytes.
     ///
     /// # Errors
-    /// 503 when the session has not taken up enough of what came before for as long as a body may take.
+    /// 503 when the session does not handle earlier requests within [`INBOUND_TOTAL_TIMEOUT`].
     pub async fn reserve(&self, text_len: usize) -> Result<CommandPermit, Refusal> {
         let bytes = (text_len + REQUEST_OVERHEAD_BYTES).min(QUEUED_BYTES_MAX);
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
@@ -94,17 +101,17 @@ impl CommandSender {
         match acquired {
             Ok(Ok(permit)) => Ok(CommandPermit { _permit: permit }),
             _ => Err(Refusal::unavailable(
-                "this session is busy with what was sent before: try again later",
+                "this session is busy with earlier requests: try again later",
             )),
         }
     }
 
-    /// The commands are obeyed in their order. Without effect when the session is over.
+    /// Sends a command. Commands are handled in order; after the end of the session they are dropped.
     pub fn send(&self, command: SessionCommand) {
         let _ = self.sender.send(command);
     }
 
-    /// Whether the peer that obeyed has gone.
+    /// Whether the session's task has ended.
     pub fn is_closed(&self) -> bool {
         self.sender.is_closed()
     }
@@ -117,12 +124,12 @@ mod tests {
 
     use super::*;
 
-    fn frame(text_len: usize, room: CommandPermit) -> SessionCommand {
+    fn frame(text_len: usize, permit: CommandPermit) -> SessionCommand {
         SessionCommand::Frame {
             text: "x".repeat(text_len),
-            lane: None,
+            reply_outbox: None,
             read_at: ReadAt::default(),
-            room,
+            permit,
         }
     }
 
@@ -133,32 +140,32 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn requests_wait_while_a_session_does_not_take_up_those_before() {
+    async fn requests_wait_while_a_session_has_not_handled_earlier_ones() {
         let (commands, mut received) = CommandSender::new();
         let mut len = 0;
-        while let Some(room) = reserve_now(&commands, 0) {
-            commands.send(frame(0, room));
+        while let Some(permit) = reserve_now(&commands, 0) {
+            commands.send(frame(0, permit));
             len += 1;
         }
         assert_eq!(len, QUEUED_BYTES_MAX / REQUEST_OVERHEAD_BYTES);
         drop(received.recv().await);
         assert!(
             reserve_now(&commands, 1).is_none(),
-            "there is room for one without a text"
+            "only a request without a text fits"
         );
         assert!(reserve_now(&commands, 0).is_some());
     }
 
     #[actix_rt::test]
-    async fn a_request_longer_than_the_bound_waits_until_nothing_else_does() {
+    async fn a_request_beyond_the_bound_waits_until_the_queue_is_empty() {
         let (commands, mut received) = CommandSender::new();
-        let room = reserve_now(&commands, 0).unwrap();
-        commands.send(frame(0, room));
+        let permit = reserve_now(&commands, 0).unwrap();
+        commands.send(frame(0, permit));
         let long = commands.reserve(10 * QUEUED_BYTES_MAX);
         futures_util::pin_mut!(long);
         assert!((&mut long).now_or_never().is_none());
         assert!(reserve_now(&commands, 0).is_none(), "later requests wait behind it");
         drop(received.recv().await);
-        assert!(long.now_or_never().is_some_and(|room| room.is_ok()));
+        assert!(long.now_or_never().is_some_and(|permit| permit.is_ok()));
     }
 }

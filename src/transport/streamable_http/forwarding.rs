@@ -1,8 +1,8 @@
-//! Requests for a session or a task that another replica has: this replica sends them on, and passes the response back.
+//! Forwards a request to the replica that owns its session or task, and passes the response back.
 //!
-//! The id of a session or a task names the replica that made it, and the storage knows where each replica serves HTTP. So
-//! a load balancer may send each request to any replica. A session has one [`Peer`](crate::mcp::Peer) wherever its
-//! requests come in: its streams, answers, cancellations and subscriptions are all at one replica, and end with it.
+//! The id of a session or task names the replica that made it, and the storage knows each replica's HTTP address. So a
+//! load balancer may send each request to any replica. A session has one [`Peer`](crate::mcp::Peer), at one replica,
+//! wherever its requests arrive: its streams, answers, cancellations and subscriptions end with that replica.
 
 use std::{
     io,
@@ -46,20 +46,20 @@ use crate::{
     transport::{ConnectionPermit, SocketState, body, socket},
 };
 
-/// Marks a request that came from another replica. It is not sent on again, whatever it names.
+/// Marks a forwarded request, which is not forwarded again.
 const FORWARDED: HeaderName = HeaderName::from_static("mcp-broker-forwarded");
-/// How long it may take to connect to another replica.
+/// Timeout of connecting to another replica.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Once this replica stops, how long its callers still wait for another replica. What they wait for after that is given
-/// up there, as if the caller had left.
+/// After this replica started to stop: how long its callers still wait for another replica. Then the request is
+/// dropped, as if the caller had disconnected.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
-/// Headers that belong to one connection (RFC 9110, section 7.6.1), and those that are set anew for each.
+/// Hop-by-hop headers (RFC 9110, section 7.6.1), and headers that each connection sets itself.
 const HOP_BY_HOP: [HeaderName; 9] = [
     header::CONNECTION,
     HeaderName::from_static("keep-alive"),
     header::CONTENT_LENGTH,
     header::DATE,
-    // The body that was expected is here.
+    // The body was already received.
     header::EXPECT,
     header::TE,
     header::TRAILER,
@@ -67,23 +67,23 @@ const HOP_BY_HOP: [HeaderName; 9] = [
     header::UPGRADE,
 ];
 
-/// Where the replica serves HTTP that has what a request names. None: the request is served here.
+/// Returns the HTTP address of the replica that owns what a request names. `None`: the request is served here.
 ///
 /// # Errors
-/// 503 when that cannot be found out now.
+/// 503 when the storage cannot tell.
 pub async fn destination(request: &HttpRequest, endpoint: &Endpoint) -> Result<Option<SocketAddr>, Refusal> {
-    let Some(replicas) = endpoint.context.get().and_then(|gate| gate.replicas.as_ref()) else {
+    let Some(replicas) = endpoint.context.get().and_then(|context| context.replicas.as_ref()) else {
         return Ok(None);
     };
     let owner = named_id(request).and_then(located_id::replica_of);
     match owner.filter(|owner| *owner != replicas.own_id()) {
-        // What a replica had that is gone is not found here either.
+        // A lost replica has no address: the request is served here, and finds nothing.
         Some(owner) => replicas.address_of(owner).await.map_err(|_| replica_unreachable()),
         None => Ok(None),
     }
 }
 
-/// The id of the session or the task that a request is for.
+/// The id of the session or task that a request is for.
 fn named_id(request: &HttpRequest) -> Option<&str> {
     let headers = request.headers();
     if headers.contains_key(FORWARDED) {
@@ -100,42 +100,42 @@ fn named_id(request: &HttpRequest) -> Option<&str> {
     headers.get(SESSION_ID)?.to_str().ok()
 }
 
-/// Sends a request on to the replica at an address. The response is the one that comes from there.
+/// Forwards a request to the replica at an address and returns its response.
 ///
 /// # Errors
-/// 404 when nothing listens there, and the session is gone with the replica; 503 when it cannot be reached now, or ends
-/// before it answers.
+/// 404 when nothing listens at the address: the session ended with its replica. 503 when the replica cannot be reached
+/// or ends before it answers.
 pub async fn forward(
     request: &HttpRequest,
     payload: Option<web::Payload>,
     endpoint: &Endpoint,
     to: SocketAddr,
 ) -> HttpResult {
-    let gate = require_capacity(endpoint)?;
-    let mut inbound = Reservation::new(&gate.inbound, identity_of(request)?.project.id());
-    let room = body::BodyReservation {
+    let context = require_capacity(endpoint)?;
+    let mut inbound = Reservation::new(&context.inbound, identity_of(request)?.project.id());
+    let reservation = body::BodyReservation {
         reservation: &mut inbound,
         socket: socket_state(request),
     };
     let body = match payload {
-        Some(payload) => body::read(request.headers(), payload, gate.message_len_max(), room).await?,
+        Some(payload) => body::read(request.headers(), payload, context.message_len_max(), reservation).await?,
         None => Bytes::new(),
     };
     let refuse = |refusal: Refusal| match std::str::from_utf8(&body).map(rpc::parse) {
         Ok(Ok(parsed)) => refusal.for_request(parsed.id()),
         _ => refusal,
     };
-    let socket = connect(to, gate.timeouts.stall_timeout).await;
+    let socket = connect(to, context.timeouts.stall_timeout).await;
     let socket = socket.map_err(|error| match error.kind() {
         io::ErrorKind::ConnectionRefused if !headers::is_modern(request.headers()) => refuse(not_found()),
         _ => refuse(replica_unreachable()),
     })?;
 
-    // What the connections of this replica are told, this outbox hears: that it stops, or that the credential has ended.
+    // This outbox is registered among the connections, which learn of shutdown and of an invalid credential.
     let form = ResponseForm::Events;
     let outbox = Arc::new(Outbox::new(Framing::Exchange { stream: None, form }));
     let mut caller = ForwardedCaller {
-        permit: gate.connections.acquire_over_limit(&outbox, &identity_of(request)?),
+        permit: context.connections.acquire_over_limit(&outbox, &identity_of(request)?),
         outbox,
         socket: socket_state(request),
         reads_stream: *request.method() == Method::GET,
@@ -156,15 +156,15 @@ pub async fn forward(
     match head {
         Some(Ok(head)) => Ok(respond(head, upstream, caller)),
         Some(Err(error)) => {
-            tracing::debug!(%error, replica = %to, "a replica did not answer a request that was sent on to it");
+            tracing::debug!(%error, replica = %to, "a replica did not answer a forwarded request");
             Err(refuse(replica_unreachable()))
         }
-        None => Err(refuse(Refusal::unavailable("this replica stops: try again"))),
+        None => Err(refuse(Refusal::unavailable("this replica is stopping: try again"))),
     }
 }
 
 fn replica_unreachable() -> Refusal {
-    Refusal::unavailable("the replica that has this session or task cannot be reached: try again")
+    Refusal::unavailable("the replica that owns this session or task cannot be reached: try again")
 }
 
 async fn connect(address: SocketAddr, stall_max: Duration) -> io::Result<TcpStream> {
@@ -173,7 +173,7 @@ async fn connect(address: SocketAddr, stall_max: Duration) -> io::Result<TcpStre
     Ok(stream)
 }
 
-/// The head of a request as it came, but for what belongs to its connection.
+/// The head of the forwarded request, without hop-by-hop headers.
 fn forwarded_head(request: &HttpRequest) -> RequestHead {
     let mut head = RequestHead::default();
     head.method = request.method().clone();
@@ -215,7 +215,7 @@ async fn send_request(
     }
 }
 
-/// The response of another replica, whose body goes on to the caller as it comes.
+/// The response of another replica, whose body is streamed to the caller.
 fn respond(head: ResponseHead, upstream: Framed<TcpStream, ClientCodec>, caller: ForwardedCaller) -> HttpResponse {
     let mut response = HttpResponse::build(head.status);
     for header in end_to_end_headers(&head.headers) {
@@ -234,9 +234,9 @@ fn respond(head: ResponseHead, upstream: Framed<TcpStream, ClientCodec>, caller:
     }
 }
 
-/// Who waits for a response of another replica.
+/// The caller that waits for another replica's response.
 struct ForwardedCaller {
-    /// Its place among the connections; None when all have been told to go.
+    /// Its connection permit; `None` after `close_all`.
     permit: Option<ConnectionPermit>,
     outbox: Arc<Outbox>,
     socket: Rc<SocketState>,
@@ -246,7 +246,7 @@ struct ForwardedCaller {
 }
 
 impl ForwardedCaller {
-    /// Whether nothing more is to be passed on to it; asked whenever there may be something.
+    /// Whether nothing more is to be sent to the caller. Called on each poll.
     fn is_gone(&mut self, cx: &mut Context<'_>) -> bool {
         loop {
             if self.permit.is_none() || self.socket.has_peer_closed() {
@@ -267,7 +267,7 @@ impl ForwardedCaller {
     }
 }
 
-/// The body of a response that another replica writes.
+/// The body of a forwarded response.
 struct ForwardedBody {
     upstream: Framed<TcpStream, ClientPayloadCodec>,
     caller: ForwardedCaller,
@@ -294,7 +294,7 @@ impl MessageBody for ForwardedBody {
                 None
             }
             Some(Err(error)) => Some(Err(io::Error::other(error))),
-            // The replica ended in the middle of it.
+            // The replica ended in the middle of the body.
             None => Some(Err(io::ErrorKind::UnexpectedEof.into())),
         })
     }

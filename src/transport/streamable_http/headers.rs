@@ -1,5 +1,4 @@
-//! What the headers of a request say, and whether its body says the same (2026-07-28,
-//! basic/transports/streamable-http).
+//! Headers of a request, and whether they agree with its body (2026-07-28, basic/transports/streamable-http).
 
 use std::borrow::Cow;
 
@@ -28,7 +27,7 @@ const PROTOCOL_VERSION: &str = "MCP-Protocol-Version";
 const METHOD: &str = "Mcp-Method";
 const NAME: &str = "Mcp-Name";
 
-/// Why a request is not served, as HTTP.
+/// Why a request is not served: an HTTP status with a JSON-RPC error as the body.
 pub struct Refusal {
     status: StatusCode,
     error: RpcError,
@@ -38,6 +37,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
+    /// A refusal with this status and JSON-RPC error.
     pub fn new(status: StatusCode, error: RpcError) -> Self {
         Self {
             status,
@@ -48,10 +48,12 @@ impl Refusal {
         }
     }
 
+    /// 503: the broker has not started yet.
     pub fn starting() -> Self {
         Self::unavailable("the broker is starting")
     }
 
+    /// 503 with `Retry-After: 1`.
     pub fn unavailable(reason: impl Into<Cow<'static, str>>) -> Self {
         Self::new(
             StatusCode::SERVICE_UNAVAILABLE,
@@ -60,27 +62,30 @@ impl Refusal {
         .with_header(header::RETRY_AFTER, "1")
     }
 
-    /// Answers the request of this id.
+    /// Sets the id of the refused JSON-RPC request.
     pub fn for_request(mut self, id: Option<&str>) -> Self {
         self.id = id.map(str::to_owned).or(self.id);
         self
     }
 
+    /// Adds a header.
     pub fn with_header(mut self, name: HeaderName, value: &'static str) -> Self {
         self.headers.push((name, value));
         self
     }
 
-    /// Nothing more is to be read of this connection.
+    /// Closes the connection after the response, without reading more from it.
     pub fn and_close(mut self) -> Self {
         self.closes = true;
         self
     }
 
+    /// Whether the connection closes after the response.
     pub fn closes(&self) -> bool {
         self.closes
     }
 
+    /// The refusal as a response with a JSON-RPC error.
     pub fn into_response(self) -> HttpResponse {
         let mut body = Vec::with_capacity(128);
         rpc::write_error(&mut body, self.id.as_deref(), &self.error);
@@ -108,27 +113,29 @@ impl From<BodyError> for Refusal {
     }
 }
 
-/// Which kinds of answer a caller takes.
+/// The media types that a caller accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accepts {
     json: bool,
     events: bool,
-    /// It named events first.
+    /// Events were named before JSON.
     prefers_events: bool,
 }
 
 impl Accepts {
+    /// A caller that accepts events only.
     pub const EVENTS: Self = Self {
         json: false,
         events: true,
         prefers_events: true,
     };
 
+    /// Whether events are accepted.
     pub fn events(self) -> bool {
         self.events
     }
 
-    /// The form of an answer. Who names events first gets them, even of an answer that is there at once.
+    /// The form of an answer. A caller that names events first gets events, even for an answer that is ready at once.
     pub fn form(self) -> ResponseForm {
         match (self.json, self.events) {
             (true, true) if !self.prefers_events => ResponseForm::Either,
@@ -139,10 +146,10 @@ impl Accepts {
     }
 }
 
-/// What `Accept` says; without it everything is taken (RFC 9110, section 12.5.1).
+/// Parses `Accept`; without it everything is accepted (RFC 9110, section 12.5.1).
 ///
 /// # Errors
-/// 406 when neither kind is taken.
+/// 406 when neither JSON nor events are accepted.
 pub fn accepts(headers: &HeaderMap) -> Result<Accepts, Refusal> {
     let mut accepts = Accepts {
         json: false,
@@ -183,7 +190,7 @@ pub fn accepts(headers: &HeaderMap) -> Result<Accepts, Refusal> {
     Err(not_acceptable())
 }
 
-/// The answer would be of a kind that the caller does not take.
+/// 406: the caller does not accept the form of the answer.
 pub fn not_acceptable() -> Refusal {
     let error = RpcError::new(
         INVALID_REQUEST,
@@ -192,8 +199,10 @@ pub fn not_acceptable() -> Refusal {
     Refusal::new(StatusCode::NOT_ACCEPTABLE, error)
 }
 
+/// Checks the media type of the body.
+///
 /// # Errors
-/// 415 when the body is said to be something else than JSON.
+/// 415 when it is not JSON.
 pub fn check_content_type(headers: &HeaderMap) -> Result<(), Refusal> {
     let is_json = headers.get(header::CONTENT_TYPE).is_some_and(|value| {
         let kind = value.to_str().unwrap_or("").split(';').next().unwrap_or("").trim();
@@ -209,23 +218,23 @@ pub fn check_content_type(headers: &HeaderMap) -> Result<(), Refusal> {
     Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, error))
 }
 
-/// Whether the headers are of the modern revision.
+/// Whether the headers name the modern revision.
 pub fn is_modern(headers: &HeaderMap) -> bool {
     headers
         .get(PROTOCOL_VERSION)
         .is_some_and(|version| version.as_bytes() == MODERN.as_bytes())
 }
 
-/// The id of the task that a modern request is for. Clients encode only what is not ASCII, and no id of ours is that.
+/// The task id of a modern request. Clients encode only non-ASCII ids, and the broker makes none.
 pub fn task_id(headers: &HeaderMap) -> Option<&str> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     text(NAME).filter(|_| text(METHOD).is_some_and(|method| method.starts_with("tasks/")))
 }
 
-/// The header is only checked for versions that nobody speaks: those who do speak one may be of any other.
+/// Checks that a legacy request names a known protocol version. Any known one is accepted.
 ///
 /// # Errors
-/// 400 (2025-06-18 and 2025-11-25, basic/transports, Protocol Version Header).
+/// 400 for an unknown version (2025-06-18 and 2025-11-25, basic/transports, Protocol Version Header).
 pub fn check_legacy_version(headers: &HeaderMap) -> Result<(), Refusal> {
     match headers.get(PROTOCOL_VERSION) {
         Some(version) if !is_supported_version(version) => Err(unsupported_version(version)),
@@ -247,21 +256,21 @@ fn unsupported_version(version: &HeaderValue) -> Refusal {
     Refusal::new(StatusCode::BAD_REQUEST, error)
 }
 
-/// The `_meta` of a request if it is a modern one; then its headers and its `_meta` have been checked.
+/// Decides the era of a request. A modern one has its headers and `_meta` checked and returns them; `None` means
+/// legacy.
 ///
 /// # Errors
-/// 400: -32020 when header and body differ, -32022 for a version that is not spoken, -32602 for `_meta` that lacks
-/// something.
+/// 400: -32020 when header and body differ, -32022 for an unsupported version, -32602 for incomplete `_meta`.
 pub fn check_era(headers: &HeaderMap, method: &str, params: &Params<'_>) -> Result<Option<RequestMeta>, Refusal> {
     let refuse = |error| Refusal::new(StatusCode::BAD_REQUEST, error);
     let meta = match RequestMeta::parse(params) {
         Ok(meta) => meta,
-        // Not a modern request, whatever else it is.
+        // Without the modern header an unreadable `_meta` makes no modern request.
         Err(_) if !is_modern(headers) => return Ok(None),
         Err(error) => return Err(refuse(error)),
     };
     let version = match &meta.protocol_version {
-        // A client of both eras may say so even where it begins with the older one.
+        // A client of both eras may name the modern version in an `initialize`.
         None if !is_modern(headers) || method == "initialize" => return Ok(None),
         version => version.as_ref(),
     };
@@ -279,7 +288,7 @@ pub fn check_era(headers: &HeaderMap, method: &str, params: &Params<'_>) -> Resu
     Ok(Some(meta))
 }
 
-/// `Mcp-Name`, and the headers of the parameters that a tool wants mirrored.
+/// Checks `Mcp-Name`, and the headers of the parameters that a tool mirrors.
 fn check_name_header(headers: &HeaderMap, method: &str, params: &Params<'_>) -> Result<(), RpcError> {
     #[derive(Default, Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -301,7 +310,7 @@ fn check_name_header(headers: &HeaderMap, method: &str, params: &Params<'_>) -> 
         "tasks/get" | "tasks/update" | "tasks/cancel" => names().task_id,
         _ => return Ok(()),
     };
-    // What the body lacks is refused for that.
+    // A missing name in the body is refused by the method itself.
     let Some(name) = name else { return Ok(()) };
     check_mirrored(headers, NAME, &name, true)?;
     if method != "tools/call" {
@@ -346,7 +355,7 @@ fn check_parameter_header(
     }
 }
 
-/// Integers are compared by value: 42 and 42.0 are equal.
+/// Compares integers by value: 42 and 42.0 are equal.
 fn is_integer(header: &str, body: &Value) -> bool {
     let whole = match header.split_once('.') {
         Some((whole, zeros)) if !zeros.is_empty() && zeros.bytes().all(|digit| digit == b'0') => whole,
@@ -356,7 +365,7 @@ fn is_integer(header: &str, body: &Value) -> bool {
     whole.parse::<i64>().is_ok_and(|header| body.as_i64() == Some(header))
 }
 
-/// Checks that a header says what the body says.
+/// Checks that a header has the value of the body.
 fn check_mirrored(headers: &HeaderMap, name: &str, body: &str, encodable: bool) -> Result<(), RpcError> {
     let header = single_value(headers, name)?.ok_or_else(|| missing(name))?;
     let header = if encodable { decode_value(name, header)? } else { header };
@@ -367,7 +376,7 @@ fn check_mirrored(headers: &HeaderMap, name: &str, body: &str, encodable: bool) 
     }
 }
 
-/// The one value of a header, without the white space around it.
+/// Returns the single value of a header, without surrounding white space.
 fn single_value<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<Cow<'a, str>>, RpcError> {
     let mut values = headers.get_all(name);
     let Some(value) = values.next() else { return Ok(None) };
@@ -384,7 +393,7 @@ fn single_value<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<Cow<'a,
     }
 }
 
-/// Decodes the Base64 sentinel (section Value Encoding).
+/// Decodes the Base64 form of a header value (section Value Encoding).
 fn decode_value<'a>(name: &str, value: Cow<'a, str>) -> Result<Cow<'a, str>, RpcError> {
     let encoded = value.strip_prefix("=?base64?").and_then(|rest| rest.strip_suffix("?="));
     let Some(encoded) = encoded else { return Ok(value) };
@@ -413,7 +422,7 @@ fn mismatch(name: &str, header: &str, body: &str) -> RpcError {
     )
 }
 
-/// The status of an answer to a modern request.
+/// The HTTP status of an answer to a modern request.
 pub fn modern_status(error: Option<i32>) -> StatusCode {
     match error {
         Some(METHOD_NOT_FOUND) => StatusCode::NOT_FOUND,
@@ -424,7 +433,7 @@ pub fn modern_status(error: Option<i32>) -> StatusCode {
     }
 }
 
-/// The status of an answer in a session: an error of JSON-RPC is an answer like any other, unless there was no request.
+/// The HTTP status of an answer in a session: 200 for JSON-RPC errors too, unless the request was unreadable.
 pub fn legacy_status(error: Option<i32>) -> StatusCode {
     match error {
         Some(rpc::PARSE_ERROR | INVALID_REQUEST) => StatusCode::BAD_REQUEST,
@@ -452,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_accepts_decides_the_form_of_its_answers() {
+    fn the_accept_header_decides_the_form_of_the_answers() {
         for (accept, expected) in [
             (&[][..], Some(ResponseForm::Either)),
             (&["application/json, text/event-stream"], Some(ResponseForm::Either)),
@@ -501,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn the_era_is_in_the_body_or_in_the_header() {
+    fn the_body_or_the_header_names_the_era() {
         let bare = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#;
         assert_eq!(checked(&[], bare), Ok(false));
         assert_eq!(checked(&[("mcp-protocol-version", "2025-11-25")], bare), Ok(false));
@@ -516,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_compared_as_it_was_meant() {
+    fn an_encoded_header_value_is_decoded_before_it_is_compared() {
         let with = |name: &'static str| checked(&[VERSION, (METHOD, "resources/read"), (NAME, name)], &read("é"));
         assert_eq!(with("=?base64?w6k=?="), Ok(true));
         assert_eq!(with(" =?base64?w6k=?= "), Ok(true));
@@ -553,7 +562,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_a_client_encodes_is_what_the_broker_reads(uri in "\\PC{0,40}") {
+        fn a_header_value_encoded_by_a_client_is_decoded_to_the_same_text(uri in "\\PC{0,40}") {
             let encoded = format!("=?base64?{}?=", STANDARD.encode(&uri));
             let lines = [VERSION, (METHOD, "resources/read"), (NAME, encoded.as_str())];
             prop_assert_eq!(checked(&lines, &read(&uri)), Ok(true));

@@ -1,11 +1,10 @@
-//! MCP over Streamable HTTP at `/mcp`, in both eras on one endpoint. `/sse` is the same endpoint under the name that
+//! MCP over Streamable HTTP at `/mcp`, both eras on one endpoint. `/sse` is the same endpoint, under the path that
 //! clients of 2024-11-05 expect.
 //!
-//! A request with modern `_meta` (2026-07-28) stands for itself and is served by a [`Peer`] that lives as long as its
-//! answer. An `initialize` (2025-11-25 and before) opens a [`Session`], whose peer lives in a task of its own until it
-//! is deleted or forgotten; the answers to its requests go to the HTTP requests that brought them, and what nobody
-//! asked for goes to the stream of its `GET`. A `GET` that names no session is a client of 2024-11-05, which gets all
-//! its answers there.
+//! A modern request (2026-07-28, with `_meta`) is stateless: its [`Peer`] lives as long as the response. An
+//! `initialize` (2025-11-25 and before) opens an [`HttpSession`], whose peer runs in a task until the session is
+//! deleted or times out; answers go to the HTTP requests that asked, everything else to the stream of its `GET`. A
+//! `GET` without a session is a client of 2024-11-05 (HTTP+SSE transport), which gets all answers there.
 
 mod commands;
 mod forwarding;
@@ -45,13 +44,13 @@ use crate::{auth::Identity, budget::Reservation, problem::Problem};
 
 pub use sessions::HttpSessions;
 
-/// What the endpoint needs to know. The gate is there as soon as the broker has started.
+/// State of the endpoint. `context` is set once the broker has started.
 pub struct Endpoint {
     pub context: Arc<OnceLock<TransportContext>>,
     pub sessions: Arc<HttpSessions>,
 }
 
-/// Adds the routes.
+/// Registers the routes.
 pub fn routes(config: &mut web::ServiceConfig) {
     config.service(
         web::resource(["/mcp", SSE_PATH])
@@ -62,7 +61,7 @@ pub fn routes(config: &mut web::ServiceConfig) {
     );
 }
 
-/// A `GET` here without a session opens a stream of 2024-11-05, whatever version the client names.
+/// A `GET` here without a session opens an HTTP+SSE stream of 2024-11-05, for any version that the client names.
 const SSE_PATH: &str = "/sse";
 const SESSION_ID: &str = "Mcp-Session-Id";
 
@@ -122,39 +121,37 @@ fn stream_gone() -> Refusal {
     Refusal::new(StatusCode::GONE, RpcError::new(INVALID_REQUEST, reason))
 }
 
-/// Whether there is room for somebody who may have to wait, asked before anything is done.
+/// Returns the context if one more connection is allowed. Called before the request has any effect.
 fn require_capacity(endpoint: &Endpoint) -> Result<&TransportContext, Refusal> {
-    let gate = endpoint.context.get().ok_or_else(Refusal::starting)?;
-    if gate.connections.has_room() {
-        Ok(gate)
+    let context = endpoint.context.get().ok_or_else(Refusal::starting)?;
+    if context.connections.has_room() {
+        Ok(context)
     } else {
-        Err(Refusal::unavailable(
-            "no place for another connection now: try again later",
-        ))
+        Err(Refusal::unavailable("too many connections: try again later"))
     }
 }
 
-/// Who calls, as was found before the request came here.
+/// The identity that the authentication middleware found.
 fn identity_of(request: &HttpRequest) -> Result<Arc<Identity>, Refusal> {
     let identity = request.extensions().get::<Arc<Identity>>().cloned();
     identity.ok_or_else(Refusal::starting)
 }
 
-/// One POST: a message, or a batch of them.
+/// Serves one POST: a message or a batch.
 async fn handle_post(request: &HttpRequest, payload: web::Payload, endpoint: &Endpoint) -> HttpResult {
-    let gate = require_capacity(endpoint)?;
+    let context = require_capacity(endpoint)?;
     headers::check_content_type(request.headers())?;
     let identity = identity_of(request)?;
-    // Held until the request is answered, for as long as its text is there.
-    let mut inbound = Reservation::new(&gate.inbound, identity.project.id());
-    let room = body::BodyReservation {
+    // Held until the request is answered, because the text lives as long.
+    let mut inbound = Reservation::new(&context.inbound, identity.project.id());
+    let reservation = body::BodyReservation {
         reservation: &mut inbound,
         socket: socket_state(request),
     };
-    let body = body::read(request.headers(), payload, gate.message_len_max(), room).await?;
-    // The body may have come long after the key, which may have been revoked in between.
+    let body = body::read(request.headers(), payload, context.message_len_max(), reservation).await?;
+    // The body may arrive long after the head; the key may have been revoked meanwhile.
     if !identity.is_valid(now().unix_ms) {
-        return Ok(gate.auth.invalid_credential().into_response());
+        return Ok(context.auth.invalid_credential().into_response());
     }
     if let Err(retry_after) = identity.take_extra_requests(body.len()) {
         let error = BrokerError::RateLimited { retry_after };
@@ -167,7 +164,7 @@ async fn handle_post(request: &HttpRequest, payload: web::Payload, endpoint: &En
     let post = PostRequest {
         request,
         identity,
-        context: gate,
+        context,
         endpoint,
         text,
     };
@@ -213,7 +210,7 @@ async fn handle_post(request: &HttpRequest, payload: web::Payload, endpoint: &En
     }
 }
 
-/// A POST under way.
+/// A POST in progress.
 struct PostRequest<'a> {
     request: &'a HttpRequest,
     identity: Arc<Identity>,
@@ -242,7 +239,7 @@ impl PostRequest<'_> {
         self.serve_legacy(&self.session()?, takes).await
     }
 
-    /// A request that stands for itself (2026-07-28).
+    /// Serves a stateless request (2026-07-28).
     async fn serve_modern(&self, request: Incoming<'_>, meta: RequestMeta) -> HttpResult {
         let accepts = headers::accepts(self.request.headers())?;
         let listens = matches!(&request, Incoming::Request { method, .. } if method == "subscriptions/listen");
@@ -285,7 +282,7 @@ impl PostRequest<'_> {
             session: sessions.open(self.context.replica_id(), peer, outbox, identity),
             is_announced: false,
         };
-        // Its answer names the session in a header, so it has to be there first.
+        // A response header carries the session id, so the session must be open first.
         let exchange = self
             .send_to_session(&session.session, false, accepts)
             .await?
@@ -298,7 +295,7 @@ impl PostRequest<'_> {
         answer.map(|response| session.announce(response))
     }
 
-    /// A frame with requests of a session (2025-11-25 and before), answered here.
+    /// Sends a frame with requests to its session (2025-11-25 and before) and answers them here.
     async fn serve_legacy(&self, session: &Arc<HttpSession>, takes: bool) -> HttpResult {
         let accepts = headers::accepts(self.request.headers())?;
         let exchange = self.send_to_session(session, takes, accepts).await?;
@@ -311,14 +308,14 @@ impl PostRequest<'_> {
         takes: bool,
         accepts: Accepts,
     ) -> Result<ResponseWriter, Refusal> {
-        let room = session.reserve(self.text.len()).await?;
+        let permit = session.reserve(self.text.len()).await?;
         let (stream, framing) = session.next_stream(accepts.form());
         let outbox = self.outbox(framing);
         session.send(SessionCommand::Frame {
             text: self.text.to_owned(),
-            lane: Some(Arc::clone(&outbox)),
+            reply_outbox: Some(Arc::clone(&outbox)),
             read_at: socket_state(self.request).read_at(),
-            room,
+            permit,
         });
         let driver = Driver::SessionCall {
             session: Arc::clone(session),
@@ -332,11 +329,11 @@ impl PostRequest<'_> {
         self.context.service.outbox(framing, self.identity.project.id())
     }
 
-    /// Waits until there is room for an answer, if there is none: calls of tools see to that themselves.
+    /// Waits while the outbound budget is full. Tool calls wait for their own reservations.
     async fn wait_for_outbound_capacity(&self) {
-        let mut hold = Reservation::new(&self.context.service.outbound, self.identity.project.id());
-        if hold.gauge().is_full() {
-            hold.grow_to(1).await;
+        let mut reservation = Reservation::new(&self.context.service.outbound, self.identity.project.id());
+        if reservation.gauge().is_full() {
+            reservation.grow_to(1).await;
         }
     }
 
@@ -352,8 +349,8 @@ impl PostRequest<'_> {
     }
 }
 
-/// A session whose id nobody has heard yet. It ends unless somebody does: what opens it may have been refused, or its
-/// client have gone.
+/// A session whose id the client has not received. It is closed on drop: the `initialize` may have failed, or the
+/// client may have disconnected.
 struct UnannouncedSession<'a> {
     sessions: &'a HttpSessions,
     session: Arc<HttpSession>,
@@ -401,19 +398,19 @@ fn session_of(
     Err(Refusal::new(StatusCode::BAD_REQUEST, error))
 }
 
-/// One GET: the stream of a session, or the rest of another stream of it.
+/// Serves one GET: the stream of a session, or the rest of a resumed stream.
 async fn handle_get(request: &HttpRequest, endpoint: &Endpoint) -> HttpResult {
-    let gate = require_capacity(endpoint)?;
+    let context = require_capacity(endpoint)?;
     let headers = request.headers();
     if !headers::accepts(headers)?.events() || !headers.contains_key(header::ACCEPT) {
         return Err(method_not_allowed());
     }
-    // Every session of the later revisions has an id, so a request without one is of 2024-11-05. Some clients of that
+    // Every session of later revisions has an id, so a request without one is of 2024-11-05. Some clients of that
     // transport name a later revision here; 2026-07-28 has no GET at its endpoint.
     let names_session = headers.contains_key(SESSION_ID);
     let is_modern = headers::is_modern(headers);
     if !names_session && (!is_modern || request.path() == SSE_PATH) {
-        return open_http_sse(request, endpoint, gate).await;
+        return open_http_sse(request, endpoint, context).await;
     }
     if is_modern {
         return Err(method_not_allowed());
@@ -425,26 +422,33 @@ async fn handle_get(request: &HttpRequest, endpoint: &Endpoint) -> HttpResult {
         .and_then(|id| id.to_str().ok())
         .and_then(streams::parse_event_id);
     let resumption = session.resume(last).map_err(|over| match over {
-        // There will never be an answer to a cancelled request: the client is to ask no further.
+        // A cancelled request has no answer: 405 tells the client not to retry.
         ResumeError::Cancelled => method_not_allowed(),
         ResumeError::Dropped => stream_gone(),
     })?;
     let outbox = Arc::clone(&resumption.stream.outbox);
     let driver = Driver::StreamReader(resumption);
-    let exchange = ResponseWriter::new(outbox, driver, socket_state(request), gate, (Accepts::EVENTS, identity));
+    let exchange = ResponseWriter::new(
+        outbox,
+        driver,
+        socket_state(request),
+        context,
+        (Accepts::EVENTS, identity),
+    );
     exchange.respond_with_stream(None).await
 }
 
-/// The transport of 2024-11-05: all that the broker says goes to this stream, and its first event says where to POST.
-async fn open_http_sse(request: &HttpRequest, endpoint: &Endpoint, gate: &TransportContext) -> HttpResult {
+/// Opens a session of the HTTP+SSE transport (2024-11-05): its first event names the URL for POST, and all answers
+/// follow on this stream.
+async fn open_http_sse(request: &HttpRequest, endpoint: &Endpoint, context: &TransportContext) -> HttpResult {
     let identity = identity_of(request)?;
-    let outbox = gate
+    let outbox = context
         .service
         .outbox(Framing::Events { stream: None }, identity.project.id());
-    let peer = Peer::for_http_session(Arc::clone(&identity), Arc::clone(&outbox), Arc::clone(&gate.service));
+    let peer = Peer::for_http_session(Arc::clone(&identity), Arc::clone(&outbox), Arc::clone(&context.service));
     let session = endpoint
         .sessions
-        .open(gate.replica_id(), peer, Arc::clone(&outbox), Arc::clone(&identity));
+        .open(context.replica_id(), peer, Arc::clone(&outbox), Arc::clone(&identity));
     let endpoint_event = format!(
         "event: endpoint\ndata: {}?{}={}\n\n",
         request.path(),
@@ -455,7 +459,13 @@ async fn open_http_sse(request: &HttpRequest, endpoint: &Endpoint, gate: &Transp
         sessions: Arc::clone(&endpoint.sessions),
         session,
     };
-    let exchange = ResponseWriter::new(outbox, driver, socket_state(request), gate, (Accepts::EVENTS, identity));
+    let exchange = ResponseWriter::new(
+        outbox,
+        driver,
+        socket_state(request),
+        context,
+        (Accepts::EVENTS, identity),
+    );
     exchange.respond_with_stream(Some(endpoint_event.into())).await
 }
 

@@ -1,8 +1,7 @@
-//! What the logs of all resumable streams hold together: bounded for the process and for each project.
+//! The memory of all replay logs: bounded for the process and for each project.
 //!
-//! A log counts from its first event until it is empty again. When there is too much, the oldest log goes: of the
-//! project that holds more than its share, else of the project that holds most. A client that resumes its stream is
-//! told so.
+//! A log is registered from its first event until it is empty. Beyond the bounds the oldest log is dropped: of the
+//! project that exceeds its share, else of the largest project. A client that resumes a dropped stream gets 410.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -16,33 +15,34 @@ use crate::budget::{Budget, Reservation};
 
 /// Bytes of all logs of the process.
 const LOGS_BYTES_MAX: usize = 32 * 1024 * 1024;
-/// A project has at most this part of them.
+/// A project has at most this part of [`LOGS_BYTES_MAX`].
 const LOGS_SHARE_DIVISOR: usize = 2;
-/// Bytes that a stream takes beside its events.
+/// Bytes that a stream counts beside its events.
 pub const STREAM_OVERHEAD_BYTES: usize = 1024;
 
-/// The logs of the process.
+/// The replay logs of the process.
 pub struct ReplayLogs {
     budget: Arc<Budget>,
     order: Mutex<Order>,
 }
 
-/// The logs of each project, the oldest first.
+/// The logs of each project, oldest first.
 #[derive(Default)]
 struct Order {
     next: u64,
     by_project: HashMap<ProjectId, BTreeMap<u64, LogLocation>>,
 }
 
-/// Where a log is.
+/// The session and stream of a log.
 #[derive(Clone)]
 pub struct LogLocation {
     pub session: Weak<HttpSession>,
-    /// The number of its stream there.
+    /// The number of the stream in its session.
     pub stream: u64,
 }
 
 impl ReplayLogs {
+    /// No logs, with the bounds of the process.
     pub fn new() -> Arc<Self> {
         Arc::new(Self {
             budget: Budget::new(LOGS_BYTES_MAX, LOGS_BYTES_MAX / LOGS_SHARE_DIVISOR),
@@ -50,22 +50,22 @@ impl ReplayLogs {
         })
     }
 
-    /// Counts a log as the newest of its project.
-    pub fn register(self: &Arc<Self>, project: &ProjectId, place: LogLocation) -> LogEntry {
+    /// Registers a log as the newest of its project.
+    pub fn register(self: &Arc<Self>, project: &ProjectId, location: LogLocation) -> LogEntry {
         let mut order = self.order();
         let number = order.next;
         order.next += 1;
-        let of_project = order.by_project.entry(project.clone()).or_default();
-        of_project.insert(number, place);
+        let project_logs = order.by_project.entry(project.clone()).or_default();
+        project_logs.insert(number, location);
         LogEntry {
             logs: Arc::clone(self),
-            hold: Reservation::new(&self.budget, project),
+            reservation: Reservation::new(&self.budget, project),
             project: project.clone(),
             number,
         }
     }
 
-    /// Drops the oldest logs until all have room. Called when a log of this project has grown.
+    /// Drops the oldest logs until the bounds hold. Call it when a log of this project has grown.
     pub fn evict_until_within_budget(&self, project: &ProjectId) {
         while let Some(project) = self.budget.overcommitted_project(project) {
             let Some(oldest) = self.take_oldest(&project) else {
@@ -79,8 +79,8 @@ impl ReplayLogs {
 
     fn take_oldest(&self, project: &ProjectId) -> Option<LogLocation> {
         let mut order = self.order();
-        let (_, place) = order.by_project.get_mut(project)?.pop_first()?;
-        Some(place)
+        let (_, location) = order.by_project.get_mut(project)?.pop_first()?;
+        Some(location)
     }
 
     fn order(&self) -> MutexGuard<'_, Order> {
@@ -88,27 +88,27 @@ impl ReplayLogs {
     }
 }
 
-/// One log among all. It counts no longer once this is dropped.
+/// The registration of one log. It ends on drop.
 pub struct LogEntry {
     logs: Arc<ReplayLogs>,
-    hold: Reservation,
+    reservation: Reservation,
     project: ProjectId,
     number: u64,
 }
 
 impl LogEntry {
-    /// The log holds so many bytes from now on.
+    /// Sets the bytes of the log.
     pub fn set(&mut self, bytes: usize) {
-        self.hold.set_bytes(bytes);
+        self.reservation.set_bytes(bytes);
     }
 }
 
 impl Drop for LogEntry {
     fn drop(&mut self) {
         let mut order = self.logs.order();
-        if let Some(of_project) = order.by_project.get_mut(&self.project) {
-            of_project.remove(&self.number);
-            if of_project.is_empty() {
+        if let Some(project_logs) = order.by_project.get_mut(&self.project) {
+            project_logs.remove(&self.number);
+            if project_logs.is_empty() {
                 order.by_project.remove(&self.project);
             }
         }

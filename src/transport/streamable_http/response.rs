@@ -1,4 +1,4 @@
-//! One HTTP response: a JSON object when the answer is there before anything else, else a stream of events.
+//! Writes one HTTP response: a JSON object when the answer comes first, else a stream of events.
 
 use std::{
     collections::VecDeque,
@@ -45,20 +45,20 @@ use crate::{
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// Who fills the outbox that is being written, and hears what becomes of it.
+/// The source of the frames of a response, which learns what becomes of them.
 pub enum Driver {
-    /// The peer of this one request, which is over with it.
+    /// The peer of one request. It ends with the response.
     Stateless(Box<Peer>),
-    /// A session answers a request, or a batch; `stream` is the number of its events.
+    /// A session answers a request or a batch; `stream` is the number of its event stream.
     SessionCall {
         session: Arc<HttpSession>,
         stream: u64,
-        /// What it answers may have been taken out of an inbox.
+        /// The answer may contain messages taken from an inbox.
         may_hold_messages: bool,
     },
-    /// The stream of a session, or the rest of an answer of it.
+    /// The stream of a session, or the rest of a resumed answer.
     StreamReader(Resumption),
-    /// The stream on which a client of 2024-11-05 gets everything: its session ends with it.
+    /// The single stream of a client of 2024-11-05 (HTTP+SSE transport). Its session ends with it.
     HttpSse {
         sessions: Arc<HttpSessions>,
         session: Arc<HttpSession>,
@@ -99,8 +99,8 @@ impl Driver {
         }
     }
 
-    /// The broker stops: what is under way comes to its end, and the response is interrupted then. True when that is
-    /// seen to; else it is to be said again whenever the driver was polled.
+    /// The broker stops: calls in progress finish, then the response is interrupted. True when that is arranged; if
+    /// false, call it again after each poll.
     fn drain(&self, exchange: &Arc<Outbox>) -> bool {
         match self {
             Self::Stateless(peer) => {
@@ -125,8 +125,8 @@ impl Driver {
         matches!(self, Self::Stateless(peer) if peer.end_subscriptions())
     }
 
-    /// Whether there are messages in the answer that nobody else has. They are delivered when they are with the kernel:
-    /// until then they may have to wait again.
+    /// Whether the answer contains messages that exist nowhere else. They count as delivered once the kernel has them;
+    /// until then they may have to return to the inbox.
     fn holds_messages(&self) -> bool {
         match self {
             Self::Stateless(peer) => peer.has_receives(),
@@ -140,10 +140,10 @@ impl Driver {
     }
 }
 
-/// The answer to one request, while it is written.
+/// Writes the answer to one request. It is the body of the response.
 #[allow(
     clippy::struct_excessive_bools,
-    reason = "each is a fact of its own about the response"
+    reason = "the flags are independent facts about the response"
 )]
 pub struct ResponseWriter {
     outbox: Arc<Outbox>,
@@ -153,62 +153,62 @@ pub struct ResponseWriter {
     permit: Option<ConnectionPermit>,
     identity: Arc<Identity>,
     accepts: Accepts,
-    /// A stream begins only when there is something in it.
+    /// A stream starts with its first frame only.
     awaits_first_frame: bool,
-    /// The broker stops, and it is seen to that the response ends.
+    /// The broker stops, and the end of the response is arranged.
     is_draining: bool,
-    /// How often somebody who waits is told that the stream is alive.
+    /// Interval of the comments that keep an idle stream alive.
     keep_alive_interval: Duration,
     tick: Option<Pin<Box<Sleep>>>,
-    /// There while messages were refused for lack of room.
+    /// Set while pushes wait for the outbound budget.
     capacity_tick: Option<Pin<Box<Sleep>>>,
-    /// What comes before what is in the outbox.
+    /// Bytes that precede the outbox.
     prefix: Option<Bytes>,
-    /// Where what is written is kept, and which of its readers this is.
+    /// The stream that retains what is written, and the number of this reader.
     reading: Option<(Arc<EventStream>, u64)>,
-    /// Pushed messages that are not with the kernel yet, with the number of times that all was written before them.
+    /// Pushed messages that the kernel does not have yet, with the flush count at which HTTP took them.
     pushed: VecDeque<(u64, MessageId)>,
-    /// How often all was written before the last bytes were given to HTTP.
+    /// The flush count when HTTP took the last bytes.
     flushes_before: u64,
-    /// What is long counts as waiting until it is with the kernel.
+    /// A long answer counts as pending until the kernel has it.
     is_long: bool,
-    /// Bytes of the last chunk that HTTP was given. It asks for the next when most of it is with the kernel.
+    /// Bytes of the last chunk. HTTP asks for the next one when most of it is flushed.
     chunk_len: usize,
-    /// The length of an answer that is whole.
+    /// The length of a whole answer.
     whole_len: Option<u64>,
-    /// The answer is with the kernel, or somebody else writes it, or there is none.
+    /// The answer is with the kernel, another reader writes it, or none exists.
     is_done: bool,
 }
 
-/// How a response begins.
+/// How a response starts.
 enum FirstEvent {
     Answer(ResponseStart),
-    /// The peer has gone.
+    /// The peer has closed its side.
     PeerClosed,
-    /// The broker stops, or the session has.
+    /// The broker stops, or the session has ended.
     Stopped,
 }
 
 impl ResponseWriter {
-    /// For somebody who `accepts` some forms of an answer.
+    /// A writer for a caller that accepts the given media types.
     pub fn new(
         outbox: Arc<Outbox>,
         driver: Driver,
-        line: Rc<SocketState>,
-        gate: &TransportContext,
+        socket: Rc<SocketState>,
+        context: &TransportContext,
         (accepts, identity): (Accepts, Arc<Identity>),
     ) -> Self {
         Self {
             outbox,
             driver,
-            socket: line,
-            connections: Arc::clone(&gate.connections),
+            socket,
+            connections: Arc::clone(&context.connections),
             permit: None,
             identity,
             accepts,
             awaits_first_frame: false,
             is_draining: false,
-            keep_alive_interval: gate.timeouts.ping_interval,
+            keep_alive_interval: context.timeouts.ping_interval,
             tick: None,
             capacity_tick: None,
             prefix: None,
@@ -222,13 +222,13 @@ impl ResponseWriter {
         }
     }
 
-    /// The response begins with the first frame and not before.
+    /// Delays the start of the response until the first frame.
     pub fn await_first_frame(mut self) -> Self {
         self.awaits_first_frame = true;
         self
     }
 
-    /// Waits for how the answer begins; `status` is that of an answer which is whole.
+    /// Waits for the start of the answer and returns the response; `status` maps the error code of an answer to HTTP.
     pub async fn respond(mut self, status: fn(Option<i32>) -> StatusCode) -> HttpResult {
         match poll_fn(|cx| self.poll_start(cx)).await {
             FirstEvent::Answer(ResponseStart::Whole { body, error }) => {
@@ -247,10 +247,10 @@ impl ResponseWriter {
             FirstEvent::Answer(ResponseStart::Stream { error }) => {
                 self.acquire_permit();
                 if let Driver::SessionCall { session, stream, .. } = &self.driver {
-                    let kept = session.retain_stream(*stream, Arc::clone(&self.outbox));
+                    let retained = session.retain_stream(*stream, Arc::clone(&self.outbox));
                     self.prefix = session.supports_priming_event().then(|| priming_event(*stream));
-                    let (reader, _) = kept.attach_reader(None);
-                    self.reading = Some((kept, reader));
+                    let (reader, _) = retained.attach_reader(None);
+                    self.reading = Some((retained, reader));
                 }
                 let mut response = self.event_response();
                 *response.status_mut() = status(error);
@@ -261,11 +261,11 @@ impl ResponseWriter {
                 Ok(HttpResponse::Accepted().finish())
             }
             FirstEvent::PeerClosed => Ok(HttpResponse::build(StatusCode::BAD_REQUEST).force_close().finish()),
-            FirstEvent::Stopped => Err(Refusal::unavailable("nobody can wait here now: try again later")),
+            FirstEvent::Stopped => Err(Refusal::unavailable("no connection is available now: try again later")),
         }
     }
 
-    /// A stream of a session; `before` comes before what is in it.
+    /// Returns a stream of a session, preceded by the bytes `before`.
     pub async fn respond_with_stream(mut self, before: Option<Bytes>) -> HttpResult {
         let (session, stream, after) = match &self.driver {
             Driver::StreamReader(resumption) => (&resumption.session, &resumption.stream, resumption.after),
@@ -273,16 +273,20 @@ impl ResponseWriter {
             Driver::Stateless(_) | Driver::SessionCall { .. } => return Ok(self.event_response()),
         };
         let (session, stream) = (Arc::clone(session), Arc::clone(stream));
-        let room = session.reserve(0).await?;
-        // Whoever read it before may have been sent away; this reader was let in.
+        let permit = session.reserve(0).await?;
+        // The previous reader may have been closed for its credential; this one is authenticated.
         stream.outbox.clear_unauthorized();
         let (reader, missed) = stream.attach_reader(after);
         self.prefix = before.or(missed);
         self.reading = Some((Arc::clone(&stream), reader));
         if stream.is_main() {
             let resumes = after.is_some();
-            session.send(SessionCommand::ReaderAttached { reader, resumes, room });
-            // A session that was given up for silent is alive again before its stream is looked at.
+            session.send(SessionCommand::ReaderAttached {
+                reader,
+                resumes,
+                permit,
+            });
+            // The session may have counted as disconnected; it is live again before its stream is read.
             session.wait_until_processed().await;
         }
         self.acquire_permit();
@@ -297,8 +301,8 @@ impl ResponseWriter {
             .body(self)
     }
 
-    /// Takes a place among the connections, so that the end of the broker is heard of, and that of the credential.
-    /// Whether there is one was asked before anything was done.
+    /// Takes a connection permit, so that the response ends with the broker and with its credential. Capacity was
+    /// checked before the request was handled.
     fn acquire_permit(&mut self) {
         if self.permit.is_none() {
             self.permit = self.connections.acquire_over_limit(&self.outbox, &self.identity);
@@ -339,12 +343,12 @@ impl ResponseWriter {
         }
     }
 
-    /// Nobody will ever answer: what ran the session is gone.
+    /// Whether the task of the session has ended, so that no answer can come.
     fn has_lost_session(&self) -> bool {
         self.driver.session().is_some_and(|session| session.has_stopped())
     }
 
-    /// Whether it is time for a sign of life.
+    /// Whether the keep-alive interval has passed.
     fn poll_tick(&mut self, cx: &mut Context<'_>) -> bool {
         let keep_alive = self.keep_alive_interval;
         let tick = self.tick.get_or_insert_with(|| Box::pin(sleep(keep_alive)));
@@ -352,12 +356,12 @@ impl ResponseWriter {
             return false;
         }
         tick.as_mut().reset(Instant::now() + keep_alive);
-        // The timer has to know whom to wake the next time.
+        // Registers the waker for the next tick.
         let _ = tick.as_mut().poll(cx);
         true
     }
 
-    /// Whether there is room again for messages that were refused, which is looked for from time to time.
+    /// Whether the outbound budget has bytes for waiting pushes; checked every [`ROOM_INTERVAL`].
     fn poll_push_capacity(&mut self, cx: &mut Context<'_>) -> bool {
         if !self.outbox.is_push_blocked() {
             self.capacity_tick = None;
@@ -370,30 +374,30 @@ impl ResponseWriter {
             return false;
         }
         self.capacity_tick = None;
-        // The next tick has to know whom to wake.
+        // Registers the waker for the next tick.
         cx.waker().wake_by_ref();
         self.outbox.take_unblocked()
     }
 
     fn finish(&mut self) {
         self.is_done = true;
-        for taking in self.outbox.take_receives() {
-            self.socket.track_flushed(taking);
+        for receive in self.outbox.take_receives() {
+            self.socket.track_flushed(receive);
         }
     }
 
-    /// Whether it matters when the answer is with the kernel.
+    /// Whether it matters when the kernel has the answer.
     fn tracks_flush(&self) -> bool {
         self.is_long || self.driver.holds_messages()
     }
 
-    /// Whether somebody else reads the stream by now.
+    /// Whether another reader has taken over the stream.
     fn is_superseded(&self) -> bool {
         let reading = self.reading.as_ref();
         reading.is_some_and(|(stream, reader)| !stream.is_read_by(*reader))
     }
 
-    /// The next bytes of a stream.
+    /// The next bytes of the body.
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         self.report_chunk_taken();
         if let Some(first) = self.prefix.take() {
@@ -408,7 +412,7 @@ impl ResponseWriter {
                 return Poll::Ready(None);
             }
             if self.outbox.is_done() {
-                // That the peer hangs up when it has everything takes nothing back.
+                // Everything is flushed: closing the connection now takes nothing back.
                 if !self.tracks_flush() || self.socket.flush_count() > self.flushes_before {
                     self.finish();
                     return Poll::Ready(None);
@@ -451,7 +455,7 @@ impl ResponseWriter {
         }
     }
 
-    /// Whether the stream ends without an answer. Who can say more is asked to, and then it does not yet.
+    /// Whether the stream ends without an answer. Open subscriptions write their final result first.
     fn ends_stream(&mut self, closing: Option<CloseReason>) -> bool {
         if self.outbox.is_abandoned() {
             if let Driver::SessionCall { session, stream, .. } = &self.driver {
@@ -475,7 +479,7 @@ impl ResponseWriter {
                 self.start_drain();
                 false
             }
-            // The result of a subscription says that it ends on purpose.
+            // The final result of a subscription says that it ended on purpose.
             Some(CloseReason::SessionEnded | CloseReason::Failed | CloseReason::StoreRolledBack) => {
                 !self.driver.end_subscriptions()
             }
@@ -483,7 +487,7 @@ impl ResponseWriter {
         }
     }
 
-    /// The broker stops. True when it has just been seen to that the response ends.
+    /// Starts draining. True when this call arranged the end of the response.
     fn start_drain(&mut self) -> bool {
         if self.is_draining {
             return false;
@@ -509,12 +513,12 @@ impl ResponseWriter {
         let messages = marks.messages.into_iter().map(|(_, message)| (emptied, message));
         self.pushed.extend(messages);
         self.socket
-            .track_unflushed(marks.receives.into_iter().map(|(_, taking)| taking));
+            .track_unflushed(marks.receives.into_iter().map(|(_, receive)| receive));
         self.chunk_len += chunk.len();
         (Some(chunk), closing)
     }
 
-    /// What HTTP was given before waits here no longer.
+    /// Tells the outbox that HTTP took the last chunk.
     fn report_chunk_taken(&mut self) {
         let len = std::mem::take(&mut self.chunk_len);
         if len > 0 && self.outbox.note_written(len) {
@@ -522,7 +526,7 @@ impl ResponseWriter {
         }
     }
 
-    /// What was pushed is written once everything was, after HTTP had taken it.
+    /// Reports pushed messages as written once everything was flushed after HTTP took them.
     fn report_written(&mut self, cx: &mut Context<'_>) {
         let emptied = self.socket.flush_count();
         let done = self.pushed.iter().take_while(|(before, _)| *before < emptied).count();
@@ -552,7 +556,7 @@ impl Drop for ResponseWriter {
     fn drop(&mut self) {
         self.report_chunk_taken();
         if let Some(len) = self.whole_len {
-            // Calls that can still be given back know the outbox for longer.
+            // Calls whose messages may still return to the inbox hold the outbox for longer.
             self.outbox.note_written(usize::try_from(len).unwrap_or(0));
         }
         if let Some((stream, reader)) = &self.reading {

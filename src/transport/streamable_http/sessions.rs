@@ -1,4 +1,4 @@
-//! HTTP sessions (2025-11-25 and before): what outlives the requests of a client.
+//! HTTP sessions (2025-11-25 and before): the state of a client between its requests.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -41,21 +41,22 @@ use crate::{
     },
 };
 
-/// The parameter by which a client of 2024-11-05 names its session: its only place is the URI it was given.
+/// The query parameter by which a client of 2024-11-05 names its session: it received the whole URI.
 pub const SESSION_QUERY_KEY: &str = "session_id";
-/// Streams of one session that can be resumed, the one of `GET` left out.
+/// Resumable streams of one session, the stream of `GET` excluded.
 const RETAINED_STREAMS_MAX: usize = 16;
 
-/// The sessions of the process.
+/// The HTTP sessions of the process.
 pub struct HttpSessions {
     sessions_max: usize,
-    /// A session that is silent for so long is forgotten.
+    /// A session without requests for this long is closed.
     idle_timeout: Duration,
     replay_logs: Arc<ReplayLogs>,
     sessions: Mutex<HashMap<Box<str>, Arc<HttpSession>>>,
 }
 
 impl HttpSessions {
+    /// Allows `max` sessions; a session without requests for `idle_max` is closed.
     pub fn new(max: usize, idle_max: Duration) -> Arc<Self> {
         Arc::new(Self {
             sessions_max: max,
@@ -65,8 +66,8 @@ impl HttpSessions {
         })
     }
 
-    /// Opens a session around a peer, which lives on this thread from now on. When there are too many, those make room
-    /// that have been silent for longest in the project that has most: no project crowds out another's.
+    /// Opens a session around a peer, which stays on this thread. Beyond the limit, the longest idle sessions of the
+    /// largest project are closed, so that one project does not displace the sessions of another.
     pub fn open(
         self: &Arc<Self>,
         replica: Option<ReplicaId>,
@@ -94,26 +95,26 @@ impl HttpSessions {
                 is_closed: AtomicBool::new(false),
             }
         });
-        let crowded_out = {
+        let evicted = {
             let mut open = self.lock();
-            let crowded_out = if open.len() >= self.sessions_max {
+            let evicted = if open.len() >= self.sessions_max {
                 eviction_candidates(&open, self.sessions_max / 100 + 1)
             } else {
                 Vec::new()
             };
-            for session in &crowded_out {
+            for session in &evicted {
                 open.remove(session.id.as_str());
             }
             open.insert(session.id.as_str().into(), Arc::clone(&session));
-            crowded_out
+            evicted
         };
-        if !crowded_out.is_empty() {
+        if !evicted.is_empty() {
             tracing::warn!(
                 max = self.sessions_max,
-                forgotten = crowded_out.len(),
-                "too many HTTP sessions: those longest silent are forgotten"
+                closed = evicted.len(),
+                "too many HTTP sessions: the longest idle ones are closed"
             );
-            for session in crowded_out {
+            for session in evicted {
                 session.close();
             }
         }
@@ -131,14 +132,19 @@ impl HttpSessions {
         session
     }
 
+    /// Finds a session of Streamable HTTP and sets its latest identity.
+    ///
     /// # Errors
-    /// 404 for one that is not there, or not this caller's: the client is to initialize anew (2025-11-25,
-    /// basic/transports, Session Management).
+    /// 404 when the session does not exist or belongs to another caller: the client has to initialize again
+    /// (2025-11-25, basic/transports, Session Management).
     pub fn find(&self, id: &str, identity: &Arc<Identity>) -> Result<Arc<HttpSession>, Refusal> {
         self.find_matching(id, identity, false)
     }
 
-    /// The same for a client of 2024-11-05.
+    /// Finds a session of the HTTP+SSE transport (2024-11-05).
+    ///
+    /// # Errors
+    /// 404, as [`Self::find`].
     pub fn find_http_sse(&self, id: &str, identity: &Arc<Identity>) -> Result<Arc<HttpSession>, Refusal> {
         self.find_matching(id, identity, true)
     }
@@ -159,7 +165,7 @@ impl HttpSessions {
         Ok(session)
     }
 
-    /// Ends a session: its stream too. Requests under way are still answered.
+    /// Closes a session and its stream. Requests in progress are still answered.
     pub fn close(&self, id: &str) {
         let session = self.lock().remove(id);
         if let Some(session) = session {
@@ -167,7 +173,7 @@ impl HttpSessions {
         }
     }
 
-    /// Ends those whose callers came in with what is good no more, and has been for so long.
+    /// Closes sessions whose credential has been invalid for at least `known_for`.
     pub fn close_invalid(&self, now: Now, known_for: Duration) {
         let ended: Vec<_> = {
             let mut open = self.lock();
@@ -190,13 +196,14 @@ impl HttpSessions {
     }
 }
 
+/// 404: the client has to initialize again.
 pub fn not_found() -> Refusal {
     let error = RpcError::new(INVALID_REQUEST, "Session not found: initialize again");
     Refusal::new(StatusCode::NOT_FOUND, error)
 }
 
-/// Some sessions of the project that has most of them, those that have been silent for longest and that no request holds
-/// on to. Several at once: to find them takes a look at all.
+/// The longest idle sessions of the largest project that no request uses. Several at once, because finding them scans
+/// all sessions.
 fn eviction_candidates(open: &HashMap<Box<str>, Arc<HttpSession>>, count: usize) -> Vec<Arc<HttpSession>> {
     let mut by_project = HashMap::<ProjectId, Vec<_>>::new();
     for session in open.values() {
@@ -209,10 +216,10 @@ fn eviction_candidates(open: &HashMap<Box<str>, Arc<HttpSession>>, count: usize)
     most.into_iter().take(count).cloned().collect()
 }
 
-/// One client, from `initialize` to `DELETE`. Its peer is on one thread; its requests may come on any.
+/// One client, from `initialize` to `DELETE`. Its peer stays on one thread; its requests may arrive on any.
 pub struct HttpSession {
     pub id: String,
-    /// Who opened it: nobody else can use it.
+    /// The identity of the latest request. Only the caller that opened the session may use it.
     identity: Mutex<Arc<Identity>>,
     main_stream: Arc<EventStream>,
     stream_context: StreamContext,
@@ -228,41 +235,46 @@ pub struct HttpSession {
 #[derive(Default)]
 struct Streams {
     retained: VecDeque<Arc<EventStream>>,
-    /// Those whose requests were cancelled, by number.
+    /// Numbers of the streams whose requests were cancelled.
     cancelled: VecDeque<u64>,
 }
 
 impl HttpSession {
-    /// What it does, it does in the order in which it is told. A session that is over does nothing.
+    /// Sends a command to the session's task. After the end of the session it is dropped.
     pub fn send(&self, command: SessionCommand) {
         self.commands.send(command);
     }
 
-    /// Waits until it can be told a frame of so many bytes; see [`Commands::room`].
+    /// Waits for a permit for a frame of `text_len` bytes; see [`CommandSender::reserve`].
+    ///
+    /// # Errors
+    /// 503, as [`CommandSender::reserve`].
     pub async fn reserve(&self, text_len: usize) -> Result<CommandPermit, Refusal> {
         self.commands.reserve(text_len).await
     }
 
-    /// Takes a frame whose answer, if any, goes to the stream of the session.
+    /// Accepts a frame whose answers go to the stream of the session.
     ///
     /// # Errors
-    /// 503 when too much waits already, here or for the reader of the stream.
+    /// 503 when too many requests or answers wait already.
     pub async fn accept_frame(&self, text: &str, read_at: ReadAt) -> Result<(), Refusal> {
-        let room = self.reserve(text.len()).await?;
+        let permit = self.reserve(text.len()).await?;
         if self.main_stream.outbox.waiting_len() >= ANSWER_BYTES_MAX {
-            return Err(Refusal::unavailable("too much waits for this session: read its stream"));
+            return Err(Refusal::unavailable(
+                "too many answers wait for this session: read its stream",
+            ));
         }
         self.send(SessionCommand::Frame {
             text: text.to_owned(),
-            lane: None,
+            reply_outbox: None,
             read_at,
-            room,
+            permit,
         });
         Ok(())
     }
 
-    /// What it may do was found when it was opened: a token of the same subject with another scope opens another. One of a
-    /// project that was opened again since is nobody's: it is about to end.
+    /// Whether an identity may use this session: the same owner, scope and project. A token with another scope opens
+    /// another session. A session of a restarted project is about to close.
     fn belongs_to(&self, identity: &Identity) -> bool {
         let own = self.identity();
         own.owner() == identity.owner()
@@ -271,38 +283,39 @@ impl HttpSession {
             && !own.project.is_killed()
     }
 
-    /// What its caller came in with last: a token is refreshed while a session lasts.
+    /// The identity of the latest request: a token is refreshed while the session lasts.
     fn identity(&self) -> MutexGuard<'_, Arc<Identity>> {
         self.identity.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it is one of a client of 2024-11-05.
+    /// Whether the session is of the HTTP+SSE transport (2024-11-05).
     fn is_http_sse(&self) -> bool {
         !self.main_stream.outbox.is_numbered()
     }
 
-    /// What `initialize` agreed on; None before it did.
+    /// The negotiated protocol version; `None` before `initialize` is answered.
     pub fn version(&self) -> Option<&'static str> {
         self.version.get().copied()
     }
 
+    /// Whether the negotiated revision has JSON-RPC batches (2025-03-26).
     pub fn supports_batches(&self) -> bool {
         self.version() == Some(BATCH_VERSION)
     }
 
-    /// Whether streams begin with an event without data: clients of older revisions stumble over one.
+    /// Whether streams start with an event without data. Clients of older revisions fail on one.
     pub fn supports_priming_event(&self) -> bool {
         self.version() == Some(LEGACY[0])
     }
 
-    /// A number for the stream of an answer, and how the answer is framed there.
+    /// Returns the number of the next stream, and the framing of its answer.
     pub fn next_stream(&self, form: ResponseForm) -> (u64, Framing) {
         let number = self.streams_opened.fetch_add(1, Ordering::Relaxed) + 1;
         let stream = Some(number);
         (number, Framing::Exchange { stream, form })
     }
 
-    /// Keeps a stream so that it can be resumed.
+    /// Retains a stream so that it can be resumed.
     pub fn retain_stream(&self, number: u64, outbox: Arc<Outbox>) -> Arc<EventStream> {
         let stream = EventStream::new(number, outbox, self.stream_context.clone());
         let mut streams = self.streams();
@@ -316,7 +329,7 @@ impl HttpSession {
         stream
     }
 
-    /// Forgets what it keeps of this stream, to make room.
+    /// Drops the replay log of a stream, to free memory.
     pub fn drop_replay_log(&self, number: u64) {
         if number == self.main_stream.number {
             return self.main_stream.drop_replay_log();
@@ -332,7 +345,7 @@ impl HttpSession {
         streams.retained.remove(at)
     }
 
-    /// The request that this stream answered was cancelled: its caller is not to come back for the rest.
+    /// Records that the request of this stream was cancelled, so that it cannot be resumed.
     pub fn cancel_stream(&self, number: u64) {
         let stream = self.remove_retained(number);
         let mut streams = self.streams();
@@ -346,25 +359,26 @@ impl HttpSession {
         }
     }
 
+    /// The stream of the session itself, which `GET` reads.
     pub fn main_stream(&self) -> &Arc<EventStream> {
         &self.main_stream
     }
 
-    /// It was closed: its stream is to end.
+    /// Whether the session was closed, so that its stream has to end.
     pub fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::Acquire)
     }
 
-    /// Nobody serves it any more.
+    /// Whether the session's task has ended.
     pub fn has_stopped(&self) -> bool {
         self.commands.is_closed()
     }
 
-    /// The stream that a `GET` is to read from its last event on. Without one that there ever was, it is the stream of
-    /// the session from now on.
+    /// Selects the stream that a `GET` reads, after the event `last`. Without a known event it is the stream of the
+    /// session, from now on.
     ///
     /// # Errors
-    /// When there is nothing more to read of it.
+    /// `Cancelled` when the request of the stream was cancelled, `Dropped` when the stream is not retained.
     pub fn resume(self: &Arc<Self>, last: Option<EventId>) -> Result<Resumption, ResumeError> {
         let known = match last {
             None => None,
@@ -373,13 +387,14 @@ impl HttpSession {
                 if streams.cancelled.contains(&stream) {
                     return Err(ResumeError::Cancelled);
                 }
-                let kept = streams.retained.iter().find(|known| known.number == stream);
-                if kept.is_none() && (1..=self.streams_opened.load(Ordering::Relaxed)).contains(&stream) {
+                let retained = streams.retained.iter().find(|known| known.number == stream);
+                if retained.is_none() && (1..=self.streams_opened.load(Ordering::Relaxed)).contains(&stream) {
                     return Err(ResumeError::Dropped);
                 }
-                // An answer is told as far as it is kept; the stream of the session begins anew where it has a gap.
+                // An answer is replayed as far as it is retained; the stream of the session starts at the present where
+                // it has a gap.
                 let main = || (stream == 0 && self.main_stream.can_resume_after(number)).then_some(&self.main_stream);
-                kept.or_else(main).map(|stream| (Arc::clone(stream), number))
+                retained.or_else(main).map(|stream| (Arc::clone(stream), number))
             }
         };
         let (stream, after) = match known {
@@ -393,12 +408,12 @@ impl HttpSession {
         })
     }
 
-    /// A sign of life of the client.
+    /// Records activity of the client.
     pub fn touch(&self) {
         self.last_used_ms.store(now().mono_ms, Ordering::Relaxed);
     }
 
-    /// Returns when everything that the peer was told so far is done.
+    /// Waits until the task has handled all commands sent before.
     pub async fn wait_until_processed(&self) {
         let (reply, done) = oneshot::channel();
         self.send(SessionCommand::Barrier(reply));
@@ -415,39 +430,39 @@ impl HttpSession {
     }
 }
 
-/// Why there is nothing more to read of a stream.
+/// Why a stream cannot be resumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResumeError {
-    /// The request that it answered was cancelled: there is no answer.
+    /// The request of the stream was cancelled: no answer exists.
     Cancelled,
-    /// It is not kept any more.
+    /// The stream is not retained.
     Dropped,
 }
 
-/// A stream that is read from somewhere on.
+/// A stream and the event after which it is read.
 pub struct Resumption {
     pub session: Arc<HttpSession>,
     pub stream: Arc<EventStream>,
-    /// The number of the last event that its reader has.
+    /// The number of the last event that the reader has.
     pub after: Option<u64>,
 }
 
-/// The session that the query of a URI names.
+/// Returns the session id in the query of a URI.
 pub fn session_id_in_query(query: &str) -> Option<&str> {
     query
         .split('&')
         .find_map(|pair| pair.strip_prefix(SESSION_QUERY_KEY)?.strip_prefix('='))
 }
 
-/// What runs the peer of a session.
+/// The task that runs the peer of a session.
 struct SessionTask {
     peer: Peer,
-    /// Who read the stream of the session last.
+    /// The latest reader of the stream of the session.
     last_reader: u64,
     session: Weak<HttpSession>,
     received: mpsc::UnboundedReceiver<SessionCommand>,
     sessions: Weak<HttpSessions>,
-    /// The broker stops, and these have something under way.
+    /// Responses that end once their calls in progress have finished, while the broker stops.
     draining: Vec<DrainRequest>,
     idle_timeout: Duration,
     idle_timer: std::pin::Pin<Box<Sleep>>,
@@ -487,12 +502,15 @@ impl SessionTask {
     fn handle(&mut self, command: SessionCommand, now: Now) {
         match command {
             SessionCommand::Frame {
-                text, lane, read_at, ..
+                text,
+                reply_outbox,
+                read_at,
+                ..
             } => {
                 self.peer.resume();
                 self.peer.begin_read(read_at, now);
-                let lane = lane.map_or(ReplyRoute::Connection, ReplyRoute::Exchange);
-                self.peer.handle_parsed(&text, rpc::parse(&text), lane);
+                let route = reply_outbox.map_or(ReplyRoute::Connection, ReplyRoute::Exchange);
+                self.peer.handle_parsed(&text, rpc::parse(&text), route);
                 self.record_version();
             }
             SessionCommand::CallerLeft { exchange } => self.peer.drop_exchange(&exchange),
@@ -522,7 +540,7 @@ impl SessionTask {
 
     fn close_if_idle(&mut self, now: Now) {
         let Some(session) = self.session.upgrade() else { return };
-        // Besides the table and this function only requests hold on to it.
+        // The table and this function hold two references; further ones are requests.
         if Arc::strong_count(&session) > 2 {
             session.touch();
         }
@@ -544,7 +562,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_session_of_a_query_is_found_among_others() {
+    fn the_session_id_is_found_among_other_query_parameters() {
         assert_eq!(session_id_in_query("session_id=abc"), Some("abc"));
         assert_eq!(session_id_in_query("x=1&session_id=abc&y=2"), Some("abc"));
         for none in ["", "session_idx=1", "other=session_id=1", "session_id"] {

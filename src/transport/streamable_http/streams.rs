@@ -1,4 +1,4 @@
-//! Streams of events that can be resumed (2025-03-26 to 2025-11-25, basic/transports, Resumability and Redelivery).
+//! Resumable event streams (2025-03-26 to 2025-11-25, basic/transports, Resumability and Redelivery).
 
 use std::{
     collections::VecDeque,
@@ -16,10 +16,10 @@ use super::{
 };
 use crate::mcp::{Outbox, RetentionCounter, WriteMarks};
 
-/// Bytes of one stream that can be asked for again.
+/// Bytes of one stream that can be replayed.
 const LOG_BYTES_MAX: usize = 256 * 1024;
 
-/// Events in their order, of which one response after the other may be the bearer.
+/// Numbered events that one response after another may carry.
 pub struct EventStream {
     pub number: u64,
     pub outbox: Arc<Outbox>,
@@ -28,7 +28,7 @@ pub struct EventStream {
     log: Mutex<ReplayLog>,
 }
 
-/// What the streams of a session have in common.
+/// What the streams of a session share.
 #[derive(Clone)]
 pub struct StreamContext {
     pub logs: Arc<ReplayLogs>,
@@ -36,25 +36,25 @@ pub struct StreamContext {
     pub session: Weak<HttpSession>,
 }
 
-/// The last events of a stream, and who reads it.
+/// The last events of a stream, and its current reader.
 #[derive(Default)]
 struct ReplayLog {
     chunks: VecDeque<Bytes>,
     len: usize,
-    /// The last event that is not kept any more.
+    /// The number of the last event that was dropped.
     last_dropped: u64,
-    /// Who reads the stream: the last who began to.
+    /// The number of the current reader.
     reader: u64,
-    /// The reader has left, and what waits in the outbox waits for one that comes back.
+    /// The reader has disconnected; the outbox waits for the next one.
     is_reader_gone: bool,
-    /// Its place among all logs, while there is something in it.
+    /// The registration among all logs, while the log is not empty.
     entry: Option<LogEntry>,
-    /// Its session does not know the stream any more: no reader comes back.
+    /// The session has forgotten the stream: no reader can resume it.
     is_forgotten: bool,
 }
 
 impl ReplayLog {
-    /// The events after this one, as far as they are kept.
+    /// The retained events after `number`.
     fn events_after(&self, number: u64, stream: u64) -> Option<Bytes> {
         let mut missed = BytesMut::new();
         let mut found = false;
@@ -67,7 +67,7 @@ impl ReplayLog {
         (!missed.is_empty()).then(|| missed.freeze())
     }
 
-    /// Keeps a chunk of the events of this stream.
+    /// Appends a chunk of events, and drops the oldest chunks beyond [`LOG_BYTES_MAX`].
     fn append(&mut self, chunk: Bytes, stream: u64) {
         self.len += chunk.len();
         self.chunks.push_back(chunk);
@@ -95,6 +95,7 @@ impl ReplayLog {
 }
 
 impl EventStream {
+    /// A stream with this number around an outbox.
     pub fn new(number: u64, outbox: Arc<Outbox>, home: StreamContext) -> Arc<Self> {
         Arc::new_cyclic(|own| Self {
             number,
@@ -105,13 +106,13 @@ impl EventStream {
         })
     }
 
-    /// Whether it is the one of the session itself, and not of an answer.
+    /// Whether it is the stream of the session itself, and not of an answer.
     pub fn is_main(&self) -> bool {
         self.number == 0
     }
 
-    /// The one who asks reads the stream from now on, and who did before no more. Returns which reader that is, and
-    /// what came after the event of this number and was taken by others, as far as it is kept.
+    /// Makes the caller the reader of the stream, in place of the previous one. Returns the reader's number, and the
+    /// retained events after the event `after` that earlier readers took.
     pub fn attach_reader(&self, after: Option<u64>) -> (u64, Option<Bytes>) {
         let mut log = self.lock();
         log.reader += 1;
@@ -127,7 +128,8 @@ impl EventStream {
         taken
     }
 
-    /// This reader has left, unless another reads the stream by now. Of an answer no more is kept than of the log.
+    /// Detaches a reader, unless another has attached since. The outbox of an answer then retains at most as much as
+    /// the log may.
     pub fn detach_reader(&self, reader: u64) {
         let mut log = self.lock();
         if log.reader != reader || self.is_main() {
@@ -141,8 +143,7 @@ impl EventStream {
         self.recount();
     }
 
-    /// Drops what is kept. Of an answer nothing is kept from now on: its session does not know the stream any more. The
-    /// stream of the session itself goes on.
+    /// Drops the replay log. The stream of an answer retains nothing from now on; the stream of the session continues.
     pub fn drop_replay_log(&self) {
         let mut log = self.lock();
         log.clear(self.number);
@@ -154,19 +155,19 @@ impl EventStream {
         }
     }
 
+    /// Whether this reader is the current one.
     pub fn is_read_by(&self, reader: u64) -> bool {
         self.lock().reader == reader
     }
 
-    /// As [`Outbox::sleep`], for the one who reads the stream: whoever did before must not be woken in its place. False
-    /// for that one too.
+    /// As [`Outbox::sleep`], for the current reader. False for an earlier reader, which must not be woken instead.
     pub fn sleep(&self, reader: u64, waker: &Waker) -> bool {
         let log = self.lock();
         log.reader == reader && self.outbox.register_waker(waker)
     }
 
-    /// As [`Outbox::take`], for the one who reads the stream: there is nothing for whoever did before. What is taken is
-    /// kept for a while, in case it has to be written again.
+    /// As [`Outbox::take`], for the current reader; empty for an earlier one. Numbered events are retained for a
+    /// replay.
     pub fn take(&self, reader: u64, marks: &mut WriteMarks) -> (Bytes, Option<CloseReason>) {
         let mut log = self.lock();
         if log.reader != reader {
@@ -175,7 +176,7 @@ impl EventStream {
         let mut bytes = Vec::new();
         let closing = self.outbox.take(&mut bytes, marks);
         let chunk = Bytes::from(bytes);
-        // What has no numbers cannot be asked for.
+        // Only numbered events can be resumed.
         if !chunk.is_empty() && !log.is_forgotten && self.outbox.is_numbered() {
             log.append(chunk.clone(), self.number);
             drop(log);
@@ -188,14 +189,14 @@ impl EventStream {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether there was an event of this number, and what came after it is kept.
+    /// Whether the stream can be resumed after this event: the event existed, and all later ones are retained.
     pub fn can_resume_after(&self, number: u64) -> bool {
         (self.lock().last_dropped..=self.outbox.events_len()).contains(&number)
     }
 }
 
 impl RetentionCounter for EventStream {
-    /// Counts what is kept among all logs, of which the oldest may have to go.
+    /// Updates the registration of the log; the oldest logs of the process may be dropped.
     fn recount(&self) {
         let mut log = self.lock();
         let waiting = if log.is_reader_gone {
@@ -220,7 +221,7 @@ impl RetentionCounter for EventStream {
     }
 }
 
-/// The events of a chunk, each with the empty line at its end.
+/// The events of a chunk, each with its terminating empty line.
 fn events(chunk: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = chunk;
     std::iter::from_fn(move || {
@@ -237,13 +238,14 @@ fn event_number(event: &[u8], stream: u64) -> Option<u64> {
     (id.stream == stream).then_some(id.number)
 }
 
-/// What names an event: its stream, and its number there.
+/// The id of an event: its stream, and its number in the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventId {
     pub stream: u64,
     pub number: u64,
 }
 
+/// Parses `stream-number`.
 pub fn parse_event_id(text: &str) -> Option<EventId> {
     let (stream, number) = text.split_once('-')?;
     Some(EventId {
@@ -252,8 +254,7 @@ pub fn parse_event_id(text: &str) -> Option<EventId> {
     })
 }
 
-/// The first event of a stream: nothing but its number, and when to come back for the rest (2025-11-25,
-/// basic/transports).
+/// The first event of a stream: its id and the reconnection time, without data (2025-11-25, basic/transports).
 pub fn priming_event(stream: u64) -> Bytes {
     const RETRY: Duration = Duration::from_secs(1);
     format!("id: {stream}-0\nretry: {}\ndata: \n\n", RETRY.as_millis()).into()
@@ -289,26 +290,26 @@ mod tests {
     }
 
     #[test]
-    fn what_was_missed_is_what_came_after_the_last_event() {
+    fn a_resumed_stream_replays_the_events_after_the_last_one() {
         let stream = stream_of(3, &["{\"a\":\n1}", "{\"b\":2}", "{\"c\":3}"]);
         assert_eq!(text(missed(&stream, 3)), "");
         assert_eq!(text(missed(&stream, 2)), "id: 3-3\nevent: message\ndata: {\"c\":3}\n\n");
         assert!(text(missed(&stream, 1)).starts_with("id: 3-2\n"));
-        // The number of the priming event, which is not in the log.
+        // The priming event has number 0 and is not in the log.
         assert_eq!(text(missed(&stream, 0)).matches("id: ").count(), 3);
         assert!(text(missed(&stream, 0)).contains("data: {\"a\": 1}\n"), "one line each");
         assert_eq!(text(missed(&stream, 99)), "");
     }
 
     #[test]
-    fn what_is_kept_is_bounded() {
+    fn a_replay_log_is_bounded() {
         let large = format!("\"{}\"", "x".repeat(LOG_BYTES_MAX / 3));
         let stream = stream_of(0, &[&large, &large, &large, &large]);
         assert_eq!(text(missed(&stream, 0)).matches("id: ").count(), 2);
     }
 
     #[test]
-    fn a_log_that_is_dropped_begins_again_after_its_last_event() {
+    fn a_dropped_log_resumes_after_its_last_event() {
         let stream = stream_of(0, &["1", "2"]);
         stream.drop_replay_log();
         assert!(!stream.can_resume_after(1) && stream.can_resume_after(2));
@@ -316,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn the_id_of_an_event_names_its_stream() {
+    fn an_event_id_names_its_stream_and_number() {
         assert_eq!(parse_event_id("7-12"), Some(EventId { stream: 7, number: 12 }));
         for bad in ["", "7", "-", "7-", "-12", "7-x", "a-1", "7-12-3"] {
             assert_eq!(parse_event_id(bad), None, "{bad}");

@@ -1,4 +1,5 @@
-//! The task of one connection: reads frames, gives the turn to MCP, writes what the outbox holds in one go.
+//! The task of one WebSocket: reads frames, passes each read to MCP as one batch, and writes the outbox in as few calls
+//! as possible.
 
 use std::{
     cell::RefCell,
@@ -32,76 +33,77 @@ use crate::{
     },
 };
 
-/// Bytes that one read takes at most, and about as many one turn, before the others have theirs. The buffer is shared by
-/// all connections of a thread.
+/// Most bytes of one read, and of one poll before other connections run. All connections of a thread share the buffer.
 const READ_LEN: usize = 128 * 1024;
-/// An empty write buffer of more than this is given back.
+/// Capacity of an empty write buffer that is kept; a larger one is freed.
 const WRITE_BUFFER_KEPT_MAX: usize = 128 * 1024;
-/// Frames in a row that are not JSON after which a peer is sent away.
+/// Consecutive frames that are not JSON after which the connection is closed.
 const MALFORMED_IN_A_ROW_MAX: usize = 10;
-/// How long a connection that is being closed is given to take the last bytes and close its side.
+/// Time that a closing connection has to flush and to receive the peer's close.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
 
 thread_local! {
     static READ_BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_LEN]);
 }
 
+/// One WebSocket with its peer, its buffers and its timers.
 #[allow(
     clippy::struct_excessive_bools,
-    reason = "each is a fact of its own about the connection"
+    reason = "the flags are independent facts about the connection"
 )]
 pub struct WebSocketConnection {
     io: TcpStream,
     peer: Peer,
     outbox: Arc<Outbox>,
     decoder: Decoder,
-    /// The room of what has begun to come in, and of frames that are held back.
+    /// The reservation for partial messages and deferred frames.
     reservation: Reservation,
-    /// The next tick looks for room for what is to be pushed.
+    /// The next tick checks the outbound budget for waiting pushes.
     checks_push_capacity: bool,
-    /// When it took its room.
+    /// When the reservation was made.
     reserved_since_ms: u64,
     timeouts: Timeouts,
-    /// What is being written, and how much of it has been.
+    /// The bytes being written, up to `write_offset` done.
     write_buffer: Vec<u8>,
     write_offset: usize,
-    /// Bytes ever written; marks are in the same count.
+    /// Bytes written since the start; marks use the same count.
     written_total: u64,
     marks: WriteMarks,
     phase: Phase,
-    /// Nothing is read: enough is under way, or a message waits for its room.
+    /// Reading is paused: enough calls are in progress, or a message waits for its reservation.
     is_paused: bool,
-    /// It is paused for want of room. The budget wakes it.
+    /// Paused for a reservation. The budget wakes the task.
     awaits_reservation: bool,
-    /// The broker stops: what is under way is answered, and nothing else is read.
+    /// The broker stops: calls in progress are answered, and nothing else is read.
     is_draining: bool,
     tick: Pin<Box<Sleep>>,
-    /// The timer knows whom to wake.
+    /// The timer has this task's waker.
     is_tick_armed: bool,
     last_read_ms: u64,
     last_write_ms: u64,
-    /// Given up with the connection.
+    /// Released with the connection.
     _permits: (ConnectionPermit, Option<AddressPermit>),
 }
 
-/// How far a connection is from its end.
+/// How far the connection is closed.
 #[derive(Debug, PartialEq, Eq)]
 enum Phase {
     Open,
     /// The close frame waits to be written.
     Closing,
-    /// Nothing more is written; the peer's side is awaited.
+    /// All output is written; the peer's close is awaited.
     Lingering,
 }
 
 impl WebSocketConnection {
+    /// A connection over `io` after its handshake; both permits are held until it ends.
     pub fn new(
         io: TcpStream,
         peer: Peer,
         outbox: Arc<Outbox>,
         (decoder, inbound): (Decoder, Reservation),
-        tempo: Timeouts,
-        places: (ConnectionPermit, Option<AddressPermit>),
+        timeouts: Timeouts,
+        permits: (ConnectionPermit, Option<AddressPermit>),
     ) -> Self {
         let now = now();
         Self {
@@ -112,7 +114,7 @@ impl WebSocketConnection {
             reservation: inbound,
             checks_push_capacity: false,
             reserved_since_ms: now.mono_ms,
-            timeouts: tempo,
+            timeouts,
             write_buffer: Vec::new(),
             write_offset: 0,
             written_total: 0,
@@ -121,15 +123,15 @@ impl WebSocketConnection {
             is_paused: false,
             awaits_reservation: false,
             is_draining: false,
-            tick: Box::pin(tokio::time::sleep(tempo.ping_interval)),
+            tick: Box::pin(tokio::time::sleep(timeouts.ping_interval)),
             is_tick_armed: false,
             last_read_ms: now.mono_ms,
             last_write_ms: now.mono_ms,
-            _permits: places,
+            _permits: permits,
         }
     }
 
-    /// Runs the connection to its end. `first` are bytes that came with the handshake.
+    /// Runs the connection to its end. `first` are the bytes that arrived with the handshake.
     pub async fn run(mut self, mut first: Vec<u8>) {
         if !first.is_empty() {
             self.handle_read(&mut first, now());
@@ -141,14 +143,14 @@ impl WebSocketConnection {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.outbox.set_awake();
         let now = now();
-        // Before anybody is called silent, what waits in the socket is read.
+        // Reads first, so that waiting bytes count before the peer is judged silent.
         if let Err(error) = self.read(cx, now) {
             return self.on_io_error(&error);
         }
-        // A timer that is armed wakes this task by itself; asking it at every turn would be for nothing.
+        // An armed timer wakes this task by itself; polling it each time would cost too much.
         while (!self.is_tick_armed || self.tick.is_elapsed()) && self.tick.as_mut().poll(cx).is_ready() {
             if self.phase != Phase::Open {
-                // The time to close decently is over.
+                // The linger timeout has passed.
                 return Poll::Ready(());
             }
             self.set_tick(self.tick_interval());
@@ -158,7 +160,7 @@ impl WebSocketConnection {
         loop {
             self.peer.poll(cx, now);
             if self.reservation.bytes() > 0 {
-                // Frames that were held back may have been taken up.
+                // Deferred frames may have been handled.
                 self.update_reservation();
             }
             if let Err(error) = self.write(cx, now) {
@@ -180,7 +182,7 @@ impl WebSocketConnection {
         Poll::Pending
     }
 
-    /// The connection is over. A peer that closed its side first may have read everything before.
+    /// Ends the connection after an I/O error. After a regular close the peer may have read all answers.
     fn on_io_error(&self, error: &io::Error) -> Poll<()> {
         if error.kind() != io::ErrorKind::UnexpectedEof {
             self.peer.mark_reset();
@@ -188,7 +190,7 @@ impl WebSocketConnection {
         Poll::Ready(())
     }
 
-    /// Reads what is there, as long as there is use for it. An error is the end of the connection.
+    /// Reads while frames are wanted. An error ends the connection.
     fn read(&mut self, cx: &mut Context<'_>, now: Now) -> io::Result<()> {
         READ_BUFFER.with_borrow_mut(|buffer| {
             let mut left = READ_LEN;
@@ -216,13 +218,13 @@ impl WebSocketConnection {
                 self.handle_read(&mut buffer[..len], now);
                 left = left.saturating_sub(len);
             }
-            // There may be more; the others first.
+            // More bytes may wait; other connections run first.
             cx.waker().wake_by_ref();
             Ok(())
         })
     }
 
-    /// Whether there is room for the message that has begun to come in. When not, the task is woken when there is.
+    /// Reserves bytes for the message being received. If false, the task is woken when they are free.
     fn try_reserve(&mut self, cx: &Context<'_>, now: Now) -> bool {
         let needed = self.decoder.needed_len();
         if needed <= UNRESERVED_LEN_MAX.max(self.reservation.bytes()) {
@@ -237,7 +239,7 @@ impl WebSocketConnection {
         true
     }
 
-    /// Counts what is kept of what came in: messages that are not whole, and frames that wait to be taken up.
+    /// Adjusts the reservation to partial messages and deferred frames.
     fn update_reservation(&mut self) {
         let kept = self.decoder.buffered_len() + self.peer.deferred_len();
         let needed = kept.max(self.decoder.needed_len());
@@ -252,7 +254,7 @@ impl WebSocketConnection {
         }
     }
 
-    /// Who has taken room is looked after more often.
+    /// A connection with a reservation is checked more often.
     fn tick_interval(&self) -> Duration {
         if self.reservation.bytes() > 0 {
             self.timeouts.ping_interval.min(INBOUND_IDLE_TIMEOUT / 4)
@@ -261,7 +263,7 @@ impl WebSocketConnection {
         }
     }
 
-    /// Whether others wait for the room of a message that does not come to its end.
+    /// Whether a partial message holds its reservation for too long while others wait.
     fn is_receive_overdue(&self, now: Now, silence: Duration) -> bool {
         self.decoder.buffered_len() > 0
             && self.reservation.bytes() > 0
@@ -271,7 +273,7 @@ impl WebSocketConnection {
                 || silence::peer_silence(self.reserved_since_ms, now) >= INBOUND_TOTAL_TIMEOUT)
     }
 
-    /// Decodes one read and gives its frames to MCP, as one turn.
+    /// Decodes one read and passes its frames to MCP as one batch.
     fn handle_read(&mut self, bytes: &mut [u8], now: Now) {
         self.last_read_ms = now.mono_ms;
         if self.phase != Phase::Open {
@@ -307,7 +309,7 @@ impl WebSocketConnection {
         }
     }
 
-    /// Writes what waits until the socket takes no more. An error is the end of the connection.
+    /// Writes until the outbox is empty or the socket is full. An error ends the connection.
     fn write(&mut self, cx: &mut Context<'_>, now: Now) -> io::Result<()> {
         loop {
             if self.write_offset == self.write_buffer.len() {
@@ -330,7 +332,7 @@ impl WebSocketConnection {
         }
     }
 
-    /// Whoever is good no more is not waited for: what they do not take would keep them here, and heard.
+    /// Closes at once when the credential is invalid: waiting for the peer to read would keep it served.
     fn close_if_unauthorized(&mut self) {
         if self.phase == Phase::Open && self.outbox.closing() == Some(CloseReason::Unauthorized) {
             let (code, reason) = close_frame(CloseReason::Unauthorized);
@@ -387,7 +389,7 @@ impl WebSocketConnection {
         }
     }
 
-    /// Queues a close frame, once. What is in the outbox before it is still written.
+    /// Queues a close frame, once. Earlier output is still written.
     fn close(&mut self, code: u16, reason: &str) {
         if self.phase == Phase::Open {
             self.phase = Phase::Closing;
@@ -401,7 +403,7 @@ impl WebSocketConnection {
         self.is_tick_armed = false;
     }
 
-    /// Looks after the peer: pings it when it is idle, lets it go when it is gone or takes nothing.
+    /// Checks the peer: pings an idle one, closes a silent or stalled one.
     fn on_tick(&mut self, now: Now) {
         if self.outbox.waiting_len() == 0 {
             self.last_write_ms = now.mono_ms;
@@ -409,14 +411,14 @@ impl WebSocketConnection {
             return self.close(SLOW_CONSUMER, "slow consumer: read faster, or ask for a smaller window");
         }
         let silence = silence::peer_silence(self.last_read_ms, now);
-        // Whoever is not read may have said something.
+        // While reading is paused, the peer's bytes are not seen.
         if silence >= self.timeouts.silence_timeout && !self.is_paused {
             return self.close(SILENT, "no sign of life");
         }
         if self.is_receive_overdue(now, silence) {
             return self.close(
                 u16::from(CloseCode::Again),
-                "others wait for the room of this message: send it again later",
+                "too many messages are being received: send this one again later",
             );
         }
         self.checks_push_capacity = false;
@@ -437,20 +439,25 @@ impl WebSocketConnection {
     }
 }
 
-/// Close codes of our own (RFC 6455, section 7.4.2).
+/// Close codes of the broker (RFC 6455, section 7.4.2).
 pub const TAKEN_OVER: u16 = 4001;
+/// The peer sent nothing for the silence timeout.
 pub const SILENT: u16 = 4002;
+/// The peer took no bytes for the stall timeout.
 pub const SLOW_CONSUMER: u16 = 4003;
+/// The session has ended.
 pub const RELEASED: u16 = 4004;
+/// The credential was revoked or has expired.
 pub const UNAUTHORIZED: u16 = 4005;
+/// The storage lost recent data.
 pub const STORE_ROLLED_BACK: u16 = 4006;
 
 fn close_frame(why: CloseReason) -> (u16, String) {
     match why {
-        CloseReason::TakenOver => (TAKEN_OVER, "a newer connection has taken this session over".to_owned()),
+        CloseReason::TakenOver => (TAKEN_OVER, "a newer connection has taken over this session".to_owned()),
         CloseReason::Silent => (SILENT, "no sign of life".to_owned()),
-        CloseReason::SessionEnded => (RELEASED, "the session is over".to_owned()),
-        CloseReason::Unauthorized => (UNAUTHORIZED, "the key is good no more".to_owned()),
+        CloseReason::SessionEnded => (RELEASED, "the session has ended".to_owned()),
+        CloseReason::Unauthorized => (UNAUTHORIZED, "the credential was revoked or has expired".to_owned()),
         CloseReason::StoreRolledBack => (
             STORE_ROLLED_BACK,
             "the storage came back with older data: connect and register again".to_owned(),

@@ -1,19 +1,19 @@
-//! RFC 6455 frames from a client, decoded in place.
+//! Decodes RFC 6455 frames of a client in place. It does no I/O.
 
 use crate::transport::inbound::UNRESERVED_LEN_MAX;
 
-/// What a peer sent.
+/// A decoded message or control frame.
 #[derive(Debug, PartialEq, Eq)]
 pub enum FrameEvent<'a> {
-    /// A whole text message.
+    /// A complete text message.
     Text(&'a str),
     Ping(&'a [u8]),
     Pong,
-    /// The peer closes, with this status code if it gave one.
+    /// The peer closes, with an optional status code.
     Close(Option<u16>),
 }
 
-/// Why a connection cannot go on. The numbers are close codes of RFC 6455, section 7.4.1.
+/// Why the connection has to be closed. The values are close codes of RFC 6455, section 7.4.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Violation {
     Protocol = 1002,
@@ -22,13 +22,13 @@ pub enum Violation {
     TooLarge = 1009,
 }
 
-/// Takes bytes as they come and gives messages. It holds at most one message and one partial frame, each bounded.
+/// Decodes a stream of bytes. It buffers at most one message and one partial frame, both bounded.
 #[derive(Debug)]
 pub struct Decoder {
     message_len_max: usize,
-    /// The beginning of a frame whose end has not come yet.
+    /// The beginning of an incomplete frame.
     partial: Vec<u8>,
-    /// How many bytes that frame has in all, as far as known.
+    /// The total length of that frame, as far as known; else 0.
     partial_len_needed: usize,
     /// The payloads of the fragments so far.
     fragments: Option<Vec<u8>>,
@@ -54,6 +54,7 @@ const CONTROL_LEN_MAX: usize = 125;
 const HEADER_LEN_MAX: usize = 14;
 
 impl Decoder {
+    /// A decoder for messages of at most `message_len_max` bytes.
     pub fn new(message_len_max: usize) -> Self {
         Self {
             message_len_max,
@@ -63,8 +64,11 @@ impl Decoder {
         }
     }
 
-    /// Takes the bytes of one read; they are unmasked where they are. Calls `on` for each whole message or control
-    /// frame; after an error the connection is to be closed.
+    /// Decodes the bytes of one read, which are unmasked in place. Calls `on` for each complete message or control
+    /// frame.
+    ///
+    /// # Errors
+    /// The violation; the connection has to be closed.
     pub fn decode(&mut self, bytes: &mut [u8], mut on: impl FnMut(FrameEvent<'_>)) -> Result<(), Violation> {
         if self.partial.is_empty() {
             let used = self.decode_frames(bytes, &mut on)?;
@@ -78,7 +82,7 @@ impl Decoder {
         let mut pending = std::mem::take(&mut self.partial);
         let used = self.decode_frames(&mut pending, &mut on)?;
         if used == pending.len() {
-            // Room for the next one, unless it was unusually large.
+            // Keeps capacity for the next header.
             pending.clear();
             pending.shrink_to(HEADER_LEN_MAX);
         } else {
@@ -88,13 +92,13 @@ impl Decoder {
         Ok(())
     }
 
-    /// Bytes that are kept of messages which are not whole.
+    /// Bytes buffered of incomplete messages.
     pub fn buffered_len(&self) -> usize {
         self.partial.len() + self.fragments.as_ref().map_or(0, Vec::len)
     }
 
-    /// Bytes that the message which is not whole may need, as far as known: of a fragmented one that is not small, as
-    /// many as a message may have.
+    /// Bytes that the incomplete message may need, as far as known. A fragmented message over [`UNRESERVED_LEN_MAX`]
+    /// may need the largest length.
     pub fn needed_len(&self) -> usize {
         let frame_len = self.partial_len_needed.max(self.partial.len());
         match &self.fragments {
@@ -106,27 +110,27 @@ impl Decoder {
         }
     }
 
-    /// There is room for the frame that has begun.
+    /// Allocates the incomplete frame, once its bytes are reserved.
     pub fn reserve_frame(&mut self) {
         let missing = self.partial_len_needed.saturating_sub(self.partial.len());
         self.partial.reserve_exact(missing);
     }
 
-    /// Gives back what buffers have grown to.
+    /// Frees unused capacity.
     pub fn shrink(&mut self) {
         self.partial.shrink_to_fit();
     }
 
     fn buffer_rest(&mut self, rest: &[u8]) {
         if !rest.is_empty() {
-            // Room for the rest of the frame comes with the budget.
+            // The rest of the frame is allocated after its reservation.
             self.partial
                 .reserve_exact(rest.len().max(self.partial_len_needed.min(UNRESERVED_LEN_MAX)));
             self.partial.extend_from_slice(rest);
         }
     }
 
-    /// Decodes whole frames; returns how many bytes they took.
+    /// Decodes complete frames and returns the bytes used.
     fn decode_frames(&mut self, bytes: &mut [u8], on: &mut impl FnMut(FrameEvent<'_>)) -> Result<usize, Violation> {
         let mut at = 0;
         loop {
@@ -146,7 +150,7 @@ impl Decoder {
         }
     }
 
-    /// Reads a header and refuses what cannot become an acceptable frame before its payload is there.
+    /// Parses a header. An unacceptable frame is refused before its payload arrives.
     fn header(&self, bytes: &[u8]) -> Result<Option<Header>, Violation> {
         let &[first, second, ref rest @ ..] = bytes else {
             return Ok(None);
@@ -218,7 +222,7 @@ fn text(payload: &[u8]) -> Result<&str, Violation> {
     std::str::from_utf8(payload).map_err(|_| Violation::Utf8)
 }
 
-/// Section 5.5.1 and 7.4: nothing, or a code that may be sent and a reason in UTF-8.
+/// Sections 5.5.1 and 7.4: empty, or a status code that may be sent with a reason in UTF-8.
 fn close_code(payload: &[u8]) -> Result<Option<u16>, Violation> {
     match payload {
         [] => Ok(None),
@@ -236,7 +240,7 @@ fn close_code(payload: &[u8]) -> Result<Option<u16>, Violation> {
     }
 }
 
-/// Section 5.3, eight bytes at a time.
+/// Section 5.3; unmasks eight bytes at a time.
 fn unmask(payload: &mut [u8], mask: [u8; 4]) {
     let [a, b, c, d] = mask;
     let wide = u64::from_ne_bytes([a, b, c, d, a, b, c, d]);
@@ -251,7 +255,7 @@ fn unmask(payload: &mut [u8], mask: [u8; 4]) {
     }
 }
 
-/// Writes an unmasked control frame: a ping, a pong or a close.
+/// Encodes an unmasked control frame: ping, pong or close.
 fn control(opcode: u8, payload: &[u8]) -> Vec<u8> {
     let payload = &payload[..payload.len().min(CONTROL_LEN_MAX)];
     let mut out = vec![0x80 | opcode, payload.len() as u8];
@@ -259,14 +263,17 @@ fn control(opcode: u8, payload: &[u8]) -> Vec<u8> {
     out
 }
 
+/// Encodes a ping.
 pub fn ping() -> Vec<u8> {
     control(PING, b"")
 }
 
+/// Encodes the pong to a ping.
 pub fn pong(payload: &[u8]) -> Vec<u8> {
     control(PONG, payload)
 }
 
+/// Encodes a close frame; the reason is cut to 123 bytes.
 pub fn close(code: u16, reason: &str) -> Vec<u8> {
     let mut payload = code.to_be_bytes().to_vec();
     payload.extend_from_slice(reason.as_bytes());
@@ -301,7 +308,7 @@ mod tests {
         out
     }
 
-    /// What comes out when the bytes arrive in pieces of this size.
+    /// The events when the bytes arrive in pieces of this size.
     fn decoded(bytes: &[u8], piece: usize, max: usize) -> Result<Vec<String>, Violation> {
         let mut decoder = Decoder::new(max);
         let mut events = Vec::new();
@@ -312,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_the_same_however_the_bytes_are_cut() {
+    fn messages_do_not_depend_on_how_the_bytes_are_split() {
         let long = "x".repeat(70_000);
         let mut bytes = masked(0x81, b"hello");
         bytes.extend(masked(0x01, "é".as_bytes().split_at(1).0));
@@ -332,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn violations_have_their_codes() {
+    fn every_violation_has_its_close_code() {
         let unmasked = vec![0x81, 1, b'a'];
         for (bytes, violation) in [
             (unmasked, Violation::Protocol),

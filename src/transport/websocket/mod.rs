@@ -1,7 +1,7 @@
 //! MCP over WebSocket (RFC 6455), subprotocol `mcp`: one JSON-RPC message per text frame.
 //!
-//! The socket is taken over from actix-http at the upgrade, so that what was written to it is known to the byte:
-//! that is what "acknowledge what was written" has to mean.
+//! The socket is taken from actix-http at the upgrade, so that the task counts every byte the kernel takes:
+//! "acknowledge when written" (`ack: auto`) depends on it.
 
 mod connection;
 pub mod frame;

@@ -1,3 +1,5 @@
+//! The WebSocket handshake: checks the request and starts the connection's task.
+
 use std::{io, sync::Arc};
 
 use actix_codec::Framed;
@@ -21,26 +23,29 @@ use crate::{
     transport::{Socket, TransportContext},
 };
 
-/// Serves one request to upgrade: refuses it as HTTP, or becomes a connection.
+/// Serves one upgrade request: answers with a refusal, or starts the connection's task.
+///
+/// # Errors
+/// The I/O error of the handshake.
 pub async fn upgrade(
-    gate: Option<TransportContext>,
+    context: Option<TransportContext>,
     request: Request,
     mut framed: Framed<Socket, h1::Codec>,
 ) -> io::Result<()> {
-    let Some(gate) = gate else {
+    let Some(context) = context else {
         return refuse(framed, Problem::unavailable("the broker is starting")).await;
     };
-    if let Err(problem) = check_handshake(&gate, &request) {
+    if let Err(problem) = check_handshake(&context, &request) {
         return refuse(framed, problem).await;
     }
     let head = request.head();
-    let arrival = Credentials {
+    let credentials = Credentials {
         headers: head.headers(),
         query: head.uri.query(),
         path: head.uri.path(),
         address: request.peer_addr().map(|address| address.ip()),
     };
-    let identity = match gate.auth.authenticate(&arrival).await {
+    let identity = match context.auth.authenticate(&credentials).await {
         Ok(identity) => identity,
         Err(problem) => return refuse(framed, problem).await,
     };
@@ -48,9 +53,9 @@ pub async fn upgrade(
         let problem = Problem::from(&BrokerError::RateLimited { retry_after });
         return refuse(framed, problem).await;
     }
-    let outbox = gate.service.outbox(Framing::WebSocket, identity.project.id());
-    let Some(seat) = gate.connections.try_acquire(&outbox, &identity) else {
-        let problem = Problem::unavailable("no place for another connection now: try again later");
+    let outbox = context.service.outbox(Framing::WebSocket, identity.project.id());
+    let Some(permit) = context.connections.try_acquire(&outbox, &identity) else {
+        let problem = Problem::unavailable("too many connections: try again later");
         return refuse(framed, problem).await;
     };
     let mut response = ws::handshake_response(request.head());
@@ -60,46 +65,55 @@ pub async fn upgrade(
     let response = response.finish().drop_body();
     framed.send((response, BodySize::None).into()).await?;
     let parts = framed.into_parts();
-    let inbound = Reservation::new(&gate.inbound, identity.project.id());
-    let peer = Peer::new(identity, Arc::clone(&outbox), Arc::clone(&gate.service));
-    let (io, place) = parts.io.into_inner();
-    let decoder = Decoder::new(gate.message_len_max());
-    let connection = WebSocketConnection::new(io, peer, outbox, (decoder, inbound), gate.timeouts, (seat, place));
+    let inbound = Reservation::new(&context.inbound, identity.project.id());
+    let peer = Peer::new(identity, Arc::clone(&outbox), Arc::clone(&context.service));
+    let (io, address_permit) = parts.io.into_inner();
+    let decoder = Decoder::new(context.message_len_max());
+    let connection = WebSocketConnection::new(
+        io,
+        peer,
+        outbox,
+        (decoder, inbound),
+        context.timeouts,
+        (permit, address_permit),
+    );
     let first = parts.read_buf.to_vec();
-    // Its own task: what served the handshake is given back with its buffers.
+    // A new task, so that the buffers of the handshake are freed.
     actix_rt::spawn(connection.run(first));
     Ok(())
 }
 
 const SUBPROTOCOL: &str = "mcp";
 
-fn check_handshake(gate: &TransportContext, request: &Request) -> Result<(), Problem> {
+fn check_handshake(context: &TransportContext, request: &Request) -> Result<(), Problem> {
     let head = request.head();
     let bad = |status, detail: &str| Problem::new(status, "invalid_argument", detail);
-    gate.admission
+    context
+        .admission
         .check(head.headers())
         .map_err(|reason| Problem::new(StatusCode::FORBIDDEN, "forbidden", reason))?;
     if head.uri.path() != "/ws" {
         return Err(bad(StatusCode::NOT_FOUND, "WebSocket is served at /ws"));
     }
     ws::verify_handshake(head).map_err(|error| match error {
-        HandshakeError::GetMethodRequired => bad(StatusCode::METHOD_NOT_ALLOWED, "WebSocket begins with GET"),
+        HandshakeError::GetMethodRequired => bad(StatusCode::METHOD_NOT_ALLOWED, "a WebSocket starts with GET"),
         HandshakeError::UnsupportedVersion => {
-            bad(StatusCode::UPGRADE_REQUIRED, "WebSocket version 13 is spoken").with_header(SEC_WEBSOCKET_VERSION, "13")
+            bad(StatusCode::UPGRADE_REQUIRED, "only WebSocket version 13 is supported")
+                .with_header(SEC_WEBSOCKET_VERSION, "13")
         }
         _ => bad(
             StatusCode::BAD_REQUEST,
             "not a WebSocket handshake (RFC 6455, section 4.1)",
         ),
     })?;
-    // A client that offers nothing may be one that cannot; one that offers only others speaks something else.
+    // A client that offers no subprotocol may be unable to; one that offers only others speaks another protocol.
     match offers_subprotocol(request) {
         Some(false) => Err(bad(StatusCode::BAD_REQUEST, "offer the subprotocol mcp")),
         _ => Ok(()),
     }
 }
 
-/// Whether `mcp` is among the subprotocols on offer; None when there are none.
+/// Whether `mcp` is among the offered subprotocols; `None` when none is offered.
 fn offers_subprotocol(request: &Request) -> Option<bool> {
     let headers = request.head().headers();
     let mut offers = headers.get_all("Sec-WebSocket-Protocol").peekable();

@@ -1,3 +1,5 @@
+//! Tests of bearer tokens: shared settings, timings and helpers.
+
 mod properties;
 mod rules;
 mod sources;
@@ -16,12 +18,12 @@ const NOW: u64 = 1_800_000_000;
 const ISSUER: &str = "https://login.example/realm";
 const AUDIENCE: &str = "https://broker.example/mcp";
 
-/// An interval that no test lives to see the end of.
+/// An interval longer than any test.
 const NEVER: Duration = Duration::from_secs(3600);
-/// The longest that anything here is waited for. Far more than it takes, so that a slow machine changes nothing.
+/// Longest wait of a test; far longer than needed, so that a slow machine changes no result.
 const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Nothing happens because of time.
+/// Timings under which no interval ends during a test.
 const NO_TIMERS: JwtTimings = JwtTimings {
     file_check_interval: NEVER,
     refresh_interval: NEVER,
@@ -44,7 +46,7 @@ fn settings(keys: KeySource) -> JwtSettings {
     }
 }
 
-/// A file in the directory for such, gone with this.
+/// A file in the temporary directory, removed on drop.
 struct TempFile(PathBuf);
 
 impl TempFile {
@@ -63,18 +65,18 @@ impl Drop for TempFile {
     }
 }
 
-/// Takes the tokens of whoever has one of these keys.
+/// A verifier with these keys in a file.
 fn verifier(jwks: &[Value]) -> Arc<JwtVerifier> {
     let file = TempFile::new(&json!({"keys": jwks}).to_string());
     JwtVerifier::open_with(NO_TIMERS, settings(KeySource::File(file.0.clone()))).unwrap()
 }
 
-/// What becomes of a token where nothing has to be waited for.
+/// The result of a verification that waits for nothing.
 fn verdict(jwt: &JwtVerifier, token: &str, now_s: u64) -> Result<Claims, JwtError> {
     jwt.verify(token, now_s).now_or_never().unwrap()
 }
 
-/// Why it is refused.
+/// The reason why a token is refused.
 fn refusal(jwt: &JwtVerifier, token: &str) -> &'static str {
     match verdict(jwt, token, NOW) {
         Err(JwtError::Invalid(why)) => why,
@@ -82,7 +84,7 @@ fn refusal(jwt: &JwtVerifier, token: &str) -> &'static str {
     }
 }
 
-/// The object with this member, or without it if the value is null.
+/// The object with this member set, or removed if the value is null.
 fn with(mut object: Value, name: &str, value: Value) -> Value {
     let members = object.as_object_mut().unwrap();
     if value.is_null() {

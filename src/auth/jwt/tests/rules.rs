@@ -1,3 +1,5 @@
+//! The rules for tokens and keys, each with its accepted and refused cases.
+
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use jsonwebtoken::{Algorithm, EncodingKey, crypto};
 use rsa::{RsaPrivateKey, pkcs1::EncodeRsaPrivateKey, rand_core::OsRng};
@@ -6,10 +8,10 @@ use super::*;
 use crate::auth::jwt::issuer::unsigned;
 
 const NO_KEY: &str = "no key of the issuer fits";
-const NO_SIGNATURE: &str = "its signature does not hold";
+const NO_SIGNATURE: &str = "its signature is invalid";
 
 #[test]
-fn a_token_of_the_issuer_says_who_it_is_of() {
+fn a_valid_token_yields_its_claims() {
     let issuer = issuer();
     let jwt = verifier(&[issuer.jwk()]);
     let mut claims = issuer.claims("alice", NOW);
@@ -31,28 +33,32 @@ fn every_claim_that_the_broker_relies_on_is_checked() {
     let jwt = verifier(&[issuer.jwk()]);
     let claims = issuer.claims("alice", NOW);
     for (name, value, why) in [
-        ("iss", json!(null), "it is of another issuer"),
-        ("iss", json!("https://login.example/realm/"), "it is of another issuer"),
-        ("iss", json!([ISSUER]), "it is of another issuer"),
+        ("iss", json!(null), "it is from another issuer"),
+        (
+            "iss",
+            json!("https://login.example/realm/"),
+            "it is from another issuer",
+        ),
+        ("iss", json!([ISSUER]), "it is from another issuer"),
         ("aud", json!(null), "it is for another audience"),
         ("aud", json!("https://broker.example"), "it is for another audience"),
         ("aud", json!([]), "it is for another audience"),
         ("aud", json!(["https://other.example", 7]), "it is for another audience"),
         ("aud", json!({AUDIENCE: true}), "it is for another audience"),
-        ("exp", json!(null), "it has no time of expiry"),
-        ("exp", json!("2000000000"), "it has no time of expiry"),
+        ("exp", json!(null), "it has no expiry time"),
+        ("exp", json!("2000000000"), "it has no expiry time"),
         ("exp", json!(-1), "it has expired"),
-        ("nbf", json!("0"), "its nbf is no time"),
+        ("nbf", json!("0"), "its nbf is not a time"),
         ("sub", json!(null), "it has no subject"),
         ("sub", json!(""), "it has no subject"),
         ("sub", json!(7), "it has no subject"),
         ("sub", json!("é".repeat(129)), "its subject is too long"),
         ("sub", json!("alice\n"), "its subject has control characters"),
         ("sub", json!("al\u{9b}ice"), "its subject has control characters"),
-        ("project", json!(7), "its project is no string"),
-        ("project", json!(["red"]), "its project is no string"),
-        ("scope", json!(7), "its scopes are no strings"),
-        ("scope", json!(["a", 7]), "its scopes are no strings"),
+        ("project", json!(7), "its project is not a string"),
+        ("project", json!(["red"]), "its project is not a string"),
+        ("scope", json!(7), "its scopes are not strings"),
+        ("scope", json!(["a", 7]), "its scopes are not strings"),
     ] {
         let token = issuer.signs(&with(claims.clone(), name, value.clone()));
         assert_eq!(refusal(&jwt, &token), why, "{name} {value}");
@@ -69,17 +75,17 @@ fn every_claim_that_the_broker_relies_on_is_checked() {
 }
 
 #[test]
-fn a_project_that_is_null_is_not_taken_for_none() {
+fn a_null_project_claim_is_refused() {
     let issuer = issuer();
     let jwt = verifier(&[issuer.jwk()]);
     let mut claims = issuer.claims("alice", NOW);
     assert_eq!(verdict(&jwt, &issuer.signs(&claims), NOW).unwrap().project, None);
     claims["project"] = json!(null);
-    assert_eq!(refusal(&jwt, &issuer.signs(&claims)), "its project is no string");
+    assert_eq!(refusal(&jwt, &issuer.signs(&claims)), "its project is not a string");
 }
 
 #[test]
-fn a_token_is_good_from_a_minute_before_it_begins_to_a_minute_after_it_ends() {
+fn a_token_is_valid_with_a_minute_of_leeway_at_both_ends() {
     let issuer = issuer();
     for (nbf, exp) in [
         (json!(NOW), json!(NOW + 100)),
@@ -93,7 +99,7 @@ fn a_token_is_good_from_a_minute_before_it_begins_to_a_minute_after_it_ends() {
         let late = Err(JwtError::Invalid("it has expired"));
         assert_eq!(verdict(&jwt, &token, NOW - 61), early);
         assert!(verdict(&jwt, &token, NOW - 60).is_ok());
-        // It is remembered by now, and still neither too early nor too late.
+        // The token is cached now; the time limits still hold.
         assert_eq!(verdict(&jwt, &token, NOW - 61), early);
         assert!(verdict(&jwt, &token, NOW + 99).is_ok());
         assert!(verdict(&jwt, &token, NOW + 159).is_ok());
@@ -105,7 +111,7 @@ fn a_token_is_good_from_a_minute_before_it_begins_to_a_minute_after_it_ends() {
 }
 
 #[test]
-fn a_claim_may_be_reached_by_a_path_unless_one_has_the_whole_name() {
+fn a_dotted_claim_name_is_a_path_unless_a_claim_has_the_full_name() {
     let issuer = issuer();
     let file = TempFile::new(&issuer.jwks());
     let mut settings = settings(KeySource::File(file.0.clone()));
@@ -129,9 +135,9 @@ fn a_claim_may_be_reached_by_a_path_unless_one_has_the_whole_name() {
         Ok((red(), vec![a, bc]))
     );
     assert_eq!(taken(json!("red"), [path.clone(), whole]), Ok((red(), vec![d, e])));
-    // A claim of the whole name is the one that is meant, even if nothing can be made of it.
+    // A claim with the full name wins, even when its value is unusable.
     let useless = ("realm_access.roles", json!(7));
-    let refused = Err(JwtError::Invalid("its scopes are no strings"));
+    let refused = Err(JwtError::Invalid("its scopes are not strings"));
     assert_eq!(taken(json!("red"), [path, useless]), refused);
     for nowhere in [json!({"roles2": "a"}), json!("a"), json!([{"roles": "a"}])] {
         let taken = taken(json!("red"), [("realm_access", nowhere), ("x", json!(1))]);
@@ -147,11 +153,11 @@ fn every_signature_on_a_curve_is_verified() {
     for issuer in issuers {
         let token = issuer.signs(&issuer.claims("alice", NOW));
         assert!(verdict(&jwt, &token, NOW).is_ok(), "{token}");
-        // Each is the only one of its kind.
+        // Each key is the only one of its type.
         let nameless = with(issuer.header(), "kid", json!(null));
         let token = issuer.signs_with(&nameless, &issuer.claims("alice", NOW));
         assert!(verdict(&jwt, &token, NOW).is_ok(), "{token}");
-        // The same key under another name.
+        // The same key with another id.
         let other = issuer
             .rotated()
             .signs_with(&issuer.header(), &issuer.claims("alice", NOW));
@@ -181,7 +187,7 @@ fn every_signature_with_rsa_is_verified_by_a_key_for_it() {
             assert_eq!(refusal(&of_one, &token), NO_KEY, "{algorithm:?}");
         }
     }
-    // Zeros in front of a modulus are nothing, and a short one is no key. Nor is one with such an exponent.
+    // Leading zeros of a modulus are ignored. A short modulus and these exponents make a key unusable.
     let jwk = sign(RS256).0;
     let mut modulus = URL_SAFE_NO_PAD.decode(jwk["n"].as_str().unwrap()).unwrap();
     modulus.insert(0, 0);
@@ -206,19 +212,19 @@ fn every_signature_with_rsa_is_verified_by_a_key_for_it() {
 }
 
 #[test]
-fn an_algorithm_that_is_not_the_keys_is_refused() {
+fn an_algorithm_of_another_key_type_is_refused() {
     let issuer = issuer();
     let jwt = verifier(&[issuer.jwk()]);
     let claims = issuer.claims("alice", NOW);
     for (name, why) in [
-        (json!("none"), "its algorithm is not taken"),
-        (json!("None"), "its algorithm is not taken"),
-        (json!("HS256"), "its algorithm is not taken"),
-        (json!("HS512"), "its algorithm is not taken"),
-        (json!("ES512"), "its algorithm is not taken"),
-        (json!("eddsa"), "its algorithm is not taken"),
-        (json!(["EdDSA"]), "its algorithm is not taken"),
-        (json!(null), "its algorithm is not taken"),
+        (json!("none"), "its algorithm is not accepted"),
+        (json!("None"), "its algorithm is not accepted"),
+        (json!("HS256"), "its algorithm is not accepted"),
+        (json!("HS512"), "its algorithm is not accepted"),
+        (json!("ES512"), "its algorithm is not accepted"),
+        (json!("eddsa"), "its algorithm is not accepted"),
+        (json!(["EdDSA"]), "its algorithm is not accepted"),
+        (json!(null), "its algorithm is not accepted"),
         (json!("ES256"), NO_KEY),
         (json!("RS256"), NO_KEY),
     ] {
@@ -227,7 +233,7 @@ fn an_algorithm_that_is_not_the_keys_is_refused() {
         let unsigned = unsigned(&header, &claims);
         assert_eq!(refusal(&jwt, &format!("{unsigned}.")), why, "{header}");
     }
-    // A curve's key is for the algorithm of its curve.
+    // A key on a curve is for the algorithm of that curve.
     let p256 = issuer.p256();
     let jwt = verifier(&[with(p256.jwk(), "alg", json!(null))]);
     let header = with(p256.header(), "alg", json!("ES384"));
@@ -235,7 +241,7 @@ fn an_algorithm_that_is_not_the_keys_is_refused() {
 }
 
 #[test]
-fn a_public_key_is_no_shared_secret() {
+fn a_public_key_is_not_accepted_as_a_shared_secret() {
     let issuer = issuer();
     let jwk = issuer.jwk();
     let jwt = verifier(std::slice::from_ref(&jwk));
@@ -250,12 +256,12 @@ fn a_public_key_is_no_shared_secret() {
         let secret = EncodingKey::from_secret(secret);
         let signature = crypto::sign(signed.as_bytes(), &secret, Algorithm::HS256).unwrap();
         let token = format!("{signed}.{signature}");
-        assert_eq!(refusal(&jwt, &token), "its algorithm is not taken");
+        assert_eq!(refusal(&jwt, &token), "its algorithm is not accepted");
     }
 }
 
 #[test]
-fn a_header_that_brings_its_own_key_is_of_no_help() {
+fn a_key_in_the_header_is_ignored() {
     let (issuer, thief) = (issuer(), issuer());
     let jwt = verifier(&[issuer.jwk()]);
     let claims = issuer.claims("alice", NOW);
@@ -274,7 +280,7 @@ fn a_header_that_brings_its_own_key_is_of_no_help() {
 }
 
 #[test]
-fn what_a_header_calls_critical_and_other_types_of_tokens_are_refused() {
+fn critical_parameters_and_other_token_types_are_refused() {
     let issuer = issuer();
     let jwt = verifier(&[issuer.jwk()]);
     let claims = issuer.claims("alice", NOW);
@@ -287,7 +293,7 @@ fn what_a_header_calls_critical_and_other_types_of_tokens_are_refused() {
         ("typ", json!("logout+jwt"), other),
         ("typ", json!("application/dpop+jwt"), other),
         ("typ", json!(7), other),
-        ("kid", json!(7), "its kid is no string"),
+        ("kid", json!(7), "its kid is not a string"),
     ] {
         let header = with(issuer.header(), name, value);
         assert_eq!(refusal(&jwt, &issuer.signs_with(&header, &claims)), why, "{header}");
@@ -305,7 +311,7 @@ fn what_a_header_calls_critical_and_other_types_of_tokens_are_refused() {
 }
 
 #[test]
-fn only_the_key_that_is_named_is_tried_and_without_a_name_the_only_one_that_fits() {
+fn the_named_key_is_used_or_else_the_only_fitting_one() {
     let (one, two) = (issuer(), issuer());
     let jwt = verifier(&[one.jwk(), two.jwk()]);
     let claims = one.claims("alice", NOW);
@@ -318,13 +324,13 @@ fn only_the_key_that_is_named_is_tried_and_without_a_name_the_only_one_that_fits
     }
     let twins = verifier(&[one.jwk(), with(two.jwk(), "kid", json!(one.key_id))]);
     assert_eq!(refusal(&twins, &one.signs(&claims)), "several keys of the issuer fit");
-    // Keys of different kinds may have one name (RFC 7517, section 4.5).
+    // Keys of different types may share an id (RFC 7517, section 4.5).
     let twins = verifier(&[one.jwk(), with(one.p256().jwk(), "kid", json!(one.key_id))]);
     assert!(verdict(&twins, &one.signs(&claims), NOW).is_ok());
 }
 
 #[test]
-fn keys_that_cannot_be_used_are_skipped() {
+fn unusable_keys_are_skipped() {
     let issuer = issuer();
     let (jwk, p256) = (issuer.jwk(), issuer.p256().jwk());
     let long = URL_SAFE_NO_PAD.encode([1; 33]);
@@ -432,7 +438,7 @@ fn a_token_that_was_changed_anywhere_is_refused() {
 }
 
 #[test]
-fn what_has_the_form_of_a_jwt_is_told_from_a_key() {
+fn jwts_and_api_keys_are_told_apart() {
     let issuer = issuer();
     let token = issuer.signs(&json!({}));
     let (signed, _) = token.rsplit_once('.').unwrap();
@@ -455,7 +461,7 @@ fn what_has_the_form_of_a_jwt_is_told_from_a_key() {
 }
 
 #[test]
-fn settings_that_cannot_be_meant_are_an_error_at_the_start() {
+fn invalid_jwt_settings_are_an_error_at_the_start() {
     let file = TempFile::new(&issuer().jwks());
     for change in [
         |settings: &mut JwtSettings| settings.issuer.clear(),
@@ -469,7 +475,7 @@ fn settings_that_cannot_be_meant_are_an_error_at_the_start() {
 }
 
 #[test]
-fn a_verified_token_is_remembered_until_it_expires() {
+fn claims_are_cached_until_the_token_expires() {
     let issuer = issuer();
     let jwt = verifier(&[issuer.jwk()]);
     let token = issuer.signs(&issuer.claims("alice", NOW));
@@ -490,7 +496,7 @@ fn a_verified_token_is_remembered_until_it_expires() {
     assert_eq!(jwt.key_cache.cached_claims(&Sha256::digest(&refused).into(), NOW), None);
 }
 
-/// How many keys of a set with this one are usable.
+/// The number of usable keys of a set with this key alone.
 fn usable(jwk: &Value) -> usize {
     let set = json!({"keys": [jwk]}).to_string();
     keys::JwkSet::parse(set.as_bytes()).unwrap().len()

@@ -1,3 +1,5 @@
+//! Loading of keys from URLs and files, and the cache of verified claims.
+
 use std::{
     fs::File,
     io::{Read, Write},
@@ -14,7 +16,7 @@ use crate::auth::jwt::{claims::VerifiedClaims, key_cache::Fingerprint, keys::Jwk
 
 const UNKNOWN: Result<Claims, JwtError> = Err(JwtError::Invalid("no key of the issuer fits"));
 
-/// A web server that says to everybody what it was told last, and counts them.
+/// A web server that gives every client the last configured answer, and counts requests.
 struct Server {
     address: SocketAddr,
     answer: Arc<Mutex<Option<String>>>,
@@ -22,7 +24,7 @@ struct Server {
 }
 
 impl Server {
-    /// One that never answers, until it is told what.
+    /// A server without an answer: connections stay open.
     fn silent() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -46,7 +48,7 @@ impl Server {
                     head.extend(byte);
                 }
                 match &*answer.lock().unwrap() {
-                    // Whoever has enough hangs up.
+                    // A client that has read enough closes the connection.
                     Some(answer) => drop(socket.write_all(answer.as_bytes())),
                     None => held.push(socket),
                 }
@@ -71,8 +73,8 @@ impl Server {
         format!("http://{}/jwks.json", self.address)
     }
 
-    fn verifier(&self, pace: JwtTimings) -> Arc<JwtVerifier> {
-        JwtVerifier::open_with(pace, settings(KeySource::Url(self.url()))).unwrap()
+    fn verifier(&self, timings: JwtTimings) -> Arc<JwtVerifier> {
+        JwtVerifier::open_with(timings, settings(KeySource::Url(self.url()))).unwrap()
     }
 
     fn asked(&self) -> usize {
@@ -91,11 +93,11 @@ fn token(issuer: &Issuer, subject: &str) -> String {
     issuer.signs(&issuer.claims(subject, NOW))
 }
 
-/// Asks again and again until it is so.
+/// Polls until the condition holds.
 async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     let deadline = Instant::now() + TEST_TIMEOUT;
     while !is_so().await {
-        assert!(Instant::now() < deadline, "never came to be: {what}");
+        assert!(Instant::now() < deadline, "never happened: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
@@ -112,7 +114,7 @@ async fn the_first_tokens_wait_for_the_first_fetch() {
 }
 
 #[actix_rt::test]
-async fn a_key_that_is_not_known_yet_is_fetched() {
+async fn an_unknown_key_causes_a_fetch() {
     let old = issuer();
     let server = Server::with(&old.jwks());
     let jwt = server.verifier(NO_TIMERS);
@@ -134,7 +136,7 @@ async fn a_key_that_is_not_known_yet_is_fetched() {
 }
 
 #[actix_rt::test]
-async fn a_flood_of_unknown_keys_is_one_fetch() {
+async fn many_unknown_keys_cause_one_fetch() {
     let issuer = issuer();
     let server = Server::with(&issuer.jwks());
     let jwt = server.verifier(NO_TIMERS);
@@ -146,7 +148,7 @@ async fn a_flood_of_unknown_keys_is_one_fetch() {
         assert!(refused.iter().all(|it| *it == UNKNOWN), "{refused:?}");
         assert_eq!(server.asked(), 2);
     }
-    // Nor is there a fetch for tokens that name no key, or a known one.
+    // Tokens without a key id, or with a known one, cause no fetch.
     fetcher(&jwt).reset_last_fetch();
     let thief = issuer.rotated();
     for kid in [json!(null), json!(issuer.key_id)] {
@@ -159,13 +161,13 @@ async fn a_flood_of_unknown_keys_is_one_fetch() {
 }
 
 #[actix_rt::test]
-async fn a_server_that_never_answers_is_not_waited_for() {
+async fn a_silent_key_server_delays_tokens_only_until_the_timeout() {
     let server = Server::silent();
-    let pace = JwtTimings {
+    let timings = JwtTimings {
         wait_timeout: Duration::from_millis(30),
         ..NO_TIMERS
     };
-    let jwt = server.verifier(pace);
+    let jwt = server.verifier(timings);
     let begun = Instant::now();
     let token = token(&issuer(), "alice");
     assert_eq!(jwt.verify(&token, NOW).await, Err(JwtError::Unavailable));
@@ -183,11 +185,11 @@ async fn a_server_that_never_answers_is_not_waited_for() {
 async fn known_keys_do_not_wait_for_a_server_that_never_answers() {
     let issuer = issuer();
     let server = Server::with(&issuer.jwks());
-    let pace = JwtTimings {
+    let timings = JwtTimings {
         fetch_timeout: NEVER,
         ..NO_TIMERS
     };
-    let jwt = server.verifier(pace);
+    let jwt = server.verifier(timings);
     assert!(jwt.verify(&token(&issuer, "alice"), NOW).await.is_ok());
     *server.answer.lock().unwrap() = None;
     fetcher(&jwt).reset_last_fetch();
@@ -198,15 +200,15 @@ async fn known_keys_do_not_wait_for_a_server_that_never_answers() {
 }
 
 #[actix_rt::test]
-async fn a_fetch_that_takes_too_long_is_given_up_and_begun_again() {
+async fn a_fetch_that_times_out_is_repeated() {
     let issuer = issuer();
     let server = Server::silent();
-    let pace = JwtTimings {
+    let timings = JwtTimings {
         fetch_timeout: Duration::from_millis(100),
         fetch_interval_min: Duration::from_millis(10),
         ..NO_TIMERS
     };
-    let jwt = server.verifier(pace);
+    let jwt = server.verifier(timings);
     let token = token(&issuer, "alice");
     assert_eq!(jwt.verify(&token, NOW).await, Err(JwtError::Unavailable));
     server.says("200 OK", "", &issuer.jwks());
@@ -214,13 +216,13 @@ async fn a_fetch_that_takes_too_long_is_given_up_and_begun_again() {
 }
 
 #[actix_rt::test]
-async fn after_a_failure_the_next_fetch_comes_soon_though_nobody_asks() {
+async fn a_failed_fetch_is_retried_without_a_request() {
     let server = Server::with("<html>");
-    let pace = JwtTimings {
+    let timings = JwtTimings {
         fetch_interval_min: Duration::from_millis(10),
         ..NO_TIMERS
     };
-    let jwt = server.verifier(pace);
+    let jwt = server.verifier(timings);
     eventually("there are more fetches", async || server.asked() > 2).await;
     let issuer = issuer();
     server.says("200 OK", "", &issuer.jwks());
@@ -228,7 +230,7 @@ async fn after_a_failure_the_next_fetch_comes_soon_though_nobody_asks() {
 }
 
 #[actix_rt::test]
-async fn an_answer_that_is_no_key_set_leaves_the_keys_as_they_were() {
+async fn an_answer_without_a_key_set_leaves_the_keys_unchanged() {
     let issuer = issuer();
     let server = Server::with(&issuer.jwks());
     let jwt = server.verifier(NO_TIMERS);
@@ -257,7 +259,7 @@ async fn an_answer_that_is_no_key_set_leaves_the_keys_as_they_were() {
         assert!(jwt.verify(&token(&issuer, status), NOW).await.is_ok(), "{status}");
     }
     assert_eq!(elsewhere.asked(), 0);
-    // As long as it may be.
+    // The longest accepted body.
     let longest = format!("{}{}", new.jwks(), " ".repeat(SET_LEN_MAX as usize - new.jwks().len()));
     server.says("200 OK", "", &longest);
     fetcher(&jwt).reset_last_fetch();
@@ -278,14 +280,14 @@ async fn an_issuer_can_withdraw_all_its_keys() {
 }
 
 #[actix_rt::test]
-async fn keys_are_fetched_now_and_then_though_nobody_asks() {
+async fn keys_are_refreshed_without_a_request() {
     let old = issuer();
     let server = Server::with(&old.jwks());
-    let pace = JwtTimings {
+    let timings = JwtTimings {
         refresh_interval: Duration::from_millis(10),
         ..NO_TIMERS
     };
-    let jwt = server.verifier(pace);
+    let jwt = server.verifier(timings);
     let token = token(&old, "alice");
     assert!(jwt.verify(&token, NOW).await.is_ok());
     server.says("200 OK", "", &old.rotated().jwks());
@@ -294,7 +296,7 @@ async fn keys_are_fetched_now_and_then_though_nobody_asks() {
     })
     .await;
     drop(jwt);
-    eventually("nobody fetches for who has gone", async || {
+    eventually("the thread ends with its fetcher", async || {
         let asked = server.asked();
         tokio::time::sleep(Duration::from_millis(200)).await;
         server.asked() == asked
@@ -303,15 +305,15 @@ async fn keys_are_fetched_now_and_then_though_nobody_asks() {
 }
 
 #[actix_rt::test]
-async fn nothing_is_fetched_in_the_clear_from_an_https_url() {
+async fn an_https_url_is_never_fetched_in_clear_text() {
     let issuer = issuer();
     let server = Server::with(&issuer.jwks());
-    let pace = JwtTimings {
+    let timings = JwtTimings {
         fetch_timeout: Duration::from_millis(100),
         ..NO_TIMERS
     };
     let url = server.url().replace("http:", "https:");
-    let jwt = JwtVerifier::open_with(pace, settings(KeySource::Url(url))).unwrap();
+    let jwt = JwtVerifier::open_with(timings, settings(KeySource::Url(url))).unwrap();
     let taken = jwt.verify(&token(&issuer, "alice"), NOW).await;
     assert_eq!(taken, Err(JwtError::Unavailable));
 }
@@ -390,7 +392,7 @@ fn a_file_that_was_changed_is_read_again() {
         file_check_interval: Duration::ZERO,
         ..NO_TIMERS
     };
-    let open = |pace| JwtVerifier::open_with(pace, settings(KeySource::File(file.0.clone()))).unwrap();
+    let open = |timings| JwtVerifier::open_with(timings, settings(KeySource::File(file.0.clone()))).unwrap();
     let (eager, slow) = (open(eager), open(NO_TIMERS));
     let (by_old, by_new) = (token(&old, "alice"), token(&new, "alice"));
     for jwt in [&eager, &slow] {
@@ -405,7 +407,7 @@ fn a_file_that_was_changed_is_read_again() {
         .set_modified(first)
         .unwrap();
     assert!(verdict(&eager, &by_old, NOW).is_ok(), "it is not known to have changed");
-    // An older file may take its place, too.
+    // An older modification time counts as a change, too.
     touched(200);
     assert_eq!(verdict(&eager, &by_old, NOW), UNKNOWN, "what was verified is forgotten");
     assert!(verdict(&eager, &by_new, NOW).is_ok());
@@ -442,47 +444,47 @@ fn fingerprint(of: u32) -> Fingerprint {
 }
 
 #[test]
-fn what_replaced_keys_have_verified_is_not_remembered() {
-    let ring = KeyCache::default();
+fn claims_verified_with_replaced_keys_are_not_cached() {
+    let cache = KeyCache::default();
     let (old, new) = (issuer().jwks(), issuer().jwks());
-    ring.replace_keys(old.as_bytes()).unwrap();
-    let by = ring.keys().unwrap();
-    ring.cache_claims(fingerprint(1), accepted(u64::MAX), &by, NOW);
-    assert!(ring.cached_claims(&fingerprint(1), NOW).is_some());
-    // The same set once more is nothing new.
-    ring.replace_keys(old.as_bytes()).unwrap();
-    assert!(ring.cached_claims(&fingerprint(1), NOW).is_some());
-    assert!(ring.replace_keys(b"{").is_err());
-    assert!(ring.cached_claims(&fingerprint(1), NOW).is_some());
-    ring.replace_keys(new.as_bytes()).unwrap();
-    assert!(ring.cached_claims(&fingerprint(1), NOW).is_none());
-    // A verification that began with the old keys ends after they were replaced.
-    ring.cache_claims(fingerprint(2), accepted(u64::MAX), &by, NOW);
-    ring.cache_claims(fingerprint(3), accepted(u64::MAX), &Arc::new(JwkSet::default()), NOW);
+    cache.replace_keys(old.as_bytes()).unwrap();
+    let by = cache.keys().unwrap();
+    cache.cache_claims(fingerprint(1), accepted(u64::MAX), &by, NOW);
+    assert!(cache.cached_claims(&fingerprint(1), NOW).is_some());
+    // The same text changes nothing.
+    cache.replace_keys(old.as_bytes()).unwrap();
+    assert!(cache.cached_claims(&fingerprint(1), NOW).is_some());
+    assert!(cache.replace_keys(b"{").is_err());
+    assert!(cache.cached_claims(&fingerprint(1), NOW).is_some());
+    cache.replace_keys(new.as_bytes()).unwrap();
+    assert!(cache.cached_claims(&fingerprint(1), NOW).is_none());
+    // A verification that started with the old keys ends after they were replaced.
+    cache.cache_claims(fingerprint(2), accepted(u64::MAX), &by, NOW);
+    cache.cache_claims(fingerprint(3), accepted(u64::MAX), &Arc::new(JwkSet::default()), NOW);
     for of in [1, 2, 3] {
-        assert!(ring.cached_claims(&fingerprint(of), NOW).is_none(), "{of}");
+        assert!(cache.cached_claims(&fingerprint(of), NOW).is_none(), "{of}");
     }
 }
 
 #[test]
-fn what_is_remembered_is_bounded_and_what_expires_first_gives_way() {
-    let ring = KeyCache::default();
-    ring.replace_keys(issuer().jwks().as_bytes()).unwrap();
-    let by = ring.keys().unwrap();
+fn the_cache_is_bounded_and_drops_the_first_to_expire() {
+    let cache = KeyCache::default();
+    cache.replace_keys(issuer().jwks().as_bytes()).unwrap();
+    let by = cache.keys().unwrap();
     let remember = |of: u32, now_s: u64| {
         let expires_at_ms = (NOW + 10 + u64::from(of)) * 1000;
-        ring.cache_claims(fingerprint(of), accepted(expires_at_ms), &by, now_s);
+        cache.cache_claims(fingerprint(of), accepted(expires_at_ms), &by, now_s);
     };
     let known = |range: std::ops::Range<u32>| {
         range
-            .filter(|of| ring.cached_claims(&fingerprint(*of), NOW).is_some())
+            .filter(|of| cache.cached_claims(&fingerprint(*of), NOW).is_some())
             .count()
     };
     (0..1024).for_each(|of| remember(of, NOW));
     assert_eq!(known(0..1024), 1024);
     (1024..1034).for_each(|of| remember(of, NOW));
     assert_eq!((known(0..10), known(10..1034)), (0, 1024));
-    // Those that have expired go first, all at once.
+    // All expired entries are removed first.
     remember(5000, NOW + 120);
     assert_eq!((known(10..111), known(111..1034), known(5000..5001)), (0, 923, 1));
 }

@@ -1,3 +1,5 @@
+//! Tests of the request that a `project` command line makes.
+
 use super::*;
 use crate::cli::{self, Action};
 
@@ -12,7 +14,7 @@ fn command_in(env: &[(&str, &str)], words: &[&str]) -> ProjectCommand {
     }
 }
 
-/// Method, path and body of what the words ask for.
+/// Method, path and body of the request.
 fn request_of(words: &[&str]) -> (String, Value) {
     let ask = command_in(&[], words).request;
     (format!("{} {}", ask.method, ask.path), ask.body.unwrap_or(Value::Null))
@@ -27,7 +29,7 @@ fn refusal(words: &[&str]) -> String {
 }
 
 #[test]
-fn only_what_was_said_is_sent() {
+fn only_given_flags_are_sent() {
     let (line, body) = request_of(&["create", "acme", "--name", "Acme"]);
     assert_eq!(line, "POST /api/v1/projects");
     assert_eq!(body, json!({"project_id": "acme", "name": "Acme"}));
@@ -66,14 +68,14 @@ fn every_flag_of_a_project_has_its_field() {
 }
 
 #[test]
-fn an_update_takes_both_words_and_can_empty_a_list() {
+fn an_update_takes_true_and_false_and_can_clear_a_list() {
     let (_, body) = request_of(&["update", "acme", "--allow-cross-project", "false", "--tag", ""]);
     assert_eq!(body, json!({"config": {"allow_cross_project": false}, "tags": []}));
     assert!(refusal(&["update", "acme"]).starts_with("nothing to change; "));
 }
 
 #[test]
-fn ids_are_encoded_and_never_another_path() {
+fn ids_are_encoded_and_cannot_change_the_path() {
     assert_eq!(request_of(&["show", "a/b?c"]).0, "GET /api/v1/projects/a%2Fb%3Fc");
     assert_eq!(
         request_of(&["keys", "a b", "--revoke", "k/1"]).0,
@@ -93,7 +95,7 @@ fn ids_are_encoded_and_never_another_path() {
 }
 
 #[test]
-fn queries_name_what_is_wanted() {
+fn list_filters_become_query_parameters() {
     assert_eq!(request_of(&["list"]).0, "GET /api/v1/projects");
     assert_eq!(
         request_of(&["list", "--include-inactive", "--tag", "a b", "--tag=c"]).0,
@@ -107,7 +109,7 @@ fn queries_name_what_is_wanted() {
 }
 
 #[test]
-fn times_are_told_in_seconds() {
+fn durations_are_sent_in_seconds() {
     let (line, body) = request_of(&[
         "keys",
         "acme",
@@ -136,7 +138,7 @@ fn times_are_told_in_seconds() {
 }
 
 #[test]
-fn a_value_that_is_refused_says_what_would_be_allowed() {
+fn the_error_for_a_value_lists_the_allowed_ones() {
     for (words, line) in [
         (
             &["update", "a", "--allow-cross-project", "maybe"][..],
@@ -161,7 +163,7 @@ fn a_value_that_is_refused_says_what_would_be_allowed() {
 }
 
 #[test]
-fn common_flags_stand_before_or_behind_the_command() {
+fn common_flags_may_precede_or_follow_the_command() {
     for words in [
         &["--url=http://localhost:1", "--json", "list"][..],
         &["list", "--url=http://localhost:1", "--json"],
@@ -173,7 +175,7 @@ fn common_flags_stand_before_or_behind_the_command() {
 }
 
 #[test]
-fn flags_beat_the_environment_and_the_empty_text_is_nothing() {
+fn flags_override_the_environment_and_empty_variables_are_unset() {
     let key = |env: &[(&str, &str)], words: &[&str]| {
         let access = command_in(env, &[&["list"], words].concat()).access;
         access.key.map(|key| (key.expose().to_owned(), key.source))
@@ -202,7 +204,7 @@ fn flags_beat_the_environment_and_the_empty_text_is_nothing() {
 }
 
 #[test]
-fn a_key_goes_to_another_machine_in_the_clear_only_when_that_was_said() {
+fn a_key_is_sent_in_clear_text_only_with_insecure() {
     let env = [("MCP_BROKER_API_KEY", KEY), ("MCP_BROKER_URL", "http://broker.example")];
     assert!(command_in(&env, &["list", "--insecure"]).access.key.is_some());
     assert!(command_in(&env[1..], &["list"]).access.key.is_none());
@@ -214,13 +216,13 @@ fn a_key_goes_to_another_machine_in_the_clear_only_when_that_was_said() {
 }
 
 #[test]
-fn an_order_does_not_show_its_key() {
+fn debug_output_hides_the_key() {
     let order = command_in(&[("MCP_BROKER_API_KEY", KEY)], &["list"]);
     assert!(!format!("{order:?}").contains(KEY), "{order:?}");
 }
 
 #[test]
-fn deleting_is_confirmed() {
+fn a_deletion_asks_for_confirmation() {
     let question = command_in(&[], &["delete", "acme"]).question.unwrap();
     assert!(question.starts_with("Delete the project acme with"), "{question}");
     assert_eq!(command_in(&[], &["delete", "acme", "--yes"]).question, None);
