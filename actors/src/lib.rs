@@ -25,6 +25,7 @@ pub mod clock;
 pub mod faults;
 pub mod model;
 pub mod negotiate;
+pub mod ops;
 pub mod project;
 pub mod rate;
 pub mod registry;

@@ -2,8 +2,10 @@
 //!
 //! actix's own supervisor loses an actor that panics: the panic unwinds through its future and takes the mailbox
 //! along. Here the actor's future is polled inside `catch_unwind`, and `restart` keeps the same address and the
-//! queued commands; the actor's `restarting` throws suspect state away, and its `started` runs again. Too many
-//! panics in a short time, and the parent is told instead ([`Policy`]).
+//! queued commands; the actor's `restarting` drops suspect state, and its `started` runs again. After too many panics in
+//! a short time the actor is given up and its parent is told instead ([`RestartPolicy`]).
+//!
+//! Mailboxes are bounded here as well, and [`ActorMetrics`] shows an actor from outside, even when it is stuck.
 
 use std::{
     collections::VecDeque,
@@ -19,19 +21,15 @@ use std::{
 };
 
 use actix::{
-    Actor, ActorFuture, ActorFutureExt, Addr, AsyncContext, Context, Handler, Message, Supervised, WrapFuture,
+    Actor, Addr, Context, Handler, Message, Supervised,
     dev::{ContextFut, channel},
 };
-use futures_util::{StreamExt, stream::FuturesOrdered};
 use serde::Serialize;
+use tokio::sync::oneshot;
 
-use crate::{
-    clock,
-    model::BrokerError,
-    storage::{Op, StoreError},
-};
+use crate::{clock, model::BrokerError};
 
-/// What an actor's mailbox holds: a command, and the place it takes until it has been handled or dropped.
+/// A command in the mailbox of an actor. It counts in [`ActorMetrics`] until it has been handled or dropped.
 pub struct Envelope<M> {
     pub message: M,
     _slot: MailboxSlot,
@@ -41,6 +39,7 @@ impl<M: Message> Message for Envelope<M> {
     type Result = M::Result;
 }
 
+/// Counts one command of a mailbox until it is dropped.
 struct MailboxSlot(Arc<ActorMetrics>);
 
 impl Drop for MailboxSlot {
@@ -51,7 +50,7 @@ impl Drop for MailboxSlot {
 
 /// The address of a supervised actor. It stays valid across restarts.
 ///
-/// Every producer is held to the mailbox's bound, however many clones of the address there are.
+/// The bound of the mailbox holds for all clones of the address together.
 pub struct Address<A: Actor> {
     addr: Addr<A>,
     metrics: Arc<ActorMetrics>,
@@ -76,65 +75,85 @@ impl<A: Actor<Context = Context<A>>> Address<A> {
         A: Handler<Envelope<M>>,
         M: Message<Result = ()> + Send + 'static,
     {
-        let place = self.reserve_slot()?;
+        let slot = self.reserve_slot()?;
         self.addr
-            .try_send(Envelope { message, _slot: place })
+            .try_send(Envelope { message, _slot: slot })
             .map_err(|_| BrokerError::unavailable())
     }
 
-    /// Tells a parent a fact about its child, full mailbox or not: a child has few to tell, and if one were lost the
-    /// parent would keep a child that is dead. To a parent that is gone it says nothing.
+    /// Puts a fact about a child into the mailbox of its parent, even into a full one: children report few facts, and a
+    /// lost one would leave the parent with a dead child. Does nothing if the parent is gone.
     pub fn report<M>(&self, fact: M)
     where
         A: Handler<Envelope<M>>,
         M: Message<Result = ()> + Send + 'static,
     {
-        let (place, _) = self.take_slot();
+        let (slot, _) = self.take_slot();
         self.addr.do_send(Envelope {
             message: fact,
-            _slot: place,
+            _slot: slot,
         });
     }
 
-    /// Puts a command into the mailbox and waits for the answer.
+    /// Puts a command into the mailbox and waits for the return value of its handler.
     ///
     /// # Errors
-    /// `unavailable` as for [`Address::tell`], and when the actor panicked over the command.
+    /// `unavailable` as for [`Address::tell`], and when the actor panics while it handles the command.
     pub async fn ask<M>(&self, message: M) -> Result<M::Result, BrokerError>
     where
         A: Handler<Envelope<M>>,
         M: Message + Send + 'static,
         M::Result: Send,
     {
-        let place = self.reserve_slot()?;
+        let slot = self.reserve_slot()?;
         self.addr
-            .send(Envelope { message, _slot: place })
+            .send(Envelope { message, _slot: slot })
             .await
             .map_err(|_| BrokerError::unavailable())
     }
 
+    /// Puts a command into the mailbox that carries where to send the reply, and waits for the reply. Unlike
+    /// [`Address::ask`] the actor may reply after its handler has returned.
+    ///
+    /// # Errors
+    /// The error that the actor replies; `unavailable` as for [`Address::tell`], and when the actor drops the command
+    /// without a reply, as after a panic.
+    pub async fn request<M, T>(
+        &self,
+        command: impl FnOnce(oneshot::Sender<Result<T, BrokerError>>) -> M,
+    ) -> Result<T, BrokerError>
+    where
+        A: Handler<Envelope<M>>,
+        M: Message<Result = ()> + Send + 'static,
+    {
+        let (reply, answer) = oneshot::channel();
+        self.tell(command(reply))?;
+        answer.await.unwrap_or(Err(BrokerError::unavailable()))
+    }
+
+    /// What can be seen of the actor from outside.
     pub fn metrics(&self) -> &Arc<ActorMetrics> {
         &self.metrics
     }
 
     fn reserve_slot(&self) -> Result<MailboxSlot, BrokerError> {
         match self.take_slot() {
-            (place, len) if len < MAILBOX_LEN_MAX => Ok(place),
+            (slot, len) if len < MAILBOX_LEN_MAX => Ok(slot),
             _ => Err(BrokerError::unavailable()),
         }
     }
 
-    /// A place in the mailbox, and how many were taken before it.
+    /// Takes a slot, and returns how many were taken before it.
     fn take_slot(&self) -> (MailboxSlot, usize) {
         let len = self.metrics.mailbox_len.fetch_add(1, Ordering::Relaxed);
         (MailboxSlot(Arc::clone(&self.metrics)), len)
     }
 }
 
-/// Commands that may wait in one mailbox.
+/// Commands that may wait in one mailbox at most.
 pub const MAILBOX_LEN_MAX: usize = 16_384;
 
-/// What can be seen of an actor from outside, without asking it.
+/// What can be seen of an actor from outside, without asking it: its state, the length of its mailbox, its restarts.
 #[derive(Debug)]
 pub struct ActorMetrics {
     kind: &'static str,
@@ -149,7 +168,7 @@ const RESTARTING: u8 = 1;
 const FINISHED: u8 = 2;
 const GAVE_UP: u8 = 3;
 
-/// One actor and those it owns, as `observe` tells it.
+/// One actor and the actors that it owns, as `GET /api/v1/tree` shows them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ActorNode {
     pub kind: &'static str,
@@ -162,6 +181,7 @@ pub struct ActorNode {
 }
 
 impl ActorMetrics {
+    /// Of a running actor. `kind` and `name` identify it in the tree and in the log.
     pub fn new(kind: &'static str, name: impl Into<String>) -> Arc<Self> {
         Arc::new(Self {
             kind,
@@ -172,6 +192,7 @@ impl ActorMetrics {
         })
     }
 
+    /// The node of the tree for this actor, with these children.
     pub fn node(&self, children: Vec<ActorNode>) -> ActorNode {
         ActorNode {
             kind: self.kind,
@@ -188,7 +209,7 @@ impl ActorMetrics {
         }
     }
 
-    /// The next stop of the actor is its end, not a restart.
+    /// Makes the next stop of the actor its end. Otherwise the supervisor restarts an actor that stops.
     pub fn mark_finished(&self) {
         self.state.store(FINISHED, Ordering::Relaxed);
     }
@@ -198,12 +219,13 @@ impl ActorMetrics {
     }
 }
 
-/// How many panics are borne, and how long the pause before a restart is.
+/// How many panics an actor may have before it is given up, and how long the pause before a restart is.
 #[derive(Clone, Copy, Debug)]
 pub struct RestartPolicy {
+    /// Restarts within `window`; one panic more and the actor is given up.
     pub restarts_max: usize,
     pub window: Duration,
-    /// Doubled with each restart in the window; the first is immediate.
+    /// The pause before the second restart in the window, doubled with each further one. The first is immediate.
     pub backoff: Duration,
     pub backoff_max: Duration,
 }
@@ -219,7 +241,8 @@ impl Default for RestartPolicy {
     }
 }
 
-/// Starts an actor under supervision, on this thread's arbiter. `gave_up` runs once if the policy is exhausted.
+/// Starts an actor under supervision, on the arbiter of this thread. `make` builds it with its own address;
+/// `on_give_up` runs once if the actor panics more often than the policy allows.
 pub fn start<A>(
     metrics: Arc<ActorMetrics>,
     policy: RestartPolicy,
@@ -229,7 +252,7 @@ pub fn start<A>(
 where
     A: Supervised + Actor<Context = Context<A>>,
 {
-    /// The bound is kept by [`Address`]: actix's own lets every clone of an address put one more in.
+    /// [`Address`] keeps the bound: that of actix lets every clone of an address put in one more.
     const UNBOUNDED: usize = 0;
     let (sender, receiver) = channel::channel(UNBOUNDED);
     let address = Address {
@@ -296,7 +319,7 @@ impl<A: Supervised + Actor<Context = Context<A>>> Future for Supervision<A> {
 }
 
 impl<A: Supervised + Actor<Context = Context<A>>> Supervision<A> {
-    /// Arranges the restart after a panic, or ends the actor. True when it has ended.
+    /// Schedules the restart after a panic, or gives the actor up. Returns true if it is given up.
     fn handle_panic(&mut self) -> bool {
         let now = clock::now();
         let window = self.policy.window;
@@ -304,7 +327,7 @@ impl<A: Supervised + Actor<Context = Context<A>>> Supervision<A> {
         self.panics_ms.push_back(now.mono_ms);
         let (kind, name) = (self.metrics.kind, &self.metrics.name);
         if self.panics_ms.len() > self.policy.restarts_max {
-            tracing::error!(kind, %name, "panicked too often: given up");
+            tracing::error!(kind, %name, "actor panicked too often: given up");
             self.metrics.state.store(GAVE_UP, Ordering::Relaxed);
             actix::ActorContext::terminate(self.running.ctx());
             if let Some(gave_up) = self.on_give_up.take() {
@@ -312,7 +335,7 @@ impl<A: Supervised + Actor<Context = Context<A>>> Supervision<A> {
             }
             return true;
         }
-        tracing::error!(kind, %name, restarts = self.panics_ms.len(), "panicked: restarting");
+        tracing::error!(kind, %name, restarts = self.panics_ms.len(), "actor panicked: restarting");
         self.metrics.restarts.fetch_add(1, Ordering::Relaxed);
         self.metrics.state.store(RESTARTING, Ordering::Relaxed);
         let doublings = u32::try_from(self.panics_ms.len())
@@ -327,102 +350,12 @@ impl<A: Supervised + Actor<Context = Context<A>>> Supervision<A> {
         false
     }
 
-    /// False when the restart itself panicked.
+    /// Returns false if the restart itself panicked.
     fn restart(&mut self) -> bool {
         let restarted = catch_unwind(AssertUnwindSafe(|| self.running.restart())).is_ok();
         if restarted {
             self.metrics.state.store(RUNNING, Ordering::Relaxed);
         }
         restarted
-    }
-}
-
-/// Runs an operation of the store for an actor: at once when its answer is there at the first poll, which is
-/// always so in memory, else beside the actor's other work.
-pub fn then<A, T>(
-    mut op: Op<T>,
-    actor: &mut A,
-    ctx: &mut Context<A>,
-    then: impl FnOnce(&mut A, Result<T, StoreError>, &mut Context<A>) + 'static,
-) where
-    A: Actor<Context = Context<A>>,
-    T: 'static,
-{
-    let mut no_wake = TaskContext::from_waker(std::task::Waker::noop());
-    match op.as_mut().poll(&mut no_wake) {
-        Poll::Ready(result) => then(actor, result, ctx),
-        Poll::Pending => {
-            ctx.spawn(op.into_actor(actor).map(|result, actor, ctx| then(actor, result, ctx)));
-        }
-    }
-}
-
-/// Operations of the store whose answers an actor hears in the order in which it began them. [`settle`] promises none,
-/// and an actor that keeps what the last answer said would be left with what an older one said.
-pub struct OrderedOps<A: Actor<Context = Context<A>>> {
-    /// There while a [`Driver`] is at work, which with a store in memory is never.
-    pending: Option<Box<FuturesOrdered<PendingCompletion<A>>>>,
-}
-
-type PendingCompletion<A> = Pin<Box<dyn Future<Output = Completion<A>>>>;
-/// What is left to do when an operation has been answered.
-type Completion<A> = Box<dyn FnOnce(&mut A, &mut Context<A>)>;
-
-impl<A: Actor<Context = Context<A>>> Default for OrderedOps<A> {
-    fn default() -> Self {
-        Self { pending: None }
-    }
-}
-
-impl<A: Actor<Context = Context<A>>> OrderedOps<A> {
-    /// As [`settle`]; at once only when no answer is awaited from before. `of` finds it in its actor.
-    pub fn then<T: 'static>(
-        of: fn(&mut A) -> &mut Self,
-        mut op: Op<T>,
-        actor: &mut A,
-        ctx: &mut Context<A>,
-        then: impl FnOnce(&mut A, Result<T, StoreError>, &mut Context<A>) + 'static,
-    ) {
-        let polled = op.as_mut().poll(&mut TaskContext::from_waker(std::task::Waker::noop()));
-        let awaited = &mut of(actor).pending;
-        match polled {
-            Poll::Ready(result) if awaited.as_ref().is_none_or(|awaited| awaited.is_empty()) => {
-                then(actor, result, ctx);
-            }
-            polled => {
-                if awaited.is_none() {
-                    ctx.spawn(OrderedOpsDriver(of));
-                }
-                awaited.get_or_insert_default().push_back(Box::pin(async move {
-                    let result = match polled {
-                        Poll::Ready(result) => result,
-                        Poll::Pending => op.await,
-                    };
-                    Box::new(move |actor: &mut A, ctx: &mut Context<A>| then(actor, result, ctx)) as Completion<A>
-                }));
-            }
-        }
-    }
-}
-
-/// Hears the answers; `.0` finds what is awaited.
-struct OrderedOpsDriver<A: Actor<Context = Context<A>>>(fn(&mut A) -> &mut OrderedOps<A>);
-
-impl<A: Actor<Context = Context<A>>> ActorFuture<A> for OrderedOpsDriver<A> {
-    type Output = ();
-
-    fn poll(
-        self: Pin<&mut Self>,
-        actor: &mut A,
-        ctx: &mut Context<A>,
-        task: &mut TaskContext<'_>,
-    ) -> Poll<Self::Output> {
-        while let Some(awaited) = &mut (self.0)(actor).pending {
-            match ready!(awaited.poll_next_unpin(task)) {
-                Some(then) => then(actor, ctx),
-                None => (self.0)(actor).pending = None,
-            }
-        }
-        Poll::Ready(())
     }
 }

@@ -11,10 +11,11 @@ use crate::{
     bridge::{Frame, Listener, ReplicaEvent, StoreEvent},
     clock::now,
     model::{BrokerError, ProjectId, ProjectRecord},
+    ops::then,
     project::{Project, ProjectHandle, ProjectSettings, Projects},
     session::CloseReason,
     storage::{Storage, StoreEpoch, StoreError},
-    supervise::{self, ActorMetrics, Address, Envelope, RestartPolicy, then},
+    supervise::{self, ActorMetrics, Address, Envelope, RestartPolicy},
 };
 
 /// How often a change is tried again that somebody else has overtaken.

@@ -20,6 +20,7 @@ use crate::{
         BrokerError, DeadLetterReason, Holder, Owner, ProjectId, ProjectRecord, ProtocolName, SessionId, SessionRecord,
         SessionStatus,
     },
+    ops::{OrderedOps, then},
     registry::{Catalog, Compiler, RefreshCatalog, Registry},
     router::Router,
     session::{
@@ -27,7 +28,7 @@ use crate::{
         SessionShared,
     },
     storage::{Op, PutOutcome, PutSession, SessionKey, Store, StoreError},
-    supervise::{self, ActorMetrics, Address, Envelope, OrderedOps, then},
+    supervise::{self, ActorMetrics, Address, Envelope},
 };
 
 type Reply = oneshot::Sender<Result<Registered, BrokerError>>;

@@ -15,9 +15,10 @@ use crate::{
     bridge::{Frame, StoreEvent},
     clock::now,
     model::{SessionId, SessionRecord},
+    ops::{OrderedOps, then},
     session::{Fence, Member, Nudge, ResyncSession, SessionShared, Superseded},
     storage::{Op, Roster, StoreError},
-    supervise::{Envelope, OrderedOps, then},
+    supervise::Envelope,
 };
 
 impl Project {

@@ -8,8 +8,9 @@ use super::{
 };
 use crate::{
     model::{BrokerError, ProtocolRecord},
+    ops::then,
     storage::{Inserted, Op, Store},
-    supervise::{Envelope, then},
+    supervise::Envelope,
 };
 
 /// Bytes that the compiled schemas of one project take, about: room for several thousand ordinary ones. They stay in

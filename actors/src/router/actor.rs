@@ -10,10 +10,11 @@ use super::{
 use crate::{
     clock::{Now, now},
     model::{BrokerError, Message, MessageIds, MissingSession},
+    ops::then,
     project::{Directory, PolicyLimits, ProjectPolicy, SelectedRecipients},
     session::{Member, Nudge},
     storage::{Append, Appended, Audience, RecipientRefusal, SendResult, Store, StoreError},
-    supervise::{Envelope, then},
+    supervise::Envelope,
 };
 
 /// Most submissions that one append takes; what arrives meanwhile gathers for the next.

@@ -26,9 +26,10 @@ use crate::{
         BrokerError, ConnectionId, DeadLetterReason, DeliveryStatus, MessageId, MissingSession, PresenceTimeouts,
         ProjectId, SessionId, SessionName, SessionStatus,
     },
+    ops::OrderedOps,
     silence,
     storage::{Acknowledge, Acknowledged, Claim, Claimed, Delivery, Depth, Op, Release, Released, Store, StoreError},
-    supervise::{ActorMetrics, Envelope, OrderedOps},
+    supervise::{ActorMetrics, Envelope},
 };
 
 /// Connections beside the live one that may watch an inbox.

@@ -8,10 +8,10 @@ use super::{Broker, DELETED_CHECK_DELAY, Duration, LoadedRecord, RecordUpdate, R
 use crate::{
     clock::now,
     model::{BrokerError, ProjectId, ProjectRecord},
+    ops::then,
     project::Projects,
     session::CloseReason,
     storage::{Storage, StoreEpoch, StoreError},
-    supervise::then,
 };
 
 impl Broker {
