@@ -1,10 +1,10 @@
-//! Who administered what, and who was refused: as it is listed, and as it is logged.
+//! The audit log: which administrative actions and refusals it lists, to which caller, and the same events in the log.
 
 use serde_json::{Value, json};
 
 use crate::support::{ADMIN_KEY, Broker, Tenant, eventually, id_of_key, keys};
 
-/// A page of the audit as this key sees it.
+/// A page of the audit log as this key sees it.
 fn page(broker: &Broker, key: &str, query: &str) -> Value {
     let response = broker.rest(key, "GET", &format!("/api/v1/audit{query}"), &Value::Null);
     assert_eq!(response.status, 200, "{response:?}");
@@ -18,16 +18,16 @@ fn entries(broker: &Broker, key: &str, query: &str) -> Vec<Value> {
     }
 }
 
-/// The newest entry of this action. It is written beside the answer to what was done.
+/// The newest entry of this action. It is written concurrently with the answer to the action.
 fn entry(broker: &Broker, action: &str, outcome: &str) -> Value {
     let query = format!("?action={action}&outcome={outcome}&limit=1");
-    eventually(&format!("{action} is written down"), || {
+    eventually(&format!("{action} is logged"), || {
         entries(broker, ADMIN_KEY, &query).pop()
     })
 }
 
-/// Asserts what an entry says beside its id and its time.
-fn says(entry: &Value, actor: &str, project: Option<&str>, target: Option<&str>, code: Option<&str>) {
+/// Asserts the fields of an entry apart from its id and its time.
+fn expect_entry(entry: &Value, actor: &str, project: Option<&str>, target: Option<&str>, code: Option<&str>) {
     assert_eq!(
         keys(entry),
         [
@@ -55,13 +55,13 @@ fn key_name(team: &Tenant<'_>) -> String {
 }
 
 #[test]
-fn everything_that_is_done_is_written_down() {
+fn every_action_is_logged() {
     let broker = Broker::secured();
     let team = broker.project("team", &json!({}));
     let done = |action: &str| entry(&broker, action, "done");
-    says(&done("project.create"), "admin", Some("team"), Some("team"), None);
+    expect_entry(&done("project.create"), "admin", Some("team"), Some("team"), None);
     let name = key_name(&team);
-    let ours = |action: &str, target: Option<&str>| says(&done(action), &name, Some("team"), target, None);
+    let ours = |action: &str, target: Option<&str>| expect_entry(&done(action), &name, Some("team"), target, None);
     team.rest("PATCH", "", &json!({"name": "A team"}));
     ours("project.change", None);
     let key = team.key_of("observer");
@@ -74,29 +74,29 @@ fn everything_that_is_done_is_written_down() {
     ours("grant.create", Some("other"));
     team.rest("DELETE", "grants/other", &Value::Null);
     ours("grant.revoke", Some("other"));
-    // The tools are no other way to do it.
+    // Actions of the tools are logged too.
     let visitor = team.visitor();
     let granted = json!({"target_project_id": "third"});
     visitor.calls("grant_project_access", granted.clone());
-    eventually("a tool is written down", || {
+    eventually("the action of the tool is logged", || {
         (done("grant.create")["target"] == "third").then_some(())
     });
     visitor.calls("revoke_project_access", granted);
-    eventually("a tool is written down", || {
+    eventually("the action of the tool is logged", || {
         (done("grant.revoke")["target"] == "third").then_some(())
     });
     broker
         .visitor()
         .calls("create_project", json!({"project_id": "by-tool", "name": "x"}));
-    eventually("a tool is written down", || {
+    eventually("the action of the tool is logged", || {
         (done("project.create")["target"] == "by-tool").then_some(())
     });
     team.is_deleted();
-    says(&done("project.delete"), "admin", Some("team"), Some("team"), None);
+    expect_entry(&done("project.delete"), "admin", Some("team"), Some("team"), None);
 }
 
 #[test]
-fn everything_that_is_refused_is_written_down() {
+fn every_refusal_is_logged() {
     let broker = Broker::secured();
     let open = json!({"allow_cross_project": true});
     let (team, other) = (broker.project("team", &open), broker.project("other", &json!({})));
@@ -105,18 +105,18 @@ fn everything_that_is_refused_is_written_down() {
     let name = format!("key:team/{}", id_of_key(&member));
     let path = "/api/v1/projects/team/keys";
     assert_eq!(broker.rest(&member, "POST", path, &json!({})).status, 403);
-    says(
+    expect_entry(
         &refused("key.create"),
         &name,
         Some("team"),
         Some("member"),
         Some("forbidden"),
     );
-    // Somebody else's project, limits that are not one's own to lift, an id that is taken.
+    // Another project, a limit that only the operator may lift, an id that is in use.
     let stranger = key_name(&other);
     assert_eq!(broker.rest(&other.key, "GET", path, &Value::Null).status, 404);
     let entry = refused("key.list");
-    says(
+    expect_entry(
         &entry,
         &stranger,
         Some("other"),
@@ -125,36 +125,36 @@ fn everything_that_is_refused_is_written_down() {
     );
     assert!(
         entries(&broker, &team.key, "?action=key.list").is_empty(),
-        "who tried is not told"
+        "the caller that tried is not told"
     );
     assert_eq!(
         team.rest("PATCH", "", &json!({"config": {"rate_limit": 0}})).status,
         403
     );
     let own = key_name(&team);
-    says(&refused("project.change"), &own, Some("team"), None, Some("forbidden"));
+    expect_entry(&refused("project.change"), &own, Some("team"), None, Some("forbidden"));
     let taken = json!({"project_id": "team", "name": "x"});
     assert_eq!(broker.rest(ADMIN_KEY, "POST", "/api/v1/projects", &taken).status, 409);
     let entry = refused("project.create");
-    says(&entry, "admin", Some("team"), Some("team"), Some("project_exists"));
-    // A tool that takes more than one has.
+    expect_entry(&entry, "admin", Some("team"), Some("team"), Some("project_exists"));
+    // A tool that needs a larger scope.
     let visitor = team.visitor_as(&member);
     visitor.is_refused_as("forbidden", "rotate_project_keys", json!({}));
-    says(&refused("key.rotate"), &name, Some("team"), None, Some("forbidden"));
-    // A message that was not let through.
+    expect_entry(&refused("key.rotate"), &name, Some("team"), None, Some("forbidden"));
+    // A message to another project that was refused.
     visitor
         .registered("alice")
         .sends("hi")
         .fails_as("cross_project_disabled", "bob@other");
     let entry = refused("message.cross");
-    says(
+    expect_entry(
         &entry,
         &name,
         Some("team"),
         Some("other"),
         Some("cross_project_disabled"),
     );
-    // Whoever was not let in at all, by whatever way.
+    // Callers that failed to authenticate, on each transport.
     for (way, headers, code) in [
         ("/mcp", &[][..], "authentication_failed"),
         ("/mcp", &[("X-API-Key", "team_k_nonsense")], "authentication_failed"),
@@ -166,20 +166,20 @@ fn everything_that_is_refused_is_written_down() {
     ] {
         let response = broker.rest_with(headers, "POST", way, &json!({}));
         assert!([401, 403].contains(&response.status), "{response:?}");
-        eventually("it is written down", || {
+        eventually("the entry is logged", || {
             let entry = refused("authenticate");
             (entry["code"] == code && entry["target"] == way)
-                .then(|| says(&entry, "unknown", None, Some(way), Some(code)))
+                .then(|| expect_entry(&entry, "unknown", None, Some(way), Some(code)))
         });
     }
     broker.upgrade(&[("X-API-Key", "team_k_nonsense")]);
-    eventually("it is written down", || {
+    eventually("the entry is logged", || {
         (refused("authenticate")["target"] == "/ws").then_some(())
     });
 }
 
 #[test]
-fn nothing_secret_is_written_down() {
+fn no_secret_is_logged() {
     let broker = Broker::secured();
     let team = broker.project("team", &json!({}));
     let secret = |key: &str| key.rsplit('_').next().unwrap().to_owned();
@@ -198,11 +198,11 @@ fn nothing_secret_is_written_down() {
             assert_ne!(broker.rest_with(headers, "GET", path, &Value::Null).status, 200);
         }
     }
-    // An id that somebody mistook is theirs to see, and not the middle of a key.
+    // An id that the caller mistyped is shown to it, without the secret part of a key.
     team.rest("DELETE", &format!("keys/{guess}"), &Value::Null);
     let marker = json!({"target_project_id": "marker"});
     team.visitor().calls("grant_project_access", marker);
-    eventually("all is written down", || {
+    eventually("all entries are logged", || {
         (entry(&broker, "grant.create", "done")["target"] == "marker").then_some(())
     });
     let listed = page(&broker, ADMIN_KEY, "?limit=1000").to_string();
@@ -214,13 +214,13 @@ fn nothing_secret_is_written_down() {
 }
 
 #[test]
-fn who_administers_a_project_sees_what_concerns_it() {
+fn an_admin_sees_the_entries_of_its_project() {
     let broker = Broker::secured();
     let (team, other) = (broker.project("team", &json!({})), broker.project("other", &json!({})));
     team.may_send_to("x", &json!({}));
     other.may_send_to("y", &json!({}));
     entry(&broker, "grant.create", "done");
-    let own = eventually("both are written down", || {
+    let own = eventually("both entries are logged", || {
         let own = entries(&broker, &team.key, "");
         let all = entries(&broker, ADMIN_KEY, "?action=grant.create");
         (all.len() == 2 && own.iter().any(|entry| entry["action"] == "grant.create")).then_some(own)
@@ -244,7 +244,7 @@ fn who_administers_a_project_sees_what_concerns_it() {
 }
 
 #[test]
-fn what_is_asked_for_is_filtered_and_comes_in_pages() {
+fn entries_are_filtered_and_come_in_pages() {
     let broker = Broker::secured();
     let team = broker.project("team", &json!({}));
     let member = team.key_of("member");
@@ -252,11 +252,11 @@ fn what_is_asked_for_is_filtered_and_comes_in_pages() {
         team.may_send_to(&format!("p{at}"), &json!({}));
         broker.rest(&member, "PUT", "/api/v1/projects/team/grants/x", &json!({}));
     }
-    let all = eventually("all is written down", || {
+    let all = eventually("all entries are logged", || {
         let all = entries(&broker, ADMIN_KEY, "?action=grant.create");
         (all.len() == 14).then_some(all)
     });
-    // The newest first.
+    // The newest come first.
     assert!(all.is_sorted_by(|a, b| a["id"].as_str() > b["id"].as_str()), "{all:?}");
     assert!(all.is_sorted_by(|a, b| a["at"].as_str() >= b["at"].as_str()), "{all:?}");
     for outcome in ["done", "refused"] {
@@ -293,13 +293,13 @@ fn what_is_asked_for_is_filtered_and_comes_in_pages() {
 }
 
 #[test]
-fn the_log_has_the_same_as_events() {
+fn the_log_has_the_same_entries_as_events() {
     let broker = Broker::secured();
     let team = broker.project("team", &json!({}));
     let member = team.key_of("member");
     broker.rest(&member, "PATCH", "/api/v1/projects/team", &json!({"name": "x"}));
     team.may_send_to("other", &json!({}));
-    let (mut listed, logged) = eventually("all is written down", || {
+    let (mut listed, logged) = eventually("all entries are logged", || {
         let listed = entries(&broker, ADMIN_KEY, "");
         let log = broker.log();
         let logged: Vec<Value> = log
@@ -320,7 +320,7 @@ fn the_log_has_the_same_as_events() {
 }
 
 #[test]
-fn who_is_refused_often_does_not_drown_what_was_done() {
+fn many_refusals_do_not_displace_actions() {
     let broker = Broker::secured();
     let team = broker.project("team", &json!({}));
     team.may_send_to("other", &json!({}));
@@ -332,7 +332,7 @@ fn who_is_refused_often_does_not_drown_what_was_done() {
     for call in &calls {
         assert_eq!(visitor.wire.answer_to(call).unwrap()["isError"], true);
     }
-    // Far from all of them are written down, and what was done still is.
+    // Far from all of them are logged, and the earlier action still is.
     let refused = entries(&broker, ADMIN_KEY, "?outcome=refused&limit=1000").len();
     assert!(refused < 900, "{refused}");
     assert_eq!(
@@ -341,9 +341,9 @@ fn who_is_refused_often_does_not_drown_what_was_done() {
     );
     let log = broker.log();
     assert!(log.lines().filter(|line| line.contains("\"audit\"")).count() < 900);
-    // What is done now is written down all the same.
+    // Later actions are logged too.
     team.may_send_to("third", &json!({}));
-    eventually("it is written down", || {
+    eventually("the entry is logged", || {
         (entry(&broker, "grant.create", "done")["target"] == "third").then_some(())
     });
 }

@@ -1,4 +1,4 @@
-//! What is tried with keys, without them and around them, and what comes of it.
+//! Attacks on keys: ambiguous credentials, guesses, paths and upgrades around the check, and secrets that must not leak.
 
 use std::{
     io::{Read, Write},
@@ -18,8 +18,8 @@ fn address(last: u8) -> Ipv4Addr {
     Ipv4Addr::new(127, 2, 0, last)
 }
 
-/// One that every broker here lets in, to see who it is let in as.
-fn asks_who(broker: &Broker) -> Request {
+/// A request that reports the identity of its caller.
+fn identity_request(broker: &Broker) -> Request {
     Request::get(broker.address).at("/security/status")
 }
 
@@ -32,19 +32,19 @@ fn handshake(broker: &Broker) -> Request {
         .with("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ==")
 }
 
-/// One for each way in.
-fn ways_in(broker: &Broker) -> [Request; 5] {
+/// One request for each entry point.
+fn entry_points(broker: &Broker) -> [Request; 5] {
     [
         Caller::modern(broker.address, json!({})).asks("tools/list", json!({})),
         hello(broker.address, "2025-11-25", json!({})),
-        asks_who(broker),
+        identity_request(broker),
         Request::get(broker.address).at("/api/v1/projects"),
         handshake(broker),
     ]
 }
 
-/// The status codes of what is answered to these bytes until the connection ends, and the text of it.
-fn statuses(broker: &Broker, bytes: &[u8]) -> (Vec<u16>, String) {
+/// The status codes of all responses to these bytes, and their text.
+fn send_raw(broker: &Broker, bytes: &[u8]) -> (Vec<u16>, String) {
     let mut socket = connect(broker.address);
     let _ = socket.write_all(bytes);
     let _ = socket.shutdown(Shutdown::Write);
@@ -58,14 +58,14 @@ fn statuses(broker: &Broker, bytes: &[u8]) -> (Vec<u16>, String) {
     (statuses, answer)
 }
 
-fn is_let_in(status: u16) -> bool {
+fn is_accepted(status: u16) -> bool {
     matches!(status, 101 | 200)
 }
 
 #[test]
-fn a_key_in_the_query_is_refused_on_every_way_in() {
+fn a_key_in_the_query_is_refused_at_every_entry_point() {
     let broker = Broker::secured();
-    for request in ways_in(&broker) {
+    for request in entry_points(&broker) {
         for name in [
             "api_key",
             "API-Key",
@@ -83,25 +83,25 @@ fn a_key_in_the_query_is_refused_on_every_way_in() {
                 assert!(!answer.body.contains(ADMIN_KEY), "{answer:?}");
             }
         }
-        // REST says which parameters it knows.
+        // REST refuses unknown parameters.
         if matches!(request.path.as_str(), "/mcp" | "/ws") {
             let path = format!("{}?keys=1", request.path);
             let harmless = request.at(&path).with("X-API-Key", ADMIN_KEY);
-            assert!(is_let_in(harmless.answered().status), "{path}");
+            assert!(is_accepted(harmless.answered().status), "{path}");
         }
     }
 }
 
 #[test]
-fn a_credential_that_is_ambiguous_or_no_text_is_refused_before_anybody_looks_at_it() {
+fn ambiguous_and_malformed_credentials_are_refused() {
     let broker = Broker::secured();
     let bearer = |key: &str| format!("Bearer {key}");
     let refused = |request: &Request, header: &str, value: &str| {
         let bytes = [request.head().as_bytes(), header.as_bytes(), b": ", value.as_bytes()].concat();
         let end = b"\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
-        statuses(&broker, &[&bytes, &end[..]].concat())
+        send_raw(&broker, &[&bytes, &end[..]].concat())
     };
-    for request in ways_in(&broker) {
+    for request in entry_points(&broker) {
         let keyed = request.clone().with("X-API-Key", ADMIN_KEY);
         for doubtful in [
             keyed.clone().and("X-API-Key", ADMIN_KEY),
@@ -129,11 +129,11 @@ fn a_credential_that_is_ambiguous_or_no_text_is_refused_before_anybody_looks_at_
                 request.path
             );
         }
-        assert!(is_let_in(
+        assert!(is_accepted(
             keyed.clone().with("Authorization", bearer(ADMIN_KEY)).answered().status
         ));
-        assert!(is_let_in(keyed.with("Authorization", "Basic YTpi").answered().status));
-        // What is no header at all, or more than all of them may be.
+        assert!(is_accepted(keyed.with("Authorization", "Basic YTpi").answered().status));
+        // A value that is not allowed in a header, or is longer than all headers may be.
         for value in ["a\0b", "a\u{1b}[2Jb", "a\u{7f}b"] {
             assert_eq!(refused(&request, "X-API-Key", value).0, [400], "{value:?}");
         }
@@ -156,7 +156,7 @@ fn a_credential_that_is_ambiguous_or_no_text_is_refused_before_anybody_looks_at_
     .enumerate()
     {
         let source = address(100 + u8::try_from(at).unwrap());
-        for request in ways_in(&broker) {
+        for request in entry_points(&broker) {
             for (name, value) in [("X-API-Key", key.to_owned()), ("Authorization", bearer(key))] {
                 let answer = request.clone().with(name, value).from(source).answered();
                 assert_eq!(answer.problem(), (401, UNAUTHORIZED.to_owned()), "{key}");
@@ -168,14 +168,19 @@ fn a_credential_that_is_ambiguous_or_no_text_is_refused_before_anybody_looks_at_
 }
 
 #[test]
-fn who_guesses_is_told_to_wait_and_learns_nothing() {
+fn guesses_are_limited_and_reveal_nothing() {
     const TRIES: usize = 10;
     let broker = Broker::secured();
     let team = broker.project("team", &json!({}));
     let (good, other) = (team.key_of("member"), team.key_of("member"));
     let id = good.split('_').nth(1).unwrap();
-    let ask = |key: &str, from: u8| asks_who(&broker).with("X-API-Key", key).from(address(from)).answered();
-    // For a key that there is and one that there is not, of a project that there is and one that there is not.
+    let ask = |key: &str, from: u8| {
+        identity_request(&broker)
+            .with("X-API-Key", key)
+            .from(address(from))
+            .answered()
+    };
+    // A key that exists and one that does not, in a project that exists and in one that does not.
     let claims = [
         format!("team_{id}"),
         "team_nosuchkey".to_owned(),
@@ -193,7 +198,7 @@ fn who_guesses_is_told_to_wait_and_learns_nothing() {
     }
     assert!(answers.iter().all(|of_one| *of_one == answers[0]), "{answers:#?}");
     assert!(answers[0].iter().all(|answer| *answer == answers[0][0]));
-    // Who is right is let in all the same: an address may be that of many.
+    // Valid keys are still accepted: many clients may share an address.
     for (key, from) in [
         (good.as_str(), 1),
         (&other, 1),
@@ -205,7 +210,7 @@ fn who_guesses_is_told_to_wait_and_learns_nothing() {
         let answer = handshake(&broker).with("X-API-Key", key).from(address(from)).answered();
         assert_eq!(answer.status, 101, "{answer:?}");
     }
-    // It is the same on every way in, for that key and from that address.
+    // The limit holds at every entry point, for that key and from that address.
     let guess = format!("team_{id}_0");
     let waits = |from: u8| {
         handshake(&broker)
@@ -215,13 +220,13 @@ fn who_guesses_is_told_to_wait_and_learns_nothing() {
             .status
     };
     assert_eq!((waits(1), waits(2)), (429, 401));
-    eventually("they are listened to again", || {
+    eventually("the guesses are checked again", || {
         (ask(&guess, 1).status == 401).then_some(())
     });
 }
 
 #[test]
-fn no_spelling_of_a_path_leads_around_the_keys() {
+fn no_spelling_of_a_path_bypasses_authentication() {
     let broker = Broker::secured();
     let host = broker.address;
     for path in [
@@ -253,11 +258,11 @@ fn no_spelling_of_a_path_leads_around_the_keys() {
     ] {
         for method in ["GET", "POST", "DELETE", "PATCH", "PUT", "HEAD", "TRACE", "get"] {
             let request = Request::get(host).by(method).at(&path).with("Connection", "close");
-            let (statuses, text) = statuses(&broker, &request.bytes());
+            let (statuses, text) = send_raw(&broker, &request.bytes());
             assert_eq!(statuses, [401], "{method} {path}: {text}");
         }
     }
-    // Where everybody may look there is nothing but what everybody may see.
+    // Public paths expose only what is public.
     for path in [
         "/.well-known/oauth-protected-resource/../../api/v1/tree",
         "/.well-known/oauth-protected-resource/%2e%2e/%2e%2e/api/v1/tree",
@@ -272,7 +277,7 @@ fn no_spelling_of_a_path_leads_around_the_keys() {
             "{path}: {body}"
         );
     }
-    // What is said before a request, or in another header, makes nothing public.
+    // No header of a proxy makes a path public.
     for (name, value) in [
         ("X-Original-URL", "/health"),
         ("X-Rewrite-URL", "/health"),
@@ -284,24 +289,28 @@ fn no_spelling_of_a_path_leads_around_the_keys() {
         ("Proxy-Authorization", ADMIN_KEY),
         ("Access-Control-Request-Method", "GET"),
     ] {
-        assert_eq!(asks_who(&broker).with(name, value).answered().status, 401, "{name}");
+        assert_eq!(
+            identity_request(&broker).with(name, value).answered().status,
+            401,
+            "{name}"
+        );
     }
 }
 
 #[test]
-fn each_request_of_a_connection_shows_its_own_key() {
+fn each_request_of_a_connection_needs_its_own_key() {
     let broker = Broker::secured();
     let host = broker.address;
     let public = Request::get(host).at("/health").bytes();
-    let bare = asks_who(&broker);
+    let bare = identity_request(&broker);
     let keyed = bare.clone().with("X-API-Key", ADMIN_KEY).bytes();
     let last = bare.clone().with("Connection", "close").bytes();
-    let (answered, text) = statuses(
+    let (answered, text) = send_raw(
         &broker,
         &[&public[..], &bare.bytes(), &keyed, &bare.bytes(), &public, &last].concat(),
     );
     assert_eq!(answered, [200, 401, 200, 401, 200, 401], "{text}");
-    // A request in the body of another is its body.
+    // A request in the body of another one is data.
     let hidden = [&keyed[..], &last].concat();
     for carrier in [
         bare.clone(),
@@ -312,7 +321,7 @@ fn each_request_of_a_connection_shows_its_own_key() {
             body: hidden.clone(),
             ..carrier
         };
-        let (answered, text) = statuses(&broker, &carrier.bytes());
+        let (answered, text) = send_raw(&broker, &carrier.bytes());
         assert!(answered.len() == 1 && !text.contains("operator"), "{text}");
     }
     for lengths in [
@@ -329,14 +338,14 @@ fn each_request_of_a_connection_shows_its_own_key() {
                 "{}{lengths}\r\n\r\n0\r\n\r\n",
                 request.with("X-API-Key", ADMIN_KEY).head()
             );
-            let (answered, text) = statuses(&broker, &[head.as_bytes(), &keyed].concat());
+            let (answered, text) = send_raw(&broker, &[head.as_bytes(), &keyed].concat());
             assert!(matches!(answered[..], [] | [400 | 501]), "{lengths:?}: {text}");
         }
     }
 }
 
 #[test]
-fn an_upgrade_is_no_way_around_the_keys() {
+fn an_upgrade_does_not_bypass_authentication() {
     let broker = Broker::secured();
     let whole = handshake(&broker);
     for path in [
@@ -363,13 +372,13 @@ fn an_upgrade_is_no_way_around_the_keys() {
         }
     }
     assert_eq!(whole.answered().problem(), (401, UNAUTHORIZED.to_owned()));
-    // What was refused is no connection on which to go on.
-    let behind = asks_who(&broker).with("X-API-Key", ADMIN_KEY).bytes();
-    let (answered, text) = statuses(&broker, &[&whole.bytes()[..], &behind].concat());
+    // A connection whose upgrade was refused is not used further.
+    let behind = identity_request(&broker).with("X-API-Key", ADMIN_KEY).bytes();
+    let (answered, text) = send_raw(&broker, &[&whole.bytes()[..], &behind].concat());
     assert_eq!(answered, [401], "{text}");
-    // Frames behind a handshake that is refused are nobody's.
+    // Frames behind a refused handshake are discarded.
     let frame = masked(0x81, br#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#);
-    let (answered, text) = statuses(&broker, &[&whole.bytes()[..], &frame].concat());
+    let (answered, text) = send_raw(&broker, &[&whole.bytes()[..], &frame].concat());
     assert!(answered == [401] && !text.contains("jsonrpc"), "{text}");
     for protocol in ["h2c", "TLS/1.0", "mcp"] {
         for (path, status) in [("/security/status", 401), ("/mcp", 401), ("/health", 200)] {
@@ -381,11 +390,11 @@ fn an_upgrade_is_no_way_around_the_keys() {
         }
     }
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
-    assert!(matches!(statuses(&broker, preface).0[..], [] | [400]));
+    assert!(matches!(send_raw(&broker, preface).0[..], [] | [400]));
 }
 
 #[test]
-fn methods_that_ask_about_a_resource_say_nothing_of_it() {
+fn options_and_head_reveal_nothing_of_a_resource() {
     let broker = Broker::secured();
     for path in [
         "/mcp",
@@ -398,9 +407,9 @@ fn methods_that_ask_about_a_resource_say_nothing_of_it() {
             .by("OPTIONS")
             .at(path)
             .with("Connection", "close");
-        let (answered, text) = statuses(&broker, &options.bytes());
+        let (answered, text) = send_raw(&broker, &options.bytes());
         assert!(matches!(answered[..], [204 | 404 | 405]), "{path}: {text}");
-        let (_, with_key) = statuses(&broker, &options.with("X-API-Key", ADMIN_KEY).bytes());
+        let (_, with_key) = send_raw(&broker, &options.with("X-API-Key", ADMIN_KEY).bytes());
         let undated = |text: &str| {
             text.lines()
                 .filter(|line| !line.starts_with("date:"))
@@ -411,13 +420,13 @@ fn methods_that_ask_about_a_resource_say_nothing_of_it() {
             .by("HEAD")
             .at(path)
             .with("Connection", "close");
-        let (answered, text) = statuses(&broker, &head.bytes());
+        let (answered, text) = send_raw(&broker, &head.bytes());
         assert!(answered == [401] && text.ends_with("\r\n\r\n"), "{path}: {text}");
     }
 }
 
-/// Sends what comes before the body, and what is to come of it.
-fn begins(request: &Request, len: usize) -> Reply {
+/// Sends the head of a request that announces `len` bytes of body.
+fn send_head_only(request: &Request, len: usize) -> Reply {
     let mut socket = connect(request.address);
     let head = format!("{}Content-Length: {len}\r\n\r\n", request.head());
     socket.write_all(head.as_bytes()).unwrap();
@@ -425,7 +434,7 @@ fn begins(request: &Request, len: usize) -> Reply {
 }
 
 #[test]
-fn a_key_that_is_revoked_while_the_body_comes_does_nothing_any_more() {
+fn a_key_that_is_revoked_while_the_body_is_read_has_no_effect() {
     let broker = Broker::secured();
     let team = broker.project("team", &json!({}));
     let stolen = team.key_of("admin");
@@ -442,8 +451,8 @@ fn a_key_that_is_revoked_while_the_body_comes_does_nothing_any_more() {
         (legacy.clone(), legacy.body.clone()),
     ];
     let begun = requests.map(|(request, body)| {
-        let reply = begins(&request, body.len());
-        // The first byte has been let in, and who sent it.
+        let reply = send_head_only(&request, body.len());
+        // The request was authenticated with its first byte.
         reply.socket().write_all(&body[..1]).unwrap();
         (reply, body)
     });
@@ -466,18 +475,18 @@ fn a_key_that_is_revoked_while_the_body_comes_does_nothing_any_more() {
         assert_eq!(answer.problem(), (401, UNAUTHORIZED.to_owned()), "{answer:?}");
         assert!(answer.header("WWW-Authenticate").is_some());
     }
-    assert_eq!(keys(), before, "nothing was made of it");
+    assert_eq!(keys(), before, "the request made no key");
 }
 
 #[test]
-fn a_body_of_rest_is_an_object_of_some_size_that_comes_in_some_time() {
+fn a_rest_body_is_bounded_in_depth_size_and_time() {
     let broker = Broker::secured();
     let projects = Request::post(broker.address, "")
         .at("/api/v1/projects")
         .with("X-API-Key", ADMIN_KEY);
-    let slow = begins(&projects, 100);
-    let unknown = begins(&projects.clone().without("X-API-Key"), 100);
-    assert_eq!(unknown.whole().status, 401, "who has no key is not waited for");
+    let slow = send_head_only(&projects, 100);
+    let unknown = send_head_only(&projects.clone().without("X-API-Key"), 100);
+    assert_eq!(unknown.whole().status, 401, "a caller without a key is refused at once");
     let deep = |open: &str, close: &str| {
         let (open, close) = (open.repeat(10_000), close.repeat(10_000));
         format!(r#"{{"project_id": "x", "name": "x", "config": {open}1{close}}}"#)
@@ -566,11 +575,11 @@ fn control_characters_reach_no_log() {
                 &Value::Null,
             );
             for name in ["X-Project-ID", "X-API-Key", "Authorization", "Host", "User-Agent"] {
-                let bytes = asks_who(&broker)
+                let bytes = identity_request(&broker)
                     .with("Connection", "close")
                     .with(name, hostile)
                     .bytes();
-                statuses(&broker, &bytes);
+                send_raw(&broker, &bytes);
             }
         }
         let log = broker.log();
@@ -580,20 +589,20 @@ fn control_characters_reach_no_log() {
     }
 }
 
-/// What must not be seen anywhere, and where nobody has seen it.
+/// Secrets that must not appear in any output.
 #[derive(Default)]
 struct Canaries {
     secrets: Vec<String>,
 }
 
 impl Canaries {
-    fn keeps(&mut self, key: &str) -> String {
-        // The part that is secret: the project and the id of a key may be shown.
+    fn add(&mut self, key: &str) -> String {
+        // The secret part: the project and the id of a key may be shown.
         self.secrets.push(key.rsplit('_').next().unwrap().to_owned());
         key.to_owned()
     }
 
-    fn are_not_in(&self, place: &str, text: &str) {
+    fn assert_absent_from(&self, place: &str, text: &str) {
         for secret in &self.secrets {
             let found = text.contains(secret.as_str());
             assert!(!found, "{secret} in {place}: {text}");
@@ -602,23 +611,23 @@ impl Canaries {
 }
 
 #[test]
-fn no_secret_is_said_but_once() {
+fn a_secret_is_shown_only_when_it_is_made() {
     for format in ["--log-format=json", "--log-format=pretty"] {
         let mut broker = Broker::secured_with(&["--log-level=trace", format]);
         let mut canaries = Canaries::default();
-        canaries.keeps(ADMIN_KEY);
+        canaries.add(ADMIN_KEY);
         let mut said = Vec::new();
         {
             let team = broker.project("team", &json!({"allow_cross_project": true}));
-            let admin = canaries.keeps(&team.key);
-            let member = canaries.keeps(&team.key_of("member"));
-            let observer = canaries.keeps(&team.key_of("observer"));
+            let admin = canaries.add(&team.key);
+            let member = canaries.add(&team.key_of("member"));
+            let observer = canaries.add(&team.key_of("observer"));
             let rotated = team.rest(
                 "POST",
                 "keys/rotate",
                 &json!({"key_id": member.split('_').nth(1), "grace_period_seconds": 60}),
             );
-            let rotated = canaries.keeps(rotated.json()["api_keys"][0]["api_key"].as_str().unwrap());
+            let rotated = canaries.add(rotated.json()["api_keys"][0]["api_key"].as_str().unwrap());
             let agent = team.agent_as(&rotated, "alice");
             let visitor = Agent::legacy(
                 Wire::open_with(broker.address, &[("Authorization", &format!("Bearer {admin}"))]),
@@ -626,12 +635,12 @@ fn no_secret_is_said_but_once() {
                 &json!({}),
             );
             let by_tool = visitor.calls("rotate_project_keys", json!({"key_id": observer.split('_').nth(1)}));
-            canaries.keeps(by_tool["api_keys"][0]["api_key"].as_str().unwrap());
+            canaries.add(by_tool["api_keys"][0]["api_key"].as_str().unwrap());
             let made = Agent::legacy(broker.wire(), "2025-11-25", &json!({}))
                 .calls("create_project", json!({"project_id": "other", "name": "other"}));
-            canaries.keeps(made["api_keys"][0]["api_key"].as_str().unwrap());
-            // What is sent and what is stored.
-            let payload = canaries.keeps("canaryinapayload");
+            canaries.add(made["api_keys"][0]["api_key"].as_str().unwrap());
+            // Texts that are sent and stored.
+            let payload = canaries.add("canaryinapayload");
             agent.sends(&payload).with("ttl_seconds", 1).to("alice");
             agent.sends(&payload).for_everyone();
             agent.is_refused(
@@ -642,20 +651,20 @@ fn no_secret_is_said_but_once() {
                     .arguments_to("alice"),
             );
             agent.reads(json!({}));
-            // What is wrong.
+            // Invalid credentials.
             let wrong = [
-                canaries.keeps(&format!(
+                canaries.add(&format!(
                     "team_{}_canaryofawrongsecret",
                     admin.split('_').nth(1).unwrap()
                 )),
-                canaries.keeps("nowhere_k1_canaryofnoproject"),
-                canaries.keeps("canaryofnoform"),
-                canaries.keeps("eyJhbGciOiJub25lIn0.eyJzdWIiOiJhIn0.Y2FuYXJ5c2lnbmF0dXJl"),
-                canaries.keeps("Canary-In-Upper-Case"),
+                canaries.add("nowhere_k1_canaryofnoproject"),
+                canaries.add("canaryofnoform"),
+                canaries.add("eyJhbGciOiJub25lIn0.eyJzdWIiOiJhIn0.Y2FuYXJ5c2lnbmF0dXJl"),
+                canaries.add("Canary-In-Upper-Case"),
                 "x".repeat(17_000),
             ];
             for key in &wrong {
-                for request in ways_in(&broker) {
+                for request in entry_points(&broker) {
                     let bearer = format!("Bearer {key}");
                     let keyed = request.clone().with("X-API-Key", ADMIN_KEY);
                     let asked = [
@@ -669,7 +678,7 @@ fn no_secret_is_said_but_once() {
                 }
             }
             let basic =
-                asks_who(&broker).with("Authorization", format!("Basic {}", canaries.keeps("Y2FuYXJ5OmJhc2lj")));
+                identity_request(&broker).with("Authorization", format!("Basic {}", canaries.add("Y2FuYXJ5OmJhc2lj")));
             said.push(basic.answered().body);
             for (method, path) in [
                 ("GET", "/health"),
@@ -692,13 +701,13 @@ fn no_secret_is_said_but_once() {
         broker.is_told_to_stop();
         assert!(broker.ends().success());
         assert!(broker.log().contains("key.rotate"), "{}", broker.log());
-        canaries.are_not_in("an answer", &said.join("\n"));
-        canaries.are_not_in("the log", &broker.log());
+        canaries.assert_absent_from("an answer", &said.join("\n"));
+        canaries.assert_absent_from("the log", &broker.log());
     }
 }
 
 #[test]
-fn no_help_and_no_mistake_shows_a_secret() {
+fn no_help_text_and_no_error_shows_a_secret() {
     const CANARY: &str = "canary_of_the_environment_0123456789";
     let run = |arguments: &[&str], environment: &[(&str, &str)]| {
         let output = Command::new(env!("CARGO_BIN_EXE_mcp-broker"))
@@ -740,7 +749,7 @@ fn no_help_and_no_mistake_shows_a_secret() {
             assert!(text.contains("Usage:"), "{command:?}: {text}");
         }
     }
-    // The broker is not there, and nobody says with what it would have been asked.
+    // The broker cannot be reached, and the error does not show the key.
     run(&["project", "list"], &environment);
     run(&["project", "list", "--key", CANARY], &environment[2..]);
     run(&["serve", "--port=nowhere"], &environment);

@@ -1,4 +1,4 @@
-//! Clients that are answered 401 look for an authorization server. Where there is none they are told so, without a key.
+//! Clients that get 401 look for an authorization server. A broker without one says so, without asking for a key.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use crate::support::{Broker, Request};
 
 const METADATA: &str = "/.well-known/oauth-protected-resource";
 
-/// What clients of the different revisions ask for when they know the endpoint alone.
+/// The URLs that clients of the different revisions request when they know only the endpoint.
 fn probes() -> Vec<(&'static str, String)> {
     let mut probes = Vec::new();
     for known in [
@@ -25,7 +25,7 @@ fn probes() -> Vec<(&'static str, String)> {
     probes
 }
 
-fn asks(broker: &Broker, (method, path): &(&str, String)) -> Request {
+fn probe_request(broker: &Broker, (method, path): &(&str, String)) -> Request {
     let body = match *method {
         "POST" => json!({"client_name": "a bridge", "redirect_uris": ["http://127.0.0.1:3334/callback"]}).to_string(),
         _ => String::new(),
@@ -34,10 +34,10 @@ fn asks(broker: &Broker, (method, path): &(&str, String)) -> Request {
 }
 
 #[test]
-fn a_client_without_a_key_learns_that_no_tokens_are_issued() {
+fn a_client_without_a_key_is_told_that_no_tokens_are_issued() {
     for broker in [Broker::secured(), Broker::start()] {
         for probe in probes() {
-            let response = asks(&broker, &probe).answered();
+            let response = probe_request(&broker, &probe).answered();
             assert_eq!(
                 response.problem(),
                 (404, "invalid_argument".to_owned()),
@@ -51,20 +51,20 @@ fn a_client_without_a_key_learns_that_no_tokens_are_issued() {
 }
 
 #[test]
-fn a_key_that_is_not_good_does_not_hide_that_no_tokens_are_issued() {
+fn a_client_with_an_invalid_key_is_told_that_no_tokens_are_issued() {
     let broker = Broker::secured();
     for probe in probes() {
-        let asked = asks(&broker, &probe).with("Authorization", "Bearer nonsense");
+        let asked = probe_request(&broker, &probe).with("Authorization", "Bearer nonsense");
         assert_eq!(asked.answered().status, 404, "{probe:?}");
     }
 }
 
 #[test]
-fn only_the_discovery_is_open_to_clients_without_a_key() {
+fn only_discovery_is_open_to_clients_without_a_key() {
     let broker = Broker::secured();
     for path in ["/mcp", "/sse", "/sse?session_id=x", "/tokens", "/register/x", "/mcp/x"] {
         for method in ["GET", "POST"] {
-            let response = asks(&broker, &(method, path.to_owned())).answered();
+            let response = probe_request(&broker, &(method, path.to_owned())).answered();
             assert_eq!(response.status, 401, "{method} {path}: {response:?}");
         }
     }

@@ -1,5 +1,5 @@
-//! What is on the other side of a wall cannot be told from what is not there: not in another project, and not with
-//! another key of the same one.
+//! Isolation: an object of another project, or of another key of the same project, is answered exactly as one that does
+//! not exist.
 
 use std::path::Path;
 
@@ -10,10 +10,10 @@ use crate::support::{ADMIN_KEY, Agent, Broker, Caller, Issuer, Request, Tenant, 
 const TASKS: &str = "io.modelcontextprotocol/tasks";
 const VERSION: &str = "2025-11-25";
 
-/// What somebody has who is on the other side.
+/// The objects of a client on the other side.
 struct Belongings {
     agent: Agent,
-    /// Of what the agent received and has not acknowledged.
+    /// A message that the agent received and has not acknowledged.
     message: String,
     task: String,
     caller: Caller,
@@ -43,13 +43,13 @@ fn belongings(tenant: &Tenant<'_>, key: &str) -> Belongings {
     }
 }
 
-/// One of the same form that is not there.
-fn like(id: &str) -> String {
+/// An id of the same form that does not exist.
+fn similar_id(id: &str) -> String {
     let last = if id.ends_with('0') { "1" } else { "0" };
     format!("{}{last}", &id[..id.len() - 1])
 }
 
-/// Somebody on this side.
+/// A client that must not find them, on each transport.
 struct Outsider {
     wire: Agent,
     modern: Agent,
@@ -70,10 +70,14 @@ impl Outsider {
         }
     }
 
-    /// Asserts that a request over every way in is answered with the same for both: to the byte, but for what was asked
-    /// about, and when.
-    fn sees_no_difference(&self, method: &str, ask: impl Fn(&str) -> Value, there: &str, nowhere: &str) {
-        assert_eq!(there.len(), nowhere.len(), "a length is a difference");
+    /// Asserts that a request on every transport has the same answer for both ids: to the byte, apart from the id itself
+    /// and the time.
+    fn expect_same_answer(&self, method: &str, ask: impl Fn(&str) -> Value, there: &str, nowhere: &str) {
+        assert_eq!(
+            there.len(),
+            nowhere.len(),
+            "ids of different lengths cannot be compared"
+        );
         for agent in [&self.wire, &self.modern] {
             let [of_it, of_none] = [there, nowhere].map(|id| {
                 let answer = agent.request(method, ask(id));
@@ -88,10 +92,10 @@ impl Outsider {
         assert_eq!(of_it, of_none, "{method} {} over HTTP", ask("ID"));
     }
 
-    fn calls_see_no_difference(&self, tool: &str, arguments: impl Fn(&str) -> Value, there: &str, nowhere: &str) {
+    fn expect_same_result(&self, tool: &str, arguments: impl Fn(&str) -> Value, there: &str, nowhere: &str) {
         let ask = |id: &str| json!({"name": tool, "arguments": arguments(id)});
-        self.sees_no_difference("tools/call", ask, there, nowhere);
-        // For a session of one's own, where that is not what is asked about.
+        self.expect_same_answer("tools/call", ask, there, nowhere);
+        // Also for a session of the caller, where the session is not what is asked about.
         if arguments("").get("session_id").is_none() {
             let session = self.stateless.session.as_deref();
             let ask = |id: &str| {
@@ -107,12 +111,12 @@ impl Outsider {
         }
     }
 
-    /// What belongs to a key is for no other key.
-    fn does_not_find(&self, theirs: &Belongings) {
+    /// Objects of one key are not visible to another key.
+    fn expect_none_of(&self, theirs: &Belongings) {
         let session = theirs.agent.session.as_str();
-        let nobody = like(session);
+        let unknown = similar_id(session);
         for tool in ["heartbeat", "receive_messages", "disconnect_session"] {
-            self.calls_see_no_difference(tool, |id| json!({"session_id": id}), session, &nobody);
+            self.expect_same_result(tool, |id| json!({"session_id": id}), session, &unknown);
         }
         let send = |id: &str| {
             json!({
@@ -120,27 +124,27 @@ impl Outsider {
                 "payload": {"text": "as another"},
             })
         };
-        self.calls_see_no_difference("send_message", send, session, &nobody);
+        self.expect_same_result("send_message", send, session, &unknown);
         let acknowledge = |id: &str| json!({"session_id": id, "message_ids": [theirs.message]});
-        self.calls_see_no_difference("acknowledge_messages", acknowledge, session, &nobody);
+        self.expect_same_result("acknowledge_messages", acknowledge, session, &unknown);
         let acknowledge = |id: &str| json!({"message_ids": [id]});
-        self.calls_see_no_difference(
+        self.expect_same_result(
             "acknowledge_messages",
             acknowledge,
             &theirs.message,
-            &like(&theirs.message),
+            &similar_id(&theirs.message),
         );
         let inbox = |id: &str| json!({"uri": format!("broker://sessions/{id}/inbox")});
         for method in ["resources/read", "resources/subscribe", "resources/unsubscribe"] {
-            self.sees_no_difference(method, inbox, session, &nobody);
+            self.expect_same_answer(method, inbox, session, &unknown);
         }
         for method in ["tasks/get", "tasks/cancel", "tasks/update"] {
             let task = |id: &str| json!({"taskId": id, "inputResponses": {}});
-            self.sees_no_difference(method, task, &theirs.task, &like(&theirs.task));
+            self.expect_same_answer(method, task, &theirs.task, &similar_id(&theirs.task));
         }
-        self.listens_in_vain(&format!("broker://sessions/{session}/inbox"), &theirs.task);
-        self.finds_no_http_session(theirs);
-        // What nobody answers has no effect either.
+        self.expect_empty_subscription(&format!("broker://sessions/{session}/inbox"), &theirs.task);
+        self.expect_no_http_session(theirs);
+        // Notifications, which have no answer, have no effect either.
         let frame = json!({
             "jsonrpc": "2.0", "method": "notifications/dev.mcp-broker/ack",
             "params": {"session_id": session, "message_ids": [theirs.message]},
@@ -153,8 +157,8 @@ impl Outsider {
         assert_eq!(statuses["status"], "active");
     }
 
-    /// A subscription to what is not one's own is one to nothing.
-    fn listens_in_vain(&self, inbox: &str, task: &str) {
+    /// A subscription to objects of others is empty.
+    fn expect_empty_subscription(&self, inbox: &str, task: &str) {
         let notifications = json!({"resourceSubscriptions": [inbox], "taskIds": [task]});
         let params = json!({"notifications": notifications});
         let mut stream = self
@@ -173,7 +177,7 @@ impl Outsider {
         self.modern.wire.cancels(&id);
     }
 
-    fn finds_no_http_session(&self, theirs: &Belongings) {
+    fn expect_no_http_session(&self, theirs: &Belongings) {
         let key = |request: Request| {
             let (_, key) = self
                 .stateless
@@ -201,7 +205,7 @@ impl Outsider {
             get.clone().with("Last-Event-ID", "1-1"),
             get.by("DELETE"),
         ] {
-            let [of_it, of_none] = [theirs.clone(), like(theirs)].map(|id| {
+            let [of_it, of_none] = [theirs.clone(), similar_id(theirs)].map(|id| {
                 let answer = key(request.clone()).with("Mcp-Session-Id", &id).answered();
                 assert_eq!(answer.status, 404, "{request:?} {answer:?}");
                 answer.timeless().replace(&id, "ID")
@@ -209,7 +213,7 @@ impl Outsider {
             assert_eq!(of_it, of_none, "{request:?}");
         }
         for request in [ping, notification] {
-            let [of_it, of_none] = [theirs.clone(), like(theirs)].map(|id| {
+            let [of_it, of_none] = [theirs.clone(), similar_id(theirs)].map(|id| {
                 let answer = key(request.clone()).at(&format!("/mcp?session_id={id}")).answered();
                 assert_eq!(answer.status, 404, "{answer:?}");
                 answer.timeless()
@@ -220,15 +224,15 @@ impl Outsider {
 }
 
 #[test]
-fn what_another_project_has_is_not_there() {
+fn objects_of_another_project_do_not_exist() {
     let broker = Broker::secured();
     let (here, there) = (broker.project("here", &json!({})), broker.project("there", &json!({})));
     let theirs = belongings(&there, &there.key);
     let us = Outsider::with(&broker, &here.key);
-    us.does_not_find(&theirs);
+    us.expect_none_of(&theirs);
     let session = theirs.agent.session.as_str();
-    let (nobody, message) = (like(session), theirs.message.as_str());
-    let no_message = like(message);
+    let (unknown, message) = (similar_id(session), theirs.message.as_str());
+    let no_message = similar_id(message);
     let send = |to: &str| {
         json!({
             "recipient_id": to, "protocol_name": "note", "protocol_version": "1.0.0", "payload": {"text": "hi"},
@@ -237,19 +241,19 @@ fn what_another_project_has_is_not_there() {
     let negotiate = |id: &str| json!({"target_session_id": id});
     let compare = |id: &str| json!({"session_ids": [id]});
     let redrive_to = |id: &str| json!({"message_ids": [], "recipient_id": id});
-    for (there, nowhere) in [(session, nobody.as_str()), ("victim", "nobody")] {
-        us.calls_see_no_difference("send_message", send, there, nowhere);
-        us.calls_see_no_difference("negotiate_capabilities", negotiate, there, nowhere);
-        us.calls_see_no_difference("compatibility_matrix", compare, there, nowhere);
-        us.calls_see_no_difference("redrive_dead_letters", redrive_to, there, nowhere);
+    for (there, nowhere) in [(session, unknown.as_str()), ("victim", "nobody")] {
+        us.expect_same_result("send_message", send, there, nowhere);
+        us.expect_same_result("negotiate_capabilities", negotiate, there, nowhere);
+        us.expect_same_result("compatibility_matrix", compare, there, nowhere);
+        us.expect_same_result("redrive_dead_letters", redrive_to, there, nowhere);
     }
-    us.calls_see_no_difference(
+    us.expect_same_result(
         "get_message_status",
         |id| json!({"message_id": id}),
         message,
         &no_message,
     );
-    us.calls_see_no_difference(
+    us.expect_same_result(
         "redrive_dead_letters",
         |id| json!({"message_ids": [id]}),
         message,
@@ -262,19 +266,19 @@ fn what_another_project_has_is_not_there() {
         })
     };
     let broadcast = |name: &str| json!({"protocol_name": name, "protocol_version": "1.0.0", "payload": {}});
-    us.calls_see_no_difference("discover_protocols", |name| json!({"name": name}), "hidden", "absent");
-    us.calls_see_no_difference("send_message", with_protocol, "hidden", "absent");
-    us.calls_see_no_difference("broadcast_message", broadcast, "hidden", "absent");
+    us.expect_same_result("discover_protocols", |name| json!({"name": name}), "hidden", "absent");
+    us.expect_same_result("send_message", with_protocol, "hidden", "absent");
+    us.expect_same_result("broadcast_message", broadcast, "hidden", "absent");
     let protocol = |name: &str| json!({"uri": format!("broker://protocols/{name}/1.0.0")});
-    us.sees_no_difference("resources/read", protocol, "hidden", "absent");
-    us.sees_no_difference("resources/subscribe", protocol, "hidden", "absent");
+    us.expect_same_answer("resources/read", protocol, "hidden", "absent");
+    us.expect_same_answer("resources/subscribe", protocol, "hidden", "absent");
     for (tool, argument) in [
         ("get_project_info", "project_id"),
         ("rotate_project_keys", "project_id"),
     ] {
-        us.calls_see_no_difference(tool, |id| json!({argument: id}), "there", "ghost");
+        us.expect_same_result(tool, |id| json!({argument: id}), "there", "ghost");
     }
-    us.calls_see_no_difference(
+    us.expect_same_result(
         "revoke_project_access",
         |id| json!({"target_project_id": id}),
         "there",
@@ -286,7 +290,7 @@ fn what_another_project_has_is_not_there() {
             "argument": {"name": "session_id", "value": text},
         })
     };
-    us.sees_no_difference("completion/complete", complete, session, &nobody);
+    us.expect_same_answer("completion/complete", complete, session, &unknown);
     let listed = us.wire.calls("list_sessions", json!({"status": "all"})).to_string();
     assert!(!listed.contains(session) && !listed.contains("victim"), "{listed}");
     let shown = us
@@ -298,7 +302,7 @@ fn what_another_project_has_is_not_there() {
 }
 
 #[test]
-fn another_project_cannot_be_told_from_none_in_rest() {
+fn rest_answers_the_same_for_another_project_and_for_none() {
     let broker = Broker::secured();
     let (here, _there) = (broker.project("here", &json!({})), broker.project("attic", &json!({})));
     let keys: Vec<_> = ["observer", "member", "admin"].map(|scope| here.key_of(scope)).into();
@@ -333,7 +337,7 @@ fn another_project_cannot_be_told_from_none_in_rest() {
             assert_eq!(of_it, of_none, "{method} {path}");
         }
     }
-    // A permission can be given for any, whether it is there or not.
+    // A permission can be granted for any id, whether the project exists or not.
     let [of_it, of_none] = ["attic", "ghost"].map(|id| {
         let mut answer = here.rest("PUT", &format!("grants/{id}"), &json!({})).json();
         answer["permission"]["granted_at"].take();
@@ -354,7 +358,7 @@ fn another_project_cannot_be_told_from_none_in_rest() {
 }
 
 #[test]
-fn an_address_in_another_project_says_nothing_of_who_is_there() {
+fn an_address_in_another_project_does_not_reveal_its_sessions() {
     let broker = Broker::secured();
     let open = json!({"allow_cross_project": true});
     let (shut, wide) = (broker.project("shut", &json!({})), broker.project("wide", &open));
@@ -367,33 +371,33 @@ fn an_address_in_another_project_says_nothing_of_who_is_there() {
     for (here, config) in [("closed", json!({})), ("opened", open)] {
         let us = Outsider::with(&broker, &broker.project(here, &config).key);
         for (there, nowhere) in [
-            // Who is in it,
+            // Whether a session exists,
             ("victim@shut", "nobody@shut"),
             ("victim@wide", "nobody@wide"),
-            // and whether there is such a project that is closed.
+            // and whether a closed project exists.
             ("victim@shut", "victim@none"),
             ("victim@shut", "nobody@none"),
         ] {
-            us.calls_see_no_difference("send_message", send, there, nowhere);
+            us.expect_same_result("send_message", send, there, nowhere);
         }
     }
 }
 
 #[test]
-fn what_belongs_to_another_key_of_the_project_is_not_there() {
+fn objects_of_another_key_of_the_project_do_not_exist() {
     let broker = Broker::secured();
     let team = broker.project("team", &json!({}));
     let theirs = belongings(&team, &team.key_of("member"));
     for key in [team.key_of("member"), team.key.clone()] {
         let us = Outsider::with(&broker, &key);
-        us.does_not_find(&theirs);
-        // Its name is an address and no way in: whoever else registers it gets none of what waits there.
+        us.expect_none_of(&theirs);
+        // Its name is an address only: a client that registers it with another key gets no message of it.
         let stranger = team.visitor_as(&key);
         stranger.is_refused("register_session", json!({"name": "victim"}));
         stranger.wire.dies();
     }
     assert!(theirs.caller.calls("heartbeat", json!({}))["status"] == "active");
-    // The admin key is no key to everything that others hold either.
+    // The admin key does not open sessions of others either.
     let operator = Wire::open_with(broker.address, &[("X-API-Key", ADMIN_KEY), ("X-Project-ID", "team")]);
     let operator = Agent::legacy(operator, VERSION, &json!({}));
     operator.is_refused_as(
@@ -404,13 +408,13 @@ fn what_belongs_to_another_key_of_the_project_is_not_there() {
 }
 
 #[test]
-fn the_http_sessions_of_one_project_do_not_crowd_out_those_of_others() {
+fn http_sessions_of_one_project_do_not_evict_those_of_another() {
     const PLACES: usize = 60;
     let broker = Broker::secured_with(&[&format!("--connections-max={PLACES}"), "--log-level=error"]);
     let (quiet, busy) = (broker.project("quiet", &json!({})), broker.project("busy", &json!({})));
     let ours = quiet.resumable_as(&quiet.key);
     let first = busy.resumable_as(&busy.key);
-    // All on one connection, because it is the sessions that are many. By more keys than one, too.
+    // One connection for all, because the test is about many sessions. With several keys.
     let socket = broker.socket();
     for key in [busy.key.clone(), busy.key_of("member")] {
         let hello = hello(broker.address, VERSION, json!({})).with("X-API-Key", key).bytes();
@@ -421,13 +425,13 @@ fn the_http_sessions_of_one_project_do_not_crowd_out_those_of_others() {
     assert_eq!(
         first.asks("ping", json!({})).answered().status,
         404,
-        "its own make room"
+        "its own oldest session makes room"
     );
     assert_eq!(ours.asks("ping", json!({})).answered().status, 200);
 }
 
 #[test]
-fn who_may_only_look_gets_no_session_in_any_way() {
+fn an_observer_gets_no_session_in_any_way() {
     let broker = Broker::secured();
     let team = broker.project("team", &json!({}));
     let key = team.key_of("observer");
@@ -451,7 +455,7 @@ fn who_may_only_look_gets_no_session_in_any_way() {
     let resumable = team.resumable_as(&key);
     let refusal = resumable.request("resources/subscribe", inbox).unwrap_err();
     assert_eq!(refusal["data"]["code"], "forbidden");
-    // A batch is looked at as a whole first.
+    // The scope is checked for each call of a batch.
     let batching = Agent::legacy(team.wire_as(&key), "2025-03-26", &json!({}));
     batching.wire.sends(&json!([
         {"jsonrpc": "2.0", "id": "one", "method": "tools/call", "params": {"name": "heartbeat", "arguments": {}}},
@@ -469,7 +473,7 @@ fn who_may_only_look_gets_no_session_in_any_way() {
     ]);
     let answer = old.post(&batch).with("Accept", "application/json").answered().body;
     assert!(answer.contains("forbidden"), "{answer}");
-    assert_eq!(sessions(), 1, "only the one who looks for them has one");
+    assert_eq!(sessions(), 1, "only the admin has a session");
     let broadcast = admin.sends("to all").for_everyone();
     assert_eq!(broadcast["recipients"], 0, "{broadcast}");
     legacy.wire.catches_up();
@@ -477,7 +481,7 @@ fn who_may_only_look_gets_no_session_in_any_way() {
 }
 
 #[test]
-fn a_token_for_less_does_not_act_with_what_an_earlier_one_could() {
+fn a_token_with_a_smaller_scope_does_not_use_the_session_of_an_earlier_one() {
     let issuer = Issuer::new("https://issuer.example", "mcp-broker");
     let keys = Path::new(env!("CARGO_TARGET_TMPDIR")).join("walls.jwks");
     issuer.publishes(&keys);
@@ -507,8 +511,8 @@ fn a_token_for_less_does_not_act_with_what_an_earlier_one_could() {
         "a token is refreshed"
     );
     let answer = rotate.with("Authorization", &observer).answered();
-    assert_eq!(answer.refusal(), (404, -32600), "who may do less opens another session");
-    // Nor are its messages taken by who may only look.
+    assert_eq!(answer.refusal(), (404, -32600), "a smaller scope needs another session");
+    // An observer does not take its messages either.
     team.agent("bob").sends("hi").to("alice");
     let capabilities = json!({"extensions": {"dev.mcp-broker/push": {"ack": "auto"}}});
     let looking = Caller::modern_with(broker.address, capabilities, &[("Authorization", &observer)]);

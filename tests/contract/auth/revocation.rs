@@ -1,6 +1,6 @@
-//! The end of a key: whoever came in with it is sent away, whatever they are doing, and nobody else is.
+//! The end of a key closes every connection, stream and call that was authenticated with it, and no other.
 //!
-//! Nothing happens here because of heartbeats: they are an hour apart.
+//! Heartbeats play no part here: they are an hour apart.
 
 use std::{
     io::{Read, Write},
@@ -20,8 +20,8 @@ fn timeless() -> Broker {
     Broker::secured_with(&TIMELESS)
 }
 
-/// Everything that lasts and came in with one key.
-struct Guests {
+/// Every kind of long-lived connection, all authenticated with one key.
+struct KeyHolders {
     session: Agent,
     modern: Agent,
     visitor: Agent,
@@ -30,8 +30,8 @@ struct Guests {
     legacy: Caller,
 }
 
-impl Guests {
-    fn come(team: &Tenant<'_>, key: &str, name: &str) -> Self {
+impl KeyHolders {
+    fn connect(team: &Tenant<'_>, key: &str, name: &str) -> Self {
         let named = |what: &str| format!("{name}-{what}");
         let waiting = team.agent_as(key, &named("waiting"));
         waiting.begins("receive_messages", &json!({"wait_seconds": 100}));
@@ -66,7 +66,7 @@ impl Guests {
             ),
             ("legacy poll", legacy.call("receive_messages", wait).sent()),
         ];
-        let guests = Self {
+        let holders = Self {
             session: team.agent_as(key, &named("session")),
             modern: Agent::modern(team.wire_as(key), json!({})).registered(&named("modern")),
             visitor: team.visitor_as(key),
@@ -74,13 +74,15 @@ impl Guests {
             streams,
             legacy,
         };
-        // All of them are there before anything else happens.
+        // All of them are connected before the test goes on.
         let listed = team.visitor();
-        eventually("they have come", || listed.presence_of(&named("poll")).map(drop));
-        guests
+        eventually("all clients are connected", || {
+            listed.presence_of(&named("poll")).map(drop)
+        });
+        holders
     }
 
-    fn are_sent_away(self) {
+    fn expect_closed(self) {
         for agent in [&self.session, &self.modern, &self.visitor, &self.waiting] {
             agent.wire.is_closed_with(UNAUTHORIZED);
         }
@@ -91,12 +93,12 @@ impl Guests {
         assert_eq!(self.legacy.call("heartbeat", json!({})).answered().status, 401);
     }
 
-    fn are_left_alone(&mut self) {
+    fn expect_unaffected(&mut self) {
         for agent in [&self.session, &self.modern, &self.visitor, &self.waiting] {
             agent.calls("list_sessions", json!({}));
         }
         self.legacy.calls("heartbeat", json!({}));
-        // What waits still hears of what it waits for.
+        // Calls that wait still get their message.
         let session = self.waiting.session.clone();
         self.session.sends("hi").to(&session);
         self.waiting.wire.hears("the answer", |frame| {
@@ -110,39 +112,39 @@ impl Guests {
 }
 
 #[test]
-fn a_revoked_key_takes_with_it_whoever_came_in_with_it() {
+fn a_revoked_key_ends_its_connections() {
     let broker = timeless();
     let team = broker.project("team", &json!({}));
     let (gone, kept) = (team.key_of("member"), team.key_of("member"));
     let (going, mut staying) = (
-        Guests::come(&team, &gone, "going"),
-        Guests::come(&team, &kept, "staying"),
+        KeyHolders::connect(&team, &gone, "going"),
+        KeyHolders::connect(&team, &kept, "staying"),
     );
     team.revokes(&gone);
-    going.are_sent_away();
-    staying.are_left_alone();
+    going.expect_closed();
+    staying.expect_unaffected();
 }
 
 #[test]
-fn a_rotated_key_takes_them_with_it_at_once_or_after_its_grace() {
+fn a_rotated_key_ends_its_connections_at_once_or_after_its_grace_period() {
     let broker = timeless();
     let team = broker.project("team", &json!({}));
     let (at_once, later, kept) = (team.key_of("member"), team.key_of("member"), team.key_of("member"));
-    let first = Guests::come(&team, &at_once, "first");
-    let second = Guests::come(&team, &later, "second");
-    let mut staying = Guests::come(&team, &kept, "staying");
+    let first = KeyHolders::connect(&team, &at_once, "first");
+    let second = KeyHolders::connect(&team, &later, "second");
+    let mut staying = KeyHolders::connect(&team, &kept, "staying");
     team.rotates(&later, 1);
     team.rotates(&at_once, 0);
-    first.are_sent_away();
-    second.are_sent_away();
-    staying.are_left_alone();
+    first.expect_closed();
+    second.expect_closed();
+    staying.expect_unaffected();
 }
 
 #[test]
-fn a_key_that_expires_takes_them_with_it() {
+fn an_expired_key_ends_its_connections() {
     let broker = timeless();
     let team = broker.project("team", &json!({}));
-    // Longer than they take to come, however slow.
+    // Long enough for the clients to connect on a slow machine.
     let key = team.new_key(&json!({"expires_in_seconds": 3}));
     let visitor = team.visitor_as(&key);
     let legacy = team.resumable_as(&key).registered("legacy");
@@ -151,7 +153,7 @@ fn a_key_that_expires_takes_them_with_it() {
     visitor.wire.is_closed_with(UNAUTHORIZED);
     stream.is_over();
     kept.calls("heartbeat", json!({}));
-    // A key that ends sooner than those before it is not forgotten over them.
+    // A key that ends sooner than keys made before it ends in time.
     let [longer, shorter] = [60, 1].map(|seconds| team.new_key(&json!({"expires_in_seconds": seconds})));
     let (longer, shorter) = (team.visitor_as(&longer), team.visitor_as(&shorter));
     shorter.wire.is_closed_with(UNAUTHORIZED);
@@ -159,7 +161,7 @@ fn a_key_that_expires_takes_them_with_it() {
 }
 
 #[test]
-fn who_ends_its_own_key_has_the_answer_first() {
+fn a_caller_that_ends_its_own_key_gets_the_answer_first() {
     let broker = timeless();
     let team = broker.project("team", &json!({}));
     let admin = || team.key_of("admin");
@@ -179,7 +181,7 @@ fn who_ends_its_own_key_has_the_answer_first() {
         team.stateless_as(new).calls("list_sessions", json!({}));
         assert_eq!(caller.call("list_sessions", json!({})).answered().status, 401);
     }
-    // By REST, a revocation too.
+    // By REST, also with a revocation.
     let key = admin();
     let path = format!("/api/v1/projects/team/keys/{}", id_of_key(&key));
     let visitor = team.visitor_as(&key);
@@ -189,7 +191,7 @@ fn who_ends_its_own_key_has_the_answer_first() {
 }
 
 #[test]
-fn what_was_pushed_and_not_acknowledged_waits_for_the_next_key() {
+fn unacknowledged_pushes_wait_for_the_next_key() {
     let broker = timeless();
     let team = broker.project("team", &json!({}));
     let old = team.key_of("member");
@@ -201,7 +203,7 @@ fn what_was_pushed_and_not_acknowledged_waits_for_the_next_key() {
     let pushed = bob.is_pushed(["1", "2"]);
     let new = team.rotates(&old, 0);
     bob.wire.is_closed_with(UNAUTHORIZED);
-    // The session is there all the while, and what is sent to it waits.
+    // The session exists meanwhile, and messages to it wait.
     alice.learns(pushed[1]["message_id"].as_str().unwrap(), "queued");
     alice.sends("4").to("bob");
     let bob = team.agent_as(&new, "bob");
@@ -211,10 +213,10 @@ fn what_was_pushed_and_not_acknowledged_waits_for_the_next_key() {
 }
 
 #[test]
-fn an_http_session_is_the_next_keys_if_it_comes_in_time() {
+fn an_http_session_moves_to_the_next_key_in_the_grace_period() {
     let broker = timeless();
     let team = broker.project("team", &json!({}));
-    // In the grace the session goes over to the new key, and has a stream again when that of the old one has ended.
+    // Within the grace period the session moves to the new key, and can open a new stream when the old one has ended.
     let old = team.key_of("member");
     let legacy = team.resumable_as(&old).registered("in-time");
     let mut stream = legacy.reads_stream();
@@ -230,18 +232,18 @@ fn an_http_session_is_the_next_keys_if_it_comes_in_time() {
     let mut stream = moved.reads_stream();
     team.agent("alice").sends("hi").to("in-time");
     stream.told("notifications/resources/updated");
-    // Without a grace it is over, whoever comes.
+    // Without a grace period the session ends, whichever key comes.
     let old = team.key_of("member");
     let legacy = team.resumable_as(&old).registered("too-late");
     let late = legacy.with("X-API-Key", &team.rotates(&old, 0));
-    // One ends after the other: at the end of the second all is done that the first brought.
-    sends_one_away(&team);
-    sends_one_away(&team);
+    // Keys end one after the other: when the second has ended, the first is finished.
+    end_another_key(&team);
+    end_another_key(&team);
     assert_eq!(late.call("heartbeat", json!({})).answered().status, 404);
 }
 
-/// Revokes a key and waits until whoever came in with it is gone.
-fn sends_one_away(team: &Tenant<'_>) {
+/// Revokes a key and waits until its connection is closed.
+fn end_another_key(team: &Tenant<'_>) {
     let key = team.key_of("member");
     let visitor = team.visitor_as(&key);
     team.revokes(&key);
@@ -249,27 +251,27 @@ fn sends_one_away(team: &Tenant<'_>) {
 }
 
 #[test]
-fn many_are_sent_away_at_once() {
+fn many_connections_of_one_key_end_at_once() {
     let broker = timeless();
     let team = broker.project("team", &json!({}));
     let key = team.key_of("member");
     let kept = team.agent("kept");
-    let guests: Vec<_> = (0..200).map(|_| team.wire_as(&key)).collect();
+    let holders: Vec<_> = (0..200).map(|_| team.wire_as(&key)).collect();
     team.revokes(&key);
-    for guest in &guests {
+    for guest in &holders {
         guest.is_closed_with(UNAUTHORIZED);
     }
     kept.calls("heartbeat", json!({}));
-    // Their places are free again.
+    // Their connections no longer count.
     team.is_changed(&json!({"config": {"max_sessions": 5}}));
-    eventually("there is room", || {
+    eventually("a connection is accepted", || {
         let room = broker.upgrade(&[("X-API-Key", team.key.as_str())]);
         (room.status == 101).then_some(())
     });
 }
 
 #[test]
-fn nobody_slips_in_while_a_key_ends() {
+fn no_connection_survives_that_opens_while_its_key_ends() {
     let broker = Broker::secured_with(&[&TIMELESS[..], &["--workers=2"]].concat());
     let team = broker.project("team", &json!({}));
     for round in 0..3 {
@@ -285,7 +287,7 @@ fn nobody_slips_in_while_a_key_ends() {
                     std::iter::from_fn(comes).collect::<Vec<_>>()
                 })
             });
-            eventually("some are in", || {
+            eventually("the key has been used", || {
                 let keys = team.rest("GET", "keys", &Value::Null).json();
                 let mut keys = keys["keys"].as_array().unwrap().iter();
                 let listed = keys.find(|listed| listed["key_id"] == id_of_key(&key)).unwrap();
@@ -305,42 +307,42 @@ fn nobody_slips_in_while_a_key_ends() {
 }
 
 #[test]
-fn the_key_of_a_deleted_project_takes_them_with_it() {
+fn the_keys_of_a_deleted_project_end_their_connections() {
     let broker = timeless();
     let (team, other) = (broker.project("team", &json!({})), broker.project("other", &json!({})));
-    let mut staying = Guests::come(&other, &other.key, "staying");
-    let going = Guests::come(&team, &team.key, "going");
+    let mut staying = KeyHolders::connect(&other, &other.key, "staying");
+    let going = KeyHolders::connect(&team, &team.key, "going");
     team.is_deleted();
     for agent in [&going.session, &going.modern, &going.visitor, &going.waiting] {
-        // Not the key is what is wrong.
+        // Its code says that the project is gone, not the key.
         agent.wire.is_closed_with(4004);
     }
     for (_, mut stream) in going.streams {
         stream.is_over();
     }
     assert_eq!(going.legacy.call("heartbeat", json!({})).answered().status, 401);
-    staying.are_left_alone();
+    staying.expect_unaffected();
 }
 
 #[test]
-fn a_shutdown_does_not_wait_for_those_who_are_sent_away() {
+fn a_shutdown_does_not_wait_for_connections_of_an_ended_key() {
     let mut broker = timeless();
     let _guests = {
         let team = broker.project("team", &json!({}));
         let key = team.key_of("member");
-        let guests = Guests::come(&team, &key, "going");
+        let holders = KeyHolders::connect(&team, &key, "going");
         team.revokes(&key);
-        guests
+        holders
     };
     let began = Instant::now();
     broker.is_told_to_stop();
     assert_eq!(broker.ends().code(), Some(0));
-    // Less than the grace.
+    // Less than the grace period.
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
 }
 
 #[test]
-fn who_waits_in_a_full_project_is_sent_away_like_anybody() {
+fn a_call_that_waits_in_a_full_project_ends_with_its_key() {
     let broker = timeless();
     let team = broker.project("team", &json!({}));
     let key = team.key_of("member");
@@ -348,7 +350,7 @@ fn who_waits_in_a_full_project_is_sent_away_like_anybody() {
     let legacy = team.resumable_as(&key).registered("legacy");
     let _first = team.agent("first");
     team.is_changed(&json!({"config": {"max_sessions": 1}}));
-    // No place is left, and whoever is let wait all the same is not to be forgotten.
+    // The project is full, and these connections must still be tracked.
     let mut waiting = caller.call("receive_messages", json!({"wait_seconds": 100})).sent();
     let mut listening = caller.asks("subscriptions/listen", json!({"notifications": {}})).sent();
     let mut stream = legacy.stream().sent();
@@ -361,7 +363,7 @@ fn who_waits_in_a_full_project_is_sent_away_like_anybody() {
 }
 
 #[test]
-fn who_does_not_read_does_nothing_more_either() {
+fn a_client_that_does_not_read_can_do_nothing_after_its_key_ended() {
     let broker = timeless();
     let team = broker.project("team", &json!({}));
     let key = team.key_of("member");
@@ -374,11 +376,11 @@ fn who_does_not_read_does_nothing_more_either() {
         let arguments = alice.sends(text).arguments_to("alice");
         request("tools/call", json!({"name": "send_message", "arguments": arguments}))
     };
-    let mut deaf = deaf(&broker, &key);
+    let mut deaf = connect_deaf_client(&broker, &key);
     let info = json!({"name": "a test", "version": "1"});
     let hello = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info});
     deaf.write_all(&request("initialize", hello)).unwrap();
-    // It asks until so much waits for it that the broker listens no more, and takes a little of that.
+    // It sends until so many answers wait that the broker stops reading, and then reads a little.
     loop {
         deaf.write_all(&request("tools/list", json!({}))).unwrap();
         deaf.write_all(&letter("x")).unwrap();
@@ -389,14 +391,14 @@ fn who_does_not_read_does_nothing_more_either() {
             break;
         }
     }
-    eventually("it listens again", || {
+    eventually("the broker reads again", || {
         deaf.read_exact(&mut [0; 16_000]).unwrap();
         let read = alice.reads(json!({"acknowledge": "immediate"}));
         (!read.is_empty()).then_some(())
     });
     team.revokes(&key);
     marker.wire.is_closed_with(UNAUTHORIZED);
-    sends_one_away(&team);
+    end_another_key(&team);
     let _ = deaf.write_all(&letter("after"));
     eventually("the connection is gone", || {
         deaf.write_all(&letter("after")).is_err().then_some(())
@@ -404,8 +406,8 @@ fn who_does_not_read_does_nothing_more_either() {
     alice.sees_nothing();
 }
 
-/// A connection whose client takes next to nothing of what it is sent.
-fn deaf(broker: &Broker, key: &str) -> TcpStream {
+/// A connection whose client reads almost nothing.
+fn connect_deaf_client(broker: &Broker, key: &str) -> TcpStream {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     socket.set_recv_buffer_size(4096).unwrap();
     socket.connect(&broker.address.into()).unwrap();

@@ -1,75 +1,90 @@
-//! Who may do what: every tool and every route, asked with every kind of credential, and where `X-Project-ID` leads.
+//! Scopes: every tool and every route with every kind of credential, and the effect of `X-Project-ID`.
 
 use std::{cell::Cell, net::Ipv4Addr};
 
 use serde_json::{Value, json};
 
-use self::Level::{Admin, Anybody, Member, Observer, Operator};
+use self::Level::{Admin, Member, Observer, Operator, Public};
 use crate::support::{ADMIN_KEY, Agent, Broker, Caller, Request, Tenant, Wire, eventually, hello};
 
-/// How much somebody may do, or how much something takes.
+/// The scope that a caller has, or that a tool or a route needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Level {
-    Anybody,
+    Public,
     Observer,
     Member,
     Admin,
     Operator,
 }
 
-const FINE: &str = "";
+const NO_ERROR: &str = "";
 
-/// A tool, what it takes, with what it is called, and the code of its error for whoever may call it. `$N` is another
-/// number in each call, and `$MESSAGE` a message that was sent.
+/// A tool, the scope it needs, its arguments, and the code of its error for a caller with that scope. `$N` is a new
+/// number in each call, `$MESSAGE` the id of a message that was sent.
 const TOOLS: [(&str, Level, &str, &str); 21] = [
-    ("register_session", Member, "{}", FINE),
-    ("heartbeat", Member, "{}", FINE),
-    ("list_sessions", Observer, "{}", FINE),
+    ("register_session", Member, "{}", NO_ERROR),
+    ("heartbeat", Member, "{}", NO_ERROR),
+    ("list_sessions", Observer, "{}", NO_ERROR),
     (
         "register_protocol",
         Member,
         r#"{"name": "p$N", "version": "1.0.0", "schema": {}}"#,
-        FINE,
+        NO_ERROR,
     ),
-    ("discover_protocols", Observer, "{}", FINE),
+    ("discover_protocols", Observer, "{}", NO_ERROR),
     (
         "negotiate_capabilities",
         Member,
         r#"{"target_session_id": "peer"}"#,
-        FINE,
+        NO_ERROR,
     ),
-    ("compatibility_matrix", Observer, r#"{"session_ids": ["peer"]}"#, FINE),
+    (
+        "compatibility_matrix",
+        Observer,
+        r#"{"session_ids": ["peer"]}"#,
+        NO_ERROR,
+    ),
     (
         "send_message",
         Member,
         r#"{"recipient_id": "peer", "protocol_name": "note", "protocol_version": "1.0.0", "payload": {"text": ""}}"#,
-        FINE,
+        NO_ERROR,
     ),
     (
         "broadcast_message",
         Member,
         r#"{"protocol_name": "note", "protocol_version": "1.0.0", "payload": {"text": ""}}"#,
-        FINE,
+        NO_ERROR,
     ),
-    ("receive_messages", Member, "{}", FINE),
-    ("acknowledge_messages", Member, r#"{"message_ids": []}"#, FINE),
-    ("get_message_status", Observer, r#"{"message_id": "$MESSAGE"}"#, FINE),
-    ("list_dead_letters", Observer, "{}", FINE),
-    ("redrive_dead_letters", Member, r#"{"message_ids": []}"#, FINE),
+    ("receive_messages", Member, "{}", NO_ERROR),
+    ("acknowledge_messages", Member, r#"{"message_ids": []}"#, NO_ERROR),
+    (
+        "get_message_status",
+        Observer,
+        r#"{"message_id": "$MESSAGE"}"#,
+        NO_ERROR,
+    ),
+    ("list_dead_letters", Observer, "{}", NO_ERROR),
+    ("redrive_dead_letters", Member, r#"{"message_ids": []}"#, NO_ERROR),
     (
         "create_project",
         Operator,
         r#"{"project_id": "made-$N", "name": "made"}"#,
-        FINE,
+        NO_ERROR,
     ),
-    ("list_projects", Observer, "{}", FINE),
-    ("get_project_info", Observer, "{}", FINE),
-    ("grant_project_access", Admin, r#"{"target_project_id": "other"}"#, FINE),
+    ("list_projects", Observer, "{}", NO_ERROR),
+    ("get_project_info", Observer, "{}", NO_ERROR),
+    (
+        "grant_project_access",
+        Admin,
+        r#"{"target_project_id": "other"}"#,
+        NO_ERROR,
+    ),
     (
         "revoke_project_access",
         Admin,
         r#"{"target_project_id": "other"}"#,
-        FINE,
+        NO_ERROR,
     ),
     (
         "rotate_project_keys",
@@ -77,29 +92,29 @@ const TOOLS: [(&str, Level, &str, &str); 21] = [
         r#"{"key_id": "nosuchkey"}"#,
         "invalid_argument",
     ),
-    ("disconnect_session", Member, "{}", FINE),
+    ("disconnect_session", Member, "{}", NO_ERROR),
 ];
 
-/// A number that nobody had before in this test.
+/// A number that is new in this test.
 fn next(last: &Cell<u32>) -> u32 {
     last.set(last.get() + 1);
     last.get()
 }
 
-/// An address of its own for everybody whose credential is no good: of wrong keys each address has a few.
+/// A new source address for each invalid credential: an address may present only a few wrong keys.
 fn another_address(last: &Cell<u32>) -> Ipv4Addr {
     Ipv4Addr::from_bits(Ipv4Addr::new(127, 1, 0, 0).to_bits() + next(last))
 }
 
-fn id_of(key: &str) -> &str {
+fn id_part(key: &str) -> &str {
     key.split('_').nth(1).unwrap()
 }
 
 impl Tenant<'_> {
-    /// A key in whose place there is another, and which is good for so long beside it.
+    /// A key that has been rotated and stays valid for this many seconds.
     fn key_in_grace(&self, seconds: u64) -> String {
         let key = self.key_of("member");
-        let rotation = json!({"key_id": id_of(&key), "grace_period_seconds": seconds});
+        let rotation = json!({"key_id": id_part(&key), "grace_period_seconds": seconds});
         let rotated = self.rest("POST", "keys/rotate", &rotation);
         assert_eq!(rotated.status, 200, "{rotated:?}");
         key
@@ -107,12 +122,12 @@ impl Tenant<'_> {
 
     fn revoked_key(&self) -> String {
         let key = self.key_of("member");
-        let revoked = self.rest("DELETE", &format!("keys/{}", id_of(&key)), &Value::Null);
+        let revoked = self.rest("DELETE", &format!("keys/{}", id_part(&key)), &Value::Null);
         assert_eq!(revoked.status, 200, "{revoked:?}");
         key
     }
 
-    /// Those that may come in, and how much each may do.
+    /// Callers that are let in, and their scopes.
     fn insiders(&self) -> [(&'static str, Level, String); 5] {
         [
             ("an observer", Observer, self.key_of("observer")),
@@ -123,14 +138,14 @@ impl Tenant<'_> {
         ]
     }
 
-    /// Those that may not.
+    /// Credentials that are refused.
     fn outsiders(&self) -> Vec<(&'static str, String)> {
         let (project, good) = (&self.id, self.key_of("member"));
         let secret = good.rsplit('_').next().unwrap();
         let expired = self.new_key(&json!({"expires_in_seconds": 1}));
         let after_grace = self.key_in_grace(1);
         for key in [&expired, &after_grace] {
-            eventually("the key is good no more", || {
+            eventually("the key has ended", || {
                 let answer = self.broker.rest(key, "GET", "/security/status", &Value::Null);
                 (answer.status == 401).then_some(())
             });
@@ -138,19 +153,19 @@ impl Tenant<'_> {
         vec![
             ("malformed", "nonsense".to_owned()),
             ("empty parts", "__".to_owned()),
-            ("no secret", format!("{project}_{}_", id_of(&good))),
+            ("no secret", format!("{project}_{}_", id_part(&good))),
             (
                 "a wrong secret",
-                format!("{project}_{}_{}", id_of(&good), "0".repeat(secret.len())),
+                format!("{project}_{}_{}", id_part(&good), "0".repeat(secret.len())),
             ),
             ("a part of the secret", good[..good.len() - 1].to_owned()),
             ("more than the secret", format!("{good}0")),
             ("the secret in upper case", good.replace(secret, &secret.to_uppercase())),
             ("a wrong key id", format!("{project}_nosuchkey_{secret}")),
-            ("an unknown project", format!("nowhere_{}_{secret}", id_of(&good))),
+            ("an unknown project", format!("nowhere_{}_{secret}", id_part(&good))),
             (
                 "a project that is not its own",
-                format!("other_{}_{secret}", id_of(&good)),
+                format!("other_{}_{secret}", id_part(&good)),
             ),
             ("the secret alone", secret.to_owned()),
             ("a part of the admin key", ADMIN_KEY[..ADMIN_KEY.len() - 1].to_owned()),
@@ -161,14 +176,14 @@ impl Tenant<'_> {
     }
 }
 
-/// Where tools are called.
-enum Way {
+/// A transport on which tools are called.
+enum ToolTransport {
     WebSocket(Agent),
     Http(Caller),
 }
 
-impl Way {
-    /// The code of the error that a tool answers, if it does.
+impl ToolTransport {
+    /// The code of the error of a call, or an empty text.
     fn code(&mut self, tool: &str, arguments: Value) -> String {
         let result = match self {
             Self::WebSocket(agent) => {
@@ -185,14 +200,14 @@ impl Way {
         let code = if result["isError"] == true {
             &object["code"]
         } else {
-            return FINE.to_owned();
+            return NO_ERROR.to_owned();
         };
         code.as_str().unwrap().to_owned()
     }
 }
 
 #[test]
-fn every_tool_is_for_whom_it_is() {
+fn every_tool_needs_its_scope() {
     let broker = Broker::secured();
     let team = broker.project("team", &json!({"max_protocols": 1000}));
     broker.project("other", &json!({}));
@@ -212,16 +227,19 @@ fn every_tool_is_for_whom_it_is() {
         let ways = [
             (
                 "WebSocket",
-                Way::WebSocket(Agent::legacy(
+                ToolTransport::WebSocket(Agent::legacy(
                     Wire::open_with(address, &headers),
                     "2025-11-25",
                     &json!({}),
                 )),
             ),
-            ("HTTP", Way::Http(Caller::modern_with(address, json!({}), &headers))),
+            (
+                "HTTP",
+                ToolTransport::Http(Caller::modern_with(address, json!({}), &headers)),
+            ),
             (
                 "HTTP with a session",
-                Way::Http(Caller::legacy_with(address, "2025-11-25", json!({}), &headers)),
+                ToolTransport::Http(Caller::legacy_with(address, "2025-11-25", json!({}), &headers)),
             ),
         ];
         for (name, mut way) in ways {
@@ -240,7 +258,7 @@ fn every_tool_is_for_whom_it_is() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Every route: what it takes, and what it answers whoever may ask. One that answers in JSON-RPC has no code here.
+/// Every route: the scope it needs, and the status and code for a caller with that scope. Answers in JSON-RPC have no code here.
 fn routes(broker: &Broker, number: &Cell<u32>) -> Vec<(Request, Level, u16, &'static str)> {
     let bare = |method: &str, path: &str| Request::get(broker.address).by(method).at(path);
     let rest = |method: &str, path: &str, body: Value| {
@@ -258,22 +276,22 @@ fn routes(broker: &Broker, number: &Cell<u32>) -> Vec<(Request, Level, u16, &'st
     let new = format!("new-{}", next(number));
     let invalid = "invalid_argument";
     vec![
-        (bare("GET", "/"), Anybody, 200, FINE),
-        (bare("GET", "/health"), Anybody, 200, FINE),
-        (bare("GET", "/livez"), Anybody, 200, FINE),
-        (bare("GET", "/readyz"), Anybody, 200, FINE),
-        (bare("GET", "/startupz"), Anybody, 200, FINE),
-        (bare("GET", "/openapi.json"), Anybody, 200, FINE),
+        (bare("GET", "/"), Public, 200, NO_ERROR),
+        (bare("GET", "/health"), Public, 200, NO_ERROR),
+        (bare("GET", "/livez"), Public, 200, NO_ERROR),
+        (bare("GET", "/readyz"), Public, 200, NO_ERROR),
+        (bare("GET", "/startupz"), Public, 200, NO_ERROR),
+        (bare("GET", "/openapi.json"), Public, 200, NO_ERROR),
         (
             bare("GET", "/.well-known/oauth-protected-resource"),
-            Anybody,
+            Public,
             404,
             invalid,
         ),
-        (bare("OPTIONS", "/api/v1/projects"), Anybody, 204, FINE),
-        (bare("OPTIONS", "/mcp"), Anybody, 405, FINE),
-        (mcp.asks("tools/list", json!({})), Observer, 200, FINE),
-        (hello(broker.address, "2025-11-25", json!({})), Observer, 200, FINE),
+        (bare("OPTIONS", "/api/v1/projects"), Public, 204, NO_ERROR),
+        (bare("OPTIONS", "/mcp"), Public, 405, NO_ERROR),
+        (mcp.asks("tools/list", json!({})), Observer, 200, NO_ERROR),
+        (hello(broker.address, "2025-11-25", json!({})), Observer, 200, NO_ERROR),
         (
             with_session(Request::post(
                 broker.address,
@@ -281,72 +299,72 @@ fn routes(broker: &Broker, number: &Cell<u32>) -> Vec<(Request, Level, u16, &'st
             )),
             Observer,
             404,
-            FINE,
+            NO_ERROR,
         ),
-        (with_session(bare("GET", "/mcp")), Observer, 404, FINE),
-        (with_session(bare("DELETE", "/mcp")), Observer, 404, FINE),
-        (bare("PUT", "/mcp"), Observer, 405, FINE),
-        (handshake, Observer, 101, FINE),
+        (with_session(bare("GET", "/mcp")), Observer, 404, NO_ERROR),
+        (with_session(bare("DELETE", "/mcp")), Observer, 404, NO_ERROR),
+        (bare("PUT", "/mcp"), Observer, 405, NO_ERROR),
+        (handshake, Observer, 101, NO_ERROR),
         (bare("GET", "/ws"), Observer, 426, invalid),
         (bare("POST", "/ws"), Observer, 405, invalid),
-        (bare("OPTIONS", "/security/status"), Anybody, 204, FINE),
-        (bare("GET", "/security/status"), Observer, 200, FINE),
+        (bare("OPTIONS", "/security/status"), Public, 204, NO_ERROR),
+        (bare("GET", "/security/status"), Observer, 200, NO_ERROR),
         (bare("GET", "/nowhere"), Observer, 404, invalid),
         (bare("GET", "/api/v1/nowhere"), Observer, 404, invalid),
-        (bare("GET", "/api/v1/tree"), Operator, 200, FINE),
-        (bare("GET", "/api/v1/audit"), Admin, 200, FINE),
-        (bare("GET", "/api/v1/audit?project=team"), Admin, 200, FINE),
-        (bare("GET", "/api/v1/projects"), Observer, 200, FINE),
+        (bare("GET", "/api/v1/tree"), Operator, 200, NO_ERROR),
+        (bare("GET", "/api/v1/audit"), Admin, 200, NO_ERROR),
+        (bare("GET", "/api/v1/audit?project=team"), Admin, 200, NO_ERROR),
+        (bare("GET", "/api/v1/projects"), Observer, 200, NO_ERROR),
         (
             rest("POST", "projects", json!({"project_id": new, "name": "new"})),
             Operator,
             201,
-            FINE,
+            NO_ERROR,
         ),
         (bare("PUT", "/api/v1/projects"), Observer, 405, invalid),
-        (bare("GET", "/api/v1/projects/team"), Observer, 200, FINE),
+        (bare("GET", "/api/v1/projects/team"), Observer, 200, NO_ERROR),
         (
             rest("PATCH", "projects/team", json!({"name": "The team", "tags": ["a"]})),
             Admin,
             200,
-            FINE,
+            NO_ERROR,
         ),
         (
             rest("PATCH", "projects/team", json!({"config": {"discoverable": false}})),
             Admin,
             200,
-            FINE,
+            NO_ERROR,
         ),
         (
             rest("PATCH", "projects/team", json!({"config": {"rate_limit": 0}})),
             Operator,
             200,
-            FINE,
+            NO_ERROR,
         ),
         (
             rest("PATCH", "projects/team", json!({"config": {"max_sessions": null}})),
             Operator,
             200,
-            FINE,
+            NO_ERROR,
         ),
         (
             rest("PATCH", "projects/team", json!({"config": {"max_protocols": 1000}})),
             Operator,
             200,
-            FINE,
+            NO_ERROR,
         ),
         (
             rest("PATCH", "projects/team", json!({"config": {"queue_capacity": 1000}})),
             Operator,
             200,
-            FINE,
+            NO_ERROR,
         ),
-        (bare("GET", "/api/v1/projects/team/keys"), Admin, 200, FINE),
+        (bare("GET", "/api/v1/projects/team/keys"), Admin, 200, NO_ERROR),
         (
             rest("POST", "projects/team/keys", json!({"scope": "observer"})),
             Admin,
             201,
-            FINE,
+            NO_ERROR,
         ),
         (
             bare("DELETE", "/api/v1/projects/team/keys/nosuchkey"),
@@ -360,14 +378,24 @@ fn routes(broker: &Broker, number: &Cell<u32>) -> Vec<(Request, Level, u16, &'st
             400,
             invalid,
         ),
-        (bare("GET", "/api/v1/projects/team/grants"), Observer, 200, FINE),
-        (rest("PUT", "projects/team/grants/other", json!({})), Admin, 200, FINE),
-        (bare("DELETE", "/api/v1/projects/team/grants/other"), Admin, 200, FINE),
+        (bare("GET", "/api/v1/projects/team/grants"), Observer, 200, NO_ERROR),
+        (
+            rest("PUT", "projects/team/grants/other", json!({})),
+            Admin,
+            200,
+            NO_ERROR,
+        ),
+        (
+            bare("DELETE", "/api/v1/projects/team/grants/other"),
+            Admin,
+            200,
+            NO_ERROR,
+        ),
     ]
 }
 
 #[test]
-fn every_route_is_for_whom_it_is() {
+fn every_route_needs_its_scope() {
     let broker = Broker::secured();
     let team = broker.project("team", &json!({}));
     let other = broker.project("other", &json!({}));
@@ -384,7 +412,7 @@ fn every_route_is_for_whom_it_is() {
     };
     let refused = (401, "authentication_failed");
     let mismatch = (403, "project_mismatch");
-    let mut outsiders = vec![("nobody", vec![], refused)];
+    let mut outsiders = vec![("no credentials", vec![], refused)];
     for (who, key) in team.outsiders() {
         outsiders.push((who, vec![("X-API-Key", key.clone())], refused));
         outsiders.push((who, vec![("Authorization", format!("Bearer {key}"))], refused));
@@ -401,7 +429,7 @@ fn every_route_is_for_whom_it_is() {
             let request = headers
                 .iter()
                 .fold(request, |request, (name, value)| request.with(name, value));
-            ask(who, request, if needed == Anybody { (status, code) } else { refusal });
+            ask(who, request, if needed == Public { (status, code) } else { refusal });
         }
     }
     for (who, level, key) in team.insiders() {
@@ -418,7 +446,7 @@ fn every_route_is_for_whom_it_is() {
             );
         }
     }
-    // What somebody who is let in may do in a project of others is nothing that could be told from there being none.
+    // Routes of another project have the same answer as those of a project that does not exist.
     for (who, level, key) in team.insiders().into_iter().filter(|(_, level, _)| *level != Operator) {
         for (request, needed, ..) in routes(&broker, &number) {
             let Some(path) = request.path.strip_prefix("/api/v1/projects/team").map(str::to_owned) else {
@@ -429,14 +457,14 @@ fn every_route_is_for_whom_it_is() {
                 let path = format!("/api/v1/projects/{}{path}", project.replace(' ', "%20"));
                 ask(who, request.clone().at(&path), (404, "project_not_found"));
             }
-            assert!(level < Operator && needed > Anybody);
+            assert!(level < Operator && needed > Public);
         }
     }
-    // Last, as there is nothing after it.
+    // Last, because it deletes the project.
     for (who, level, key) in team.insiders() {
         let delete = Request::get(broker.address).by("DELETE").at("/api/v1/projects/team");
         let expected = if level >= Operator {
-            (204, FINE)
+            (204, NO_ERROR)
         } else {
             (403, "forbidden")
         };
@@ -445,17 +473,17 @@ fn every_route_is_for_whom_it_is() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// The project that somebody acts in, or why not.
-type Leads = Result<&'static str, (u16, &'static str)>;
+/// The project in which a caller acts, or its refusal.
+type ActingProject = Result<&'static str, (u16, &'static str)>;
 
 #[test]
-fn a_project_is_named_by_the_key_and_never_beside_it() {
+fn the_key_decides_the_project_and_the_header_cannot_change_it() {
     let broker = Broker::secured();
     let team = broker.project("team", &json!({}));
     broker.project("other", &json!({}));
     let number = Cell::new(0);
-    let named: [(&[&str], Leads, Leads); 11] = [
-        // What is named, whom a key of the project acts in then, and whom the operator.
+    let named: [(&[&str], ActingProject, ActingProject); 11] = [
+        // The header's values, the result for a key of the project, and the result for the operator.
         (&[], Ok("team"), Ok("default")),
         (&[""], Ok("team"), Ok("default")),
         (&["team"], Ok("team"), Ok("team")),
@@ -518,7 +546,7 @@ fn a_project_is_named_by_the_key_and_never_beside_it() {
                 }
             }
         }
-        // Who is not let in does not learn which projects there are.
+        // A caller that is not authenticated does not learn which projects exist.
         for (who, key) in [("a guess", "team_nosuchkey_0"), ("nonsense", "nonsense")] {
             let answer = with(status.clone(), key, projects)
                 .from(another_address(&number))
@@ -533,7 +561,7 @@ fn a_project_is_named_by_the_key_and_never_beside_it() {
 }
 
 #[test]
-fn without_authentication_whoever_brings_nothing_is_served_as_ever() {
+fn without_authentication_callers_without_credentials_are_operators() {
     let broker = Broker::start();
     let team = json!({"project_id": "team", "name": "team"});
     let made = broker.rest_with(&[], "POST", "/api/v1/projects", &team);
@@ -548,8 +576,12 @@ fn without_authentication_whoever_brings_nothing_is_served_as_ever() {
     let is = |scope: &str, project: &str| (scope.to_owned(), project.to_owned());
     assert_eq!(seen(&[]), is("operator", "default"));
     assert_eq!(seen(&[("X-Project-ID", "team")]), is("operator", "team"));
-    assert_eq!(seen(&[("X-API-Key", &key)]), is("admin", "team"), "a key is who it is");
-    // A proxy before the broker has its own.
+    assert_eq!(
+        seen(&[("X-API-Key", &key)]),
+        is("admin", "team"),
+        "a key decides the identity"
+    );
+    // Credentials for a proxy in front of the broker are ignored.
     for other in ["Basic dXNlcjpwYXNz", "Bearer of-somebody-else", "Negotiate abc"] {
         assert_eq!(seen(&[("Authorization", other)]), is("operator", "default"), "{other}");
     }
@@ -567,7 +599,7 @@ fn without_authentication_whoever_brings_nothing_is_served_as_ever() {
     }
     let handshake = broker.upgrade(&[("X-API-Key", &guess)]);
     assert_eq!(handshake.status, 401, "{handshake:?}");
-    // What those with a key register is theirs, with or without authentication.
+    // Sessions that were registered with a key belong to it, with or without authentication.
     let alice = Agent::legacy(broker.wire_with(&[("X-API-Key", &key)]), "2025-11-25", &json!({})).registered("alice");
     let guest = Agent::legacy(broker.wire_with(&[("X-Project-ID", "team")]), "2025-11-25", &json!({}));
     guest.is_refused_as("session_not_found", "heartbeat", json!({"session_id": alice.session}));
@@ -575,7 +607,7 @@ fn without_authentication_whoever_brings_nothing_is_served_as_ever() {
 }
 
 #[test]
-fn where_there_is_an_admin_key_administration_takes_it() {
+fn a_broker_with_an_admin_key_asks_for_it_on_administration() {
     let broker = Broker::administered();
     let number = Cell::new(0);
     let made = broker.project("team", &json!({"max_protocols": 1000}));
@@ -597,7 +629,7 @@ fn where_there_is_an_admin_key_administration_takes_it() {
 }
 
 #[test]
-fn a_broker_of_one_project_has_no_other() {
+fn a_single_project_broker_has_no_other_project() {
     let broker = Broker::with(&["--enable-multi-project=false"]);
     let agent = broker.agent("alice");
     let listed = agent.request("tools/list", json!({})).unwrap();

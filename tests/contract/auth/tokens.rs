@@ -1,4 +1,4 @@
-//! Tokens of an issuer outside, beside API keys: who is let in with one, as what, and for how long.
+//! Bearer tokens of an external issuer beside API keys: which are accepted, with which scope, and for how long.
 
 use std::{
     io::{Read, Write},
@@ -16,12 +16,12 @@ const AUDIENCE: &str = "https://broker.example/mcp";
 const METADATA: &str = "/.well-known/oauth-protected-resource";
 
 /// An issuer whose keys are in a file.
-struct Office {
+struct FileIssuer {
     issuer: Issuer,
     keys: PathBuf,
 }
 
-impl Office {
+impl FileIssuer {
     fn open() -> Self {
         let issuer = Issuer::new("https://issuer.example", AUDIENCE);
         let keys = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("jwks-{}.json", issuer.key_id));
@@ -29,7 +29,7 @@ impl Office {
         Self { issuer, keys }
     }
 
-    /// A broker that takes its tokens, with a project `team`.
+    /// A broker that accepts its tokens, with a project `team`.
     fn broker(&self) -> Broker {
         let broker = broker(&self.issuer, self.keys.to_str().unwrap());
         broker.project("team", &json!({}));
@@ -37,7 +37,7 @@ impl Office {
     }
 }
 
-impl Drop for Office {
+impl Drop for FileIssuer {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.keys);
     }
@@ -58,7 +58,7 @@ fn now_s() -> u64 {
     since.unwrap().as_secs()
 }
 
-/// Claims of a token that is good: of this subject, in `team`, with this scope.
+/// Claims of a valid token: this subject, project `team`, this scope.
 fn claims(issuer: &Issuer, subject: &str, scope: &str) -> Value {
     let mut claims = issuer.claims(subject, now_s());
     claims["project_id"] = json!("team");
@@ -70,7 +70,7 @@ fn token(issuer: &Issuer, subject: &str, scope: &str) -> String {
     issuer.signs(&claims(issuer, subject, scope))
 }
 
-/// A token that ends in about so many seconds. For a minute after its end a clock that is slow is allowed for.
+/// A token that ends in about this many seconds. A clock difference of a minute is allowed for after its end.
 fn brief_token(issuer: &Issuer, subject: &str, seconds: u64) -> String {
     let mut claims = claims(issuer, subject, "member");
     claims["exp"] = json!(now_s() - 60 + seconds);
@@ -85,8 +85,8 @@ fn asks(broker: &Broker, token: &str, path: &str) -> Response {
     broker.rest_with(&[("Authorization", &bearer(token))], "GET", path, &Value::Null)
 }
 
-/// Who the broker says that one is.
-fn seen_as(broker: &Broker, token: &str) -> Value {
+/// The identity that the broker reports for a token.
+fn identity_of(broker: &Broker, token: &str) -> Value {
     let response = asks(broker, token, "/security/status");
     assert_eq!(response.status, 200, "{response:?}");
     response.json()["caller"].take()
@@ -109,13 +109,13 @@ fn resumable(broker: &Broker, token: &str) -> Caller {
 }
 
 #[test]
-fn a_token_lets_in_as_what_its_scope_says() {
-    let office = Office::open();
-    let broker = office.broker();
+fn a_token_has_the_access_of_its_scope() {
+    let issuer_file = FileIssuer::open();
+    let broker = issuer_file.broker();
     for scope in ["observer", "member", "admin"] {
-        let token = token(&office.issuer, "ann", scope);
+        let token = token(&issuer_file.issuer, "ann", scope);
         let expected = json!({"name": "jwt:ann", "scope": scope, "project_id": "team"});
-        assert_eq!(seen_as(&broker, &token), expected);
+        assert_eq!(identity_of(&broker, &token), expected);
         let status = asks(&broker, &token, "/api/v1/projects/team/keys").status;
         assert_eq!(status, if scope == "admin" { 200 } else { 403 }, "{scope}");
         let visitor = visitor(&broker, &token);
@@ -125,26 +125,26 @@ fn a_token_lets_in_as_what_its_scope_says() {
         } else {
             visitor.calls("register_session", json!({"name": scope}));
         }
-        // It is as good where a key is.
+        // It is also accepted in the header for keys.
         let response = broker.rest(&token, "GET", "/security/status", &Value::Null);
         assert_eq!(response.json()["caller"], expected);
     }
-    // Of several the one that may most, and none is the operator's.
+    // The largest of several scopes counts, and none is the operator's.
     for (scopes, seen) in [
         (json!("mcp-broker:observer mcp-broker:admin"), "admin"),
         (json!(["mcp-broker:member", "mcp-broker:operator"]), "member"),
     ] {
-        let mut claims = claims(&office.issuer, "ann", "");
+        let mut claims = claims(&issuer_file.issuer, "ann", "");
         claims["scope"] = scopes;
-        assert_eq!(seen_as(&broker, &office.issuer.signs(&claims))["scope"], seen);
+        assert_eq!(identity_of(&broker, &issuer_file.issuer.signs(&claims))["scope"], seen);
     }
 }
 
 #[test]
-fn a_token_that_is_not_good_is_told_nothing_but_where_to_get_one() {
-    let office = Office::open();
-    let broker = office.broker();
-    let issuer = &office.issuer;
+fn an_invalid_token_is_told_only_where_to_get_a_valid_one() {
+    let issuer_file = FileIssuer::open();
+    let broker = issuer_file.broker();
+    let issuer = &issuer_file.issuer;
     let with = |name: &str, value: Value| {
         let mut claims = claims(issuer, "ann", "member");
         claims[name] = value;
@@ -194,32 +194,32 @@ fn a_token_that_is_not_good_is_told_nothing_but_where_to_get_one() {
         challenge,
         &format!("Bearer realm=\"mcp-broker\", {metadata}, error=\"invalid_token\"")
     );
-    // Who brought nothing made no mistake.
+    // A request without credentials is not an error of the token.
     let response = broker.get("/security/status");
     assert_eq!(response.status, 401);
     assert_eq!(
         response.header("www-authenticate"),
         Some(format!("Bearer realm=\"mcp-broker\", {metadata}").as_str())
     );
-    seen_as(&broker, &issuer.signs(&good));
+    identity_of(&broker, &issuer.signs(&good));
 }
 
 #[test]
-fn a_good_token_that_says_too_little_is_told_what_it_takes() {
-    let office = Office::open();
-    let broker = office.broker();
+fn a_valid_token_without_scope_or_project_is_told_what_it_needs() {
+    let issuer_file = FileIssuer::open();
+    let broker = issuer_file.broker();
     for (name, value) in [
         ("scope", json!("openid admin member")),
         ("scope", Value::Null),
         ("project_id", Value::Null),
         ("project_id", json!("NOT AN ID")),
     ] {
-        let mut claims = claims(&office.issuer, "ann", "admin");
+        let mut claims = claims(&issuer_file.issuer, "ann", "admin");
         match &value {
             Value::Null => drop(claims.as_object_mut().unwrap().remove(name)),
             value => claims[name] = value.clone(),
         }
-        let response = asks(&broker, &office.issuer.signs(&claims), "/security/status");
+        let response = asks(&broker, &issuer_file.issuer.signs(&claims), "/security/status");
         assert_eq!(
             (response.status, &response.json()["code"]),
             (403, &json!("forbidden")),
@@ -229,8 +229,8 @@ fn a_good_token_that_says_too_little_is_told_what_it_takes() {
         assert!(challenge.contains("error=\"insufficient_scope\""), "{challenge}");
         assert!(challenge.contains("resource_metadata="), "{challenge}");
     }
-    // Another project than the token's is not to be had by asking for it.
-    let token = token(&office.issuer, "ann", "admin");
+    // The header cannot select another project than the token's.
+    let token = token(&issuer_file.issuer, "ann", "admin");
     let headers = [
         ("Authorization", bearer(&token)),
         ("X-Project-ID", "default".to_owned()),
@@ -244,9 +244,9 @@ fn a_good_token_that_says_too_little_is_told_what_it_takes() {
 }
 
 #[test]
-fn everybody_may_know_where_tokens_come_from() {
-    let office = Office::open();
-    let broker = office.broker();
+fn the_metadata_of_the_issuer_is_public() {
+    let issuer_file = FileIssuer::open();
+    let broker = issuer_file.broker();
     let expected = json!({
         "resource": AUDIENCE,
         "resource_name": "mcp-broker",
@@ -258,11 +258,11 @@ fn everybody_may_know_where_tokens_come_from() {
         let response = broker.get(&path);
         assert_eq!((response.status, response.json()), (200, expected.clone()), "{path}");
     }
-    // The issuer has the endpoints of the authorization server, and the broker none.
+    // The issuer has the endpoints of the authorization server; the broker has none.
     for path in ["/.well-known/oauth-authorization-server", "/token"] {
         assert_eq!(broker.get(path).status, 404, "{path}");
     }
-    // Where no issuer is known there is nothing to know.
+    // A broker without an issuer has no metadata.
     let other = Broker::secured();
     assert_eq!(other.get(METADATA).status, 404);
     let challenge = other.get("/security/status");
@@ -273,18 +273,21 @@ fn everybody_may_know_where_tokens_come_from() {
 }
 
 #[test]
-fn the_next_key_of_the_issuer_is_taken_without_a_restart() {
-    let office = Office::open();
-    let broker = office.broker();
-    let next = office.issuer.rotated();
-    let (old, new) = (token(&office.issuer, "ann", "member"), token(&next, "ann", "member"));
-    seen_as(&broker, &old);
+fn a_new_key_of_the_issuer_is_loaded_without_a_restart() {
+    let issuer_file = FileIssuer::open();
+    let broker = issuer_file.broker();
+    let next = issuer_file.issuer.rotated();
+    let (old, new) = (
+        token(&issuer_file.issuer, "ann", "member"),
+        token(&next, "ann", "member"),
+    );
+    identity_of(&broker, &old);
     assert_eq!(asks(&broker, &new, "/security/status").status, 401);
-    next.publishes(&office.keys);
-    eventually("the new key is known", || {
+    next.publishes(&issuer_file.keys);
+    eventually("the new key is loaded", || {
         (asks(&broker, &new, "/security/status").status == 200).then_some(())
     });
-    // What the old one has signed is no longer good, even if it was.
+    // Tokens of the old key are no longer valid.
     assert_eq!(asks(&broker, &old, "/security/status").status, 401);
 }
 
@@ -306,24 +309,27 @@ fn keys_are_fetched_from_a_url() {
     });
     let broker = broker(&issuer, &url);
     broker.project("team", &json!({}));
-    assert_eq!(seen_as(&broker, &token(&issuer, "ann", "member"))["name"], "jwt:ann");
+    assert_eq!(
+        identity_of(&broker, &token(&issuer, "ann", "member"))["name"],
+        "jwt:ann"
+    );
 }
 
 #[test]
 fn tokens_of_one_subject_are_one_owner() {
-    let office = Office::open();
-    let broker = office.broker();
-    let first = token(&office.issuer, "ann", "member");
+    let issuer_file = FileIssuer::open();
+    let broker = issuer_file.broker();
+    let first = token(&issuer_file.issuer, "ann", "member");
     let second = {
-        let mut claims = claims(&office.issuer, "ann", "member");
+        let mut claims = claims(&issuer_file.issuer, "ann", "member");
         claims["jti"] = json!("another");
-        office.issuer.signs(&claims)
+        issuer_file.issuer.signs(&claims)
     };
-    let stranger = token(&office.issuer, "bob", "admin");
+    let stranger = token(&issuer_file.issuer, "bob", "admin");
     let alice = visitor(&broker, &first).registered("alice");
     let caller = stateless(&broker, &first).registered("caller");
     alice.sends("waits").to("alice");
-    // Nobody else has its name, nor its session.
+    // Another subject has neither its name nor its session.
     visitor(&broker, &stranger).is_refused_as("forbidden", "register_session", json!({"name": "alice"}));
     let arguments = json!({"session_id": caller.session});
     stateless(&broker, &stranger).is_refused_as("session_not_found", "heartbeat", arguments.clone());
@@ -335,11 +341,11 @@ fn tokens_of_one_subject_are_one_owner() {
 }
 
 #[test]
-fn a_token_that_ends_takes_its_connections_with_it() {
-    let office = Office::open();
-    let broker = office.broker();
-    let brief = brief_token(&office.issuer, "ann", 3);
-    let lasting = token(&office.issuer, "ann", "member");
+fn connections_end_with_their_token() {
+    let issuer_file = FileIssuer::open();
+    let broker = issuer_file.broker();
+    let brief = brief_token(&issuer_file.issuer, "ann", 3);
+    let lasting = token(&issuer_file.issuer, "ann", "member");
     let (going, kept) = (visitor(&broker, &brief), visitor(&broker, &lasting));
     let caller = stateless(&broker, &brief).registered("caller");
     let mut listening = caller.listens_as(&json!(1));
@@ -350,13 +356,13 @@ fn a_token_that_ends_takes_its_connections_with_it() {
 }
 
 #[test]
-fn an_http_session_outlives_the_tokens_it_goes_on_with() {
-    let office = Office::open();
-    let broker = office.broker();
-    let brief = brief_token(&office.issuer, "ann", 3);
+fn an_http_session_outlives_its_token_if_a_new_one_comes_in_time() {
+    let issuer_file = FileIssuer::open();
+    let broker = issuer_file.broker();
+    let brief = brief_token(&issuer_file.issuer, "ann", 3);
     let first = resumable(&broker, &brief).registered("alice");
     let mut stream = first.reads_stream();
-    let lasting = token(&office.issuer, "ann", "member");
+    let lasting = token(&issuer_file.issuer, "ann", "member");
     let second = first.with("Authorization", &bearer(&lasting));
     second.calls("heartbeat", json!({}));
     stream.is_over();
@@ -368,8 +374,8 @@ fn an_http_session_outlives_the_tokens_it_goes_on_with() {
     let mut stream = second.reads_stream();
     second.calls("send_message", note("hi", "alice"));
     stream.told("notifications/resources/updated");
-    // And is nobody else's.
-    let stranger = first.with("Authorization", &bearer(&token(&office.issuer, "bob", "admin")));
+    // Another subject does not find the session.
+    let stranger = first.with("Authorization", &bearer(&token(&issuer_file.issuer, "bob", "admin")));
     assert_eq!(stranger.call("heartbeat", json!({})).answered().status, 404);
 }
 
@@ -380,15 +386,15 @@ fn note(text: &str, recipient: &str) -> Value {
 }
 
 #[test]
-fn an_http_session_may_no_more_than_the_token_of_the_request() {
-    // One that was opened with more is not there for it.
-    let office = Office::open();
-    let broker = office.broker();
-    let admin = resumable(&broker, &token(&office.issuer, "ann", "admin"));
+fn an_http_session_has_the_scope_of_the_token_that_opened_it() {
+    // A session that was opened with a larger scope is not found.
+    let issuer_file = FileIssuer::open();
+    let broker = issuer_file.broker();
+    let admin = resumable(&broker, &token(&issuer_file.issuer, "ann", "admin"));
     let rotate = json!({"key_id": "knobody"});
     admin.is_refused_as("invalid_argument", "rotate_project_keys", rotate.clone());
     for scope in ["member", "observer"] {
-        let lesser = admin.with("Authorization", &bearer(&token(&office.issuer, "ann", scope)));
+        let lesser = admin.with("Authorization", &bearer(&token(&issuer_file.issuer, "ann", scope)));
         let response = lesser.call("rotate_project_keys", rotate.clone()).answered();
         assert_eq!(response.status, 404, "{scope}: {response:?}");
     }
@@ -396,30 +402,30 @@ fn an_http_session_may_no_more_than_the_token_of_the_request() {
 }
 
 #[test]
-fn keys_are_as_good_as_ever_beside_tokens() {
-    let office = Office::open();
-    let broker = office.broker();
+fn keys_stay_valid_beside_tokens() {
+    let issuer_file = FileIssuer::open();
+    let broker = issuer_file.broker();
     let made = broker.rest(ADMIN_KEY, "POST", "/api/v1/projects/team/keys", &json!({}));
     let key = made.json()["api_key"].as_str().unwrap().to_owned();
     let with_key = |headers: &[(&str, &str)]| Agent::legacy(broker.wire_with(headers), "2025-11-25", &json!({}));
     let alice = with_key(&[("X-API-Key", &key)]).registered("alice");
-    let ann = visitor(&broker, &token(&office.issuer, "ann", "member")).registered("ann");
+    let ann = visitor(&broker, &token(&issuer_file.issuer, "ann", "member")).registered("ann");
     ann.sends("hi").to(&alice);
     alice.sees(["hi"]);
-    // A key as a bearer is a key.
+    // A key can be sent as a bearer token.
     with_key(&[("Authorization", &bearer(&key))]).calls("list_sessions", json!({}));
     let both = [
         ("X-API-Key", key.as_str()),
-        ("Authorization", &bearer(&token(&office.issuer, "ann", "admin"))),
+        ("Authorization", &bearer(&token(&issuer_file.issuer, "ann", "admin"))),
     ];
     let response = broker.rest_with(&both, "GET", "/security/status", &Value::Null);
     assert_eq!(response.status, 400, "{response:?}");
 }
 
 #[test]
-fn what_is_wrong_with_the_issuer_is_said_at_the_start() {
-    let office = Office::open();
-    std::fs::write(&office.keys, "{\"keys\": []}").unwrap();
+fn an_unusable_key_set_is_reported_at_the_start() {
+    let issuer_file = FileIssuer::open();
+    std::fs::write(&issuer_file.keys, "{\"keys\": []}").unwrap();
     let output = std::process::Command::new(env!("CARGO_BIN_EXE_mcp-broker"))
         .env_clear()
         .args([
@@ -430,7 +436,7 @@ fn what_is_wrong_with_the_issuer_is_said_at_the_start() {
             "--jwt-audience=a",
             "--jwt-jwks",
         ])
-        .arg(&office.keys)
+        .arg(&issuer_file.keys)
         .output()
         .unwrap();
     assert_ne!(output.status.code(), Some(0));

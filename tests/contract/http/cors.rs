@@ -1,4 +1,4 @@
-//! Web pages that call the broker: those of an origin that is allowed read what they get, and no others.
+//! CORS: pages of an allowed origin may read the answers of the broker, pages of other origins may not.
 
 use serde_json::json;
 
@@ -25,7 +25,7 @@ fn preflight(broker: &Broker, origin: &str, method: &str, headers: &str) -> Resp
 }
 
 #[test]
-fn a_page_of_an_origin_that_is_allowed_is_told_that_it_may() {
+fn a_preflight_of_an_allowed_origin_is_granted() {
     let broker = Broker::with(&["--cors-origins=https://ops.example,https://other.example"]);
     let headers = "content-type,mcp-method,mcp-name,mcp-protocol-version,mcp-session-id,last-event-id";
     for method in ["POST", "GET", "DELETE"] {
@@ -57,7 +57,7 @@ fn a_page_of_an_origin_that_is_allowed_is_told_that_it_may() {
 }
 
 #[test]
-fn whatever_it_is_answered_it_can_read() {
+fn a_page_of_an_allowed_origin_can_read_every_answer() {
     let broker = Broker::with(&["--cors-origins=https://ops.example"]);
     let stateless = broker.stateless("page");
     let session = Caller::legacy(broker.address, "2025-11-25", json!({}));
@@ -79,7 +79,7 @@ fn whatever_it_is_answered_it_can_read() {
             listed(&response, "access-control-expose-headers").contains(&"mcp-session-id".to_owned()),
             "{response:?}"
         );
-        // Nobody between keeps it for another origin.
+        // A cache must not keep it for another origin.
         assert!(listed(&response, "vary").contains(&"origin".to_owned()), "{response:?}");
     }
     let mut stream = session.stream().with("Origin", OPS).sent().streams();
@@ -87,7 +87,7 @@ fn whatever_it_is_answered_it_can_read() {
 }
 
 #[test]
-fn nobody_is_allowed_unasked() {
+fn no_origin_is_allowed_by_default() {
     let broker = Broker::start();
     let stateless = broker.stateless("page");
     let response = stateless.asks("server/discover", json!({})).answered();

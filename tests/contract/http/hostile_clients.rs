@@ -1,4 +1,4 @@
-//! What no honest client does over HTTP, and what it gets.
+//! HTTP clients that break the rules or exhaust resources, and the answer that each gets.
 
 use std::{
     io::{Read, Write},
@@ -12,16 +12,16 @@ use crate::support::{Broker, Caller, Reply, Request, connect, eventually, exchan
 
 const EVENTS_FIRST: &str = "text/event-stream, application/json";
 
-fn stranger(broker: &Broker) -> Caller {
+fn unregistered_client(broker: &Broker) -> Caller {
     Caller::modern(broker.address, json!({}))
 }
 
-fn legacy(broker: &Broker) -> Caller {
+fn open_session(broker: &Broker) -> Caller {
     Caller::legacy(broker.address, "2025-11-25", json!({}))
 }
 
-/// Sends a head that announces a body, and not one byte of the body.
-fn only_head(request: &Request, len: usize) -> Reply {
+/// Sends a head that announces a body of `len` bytes, and no byte of the body.
+fn send_head_only(request: &Request, len: usize) -> Reply {
     let mut socket = connect(request.address);
     let head = format!("{}Content-Length: {len}\r\n\r\n", request.head());
     socket.write_all(head.as_bytes()).unwrap();
@@ -34,8 +34,8 @@ fn foreign_origins_and_hosts_are_refused_before_the_body_is_read() {
         "--cors-origins=https://ops.example",
         "--allowed-hosts=localhost,127.0.0.1",
     ]);
-    let post = stranger(&broker).asks("server/discover", json!({}));
-    let get = legacy(&broker).stream();
+    let post = unregistered_client(&broker).asks("server/discover", json!({}));
+    let get = open_session(&broker).stream();
     for (name, value) in [
         ("Origin", "https://evil.example"),
         ("Origin", "null"),
@@ -46,7 +46,7 @@ fn foreign_origins_and_hosts_are_refused_before_the_body_is_read() {
         ("Host", "localhost.evil.example"),
         ("Host", ""),
     ] {
-        let response = only_head(&post.clone().with(name, value), 1_000_000).whole();
+        let response = send_head_only(&post.clone().with(name, value), 1_000_000).whole();
         assert_eq!(response.status, 403, "{name}: {value}");
         for request in [
             post.clone(),
@@ -67,15 +67,15 @@ fn foreign_origins_and_hosts_are_refused_before_the_body_is_read() {
 }
 
 #[test]
-fn a_body_that_is_too_large_is_refused_before_it_has_come() {
+fn a_body_that_is_too_large_is_refused_before_it_is_read() {
     let broker = Broker::with(&["--max-payload-mb=1"]);
-    let post = stranger(&broker).asks("server/discover", json!({}));
+    let post = unregistered_client(&broker).asks("server/discover", json!({}));
     let before = broker.rss_kib();
     for len in [2 << 20, 1 << 40, usize::MAX / 2] {
-        let response = only_head(&post, len).whole();
+        let response = send_head_only(&post, len).whole();
         assert_eq!(response.refusal(), (413, -32600), "{len}");
     }
-    // In chunks nobody knows before how much it will be.
+    // The length of a chunked body is unknown in advance.
     for _ in 0..4 {
         let mut socket = connect(broker.address);
         socket.set_write_timeout(Some(Duration::from_secs(5))).unwrap();
@@ -83,11 +83,11 @@ fn a_body_that_is_too_large_is_refused_before_it_has_come() {
         socket.write_all(head.as_bytes()).unwrap();
         let chunk = [b"10000\r\n".to_vec(), vec![b' '; 0x10000], b"\r\n".to_vec()].concat();
         let mut sent = 0;
-        // It is not taken for ever, and what was taken is not kept.
+        // The broker stops reading it at some point, and does not keep what it has read.
         while sent < 64 << 20 && socket.write_all(&chunk).is_ok() {
             sent += chunk.len();
         }
-        assert!(sent < 64 << 20, "it took everything");
+        assert!(sent < 64 << 20, "the broker accepted everything");
         if let Some(response) = Reply::on(socket).whole_if_any() {
             assert_eq!(response.refusal(), (413, -32600));
         }
@@ -98,13 +98,13 @@ fn a_body_that_is_too_large_is_refused_before_it_has_come() {
 }
 
 #[test]
-fn a_chunked_body_that_ends_just_above_the_limit_is_told_so() {
+fn a_chunked_body_just_above_the_limit_is_refused() {
     let broker = Broker::with(&["--max-payload-mb=1"]);
-    let post = stranger(&broker).asks("server/discover", json!({}));
+    let post = unregistered_client(&broker).asks("server/discover", json!({}));
     let mut socket = connect(broker.address);
     let head = format!("{}Transfer-Encoding: chunked\r\n\r\n", post.head());
     socket.write_all(head.as_bytes()).unwrap();
-    // As much as is let in, and then one byte at a time until there is an answer.
+    // As many bytes as are accepted, and then one byte at a time until an answer comes.
     let len = (1 << 20) + (64 << 10);
     socket.write_all(format!("{len:x}\r\n").as_bytes()).unwrap();
     socket.write_all(&vec![b' '; len]).unwrap();
@@ -114,7 +114,7 @@ fn a_chunked_body_that_ends_just_above_the_limit_is_told_so() {
 }
 
 #[test]
-fn a_body_as_large_as_the_limit_is_taken() {
+fn a_body_as_large_as_the_limit_is_accepted() {
     let broker = Broker::with(&["--max-payload-mb=1"]);
     let alice = broker.agent("alice");
     for caller in [broker.stateless("modern"), broker.resumable("legacy")] {
@@ -122,7 +122,7 @@ fn a_body_as_large_as_the_limit_is_taken() {
         let request = caller.call("send_message", alice.sends(&text).arguments_to("alice"));
         assert_eq!(request.sent().answer_to(&json!(1)).unwrap()["isError"], false);
         assert_eq!(alice.reads(json!({"acknowledge": "immediate"})).len(), 1);
-        // A client that asks before it sends is told to go on.
+        // A client with `Expect: 100-continue` is told to continue.
         let mut socket = connect(broker.address);
         let head = format!(
             "{}Expect: 100-continue\r\nContent-Length: {}\r\n\r\n",
@@ -140,7 +140,7 @@ fn a_body_as_large_as_the_limit_is_taken() {
 }
 
 #[test]
-fn what_is_no_json_is_refused_whatever_the_headers_say() {
+fn a_body_that_is_not_json_is_refused() {
     let broker = Broker::start();
     let alice = broker.agent("alice");
     let frame = |params: &str| format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{params}}}"#);
@@ -195,7 +195,7 @@ fn what_is_no_json_is_refused_whatever_the_headers_say() {
             bad.body = body.as_bytes().to_vec();
             assert_eq!(bad.refused(), (400, -32600), "{body}");
         }
-        // Not in the frame itself, but in what only the tool looks at.
+        // The error is in the arguments, which only the tool parses.
         let arguments = alice.sends("x").arguments_to("alice").to_string().replace("\"x\"", "x");
         let mut bad = caller.call("send_message", json!({}));
         bad.body = String::from_utf8(bad.body)
@@ -208,11 +208,11 @@ fn what_is_no_json_is_refused_whatever_the_headers_say() {
 }
 
 #[test]
-fn what_is_not_said_to_be_json_or_cannot_be_answered_is_refused() {
+fn unsupported_content_types_are_refused() {
     let broker = Broker::start();
     for request in [
-        stranger(&broker).asks("server/discover", json!({})),
-        legacy(&broker).asks("tools/list", json!({})),
+        unregistered_client(&broker).asks("server/discover", json!({})),
+        open_session(&broker).asks("tools/list", json!({})),
         hello(broker.address, "2025-11-25", json!({})),
     ] {
         for kind in [
@@ -243,7 +243,7 @@ fn what_is_not_said_to_be_json_or_cannot_be_answered_is_refused() {
 }
 
 #[test]
-fn requests_that_two_readers_would_read_differently_are_refused() {
+fn requests_with_ambiguous_framing_are_refused() {
     let broker = Broker::start();
     let alice = broker.agent("alice");
     let caller = broker.stateless("modern");
@@ -271,7 +271,7 @@ fn requests_that_two_readers_would_read_differently_are_refused() {
         format!("Content-Length: {len}\r\n Folded: x"),
         format!("Content-Length: {len}\0"),
     ] {
-        // Behind it what would be a request of its own to another reader.
+        // Followed by bytes that another reader would take for a second request.
         let bytes = [format!("{head}{lines}\r\n\r\n{body}").as_bytes(), &call.bytes()].concat();
         let mut socket = connect(broker.address);
         let _ = socket.write_all(&bytes);
@@ -293,7 +293,7 @@ fn requests_that_two_readers_would_read_differently_are_refused() {
 }
 
 #[test]
-fn a_body_that_nobody_wanted_is_not_taken_for_a_request() {
+fn the_body_of_a_refused_request_is_not_parsed_as_a_request() {
     let broker = Broker::start();
     let alice = broker.agent("alice");
     let caller = broker.stateless("modern");
@@ -324,7 +324,7 @@ fn a_body_that_nobody_wanted_is_not_taken_for_a_request() {
             .match_indices("HTTP/1.1 ")
             .map(|(at, _)| &answer[at + 9..at + 12])
             .collect();
-        // The one that was sent behind it is answered, or the connection is closed before that.
+        // The request behind it is answered, or the connection is closed before.
         let expected = status.to_string();
         assert!(!statuses.is_empty() && statuses.len() <= 2, "{statuses:?}");
         assert!(
@@ -336,7 +336,7 @@ fn a_body_that_nobody_wanted_is_not_taken_for_a_request() {
 }
 
 #[test]
-fn what_the_socket_did_not_take_is_not_acknowledged() {
+fn messages_that_were_not_written_are_not_acknowledged() {
     const MESSAGES: usize = 40;
     let broker = Broker::with(&[
         "--log-level=warn",
@@ -360,13 +360,13 @@ fn what_the_socket_did_not_take_is_not_acknowledged() {
     };
     for (caller, stream) in [modern, legacy] {
         let sent: Vec<_> = (0..MESSAGES).map(|_| alice.sends(&text).to(&caller.name).id).collect();
-        // No socket holds as much as that.
+        // No socket buffers that much.
         let unread = sent.iter().filter(|id| alice.status_of(id) != "acknowledged").count();
         assert!(unread > MESSAGES / 2, "{} {unread}", caller.name);
         stream.leaves();
         let last = sent.last().unwrap();
         alice.learns(last, "queued");
-        // Everything that is not acknowledged is there for who asks, in its order.
+        // Every message that is not acknowledged can be read, in order.
         let mut seen = Vec::new();
         while seen.last() != Some(last) {
             let read = caller.reads(json!({"limit": 5, "acknowledge": "immediate"}));
@@ -382,18 +382,18 @@ fn what_the_socket_did_not_take_is_not_acknowledged() {
 }
 
 #[test]
-fn a_body_that_comes_too_slowly_is_given_up() {
+fn a_body_that_comes_too_slowly_times_out() {
     let broker = Broker::start();
     let alice = broker.agent("alice");
     let caller = broker.stateless("modern");
     let request = caller.call("send_message", alice.sends("slow").arguments_to("alice"));
-    let slow: Vec<_> = (0..20).map(|_| only_head(&request, request.body.len())).collect();
-    // Who sends a little now and then is given more time.
+    let slow: Vec<_> = (0..20).map(|_| send_head_only(&request, request.body.len())).collect();
+    // A client that sends a few bytes from time to time gets more time.
     let dripping = std::thread::spawn({
         let request = request.clone();
         move || {
             const DROPS: usize = 30;
-            let mut reply = only_head(&request, request.body.len());
+            let mut reply = send_head_only(&request, request.body.len());
             for byte in &request.body[..DROPS] {
                 let mut socket = reply.socket();
                 socket.write_all(&[*byte]).unwrap();
@@ -404,7 +404,7 @@ fn a_body_that_comes_too_slowly_is_given_up() {
             reply.status()
         }
     });
-    // Others are served all the while.
+    // Other clients are served meanwhile.
     for reply in slow {
         caller.calls("heartbeat", json!({}));
         assert_eq!(reply.whole().status, 408);
@@ -414,16 +414,16 @@ fn a_body_that_comes_too_slowly_is_given_up() {
     alice.sees_nothing();
 }
 
-/// A GET of the stream to which messages are pushed, and that nobody reads.
-fn deaf(broker: &Broker, name: &str) -> (Caller, Reply) {
+/// A client of 2025-11-25 and its stream, on which messages are pushed and which is not read.
+fn open_unread_stream(broker: &Broker, name: &str) -> (Caller, Reply) {
     let capabilities = json!({"experimental": {"dev.mcp-broker/push": {"window": 65_536, "ack": "manual"}}});
     let caller = Caller::legacy(broker.address, "2025-11-25", capabilities).registered(name);
     let stream = caller.reads_stream();
     (caller, stream)
 }
 
-/// The same for 2026-07-28.
-fn deaf_listener(broker: &Broker, name: &str) -> (Caller, Reply) {
+/// The same with 2026-07-28.
+fn open_unread_listen_stream(broker: &Broker, name: &str) -> (Caller, Reply) {
     let capabilities = json!({"extensions": {"dev.mcp-broker/push": {"window": 65_536, "ack": "manual"}}});
     let caller = Caller::modern(broker.address, capabilities).registered(name);
     let stream = caller.listens_as(&json!(1));
@@ -431,15 +431,15 @@ fn deaf_listener(broker: &Broker, name: &str) -> (Caller, Reply) {
 }
 
 #[test]
-fn who_does_not_read_a_stream_costs_a_bounded_amount_of_memory() {
+fn a_client_that_does_not_read_its_stream_costs_bounded_memory() {
     const MESSAGES: usize = 150;
     const LEN: usize = 200_000;
     let broker = Broker::with(&["--stale-threshold=50s", "--log-level=warn"]);
     let alice = broker.agent("alice");
     let deaf: Vec<_> = (0..4)
         .map(|at| match at % 2 {
-            0 => deaf(&broker, &format!("deaf{at}")),
-            _ => deaf_listener(&broker, &format!("deaf{at}")),
+            0 => open_unread_stream(&broker, &format!("deaf{at}")),
+            _ => open_unread_listen_stream(&broker, &format!("deaf{at}")),
         })
         .collect();
     let well = broker.pushed("well", &json!({"ack": "auto"}));
@@ -452,7 +452,7 @@ fn who_does_not_read_a_stream_costs_a_bounded_amount_of_memory() {
     let grown = broker.rss_kib().saturating_sub(before);
     let kept = (MESSAGES * LEN / 1024) as u64;
     assert!(grown < kept + 40_000, "{grown} KiB for {kept} KiB of messages");
-    // Nothing was lost of what it would not read: it is there for who does.
+    // No message is lost: a client that reads again gets them.
     for (caller, mut stream) in deaf {
         for _ in 0..5 {
             let message = stream.told("notifications/dev.mcp-broker/message");
@@ -462,9 +462,9 @@ fn who_does_not_read_a_stream_costs_a_bounded_amount_of_memory() {
 }
 
 #[test]
-fn answers_that_nobody_reads_are_bounded() {
+fn answers_that_are_not_read_cost_bounded_memory() {
     let broker = Broker::with(&["--log-level=warn"]);
-    let callers: Vec<_> = (0..4).map(|_| legacy(&broker)).collect();
+    let callers: Vec<_> = (0..4).map(|_| open_session(&broker)).collect();
     let list = |caller: &Caller| caller.asks("tools/list", json!({})).with("Accept", EVENTS_FIRST);
     for caller in &callers {
         list(caller).sent().streams();
@@ -472,17 +472,17 @@ fn answers_that_nobody_reads_are_bounded() {
     let before = broker.rss_kib();
     for _ in 0..300 {
         for caller in &callers {
-            // Gone once it has begun, and nobody ever asks for the rest.
+            // Each client leaves once the answer has begun, and never asks for the rest.
             list(caller).sent().streams().leaves();
         }
     }
-    // Sixteen answers of each may be asked for again.
+    // Sixteen answers of each session are kept for a replay.
     let grown = broker.rss_kib().saturating_sub(before);
     assert!(grown < 30_000, "{grown} KiB");
 }
 
 #[test]
-fn who_reads_nothing_of_the_old_transport_is_bounded() {
+fn an_sse_client_that_does_not_read_costs_bounded_memory() {
     const POSTS: usize = 4000;
     let broker = Broker::with(&["--log-level=error", "--workers=2"]);
     let mut stream = Request::get(broker.address).sent().streams();
@@ -498,7 +498,7 @@ fn who_reads_nothing_of_the_old_transport_is_bounded() {
     let before = broker.rss_kib();
     let socket = broker.socket();
     socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-    // Each is small and has a large answer. It may be refused, or kept waiting, or find the session gone.
+    // Each request is small and has a large answer. It may be refused, delayed, or find the session gone.
     for id in 1..=POSTS {
         let mut writer = &socket;
         if writer.write_all(&frame(id, "tools/list", json!({})).bytes()).is_err() {
@@ -510,7 +510,7 @@ fn who_reads_nothing_of_the_old_transport_is_bounded() {
             break;
         }
     }
-    // If it is still taken in, everything before it has been.
+    // If this request is accepted, all requests before it have been.
     let last = frame(
         POSTS + 1,
         "tools/call",
@@ -520,16 +520,16 @@ fn who_reads_nothing_of_the_old_transport_is_bounded() {
     last.socket().set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     if last.socket().peek(&mut [0]).is_ok() && last.status() == 202 {
         let alice = broker.agent("alice");
-        eventually("it is there", || alice.presence_of("deaf"));
+        eventually("the session is registered", || alice.presence_of("deaf"));
     }
     let grown = broker.rss_kib().saturating_sub(before);
     assert!(grown < 60_000, "{grown} KiB");
 }
 
 #[test]
-fn one_connection_that_asks_much_and_reads_nothing_is_read_no_further() {
+fn a_connection_that_sends_requests_without_reading_is_not_read_further() {
     let broker = Broker::with(&["--log-level=warn"]);
-    let request = stranger(&broker).asks("tools/list", json!({})).bytes();
+    let request = unregistered_client(&broker).asks("tools/list", json!({})).bytes();
     let mut socket = connect(broker.address);
     socket.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
     let before = broker.rss_kib();
@@ -544,16 +544,16 @@ fn one_connection_that_asks_much_and_reads_nothing_is_read_no_further() {
 }
 
 #[test]
-fn sessions_that_nobody_uses_make_room_for_others() {
+fn unused_sessions_make_room_for_new_ones() {
     let broker = Broker::with(&["--connections-max=200", "--log-level=error"]);
     let alice = broker.agent("alice");
-    let first = legacy(&broker).registered("first");
-    let listener = legacy(&broker).registered("listener");
+    let first = open_session(&broker).registered("first");
+    let listener = open_session(&broker).registered("listener");
     let mut stream = listener.reads_stream();
     listener
         .request("resources/subscribe", json!({"uri": "broker://inbox"}))
         .unwrap();
-    // All on one connection, because it is the sessions that are many.
+    // One connection for all, because the test is about many sessions.
     let socket = broker.socket();
     let bytes = hello(broker.address, "2025-11-25", json!({})).bytes();
     let before = broker.rss_kib();
@@ -568,7 +568,7 @@ fn sessions_that_nobody_uses_make_room_for_others() {
     let newest = listener.asks("tools/list", json!({})).with("Mcp-Session-Id", last);
     assert_eq!(newest.answered().status, 200);
     assert_eq!(first.call("heartbeat", json!({})).answered().status, 404);
-    // Who reads its stream is not silent.
+    // A client that reads its stream is not silent.
     alice.sends("hi").to("listener");
     stream.told("notifications/resources/updated");
     listener.calls("heartbeat", json!({}));
@@ -585,7 +585,7 @@ fn thousands_of_sessions_are_served() {
         .collect();
     let grown = broker.rss_kib().saturating_sub(before);
     assert!(grown < 120_000, "{grown} KiB");
-    let caller = legacy(&broker);
+    let caller = open_session(&broker);
     for id in ids.iter().step_by(100) {
         let ping = caller.asks("ping", json!({})).with("Mcp-Session-Id", id.as_str());
         assert_eq!(ping.answered().status, 200);
@@ -597,23 +597,23 @@ fn thousands_of_sessions_are_served() {
 }
 
 #[test]
-fn one_stream_more_than_allowed_is_told_to_come_later() {
+fn a_stream_above_the_limit_is_told_to_retry_later() {
     let broker = Broker::with(&["--connections-max=6"]);
-    let bob = legacy(&broker).registered("bob");
-    let carol = stranger(&broker).registered("carol");
+    let bob = open_session(&broker).registered("bob");
+    let carol = unregistered_client(&broker).registered("carol");
     let mut streams = vec![bob.reads_stream()];
     let listen = carol.asks(
         "subscriptions/listen",
         json!({"notifications": {"resourceSubscriptions": [carol.inbox()]}}),
     );
-    // The connection that registered the protocol may still be on its way out.
-    let refused = eventually("no more are let in", || {
+    // The connection that registered the protocol may still count.
+    let refused = eventually("a stream is refused", || {
         let mut reply = listen.sent();
         match reply.socket().set_read_timeout(Some(Duration::from_millis(500))) {
             Ok(()) => {}
             Err(error) => panic!("{error}"),
         }
-        // One that has to wait until it is accepted is not let in either.
+        // A connection that waits to be accepted is not served either.
         let mut byte = [0];
         if reply.socket().peek(&mut byte).is_err() {
             return Some(None);
@@ -630,11 +630,13 @@ fn one_stream_more_than_allowed_is_told_to_come_later() {
     }
     assert!(streams.len() >= 3, "{}", streams.len());
     drop(streams);
-    // When they have gone there is room.
-    eventually("there is room again", || (listen.sent().status() == 200).then_some(()));
+    // The streams that end make room.
+    eventually("a stream is accepted again", || {
+        (listen.sent().status() == 200).then_some(())
+    });
 }
 
-/// Numbers that look random and are the same each time.
+/// A random number generator with a fixed seed.
 struct Dice(u64);
 
 impl Dice {
@@ -650,7 +652,7 @@ impl Dice {
 fn random_bytes_do_no_harm() {
     let broker = Broker::with(&["--log-level=error"]);
     let alice = broker.agent("alice");
-    let session = legacy(&broker).registered("legacy");
+    let session = open_session(&broker).registered("legacy");
     let stateless = broker.stateless("modern");
     let sources: Vec<Vec<u8>> = vec![
         stateless.call("heartbeat", json!({})).bytes(),
@@ -692,17 +694,17 @@ fn random_bytes_do_no_harm() {
         let _ = socket.write_all(&bytes);
         let _ = socket.shutdown(Shutdown::Write);
         if dice.below(4) > 0 {
-            read_some(&socket);
+            read_any(&socket);
         }
     }
-    // Nothing of it killed the sessions, and nothing was sent by it.
+    // The sessions survived, and no message was sent.
     session.calls("heartbeat", json!({}));
     stateless.calls("heartbeat", json!({}));
     alice.sees_nothing();
 }
 
-/// Reads what there is, and at least until something or the end comes.
-fn read_some(mut socket: &TcpStream) {
+/// Reads until some bytes or the end come.
+fn read_any(mut socket: &TcpStream) {
     let mut chunk = [0; 1024];
     let read = socket.read(&mut chunk);
     let text = String::from_utf8_lossy(&chunk);
@@ -713,9 +715,9 @@ fn read_some(mut socket: &TcpStream) {
 }
 
 #[test]
-fn headers_that_are_too_much_are_refused() {
+fn headers_that_are_too_large_are_refused() {
     let broker = Broker::start();
-    let caller = stranger(&broker);
+    let caller = unregistered_client(&broker);
     let long = "x".repeat(1_000_000);
     for name in ["Mcp-Name", "Mcp-Session-Id", "Last-Event-ID", "Accept", "X"] {
         let mut socket = connect(broker.address);
@@ -725,7 +727,7 @@ fn headers_that_are_too_much_are_refused() {
             assert!((400..500).contains(&response.status), "{name} {}", response.status);
         }
     }
-    // What fits is answered with no more of it than is good.
+    // A header that fits is answered without repeating all of it.
     let name = "x".repeat(20_000);
     let call = caller.asks("tools/call", json!({"name": name, "arguments": {}}));
     let response = call.with("Mcp-Name", "other").answered();
@@ -743,8 +745,8 @@ fn headers_that_are_too_much_are_refused() {
 #[test]
 fn hostile_text_in_headers_reaches_no_log() {
     let broker = Broker::with(&["--log-level=debug", "--log-format=pretty"]);
-    let caller = stranger(&broker);
-    let session = legacy(&broker);
+    let caller = unregistered_client(&broker);
+    let session = open_session(&broker);
     for value in ["\u{9b}2J", "a\u{202e}b", "\u{1b}[2J", "{\"level\":\"fake\"}"] {
         for name in [
             "Mcp-Session-Id",
@@ -776,14 +778,14 @@ fn hostile_text_in_headers_reaches_no_log() {
 }
 
 #[test]
-fn a_session_is_no_place_to_pile_things_up() {
+fn notifications_for_a_stream_that_is_not_open_do_not_accumulate() {
     let broker = Broker::with(&["--log-level=error"]);
     let alice = broker.agent("alice");
-    let bob = legacy(&broker).registered("bob");
+    let bob = open_session(&broker).registered("bob");
     bob.request("resources/subscribe", json!({"uri": "broker://inbox"}))
         .unwrap();
     let before = broker.rss_kib();
-    // Nobody listens, and it is told all the while that there is something new.
+    // The stream is not read while notifications are due.
     for _ in 0..2000 {
         alice.sends("x").to("bob");
         bob.reads(json!({"acknowledge": "immediate"}));
@@ -795,7 +797,7 @@ fn a_session_is_no_place_to_pile_things_up() {
         stream.told("notifications/resources/updated"),
         json!({"uri": "broker://inbox"})
     );
-    // It was said once, not two thousand times.
+    // One notification came, not two thousand.
     bob.calls("heartbeat", json!({}));
     alice.sends("last").to("bob");
     let mut told = 0;

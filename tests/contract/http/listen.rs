@@ -1,4 +1,4 @@
-//! 2026-07-28 over HTTP: streams of `subscriptions/listen`, each the answer to one POST.
+//! 2026-07-28 over HTTP: streams of `subscriptions/listen`. Each is the answer to one POST.
 
 use std::time::{Duration, Instant};
 
@@ -10,25 +10,25 @@ const UPDATED: &str = "notifications/resources/updated";
 const PUSH: &str = "notifications/dev.mcp-broker/message";
 const ID: &str = "io.modelcontextprotocol/subscriptionId";
 
-/// A client that wants messages themselves.
-fn pushed(broker: &Broker, name: &str, settings: Value) -> Caller {
+/// A client to which messages are pushed.
+fn push_client(broker: &Broker, name: &str, settings: Value) -> Caller {
     let capabilities = json!({"extensions": {"dev.mcp-broker/push": settings}});
     Caller::modern(broker.address, capabilities).registered(name)
 }
 
-fn is_told(stream: &mut Reply, caller: &Caller, id: &Value) {
+fn expect_update(stream: &mut Reply, caller: &Caller, id: &Value) {
     assert_eq!(stream.told(UPDATED), json!({"_meta": {ID: id}, "uri": caller.inbox()}));
 }
 
-/// The texts of the next messages that are pushed on a stream.
-fn is_pushed<const N: usize>(stream: &mut Reply, expected: [&str; N]) -> Vec<Value> {
+/// Expects the next pushes to have these texts.
+fn expect_pushes<const N: usize>(stream: &mut Reply, expected: [&str; N]) -> Vec<Value> {
     let pushed: Vec<_> = expected.iter().map(|_| stream.told(PUSH)["message"].take()).collect();
     assert_eq!(crate::support::texts(&pushed), expected);
     pushed
 }
 
 #[test]
-fn a_stream_begins_with_its_acknowledgement_and_tells_of_each_change() {
+fn a_stream_begins_with_its_acknowledgement_and_notifies_of_each_change() {
     let broker = Broker::timeless();
     let alice = broker.agent("alice");
     for (at, id) in [json!(7), json!("7"), json!("ünï \"q\" \\"), json!(0), json!(-3)]
@@ -42,25 +42,25 @@ fn a_stream_begins_with_its_acknowledgement_and_tells_of_each_change() {
         assert_eq!(stream.header("mcp-session-id"), None);
         for text in ["one", "two"] {
             alice.sends(text).to(name.as_str());
-            is_told(&mut stream, &bob, id);
+            expect_update(&mut stream, &bob, id);
         }
         assert_eq!(bob.reads(json!({})).len(), 2);
     }
 }
 
 #[test]
-fn what_waits_already_is_told_after_the_acknowledgement() {
+fn messages_that_wait_already_are_announced_after_the_acknowledgement() {
     let broker = Broker::timeless();
     let alice = broker.agent("alice");
     let bob = broker.stateless("bob");
     alice.sends("early").to("bob");
     let id = json!("early");
     let mut stream = bob.listens_as(&id);
-    is_told(&mut stream, &bob, &id);
+    expect_update(&mut stream, &bob, &id);
 }
 
 #[test]
-fn events_of_this_revision_have_no_names_to_come_back_by() {
+fn events_of_this_revision_have_no_ids() {
     let broker = Broker::timeless();
     let alice = broker.agent("alice");
     let bob = broker.stateless("bob");
@@ -69,7 +69,7 @@ fn events_of_this_revision_have_no_names_to_come_back_by() {
     let event = stream.next_event().unwrap();
     assert_eq!((event.id, event.retry), (None, None));
     drop(stream);
-    // A name of one is not heeded.
+    // An event id in the request is ignored.
     let params = json!({"notifications": {"resourceSubscriptions": [bob.inbox()]}});
     let mut stream = bob
         .asks("subscriptions/listen", params)
@@ -83,7 +83,7 @@ fn events_of_this_revision_have_no_names_to_come_back_by() {
 }
 
 #[test]
-fn two_streams_at_once_are_both_told() {
+fn streams_of_one_session_are_all_notified() {
     let broker = Broker::timeless();
     let alice = broker.agent("alice");
     let bob = broker.stateless("bob");
@@ -92,20 +92,20 @@ fn two_streams_at_once_are_both_told() {
     // The same id on another connection is another stream.
     let mut third = bob.listens_as(&json!("second"));
     alice.sends("hi").to("bob");
-    is_told(&mut first, &bob, &json!("first"));
-    is_told(&mut second, &bob, &json!("second"));
-    is_told(&mut third, &bob, &json!("second"));
-    // That one goes changes nothing for the others.
+    expect_update(&mut first, &bob, &json!("first"));
+    expect_update(&mut second, &bob, &json!("second"));
+    expect_update(&mut third, &bob, &json!("second"));
+    // The end of one stream does not affect the others.
     first.leaves();
     third.leaves();
     alice.sends("again").to("bob");
-    is_told(&mut second, &bob, &json!("second"));
-    // Nor do they take anything from who reads.
+    expect_update(&mut second, &bob, &json!("second"));
+    // Streams take no messages from the inbox.
     assert_eq!(bob.reads(json!({})).len(), 2);
 }
 
 #[test]
-fn streams_of_many_clients_are_told_of_their_own_inboxes_only() {
+fn streams_are_notified_of_their_own_inbox_only() {
     let broker = Broker::timeless();
     let alice = broker.agent("alice");
     let callers: Vec<_> = (0..10).map(|at| broker.stateless(&format!("bob{at}"))).collect();
@@ -118,7 +118,7 @@ fn streams_of_many_clients_are_told_of_their_own_inboxes_only() {
 }
 
 #[test]
-fn what_is_not_offered_is_left_out_of_the_acknowledgement() {
+fn the_acknowledgement_names_only_what_is_offered() {
     let broker = Broker::timeless();
     let bob = broker.stateless("bob");
     let alice = broker.stateless("alice");
@@ -156,7 +156,7 @@ fn what_is_not_offered_is_left_out_of_the_acknowledgement() {
 }
 
 #[test]
-fn who_takes_no_events_cannot_listen() {
+fn a_client_that_accepts_no_events_cannot_listen() {
     let broker = Broker::timeless();
     let bob = broker.stateless("bob");
     let params = json!({"notifications": {"resourceSubscriptions": [bob.inbox()]}});
@@ -177,25 +177,25 @@ fn a_silent_stream_is_kept_alive_by_comments() {
     for _ in 0..3 {
         stream.is_kept_alive();
     }
-    // They are no events, and events still come between them.
+    // Comments are not events, and events still come between them.
     alice.sends("hi").to("bob");
-    is_told(&mut stream, &bob, &json!(1));
+    expect_update(&mut stream, &bob, &json!(1));
     stream.is_kept_alive();
 }
 
 #[test]
-fn who_listens_stays_active_until_the_stream_is_gone() {
+fn a_client_that_listens_stays_active_until_its_stream_ends() {
     let broker = Broker::impatient();
     let alice = broker.agent("alice");
     let bob = broker.stateless("bob");
     let stream = bob.listens_as(&json!(1));
-    // By the time that another who is silent counts as disconnected, this one would as well.
+    // When another silent client counts as disconnected, this one would as well.
     let silent = broker.stateless("silent");
     alice.notices("silent", "disconnected");
     assert_eq!(alice.presence_of("bob").as_deref(), Some("active"));
     stream.leaves();
     alice.notices("bob", "disconnected");
-    // Whatever they are, they come back by any call, and by a stream.
+    // Any call and any stream makes a silent client active again.
     silent.calls("heartbeat", json!({}));
     assert_eq!(alice.presence_of("silent").as_deref(), Some("active"));
     let _stream = bob.listens_as(&json!(2));
@@ -203,10 +203,10 @@ fn who_listens_stays_active_until_the_stream_is_gone() {
 }
 
 #[test]
-fn messages_are_pushed_while_somebody_listens() {
+fn messages_are_pushed_while_a_stream_is_open() {
     let broker = Broker::timeless();
     let alice = broker.agent("alice");
-    let bob = pushed(&broker, "bob", json!({"window": 2, "ack": "manual"}));
+    let bob = push_client(&broker, "bob", json!({"window": 2, "ack": "manual"}));
     let early = alice.sends("early").to("bob");
     assert_eq!(early.status, "queued");
     let mut stream = bob.listens_as(&json!("é"));
@@ -217,34 +217,34 @@ fn messages_are_pushed_while_somebody_listens() {
     alice.learns(&early.id, "delivered");
 
     let second = alice.sends("second").to("bob");
-    is_pushed(&mut stream, ["second"]);
+    expect_pushes(&mut stream, ["second"]);
     let third = alice.sends("third").to("bob");
     assert_eq!(third.status, "queued");
-    // The window has room again by an acknowledgement of either kind.
+    // An acknowledgement by tool or by notification makes room in the window.
     bob.notifies(
         "notifications/dev.mcp-broker/ack",
         json!({"up_to": early.id, "session_id": bob.session}),
     );
-    is_pushed(&mut stream, ["third"]);
+    expect_pushes(&mut stream, ["third"]);
     alice.learns(&early.id, "acknowledged");
     alice.sends("fourth").to("bob");
     let done = bob.calls("acknowledge_messages", json!({"message_ids": [second.id]}));
     assert_eq!(done["acknowledged"], 1);
-    is_pushed(&mut stream, ["fourth"]);
+    expect_pushes(&mut stream, ["fourth"]);
     stream.leaves();
 
-    // What was pushed and never acknowledged waits again, and is pushed to who listens next.
+    // A message that was pushed and not acknowledged is queued again, and pushed to the next stream.
     alice.learns(&third.id, "queued");
     let mut stream = bob.listens_as(&json!(2));
-    let again = is_pushed(&mut stream, ["third", "fourth"]);
+    let again = expect_pushes(&mut stream, ["third", "fourth"]);
     assert_eq!(again[0]["delivery_count"], 2);
 }
 
 #[test]
-fn what_is_written_is_acknowledged_for_who_wants_that() {
+fn written_messages_are_acknowledged_with_ack_auto() {
     let broker = Broker::timeless();
     let alice = broker.agent("alice");
-    let bob = pushed(&broker, "bob", json!({"window": 4, "ack": "auto"}));
+    let bob = push_client(&broker, "bob", json!({"window": 4, "ack": "auto"}));
     let mut stream = bob.listens_as(&json!(1));
     let sent: Vec<_> = (0..50).map(|at| alice.sends(&at.to_string()).to("bob").id).collect();
     for id in &sent {
@@ -258,7 +258,7 @@ fn what_is_written_is_acknowledged_for_who_wants_that() {
 }
 
 #[test]
-fn who_declared_nothing_is_pushed_nothing() {
+fn a_client_that_did_not_declare_push_gets_notifications_only() {
     let broker = Broker::timeless();
     let alice = broker.agent("alice");
     let bob = broker.stateless("bob");
@@ -271,24 +271,24 @@ fn who_declared_nothing_is_pushed_nothing() {
 }
 
 #[test]
-fn of_two_who_want_messages_the_later_gets_them() {
+fn the_newest_of_two_streams_gets_the_messages() {
     let broker = Broker::timeless();
     let alice = broker.agent("alice");
-    let bob = pushed(&broker, "bob", json!({"ack": "manual"}));
+    let bob = push_client(&broker, "bob", json!({"ack": "manual"}));
     let mut older = bob.listens_as(&json!("older"));
     let sent = alice.sends("hi").to("bob");
-    is_pushed(&mut older, ["hi"]);
+    expect_pushes(&mut older, ["hi"]);
     let mut newer = bob.listens_as(&json!("newer"));
-    let again = is_pushed(&mut newer, ["hi"]);
+    let again = expect_pushes(&mut newer, ["hi"]);
     assert_eq!(again[0]["message_id"], sent.id.as_str());
     assert_eq!(again[0]["delivery_count"], 2);
     older.is_over();
     alice.sends("ho").to("bob");
-    is_pushed(&mut newer, ["ho"]);
+    expect_pushes(&mut newer, ["ho"]);
 }
 
 #[test]
-fn a_stateless_registration_takes_the_name_from_an_older_connection() {
+fn a_stateless_registration_takes_the_name_over_from_a_connection() {
     let broker = Broker::timeless();
     let alice = broker.agent("alice");
     let older: Agent = broker.pushed("bob", &json!({"ack": "manual"}));
@@ -324,10 +324,10 @@ fn streams_end_with_their_result_when_the_broker_stops() {
             assert_eq!(result["_meta"][ID], *id);
             stream.ends();
         }
-        // Who waits is told to come again.
+        // Calls that wait are told to retry.
         let mut waits = vec![&mut streaming];
         if workers == "--workers=1" {
-            // What one thread has answered to later connections came after it had read this one.
+            // A single thread had read this call before it answered later connections.
             waits.push(&mut waiting);
         }
         for wait in waits {
@@ -337,15 +337,15 @@ fn streams_end_with_their_result_when_the_broker_stops() {
         }
         streaming.is_over();
         assert_eq!(broker.ends().code(), Some(0));
-        assert!(began.elapsed() < Duration::from_secs(15), "something held it up");
+        assert!(began.elapsed() < Duration::from_secs(15), "the shutdown was delayed");
     }
 }
 
 #[test]
-fn many_streams_come_and_go_and_leave_nothing_behind() {
+fn streams_that_come_and_go_lose_no_message() {
     let broker = Broker::with(&[&TIMELESS[..], &["--workers=2", "--delivery-limit=1000"]].concat());
     let alice = broker.agent("alice");
-    let bob = pushed(&broker, "bob", json!({"ack": "manual"}));
+    let bob = push_client(&broker, "bob", json!({"ack": "manual"}));
     for round in 0..50 {
         let stream = bob.listens_as(&json!(round));
         if round % 2 == 0 {
@@ -354,7 +354,7 @@ fn many_streams_come_and_go_and_leave_nothing_behind() {
         drop(stream);
     }
     let mut stream = bob.listens_as(&json!("last"));
-    // Everything that was accepted is still there.
+    // Every accepted message is still there.
     let mut seen = std::collections::HashSet::new();
     while seen.len() < 25 {
         let message = stream.told(PUSH)["message"].take();

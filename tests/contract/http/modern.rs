@@ -1,4 +1,4 @@
-//! 2026-07-28 over HTTP: each POST stands for itself, and its headers say what its body says.
+//! 2026-07-28 over HTTP: each POST is independent, and its headers must agree with its body.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use crate::support::{Broker, Caller, Request, keys};
 const MODERN: &str = "2026-07-28";
 const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 
-fn stranger(broker: &Broker) -> Caller {
+fn unregistered_client(broker: &Broker) -> Caller {
     Caller::modern(broker.address, json!({}))
 }
 
@@ -16,7 +16,7 @@ fn sentinel(text: &str) -> String {
     format!("=?base64?{}?=", STANDARD.encode(text))
 }
 
-/// A call of a tool that is answered whoever calls it.
+/// A call of a tool that needs no session.
 fn list_sessions(caller: &Caller) -> Request {
     caller.call("list_sessions", json!({}))
 }
@@ -24,7 +24,7 @@ fn list_sessions(caller: &Caller) -> Request {
 #[test]
 fn discovery_lists_and_calls_are_answered_as_json() {
     let broker = Broker::timeless();
-    let stranger = stranger(&broker);
+    let stranger = unregistered_client(&broker);
     for (method, params, member) in [
         ("server/discover", json!({}), "supportedVersions"),
         ("tools/list", json!({}), "tools"),
@@ -64,13 +64,13 @@ fn discovery_lists_and_calls_are_answered_as_json() {
 #[test]
 fn requests_follow_each_other_on_one_connection() {
     let broker = Broker::timeless();
-    let stranger = stranger(&broker);
+    let stranger = unregistered_client(&broker);
     let request = list_sessions(&stranger).bytes();
     let socket = broker.socket();
     for _ in 0..3 {
         assert_eq!(crate::support::exchange(&socket, &request).status, 200);
     }
-    // Of whatever era, and after a refusal as well.
+    // Requests of either era, also after a refusal.
     let refused = list_sessions(&stranger).without("Mcp-Name").bytes();
     assert_eq!(crate::support::exchange(&socket, &refused).status, 400);
     let hello = crate::support::hello(broker.address, "2025-11-25", json!({})).bytes();
@@ -79,9 +79,9 @@ fn requests_follow_each_other_on_one_connection() {
 }
 
 #[test]
-fn a_header_that_is_required_must_be_there_and_say_what_the_body_says() {
+fn required_headers_must_be_present_and_agree_with_the_body() {
     let broker = Broker::timeless();
-    let stranger = stranger(&broker);
+    let stranger = unregistered_client(&broker);
     let call = list_sessions(&stranger);
     let read = stranger.asks("resources/read", json!({"uri": "broker://sessions"}));
     let list = stranger.asks("tools/list", json!({}));
@@ -150,14 +150,14 @@ fn a_header_that_is_required_must_be_there_and_say_what_the_body_says() {
         assert_eq!(response.refusal(), (400, -32020), "{what}: {response:?}");
         assert_eq!(response.json()["id"], 1, "{what}");
     }
-    // Nothing of it left a trace.
+    // A refused request leaves no trace.
     assert_eq!(call.answered().status, 200);
 }
 
 #[test]
-fn a_header_may_be_written_in_every_way_that_means_the_same() {
+fn equivalent_spellings_of_headers_are_accepted() {
     let broker = Broker::timeless();
-    let stranger = stranger(&broker);
+    let stranger = unregistered_client(&broker);
     let call = list_sessions(&stranger);
     for (what, request) in [
         (
@@ -215,14 +215,14 @@ fn a_header_may_be_written_in_every_way_that_means_the_same() {
 }
 
 #[test]
-fn a_name_that_no_header_can_carry_comes_encoded() {
+fn a_name_that_does_not_fit_a_header_is_encoded() {
     let broker = Broker::timeless();
-    let stranger = stranger(&broker);
+    let stranger = unregistered_client(&broker);
     for name in ["wörld", " padded ", "line\nbreak", "=?base64?literal?=", "\u{1F980}"] {
         let call = stranger
             .asks("tools/call", json!({"name": name, "arguments": {}}))
             .with("Mcp-Name", sentinel(name));
-        // It is understood, so that what is wrong with it is that there is no such tool.
+        // The name is decoded: the error is that no such tool exists.
         assert_eq!(call.answered().json()["error"]["code"], -32602, "{name:?}");
         let read = stranger
             .asks("resources/read", json!({"uri": name}))
@@ -230,21 +230,21 @@ fn a_name_that_no_header_can_carry_comes_encoded() {
         let error = &read.answered().json()["error"];
         assert_eq!((&error["code"], &error["data"]["uri"]), (&json!(-32602), &json!(name)));
     }
-    // What looks like the sentinel and is not is meant as it stands.
+    // A value that only looks like the encoding is taken literally.
     for name in ["=?base64?SGVsbG8=", "SGVsbG8=?=", "=?utf-8?SGVsbG8=?="] {
         let call = stranger.asks("tools/call", json!({"name": name, "arguments": {}}));
         assert_eq!(call.answered().json()["error"]["code"], -32602, "{name:?}");
     }
-    // And what is the sentinel is never meant as it stands.
+    // A value in the encoding is never taken literally.
     let literal = "=?base64?SGVsbG8=?=";
     let call = stranger.asks("tools/call", json!({"name": literal, "arguments": {}}));
     assert_eq!(call.refused(), (400, -32020));
 }
 
 #[test]
-fn what_a_request_says_of_itself_is_checked() {
+fn the_meta_of_a_request_is_checked() {
     let broker = Broker::timeless();
-    let stranger = stranger(&broker);
+    let stranger = unregistered_client(&broker);
     for version in ["2025-11-25", "2024-11-05", "v999.0.0", "1900-01-01", "2026-07-29", ""] {
         let request = stranger
             .asks("server/discover", json!({"_meta": {VERSION: version}}))
@@ -258,7 +258,7 @@ fn what_a_request_says_of_itself_is_checked() {
             json!({"supported": [MODERN], "requested": version})
         );
     }
-    // Header and body differ: that comes first, whatever is in them.
+    // A difference between header and body is found before the values are checked.
     let differ = stranger.asks("server/discover", json!({"_meta": {VERSION: "v999.0.0"}}));
     assert_eq!(differ.refused(), (400, -32020));
 
@@ -295,9 +295,9 @@ fn what_a_request_says_of_itself_is_checked() {
 }
 
 #[test]
-fn methods_that_this_revision_does_not_have_are_not_found() {
+fn unknown_methods_are_not_found() {
     let broker = Broker::timeless();
-    let stranger = stranger(&broker);
+    let stranger = unregistered_client(&broker);
     for method in [
         "ping",
         "initialize",
@@ -318,9 +318,9 @@ fn methods_that_this_revision_does_not_have_are_not_found() {
 }
 
 #[test]
-fn a_tool_that_is_not_there_is_an_error_and_a_tool_that_refuses_is_a_result() {
+fn an_unknown_tool_is_an_error_and_a_refusing_tool_a_result() {
     let broker = Broker::timeless();
-    let stranger = stranger(&broker);
+    let stranger = unregistered_client(&broker);
     let error = stranger
         .request("tools/call", json!({"name": "no_such_tool", "arguments": {}}))
         .unwrap_err();
@@ -343,9 +343,9 @@ fn a_tool_that_is_not_there_is_an_error_and_a_tool_that_refuses_is_a_result() {
 }
 
 #[test]
-fn a_notification_is_accepted_without_a_word() {
+fn a_notification_is_accepted_without_a_body() {
     let broker = Broker::timeless();
-    let stranger = stranger(&broker);
+    let stranger = unregistered_client(&broker);
     for method in [
         "notifications/cancelled",
         "notifications/whatever",
@@ -354,7 +354,7 @@ fn a_notification_is_accepted_without_a_word() {
         stranger.notifies(method, json!({}));
         stranger.notifies(method, json!({"requestId": 1, "message_ids": ["nonsense"]}));
     }
-    // An answer to nothing, and a list of frames, are nothing that this revision knows.
+    // This revision knows neither responses nor batches.
     for frame in [
         json!({"jsonrpc": "2.0", "id": 1, "result": {}}),
         json!([]),
@@ -367,9 +367,9 @@ fn a_notification_is_accepted_without_a_word() {
 }
 
 #[test]
-fn there_is_nothing_to_get_and_nothing_to_delete() {
+fn get_and_delete_are_not_allowed() {
     let broker = Broker::timeless();
-    let stranger = stranger(&broker);
+    let stranger = unregistered_client(&broker);
     for request in [
         stranger.stream(),
         stranger.delete(),
@@ -387,7 +387,7 @@ fn there_is_nothing_to_get_and_nothing_to_delete() {
 }
 
 #[test]
-fn no_session_of_the_transport_is_made_or_heeded() {
+fn the_session_header_is_neither_sent_nor_used() {
     let broker = Broker::timeless();
     let legacy = Caller::legacy(broker.address, "2025-11-25", json!({}));
     let known = legacy.stream();
@@ -396,7 +396,7 @@ fn no_session_of_the_transport_is_made_or_heeded() {
         .lines()
         .find_map(|line| line.strip_prefix("Mcp-Session-Id: "))
         .unwrap();
-    let stranger = stranger(&broker);
+    let stranger = unregistered_client(&broker);
     for id in ["", "nonsense", known] {
         for request in [
             stranger.asks("server/discover", json!({})),
@@ -408,7 +408,7 @@ fn no_session_of_the_transport_is_made_or_heeded() {
             assert_eq!(response.header("mcp-session-id"), None, "{id}");
         }
     }
-    // Nor is what the other session knows used for it.
+    // The modern request does not use what the other session knows.
     let legacy = legacy.registered("legacy");
     let result = stranger
         .call("heartbeat", json!({}))
@@ -423,10 +423,10 @@ fn no_session_of_the_transport_is_made_or_heeded() {
 }
 
 #[test]
-fn who_acts_as_a_session_names_it() {
+fn a_call_that_acts_as_a_session_must_name_it() {
     let broker = Broker::timeless();
     let alice = broker.agent("alice");
-    let stranger = stranger(&broker);
+    let stranger = unregistered_client(&broker);
     for (tool, arguments) in [
         ("heartbeat", json!({})),
         ("disconnect_session", json!({})),
@@ -460,7 +460,7 @@ fn who_acts_as_a_session_names_it() {
     let seen = alice.sees(["from bob"]);
     assert_eq!(seen[0]["message_id"], sent["message_id"]);
     assert_eq!(seen[0]["sender_id"], bob.session.as_deref().unwrap());
-    // Registered again, it is the same session for all others; the caller that had it is told apart by its id.
+    // Others see the same session; the callers are told apart by the ids they were given.
     let again = broker.stateless("bob");
     assert_ne!(again.session, bob.session);
     assert_eq!(again.calls("heartbeat", json!({}))["status"], "active");
@@ -475,7 +475,7 @@ fn who_acts_as_a_session_names_it() {
 }
 
 #[test]
-fn every_result_says_how_many_messages_wait() {
+fn every_result_says_how_many_messages_are_unread() {
     let broker = Broker::timeless();
     let alice = broker.agent("alice");
     let bob = broker.stateless("bob");
@@ -494,7 +494,7 @@ fn every_result_says_how_many_messages_wait() {
 }
 
 #[test]
-fn what_a_stateless_client_reads_is_acknowledged_like_any_other() {
+fn messages_read_by_a_stateless_client_are_acknowledged() {
     let broker = Broker::timeless();
     let alice = broker.agent("alice");
     let bob = broker.stateless("bob");
@@ -520,9 +520,9 @@ fn what_a_stateless_client_reads_is_acknowledged_like_any_other() {
 }
 
 #[test]
-fn an_answer_is_an_event_for_who_names_events_first() {
+fn a_client_that_prefers_events_gets_its_answer_as_an_event() {
     let broker = Broker::timeless();
-    let stranger = stranger(&broker);
+    let stranger = unregistered_client(&broker);
     for accept in [
         "text/event-stream, application/json",
         "text/event-stream",
@@ -539,7 +539,7 @@ fn an_answer_is_an_event_for_who_names_events_first() {
             let caching = reply.header("cache-control").unwrap();
             assert!(caching.contains("no-cache"), "{caching}");
             let event = reply.next_event().unwrap();
-            // Streams of this revision cannot be resumed, so their events have no names.
+            // Streams of this revision cannot be resumed, so their events have no ids.
             assert_eq!((event.id.as_deref(), event.retry), (None, None), "{event:?}");
             assert_eq!(event.json()["result"]["resultType"], "complete");
             reply.ends();
@@ -560,14 +560,14 @@ fn an_answer_is_an_event_for_who_names_events_first() {
 }
 
 #[test]
-fn an_error_among_the_events_is_one_too() {
+fn an_error_can_come_as_an_event() {
     let broker = Broker::timeless();
-    let stranger = stranger(&broker);
+    let stranger = unregistered_client(&broker);
     let request = stranger
         .asks("tools/call", json!({"name": "no_such_tool", "arguments": {}}))
         .with("Accept", "text/event-stream, application/json");
     assert_eq!(request.sent().answer_to(&json!(1)).unwrap_err()["code"], -32602);
-    // Before it is known what is asked for, a refusal is an answer of HTTP.
+    // A request that is refused before it is parsed gets an HTTP status.
     for request in [
         request.clone().without("Mcp-Name"),
         stranger
@@ -580,9 +580,9 @@ fn an_error_among_the_events_is_one_too() {
 }
 
 #[test]
-fn who_wants_to_hear_of_the_log_hears_of_it_before_the_answer() {
+fn log_messages_come_before_the_answer() {
     let broker = Broker::timeless();
-    let stranger = stranger(&broker);
+    let stranger = unregistered_client(&broker);
     let call = |level: &str| {
         let meta = json!({"io.modelcontextprotocol/logLevel": level});
         let params = json!({"name": "heartbeat", "arguments": {}, "_meta": meta});
@@ -595,7 +595,7 @@ fn who_wants_to_hear_of_the_log_hears_of_it_before_the_answer() {
     assert_eq!(logged["params"]["data"]["code"], "session_required");
     assert_eq!(reply.answer_to(&json!(1)).unwrap()["isError"], true);
     reply.ends();
-    // Of nothing less severe, and never unasked.
+    // Less severe messages are left out, and without a level none is sent.
     let quiet = call("emergency").answered();
     assert_eq!(quiet.header("content-type"), Some("application/json"));
     let error = call("loud").sent().answer_to(&json!(1)).unwrap_err();
@@ -603,9 +603,9 @@ fn who_wants_to_hear_of_the_log_hears_of_it_before_the_answer() {
 }
 
 #[test]
-fn who_takes_no_events_gets_none() {
+fn a_client_that_accepts_no_events_gets_none() {
     let broker = Broker::timeless();
-    let stranger = stranger(&broker);
+    let stranger = unregistered_client(&broker);
     let meta = json!({"io.modelcontextprotocol/logLevel": "debug", "progressToken": 1});
     let params = json!({"name": "heartbeat", "arguments": {}, "_meta": meta});
     let request = stranger.asks("tools/call", params).with("Accept", "application/json");

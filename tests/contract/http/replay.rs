@@ -1,4 +1,4 @@
-//! 2025-11-25 and before over HTTP: streams that are read on after they were cut, and what is pushed on them.
+//! Streams of HTTP sessions up to 2025-11-25 that are resumed after a cut by the id of their last event.
 
 use std::collections::HashSet;
 
@@ -15,30 +15,30 @@ fn bob(broker: &Broker, version: &str) -> Caller {
     Caller::legacy(broker.address, version, json!({})).registered("bob")
 }
 
-/// One to whom messages are pushed.
-fn pushed(broker: &Broker, settings: Value) -> Caller {
+/// A client to which messages are pushed.
+fn push_client(broker: &Broker, settings: Value) -> Caller {
     let capabilities = json!({"experimental": {"dev.mcp-broker/push": settings}});
     Caller::legacy(broker.address, "2025-11-25", capabilities).registered("bob")
 }
 
-fn resumed(caller: &Caller, last: &str) -> Reply {
+fn resume(caller: &Caller, last: &str) -> Reply {
     caller.stream().with("Last-Event-ID", last).sent().streams()
 }
 
-/// The next event of a stream that must have a name.
-fn named(stream: &mut Reply) -> (String, Event) {
+/// The next event of a stream and its id, which it must have.
+fn next_event_with_id(stream: &mut Reply) -> (String, Event) {
     let event = stream.next_event().expect("an event");
     (event.id.clone().expect("its name"), event)
 }
 
-fn is_pushed<const N: usize>(stream: &mut Reply, expected: [&str; N]) -> Vec<Value> {
+fn expect_pushes<const N: usize>(stream: &mut Reply, expected: [&str; N]) -> Vec<Value> {
     let pushed: Vec<_> = expected.iter().map(|_| stream.told(PUSH)["message"].take()).collect();
     assert_eq!(texts(&pushed), expected);
     pushed
 }
 
 #[test]
-fn streams_begin_with_an_event_without_data_for_who_knows_what_that_means() {
+fn streams_of_2025_11_25_begin_with_an_event_without_data() {
     let broker = Broker::timeless();
     for version in ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"] {
         let bob = bob(&broker, version);
@@ -49,13 +49,13 @@ fn streams_begin_with_an_event_without_data_for_who_knows_what_that_means() {
                 .with("Accept", EVENTS_FIRST)
                 .sent()
                 .streams();
-            let (name, mut event) = named(&mut reply);
-            assert!(names.insert(name), "given twice");
+            let (name, mut event) = next_event_with_id(&mut reply);
+            assert!(names.insert(name), "an event id is given twice");
             if version == "2025-11-25" {
                 assert_eq!(event.data, "", "{version} {round}");
                 assert!(event.retry.is_some(), "{event:?}");
-                let (name, next) = named(&mut reply);
-                assert!(names.insert(name), "given twice");
+                let (name, next) = next_event_with_id(&mut reply);
+                assert!(names.insert(name), "an event id is given twice");
                 event = next;
             }
             assert_eq!(event.json()["result"]["isError"], false, "{version}");
@@ -66,27 +66,27 @@ fn streams_begin_with_an_event_without_data_for_who_knows_what_that_means() {
 }
 
 #[test]
-fn an_answer_that_was_read_can_be_asked_for_again() {
+fn an_answer_that_was_read_can_be_replayed() {
     let broker = Broker::timeless();
     let bob = bob(&broker, "2025-11-25");
     let alice = broker.agent("alice");
     let call = bob.call("send_message", alice.sends("once").arguments_to("alice"));
     let mut reply = call.with("Accept", EVENTS_FIRST).sent().streams();
-    let (priming, _) = named(&mut reply);
+    let (priming, _) = next_event_with_id(&mut reply);
     let answer = reply.answer_to(&json!(1)).unwrap();
     reply.ends();
     for _ in 0..2 {
-        let mut again = resumed(&bob, &priming);
+        let mut again = resume(&bob, &priming);
         assert_eq!(again.answer_to(&json!(1)).unwrap(), answer);
         again.ends();
     }
-    // It was not done again.
+    // The call was not executed again.
     alice.sees(["once"]);
     alice.sees_nothing();
 }
 
 #[test]
-fn an_answer_that_came_too_late_is_read_on() {
+fn an_answer_that_came_after_the_cut_is_read_by_resuming() {
     let broker = Broker::timeless();
     let alice = broker.agent("alice");
     let bob = bob(&broker, "2025-11-25");
@@ -101,13 +101,13 @@ fn an_answer_that_came_too_late_is_read_on() {
             .with("Accept", EVENTS_FIRST)
             .sent()
             .streams();
-        let (priming, _) = named(&mut reply);
-        // A connection that goes is no cancellation.
+        let (priming, _) = next_event_with_id(&mut reply);
+        // A disconnect is not a cancellation.
         reply.leaves();
-        let early = (round % 2 == 0).then(|| resumed(&bob, &priming));
+        let early = (round % 2 == 0).then(|| resume(&bob, &priming));
         alice.sees([text.as_str()]);
         alice.sees_nothing();
-        let mut again = early.unwrap_or_else(|| resumed(&bob, &priming));
+        let mut again = early.unwrap_or_else(|| resume(&bob, &priming));
         let result = again.answer_to(&json!(1)).unwrap();
         assert_eq!(result["structuredContent"]["status"], "acknowledged", "{result}");
         again.ends();
@@ -115,7 +115,7 @@ fn an_answer_that_came_too_late_is_read_on() {
 }
 
 #[test]
-fn progress_of_a_call_is_read_on_without_a_gap() {
+fn progress_of_a_call_is_resumed_without_a_gap() {
     let broker = Broker::with(&["--heartbeat-interval=100ms"]);
     let alice = broker.agent("alice");
     let bob = bob(&broker, "2025-11-25");
@@ -127,11 +127,11 @@ fn progress_of_a_call_is_read_on_without_a_gap() {
         "name": "send_message", "arguments": letter.arguments_to("alice"), "_meta": {"progressToken": "p"},
     });
     let mut reply = bob.asks("tools/call", params).sent().streams();
-    let (_, _) = named(&mut reply);
+    let (_, _) = next_event_with_id(&mut reply);
     let mut last = 0.0;
-    // Cut again and again: each time what comes next is the very next.
+    // The stream is cut repeatedly: each time the next event follows the last one without a gap.
     for _ in 0..4 {
-        let (name, event) = named(&mut reply);
+        let (name, event) = next_event_with_id(&mut reply);
         let frame = event.json();
         assert_eq!(frame["method"], "notifications/progress", "{frame}");
         assert_eq!(frame["params"]["progressToken"], "p");
@@ -139,8 +139,8 @@ fn progress_of_a_call_is_read_on_without_a_gap() {
         assert!(progress > last, "{progress} after {last}");
         let number = |name: &str| name.rsplit('-').next().unwrap().parse::<u64>().unwrap();
         reply.leaves();
-        reply = resumed(&bob, &name);
-        let (next, event) = named(&mut reply);
+        reply = resume(&bob, &name);
+        let (next, event) = next_event_with_id(&mut reply);
         assert_eq!(number(&next), number(&name) + 1, "{name} and then {next}: {event:?}");
         last = event.json()["params"]["progress"].as_f64().unwrap();
     }
@@ -152,7 +152,7 @@ fn progress_of_a_call_is_read_on_without_a_gap() {
 }
 
 #[test]
-fn a_wait_for_messages_that_was_cut_takes_none() {
+fn a_wait_whose_connection_was_cut_takes_no_message() {
     let broker = Broker::timeless();
     let alice = broker.agent("alice");
     let bob = bob(&broker, "2025-11-25");
@@ -161,13 +161,13 @@ fn a_wait_for_messages_that_was_cut_takes_none() {
         .with("Accept", EVENTS_FIRST)
         .sent()
         .streams();
-    let (priming, _) = named(&mut reply);
+    let (priming, _) = next_event_with_id(&mut reply);
     reply.leaves();
     alice.sends("hi").to("bob");
     let read = bob.reads(json!({"wait_seconds": 20}));
     assert_eq!(texts(&read), ["hi"]);
-    // It has ended, and says so to who comes back for its answer.
-    let mut again = resumed(&bob, &priming);
+    // The wait has ended, and its kept answer says so.
+    let mut again = resume(&bob, &priming);
     let result = again.answer_to(&json!(1)).unwrap();
     let repeated = result["structuredContent"]["messages"].as_array();
     let repeated = repeated.is_some_and(|messages| messages[0]["message_id"] == read[0]["message_id"]);
@@ -179,10 +179,10 @@ fn a_wait_for_messages_that_was_cut_takes_none() {
 }
 
 #[test]
-fn what_was_missed_on_the_stream_of_the_session_comes_again_in_order() {
+fn missed_events_of_the_session_stream_are_replayed_in_order() {
     let broker = Broker::timeless();
     let alice = broker.agent("alice");
-    let bob = pushed(&broker, json!({"window": 1000, "ack": "manual"}));
+    let bob = push_client(&broker, json!({"window": 1000, "ack": "manual"}));
     let mut stream = bob.reads_stream();
     for at in 0..5 {
         alice.sends(&at.to_string()).to("bob");
@@ -190,7 +190,7 @@ fn what_was_missed_on_the_stream_of_the_session_comes_again_in_order() {
     let mut names = Vec::new();
     let mut seen = Vec::new();
     while seen.len() < 5 {
-        let (name, event) = named(&mut stream);
+        let (name, event) = next_event_with_id(&mut stream);
         if event.data.is_empty() {
             continue;
         }
@@ -201,18 +201,18 @@ fn what_was_missed_on_the_stream_of_the_session_comes_again_in_order() {
     }
     assert_eq!(names.iter().collect::<HashSet<_>>().len(), 5);
     stream.leaves();
-    // After the second: at least the three that followed, in their order, each as it was or as a repeat.
-    let mut again = resumed(&bob, &names[1]);
+    // After the second event: at least the three that followed, in order, each original or repeated.
+    let mut again = resume(&bob, &names[1]);
     let mut replayed: Vec<Value> = Vec::new();
     while replayed.last().is_none_or(|last| last["payload"]["text"] != "4") {
-        let (_, event) = named(&mut again);
+        let (_, event) = next_event_with_id(&mut again);
         if !event.data.is_empty() {
             replayed.push(event.json()["params"]["message"].take());
         }
     }
     let of = texts(&replayed);
     assert!(of.starts_with(&["2", "3", "4"]), "{of:?}");
-    // And it goes on from there.
+    // The stream then continues.
     alice.sends("5").to("bob");
     loop {
         let text = again.told(PUSH)["message"]["payload"]["text"].take();
@@ -223,7 +223,7 @@ fn what_was_missed_on_the_stream_of_the_session_comes_again_in_order() {
 }
 
 #[test]
-fn what_is_too_large_to_be_kept_for_a_replay_comes_again_too() {
+fn pushes_too_large_to_be_kept_are_redelivered() {
     let broker = Broker::timeless();
     let alice = broker.agent("alice");
     for (at, len) in [100_000, 1_000_000, 3_000_000].into_iter().enumerate() {
@@ -234,7 +234,7 @@ fn what_is_too_large_to_be_kept_for_a_replay_comes_again_too() {
         let mut stream = bob.reads_stream();
         alice.sends("small").to(&bob.name);
         let name = loop {
-            let (name, event) = named(&mut stream);
+            let (name, event) = next_event_with_id(&mut stream);
             if !event.data.is_empty() {
                 break name;
             }
@@ -244,9 +244,9 @@ fn what_is_too_large_to_be_kept_for_a_replay_comes_again_too() {
             sent.push(alice.sends(&"x".repeat(len)).to(&bob.name).id);
         }
         alice.learns(&sent[0], "delivered");
-        // It read none of it.
+        // The client read none of it.
         stream.leaves();
-        let mut again = resumed(&bob, &name);
+        let mut again = resume(&bob, &name);
         let mut missing: HashSet<_> = sent.into_iter().collect();
         while !missing.is_empty() {
             let message = again.told(PUSH)["message"].take();
@@ -256,7 +256,7 @@ fn what_is_too_large_to_be_kept_for_a_replay_comes_again_too() {
 }
 
 #[test]
-fn what_belongs_to_one_stream_never_comes_on_another() {
+fn a_replay_contains_events_of_its_own_stream_only() {
     let broker = Broker::timeless();
     let alice = broker.agent("alice");
     let bob = bob(&broker, "2025-11-25");
@@ -266,24 +266,24 @@ fn what_belongs_to_one_stream_never_comes_on_another() {
         .with("Accept", EVENTS_FIRST)
         .sent()
         .streams();
-    let (of_first, _) = named(&mut first);
+    let (of_first, _) = next_event_with_id(&mut first);
     let answer = first.answer_to(&json!(1)).unwrap();
     let mut second = bob
         .call("heartbeat", json!({}))
         .with("Accept", EVENTS_FIRST)
         .sent()
         .streams();
-    let (of_second, _) = named(&mut second);
+    let (of_second, _) = next_event_with_id(&mut second);
     second.answer_to(&json!(1)).unwrap();
     alice.sends("hi").to("bob");
     let mut main = bob.reads_stream();
-    let (of_main, _) = named(&mut main);
+    let (of_main, _) = next_event_with_id(&mut main);
     let names = [&of_first, &of_second, &of_main].map(|name| name.split('-').next().unwrap());
     assert_eq!(names.iter().collect::<HashSet<_>>().len(), 3, "{names:?}");
-    let mut again = resumed(&bob, &of_first);
+    let mut again = resume(&bob, &of_first);
     assert_eq!(again.answer_to(&json!(1)).unwrap(), answer);
     again.ends();
-    // The other session knows nothing of it.
+    // The event id means nothing in another session.
     let carol = Caller::legacy(broker.address, "2025-11-25", json!({}));
     let mut stream = carol.stream().with("Last-Event-ID", of_first.as_str()).sent().streams();
     carol.request("resources/subscribe", json!({"uri": INBOX})).unwrap();
@@ -295,7 +295,7 @@ fn what_belongs_to_one_stream_never_comes_on_another() {
 }
 
 #[test]
-fn a_name_that_nobody_gave_begins_anew() {
+fn an_unknown_event_id_starts_a_new_stream() {
     let broker = Broker::timeless();
     let alice = broker.agent("alice");
     let bob = bob(&broker, "2025-11-25");
@@ -311,7 +311,7 @@ fn a_name_that_nobody_gave_begins_anew() {
         "99999999999999999999-1",
         "0-18446744073709551615",
     ] {
-        let mut stream = resumed(&bob, last);
+        let mut stream = resume(&bob, last);
         alice.sends("hi").to("bob");
         assert_eq!(stream.told(UPDATED), json!({"uri": INBOX}), "{last:?}");
         assert_eq!(bob.reads(json!({"acknowledge": "immediate"})).len(), 1);
@@ -319,7 +319,7 @@ fn a_name_that_nobody_gave_begins_anew() {
 }
 
 #[test]
-fn who_reads_the_stream_last_reads_it_alone() {
+fn a_newer_stream_replaces_the_older_one() {
     let broker = Broker::timeless();
     let alice = broker.agent("alice");
     let bob = bob(&broker, "2025-11-25");
@@ -336,47 +336,47 @@ fn who_reads_the_stream_last_reads_it_alone() {
 }
 
 #[test]
-fn messages_are_pushed_only_while_the_stream_is_read() {
+fn messages_are_pushed_only_while_the_stream_is_open() {
     let broker = Broker::timeless();
     let alice = broker.agent("alice");
-    let bob = pushed(&broker, json!({"window": 5, "ack": "manual"}));
+    let bob = push_client(&broker, json!({"window": 5, "ack": "manual"}));
     assert_eq!(alice.sends("1").to("bob").status, "queued");
     let mut stream = bob.reads_stream();
-    let first = is_pushed(&mut stream, ["1"]);
+    let first = expect_pushes(&mut stream, ["1"]);
     let second = alice.sends("2").to("bob");
-    is_pushed(&mut stream, ["2"]);
+    expect_pushes(&mut stream, ["2"]);
     bob.notifies(
         "notifications/dev.mcp-broker/ack",
         json!({"message_ids": [first[0]["message_id"]]}),
     );
     alice.learns(first[0]["message_id"].as_str().unwrap(), "acknowledged");
     stream.leaves();
-    // What was pushed and not acknowledged waits again; what comes now waits for who asks.
+    // Unacknowledged pushes are queued again; new messages wait for a read.
     alice.learns(&second.id, "queued");
     assert_eq!(alice.sends("3").to("bob").status, "queued");
     let read = bob.reads(json!({}));
     assert_eq!(texts(&read), ["2", "3"]);
     assert_eq!(read[0]["delivery_count"], 2);
-    // And is pushed again when somebody reads once more.
+    // They are pushed again on the next stream.
     let mut stream = bob.reads_stream();
     alice.sends("4").to("bob");
-    is_pushed(&mut stream, ["4"]);
+    expect_pushes(&mut stream, ["4"]);
     alice.sends("5").to("bob");
-    is_pushed(&mut stream, ["5"]);
+    expect_pushes(&mut stream, ["5"]);
 }
 
 #[test]
-fn what_was_pushed_to_a_reader_that_went_is_pushed_to_the_next() {
+fn unacknowledged_pushes_are_repeated_on_each_new_stream() {
     let broker = Broker::timeless();
     let alice = broker.agent("alice");
-    let bob = pushed(&broker, json!({"ack": "manual"}));
+    let bob = push_client(&broker, json!({"ack": "manual"}));
     let mut stream = bob.reads_stream();
     let sent = alice.sends("hi").to("bob");
-    is_pushed(&mut stream, ["hi"]);
+    expect_pushes(&mut stream, ["hi"]);
     for _ in 0..3 {
         stream.leaves();
         stream = bob.reads_stream();
-        let again = is_pushed(&mut stream, ["hi"]);
+        let again = expect_pushes(&mut stream, ["hi"]);
         assert_eq!(again[0]["message_id"], sent.id.as_str());
     }
     let done = bob.calls("acknowledge_messages", json!({"message_ids": [sent.id]}));
@@ -384,43 +384,43 @@ fn what_was_pushed_to_a_reader_that_went_is_pushed_to_the_next() {
 }
 
 #[test]
-fn what_was_written_to_the_stream_is_acknowledged_for_who_wants_that() {
+fn written_messages_are_acknowledged_with_ack_auto() {
     let broker = Broker::timeless();
     let alice = broker.agent("alice");
-    let bob = pushed(&broker, json!({"window": 2, "ack": "auto"}));
+    let bob = push_client(&broker, json!({"window": 2, "ack": "auto"}));
     let early = alice.sends("early").to("bob");
     let mut stream = bob.reads_stream();
-    is_pushed(&mut stream, ["early"]);
+    expect_pushes(&mut stream, ["early"]);
     alice.learns(&early.id, "acknowledged");
     for at in 0..20 {
         let text = at.to_string();
         let sent = alice.sends(&text).and("wait_for", "acknowledged").to("bob");
         assert_eq!(sent.status, "acknowledged");
-        is_pushed(&mut stream, [text.as_str()]);
+        expect_pushes(&mut stream, [text.as_str()]);
     }
 }
 
 #[test]
-fn what_was_pushed_to_a_reader_is_pushed_to_the_one_who_takes_its_place() {
+fn unacknowledged_pushes_are_repeated_on_a_stream_that_replaces_another() {
     let broker = Broker::timeless();
     let alice = broker.agent("alice");
-    let bob = pushed(&broker, json!({"ack": "manual"}));
+    let bob = push_client(&broker, json!({"ack": "manual"}));
     let mut older = bob.reads_stream();
     let sent = alice.sends("hi").to("bob");
-    is_pushed(&mut older, ["hi"]);
-    // The broker does not know of the older one that it has gone, as when the network between drops everything.
+    expect_pushes(&mut older, ["hi"]);
+    // The broker does not know that the older stream is dead, as when the network drops all packets.
     let mut newer = bob.reads_stream();
-    let again = is_pushed(&mut newer, ["hi"]);
+    let again = expect_pushes(&mut newer, ["hi"]);
     assert_eq!(again[0]["message_id"], sent.id.as_str());
     older.is_over();
 }
 
 #[test]
-fn a_client_that_comes_and_goes_is_told_everything_at_least_once() {
+fn a_client_that_reconnects_often_gets_every_message_at_least_once() {
     const MESSAGES: usize = 200;
     let broker = Broker::with(&[&crate::support::TIMELESS[..], &["--workers=2", "--delivery-limit=1000"]].concat());
     let alice = broker.agent("alice");
-    let bob = pushed(&broker, json!({"ack": "manual", "window": 20}));
+    let bob = push_client(&broker, json!({"ack": "manual", "window": 20}));
     let sender = std::thread::spawn(move || {
         let ids: Vec<_> = (0..MESSAGES)
             .map(|at| alice.sends(&at.to_string()).to("bob").id)
@@ -430,7 +430,7 @@ fn a_client_that_comes_and_goes_is_told_everything_at_least_once() {
     let mut seen = HashSet::new();
     let mut last: Option<String> = None;
     for round in 0.. {
-        // In every other round it says where it was.
+        // In every other round the client names its last event.
         let mut request = bob.stream();
         if let Some(last) = last.as_deref().filter(|_| round % 2 == 0) {
             request = request.with("Last-Event-ID", last);
@@ -468,13 +468,13 @@ fn a_call_is_cancelled_by_another_post() {
             let id = json!("wait");
             let params = json!({"name": "receive_messages", "arguments": {"wait_seconds": 100}});
             let mut waiting = bob.asks_as(&id, "tools/call", params).with("Accept", accept).sent();
-            // It has begun.
+            // The wait has begun.
             waiting.is_kept_alive();
             bob.cancels(&id);
             let sent = alice.sends("after").to("bob");
             let read = bob.reads(json!({"wait_seconds": 20, "acknowledge": "immediate"}));
             assert_eq!(read[0]["message_id"], sent.id.as_str());
-            // Nothing is answered to it, and nobody is left waiting.
+            // The call gets no answer, and its response ends.
             while let Some(event) = waiting.next_event() {
                 assert_eq!(event.data, "", "{event:?}");
             }
@@ -484,7 +484,7 @@ fn a_call_is_cancelled_by_another_post() {
 }
 
 #[test]
-fn who_takes_no_events_hears_of_the_end_of_a_cancelled_call_too() {
+fn a_cancelled_call_ends_for_a_client_that_accepts_no_events() {
     let broker = Broker::timeless();
     let bob = bob(&broker, "2025-11-25");
     let id = json!("wait");
@@ -498,7 +498,7 @@ fn who_takes_no_events_hears_of_the_end_of_a_cancelled_call_too() {
         waiting.socket().peek(&mut [0]).is_ok()
     };
     crate::support::eventually("the wait is over", || {
-        // Whenever it comes to be known, one of these comes after that.
+        // The broker may learn of the wait later than of a cancellation; one of these comes after it.
         bob.cancels(&id);
         has_begun_to_answer().then_some(())
     });

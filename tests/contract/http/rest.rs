@@ -1,4 +1,4 @@
-//! Requests to REST that no client of good will sends. Each is answered with a problem that has a code.
+//! Invalid requests to the REST API. Each is answered with a problem document that has a code.
 
 use std::io::{Read, Write};
 
@@ -8,7 +8,7 @@ use crate::support::{ADMIN_KEY, Broker, Request, Response};
 
 const PROJECTS: &str = "/api/v1/projects";
 
-fn asked(broker: &Broker, method: &str, path: &str) -> Request {
+fn admin_request(broker: &Broker, method: &str, path: &str) -> Request {
     Request::post(broker.address, "")
         .by(method)
         .at(path)
@@ -16,8 +16,8 @@ fn asked(broker: &Broker, method: &str, path: &str) -> Request {
         .with("X-API-Key", ADMIN_KEY)
 }
 
-/// Its status, after looking at whether it is a problem as it should be.
-fn refused(response: &Response) -> (u16, String) {
+/// The status and the code of a response, which must be a valid problem document.
+fn problem_of(response: &Response) -> (u16, String) {
     assert_eq!(
         response.header("content-type"),
         Some("application/problem+json"),
@@ -28,13 +28,13 @@ fn refused(response: &Response) -> (u16, String) {
     (response.status, problem["code"].as_str().unwrap().to_owned())
 }
 
-fn is_refused(request: &Request, status: u16, code: &str) {
+fn expect_problem(request: &Request, status: u16, code: &str) {
     let response = request.answered();
-    assert_eq!(refused(&response), (status, code.to_owned()), "{request:?}");
+    assert_eq!(problem_of(&response), (status, code.to_owned()), "{request:?}");
 }
 
 #[test]
-fn what_cannot_be_the_id_of_a_project_is_not_found() {
+fn an_invalid_project_id_is_not_found() {
     let broker = Broker::secured();
     broker.project("acme", &json!({}));
     let long = "a".repeat(5000);
@@ -53,8 +53,8 @@ fn what_cannot_be_the_id_of_a_project_is_not_found() {
         &long,
     ] {
         let path = format!("{PROJECTS}/{id}");
-        is_refused(&asked(&broker, "GET", &path), 404, "project_not_found");
-        is_refused(&asked(&broker, "DELETE", &path), 404, "project_not_found");
+        expect_problem(&admin_request(&broker, "GET", &path), 404, "project_not_found");
+        expect_problem(&admin_request(&broker, "DELETE", &path), 404, "project_not_found");
     }
     for path in [
         "/",
@@ -64,21 +64,23 @@ fn what_cannot_be_the_id_of_a_project_is_not_found() {
         "/acme//keys",
         "/acme/keys/rotate/",
     ] {
-        let request = asked(&broker, "GET", &format!("{PROJECTS}{path}"));
-        is_refused(&request, 404, "invalid_argument");
+        let request = admin_request(&broker, "GET", &format!("{PROJECTS}{path}"));
+        expect_problem(&request, 404, "invalid_argument");
     }
     for key in ["%2F", "k1", "%00", "K1"] {
-        let request = asked(&broker, "DELETE", &format!("{PROJECTS}/acme/keys/{key}"));
-        is_refused(&request, 404, "invalid_argument");
+        let request = admin_request(&broker, "DELETE", &format!("{PROJECTS}/acme/keys/{key}"));
+        expect_problem(&request, 404, "invalid_argument");
     }
     assert_eq!(
-        asked(&broker, "GET", &format!("{PROJECTS}/%61cme")).answered().status,
+        admin_request(&broker, "GET", &format!("{PROJECTS}/%61cme"))
+            .answered()
+            .status,
         200
     );
 }
 
 #[test]
-fn parameters_that_are_not_known_or_given_twice_are_refused() {
+fn unknown_and_repeated_parameters_are_refused() {
     let broker = Broker::secured();
     for rest in [
         "projects?unknown=1",
@@ -97,8 +99,8 @@ fn parameters_that_are_not_known_or_given_twice_are_refused() {
         "audit?project=A",
         "audit?outcome=DONE",
     ] {
-        is_refused(
-            &asked(&broker, "GET", &format!("/api/v1/{rest}")),
+        expect_problem(
+            &admin_request(&broker, "GET", &format!("/api/v1/{rest}")),
             400,
             "invalid_argument",
         );
@@ -106,10 +108,10 @@ fn parameters_that_are_not_known_or_given_twice_are_refused() {
 }
 
 #[test]
-fn bodies_that_are_none_of_ours_are_refused() {
+fn invalid_bodies_are_refused() {
     let broker = Broker::secured();
     let sends = |body: &[u8]| {
-        let mut request = asked(&broker, "POST", PROJECTS).with("Content-Type", "application/json");
+        let mut request = admin_request(&broker, "POST", PROJECTS).with("Content-Type", "application/json");
         request.body = body.to_vec();
         request
     };
@@ -144,11 +146,11 @@ fn bodies_that_are_none_of_ours_are_refused() {
         &nested(100),
         &nested(10_000),
     ] {
-        is_refused(&sends(body.as_bytes()), 400, "invalid_argument");
+        expect_problem(&sends(body.as_bytes()), 400, "invalid_argument");
     }
-    is_refused(&sends(b"{\"name\": \"\xFF\"}"), 400, "invalid_argument");
+    expect_problem(&sends(b"{\"name\": \"\xFF\"}"), 400, "invalid_argument");
     for len in [64 * 1024 + 1, 1024 * 1024] {
-        is_refused(&sends(&vec![b' '; len]), 413, "payload_too_large");
+        expect_problem(&sends(&vec![b' '; len]), 413, "payload_too_large");
     }
     for kind in [
         "text/plain",
@@ -156,17 +158,17 @@ fn bodies_that_are_none_of_ours_are_refused() {
         "multipart/form-data",
         ";;",
     ] {
-        is_refused(&sends(b"{}").with("Content-Type", kind), 415, "invalid_argument");
+        expect_problem(&sends(b"{}").with("Content-Type", kind), 415, "invalid_argument");
     }
-    is_refused(&sends(b"{}").without("Content-Type"), 415, "invalid_argument");
-    let listed = asked(&broker, "GET", PROJECTS).answered().json();
+    expect_problem(&sends(b"{}").without("Content-Type"), 415, "invalid_argument");
+    let listed = admin_request(&broker, "GET", PROJECTS).answered().json();
     assert_eq!(listed["projects"].as_array().unwrap().len(), 1, "{listed}");
 }
 
 #[test]
-fn a_body_where_none_belongs_is_passed_over() {
+fn the_body_of_a_get_request_is_ignored() {
     let broker = Broker::secured();
-    let mut request = asked(&broker, "GET", PROJECTS).with("Content-Type", "application/json");
+    let mut request = admin_request(&broker, "GET", PROJECTS).with("Content-Type", "application/json");
     for len in [2, 100_000] {
         request.body = vec![b'x'; len];
         assert_eq!(request.answered().status, 200);
@@ -174,7 +176,7 @@ fn a_body_where_none_belongs_is_passed_over() {
 }
 
 #[test]
-fn every_path_says_which_methods_it_takes() {
+fn every_path_lists_its_methods() {
     let broker = Broker::secured();
     let document = broker.get("/openapi.json").json();
     for (path, methods) in document["paths"].as_object().unwrap() {
@@ -195,14 +197,18 @@ fn every_path_says_which_methods_it_takes() {
             }
             assert_eq!(allowed.contains("HEAD"), methods.contains(&"GET".to_owned()), "{path}");
         };
-        let options = asked(&broker, "OPTIONS", &path).answered();
+        let options = admin_request(&broker, "OPTIONS", &path).answered();
         assert_eq!(options.status, 204, "{path}");
         allowed(&options);
-        let response = asked(&broker, "TRACE", &path).answered();
-        assert_eq!(refused(&response), (405, "invalid_argument".to_owned()), "{path}");
+        let response = admin_request(&broker, "TRACE", &path).answered();
+        assert_eq!(problem_of(&response), (405, "invalid_argument".to_owned()), "{path}");
         allowed(&response);
     }
-    is_refused(&asked(&broker, "OPTIONS", "/api/v1/nothing"), 404, "invalid_argument");
+    expect_problem(
+        &admin_request(&broker, "OPTIONS", "/api/v1/nothing"),
+        404,
+        "invalid_argument",
+    );
 }
 
 #[test]
@@ -217,7 +223,7 @@ fn head_is_get_without_the_body() {
         ("/nothing", 404),
     ] {
         let mut socket = broker.socket();
-        let request = asked(&broker, "HEAD", path).with("Connection", "close");
+        let request = admin_request(&broker, "HEAD", path).with("Connection", "close");
         socket.write_all(&request.bytes()).unwrap();
         let mut text = String::new();
         socket.read_to_string(&mut text).unwrap();
@@ -249,37 +255,37 @@ fn a_key_in_a_url_is_refused_everywhere() {
         for name in ["api_key", "Token", "access_token"] {
             for method in ["GET", "POST", "OPTIONS"] {
                 let path = format!("{path}?a=b&{name}={ADMIN_KEY}");
-                is_refused(&asked(&broker, method, &path), 400, "invalid_argument");
-                is_refused(
-                    &asked(&broker, method, &path).without("X-API-Key"),
+                expect_problem(&admin_request(&broker, method, &path), 400, "invalid_argument");
+                expect_problem(
+                    &admin_request(&broker, method, &path).without("X-API-Key"),
                     400,
                     "invalid_argument",
                 );
             }
         }
     }
-    let upgrade = asked(&broker, "GET", &format!("/ws?key={ADMIN_KEY}"))
+    let upgrade = admin_request(&broker, "GET", &format!("/ws?key={ADMIN_KEY}"))
         .with("Connection", "Upgrade")
         .with("Upgrade", "websocket")
         .with("Sec-WebSocket-Version", "13")
         .with("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ==");
-    is_refused(&upgrade, 400, "invalid_argument");
+    expect_problem(&upgrade, 400, "invalid_argument");
     assert!(!broker.log().contains(ADMIN_KEY));
 }
 
 #[test]
-fn refusals_have_the_headers_that_say_what_to_do() {
+fn refusals_have_the_headers_of_their_status() {
     let broker = Broker::secured();
-    let nobody = asked(&broker, "GET", PROJECTS).without("X-API-Key").answered();
-    assert_eq!(refused(&nobody), (401, "authentication_failed".to_owned()));
-    assert!(nobody.header("www-authenticate").unwrap().starts_with("Bearer "));
+    let without_key = admin_request(&broker, "GET", PROJECTS).without("X-API-Key").answered();
+    assert_eq!(problem_of(&without_key), (401, "authentication_failed".to_owned()));
+    assert!(without_key.header("www-authenticate").unwrap().starts_with("Bearer "));
     let limited = broker.project("limited", &json!({}));
     let path = format!("{PROJECTS}/limited");
     let changed = broker.rest(ADMIN_KEY, "PATCH", &path, &json!({"config": {"rate_limit": 1}}));
     assert_eq!(changed.status, 200);
     let responses: Vec<_> = (0..3).map(|_| limited.rest("GET", "", &Value::Null)).collect();
     let last = responses.last().unwrap();
-    assert_eq!(refused(last), (429, "rate_limited".to_owned()));
+    assert_eq!(problem_of(last), (429, "rate_limited".to_owned()));
     assert!(last.header("retry-after").unwrap().parse::<u64>().unwrap() >= 1);
     let made = broker.rest(
         ADMIN_KEY,
@@ -294,12 +300,16 @@ fn refusals_have_the_headers_that_say_what_to_do() {
         PROJECTS,
         &json!({"project_id": "made", "name": "Made"}),
     );
-    assert_eq!(refused(&again), (409, "project_exists".to_owned()));
-    is_refused(&asked(&broker, "DELETE", "/api/v1/projects/default"), 403, "forbidden");
+    assert_eq!(problem_of(&again), (409, "project_exists".to_owned()));
+    expect_problem(
+        &admin_request(&broker, "DELETE", "/api/v1/projects/default"),
+        403,
+        "forbidden",
+    );
 }
 
 #[test]
-fn the_page_of_the_document_brings_nothing_from_elsewhere() {
+fn the_documentation_page_loads_nothing_from_other_origins() {
     let broker = Broker::secured();
     let page = broker.get("/docs");
     assert_eq!(page.status, 200);

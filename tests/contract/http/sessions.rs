@@ -1,4 +1,4 @@
-//! 2025-11-25 and before over HTTP: sessions from `initialize` to `DELETE`.
+//! HTTP sessions of the revisions up to 2025-11-25, from `initialize` to `DELETE`.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ const SESSION: &str = "Mcp-Session-Id";
 const INBOX: &str = "broker://inbox";
 const UPDATED: &str = "notifications/resources/updated";
 
-fn visitor(broker: &Broker, version: &str) -> Caller {
+fn open_session(broker: &Broker, version: &str) -> Caller {
     Caller::legacy(broker.address, version, json!({}))
 }
 
@@ -24,7 +24,7 @@ fn call(id: impl Into<Value>, tool: &str, arguments: Value) -> Value {
 }
 
 #[test]
-fn initialize_opens_a_session_of_its_own() {
+fn each_initialize_opens_its_own_session() {
     let broker = Broker::timeless();
     let mut ids = std::collections::HashSet::new();
     for version in LEGACY {
@@ -39,16 +39,15 @@ fn initialize_opens_a_session_of_its_own() {
             assert_eq!(frame["result"]["protocolVersion"], version);
             let id = response.header(SESSION).expect("a session").to_owned();
             assert!(id.len() >= 16 && id.bytes().all(|byte| byte.is_ascii_graphic()), "{id}");
-            assert!(ids.insert(id), "given twice");
+            assert!(ids.insert(id), "an id is given twice");
         }
     }
-    // The version asked for in the header has nothing to say yet, and one that nobody knows is answered with the
-    // newest.
+    // The version header is ignored before a version is agreed, and an unknown version is answered with the newest.
     let response = hello(broker.address, "1999-01-01", json!({}))
         .with("MCP-Protocol-Version", "2025-06-18")
         .answered();
     assert_eq!(response.json()["result"]["protocolVersion"], LEGACY[0]);
-    // As an event for who wants it so.
+    // As an event for a client that prefers events.
     let mut reply = hello(broker.address, LEGACY[0], json!({}))
         .with("Accept", "text/event-stream, application/json")
         .sent();
@@ -57,7 +56,7 @@ fn initialize_opens_a_session_of_its_own() {
 }
 
 #[test]
-fn initialize_that_is_refused_opens_none() {
+fn a_refused_initialize_opens_no_session() {
     let broker = Broker::timeless();
     for params in [
         json!({}),
@@ -71,22 +70,22 @@ fn initialize_that_is_refused_opens_none() {
 }
 
 #[test]
-fn initialize_makes_sense_once() {
+fn a_second_initialize_is_refused() {
     let broker = Broker::timeless();
-    let bob = visitor(&broker, LEGACY[0]).registered("bob");
+    let bob = open_session(&broker, LEGACY[0]).registered("bob");
     let again = json!({"protocolVersion": LEGACY[0], "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
     let (status, code) = bob.asks("initialize", again).refused();
     assert_eq!((status, code), (400, -32600));
-    // It is as good as before; and without naming it, another is opened.
+    // The session stays usable, and `initialize` without its id opens another one.
     bob.calls("heartbeat", json!({}));
-    visitor(&broker, LEGACY[0]);
+    open_session(&broker, LEGACY[0]);
 }
 
 #[test]
-fn a_session_lives_from_its_opening_to_its_deletion() {
+fn a_session_lives_until_it_is_deleted() {
     let broker = Broker::timeless();
     let alice = broker.agent("alice");
-    let bob = visitor(&broker, LEGACY[0]).registered("bob");
+    let bob = open_session(&broker, LEGACY[0]).registered("bob");
     assert_eq!(bob.request("ping", json!({})), Ok(json!({})));
     let mut stream = bob.reads_stream();
     let deleted = bob.delete().answered();
@@ -105,18 +104,18 @@ fn a_session_lives_from_its_opening_to_its_deletion() {
         let response = request.answered();
         assert_eq!(response.status, 404, "{request:?}");
     }
-    // What the broker knows of the agent is not gone: its name has its inbox still.
+    // The broker's session outlives the HTTP session: its name keeps its inbox.
     alice.sends("later").to("bob");
-    let again = visitor(&broker, LEGACY[0]).registered("bob");
+    let again = open_session(&broker, LEGACY[0]).registered("bob");
     assert_eq!(again.session, bob.session);
     assert_eq!(again.reads(json!({}))[0]["payload"]["text"], "later");
 }
 
 #[test]
-fn who_names_no_session_or_none_that_is_there_is_told_so() {
+fn requests_without_a_session_or_with_an_unknown_one_are_refused() {
     let broker = Broker::timeless();
-    let bob = visitor(&broker, LEGACY[0]);
-    let nobody = |request: Request| request.without(SESSION);
+    let bob = open_session(&broker, LEGACY[0]);
+    let without_session = |request: Request| request.without(SESSION);
     for request in [
         bob.asks("tools/list", json!({})),
         bob.post(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"})),
@@ -124,24 +123,24 @@ fn who_names_no_session_or_none_that_is_there_is_told_so() {
         bob.stream(),
         bob.delete(),
     ] {
-        // A stream without a session is one of 2024-11-05, whatever version the request names.
+        // A GET without a session id opens a stream of 2024-11-05, whichever version it names.
         if request.method != "GET" {
-            assert_eq!(nobody(request.clone()).answered().status, 400, "{request:?}");
+            assert_eq!(without_session(request.clone()).answered().status, 400, "{request:?}");
         }
         for id in ["nonsense", "", "00000000000000000000000000000000", "a b", "\u{e9}"] {
             let response = request.clone().with(SESSION, id).answered();
             assert_eq!(response.status, 404, "{id:?} {request:?}");
         }
     }
-    let response = nobody(bob.asks("tools/list", json!({}))).answered();
+    let response = without_session(bob.asks("tools/list", json!({}))).answered();
     assert_eq!(response.json()["id"], 1);
     bob.request("tools/list", json!({})).unwrap();
 }
 
 #[test]
-fn the_version_header_must_name_a_version() {
+fn the_version_header_must_name_a_supported_version() {
     let broker = Broker::timeless();
-    let bob = visitor(&broker, LEGACY[0]);
+    let bob = open_session(&broker, LEGACY[0]);
     for version in ["nonsense", "", "2025-11-26", "1900-01-01", "2025-11-25, 2025-06-18"] {
         for request in [
             bob.asks("tools/list", json!({})),
@@ -153,7 +152,7 @@ fn the_version_header_must_name_a_version() {
             assert_eq!(response.status, 400, "{version:?}");
         }
     }
-    // Any that is spoken is taken, and none as well: what was agreed on counts.
+    // Every supported version is accepted, and so is none: the agreed version counts.
     for version in LEGACY {
         let request = bob.asks("tools/list", json!({})).with("MCP-Protocol-Version", version);
         assert_eq!(request.answered().status, 200, "{version}");
@@ -163,10 +162,10 @@ fn the_version_header_must_name_a_version() {
 }
 
 #[test]
-fn a_session_has_the_rules_of_its_revision() {
+fn a_session_follows_the_rules_of_its_revision() {
     let broker = Broker::timeless();
     for version in LEGACY {
-        let bob = visitor(&broker, version);
+        let bob = open_session(&broker, version);
         assert_eq!(bob.request("ping", json!({})), Ok(json!({})));
         assert_eq!(
             bob.request("logging/setLevel", json!({"level": "error"})),
@@ -181,7 +180,7 @@ fn a_session_has_the_rules_of_its_revision() {
         );
         let error = bob.request("tools/call", json!({"name": "no_such"})).unwrap_err();
         assert_eq!(error["code"], -32602);
-        // And none of the other era.
+        // Methods of the modern era are unknown.
         let error = bob
             .request("subscriptions/listen", json!({"notifications": {}}))
             .unwrap_err();
@@ -190,9 +189,9 @@ fn a_session_has_the_rules_of_its_revision() {
 }
 
 #[test]
-fn notifications_and_responses_are_accepted_without_a_word() {
+fn notifications_and_responses_are_accepted_without_a_body() {
     let broker = Broker::timeless();
-    let bob = visitor(&broker, LEGACY[0]);
+    let bob = open_session(&broker, LEGACY[0]);
     for frame in [
         json!({"jsonrpc": "2.0", "method": "notifications/initialized"}),
         json!({"jsonrpc": "2.0", "method": "notifications/no_such", "params": {"x": 1}}),
@@ -202,14 +201,14 @@ fn notifications_and_responses_are_accepted_without_a_word() {
     ] {
         let response = bob.post(&frame).answered();
         assert_eq!((response.status, response.body.as_str()), (202, ""), "{frame}");
-        // Even for who takes nothing else.
+        // Also for a client that accepts no content type.
         let response = bob.post(&frame).without("Accept").answered();
         assert_eq!(response.status, 202, "{frame}");
     }
 }
 
 #[test]
-fn batches_are_of_one_revision() {
+fn only_one_revision_has_batches() {
     let broker = Broker::timeless();
     let batch = json!([
         request("a", "ping", json!({})),
@@ -219,7 +218,7 @@ fn batches_are_of_one_revision() {
         request("c", "no/such", json!({})),
     ]);
     for version in LEGACY {
-        let bob = visitor(&broker, version);
+        let bob = open_session(&broker, version);
         let response = bob.post(&batch).answered();
         if version != "2025-03-26" {
             assert_eq!(response.refusal(), (400, -32600), "{version}");
@@ -237,7 +236,7 @@ fn batches_are_of_one_revision() {
         ids.sort();
         let expected = [("\"a\"", true), ("\"c\"", false), ("2", true)].map(|(id, is)| (id.to_owned(), is));
         assert_eq!(ids, expected);
-        // As an event too.
+        // The answers can also come as events.
         let mut reply = bob
             .post(&batch)
             .with("Accept", "text/event-stream, application/json")
@@ -251,7 +250,7 @@ fn batches_are_of_one_revision() {
             }
         }
         assert_eq!(answers.len(), 3, "{answers:?}");
-        // Without a request there is nothing to answer.
+        // A batch without requests has no answer.
         for batch in [
             json!([{"jsonrpc": "2.0", "method": "notifications/initialized"}]),
             json!([{"jsonrpc": "2.0", "id": 1, "result": {}}, {"jsonrpc": "2.0", "id": 2, "result": {}}]),
@@ -264,12 +263,12 @@ fn batches_are_of_one_revision() {
 }
 
 #[test]
-fn a_first_call_may_send() {
+fn a_first_call_may_send_without_a_registration() {
     let broker = Broker::timeless();
     let alice = broker.agent("alice");
     for version in LEGACY {
-        // A session of the broker is made for it by the way.
-        let bob = visitor(&broker, version);
+        // The broker registers a session for it implicitly.
+        let bob = open_session(&broker, version);
         let sent = bob.calls("send_message", alice.sends(version).arguments_to("alice"));
         assert_eq!(alice.sees([version])[0]["message_id"], sent["message_id"]);
     }
@@ -279,7 +278,7 @@ fn a_first_call_may_send() {
 fn a_batch_may_act_as_the_session() {
     let broker = Broker::timeless();
     let alice = broker.agent("alice");
-    let bob = visitor(&broker, "2025-03-26");
+    let bob = open_session(&broker, "2025-03-26");
     let letter = |text: &str| alice.sends(text).arguments_to("alice");
     let batch = json!([
         call(1, "send_message", letter("one")),
@@ -294,19 +293,19 @@ fn a_batch_may_act_as_the_session() {
 }
 
 #[test]
-fn the_stream_of_a_session_tells_of_its_inbox() {
+fn the_stream_of_a_session_notifies_of_its_inbox() {
     let broker = Broker::timeless();
     let alice = broker.agent("alice");
     for version in LEGACY {
-        let bob = visitor(&broker, version).registered(version);
+        let bob = open_session(&broker, version).registered(version);
         let mut stream = bob.reads_stream();
         assert_eq!(stream.header("x-accel-buffering").as_deref(), Some("no"));
         assert_eq!(bob.request("resources/subscribe", json!({"uri": INBOX})), Ok(json!({})));
-        // When this is answered it has been looked whether something waits, of which it would be told too.
+        // When this is answered, the check for waiting messages, which would notify as well, is done.
         assert!(bob.reads(json!({})).is_empty());
         alice.sends("hi").to(version);
         assert_eq!(stream.told(UPDATED), json!({"uri": INBOX}));
-        // No answer ever comes on it: the next that comes is told after two more.
+        // Answers never come on this stream: the next frame is the notification after two more calls.
         bob.calls("heartbeat", json!({}));
         assert_eq!(bob.reads(json!({})).len(), 1);
         alice.sends("ho").to(version);
@@ -319,15 +318,15 @@ fn the_stream_of_a_session_tells_of_its_inbox() {
 }
 
 #[test]
-fn one_inbox_subscribed_to_before_anybody_listens_is_told_to_who_does() {
+fn a_subscription_made_before_the_stream_opens_notifies_on_it() {
     let broker = Broker::timeless();
     let alice = broker.agent("alice");
-    let bob = visitor(&broker, LEGACY[0]).registered("bob");
+    let bob = open_session(&broker, LEGACY[0]).registered("bob");
     bob.request("resources/subscribe", json!({"uri": INBOX})).unwrap();
     alice.sends("hi").to("bob");
     let mut stream = bob.reads_stream();
     assert_eq!(stream.told(UPDATED), json!({"uri": INBOX}));
-    // Gone without a word, and here again.
+    // The client disconnects silently and comes back.
     stream.leaves();
     alice.sends("ho").to("bob");
     let mut stream = bob.reads_stream();
@@ -335,9 +334,9 @@ fn one_inbox_subscribed_to_before_anybody_listens_is_told_to_who_does() {
 }
 
 #[test]
-fn a_client_hears_of_the_log_what_it_wants_to() {
+fn a_client_receives_log_messages_from_its_level_on() {
     let broker = Broker::timeless();
-    let bob = visitor(&broker, LEGACY[0]);
+    let bob = open_session(&broker, LEGACY[0]);
     let refused = || bob.call("get_message_status", json!({"message_id": "nonsense"}));
     assert_eq!(refused().answered().header("content-type"), Some("application/json"));
     bob.request("logging/setLevel", json!({"level": "debug"})).unwrap();
@@ -350,9 +349,9 @@ fn a_client_hears_of_the_log_what_it_wants_to() {
     assert_eq!(refused().answered().header("content-type"), Some("application/json"));
     let error = bob.request("logging/setLevel", json!({"level": "loud"})).unwrap_err();
     assert_eq!(error["code"], -32602);
-    // It is for this client alone.
+    // The level applies to this client alone.
     bob.request("logging/setLevel", json!({"level": "debug"})).unwrap();
-    let carol = visitor(&broker, LEGACY[0]);
+    let carol = open_session(&broker, LEGACY[0]);
     let response = carol
         .call("get_message_status", json!({"message_id": "nonsense"}))
         .answered();
@@ -372,7 +371,7 @@ fn many_sessions_on_several_threads_do_not_mix_up() {
                 bob.request("resources/subscribe", json!({"uri": INBOX})).unwrap();
                 let mut stream = bob.reads_stream();
                 for round in 0..20 {
-                    // Each request has a connection of its own, on whichever thread.
+                    // Each request has its own connection, on any thread.
                     let text = format!("{at} {round}");
                     let sent = bob.calls(
                         "send_message",
@@ -399,13 +398,13 @@ fn many_sessions_on_several_threads_do_not_mix_up() {
 }
 
 #[test]
-fn a_session_that_was_taken_over_can_take_it_back() {
+fn a_client_can_take_its_session_back() {
     let broker = Broker::timeless();
     let alice = broker.agent("alice");
-    let bob = visitor(&broker, LEGACY[0]).registered("bob");
+    let bob = open_session(&broker, LEGACY[0]).registered("bob");
     let newer = broker.agent("bob");
     assert_eq!(Some(newer.session.as_str()), bob.session.as_deref());
-    eventually("the older hears of it", || {
+    eventually("the older client is told", || {
         let result = bob
             .request("tools/call", json!({"name": "heartbeat", "arguments": {}}))
             .unwrap();
@@ -414,14 +413,14 @@ fn a_session_that_was_taken_over_can_take_it_back() {
     bob.is_refused_as("session_taken_over", "receive_messages", json!({}));
     alice.sends("for the newer").to("bob");
     newer.sees(["for the newer"]);
-    // The newer one has not acknowledged it.
+    // The newer connection has not acknowledged it.
     let back = bob.calls("register_session", json!({"name": "bob"}));
     assert_eq!(back["resumed"], true);
     assert_eq!(back["session_id"], bob.session.as_deref().unwrap());
     newer.wire.is_closed_with(4001);
     let again = bob.reads(json!({}));
     assert_eq!(again[0]["delivery_count"], 2);
-    // Or it may be somebody else from now on.
+    // The older client may also register under another name.
     let newest = broker.agent("bob");
     let other = bob.calls("register_session", json!({"name": "robert"}));
     assert_ne!(other["session_id"], newest.session.as_str());
@@ -431,14 +430,14 @@ fn a_session_that_was_taken_over_can_take_it_back() {
 }
 
 #[test]
-fn the_stream_of_a_session_that_was_taken_over_ends_and_can_be_read_again() {
+fn the_stream_of_a_session_that_was_taken_over_ends_and_can_be_reopened() {
     let broker = Broker::timeless();
     let alice = broker.agent("alice");
-    let bob = visitor(&broker, LEGACY[0]).registered("bob");
+    let bob = open_session(&broker, LEGACY[0]).registered("bob");
     bob.request("resources/subscribe", json!({"uri": INBOX})).unwrap();
     for _ in 0..3 {
         let mut stream = bob.reads_stream();
-        let newer = visitor(&broker, LEGACY[0]).registered("bob");
+        let newer = open_session(&broker, LEGACY[0]).registered("bob");
         stream.is_over();
         alice.sends("hi").to("bob");
         assert_eq!(newer.reads(json!({"acknowledge": "immediate"})).len(), 1);
@@ -451,12 +450,12 @@ fn the_stream_of_a_session_that_was_taken_over_ends_and_can_be_read_again() {
 }
 
 #[test]
-fn a_wait_does_not_outlive_its_session_with_a_message() {
+fn a_wait_of_a_deleted_session_loses_no_message() {
     let broker = Broker::timeless();
     let alice = broker.agent("alice");
     for round in 0..10 {
         let name = format!("bob{round}");
-        let bob = visitor(&broker, LEGACY[0]).registered(&name);
+        let bob = open_session(&broker, LEGACY[0]).registered(&name);
         let id = json!("wait");
         let params = json!({"name": "receive_messages", "arguments": {"wait_seconds": 100}});
         let mut waiting = bob
@@ -464,12 +463,12 @@ fn a_wait_does_not_outlive_its_session_with_a_message() {
             .with("Accept", "text/event-stream, application/json")
             .sent()
             .streams();
-        // It has begun.
+        // The wait has begun.
         assert_eq!(waiting.next_event().unwrap().data, "");
         assert_eq!(bob.delete().answered().status, 204);
         let sent = alice.sends("hi").to(name.as_str());
-        // The wait is answered with it, or who comes next under this name reads it, or both.
-        let again = visitor(&broker, LEGACY[0]).registered(&name);
+        // The message is in the answer of the wait, in the inbox of the next client of this name, or in both.
+        let again = open_session(&broker, LEGACY[0]).registered(&name);
         let mut taken = again.reads(json!({}));
         alice.sends("bye").to(name.as_str());
         let answer = waiting.answer_to(&id).unwrap();
@@ -478,17 +477,17 @@ fn a_wait_does_not_outlive_its_session_with_a_message() {
             taken.iter().any(|message| message["message_id"] == sent.id.as_str()),
             "{taken:?}"
         );
-        // And nobody is left waiting for ever.
+        // No response is left open.
         waiting.is_over();
     }
 }
 
 #[test]
-fn everybody_is_let_go_when_the_broker_stops() {
+fn every_connection_ends_when_the_broker_stops() {
     for workers in ["--workers=1", "--workers=2"] {
         let mut broker = Broker::with(&[&TIMELESS[..], &[workers, "--shutdown-grace=20s"]].concat());
-        let bob = visitor(&broker, LEGACY[0]).registered("bob");
-        // One that is idle, one of each stream, and one that waits.
+        let bob = open_session(&broker, LEGACY[0]).registered("bob");
+        // One idle connection, one stream of each kind, and one call that waits.
         let idle = broker.socket();
         crate::support::exchange(&idle, &bob.asks("ping", json!({})).bytes());
         let mut old = Request::get(broker.address).sent().streams();
@@ -506,16 +505,16 @@ fn everybody_is_let_go_when_the_broker_stops() {
             stream.is_over();
         }
         assert_eq!(broker.ends().code(), Some(0));
-        // Not even what HTTP gives an idle connection.
+        // Less than the keep-alive time of an idle HTTP connection.
         assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
     }
 }
 
 #[test]
-fn who_said_goodbye_has_a_session_again_when_it_registers() {
+fn a_client_that_disconnected_gets_its_session_back_by_registering() {
     let broker = Broker::timeless();
     let alice = broker.agent("alice");
-    let bob = visitor(&broker, LEGACY[0]).registered("bob");
+    let bob = open_session(&broker, LEGACY[0]).registered("bob");
     bob.calls("disconnect_session", json!({}));
     bob.is_refused_as("session_required", "heartbeat", json!({}));
     assert_eq!(alice.presence_of("bob").as_deref(), Some("disconnected"));
@@ -526,10 +525,10 @@ fn who_said_goodbye_has_a_session_again_when_it_registers() {
 }
 
 #[test]
-fn who_was_silent_comes_back_by_any_request() {
+fn a_silent_client_becomes_active_with_any_request() {
     let broker = Broker::impatient();
     let alice = broker.agent("alice");
-    let bob = visitor(&broker, LEGACY[0]).registered("bob");
+    let bob = open_session(&broker, LEGACY[0]).registered("bob");
     bob.request("resources/subscribe", json!({"uri": INBOX})).unwrap();
     for round in 0..2 {
         alice.notices("bob", "disconnected");
@@ -539,7 +538,7 @@ fn who_was_silent_comes_back_by_any_request() {
         let read = bob.reads(json!({"acknowledge": "immediate"}));
         assert_eq!(read[0]["message_id"], sent.id.as_str());
         assert_eq!(alice.presence_of("bob").as_deref(), Some("active"));
-        // And what it subscribed to is still told.
+        // Its subscription still notifies.
         let mut stream = bob.reads_stream();
         alice.sends("more").to("bob");
         assert_eq!(stream.told(UPDATED), json!({"uri": INBOX}));
@@ -548,10 +547,10 @@ fn who_was_silent_comes_back_by_any_request() {
 }
 
 #[test]
-fn who_was_silent_comes_back_by_its_stream() {
+fn a_silent_client_becomes_active_by_opening_its_stream() {
     let broker = Broker::impatient();
     let alice = broker.agent("alice");
-    let bob = visitor(&broker, LEGACY[0]).registered("bob");
+    let bob = open_session(&broker, LEGACY[0]).registered("bob");
     bob.request("resources/subscribe", json!({"uri": INBOX})).unwrap();
     alice.notices("bob", "disconnected");
     alice.sends("while away").to("bob");
@@ -564,7 +563,7 @@ fn who_was_silent_comes_back_by_its_stream() {
 }
 
 #[test]
-fn who_reads_the_stream_is_present_and_not_forgotten() {
+fn a_client_that_reads_its_stream_stays_active() {
     let broker = Broker::with(&[
         "--heartbeat-interval=100ms",
         "--stale-threshold=2s",
@@ -572,14 +571,14 @@ fn who_reads_the_stream_is_present_and_not_forgotten() {
         "--session-retention=2s",
     ]);
     let alice = broker.agent("alice");
-    let bob = visitor(&broker, LEGACY[0]).registered("bob");
+    let bob = open_session(&broker, LEGACY[0]).registered("bob");
     let mut stream = bob.reads_stream();
     bob.request("resources/subscribe", json!({"uri": INBOX})).unwrap();
-    // Another, who does nothing, comes and is forgotten; twice as long as that takes.
+    // Another client that sends nothing is forgotten meanwhile; twice as long as that takes.
     for _ in 0..2 {
-        let silent = visitor(&broker, LEGACY[0]).registered("silent");
+        let silent = open_session(&broker, LEGACY[0]).registered("silent");
         alice.misses("silent");
-        eventually("its session is forgotten", || {
+        eventually("the HTTP session is forgotten", || {
             (silent.delete().with(SESSION, "x").answered().status == 404).then_some(())
         });
         assert_eq!(alice.presence_of("bob").as_deref(), Some("active"));
@@ -590,13 +589,13 @@ fn who_reads_the_stream_is_present_and_not_forgotten() {
 }
 
 #[test]
-fn who_is_silent_for_too_long_is_forgotten() {
+fn a_client_that_is_silent_for_too_long_is_forgotten() {
     let broker = Broker::with(&HASTY);
     let alice = broker.agent("alice");
-    let bob = visitor(&broker, LEGACY[0]).registered("bob");
+    let bob = open_session(&broker, LEGACY[0]).registered("bob");
     alice.misses("bob");
-    // Asking renews it, so this asks once, when it must long be over.
-    let carol = visitor(&broker, LEGACY[0]).registered("carol");
+    // A request renews the session, so it is asked once, when it must have expired.
+    let carol = open_session(&broker, LEGACY[0]).registered("carol");
     alice.misses("carol");
     let status = bob.call("heartbeat", json!({})).answered().status;
     assert_eq!(status, 404);
@@ -604,15 +603,15 @@ fn who_is_silent_for_too_long_is_forgotten() {
 }
 
 #[test]
-fn who_was_silent_does_not_take_its_name_back() {
+fn a_request_of_a_silent_client_does_not_take_its_name_back() {
     let broker = Broker::impatient();
     let alice = broker.agent("alice");
-    let older = visitor(&broker, LEGACY[0]).registered("bob");
+    let older = open_session(&broker, LEGACY[0]).registered("bob");
     alice.notices("bob", "disconnected");
     let newer = broker.agent("bob");
     assert_eq!(Some(&newer.session), older.session.as_ref());
-    // Any request of the older one is a sign of life, and no registration.
-    eventually("the older one is told", || {
+    // Any request of the older client is a heartbeat, and not a registration.
+    eventually("the older client is told", || {
         older.request("ping", json!({})).unwrap();
         let result = older
             .request("tools/call", json!({"name": "heartbeat", "arguments": {}}))
@@ -620,15 +619,15 @@ fn who_was_silent_does_not_take_its_name_back() {
         (result["structuredContent"]["code"] == "session_taken_over").then_some(())
     });
     newer.calls("heartbeat", json!({}));
-    // Registering takes it over in its turn.
+    // A registration takes the session over again.
     older.calls("register_session", json!({"name": "bob"}));
     newer.wire.is_closed_with(4001);
 }
 
 #[test]
-fn a_batch_has_bounds() {
+fn a_batch_has_at_most_a_hundred_requests() {
     let broker = Broker::timeless();
-    let bob = visitor(&broker, "2025-03-26");
+    let bob = open_session(&broker, "2025-03-26");
     let batch = |len: usize| -> Value { (0..len).map(|id| request(id, "ping", json!({}))).collect() };
     let answers = bob.post(&batch(100)).answered().json();
     assert_eq!(answers.as_array().map(Vec::len), Some(100));
@@ -637,7 +636,7 @@ fn a_batch_has_bounds() {
         (refused.status, refused.json()["error"]["code"].as_i64()),
         (400, Some(-32600))
     );
-    // Nothing is done of what is not JSON as a whole.
+    // A batch that is not JSON as a whole has no effect.
     let mut broken = bob.post(&batch(1));
     broken.body = br#"[{"jsonrpc":"2.0","id":1,"method":"ping"},{"id":2,}]"#.to_vec();
     let refused = broken.answered();

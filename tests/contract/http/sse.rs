@@ -1,4 +1,4 @@
-//! The transport of 2024-11-05, HTTP with server-sent events: one stream for all that the broker says.
+//! The transport of 2024-11-05, HTTP with server-sent events: one stream carries everything that the broker sends.
 
 use std::collections::BTreeSet;
 
@@ -8,19 +8,19 @@ use crate::support::{Broker, Reply, Request, eventually, hello};
 
 const INBOX: &str = "broker://inbox";
 
-/// A client that has been told where to POST.
-struct Old {
+/// A client whose stream has named the endpoint for its POSTs.
+struct SseClient {
     stream: Reply,
     post: Request,
     last_id: i64,
 }
 
-impl Old {
+impl SseClient {
     fn open(broker: &Broker) -> Self {
         let mut stream = Request::get(broker.address).sent().streams();
         let first = stream.next_event().unwrap();
         assert_eq!(first.kind.as_deref(), Some("endpoint"), "{first:?}");
-        // It can be resolved against the URI of the stream and stays at the same origin.
+        // It is relative to the stream's URI and stays at the same origin.
         assert!(first.data.starts_with("/mcp?"), "{first:?}");
         assert_eq!(stream.header("mcp-session-id"), None);
         Self {
@@ -72,16 +72,16 @@ impl Old {
 }
 
 #[test]
-fn everything_is_answered_on_the_stream() {
+fn every_request_is_answered_on_the_stream() {
     let broker = Broker::timeless();
     let alice = broker.agent("alice");
     for version in ["2024-11-05", "2025-03-26", "2025-11-25"] {
-        let mut old = Old::initialized(&broker, version, json!({}));
+        let mut old = SseClient::initialized(&broker, version, json!({}));
         assert_eq!(old.request("ping", json!({})), Ok(json!({})));
         assert!(old.request("tools/list", json!({})).unwrap()["tools"].is_array());
         assert_eq!(old.request("no/such", json!({})).unwrap_err()["code"], -32601);
         old.calls("register_session", json!({"name": version}));
-        // Five calls at once. Each is answered, in any order: one may wait longer for its store than the next.
+        // Five calls in flight. Each is answered, in any order: one may wait longer for its store than the next.
         let mut unanswered: BTreeSet<i64> = (0..5)
             .map(|_| old.asks("tools/call", json!({"name": "heartbeat", "arguments": {}})))
             .map(|id| id.as_i64().unwrap())
@@ -106,11 +106,11 @@ fn everything_is_answered_on_the_stream() {
 }
 
 #[test]
-fn what_is_pushed_comes_on_the_stream_too() {
+fn messages_are_pushed_on_the_stream() {
     let broker = Broker::timeless();
     let alice = broker.agent("alice");
     let capabilities = json!({"experimental": {"dev.mcp-broker/push": {"window": 1, "ack": "manual"}}});
-    let mut old = Old::initialized(&broker, "2024-11-05", capabilities);
+    let mut old = SseClient::initialized(&broker, "2024-11-05", capabilities);
     old.calls("register_session", json!({"name": "old"}));
     let first = alice.sends("first").to("old");
     alice.sends("second").to("old");
@@ -129,7 +129,7 @@ fn what_is_pushed_comes_on_the_stream_too() {
 fn a_wait_on_the_stream_can_be_cancelled_and_ends_with_a_message() {
     let broker = Broker::timeless();
     let alice = broker.agent("alice");
-    let mut old = Old::initialized(&broker, "2024-11-05", json!({}));
+    let mut old = SseClient::initialized(&broker, "2024-11-05", json!({}));
     old.calls("register_session", json!({"name": "old"}));
     let wait = json!({"name": "receive_messages", "arguments": {"wait_seconds": 100}});
     let cancelled = old.asks("tools/call", wait.clone());
@@ -150,12 +150,12 @@ fn a_wait_on_the_stream_can_be_cancelled_and_ends_with_a_message() {
 fn the_session_ends_with_its_stream() {
     let broker = Broker::timeless();
     let alice = broker.agent("alice");
-    let mut old = Old::initialized(&broker, "2024-11-05", json!({}));
+    let mut old = SseClient::initialized(&broker, "2024-11-05", json!({}));
     old.calls("register_session", json!({"name": "old"}));
     let sent = alice.sends("hi").to("old");
     old.calls("receive_messages", json!({}));
     alice.learns(&sent.id, "delivered");
-    // Of what it has not acknowledged it may not have heard.
+    // The client may not have seen what it has not acknowledged.
     old.asks(
         "tools/call",
         json!({"name": "receive_messages", "arguments": {"wait_seconds": 100}}),
@@ -163,8 +163,8 @@ fn the_session_ends_with_its_stream() {
     let ping = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"});
     let post = old.posts(&ping);
     old.stream.leaves();
-    eventually("its endpoint is gone", || (post.answered().status == 404).then_some(()));
-    let mut again = Old::initialized(&broker, "2024-11-05", json!({}));
+    eventually("the endpoint is gone", || (post.answered().status == 404).then_some(()));
+    let mut again = SseClient::initialized(&broker, "2024-11-05", json!({}));
     assert_eq!(again.calls("register_session", json!({"name": "old"}))["resumed"], true);
     alice.sends("ho").to("old");
     let mut seen = Vec::new();
@@ -180,9 +180,9 @@ fn the_session_ends_with_its_stream() {
 }
 
 #[test]
-fn an_endpoint_that_nobody_was_told_of_is_not_there() {
+fn an_unknown_endpoint_is_not_found() {
     let broker = Broker::timeless();
-    let old = Old::initialized(&broker, "2024-11-05", json!({}));
+    let old = SseClient::initialized(&broker, "2024-11-05", json!({}));
     let ping = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"});
     for path in [
         "/mcp?session_id=nonsense",
@@ -191,7 +191,7 @@ fn an_endpoint_that_nobody_was_told_of_is_not_there() {
     ] {
         assert_eq!(old.posts(&ping).at(path).answered().status, 404, "{path}");
     }
-    // What is no frame is refused where it was sent.
+    // A body that is not a frame is refused in the answer to its POST.
     let mut post = old.posts(&ping);
     post.body = b"nonsense".to_vec();
     assert_eq!(post.refused(), (400, -32700));
@@ -211,7 +211,7 @@ fn an_endpoint_that_nobody_was_told_of_is_not_there() {
 #[test]
 fn each_stream_has_an_endpoint_that_cannot_be_guessed() {
     let broker = Broker::timeless();
-    let olds: Vec<_> = (0..20).map(|_| Old::open(&broker)).collect();
+    let olds: Vec<_> = (0..20).map(|_| SseClient::open(&broker)).collect();
     let mut heads: Vec<_> = olds.iter().map(|old| old.post.head()).collect();
     heads.sort();
     heads.dedup();
@@ -221,7 +221,7 @@ fn each_stream_has_an_endpoint_that_cannot_be_guessed() {
 }
 
 #[test]
-fn who_asks_for_no_events_is_not_given_any() {
+fn a_client_that_accepts_no_events_gets_no_stream() {
     let broker = Broker::timeless();
     for request in [
         Request::get(broker.address).with("Accept", "application/json"),
@@ -235,7 +235,7 @@ fn who_asks_for_no_events_is_not_given_any() {
 }
 
 #[test]
-fn the_stream_is_served_whatever_version_the_client_names() {
+fn the_stream_is_served_to_a_client_of_any_version() {
     let broker = Broker::timeless();
     let versions = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "1999-01-01", ""];
     let at = |path, version| (path, version);
@@ -248,7 +248,7 @@ fn the_stream_is_served_whatever_version_the_client_names() {
         let first = stream.next_event().unwrap();
         assert_eq!(first.kind.as_deref(), Some("endpoint"), "{path} {version}: {first:?}");
         assert!(first.data.starts_with(&format!("{path}?session_id=")), "{first:?}");
-        let mut old = Old {
+        let mut old = SseClient {
             stream,
             // Its requests name the version too.
             post: Request::post(broker.address, "")
@@ -269,7 +269,7 @@ fn the_stream_is_served_whatever_version_the_client_names() {
 }
 
 #[test]
-fn the_path_of_the_old_transport_serves_the_later_revisions_too() {
+fn the_sse_path_serves_the_later_revisions_too() {
     let broker = Broker::timeless();
     let hello = hello(broker.address, "2025-11-25", json!({})).at("/sse").answered();
     let session = hello.header("mcp-session-id").expect("a session").to_owned();
@@ -285,11 +285,11 @@ fn the_path_of_the_old_transport_serves_the_later_revisions_too() {
 }
 
 #[test]
-fn a_receipt_is_exact_on_the_stream_and_on_the_one_after_it() {
+fn a_call_receipt_is_exact_across_two_streams() {
     let broker = Broker::timeless();
     let alice = broker.agent("alice");
     let registered = || {
-        let mut old = Old::initialized(&broker, "2024-11-05", json!({}));
+        let mut old = SseClient::initialized(&broker, "2024-11-05", json!({}));
         old.calls("register_session", json!({"name": "old"}));
         old
     };
@@ -302,7 +302,7 @@ fn a_receipt_is_exact_on_the_stream_and_on_the_one_after_it() {
     assert_eq!(last["messages"][0]["payload"]["text"], "2");
     let statuses = || sent.each_ref().map(|id| alice.status_of(id));
     assert_eq!(statuses(), ["acknowledged", "delivered", "delivered"]);
-    // The stream is cut, and with it what it brought waits again; its receipts hold.
+    // The end of the stream releases its messages; the receipts stay valid.
     drop(old);
     alice.learns(&sent[2], "queued");
     let mut old = registered();

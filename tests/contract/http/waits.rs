@@ -1,4 +1,4 @@
-//! Calls over HTTP that wait, in both eras, and what becomes of them when their callers go.
+//! Calls over HTTP that wait, in both eras, and what happens to them when their clients disconnect.
 
 use std::{
     io::Write,
@@ -12,7 +12,7 @@ use crate::support::{Broker, Caller, Reply, Request, TIMELESS, connect, texts};
 
 const EVENTS_FIRST: &str = "text/event-stream, application/json";
 
-/// One of each era, under the names `modern` and `legacy`.
+/// One client of each era, named `modern` and `legacy`.
 fn callers(broker: &Broker) -> [Caller; 2] {
     [broker.stateless("modern"), broker.resumable("legacy")]
 }
@@ -21,8 +21,8 @@ fn wait(caller: &Caller) -> Request {
     caller.call("receive_messages", json!({"wait_seconds": 100}))
 }
 
-/// The messages that came as the answer to a wait.
-fn came(reply: &mut Reply) -> Vec<Value> {
+/// The messages in the answer to a wait.
+fn received(reply: &mut Reply) -> Vec<Value> {
     let mut result = reply.answer_to(&json!(1)).unwrap();
     assert_eq!(result["isError"], false, "{result}");
     match result["structuredContent"]["messages"].take() {
@@ -40,8 +40,8 @@ fn a_wait_ends_with_a_message() {
             let began = Instant::now();
             let mut reply = wait(&caller).with("Accept", accept).sent();
             let sent = alice.sends("hi").to(&caller.name);
-            let messages = came(&mut reply);
-            // The next wait acknowledges what was written to its end before.
+            let messages = received(&mut reply);
+            // The next wait acknowledges the messages of an answer that was written completely.
             reply.is_over();
             assert_eq!(messages[0]["message_id"], sent.id.as_str());
             assert_eq!(messages[0]["delivery_count"], 1);
@@ -52,7 +52,7 @@ fn a_wait_ends_with_a_message() {
 }
 
 #[test]
-fn a_wait_in_vain_ends_with_nothing() {
+fn a_wait_without_a_message_ends_at_its_timeout() {
     let broker = Broker::timeless();
     for caller in callers(&broker) {
         let began = Instant::now();
@@ -62,7 +62,7 @@ fn a_wait_in_vain_ends_with_nothing() {
 }
 
 #[test]
-fn who_gave_a_token_hears_that_the_wait_goes_on() {
+fn a_wait_with_a_progress_token_reports_progress() {
     let broker = Broker::with(&["--heartbeat-interval=100ms"]);
     let alice = broker.agent("alice");
     for caller in callers(&broker) {
@@ -84,11 +84,11 @@ fn who_gave_a_token_hears_that_the_wait_goes_on() {
                 last = now;
             }
             alice.sends("hi").to(&caller.name);
-            assert_eq!(texts(&came(&mut reply)), ["hi"]);
-            // None comes after the answer.
+            assert_eq!(texts(&received(&mut reply)), ["hi"]);
+            // No progress comes after the answer.
             reply.is_over();
         }
-        // Nobody else hears of any.
+        // Calls without a token get no progress.
         let mut reply = wait(&caller).sent();
         reply.is_kept_alive();
         alice.sends("ho").to(&caller.name);
@@ -103,7 +103,7 @@ fn who_gave_a_token_hears_that_the_wait_goes_on() {
 }
 
 #[test]
-fn who_waits_is_present() {
+fn a_client_that_waits_stays_active() {
     let broker = Broker::impatient();
     let alice = broker.agent("alice");
     let callers = callers(&broker);
@@ -111,13 +111,13 @@ fn who_waits_is_present() {
         let waits = callers
             .each_ref()
             .map(|caller| wait(caller).with("Accept", accept).sent());
-        // By the time that another, who is silent, counts as disconnected, these would as well.
+        // When another silent client counts as disconnected, these would as well.
         let _silent = broker.stateless("silent");
         alice.notices("silent", "disconnected");
         for (caller, mut reply) in callers.iter().zip(waits) {
             assert_eq!(alice.presence_of(&caller.name).as_deref(), Some("active"), "{accept}");
             alice.sends("hi").to(&caller.name);
-            assert_eq!(texts(&came(&mut reply)), ["hi"]);
+            assert_eq!(texts(&received(&mut reply)), ["hi"]);
             // A connection that is closed before its answer is read to the end has not acknowledged it.
             reply.is_over();
         }
@@ -125,7 +125,7 @@ fn who_waits_is_present() {
 }
 
 #[test]
-fn of_many_who_wait_one_gets_each_message() {
+fn each_message_ends_one_of_many_waits() {
     let broker = Broker::timeless();
     let alice = broker.agent("alice");
     for caller in callers(&broker) {
@@ -143,7 +143,7 @@ fn of_many_who_wait_one_gets_each_message() {
             .collect();
         let mut seen: Vec<_> = waits
             .into_iter()
-            .map(|mut reply| came(&mut reply)[0]["message_id"].as_str().unwrap().to_owned())
+            .map(|mut reply| received(&mut reply)[0]["message_id"].as_str().unwrap().to_owned())
             .collect();
         sent.sort();
         seen.sort();
@@ -151,15 +151,15 @@ fn of_many_who_wait_one_gets_each_message() {
     }
 }
 
-/// Sends the bytes of a request, and of another behind it that is never answered.
-fn with_another_behind(request: &Request, other: &Request) -> Reply {
+/// Sends a request, and another one behind it that is never answered.
+fn send_with_another_behind(request: &Request, other: &Request) -> Reply {
     let mut socket = connect(request.address);
     socket.write_all(&[request.bytes(), other.bytes()].concat()).unwrap();
     Reply::on(socket)
 }
 
-/// Sends a request as chunks.
-fn in_chunks(request: &Request) -> Reply {
+/// Sends a request in chunks.
+fn send_in_chunks(request: &Request) -> Reply {
     let mut socket = connect(request.address);
     let head = format!("{}Transfer-Encoding: chunked\r\n\r\n", request.head());
     socket.write_all(head.as_bytes()).unwrap();
@@ -172,14 +172,14 @@ fn in_chunks(request: &Request) -> Reply {
     Reply::on(socket)
 }
 
-/// Begins a wait, in one way or another, and may let others be served before it goes on.
-fn begun(caller: &Caller, round: usize) -> Reply {
+/// Begins a wait in one of several ways. In some rounds another call is served first.
+fn begin_wait(caller: &Caller, round: usize) -> Reply {
     let accept = ["application/json", EVENTS_FIRST, "application/json, text/event-stream"][round % 3];
     let request = wait(caller).with("Accept", accept);
     let heartbeat = caller.call("heartbeat", json!({}));
     let waiting = match round % 4 {
-        0 => with_another_behind(&request, &heartbeat),
-        1 => in_chunks(&request),
+        0 => send_with_another_behind(&request, &heartbeat),
+        1 => send_in_chunks(&request),
         _ => request.sent(),
     };
     if round % 5 < 3 {
@@ -189,14 +189,14 @@ fn begun(caller: &Caller, round: usize) -> Reply {
 }
 
 #[test]
-fn who_has_gone_is_handed_nothing() {
+fn a_client_that_closed_its_connection_gets_no_message() {
     let broker = Broker::timeless();
     let alice = broker.agent("alice");
     for caller in callers(&broker) {
         for round in 0..30 {
-            let waiting = begun(&caller, round);
+            let waiting = begin_wait(&caller, round);
             waiting.half_closes();
-            // It is not kept waiting for that.
+            // The broker closes the response.
             let _ = waiting.whole_if_any();
             let text = round.to_string();
             let sent = alice.sends(&text).to(&caller.name);
@@ -204,7 +204,7 @@ fn who_has_gone_is_handed_nothing() {
             assert_eq!(texts(&read), [text.as_str()], "{} {round}", caller.name);
             assert_eq!(read[0]["message_id"], sent.id.as_str());
             let count = read[0]["delivery_count"].as_u64().unwrap();
-            // A session may hear of it a moment after its client, and so may a store that has to write it down.
+            // A session may learn of the disconnect after its client, and so may a store that writes first.
             let may_be_late = caller.name == "legacy" || !broker.answers_at_once();
             assert!(count == 1 || may_be_late && count == 2, "{round}: {count}");
         }
@@ -212,13 +212,13 @@ fn who_has_gone_is_handed_nothing() {
 }
 
 #[test]
-fn who_is_gone_without_a_word_takes_nothing_along() {
+fn a_client_that_disappears_loses_no_message() {
     let broker = Broker::timeless();
     let alice = broker.agent("alice");
     for caller in callers(&broker) {
         for round in 0..30 {
-            begun(&caller, round).leaves();
-            // Once it is known on the thread that served it.
+            begin_wait(&caller, round).leaves();
+            // The worker that served it knows by then.
             for _ in 0..4 {
                 caller.calls("heartbeat", json!({}));
             }
@@ -232,7 +232,7 @@ fn who_is_gone_without_a_word_takes_nothing_along() {
 }
 
 #[test]
-fn a_message_that_meets_a_disconnection_is_not_lost() {
+fn a_message_that_races_with_a_disconnect_is_not_lost() {
     const ROUNDS: usize = 150;
     let broker = Broker::with(&[&TIMELESS[..], &["--workers=2", "--delivery-limit=1000"]].concat());
     let alice = broker.agent("alice");
@@ -252,14 +252,14 @@ fn a_message_that_meets_a_disconnection_is_not_lost() {
             let waiting = request.sent();
             caller.calls("heartbeat", json!({}));
             go.send((caller.name.clone(), text.clone())).unwrap();
-            // Between before and after the message, in steps.
+            // The disconnect moves from before the message to after it, in steps.
             let began = Instant::now();
             while began.elapsed() < Duration::from_micros(20 * round as u64) {
                 std::hint::spin_loop();
             }
             waiting.half_closes();
-            // Whatever had been written by then is still read.
-            let had = read_out(waiting);
+            // Bytes that were written by then are still read.
+            let had = read_to_end(waiting);
             let id = sent.recv().unwrap();
             let got = had.contains(&id);
             met[usize::from(got)] += 1;
@@ -276,11 +276,11 @@ fn a_message_that_meets_a_disconnection_is_not_lost() {
     }
     drop(go);
     sender.join().unwrap();
-    assert!(met[0] > 0, "nobody went before the message came: {met:?}");
+    assert!(met[0] > 0, "no client disconnected before its message came: {met:?}");
 }
 
-/// Everything that comes until the end.
-fn read_out(waiting: Reply) -> String {
+/// Reads everything up to the end.
+fn read_to_end(waiting: Reply) -> String {
     let mut text = String::new();
     let mut socket = waiting.socket();
     let _ = std::io::Read::read_to_string(&mut socket, &mut text);
@@ -288,13 +288,13 @@ fn read_out(waiting: Reply) -> String {
 }
 
 #[test]
-fn what_was_read_and_not_acknowledged_comes_again_to_who_registers_anew() {
+fn unacknowledged_messages_are_redelivered_after_a_new_registration() {
     let broker = Broker::timeless();
     let alice = broker.agent("alice");
     for (at, caller) in callers(&broker).into_iter().enumerate() {
         let sent = alice.sends("hi").to(&caller.name);
         assert_eq!(texts(&caller.reads(json!({}))), ["hi"]);
-        // As after a crash: the same name, and nothing known of what was read before.
+        // As after a crash: the same name, and no memory of what was read.
         let again = if at == 0 {
             broker.stateless(&caller.name)
         } else {
@@ -309,7 +309,7 @@ fn what_was_read_and_not_acknowledged_comes_again_to_who_registers_anew() {
 }
 
 #[test]
-fn nothing_is_lost_however_often_clients_go() {
+fn no_message_is_lost_however_often_clients_disconnect() {
     const MESSAGES: usize = 200;
     let broker = Broker::with(&[&TIMELESS[..], &["--workers=2", "--delivery-limit=1000"]].concat());
     let readers: Vec<_> = callers(&broker)
@@ -339,7 +339,7 @@ fn nothing_is_lost_however_often_clients_go() {
                         .with("Accept", ["application/json", EVENTS_FIRST][round % 2]);
                     let mut waiting = waiting.sent();
                     match round % 5 {
-                        // Gone without a word, and as a new client that knows nothing.
+                        // A client that disconnects silently, and comes back as a new client.
                         0 => {
                             waiting.leaves();
                             caller = match caller.name.as_str() {
@@ -359,7 +359,7 @@ fn nothing_is_lost_however_often_clients_go() {
                             let done = caller.calls("acknowledge_messages", json!({"message_ids": ids}));
                             assert_eq!(done["acknowledged"], ids.len());
                             for id in ids {
-                                // What was acknowledged never comes again.
+                                // An acknowledged message is never delivered again.
                                 assert!(seen.insert(id.as_str().unwrap().to_owned()), "{id}");
                             }
                         }
@@ -382,20 +382,20 @@ fn nothing_is_lost_however_often_clients_go() {
 }
 
 #[test]
-fn an_answer_that_was_not_taken_has_delivered_nothing() {
+fn an_answer_that_was_not_read_has_delivered_nothing() {
     let broker = Broker::timeless();
     let alice = broker.agent("alice");
     let text = "x".repeat(8_000_000);
     for caller in callers(&broker) {
         for accept in ["application/json", EVENTS_FIRST] {
-            // More than any socket holds.
+            // More than any socket buffers.
             let sent: Vec<_> = (0..3).map(|_| alice.sends(&text).to(&caller.name).id).collect();
             let request = caller.call("receive_messages", json!({})).with("Accept", accept);
             let mut cut = request.sent();
-            // It has begun to come, and nobody takes the rest.
+            // The answer has begun, and the rest is not read.
             assert_eq!(cut.status(), 200);
             cut.leaves();
-            // What the next read returns, it does not acknowledge.
+            // These reads do not acknowledge what the next one returns.
             let mut seen = Vec::new();
             while seen.len() < sent.len() {
                 let read = caller.reads(json!({"wait_seconds": 20, "limit": 1, "acknowledge": "immediate"}));
@@ -411,7 +411,7 @@ fn an_answer_that_was_not_taken_has_delivered_nothing() {
                         .map(|message| message["message_id"].as_str().unwrap().to_owned()),
                 );
             }
-            // The broker may have heard of the cut only after the first of these reads.
+            // The broker may have noticed the cut only after the first of these reads.
             seen.sort_unstable();
             assert_eq!(seen, sent, "{} {accept}", caller.name);
         }
@@ -419,7 +419,7 @@ fn an_answer_that_was_not_taken_has_delivered_nothing() {
 }
 
 #[test]
-fn a_body_that_does_not_come_whole_does_nothing() {
+fn an_incomplete_body_has_no_effect() {
     let broker = Broker::timeless();
     let alice = broker.agent("alice");
     for caller in callers(&broker) {
@@ -430,7 +430,7 @@ fn a_body_that_does_not_come_whole_does_nothing() {
             let mut socket = connect(broker.address);
             socket.write_all(&bytes[..len]).unwrap();
             drop(socket);
-            // Half a body that says it is whole, and a chunk that is cut.
+            // Half a body whose length says it is whole, and a chunk that is cut.
             let mut socket = connect(broker.address);
             let head = format!("{}Transfer-Encoding: chunked\r\n\r\n", request.head());
             let chunk = format!("{head}{:x}\r\n", request.body.len());
@@ -454,7 +454,7 @@ fn a_body_that_does_not_come_whole_does_nothing() {
 }
 
 #[test]
-fn a_sender_can_wait_for_what_becomes_of_its_message() {
+fn a_sender_can_wait_for_the_delivery_of_its_message() {
     let broker = Broker::timeless();
     let bob = broker.agent("bob");
     let alice = broker.agent("alice");
@@ -486,7 +486,7 @@ fn a_sender_can_wait_for_what_becomes_of_its_message() {
 }
 
 #[test]
-fn a_sender_that_goes_has_sent_all_the_same() {
+fn a_sender_that_disconnects_has_sent_its_message() {
     let broker = Broker::timeless();
     let bob = broker.agent("bob");
     let alice = broker.agent("alice");
@@ -507,27 +507,27 @@ fn a_sender_that_goes_has_sent_all_the_same() {
 }
 
 #[test]
-fn a_wait_that_is_left_among_many_reads_ends() {
+fn a_wait_that_is_abandoned_among_many_reads_ends() {
     let broker = Broker::timeless();
     let alice = broker.agent("alice");
     for caller in callers(&broker) {
-        let waiting = numbered(&caller, 1000, json!({"wait_seconds": 100})).sent();
+        let waiting = read_with_id(&caller, 1000, json!({"wait_seconds": 100})).sent();
         for at in 0..20 {
-            let mut reply = numbered(&caller, at, json!({"wait_seconds": 0.01})).sent();
+            let mut reply = read_with_id(&caller, at, json!({"wait_seconds": 0.01})).sent();
             assert_eq!(reply.answer_to(&json!(at)).unwrap()["isError"], false);
         }
         waiting.half_closes();
         let _ = waiting.whole_if_any();
         let sent = alice.sends("hi").to(&caller.name);
-        let mut reply = numbered(&caller, 2000, json!({"wait_seconds": 20})).sent();
+        let mut reply = read_with_id(&caller, 2000, json!({"wait_seconds": 20})).sent();
         let result = reply.answer_to(&json!(2000)).unwrap();
         let read = &result["structuredContent"]["messages"][0];
         assert_eq!(read["message_id"], sent.id.as_str(), "{} {result}", caller.name);
     }
 }
 
-/// A read with an id of its own, as the requests of a session must have.
-fn numbered(caller: &Caller, id: u64, mut arguments: Value) -> Request {
+/// A read with its own request id, as the requests of a session must have.
+fn read_with_id(caller: &Caller, id: u64, mut arguments: Value) -> Request {
     if caller.name == "modern" {
         arguments["session_id"] = json!(caller.session);
     }
@@ -536,13 +536,13 @@ fn numbered(caller: &Caller, id: u64, mut arguments: Value) -> Request {
 }
 
 #[test]
-fn many_waits_that_are_left_behind_hold_nothing_up() {
+fn many_abandoned_waits_do_not_block_later_reads() {
     let broker = Broker::timeless();
     let alice = broker.agent("alice");
     for caller in callers(&broker) {
         let mut ids = 1000..;
-        let mut next = || numbered(&caller, ids.next().unwrap(), json!({"wait_seconds": 100}));
-        // More than one connection may have under way.
+        let mut next = || read_with_id(&caller, ids.next().unwrap(), json!({"wait_seconds": 100}));
+        // More than one connection may have in flight.
         for _ in 0..3 {
             let waits: Vec<_> = (0..150).map(|_| next().sent()).collect();
             caller.calls("heartbeat", json!({}));

@@ -1,4 +1,4 @@
-//! What a caller can have the broker keep: each budget is filled, says that it is full, and has room again.
+//! Stored bytes: each budget is filled, the refusal names it, and freed bytes can be used again.
 
 use serde_json::{Value, json};
 
@@ -6,12 +6,12 @@ use crate::support::{ADMIN_KEY, Agent, Broker, HASTY, eventually};
 
 const MB: u64 = 1024 * 1024;
 
-/// Messages of this length are few in a budget of a few MB.
+/// Few messages of this length fill a budget of a few MB.
 fn long_text() -> String {
     "x".repeat(400 * 1024)
 }
 
-/// Which budget a refusal names, and its limit.
+/// The budget that a refusal names, and its limit.
 fn budget(error: &Value) -> (&str, u64) {
     assert_eq!(error["detail"]["unit"], "bytes", "{error}");
     let limit = error["detail"]["limit"].as_u64().unwrap();
@@ -22,7 +22,7 @@ fn budget(error: &Value) -> (&str, u64) {
     (error["detail"]["budget"].as_str().unwrap(), limit)
 }
 
-/// The object that a tool returns, or refuses with.
+/// The object that a tool returns, or its error.
 fn outcome(agent: &Agent, tool: &str, arguments: Value) -> Result<Value, Value> {
     let params = json!({"name": tool, "arguments": arguments});
     let result = agent.request("tools/call", params).unwrap();
@@ -41,7 +41,7 @@ fn acknowledge(agent: &Agent, messages: &[Value]) {
 }
 
 #[test]
-fn a_full_queue_says_how_many_bytes_it_holds_and_has_room_when_they_are_acknowledged() {
+fn a_full_inbox_names_its_budget_and_accepts_messages_after_an_acknowledgement() {
     let broker = Broker::with(&["--max-payload-mb=1", "--queue-max-mb=2"]);
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
     let text = long_text();
@@ -50,9 +50,9 @@ fn a_full_queue_says_how_many_bytes_it_holds_and_has_room_when_they_are_acknowle
     }
     let error = alice.sends(&text).fails_as("queue_full", &bob);
     assert_eq!(budget(&error), ("queue_bytes", 2 * MB));
-    // What is short has room.
+    // A short message still fits.
     alice.sends("short").to(&bob);
-    // What was read and is not acknowledged is kept all the same.
+    // A message that was read and not acknowledged is still counted.
     let read = bob.reads(json!({"acknowledge": "manual", "limit": 1}));
     assert_eq!(read.len(), 1);
     alice.sends(&text).fails_as("queue_full", &bob);
@@ -66,12 +66,12 @@ fn a_full_queue_says_how_many_bytes_it_holds_and_has_room_when_they_are_acknowle
 }
 
 #[test]
-fn a_project_whose_sessions_read_nothing_is_full_and_others_are_not() {
+fn a_full_project_does_not_affect_other_projects() {
     let broker = Broker::secured_with(&["--max-payload-mb=1", "--waiting-max-mb=2"]);
     let [full, other] = ["full", "other"].map(|id| broker.project(id, &json!({})));
     let (alice, text) = (full.agent("alice"), long_text());
     let readers: Vec<_> = (0..6).map(|at| full.agent(&format!("reader-{at}"))).collect();
-    // A broadcast is kept once.
+    // A broadcast is stored once.
     assert_eq!(alice.sends(&text).for_everyone()["failed"], 0);
     for reader in &readers[..4] {
         alice.sends(&text).to(reader);
@@ -90,7 +90,7 @@ fn a_project_whose_sessions_read_nothing_is_full_and_others_are_not() {
 }
 
 #[test]
-fn the_oldest_dead_letters_are_dropped_and_the_log_says_so() {
+fn the_oldest_dead_letters_are_dropped_and_logged() {
     let broker = Broker::with(&["--max-payload-mb=1", "--dead-letters-max-mb=2", "--delivery-limit=1"]);
     let (alice, text) = (broker.agent("alice"), long_text());
     let mut sent = Vec::new();
@@ -102,20 +102,20 @@ fn the_oldest_dead_letters_are_dropped_and_the_log_says_so() {
     }
     broker.agent("bob").sees_nothing();
     assert_eq!(dead_letters(&alice), sent[2..]);
-    // That it is dead is known all the same.
+    // Its receipt still says that it is dead.
     assert_eq!(alice.status_of(&sent[0]), "dead_lettered");
-    eventually("the log says so", || {
+    eventually("the drop is logged", || {
         broker.log().contains("the oldest were dropped").then_some(())
     });
 }
 
-/// The messages of all pages, of which each ends after so many bytes.
+/// The dead letters of all pages. Each page is bounded in bytes.
 fn dead_letters(agent: &Agent) -> Vec<String> {
     let (mut messages, mut arguments) = (Vec::new(), json!({}));
     loop {
         let page = agent.calls("list_dead_letters", arguments);
         let letters = page["dead_letters"].as_array().unwrap().iter();
-        messages.extend(letters.map(|letter| letter["message"]["message_id"].as_str().unwrap().to_owned()));
+        messages.extend(letters.map(|arguments| arguments["message"]["message_id"].as_str().unwrap().to_owned()));
         match page["next_cursor"].as_str() {
             Some(cursor) => arguments = json!({"cursor": cursor}),
             None => return messages,
@@ -124,39 +124,39 @@ fn dead_letters(agent: &Agent) -> Vec<String> {
 }
 
 #[test]
-fn sessions_are_bounded_in_number() {
+fn the_number_of_sessions_is_bounded() {
     let broker = Broker::with(&[&HASTY[..], &["--sessions-max=5"]].concat());
-    let mut seated = Vec::new();
+    let mut registered = Vec::new();
     let refused = loop {
         let caller = broker.visitor();
-        let arguments = json!({"name": format!("agent-{}", seated.len())});
+        let arguments = json!({"name": format!("agent-{}", registered.len())});
         match outcome(&caller, "register_session", arguments) {
-            Ok(_) => seated.push(caller),
+            Ok(_) => registered.push(caller),
             Err(error) => break error,
         }
-        assert!(seated.len() <= 5, "there are more than five");
+        assert!(registered.len() <= 5, "more than five sessions are registered");
     };
     assert_eq!(refused["code"], "forbidden");
     assert!(
         refused["message"].as_str().unwrap().contains("sessions_max"),
         "{refused}"
     );
-    drop(seated);
-    eventually("there is room again", || {
+    drop(registered);
+    eventually("a session can register again", || {
         outcome(&broker.visitor(), "register_session", json!({"name": "late"})).ok()
     });
 }
 
 #[test]
-fn what_sessions_say_of_themselves_is_bounded_in_bytes() {
+fn the_descriptions_of_sessions_are_bounded_in_bytes() {
     let broker = Broker::with(&["--sessions-max-mb=1"]);
-    let mut seated = Vec::new();
+    let mut registered = Vec::new();
     let refused = loop {
         let caller = broker.visitor();
         let metadata = json!({"text": "x".repeat(15 * 1024)});
-        let arguments = json!({"name": format!("agent-{}", seated.len()), "metadata": metadata});
+        let arguments = json!({"name": format!("agent-{}", registered.len()), "metadata": metadata});
         match outcome(&caller, "register_session", arguments) {
-            Ok(_) => seated.push(caller),
+            Ok(_) => registered.push(caller),
             Err(error) => break error,
         }
     };
@@ -164,15 +164,15 @@ fn what_sessions_say_of_themselves_is_bounded_in_bytes() {
     let text = refused["message"].as_str().unwrap();
     assert!(text.contains("metadata") && text.contains(&MB.to_string()), "{refused}");
     assert!(
-        (50..=MB as usize / (15 * 1024)).contains(&seated.len()),
+        (50..=MB as usize / (15 * 1024)).contains(&registered.len()),
         "{}",
-        seated.len()
+        registered.len()
     );
     broker.agent("one-that-says-little");
 }
 
 #[test]
-fn idempotency_keys_are_bounded_in_bytes_and_the_newest_hold() {
+fn idempotency_keys_are_bounded_in_bytes_and_the_newest_stay() {
     const KEYS: usize = 4_000;
     let broker = Broker::with(&["--idempotency-max-mb=1"]);
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
@@ -200,9 +200,9 @@ fn idempotency_keys_are_bounded_in_bytes_and_the_newest_hold() {
     assert_ne!(alice.sends("first").with("idempotency_key", key(0)).to(&bob), first);
 }
 
-/// With the defaults, what one member does with the largest messages fits in a container of 512 MiB.
+/// With the defaults, one member with the largest messages fits in a container of 512 MiB.
 #[test]
-fn a_member_that_fills_everything_with_the_largest_messages_is_held_to_the_default_budgets() {
+fn a_member_with_the_largest_messages_is_held_to_the_default_budgets() {
     let broker = Broker::start();
     let (alice, readers) = (broker.agent("alice"), broker.agents("reader", 6));
     let text = "x".repeat(9 * 1024 * 1024);
@@ -210,14 +210,14 @@ fn a_member_that_fills_everything_with_the_largest_messages_is_held_to_the_defau
         alice.sends(&text).with("ttl_seconds", 1).to(reader);
     }
     for reader in &readers {
-        eventually("what was not read is dead", || {
+        eventually("the unread messages have expired", || {
             (reader.calls("heartbeat", json!({}))["queue_size"] == 0).then_some(())
         });
     }
     let mut accepted = 0;
     let refused = loop {
-        let letter = alice.sends(&text).arguments_to(&readers[accepted / 2]);
-        match outcome(&alice, "send_message", letter) {
+        let arguments = alice.sends(&text).arguments_to(&readers[accepted / 2]);
+        match outcome(&alice, "send_message", arguments) {
             Ok(_) => accepted += 1,
             Err(error) => break error,
         }
@@ -228,13 +228,13 @@ fn a_member_that_fills_everything_with_the_largest_messages_is_held_to_the_defau
 }
 
 #[test]
-fn projects_are_bounded_in_number() {
+fn the_number_of_projects_is_bounded() {
     let broker = Broker::secured_with(&["--projects-max=3"]);
     let create = |id: &str| {
         let wanted = json!({"project_id": id, "name": id});
         broker.rest(ADMIN_KEY, "POST", "/api/v1/projects", &wanted)
     };
-    // The default project is one of them.
+    // The default project counts as one.
     assert_eq!([create("one").status, create("two").status], [201; 2]);
     let refused = create("three");
     assert_eq!((refused.status, &refused.json()["code"]), (403, &json!("forbidden")));

@@ -1,4 +1,4 @@
-//! What one caller has under way takes a bounded number of bytes, and leaves room for others.
+//! Bytes in flight: one caller holds a bounded number of bytes, and other callers have room.
 
 use std::{
     io::{ErrorKind, Read, Write},
@@ -11,18 +11,18 @@ use serde_json::{Value, json};
 use crate::support::{Agent, Broker, Caller, PATIENCE, Request, Tenant, connect, eventually, masked, read_frame};
 
 const MIB: usize = 1024 * 1024;
-/// Settings under which a test fills what there is.
+/// Small budgets, so that a test can fill them.
 const TIGHT: [&str; 3] = [
     "--max-payload-mb=4",
     "--inbound-buffer-mb=16",
     "--outbound-buffer-mb=32",
 ];
-/// What the process may grow by under them: both budgets, what is copied while one answer is made, and what the kernel and
+/// The growth of the process that is allowed under them: both budgets, the copies of one answer, and what the kernel and
 /// the allocator keep. Without the bounds each of these tests takes several hundred MiB.
 const GROWTH_MAX_KIB: u64 = 110 * 1024;
 
-/// A dead letter of nearly the largest payload for each of these.
-fn has_dead_letters(agent: &Agent, len: usize) {
+/// Stores this many dead letters of nearly the largest payload.
+fn store_dead_letters(agent: &Agent, len: usize) {
     agent.calls(
         "register_protocol",
         json!({"name": "blob", "version": "1.0.0", "schema": {"type": "object"}}),
@@ -34,26 +34,26 @@ fn has_dead_letters(agent: &Agent, len: usize) {
         });
         agent.calls("send_message", arguments);
     }
-    eventually("all are dead", || {
+    eventually("all messages are dead letters", || {
         let letters = agent.calls("get_project_info", json!({}))["counts"]["dead_letters"].as_u64();
         (letters == Some(len as u64)).then_some(())
     });
 }
 
-fn lists_letters(id: usize) -> Value {
+fn list_dead_letters(id: usize) -> Value {
     let params = json!({"name": "list_dead_letters", "arguments": {"limit": 500}});
     json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params})
 }
 
-/// A project in which there is much to read, another, and how much the process held at most.
+/// A project with much to read, another project, and the peak memory of the process so far in KiB.
 fn prepared(broker: &Broker) -> (Tenant<'_>, Tenant<'_>, u64) {
     let (team, other) = (broker.project("team", &json!({})), broker.project("other", &json!({})));
-    has_dead_letters(&team.agent("alice"), 4);
+    store_dead_letters(&team.agent("alice"), 4);
     (team, other, broker.peak_kib())
 }
 
-/// The process did not grow by much, and another project is served.
-fn holds(broker: &Broker, other: &Tenant<'_>, before: u64) {
+/// Asserts that the process has not grown by much, and that another project is served.
+fn assert_bounded(broker: &Broker, other: &Tenant<'_>, before: u64) {
     let (alice, bob) = (other.agent("alice"), other.agent("bob"));
     alice.sends(&"x".repeat(3 * MIB)).to(&bob);
     assert_eq!(bob.reads(json!({})).len(), 1);
@@ -62,7 +62,7 @@ fn holds(broker: &Broker, other: &Tenant<'_>, before: u64) {
 }
 
 #[test]
-fn calls_of_one_connection_start_as_their_answers_have_room() {
+fn calls_of_one_connection_start_when_their_answers_have_room() {
     let broker = Broker::secured_with(&TIGHT);
     let (team, other, before) = prepared(&broker);
     let (response, mut socket) = broker.upgrade_on(broker.socket(), &[("X-API-Key", &team.key)]);
@@ -70,36 +70,36 @@ fn calls_of_one_connection_start_as_their_answers_have_room() {
     let hello = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
         "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "a test", "version": "1"},
     }});
-    let calls = (1..=250).map(lists_letters);
+    let calls = (1..=250).map(list_dead_letters);
     let written: Vec<u8> = std::iter::once(hello)
         .chain(calls)
         .flat_map(|frame| masked(0x81, frame.to_string().as_bytes()))
         .collect();
     socket.write_all(&written).unwrap();
-    // The first answers come; from then on nobody reads.
+    // The first bytes of an answer come; the rest is not read.
     let mut some = vec![0; MIB];
     socket.read_exact(&mut some).unwrap();
-    holds(&broker, &other, before);
+    assert_bounded(&broker, &other, before);
     drop(socket);
-    // Nothing of them is left: the next caller of the project is answered.
+    // Nothing is left of them: the next caller of the project is answered.
     team.visitor().calls("list_dead_letters", json!({}));
 }
 
 #[test]
-fn calls_of_many_requests_start_as_their_answers_have_room() {
+fn concurrent_requests_start_when_their_answers_have_room() {
     let broker = Broker::secured_with(&TIGHT);
     let (team, other, before) = prepared(&broker);
     let modern = team.stateless_as(&team.key);
     let legacy = team.resumable_as(&team.key);
     let ask = |caller: &Caller| -> Vec<_> {
         let request = caller.call("list_dead_letters", json!({"limit": 500}));
-        (0..30).map(|_| sent(&broker, &request)).collect()
+        (0..30).map(|_| send_unread(&broker, &request)).collect()
     };
     let waiting = [ask(&modern), ask(&legacy)];
     let others = other.stateless_as(&other.key);
     others.calls("list_dead_letters", json!({}));
-    holds(&broker, &other, before);
-    // Who reads gets its answer, one after the other.
+    assert_bounded(&broker, &other, before);
+    // A client that reads gets its answer, one after the other.
     for mut socket in waiting.into_iter().flatten().take(3) {
         let mut head = [0; 12];
         socket.read_exact(&mut head).unwrap();
@@ -109,19 +109,19 @@ fn calls_of_many_requests_start_as_their_answers_have_room() {
     }
 }
 
-/// A request that is sent, and whose answer nobody reads.
-fn sent(broker: &Broker, request: &Request) -> TcpStream {
+/// Sends a request whose answer is not read.
+fn send_unread(broker: &Broker, request: &Request) -> TcpStream {
     let mut socket = connect(broker.address);
     socket.write_all(&request.bytes()).unwrap();
     socket
 }
 
 #[test]
-fn a_batch_is_answered_as_far_as_there_is_room() {
+fn a_batch_is_answered_as_far_as_its_answers_have_room() {
     let broker = Broker::secured_with(&TIGHT);
     let (team, other, before) = prepared(&broker);
     let agent = Agent::legacy(team.wire(), "2025-03-26", &json!({}));
-    let batch: Vec<_> = (1..=40).map(lists_letters).collect();
+    let batch: Vec<_> = (1..=40).map(list_dead_letters).collect();
     agent.wire.sends(&json!(batch));
     let answers = agent.wire.hears("the answers", Value::is_array);
     let answers = answers.as_array().unwrap();
@@ -131,10 +131,10 @@ fn a_batch_is_answered_as_far_as_there_is_room() {
         .filter(|answer| answer["error"]["code"] == -32000)
         .count();
     assert_eq!(refused, 39);
-    holds(&broker, &other, before);
+    assert_bounded(&broker, &other, before);
 }
 
-/// A connection to which messages are pushed, and which reads no more than the answer to its registration.
+/// A connection that receives pushes and reads no more than the answer to its registration.
 fn subscribed(broker: &Broker, team: &Tenant<'_>, name: &str) -> TcpStream {
     let (response, mut socket) = broker.upgrade_on(broker.socket(), &[("X-API-Key", &team.key)]);
     assert_eq!(response.status, 101);
@@ -152,7 +152,7 @@ fn subscribed(broker: &Broker, team: &Tenant<'_>, name: &str) -> TcpStream {
 }
 
 #[test]
-fn slow_readers_together_are_pushed_no_more_than_there_is_room_for() {
+fn pushes_to_many_slow_readers_are_bounded_together() {
     let broker = Broker::secured_with(&TIGHT);
     let (team, other) = (broker.project("team", &json!({})), broker.project("other", &json!({})));
     let alice = team.agent("alice");
@@ -160,41 +160,41 @@ fn slow_readers_together_are_pushed_no_more_than_there_is_room_for() {
         .map(|at| subscribed(&broker, &team, &format!("slow{at}")))
         .collect();
     let before = broker.peak_kib();
-    // More than the kernel takes of one that does not read.
+    // More than the kernel buffers for a client that does not read.
     for _ in 0..5 {
         alice.sends(&"x".repeat(3 * MIB)).for_everyone();
     }
-    holds(&broker, &other, before);
-    // The room of those that leave is for those that stay and read.
+    assert_bounded(&broker, &other, before);
+    // The room of clients that leave goes to those that read.
     let mut last = slow.pop().unwrap();
     drop(slow);
     last.read_exact(&mut vec![0; 15 * MIB]).unwrap();
 }
 
 #[test]
-fn calls_that_wait_read_a_message_when_its_answer_has_room() {
+fn waiting_calls_take_a_message_when_its_answer_has_room() {
     let broker = Broker::secured_with(&TIGHT);
     let (team, other) = (broker.project("team", &json!({})), broker.project("other", &json!({})));
     let alice = team.agent("alice");
     let mut waiting: Vec<_> = (0..60)
         .map(|at| {
             let caller = team.stateless_as(&team.key).registered(&format!("waits{at}"));
-            sent(&broker, &caller.call("receive_messages", json!({"wait_seconds": 100})))
+            send_unread(&broker, &caller.call("receive_messages", json!({"wait_seconds": 100})))
         })
         .collect();
     let before = broker.peak_kib();
     for _ in 0..3 {
         alice.sends(&"x".repeat(3 * MIB)).for_everyone();
     }
-    holds(&broker, &other, before);
-    // The room of those that leave is for those that stay and read.
+    assert_bounded(&broker, &other, before);
+    // The room of clients that leave goes to those that read.
     let mut last = waiting.pop().unwrap();
     drop(waiting);
     last.read_exact(&mut vec![0; 6 * MIB]).unwrap();
 }
 
-/// Bytes of a message that never ends, as many as the broker takes.
-fn fills(socket: &mut TcpStream, head: &[u8]) {
+/// Writes a message that never ends, as many bytes as the broker reads.
+fn write_endless_message(socket: &mut TcpStream, head: &[u8]) {
     socket.set_nonblocking(true).unwrap();
     let mut left = [head, &vec![b'x'; 3 * MIB]].concat();
     let mut idle = 0;
@@ -212,7 +212,7 @@ fn fills(socket: &mut TcpStream, head: &[u8]) {
 }
 
 #[test]
-fn unfinished_messages_wait_for_room_and_small_ones_do_not() {
+fn unfinished_messages_wait_for_room_without_delaying_small_ones() {
     let broker = Broker::secured_with(&TIGHT);
     let (team, other) = (broker.project("team", &json!({})), broker.project("other", &json!({})));
     let bob = team.agent("bob");
@@ -223,42 +223,42 @@ fn unfinished_messages_wait_for_room_and_small_ones_do_not() {
             0 => {
                 let (response, mut socket) = broker.upgrade_on(broker.socket(), &[("X-API-Key", &team.key)]);
                 assert_eq!(response.status, 101);
-                fills(&mut socket, &masked(0x81, &vec![b' '; 4 * MIB])[..14]);
+                write_endless_message(&mut socket, &masked(0x81, &vec![b' '; 4 * MIB])[..14]);
                 socket
             }
             1 => {
                 let mut socket = connect(broker.address);
                 let post = team.stateless_as(&team.key).asks("server/discover", json!({}));
                 let head = format!("{}Content-Length: {}\r\n\r\n", post.head(), 4 * MIB);
-                fills(&mut socket, head.as_bytes());
+                write_endless_message(&mut socket, head.as_bytes());
                 socket
             }
             _ => {
                 let mut socket = connect(broker.address);
                 let post = team.stateless_as(&team.key).asks("server/discover", json!({}));
                 let head = format!("{}Transfer-Encoding: chunked\r\n\r\n{:x}\r\n", post.head(), 4 * MIB);
-                fills(&mut socket, head.as_bytes());
+                write_endless_message(&mut socket, head.as_bytes());
                 socket
             }
         };
         held.push(socket);
     }
-    // A small message of the same project gets through, on a connection and as a request.
+    // A small message of the same project is served, on a connection and as a request.
     bob.sends("hi").to(&bob);
     bob.sees(["hi"]);
     team.stateless_as(&team.key).calls("list_sessions", json!({}));
-    holds(&broker, &other, before);
+    assert_bounded(&broker, &other, before);
     drop(held);
-    // And then there is room for a large one again.
+    // Afterwards a large message fits again.
     bob.sends(&"x".repeat(3 * MIB)).to(&bob);
 }
 
 #[test]
-fn who_holds_room_and_sends_nothing_is_closed_when_others_wait_for_it() {
+fn an_idle_connection_that_holds_room_is_closed_when_others_wait() {
     let broker = Broker::secured_with(&TIGHT);
     let team = broker.project("team", &json!({}));
     let bob = team.agent("bob");
-    // Beside two of 3 MiB there is no room for a third in the half of a project.
+    // Beside two of 3 MiB, a third does not fit into the half of the budget that one project may use.
     let mut idle: Vec<_> = (0..2)
         .map(|_| {
             let (response, mut socket) = broker.upgrade_on(broker.socket(), &[("X-API-Key", &team.key)]);
@@ -271,7 +271,7 @@ fn who_holds_room_and_sends_nothing_is_closed_when_others_wait_for_it() {
         .collect();
     let (began, before) = (Instant::now(), broker.processor_time());
     bob.sends(&"x".repeat(3 * MIB)).to(&bob);
-    // Waiting costs nothing: a connection that asks again and again would take a processor for itself.
+    // Waiting takes no processor time: a connection that polled would use a whole processor.
     let (waited, worked) = (began.elapsed(), Duration::from_nanos(broker.processor_time() - before));
     assert!(worked < waited / 10, "{worked:?} of {waited:?}");
     let mut closed = Vec::new();
@@ -282,7 +282,7 @@ fn who_holds_room_and_sends_nothing_is_closed_when_others_wait_for_it() {
 }
 
 #[test]
-fn a_client_that_writes_a_body_too_large_before_it_reads_is_told_so() {
+fn a_client_that_writes_a_large_body_before_reading_gets_the_refusal() {
     let broker = Broker::with(&["--max-payload-mb=2"]);
     let post = Caller::modern(broker.address, json!({})).asks("server/discover", json!({}));
     for framing in ["length", "chunks"] {

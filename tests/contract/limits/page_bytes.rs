@@ -1,4 +1,4 @@
-//! The page of a list ends at so many bytes, whatever its limit, and a cursor leads on.
+//! A page of a list is bounded in bytes, whichever limit is asked for, and a cursor leads to the next page.
 
 use std::collections::BTreeSet;
 
@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 
 use crate::support::{ADMIN_KEY, Agent, Broker};
 
-/// Bytes of the items of one page, and of what is around them.
+/// Bytes of the items of one page and of the object around them.
 const PAGE_BYTES_MAX: usize = 384 * 1024 + 1024;
 
-/// Follows the cursors to the end. Returns the items of each page, of which there must be several, and none too long.
+/// Follows the cursors to the end. Returns the items of each page: several pages, none of them too long.
 fn pages(key: &str, mut next_page: impl FnMut(Option<&Value>) -> Value) -> Vec<Vec<Value>> {
     let (mut pages, mut cursor) = (Vec::new(), None);
     loop {
@@ -41,21 +41,21 @@ fn tool_pages(agent: &Agent, tool: &str, key: &str, arguments: &Value) -> Vec<Ve
     })
 }
 
-/// How many different items there are; none may come twice.
+/// The number of items, of which none may come twice.
 fn distinct(pages: &[Vec<Value>], key: impl Fn(&Value) -> String) -> usize {
     let keys: Vec<_> = pages.iter().flatten().map(key).collect();
     let distinct: BTreeSet<_> = keys.iter().collect();
-    assert_eq!(distinct.len(), keys.len(), "something came twice");
+    assert_eq!(distinct.len(), keys.len(), "an item came twice");
     keys.len()
 }
 
 #[test]
-fn dead_letters() {
+fn pages_of_dead_letters_are_bounded_in_bytes() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
     let sends = |len: usize| alice.sends(&"x".repeat(len)).with("ttl_seconds", 1).to(&bob).id;
     let mut sent: Vec<_> = (0..10).map(|_| sends(100 * 1024)).collect();
-    // Larger than a page: it comes all the same, and alone.
+    // An item larger than a page comes alone.
     let large = sends(2 * 1024 * 1024);
     sent.extend([large.clone(), sends(10), sends(10)]);
     for message in &sent {
@@ -74,7 +74,7 @@ fn dead_letters() {
 }
 
 #[test]
-fn sessions() {
+fn pages_of_sessions_are_bounded_in_bytes() {
     let broker = Broker::start();
     let metadata = json!({"notes": "x".repeat(15_000)});
     let agents: Vec<_> = (0..40)
@@ -89,7 +89,7 @@ fn sessions() {
 }
 
 #[test]
-fn protocols() {
+fn pages_of_protocols_are_bounded_in_bytes() {
     let broker = Broker::start();
     let agent = broker.agent("alice");
     for at in 0..45 {
@@ -103,7 +103,7 @@ fn protocols() {
     let name = |protocol: &Value| protocol["name"].to_string();
     let arguments = json!({"limit": 1000, "include_schema": true});
     let all = tool_pages(&agent, "discover_protocols", "protocols", &arguments);
-    // And the one that all brokers of the tests have.
+    // Includes the protocol that all brokers of the tests have.
     assert_eq!(distinct(&all, name), 46);
     let all = pages("protocols", |cursor| {
         let cursor = cursor.map_or_else(String::new, |cursor| format!("?cursor={}", cursor.as_str().unwrap()));
@@ -119,7 +119,7 @@ fn protocols() {
 }
 
 #[test]
-fn projects_and_their_permissions() {
+fn pages_of_projects_and_permissions_are_bounded_in_bytes() {
     let broker = Broker::secured();
     let tags: Vec<_> = (0..32).map(|at| format!("{at}{}", "\u{1f600}".repeat(60))).collect();
     for at in 0..45 {
@@ -147,7 +147,7 @@ fn projects_and_their_permissions() {
 
     let team = broker.project("team", &json!({}));
     let protocols: Vec<_> = (0..1000).map(|at| format!("p{at:0>60}x")).collect();
-    // More than a page, and no more than a project may have.
+    // More than a page, and within the bounds of a project.
     for at in 0..7 {
         team.may_send_to(&format!("project{at}"), &json!({"allowed_protocols": protocols}));
     }

@@ -1,4 +1,4 @@
-//! Lists come in pages: complete, in one order, nothing twice.
+//! Lists come in pages: complete, in one order, each item once.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Agent, Broker, eventually};
 
-/// Follows the cursors to the end; returns the entries of all pages.
+/// Follows the cursors to the end. Returns the entries of all pages.
 fn all_pages(agent: &Agent, tool: &str, key: &str, mut arguments: Value, limit: usize) -> Vec<Value> {
     arguments["limit"] = json!(limit);
     let mut entries = Vec::new();
@@ -27,12 +27,12 @@ fn all_pages(agent: &Agent, tool: &str, key: &str, mut arguments: Value, limit: 
 
 fn distinct(entries: &[Value], key: impl Fn(&Value) -> String) -> BTreeSet<String> {
     let keys: BTreeSet<_> = entries.iter().map(key).collect();
-    assert_eq!(keys.len(), entries.len(), "something came twice");
+    assert_eq!(keys.len(), entries.len(), "an entry came twice");
     keys
 }
 
 #[test]
-fn sessions() {
+fn pages_of_sessions_are_complete_and_ordered() {
     let broker = Broker::start();
     let agents = broker.agents("agent", 11);
     for limit in [1, 2, 3, 5, 11, 12] {
@@ -47,11 +47,11 @@ fn sessions() {
 }
 
 #[test]
-fn sessions_of_which_some_leave_meanwhile() {
+fn a_cursor_outlives_the_session_it_names() {
     let broker = Broker::start();
     let agents = broker.agents("agent", 6);
     let first = agents[0].calls("list_sessions", json!({"limit": 3}));
-    // The session at which the page ended leaves: the cursor is still good.
+    // The session at which the page ended leaves: the cursor stays valid.
     agents[2].calls("disconnect_session", json!({}));
     let rest = agents[0].calls("list_sessions", json!({"limit": 3, "cursor": first["next_cursor"]}));
     let names: Vec<_> = rest["sessions"]
@@ -64,7 +64,7 @@ fn sessions_of_which_some_leave_meanwhile() {
 }
 
 #[test]
-fn protocols() {
+fn pages_of_protocols_are_complete_and_ordered() {
     let broker = Broker::start();
     let alice = broker.agent("alice");
     for name in ["zebra", "apple", "mango"] {
@@ -98,10 +98,10 @@ fn protocols() {
 }
 
 #[test]
-fn dead_letters() {
+fn pages_of_dead_letters_are_complete_and_ordered() {
     let broker = Broker::start();
     let agents = broker.agents("agent", 3);
-    // One direct message and one broadcast each: the broadcasts are dead for two recipients.
+    // One direct message and one broadcast each: a broadcast is a dead letter for two recipients.
     for at in 0..4 {
         agents[0]
             .sends(&format!("direct {at}"))
@@ -112,7 +112,7 @@ fn dead_letters() {
             .with("ttl_seconds", 1)
             .for_everyone();
     }
-    let whole = eventually("all are dead", || {
+    let whole = eventually("all messages are dead letters", || {
         let listed = agents[0].calls("list_dead_letters", json!({"limit": 100}))["dead_letters"].take();
         let letters = listed.as_array().unwrap().clone();
         (letters.len() == 12).then_some(letters)

@@ -1,4 +1,4 @@
-//! How much is too much: requests of a caller, of an address, of a project; and connections.
+//! Rates and connections: requests per caller, address and project, and the number of connections.
 
 use std::{
     io::{Read, Write},
@@ -15,36 +15,36 @@ use crate::support::{
 
 const RATE_LIMITED: i64 = -32000;
 
-fn refusal(error: &Value) -> u64 {
+fn retry_after_ms(error: &Value) -> u64 {
     assert_eq!(error["code"], "rate_limited", "{error}");
     error["retry_after_ms"].as_u64().unwrap()
 }
 
-/// Asks until it is too much; the refusal. Each refusal is waited for: what is sent beyond it is held back for a while.
-fn exhausts(wire: &Wire) -> Value {
+/// Sends pings until one is refused. Waits for each answer: requests beyond the limit are delayed.
+fn exhaust(wire: &Wire) -> Value {
     let began = Instant::now();
     loop {
         if let Err(error) = wire.request("ping", Value::Null) {
             assert_eq!(error["code"], RATE_LIMITED, "{error}");
             return error;
         }
-        assert!(began.elapsed() < PATIENCE, "it is never too much");
+        assert!(began.elapsed() < PATIENCE, "no request is refused");
     }
 }
 
-/// Asks by REST until it is too much.
-fn is_refused_in_the_end(broker: &Broker, key: &str) -> Response {
-    eventually("it is too much", || {
+/// Asks by REST until a request is refused.
+fn exhaust_by_rest(broker: &Broker, key: &str) -> Response {
+    eventually("a request is refused", || {
         let response = broker.rest(key, "GET", "/api/v1/projects", &Value::Null);
         (response.status != 200).then_some(response)
     })
 }
 
-fn is_a_problem(response: &Response) {
+fn expect_rate_limit_problem(response: &Response) {
     assert_eq!(response.status, 429, "{response:?}");
     assert_eq!(response.header("content-type"), Some("application/problem+json"));
     let problem = response.json();
-    let wait_ms = refusal(&problem);
+    let wait_ms = retry_after_ms(&problem);
     assert_eq!(
         (&problem["status"], &problem["type"]),
         (&json!(429), &json!("about:blank"))
@@ -54,27 +54,27 @@ fn is_a_problem(response: &Response) {
 }
 
 #[test]
-fn a_key_has_so_many_requests_and_then_more() {
+fn the_requests_of_a_key_are_limited() {
     let broker = Broker::secured_with(&["--rate-limit=60"]);
     let team = broker.project("team", &json!({}));
     let (key, other) = (team.key_of("member"), team.key_of("member"));
     let visitor = team.visitor_as(&key);
-    let error = exhausts(&visitor.wire);
-    assert!((1..=1000).contains(&refusal(&error["data"])), "{error}");
-    // It is the key's, whatever way it comes in, and nobody else's.
+    let error = exhaust(&visitor.wire);
+    assert!((1..=1000).contains(&retry_after_ms(&error["data"])), "{error}");
+    // The limit belongs to the key, on every transport, and to no other key.
     let call = json!({"name": "list_sessions", "arguments": {}});
     let stateless = team.stateless_as(&other);
     let limited = stateless.with("X-API-Key", &key);
-    is_a_problem(&limited.asks("tools/call", call.clone()).answered());
-    is_a_problem(&is_refused_in_the_end(&broker, &key));
+    expect_rate_limit_problem(&limited.asks("tools/call", call.clone()).answered());
+    expect_rate_limit_problem(&exhaust_by_rest(&broker, &key));
     stateless.calls("list_sessions", json!({}));
     team.visitor_as(&other).calls("list_sessions", json!({}));
-    // After the wait it is good again.
-    eventually("there is more", || {
+    // After the wait requests are accepted again.
+    eventually("a request is accepted again", || {
         let result = visitor.wire.request("tools/call", call.clone()).unwrap();
         let object = &result["structuredContent"];
         if result["isError"] == true {
-            assert!((1..=1000).contains(&refusal(object)), "{object}");
+            assert!((1..=1000).contains(&retry_after_ms(object)), "{object}");
             return None;
         }
         Some(())
@@ -82,33 +82,33 @@ fn a_key_has_so_many_requests_and_then_more() {
 }
 
 #[test]
-fn the_operator_has_a_limit_too() {
+fn the_requests_of_the_operator_are_limited() {
     let broker = Broker::secured_with(&["--rate-limit=30"]);
-    is_a_problem(&is_refused_in_the_end(&broker, ADMIN_KEY));
+    expect_rate_limit_problem(&exhaust_by_rest(&broker, ADMIN_KEY));
 }
 
 #[test]
-fn callers_without_a_key_are_told_apart_by_where_they_are() {
+fn callers_without_a_key_are_limited_by_connection_or_address() {
     let broker = Broker::with(&["--rate-limit=60"]);
     let (one, two) = (broker.visitor(), broker.visitor());
-    exhausts(&one.wire);
-    exhausts(&two.wire);
+    exhaust(&one.wire);
+    exhaust(&two.wire);
     let request = Request::get(broker.address)
         .at("/api/v1/projects")
         .with("Connection", "close");
-    is_a_problem(&eventually("it is too much", || {
+    expect_rate_limit_problem(&eventually("a request is refused", || {
         let response = request.answered();
         (response.status != 200).then_some(response)
     }));
     let elsewhere = exchange(&socket_from([127, 0, 0, 2], broker.address), &request.bytes());
     assert_eq!(elsewhere.status, 200, "{elsewhere:?}");
-    // What everybody may ask is asked by machines that watch over the broker.
+    // Public endpoints, which monitors ask, are not limited.
     for _ in 0..70 {
         assert_eq!(broker.get("/livez").status, 200);
     }
 }
 
-/// A socket that comes from this address.
+/// A socket with this source address.
 fn socket_from(address: [u8; 4], to: SocketAddr) -> TcpStream {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::from((address, 0)).into()).unwrap();
@@ -118,17 +118,17 @@ fn socket_from(address: [u8; 4], to: SocketAddr) -> TcpStream {
 }
 
 #[test]
-fn a_project_has_so_many_requests_for_all_its_callers() {
+fn the_requests_of_a_project_are_limited_for_all_its_keys() {
     let broker = Broker::secured();
     let team = broker.project("team", &json!({}));
     let other = broker.project("other", &json!({}));
     let (one, two) = (team.visitor(), team.visitor_as(&team.key_of("member")));
     team.is_changed(&json!({"config": {"rate_limit": 60}}));
-    exhausts(&one.wire);
-    exhausts(&two.wire);
-    is_a_problem(&is_refused_in_the_end(&broker, &team.key));
+    exhaust(&one.wire);
+    exhaust(&two.wire);
+    expect_rate_limit_problem(&exhaust_by_rest(&broker, &team.key));
     other.visitor().calls("list_sessions", json!({}));
-    // Who administers the broker can lift it.
+    // The operator can lift the limit.
     let project = team.is_changed(&json!({"config": {"rate_limit": 0}}));
     assert_eq!(project["config"]["rate_limit"], 0);
     for _ in 0..200 {
@@ -166,7 +166,7 @@ fn each_request_of_a_batch_counts() {
         refused(&agent.wire.hears("the answers", Value::is_array))
     });
     assert!(counts[0] == 0 && counts[1] > 40, "{counts:?}");
-    // The first of them has to wait for a session.
+    // The first of them waits for a session.
     let agent = Agent::legacy(team.wire_as(&team.key_of("member")), "2025-03-26", &json!({}));
     let counts = [(); 2].map(|()| {
         agent.wire.sends(&heartbeats(90));
@@ -180,34 +180,34 @@ fn each_request_of_a_batch_counts() {
 }
 
 #[test]
-fn who_asks_for_too_much_is_still_told_of_what_comes() {
+fn a_caller_over_its_limit_still_gets_pushes() {
     let broker = Broker::secured_with(&["--rate-limit=60", "--heartbeat-interval=100ms"]);
     let team = broker.project("team", &json!({}));
     let key = team.key_of("member");
     let alice = team.agent("alice");
     let bob = team.pushed_as(&key, "bob", &json!({"ack": "manual"}));
-    exhausts(&bob.wire);
+    exhaust(&bob.wire);
     let sent = alice.sends("hi").to(&bob);
     let pushed = bob.is_pushed(["hi"]);
-    // An acknowledgement is no request, and a sign of life is none.
+    // Acknowledgements and heartbeats are not counted.
     bob.acknowledges(&pushed);
     alice.learns(&sent.id, "acknowledged");
     let before = bob.wire.pings();
-    eventually("it is asked for signs of life", || {
+    eventually("the broker sends pings", || {
         (bob.wire.pings() > before + 2).then_some(())
     });
-    exhausts(&bob.wire);
+    exhaust(&bob.wire);
     bob.wire.sends_frame(0x88, &1000_u16.to_be_bytes());
     assert_eq!(bob.wire.is_closed().code, Some(1000));
 }
 
 #[test]
-fn who_is_held_back_is_not_taken_for_gone() {
+fn a_caller_over_its_limit_is_not_taken_for_silent() {
     let broker = Broker::secured_with(&[&HASTY[..], &["--rate-limit=60"]].concat());
     let team = broker.project("team", &json!({}));
     let visitor = team.visitor_as(&team.key_of("member"));
-    exhausts(&visitor.wire);
-    // Each is held back for a quarter of a second, and all of them for longer than anybody may be silent.
+    exhaust(&visitor.wire);
+    // Each is delayed by a quarter of a second: together longer than the silence that is allowed.
     let calls: Vec<_> = (0..12).map(|_| visitor.wire.asks("ping", Value::Null)).collect();
     for call in &calls {
         let _ = visitor.wire.answer_to(call);
@@ -216,10 +216,10 @@ fn who_is_held_back_is_not_taken_for_gone() {
 }
 
 #[test]
-fn who_asks_for_too_much_is_still_answered_a_ping_of_the_connection() {
+fn a_connection_over_its_limit_still_answers_ping_frames() {
     let broker = Broker::with(&["--rate-limit=60"]);
     let mut socket = broker.upgraded();
-    exhausts(&broker.visitor().wire);
+    exhaust(&broker.visitor().wire);
     let request = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"}).to_string();
     let flood = masked(0x81, request.as_bytes()).repeat(4);
     socket
@@ -230,7 +230,7 @@ fn who_asks_for_too_much_is_still_answered_a_ping_of_the_connection() {
 }
 
 #[test]
-fn an_address_has_so_many_connections() {
+fn the_connections_of_an_address_are_limited() {
     let mut broker = Broker::with(&["--connections-per-address=3"]);
     let request = Request::get(broker.address).at("/livez").bytes();
     let is_served = |socket: &TcpStream| {
@@ -240,9 +240,9 @@ fn an_address_has_so_many_connections() {
         let is_whole = socket.write_all(&request).and_then(|()| socket.read_exact(&mut answer));
         is_whole.is_ok() && &answer == b"HTTP/1.1 200"
     };
-    // Those that the start has left are gone after a while.
+    // The connections of the start close after a while.
     let mut held = Vec::new();
-    eventually("three are held", || {
+    eventually("three connections are held", || {
         let socket = TcpStream::connect(broker.address).unwrap();
         if is_served(&socket) {
             held.push(socket);
@@ -254,26 +254,26 @@ fn an_address_has_so_many_connections() {
     assert!(is_served(&elsewhere));
     for _ in 0..2 {
         held.pop();
-        eventually("there is room for another", || {
+        eventually("another connection is accepted", || {
             is_served(&TcpStream::connect(broker.address).unwrap()).then_some(())
         });
     }
-    // Whoever looks after it might find no room.
+    // The final check of the broker might be refused, so the test stops it here.
     broker.is_told_to_stop();
     assert_eq!(broker.ends().code(), Some(0));
 }
 
 #[test]
-fn a_project_has_no_more_connections_than_sessions() {
+fn the_connections_of_a_project_are_limited_by_its_sessions() {
     let broker = Broker::secured();
     let (team, other) = (broker.project("team", &json!({})), broker.project("other", &json!({})));
     let key = team.key_of("member");
-    // On an upgrade that is refused the connection ends; one that is not is held until it is dropped.
+    // A refused upgrade ends its connection; an accepted one is held.
     let upgrade = |key: &str| broker.upgrade_on(broker.socket(), &[("X-API-Key", key)]);
-    // Twice as many connections: an agent may come back before its old one is known to be gone.
+    // Twice as many connections as sessions: an agent may come back before its old connection is known to be dead.
     team.is_changed(&json!({"config": {"max_sessions": 1}}));
     let mut held = Vec::new();
-    eventually("both places are taken", || {
+    eventually("both connections are held", || {
         let (response, socket) = upgrade(&key);
         if response.status == 101 {
             held.push(socket);
@@ -287,11 +287,11 @@ fn a_project_has_no_more_connections_than_sessions() {
         "{refused:?}"
     );
     assert!(refused.header("retry-after").is_some());
-    // What does not last needs no place; and others have theirs.
+    // A short request needs no permit, and other projects have their own.
     team.stateless_as(&key).calls("list_sessions", json!({}));
     let others: Vec<_> = (0..5).map(|_| other.visitor()).collect();
     held.pop();
-    eventually("there is room for another", || {
+    eventually("another connection is accepted", || {
         let (response, socket) = upgrade(&team.key);
         (response.status == 101).then_some(socket)
     });
@@ -301,7 +301,7 @@ fn a_project_has_no_more_connections_than_sessions() {
 }
 
 #[test]
-fn a_long_answer_counts_as_a_request_of_as_many_bytes_would() {
+fn a_long_answer_counts_as_several_requests() {
     let broker = Broker::secured_with(&["--rate-limit=60"]);
     let team = broker.project("team", &json!({}));
     let keys: Vec<_> = (0..3).map(|_| team.key_of("member")).collect();
@@ -310,7 +310,7 @@ fn a_long_answer_counts_as_a_request_of_as_many_bytes_would() {
     alice.sends(&"x".repeat(2_000_000)).to(&bob);
     bob.reads(json!({}));
     carol.reads(json!({}));
-    // 30 times 64 KiB and more.
+    // More than 30 times 64 KiB.
     let left = [&bob, &carol].map(|agent| {
         let allowed = (0..).take_while(|_| agent.wire.request("ping", Value::Null).is_ok());
         allowed.count()
@@ -319,7 +319,7 @@ fn a_long_answer_counts_as_a_request_of_as_many_bytes_would() {
 }
 
 #[test]
-fn a_message_that_is_much_work_to_check_counts_as_several_requests() {
+fn a_message_that_is_expensive_to_check_counts_as_several_requests() {
     let broker = Broker::secured_with(&["--rate-limit=60"]);
     let team = broker.project("team", &json!({}));
     let items: Vec<_> = (0..700).map(|item| json!([item])).collect();
@@ -331,7 +331,7 @@ fn a_message_that_is_much_work_to_check_counts_as_several_requests() {
             json!({"type": "array", "uniqueItems": true, "minItems": 800}),
         ),
     ];
-    // The same bytes under each schema, by a caller of its own.
+    // The same bytes under each schema, each by its own caller.
     let left = schemas.map(|(name, items_schema)| {
         let agent = team.agent_as(&team.key_of("member"), name);
         let schema = json!({"type": "object", "properties": {"items": items_schema}});

@@ -1,4 +1,4 @@
-//! Bodies and answers of REST that are under way take a bounded number of bytes, and leave room for other projects.
+//! Bodies and answers of the REST API in flight take a bounded number of bytes, and leave room for other projects.
 
 use std::{
     io::{ErrorKind, Write},
@@ -12,8 +12,8 @@ use crate::support::{Broker, Reply, Request, Tenant, connect, eventually};
 /// Bytes of the longest body.
 const BODY_LEN_MAX: usize = 64 * 1024;
 
-/// A request of REST with the key of a project.
-fn asked(team: &Tenant<'_>, method: &str, path: &str, body: &Value) -> Request {
+/// A REST request with the key of a project.
+fn project_request(team: &Tenant<'_>, method: &str, path: &str, body: &Value) -> Request {
     let body = if body.is_null() {
         String::new()
     } else {
@@ -25,7 +25,7 @@ fn asked(team: &Tenant<'_>, method: &str, path: &str, body: &Value) -> Request {
         .with("X-API-Key", team.key.as_str())
 }
 
-/// Whether something came on a connection, or its end.
+/// Whether bytes or the end have come on a connection.
 fn is_answered(socket: &TcpStream) -> bool {
     socket.set_nonblocking(true).unwrap();
     let peeked = socket.peek(&mut [0]);
@@ -33,7 +33,7 @@ fn is_answered(socket: &TcpStream) -> bool {
     !matches!(peeked, Err(error) if error.kind() == ErrorKind::WouldBlock)
 }
 
-/// A body that is as long as may be, in a permission for another project.
+/// A body of nearly the largest length: a permission for another project.
 fn long_grant() -> Value {
     let protocols: Vec<_> = (0..950).map(|at| format!("p{at:0>60}x")).collect();
     let grant = json!({"allowed_protocols": protocols});
@@ -42,33 +42,33 @@ fn long_grant() -> Value {
 }
 
 #[test]
-fn unfinished_bodies_wait_for_room_and_small_ones_and_other_projects_do_not() {
+fn unfinished_bodies_wait_for_room_without_delaying_small_ones_and_other_projects() {
     let broker = Broker::secured_with(&["--max-payload-mb=1", "--inbound-buffer-mb=4"]);
     let [team, other] = ["team", "other"].map(|id| broker.project(id, &json!({})));
-    // More than fit into the half of 4 MiB, each with a body that does not come to its end.
+    // More than fit into half of 4 MiB, each with a body that never ends.
     let mut held: Vec<_> = (0..40)
         .map(|at| {
-            let head = asked(&team, "PUT", &format!("grants/other{at}"), &Value::Null).head();
+            let head = project_request(&team, "PUT", &format!("grants/other{at}"), &Value::Null).head();
             let mut socket = connect(broker.address);
             let head = format!("{head}Content-Length: {BODY_LEN_MAX}\r\n\r\n{}", " ".repeat(8 * 1024));
             socket.write_all(head.as_bytes()).unwrap();
             socket
         })
         .collect();
-    // The broker has taken up all of them: a request on a later connection is answered.
+    // The broker has read all heads: a request on a later connection is answered.
     assert_eq!(team.rest("PUT", "grants/small", &json!({})).status, 200);
-    let late = asked(&team, "PUT", "grants/late", &long_grant()).sent();
+    let late = project_request(&team, "PUT", "grants/late", &long_grant()).sent();
     assert_eq!(team.rest("PUT", "grants/small", &json!({})).status, 200);
     assert_eq!(other.rest("PUT", "grants/late", &long_grant()).status, 200);
-    // It is answered once others have left, or were told that they are too slow.
+    // It is answered once others have left, or were refused as too slow.
     assert!(!is_answered(late.socket()) || held.iter().any(is_answered));
     held.clear();
     assert_eq!(late.whole().status, 200);
 }
 
 #[test]
-fn pages_that_are_not_read_hold_room_until_they_are() {
-    /// Pages of one connection that the operating system has no room for.
+fn pages_that_are_not_read_hold_room() {
+    /// Pages on one connection, more than the operating system buffers.
     const PIPELINED: usize = 40;
     let broker = Broker::secured_with(&["--max-payload-mb=1", "--outbound-buffer-mb=8"]);
     let [team, other] = ["team", "other"].map(|id| broker.project(id, &json!({})));
@@ -78,9 +78,9 @@ fn pages_that_are_not_read_hold_room_until_they_are() {
             assert_eq!(granted.status, 200, "{granted:?}");
         }
     }
-    let page = asked(&team, "GET", "grants", &Value::Null);
+    let page = project_request(&team, "GET", "grants", &Value::Null);
     assert!(page.answered().body.len() > 300_000);
-    // Each of them holds a page; a quarter of 8 MiB has room for five.
+    // Each connection holds one page; a quarter of 8 MiB has room for five.
     let held: Vec<_> = (0..8)
         .map(|_| {
             let mut socket = connect(broker.address);
@@ -94,15 +94,15 @@ fn pages_that_are_not_read_hold_room_until_they_are() {
         assert!(other.rest("GET", "grants", &Value::Null).status == 200);
         (!is_answered(late.socket())).then_some(late)
     });
-    // What is short waits for nothing.
+    // A short answer does not wait.
     assert_eq!(team.rest("PUT", "grants/small", &json!({})).status, 200);
-    // The room of those that leave is for those that read.
+    // The room of connections that close goes to those that read.
     drop(held);
     assert_eq!(late.whole().status, 200);
 }
 
 #[test]
-fn a_page_for_everybody_that_is_not_read_holds_room_of_nobody_else() {
+fn a_public_page_that_is_not_read_holds_no_room_of_a_project() {
     let broker = Broker::secured_with(&["--max-payload-mb=1", "--outbound-buffer-mb=8"]);
     let team = broker.project("team", &json!({}));
     let document = Request::get(broker.address).at("/openapi.json");
@@ -115,7 +115,7 @@ fn a_page_for_everybody_that_is_not_read_holds_room_of_nobody_else() {
     let granted = team.rest("PUT", "grants/other", &long_grant());
     assert_eq!(granted.status, 200, "{granted:?}");
     assert_eq!(team.rest("GET", "grants", &Value::Null).status, 200);
-    // Each reads what it asked for.
+    // Each connection gets its answer.
     for reply in held {
         assert_eq!(reply.whole().status, 200);
     }

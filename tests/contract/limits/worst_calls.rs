@@ -1,5 +1,5 @@
-//! What one request may cost: the largest and the most hostile arguments of every tool and method, and the processor time
-//! that the broker takes for each, as a multiple of what a plain message of the same size takes.
+//! The cost of one request: the largest and most hostile arguments of every tool and method. The processor time of each is
+//! bounded by a multiple of the time for a plain message of the same size.
 
 use serde_json::{Map, Value, json};
 
@@ -11,29 +11,29 @@ const RATIO_MAX: u64 = 12;
 const ANSWER_LEN_MAX: usize = 1024 * 1024;
 const LARGE: usize = 4_000_000;
 
-struct World {
+struct CostMeter {
     broker: Broker,
     alice: Agent,
     /// Processor time of a plain message of [`LARGE`] bytes.
     plain: u64,
 }
 
-impl World {
+impl CostMeter {
     fn new() -> Self {
         let broker = Broker::start();
         let alice = broker.agent("alice");
         broker.agent("bob");
-        let mut world = Self {
+        let mut meter = Self {
             broker,
             alice,
             plain: 0,
         };
         let plain = message("note", &format!(r#"{{"text":"{}"}}"#, "x".repeat(LARGE)));
-        world.plain = (0..3).map(|_| world.time_of("send_message", &plain).0).min().unwrap();
-        world
+        meter.plain = (0..3).map(|_| meter.time_of("send_message", &plain).0).min().unwrap();
+        meter
     }
 
-    /// The processor time of a call, and its result.
+    /// The processor time of a call in nanoseconds, and its result.
     fn time_of(&self, tool: &str, arguments: &str) -> (u64, Value) {
         self.time(|| {
             let id = json!(format!("worst-{tool}"));
@@ -48,12 +48,12 @@ impl World {
     fn time<T>(&self, run: impl FnOnce() -> T) -> (u64, T) {
         let before = self.broker.processor_time();
         let result = run();
-        // What is done beside the answer is done before the next one.
+        // Work beside the answer is done before the next answer.
         self.alice.settles();
         (self.broker.processor_time() - before, result)
     }
 
-    fn is_cheap(&self, what: &str, took: u64, answer: &Value) {
+    fn assert_bounded(&self, what: &str, took: u64, answer: &Value) {
         let times = took / self.plain.max(1);
         assert!(
             times <= RATIO_MAX,
@@ -63,7 +63,7 @@ impl World {
         assert!(len <= ANSWER_LEN_MAX, "{what} answers {len} bytes");
     }
 
-    fn teaches(&self, name: &str, schema: &Value) {
+    fn register(&self, name: &str, schema: &Value) {
         let protocol = json!({"name": name, "version": "1.0.0", "schema": schema});
         self.alice.calls("register_protocol", protocol);
     }
@@ -81,7 +81,7 @@ fn list(item: &str, len: usize) -> String {
     format!("[{}{item}]", format!("{item},").repeat(len / (item.len() + 1)))
 }
 
-/// The worst that each tool can be asked for.
+/// The most expensive arguments of each tool.
 fn worst_arguments(tool: &str) -> Vec<String> {
     let ids = list("\"01890000-0000-7000-8000-000000000000\"", 390_000);
     let words = list("\"w\"", LARGE);
@@ -171,35 +171,35 @@ fn worst_arguments(tool: &str) -> Vec<String> {
 
 #[test]
 fn the_worst_call_of_every_tool_is_bounded() {
-    let world = World::new();
-    // The most that sessions can declare, so that comparing them costs most.
+    let meter = CostMeter::new();
+    // Sessions with the largest declarations, so that comparing them costs most.
     for at in 0..30 {
         let features: Vec<_> = (0..3500).map(|feature| format!("feature-{feature}")).collect();
         let versions: Vec<_> = (0..100).map(|patch| format!("1.0.{patch}")).collect();
         let capabilities =
             json!({"supported_protocols": {"chat": versions, "note": ["1.0.0"]}, "supported_features": features});
         let declared = json!({"name": format!("agent-{at}"), "capabilities": capabilities});
-        world.broker.visitor().registered_with(&declared);
+        meter.broker.visitor().registered_with(&declared);
     }
-    let tools = world.alice.request("tools/list", json!({})).unwrap();
+    let tools = meter.alice.request("tools/list", json!({})).unwrap();
     for tool in tools["tools"].as_array().unwrap() {
         let tool = tool["name"].as_str().unwrap();
         for (at, arguments) in worst_arguments(tool).iter().enumerate() {
-            let (took, answer) = world.time_of(tool, arguments);
-            world.is_cheap(&format!("{tool}, number {at},"), took, &answer);
+            let (took, answer) = meter.time_of(tool, arguments);
+            meter.assert_bounded(&format!("{tool}, number {at},"), took, &answer);
         }
     }
-    // It is there, and well.
-    world.alice.calls("heartbeat", json!({}));
+    // The connection is still usable.
+    meter.alice.calls("heartbeat", json!({}));
 }
 
-/// The most that a method other than `tools/call` reads.
+/// Bytes that a method other than `tools/call` may read.
 const PARAMS_LEN: usize = 500_000;
-/// What makes a request one of 2026-07-28.
+/// Makes a request one of 2026-07-28.
 const MODERN: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"a test","version":"1"},"io.modelcontextprotocol/clientCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}"#;
 
-/// The worst that each method can be asked for in so many bytes. A unit test beside the dispatcher compares the list with
-/// the methods that there are.
+/// The most expensive requests of each method in this many bytes. A unit test beside the dispatcher compares the list with
+/// the methods that exist.
 fn worst_params(len: usize) -> Vec<(&'static str, String)> {
     let words = list("\"w\"", len);
     vec![
@@ -233,7 +233,7 @@ fn worst_params(len: usize) -> Vec<(&'static str, String)> {
         ),
         ("logging/setLevel", format!(r#"{{"level":{}}}"#, text(len))),
         ("tasks/get", format!(r#"{{"taskId":{}}}"#, text(len))),
-        // Only of the era without sessions.
+        // Methods of 2026-07-28 only.
         ("server/discover", format!(r#"{{{MODERN},"x":{words}}}"#)),
         ("tasks/get", format!(r#"{{{MODERN},"taskId":{}}}"#, text(len))),
         (
@@ -259,11 +259,11 @@ fn worst_params(len: usize) -> Vec<(&'static str, String)> {
 
 #[test]
 fn the_worst_request_of_every_method_is_bounded() {
-    let world = World::new();
+    let meter = CostMeter::new();
     let sizes = [LARGE, PARAMS_LEN];
     for (at, (method, params)) in sizes.into_iter().flat_map(worst_params).enumerate() {
-        let wire = &world.alice.wire;
-        let (took, answer) = world.time(|| {
+        let wire = &meter.alice.wire;
+        let (took, answer) = meter.time(|| {
             if method.starts_with("notifications/") {
                 wire.sends_text(&format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{params}}}"#));
                 return Value::Null;
@@ -272,16 +272,16 @@ fn the_worst_request_of_every_method_is_bounded() {
             wire.sends_text(&format!(
                 r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#
             ));
-            // What is listened to is acknowledged first, and answered at its end.
+            // A subscription is acknowledged first and answered at its end.
             wire.hears(&format!("an answer to {id}"), |frame| {
                 frame["id"] == id || frame["method"] == "notifications/subscriptions/acknowledged"
             })
         });
-        world.is_cheap(method, took, &answer);
+        meter.assert_bounded(method, took, &answer);
     }
 }
 
-/// What costs, a schema, and a payload that costs most with it.
+/// What is expensive, a schema, and its most expensive payload.
 type Case = (&'static str, Value, String);
 
 fn hostile_payloads() -> Vec<Case> {
@@ -357,36 +357,36 @@ fn hostile_payloads() -> Vec<Case> {
 
 #[test]
 fn a_hostile_schema_and_its_worst_payload_cost_no_more_than_a_large_message() {
-    let world = World::new();
+    let meter = CostMeter::new();
     for (at, (what, schema, payload)) in hostile_payloads().into_iter().enumerate() {
         let name = format!("hostile-{at}");
-        world.teaches(&name, &schema);
-        let (took, answer) = world.time_of("send_message", &message(&name, &payload));
-        world.is_cheap(what, took, &answer);
+        meter.register(&name, &schema);
+        let (took, answer) = meter.time_of("send_message", &message(&name, &payload));
+        meter.assert_bounded(what, took, &answer);
     }
 }
 
 #[test]
 fn ordinary_schemas_take_large_payloads() {
-    let world = World::new();
+    let meter = CostMeter::new();
     let large = format!(r#"{{"text":"{}"}}"#, "x".repeat(LARGE));
-    world.teaches("plain", &json!({"properties": {"text": {"type": "string"}}}));
+    meter.register("plain", &json!({"properties": {"text": {"type": "string"}}}));
     let either = json!({"properties": {"text": {"anyOf": [{"type": "string"}, {"type": "null"}]}}, "$defs": {"x": {}}});
-    world.teaches("either", &either);
-    world.teaches("word", &json!({"properties": {"text": {"pattern": "^[a-z]*$"}}}));
+    meter.register("either", &either);
+    meter.register("word", &json!({"properties": {"text": {"pattern": "^[a-z]*$"}}}));
     for (protocol, payload) in [
         ("plain", large.clone()),
         ("either", large),
         ("word", format!(r#"{{"text":"{}"}}"#, "x".repeat(1_000_000))),
         ("plain", format!(r#"{{"more":{}}}"#, list("0.25", 400_000))),
     ] {
-        let (_, answer) = world.time_of("send_message", &message(protocol, &payload));
+        let (_, answer) = meter.time_of("send_message", &message(protocol, &payload));
         assert_eq!(answer["isError"], false, "{protocol}: {answer}");
     }
 }
 
 #[test]
-fn what_costs_too_much_is_refused_with_what_to_do() {
+fn a_payload_that_costs_too_much_is_refused_with_advice() {
     let broker = Broker::start();
     let alice = broker.agent("alice");
     let register = |schema: Value| {
@@ -424,7 +424,7 @@ fn what_costs_too_much_is_refused_with_what_to_do() {
 }
 
 #[test]
-fn a_schema_is_compiled_on_no_thread_that_serves_connections() {
+fn a_schema_is_compiled_on_a_thread_that_serves_no_connection() {
     let broker = Broker::start();
     let alice = broker.agent("alice");
     let properties: Map<String, Value> = (0..120)
@@ -451,7 +451,7 @@ fn a_schema_is_compiled_on_no_thread_that_serves_connections() {
 }
 
 #[test]
-fn many_dear_messages_of_one_connection_leave_room_for_others() {
+fn many_expensive_messages_of_one_connection_leave_time_for_others() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
     // Each value is checked 2048 times.
@@ -470,14 +470,14 @@ fn many_dear_messages_of_one_connection_leave_room_for_others() {
         )
     };
     let ids: Vec<usize> = (10_000..10_020).collect();
-    // All of them come with one read.
+    // All of them arrive in one read.
     let frames: Vec<_> = ids.iter().flat_map(|&id| masked(0x81, call(id).as_bytes())).collect();
     alice.wire.sends_bytes(&frames);
     alice.wire.answer_to(&json!(ids[0])).unwrap();
     bob.settles();
     assert!(
         !alice.wire.has_heard(&json!(ids[19])),
-        "all were checked before bob was served"
+        "all messages were checked before bob was served"
     );
     for id in &ids[1..] {
         alice.wire.answer_to(&json!(id)).unwrap();
@@ -485,7 +485,7 @@ fn many_dear_messages_of_one_connection_leave_room_for_others() {
 }
 
 #[test]
-fn a_matrix_has_pages_and_compares_nobody_twice() {
+fn a_matrix_has_pages_and_compares_each_pair_once() {
     let broker = Broker::start();
     let features: Vec<_> = (0..3000).map(|at| format!("feature-{at}")).collect();
     let agents: Vec<Agent> = (0..8)
@@ -525,7 +525,7 @@ fn a_matrix_has_pages_and_compares_nobody_twice() {
 }
 
 #[test]
-fn arguments_are_bounded_each() {
+fn each_argument_is_bounded() {
     let broker = Broker::start();
     let (alice, _bob) = (broker.agent("alice"), broker.agent("bob"));
     let required = |len: usize| {
@@ -536,7 +536,7 @@ fn arguments_are_bounded_each() {
     assert_eq!(
         negotiation["incompatibilities"].as_array().unwrap().len(),
         1,
-        "it is told of once"
+        "the incompatibility is reported once"
     );
     let versions: Vec<_> = (0..101).map(|patch| format!("1.0.{patch}")).collect();
     for (tool, arguments, field) in [

@@ -1,4 +1,4 @@
-//! What a caller meets that makes the mistakes that newcomers and models make.
+//! Mistakes that new users and models make, and the help that the answers give.
 
 use serde_json::{Value, json};
 
@@ -6,8 +6,8 @@ use crate::support::{Agent, Broker, Caller, eventually, keys};
 
 const UNKNOWN_ID: &str = "01890000-0000-7000-8000-000000000000";
 
-/// The object that a model sees, which is the same in both places that it is shown.
-fn seen(result: &Value) -> Value {
+/// The object that a model sees. It must be the same in the text and in the structured content.
+fn result_object(result: &Value) -> Value {
     let text: Value = serde_json::from_str(result["content"][0]["text"].as_str().unwrap()).unwrap();
     assert_eq!(text, result["structuredContent"]);
     text
@@ -15,11 +15,11 @@ fn seen(result: &Value) -> Value {
 
 fn call(agent: &Agent, tool: &str, arguments: Value) -> Value {
     let params = json!({"name": tool, "arguments": arguments});
-    seen(&agent.request("tools/call", params).unwrap())
+    result_object(&agent.request("tools/call", params).unwrap())
 }
 
 #[test]
-fn every_result_shows_a_model_how_many_messages_wait_for_it() {
+fn every_result_shows_the_model_its_unread_messages() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.modern("bob"));
     for (agent, other) in [(&alice, "bob"), (&bob, "alice")] {
@@ -42,22 +42,22 @@ fn every_result_shows_a_model_how_many_messages_wait_for_it() {
     let caller = broker.stateless("carol");
     alice.sends("hi").to("carol");
     assert_eq!(caller.calls("list_sessions", json!({}))["unread"], 1);
-    // A connection that acts as another of the caller's sessions is told of that one.
+    // A connection that acts as another session of its caller gets that session's count.
     let session_id = caller.session.clone().unwrap();
     let visitor = broker.agent("dave");
     let arguments = json!({"session_id": session_id});
     assert_eq!(call(&visitor, "heartbeat", arguments)["unread"], 1);
     assert_eq!(call(&visitor, "heartbeat", json!({}))["unread"], 0);
-    // Without a session there is nothing that could wait, and errors keep their form.
-    let nobody = Caller::modern(broker.address, json!({}));
-    assert_eq!(nobody.calls("list_sessions", json!({})).get("unread"), None);
+    // A caller without a session has no count, and errors keep their form.
+    let unregistered = Caller::modern(broker.address, json!({}));
+    assert_eq!(unregistered.calls("list_sessions", json!({})).get("unread"), None);
     let mut refused = caller.call("send_message", json!({"recipient_id": "nobody"})).sent();
-    let error = seen(&refused.answer_to(&json!(1)).unwrap());
+    let error = result_object(&refused.answer_to(&json!(1)).unwrap());
     assert_eq!(error.get("unread"), None);
 }
 
 #[test]
-fn a_recipient_that_is_not_there_is_named_with_those_it_resembles() {
+fn an_unknown_recipient_is_answered_with_similar_names() {
     let broker = Broker::start();
     let alice = broker.agent("alice");
     let _others = ["reviewer", "tester"].map(|name| broker.agent(name));
@@ -86,7 +86,7 @@ fn a_recipient_that_is_not_there_is_named_with_those_it_resembles() {
 }
 
 #[test]
-fn a_session_id_that_is_not_good_says_how_to_get_a_good_one() {
+fn an_unknown_session_id_is_answered_with_how_to_get_one() {
     let broker = Broker::start();
     for agent in [broker.agent("alice"), broker.modern("bob")] {
         let error = agent.is_refused_as("session_not_found", "heartbeat", json!({"session_id": UNKNOWN_ID}));
@@ -132,7 +132,7 @@ fn register_session_says_how_later_calls_act_as_the_session() {
 }
 
 #[test]
-fn an_empty_text_counts_as_an_argument_that_is_left_out() {
+fn an_empty_text_counts_as_a_missing_argument() {
     let broker = Broker::start();
     let alice = broker.agent("alice");
     let empty = json!({
@@ -187,13 +187,13 @@ const FOREIGN_WORDS: [&str; 12] = [
     "struct ",
 ];
 
-fn is_plain(text: &str) {
+fn assert_plain(text: &str) {
     let foreign = FOREIGN_WORDS.iter().find(|word| text.contains(**word));
     assert_eq!(foreign, None, "{text}");
 }
 
 #[test]
-fn no_error_speaks_of_parsers() {
+fn no_error_contains_the_words_of_a_parser() {
     let broker = Broker::start();
     let alice = broker.agent("alice");
     let protocol = |version: &str| json!({"name": "plan", "version": version, "schema": {"type": "object"}});
@@ -260,11 +260,11 @@ fn no_error_speaks_of_parsers() {
     ] {
         let error = alice.is_refused_as("invalid_argument", tool, arguments.clone());
         let message = error["message"].as_str().unwrap();
-        is_plain(message);
+        assert_plain(message);
         assert!(message.contains(told), "{tool} {arguments}: {message}");
     }
     for params in [json!({"uri": 5}), json!({})] {
-        is_plain(&alice.request("resources/read", params).unwrap_err().to_string());
+        assert_plain(&alice.request("resources/read", params).unwrap_err().to_string());
     }
     for body in [
         "{",
@@ -276,16 +276,16 @@ fn no_error_speaks_of_parsers() {
         let request = crate::support::Request::post(broker.address, body).at("/api/v1/projects");
         let response = request.answered();
         assert_eq!(response.status, 400, "{response:?}");
-        is_plain(&response.body);
+        assert_plain(&response.body);
     }
     for query in ["limit=many", "surprise=1", "limit=-1"] {
-        is_plain(&broker.get(&format!("/api/v1/audit?{query}")).body);
+        assert_plain(&broker.get(&format!("/api/v1/audit?{query}")).body);
     }
-    is_plain(&broker.get("/api/v1/projects?include_inactive=yes").body);
+    assert_plain(&broker.get("/api/v1/projects?include_inactive=yes").body);
 }
 
 #[test]
-fn the_inbox_of_no_session_names_the_uri_that_is_meant() {
+fn reading_the_inbox_without_a_session_names_the_right_uri() {
     let broker = Broker::start();
     let caller = Caller::modern(broker.address, json!({})).registered("alice");
     let uri = json!({"uri": "broker://inbox"});
@@ -307,7 +307,7 @@ fn the_inbox_of_no_session_names_the_uri_that_is_meant() {
 }
 
 #[test]
-fn the_log_says_which_agent_joins_with_its_client_and_which_leaves() {
+fn the_log_names_the_agents_that_join_and_leave() {
     let broker = Broker::with(&[
         "--log-format=json",
         "--heartbeat-interval=100ms",
@@ -344,7 +344,7 @@ fn the_log_says_which_agent_joins_with_its_client_and_which_leaves() {
                 .to_owned()
         })
     };
-    // One says goodbye, one is silent.
+    // One leaves by a call, the other by silence.
     alice.calls("disconnect_session", json!({}));
     assert_eq!(told("an agent left", &alice.session)["level"], "INFO");
     told("an agent left", &bob);

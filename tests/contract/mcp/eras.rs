@@ -1,4 +1,4 @@
-//! Both eras of MCP, and both on one connection.
+//! The revisions of MCP in both eras, and both eras on one connection.
 
 use serde_json::{Value, json};
 
@@ -8,16 +8,16 @@ const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 const LEGACY: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
 
-fn hello(version: &str) -> Value {
+fn initialize_params(version: &str) -> Value {
     json!({"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "a test", "version": "1"}})
 }
 
 #[test]
-fn each_legacy_version_is_spoken() {
+fn each_legacy_version_is_supported() {
     let broker = Broker::start();
     for version in LEGACY {
         let wire = broker.wire();
-        let result = wire.request("initialize", hello(version)).unwrap();
+        let result = wire.request("initialize", initialize_params(version)).unwrap();
         assert_eq!(
             keys(&result),
             ["capabilities", "instructions", "protocolVersion", "serverInfo"]
@@ -40,34 +40,34 @@ fn each_legacy_version_is_spoken() {
 }
 
 #[test]
-fn a_version_that_is_not_known_is_answered_with_the_newest() {
+fn an_unknown_version_is_answered_with_the_newest() {
     let broker = Broker::start();
     for version in ["2099-01-01", "1.0", "", "2026-07-28"] {
-        let result = broker.wire().request("initialize", hello(version)).unwrap();
+        let result = broker.wire().request("initialize", initialize_params(version)).unwrap();
         assert_eq!(result["protocolVersion"], LEGACY[0], "{version}");
     }
 }
 
 #[test]
-fn initialize_makes_sense_once() {
+fn a_second_initialize_is_refused() {
     let broker = Broker::start();
     let wire = broker.wire();
     for params in [json!({}), json!({"protocolVersion": 5}), Value::Null] {
         assert_eq!(wire.error_of("initialize", params), -32602);
     }
-    wire.request("initialize", hello(LEGACY[0])).unwrap();
-    assert_eq!(wire.error_of("initialize", hello(LEGACY[0])), -32600);
+    wire.request("initialize", initialize_params(LEGACY[0])).unwrap();
+    assert_eq!(wire.error_of("initialize", initialize_params(LEGACY[0])), -32600);
     wire.catches_up();
 }
 
 #[test]
-fn before_any_greeting_only_a_ping_is_answered() {
+fn before_initialize_only_a_ping_is_answered() {
     let broker = Broker::start();
     let wire = broker.wire();
     assert_eq!(wire.request("ping", Value::Null), Ok(json!({})));
     assert_eq!(wire.error_of("tools/list", json!({})), -32602);
     assert_eq!(wire.error_of("tools/call", json!({"name": "heartbeat"})), -32602);
-    wire.request("initialize", hello(LEGACY[0])).unwrap();
+    wire.request("initialize", initialize_params(LEGACY[0])).unwrap();
     wire.request("tools/list", json!({})).unwrap();
 }
 
@@ -100,7 +100,7 @@ fn a_modern_client_discovers_the_server() {
 }
 
 #[test]
-fn every_modern_list_says_how_long_it_may_be_kept() {
+fn every_modern_list_says_how_long_it_may_be_cached() {
     let broker = Broker::start();
     let bob = broker.modern("bob");
     for (method, params) in [
@@ -124,7 +124,7 @@ fn with_meta(meta: &Value) -> Value {
 }
 
 #[test]
-fn a_modern_request_must_say_what_it_is() {
+fn a_modern_request_must_have_its_meta() {
     let broker = Broker::start();
     let wire = broker.wire();
     for meta in [
@@ -155,7 +155,7 @@ fn a_modern_request_must_say_what_it_is() {
 }
 
 #[test]
-fn modern_methods_that_are_gone_are_not_found() {
+fn methods_of_the_other_era_are_not_found() {
     let broker = Broker::start();
     let bob = broker.modern("bob");
     for method in ["initialize", "ping", "logging/setLevel", "resources/subscribe"] {
@@ -188,9 +188,9 @@ fn both_eras_share_one_connection_and_one_session() {
     assert!(result.get("resultType").is_none());
     alice.sees(["hi"]);
 
-    // The other way round: first modern, then initialize.
+    // The reverse order: first a modern request, then `initialize`.
     let bob = broker.modern("bob");
-    bob.wire.request("initialize", hello("2025-06-18")).unwrap();
+    bob.wire.request("initialize", initialize_params("2025-06-18")).unwrap();
     let result = bob.wire.request("tools/call", json!({"name": "heartbeat"})).unwrap();
     assert_eq!(result["isError"], false);
     assert!(result.get("resultType").is_none());
@@ -198,7 +198,7 @@ fn both_eras_share_one_connection_and_one_session() {
 }
 
 #[test]
-fn an_id_is_returned_as_it_was_written() {
+fn a_request_id_is_returned_unchanged() {
     let broker = Broker::start();
     let wire = broker.wire();
     for id in [
@@ -219,14 +219,14 @@ fn an_id_is_returned_as_it_was_written() {
     }
 }
 
-fn batching(broker: &Broker, version: &str) -> Agent {
+fn batch_client(broker: &Broker, version: &str) -> Agent {
     Agent::legacy(broker.wire(), version, &json!({})).registered(&format!("b{version}"))
 }
 
 #[test]
-fn a_batch_is_answered_as_one_where_the_revision_has_them() {
+fn a_batch_is_answered_with_one_frame() {
     let broker = Broker::start();
-    let bob = batching(&broker, "2025-03-26");
+    let bob = batch_client(&broker, "2025-03-26");
     let call = |id: Value, tool: &str, arguments: Value| json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": tool, "arguments": arguments}});
     bob.wire.sends(&json!([
         {"jsonrpc": "2.0", "id": "p", "method": "ping"},
@@ -254,7 +254,7 @@ fn a_batch_is_answered_as_one_where_the_revision_has_them() {
     assert_eq!(find(json!("v"))["error"]["code"], -32600);
     assert_eq!(find(Value::Null)["error"]["code"], -32600);
     bob.sees(["hi"]);
-    // Nothing but notifications: nothing to answer.
+    // A batch of notifications has no answer.
     bob.wire
         .sends(&json!([{"jsonrpc": "2.0", "method": "notifications/initialized"}]));
     bob.wire.sends(&json!([]));
@@ -264,7 +264,7 @@ fn a_batch_is_answered_as_one_where_the_revision_has_them() {
 }
 
 #[test]
-fn a_first_batch_may_act_without_a_session() {
+fn a_first_batch_may_send_without_a_registration() {
     let broker = Broker::start();
     let alice = broker.agent("alice");
     let bob = Agent::legacy(broker.wire(), "2025-03-26", &json!({}));
@@ -281,10 +281,10 @@ fn a_first_batch_may_act_without_a_session() {
 }
 
 #[test]
-fn elsewhere_a_batch_is_refused_whole() {
+fn a_revision_without_batches_refuses_a_batch() {
     let broker = Broker::start();
     for version in ["2025-11-25", "2025-06-18", "2024-11-05"] {
-        let bob = batching(&broker, version);
+        let bob = batch_client(&broker, version);
         bob.wire
             .sends(&json!([{"jsonrpc": "2.0", "id": "x", "method": "ping"}]));
         let refused = bob.wire.hears("a refusal", |frame| frame.get("error").is_some());
@@ -294,10 +294,10 @@ fn elsewhere_a_batch_is_refused_whole() {
 }
 
 #[test]
-fn what_nobody_knows_is_not_answered() {
+fn unknown_notifications_and_responses_are_ignored() {
     let broker = Broker::start();
     let alice = broker.agent("alice");
-    alice.wire.notifies("notifications/nobody/knows", &json!({"x": 1}));
+    alice.wire.notifies("notifications/unknown/method", &json!({"x": 1}));
     alice
         .wire
         .notifies("notifications/cancelled", &json!({"requestId": 12345}));
@@ -309,7 +309,7 @@ fn what_nobody_knows_is_not_answered() {
     alice
         .wire
         .sends(&json!({"jsonrpc": "2.0", "id": 1, "error": {"code": 1, "message": "x"}}));
-    // The next thing heard is the answer to this.
+    // The next frame is the answer to this request.
     alice.wire.asks_as(&json!("next"), "ping", Value::Null);
     let next = alice.wire.hears("anything", |_| true);
     assert_eq!(next["id"], "next");

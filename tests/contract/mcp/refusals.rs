@@ -1,11 +1,11 @@
-//! Every refusal: inside a tool a result with the contract's code, outside a JSON-RPC error.
+//! Every refusal: inside a tool a result with a code of the contract, outside a JSON-RPC error.
 
 use serde_json::{Value, json};
 
 use crate::support::{Broker, keys};
 
 #[test]
-fn what_is_refused_has_one_form() {
+fn every_refusal_has_the_same_form() {
     let broker = Broker::start();
     for agent in [broker.agent("alice"), broker.modern("bob")] {
         let error = agent.is_refused_as(
@@ -22,7 +22,7 @@ fn what_is_refused_has_one_form() {
 }
 
 #[test]
-fn without_a_session_nobody_acts() {
+fn tools_that_act_need_a_session() {
     let broker = Broker::start();
     for agent in [broker.agent("alice"), broker.modern("bob")] {
         agent.calls("disconnect_session", json!({}));
@@ -41,7 +41,7 @@ fn without_a_session_nobody_acts() {
             "broadcast_message",
             json!({"protocol_name": "note", "protocol_version": "1.0.0", "payload": {"text": "x"}}),
         );
-        // What only looks needs none, and registering again is the way back.
+        // Tools that only read need no session, and a registration restores it.
         agent.calls("list_sessions", json!({}));
         let back = agent.calls("register_session", json!({"name": agent.name}));
         assert_eq!(back["resumed"], true);
@@ -51,14 +51,14 @@ fn without_a_session_nobody_acts() {
 }
 
 #[test]
-fn a_session_that_is_not_there_is_not_found() {
+fn an_unknown_session_is_not_found() {
     let broker = Broker::start();
     let alice = broker.agent("alice");
-    let nobody = "01890000-0000-7000-8000-000000000000";
-    for address in ["nobody", nobody, "nobody@default", "ALICE"] {
+    let unknown_id = "01890000-0000-7000-8000-000000000000";
+    for address in ["nobody", unknown_id, "nobody@default", "ALICE"] {
         alice.sends("hi").fails_as("session_not_found", address);
     }
-    for id in [nobody, "not an id"] {
+    for id in [unknown_id, "not an id"] {
         alice.is_refused_as("session_not_found", "heartbeat", json!({"session_id": id}));
     }
     alice.is_refused_as(
@@ -66,14 +66,14 @@ fn a_session_that_is_not_there_is_not_found() {
         "compatibility_matrix",
         json!({"session_ids": ["alice", "nobody"]}),
     );
-    // The other ways to mean alice.
+    // The other addresses of alice.
     for address in ["alice", "alice@default", &alice.session] {
         alice.sends("hi").to(address);
     }
 }
 
 #[test]
-fn a_protocol_that_is_not_there_is_not_found() {
+fn an_unknown_protocol_is_not_found() {
     let broker = Broker::start();
     let alice = broker.agent("alice");
     for (name, version) in [("none", "1.0.0"), ("note", "1.0.1"), ("note", "1"), ("note", "^1.0.0")] {
@@ -120,7 +120,7 @@ fn a_payload_is_checked_before_it_is_accepted() {
     for no_object in [json!([]), json!("text"), json!(1), json!(true)] {
         plan(no_object).fails_as("payload_invalid", &alice);
     }
-    // Nothing of all this was accepted, nor is it when it is broadcast.
+    // None of them was accepted, and a broadcast is checked as well.
     alice.is_refused_as(
         "payload_invalid",
         "broadcast_message",
@@ -132,7 +132,7 @@ fn a_payload_is_checked_before_it_is_accepted() {
 }
 
 #[test]
-fn who_does_not_speak_a_protocol_is_not_sent_it() {
+fn a_message_is_refused_if_its_recipient_does_not_speak_the_protocol() {
     let broker = Broker::start();
     let alice = broker.agent("alice");
     let french =
@@ -144,7 +144,7 @@ fn who_does_not_speak_a_protocol_is_not_sent_it() {
     assert_eq!(detail["version"], "1.0.0");
     assert_eq!(detail["speaks"], json!(["lettre 1.0.0", "note 2.0.0"]));
     bob.sees_nothing();
-    // A compatible version is good enough.
+    // A compatible version is sufficient.
     bob.calls(
         "register_session",
         json!({"name": "bob", "capabilities": {"supported_protocols": {"note": ["1.4.0"]}}}),
@@ -162,7 +162,7 @@ fn a_queue_takes_no_more_than_its_capacity() {
     }
     let error = alice.sends("x").fails_as("queue_full", &bob);
     assert_eq!(error["detail"]["limit"], 3);
-    // The others are not concerned.
+    // Other inboxes are unaffected.
     alice.sends("x").to(&alice);
     bob.sees(["x", "x", "x"]);
     bob.sees_nothing();
@@ -171,7 +171,7 @@ fn a_queue_takes_no_more_than_its_capacity() {
 }
 
 #[test]
-fn who_never_acknowledges_fills_the_queue_too() {
+fn unacknowledged_messages_count_towards_the_capacity() {
     let broker = Broker::with(&["--queue-capacity=2"]);
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
     alice.sends("1").to(&bob);
@@ -183,7 +183,7 @@ fn who_never_acknowledges_fills_the_queue_too() {
 }
 
 #[test]
-fn a_payload_may_be_as_large_as_the_setting_and_no_larger() {
+fn a_payload_may_be_as_large_as_the_limit_and_no_larger() {
     const LIMIT: usize = 1024 * 1024;
     let broker = Broker::with(&["--max-payload-mb=1"]);
     let alice = broker.agent("alice");
@@ -205,7 +205,7 @@ fn a_payload_may_be_as_large_as_the_setting_and_no_larger() {
 }
 
 #[test]
-fn an_argument_that_makes_no_sense_is_named() {
+fn an_invalid_argument_is_named() {
     let broker = Broker::start();
     let alice = broker.agent("alice");
     let note = json!({"protocol_name": "note", "protocol_version": "1.0.0", "payload": {"text": "x"}});
@@ -391,7 +391,7 @@ fn an_argument_given_twice_is_refused() {
 }
 
 #[test]
-fn what_is_no_tool_and_no_method_is_a_json_rpc_error() {
+fn an_unknown_tool_or_method_is_a_json_rpc_error() {
     let broker = Broker::start();
     for agent in [broker.agent("alice"), broker.modern("bob")] {
         for params in [
@@ -410,7 +410,7 @@ fn what_is_no_tool_and_no_method_is_a_json_rpc_error() {
         }
         assert_eq!(agent.error_of("tools/list", json!({"cursor": "nonsense"})), -32602);
     }
-    // Params must be an object, whatever the era.
+    // Params must be an object in both eras.
     let alice = broker.agent("alice");
     assert_eq!(alice.wire.error_of("tools/call", json!([1])), -32602);
 }

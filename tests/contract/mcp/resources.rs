@@ -1,4 +1,4 @@
-//! Resources: what there is to read, and what there is not.
+//! Resources: the lists, their contents, and unknown URIs.
 
 use serde_json::{Value, json};
 
@@ -15,7 +15,7 @@ fn read(agent: &Agent, uri: &str) -> Value {
 }
 
 #[test]
-fn the_lists_name_what_the_contract_names() {
+fn the_lists_name_the_resources_of_the_contract() {
     let broker = Broker::start();
     for agent in [broker.agent("alice"), broker.modern("bob")] {
         let listed = agent.request("resources/list", json!({})).unwrap();
@@ -61,13 +61,13 @@ fn each_resource_can_be_read() {
         let note = read(&agent, "broker://protocols/note/1.0.0");
         assert_eq!(note["version"], "1.0.0");
         assert_eq!(note["schema"]["type"], "object");
-        // Looking is not reading.
+        // Reading the resource does not deliver the message.
         agent.sees(["hi"]);
     }
 }
 
 #[test]
-fn a_resource_that_is_not_there_has_the_code_of_its_era() {
+fn an_unknown_resource_has_the_error_code_of_the_era() {
     let broker = Broker::start();
     for (agent, code) in [(broker.agent("alice"), -32002), (broker.modern("bob"), -32602)] {
         for uri in [

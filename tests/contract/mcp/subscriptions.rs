@@ -1,4 +1,4 @@
-//! Being told that the inbox has changed, in both eras.
+//! Notifications of changes to an inbox, in both eras.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
 const ID: &str = "io.modelcontextprotocol/subscriptionId";
 
 #[test]
-fn a_legacy_client_is_told_once_it_has_subscribed() {
+fn a_legacy_client_is_notified_after_it_has_subscribed() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
     alice.sends("before").to(&bob);
@@ -17,7 +17,7 @@ fn a_legacy_client_is_told_once_it_has_subscribed() {
     let inbox = json!({"uri": "broker://inbox"});
     assert_eq!(bob.request("resources/subscribe", inbox.clone()), Ok(json!({})));
     bob.settles();
-    // What waits already is told at once.
+    // Messages that wait already are announced at once.
     assert_eq!(bob.wire.told(UPDATED), inbox);
     alice.sends("after").to(&bob);
     assert_eq!(bob.wire.told(UPDATED), inbox);
@@ -50,7 +50,7 @@ fn a_subscription_outlives_a_registration() {
 }
 
 #[test]
-fn whatever_comes_after_the_answer_is_told() {
+fn every_message_after_the_answer_is_announced() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
     let inbox = json!({"uri": "broker://inbox"});
@@ -65,7 +65,7 @@ fn whatever_comes_after_the_answer_is_told() {
 }
 
 #[test]
-fn only_an_inbox_of_ones_own_can_be_subscribed_to() {
+fn a_client_can_subscribe_to_its_own_inbox_only() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
     let others = format!("broker://sessions/{}/inbox", alice.session);
@@ -92,7 +92,7 @@ fn listen(agent: &Agent, id: &Value, filter: Value) -> Value {
 }
 
 #[test]
-fn a_modern_client_listens() {
+fn a_modern_client_is_notified_while_it_listens() {
     let broker = Broker::start();
     let alice = broker.agent("alice");
     for (name, id) in [
@@ -109,7 +109,7 @@ fn a_modern_client_listens() {
         alice.sends("hi").to(&agent);
         let updated = json!({"_meta": {ID: id}, "uri": "broker://inbox"});
         assert_eq!(agent.wire.told(UPDATED), updated);
-        // Cancelled it is over, and never answered.
+        // A cancelled subscription ends without an answer.
         agent.wire.cancels(&id);
         agent.settles();
         alice.sends("later").to(&agent);
@@ -125,11 +125,11 @@ fn a_modern_client_listens() {
 }
 
 #[test]
-fn the_acknowledgement_comes_before_anything_else_of_the_subscription() {
+fn the_acknowledgement_is_the_first_frame_of_a_subscription() {
     let broker = Broker::start();
     let alice = broker.agent("alice");
     let bob = broker.modern("bob");
-    // Messages come all the while.
+    // Messages arrive throughout.
     let sender = std::thread::spawn(move || {
         for at in 0..200 {
             alice.sends(&at.to_string()).to("bob");
@@ -148,7 +148,7 @@ fn the_acknowledgement_comes_before_anything_else_of_the_subscription() {
 }
 
 #[test]
-fn what_is_not_offered_is_left_out_of_the_acknowledgement() {
+fn the_acknowledgement_names_only_what_is_offered() {
     let broker = Broker::start();
     let bob = broker.modern("bob");
     let filter = json!({
@@ -161,7 +161,7 @@ fn what_is_not_offered_is_left_out_of_the_acknowledgement() {
         json!({"resourceSubscriptions": ["broker://inbox"]})
     );
     assert_eq!(listen(&bob, &json!("b"), json!({}))["notifications"], json!({}));
-    // An id that is in use is not taken twice.
+    // An id in use is refused.
     let params = bob.params(json!({"notifications": {}}));
     bob.wire.asks_as(&json!("b"), "subscriptions/listen", params);
     assert_eq!(bob.wire.answer_to(&json!("b")).unwrap_err()["code"], -32600);
@@ -175,7 +175,7 @@ fn what_is_not_offered_is_left_out_of_the_acknowledgement() {
 }
 
 #[test]
-fn each_listen_is_told_under_its_own_id() {
+fn each_subscription_is_notified_under_its_own_id() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.modern("bob"));
     for id in [1001, 1002] {

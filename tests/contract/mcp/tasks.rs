@@ -1,4 +1,4 @@
-//! Waits that become tasks: the extension `io.modelcontextprotocol/tasks` of 2026-07-28.
+//! Waits as tasks: the extension `io.modelcontextprotocol/tasks` of 2026-07-28.
 
 use serde_json::{Value, json};
 
@@ -6,13 +6,13 @@ use crate::support::{Agent, Broker, eventually};
 
 const EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
-/// An agent that takes tasks.
-fn patient(broker: &Broker, name: &str) -> Agent {
+/// An agent that declares the extension.
+fn task_agent(broker: &Broker, name: &str) -> Agent {
     Agent::modern(broker.wire(), json!({"extensions": {EXTENSION: {}}})).registered(name)
 }
 
-/// Calls a tool and gets a task.
-fn begins(agent: &Agent, tool: &str, arguments: &Value) -> String {
+/// Calls a tool that answers with a task. Returns its id.
+fn begin_task(agent: &Agent, tool: &str, arguments: &Value) -> String {
     let task = agent
         .request("tools/call", json!({"name": tool, "arguments": arguments}))
         .unwrap();
@@ -29,27 +29,27 @@ fn begins(agent: &Agent, tool: &str, arguments: &Value) -> String {
     task["taskId"].as_str().unwrap().to_owned()
 }
 
-fn waits_for_messages(agent: &Agent) -> String {
-    begins(agent, "receive_messages", &json!({"wait_seconds": 60}))
+fn begin_wait(agent: &Agent) -> String {
+    begin_task(agent, "receive_messages", &json!({"wait_seconds": 60}))
 }
 
-fn looks_at(agent: &Agent, task: &str) -> Value {
+fn get_task(agent: &Agent, task: &str) -> Value {
     let found = agent.request("tasks/get", json!({"taskId": task})).unwrap();
     assert_eq!(found["resultType"], "complete", "{found}");
     assert_eq!(found["taskId"], task);
     found
 }
 
-/// The result of a task that ends with one.
-fn fetches(agent: &Agent, task: &str) -> Value {
+/// The result of a task, once it is completed.
+fn fetch_result(agent: &Agent, task: &str) -> Value {
     eventually("the task is completed", || {
-        let found = looks_at(agent, task);
+        let found = get_task(agent, task);
         (found["status"] == "completed").then(|| found["result"].clone())
     })
 }
 
-/// Reads without waiting: the one message that is there.
-fn reads(agent: &Agent, text: &str) -> Value {
+/// Reads without waiting; exactly one message must be there.
+fn read_one(agent: &Agent, text: &str) -> Value {
     let messages = agent.reads(json!({}));
     assert_eq!(messages.len(), 1);
     assert_eq!(messages[0]["payload"]["text"], text);
@@ -67,45 +67,45 @@ fn texts(result: &Value) -> Vec<&str> {
 #[test]
 fn a_wait_for_messages_is_a_task_that_ends_with_them() {
     let broker = Broker::start();
-    let (alice, bob) = (broker.agent("alice"), patient(&broker, "bob"));
-    let task = waits_for_messages(&bob);
-    assert_eq!(looks_at(&bob, &task)["status"], "working");
+    let (alice, bob) = (broker.agent("alice"), task_agent(&broker, "bob"));
+    let task = begin_wait(&bob);
+    assert_eq!(get_task(&bob, &task)["status"], "working");
     alice.sends("hi").to(&bob);
     for _ in 0..2 {
-        let result = fetches(&bob, &task);
+        let result = fetch_result(&bob, &task);
         assert_eq!(texts(&result), ["hi"]);
         assert_eq!(result["isError"], false);
     }
 }
 
 #[test]
-fn a_wait_for_a_receipt_is_a_task() {
+fn a_wait_for_an_acknowledgement_is_a_task() {
     let broker = Broker::start();
-    let (alice, bob) = (patient(&broker, "alice"), broker.agent("bob"));
+    let (alice, bob) = (task_agent(&broker, "alice"), broker.agent("bob"));
     let arguments = alice.sends("hi").and("wait_for", "acknowledged").arguments_to(&bob);
-    let task = begins(&alice, "send_message", &arguments);
+    let task = begin_task(&alice, "send_message", &arguments);
     let messages = bob.sees(["hi"]);
-    assert_eq!(looks_at(&alice, &task)["status"], "working");
+    assert_eq!(get_task(&alice, &task)["status"], "working");
     bob.acknowledges(&messages);
-    let result = fetches(&alice, &task);
+    let result = fetch_result(&alice, &task);
     assert_eq!(result["structuredContent"]["status"], "acknowledged");
 }
 
 #[test]
-fn what_does_not_wait_is_no_task() {
+fn a_call_that_does_not_wait_is_no_task() {
     let broker = Broker::start();
-    let (alice, bob) = (patient(&broker, "alice"), broker.agent("bob"));
+    let (alice, bob) = (task_agent(&broker, "alice"), broker.agent("bob"));
     alice.calls("heartbeat", json!({}));
     assert!(alice.reads(json!({})).is_empty());
     alice.sends("hi").to(&bob);
     bob.sees(["hi"]);
-    // What is refused at once is told at once.
-    let to_nobody = alice.sends("hi").and("wait_for", "acknowledged").arguments_to("nobody");
-    alice.is_refused_as("session_not_found", "send_message", to_nobody);
+    // A refusal comes at once.
+    let to_unknown = alice.sends("hi").and("wait_for", "acknowledged").arguments_to("nobody");
+    alice.is_refused_as("session_not_found", "send_message", to_unknown);
 }
 
 #[test]
-fn who_does_not_declare_the_extension_gets_no_task() {
+fn a_client_without_the_extension_gets_no_task() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.modern("bob"));
     let call = bob.begins("receive_messages", &json!({"wait_seconds": 60}));
@@ -125,7 +125,7 @@ fn who_does_not_declare_the_extension_gets_no_task() {
             json!({})
         );
     }
-    // Older revisions do not have it, whatever a client says.
+    // Older revisions have no tasks, even if a client declares them.
     let capabilities = json!({"extensions": {EXTENSION: {}}, "experimental": {EXTENSION: {}}});
     let old = Agent::legacy(broker.wire(), "2025-11-25", &capabilities).registered("old");
     let call = old.begins("receive_messages", &json!({"wait_seconds": 60}));
@@ -140,27 +140,27 @@ fn who_does_not_declare_the_extension_gets_no_task() {
 #[test]
 fn a_cancelled_task_takes_nothing() {
     let broker = Broker::start();
-    let (alice, bob) = (broker.agent("alice"), patient(&broker, "bob"));
-    let task = waits_for_messages(&bob);
+    let (alice, bob) = (broker.agent("alice"), task_agent(&broker, "bob"));
+    let task = begin_wait(&bob);
     for _ in 0..2 {
         let done = bob.request("tasks/cancel", json!({"taskId": task})).unwrap();
         assert_eq!(done["resultType"], "complete");
-        assert_eq!(looks_at(&bob, &task)["status"], "cancelled");
+        assert_eq!(get_task(&bob, &task)["status"], "cancelled");
     }
     alice.sends("hi").to(&bob);
-    assert_eq!(reads(&bob, "hi")["delivery_count"], 1);
+    assert_eq!(read_one(&bob, "hi")["delivery_count"], 1);
 }
 
 #[test]
-fn what_a_task_took_and_nobody_fetched_waits_again() {
+fn messages_of_a_task_that_is_not_fetched_are_queued_again() {
     let broker = Broker::start();
-    let (alice, bob) = (broker.agent("alice"), patient(&broker, "bob"));
-    waits_for_messages(&bob);
+    let (alice, bob) = (broker.agent("alice"), task_agent(&broker, "bob"));
+    begin_wait(&bob);
     let receipt = alice.sends("hi").to(&bob);
     alice.learns(&receipt.id, "delivered");
-    // The next call acknowledges what the last one returned, and that one has returned nothing. It is told as delivered a
+    // The next call acknowledges what an answer has returned, and this task has returned nothing. The message is delivered a
     // moment before the task has it.
-    let again = eventually("it waits again", || bob.reads(json!({})).pop());
+    let again = eventually("the message is queued again", || bob.reads(json!({})).pop());
     assert_eq!(
         (&again["payload"]["text"], &again["delivery_count"]),
         (&json!("hi"), &json!(2))
@@ -168,12 +168,12 @@ fn what_a_task_took_and_nobody_fetched_waits_again() {
 }
 
 #[test]
-fn what_was_fetched_is_acknowledged_by_the_next_call() {
+fn messages_of_a_fetched_task_are_acknowledged_by_the_next_call() {
     let broker = Broker::start();
-    let (alice, bob) = (broker.agent("alice"), patient(&broker, "bob"));
-    let task = waits_for_messages(&bob);
+    let (alice, bob) = (broker.agent("alice"), task_agent(&broker, "bob"));
+    let task = begin_wait(&bob);
     let receipt = alice.sends("hi").to(&bob);
-    assert_eq!(texts(&fetches(&bob, &task)), ["hi"]);
+    assert_eq!(texts(&fetch_result(&bob, &task)), ["hi"]);
     bob.sees_nothing();
     alice.learns(&receipt.id, "acknowledged");
 }
@@ -181,19 +181,19 @@ fn what_was_fetched_is_acknowledged_by_the_next_call() {
 #[test]
 fn a_task_outlives_its_connection() {
     let broker = Broker::start();
-    let (alice, bob) = (broker.agent("alice"), patient(&broker, "bob"));
-    let task = waits_for_messages(&bob);
+    let (alice, bob) = (broker.agent("alice"), task_agent(&broker, "bob"));
+    let task = begin_wait(&bob);
     drop(bob);
     alice.sends("hi").to("bob");
     let other = Agent::modern(broker.wire(), json!({"extensions": {EXTENSION: {}}}));
-    assert_eq!(texts(&fetches(&other, &task)), ["hi"]);
+    assert_eq!(texts(&fetch_result(&other, &task)), ["hi"]);
 }
 
 #[test]
-fn a_subscription_hears_of_its_tasks() {
+fn a_subscription_is_notified_of_its_tasks() {
     let broker = Broker::start();
-    let (alice, bob) = (broker.agent("alice"), patient(&broker, "bob"));
-    let task = waits_for_messages(&bob);
+    let (alice, bob) = (broker.agent("alice"), task_agent(&broker, "bob"));
+    let task = begin_wait(&bob);
     let filter = json!({"notifications": {"taskIds": [task, "unknown"]}});
     let listen = bob.wire.asks("subscriptions/listen", bob.params(filter));
     let acknowledged = bob.wire.told("notifications/subscriptions/acknowledged");
@@ -210,18 +210,18 @@ fn a_subscription_hears_of_its_tasks() {
 }
 
 #[test]
-fn what_is_no_task_is_not_found() {
+fn an_unknown_task_is_not_found() {
     let broker = Broker::start();
-    let bob = patient(&broker, "bob");
+    let bob = task_agent(&broker, "bob");
     for method in ["tasks/get", "tasks/cancel"] {
         assert_eq!(bob.error_of(method, json!({"taskId": "none"})), -32602, "{method}");
         assert_eq!(bob.error_of(method, json!({})), -32602, "{method}");
     }
-    let nobodys = json!({"taskId": "none", "inputResponses": {}});
-    assert_eq!(bob.error_of("tasks/update", nobodys), -32602);
-    let task = waits_for_messages(&bob);
+    let unknown = json!({"taskId": "none", "inputResponses": {}});
+    assert_eq!(bob.error_of("tasks/update", unknown), -32602);
+    let task = begin_wait(&bob);
     assert_eq!(bob.error_of("tasks/update", json!({"taskId": task})), -32602);
-    // What nobody asked is not heard.
+    // An answer to a question that was not asked is ignored.
     let update = json!({"taskId": task, "inputResponses": {"name": {"action": "accept"}}});
     assert_eq!(bob.request("tasks/update", update).unwrap()["resultType"], "complete");
     for method in ["tasks/result", "tasks/list"] {
@@ -230,23 +230,23 @@ fn what_is_no_task_is_not_found() {
 }
 
 #[test]
-fn a_receipt_is_given_back_to_a_task_and_by_one() {
+fn a_call_receipt_can_come_from_a_task_and_go_to_one() {
     let broker = Broker::start();
-    let (alice, bob) = (broker.agent("alice"), patient(&broker, "bob"));
+    let (alice, bob) = (broker.agent("alice"), task_agent(&broker, "bob"));
     let receipt_of = |result: &Value| result["structuredContent"]["receipt"].as_str().unwrap().to_owned();
-    let task = waits_for_messages(&bob);
+    let task = begin_wait(&bob);
     let first = alice.sends("first").to(&bob).id;
-    let receipt = receipt_of(&fetches(&bob, &task));
+    let receipt = receipt_of(&fetch_result(&bob, &task));
     assert_eq!(alice.status_of(&first), "delivered");
-    // A task that begins with a receipt acknowledges what it names before it waits.
-    let task = begins(
+    // A task that begins with a receipt acknowledges its messages before it waits.
+    let task = begin_task(
         &bob,
         "receive_messages",
         &json!({"wait_seconds": 60, "receipt": receipt}),
     );
     alice.learns(&first, "acknowledged");
     let second = alice.sends("second").to(&bob).id;
-    let result = fetches(&bob, &task);
+    let result = fetch_result(&bob, &task);
     assert_eq!(texts(&result), ["second"]);
     assert_eq!(alice.status_of(&second), "delivered");
     let rest = bob.calls("receive_messages", json!({"receipt": receipt_of(&result)}));

@@ -1,4 +1,4 @@
-//! `tools/list`: who sees which tool, and what the list costs a model.
+//! `tools/list`: which caller sees which tool, and how many tokens the list costs a model.
 
 use std::{
     collections::BTreeSet,
@@ -12,11 +12,11 @@ use serde_json::{Value, json};
 
 use crate::support::{ADMIN_KEY, Agent, Broker};
 
-/// What a client may put before a member's model, in tokens of `o200k_base`: all of each tool but the schema of its result.
+/// The bound of what a client shows to a member's model, in tokens of `o200k_base`: each tool without its result schema.
 const SHOWN_TOKENS_MAX: usize = 2_500;
-/// The whole list of a member, with the schemas of results, which only clients read.
+/// The bound of a member's whole list. Only clients read the schemas of results.
 const WHOLE_TOKENS_MAX: usize = 4_900;
-/// Where no tokenizer is installed, its measure in bytes: JSON of this kind has about four to a token.
+/// The bound in bytes where no tokenizer is installed: JSON of this kind has about four bytes per token.
 const BYTES_OF_A_TOKEN: usize = 5;
 
 const READING: [&str; 7] = [
@@ -47,7 +47,7 @@ fn names(tools: &[Value]) -> BTreeSet<&str> {
     tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect()
 }
 
-fn agent_of(broker: &Broker, key: &str) -> Agent {
+fn agent_with_key(broker: &Broker, key: &str) -> Agent {
     Agent::legacy(broker.wire_with(&[("X-API-Key", key)]), "2025-11-25", &json!({}))
 }
 
@@ -55,8 +55,8 @@ fn agent_of(broker: &Broker, key: &str) -> Agent {
 fn a_caller_sees_the_tools_that_it_may_use() {
     let broker = Broker::secured();
     let team = broker.project("team", &json!({}));
-    let [observer, member] = ["observer", "member"].map(|scope| agent_of(&broker, &team.key_of(scope)));
-    let (admin, operator) = (agent_of(&broker, &team.key), agent_of(&broker, ADMIN_KEY));
+    let [observer, member] = ["observer", "member"].map(|scope| agent_with_key(&broker, &team.key_of(scope)));
+    let (admin, operator) = (agent_with_key(&broker, &team.key), agent_with_key(&broker, ADMIN_KEY));
     let all = tools(&operator);
     assert_eq!(names(&all).len(), 21);
     assert_eq!(names(&tools(&observer)), BTreeSet::from(READING));
@@ -77,7 +77,7 @@ fn a_caller_sees_the_tools_that_it_may_use() {
         .iter()
         .filter(|tool| names(&of_member).contains(tool["name"].as_str().unwrap()));
     assert!(order.eq(&of_member));
-    // What is not listed is refused as ever.
+    // A tool that is not listed is refused.
     let project = json!({"project_id": "x", "name": "X"});
     for agent in [&observer, &member, &admin] {
         agent.is_refused_as("forbidden", "create_project", project.clone());
@@ -89,7 +89,7 @@ fn a_caller_sees_the_tools_that_it_may_use() {
 fn without_keys_a_caller_sees_what_anonymous_callers_may_do() {
     let open = Broker::start();
     assert_eq!(names(&tools(&open.visitor())).len(), 21);
-    // With an admin key administration takes it.
+    // With an admin key, administration needs it.
     let administered = Broker::administered();
     let anonymous = Agent::legacy(administered.wire_with(&[]), "2025-11-25", &json!({}));
     let listed = tools(&anonymous);
@@ -112,9 +112,9 @@ fn every_argument_is_described() {
 }
 
 #[test]
-fn the_list_costs_a_model_little() {
+fn the_list_stays_within_its_token_budget() {
     let broker = Broker::secured();
-    let member = agent_of(&broker, &broker.project("team", &json!({})).key_of("member"));
+    let member = agent_with_key(&broker, &broker.project("team", &json!({})).key_of("member"));
     let whole = tools(&member);
     let mut shown = whole.clone();
     for tool in &mut shown {
@@ -124,16 +124,16 @@ fn the_list_costs_a_model_little() {
         let text = serde_json::to_string(list).unwrap();
         let len = text.len();
         assert!(len <= tokens_max * BYTES_OF_A_TOKEN, "{what}: {len} bytes");
-        if let Some(tokens) = tokens_of(&text) {
+        if let Some(tokens) = count_tokens(&text) {
             println!("{what}: {tokens} tokens, {len} bytes");
             assert!(tokens <= tokens_max, "{what}: {tokens} tokens");
         }
     }
 }
 
-/// Counts the tokens of a text with a public tokenizer. `scripts/test` installs it; where it is missing a test says so and
-/// passes, unless `TOKENIZER=required`.
-fn tokens_of(text: &str) -> Option<usize> {
+/// Counts the tokens of a text with a public tokenizer. `scripts/test` installs it; without it a test says so and passes,
+/// unless `TOKENIZER=required`.
+fn count_tokens(text: &str) -> Option<usize> {
     const PROGRAM: &str = "import sys, bpe_openai; \
         print(len(bpe_openai.get_encoding('o200k_base').encode_ordinary(sys.stdin.read())))";
     let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/clients/tokenizer/bin/python");

@@ -1,4 +1,4 @@
-//! Every tool: how it describes itself, and the exact keys of what it returns, in both eras.
+//! Every tool: its description, and the exact keys of its result, in both eras.
 
 use serde_json::{Value, json};
 
@@ -28,8 +28,8 @@ const TOOLS: [&str; 21] = [
     "revoke_project_access",
 ];
 
-/// One of each era.
-fn both(broker: &Broker) -> [Agent; 2] {
+/// One client of each era.
+fn client_of_each_era(broker: &Broker) -> [Agent; 2] {
     [broker.agent("legacy"), broker.modern("modern")]
 }
 
@@ -42,7 +42,7 @@ fn assert_keys(object: &Value, expected: &[&str]) {
 #[test]
 fn the_list_has_every_tool_fully_described() {
     let broker = Broker::start();
-    for agent in both(&broker) {
+    for agent in client_of_each_era(&broker) {
         let listed = agent.request("tools/list", json!({})).unwrap();
         assert!(listed.get("nextCursor").is_none());
         let tools = listed["tools"].as_array().unwrap();
@@ -68,9 +68,9 @@ fn the_list_has_every_tool_fully_described() {
 }
 
 #[test]
-fn the_list_is_the_same_for_everybody_and_every_time() {
+fn the_list_is_the_same_for_every_caller() {
     let broker = Broker::start();
-    let [legacy, modern] = both(&broker);
+    let [legacy, modern] = client_of_each_era(&broker);
     let first = legacy.request("tools/list", json!({})).unwrap()["tools"].take();
     for agent in [&modern, &legacy, &broker.visitor()] {
         assert_eq!(agent.request("tools/list", json!({})).unwrap()["tools"], first);
@@ -78,9 +78,9 @@ fn the_list_is_the_same_for_everybody_and_every_time() {
 }
 
 #[test]
-fn register_session() {
+fn register_session_returns_the_documented_keys() {
     let broker = Broker::start();
-    for agent in both(&broker) {
+    for agent in client_of_each_era(&broker) {
         let session = agent.calls("register_session", json!({"name": format!("{}2", agent.name)}));
         let expected = [
             "session_id",
@@ -111,21 +111,21 @@ fn register_session() {
 }
 
 #[test]
-fn a_session_needs_no_name() {
+fn a_session_may_have_no_name() {
     let broker = Broker::start();
     let agent = broker.visitor();
     let session = agent.calls("register_session", json!({}));
     assert_eq!(session["name"], Value::Null);
-    // A name can be had later, for the same session.
+    // A later registration gives the same session a name.
     let named = agent.calls("register_session", json!({"name": "late"}));
     assert_eq!(named["session_id"], session["session_id"]);
     assert_eq!(named["name"], "late");
 }
 
 #[test]
-fn heartbeat_and_disconnect_session() {
+fn heartbeat_and_disconnect_session_return_the_documented_keys() {
     let broker = Broker::start();
-    for agent in both(&broker) {
+    for agent in client_of_each_era(&broker) {
         let beat = agent.calls("heartbeat", json!({}));
         assert_keys(&beat, &["status", "last_heartbeat", "queue_size"]);
         assert_eq!(beat["status"], "active");
@@ -136,9 +136,9 @@ fn heartbeat_and_disconnect_session() {
 }
 
 #[test]
-fn list_sessions() {
+fn list_sessions_returns_the_documented_keys() {
     let broker = Broker::start();
-    for agent in both(&broker) {
+    for agent in client_of_each_era(&broker) {
         let capabilities = json!({"supported_protocols": {"note": ["1.0.0"]}, "supported_features": ["fast"]});
         agent.calls(
             "register_session",
@@ -171,20 +171,20 @@ fn list_sessions() {
         assert_keys(session, &[&described[..], &["capabilities", "metadata"]].concat());
         assert_eq!(session["capabilities"], capabilities);
         assert_eq!(session["metadata"], json!({"team": 7}));
-        for nobody in [
+        for filter in [
             json!({"protocol": "nobodys"}),
             json!({"feature": "slow"}),
             json!({"status": "stale"}),
         ] {
-            assert_eq!(agent.calls("list_sessions", nobody)["sessions"], json!([]));
+            assert_eq!(agent.calls("list_sessions", filter)["sessions"], json!([]));
         }
     }
 }
 
 #[test]
-fn register_protocol_and_discover_protocols() {
+fn protocol_tools_return_the_documented_keys() {
     let broker = Broker::start();
-    for agent in both(&broker) {
+    for agent in client_of_each_era(&broker) {
         let name = format!("task-{}", agent.name);
         let schema = json!({"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"});
         let metadata = json!({"author": "Ada", "description": "What to do", "tags": ["work"]});
@@ -219,9 +219,9 @@ fn register_protocol_and_discover_protocols() {
 }
 
 #[test]
-fn negotiate_capabilities_and_compatibility_matrix() {
+fn negotiation_tools_return_the_documented_keys() {
     let broker = Broker::start();
-    let [legacy, modern] = both(&broker);
+    let [legacy, modern] = client_of_each_era(&broker);
     for (ours, theirs) in [(&legacy, &modern), (&modern, &legacy)] {
         let negotiated = ours.calls("negotiate_capabilities", json!({"target_session_id": theirs.name}));
         let expected = [
@@ -248,9 +248,9 @@ fn negotiate_capabilities_and_compatibility_matrix() {
 }
 
 #[test]
-fn send_message_receive_messages_and_get_message_status() {
+fn message_tools_return_the_documented_keys() {
     let broker = Broker::start();
-    let [legacy, modern] = both(&broker);
+    let [legacy, modern] = client_of_each_era(&broker);
     for (from, to) in [(&legacy, &modern), (&modern, &legacy), (&modern, &modern)] {
         let receipt = from.sends("hi").with("correlation_id", "c").to(to);
         assert_keys(&receipt.object, &["message_id", "status", "queue_size", "delivered_at"]);
@@ -285,7 +285,7 @@ fn send_message_receive_messages_and_get_message_status() {
         assert_eq!(message["headers"], json!({"priority": "normal", "correlation_id": "c"}));
         assert_eq!(message["delivery_count"], 1);
         assert_is_a_time(&message["timestamp"]);
-        // UUIDv7: sorts by time.
+        // A UUIDv7 sorts by time.
         assert_eq!(receipt.id.as_bytes()[14], b'7');
 
         let recipients = from.looks_up(&receipt.id);
@@ -304,9 +304,9 @@ fn assert_is_a_time(text: &Value) {
 }
 
 #[test]
-fn broadcast_message() {
+fn broadcast_message_returns_the_documented_keys() {
     let broker = Broker::start();
-    for agent in both(&broker) {
+    for agent in client_of_each_era(&broker) {
         let sent = agent.sends("all").for_everyone();
         let expected = [
             "message_id",
@@ -322,9 +322,9 @@ fn broadcast_message() {
 }
 
 #[test]
-fn acknowledge_messages() {
+fn acknowledge_messages_returns_the_documented_keys() {
     let broker = Broker::start();
-    for agent in both(&broker) {
+    for agent in client_of_each_era(&broker) {
         agent.sends("to myself").to(&agent);
         let messages = agent.reads(json!({"acknowledge": "manual"}));
         let done = agent.calls(
@@ -336,15 +336,15 @@ fn acknowledge_messages() {
 }
 
 #[test]
-fn list_dead_letters_and_redrive_dead_letters() {
+fn dead_letter_tools_return_the_documented_keys() {
     let broker = Broker::start();
-    for agent in both(&broker) {
+    for agent in client_of_each_era(&broker) {
         let sent = agent.sends("too late").with("ttl_seconds", 1).to(&agent);
         agent.learns(&sent.id, "expired");
         let listed = agent.calls("list_dead_letters", json!({}));
         assert_keys(&listed, &["dead_letters"]);
         let letter = &listed["dead_letters"][0];
-        // Beside what the contract names: for whom it was, which a broadcast does not say.
+        // In addition to the contract's fields: the recipient, which a broadcast does not name.
         assert_keys(letter, &["message", "reason", "at", "deliveries", "session_id"]);
         assert_eq!(letter["reason"], "expired");
         assert_eq!(letter["deliveries"], 0);
@@ -357,7 +357,7 @@ fn list_dead_letters_and_redrive_dead_letters() {
 }
 
 #[test]
-fn every_result_says_how_many_messages_wait() {
+fn every_result_says_how_many_messages_are_unread() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.modern("bob"));
     for text in ["1", "2", "3"] {
@@ -377,7 +377,7 @@ fn every_result_says_how_many_messages_wait() {
 }
 
 #[test]
-fn a_session_can_be_named_in_every_call() {
+fn every_call_can_name_its_session() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.visitor());
     alice.sends("for alice").to(&alice);
@@ -393,22 +393,22 @@ fn a_session_can_be_named_in_every_call() {
     let read = alice.sees(["again"]);
     assert_eq!(read[0]["message_id"], sent["message_id"]);
     assert_eq!(read[0]["sender_name"], "alice");
-    // It was not bob's own: he has none so far.
+    // The call created no session for bob.
     let listed = alice.calls("list_sessions", json!({"status": "all"}));
     assert_eq!(listed["sessions"].as_array().unwrap().len(), 1);
 }
 
 #[test]
-fn whoever_acts_without_a_session_gets_one() {
+fn a_caller_without_a_session_gets_one() {
     let broker = Broker::start();
-    let (alice, nobody) = (broker.agent("alice"), broker.visitor());
-    nobody.sends("hello from nobody").to(&alice);
-    let message = &alice.sees(["hello from nobody"])[0];
+    let (alice, visitor) = (broker.agent("alice"), broker.visitor());
+    visitor.sends("hello from a visitor").to(&alice);
+    let message = &alice.sees(["hello from a visitor"])[0];
     assert_eq!(message["sender_name"], Value::Null);
-    // The answer goes to the id.
+    // The answer is sent to the id.
     let sender = message["sender_id"].as_str().unwrap();
-    alice.sends("hello nobody").to(sender);
-    nobody.sees(["hello nobody"]);
+    alice.sends("hello visitor").to(sender);
+    visitor.sees(["hello visitor"]);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! One message for everybody it concerns.
+//! Broadcasts: one message for every session that the filter selects.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ fn counts(sent: &Value) -> [u64; 5] {
     ["recipients", "delivered", "queued", "failed", "skipped"].map(|key| sent[key].as_u64().unwrap())
 }
 
-fn with(broker: &Broker, name: &str, protocols: &Value, features: &Value) -> Agent {
+fn agent_with(broker: &Broker, name: &str, protocols: &Value, features: &Value) -> Agent {
     let capabilities = json!({"supported_protocols": protocols, "supported_features": features});
     broker
         .visitor()
@@ -16,7 +16,7 @@ fn with(broker: &Broker, name: &str, protocols: &Value, features: &Value) -> Age
 }
 
 #[test]
-fn everybody_but_the_sender_gets_it() {
+fn every_session_but_the_sender_gets_it() {
     let broker = Broker::start();
     let agents = broker.agents("agent", 5);
     let sent = agents[0].sends("all").for_everyone();
@@ -31,7 +31,7 @@ fn everybody_but_the_sender_gets_it() {
 }
 
 #[test]
-fn the_counts_tell_who_was_reached() {
+fn the_counts_say_how_many_sessions_were_reached() {
     let broker = Broker::with(&["--queue-capacity=1"]);
     let alice = broker.agent("alice");
     let pushed = broker.pushed("pushed", &json!({}));
@@ -41,13 +41,13 @@ fn the_counts_tell_who_was_reached() {
     broker.agent("absent").calls("disconnect_session", json!({}));
     let full = broker.agent("full");
     alice.sends("first").to(&full);
-    let foreign = with(&broker, "foreign", &json!({"lettre": ["1.0.0"]}), &json!([]));
+    let foreign = agent_with(&broker, "foreign", &json!({"lettre": ["1.0.0"]}), &json!([]));
 
     let sent = alice.sends("all").for_everyone();
     if broker.answers_at_once() {
         assert_eq!(counts(&sent), [4, 2, 1, 1, 1], "{sent}");
     } else {
-        // Nobody waits for those who are reached, and both who are there may be all the same.
+        // The answer does not wait for deliveries here, so both reachable sessions may count as delivered.
         let [recipients, delivered, queued, rest @ ..] = counts(&sent);
         assert_eq!((recipients, delivered + queued, rest), (4, 3, [1, 1]), "{sent}");
         assert!(delivered <= 2, "{sent}");
@@ -72,8 +72,8 @@ fn a_filter_chooses_by_protocol_and_feature() {
     let broker = Broker::start();
     let alice = broker.agent("alice");
     let any = broker.agent("any");
-    let old = with(&broker, "old", &json!({"note": ["1.0.0"]}), &json!(["fast"]));
-    let new = with(&broker, "new", &json!({"note": ["1.2.0"]}), &json!(["fast", "kind"]));
+    let old = agent_with(&broker, "old", &json!({"note": ["1.0.0"]}), &json!(["fast"]));
+    let new = agent_with(&broker, "new", &json!({"note": ["1.2.0"]}), &json!(["fast", "kind"]));
     let all = [&any, &old, &new];
     for (filter, expected) in [
         (json!({}), vec!["any", "old", "new"]),
@@ -102,7 +102,7 @@ fn a_filter_chooses_by_protocol_and_feature() {
 }
 
 #[test]
-fn a_broadcast_to_nobody_is_no_failure() {
+fn a_broadcast_without_recipients_succeeds() {
     let broker = Broker::start();
     let alice = broker.agent("alice");
     let sent = alice.sends("hello?").for_everyone();
@@ -111,7 +111,7 @@ fn a_broadcast_to_nobody_is_no_failure() {
 }
 
 #[test]
-fn priority_and_time_hold_for_broadcasts_too() {
+fn broadcasts_have_a_priority_and_a_ttl() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
     let late = alice.sends("late").with("ttl_seconds", 1).for_everyone();

@@ -1,4 +1,4 @@
-//! Receipts: what a call of `receive_messages` acknowledges, and what it cannot.
+//! Call receipts: which messages a receipt of `receive_messages` acknowledges, and for how long.
 
 use std::{
     io::{Read, Write},
@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use crate::support::{Agent, Broker, Caller, TIMELESS, exchange, texts};
 
-/// The whole result of a read.
-fn result(agent: &Agent, arguments: Value) -> (Vec<Value>, String) {
+/// The messages and the receipt of a read.
+fn read(agent: &Agent, arguments: Value) -> (Vec<Value>, String) {
     split(agent.calls("receive_messages", arguments))
 }
 
@@ -27,16 +27,16 @@ fn numbers(count: usize) -> Vec<String> {
     (0..count).map(|number| number.to_string()).collect()
 }
 
-fn sends_all(alice: &Agent, to: &str, count: usize) -> Vec<String> {
+fn send_all(alice: &Agent, to: &str, count: usize) -> Vec<String> {
     let send = |text: String| alice.sends(&text).to(to).id;
     numbers(count).into_iter().map(send).collect()
 }
 
 #[test]
-fn calls_that_were_sent_together_acknowledge_nothing_of_each_other() {
+fn calls_sent_together_do_not_acknowledge_each_other() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
-    let sent = sends_all(&alice, "bob", 10);
+    let sent = send_all(&alice, "bob", 10);
     let call = |id: usize| {
         let params = json!({"name": "receive_messages", "arguments": {"limit": 1}});
         json!({"jsonrpc": "2.0", "id": format!("read {id}"), "method": "tools/call", "params": params})
@@ -54,7 +54,7 @@ fn calls_that_were_sent_together_acknowledge_nothing_of_each_other() {
     seen.sort();
     assert_eq!(seen, sent);
     for id in &sent {
-        assert_eq!(alice.status_of(id), "delivered", "nothing was asked after it had come");
+        assert_eq!(alice.status_of(id), "delivered", "no call was made after the answer");
     }
     bob.wire.dies();
     let again = broker.agent("bob");
@@ -64,28 +64,28 @@ fn calls_that_were_sent_together_acknowledge_nothing_of_each_other() {
 }
 
 #[test]
-fn a_receipt_acknowledges_what_it_names_and_nothing_else() {
+fn a_receipt_acknowledges_only_its_messages() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
-    let sent = sends_all(&alice, "bob", 4);
-    let (first, receipt) = result(&bob, json!({"limit": 1}));
-    // Another worker of the same agent, which did not wait for the answer to the first.
-    let (second, _) = result(&bob, json!({"limit": 1, "acknowledge": "manual"}));
-    let (_, last) = result(&bob, json!({"limit": 1, "receipt": receipt}));
+    let sent = send_all(&alice, "bob", 4);
+    let (first, receipt) = read(&bob, json!({"limit": 1}));
+    // Another worker of the same agent that did not wait for the first answer.
+    let (second, _) = read(&bob, json!({"limit": 1, "acknowledge": "manual"}));
+    let (_, last) = read(&bob, json!({"limit": 1, "receipt": receipt}));
     assert_eq!((texts(&first), texts(&second)), (vec!["0"], vec!["1"]));
     assert_eq!(alice.status_of(&sent[0]), "acknowledged");
-    // What was read to be acknowledged by id stays so.
+    // A message that was read with `acknowledge: manual` is not acknowledged by it.
     assert_eq!(alice.status_of(&sent[1]), "delivered");
-    // The receipt before the last names nothing any more: what came with the last answer may have been lost with it.
-    let (again, newest) = result(&bob, json!({"receipt": receipt}));
+    // The receipt before the last names nothing now: messages of the last answer may have been lost with it.
+    let (again, newest) = read(&bob, json!({"receipt": receipt}));
     assert_eq!(texts(&again), ["2", "3"]);
     assert_eq!([&again[0]["delivery_count"], &again[1]["delivery_count"]], [2, 1]);
     assert_eq!(alice.status_of(&sent[2]), "delivered");
-    // Message 2 was named by this one, too, whoever has it now.
-    let (rest, _) = result(&bob, json!({"receipt": last}));
+    // This receipt also named message 2, which is leased to another read now.
+    let (rest, _) = read(&bob, json!({"receipt": last}));
     assert_eq!(texts(&rest), ["3"]);
     assert_eq!(alice.status_of(&sent[2]), "acknowledged");
-    let (rest, _) = result(&bob, json!({"receipt": newest}));
+    let (rest, _) = read(&bob, json!({"receipt": newest}));
     assert!(rest.is_empty(), "{rest:?}");
     assert_eq!(alice.status_of(&sent[3]), "acknowledged");
     bob.calls("acknowledge_messages", json!({"message_ids": [sent[1]]}));
@@ -93,15 +93,15 @@ fn a_receipt_acknowledges_what_it_names_and_nothing_else() {
 }
 
 #[test]
-fn two_readers_of_one_session_that_give_receipts_back_come_to_an_end() {
+fn two_readers_of_one_session_with_receipts_read_everything() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
-    let sent = sends_all(&alice, "bob", 12);
+    let sent = send_all(&alice, "bob", 12);
     let mut receipts = [None, None];
     for _ in 0..40 {
         for receipt in &mut receipts {
             let arguments = json!({"limit": 1, "receipt": receipt});
-            *receipt = Some(result(&bob, arguments).1);
+            *receipt = Some(read(&bob, arguments).1);
         }
     }
     for id in &sent {
@@ -110,7 +110,7 @@ fn two_readers_of_one_session_that_give_receipts_back_come_to_an_end() {
 }
 
 #[test]
-fn a_receipt_of_another_session_or_of_none_is_refused_and_loses_nothing() {
+fn a_foreign_or_invalid_receipt_is_refused_without_effect() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
     let carol = broker.stateless("carol");
@@ -126,7 +126,7 @@ fn a_receipt_of_another_session_or_of_none_is_refused_and_loses_nothing() {
         assert!(error["message"].as_str().unwrap().starts_with("receipt: "), "{error}");
     }
     assert_eq!(alice.status_of(&of_carol), "delivered");
-    // No receipt at all is as good as an empty one.
+    // A null or empty receipt counts as none.
     for none in [json!(null), json!("")] {
         bob.calls("receive_messages", json!({"receipt": none}));
     }
@@ -136,31 +136,31 @@ fn a_receipt_of_another_session_or_of_none_is_refused_and_loses_nothing() {
 }
 
 #[test]
-fn a_receipt_holds_when_the_connection_that_brought_it_is_gone() {
+fn a_receipt_outlives_its_connection() {
     let broker = Broker::start();
     let alice = broker.agent("alice");
     let bob = broker.agent("bob");
-    let sent = sends_all(&alice, "bob", 2);
-    let (_, receipt) = result(&bob, json!({"limit": 1}));
+    let sent = send_all(&alice, "bob", 2);
+    let (_, receipt) = read(&bob, json!({"limit": 1}));
     bob.wire.dies();
     alice.learns(&sent[0], "queued");
     let bob = broker.agent("bob");
-    let (read, _) = result(&bob, json!({"receipt": receipt}));
+    let (read, _) = read(&bob, json!({"receipt": receipt}));
     assert_eq!(texts(&read), ["1"]);
     assert_eq!(alice.status_of(&sent[0]), "acknowledged");
 }
 
 #[test]
-fn stateless_callers_give_receipts_back_on_any_connection() {
+fn stateless_callers_use_receipts_on_any_connection() {
     let broker = Broker::with(&TIMELESS);
     let alice = broker.agent("alice");
     for caller in [broker.stateless("modern"), broker.resumable("legacy")] {
-        let sent = sends_all(&alice, &caller.name, 3);
+        let sent = send_all(&alice, &caller.name, 3);
         let (read, first) = split(caller.calls("receive_messages", json!({"limit": 1})));
         assert_eq!(texts(&read), ["0"]);
         let (read, second) = split(caller.calls("receive_messages", json!({"limit": 1, "receipt": first})));
         assert_eq!(texts(&read), ["1"]);
-        // The same call once more: its answer was lost.
+        // The same call again: its answer was lost.
         let (read, third) = split(caller.calls("receive_messages", json!({"limit": 1, "receipt": first})));
         assert_eq!((texts(&read), &read[0]["delivery_count"]), (vec!["1"], &json!(2)));
         let _ = second;
@@ -173,8 +173,8 @@ fn stateless_callers_give_receipts_back_on_any_connection() {
     }
 }
 
-/// A read as it is sent over HTTP, keeping the connection open.
-fn posted(caller: &Caller, arguments: Value) -> Vec<u8> {
+/// The bytes of a read over HTTP on a connection that stays open.
+fn http_read(caller: &Caller, arguments: Value) -> Vec<u8> {
     let mut arguments = arguments;
     arguments["session_id"] = json!(caller.session);
     let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
@@ -196,15 +196,15 @@ fn posted(caller: &Caller, arguments: Value) -> Vec<u8> {
 }
 
 #[test]
-fn requests_that_were_sent_together_over_http_acknowledge_nothing_of_each_other() {
+fn requests_sent_together_over_http_do_not_acknowledge_each_other() {
     let broker = Broker::with(&TIMELESS);
     let alice = broker.agent("alice");
     let caller = broker.stateless("bob");
-    let sent = sends_all(&alice, "bob", 10);
+    let sent = send_all(&alice, "bob", 10);
     let mut socket = TcpStream::connect(caller.address).unwrap();
     socket.set_nodelay(true).unwrap();
     socket
-        .write_all(&posted(&caller, json!({"limit": 1})).repeat(10))
+        .write_all(&http_read(&caller, json!({"limit": 1})).repeat(10))
         .unwrap();
     let mut text = String::new();
     while text.matches("\"structuredContent\"").count() < 10 {
@@ -216,7 +216,7 @@ fn requests_that_were_sent_together_over_http_acknowledge_nothing_of_each_other(
     for id in &sent {
         assert_eq!(alice.status_of(id), "delivered");
     }
-    // What has been read now is acknowledged by what is asked now.
+    // This read acknowledges what has been read.
     caller.calls("receive_messages", json!({}));
     for id in &sent {
         assert_eq!(alice.status_of(id), "acknowledged");
@@ -224,14 +224,14 @@ fn requests_that_were_sent_together_over_http_acknowledge_nothing_of_each_other(
 }
 
 #[test]
-fn what_was_written_to_a_connection_that_was_reset_since_comes_again() {
+fn messages_written_to_a_connection_that_was_reset_are_redelivered() {
     let broker = Broker::with(&TIMELESS);
     let alice = broker.agent("alice");
     let caller = broker.stateless("bob");
     let sent = alice.sends("hi").to("bob").id;
     let mut socket = TcpStream::connect(caller.address).unwrap();
-    socket.write_all(&posted(&caller, json!({}))).unwrap();
-    // The answer has come, and its reader dies before it has looked at it: that is a reset (RFC 1122, 4.2.2.13).
+    socket.write_all(&http_read(&caller, json!({}))).unwrap();
+    // The answer has arrived, and its reader dies before reading it: the kernel sends a reset (RFC 1122, 4.2.2.13).
     assert_eq!(socket.peek(&mut [0; 1]).unwrap(), 1);
     alice.learns(&sent, "delivered");
     drop(socket);
@@ -241,15 +241,15 @@ fn what_was_written_to_a_connection_that_was_reset_since_comes_again() {
 }
 
 /// Sends a batch and returns its answers.
-type Answer<'a> = Box<dyn Fn(&Value) -> Value + 'a>;
+type SendBatch<'a> = Box<dyn Fn(&Value) -> Value + 'a>;
 
 #[test]
-fn a_receipt_in_a_batch_acknowledges_what_it_names_and_nothing_else() {
+fn a_receipt_in_a_batch_acknowledges_only_its_messages() {
     let broker = Broker::with(&TIMELESS);
     let alice = broker.agent("alice");
     let connected = Agent::legacy(broker.wire(), "2025-03-26", &json!({})).registered("connected");
     let posting = Caller::legacy(broker.address, "2025-03-26", json!({})).registered("posting");
-    let ways: [(&str, Answer<'_>); 2] = [
+    let ways: [(&str, SendBatch<'_>); 2] = [
         (
             "connected",
             Box::new(|batch| {
@@ -260,7 +260,7 @@ fn a_receipt_in_a_batch_acknowledges_what_it_names_and_nothing_else() {
         ("posting", Box::new(|batch| posting.post(batch).answered().json())),
     ];
     for (name, answer) in ways {
-        let sent = sends_all(&alice, name, 3);
+        let sent = send_all(&alice, name, 3);
         let reads = |reads: &[Value]| -> Vec<(Vec<Value>, String)> {
             let calls = reads.iter().enumerate().map(|(id, arguments)| {
                 let params = json!({"name": "receive_messages", "arguments": arguments});
@@ -281,7 +281,7 @@ fn a_receipt_in_a_batch_acknowledges_what_it_names_and_nothing_else() {
             "{name}"
         );
         assert_eq!(alice.status_of(&sent[0]), "delivered", "{name}");
-        // What the other call of the batch returned waits again.
+        // The message that the other call of the batch returned is queued again.
         let second = reads(&[json!({"receipt": first[0].1})]);
         assert_eq!(texts(&second[0].0), ["1", "2"], "{name}");
         assert_eq!(second[0].0[0]["delivery_count"], 2, "{name}");
@@ -296,34 +296,34 @@ fn a_receipt_in_a_batch_acknowledges_what_it_names_and_nothing_else() {
 }
 
 #[test]
-fn the_receipt_of_a_call_that_many_have_followed_names_nothing() {
-    /// The last calls of a session, whose receipts name something wherever messages are kept.
+fn a_receipt_expires_after_many_later_calls() {
+    /// The receipts of this many calls of a session stay valid on every storage.
     const NAMED_AT_LEAST: usize = 32;
-    // Where a store is shared it remembers calls for all replicas, up to twice as many.
+    // A shared store remembers calls for all replicas, up to twice as many.
     let is_shared = std::env::var("TEST_STORAGE").is_ok_and(|kind| kind == "redis");
     let kept = NAMED_AT_LEAST * if is_shared { 2 } else { 1 };
     let broker = Broker::with(&TIMELESS);
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
-    let sent = sends_all(&alice, "bob", kept + 1);
+    let sent = send_all(&alice, "bob", kept + 1);
     let arguments = json!({"limit": 1, "acknowledge": "manual"});
-    let receipts: Vec<_> = sent.iter().map(|_| result(&bob, arguments.clone()).1).collect();
+    let receipts: Vec<_> = sent.iter().map(|_| read(&bob, arguments.clone()).1).collect();
     for receipt in &receipts {
-        result(&bob, json!({"receipt": receipt}));
+        read(&bob, json!({"receipt": receipt}));
     }
     assert_eq!(alice.status_of(&sent[0]), "delivered");
     for id in sent.iter().rev().take(NAMED_AT_LEAST) {
         assert_eq!(alice.status_of(id), "acknowledged");
     }
-    // By its id it is acknowledged all the same.
+    // It can still be acknowledged by its id.
     bob.calls("acknowledge_messages", json!({"message_ids": [sent[0]]}));
     assert_eq!(alice.status_of(&sent[0]), "acknowledged");
 }
 
 #[test]
-fn the_receipt_of_a_call_that_many_messages_have_followed_names_nothing() {
-    /// Messages that receipts of one session name together.
+fn a_receipt_expires_after_many_later_messages() {
+    /// Messages that the receipts of one session name together.
     const NAMED_MAX: usize = 8192;
-    // A shared store is asked for what its calls returned and counts the calls alone.
+    // A shared store bounds the number of calls only.
     if std::env::var("TEST_STORAGE").is_ok_and(|kind| kind == "redis") {
         return;
     }
@@ -338,13 +338,13 @@ fn the_receipt_of_a_call_that_many_messages_have_followed_names_nothing() {
     let mut calls = Vec::new();
     let mut named = 0;
     while named <= NAMED_MAX {
-        let (messages, receipt) = result(&bob, json!({"limit": 1000, "acknowledge": "manual"}));
+        let (messages, receipt) = read(&bob, json!({"limit": 1000, "acknowledge": "manual"}));
         named += messages.len();
         calls.push((messages, receipt));
     }
     assert!(calls.len() < 32, "the number of calls is another bound");
     for (_, receipt) in &calls {
-        result(&bob, json!({"receipt": receipt, "limit": 1, "acknowledge": "manual"}));
+        read(&bob, json!({"receipt": receipt, "limit": 1, "acknowledge": "manual"}));
     }
     let status = |call: &(Vec<Value>, String)| alice.status_of(call.0[0]["message_id"].as_str().unwrap());
     assert_eq!(status(&calls[0]), "delivered");
@@ -354,22 +354,22 @@ fn the_receipt_of_a_call_that_many_messages_have_followed_names_nothing() {
 }
 
 #[test]
-fn a_connection_that_is_reset_gives_back_the_last_answers_it_was_written() {
+fn a_connection_that_is_reset_returns_its_last_answers() {
     /// Answers with messages that a connection remembers.
     const REMEMBERED: usize = 16;
     let broker = Broker::with(&TIMELESS);
     let alice = broker.agent("alice");
     let caller = broker.stateless("bob");
-    let sent = sends_all(&alice, "bob", REMEMBERED + 1);
+    let sent = send_all(&alice, "bob", REMEMBERED + 1);
     let socket = TcpStream::connect(caller.address).unwrap();
     for _ in &sent {
-        let read = posted(&caller, json!({"limit": 1, "acknowledge": "manual"}));
+        let read = http_read(&caller, json!({"limit": 1, "acknowledge": "manual"}));
         assert_eq!(exchange(&socket, &read).status, 200);
     }
     for id in &sent {
         alice.learns(id, "delivered");
     }
-    // A reset, although everything was read.
+    // A reset, although all answers were read.
     socket2::SockRef::from(&socket)
         .set_linger(Some(std::time::Duration::ZERO))
         .unwrap();
@@ -380,6 +380,6 @@ fn a_connection_that_is_reset_gives_back_the_last_answers_it_was_written() {
     assert_eq!(
         alice.status_of(&sent[0]),
         "delivered",
-        "it was given back before the others, or not at all"
+        "only the last answers are returned"
     );
 }

@@ -1,14 +1,14 @@
-//! What the envelope promises: order, priority, time to live, correlation, idempotency.
+//! The promises of the envelope: order, priority, time to live, correlation, idempotency.
 
 use serde_json::json;
 
 use crate::support::{Broker, texts};
 
 #[test]
-fn messages_of_one_sender_arrive_in_the_order_accepted() {
+fn messages_of_one_sender_arrive_in_order() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
-    // All of them on the way at once.
+    // All of them in flight at once.
     let sent: Vec<_> = (0..300).map(|at| alice.sends(&at.to_string()).off_to(&bob)).collect();
     for id in &sent {
         alice.returns("send_message", id);
@@ -59,7 +59,7 @@ fn the_order_holds_for_every_sender_of_many() {
 }
 
 #[test]
-fn higher_priority_overtakes_what_still_waits() {
+fn a_message_with_higher_priority_overtakes_waiting_messages() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
     for (text, priority) in [
@@ -80,7 +80,7 @@ fn higher_priority_overtakes_what_still_waits() {
 }
 
 #[test]
-fn what_has_been_handed_over_is_not_overtaken() {
+fn a_delivered_message_is_not_overtaken() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
     alice.sends("first").to(&bob);
@@ -91,7 +91,7 @@ fn what_has_been_handed_over_is_not_overtaken() {
 }
 
 #[test]
-fn a_message_that_outlives_its_time_expires_and_can_be_found() {
+fn a_message_expires_after_its_ttl_and_becomes_a_dead_letter() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
     let late = alice.sends("late").with("ttl_seconds", 1).to(&bob);
@@ -108,13 +108,13 @@ fn a_message_that_outlives_its_time_expires_and_can_be_found() {
 }
 
 #[test]
-fn a_message_that_came_in_time_does_not_expire() {
+fn a_message_that_was_delivered_in_time_does_not_expire() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
     let sent = alice.sends("in time").with("ttl_seconds", 1).to(&bob);
     let read = bob.reads(json!({"acknowledge": "manual"}));
     assert_eq!(texts(&read), ["in time"]);
-    // The time of a later one runs out, so that of the first has too.
+    // The ttl of a later message has passed, so that of the first has too.
     let witness = alice.sends("late").with("ttl_seconds", 1).to(&alice);
     alice.learns(&witness.id, "expired");
     assert_eq!(alice.status_of(&sent.id), "delivered");
@@ -123,7 +123,7 @@ fn a_message_that_came_in_time_does_not_expire() {
 }
 
 #[test]
-fn headers_arrive_as_they_were_sent() {
+fn headers_arrive_unchanged() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
     alice
@@ -154,7 +154,7 @@ fn headers_arrive_as_they_were_sent() {
 }
 
 #[test]
-fn payloads_arrive_as_they_were_sent() {
+fn payloads_arrive_unchanged() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.modern("bob"));
     let payload = json!({
@@ -183,7 +183,7 @@ fn the_digits_of_a_large_number_survive() {
 }
 
 #[test]
-fn the_same_idempotency_key_sends_once_and_answers_the_same() {
+fn an_idempotency_key_sends_once_and_returns_the_same_result() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
     let first = alice.sends("once").with("idempotency_key", "k").to(&bob);
@@ -191,19 +191,19 @@ fn the_same_idempotency_key_sends_once_and_answers_the_same() {
         let again = alice.sends(text).with("idempotency_key", "k").to(&bob);
         assert_eq!(again, first);
     }
-    // The key is the sender's own.
+    // The key is valid for its sender only.
     let other = bob.sends("of bob").with("idempotency_key", "k").to(&bob);
     assert_ne!(other.id, first.id);
     bob.sees(["once", "of bob"]);
     bob.sees_nothing();
-    // Also after it was read, and over another connection of the same session.
+    // Also after the message was read, and from another connection of the same session.
     let alice = broker.agent("alice");
     assert_eq!(alice.sends("once").with("idempotency_key", "k").to(&bob), first);
     bob.sees_nothing();
 }
 
 #[test]
-fn an_idempotency_key_may_be_used_many_times_at_once() {
+fn concurrent_sends_with_one_idempotency_key_send_once() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
     let sent: Vec<_> = (0..20)
@@ -239,7 +239,7 @@ fn a_broadcast_with_the_same_idempotency_key_is_sent_once() {
     let agents = broker.agents("agent", 3);
     let first = agents[0].sends("once").with("idempotency_key", "k").for_everyone();
     assert_eq!(first["recipients"], 2);
-    // Even when there are more to hear it now.
+    // Even when more sessions could receive it now.
     let late = broker.agent("late");
     let again = agents[0].sends("once").with("idempotency_key", "k").for_everyone();
     assert_eq!(again, first);
@@ -251,7 +251,7 @@ fn a_broadcast_with_the_same_idempotency_key_is_sent_once() {
 }
 
 #[test]
-fn the_first_result_is_kept_although_the_recipient_has_gone() {
+fn the_result_of_an_idempotency_key_outlives_the_recipient() {
     let broker = Broker::hasty();
     let alice = broker.agent("alice");
     let bob = broker.agent("bob");
@@ -262,7 +262,7 @@ fn the_first_result_is_kept_although_the_recipient_has_gone() {
 }
 
 #[test]
-fn an_agent_can_write_to_itself() {
+fn an_agent_can_send_to_itself() {
     let broker = Broker::start();
     let alice = broker.agent("alice");
     alice.sends("remember").to(&alice);

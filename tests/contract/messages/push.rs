@@ -1,4 +1,4 @@
-//! Messages by push: to whom, how many at a time, and how they are acknowledged.
+//! Push over WebSocket: which clients get it, how many messages at a time, and how they are acknowledged.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use crate::support::{Agent, Broker, texts};
 
 const PUSH: &str = "notifications/dev.mcp-broker/message";
 
-fn sends_many(alice: &Agent, len: usize) -> Vec<String> {
+fn send_many(alice: &Agent, len: usize) -> Vec<String> {
     (0..len).map(|at| alice.sends(&at.to_string()).to("bob").id).collect()
 }
 
@@ -22,7 +22,7 @@ fn a_message_is_pushed_whole() {
     assert_eq!(message["payload"]["text"], "hi");
     assert_eq!(message["headers"]["correlation_id"], "c");
     assert_eq!(message["delivery_count"], 1);
-    // Exactly what a read would have returned.
+    // The same as a read returns.
     bob.wire.dies();
     let read = broker.agent("bob").sees(["hi"]).remove(0);
     let mut expected = message.clone();
@@ -31,7 +31,7 @@ fn a_message_is_pushed_whole() {
 }
 
 #[test]
-fn who_declared_nothing_is_never_pushed_anything() {
+fn a_client_that_did_not_declare_push_gets_none() {
     let broker = Broker::start();
     let alice = broker.agent("alice");
     for bob in [broker.agent("bob"), broker.modern("bob2")] {
@@ -41,7 +41,7 @@ fn who_declared_nothing_is_never_pushed_anything() {
         }
         bob.sees(["hi"]);
     }
-    // A modern client that declares it but did not ask to listen.
+    // A modern client that declares push and does not listen.
     let capabilities = json!({"extensions": {"dev.mcp-broker/push": {}}});
     let carol = Agent::modern(broker.wire(), capabilities).registered("carol");
     assert_eq!(alice.sends("hi").to(&carol).status, "queued");
@@ -49,10 +49,10 @@ fn who_declared_nothing_is_never_pushed_anything() {
 }
 
 #[test]
-fn no_more_than_the_window_is_pushed() {
+fn at_most_a_window_of_messages_is_in_flight() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.pushed("bob", &json!({"window": 3})));
-    let sent = sends_many(&alice, 10);
+    let sent = send_many(&alice, 10);
     let first = bob.is_pushed(["0", "1", "2"]);
     bob.is_pushed_nothing();
     assert_eq!(alice.status_of(&sent[2]), "delivered");
@@ -66,10 +66,10 @@ fn no_more_than_the_window_is_pushed() {
 }
 
 #[test]
-fn everything_up_to_an_id_is_acknowledged_at_once() {
+fn an_acknowledgement_up_to_an_id_covers_all_messages_before_it() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.pushed("bob", &json!({"window": 4})));
-    let sent = sends_many(&alice, 6);
+    let sent = send_many(&alice, 6);
     bob.is_pushed(["0", "1", "2", "3"]);
     bob.wire
         .notifies("notifications/dev.mcp-broker/ack", &json!({"up_to": sent[2]}));
@@ -83,10 +83,10 @@ fn everything_up_to_an_id_is_acknowledged_at_once() {
 }
 
 #[test]
-fn the_tool_acknowledges_what_was_pushed_too() {
+fn pushed_messages_can_be_acknowledged_by_the_tool() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.pushed("bob", &json!({"window": 1})));
-    let sent = sends_many(&alice, 2);
+    let sent = send_many(&alice, 2);
     bob.is_pushed(["0"]);
     let done = bob.calls("acknowledge_messages", json!({"message_ids": [sent[0]]}));
     assert_eq!(done["acknowledged"], 1);
@@ -94,10 +94,10 @@ fn the_tool_acknowledges_what_was_pushed_too() {
 }
 
 #[test]
-fn an_acknowledgement_that_makes_no_sense_changes_nothing() {
+fn an_invalid_acknowledgement_has_no_effect() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.pushed("bob", &json!({"window": 1})));
-    let sent = sends_many(&alice, 2);
+    let sent = send_many(&alice, 2);
     bob.is_pushed(["0"]);
     for params in [
         json!({}),
@@ -119,11 +119,11 @@ fn an_acknowledgement_that_makes_no_sense_changes_nothing() {
 }
 
 #[test]
-fn auto_acknowledges_what_was_written() {
+fn written_messages_are_acknowledged_with_ack_auto() {
     let broker = Broker::start();
     let settings = json!({"window": 2, "ack": "auto"});
     let (alice, bob) = (broker.agent("alice"), broker.pushed("bob", &settings));
-    let sent = sends_many(&alice, 50);
+    let sent = send_many(&alice, 50);
     let pushed: Vec<_> = sent.iter().map(|_| bob.next_push()).collect();
     let ids: Vec<_> = pushed
         .iter()
@@ -136,7 +136,7 @@ fn auto_acknowledges_what_was_written() {
 }
 
 #[test]
-fn settings_that_make_no_sense_are_refused() {
+fn invalid_push_settings_are_refused() {
     let broker = Broker::start();
     for settings in [
         json!({"window": 0}),
@@ -158,11 +158,11 @@ fn settings_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn what_waits_is_pushed_on_arrival_after_the_answer_to_the_registration() {
+fn waiting_messages_are_pushed_after_the_answer_to_the_registration() {
     let broker = Broker::start();
     let alice = broker.agent("alice");
     broker.agent("bob").calls("disconnect_session", json!({}));
-    sends_many(&alice, 3);
+    send_many(&alice, 3);
     let capabilities = json!({"experimental": {"dev.mcp-broker/push": {}}});
     let bob = Agent::legacy(broker.wire(), "2025-11-25", &capabilities);
     let id = bob.begins("register_session", &json!({"name": "bob"}));
@@ -173,7 +173,7 @@ fn what_waits_is_pushed_on_arrival_after_the_answer_to_the_registration() {
 }
 
 #[test]
-fn higher_priority_is_pushed_first_of_what_waits() {
+fn waiting_messages_are_pushed_by_priority() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.pushed("bob", &json!({"window": 1})));
     alice.sends("first").to(&bob);
@@ -189,23 +189,23 @@ fn higher_priority_is_pushed_first_of_what_waits() {
 }
 
 #[test]
-fn a_pushed_client_may_read_as_well() {
+fn a_client_with_push_may_read_as_well() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.pushed("bob", &json!({"window": 1})));
-    sends_many(&alice, 3);
+    send_many(&alice, 3);
     bob.is_pushed(["0"]);
-    // What has been pushed is not returned once more.
+    // A pushed message is not returned by a read.
     assert_eq!(texts(&bob.reads(json!({"acknowledge": "manual"}))), ["1", "2"]);
     bob.is_pushed_nothing();
 }
 
 #[test]
-fn a_modern_client_is_pushed_to_while_it_listens() {
+fn a_modern_client_gets_pushes_while_it_listens() {
     let broker = Broker::start();
     let alice = broker.agent("alice");
     let capabilities = json!({"extensions": {"dev.mcp-broker/push": {"window": 2, "ack": "manual"}}});
     let bob = Agent::modern(broker.wire(), capabilities).registered("bob");
-    sends_many(&alice, 3);
+    send_many(&alice, 3);
     let filter = json!({"notifications": {"resourceSubscriptions": ["broker://inbox"]}});
     bob.wire
         .asks_as(&json!("listen-é"), "subscriptions/listen", bob.params(filter));
@@ -218,10 +218,10 @@ fn a_modern_client_is_pushed_to_while_it_listens() {
     bob.acknowledges(&second);
     let third = bob.is_pushed(["2"]);
     bob.wire.cancels(&json!("listen-é"));
-    // No more after that: what comes now waits.
+    // Later messages wait.
     bob.acknowledges(&third);
     bob.settles();
     assert_eq!(alice.sends("later").to(&bob).status, "queued");
-    // And so does what was pushed and never acknowledged.
+    // Pushed messages without an acknowledgement wait too.
     bob.sees(["0", "later"]);
 }

@@ -1,4 +1,4 @@
-//! What a sender is told: never more than happened.
+//! Receipts: the sender is told what became of its message, and never more than happened.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::support::{Broker, eventually, masked, texts};
 
 #[test]
-fn a_message_for_somebody_absent_is_queued() {
+fn a_message_for_a_disconnected_session_is_queued() {
     let broker = Broker::start();
     let alice = broker.agent("alice");
     broker.agent("bob").calls("disconnect_session", json!({}));
@@ -22,7 +22,7 @@ fn a_message_for_somebody_absent_is_queued() {
 }
 
 #[test]
-fn a_message_for_somebody_who_does_not_listen_is_queued() {
+fn a_message_for_a_session_that_does_not_read_is_queued() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
     assert_eq!(alice.sends("hi").to(&bob).status, "queued");
@@ -44,7 +44,7 @@ fn a_pushed_message_is_delivered_and_then_acknowledged() {
 }
 
 #[test]
-fn the_time_of_a_status_is_when_it_came_to_be() {
+fn the_time_of_a_status_is_when_it_was_reached() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
     let sent = alice.sends("hi").to(&bob);
@@ -62,8 +62,8 @@ fn a_sender_can_wait_until_its_message_is_delivered() {
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
     let arguments = alice.sends("hi").and("wait_for", "delivered").arguments_to(&bob);
     let call = alice.begins("send_message", &arguments);
-    // A list counts what waits; a sign of life tells what was counted last.
-    eventually("it waits", || {
+    // `list_sessions` counts the waiting messages; a heartbeat returns the last count.
+    eventually("the message is queued", || {
         (!bob.calls("list_sessions", json!({})).is_null() && bob.unread() == 1).then_some(())
     });
     assert_eq!(alice.wire.answer_so_far(&call), None);
@@ -87,7 +87,7 @@ fn a_sender_can_wait_until_its_message_is_acknowledged() {
 }
 
 #[test]
-fn who_waits_in_vain_is_told_where_the_message_is() {
+fn a_sender_whose_wait_times_out_is_told_the_status() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.pushed("bob", &json!({"ack": "manual"})));
     let began = Instant::now();
@@ -105,12 +105,12 @@ fn who_waits_in_vain_is_told_where_the_message_is() {
         .and("timeout_seconds", 0.2)
         .to(&carol);
     assert_eq!(sent.status, "queued");
-    // It was sent all the same.
+    // The message was sent.
     carol.sees(["hi"]);
 }
 
 #[test]
-fn who_waits_for_a_message_that_expires_learns_it() {
+fn a_sender_that_waits_is_told_that_its_message_expired() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
     let sent = alice
@@ -124,7 +124,7 @@ fn who_waits_for_a_message_that_expires_learns_it() {
 }
 
 #[test]
-fn waiting_for_queued_is_not_waiting() {
+fn a_wait_for_queued_returns_at_once() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
     let sent = alice.sends("hi").and("wait_for", "queued").to(&bob);
@@ -132,12 +132,12 @@ fn waiting_for_queued_is_not_waiting() {
 }
 
 #[test]
-fn a_wait_that_was_cancelled_has_sent_the_message_all_the_same() {
+fn a_cancelled_wait_has_sent_its_message() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
     let arguments = alice.sends("hi").and("wait_for", "acknowledged").arguments_to(&bob);
     let call = alice.begins("send_message", &arguments);
-    eventually("it waits", || {
+    eventually("the message is queued", || {
         (!bob.calls("list_sessions", json!({})).is_null() && bob.unread() == 1).then_some(())
     });
     alice.wire.catches_up();
@@ -149,7 +149,7 @@ fn a_wait_that_was_cancelled_has_sent_the_message_all_the_same() {
 }
 
 #[test]
-fn who_cancels_in_the_same_breath_is_not_answered() {
+fn a_call_that_is_cancelled_in_the_same_read_is_not_answered() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
     let message = |text: &str| alice.sends(text).arguments_to(&bob);
@@ -175,7 +175,7 @@ fn who_cancels_in_the_same_breath_is_not_answered() {
         });
         let frames = [call, cancel].map(|frame| masked(0x81, frame.to_string().as_bytes()));
         alice.wire.sends_bytes(&frames.concat());
-        // Had it been taken up after all, its answer would be there before that of the next.
+        // If the call had been executed, its answer would precede that of the next call.
         alice.sends("next").to(&bob);
         bob.reads(json!({"acknowledge": "immediate"}));
         assert_eq!(alice.wire.answer_so_far(&tool.into()), None);
@@ -183,7 +183,7 @@ fn who_cancels_in_the_same_breath_is_not_answered() {
 }
 
 #[test]
-fn the_first_result_of_a_wait_is_what_its_idempotency_key_returns() {
+fn the_result_of_a_wait_is_returned_for_its_idempotency_key() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.pushed("bob", &json!({"ack": "auto"})));
     let letter = || {
@@ -219,7 +219,7 @@ fn a_broadcast_has_a_status_for_each_recipient() {
             .unwrap()
             .to_owned()
     };
-    eventually("bob is done with it", || {
+    eventually("bob has acknowledged it", || {
         (status(&bob.session) == "acknowledged").then_some(())
     });
     assert_eq!(status(&carol.session), "queued");

@@ -1,4 +1,4 @@
-//! Reading an inbox: pages, waiting, and the three ways to acknowledge.
+//! Reading an inbox: limits, long polls, and the three ways to acknowledge.
 
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,7 @@ fn the_next_read_acknowledges_the_last() {
 }
 
 #[test]
-fn an_immediate_read_needs_no_more() {
+fn an_immediate_read_acknowledges_at_once() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
     let sent = alice.sends("one").to(&bob);
@@ -42,7 +42,7 @@ fn an_immediate_read_needs_no_more() {
 }
 
 #[test]
-fn a_manual_read_is_acknowledged_by_nothing_else() {
+fn a_manual_read_is_acknowledged_by_id_only() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
     let sent = alice.sends("one").to(&bob);
@@ -56,7 +56,7 @@ fn a_manual_read_is_acknowledged_by_nothing_else() {
 }
 
 #[test]
-fn what_is_not_in_the_inbox_is_not_acknowledged() {
+fn an_id_that_is_not_leased_is_not_acknowledged() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
     let of_alice = alice.sends("for alice").to(&alice).id;
@@ -70,10 +70,10 @@ fn what_is_not_in_the_inbox_is_not_acknowledged() {
     unknown.sort_by_key(ToString::to_string);
     expected.sort_by_key(ToString::to_string);
     assert_eq!(unknown, expected);
-    // Nothing was lost by it.
+    // No message was lost.
     bob.sees(["not read yet"]);
     alice.sees(["for alice"]);
-    // Twice is once.
+    // An id that is given twice counts once.
     let done = bob.calls("acknowledge_messages", json!({"message_ids": [unread, unread]}));
     assert_eq!(done, json!({"acknowledged": 1, "unknown": [unread]}));
     assert_eq!(
@@ -92,7 +92,7 @@ fn a_long_poll_returns_with_the_first_message() {
     let received = bob.returns("receive_messages", &poll);
     assert_eq!(received["messages"][0]["message_id"], sent.id.as_str());
     if broker.answers_at_once() {
-        // It was there for it, and so the sender was told.
+        // The waiting read took it, and the sender was told.
         assert_eq!(sent.status, "delivered");
         assert_eq!(sent.object["queue_size"], 0);
         assert!(sent.object["delivered_at"].is_string());
@@ -100,7 +100,7 @@ fn a_long_poll_returns_with_the_first_message() {
 }
 
 #[test]
-fn a_long_poll_ends_with_its_time() {
+fn a_long_poll_ends_at_its_timeout() {
     let broker = Broker::start();
     let bob = broker.agent("bob");
     let began = Instant::now();
@@ -110,7 +110,7 @@ fn a_long_poll_ends_with_its_time() {
 }
 
 #[test]
-fn a_long_poll_holds_nothing_else_up() {
+fn a_long_poll_does_not_block_other_calls() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
     let poll = bob.begins("receive_messages", &json!({"wait_seconds": 100}));
@@ -140,7 +140,7 @@ fn several_long_polls_get_each_message_once() {
 }
 
 #[test]
-fn a_cancelled_long_poll_is_not_answered_and_takes_nothing() {
+fn a_cancelled_long_poll_is_not_answered_and_takes_no_message() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.modern("bob"));
     let poll = bob.begins("receive_messages", &json!({"wait_seconds": 100}));
@@ -154,7 +154,7 @@ fn a_cancelled_long_poll_is_not_answered_and_takes_nothing() {
 }
 
 #[test]
-fn a_long_poll_that_is_cancelled_while_a_message_comes_loses_nothing() {
+fn a_long_poll_that_is_cancelled_as_a_message_arrives_loses_nothing() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
     for round in 0..150 {
@@ -166,7 +166,7 @@ fn a_long_poll_that_is_cancelled_while_a_message_comes_loses_nothing() {
         let sent = alice.sends(&text).off_to(&bob);
         bob.wire.cancels(&poll);
         alice.returns("send_message", &sent);
-        // Whoever cancels does not listen for the answer any more (2025-11-25, cancellation).
+        // A client that cancels ignores the answer (2025-11-25, cancellation).
         let _ = bob.wire.answer_so_far(&poll);
         let read = bob.reads(json!({"wait_seconds": 5}));
         assert_eq!(texts(&read), [text.as_str()], "round {round}");
@@ -174,27 +174,27 @@ fn a_long_poll_that_is_cancelled_while_a_message_comes_loses_nothing() {
 }
 
 #[test]
-fn an_answer_that_crosses_its_cancellation_takes_nothing_with_it() {
+fn a_read_that_is_cancelled_after_its_answer_loses_nothing() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
     for acknowledge in ["on_next", "manual"] {
         let sent = alice.sends("hi").to(&bob);
         let read = bob.begins("receive_messages", &json!({"acknowledge": acknowledge}));
-        // The answer is here, and nobody looked at it.
+        // The answer has arrived and is ignored.
         bob.wire.answer_to(&read).unwrap();
         bob.wire.cancels(&read);
         let again = bob.reads(json!({"wait_seconds": 5, "acknowledge": "manual"}));
         assert_eq!(texts(&again), ["hi"]);
         assert_eq!(again[0]["delivery_count"], 2);
         bob.calls("acknowledge_messages", json!({"message_ids": [sent.id]}));
-        // To cancel what was acknowledged changes nothing.
+        // Cancelling a read whose message is acknowledged has no effect.
         bob.wire.cancels(&read);
         bob.sees_nothing();
     }
 }
 
 #[test]
-fn what_several_reads_returned_is_acknowledged_by_the_next() {
+fn the_next_read_acknowledges_several_earlier_ones() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
     let arguments = json!({"wait_seconds": 100, "limit": 1});
@@ -218,7 +218,7 @@ fn a_read_takes_messages_of_any_size() {
     for _ in 0..4 {
         alice.sends(&text).to(&bob);
     }
-    // Not all in one answer, but all of them.
+    // All of them come, in several answers.
     let mut len = 0;
     while len < 4 {
         let read = bob.reads(json!({"limit": 100}));
@@ -230,7 +230,7 @@ fn a_read_takes_messages_of_any_size() {
 }
 
 #[test]
-fn so_many_calls_may_wait_for_one_session_and_one_more_is_refused() {
+fn the_number_of_waiting_reads_of_a_session_is_bounded() {
     /// Calls of `receive_messages` that may wait for one session.
     const WAITING_MAX: usize = 32;
     let broker = Broker::with(&crate::support::TIMELESS);
@@ -244,7 +244,7 @@ fn so_many_calls_may_wait_for_one_session_and_one_more_is_refused() {
     for call in &waiting {
         assert_eq!(bob.wire.answer_so_far(call), None);
     }
-    // A place that becomes free is for the next.
+    // A place that becomes free can be used again.
     alice.sends("first").to(&bob);
     let text_of = |call: &Value| {
         let mut message = bob.returns("receive_messages", call)["messages"][0].take();
@@ -261,8 +261,8 @@ fn so_many_calls_may_wait_for_one_session_and_one_more_is_refused() {
 }
 
 #[test]
-fn so_many_calls_may_be_under_way_on_one_connection_and_one_more_is_refused() {
-    /// Calls that may be under way on one connection.
+fn the_number_of_calls_in_flight_on_a_connection_is_bounded() {
+    /// Calls that may be in flight on one connection.
     const CALLS_MAX: usize = 256;
     let broker = Broker::with(&crate::support::TIMELESS);
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));

@@ -1,36 +1,36 @@
-//! What was delivered and not acknowledged comes again, until the limit; and what was given up can be sent again.
+//! Redelivery: unacknowledged messages are delivered again up to the limit, and dead letters can be redriven.
 
 use serde_json::{Value, json};
 
 use crate::support::{Agent, Broker, eventually, texts};
 
-fn manual(broker: &Broker, name: &str) -> Agent {
+fn push_agent(broker: &Broker, name: &str) -> Agent {
     broker.pushed(name, &json!({"ack": "manual"}))
 }
 
 #[test]
-fn a_message_comes_again_after_its_connection_was_killed() {
+fn a_pushed_message_is_redelivered_after_its_connection_died() {
     let broker = Broker::start();
     let alice = broker.agent("alice");
-    let bob = manual(&broker, "bob");
+    let bob = push_agent(&broker, "bob");
     let sent = alice.sends("hi").to(&bob);
     assert_eq!(bob.is_pushed(["hi"])[0]["delivery_count"], 1);
     bob.wire.dies();
     alice.learns(&sent.id, "queued");
-    let bob = manual(&broker, "bob");
+    let bob = push_agent(&broker, "bob");
     let again = bob.is_pushed(["hi"]);
     assert_eq!(again[0]["message_id"], sent.id.as_str());
     assert_eq!(again[0]["delivery_count"], 2);
     bob.acknowledges(&again);
     alice.learns(&sent.id, "acknowledged");
-    // Done is done.
+    // An acknowledged message is not delivered again.
     bob.wire.dies();
-    let bob = manual(&broker, "bob");
+    let bob = push_agent(&broker, "bob");
     bob.is_pushed_nothing();
 }
 
 #[test]
-fn what_a_read_returned_comes_again_too() {
+fn a_message_that_was_read_is_redelivered_after_its_connection_died() {
     let broker = Broker::start();
     let alice = broker.agent("alice");
     let bob = broker.agent("bob");
@@ -39,7 +39,7 @@ fn what_a_read_returned_comes_again_too() {
     }
     bob.sees(["1", "2", "3"]);
     bob.wire.dies();
-    // In the same order, under the same ids, and before what came since.
+    // In the same order, with the same ids, and before later messages.
     let bob = broker.agent("bob");
     alice.sends("4").to(&bob);
     let again = bob.sees(["1", "2", "3", "4"]);
@@ -48,7 +48,7 @@ fn what_a_read_returned_comes_again_too() {
 }
 
 #[test]
-fn what_was_acknowledged_does_not_come_again() {
+fn an_acknowledged_message_is_not_redelivered() {
     let broker = Broker::start();
     let alice = broker.agent("alice");
     let bob = broker.agent("bob");
@@ -61,7 +61,7 @@ fn what_was_acknowledged_does_not_come_again() {
 }
 
 #[test]
-fn a_long_poll_of_a_dead_connection_takes_nothing_with_it() {
+fn a_long_poll_of_a_dead_connection_takes_no_message() {
     let broker = Broker::start();
     let alice = broker.agent("alice");
     let bob = broker.agent("bob");
@@ -72,24 +72,24 @@ fn a_long_poll_of_a_dead_connection_takes_nothing_with_it() {
     broker.agent("bob").sees(["hi"]);
 }
 
-/// Has a message delivered once more, to a consumer that dies of it.
-fn dies_of_it(broker: &Broker, witness: &Agent, id: &str, settled: &str) {
-    let bob = manual(broker, "bob");
+/// Has a message delivered once more to a consumer that dies of it, and waits for this status.
+fn die_of_message(broker: &Broker, witness: &Agent, id: &str, settled: &str) {
+    let bob = push_agent(broker, "bob");
     assert_eq!(bob.next_push()["message_id"], id);
     bob.wire.dies();
     witness.learns(id, settled);
 }
 
 #[test]
-fn a_message_that_kills_its_consumers_is_given_up_and_can_be_sent_again() {
+fn a_message_that_kills_its_consumers_becomes_a_dead_letter_and_can_be_redriven() {
     let broker = Broker::with(&["--delivery-limit=3"]);
     let alice = broker.agent("alice");
-    // One that takes no pushes: nothing is delivered to it before the broker has noticed that it is gone.
+    // A client without push: nothing is delivered to it before the broker has noticed that it is gone.
     broker.agent("bob").wire.dies();
     let sent = alice.sends("poison").to("bob");
-    dies_of_it(&broker, &alice, &sent.id, "queued");
-    dies_of_it(&broker, &alice, &sent.id, "queued");
-    dies_of_it(&broker, &alice, &sent.id, "dead_lettered");
+    die_of_message(&broker, &alice, &sent.id, "queued");
+    die_of_message(&broker, &alice, &sent.id, "queued");
+    die_of_message(&broker, &alice, &sent.id, "dead_lettered");
     assert_eq!(alice.looks_up(&sent.id)[0]["reason"], "delivery_limit");
     let dead = alice.dead_letters("delivery_limit");
     assert_eq!(dead.len(), 1);
@@ -97,8 +97,8 @@ fn a_message_that_kills_its_consumers_is_given_up_and_can_be_sent_again() {
     assert_eq!(dead[0]["message"]["message_id"], sent.id.as_str());
     assert_eq!(dead[0]["message"]["payload"]["text"], "poison");
 
-    // It holds nothing up, and is not delivered again by itself.
-    let bob = manual(&broker, "bob");
+    // The dead letter blocks no other message, and is not delivered by itself.
+    let bob = push_agent(&broker, "bob");
     alice.sends("bread").to(&bob);
     let pushed = bob.is_pushed(["bread"]);
     bob.acknowledges(&pushed);
@@ -115,7 +115,7 @@ fn a_message_that_kills_its_consumers_is_given_up_and_can_be_sent_again() {
 }
 
 #[test]
-fn a_dead_letter_can_be_sent_to_somebody_else() {
+fn a_dead_letter_can_be_redriven_to_another_session() {
     let broker = Broker::start();
     let (alice, bob, carol) = (broker.agent("alice"), broker.agent("bob"), broker.agent("carol"));
     let sent = alice.sends("anyone?").with("ttl_seconds", 1).to(&bob);
@@ -139,7 +139,7 @@ fn a_dead_letter_can_be_sent_to_somebody_else() {
 }
 
 #[test]
-fn what_is_no_dead_letter_cannot_be_sent_again() {
+fn only_dead_letters_can_be_redriven() {
     let broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
     let alive = alice.sends("alive").to(&bob).id;
@@ -163,7 +163,7 @@ fn what_is_no_dead_letter_cannot_be_sent_again() {
 }
 
 #[test]
-fn a_redriven_message_needs_room_like_any_other() {
+fn a_redriven_message_counts_towards_the_capacity() {
     let broker = Broker::with(&["--queue-capacity=1"]);
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
     let sent = alice.sends("late").with("ttl_seconds", 1).to(&bob);
@@ -180,7 +180,7 @@ fn a_redriven_message_needs_room_like_any_other() {
 }
 
 #[test]
-fn nothing_accepted_is_lost_however_often_its_recipient_dies() {
+fn no_accepted_message_is_lost_however_often_its_recipient_dies() {
     let broker = Broker::with(&["--delivery-limit=1000"]);
     let alice = broker.agent("alice");
     broker.agent("bob").wire.dies();
@@ -194,7 +194,7 @@ fn nothing_accepted_is_lost_however_often_its_recipient_dies() {
     });
     let mut seen = std::collections::BTreeSet::new();
     for round in 0.. {
-        let bob = manual(&broker, "bob");
+        let bob = push_agent(&broker, "bob");
         let mut pushed = Vec::new();
         for _ in 0..(40_usize).min(300 - seen.len()) {
             pushed.push(bob.next_push());
@@ -215,18 +215,18 @@ fn nothing_accepted_is_lost_however_often_its_recipient_dies() {
 }
 
 #[test]
-fn leaving_puts_back_what_was_not_acknowledged() {
+fn disconnect_session_releases_unacknowledged_messages() {
     let broker = Broker::start();
-    let (alice, bob) = (broker.agent("alice"), manual(&broker, "bob"));
+    let (alice, bob) = (broker.agent("alice"), push_agent(&broker, "bob"));
     let sent = alice.sends("hi").to(&bob);
     bob.is_pushed(["hi"]);
     let left = bob.calls("disconnect_session", json!({}));
     assert_eq!(left["queue_size"], 1);
     alice.learns(&sent.id, "queued");
-    // The same connection may come back.
+    // The same connection may register again.
     bob.calls("register_session", json!({"name": "bob"}));
     assert_eq!(bob.is_pushed(["hi"])[0]["delivery_count"], 2);
-    eventually("it is delivered again", || {
+    eventually("the message is delivered again", || {
         (alice.status_of(&sent.id) == "delivered").then_some(())
     });
 }

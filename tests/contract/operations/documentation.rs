@@ -1,8 +1,8 @@
-//! The documentation as its readers play it: the commands and the tables of calls that it shows, against the real binary.
+//! The documentation as its readers use it: its commands and tables of calls, run against the real binary.
 //!
-//! A block of commands is played unless the line above it says `<!-- not played: REASON -->`. `<!-- played with: COMMAND
-//! -->` starts a broker for the blocks that follow. A broker that a page starts listens on a free port, and what the page
-//! says of its address is changed accordingly.
+//! A block of commands is run unless the line above it says `<!-- not played: REASON -->`. `<!-- played with: COMMAND
+//! -->` starts a broker for the blocks that follow. A broker that a page starts listens on a free port, and the address in
+//! the page is replaced accordingly.
 
 use std::{
     collections::HashMap,
@@ -18,11 +18,11 @@ use serde_json::{Value, json};
 
 use crate::support::{Agent, Broker, Caller, Request};
 
-/// Where pages say that a broker is.
+/// The address of the broker in the pages.
 const ADDRESS: &str = "127.0.0.1:8000";
 const NOT_PLAYED: &str = "<!-- not played: ";
 const PLAYED_WITH: &str = "<!-- played with: ";
-/// Blocks of all pages that may be left out.
+/// The number of blocks of all pages that may be left out.
 const NOT_PLAYED_LEN_MAX: usize = 9;
 const PAGES: [&str; 4] = ["README.md", "docs/guide.md", "docs/projects.md", "docs/cli.md"];
 
@@ -75,7 +75,7 @@ fn calls(page: &str) -> Vec<(String, String, Value)> {
     .collect()
 }
 
-/// Plays the table: every call succeeds, and every call that receives brings something. Returns what came last.
+/// Plays the table: every call succeeds, and every receiving call returns messages. Returns the last result.
 fn play(mut call: impl FnMut(&str, &str, Value) -> Value) -> Value {
     let calls = calls(&page("README.md"));
     assert!(calls.len() > 5, "README.md shows no first conversation");
@@ -89,7 +89,7 @@ fn play(mut call: impl FnMut(&str, &str, Value) -> Value) -> Value {
     last
 }
 
-fn is_the_answer(last: &Value) {
+fn assert_final_answer(last: &Value) {
     let message = &last["messages"][0];
     assert_eq!(message["payload"], json!({"text": "I am bob"}), "{last}");
     assert_eq!(message["headers"]["correlation_id"], "q1", "{last}");
@@ -108,7 +108,7 @@ fn the_first_conversation_works_on_connections() {
             let agent = agents.entry(who.to_owned()).or_insert_with(agent);
             agent.calls(tool, arguments)
         });
-        is_the_answer(&last);
+        assert_final_answer(&last);
     }
 }
 
@@ -125,42 +125,42 @@ fn the_first_conversation_works_over_http() {
             let caller = callers.entry(who.to_owned()).or_insert_with(caller);
             let answer = caller.calls(tool, arguments);
             if tool == "register_session" {
-                // As the page says, and `next` of the result: it is passed with every later call.
+                // As the page says, the id is passed with every later call.
                 caller.session = answer["session_id"].as_str().map(str::to_owned);
             }
             answer
         });
-        is_the_answer(&last);
+        assert_final_answer(&last);
     }
 }
 
 #[test]
 fn the_commands_of_readme_work_as_they_are_written() {
-    Player::plays("README.md");
+    Reader::run_page("README.md");
 }
 
 #[test]
 fn the_commands_of_the_guide_work_as_they_are_written() {
-    let said = Player::plays("docs/guide.md");
-    // Over HTTP a refusal is no failure of the command.
+    let printed = Reader::run_page("docs/guide.md");
+    // Over HTTP, a refused call is not a failure of the command.
     assert!(
-        said.contains("session_id") && !said.contains("isError\":true"),
-        "{said}"
+        printed.contains("session_id") && !printed.contains("isError\":true"),
+        "{printed}"
     );
 }
 
 #[test]
 fn the_commands_about_projects_work_as_they_are_written() {
-    Player::plays("docs/projects.md");
+    Reader::run_page("docs/projects.md");
 }
 
 #[test]
 fn the_commands_of_the_command_line_work_as_they_are_written() {
-    Player::plays("docs/cli.md");
+    Reader::run_page("docs/cli.md");
 }
 
 #[test]
-fn few_blocks_are_not_played_and_each_says_why() {
+fn few_blocks_are_left_out_and_each_says_why() {
     let mut left_out = 0;
     for name in PAGES {
         for block in blocks(&page(name)) {
@@ -175,7 +175,7 @@ fn few_blocks_are_not_played_and_each_says_why() {
 }
 
 #[test]
-fn every_address_in_an_entry_of_a_client_is_one_of_the_broker() {
+fn every_address_in_the_pages_answers() {
     let broker = Broker::start();
     let mut found = 0;
     for name in PAGES {
@@ -191,7 +191,7 @@ fn every_address_in_an_entry_of_a_client_is_one_of_the_broker() {
                     .chars()
                     .take_while(|c| c.is_ascii_alphanumeric() || *c == '/')
                     .collect();
-                answers(&broker, scheme, &path);
+                assert_answers(&broker, scheme, &path);
                 found += 1;
             }
         }
@@ -199,7 +199,7 @@ fn every_address_in_an_entry_of_a_client_is_one_of_the_broker() {
     assert!(found > 10, "the pages say nowhere where the broker is");
 }
 
-fn answers(broker: &Broker, scheme: &str, path: &str) {
+fn assert_answers(broker: &Broker, scheme: &str, path: &str) {
     let status = match (scheme, path) {
         ("ws://", "/ws") => broker.upgrade(&[]).status,
         ("http://", "/mcp") => {
@@ -214,83 +214,83 @@ fn answers(broker: &Broker, scheme: &str, path: &str) {
 }
 
 /// A reader at a terminal, with the program on the path.
-struct Player {
+struct Reader {
     name: &'static str,
     folder: PathBuf,
     environment: HashMap<String, String>,
-    broker: Option<Running>,
-    said: String,
+    broker: Option<RunningBroker>,
+    printed: String,
 }
 
-impl Player {
-    /// Plays the commands of a page in their order; returns all that they printed.
-    fn plays(name: &'static str) -> String {
+impl Reader {
+    /// Runs the commands of a page in order. Returns everything that they printed.
+    fn run_page(name: &'static str) -> String {
         let folder = std::env::temp_dir().join(format!("mcp-broker-reader-{}", uuid::Uuid::new_v4().simple()));
         fs::create_dir(&folder).unwrap();
         let programs = Path::new(env!("CARGO_BIN_EXE_mcp-broker")).parent().unwrap();
         let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap_or_default());
-        let mut player = Self {
+        let mut reader = Self {
             name,
             folder,
             environment: HashMap::from([("PATH".to_owned(), path)]),
             broker: None,
-            said: String::new(),
+            printed: String::new(),
         };
         let mut played = 0;
         for block in blocks(&page(name)) {
             if let Some(command) = block.comment.strip_prefix(PLAYED_WITH) {
-                player.runs_broker(command.trim_end_matches(" -->"));
+                reader.start_broker(command.trim_end_matches(" -->"));
             }
             if block.language.is_empty() && !block.comment.starts_with(NOT_PLAYED) {
-                player.types(&block.text);
+                reader.run_block(&block.text);
                 played += 1;
             }
         }
         assert!(played > 0, "{name} shows no commands");
-        std::mem::take(&mut player.said)
+        std::mem::take(&mut reader.printed)
     }
 
-    /// Runs the lines of a block, one command of the program after the other: a later one may name what an earlier one
-    /// printed. A broker runs on beside those that follow it.
-    fn types(&mut self, text: &str) {
+    /// Runs the lines of a block, one command of the program after the other: a later one may use what an earlier one printed.
+    /// A broker keeps running beside the commands that follow it.
+    fn run_block(&mut self, text: &str) {
         let mut script = String::new();
         for line in text.lines() {
             if line.starts_with("mcp-broker ") {
-                self.runs(&std::mem::take(&mut script));
+                self.run_script(&std::mem::take(&mut script));
             }
             if line.starts_with("mcp-broker serve") {
-                self.runs_broker(line);
+                self.start_broker(line);
             } else {
                 script.extend([line, "\n"]);
             }
         }
-        self.runs(&script);
+        self.run_script(&script);
     }
 
-    fn runs_broker(&mut self, command: &str) {
-        // The older one, which would listen on the same port, is stopped first.
+    fn start_broker(&mut self, command: &str) {
+        // The older broker, which would use the same port, is stopped first.
         self.broker = None;
-        let broker = Running::start(self.shell(&format!("exec {command} --port=0 --log-format=json")));
+        let broker = RunningBroker::start(self.shell(&format!("exec {command} --port=0 --log-format=json")));
         self.environment
             .insert("MCP_BROKER_URL".to_owned(), format!("http://{}", broker.address));
         self.broker = Some(broker);
     }
 
-    fn runs(&mut self, script: &str) {
+    fn run_script(&mut self, script: &str) {
         if script.trim().is_empty() {
             return;
         }
         let kept = self.folder.join("environment");
         let script = format!(
             "set -euo pipefail\n{}\nenv -0 >'{}'",
-            self.filled_in(script),
+            self.with_values(script),
             kept.display()
         );
         let output = self.shell(&script).output().unwrap();
-        let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let (stdout, stderr) = (said(&output.stdout), said(&output.stderr));
+        let printed = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let (stdout, stderr) = (printed(&output.stdout), printed(&output.stderr));
         assert!(output.status.success(), "{}: {script}\n{stdout}{stderr}", self.name);
-        self.said.push_str(&stdout);
+        self.printed.push_str(&stdout);
         let kept = fs::read(kept).unwrap();
         let kept = kept
             .split(|byte| *byte == 0)
@@ -298,11 +298,14 @@ impl Player {
         self.environment = kept.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     }
 
-    /// A reader replaces what stands in capitals, and what the page calls the port.
-    fn filled_in(&self, script: &str) -> String {
+    /// Replaces the words in capitals and the address, as a reader would.
+    fn with_values(&self, script: &str) -> String {
         let address = self.broker.as_ref().map(|broker| broker.address.to_string());
         let admin_key = self.environment.get("MCP_BROKER_ADMIN_KEY").map_or("", String::as_str);
-        let mut keys = self.said.split_whitespace().filter(|word| word.split('_').count() == 3);
+        let mut keys = self
+            .printed
+            .split_whitespace()
+            .filter(|word| word.split('_').count() == 3);
         let key_id = keys
             .next_back()
             .and_then(|key| key.split('_').nth(1))
@@ -327,7 +330,7 @@ impl Player {
     }
 }
 
-impl Drop for Player {
+impl Drop for Reader {
     fn drop(&mut self) {
         self.broker = None;
         let _ = fs::remove_dir_all(&self.folder);
@@ -335,19 +338,23 @@ impl Drop for Player {
 }
 
 /// A broker that a page started.
-struct Running {
+struct RunningBroker {
     process: Child,
     address: SocketAddr,
 }
 
-impl Running {
+impl RunningBroker {
     fn start(mut command: Command) -> Self {
         let mut process = command.stdout(Stdio::null()).spawn().unwrap();
         let mut stderr = BufReader::new(process.stderr.take().unwrap());
-        let mut said = String::new();
+        let mut printed = String::new();
         let address = loop {
-            assert_ne!(stderr.read_line(&mut said).unwrap(), 0, "the broker ended: {said}");
-            let address = said.split_once("ws://").and_then(|(_, rest)| rest.split_once("/ws"));
+            assert_ne!(
+                stderr.read_line(&mut printed).unwrap(),
+                0,
+                "the broker ended: {printed}"
+            );
+            let address = printed.split_once("ws://").and_then(|(_, rest)| rest.split_once("/ws"));
             if let Some((address, _)) = address {
                 break address.parse().unwrap();
             }
@@ -357,7 +364,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningBroker {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();

@@ -1,11 +1,11 @@
-//! What operators and their machines look at.
+//! Health, probes and the actor tree, as operators and monitors see them.
 
 use serde_json::{Value, json};
 
 use crate::support::{Broker, exchange, keys};
 
 #[test]
-fn health_says_how_it_is() {
+fn health_reports_the_state_of_the_broker() {
     let broker = Broker::start();
     let health = |broker: &Broker| {
         let response = broker.get("/health");
@@ -37,7 +37,7 @@ fn health_says_how_it_is() {
 }
 
 #[test]
-fn the_probes_answer() {
+fn the_probes_answer_any_host() {
     let broker = Broker::start();
     for path in ["/livez", "/readyz", "/startupz"] {
         assert_eq!(broker.get(path).status, 200, "{path}");
@@ -45,7 +45,7 @@ fn the_probes_answer() {
             let request = format!("GET {path} {head}\r\nConnection: close\r\n\r\n");
             exchange(&broker.socket(), request.as_bytes()).status
         };
-        // A kubelet asks by the address of the pod; a load balancer may know no host at all.
+        // A kubelet uses the address of the pod; a load balancer may send no host at all.
         assert_eq!(status("HTTP/1.1\r\nHost: 10.0.0.7:8000"), 200, "{path}");
         assert_eq!(status("HTTP/1.0"), 200, "{path}");
         let foreign = "HTTP/1.1\r\nHost: localhost\r\nOrigin: https://evil.example";
@@ -63,7 +63,7 @@ fn the_tree_shows_every_actor() {
     let tree = broker.get("/api/v1/tree").json();
     let mut kinds = Vec::new();
     let mut names = Vec::new();
-    walk(&tree, &mut |node| {
+    visit(&tree, &mut |node| {
         assert_eq!(
             keys(node),
             ["children", "kind", "mailbox_len", "name", "restarts", "state"]
@@ -74,7 +74,7 @@ fn the_tree_shows_every_actor() {
         kinds.push(node["kind"].as_str().unwrap().to_owned());
         names.push(node["name"].as_str().unwrap().to_owned());
     });
-    // Only where a storage is shared there are others to be heard.
+    // Only a shared storage has a bridge to other replicas.
     kinds.retain(|kind| kind != "bridge");
     assert_eq!(kinds, ["broker", "project", "registry", "router", "session", "session"]);
     for agent in &agents {
@@ -82,22 +82,22 @@ fn the_tree_shows_every_actor() {
     }
 }
 
-fn walk(node: &Value, see: &mut impl FnMut(&Value)) {
+fn visit(node: &Value, see: &mut impl FnMut(&Value)) {
     see(node);
     for child in node["children"].as_array().unwrap() {
-        walk(child, see);
+        visit(child, see);
     }
 }
 
 #[test]
-fn what_is_not_there_is_a_problem_with_a_code() {
+fn an_unknown_path_is_a_problem_with_a_code() {
     let broker = Broker::start();
     let response = broker.get("/no/such/path");
     assert_eq!(response.status, 404);
     assert_eq!(response.header("content-type"), Some("application/problem+json"));
     assert_eq!(response.json()["status"], 404);
     assert!(response.json()["code"].is_string());
-    // A browser at the WebSocket's address learns what it is.
+    // A browser at the WebSocket address is told what it is.
     let response = broker.get("/ws");
     assert_eq!(response.status, 426);
     assert_eq!(response.header("upgrade"), Some("websocket"));

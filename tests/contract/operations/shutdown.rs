@@ -1,4 +1,4 @@
-//! SIGTERM: nobody is cut off without a word, and the process ends in time.
+//! SIGTERM: every client is told, and the process ends in time.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::support::{Agent, Broker, Caller, PATIENCE, eventually};
 
 #[test]
-fn everyone_is_told_when_to_come_back() {
+fn every_client_is_told_when_to_come_back() {
     let mut broker = Broker::with(&["--shutdown-grace=10s"]);
     let agents = broker.agents("agent", 4);
     let modern = broker.modern("modern");
@@ -24,7 +24,7 @@ fn everyone_is_told_when_to_come_back() {
     let ended = modern.wire.answer_to(&listen).unwrap();
     assert_eq!(ended["resultType"], "complete");
     assert_eq!(ended["_meta"]["io.modelcontextprotocol/subscriptionId"], listen);
-    // Who waits hears how far it has come.
+    // Waiting calls are answered with the current status.
     let waited = agents[0].wire.answer_to(&wait).unwrap();
     assert_eq!(waited["structuredContent"]["code"], "unavailable", "{waited}");
     assert!(waited["structuredContent"]["retry_after_ms"].is_u64(), "{waited}");
@@ -41,14 +41,14 @@ fn everyone_is_told_when_to_come_back() {
     }
     assert!(
         hints.iter().any(|hint| *hint != hints[0]),
-        "all would come back at once: {hints:?}"
+        "all clients would come back at once: {hints:?}"
     );
     assert_eq!(broker.ends().code(), Some(0));
     assert!(told.elapsed() < Duration::from_secs(10));
 }
 
 #[test]
-fn what_was_accepted_before_is_answered_before() {
+fn calls_accepted_before_the_stop_are_answered() {
     let mut broker = Broker::start();
     let (alice, bob) = (broker.agent("alice"), broker.agent("bob"));
     let calls: Vec<_> = (0..50).map(|at| alice.sends(&at.to_string()).off_to(&bob)).collect();
@@ -62,7 +62,7 @@ fn what_was_accepted_before_is_answered_before() {
 }
 
 #[test]
-fn a_batch_is_answered_whole() {
+fn a_batch_is_answered_completely() {
     let mut broker = Broker::with(&["--shutdown-grace=20s"]);
     let batch = json!([
         {"jsonrpc": "2.0", "id": "p", "method": "ping"},
@@ -75,7 +75,7 @@ fn a_batch_is_answered_whole() {
     agent.wire.catches_up();
     let caller = Caller::legacy(broker.address, "2025-03-26", json!({})).registered("caller");
     let whole = caller.post(&batch).with("Accept", "application/json").sent();
-    eventually("that is taken up as well", || caller.request("ping", json!({})).ok());
+    eventually("the batch has been read", || caller.request("ping", json!({})).ok());
     broker.is_told_to_stop();
     for answers in [agent.wire.hears("the answers", Value::is_array), whole.whole().json()] {
         let is_wait = |answer: &&Value| answer["id"] == "w";
@@ -92,13 +92,13 @@ fn a_batch_is_answered_whole() {
 }
 
 #[test]
-fn while_it_drains_it_is_alive_not_ready_and_takes_nobody_in() {
+fn a_draining_broker_is_alive_not_ready_and_refuses_new_clients() {
     let mut broker = Broker::with(&["--shutdown-grace=20s"]);
-    // A client that never says goodbye keeps the drain going for a while.
+    // A client that does not answer the close frame keeps the drain going for a while.
     let stubborn = broker.upgraded();
     let observer = broker.socket();
     broker.is_told_to_stop();
-    eventually("it says that it is not ready", || {
+    eventually("the broker is not ready", || {
         (broker.get("/readyz").status == 503).then_some(())
     });
     assert_eq!(broker.get("/livez").status, 200);
@@ -111,7 +111,7 @@ fn while_it_drains_it_is_alive_not_ready_and_takes_nobody_in() {
 }
 
 #[test]
-fn nobody_can_hold_the_process_up_beyond_its_grace() {
+fn no_client_can_delay_the_process_beyond_its_grace_period() {
     let mut broker = Broker::with(&["--shutdown-grace=3s"]);
     let stubborn = broker.upgraded();
     let silent = broker.socket();
@@ -120,7 +120,7 @@ fn nobody_can_hold_the_process_up_beyond_its_grace() {
     broker.is_told_to_stop();
     agent.wire.is_closed_with(1012);
     assert_eq!(broker.ends().code(), Some(0));
-    // The rest is what a busy machine may need to notice.
+    // The rest is the delay of a busy machine.
     let took = told.elapsed();
     assert!(took < Duration::from_secs(3 + 3), "{took:?}");
     drop((stubborn, silent));

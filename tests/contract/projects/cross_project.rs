@@ -1,4 +1,4 @@
-//! Messages between projects: who may send, what either side learns, and what it does not.
+//! Messages between projects: which senders are permitted, what each side learns, and what it does not.
 
 use std::collections::HashSet;
 
@@ -6,20 +6,20 @@ use serde_json::{Value, json};
 
 use crate::support::{Agent, Broker, eventually, masked};
 
-fn open() -> Value {
+fn open_config() -> Value {
     json!({"allow_cross_project": true})
 }
 
-/// What sending this somewhere is refused with.
-fn refusal(agent: &Agent, code: &str, recipient: &str) -> Value {
+/// The error of sending to this address.
+fn send_error(agent: &Agent, code: &str, recipient: &str) -> Value {
     let error = agent.sends("hi").fails_as(code, recipient);
-    // How long to wait is another every time.
+    // The wait differs each time.
     assert_eq!(error.get("retry_after_ms").is_some(), code == "rate_limited", "{error}");
     error
 }
 
 #[test]
-fn a_message_crosses_where_both_sides_let_it() {
+fn a_message_crosses_when_both_projects_permit_it() {
     let broker = Broker::secured();
     let [here, there] = broker.neighbours();
     let (alice, bob) = (here.agent("alice"), there.agent("bob"));
@@ -35,31 +35,31 @@ fn a_message_crosses_where_both_sides_let_it() {
         assert_eq!(message["recipient_id"], bob.session.as_str());
         assert_eq!(message["headers"]["correlation_id"], "c");
     }
-    // One's own project may be named as well, and needs no permission.
+    // An address may name the own project, which needs no permission.
     alice.sends("home").to("alice@here");
     alice.sees(["home"]);
 }
 
 #[test]
-fn refusals_have_an_order() {
+fn refusals_are_checked_in_the_documented_order() {
     let broker = Broker::secured();
     let (here, there) = (broker.project("here", &json!({})), broker.project("there", &json!({})));
     let (alice, bob) = (here.agent("alice"), there.agent("bob"));
-    // In every state of affairs who is there and who is not get the same answer.
+    // In every configuration, existing and unknown recipients get the same answer.
     let refused = |code: &str, detail: Value| {
-        let error = refusal(&alice, code, "bob@there");
+        let error = send_error(&alice, code, "bob@there");
         assert_eq!(error["detail"], detail, "{error}");
-        assert_eq!(refusal(&alice, code, "nobody@there"), error);
+        assert_eq!(send_error(&alice, code, "nobody@there"), error);
         let unknown = alice.sends("hi").and("protocol_name", "unheard-of");
         assert_eq!(unknown.fails_as(code, "bob@there")["code"], code);
         let wrong = alice.sends("hi").and("payload", json!({"text": 1}));
         assert_eq!(wrong.fails_as(code, "bob@there")["detail"], detail);
     };
     refused("cross_project_disabled", json!({"project": "own"}));
-    there.is_changed(&json!({"config": open()}));
+    there.is_changed(&json!({"config": open_config()}));
     refused("cross_project_disabled", json!({"project": "own"}));
     there.is_changed(&json!({"config": {"allow_cross_project": false}}));
-    here.is_changed(&json!({"config": open()}));
+    here.is_changed(&json!({"config": open_config()}));
     refused("cross_project_disabled", json!({"project": "target"}));
     here.may_send_to(
         "there",
@@ -67,9 +67,9 @@ fn refusals_have_an_order() {
     );
     refused("cross_project_disabled", json!({"project": "target"}));
     here.rest("DELETE", "grants/there", &Value::Null);
-    there.is_changed(&json!({"config": open()}));
+    there.is_changed(&json!({"config": open_config()}));
     refused("cross_project_forbidden", json!({"missing": "permission"}));
-    // A permission of the other side is none of this.
+    // A permission of the other side has no effect here.
     there.may_send_to("here", &json!({}));
     refused("cross_project_forbidden", json!({"missing": "permission"}));
     here.may_send_to(
@@ -83,24 +83,24 @@ fn refusals_have_an_order() {
     );
     alice.sends("hi").to("bob@there");
     for recipient in ["bob@there", "nobody@there"] {
-        let error = refusal(&alice, "rate_limited", recipient);
+        let error = send_error(&alice, "rate_limited", recipient);
         let wait = error["retry_after_ms"].as_u64().unwrap();
         assert!((1..=60_000).contains(&wait), "{error}");
         assert!(error.get("detail").is_none(), "{error}");
     }
     bob.sees(["hi"]);
     here.may_send_to("there", &json!({"allowed_protocols": ["note"]}));
-    refusal(&alice, "session_not_found", "nobody@there");
+    send_error(&alice, "session_not_found", "nobody@there");
     alice.sends("ho").to("bob@there");
     bob.sees(["ho"]);
 }
 
 #[test]
-fn a_project_that_is_not_there_is_like_one_that_is_closed() {
+fn an_unknown_project_is_refused_like_a_closed_one() {
     let broker = Broker::secured();
-    let here = broker.project("here", &open());
+    let here = broker.project("here", &open_config());
     broker.project("closed", &json!({"discoverable": true}));
-    broker.project("gone", &open()).is_deleted();
+    broker.project("gone", &open_config()).is_deleted();
     let alice = here.agent("alice");
     for granted in [false, true] {
         if granted {
@@ -108,24 +108,24 @@ fn a_project_that_is_not_there_is_like_one_that_is_closed() {
                 here.may_send_to(target, &json!({}));
             }
         }
-        let closed = refusal(&alice, "cross_project_disabled", "bob@closed");
+        let closed = send_error(&alice, "cross_project_disabled", "bob@closed");
         assert_eq!(closed["detail"]["project"], "target");
         for target in ["nowhere", "gone", "system", "NOT AN ID", "", "-", "a@b", "default"] {
-            let refused = refusal(&alice, "cross_project_disabled", &format!("bob@{target}"));
+            let refused = send_error(&alice, "cross_project_disabled", &format!("bob@{target}"));
             assert_eq!(refused, closed, "{target:?}");
         }
     }
     here.is_changed(&json!({"config": {"allow_cross_project": false}}));
-    let own = refusal(&alice, "cross_project_disabled", "bob@closed");
+    let own = send_error(&alice, "cross_project_disabled", "bob@closed");
     assert_eq!(own["detail"]["project"], "own");
     for target in ["nowhere", "gone", "NOT AN ID", ""] {
-        let refused = refusal(&alice, "cross_project_disabled", &format!("bob@{target}"));
+        let refused = send_error(&alice, "cross_project_disabled", &format!("bob@{target}"));
         assert_eq!(refused, own, "{target:?}");
     }
 }
 
 #[test]
-fn the_contract_of_either_side_holds() {
+fn the_protocols_of_both_projects_are_checked() {
     let broker = Broker::secured();
     let [here, there] = broker.neighbours();
     let (alice, bob) = (here.agent("alice"), there.agent("bob"));
@@ -166,7 +166,7 @@ fn the_contract_of_either_side_holds() {
 }
 
 #[test]
-fn what_a_recipient_elsewhere_speaks_is_not_told() {
+fn the_protocols_of_a_remote_recipient_are_not_revealed() {
     let broker = Broker::secured();
     let [here, there] = broker.neighbours();
     let alice = here.agent("alice");
@@ -179,7 +179,7 @@ fn what_a_recipient_elsewhere_speaks_is_not_told() {
 }
 
 #[test]
-fn a_sender_learns_what_became_of_its_message() {
+fn a_sender_learns_the_status_of_its_message() {
     let broker = Broker::secured();
     let [here, there] = broker.neighbours();
     let (alice, other) = (here.agent("alice"), here.agent("other"));
@@ -198,9 +198,9 @@ fn a_sender_learns_what_became_of_its_message() {
     bob.acknowledges(&pushed);
     alice.learns(&first.id, "acknowledged");
     alice.learns(&second.id, "delivered");
-    // On the side of the recipient as well, and nowhere else.
+    // Also in the recipient's project, and nowhere else.
     assert_eq!(bob.status_of(&first.id), "acknowledged");
-    let third = broker.project("third", &open());
+    let third = broker.project("third", &open_config());
     third
         .agent("nosy")
         .is_refused("get_message_status", json!({"message_id": first.id}));
@@ -208,7 +208,7 @@ fn a_sender_learns_what_became_of_its_message() {
 }
 
 #[test]
-fn a_sender_can_wait_across_the_wall() {
+fn a_sender_can_wait_for_a_remote_delivery() {
     let mut broker = Broker::secured();
     let [here, there] = broker.neighbours();
     let (alice, bob) = (here.agent("alice"), there.agent("bob"));
@@ -230,14 +230,14 @@ fn a_sender_can_wait_across_the_wall() {
             "{told}"
         );
     }
-    // Whoever waits in vain is told where the message is.
+    // A sender whose wait times out is told the status.
     let told = alice
         .sends("late")
         .and("wait_for", "delivered")
         .and("timeout_seconds", 0.05);
     assert_eq!(told.to("bob@there").status, "queued");
     bob.sees(["late"]);
-    // And so is whoever waits when the broker stops.
+    // So is a sender that waits when the broker stops.
     let call = alice.sends("last").and("wait_for", "acknowledged").off_to("bob@there");
     alice.wire.catches_up();
     broker.is_told_to_stop();
@@ -246,7 +246,7 @@ fn a_sender_can_wait_across_the_wall() {
 }
 
 #[test]
-fn a_wait_across_the_wall_is_a_task() {
+fn a_wait_for_a_remote_delivery_can_be_a_task() {
     let broker = Broker::secured();
     let [here, there] = broker.neighbours();
     let tasks = json!({"extensions": {"io.modelcontextprotocol/tasks": {}}});
@@ -273,7 +273,7 @@ fn a_wait_across_the_wall_is_a_task() {
 }
 
 #[test]
-fn what_dies_over_there_is_seen_on_both_sides() {
+fn a_remote_dead_letter_is_seen_in_both_projects() {
     let broker = Broker::secured_with(&["--delivery-limit=1"]);
     let [here, there] = broker.neighbours();
     let (alice, bob, nosy) = (here.agent("alice"), there.agent("bob"), broker.agent("nosy"));
@@ -293,7 +293,7 @@ fn what_dies_over_there_is_seen_on_both_sides() {
         }
         assert_eq!(nosy.dead_letters(reason), [json!(null); 0]);
     }
-    // It lies where it died, and is sent again from there.
+    // The dead letter is in the project in which it died, and is redriven there.
     let ids = json!({"message_ids": [poison.id]});
     let from_here = alice.calls("redrive_dead_letters", ids.clone());
     assert_eq!(
@@ -307,7 +307,7 @@ fn what_dies_over_there_is_seen_on_both_sides() {
 }
 
 #[test]
-fn who_waits_for_somebody_whose_project_is_deleted_is_told() {
+fn a_sender_that_waits_is_told_that_the_remote_project_was_deleted() {
     let broker = Broker::secured();
     let [here, there] = broker.neighbours();
     let (alice, _bob) = (here.agent("alice"), there.agent("bob"));
@@ -316,7 +316,7 @@ fn who_waits_for_somebody_whose_project_is_deleted_is_told() {
         .and("wait_for", "acknowledged")
         .and("timeout_seconds", 100)
         .off_to("bob@there");
-    eventually("it waits there", || {
+    eventually("the message waits in the other project", || {
         let shown = there.rest("GET", "", &Value::Null).json();
         let listed = there.visitor().calls("list_sessions", json!({}));
         assert_eq!(shown["counts"]["sessions"], 1);
@@ -325,11 +325,11 @@ fn who_waits_for_somebody_whose_project_is_deleted_is_told() {
     there.is_deleted();
     let told = alice.returns("send_message", &call);
     assert_eq!(told["status"], "dead_lettered");
-    refusal(&alice, "cross_project_disabled", "bob@there");
+    send_error(&alice, "cross_project_disabled", "bob@there");
 }
 
 #[test]
-fn the_same_key_sends_across_once() {
+fn an_idempotency_key_sends_to_another_project_once() {
     let broker = Broker::secured();
     let [here, there] = broker.neighbours();
     let (alice, bob) = (here.agent("alice"), there.agent("bob"));
@@ -341,13 +341,13 @@ fn the_same_key_sends_across_once() {
     assert_eq!(letter(), first);
     bob.sees_nothing();
     assert_eq!(alice.status_of(&first.id), "acknowledged");
-    // Even when whom it was for has gone, and not when nobody ever was.
-    let nobody = alice.sends("once").with("idempotency_key", "other");
-    nobody.fails_as("session_not_found", "nobody@there");
+    // The key is refused for a recipient that never existed, unlike for one that has left.
+    let unknown = alice.sends("once").with("idempotency_key", "other");
+    unknown.fails_as("session_not_found", "nobody@there");
 }
 
 #[test]
-fn a_key_used_forty_times_at_once_sends_across_once() {
+fn concurrent_sends_with_one_key_send_to_another_project_once() {
     let broker = Broker::secured();
     let [here, there] = broker.neighbours();
     let (alice, bob) = (here.agent("alice"), there.agent("bob"));
@@ -364,7 +364,7 @@ fn a_key_used_forty_times_at_once_sends_across_once() {
 }
 
 #[test]
-fn a_key_has_one_result_wherever_its_messages_go() {
+fn an_idempotency_key_has_one_result_for_all_projects() {
     let broker = Broker::secured();
     let [here, there] = broker.neighbours();
     let (alice, bob, carol) = (here.agent("alice"), there.agent("bob"), here.agent("carol"));
@@ -378,7 +378,7 @@ fn a_key_has_one_result_wherever_its_messages_go() {
     carol.sees(["home"]);
     bob.sees_nothing();
     carol.sees_nothing();
-    // What was refused sends nothing, and leaves its key for something else.
+    // A refused send does not use up its key.
     let refused = letter("lost", "free");
     refused.fails_as("session_not_found", "nobody@there");
     letter("found", "free").to("carol");
@@ -386,7 +386,7 @@ fn a_key_has_one_result_wherever_its_messages_go() {
 }
 
 #[test]
-fn a_message_from_elsewhere_is_told_of_like_any_other() {
+fn a_message_from_another_project_is_pushed_and_announced() {
     let broker = Broker::secured();
     let [here, there] = broker.neighbours();
     let alice = here.agent("alice");
@@ -408,7 +408,7 @@ fn a_message_from_elsewhere_is_told_of_like_any_other() {
 }
 
 #[test]
-fn an_answer_goes_back_by_name_and_project() {
+fn an_answer_is_addressed_by_name_and_project() {
     let broker = Broker::secured();
     let [here, there] = broker.neighbours();
     there.may_send_to("here", &json!({}));
@@ -426,7 +426,7 @@ fn an_answer_goes_back_by_name_and_project() {
 }
 
 #[test]
-fn a_queue_over_there_is_as_long_as_its_project_says() {
+fn the_capacity_of_a_remote_inbox_is_set_by_its_project() {
     let broker = Broker::secured();
     let [here, there] = broker.neighbours();
     here.is_changed(&json!({"config": {"queue_capacity": 1}}));
@@ -439,7 +439,7 @@ fn a_queue_over_there_is_as_long_as_its_project_says() {
 }
 
 #[test]
-fn a_permission_taken_back_is_gone_at_once() {
+fn a_revoked_permission_ends_at_once() {
     let broker = Broker::secured();
     let [here, there] = broker.neighbours();
     let (alice, bob) = (here.agent("alice"), there.agent("bob"));
@@ -465,18 +465,18 @@ fn a_permission_taken_back_is_gone_at_once() {
         assert_eq!(broker.rest(key, method, path, &body).status, 200, "{path}");
         let error = alice.is_refused("send_message", alice.sends("after").arguments_to("bob@there"));
         assert!(error["code"].as_str().unwrap().starts_with("cross_project_"), "{error}");
-        // What was accepted before is delivered, and its sender learns of it.
+        // A message that was accepted before is delivered, and its sender learns of it.
         bob.sees(["before"]);
         bob.sees_nothing();
         assert_eq!(alice.status_of(&sent.id), "acknowledged");
-        here.is_changed(&json!({"config": open()}));
-        there.is_changed(&json!({"config": open()}));
+        here.is_changed(&json!({"config": open_config()}));
+        there.is_changed(&json!({"config": open_config()}));
         here.may_send_to("there", &json!({}));
     }
 }
 
 #[test]
-fn a_broadcast_stays_at_home() {
+fn a_broadcast_stays_in_its_project() {
     let broker = Broker::secured();
     let [here, there] = broker.neighbours();
     let (alice, carol) = (here.agent("alice"), here.agent("carol"));
@@ -488,7 +488,7 @@ fn a_broadcast_stays_at_home() {
 }
 
 #[test]
-fn so_many_messages_a_minute_cross_and_then_more() {
+fn the_rate_of_a_permission_is_enforced_per_minute() {
     let broker = Broker::secured();
     let [here, there] = broker.neighbours();
     here.may_send_to("there", &json!({"message_rate_limit": 120}));
@@ -505,7 +505,7 @@ fn so_many_messages_a_minute_cross_and_then_more() {
         (1..=500).contains(&error["retry_after_ms"].as_u64().unwrap()),
         "{error}"
     );
-    // It is of the whole project, does not touch what stays at home, and is over after a while.
+    // The limit is the project's, does not affect local messages, and ends after a while.
     alice.sends("home").to(&other);
     eventually("there is room again", || {
         let arguments = other.sends("hi").arguments_to("bob@there");
@@ -515,8 +515,8 @@ fn so_many_messages_a_minute_cross_and_then_more() {
 }
 
 #[test]
-fn messages_of_one_turn_keep_their_order_wherever_they_go() {
-    // Each project on a thread of its own.
+fn messages_of_one_read_batch_keep_their_order_per_recipient() {
+    // Each project on its own thread.
     let broker = Broker::secured_with(&["--workers=2"]);
     let [here, there] = broker.neighbours();
     let (alice, carol, bob) = (here.agent("alice"), here.agent("carol"), there.agent("bob"));

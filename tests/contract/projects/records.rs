@@ -1,4 +1,4 @@
-//! Projects and their keys: made, looked at, changed and deleted, by tools and by REST.
+//! Projects and their keys: created, shown, changed and deleted, by tools and by REST.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 
 use crate::support::{ADMIN_KEY, Agent, Broker, Caller, Tenant, eventually, id_of_key, keys};
 
-type Way = Box<dyn Fn(&str, Value) -> Value>;
+type ToolCall = Box<dyn Fn(&str, Value) -> Value>;
 
-/// Every way in by which whoever has this key can call a tool.
-fn ways(broker: &Broker, key: &str) -> [Way; 4] {
+/// The tools on every transport, called with this key.
+fn tool_callers(broker: &Broker, key: &str) -> [ToolCall; 4] {
     let headers = [("X-API-Key", key)];
     let legacy = Agent::legacy(broker.wire_with(&headers), "2025-11-25", &json!({}));
     let modern = Agent::modern(broker.wire_with(&headers), json!({}));
@@ -27,14 +27,14 @@ fn operator(broker: &Broker) -> Agent {
     broker.visitor()
 }
 
-fn asks(broker: &Broker, key: &str, path: &str) -> (u16, Value) {
+fn get(broker: &Broker, key: &str, path: &str) -> (u16, Value) {
     let response = broker.rest(key, "GET", path, &Value::Null);
     (response.status, response.json())
 }
 
 /// The ids of the projects that a key sees.
-fn sees(broker: &Broker, key: &str, query: &str) -> Vec<String> {
-    let (status, listed) = asks(broker, key, &format!("/api/v1/projects{query}"));
+fn visible_projects(broker: &Broker, key: &str, query: &str) -> Vec<String> {
+    let (status, listed) = get(broker, key, &format!("/api/v1/projects{query}"));
     assert_eq!(status, 200, "{listed}");
     ids(&listed)
 }
@@ -46,16 +46,16 @@ fn ids(listed: &Value) -> Vec<String> {
         .collect()
 }
 
-/// Whether a key lets anybody in.
-fn is_good(broker: &Broker, key: &str) -> bool {
-    match asks(broker, key, "/api/v1/projects").0 {
+/// Whether a key is accepted.
+fn is_accepted(broker: &Broker, key: &str) -> bool {
+    match get(broker, key, "/api/v1/projects").0 {
         200 => true,
         401 => false,
         other => panic!("{other}"),
     }
 }
 
-/// What is listed of the key of this id.
+/// The listed record of the key with this id.
 fn listed_key(team: &Tenant<'_>, id: &str) -> Value {
     let listed = team.rest("GET", "keys", &Value::Null).json();
     let mut keys = listed["keys"].as_array().unwrap().iter();
@@ -64,7 +64,7 @@ fn listed_key(team: &Tenant<'_>, id: &str) -> Value {
 }
 
 #[test]
-fn a_project_is_made_and_its_agents_talk() {
+fn the_agents_of_a_new_project_exchange_messages() {
     let broker = Broker::secured();
     let team = broker.project("team-a", &json!({}));
     let (alice, bob) = (team.agent("alice"), team.agent("bob"));
@@ -77,7 +77,7 @@ fn a_project_is_made_and_its_agents_talk() {
 }
 
 #[test]
-fn every_way_in_makes_the_same_project() {
+fn every_transport_creates_the_same_project() {
     let broker = Broker::secured();
     let config = json!({
         "allow_cross_project": true, "discoverable": false, "max_sessions": 7, "max_protocols": null,
@@ -92,7 +92,7 @@ fn every_way_in_makes_the_same_project() {
     assert_eq!(response.status, 201, "{response:?}");
     assert_eq!(response.header("location"), Some("/api/v1/projects/by-rest"));
     let mut made = vec![response.json()];
-    for (at, way) in ways(&broker, ADMIN_KEY).iter().enumerate() {
+    for (at, way) in tool_callers(&broker, ADMIN_KEY).iter().enumerate() {
         made.push(way("create_project", wanted(&format!("by-tool{at}"))));
     }
     for created in made {
@@ -109,13 +109,13 @@ fn every_way_in_makes_the_same_project() {
         assert_eq!(keys(&new[0]), ["api_key", "key_id"]);
         let key = new[0]["api_key"].as_str().unwrap();
         assert!(key.starts_with(&format!("{id}_{}_", new[0]["key_id"].as_str().unwrap())));
-        let (status, shown) = asks(&broker, key, &format!("/api/v1/projects/{id}"));
+        let (status, shown) = get(&broker, key, &format!("/api/v1/projects/{id}"));
         assert_eq!((status, &shown["project"]), (200, project));
     }
 }
 
 #[test]
-fn a_grant_says_what_still_keeps_messages_from_passing() {
+fn a_grant_warns_of_what_still_prevents_messages() {
     let broker = Broker::secured();
     let [closed, open, hidden] = [("closed", false), ("open", true), ("hidden", false)]
         .map(|(id, is_open)| broker.project(id, &json!({"allow_cross_project": is_open})));
@@ -138,11 +138,11 @@ fn a_grant_says_what_still_keeps_messages_from_passing() {
         );
         vec![speaks_of("this project"), speaks_of("the other")]
     };
-    // The operator sees both sides.
+    // The operator is told of both sides.
     assert_eq!(warned(&open, ADMIN_KEY, "closed"), [false, true]);
     assert_eq!(warned(&closed, ADMIN_KEY, "open"), [true, false]);
     assert_eq!(warned(&closed, ADMIN_KEY, "hidden"), [true, true]);
-    // Others hear of the other side what sending would tell them, and the same of a project that is not there.
+    // Others are told of the other side only what sending would reveal, the same as for a project that does not exist.
     assert_eq!(warned(&closed, &closed.key, "open"), [true, false]);
     assert_eq!(warned(&closed, &closed.key, "none"), [true, false]);
     let answers = ["hidden", "nowhere"].map(|target| {
@@ -154,22 +154,22 @@ fn a_grant_says_what_still_keeps_messages_from_passing() {
     assert_eq!(answers[0].as_array().unwrap().len(), 1);
     hidden.is_changed(&json!({"config": {"allow_cross_project": true}}));
     assert_eq!(warned(&open, &open.key, "hidden"), [false, false]);
-    // Who may know which projects there are is told that there is none.
+    // A caller that may list all projects is told that it does not exist.
     let missing = broker.rest(ADMIN_KEY, "PUT", "/api/v1/projects/open/grants/none", &json!({}));
     assert_eq!(missing.problem(), (404, "project_not_found".to_owned()));
     assert!(missing.body.contains("none"), "{missing:?}");
-    // As a tool it says the same.
+    // The tool returns the same.
     let agent = open.visitor();
     let granted = agent.calls("grant_project_access", json!({"target_project_id": "closed"}));
     assert_eq!(granted["warnings"].as_array().unwrap().len(), 1, "{granted}");
 }
 
 #[test]
-fn every_way_in_shows_and_grants_the_same() {
+fn every_transport_shows_and_grants_the_same() {
     let broker = Broker::secured();
     let team = broker.project("team", &json!({}));
-    let (_, listed) = asks(&broker, &team.key, "/api/v1/projects");
-    for way in ways(&broker, &team.key) {
+    let (_, listed) = get(&broker, &team.key, "/api/v1/projects");
+    for way in tool_callers(&broker, &team.key) {
         assert_eq!(way("list_projects", json!({})), listed);
         let grant = json!({"target_project_id": "other", "allowed_protocols": ["note"], "message_rate_limit": 5});
         let granted = way("grant_project_access", grant);
@@ -194,12 +194,12 @@ fn every_way_in_shows_and_grants_the_same() {
 }
 
 #[test]
-fn every_way_in_rotates_the_same() {
+fn every_transport_rotates_keys_the_same() {
     let broker = Broker::secured();
     let team = broker.project("team", &json!({}));
     let spare = team.new_key(&json!({"label": "spare"}));
     let mut spare = id_of_key(&spare).to_owned();
-    for way in ways(&broker, &team.key) {
+    for way in tool_callers(&broker, &team.key) {
         let done = way("rotate_project_keys", json!({"key_id": spare}));
         assert_eq!(keys(&done), ["api_keys", "revoked"]);
         assert_eq!(done["revoked"][0]["key_id"], spare.as_str());
@@ -211,7 +211,7 @@ fn every_way_in_rotates_the_same() {
 }
 
 #[test]
-fn what_cannot_be_an_id_is_refused() {
+fn an_invalid_project_id_is_refused() {
     let broker = Broker::secured();
     let operator = operator(&broker);
     let long = "a".repeat(64);
@@ -240,7 +240,7 @@ fn what_cannot_be_an_id_is_refused() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_and_nothing_is_made() {
+fn an_invalid_project_is_refused_and_not_created() {
     let broker = Broker::secured();
     for body in [
         json!({"project_id": "a"}),
@@ -266,47 +266,57 @@ fn what_does_not_fit_is_refused_and_nothing_is_made() {
             operator(&broker).is_refused_as("invalid_argument", "create_project", body);
         }
     }
-    assert_eq!(sees(&broker, ADMIN_KEY, "?include_inactive=true"), ["default"]);
+    assert_eq!(
+        visible_projects(&broker, ADMIN_KEY, "?include_inactive=true"),
+        ["default"]
+    );
 }
 
 #[test]
-fn one_sees_ones_own_project_and_those_that_want_to_be_found() {
+fn a_key_lists_its_own_project_and_discoverable_ones() {
     let broker = Broker::secured();
     let own = broker.project("own", &json!({}));
     let found = broker.project("found", &json!({"discoverable": true, "max_sessions": 3}));
     let hidden = broker.project("hidden", &json!({}));
     found.is_changed(&json!({"tags": ["a", "b"]}));
     hidden.is_changed(&json!({"tags": ["a"]}));
-    assert_eq!(sees(&broker, &own.key, ""), ["found", "own"]);
-    assert_eq!(sees(&broker, &own.key_of("observer"), ""), ["found", "own"]);
-    assert_eq!(sees(&broker, ADMIN_KEY, ""), ["default", "found", "hidden", "own"]);
+    assert_eq!(visible_projects(&broker, &own.key, ""), ["found", "own"]);
+    assert_eq!(visible_projects(&broker, &own.key_of("observer"), ""), ["found", "own"]);
+    assert_eq!(
+        visible_projects(&broker, ADMIN_KEY, ""),
+        ["default", "found", "hidden", "own"]
+    );
     for (tags, there) in [
         ("a", &["found", "hidden"][..]),
         ("b,a", &["found"]),
         ("c", &[]),
         ("", &["default", "found", "hidden", "own"]),
     ] {
-        assert_eq!(sees(&broker, ADMIN_KEY, &format!("?tags={tags}")), there, "{tags}");
+        assert_eq!(
+            visible_projects(&broker, ADMIN_KEY, &format!("?tags={tags}")),
+            there,
+            "{tags}"
+        );
         let words: Vec<_> = tags.split(',').filter(|tag| !tag.is_empty()).collect();
         let listed = operator(&broker).calls("list_projects", json!({"tags": words}));
         assert_eq!(ids(&listed), there);
     }
-    // Who was found shows no more than that it is there.
-    let (_, listed) = asks(&broker, &own.key, "/api/v1/projects?tags=a");
+    // A discoverable project shows only its name and configuration.
+    let (_, listed) = get(&broker, &own.key, "/api/v1/projects?tags=a");
     let outside = json!({"allow_cross_project": false, "discoverable": true});
     assert_eq!(listed["projects"][0]["config"], outside);
-    // What is gone is seen by whoever may see everything, and only when asked for.
+    // A deleted project is seen by the operator alone, and only on request.
     found.is_deleted();
-    assert_eq!(sees(&broker, &own.key, "?include_inactive=true"), ["own"]);
-    assert_eq!(sees(&broker, ADMIN_KEY, ""), ["default", "hidden", "own"]);
+    assert_eq!(visible_projects(&broker, &own.key, "?include_inactive=true"), ["own"]);
+    assert_eq!(visible_projects(&broker, ADMIN_KEY, ""), ["default", "hidden", "own"]);
     assert_eq!(
-        sees(&broker, ADMIN_KEY, "?include_inactive=true"),
+        visible_projects(&broker, ADMIN_KEY, "?include_inactive=true"),
         ["default", "found", "hidden", "own"]
     );
 }
 
 #[test]
-fn of_another_project_only_what_wants_to_be_found_is_shown() {
+fn a_discoverable_project_shows_its_public_part_only() {
     let broker = Broker::secured();
     let own = broker.project("own", &json!({}));
     broker.project("found", &json!({"discoverable": true}));
@@ -320,19 +330,19 @@ fn of_another_project_only_what_wants_to_be_found_is_shown() {
     );
     let arguments = json!({"project_id": "found"});
     assert_eq!(stateless.calls("get_project_info", arguments), shown);
-    assert_eq!(asks(&broker, &own.key, "/api/v1/projects/found"), (200, shown));
+    assert_eq!(get(&broker, &own.key, "/api/v1/projects/found"), (200, shown));
     let mut refusals = HashSet::new();
     for id in ["hidden", "nowhere", "system", "default"] {
         let error = visitor.is_refused_as("project_not_found", "get_project_info", json!({"project_id": id}));
-        let (status, problem) = asks(&broker, &own.key, &format!("/api/v1/projects/{id}"));
+        let (status, problem) = get(&broker, &own.key, &format!("/api/v1/projects/{id}"));
         refusals.insert((error.to_string(), status, problem.to_string()));
     }
     assert_eq!(refusals.len(), 1, "{refusals:?}");
-    assert_eq!(asks(&broker, &own.key, "/api/v1/projects/NOT%20AN%20ID").0, 404);
+    assert_eq!(get(&broker, &own.key, "/api/v1/projects/NOT%20AN%20ID").0, 404);
 }
 
 #[test]
-fn a_project_has_no_more_sessions_than_it_may() {
+fn the_sessions_of_a_project_are_limited() {
     let broker = Broker::secured();
     let team = broker.project("team", &json!({}));
     let caller = team.stateless_as(&team.key).registered("one");
@@ -340,9 +350,9 @@ fn a_project_has_no_more_sessions_than_it_may() {
     team.stateless_as(&team.key).registered("two");
     let third = team.stateless_as(&team.key);
     third.is_refused_as("forbidden", "register_session", json!({"name": "three"}));
-    // Who is there is not kept out by it.
+    // A registered session is not affected.
     caller.calls("register_session", json!({"name": "one"}));
-    // Absent is as it was, null is no limit.
+    // An absent limit stays as it was, null removes it.
     team.is_changed(&json!({"config": {"discoverable": true}}));
     third.is_refused_as("forbidden", "register_session", json!({"name": "three"}));
     let project = team.is_changed(&json!({"config": {"max_sessions": null}}));
@@ -351,7 +361,7 @@ fn a_project_has_no_more_sessions_than_it_may() {
 }
 
 #[test]
-fn a_project_has_no_more_protocols_than_it_may() {
+fn the_protocols_of_a_project_are_limited() {
     let broker = Broker::secured();
     let team = broker.project("team", &json!({"max_protocols": 2}));
     let visitor = team.visitor();
@@ -362,11 +372,11 @@ fn a_project_has_no_more_protocols_than_it_may() {
     visitor.calls("register_protocol", protocol("1.1.0"));
     visitor.is_refused_as("forbidden", "register_protocol", protocol("1.2.0"));
     let known = visitor.calls("register_protocol", protocol("1.1.0"));
-    assert_eq!(known["existed"], true, "what is there needs no room");
+    assert_eq!(known["existed"], true, "a registered protocol needs no room");
 }
 
 #[test]
-fn no_more_waits_for_a_session_than_its_project_allows() {
+fn the_queue_capacity_of_a_project_is_enforced() {
     let broker = Broker::secured_with(&["--queue-capacity=3"]);
     let team = broker.project("team", &json!({}));
     let (alice, bob) = (team.agent("alice"), team.agent("bob"));
@@ -388,7 +398,7 @@ fn no_more_waits_for_a_session_than_its_project_allows() {
 }
 
 #[test]
-fn who_administers_a_project_does_not_lift_its_limits() {
+fn an_admin_cannot_change_the_limits_of_its_project() {
     let broker = Broker::secured();
     let team = broker.project("team", &json!({"max_sessions": 5}));
     let before = team.rest("GET", "", &Value::Null).json()["project"].take();
@@ -421,13 +431,13 @@ fn who_administers_a_project_does_not_lift_its_limits() {
         (&changed["config"]["discoverable"], &changed["config"]["max_sessions"]),
         (&json!(true), &json!(5))
     );
-    // Null takes a description away, and what is absent stays.
+    // Null removes the description, and an absent field stays as it was.
     let bare = team.rest("PATCH", "", &json!({"description": null})).json();
     assert_eq!(
         (&bare["project"]["description"], &bare["project"]["name"]),
         (&Value::Null, &json!("changed"))
     );
-    // Those of other scopes change nothing at all.
+    // Other scopes may change nothing.
     for scope in ["member", "observer"] {
         let key = team.key_of(scope);
         let response = broker.rest(&key, "PATCH", "/api/v1/projects/team", &json!({"name": "mine"}));
@@ -436,7 +446,7 @@ fn who_administers_a_project_does_not_lift_its_limits() {
 }
 
 #[test]
-fn a_deleted_project_is_gone_for_good() {
+fn a_deleted_project_is_gone_permanently() {
     let broker = Broker::secured_with(&crate::support::TIMELESS);
     let (team, other) = (
         broker.project("team", &json!({"discoverable": true})),
@@ -449,7 +459,7 @@ fn a_deleted_project_is_gone_for_good() {
         Agent::legacy(broker.wire_with(&headers), "2025-11-25", &json!({}))
     });
     for (method, body) in [("PATCH", json!({"name": "x"})), ("DELETE", Value::Null)] {
-        // It is nobody else's to touch, and not its own to delete.
+        // Other projects may not touch it, and it may not delete itself.
         let response = broker.rest(&other.key, method, "/api/v1/projects/team", &body);
         assert_eq!(response.status, 404, "{method}");
     }
@@ -459,7 +469,7 @@ fn a_deleted_project_is_gone_for_good() {
         agent.wire.is_closed_with(4004);
     }
     for key in [&team.key, &member] {
-        assert!(!is_good(&broker, key));
+        assert!(!is_accepted(&broker, key));
     }
     let named = [("X-API-Key", ADMIN_KEY), ("X-Project-ID", "team")];
     let response = broker.rest_with(&named, "GET", "/api/v1/projects", &Value::Null);
@@ -480,17 +490,17 @@ fn a_deleted_project_is_gone_for_good() {
         let response = broker.rest(ADMIN_KEY, method, &format!("/api/v1/projects/team{path}"), &body);
         assert_eq!(response.status, 404, "{method} {path}");
     }
-    // Its id is not given to anybody else.
+    // Its id cannot be used again.
     let again = json!({"project_id": "team", "name": "another"});
     assert_eq!(broker.rest(ADMIN_KEY, "POST", "/api/v1/projects", &again).status, 409);
-    let (status, shown) = asks(&broker, ADMIN_KEY, "/api/v1/projects/team");
+    let (status, shown) = get(&broker, ADMIN_KEY, "/api/v1/projects/team");
     assert_eq!((status, &shown["project"]["active"]), (200, &json!(false)), "{shown}");
     assert!(bystander.wire.is_open());
     bystander.calls("heartbeat", json!({}));
 }
 
 #[test]
-fn the_project_of_those_who_name_none_stays() {
+fn the_default_project_cannot_be_deleted() {
     let broker = Broker::secured();
     let response = broker.rest(ADMIN_KEY, "DELETE", "/api/v1/projects/default", &Value::Null);
     assert_eq!((response.status, &response.json()["code"]), (403, &json!("forbidden")));
@@ -498,7 +508,7 @@ fn the_project_of_those_who_name_none_stays() {
 }
 
 #[test]
-fn a_key_is_shown_once_and_known_by_what_it_is_for() {
+fn a_key_is_shown_once_and_listed_with_its_label() {
     let broker = Broker::secured();
     let team = broker.project("team", &json!({}));
     let response = team.rest(
@@ -530,7 +540,7 @@ fn a_key_is_shown_once_and_known_by_what_it_is_for() {
         let shown = broker.rest(&team.key, "GET", path, &Value::Null);
         assert!(!shown.body.contains(secret), "{shown:?}");
     }
-    // It was used, and about when is told.
+    // The time of its last use is shown with a low resolution.
     team.visitor_as(key);
     let used = listed_key(&team, id)["last_used_at"].clone();
     let (used, made) = (
@@ -552,16 +562,16 @@ fn a_key_is_shown_once_and_known_by_what_it_is_for() {
 }
 
 #[test]
-fn a_revoked_key_lets_nobody_in() {
+fn a_revoked_key_is_refused() {
     let broker = Broker::secured();
     let team = broker.project("team", &json!({}));
     let key = team.key_of("member");
-    assert!(is_good(&broker, &key));
+    assert!(is_accepted(&broker, &key));
     let path = format!("keys/{}", id_of_key(&key));
     let first = team.rest("DELETE", &path, &Value::Null).json();
     assert_eq!(keys(&first), ["revoked"]);
-    assert!(!is_good(&broker, &key) && is_good(&broker, &team.key));
-    // Once more changes nothing, not even since when.
+    assert!(!is_accepted(&broker, &key) && is_accepted(&broker, &team.key));
+    // A second revocation changes nothing, not even its time.
     assert_eq!(team.rest("DELETE", &path, &Value::Null).json(), first);
     let listed = listed_key(&team, id_of_key(&key));
     assert_eq!(
@@ -577,30 +587,30 @@ fn a_revoked_key_lets_nobody_in() {
 }
 
 #[test]
-fn a_key_is_rotated_with_a_grace_or_at_once() {
+fn a_key_is_rotated_at_once_or_with_a_grace_period() {
     let broker = Broker::secured();
     let team = broker.project("team", &json!({}));
     let old = team.new_key(&json!({"scope": "observer", "label": "eyes"}));
     let new = team.rotates(&old, 3600);
-    assert!(is_good(&broker, &old) && is_good(&broker, &new));
+    assert!(is_accepted(&broker, &old) && is_accepted(&broker, &new));
     let (was, is) = (listed_key(&team, id_of_key(&old)), listed_key(&team, id_of_key(&new)));
     assert_eq!((&was["status"], &is["status"]), (&json!("retiring"), &json!("active")));
     assert!(was["expires_at"].is_string() && is["expires_at"].is_null());
     assert_eq!((&is["scope"], &is["label"]), (&json!("observer"), &json!("eyes")));
-    // What is being replaced is not replaced again.
+    // A key that is being rotated cannot be rotated again.
     let again = json!({"key_id": id_of_key(&old)});
     assert_eq!(team.rest("POST", "keys/rotate", &again).status, 400);
-    // A revocation does not wait for the grace.
+    // A revocation ends the grace period.
     team.revokes(&old);
-    assert!(!is_good(&broker, &old) && is_good(&broker, &new));
+    assert!(!is_accepted(&broker, &old) && is_accepted(&broker, &new));
     let newest = team.rotates(&new, 0);
-    assert!(!is_good(&broker, &new) && is_good(&broker, &newest));
-    // All of them, the one that asks for it too.
+    assert!(!is_accepted(&broker, &new) && is_accepted(&broker, &newest));
+    // All of them, including the key that is used for it.
     let all = team.rest("POST", "keys/rotate", &json!({})).json();
     assert_eq!(all["api_keys"].as_array().unwrap().len(), 2, "{all}");
-    assert!(!is_good(&broker, &team.key) && !is_good(&broker, &newest));
+    assert!(!is_accepted(&broker, &team.key) && !is_accepted(&broker, &newest));
     for new in all["api_keys"].as_array().unwrap() {
-        assert!(is_good(&broker, new["api_key"].as_str().unwrap()));
+        assert!(is_accepted(&broker, new["api_key"].as_str().unwrap()));
     }
     let too_long = json!({"grace_period_seconds": 365 * 24 * 3600});
     let response = broker.rest(ADMIN_KEY, "POST", "/api/v1/projects/team/keys/rotate", &too_long);
@@ -608,7 +618,7 @@ fn a_key_is_rotated_with_a_grace_or_at_once() {
 }
 
 #[test]
-fn a_grace_does_not_outlast_the_key() {
+fn a_grace_period_does_not_outlast_the_key() {
     let broker = Broker::secured();
     let team = broker.project("team", &json!({}));
     let key = team.new_key(&json!({"expires_in_seconds": 100}));
@@ -617,34 +627,34 @@ fn a_grace_does_not_outlast_the_key() {
     let done = team.rest("POST", "keys/rotate", &rotate).json();
     assert_eq!(done["revoked"], json!([{"key_id": id_of_key(&key), "at": before}]));
     assert_eq!(listed_key(&team, id_of_key(&key))["expires_at"], before);
-    // The one in its place has as long a life as it had.
+    // The new key gets the lifetime that the old one had.
     let new = listed_key(&team, done["api_keys"][0]["key_id"].as_str().unwrap());
     assert!(new["expires_at"].as_str() >= before.as_str(), "{new}");
 }
 
 #[test]
-fn a_grace_and_a_life_come_to_their_end() {
+fn grace_periods_and_lifetimes_end() {
     let broker = Broker::secured();
     let team = broker.project("team", &json!({}));
     let brief = team.new_key(&json!({"expires_in_seconds": 1}));
     let old = team.key_of("member");
     team.rotates(&old, 1);
     for (key, status) in [(brief, "expired"), (old, "revoked")] {
-        eventually("it lets nobody in", || (!is_good(&broker, &key)).then_some(()));
+        eventually("the key is refused", || (!is_accepted(&broker, &key)).then_some(()));
         assert_eq!(listed_key(&team, id_of_key(&key))["status"], status);
     }
 }
 
 #[test]
-fn two_brokers_make_other_keys() {
+fn two_brokers_create_different_keys() {
     let (one, two) = (Broker::secured(), Broker::secured());
     let (here, there) = (one.project("team", &json!({})), two.project("team", &json!({})));
     assert_ne!(here.key, there.key);
-    assert!(!is_good(&one, &there.key) && !is_good(&two, &here.key));
+    assert!(!is_accepted(&one, &there.key) && !is_accepted(&two, &here.key));
 }
 
 #[test]
-fn the_same_names_in_two_projects_do_not_meet() {
+fn the_same_names_in_two_projects_are_separate() {
     let broker = Broker::secured();
     let (here, there) = (broker.project("here", &json!({})), broker.project("there", &json!({})));
     let agents = [&here, &there].map(|team| [team.agent("alice"), team.agent("bob")]);
@@ -659,7 +669,7 @@ fn the_same_names_in_two_projects_do_not_meet() {
     }
     let [[_, bob_here], [alice_there, bob_there]] = &agents;
     assert_ne!(bob_here.session, bob_there.session);
-    // An id is of no use on the other side of the wall.
+    // A session id is unknown in the other project.
     alice_there.sends("hi").fails_as("session_not_found", &bob_here.session);
     let message = bob_here.sees(["string"])[0]["message_id"].clone();
     bob_there.sees(["number"]);
@@ -678,7 +688,7 @@ fn the_same_names_in_two_projects_do_not_meet() {
 }
 
 #[test]
-fn a_rotated_key_has_the_sessions_of_the_one_before() {
+fn a_rotated_key_keeps_the_sessions_of_the_old_one() {
     let broker = Broker::secured();
     let team = broker.project("team", &json!({}));
     let (old, other) = (team.key_of("member"), team.key_of("member"));
@@ -687,7 +697,7 @@ fn a_rotated_key_has_the_sessions_of_the_one_before() {
     alice.sends("waits").to(&bob);
     alice.sends("too").to("carol");
     let new = team.rotates(&old, 0);
-    // It is nobody else's name meanwhile.
+    // Meanwhile no other key can take the name.
     for key in [&other, &team.key] {
         team.visitor_as(key)
             .is_refused_as("forbidden", "register_session", json!({"name": "bob"}));
@@ -704,7 +714,7 @@ fn a_rotated_key_has_the_sessions_of_the_one_before() {
 }
 
 #[test]
-fn where_there_is_one_project_nothing_is_said_of_others() {
+fn a_single_project_broker_offers_no_project_tools() {
     let broker = Broker::secured_with(&["--enable-multi-project=false"]);
     let operator = operator(&broker);
     let listed = operator.request("tools/list", json!({})).unwrap();
@@ -719,8 +729,11 @@ fn where_there_is_one_project_nothing_is_said_of_others() {
     assert_eq!(operator.error_of("tools/call", arguments), -32602);
     let body = json!({"project_id": "a", "name": "a"});
     assert_eq!(broker.rest(ADMIN_KEY, "POST", "/api/v1/projects", &body).status, 403);
-    assert_eq!(sees(&broker, ADMIN_KEY, "?include_inactive=true"), ["default"]);
-    // Its keys are administered all the same.
+    assert_eq!(
+        visible_projects(&broker, ADMIN_KEY, "?include_inactive=true"),
+        ["default"]
+    );
+    // Its keys can be administered.
     let made = broker.rest(ADMIN_KEY, "POST", "/api/v1/projects/default/keys", &json!({}));
     assert_eq!(made.status, 201, "{made:?}");
     let key = made.json()["api_key"].as_str().unwrap().to_owned();
@@ -732,7 +745,7 @@ fn where_there_is_one_project_nothing_is_said_of_others() {
     assert_eq!(response.status, 404);
 }
 
-/// How often each status is the answer when several ask for the same at once.
+/// How often each status is returned when several threads ask at once.
 fn all_at_once(ask: impl Fn() -> u16 + Sync) -> BTreeMap<u16, usize> {
     let answers = std::thread::scope(|scope| {
         let asked = [(); 12].map(|()| scope.spawn(&ask));
@@ -745,7 +758,7 @@ fn all_at_once(ask: impl Fn() -> u16 + Sync) -> BTreeMap<u16, usize> {
 }
 
 #[test]
-fn of_many_who_want_the_same_at_once_one_gets_it() {
+fn one_of_many_concurrent_requests_for_the_same_succeeds() {
     let broker = Broker::secured_with(&["--workers=2"]);
     let wanted = json!({"project_id": "same", "name": "x"});
     let made = all_at_once(|| broker.rest(ADMIN_KEY, "POST", "/api/v1/projects", &wanted).status);
@@ -755,7 +768,7 @@ fn of_many_who_want_the_same_at_once_one_gets_it() {
     let rotate = json!({"key_id": id_of_key(&key), "grace_period_seconds": 60});
     let rotated = all_at_once(|| team.rest("POST", "keys/rotate", &rotate).status);
     assert_eq!(rotated, BTreeMap::from([(200, 1), (400, 11)]));
-    // What does not exclude one another is all done.
+    // Requests that do not exclude each other all succeed.
     let added = all_at_once(|| team.rest("POST", "keys", &json!({})).status);
     assert_eq!(added, BTreeMap::from([(201, 12)]));
     let shown = team.rest("GET", "", &Value::Null).json();
@@ -782,11 +795,11 @@ fn the_permissions_of_a_project_are_bounded_in_bytes() {
     let refused = refused.expect("a refusal");
     assert_eq!(refused.problem(), (403, "forbidden".to_owned()));
     assert!(refused.body.contains("revoke a permission"), "{refused:?}");
-    // As a tool it says the same.
+    // The tool is refused too.
     let agent = team.visitor();
     let arguments = json!({"target_project_id": "one-more", "allowed_protocols": protocols});
     agent.is_refused_as("forbidden", "grant_project_access", arguments);
-    // A permission may shrink, and then there is room.
+    // A permission may shrink, and that makes room.
     assert_eq!(puts(0, &protocols[..1]).status, 200);
     assert_eq!(puts(99, &protocols).status, 200);
     assert_eq!(team.rest("DELETE", "grants/other99", &Value::Null).status, 200);

@@ -1,4 +1,4 @@
-//! What two sessions can speak.
+//! Negotiation: the versions and features that two sessions have in common.
 
 use serde_json::{Value, json};
 
@@ -51,7 +51,7 @@ fn the_highest_version_that_both_can_speak_is_agreed() {
 }
 
 #[test]
-fn what_is_required_must_be_agreed() {
+fn required_protocols_must_be_compatible() {
     let broker = Broker::start();
     let alice = speaker(
         &broker,

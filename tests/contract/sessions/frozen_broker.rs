@@ -1,4 +1,5 @@
-//! A broker that was frozen for longer than anybody may be silent (SIGSTOP; a machine that slept) calls nobody silent.
+//! A broker that was frozen (SIGSTOP, a machine that slept) for longer than the presence thresholds does not blame its
+//! clients for it.
 
 use std::time::Duration;
 
@@ -6,7 +7,7 @@ use serde_json::json;
 
 use crate::support::Broker;
 
-/// Longer than any silence that is allowed here.
+/// Longer than every threshold below.
 const FROZEN_FOR: Duration = Duration::from_secs(6);
 const SETTINGS: [&str; 4] = [
     "--heartbeat-interval=100ms",
@@ -16,11 +17,11 @@ const SETTINGS: [&str; 4] = [
 ];
 
 #[test]
-fn who_is_connected_stays_connected() {
+fn connected_clients_stay_connected() {
     let broker = Broker::with(&SETTINGS);
     let bob = broker.pushed("bob", &json!({"ack": "manual"}));
     let alice = broker.agent("alice");
-    // An inbox is read at least once in a while by a caller without a connection, and by an HTTP session.
+    // A caller without a connection and an HTTP session each read an inbox from time to time.
     let (carol, dora) = (broker.stateless("carol"), broker.resumable("dora"));
     alice.sends("one").to(&bob);
     let one = bob.is_pushed(["one"]);
@@ -30,7 +31,7 @@ fn who_is_connected_stays_connected() {
     }
     carol.calls("heartbeat", json!({}));
     dora.calls("heartbeat", json!({}));
-    // What bob has in hand is still his, and comes to nobody again.
+    // The messages in flight to bob stay his, and are not delivered again.
     alice.sends("two").to(&bob);
     let two = bob.is_pushed(["two"]);
     bob.acknowledges(&one);
@@ -40,21 +41,21 @@ fn who_is_connected_stays_connected() {
 }
 
 #[test]
-fn who_was_silent_before_is_still_called_silent() {
+fn a_client_that_was_silent_before_stays_disconnected() {
     let broker = Broker::with(&[&SETTINGS[..3], &["--session-retention=1h"]].concat());
     let alice = broker.agent("alice");
     broker.stateless("carol");
     alice.notices("carol", "disconnected");
     broker.is_frozen_for(FROZEN_FOR);
     assert_eq!(alice.presence_of("carol").as_deref(), Some("disconnected"));
-    // And who falls silent afterwards.
+    // A client that falls silent later is noticed as usual.
     let bob = broker.agent("bob");
     bob.wire.falls_silent();
     bob.wire.is_closed_with(4002);
 }
 
 #[test]
-fn a_body_on_its_way_is_waited_for() {
+fn a_request_body_is_still_accepted() {
     use std::io::{Read, Write};
     let broker = Broker::start();
     let post = broker.stateless("alice").asks("server/discover", json!({}));
@@ -62,11 +63,11 @@ fn a_body_on_its_way_is_waited_for() {
     let (first, rest) = request.split_at(request.len() - 10);
     let mut socket = broker.socket();
     socket.write_all(first).unwrap();
-    // The handler has begun to wait for the rest when a later request has been served.
+    // The handler waits for the rest of the body once a later request has been served.
     broker.get("/livez");
-    // As long as the next bytes of a body are waited for.
+    // Longer than the pause that is allowed between bytes of a body.
     broker.is_frozen_for(Duration::from_secs(11));
-    // Its timers have gone off when another request has been served.
+    // Expired timers have fired once another request has been served.
     broker.get("/livez");
     socket.write_all(rest).unwrap();
     let mut head = [0; 12];

@@ -1,4 +1,4 @@
-//! Sessions come, go, come back, are taken over, and are forgotten.
+//! The life of a session: registration, presence, return, takeover, and removal after the retention.
 
 use serde_json::{Value, json};
 
@@ -39,7 +39,7 @@ fn a_newer_connection_takes_the_session_over() {
         let again = newer.sees(["hi"]);
         assert_eq!(again[0]["message_id"], waiting.id.as_str());
         assert_eq!(again[0]["delivery_count"], 2);
-        // That the older one has gone does not concern the newer one.
+        // The end of the older connection does not affect the newer one.
         alice.sends("still here").to(name);
         newer.sees(["still here"]);
         assert!(newer.wire.is_open());
@@ -50,7 +50,7 @@ fn a_newer_connection_takes_the_session_over() {
 }
 
 #[test]
-fn registering_again_on_the_same_connection_changes_what_is_known() {
+fn registering_again_on_the_same_connection_updates_the_session() {
     let broker = Broker::start();
     let alice = broker.agent("alice");
     let bob = broker.pushed("bob", &json!({"ack": "manual"}));
@@ -63,22 +63,22 @@ fn registering_again_on_the_same_connection_changes_what_is_known() {
     assert_eq!(again["resumed"], true);
     let listed = alice.calls("list_sessions", json!({"feature": "new"}));
     assert_eq!(listed["sessions"][0]["name"], "bob");
-    // It is the same connection: nothing is delivered again, and nothing is closed.
+    // On the same connection nothing is delivered again, and nothing is closed.
     bob.is_pushed_nothing();
     assert!(bob.wire.is_open());
 }
 
 #[test]
-fn two_agents_fight_for_a_name_and_one_has_it() {
+fn one_of_many_agents_that_register_a_name_keeps_it() {
     let broker = Broker::start();
     let agents: Vec<_> = (0..8).map(|_| broker.visitor()).collect();
     let calls: Vec<_> = agents
         .iter()
         .map(|agent| agent.begins("register_session", &json!({"name": "only"})))
         .collect();
-    // Each is answered, or closed because another came after it.
+    // Each is answered, or closed because another one came after it.
     let witness = broker.agent("witness");
-    eventually("one is left", || {
+    eventually("one connection is left", || {
         (agents.iter().filter(|agent| agent.wire.is_open()).count() == 1).then_some(())
     });
     let (winner, call) = agents
@@ -92,17 +92,17 @@ fn two_agents_fight_for_a_name_and_one_has_it() {
 }
 
 #[test]
-fn presence_follows_the_signs_of_life() {
+fn presence_follows_the_heartbeats() {
     let broker = Broker::hasty();
     let alice = broker.agent("alice");
     let bob = broker.agent("bob");
     bob.wire.falls_silent();
     alice.notices("bob", "stale");
-    // Any frame is a sign of life.
+    // Any frame is a heartbeat.
     bob.wire.sends_frame(0x8a, b"");
     alice.notices("bob", "active");
     alice.notices("bob", "disconnected");
-    // Silence for so long also ends the connection.
+    // Such a long silence also closes the connection.
     assert_eq!(bob.wire.is_closed().code, Some(4002));
     // Within the retention the name brings the session back.
     let bob = broker.agent("bob");
@@ -111,7 +111,7 @@ fn presence_follows_the_signs_of_life() {
 }
 
 #[test]
-fn who_answers_pings_stays_active() {
+fn a_client_that_answers_pings_stays_active() {
     let broker = Broker::hasty();
     let alice = broker.agent("alice");
     let bob = broker.agent("bob");
@@ -124,7 +124,7 @@ fn who_answers_pings_stays_active() {
 }
 
 #[test]
-fn after_the_retention_a_session_is_gone_and_its_messages_can_be_found() {
+fn after_the_retention_a_session_is_removed_and_its_messages_are_dead_letters() {
     let broker = Broker::hasty();
     let alice = broker.agent("alice");
     let bob = broker.pushed("bob", &json!({"window": 1}));
@@ -140,11 +140,11 @@ fn after_the_retention_a_session_is_gone_and_its_messages_can_be_found() {
     let dead = alice.dead_letters("recipient_gone");
     assert_eq!(dead.len(), 2);
     alice.sends("hi").fails_as("session_not_found", "bob");
-    // The name is free: whoever takes it is somebody new.
+    // The name is free: a client that registers it gets a new session.
     let newcomer = broker.agent("bob");
     assert_ne!(newcomer.session, bob.session);
     newcomer.sees_nothing();
-    // Nobody is there to be sent it again, unless somebody is named.
+    // Without a named recipient there is no session to redrive to.
     let ids = json!([first.id, second.id]);
     let redriven = alice.calls("redrive_dead_letters", json!({"message_ids": ids}));
     assert_eq!(redriven["redriven"], 0);
@@ -158,7 +158,7 @@ fn after_the_retention_a_session_is_gone_and_its_messages_can_be_found() {
 }
 
 #[test]
-fn what_was_for_many_can_be_sent_again_to_one_who_has_had_it() {
+fn a_broadcast_can_be_redriven_to_a_session_that_has_received_it() {
     let broker = Broker::hasty();
     let alice = broker.agent("alice");
     let bob = broker.pushed("bob", &json!({"ack": "auto", "window": 1000}));
@@ -175,7 +175,7 @@ fn what_was_for_many_can_be_sent_again_to_one_who_has_had_it() {
 }
 
 #[test]
-fn who_said_goodbye_is_disconnected_at_once_and_gone_after_the_retention() {
+fn a_session_that_disconnects_is_removed_after_the_retention() {
     let broker = Broker::hasty();
     let alice = broker.agent("alice");
     let bob = broker.agent("bob");
@@ -184,12 +184,12 @@ fn who_said_goodbye_is_disconnected_at_once_and_gone_after_the_retention() {
     let listed = alice.calls("list_sessions", json!({"status": "disconnected"}));
     assert_eq!(listed["sessions"][0]["name"], "bob");
     alice.misses("bob");
-    // The connection itself has done nothing wrong.
+    // The connection itself stays open.
     bob.wire.catches_up();
 }
 
 #[test]
-fn a_goodbye_holds_whatever_the_connection_says_after_it() {
+fn disconnect_session_is_not_undone_by_later_frames() {
     let broker = Broker::start();
     let alice = broker.agent("alice");
     for round in 0..40 {
@@ -213,7 +213,7 @@ fn a_goodbye_holds_whatever_the_connection_says_after_it() {
 fn a_long_poll_keeps_a_session_alive() {
     let broker = Broker::hasty();
     let alice = broker.agent("alice");
-    // By way of another's connection, so that nothing else is a sign of life.
+    // The poll uses the connection of another agent, so that it is the only heartbeat.
     let bob = broker.agent("bob");
     let carrier = broker.agent("carrier");
     bob.wire.dies();
@@ -223,7 +223,7 @@ fn a_long_poll_keeps_a_session_alive() {
     );
     let silent = broker.agent("silent");
     silent.wire.falls_silent();
-    // Longer than it takes to be forgotten.
+    // Longer than it takes to be removed.
     alice.misses("silent");
     assert!(alice.presence_of("bob").is_some());
     alice.sends("still there").to("bob");
@@ -235,10 +235,10 @@ fn a_long_poll_keeps_a_session_alive() {
 fn a_session_without_a_name_ends_with_its_connection() {
     let broker = Broker::hasty();
     let alice = broker.agent("alice");
-    let nobody = broker.visitor();
-    let session = nobody.calls("register_session", json!({}))["session_id"].take();
-    nobody.wire.dies();
-    eventually("it is gone", || {
+    let nameless = broker.visitor();
+    let session = nameless.calls("register_session", json!({}))["session_id"].take();
+    nameless.wire.dies();
+    eventually("the session is removed", || {
         let listed = alice.calls("list_sessions", json!({"status": "all"}));
         let sessions = listed["sessions"].as_array().unwrap();
         sessions
@@ -249,7 +249,7 @@ fn a_session_without_a_name_ends_with_its_connection() {
 }
 
 #[test]
-fn names_are_told_apart_exactly() {
+fn names_are_compared_exactly() {
     let broker = Broker::start();
     let alice = broker.agent("alice");
     let names = [

@@ -1,4 +1,4 @@
-//! One session has one caller: another that registers its name takes it over, and the one before it is told.
+//! A session has one caller: another one that registers its name takes it over, and the earlier one is told.
 
 use serde_json::{Value, json};
 
@@ -8,15 +8,15 @@ fn register(caller: &Caller, name: &str) -> Value {
     caller.calls("register_session", json!({"name": name}))
 }
 
-/// A client with a session of HTTP that is opened for one call and deleted after it.
-fn in_one_call(broker: &Broker, tool: &str, arguments: Value) -> Value {
+/// Calls a tool in an HTTP session that is opened for this call and deleted after it.
+fn call_in_own_session(broker: &Broker, tool: &str, arguments: Value) -> Value {
     let caller = Caller::legacy(broker.address, "2025-11-25", json!({}));
     let result = caller.calls(tool, arguments);
     caller.delete().answered();
     result
 }
 
-fn is_refused_in_one_call(broker: &Broker, code: &str, tool: &str, arguments: Value) {
+fn expect_refusal_in_own_session(broker: &Broker, code: &str, tool: &str, arguments: Value) {
     let caller = Caller::legacy(broker.address, "2025-11-25", json!({}));
     caller.is_refused_as(code, tool, arguments);
     caller.delete().answered();
@@ -49,19 +49,19 @@ fn a_second_stateless_caller_of_a_name_fences_the_first() {
             "send_message",
             json!({
                 "recipient_id": "alice", "protocol_name": "note", "protocol_version": "1.0.0",
-                "payload": {"text": "from one who is not bob any more"},
+                "payload": {"text": "from the fenced caller"},
             }),
         ),
     ] {
         first.is_refused_as("session_taken_over", tool, arguments);
     }
-    // What the first had not acknowledged comes again to the one that has the session now.
+    // A message that the first caller had not acknowledged is redelivered to the second.
     let again = second.reads(json!({}));
     assert_eq!((texts(&again), &again[0]["delivery_count"]), (vec!["hi"], &json!(2)));
     second.calls("acknowledge_messages", json!({"message_ids": [sent]}));
     assert_eq!(alice.status_of(&sent), "acknowledged");
 
-    // For all others it is the same session, by whichever id they know it.
+    // Others see the same session, by whichever id they know it.
     let listed = alice.calls("list_sessions", json!({"status": "all"}));
     let rows = listed["sessions"].as_array().unwrap().iter();
     let rows: Vec<_> = rows.filter(|session| session["name"] == "bob").collect();
@@ -73,7 +73,7 @@ fn a_second_stateless_caller_of_a_name_fences_the_first() {
     }
     alice.sees_nothing();
 
-    // The first may take it back; then the second is told.
+    // The first caller may take it back; then the second is told.
     let back = register(&first, "bob");
     assert_eq!(back["resumed"], true);
     let mut first = first;
@@ -83,12 +83,12 @@ fn a_second_stateless_caller_of_a_name_fences_the_first() {
 }
 
 #[test]
-fn a_wait_of_the_caller_that_is_fenced_ends_and_takes_nothing() {
+fn a_wait_of_a_fenced_caller_ends_and_takes_no_message() {
     let broker = Broker::timeless();
     let alice = broker.agent("alice");
     let first = broker.stateless("bob");
     let mut waiting = first.call("receive_messages", json!({"wait_seconds": 100})).sent();
-    // Whether the broker reads the wait before or after the registration, it gets nothing.
+    // Whether the broker reads the wait before or after the registration, it takes no message.
     let second = broker.stateless("bob");
     let result = waiting.answer_to(&json!(1)).unwrap();
     assert_eq!(result["structuredContent"]["code"], "session_taken_over", "{result}");
@@ -99,7 +99,7 @@ fn a_wait_of_the_caller_that_is_fenced_ends_and_takes_nothing() {
 }
 
 #[test]
-fn a_caller_that_registers_again_as_itself_keeps_what_it_has() {
+fn a_caller_that_registers_its_own_session_again_keeps_its_leases() {
     let broker = Broker::timeless();
     let alice = broker.agent("alice");
     let bob = broker.stateless("bob");
@@ -114,14 +114,14 @@ fn a_caller_that_registers_again_as_itself_keeps_what_it_has() {
         assert_eq!((&again["resumed"], &again["name"]), (&json!(true), &json!("bob")));
     }
     assert_eq!(alice.status_of(&sent), "delivered");
-    // By a name that another session has it becomes that one.
+    // By registering the name of another session it becomes that session.
     let carol = broker.stateless("carol");
     assert_eq!(register(&bob, "carol")["was_active"], true);
     carol.is_refused_as("session_taken_over", "heartbeat", json!({}));
 }
 
 #[test]
-fn a_holder_that_was_away_is_fenced_as_well_and_the_answer_says_that_it_was() {
+fn a_disconnected_holder_is_fenced_and_the_answer_says_that_it_was_inactive() {
     let broker = Broker::impatient();
     let alice = broker.agent("alice");
     let first = broker.stateless("bob");
@@ -135,7 +135,7 @@ fn a_holder_that_was_away_is_fenced_as_well_and_the_answer_says_that_it_was() {
     );
     assert!(registered["last_seen_seconds"].is_number());
     first.is_refused_as("session_taken_over", "heartbeat", json!({}));
-    // A new one was never seen.
+    // A new session has no last contact.
     let new = register(&second, "newcomer");
     assert_eq!(
         (&new["was_active"], new.get("last_seen_seconds")),
@@ -165,39 +165,39 @@ fn connections_and_stateless_callers_take_each_other_over() {
 }
 
 #[test]
-fn a_client_with_a_connection_for_each_call_reads_and_acknowledges() {
+fn a_client_with_one_http_session_per_call_reads_and_acknowledges() {
     let broker = Broker::timeless();
     let alice = broker.agent("alice");
-    let registered = in_one_call(&broker, "register_session", json!({"name": "bob"}));
+    let registered = call_in_own_session(&broker, "register_session", json!({"name": "bob"}));
     let session = &registered["session_id"];
     let sent: Vec<_> = ["1", "2"].iter().map(|text| alice.sends(text).to("bob").id).collect();
-    let read = in_one_call(&broker, "receive_messages", json!({"session_id": session, "limit": 1}));
+    let read = call_in_own_session(&broker, "receive_messages", json!({"session_id": session, "limit": 1}));
     assert_eq!(read["messages"][0]["payload"]["text"], "1");
-    // The end of that connection takes nothing back, and claims nothing.
+    // The end of that HTTP session releases nothing and claims nothing.
     assert_eq!(alice.status_of(&sent[0]), "delivered");
     assert_eq!(alice.presence_of("bob").as_deref(), Some("active"));
     let arguments = json!({"session_id": session, "receipt": read["receipt"]});
-    let read = in_one_call(&broker, "receive_messages", arguments);
+    let read = call_in_own_session(&broker, "receive_messages", arguments);
     assert_eq!(read["messages"].as_array().unwrap().len(), 1);
     assert_eq!(alice.status_of(&sent[0]), "acknowledged");
-    // Without a receipt, too.
-    let read = in_one_call(&broker, "receive_messages", json!({"session_id": session}));
+    // Also without a receipt.
+    let read = call_in_own_session(&broker, "receive_messages", json!({"session_id": session}));
     assert_eq!(read["messages"], json!([]));
     assert_eq!(alice.status_of(&sent[1]), "acknowledged");
     let letter = json!({
         "session_id": session, "recipient_id": "alice", "protocol_name": "note", "protocol_version": "1.0.0",
         "payload": {"text": "from bob"},
     });
-    in_one_call(&broker, "send_message", letter);
+    call_in_own_session(&broker, "send_message", letter);
     let seen = alice.sees(["from bob"]);
     assert_eq!(seen[0]["sender_name"], "bob");
 }
 
 #[test]
-fn a_call_that_names_its_session_hears_how_much_waits_there() {
+fn a_call_that_names_its_session_gets_the_unread_count_of_it() {
     let broker = Broker::timeless();
     let alice = broker.agent("alice");
-    let registered = in_one_call(&broker, "register_session", json!({"name": "bob"}));
+    let registered = call_in_own_session(&broker, "register_session", json!({"name": "bob"}));
     alice.sends("hi").to("bob");
     let caller = Caller::legacy(broker.address, "2025-11-25", json!({}));
     let arguments = json!({"session_id": registered["session_id"], "message_ids": []});
@@ -207,27 +207,27 @@ fn a_call_that_names_its_session_hears_how_much_waits_there() {
 }
 
 #[test]
-fn two_clients_with_a_connection_for_each_call_are_told_apart() {
+fn two_clients_with_one_http_session_per_call_are_told_apart() {
     let broker = Broker::timeless();
     let alice = broker.agent("alice");
-    let first = in_one_call(&broker, "register_session", json!({"name": "bob"}));
+    let first = call_in_own_session(&broker, "register_session", json!({"name": "bob"}));
     let first = json!({"session_id": first["session_id"]});
-    in_one_call(&broker, "heartbeat", first.clone());
+    call_in_own_session(&broker, "heartbeat", first.clone());
     alice.sends("hi").to("bob");
-    in_one_call(&broker, "receive_messages", first.clone());
-    let second = in_one_call(&broker, "register_session", json!({"name": "bob"}));
+    call_in_own_session(&broker, "receive_messages", first.clone());
+    let second = call_in_own_session(&broker, "register_session", json!({"name": "bob"}));
     assert_eq!(second["was_active"], true);
-    is_refused_in_one_call(&broker, "session_taken_over", "receive_messages", first.clone());
-    let read = in_one_call(
+    expect_refusal_in_own_session(&broker, "session_taken_over", "receive_messages", first.clone());
+    let read = call_in_own_session(
         &broker,
         "receive_messages",
         json!({"session_id": second["session_id"], "wait_seconds": 20}),
     );
     assert_eq!(read["messages"][0]["delivery_count"], 2);
-    // A stateless caller takes it from both.
+    // A stateless caller takes it over from both.
     broker.stateless("bob");
     for known in [&first["session_id"], &second["session_id"]] {
-        is_refused_in_one_call(&broker, "session_taken_over", "heartbeat", json!({"session_id": known}));
+        expect_refusal_in_own_session(&broker, "session_taken_over", "heartbeat", json!({"session_id": known}));
     }
 }
 
@@ -251,16 +251,16 @@ fn a_read_for_a_session_that_was_never_registered_is_refused() {
                 "{text}"
             );
         }
-        is_refused_in_one_call(&broker, "session_required", tool, arguments.clone());
+        expect_refusal_in_own_session(&broker, "session_required", tool, arguments.clone());
         Caller::modern(broker.address, json!({})).is_refused_as("session_required", tool, arguments);
     }
-    // Whoever sends has an inbox for the answers.
+    // A caller that sends gets an inbox for the answers.
     let alice = broker.agent("alice");
     let visitor = &connected[0];
     let sent = visitor.sends("?").to(&alice);
     let sender = alice.sees(["?"])[0]["sender_id"].as_str().unwrap().to_owned();
     alice.sends("!").to(&sender);
-    eventually("the answer is there", || {
+    eventually("the answer has arrived", || {
         (texts(&visitor.reads(json!({}))) == ["!"]).then_some(())
     });
     assert_eq!(visitor.status_of(&sent.id), "delivered");

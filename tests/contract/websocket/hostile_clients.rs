@@ -1,4 +1,5 @@
-//! What clients should not do, and the stated answer to it. The broker must be well after each.
+//! WebSocket clients that break the rules: bad JSON, bad frames, bad handshakes. Each gets its documented answer, and the
+//! broker keeps serving others.
 
 use std::{
     io::{Read, Write},
@@ -9,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Broker, PATIENCE, Response, Wire, eventually, exchange, masked};
 
-const NO_JSON: [&str; 10] = [
+const NOT_JSON: [&str; 10] = [
     "nonsense",
     "",
     "   ",
@@ -22,26 +23,26 @@ const NO_JSON: [&str; 10] = [
     "nul",
 ];
 
-fn refusal(wire: &Wire) -> Value {
+fn next_error(wire: &Wire) -> Value {
     wire.hears("a refusal", |frame| frame.get("error").is_some())
 }
 
 #[test]
-fn what_is_not_json_is_refused_and_the_socket_stays_open() {
+fn a_frame_that_is_not_json_is_refused_and_the_connection_stays_open() {
     let broker = Broker::start();
     let wire = broker.wire();
-    for text in NO_JSON {
+    for text in NOT_JSON {
         wire.sends_text(text);
-        let refused = refusal(&wire);
+        let refused = next_error(&wire);
         assert_eq!(refused["error"]["code"], -32700, "{text}");
         assert_eq!(refused.get("id"), Some(&Value::Null), "{text}");
-        // A good frame in between: it is not "several in a row".
+        // A valid frame in between resets the count of bad frames in a row.
         wire.catches_up();
     }
 }
 
 #[test]
-fn what_is_not_json_somewhere_inside_is_refused_too() {
+fn broken_json_inside_the_arguments_of_a_call_is_refused() {
     let broker = Broker::start();
     let alice = broker.agent("alice");
     for (at, params) in [
@@ -59,7 +60,7 @@ fn what_is_not_json_somewhere_inside_is_refused_too() {
         alice
             .wire
             .sends_text(&format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{params}}}"#));
-        let refused = refusal(&alice.wire);
+        let refused = next_error(&alice.wire);
         assert_eq!(refused["error"]["code"], -32700, "{params}: {refused}");
         assert_eq!(refused["id"], Value::Null, "{params}");
     }
@@ -67,7 +68,7 @@ fn what_is_not_json_somewhere_inside_is_refused_too() {
 }
 
 #[test]
-fn several_in_a_row_close_the_connection() {
+fn several_bad_frames_in_a_row_close_the_connection() {
     let broker = Broker::start();
     let wire = broker.wire();
     for _ in 0..100 {
@@ -77,7 +78,7 @@ fn several_in_a_row_close_the_connection() {
 }
 
 #[test]
-fn several_calls_in_a_row_that_are_not_json_close_the_connection_too() {
+fn several_calls_with_broken_json_in_a_row_close_the_connection() {
     let broker = Broker::start();
     let alice = broker.agent("alice");
     for _ in 0..100 {
@@ -89,7 +90,7 @@ fn several_calls_in_a_row_that_are_not_json_close_the_connection_too() {
 }
 
 #[test]
-fn what_is_json_but_no_request_is_invalid() {
+fn json_that_is_not_a_request_is_refused() {
     let broker = Broker::start();
     let wire = broker.wire();
     for text in [
@@ -104,7 +105,7 @@ fn what_is_json_but_no_request_is_invalid() {
         r#"{"jsonrpc":"2.0","id":1,"method":"ping","method":"ping"}"#,
     ] {
         wire.sends_text(text);
-        assert_eq!(refusal(&wire)["error"]["code"], -32600, "{text}");
+        assert_eq!(next_error(&wire)["error"]["code"], -32600, "{text}");
     }
     wire.catches_up();
 }
@@ -129,7 +130,7 @@ fn deep_json_is_refused_before_anything_recurses() {
             ),
         ] {
             alice.wire.sends_text(&text);
-            let refused = refusal(&alice.wire);
+            let refused = next_error(&alice.wire);
             assert!(
                 refused["error"]["code"] == -32700 || refused["error"]["code"] == -32600,
                 "{refused}"
@@ -141,11 +142,11 @@ fn deep_json_is_refused_before_anything_recurses() {
 }
 
 #[test]
-fn violations_of_the_framing_have_their_codes() {
+fn each_framing_violation_closes_the_connection_with_its_code() {
     let broker = Broker::with(&["--max-payload-mb=1"]);
     let ping = br#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
     let unmasked = [&[0x81, ping.len() as u8][..], ping].concat();
-    // A header that announces more than the limit, and not one byte of it.
+    // A header that announces more bytes than the limit, without a payload.
     let huge = [&[0x81, 0xff][..], &(2_u64 << 20).to_be_bytes(), &[1, 2, 3, 4]].concat();
     let absurd = [&[0x81, 0xff][..], &[0xff; 8], &[1, 2, 3, 4]].concat();
     let mut many = Vec::new();
@@ -180,7 +181,7 @@ fn violations_of_the_framing_have_their_codes() {
 }
 
 #[test]
-fn a_frame_as_large_as_the_limit_is_read_in_whatever_pieces() {
+fn a_frame_as_large_as_the_limit_is_read_in_pieces_of_any_size() {
     let broker = Broker::with(&["--max-payload-mb=1"]);
     let alice = broker.agent("alice");
     let text = "é".repeat(500_000);
@@ -189,7 +190,7 @@ fn a_frame_as_large_as_the_limit_is_read_in_whatever_pieces() {
         "params": {"name": "send_message", "arguments": alice.sends(&text).arguments_to(&alice)},
     })
     .to_string();
-    // In fragments that cut characters, with a ping between them.
+    // Fragments that cut characters, with a ping between them.
     let (first, rest) = call.as_bytes().split_at(400_001);
     let (second, third) = rest.split_at(300_000);
     let mut bytes = masked(0x01, first);
@@ -217,7 +218,7 @@ fn a_client_that_dies_in_mid_frame_publishes_nothing() {
         carol.wire.sends_bytes(&frame[..len]);
         carol.wire.dies();
     }
-    // In fragments of which the last is missing, too.
+    // A message whose last fragment is missing.
     let carol = broker.agent("carol");
     carol.wire.sends_frame(0x01, call.to_string().as_bytes());
     carol.wire.dies();
@@ -271,7 +272,7 @@ fn foreign_origins_and_hosts_are_refused_before_the_upgrade() {
 }
 
 #[test]
-fn a_handshake_that_is_none_is_refused() {
+fn an_invalid_handshake_is_refused() {
     let broker = Broker::start();
     for (lines, status) in [
         (&[("Sec-WebSocket-Version", "12")][..], 426),
@@ -291,7 +292,7 @@ fn a_handshake_that_is_none_is_refused() {
         chosen.header("sec-websocket-accept"),
         Some("s3pPLMBiTxaQ9kYGzzhZRbK+xOo=")
     );
-    // One that offers nothing is let in and told nothing.
+    // A client that offers no subprotocol is accepted without one.
     let plain = broker.upgrade(&[]);
     assert_eq!(plain.status, 101);
     assert_eq!(plain.header("sec-websocket-protocol"), None);
@@ -304,7 +305,7 @@ fn a_handshake_that_is_none_is_refused() {
 }
 
 #[test]
-fn requests_that_two_readers_would_read_differently_are_refused() {
+fn requests_with_ambiguous_framing_are_refused() {
     let broker = Broker::start();
     let host = broker.address;
     let both =
@@ -327,7 +328,7 @@ fn requests_that_two_readers_would_read_differently_are_refused() {
 }
 
 #[test]
-fn sockets_that_never_finish_a_head_are_closed() {
+fn connections_that_never_finish_a_request_head_are_closed() {
     let broker = Broker::start();
     let began = Instant::now();
     let silent = broker.socket();
@@ -336,7 +337,7 @@ fn sockets_that_never_finish_a_head_are_closed() {
     let dripping = std::thread::spawn({
         let mut socket = broker.socket();
         move || {
-            // A byte now and then keeps nothing open.
+            // Single bytes from time to time do not keep the connection open.
             let _ = socket.set_read_timeout(Some(Duration::from_millis(300)));
             let began = Instant::now();
             let mut answer = [0; 512];
@@ -363,11 +364,11 @@ fn sockets_that_never_finish_a_head_are_closed() {
 }
 
 #[test]
-fn one_connection_more_than_allowed_is_told_to_come_later() {
+fn a_connection_above_the_limit_is_told_to_retry_later() {
     let broker = Broker::with(&["--connections-max=3"]);
-    // The one that registered the protocol may still be on its way out.
+    // The connection that registered the protocol may still count.
     let wires: Vec<_> = (0..2).map(|_| broker.wire()).collect();
-    let last = eventually("a third is let in", || {
+    let last = eventually("a third connection is accepted", || {
         let (response, socket) = broker.upgrade_on(broker.socket(), &[]);
         (response.status == 101).then_some(socket)
     });
@@ -376,14 +377,14 @@ fn one_connection_more_than_allowed_is_told_to_come_later() {
     let wait_s: u64 = refused.header("retry-after").unwrap().parse().unwrap();
     assert!(wait_s > 0, "{refused:?}");
     drop(last);
-    eventually("another is let in", || {
+    eventually("another connection is accepted", || {
         (broker.upgrade(&[]).status == 101).then_some(())
     });
     drop(wires);
 }
 
 #[test]
-fn hostile_text_is_carried_and_never_acted_on() {
+fn hostile_text_is_delivered_unchanged_and_never_interpreted() {
     let broker = Broker::with(&["--log-level=debug", "--log-format=pretty"]);
     let alice = broker.agent("alice");
     let hostile = "\u{1b}[2J\u{1b}]0;owned\u{7}\r\n{\"level\":\"fake\"}\u{0}\u{202e}<script>alert(1)</script>";
@@ -407,13 +408,13 @@ fn hostile_text_is_carried_and_never_acted_on() {
 }
 
 #[test]
-fn many_calls_at_once_are_bounded() {
+fn the_number_of_calls_in_flight_is_bounded() {
     let broker = Broker::start();
     let alice = broker.agent("alice");
     let calls: Vec<_> = (0..600)
         .map(|_| alice.begins("receive_messages", &json!({"wait_seconds": 100})))
         .collect();
-    // Some wait, the rest are told to try again; the connection is as good as before.
+    // Some calls wait, the others are told to retry; the connection stays usable.
     let mut refused = 0;
     alice.wire.catches_up();
     for call in &calls {
@@ -424,7 +425,7 @@ fn many_calls_at_once_are_bounded() {
         }
     }
     assert!((1..600).contains(&refused), "{refused}");
-    eventually("there is room again", || {
+    eventually("a call is accepted again", || {
         let call = alice.begins("list_sessions", &json!({}));
         let answer = alice.wire.answer_to(&call).unwrap();
         (answer["isError"] == false).then_some(())

@@ -1,4 +1,4 @@
-//! Clients that read too slowly, or not at all: they harm themselves only.
+//! WebSocket clients that read slowly or not at all harm only themselves.
 
 use std::{
     io::{Read, Write},
@@ -10,8 +10,8 @@ use serde_json::json;
 
 use crate::support::{Agent, Broker, Wire, eventually, masked, read_frame};
 
-/// A client to which messages are pushed and which does not read what comes after its registration.
-fn deaf(broker: &Broker, name: &str, window: usize) -> TcpStream {
+/// Connects a client that receives pushes and reads nothing after the answer to its registration.
+fn connect_deaf_client(broker: &Broker, name: &str, window: usize) -> TcpStream {
     let mut socket = broker.upgraded();
     let hello = json!({
         "jsonrpc": "2.0", "id": 1, "method": "initialize",
@@ -27,21 +27,23 @@ fn deaf(broker: &Broker, name: &str, window: usize) -> TcpStream {
     for frame in [hello, register] {
         socket.write_all(&masked(0x81, frame.to_string().as_bytes())).unwrap();
     }
-    // Not one byte more than the two answers.
+    // Reads the two answers and not one byte more.
     while !String::from_utf8_lossy(&read_frame(&mut socket)).contains("\"resumed\"") {}
     socket
 }
 
 #[test]
-fn who_does_not_read_costs_a_bounded_amount_of_memory() {
+fn a_client_that_does_not_read_costs_bounded_memory() {
     const MESSAGES: usize = 300;
     const LEN: usize = 200_000;
     let broker = Broker::with(&["--stale-threshold=50s", "--log-level=warn"]);
     let alice = broker.agent("alice");
-    let deaf: Vec<_> = (0..4).map(|at| deaf(&broker, &format!("deaf{at}"), 65_536)).collect();
+    let deaf: Vec<_> = (0..4)
+        .map(|at| connect_deaf_client(&broker, &format!("deaf{at}"), 65_536))
+        .collect();
     let well = broker.pushed("well", &json!({"ack": "auto"}));
     let before = broker.rss_kib();
-    // One copy of each message is kept for all, but nothing besides for each who does not read.
+    // The broker keeps one copy of each message for all recipients, and no further copy for a client that does not read.
     let text = "x".repeat(LEN);
     for _ in 0..MESSAGES {
         alice.sends(&text).for_everyone();
@@ -49,16 +51,16 @@ fn who_does_not_read_costs_a_bounded_amount_of_memory() {
     }
     let grown = broker.rss_kib() - before;
     let kept = (MESSAGES * LEN / 1024) as u64;
-    // A disk has a table of what was written last in memory too.
+    // The disk engine also keeps a table of its last writes in memory.
     let besides = if broker.answers_at_once() { 40_000 } else { 120_000 };
     assert!(grown < kept + besides, "{grown} KiB for {kept} KiB of messages");
     drop(deaf);
 }
 
 #[test]
-fn who_takes_nothing_is_closed_and_keeps_its_messages() {
-    // The closing frame waits two seconds for a reader: it must come within them to be seen. On a machine that is too
-    // busy for that it is tried again.
+fn a_client_that_reads_nothing_is_closed_and_keeps_its_messages() {
+    // The close frame is offered for two seconds and must be read within them to be seen. A machine that is too busy
+    // for that gets another attempt.
     for attempt in 0.. {
         let broker = Broker::with(&[
             "--heartbeat-interval=100ms",
@@ -66,7 +68,7 @@ fn who_takes_nothing_is_closed_and_keeps_its_messages() {
             "--disconnect-threshold=60s",
         ]);
         let alice = broker.agent("alice");
-        let deaf = deaf(&broker, "deaf", 1000);
+        let deaf = connect_deaf_client(&broker, "deaf", 1000);
         let text = "x".repeat(100_000);
         let calls: Vec<_> = (0..60).map(|_| alice.sends(&text).off_to("deaf")).collect();
         let sent: Vec<_> = calls
@@ -74,7 +76,7 @@ fn who_takes_nothing_is_closed_and_keeps_its_messages() {
             .map(|call| alice.returns("send_message", call)["message_id"].take())
             .map(|id| id.as_str().unwrap().to_owned())
             .collect();
-        // Others are not concerned.
+        // Other clients are unaffected.
         let bob = broker.agent("bob");
         alice.sends("quick").to(&bob);
         bob.sees(["quick"]);
@@ -103,19 +105,19 @@ fn who_takes_nothing_is_closed_and_keeps_its_messages() {
 }
 
 #[test]
-fn who_reads_slowly_but_reads_is_left_alone() {
+fn a_client_that_reads_slowly_stays_connected() {
     let broker = Broker::with(&[
         "--heartbeat-interval=100ms",
         "--stale-threshold=1s",
         "--disconnect-threshold=60s",
     ]);
     let alice = broker.agent("alice");
-    let mut slow = deaf(&broker, "slow", 1000);
+    let mut slow = connect_deaf_client(&broker, "slow", 1000);
     let text = "x".repeat(100_000);
     for _ in 0..60 {
         alice.sends(&text).to("slow");
     }
-    // Three times the threshold, a little at a time.
+    // Three times the threshold, a few bytes at a time.
     let began = Instant::now();
     let mut chunk = vec![0; 64 * 1024];
     let mut len = 0;
@@ -123,7 +125,7 @@ fn who_reads_slowly_but_reads_is_left_alone() {
         len += slow.read(&mut chunk).unwrap();
         std::thread::sleep(Duration::from_millis(60));
     }
-    assert!(len < 60 * text.len(), "it was not slow");
+    assert!(len < 60 * text.len(), "the client was not slow");
     alice.sends("still there").to("slow");
     assert_eq!(
         alice
@@ -137,10 +139,10 @@ fn who_reads_slowly_but_reads_is_left_alone() {
 }
 
 #[test]
-fn who_sends_without_reading_is_read_no_further() {
+fn a_client_that_sends_without_reading_is_not_read_further() {
     let broker = Broker::with(&["--stale-threshold=50s", "--log-level=warn", "--workers=1"]);
     let alice = broker.agent("alice");
-    let mut deaf = deaf(&broker, "deaf", 1);
+    let mut deaf = connect_deaf_client(&broker, "deaf", 1);
     deaf.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
     let before = broker.rss_kib();
     // Each request is small and has a large answer.
@@ -150,7 +152,7 @@ fn who_sends_without_reading_is_read_no_further() {
     while taken < 200 && deaf.write_all(&frames).is_ok() {
         taken += 1;
     }
-    // Others are served all the while. Each call gives the one worker a turn to take up more of what waits in the socket.
+    // Other clients are served meanwhile. Each call gives the only worker a turn to read more from the deaf client's socket.
     for _ in 0..1000 {
         alice.calls("heartbeat", json!({}));
     }
@@ -159,13 +161,13 @@ fn who_sends_without_reading_is_read_no_further() {
 }
 
 #[test]
-fn a_half_open_connection_is_noticed_and_its_queue_kept() {
+fn a_half_open_connection_is_detected_and_its_inbox_kept() {
     let broker = Broker::hasty();
     let alice = broker.agent("alice");
     let bob = broker.pushed("bob", &json!({"ack": "manual"}));
     alice.sends("hi").to(&bob);
     bob.is_pushed(["hi"]);
-    // The peer is there and says nothing any more, as when the network between drops everything.
+    // The peer stays connected and sends nothing, as behind a network that drops all packets.
     bob.wire.falls_silent();
     bob.wire.is_closed_with(4002);
     let bob = broker.pushed("bob", &json!({"ack": "manual"}));
@@ -173,7 +175,7 @@ fn a_half_open_connection_is_noticed_and_its_queue_kept() {
 }
 
 #[test]
-fn a_client_that_dies_while_much_is_under_way_leaves_nothing_behind() {
+fn a_client_that_dies_with_calls_in_flight_leaves_nothing_behind() {
     let broker = Broker::start();
     let alice = broker.agent("alice");
     for round in 0..20 {
@@ -185,7 +187,7 @@ fn a_client_that_dies_while_much_is_under_way_leaves_nothing_behind() {
         bob.begins("receive_messages", &json!({"wait_seconds": 100}));
         bob.wire.dies();
     }
-    eventually("only two are left", || {
+    eventually("only two sessions are left", || {
         let tree = broker.get("/api/v1/tree").json();
         let mut children = tree["children"].as_array().unwrap().iter();
         let project = children.find(|child| child["kind"] == "project").unwrap();
