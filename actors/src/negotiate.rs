@@ -1,4 +1,4 @@
-//! What two sessions can speak: pure functions over their capabilities.
+//! Compares what two sessions can speak. Pure functions over their capabilities.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, de::Error};
 
 use crate::model::{Capabilities, ProtocolName, SessionId};
 
-/// Sentences of advice that one negotiation gives; the incompatibilities are always complete.
+/// Suggestions of one negotiation, at most; the incompatibilities are always complete.
 const SUGGESTIONS_LEN_MAX: usize = 20;
 
 /// Whether semver calls two versions of one protocol compatible: a caret requirement on the lower one admits the
@@ -30,8 +30,8 @@ pub fn compatible(a: &Version, b: &Version) -> bool {
 #[serde(deny_unknown_fields)]
 pub struct RequiredProtocol {
     pub name: ProtocolName,
-    /// What the agreed version must satisfy. A bare version is the caret requirement that semver's `VersionReq` makes
-    /// of it: `1.1.0` is at least 1.1.0 and below 2.0.0.
+    /// The requirement for the agreed version. A bare version is the caret requirement that semver's `VersionReq`
+    /// makes of it: `1.1.0` is at least 1.1.0 and below 2.0.0.
     #[serde(deserialize_with = "requirement")]
     pub version: VersionReq,
 }
@@ -46,11 +46,11 @@ fn requirement<'de, D: Deserializer<'de>>(deserializer: D) -> Result<VersionReq,
     VersionReq::parse(&text).map_err(refused)
 }
 
-/// The result of `negotiate_capabilities`, under the names of the contract.
+/// The result of `negotiate_capabilities`, with the field names of the contract.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Negotiation {
     pub compatible: bool,
-    /// The version to use of each protocol that both declare in compatible versions, whatever was required of it.
+    /// The version to use of each protocol that both declare in compatible versions, required or not.
     pub supported_protocols: BTreeMap<ProtocolName, Version>,
     pub feature_intersections: BTreeSet<String>,
     pub unsupported_features: UnsupportedFeatures,
@@ -61,12 +61,13 @@ pub struct Negotiation {
 /// Features that only one side has.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct UnsupportedFeatures {
-    /// Ours, which they lack.
+    /// Features of the caller that the target lacks.
     pub ours: BTreeSet<String>,
-    /// Theirs, which we lack.
+    /// Features of the target that the caller lacks.
     pub theirs: BTreeSet<String>,
 }
 
+/// Why one protocol cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Incompatibility {
     pub protocol: ProtocolName,
@@ -75,18 +76,19 @@ pub struct Incompatibility {
     pub theirs: BTreeSet<Version>,
 }
 
+/// Why a protocol cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum IncompatibilityReason {
-    /// Required, and only we declare it.
+    /// Required, and only the caller declares it.
     NotSupportedByTarget,
-    /// Required, and only they declare it.
+    /// Required, and only the target declares it.
     NotSupportedByUs,
-    /// Required, and nobody declares it.
+    /// Required, and neither side declares it.
     NotSupported,
     /// Both declare it, in versions that semver keeps apart.
     NoCompatibleVersion,
-    /// Both can speak it, in no version that satisfies the requirement.
+    /// Both can speak it, but in no version that satisfies the requirement.
     RequirementNotMet,
 }
 
@@ -103,14 +105,14 @@ pub struct MatrixRow {
 
 /// Compares what two sessions declare.
 ///
-/// They are compatible when they can exchange a message: with `required`, when each of these protocols is agreed on as
-/// required; without, when they agree on a version of at least one protocol, or when a side declares no protocol at
-/// all, because such a session accepts any ([`Capabilities::accepts`]). Features never make a pair incompatible.
-/// To be required is to be declared: a side without any protocols fails every requirement.
+/// They are compatible when they can exchange a message. With `required`, each of these protocols must be agreed on
+/// as required. Without, they must agree on a version of at least one protocol, or one side declares no protocol at
+/// all, because such a session accepts any ([`Capabilities::accepts`]). Features never make a pair incompatible. A
+/// required protocol must be declared: a side without any protocols fails every requirement.
 #[must_use]
 pub fn negotiate(ours: &Capabilities, theirs: &Capabilities, required: &[RequiredProtocol]) -> Negotiation {
     let supported_protocols = agreements(ours, theirs);
-    // The first requirement of each protocol that is not met. Why is the same for all of them, so it is said once.
+    // The first unmet requirement of each protocol. The reason is the same for all of them, so it is given once.
     let mut unmet = BTreeMap::new();
     for wanted in required {
         if let Some(reason) = unmet_reason(ours, theirs, wanted, &supported_protocols) {
@@ -146,7 +148,7 @@ pub fn negotiate(ours: &Capabilities, theirs: &Capabilities, required: &[Require
     }
 }
 
-/// What two sessions have in common.
+/// Compares two sessions for the matrix.
 #[must_use]
 pub fn compare(session_a: SessionId, a: &Capabilities, session_b: SessionId, b: &Capabilities) -> MatrixRow {
     let common_protocols = agreements(a, b);
@@ -182,15 +184,15 @@ fn declared_by_both<'a>(
         .filter_map(|(name, of_a)| Some((name, of_a, b.supported_protocols.get(name)?)))
 }
 
-/// The highest version that is the lower of a compatible pair and satisfies the requirement.
+/// The highest version that is the lower one of a compatible pair and satisfies the requirement.
 fn agreed_version<'a>(
     of_a: &'a BTreeSet<Version>,
     of_b: &'a BTreeSet<Version>,
     requirement: &VersionReq,
 ) -> Option<&'a Version> {
-    // A star admits no prerelease, yet with nothing required two that share one agree on it.
+    // A star admits no prerelease, yet with no requirement two sessions that share one agree on it.
     let admits = |version: &Version| *requirement == VersionReq::STAR || requirement.matches(version);
-    // Of a compatible pair the lower is agreed, so it is enough to look for a partner at or above each version.
+    // The lower version of a compatible pair is agreed, so a partner at or above each version is enough.
     let lower = |of: &'a BTreeSet<Version>, with: &'a BTreeSet<Version>| {
         let releases: BTreeSet<_> = with.iter().filter(|version| version.pre.is_empty()).collect();
         of.iter()
@@ -201,8 +203,8 @@ fn agreed_version<'a>(
     lower(of_a, of_b).max(lower(of_b, of_a))
 }
 
-/// Whether one of `with`, at or above a version, is compatible with it. If any is, so is the next one, which for a
-/// prerelease may be another of the same release, or the next release.
+/// Whether a version in `with`, at or above this one, is compatible with it. If any is, so is the next one, which for
+/// a prerelease may be another of the same release, or the next release.
 fn has_partner_above(version: &Version, with: &BTreeSet<Version>, releases: &BTreeSet<&Version>) -> bool {
     let next = with.range(version..).next();
     let next_release = releases.range::<Version, _>(version..).next().copied();
@@ -215,11 +217,11 @@ fn has_partner_above(version: &Version, with: &BTreeSet<Version>, releases: &BTr
 /// Whether a session that declares these versions takes messages of this one.
 #[must_use]
 pub fn accepts_version(versions: &BTreeSet<Version>, version: &Version) -> bool {
-    // Nearly always: a message is sent in a version that its recipient declares.
+    // The common case: the recipient declares the version of the message.
     if versions.contains(version) {
         return true;
     }
-    // As [`has_partner_above`], and below: if any is compatible, so is the next one.
+    // As in [`has_partner_above`], and below: if any version is compatible, so is the nearest one.
     let below = versions.range(..=version).next_back();
     let mut above = versions.range(version..);
     let next = above.next();
@@ -299,7 +301,7 @@ fn suggestions<'r>(
         add_advice(found, requirement(&found.protocol), &mut out);
     }
     if !compatible && incompatibilities.is_empty() {
-        // Both declare protocols, and none in common.
+        // Both declare protocols, and have none in common.
         out.extend(additions(theirs, "this session"));
         out.extend(additions(ours, "the target session"));
     }
@@ -441,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_required_decides_and_says_why_it_fails() {
+    fn an_unmet_requirement_decides_and_names_its_reason() {
         let (one, none) = (chat(&["1.0.0"]), Capabilities::default());
         for (ours, theirs, wanted, reason, advice) in [
             (
@@ -475,12 +477,12 @@ mod tests {
         }
         let both = speaks(&[("chat", &["1.0.0"]), ("call", &["1.0.0"])], &[]);
         assert!(negotiate(&both, &chat(&["1.2.0"]), &required("chat", "1.0.0")).compatible);
-        // Something else in common does not make up for it.
+        // Another common protocol does not make up for it.
         assert!(!negotiate(&both, &both, &required("chat", ">1")).compatible);
     }
 
     #[test]
-    fn without_protocols_a_session_takes_any_and_without_common_ones_none() {
+    fn a_session_without_protocols_accepts_any_and_disjoint_sessions_are_incompatible() {
         let (chat, call) = (chat(&["1.0.0"]), speaks(&[("call", &["1.0.0"])], &[]));
         let none = Capabilities::default();
         assert!(negotiate(&chat, &none, &[]).compatible && negotiate(&none, &none, &[]).compatible);
@@ -510,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn a_protocol_that_is_required_in_many_versions_is_told_of_once() {
+    fn a_protocol_that_is_required_in_many_versions_is_reported_once() {
         let wanted: Vec<_> = (2..200)
             .flat_map(|major| required("chat", &format!("{major}.0.0")))
             .collect();
@@ -542,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_compatible_needs_no_advice() {
+    fn a_compatible_pair_gets_no_advice() {
         let compatible = negotiate(&chat(&["1.0.0"]), &chat(&["1.1.0"]), &[]);
         assert!(compatible.compatible && compatible.suggestions.is_empty());
     }
@@ -560,7 +562,7 @@ mod tests {
     }
 
     #[test]
-    fn advice_names_what_is_missing_and_nothing_else() {
+    fn advice_names_only_the_missing_versions() {
         for (ours, theirs, wanted, expected) in [
             (
                 &["1.0.0", "3.0.0"][..],
@@ -663,7 +665,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_agreed_is_the_best_that_both_can_speak(a in capabilities(), b in capabilities()) {
+        fn the_agreed_version_is_the_best_that_both_speak(a in capabilities(), b in capabilities()) {
             let result = negotiate(&a, &b, &[]);
             for (name, of_a) in &a.supported_protocols {
                 let of_b = versions(&b, name);

@@ -1,33 +1,35 @@
-//! Messages that the store has handed over to a replica in the operation that accepted them: for sessions that the
-//! replica has in hand and that take messages by push ([`Store::stand_by`](crate::storage::Store::stand_by)).
+//! A delivery batch: messages that the store leased to sessions of one replica in the operation that accepted them.
+//! Only sessions that this replica has claimed and that have push delivery started are leased to in this way.
 //!
-//! On the channel of the replica come the messages, each as it is stored, and then what says for whom they are: `P`, a
-//! version, the length of the id of the project, the id, and the store's own.
+//! The channel of the replica carries the messages first, each in its stored form, and then a trailer that says who
+//! they are for: the byte `P`, the version (4 bytes, big-endian), the length of the project id (2 bytes, big-endian),
+//! the id, and the recipients in the store's own format.
 
 use bytes::Bytes;
 
 use super::{FRAME_VERSION, FrameError};
 use crate::model::ProjectId;
 
-/// No message begins like this.
+/// The first byte of a trailer. No stored message begins with it.
 const TRAILER_MARK: u8 = b'P';
 
-/// To be read by [`Store::unpack`](crate::storage::Store::unpack).
+/// Messages for sessions of one project. The store decodes the recipients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeliveryBatch {
+    /// The project of all recipients.
     pub project: ProjectId,
-    /// As they are stored.
+    /// In their stored form.
     pub messages: Vec<Bytes>,
-    /// Who gets them.
+    /// The recipients, in the store's own format.
     pub recipients: Bytes,
 }
 
 impl DeliveryBatch {
-    /// How the last part of a parcel begins.
+    /// The first bytes of the trailer for a project; the recipients follow.
     #[must_use]
     pub fn trailer_head(project: &ProjectId) -> Vec<u8> {
         let id = project.as_str().as_bytes();
-        // An id is far shorter than that.
+        // A project id has at most 63 bytes.
         let len = u16::try_from(id.len()).unwrap_or(u16::MAX);
         [
             &[TRAILER_MARK][..],
@@ -38,15 +40,19 @@ impl DeliveryBatch {
         .concat()
     }
 
+    /// Whether these bytes are the trailer of a batch.
     #[must_use]
     pub fn is_trailer(part: &[u8]) -> bool {
         part.first() == Some(&TRAILER_MARK)
     }
 
+    /// Reads a batch from its messages and its trailer.
+    ///
     /// # Errors
-    /// When it is of another version, or not a parcel.
+    /// [`FrameError::Version`] for a batch of another version, [`FrameError::Malformed`] for a trailer that is cut
+    /// short or names no project.
     pub fn parse(messages: Vec<Bytes>, last: &Bytes) -> Result<Self, FrameError> {
-        let malformed = || FrameError::Malformed("a parcel is cut short".to_owned());
+        let malformed = || FrameError::Malformed("the trailer of a delivery batch is cut short".to_owned());
         let rest = last.strip_prefix(&[TRAILER_MARK]).ok_or_else(malformed)?;
         let (version, rest) = rest.split_first_chunk().ok_or_else(malformed)?;
         match u32::from_be_bytes(*version) {
@@ -71,14 +77,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_parcel_is_read_as_it_was_made() {
+    fn a_delivery_batch_is_read_back() {
         let project = ProjectId::parse("acme").unwrap();
         let last = [&DeliveryBatch::trailer_head(&project)[..], b"addresses"].concat();
         let messages = vec![Bytes::from_static(b"message")];
-        let parcel = DeliveryBatch::parse(messages.clone(), &last.clone().into()).unwrap();
+        let batch = DeliveryBatch::parse(messages.clone(), &last.clone().into()).unwrap();
         let addresses = Bytes::from_static(b"addresses");
         assert_eq!(
-            parcel,
+            batch,
             DeliveryBatch {
                 project,
                 messages,

@@ -1,57 +1,64 @@
-//! A frame, as it goes from one replica to the others: one JSON object, its version first.
+//! A frame: what one replica publishes to all replicas after a change in a shared store. One JSON object, its version
+//! first:
 //!
-//! The store completes a frame when it publishes it, with two numbers that only it knows: the writer gives it all up to
-//! them ([`Frame::head`]), and it appends `NUMBER,"n":SERIAL}`.
+//! `{"v":1,"from":"0192f3a0-…","project":"acme","news":{"waiting":["0192f3a0-…"]},"x":7,"n":42}`
+//!
+//! The store completes a frame when it publishes it, because only the store knows the last two numbers: the replica
+//! sends the text up to them ([`Frame::head`]), and the store appends `NUMBER,"n":SEQ}`.
 
 use serde::{Deserialize, Serialize};
 
 use crate::model::{MessageId, ProjectId, ProtocolName, ReplicaId, SessionId, SessionRecord};
 
-/// Of the frames this build writes and understands.
+/// The version of the frames that this build writes and reads.
 pub const FRAME_VERSION: u32 = 1;
 
+/// A frame as it is read from the bridge.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Frame {
+    /// Always [`FRAME_VERSION`].
     pub v: u32,
-    /// Who published it.
+    /// The replica that published the frame.
     pub from: ReplicaId,
     pub project: ProjectId,
+    /// What happened.
     #[serde(rename = "news")]
     pub event: StoreEvent,
-    /// Of a session that was put or removed: the version of the roster. Of a claim: its epoch. Else 0.
+    /// For a session that was put or removed: the version of the roster. For a claim: its epoch. Otherwise 0.
     #[serde(rename = "x")]
     pub number: u64,
-    /// Counts the frames of the project, over all replicas, without gaps.
+    /// The sequence number of the frame in its project: counts the frames of all replicas, without gaps.
     #[serde(rename = "n")]
     pub seq: u64,
 }
 
-/// What has happened in the store.
+/// A change in the store.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StoreEvent {
-    /// Something waits in these inboxes that did not before.
+    /// Messages wait in these inboxes that were empty before.
     Waiting(Vec<SessionId>),
-    /// A session is new, or has a new record.
+    /// A session is new or has a new record.
     Session(Box<SessionRecord>),
+    /// The session has ended and its record is gone.
     SessionRemoved(SessionId),
-    /// Somebody has the session in hand now; whoever had it before has not.
+    /// A replica has claimed the session; the claim of the replica before it has ended.
     Claimed(SessionId),
+    /// A protocol version was registered.
     Protocol {
         name: ProtocolName,
         version: semver::Version,
     },
-    /// The record of the project is of this revision.
+    /// The record of the project has this revision.
     Project(u64),
-    /// A message that its sender waits for has come further.
+    /// The delivery status of a tracked message has changed.
     Progress(MessageId),
 }
 
+/// Why bytes from the bridge cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    #[error(
-        "a frame of version {0}, and this replica understands {FRAME_VERSION}: another replica runs another version"
-    )]
+    #[error("frame version {0}, expected {FRAME_VERSION}: another replica runs another version")]
     Version(u32),
     #[error("not a frame: {0}")]
     Malformed(String),
@@ -63,21 +70,23 @@ struct Versioned {
 }
 
 impl Frame {
-    /// The text of a frame but for its numbers.
+    /// The text of a frame up to the two numbers that the store appends.
     #[must_use]
-    pub fn head(from: ReplicaId, project: &ProjectId, news: &StoreEvent) -> String {
-        let news = serde_json::to_string(news).unwrap_or_default();
-        format!(r#"{{"v":{FRAME_VERSION},"from":"{from}","project":"{project}","news":{news},"x":"#)
+    pub fn head(from: ReplicaId, project: &ProjectId, event: &StoreEvent) -> String {
+        let event = serde_json::to_string(event).unwrap_or_default();
+        format!(r#"{{"v":{FRAME_VERSION},"from":"{from}","project":"{project}","news":{event},"x":"#)
     }
 
+    /// Reads a frame.
+    ///
     /// # Errors
-    /// When it is of another version, or not a frame.
+    /// [`FrameError::Version`] for a frame of another version, [`FrameError::Malformed`] for text that is no frame.
     pub fn parse(text: &[u8]) -> Result<Self, FrameError> {
         let malformed = |error: serde_json::Error| FrameError::Malformed(error.to_string());
         match serde_json::from_slice(text) {
             Ok(Self { v, .. }) if v != FRAME_VERSION => Err(FrameError::Version(v)),
             Ok(frame) => Ok(frame),
-            // What another version has changed is not known: its version is where it always was.
+            // A frame of another version may differ in every other field, so only its version is read.
             Err(error) => match serde_json::from_slice::<Versioned>(text) {
                 Ok(Versioned { v }) if v != FRAME_VERSION => Err(FrameError::Version(v)),
                 _ => Err(malformed(error)),
@@ -91,10 +100,10 @@ mod tests {
     use super::*;
     use crate::model::{Capabilities, Owner, SessionName};
 
-    fn completed(news: &StoreEvent) -> String {
+    fn completed(event: &StoreEvent) -> String {
         let from = ReplicaId::parse("0192f3a0-0000-7000-8000-000000000001").unwrap();
         let project = ProjectId::parse("acme").unwrap();
-        format!("{}7,\"n\":42}}", Frame::head(from, &project, news))
+        format!("{}7,\"n\":42}}", Frame::head(from, &project, event))
     }
 
     fn session() -> SessionId {
@@ -107,7 +116,7 @@ mod tests {
         let session_id = r#""0192f3a0-0000-7000-8000-00000000000a""#;
         let name = ProtocolName::parse("chat").unwrap();
         let version = semver::Version::new(1, 2, 0);
-        for (news, text) in [
+        for (event, text) in [
             (
                 StoreEvent::Waiting(vec![session()]),
                 format!("{{\"waiting\":[{session_id}]}}"),
@@ -123,12 +132,12 @@ mod tests {
             ),
             (StoreEvent::Project(3), r#"{"project":3}"#.to_owned()),
         ] {
-            assert_eq!(completed(&news), format!("{head}{text},\"x\":7,\"n\":42}}"));
+            assert_eq!(completed(&event), format!("{head}{text},\"x\":7,\"n\":42}}"));
         }
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn a_frame_is_read_back() {
         let record = SessionRecord {
             id: session(),
             name: Some(SessionName::parse("alice \"the first\"").unwrap()),
@@ -138,17 +147,17 @@ mod tests {
             owner: Owner::anonymous(),
             holder: crate::model::Holder::default(),
         };
-        for news in [
+        for event in [
             StoreEvent::Session(Box::new(record)),
             StoreEvent::Waiting(vec![session(); 3]),
         ] {
-            let frame = Frame::parse(completed(&news).as_bytes()).unwrap();
-            assert_eq!((frame.event, frame.number, frame.seq), (news, 7, 42));
+            let frame = Frame::parse(completed(&event).as_bytes()).unwrap();
+            assert_eq!((frame.event, frame.number, frame.seq), (event, 7, 42));
         }
     }
 
     #[test]
-    fn a_frame_of_another_version_is_told_from_rubbish() {
+    fn a_frame_of_another_version_differs_from_a_malformed_one() {
         assert_eq!(Frame::parse(br#"{"v":2,"kind":[1]}"#), Err(FrameError::Version(2)));
         let newer = completed(&StoreEvent::Project(1)).replacen("\"v\":1", "\"v\":9", 1);
         assert_eq!(Frame::parse(newer.as_bytes()), Err(FrameError::Version(9)));

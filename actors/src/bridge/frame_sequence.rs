@@ -1,39 +1,40 @@
-//! Whether a frame is the next of its project. Pure.
+//! Detects gaps in the frames of each project. Pure.
 
 use std::collections::HashMap;
 
 use crate::model::ProjectId;
 
-/// What was heard last of each project, since the connection stands.
+/// The last sequence number per project since the connection was established.
 #[derive(Debug, Default)]
 pub(super) struct FrameSequence(HashMap<ProjectId, u64>);
 
-/// Where a frame stands among those of its project.
+/// How a frame follows the last one of its project.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FrameOrder {
-    /// Nothing is missing.
+    /// It is the next one.
     Next,
-    /// Frames before it were lost, or the store has lost what it had counted.
+    /// Frames before it were lost, or the store lost its counter and started again.
     AfterGap,
-    /// It was heard before.
+    /// It was delivered before.
     Duplicate,
 }
 
 impl FrameSequence {
-    pub fn observe(&mut self, project: &ProjectId, serial: u64) -> FrameOrder {
+    /// Records a frame and says how it follows the last one.
+    pub fn observe(&mut self, project: &ProjectId, seq: u64) -> FrameOrder {
         let Some(last) = self.0.get_mut(project) else {
-            self.0.insert(project.clone(), serial);
+            self.0.insert(project.clone(), seq);
             return FrameOrder::Next;
         };
-        let before = std::mem::replace(last, serial);
-        match serial {
-            _ if serial == before + 1 => FrameOrder::Next,
-            _ if serial == before => FrameOrder::Duplicate,
+        let before = std::mem::replace(last, seq);
+        match seq {
+            _ if seq == before + 1 => FrameOrder::Next,
+            _ if seq == before => FrameOrder::Duplicate,
             _ => FrameOrder::AfterGap,
         }
     }
 
-    /// Nothing is known of what comes next.
+    /// Forgets all projects: the next frame of each is accepted as the next one.
     pub fn clear(&mut self) {
         self.0.clear();
     }
@@ -44,9 +45,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lost_frame_is_noticed_with_the_next_of_its_project() {
+    fn a_lost_frame_is_detected_by_the_next_frame_of_its_project() {
         let (acme, other) = (ProjectId::parse("acme").unwrap(), ProjectId::parse("other").unwrap());
-        let mut serials = FrameSequence::default();
+        let mut sequence = FrameSequence::default();
         let places = [
             (&acme, 7),
             (&acme, 8),
@@ -55,20 +56,20 @@ mod tests {
             (&acme, 11),
             (&other, 4),
         ]
-        .map(|(project, serial)| serials.observe(project, serial));
+        .map(|(project, seq)| sequence.observe(project, seq));
         let (next, gap) = (FrameOrder::Next, FrameOrder::AfterGap);
         assert_eq!(places, [next, next, next, gap, next, next]);
     }
 
     #[test]
-    fn a_count_that_begins_anew_is_a_gap() {
+    fn a_restarted_counter_is_a_gap() {
         let acme = ProjectId::parse("acme").unwrap();
-        let mut serials = FrameSequence::default();
-        serials.observe(&acme, 900);
-        assert_eq!(serials.observe(&acme, 900), FrameOrder::Duplicate);
-        assert_eq!(serials.observe(&acme, 1), FrameOrder::AfterGap);
-        assert_eq!(serials.observe(&acme, 2), FrameOrder::Next);
-        serials.clear();
-        assert_eq!(serials.observe(&acme, 5), FrameOrder::Next);
+        let mut sequence = FrameSequence::default();
+        sequence.observe(&acme, 900);
+        assert_eq!(sequence.observe(&acme, 900), FrameOrder::Duplicate);
+        assert_eq!(sequence.observe(&acme, 1), FrameOrder::AfterGap);
+        assert_eq!(sequence.observe(&acme, 2), FrameOrder::Next);
+        sequence.clear();
+        assert_eq!(sequence.observe(&acme, 5), FrameOrder::Next);
     }
 }

@@ -1,3 +1,6 @@
+//! The actor that reads the bridge: it checks the sequence of frames per project and turns what it reads into
+//! [`ReplicaEvent`]s. It knows no project and no store.
+
 use std::sync::Arc;
 
 use actix::{Actor, AsyncContext, Context, Message, StreamHandler, Supervised};
@@ -8,14 +11,14 @@ use super::{
 };
 use crate::model::ProjectId;
 
-/// The actor that listens to the other replicas.
+/// Reads the bridge and passes on what it reads, in order.
 pub struct Listener {
     bridge: Arc<dyn Bridge>,
     sequence: FrameSequence,
     deliver: Box<dyn Fn(ReplicaEvent)>,
 }
 
-/// What a replica has to do about what it heard.
+/// What this replica does in response to what the bridge delivered.
 #[derive(Clone, Debug, PartialEq, Message)]
 #[rtype(result = "()")]
 #[allow(clippy::large_enum_variant, reason = "nearly all of them are frames")]
@@ -23,12 +26,12 @@ pub enum ReplicaEvent {
     /// The next frame of its project.
     Frame {
         frame: Frame,
-        /// It was published by this replica.
+        /// This replica published the frame.
         own: bool,
     },
-    /// Messages that the store has handed over to this replica.
+    /// Messages that the store leased to sessions of this replica.
     Deliveries(DeliveryBatch),
-    /// Frames were missed, of this project or of all: the store is to be looked at.
+    /// Frames were missed, of this project or (None) of all projects: the projects read the store again.
     Resync(Option<ProjectId>),
 }
 
@@ -45,8 +48,8 @@ impl Listener {
         let frame = match Frame::parse(text) {
             Ok(frame) => frame,
             Err(error) => {
-                // Whatever it says, it is in the store too.
-                tracing::warn!(%error, "a frame cannot be read: everything is looked at");
+                // The content of a frame is also in the store, so a resync replaces the frame.
+                tracing::warn!(%error, "unreadable bridge frame; resyncing all projects");
                 return (self.deliver)(ReplicaEvent::Resync(None));
             }
         };
@@ -55,7 +58,7 @@ impl Listener {
             FrameOrder::Next => {}
             FrameOrder::Duplicate => return,
             FrameOrder::AfterGap => {
-                tracing::warn!(project = %frame.project, "frames were lost: the project is looked at");
+                tracing::warn!(project = %frame.project, "frames were missed; resyncing the project");
                 (self.deliver)(ReplicaEvent::Resync(Some(frame.project.clone())));
             }
         }
@@ -71,7 +74,7 @@ impl Actor for Listener {
     }
 }
 
-/// It listens anew, and what was published meanwhile is caught up with.
+/// After a restart the listener subscribes again; the bridge's `Connected` event then starts a resync.
 impl Supervised for Listener {
     fn restarting(&mut self, _: &mut Context<Self>) {
         self.sequence.clear();
@@ -83,9 +86,9 @@ impl StreamHandler<BridgeEvent> for Listener {
         match incoming {
             BridgeEvent::Frame(text) => self.receive_frame(&text),
             BridgeEvent::DeliveryBatch(messages, last) => match DeliveryBatch::parse(messages, &last) {
-                Ok(parcel) => (self.deliver)(ReplicaEvent::Deliveries(parcel)),
+                Ok(batch) => (self.deliver)(ReplicaEvent::Deliveries(batch)),
                 Err(error) => {
-                    tracing::warn!(%error, "a parcel cannot be read: everything is looked at");
+                    tracing::warn!(%error, "unreadable delivery batch; resyncing all projects");
                     (self.deliver)(ReplicaEvent::Resync(None));
                 }
             },
@@ -93,11 +96,13 @@ impl StreamHandler<BridgeEvent> for Listener {
                 self.sequence.clear();
                 (self.deliver)(ReplicaEvent::Resync(None));
             }
-            BridgeEvent::Disconnected => tracing::warn!("the other replicas are not heard: what they do is seen later"),
+            BridgeEvent::Disconnected => {
+                tracing::warn!("bridge connection lost; changes of other replicas arrive late")
+            }
         }
     }
 
     fn finished(&mut self, _: &mut Context<Self>) {
-        tracing::error!("the stream of the bridge has ended");
+        tracing::error!("bridge stream has ended");
     }
 }

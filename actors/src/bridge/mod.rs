@@ -1,7 +1,8 @@
-//! What replicas tell each other.
+//! What replicas tell each other about changes in a shared store.
 //!
-//! Whatever a replica changes in a shared store is published by that operation itself, in the same transaction; there is
-//! no second truth. A frame says where to look. One that is lost costs time: whoever notices looks at everything.
+//! The store operation that makes a change also publishes it, in the same transaction, so the bridge never
+//! contradicts the store. Most frames say where to look; a delivery batch carries messages. A lost frame costs time
+//! and no data: the gap in the sequence starts a resync.
 
 mod delivery_batch;
 mod frame;
@@ -19,25 +20,27 @@ pub use listener::{Listener, ReplicaEvent};
 
 use crate::model::ReplicaId;
 
-/// Hears what the replicas of one broker publish, this one included.
+/// Delivers what the replicas of one broker publish, including this replica.
 pub trait Bridge: Send + Sync + 'static {
-    /// This replica, as its frames name it.
+    /// The id by which frames name this replica.
     fn replica(&self) -> ReplicaId;
 
-    /// Begins to listen. The stream goes on for as long as it is held, through every loss of the connection.
+    /// Subscribes. The stream lasts until it is dropped and survives lost connections.
     fn listen(&self) -> BridgeStream;
 }
 
+/// The stream of [`Bridge::listen`].
 pub type BridgeStream = Pin<Box<dyn Stream<Item = BridgeEvent> + Send>>;
 
+/// One item of the stream of a bridge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BridgeEvent {
-    /// From here on everything is heard. What was published before may have been missed.
+    /// The subscription is active. Frames published before it may have been missed.
     Connected,
     /// A frame, as it was published.
     Frame(Bytes),
-    /// The messages of a parcel for this replica and its last part, as they were published.
+    /// A delivery batch for this replica, as it was published: its messages, then its trailer.
     DeliveryBatch(Vec<Bytes>, Bytes),
-    /// Nothing is heard for the time being.
+    /// The connection is lost; nothing is delivered until the next `Connected`.
     Disconnected,
 }

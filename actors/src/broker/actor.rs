@@ -1,3 +1,6 @@
+//! The root actor: opens the projects that the store has and restarts those that fail. `records` holds its changes of
+//! project records. It sees no message and no frame.
+
 mod records;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
@@ -18,18 +21,18 @@ use crate::{
     supervise::{self, ActorMetrics, Address, Envelope, RestartPolicy},
 };
 
-/// How often a change is tried again that somebody else has overtaken.
+/// How often an update is tried again when another replica changed the record first.
 const UPDATE_TRIES_MAX: usize = 128;
-/// How long a project stays down when it was given up for the second time, and then twice as long each time.
+/// The pause before the second restart of a failed project; it doubles with each further failure.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
 const RESTART_PAUSE_MAX: Duration = Duration::from_secs(60);
 const FAILURES_FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
-/// How long after a loss it is looked whether the deleted projects are deleted still.
+/// How long after a rollback of the store the broker checks the deleted projects again.
 const DELETED_CHECK_DELAY: Duration = Duration::from_secs(1);
-/// How often it is looked whether the last use of a key is to be written down.
+/// How often the broker writes the last use of keys to the store.
 const KEY_USE_WRITE_INTERVAL: Duration = Duration::from_secs(600);
 
-/// The root actor. When it gives up, the process should end: whoever runs it restarts it.
+/// The root actor. When it gives up, the process should end and be restarted.
 pub struct Broker {
     address: Address<Broker>,
     settings: BrokerSettings,
@@ -37,31 +40,32 @@ pub struct Broker {
     arbiters: Vec<ArbiterHandle>,
     projects: Arc<Projects>,
     keyring: Arc<Keyring>,
-    /// As the store has them.
+    /// The records as the store has them.
     records: HashMap<ProjectId, LoadedRecord>,
-    /// On which arbiter a project is. What happens to one happens there, in the order in which it was decided.
+    /// The arbiter of each project. Everything that happens to a project runs there, in the order of the broker's
+    /// decisions.
     arbiter_of: HashMap<ProjectId, ArbiterHandle>,
-    /// How often a project was given up, and when last, on the monotonic clock.
+    /// How often a project has failed, and when last, in milliseconds on the monotonic clock.
     failures: HashMap<ProjectId, (u32, u64)>,
-    /// The deleted projects are about to be looked at.
+    /// A check of the deleted projects is scheduled.
     deleted_check_pending: bool,
     loaded: Arc<watch::Sender<bool>>,
     changes: watch::Sender<u64>,
 }
 
-/// What applies to a whole broker.
+/// Settings of a whole broker.
 #[derive(Clone, Copy, Debug)]
 pub struct BrokerSettings {
     pub project: ProjectSettings,
-    /// Requests per minute of each key; 0 is no limit.
+    /// Requests per minute of each key; 0 means no limit.
     pub key_rate_limit: u32,
-    /// False: there is the default project and no other.
+    /// False: the default project is the only one.
     pub multi_project: bool,
-    /// Projects that there may be at once.
+    /// Active projects at one time, at most.
     pub projects_max: usize,
 }
 
-/// A record, and when it was asked for.
+/// A record and the epoch of the store at which it was read.
 struct LoadedRecord {
     record: Arc<ProjectRecord>,
     epoch: StoreEpoch,
@@ -69,14 +73,14 @@ struct LoadedRecord {
 
 type Reply = oneshot::Sender<Result<Arc<ProjectRecord>, BrokerError>>;
 
-/// A part without which a project cannot go on panicked too often.
+/// A project cannot go on: its actor, its registry or its router panicked too often.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct ProjectFailed {
     project: ProjectId,
 }
 
-/// The data set of a project has gone back: what is known of it is void.
+/// The store lost data of this project: what this process knows about it is void.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct StoreRolledBack {
@@ -104,21 +108,21 @@ pub(super) struct UpdateProject {
 #[rtype(result = "()")]
 pub struct Panic;
 
-/// What is to be done to a record; done again to a newer one when somebody else was first.
+/// A change of a record. It is applied again to a newer record when another replica changed the record first.
 #[derive(Clone)]
 pub(super) struct RecordUpdate(Arc<UpdateFn>);
 
 type UpdateFn = dyn Fn(&mut ProjectRecord) -> Result<(), BrokerError> + Send + Sync;
 
 impl RecordUpdate {
-    pub fn new(amend: impl Fn(&mut ProjectRecord) -> Result<(), BrokerError> + Send + Sync + 'static) -> Self {
-        Self(Arc::new(amend))
+    pub fn new(update: impl Fn(&mut ProjectRecord) -> Result<(), BrokerError> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(update))
     }
 }
 
 impl Broker {
-    /// Starts the root on this thread's arbiter. Projects are spread over `arbiters` in turn; `gave_up` is called
-    /// when the root has panicked too often. A project that has is opened anew: it is one of many.
+    /// Starts the root on this thread's arbiter. Projects are spread over `arbiters` in turn. `gave_up` runs when the
+    /// root has panicked too often; a project that panics too often is restarted from the store.
     pub fn start(
         settings: BrokerSettings,
         storage: Arc<dyn Storage>,
@@ -155,12 +159,12 @@ impl Broker {
         );
         let listener = bridge.map(|bridge| {
             let broker = address.clone();
-            // Without it this replica would not know what the others do.
+            // A replica without a listener would serve outdated data, so the process ends with it.
             supervise::start(
                 ActorMetrics::new("bridge", ""),
                 RestartPolicy::default(),
                 move || gave_up(),
-                |_| Listener::new(bridge, move |told| broker.report(told)),
+                |_| Listener::new(bridge, move |event| broker.report(event)),
             )
         });
         BrokerHandle {
@@ -174,7 +178,7 @@ impl Broker {
         }
     }
 
-    /// Opens what the store has, and the default project in any case.
+    /// Opens every project that the store has, and creates the default project if it is missing.
     fn load(&mut self, ctx: &mut Context<Self>) {
         let epoch = self.storage.epoch();
         let op = self.storage.projects();
@@ -186,7 +190,7 @@ impl Broker {
     }
 
     fn load_later(error: &StoreError, ctx: &mut Context<Self>) {
-        tracing::warn!(%error, "projects cannot be loaded yet: tried again");
+        tracing::warn!(%error, "projects cannot be loaded; retrying");
         ctx.run_later(Duration::from_secs(1), Self::load);
     }
 
@@ -202,7 +206,7 @@ impl Broker {
                 records.push(record);
                 broker.open_all(records, epoch, ctx);
             }
-            // Another replica has made it meanwhile.
+            // Another replica created it first.
             Ok(None) => broker.load(ctx),
             Err(error) => Self::load_later(&error, ctx),
         });
@@ -224,7 +228,6 @@ impl Broker {
         self.settings.multi_project || is_default(project)
     }
 
-    /// A replica has told of something it did.
     fn apply_frame(&mut self, frame: Frame, own: bool, ctx: &mut Context<Self>) {
         if let StoreEvent::Project(revision) = frame.event
             && self.serves(&frame.project)
@@ -235,18 +238,18 @@ impl Broker {
             }
         }
         if let Some(project) = self.projects.get(&frame.project) {
-            project.apply_frame(frame, own);
+            project.control().apply_frame(frame, own);
         }
     }
 
-    /// What starts the actors of a project, on the arbiter that is its own.
+    /// Returns what starts the actors of a project; it runs on the arbiter of the project.
     fn project_starter(
         &self,
         record: Arc<ProjectRecord>,
         epoch: StoreEpoch,
     ) -> impl FnOnce() -> ProjectHandle + Send + 'static {
         let (settings, storage) = (self.settings.project, Arc::clone(&self.storage));
-        let (neighbours, broker) = (Arc::downgrade(&self.projects), self.address.clone());
+        let (projects, broker) = (Arc::downgrade(&self.projects), self.address.clone());
         move || {
             let (store, project) = (storage.open_at(&record.id, epoch), record.id.clone());
             let went_back = {
@@ -256,14 +259,14 @@ impl Broker {
                     broker.report(StoreRolledBack { project });
                 }
             };
-            Project::start(record, settings, store, neighbours, went_back, move || {
+            Project::start(record, settings, store, projects, went_back, move || {
                 broker.report(ProjectFailed { project })
             })
         }
     }
 
-    /// A project panicked too often. Its actors end, and others go on from what is in the store: at once, and after
-    /// longer and longer pauses when that does not help. Nobody else's project hears of it.
+    /// Restarts a failed project from the store: the first time at once, then after a pause that doubles. Other
+    /// projects are not affected.
     fn restart_project(&mut self, project: ProjectId, ctx: &mut Context<Self>) {
         let now = now();
         let (count, last_ms) = self.failures.entry(project.clone()).or_insert((0, now.mono_ms));
@@ -275,9 +278,9 @@ impl Broker {
             count => (RESTART_PAUSE * 2_u32.pow((count - 1).min(16))).min(RESTART_PAUSE_MAX),
         };
         (*count, *last_ms) = (*count + 1, now.mono_ms);
-        tracing::error!(%project, ?pause, "a project was given up: it is opened anew");
+        tracing::error!(%project, ?pause, "project failed; restarting it");
         if let Some(broken) = self.projects.get(&project) {
-            broken.kill(CloseReason::Failed);
+            broken.control().kill(CloseReason::Failed);
         }
         self.changes.send_modify(|count| *count += 1);
         ctx.run_later(pause, move |broker, _| broker.start_again(&project));
@@ -302,7 +305,7 @@ impl Broker {
         self.arbiter_of.get(project).cloned()
     }
 
-    /// Writes down when keys were last used, where that is news.
+    /// Writes the last use of keys to the store, for projects where it has changed.
     fn write_key_uses(&mut self, ctx: &mut Context<Self>) {
         let is_used = |record: &&ProjectRecord| {
             record.active
@@ -329,7 +332,7 @@ fn is_default(id: &ProjectId) -> bool {
     id.as_str() == ProjectId::DEFAULT
 }
 
-/// Says that all projects are open when the last who opens one lets go of it.
+/// Reports that all projects are open when the last clone is dropped.
 struct LoadedOnDrop(Arc<watch::Sender<bool>>);
 
 impl Drop for LoadedOnDrop {
@@ -347,7 +350,7 @@ impl Actor for Broker {
     }
 }
 
-/// What it knows are facts about the world, and `started` completes them.
+/// All fields stay valid across a restart; `started` loads what is missing.
 impl Supervised for Broker {}
 
 impl Handler<Envelope<ReplicaEvent>> for Broker {
@@ -356,20 +359,22 @@ impl Handler<Envelope<ReplicaEvent>> for Broker {
     fn handle(&mut self, Envelope { message, .. }: Envelope<ReplicaEvent>, ctx: &mut Context<Self>) {
         match message {
             ReplicaEvent::Frame { frame, own } => self.apply_frame(frame, own, ctx),
-            ReplicaEvent::Deliveries(parcel) => {
-                if let Some(project) = self.projects.get(&parcel.project) {
-                    project.deliver(&parcel);
+            ReplicaEvent::Deliveries(batch) => {
+                if let Some(project) = self.projects.get(&batch.project) {
+                    project.control().deliver(&batch);
                 }
             }
             ReplicaEvent::Resync(Some(project)) => {
                 self.reload(project.clone(), ctx);
                 if let Some(project) = self.projects.get(&project) {
-                    project.request_resync();
+                    project.control().request_resync();
                 }
             }
             ReplicaEvent::Resync(None) => {
                 self.load(ctx);
-                self.projects.all_open().iter().for_each(ProjectHandle::request_resync);
+                for project in self.projects.all_open() {
+                    project.control().request_resync();
+                }
             }
         }
     }
@@ -396,7 +401,7 @@ impl Handler<Envelope<CreateProject>> for Broker {
 
     fn handle(&mut self, Envelope { message, .. }: Envelope<CreateProject>, ctx: &mut Context<Self>) {
         if !self.settings.multi_project {
-            let text = "there is one project here (enable_multi_project is false)";
+            let text = "this broker has a single project (enable_multi_project is false)";
             drop(message.reply.send(Err(BrokerError::forbidden(text))));
             return;
         }
@@ -408,12 +413,8 @@ impl Handler<Envelope<UpdateProject>> for Broker {
     type Result = ();
 
     fn handle(&mut self, Envelope { message, .. }: Envelope<UpdateProject>, ctx: &mut Context<Self>) {
-        let UpdateProject {
-            project,
-            update: amendment,
-            reply,
-        } = message;
-        self.update(project, amendment, UPDATE_TRIES_MAX, reply, ctx);
+        let UpdateProject { project, update, reply } = message;
+        self.update(project, update, UPDATE_TRIES_MAX, reply, ctx);
     }
 }
 

@@ -1,3 +1,5 @@
+//! The verbs of the broker that every surface calls. Callers are authorized before they get here.
+
 use std::sync::Arc;
 
 use tokio::sync::{oneshot, watch};
@@ -19,11 +21,11 @@ use crate::{
     supervise::{ActorNode, Address},
 };
 
-/// The way into the broker, for every surface. Who may do what has been decided before.
+/// The verbs of the broker: projects, their keys and grants, the audit log. Cheap to clone.
 #[derive(Clone)]
 pub struct BrokerHandle {
     pub(super) address: Address<Broker>,
-    /// Where the other replicas are heard, if there can be any.
+    /// The listener, where the storage is shared.
     pub(super) listener: Option<Address<Listener>>,
     pub(super) projects: Arc<Projects>,
     pub(super) keyring: Arc<Keyring>,
@@ -33,10 +35,11 @@ pub struct BrokerHandle {
 }
 
 impl BrokerHandle {
-    /// The project of this id.
+    /// The project of this id. Waits until the projects are loaded.
     ///
     /// # Errors
-    /// `project_not_found` for one that is closed as for one that never was, and as soon.
+    /// `project_not_found` for a closed project as for one that never existed, equally fast; `unavailable` when the
+    /// broker ends before its projects are loaded.
     pub async fn project(&self, id: &ProjectId) -> Result<ProjectHandle, BrokerError> {
         if let Some(project) = self.projects.get(id) {
             return Ok(project);
@@ -45,7 +48,10 @@ impl BrokerHandle {
         self.projects.get(id).ok_or(BrokerError::ProjectNotFound)
     }
 
-    /// Waits until it is known which projects there are.
+    /// Waits until the projects are loaded.
+    ///
+    /// # Errors
+    /// `unavailable` when the broker ends before that.
     async fn wait_until_loaded(&self) -> Result<(), BrokerError> {
         let loaded = self.loaded.clone().wait_for(|loaded| *loaded).await.is_ok();
         if loaded {
@@ -55,34 +61,37 @@ impl BrokerHandle {
         }
     }
 
-    /// The projects that are open.
+    /// The open projects.
     pub fn open_projects(&self) -> Vec<ProjectHandle> {
         self.projects.all_open()
     }
 
-    /// All projects as they are, by id; those that were deleted too.
+    /// The records of all projects, deleted ones included, sorted by id.
     pub fn records(&self) -> Vec<Arc<ProjectRecord>> {
         self.projects.records()
     }
 
+    /// The record of a project, deleted ones included.
     pub fn record(&self, id: &ProjectId) -> Option<Arc<ProjectRecord>> {
         self.projects.record(id)
     }
 
+    /// The keys of all projects.
     pub fn keyring(&self) -> &Arc<Keyring> {
         &self.keyring
     }
 
-    /// Changes whenever a project does, its keys included.
+    /// Changes whenever a project or one of its keys changes.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.clone()
     }
 
+    /// The storage of the broker.
     pub fn storage(&self) -> &dyn Storage {
         &*self.storage
     }
 
-    /// The whole tree as data. It is read from the outside, so it is there even when an actor is stuck.
+    /// The actor tree as data. It is read without asking an actor, so it works when one is stuck.
     pub fn observe(&self) -> ActorNode {
         let mut projects = self.open_projects();
         projects.sort_by(|a, b| a.id().cmp(b.id()));
@@ -92,7 +101,11 @@ impl BrokerHandle {
             .node(listener.chain(projects.iter().map(ProjectHandle::observe)).collect())
     }
 
-    /// Makes a project and its first key, which administers it.
+    /// Creates a project and its first key, which has the scope `admin`.
+    ///
+    /// # Errors
+    /// `project_exists`, `invalid_argument` for a field that does not fit, `forbidden` when the broker has its
+    /// maximum of projects or `enable_multi_project` is false, `unavailable`.
     pub async fn create_project(&self, wanted: NewProject) -> Result<(Arc<ProjectRecord>, IssuedKey), BrokerError> {
         let now_ms = now().unix_ms;
         let mut record = ProjectRecord::new(wanted, now_ms)?;
@@ -109,6 +122,10 @@ impl BrokerHandle {
         Ok((record, made))
     }
 
+    /// Changes a project.
+    ///
+    /// # Errors
+    /// `project_not_found`, `invalid_argument` for a field that does not fit, `unavailable`.
     pub async fn change_project(
         &self,
         id: &ProjectId,
@@ -117,10 +134,13 @@ impl BrokerHandle {
         self.update(id, move |record| record.change(&changes)).await
     }
 
-    /// Deletes a project: its keys end, its sessions too, and what they hold is gone.
+    /// Deletes a project: ends its keys and its sessions, and discards the messages they hold.
+    ///
+    /// # Errors
+    /// `project_not_found`, `forbidden` for the default project, `unavailable`.
     pub async fn delete_project(&self, id: &ProjectId) -> Result<(), BrokerError> {
         if *id == ProjectId::default_project() {
-            let text = "the project of callers that name none cannot be deleted";
+            let text = "the default project cannot be deleted";
             return Err(BrokerError::forbidden(text));
         }
         self.update(id, |record| {
@@ -131,6 +151,11 @@ impl BrokerHandle {
         Ok(())
     }
 
+    /// Creates a key.
+    ///
+    /// # Errors
+    /// `project_not_found`, `invalid_argument` for a field that does not fit or when the project has its maximum of
+    /// keys, `unavailable`.
     pub async fn add_key(&self, id: &ProjectId, wanted: NewKey) -> Result<IssuedKey, BrokerError> {
         let made = make_key(id)?;
         let adds = made.clone();
@@ -139,7 +164,10 @@ impl BrokerHandle {
         Ok(made)
     }
 
-    /// Returns from when on the key is good no more.
+    /// Revokes a key. Returns the time from which it is invalid, in milliseconds since the Unix epoch.
+    ///
+    /// # Errors
+    /// `project_not_found`, `invalid_argument` when the project has no such key, `unavailable`.
     pub async fn revoke_key(&self, id: &ProjectId, key: KeyId) -> Result<u64, BrokerError> {
         let revoked = key.clone();
         let record = self
@@ -149,7 +177,10 @@ impl BrokerHandle {
         Ok(known.and_then(|known| known.retired_at_ms).unwrap_or(0))
     }
 
-    /// Puts a new key in the place of this one, or of each; the old ones stay good for `grace_ms`.
+    /// Replaces this key, or (None) every active key, with a new one. The old ones stay valid for `grace_ms`.
+    ///
+    /// # Errors
+    /// `project_not_found`, `invalid_argument` when the key does not exist or is not active, `unavailable`.
     pub async fn rotate_keys(
         &self,
         id: &ProjectId,
@@ -183,13 +214,21 @@ impl BrokerHandle {
         })
     }
 
+    /// Allows a project to send to another one.
+    ///
+    /// # Errors
+    /// `project_not_found`, `invalid_argument`, `forbidden` when the grants of the project reach their bound,
+    /// `unavailable`.
     pub async fn grant(&self, id: &ProjectId, target: ProjectId, grant: Grant) -> Result<(), BrokerError> {
         self.update(id, move |record| record.grant(target.clone(), grant.clone()))
             .await?;
         Ok(())
     }
 
-    /// False when there was none.
+    /// Revokes a grant. Returns false when the project had none for this target.
+    ///
+    /// # Errors
+    /// `project_not_found`, `unavailable`.
     pub async fn revoke_grant(&self, id: &ProjectId, target: &ProjectId) -> Result<bool, BrokerError> {
         self.wait_until_loaded().await?;
         let had = self.record(id).is_some_and(|record| record.grants.contains_key(target));
@@ -204,34 +243,43 @@ impl BrokerHandle {
         Ok(had)
     }
 
+    /// Applies an update to a record, again and again until no other replica interferes.
+    ///
+    /// # Errors
+    /// As the update itself; `project_not_found`, `unavailable`.
     async fn update(
         &self,
         id: &ProjectId,
-        amendment: impl Fn(&mut ProjectRecord) -> Result<(), BrokerError> + Send + Sync + 'static,
+        update: impl Fn(&mut ProjectRecord) -> Result<(), BrokerError> + Send + Sync + 'static,
     ) -> Result<Arc<ProjectRecord>, BrokerError> {
         self.wait_until_loaded().await?;
         let (reply, answer) = oneshot::channel();
         self.address.tell(UpdateProject {
             project: id.clone(),
-            update: RecordUpdate::new(amendment),
+            update: RecordUpdate::new(update),
             reply,
         })?;
         answer.await.unwrap_or(Err(BrokerError::unavailable()))
     }
 
-    /// Adds to the record of what was administered and refused; its id and time are set here.
+    /// Appends an entry to the audit log. Sets its id and time. A store that fails is logged.
     pub async fn record_audit(&self, mut entry: AuditEntry) {
         entry.id = Uuid::now_v7();
         entry.at_ms = now().unix_ms;
         if let Err(error) = self.storage.append_audit(entry).await {
-            tracing::warn!(%error, "an entry of the audit is only in the log");
+            tracing::warn!(%error, "audit entry could not be stored; it is only in the log");
         }
     }
 
+    /// Entries of the audit log, newest first.
+    ///
+    /// # Errors
+    /// `unavailable` when the store cannot be read.
     pub async fn audit(&self, query: AuditQuery) -> Result<Vec<Arc<AuditEntry>>, BrokerError> {
         Ok(self.storage.audit(query).await?)
     }
 
+    /// The address of the root actor. Compiled in for tests only.
     #[cfg(feature = "faults")]
     pub fn address(&self) -> &Address<Broker> {
         &self.address

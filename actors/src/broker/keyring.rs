@@ -1,3 +1,5 @@
+//! Finds the principal of a key by the digest of the key, without asking an actor.
+
 use std::{
     collections::HashMap,
     sync::{Arc, PoisonError, RwLock},
@@ -8,28 +10,30 @@ use crate::{
     rate::RateLimit,
 };
 
-/// Somebody who was let in: as whom, for what, and until when.
+/// An authenticated caller: who it is, what it may do and until when.
 #[derive(Debug)]
 pub struct Principal {
-    /// What it registers belongs to this.
+    /// The owner of the sessions that this principal registers.
     pub owner: Owner,
-    /// How the audit calls it.
+    /// The name of the principal in the audit log.
     pub audit_name: Arc<str>,
+    /// What it may do.
     pub scope: Scope,
-    /// The only project it may act in; None: any.
+    /// The only project in which it may act; None: any.
     pub only_project: Option<ProjectId>,
+    /// Until when its credential is valid.
     pub status: CredentialStatus,
-    /// Of its requests.
+    /// Limits its requests.
     pub rate: Option<RateLimit>,
 }
 
-/// The keys of all projects that are good, or were when they came in last.
+/// The keys of all projects that are valid, or were when they were last used.
 ///
-/// A key is found by its digest and by nothing else. So there is one way for all that are not good, whichever part of
-/// them is wrong, and what a guess has in common with a key does not show in how long the answer takes.
+/// A key is found by its digest alone. Every invalid key takes the same path, whichever part of it is wrong, so the
+/// time of the answer reveals nothing about a guess.
 #[derive(Debug, Default)]
 pub struct Keyring {
-    /// Of each key; 0 is no limit.
+    /// For each key; 0 means no limit.
     requests_per_minute: u32,
     keys: RwLock<HashMap<u128, KeyEntry>>,
 }
@@ -43,6 +47,7 @@ struct KeyEntry {
 }
 
 impl Keyring {
+    /// An empty keyring whose keys each have this limit of requests per minute; 0 means no limit.
     #[must_use]
     pub fn new(requests_per_minute: u32) -> Self {
         Self {
@@ -51,24 +56,24 @@ impl Keyring {
         }
     }
 
-    /// Who has the key of this digest. Whether it is still good is for the caller to ask.
+    /// The principal of the key with this digest. The caller checks whether its credential is still valid.
     #[must_use]
     pub fn find(&self, digest: &KeyDigest) -> Option<Arc<Principal>> {
         let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
         let found = keys.get(&digest.prefix());
-        // As much to compare as if there were one.
+        // An unknown key costs the same comparison as a known one.
         let is_same = found.map_or(digest, |key| &key.digest).matches(digest);
         found.filter(|_| is_same).map(|key| Arc::clone(&key.principal))
     }
 
-    /// When a key was last used, to the minute, in this process.
+    /// When this process last saw the key, in milliseconds since the Unix epoch, rounded down to the minute.
     #[must_use]
     pub fn last_used_at_ms(&self, digest: &KeyDigest) -> Option<u64> {
         let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
         keys.get(&digest.prefix())?.principal.status.last_used_at_ms()
     }
 
-    /// Ends all keys of a project.
+    /// Revokes all keys of a project.
     pub(crate) fn revoke_all(&self, project: &ProjectId) {
         let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
         for (_, key) in keys.extract_if(|_, key| key.project == *project) {
@@ -76,9 +81,9 @@ impl Keyring {
         }
     }
 
-    /// Takes over what the record of a project says of its keys. Whoever came in with one that is good no more hears of
-    /// it by its standing. One that has ended never comes back, whatever becomes of the clock, unless the record has gone
-    /// back to before it was revoked.
+    /// Applies the keys of a project record. Callers see the end of their key through the shared
+    /// [`CredentialStatus`]. A key that has ended stays ended whatever the clock says, unless the record itself was
+    /// rolled back to before the revocation.
     pub(crate) fn apply(&self, record: &ProjectRecord, now_ms: u64) {
         let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
         keys.retain(|_, key| {
@@ -141,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_found_whole_and_not_in_parts() {
+    fn a_key_is_found_by_its_full_text_only() {
         let (keyring, mut record) = (Keyring::new(0), ProjectRecord::default_project(NOW));
         let made = made(&mut record);
         keyring.apply(&record, NOW);
@@ -162,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_came_in_hears_of_a_revocation() {
+    fn a_revocation_reaches_authenticated_callers() {
         let (keyring, mut record) = (Keyring::new(0), ProjectRecord::default_project(NOW));
         let (kept, gone) = (made(&mut record), made(&mut record));
         keyring.apply(&record, NOW);
@@ -176,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn the_keys_of_other_projects_are_left_alone() {
+    fn a_record_leaves_the_keys_of_other_projects_alone() {
         let keyring = Keyring::new(0);
         let (mut here, mut there) = (ProjectRecord::default_project(NOW), ProjectRecord::default_project(NOW));
         there.id = ProjectId::parse("there").unwrap();

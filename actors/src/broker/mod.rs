@@ -1,4 +1,4 @@
-//! The root of the tree: opens projects, each on an arbiter of its own choosing, and owns their keys.
+//! The root of the actor tree: opens projects, spreads them over arbiters, and owns their keys.
 
 mod actor;
 mod handle;

@@ -1,37 +1,44 @@
+//! Entries of the audit log.
+
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::ProjectId;
 
-/// One line of the record of who administered what, and who was refused. It holds no secrets and is never changed.
+/// One entry of the audit log: an administrative action, done or refused. It holds no secrets and never changes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditEntry {
     /// `UUIDv7`: ids sort by time.
     pub id: Uuid,
     /// Milliseconds since the Unix epoch.
     pub at_ms: u64,
-    /// Who did it: `admin`, `anonymous`, `key:{project}/{key}`, `jwt:{subject}`, `broker`, or `unknown`.
+    /// The actor: `admin`, `anonymous`, `key:{project}/{key}`, `jwt:{subject}`, `broker`, or `unknown`.
     pub actor: String,
-    /// From where.
+    /// The network address of the caller.
     pub address: Option<String>,
     pub project: Option<ProjectId>,
-    /// What was done, such as `project.create`.
+    /// The action, such as `project.create`.
     pub action: String,
-    /// What it was done to.
+    /// What the action applied to.
     pub target: Option<String>,
+    /// Whether it was done or refused.
     pub outcome: AuditOutcome,
-    /// Why it was refused: a code of the contract, section 7.
+    /// The reason of a refusal: an error code of the contract, section 7.
     pub code: Option<String>,
 }
 
+/// Whether an action was done or refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AuditOutcome {
+    /// The action was done.
     Done,
+    /// The action was refused.
     Refused,
 }
 
 impl AuditOutcome {
+    /// The stored name.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -41,19 +48,20 @@ impl AuditOutcome {
     }
 }
 
-/// Which entries are asked for, the newest first.
+/// Selects entries, newest first.
 #[derive(Clone, Debug, Default)]
 pub struct AuditQuery {
     pub project: Option<ProjectId>,
     pub action: Option<String>,
     pub outcome: Option<AuditOutcome>,
-    /// Only those before this one.
+    /// Only entries older than this one.
     pub before: Option<Uuid>,
+    /// Entries in the answer, at most.
     pub limit: usize,
 }
 
 impl AuditQuery {
-    /// Whether an entry is asked for, the number of them left out.
+    /// Whether the query selects an entry, `limit` aside.
     #[must_use]
     pub fn matches(&self, entry: &AuditEntry) -> bool {
         self.project

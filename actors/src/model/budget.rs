@@ -1,9 +1,11 @@
+//! The bounds on the messages that a store keeps, and the error that names the bound that was reached.
+
 /// A bound on the messages that a store keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Budget {
     /// Messages that wait for one session or are leased to it.
     QueueMessages,
-    /// Their bytes.
+    /// Bytes of the messages that wait for one session or are leased to it.
     QueueBytes,
     /// Bytes of all messages of a project that wait or are leased.
     ProjectBytes,
@@ -12,7 +14,7 @@ pub enum Budget {
 }
 
 impl Budget {
-    /// The name that a caller sees.
+    /// The name in error details.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -23,7 +25,7 @@ impl Budget {
         }
     }
 
-    /// What the limit counts.
+    /// The unit of the limit.
     #[must_use]
     pub const fn unit(self) -> &'static str {
         match self {
@@ -49,13 +51,14 @@ impl Budget {
     budget.unit()
 )]
 pub struct BudgetFull {
+    /// The budget that is full.
     pub budget: Budget,
     /// In the unit of the budget.
     pub limit: usize,
 }
 
 impl BudgetFull {
-    /// The recipient has as many messages as it may have.
+    /// The recipient's queue holds its maximum of messages.
     #[must_use]
     pub const fn queue_messages(limit: usize) -> Self {
         Self {

@@ -1,3 +1,5 @@
+//! What sessions declare they can do, and filters over it.
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use semver::{Version, VersionReq};
@@ -5,16 +7,18 @@ use serde::{Deserialize, Serialize};
 
 use super::ProtocolName;
 
-/// What a session says it can do.
+/// What a session declares it can do.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Capabilities {
+    /// Protocols and their versions.
     pub supported_protocols: BTreeMap<ProtocolName, BTreeSet<Version>>,
+    /// Features by name.
     pub supported_features: BTreeSet<String>,
 }
 
 impl Capabilities {
-    /// Versions and features declared: what comparing it with others looks at.
+    /// Versions and features declared: the cost of a comparison grows with this number.
     #[must_use]
     pub fn entries_len(&self) -> usize {
         let versions: usize = self
@@ -25,8 +29,8 @@ impl Capabilities {
         versions + self.supported_features.len()
     }
 
-    /// Whether a message of this protocol may be sent to a session with these capabilities: it declared a
-    /// compatible version, or it declared no protocol at all, which leaves the choice to the sender.
+    /// Whether a session with these capabilities takes messages of this protocol: it declared a compatible version,
+    /// or it declared no protocol at all, which leaves the choice to the sender.
     #[must_use]
     pub fn accepts(&self, name: &ProtocolName, version: &Version) -> bool {
         self.supported_protocols.is_empty()
@@ -37,14 +41,17 @@ impl Capabilities {
     }
 }
 
-/// Which sessions a broadcast is for: those that speak all of these protocols and have all of these features.
+/// Selects the recipients of a broadcast: sessions that speak all of these protocols and have all of these features.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CapabilityFilter {
+    /// One declared version of each protocol satisfies its requirement.
     pub protocols: BTreeMap<ProtocolName, VersionReq>,
+    /// Features that the session must have.
     pub features: BTreeSet<String>,
 }
 
 impl CapabilityFilter {
+    /// Whether a session with these capabilities is a recipient.
     #[must_use]
     pub fn matches(&self, capabilities: &Capabilities) -> bool {
         self.features.is_subset(&capabilities.supported_features)
@@ -84,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_accepts_what_is_compatible_with_what_it_declared_and_anything_if_it_declared_nothing() {
+    fn a_session_accepts_compatible_versions_or_anything_if_it_declares_nothing() {
         let version = |text| Version::parse(text).unwrap();
         assert!(Capabilities::default().accepts(&name("chat"), &version("7.0.0")));
         let chat = capabilities(&[("chat", &["1.0.0"])], &[]);
@@ -98,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_lets_through_who_has_all_of_its_protocols_and_all_of_its_features() {
+    fn a_filter_selects_sessions_with_all_of_its_protocols_and_features() {
         let filter = |protocols: &[(&str, &str)], features: &[&str]| CapabilityFilter {
             protocols: protocols
                 .iter()

@@ -1,30 +1,37 @@
+//! The errors of the domain. Their texts tell the caller what to do next.
+
 use std::time::Duration;
 
 use super::{BudgetFull, ProjectId, ProtocolName};
 
-/// Why a payload does not fit its schema, at one place.
+/// One place at which a payload does not fit its schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathFailure {
     /// JSON Pointer (RFC 6901) into the payload; empty for the payload itself.
     pub path: String,
+    /// The reason, for the sender.
     pub reason: String,
 }
 
-/// Which of two projects.
+/// One of the two projects of a cross-project message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CrossProjectSide {
+    /// The project of the sender.
     Sender,
+    /// The project of the recipient.
     Target,
 }
 
-/// What stands between two projects that are both open to others.
+/// What the grant of the sender's project lacks, when both projects take part in cross-project messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MissingGrant {
+    /// A grant for the target project.
     Project,
+    /// The protocol of the message; the grant lists others.
     Protocol,
 }
 
-/// A session that does not exist, or not for its caller, and what the caller does next.
+/// A session that does not exist or does not belong to the caller; the text says what to do next.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MissingSession {
     /// The session that a caller wants to act as.
@@ -40,22 +47,24 @@ pub enum MissingSession {
         did_you_mean(similar)
     )]
     Other { address: String, similar: Vec<String> },
-    /// A session of another project, of which nothing is said.
+    /// A session of another project. The error reveals nothing about that project.
     #[error("no session \"{address}\" in that project: ask its owner for the address")]
     Remote { address: String },
-    /// The session ended while the call was under way.
+    /// The session ended during the call.
     #[error("the session has ended: list_sessions with status \"all\" shows every session of the project")]
     Ended,
 }
 
 impl MissingSession {
-    /// The longest part of an address that an error repeats, in characters: as long as a name may be.
+    /// The longest part of an address that an error repeats, in characters: the maximum length of a name.
     const SHOWN_LEN_MAX: usize = 128;
 
+    /// The error for a session that the caller wants to act as.
     pub fn own(id: &str) -> Self {
         Self::Own { id: shown(id) }
     }
 
+    /// The error for a recipient in the caller's project.
     pub fn other(address: &str, similar: Vec<String>) -> Self {
         Self::Other {
             address: shown(address),
@@ -63,6 +72,7 @@ impl MissingSession {
         }
     }
 
+    /// The error for a recipient in another project.
     pub fn remote(address: &str) -> Self {
         Self::Remote {
             address: shown(address),
@@ -83,22 +93,22 @@ fn did_you_mean(similar: &[String]) -> String {
     }
 }
 
-/// Everything a verb of the broker can refuse, each variant naming the caller's next choice.
+/// Everything that a verb of the broker can refuse; each variant names the caller's next choice.
 ///
-/// Surfaces translate it once: MCP tools to the error object of the contract, HTTP to problem details.
+/// Each surface translates it once: MCP tools to the error object of the contract, HTTP to problem details.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BrokerError {
     #[error("this needs a key: send it as X-API-Key or as Authorization: Bearer")]
     AuthenticationFailed,
     #[error("{reason}")]
     Forbidden { reason: String },
-    #[error("X-Project-ID names another project than the key is of: leave it out, or use a key of that project")]
+    #[error("X-Project-ID names a project that the key does not belong to: leave it out, or use a key of that project")]
     ProjectMismatch,
     #[error("no such project")]
     ProjectNotFound,
-    #[error("no project \"{id}\" to send to: list_projects shows which there are")]
+    #[error("no project \"{id}\" to send to: list_projects shows the projects")]
     TargetNotFound { id: ProjectId },
-    #[error("there is a project of this id already: choose another")]
+    #[error("a project with this id exists: choose another id")]
     ProjectExists { id: ProjectId },
     #[error("this needs a session: call register_session first, or pass session_id")]
     SessionRequired,
@@ -110,13 +120,13 @@ pub enum BrokerError {
     )]
     SessionTakenOver,
     #[error("protocol {name} {version} is not registered: {}", match versions.as_slice() {
-        [] => "no version of it is; discover_protocols lists what there is, register_protocol adds one".to_owned(),
-        versions => format!("use a version that is ({}), or register this one with register_protocol", versions.join(", ")),
+        [] => "it has no versions; discover_protocols lists the protocols, register_protocol adds one".to_owned(),
+        versions => format!("use a registered version ({}), or register this one with register_protocol", versions.join(", ")),
     })]
     ProtocolNotFound {
         name: String,
         version: String,
-        /// Versions that there are, newest first; the first [`BrokerError::VERSIONS_LEN_MAX`].
+        /// Registered versions, newest first; at most [`BrokerError::VERSIONS_LEN_MAX`].
         versions: Vec<String>,
     },
     #[error(
@@ -126,7 +136,7 @@ pub enum BrokerError {
     ProtocolExists {
         name: ProtocolName,
         version: semver::Version,
-        /// What is not the same: version, schema, capabilities or metadata.
+        /// The parts that differ: version, schema, capabilities or metadata.
         differs: Vec<&'static str>,
     },
     #[error("the schema is refused: {reason}")]
@@ -142,9 +152,9 @@ pub enum BrokerError {
     },
     #[error(transparent)]
     QueueFull(#[from] BudgetFull),
-    #[error("the recipient's queue is full: try again when it has read some")]
+    #[error("the recipient's queue is full: send again when the recipient has read some messages")]
     RecipientFull,
-    #[error("too many in too short a time: wait as long as retry_after_ms says")]
+    #[error("rate limit exceeded: wait retry_after_ms, then repeat")]
     RateLimited { retry_after: Duration },
     #[error("{}", match side {
         CrossProjectSide::Sender => "this project does not send to others: set allow_cross_project",
@@ -153,31 +163,32 @@ pub enum BrokerError {
     CrossProjectDisabled { side: CrossProjectSide },
     #[error("{}", match wall {
         MissingGrant::Project => "this project has no permission to send to that one: see grant_project_access",
-        MissingGrant::Protocol => "this project's permission to send to that one does not hold for the protocol",
+        MissingGrant::Protocol => "this project's permission to send to that one does not include the protocol",
     })]
     CrossProjectForbidden { wall: MissingGrant },
     #[error("larger than {limit} bytes")]
     PayloadTooLarge { limit: usize },
     #[error("{field}: {reason}")]
     InvalidArgument { field: String, reason: String },
-    #[error("not done in time")]
+    #[error("timed out")]
     Timeout,
     #[error("the broker cannot do this now: try again")]
     Unavailable { retry_after: Duration },
-    #[error("the storage has no room: nothing new is accepted until it has")]
+    #[error("the storage is full: nothing new is accepted until space is freed")]
     StorageFull,
 }
 
 impl BrokerError {
-    /// Versions of a protocol that an error names.
+    /// Versions of a protocol that an error names, at most.
     pub const VERSIONS_LEN_MAX: usize = 10;
 
-    /// How long a caller is told to wait for an operator to make room.
+    /// The wait that a caller is told when the storage is full and an operator has to free space.
     const STORAGE_RETRY_AFTER: Duration = Duration::from_secs(5);
 
-    /// How long a caller is told to wait when a part of the broker is restarting or overloaded.
+    /// The wait that a caller is told when a part of the broker restarts or is overloaded.
     pub const RETRY_AFTER: Duration = Duration::from_millis(200);
 
+    /// An `invalid_argument` error for this field.
     pub fn invalid(field: impl Into<String>, reason: impl Into<String>) -> Self {
         Self::InvalidArgument {
             field: field.into(),
@@ -185,7 +196,8 @@ impl BrokerError {
         }
     }
 
-    /// An idempotency key is reserved for a message to one project, and the same key came with a message to another.
+    /// The error for an idempotency key that is reserved for a message to one project and comes with a message to
+    /// another.
     #[must_use]
     pub fn key_in_use() -> Self {
         Self::invalid(
@@ -195,10 +207,12 @@ impl BrokerError {
         )
     }
 
+    /// A `forbidden` error with this text.
     pub fn forbidden(reason: impl Into<String>) -> Self {
         Self::Forbidden { reason: reason.into() }
     }
 
+    /// An `unavailable` error with the default wait.
     #[must_use]
     pub const fn unavailable() -> Self {
         Self::Unavailable {
@@ -206,7 +220,7 @@ impl BrokerError {
         }
     }
 
-    /// How long to wait before trying again, for what a repeat may mend.
+    /// How long to wait before a repeat, for errors that a repeat can resolve.
     #[must_use]
     pub const fn retry_after(&self) -> Option<Duration> {
         match self {
@@ -216,7 +230,7 @@ impl BrokerError {
         }
     }
 
-    /// The code of this error in the contract, section 7.
+    /// The error code of the contract, section 7.
     #[must_use]
     pub const fn code(&self) -> &'static str {
         match self {
@@ -250,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_session_is_named_with_those_that_its_caller_may_have_meant() {
+    fn a_missing_session_error_suggests_similar_names() {
         let missing = |similar: &[&str]| {
             let similar = similar.iter().map(|name| (*name).to_owned()).collect();
             MissingSession::other("alcie", similar).to_string()
@@ -261,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_repeats_no_more_of_an_address_than_a_name_may_have() {
+    fn an_error_repeats_an_address_up_to_the_length_of_a_name() {
         let long = "ü".repeat(1000);
         for missing in [
             MissingSession::own(&long),
@@ -274,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_a_repeat_may_mend_says_how_long_to_wait() {
+    fn only_errors_that_a_repeat_can_resolve_have_a_wait() {
         let retry_after = Duration::from_millis(321);
         for (error, wait) in [
             (BrokerError::RateLimited { retry_after }, Some(retry_after)),

@@ -1,3 +1,5 @@
+//! Ids and names, parsed once at the edge.
+
 use std::{fmt, sync::Arc};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -5,7 +7,7 @@ use uuid::Uuid;
 
 use super::BrokerError;
 
-/// The text that stands where an id will be written later; as long as any UUID in text form.
+/// The placeholder for an id that is written later: as long as any UUID in text form.
 pub const UNSET_ID: &str = "00000000-0000-0000-0000-000000000000";
 
 /// A tenant. `^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$`.
@@ -13,11 +15,14 @@ pub const UNSET_ID: &str = "00000000-0000-0000-0000-000000000000";
 pub struct ProjectId(Arc<str>);
 
 impl ProjectId {
+    /// The id of the project of callers that name none.
     pub const DEFAULT: &'static str = "default";
     const LEN_MAX: usize = 63;
 
+    /// Parses a project id.
+    ///
     /// # Errors
-    /// `invalid_argument` when the text is not of the grammar above.
+    /// `invalid_argument` when the text does not match the grammar above.
     pub fn parse(text: &str) -> Result<Self, BrokerError> {
         let edge = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
         let bytes = text.as_bytes();
@@ -30,17 +35,18 @@ impl ProjectId {
         } else {
             Err(BrokerError::invalid(
                 "project_id",
-                "1 to 63 of a-z, 0-9 and '-', neither first nor last a '-'",
+                "1 to 63 of a-z, 0-9 and '-', not beginning or ending with '-'",
             ))
         }
     }
 
-    /// Ids that no project may have: keys and paths of the broker itself begin with them.
+    /// Whether the id is reserved: keys and paths of the broker itself begin with it.
     #[must_use]
     pub fn is_reserved(&self) -> bool {
         ["system", "admin", "root"].contains(&self.as_str())
     }
 
+    /// The project of callers that name none.
     #[must_use]
     pub fn default_project() -> Self {
         Self(Self::DEFAULT.into())
@@ -59,9 +65,11 @@ pub struct SessionName(Arc<str>);
 impl SessionName {
     const CHARS_MAX: usize = 128;
 
+    /// Parses a name.
+    ///
     /// # Errors
-    /// `invalid_argument`: empty, longer than 128 characters, with a control character, with white space at an
-    /// end, with an `@` (which separates a name from its project), or with the form of a session id.
+    /// `invalid_argument`: empty, longer than 128 characters, with a control character, with white space at an end,
+    /// with an `@` (which separates a name from its project), or with the form of a session id.
     pub fn parse(text: &str) -> Result<Self, BrokerError> {
         let refuse = |reason: &str| Err(BrokerError::invalid("name", reason));
         if text.is_empty() || text.chars().count() > Self::CHARS_MAX {
@@ -126,14 +134,17 @@ macro_rules! uuid_id {
         pub struct $name(Uuid);
 
         impl $name {
+            /// Reads any text form of a UUID.
             #[must_use]
             pub fn parse(text: &str) -> Option<Self> {
                 Uuid::try_parse(text).ok().map(Self)
             }
+            /// The id with these bits.
             #[must_use]
             pub const fn from_uuid(uuid: Uuid) -> Self {
                 Self(uuid)
             }
+            /// The bits of the id.
             #[must_use]
             pub const fn as_uuid(&self) -> &Uuid {
                 &self.0
@@ -152,15 +163,16 @@ macro_rules! uuid_id {
     )*};
 }
 uuid_id!(
-    /// A participant, for as long as its name and inbox are kept (`UUIDv7`: ids sort by creation).
+    /// A participant, for as long as its name and inbox are kept. A `UUIDv7`: ids sort by creation.
     SessionId,
-    /// A message (`UUIDv7`), the key by which a recipient recognises a repeat.
+    /// A message. A `UUIDv7`; a recipient recognizes a redelivery by it.
     MessageId,
     /// One run of one broker process.
     ReplicaId
 );
 
 impl ReplicaId {
+    /// A new id.
     #[must_use]
     pub fn generate() -> Self {
         Self(Uuid::now_v7())
@@ -168,8 +180,8 @@ impl ReplicaId {
 }
 
 impl SessionId {
-    /// The lowest 32 bits of an id name an incarnation; 0 is that of a new session. In a `UUIDv7` of this process they are
-    /// random, and a counter stands before them: ids still grow, and do not collide.
+    /// The lowest 32 bits of an id name an incarnation; a new session has incarnation 0. In a `UUIDv7` of this
+    /// process these bits are random and a counter precedes them: ids still grow and do not collide.
     const INCARNATION: u128 = 0xffff_ffff;
 
     #[must_use]
@@ -177,13 +189,13 @@ impl SessionId {
         Self(Uuid::now_v7()).durable()
     }
 
-    /// The id by which a session is stored and by which others know it, whichever incarnation this id names.
+    /// The id under which the session is stored and known to others: the id of incarnation 0.
     #[must_use]
     pub const fn durable(self) -> Self {
         Self(Uuid::from_u128(self.0.as_u128() & !Self::INCARNATION))
     }
 
-    /// The id by which the holder of this incarnation names the session; of incarnation 0 it is the durable one.
+    /// The id by which the holder of this incarnation names the session.
     #[must_use]
     pub const fn of_incarnation(self, incarnation: u32) -> Self {
         Self(Uuid::from_u128(self.durable().0.as_u128() | incarnation as u128))
@@ -195,13 +207,14 @@ impl SessionId {
 pub struct ConnectionId(u64);
 
 impl ConnectionId {
+    /// The id of the next connection of this process.
     #[must_use]
     pub fn next() -> Self {
         static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
         Self(NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
     }
 
-    /// Never 0.
+    /// The number of the connection; never 0.
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0

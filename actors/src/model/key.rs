@@ -1,3 +1,5 @@
+//! API keys of projects, their digests and validity, and the owners of sessions.
+
 use std::{
     fmt,
     sync::{
@@ -12,24 +14,26 @@ use subtle::ConstantTimeEq;
 
 use super::{BrokerError, ProjectId};
 
-/// How much a caller may do; each may do what those before it may.
+/// What a caller may do; each scope includes the ones before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
-    /// Looks, and takes no part.
+    /// Reads, and takes no part in messaging.
     Observer,
-    /// Has sessions, sends and receives.
+    /// Registers sessions, sends and receives.
     Member,
     /// Administers the project.
     Admin,
-    /// Administers the broker. No key of a project has it.
+    /// Administers the broker. No key of a project has this scope.
     #[serde(skip_deserializing)]
     Operator,
 }
 
 impl Scope {
+    /// All scopes, from the least to the most powerful.
     pub const ALL: [Self; 4] = [Self::Observer, Self::Member, Self::Admin, Self::Operator];
 
+    /// The name in the contract.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -41,15 +45,17 @@ impl Scope {
     }
 }
 
-/// The name of a key in its project. `^[a-z0-9]{1,32}$`: it stands between two `_`.
+/// The name of a key in its project. `^[a-z0-9]{1,32}$`: in the key it stands between two `_`.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct KeyId(Arc<str>);
 
 impl KeyId {
     const LEN_MAX: usize = 32;
 
+    /// Parses a key id.
+    ///
     /// # Errors
-    /// `invalid_argument` when the text is not of the grammar above.
+    /// `invalid_argument` when the text does not match the grammar above.
     pub fn parse(text: &str) -> Result<Self, BrokerError> {
         let is_well_formed = (1..=Self::LEN_MAX).contains(&text.len())
             && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
@@ -60,6 +66,8 @@ impl KeyId {
         }
     }
 
+    /// A random id: `k` and nine letters or digits that are hard to confuse.
+    ///
     /// # Errors
     /// `unavailable` when the system has no random numbers.
     pub fn generate() -> Result<Self, BrokerError> {
@@ -71,6 +79,7 @@ impl KeyId {
         Ok(Self(format!("k{}", String::from_utf8_lossy(&bytes)).into()))
     }
 
+    /// The text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -79,24 +88,24 @@ impl KeyId {
 
 super::ids::text_id!(KeyId);
 
-/// What is kept of a key: nothing that would let anybody in.
+/// What the broker stores of a key. The key cannot be recovered from it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct KeyDigest([u8; 32]);
 
 impl KeyDigest {
-    /// SHA-256 of the whole key. A secret of 192 random bits needs no slow hash: there is nothing to guess from.
+    /// The SHA-256 of the whole key. A secret of 192 random bits needs no slow hash: guessing it is hopeless.
     #[must_use]
     pub fn of_key(key: &str) -> Self {
         Self(Sha256::digest(key.as_bytes()).into())
     }
 
-    /// By which it is looked up; what is found is compared whole.
+    /// The lookup key. A match is then compared whole.
     #[must_use]
     pub fn prefix(&self) -> u128 {
         self.0.first_chunk().map_or(0, |first| u128::from_be_bytes(*first))
     }
 
-    /// Compares in a time that says nothing of where the two differ.
+    /// Compares in constant time.
     #[must_use]
     pub fn matches(&self, other: &Self) -> bool {
         self.0.ct_eq(&other.0).into()
@@ -133,29 +142,33 @@ impl<'de> Deserialize<'de> for KeyDigest {
     }
 }
 
-/// A key in clear, `{project_id}_{key_id}_{secret}`: shown to whoever asked for it and kept nowhere.
+/// A key in clear text, `{project_id}_{key_id}_{secret}`: shown once to the caller that created it and stored
+/// nowhere.
 #[derive(Clone)]
 pub struct ApiKey(String);
 
 impl ApiKey {
+    /// A new key with a secret of 192 random bits.
+    ///
     /// # Errors
     /// `unavailable` when the system has no random numbers.
     pub fn generate(project: &ProjectId, key: &KeyId) -> Result<Self, BrokerError> {
         Ok(Self(format!("{project}_{key}_{}", hex(&random::<24>()?))))
     }
 
-    /// The key itself. Not for logs.
+    /// The key itself. Never log it.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0
     }
 
+    /// The digest under which the key is stored.
     #[must_use]
     pub fn digest(&self) -> KeyDigest {
         KeyDigest::of_key(&self.0)
     }
 
-    /// The project and the key that a text of this form claims to be of.
+    /// The project and the key id that a text of this form names; nothing is verified.
     #[must_use]
     pub fn claimed_ids(text: &str) -> Option<(ProjectId, KeyId)> {
         let mut parts = text.splitn(3, '_');
@@ -191,27 +204,28 @@ fn hex(bytes: &[u8]) -> String {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyRecord {
     pub id: KeyId,
-    /// The first key of those that were rotated into each other: they own the same sessions.
+    /// The first key of the rotation chain. All keys of a chain own the same sessions.
     pub lineage: KeyId,
+    /// A text for the administrator.
     pub label: Option<String>,
     pub scope: Scope,
     pub digest: KeyDigest,
     /// Times are milliseconds since the Unix epoch.
     pub created_at_ms: u64,
     pub expires_at_ms: Option<u64>,
-    /// From when on it is no longer good, because it was revoked or rotated.
+    /// When the key becomes invalid, because it was revoked or rotated.
     pub retired_at_ms: Option<u64>,
-    /// It was ended, whatever any clock says of that time.
+    /// The key was revoked: it is invalid whatever the clock says.
     #[serde(default)]
     pub revoked: bool,
     pub last_used_at_ms: Option<u64>,
 }
 
-/// What a key is good for at some time.
+/// The status of a key at some time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyStatus {
     Active,
-    /// Still good, for the grace of its rotation.
+    /// Still valid, for the grace period of its rotation.
     Retiring,
     Expired,
     Revoked,
@@ -228,6 +242,7 @@ impl KeyStatus {
         }
     }
 
+    /// Whether the key is accepted.
     #[must_use]
     pub const fn is_valid(self) -> bool {
         matches!(self, Self::Active | Self::Retiring)
@@ -235,6 +250,7 @@ impl KeyStatus {
 }
 
 impl KeyRecord {
+    /// The status at this time, in milliseconds since the Unix epoch.
     #[must_use]
     pub fn status(&self, now_ms: u64) -> KeyStatus {
         if self.revoked || self.retired_at_ms.is_some_and(|at| at <= now_ms) {
@@ -248,7 +264,7 @@ impl KeyRecord {
         }
     }
 
-    /// When it stops being good; `u64::MAX` for never, 0 for one that was revoked.
+    /// When the key becomes invalid, in milliseconds since the Unix epoch; `u64::MAX` for never, 0 for a revoked key.
     #[must_use]
     pub fn valid_until_ms(&self) -> u64 {
         if self.revoked {
@@ -259,36 +275,37 @@ impl KeyRecord {
     }
 }
 
-/// Who owns a session: nobody else can act as it.
+/// The owner of a session. Only this owner can act as the session.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Owner(Arc<str>);
 
 impl Owner {
-    /// Everybody who needs no key.
+    /// The owner of all callers without a key, where keys are not required.
     #[must_use]
     pub fn anonymous() -> Self {
         Self("anonymous".into())
     }
 
-    /// Whoever has the admin key.
+    /// The owner of callers with the admin key.
     #[must_use]
     pub fn operator() -> Self {
         Self("admin".into())
     }
 
+    /// The owner for a key of a project, named by the first key of its rotation chain.
     #[must_use]
     pub fn key(lineage: &KeyId) -> Self {
         Self(format!("key:{lineage}").into())
     }
 
-    /// The subject of a token of the external issuer.
+    /// The owner for a subject of the external token issuer.
     #[must_use]
     pub fn subject(subject: &str) -> Self {
         Self(format!("jwt:{subject}").into())
     }
 
-    /// Whether it is a key of a project.
+    /// Whether the owner is a key of a project.
     #[must_use]
     pub fn is_key(&self) -> bool {
         self.0.starts_with("key:")
@@ -306,8 +323,8 @@ impl Default for Owner {
     }
 }
 
-/// Until when a credential is good, and when it was last used: shared by whoever came in with it, so that the end of it
-/// is known to them at once.
+/// Until when a credential is valid, and when it was last used. All connections of the credential share it, so a
+/// revocation reaches them at once.
 #[derive(Debug)]
 pub struct CredentialStatus {
     good_until_ms: AtomicU64,
@@ -315,9 +332,10 @@ pub struct CredentialStatus {
 }
 
 impl CredentialStatus {
-    /// A use is remembered to the minute.
+    /// The time of the last use is rounded down to the minute.
     const USE_RESOLUTION_MS: u64 = 60_000;
 
+    /// A credential that is valid until this time, in milliseconds since the Unix epoch.
     #[must_use]
     pub fn valid_until(good_until_ms: u64) -> Self {
         Self {
@@ -331,20 +349,24 @@ impl CredentialStatus {
         self.good_until_ms.load(Ordering::Relaxed)
     }
 
+    /// Whether the credential is valid at this time, in milliseconds since the Unix epoch.
     #[must_use]
     pub fn is_valid(&self, now_ms: u64) -> bool {
         now_ms < self.valid_until_ms()
     }
 
+    /// Changes the end of validity, in milliseconds since the Unix epoch.
     pub fn set_valid_until_ms(&self, good_until_ms: u64) {
         self.good_until_ms.store(good_until_ms, Ordering::Relaxed);
     }
 
+    /// Records a use at this time, in milliseconds since the Unix epoch.
     pub fn record_use(&self, now_ms: u64) {
         let minute = now_ms - now_ms % Self::USE_RESOLUTION_MS;
         self.last_used_at_ms.fetch_max(minute, Ordering::Relaxed);
     }
 
+    /// The last use in this process, in milliseconds since the Unix epoch; None before the first.
     #[must_use]
     pub fn last_used_at_ms(&self) -> Option<u64> {
         Some(self.last_used_at_ms.load(Ordering::Relaxed)).filter(|&at| at > 0)
@@ -369,17 +391,20 @@ mod tests {
     }
 
     #[test]
-    fn what_has_not_the_form_of_a_key_claims_nothing() {
+    fn a_text_without_the_form_of_a_key_names_no_key() {
         for text in [
             "", "a", "a_b", "a_b_", "_b_c", "a__c", "A_b_c", "a_B_c", "a_b-c_d", "a.b.c",
         ] {
             assert_eq!(ApiKey::claimed_ids(text), None, "{text}");
         }
-        assert!(ApiKey::claimed_ids("a_b_c_d").is_some(), "a secret may hold anything");
+        assert!(
+            ApiKey::claimed_ids("a_b_c_d").is_some(),
+            "a secret may contain anything"
+        );
     }
 
     #[test]
-    fn neither_a_key_nor_its_digest_shows_itself() {
+    fn debug_output_hides_a_key_and_its_digest() {
         let key = ApiKey::generate(&project(), &KeyId::generate().unwrap()).unwrap();
         let shown = format!("{key:?} {:?}", key.digest());
         assert_eq!(shown, "ApiKey(***) KeyDigest(***)");
@@ -402,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_good_until_it_expires_or_is_retired() {
+    fn a_key_is_valid_until_it_expires_or_is_retired() {
         let id = KeyId::parse("k1").unwrap();
         let mut key = KeyRecord {
             lineage: id.clone(),
@@ -496,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn a_credential_is_good_until_its_end() {
+    fn a_credential_is_valid_until_its_end() {
         let standing = CredentialStatus::valid_until(100);
         assert_eq!([99, 100].map(|now_ms| standing.is_valid(now_ms)), [true, false]);
         standing.set_valid_until_ms(50);
@@ -504,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn a_use_is_remembered_to_the_minute() {
+    fn a_use_is_recorded_to_the_minute() {
         let standing = CredentialStatus::valid_until(u64::MAX);
         assert_eq!(standing.last_used_at_ms(), None);
         standing.record_use(123_456);

@@ -1,3 +1,5 @@
+//! Messages: the encoded envelope, its stages from draft to dead letter, and how a sender tracks it.
+
 mod stored;
 
 use std::{
@@ -18,7 +20,7 @@ pub use stored::StoredMessageError;
 use super::{MessageId, ProjectId, SessionId, SessionRecord, UNSET_ID};
 use crate::clock::{Now, rfc3339};
 
-/// Which of the waiting messages goes first; equal ones keep the order in which they were accepted.
+/// Which waiting message goes first; equal ones keep the order in which they were accepted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Priority {
@@ -30,10 +32,11 @@ pub enum Priority {
 }
 
 impl Priority {
+    /// All priorities, lowest first.
     pub const ALL: [Self; 4] = [Self::Low, Self::Normal, Self::High, Self::Urgent];
 }
 
-/// What a sender may say about a message beside its payload.
+/// What a sender says about a message beside its payload.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Headers {
@@ -42,25 +45,29 @@ pub struct Headers {
     /// Seconds from acceptance after which the message is no longer delivered. At least 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_seconds: Option<u64>,
+    /// Free text of the sender, delivered as it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub correlation_id: Option<String>,
+    /// The address to which the sender wants answers, delivered as it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply_to: Option<String>,
-    /// Within 24 hours the same key from the same sender sends nothing and returns the first result.
+    /// For 24 hours a repeat with the same key from the same sender sends nothing and returns the first result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
 }
 
-/// Where one message stands for one recipient. It never claims more than happened.
+/// The state of one message for one recipient. It never claims more than happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DeliveryStatus {
-    /// Accepted, waiting.
+    /// Accepted and waiting in the inbox.
     Queued,
-    /// Handed to the live connection, or returned by `receive_messages`.
+    /// Written to the outbox of the live connection, or returned by `receive_messages`.
     Delivered,
+    /// The recipient has acknowledged the message.
     Acknowledged,
     /// Its time to live ran out while it waited.
     Expired,
+    /// The broker gave the message up for this reason.
     DeadLettered(DeadLetterReason),
 }
 
@@ -76,13 +83,14 @@ impl DeliveryStatus {
         }
     }
 
-    /// Nothing will happen to the message any more, unless somebody redrives it.
+    /// Whether the status is final. Only a redrive can change a final status.
     #[must_use]
     pub const fn is_final(self) -> bool {
         !matches!(self, Self::Queued | Self::Delivered)
     }
 }
 
+/// Why the broker gave a message up for one recipient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeadLetterReason {
@@ -104,16 +112,16 @@ impl DeadLetterReason {
     }
 }
 
-/// The state of a message for one of its recipients, as `get_message_status` tells it.
+/// The state of a message for one recipient, as `get_message_status` reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecipientStatus {
     pub session: SessionId,
     pub status: DeliveryStatus,
-    /// Milliseconds since the Unix epoch, when it came to be so.
+    /// When the status was reached, in milliseconds since the Unix epoch.
     pub at_ms: u64,
 }
 
-/// A message that was given up for one recipient; kept, with the reason, until it is redriven.
+/// A message that was given up for one recipient, kept with the reason until it is redriven.
 #[derive(Clone, Debug)]
 pub struct DeadLetter {
     pub message: Arc<Message>,
@@ -121,12 +129,14 @@ pub struct DeadLetter {
     pub reason: DeadLetterReason,
     /// Milliseconds since the Unix epoch.
     pub at_ms: u64,
+    /// How often the message was delivered before it was given up.
     pub deliveries: u32,
 }
 
-/// A message that is checked and encoded but not yet accepted: it lacks only what the router decides.
+/// A message that is checked and encoded but not yet accepted.
 ///
-/// The encoding happens where the message came in, once; the router writes three fields of fixed width into it.
+/// The surface that received the message encodes it once; the router fills in three fields of fixed width: id, time
+/// and recipient.
 #[derive(Debug)]
 pub struct Draft {
     sender: SessionId,
@@ -142,7 +152,7 @@ const TIMESTAMP_AT: usize = ID_AT + UNSET_ID.len() + 15;
 const RECIPIENT_AT: usize = ENVELOPE_HEAD.len() + 1;
 
 impl Draft {
-    /// Encodes the envelope (contract, section 5). `payload` is the text of a JSON object that was validated.
+    /// Encodes the envelope (contract, section 5). `payload` is the text of a validated JSON object.
     #[must_use]
     pub fn new(
         project: &ProjectId,
@@ -190,20 +200,21 @@ impl Draft {
         }
     }
 
-    /// It goes to another project than that of its sender, which is this one.
+    /// Marks the draft as a message from the project `origin` to another project.
     #[must_use]
     pub fn with_origin(mut self, origin: ProjectId) -> Self {
         self.origin = Some(origin);
         self
     }
 
-    /// Bytes of the envelope as far as it is encoded.
+    /// Bytes of the encoded envelope, without its delivery count.
     #[must_use]
     pub const fn encoded_len(&self) -> usize {
         self.body.len()
     }
 
-    /// Makes it a message. `recipient` is there exactly when the draft was made for [`To::One`].
+    /// Completes the message. `recipient` is Some exactly for [`Addressing::Direct`]; `tracked` says whether the
+    /// sender follows the delivery status.
     #[must_use]
     pub fn seal(mut self, id: MessageId, recipient: Option<SessionId>, now: Now, watched: bool) -> Message {
         id.as_uuid().as_hyphenated().encode_lower(&mut self.body[ID_AT..]);
@@ -227,24 +238,26 @@ impl Draft {
     }
 }
 
-/// Whether a message is for one session or for whoever a filter lets through.
+/// Whether a message is for one session or for all that a filter selects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Addressing {
+    /// One session.
     Direct,
+    /// All sessions that a filter selects.
     Broadcast,
 }
 
 fn write_json(out: &mut Vec<u8>, value: &impl Serialize) {
-    // Writing plain values to memory cannot fail: there is neither I/O nor a map with other keys than strings.
+    // Writing plain values to memory cannot fail: no I/O is involved, and all map keys are strings.
     let _ = serde_json::to_writer(out, value);
 }
 
-/// An accepted message. Shared by everyone who holds it: queues, connections, dead letters.
+/// An accepted message, shared by queues, connections and dead letters.
 #[derive(Debug)]
 pub struct Message {
     pub id: MessageId,
     pub sender: SessionId,
-    /// The project of the sender, if it is another than that of the recipient.
+    /// The project of the sender, when the recipient is in another one.
     pub origin: Option<ProjectId>,
     /// None for a broadcast.
     pub recipient: Option<SessionId>,
@@ -252,11 +265,12 @@ pub struct Message {
     pub ttl: Option<Duration>,
     /// The JSON object of the envelope up to, not including, `delivery_count` and the closing brace.
     body: Vec<u8>,
+    /// How far the message has come.
     pub progress: Progress,
 }
 
 impl Message {
-    /// How many bytes [`Message::write`] writes.
+    /// Bytes that [`Message::write`] writes.
     #[must_use]
     pub fn encoded_len(&self, delivery_count: u32) -> usize {
         let digits = delivery_count.checked_ilog10().unwrap_or(0) as usize + 1;
@@ -275,13 +289,13 @@ impl Message {
         out.put_u8(b'}');
     }
 
-    /// The envelope as far as it is encoded: what a store keeps of a message beside its other fields.
+    /// The encoded envelope without its delivery count: what a store keeps beside the other fields.
     #[must_use]
     pub fn body(&self) -> &[u8] {
         &self.body
     }
 
-    /// A message that a store kept. Nobody waits for it any more.
+    /// A message read back from a store. It is not tracked.
     #[must_use]
     pub fn restore(kept: StoredMessage) -> Self {
         let StoredMessage {
@@ -305,7 +319,7 @@ impl Message {
         }
     }
 
-    /// The same message for another recipient, as a redrive may ask for.
+    /// The same message for another recipient, for a redrive.
     #[must_use]
     pub fn readdressed(&self, recipient: SessionId) -> Self {
         let mut body = self.body.clone();
@@ -337,13 +351,13 @@ pub struct StoredMessage {
     pub recipient: Option<SessionId>,
     pub priority: Priority,
     pub ttl: Option<Duration>,
-    /// As [`Message::body`] gave it.
+    /// The value of [`Message::body`].
     pub body: Vec<u8>,
 }
 
 const DELIVERY_COUNT: &[u8] = b",\"delivery_count\":";
 
-/// How far a message has come, for a sender in this process that waits to be told.
+/// The delivery status of a message, for a sender in this process that tracks it.
 #[derive(Debug)]
 pub struct Progress {
     delivered_count: AtomicU32,
@@ -360,19 +374,22 @@ impl Progress {
         }
     }
 
-    /// To how many recipients the message was handed over, and when last (milliseconds since the Unix epoch).
+    /// The number of recipients to which the message was delivered, and when last, in milliseconds since the Unix
+    /// epoch; None before the first.
     pub fn delivered(&self) -> Option<(u32, u64)> {
         let count = self.delivered_count.load(Ordering::Acquire);
         (count > 0).then(|| (count, self.delivered_at_ms.load(Ordering::Relaxed)))
     }
 
-    /// Says that the message was handed to one live connection, or returned by `receive_messages`.
+    /// Records a delivery at this time, in milliseconds since the Unix epoch: the message is in the outbox of one
+    /// live connection, or `receive_messages` returned it.
     pub fn mark_delivered(&self, at_ms: u64) {
         self.delivered_at_ms.store(at_ms, Ordering::Relaxed);
         self.delivered_count.fetch_add(1, Ordering::Release);
         self.advance_to(DeliveryStatus::Delivered);
     }
 
+    /// Sets the status, unless it is final. Wakes the subscribers.
     pub fn advance_to(&self, status: DeliveryStatus) {
         if let Some(watch) = &self.status {
             watch.send_if_modified(|current| {
@@ -385,22 +402,23 @@ impl Progress {
         }
     }
 
-    /// Whether anybody has such a view as [`Self::subscribe`] gives.
+    /// Whether a receiver of [`Self::subscribe`] is alive.
     pub fn has_subscribers(&self) -> bool {
         self.status.as_ref().is_some_and(|watch| watch.receiver_count() > 0)
     }
 
-    /// A view of the status as it moves on; None when nobody asked for one at acceptance.
+    /// The status as it changes; None unless the sender asked for tracking at acceptance.
     pub fn subscribe(&self) -> Option<watch::Receiver<DeliveryStatus>> {
         self.status.as_ref().map(watch::Sender::subscribe)
     }
 }
 
-/// Makes ids that grow: within one generator a later message has a greater id, whatever the wall clock does.
+/// Generates ids that grow: within one generator a later message has a greater id, whatever the wall clock does.
 #[derive(Debug, Default)]
 pub struct MessageIds(ContextV7);
 
 impl MessageIds {
+    /// The next id.
     pub fn next(&self, now: Now) -> MessageId {
         let (seconds, millis) = (now.unix_ms / 1000, now.unix_ms % 1000);
         let timestamp = Timestamp::from_unix(&self.0, seconds, millis as u32 * 1_000_000);
@@ -457,7 +475,7 @@ mod tests {
         let id = MessageIds::default().next(now);
         let len = draft.encoded_len();
         let message = draft.seal(id, Some(to), now, false);
-        assert_eq!(message.body().len(), len, "the router writes into it and adds nothing");
+        assert_eq!(message.body().len(), len, "the router overwrites bytes and adds none");
         let expected = json!({
             "message_id": id, "project_id": "default", "sender_id": from.id, "sender_name": "ali\"ce",
             "recipient_id": to, "timestamp": crate::clock::rfc3339_text(now.unix_ms),
@@ -547,7 +565,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_followed_while_a_view_of_its_progress_is_held() {
+    fn progress_has_subscribers_while_a_receiver_is_held() {
         let progress = Progress::new(true);
         assert_eq!((progress.delivered(), progress.has_subscribers()), (None, false));
         let view = progress.subscribe();

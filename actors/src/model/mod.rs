@@ -1,4 +1,4 @@
-//! Values: what the broker talks about, parsed once at the edge and immutable from then on.
+//! Values: parsed once at the edge and immutable from then on. They know no actor and no I/O.
 
 mod audit;
 mod budget;

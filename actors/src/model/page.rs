@@ -1,10 +1,10 @@
-//! How many bytes a page of a list has.
+//! The bytes of one page of a list.
 
-/// Most bytes of the items of one page, unless a single item is larger. The result of a tool holds them twice, and common
-/// WebSocket clients take no frame of more than 1 MiB.
+/// Bytes of the items of one page, at most, unless a single item is larger. The result of a tool holds them twice,
+/// and common WebSocket clients accept frames of at most 1 MiB.
 pub const PAGE_BYTES_MAX: usize = 384 * 1024;
 
-/// The room that is left on a page.
+/// The bytes left on a page.
 #[derive(Clone, Debug)]
 pub struct PageRoom {
     left: usize,
@@ -12,6 +12,7 @@ pub struct PageRoom {
 }
 
 impl PageRoom {
+    /// An empty page of this many bytes.
     #[must_use]
     pub const fn new(bytes_max: usize) -> Self {
         Self {
@@ -20,8 +21,8 @@ impl PageRoom {
         }
     }
 
-    /// Takes room for an item of so many bytes. False when the page ends before it. The first item always has room: a
-    /// reader that could not get past it would never see the rest.
+    /// Takes the bytes of an item. False: the page ends before the item. The first item always fits, so that a reader
+    /// can get past it.
     pub fn try_take(&mut self, len: usize) -> bool {
         let fits = self.is_empty || len <= self.left;
         if fits {

@@ -1,3 +1,6 @@
+//! The record of a project, and every rule that can be decided from it alone: its keys, its configuration, its
+//! grants.
+
 mod grants;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +13,7 @@ use super::{
 
 pub use grants::Grant;
 
-/// A tenant as it is stored, with everything that is decided by looking at it alone.
+/// A tenant as it is stored, with the rules that depend on the record alone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProjectRecord {
     pub id: ProjectId,
@@ -19,31 +22,31 @@ pub struct ProjectRecord {
     pub tags: BTreeSet<String>,
     pub config: ProjectConfig,
     pub keys: Vec<KeyRecord>,
-    /// To which other projects its sessions may send.
+    /// Other projects to which its sessions may send.
     pub grants: BTreeMap<ProjectId, Grant>,
     /// Milliseconds since the Unix epoch.
     pub created_at_ms: u64,
-    /// False once it was deleted: what it held is gone, its id is not given away again.
+    /// False after deletion: the messages and sessions are gone, and the id is never given to another project.
     pub active: bool,
-    /// Counts the changes: of two that began from the same one only the first is taken.
+    /// Counts the changes. Of two changes based on the same revision the store takes the first.
     pub revision: u64,
 }
 
-/// How a project wants to be, and what it may have. None of a limit: that of the broker.
+/// The configuration of a project. None of a limit means the broker's limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ProjectConfig {
     pub allow_cross_project: bool,
-    /// Other projects see that it exists.
+    /// Other projects see this one in lists.
     pub discoverable: bool,
     pub max_sessions: Option<usize>,
     pub max_protocols: Option<usize>,
     pub queue_capacity: Option<usize>,
-    /// Requests per minute, of all its callers together; 0 is no limit.
+    /// Requests per minute of all callers together; 0 means no limit.
     pub rate_limit: u32,
 }
 
-/// What is wanted of a new project.
+/// The fields of a new project.
 #[derive(Clone, Debug)]
 pub struct NewProject {
     pub id: ProjectId,
@@ -53,7 +56,7 @@ pub struct NewProject {
     pub config: ProjectConfig,
 }
 
-/// What is to change of a project; None stays as it is.
+/// Changes of a project; None keeps the value.
 #[derive(Clone, Debug, Default)]
 pub struct ProjectChanges {
     pub name: Option<String>,
@@ -62,7 +65,7 @@ pub struct ProjectChanges {
     pub config: ConfigChanges,
 }
 
-/// What is to change of a configuration; None stays as it is.
+/// Changes of a configuration; None keeps the value.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ConfigChanges {
@@ -80,13 +83,13 @@ pub struct ConfigChanges {
     pub rate_limit: Option<u32>,
 }
 
-/// A member that is there: `null` is a value, or none that fits.
+/// Reads a member that is present: `null` is a value, and an error where it does not fit.
 fn present<'de, T: Deserialize<'de>, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)
 }
 
 impl ConfigChanges {
-    /// Whether it touches what a project may have, which is not its own to say.
+    /// Whether the changes touch limits, which only an operator may set.
     #[must_use]
     pub const fn touches_limits(&self) -> bool {
         self.max_sessions.is_some()
@@ -110,7 +113,7 @@ impl ConfigChanges {
     }
 }
 
-/// What is wanted of a new key.
+/// The fields of a new key.
 #[derive(Clone, Debug)]
 pub struct NewKey {
     pub label: Option<String>,
@@ -119,14 +122,15 @@ pub struct NewKey {
     pub expires_at_ms: Option<u64>,
 }
 
-/// A key that was just made.
+/// A new key in clear text.
 #[derive(Clone, Debug)]
 pub struct IssuedKey {
     pub id: KeyId,
     pub key: ApiKey,
 }
 
-/// Keys that were made in place of others, and when those stop being good.
+/// The result of a rotation: new keys, and old keys with the end of their validity in milliseconds since the Unix
+/// epoch.
 #[derive(Clone, Debug, Default)]
 pub struct KeyRotation {
     pub issued: Vec<IssuedKey>,
@@ -137,14 +141,16 @@ const NAME_CHARS_MAX: usize = 128;
 const DESCRIPTION_CHARS_MAX: usize = 1024;
 const TAGS_LEN_MAX: usize = 32;
 const TAG_CHARS_MAX: usize = 64;
-/// Keys of one project, those that are good no more left out.
+/// Valid keys of one project, at most.
 const KEYS_LEN_MAX: usize = 100;
-/// Keys that are good no more and still listed.
+/// Invalid keys that stay listed, at most.
 const RETIRED_KEYS_LEN_MAX: usize = 100;
 
 impl ProjectRecord {
+    /// A record for a new project.
+    ///
     /// # Errors
-    /// `invalid_argument` for what does not fit, or a reserved id.
+    /// `invalid_argument` for a field that does not fit or a reserved id.
     pub fn new(wanted: NewProject, now_ms: u64) -> Result<Self, BrokerError> {
         if wanted.id.is_reserved() {
             return Err(BrokerError::invalid("project_id", "reserved: choose another"));
@@ -209,8 +215,10 @@ impl ProjectRecord {
         Ok(())
     }
 
+    /// Applies changes.
+    ///
     /// # Errors
-    /// `invalid_argument` for what does not fit.
+    /// `invalid_argument` for a field that does not fit; the record is then undefined and must be discarded.
     pub fn change(&mut self, changes: &ProjectChanges) -> Result<(), BrokerError> {
         let ProjectChanges {
             name,
@@ -231,10 +239,10 @@ impl ProjectRecord {
         self.check()
     }
 
-    /// Adds a key that was made for it.
+    /// Adds a key.
     ///
     /// # Errors
-    /// `invalid_argument`: too many keys, or a label or a scope that does not fit.
+    /// `invalid_argument`: too many keys, or a label, a scope or an expiry that does not fit.
     pub fn add_key(&mut self, made: &IssuedKey, wanted: &NewKey, now_ms: u64) -> Result<(), BrokerError> {
         if wanted.scope == Scope::Operator {
             return Err(BrokerError::invalid("scope", "observer, member or admin"));
@@ -243,7 +251,7 @@ impl ProjectRecord {
             check_line("label", label, 1, NAME_CHARS_MAX)?;
         }
         if wanted.expires_at_ms.is_some_and(|at| at <= now_ms) {
-            return Err(BrokerError::invalid("expires_at", "a time to come"));
+            return Err(BrokerError::invalid("expires_at", "a time in the future"));
         }
         self.put_key(KeyRecord {
             id: made.id.clone(),
@@ -272,19 +280,19 @@ impl ProjectRecord {
         self.keys.push(key);
     }
 
-    /// Makes a key good no more. Returns from when on.
+    /// Revokes a key. Returns the time from which it is invalid, in milliseconds since the Unix epoch.
     ///
     /// # Errors
-    /// `invalid_argument` when there is no such key.
+    /// `invalid_argument` when the project has no such key.
     pub fn revoke_key(&mut self, id: &KeyId, now_ms: u64) -> Result<u64, BrokerError> {
         let key = self.keys.iter_mut().find(|key| key.id == *id).ok_or_else(no_such_key)?;
         Ok(end_key(key, now_ms))
     }
 
-    /// The keys that a rotation would replace.
+    /// The keys that a rotation of `only`, or (None) of all keys, replaces: the active ones.
     ///
     /// # Errors
-    /// `invalid_argument` when there is no such key, or it is good no more, or being replaced already.
+    /// `invalid_argument` when `only` does not exist or is not active.
     pub fn rotatable_keys(&self, only: Option<&KeyId>, now_ms: u64) -> Result<Vec<KeyId>, BrokerError> {
         let is_active = |key: &&KeyRecord| key.status(now_ms) == KeyStatus::Active;
         let Some(id) = only else {
@@ -296,15 +304,15 @@ impl ProjectRecord {
         } else {
             Err(BrokerError::invalid(
                 "key_id",
-                "it is good no more, or was rotated already",
+                "it is no longer valid, or was rotated already",
             ))
         }
     }
 
-    /// Puts keys in the place of others, which stay good until `retired_at_ms`.
+    /// Replaces keys. The old ones stay valid until `retired_at_ms`.
     ///
     /// # Errors
-    /// `invalid_argument` when one of them cannot be replaced, or too many would be good beside those in their places.
+    /// `invalid_argument` when a key cannot be replaced, or too many old keys would stay valid.
     pub fn rotate(
         &mut self,
         replaced: &[(KeyId, IssuedKey)],
@@ -320,7 +328,7 @@ impl ProjectRecord {
                 id: made.id.clone(),
                 digest: made.key.digest(),
                 created_at_ms: now_ms,
-                // It lives as long as the old one was to.
+                // The new key has the lifetime of the old one.
                 expires_at_ms: old
                     .expires_at_ms
                     .map(|at| now_ms.saturating_add(at.saturating_sub(old.created_at_ms))),
@@ -337,14 +345,13 @@ impl ProjectRecord {
         self.drop_oldest_retired(now_ms);
         let is_retiring = |key: &&KeyRecord| key.status(now_ms) == KeyStatus::Retiring;
         if self.keys.iter().filter(is_retiring).count() > KEYS_LEN_MAX {
-            let text =
-                format!("at most {KEYS_LEN_MAX} keys that were replaced stay good: revoke some, or give no grace");
+            let text = format!("at most {KEYS_LEN_MAX} replaced keys stay valid: revoke some, or use no grace period");
             return Err(BrokerError::invalid("grace_period_seconds", text));
         }
         Ok(())
     }
 
-    /// Of the keys that are good no more the oldest are forgotten.
+    /// Drops the oldest invalid keys beyond the limit.
     fn drop_oldest_retired(&mut self, now_ms: u64) {
         let retired = self.keys.iter().filter(|key| !key.status(now_ms).is_valid()).count();
         let mut too_many = retired.saturating_sub(RETIRED_KEYS_LEN_MAX);
@@ -355,7 +362,7 @@ impl ProjectRecord {
         });
     }
 
-    /// Closes it for good.
+    /// Deletes the project: revokes its keys and its grants.
     pub fn close(&mut self, now_ms: u64) {
         self.active = false;
         self.grants.clear();
@@ -364,14 +371,14 @@ impl ProjectRecord {
         }
     }
 
-    /// Whether this owner is a key of the project and nobody has that, or one in its place, any more.
+    /// Whether the owner is a key of this project of whose rotation chain no key is valid.
     #[must_use]
     pub fn is_orphaned(&self, owner: &Owner, now_ms: u64) -> bool {
         let owns = |key: &KeyRecord| Owner::key(&key.lineage) == *owner && key.status(now_ms).is_valid();
         owner.is_key() && !self.keys.iter().any(owns)
     }
 
-    /// What is said of a project that there cannot be: the same as of one that there is not.
+    /// The error for a target that cannot exist: the same as for one that does not exist.
     #[must_use]
     pub const fn no_such_target(&self) -> BrokerError {
         let side = if self.config.allow_cross_project {
@@ -382,8 +389,8 @@ impl ProjectRecord {
         BrokerError::CrossProjectDisabled { side }
     }
 
-    /// Whether a message of this project and protocol may go to another, which there may not be: in the order of the
-    /// contract, section 6, its rate left out. None of the answers says whether there is such a project.
+    /// Checks whether a message of this protocol may go to another project, in the order of the contract, section 6,
+    /// without the rate limit. `theirs` is the record of the target, if it exists. No answer reveals whether it does.
     ///
     /// # Errors
     /// `cross_project_disabled`, `cross_project_forbidden`.
@@ -406,7 +413,7 @@ impl ProjectRecord {
     }
 }
 
-/// Ends a key, unless it has ended before. Returns since when.
+/// Revokes a key, unless it was revoked before. Returns since when, in milliseconds since the Unix epoch.
 fn end_key(key: &mut KeyRecord, now_ms: u64) -> u64 {
     let at_ms = key.retired_at_ms.map_or(now_ms, |at| at.min(now_ms));
     key.retired_at_ms = Some(at_ms);
@@ -418,7 +425,7 @@ fn no_such_key() -> BrokerError {
     BrokerError::invalid("key_id", "the project has no such key")
 }
 
-/// A text of one line.
+/// Checks a text of one line.
 fn check_line(field: &str, text: &str, min: usize, max: usize) -> Result<(), BrokerError> {
     if text.contains('\n') {
         return Err(BrokerError::invalid(field, "one line"));

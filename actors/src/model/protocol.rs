@@ -1,3 +1,5 @@
+//! Protocols as they are registered: names, versions, schemas, metadata.
+
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
 use semver::Version;
@@ -6,13 +8,15 @@ use serde_json::Value;
 
 use super::{BrokerError, SessionId};
 
-/// `^[a-z][a-z0-9_-]{0,62}[a-z0-9]$`.
+/// The name of a protocol. `^[a-z][a-z0-9_-]{0,62}[a-z0-9]$`.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ProtocolName(Arc<str>);
 
 impl ProtocolName {
+    /// Parses a name.
+    ///
     /// # Errors
-    /// `invalid_argument` when the text is not of the grammar above.
+    /// `invalid_argument` when the text does not match the grammar above.
     pub fn parse(text: &str) -> Result<Self, BrokerError> {
         let edge = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
         let bytes = text.as_bytes();
@@ -63,16 +67,21 @@ impl<'de> Deserialize<'de> for ProtocolName {
     }
 }
 
-/// How a protocol is meant to be used; what `capabilities` of a protocol lists.
+/// A messaging pattern that a protocol is meant for: an entry of its `capabilities`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pattern {
+    /// One sender, one recipient.
     PointToPoint,
+    /// One sender, many recipients.
     Broadcast,
+    /// A request that expects an answer.
     RequestResponse,
+    /// A sequence of messages that belong together.
     Streaming,
 }
 
+/// Descriptive fields of a protocol.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProtocolMetadata {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -97,12 +106,12 @@ pub struct ProtocolRecord {
 }
 
 impl ProtocolRecord {
-    /// What another registration of the same name and version declares otherwise; nothing when it is the same protocol,
+    /// The parts in which another registration of the same name and version differs. Empty for the same protocol,
     /// whoever registered it and when.
     #[must_use]
     pub fn differences(&self, other: &Self) -> Vec<&'static str> {
         [
-            // Build metadata makes no version of its own, yet it is part of what was registered.
+            // Build metadata does not make another version, yet it is part of the registration.
             (self.version != other.version, "version"),
             (self.schema != other.schema, "schema"),
             (self.capabilities != other.capabilities, "capabilities"),
@@ -146,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_protocol_differs_by_what_is_registered_and_not_by_its_registration() {
+    fn a_protocol_differs_by_its_definition_and_not_by_its_registration() {
         let record = ProtocolRecord {
             name: ProtocolName::parse("chat").unwrap(),
             version: Version::new(1, 0, 0),

@@ -1,3 +1,5 @@
+//! The receipt of a `receive_messages` call, by which the next call acknowledges its messages.
+
 use std::fmt;
 
 use super::SessionId;
@@ -7,23 +9,26 @@ use super::SessionId;
 pub struct CallReceipt(u64);
 
 impl CallReceipt {
+    /// A random receipt.
     #[must_use]
     pub fn generate() -> Self {
         Self(uuid::Uuid::new_v4().as_u64_pair().0)
     }
 
+    /// The number of the receipt, big-endian.
     #[must_use]
     pub const fn to_bytes(self) -> [u8; 8] {
         self.0.to_be_bytes()
     }
 
-    /// The text that a caller gives back: 24 hexadecimal digits. The last eight bind the receipt to its session.
+    /// The text that a caller passes back: 24 hexadecimal digits. The last eight bind the receipt to its session.
     #[must_use]
     pub fn to_text(self, session: SessionId) -> String {
         format!("{:016x}{:08x}", self.0, self.checksum(session))
     }
 
-    /// None when the text is not a receipt of this session: mistyped, cut off, or of another session.
+    /// Reads a receipt. None when the text is not a receipt of this session: mistyped, cut off, or of another
+    /// session.
     #[must_use]
     pub fn parse(text: &str, session: SessionId) -> Option<Self> {
         const LEN: usize = 24;
@@ -36,7 +41,7 @@ impl CallReceipt {
         (u32::from_str_radix(check, 16) == Ok(receipt.checksum(session))).then_some(receipt)
     }
 
-    /// FNV-1a, folded: it finds mistakes and keeps no secret. Every replica computes the same.
+    /// FNV-1a, folded to 32 bits: it finds mistakes and protects no secret. Every replica computes the same value.
     fn checksum(self, session: SessionId) -> u32 {
         let number = self.to_bytes();
         let bytes = session.as_uuid().as_bytes().iter().chain(&number);

@@ -1,3 +1,5 @@
+//! The stored record of a session, its holder, and its presence status.
+
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -5,29 +7,34 @@ use serde_json::{Map, Value};
 
 use super::{Capabilities, Owner, SessionId, SessionName};
 
-/// A session as it is stored: what survives the connection and the actor.
+/// A session as it is stored: what outlives the connection and the actor.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SessionRecord {
     pub id: SessionId,
+    /// The durable address; None for a session that ends when it leaves.
     pub name: Option<SessionName>,
+    /// What the session declares it can do.
     pub capabilities: Capabilities,
+    /// Free data of the caller.
     pub metadata: Map<String, Value>,
-    /// Milliseconds since the Unix epoch, of the first registration.
+    /// The time of the first registration, in milliseconds since the Unix epoch.
     pub connected_at_ms: u64,
-    /// Who made it, and alone can act as it.
+    /// The owner; no other caller can act as the session.
     #[serde(default)]
     pub owner: Owner,
+    /// The caller that currently has the session.
     #[serde(default, skip_serializing_if = "Holder::is_default")]
     pub holder: Holder,
 }
 
-/// The caller that has a session, as far as it is told apart from those that had it before.
+/// The caller that currently has a session, as far as it can be told apart from earlier ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
-    /// Which caller has the session; 0 for the first. The id that a caller passes names its incarnation, and is refused
-    /// when the session has another. Random, so that of two callers that register at once, at two replicas, one is refused.
+    /// The number of the holder; 0 for the first. The id that a caller passes contains the incarnation and is refused
+    /// when the session has another one. Random, so that of two callers that register at the same time at two
+    /// replicas one is refused.
     pub incarnation: u32,
-    /// The caller names the session by id, and so may come by any connection.
+    /// The holder names the session by id, and so may use any connection.
     pub by_id: bool,
 }
 
@@ -39,7 +46,7 @@ impl Holder {
 }
 
 impl SessionRecord {
-    /// The id by which the caller that has the session names it.
+    /// The id by which the holder names the session.
     #[must_use]
     pub fn holder_id(&self) -> SessionId {
         match self.holder.incarnation {
@@ -48,21 +55,21 @@ impl SessionRecord {
         }
     }
 
-    /// An incarnation for another caller, by whose id it is told apart from all before.
+    /// A random incarnation for the next holder.
     #[must_use]
     pub fn new_incarnation(&self) -> u32 {
         if self.id.durable() != self.id {
-            // An id of another form has no room for one.
+            // An id that is no `UUIDv7` of this broker has no room for an incarnation.
             return 0;
         }
         let random = uuid::Uuid::new_v4().as_u64_pair().1 as u32;
-        // Never that of the first, whose id is known to all.
+        // 0 is the incarnation of the first holder, whose id is public.
         random.max(1)
     }
 }
 
 impl SessionRecord {
-    /// Bytes of the record as storages keep it: JSON.
+    /// Bytes of the record as stores keep it: JSON.
     #[must_use]
     pub fn stored_len(&self) -> usize {
         // Writing plain values to memory cannot fail.
@@ -70,16 +77,20 @@ impl SessionRecord {
     }
 }
 
-/// Presence of a session, derived from its last sign of life; never stored.
+/// The presence of a session, derived from its last heartbeat; never stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SessionStatus {
+    /// Seen within `stale_after`.
     Active,
+    /// Silent for `stale_after` or longer.
     Stale,
+    /// Silent for `disconnect_after` or longer, or it has left.
     Disconnected,
 }
 
 impl SessionStatus {
+    /// The name in the contract.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -90,7 +101,7 @@ impl SessionStatus {
     }
 }
 
-/// After how much silence a session is what. `stale_after < disconnect_after`.
+/// The silence after which a session counts as stale and as disconnected. `stale_after < disconnect_after`.
 #[derive(Clone, Copy, Debug)]
 pub struct PresenceTimeouts {
     pub stale_after: Duration,
@@ -98,6 +109,7 @@ pub struct PresenceTimeouts {
 }
 
 impl PresenceTimeouts {
+    /// The status after this time of silence.
     #[must_use]
     pub fn status(&self, silence: Duration) -> SessionStatus {
         if silence >= self.disconnect_after {
@@ -127,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_names_its_holder_only_when_it_is_another_than_the_first() {
+    fn a_record_stores_its_holder_unless_it_is_the_default() {
         let mut record = record(SessionId::generate());
         let stored = |record: &SessionRecord| serde_json::to_value(record).unwrap();
         assert_eq!(stored(&record).get("holder"), None);
@@ -140,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn another_holder_has_another_incarnation_wherever_the_id_has_room_for_one() {
+    fn a_new_holder_gets_a_random_incarnation_if_the_id_has_room() {
         let record_of_this_form = record(SessionId::generate());
         let (first, second) = (
             record_of_this_form.new_incarnation(),

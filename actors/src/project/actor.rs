@@ -1,3 +1,5 @@
+//! The actor of a project: the parent of its registry, router and sessions, and the only writer of its directory.
+
 use std::{
     collections::{HashMap, HashSet, hash_map::Entry},
     sync::{Arc, OnceLock, Weak},
@@ -33,10 +35,10 @@ use crate::{
 
 type Reply = oneshot::Sender<Result<Registered, BrokerError>>;
 
-/// How often the store is asked to expire what has outlived its time.
+/// How often the project tells the store to expire messages and leases.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How often a registration is begun anew that other replicas have overtaken.
+/// How often a registration is tried again when another replica was faster.
 const REGISTER_TRIES_MAX: usize = 8;
 
 /// The actor of one project: the parent of its registry, its router and its sessions.
@@ -49,40 +51,40 @@ pub struct Project {
     pub(super) directory: Arc<Directory>,
     policy: Arc<ProjectPolicy>,
     pulse: Arc<ActorMetrics>,
-    /// Sessions that are being put into the store: it need not know of them yet.
+    /// Sessions with a put under way: the store may not know them yet.
     pub(super) pending_puts: HashSet<SessionId>,
-    /// How often sessions were put here whose frames have not come back: until then, what other replicas tell of them was
-    /// done before. Empty where the store is not shared.
+    /// Puts of this replica per session whose frames have not come back. Until they do, frames of other replicas
+    /// about the session describe an older state. Empty where the store is not shared.
     pub(super) pending_own_frames: HashMap<SessionId, u32>,
-    /// How often the store is being asked for all sessions.
+    /// Reads of the whole roster that are under way.
     pub(super) refreshing: usize,
-    /// Sessions that were put or have ended here meanwhile: what it answers may be older.
+    /// Sessions that were put or have ended here during such a read, whose answer may be older.
     pub(super) changed_locally: HashSet<SessionId>,
     pub(super) heartbeats: Heartbeats,
-    /// What follows from frames, in their order.
+    /// The effects of frames, in the order of the frames.
     pub(super) frame_effects: OrderedOps<Project>,
     pub(super) resync: Resync,
     pub(super) known_seq: KnownSeq,
-    /// It is over, and ends with the last of its sessions.
+    /// The project is closed, and ends with its last session.
     closing: Option<oneshot::Sender<()>>,
-    /// Says that what is known of the project is void.
+    /// Reports that the store has lost data of this project.
     on_rollback: Box<dyn Fn()>,
     on_give_up: Option<Box<dyn FnOnce()>>,
 }
 
 impl Project {
-    /// Starts a project and its children on this thread's arbiter. `went_back` runs when its store is found to have gone
-    /// back, `gave_up` when the project cannot go on.
+    /// Starts a project and its children on this thread's arbiter. `on_rollback` runs when the store turns out to
+    /// have lost data of the project, `on_give_up` when the project cannot go on.
     pub(crate) fn start(
         record: Arc<ProjectRecord>,
         settings: ProjectSettings,
         store: Arc<dyn Store>,
-        neighbours: Weak<Projects>,
+        projects: Weak<Projects>,
         went_back: impl Fn() + 'static,
         gave_up: impl FnOnce() + Clone + 'static,
     ) -> ProjectHandle {
         let id = record.id.clone();
-        let charter = ProjectPolicy::new(settings, record);
+        let policy = ProjectPolicy::new(settings, record);
         let pulse = ActorMetrics::new("project", id.as_str());
         let directory = Arc::new(Directory::new(settings.presence));
         let catalog = Arc::new(Catalog::default());
@@ -91,7 +93,7 @@ impl Project {
         let listed_registry = Arc::new(OnceLock::new());
         let address = supervise::start(Arc::clone(&pulse), settings.restarts, gave_up.clone(), {
             let (id, store, directory) = (id.clone(), Arc::clone(&store), Arc::clone(&directory));
-            let (charter, known) = (Arc::clone(&charter), KnownSeq::clone(&known));
+            let (policy, known) = (Arc::clone(&policy), KnownSeq::clone(&known));
             let registry = Arc::clone(&listed_registry);
             |address| Self {
                 id,
@@ -100,7 +102,7 @@ impl Project {
                 registry,
                 store,
                 directory,
-                policy: charter,
+                policy,
                 pulse,
                 pending_puts: HashSet::new(),
                 pending_own_frames: HashMap::new(),
@@ -133,12 +135,7 @@ impl Project {
             |_| {
                 let project = address.clone();
                 let refresh = move |done| project.report(RefreshDirectory { done });
-                Router::new(
-                    Arc::clone(&directory),
-                    Arc::clone(&store),
-                    Arc::clone(&charter),
-                    refresh,
-                )
+                Router::new(Arc::clone(&directory), Arc::clone(&store), Arc::clone(&policy), refresh)
             },
         );
         ProjectHandle::new(Parts {
@@ -148,16 +145,16 @@ impl Project {
             registry,
             router,
             directory,
-            policy: charter,
+            policy,
             catalog,
             compiler,
             store,
             known_seq: known,
-            projects: neighbours,
+            projects,
         })
     }
 
-    /// `tries` is how often it is begun anew when the store knows better than the directory.
+    /// `tries` is how often the registration may still be repeated when the store knows more than the directory.
     fn register(&mut self, registration: Registration, tries: usize, ctx: &mut Context<Self>, reply: Reply) {
         let again = self.store.is_shared().then(|| registration.clone());
         let Registration {
@@ -171,14 +168,15 @@ impl Project {
         let lives = |member: &Arc<Member>| !member.has_ended();
         let is_own = |member: &Arc<Member>| member.record.owner == owner;
         let current = current.and_then(|id| self.directory.by_id(id));
-        // That of somebody else is not there, whatever the caller says.
+        // A session of another owner counts as missing.
         let current = current.filter(|member| lives(member) && is_own(member));
         let holder = name.as_ref().and_then(|name| self.directory.by_name(name.as_str()));
         let holder = holder.filter(lives);
         let orphan = holder.clone().filter(|holder| self.is_orphan(holder, &owner));
         let holder = holder.filter(|_| orphan.is_none());
         let is_nameless = |member: &Arc<Member>| member.record.name.is_none();
-        // Whom the registration is about: whoever holds the name; else the caller's own session, if it can take it.
+        // The session to register: the holder of the name; otherwise the caller's own session, if it can take the
+        // name.
         let subject = match (holder, &current) {
             (Some(holder), _) => Some(holder),
             (None, Some(current)) if name.is_none() || is_nameless(current) => Some(Arc::clone(current)),
@@ -227,10 +225,10 @@ impl Project {
                 Ok(PutOutcome::Stored) => {
                     Self::leave_session(left, connection.as_deref());
                     member.shared.touch(now());
-                    // Another replica may have put it since.
+                    // Another replica may have registered the session again since.
                     let known = project.directory.by_id(member.record.id);
                     let incarnation = known.map(|known| known.record.holder.incarnation);
-                    // The mailbox of a session just made or found is not full, and if it is the caller hears of it.
+                    // A new session has an empty mailbox; if an existing one is full, the caller gets the error.
                     member
                         .address
                         .tell(Attach {
@@ -269,7 +267,7 @@ impl Project {
         });
     }
 
-    /// A session is being put into the store.
+    /// A put of a session begins.
     fn begin_put(&mut self, session: SessionId) {
         self.pending_puts.insert(session);
         self.note_local_change(session);
@@ -278,8 +276,8 @@ impl Project {
         }
     }
 
-    /// The store has answered to a session that was put. What it did not keep it tells nobody; of what it may have kept
-    /// it is asked.
+    /// The store has answered a put. A refused put publishes no frame; after an error the store is read again,
+    /// because it may have kept the session.
     fn finish_put(&mut self, session: SessionId, stored: &Result<PutOutcome, StoreError>, ctx: &mut Context<Self>) {
         self.pending_puts.remove(&session);
         match stored {
@@ -293,7 +291,7 @@ impl Project {
         }
     }
 
-    /// The frame of a session that was put here has come back.
+    /// The frame of a put of this replica has come back.
     pub(super) fn own_frame_arrived(&mut self, session: SessionId) {
         if let Entry::Occupied(mut unheard) = self.pending_own_frames.entry(session) {
             *unheard.get_mut() -= 1;
@@ -303,14 +301,14 @@ impl Project {
         }
     }
 
-    /// How a session is before its registration makes it active, and for how long it has been silent.
+    /// The status before the registration makes the session active, and the time since its last heartbeat.
     fn status_and_silence(&self, member: &Member) -> (SessionStatus, Duration) {
         let now = now();
         let silence = now.since(member.shared.last_seen_mono_ms());
         (member.status(self.settings.presence, now), silence)
     }
 
-    /// Notes that whoever has this session names it by id. Should the store not take it, the next call notes it again.
+    /// Stores that the holder names the session by id. If the store fails, the next call tries again.
     fn note_named_by_id(&mut self, session: SessionId, ctx: &mut Context<Self>) {
         let known = self.directory.by_id(session);
         let known = known.filter(|member| !member.record.holder.by_id && !member.has_ended());
@@ -329,7 +327,7 @@ impl Project {
         then(op, self, ctx, move |project, stored, ctx| {
             project.finish_put(session, &stored, ctx);
             if !matches!(stored, Ok(PutOutcome::Stored)) {
-                tracing::warn!(%session, ?stored, "it is not noted yet that the session is named by its id");
+                tracing::warn!(%session, ?stored, "could not store that the session is named by its id");
                 let is_current = project
                     .directory
                     .by_id(session)
@@ -341,7 +339,7 @@ impl Project {
         });
     }
 
-    /// Puts a session, in the place of one as which nobody can act any more.
+    /// Stores a session, after ending the orphaned session that holds its name.
     fn put_session(&self, record: SessionRecord, seat: PutSession, orphan: Option<Arc<Member>>) -> Op<PutOutcome> {
         let Some(orphan) = orphan else {
             return self.store.put_session(record, seat);
@@ -356,8 +354,7 @@ impl Project {
         })
     }
 
-    /// The store knows of a session what the directory does not, because another replica was first: looks it up, and
-    /// registers anew.
+    /// Another replica was faster: reads what the store has, and repeats the registration.
     fn retry_registration(
         &mut self,
         seated: PutOutcome,
@@ -384,7 +381,7 @@ impl Project {
         });
     }
 
-    /// Why this owner may not register this session, or a new one.
+    /// The reason why this owner may not register this session, or (None) a new one.
     fn check_registration(&self, subject: Option<&Member>, owner: &Owner) -> Option<BrokerError> {
         let Some(subject) = subject else {
             let max = self.policy.limits().sessions_max;
@@ -394,15 +391,15 @@ impl Project {
             .then(|| BrokerError::forbidden("the name belongs to a session of another key: choose another"))
     }
 
-    /// A session as which nobody can act any more, because its last key has ended, makes room for who wants its name:
-    /// it ends, and what its inbox holds becomes dead letters, which can be sent again.
+    /// Whether the last key of the holder's owner has ended. Such a session gives its name up: it ends, and its
+    /// messages become dead letters, which can be redriven.
     fn is_orphan(&self, holder: &Member, owner: &Owner) -> bool {
         let held_by = &holder.record.owner;
         held_by != owner && self.policy.limits().record.is_orphaned(held_by, now().unix_ms)
     }
 
-    /// Puts a session into the directory: a new actor, or the one that is there with a new record. The name is
-    /// taken from this moment on, however long the store needs.
+    /// Puts a session into the directory: a new actor, or the existing one with a new record. The name is taken from
+    /// this moment on.
     pub(super) fn put_in_directory(
         &self,
         record: SessionRecord,
@@ -422,10 +419,10 @@ impl Project {
         member
     }
 
-    /// Starts the actor of a session, which `resumes` one that the store has.
-    pub(super) fn start_session(&self, record: SessionRecord, vitals: Arc<SessionShared>, resumes: bool) -> Member {
+    /// Starts the actor of a session; `resumes` says that the store has the session already.
+    pub(super) fn start_session(&self, record: SessionRecord, shared: Arc<SessionShared>, resumes: bool) -> Member {
         let id = record.id;
-        *vitals.agent() = AgentInfo {
+        *shared.agent() = AgentInfo {
             project: Some(self.policy.limits().record.id.clone()),
             name: record.name.clone(),
             ..AgentInfo::default()
@@ -450,14 +447,14 @@ impl Project {
                 })
             },
             |_| {
-                Session::new(id, settings, Arc::clone(&vitals), store, pulse, move |fact| {
+                Session::new(id, settings, Arc::clone(&shared), store, pulse, move |fact| {
                     ended.report(fact)
                 })
             },
         );
         let member = Member {
             record,
-            shared: vitals,
+            shared,
             address,
         };
         if self.closing.is_some() {
@@ -466,7 +463,7 @@ impl Project {
         member
     }
 
-    /// Ends a project that is over and has no sessions any more.
+    /// Ends a closed project that has no sessions left.
     fn end_if_empty(&mut self, ctx: &mut Context<Self>) {
         if self.directory.is_empty()
             && let Some(done) = self.closing.take()
@@ -477,11 +474,11 @@ impl Project {
         }
     }
 
-    /// A caller that registers another session leaves the one it had. One without a name ends with that: nobody
-    /// could come back to it.
+    /// Leaves the session that a caller had before it registered another one. A session without a name ends with
+    /// that, because nothing could find it again.
     fn leave_session(left: Option<Arc<Member>>, connection: Option<&dyn Connection>) {
         let Some(left) = left else { return };
-        // The connection goes on, with another session.
+        // The connection itself goes on, with the other session.
         let detached = connection.map_or(Ok(()), |connection| {
             left.address.tell(Detach {
                 connection: connection.id(),
@@ -496,15 +493,15 @@ impl Project {
             Some(_) => detached,
         };
         if told.is_err() {
-            tracing::warn!(session = %left.record.id, "a session that was left could not be told");
+            tracing::warn!(session = %left.record.id, "the session that a caller left could not be notified");
         }
     }
 
-    /// Opens what the store has and the directory has not: all sessions after a start, none after a panic.
+    /// Opens the sessions that the store has and the directory lacks: all after a start, none after a panic.
     fn load_sessions(&mut self, ctx: &mut Context<Self>) {
         self.refresh_directory(ctx, |project, refreshed, ctx| {
             if let Err(error) = refreshed {
-                tracing::warn!(project = %project.id, %error, "sessions cannot be loaded yet: tried again");
+                tracing::warn!(project = %project.id, %error, "sessions cannot be loaded; retrying");
                 ctx.run_later(Duration::from_secs(1), Self::load_sessions);
             }
         });
@@ -516,12 +513,12 @@ impl Project {
             registry.report(RefreshCatalog { key: which, done });
         }
         Box::pin(async {
-            let is_unknown = |_| StoreError::Unreachable("the protocols cannot be looked at".to_owned());
+            let is_unknown = |_| StoreError::Unreachable("the protocols cannot be read".to_owned());
             is_learnt.await.map_err(is_unknown)
         })
     }
 
-    /// A tenth of the time after which somebody who is seen elsewhere would be taken for silent here.
+    /// A tenth of `stale_after`, so that a session seen at another replica never looks stale here.
     fn heartbeat_exchange_interval(&self) -> Duration {
         let tenth = self.settings.presence.stale_after / 10;
         tenth.clamp(Duration::from_millis(50), Duration::from_secs(3))
@@ -547,9 +544,9 @@ impl Project {
     }
 }
 
-/// Who holds a session that is registered again. A caller that registers what it has already stays its holder. Another one
-/// is told apart by a new incarnation where either of the two names the session by id, unless the one before has a
-/// connection and nothing else: that is closed, which tells its client.
+/// The holder after a registration. A caller that renews its own session stays the holder. Another caller gets a new
+/// incarnation if either of the two names the session by id, unless the holder before has only a connection: closing
+/// that tells it enough.
 fn next_holder(member: &Member, renews: bool, by_id: bool) -> Holder {
     let before = &member.record;
     let is_told = !before.holder.by_id && member.shared.is_connected();
@@ -571,15 +568,15 @@ fn end_session(member: &Member) {
 
 fn too_many_sessions(max: usize) -> BrokerError {
     BrokerError::forbidden(format!(
-        "the project has its {max} sessions (max_sessions of the project, else sessions_max of the broker): one of them \
-         has to leave first"
+        "the project has its maximum of {max} sessions (max_sessions of the project, else sessions_max of the broker): one \
+         must leave first"
     ))
 }
 
 fn records_too_large(limit: usize) -> BrokerError {
     BrokerError::forbidden(format!(
-        "the capabilities and metadata of the project's sessions take {limit} bytes, which is all they may take: \
-         register with less of them, or have another session leave first"
+        "the capabilities and metadata of the project's sessions have reached their limit of {limit} bytes: \
+         register with less, or have another session leave first"
     ))
 }
 
@@ -600,8 +597,8 @@ impl Actor for Project {
 impl Handler<Envelope<CloseProject>> for Project {
     type Result = ();
 
-    /// The sessions end, and what their inboxes hold with them; their connections are told. The registry and the router
-    /// go with the last who holds on to the project.
+    /// Ends the sessions, discards their messages, and closes their connections. The registry and the router end with
+    /// the last handle of the project.
     fn handle(&mut self, Envelope { message, .. }: Envelope<CloseProject>, ctx: &mut Context<Self>) {
         for member in self.directory.all() {
             end_session(&member);
@@ -620,7 +617,7 @@ impl Handler<Envelope<KillSession>> for Project {
     }
 }
 
-/// The directory and the children's addresses are facts about the world and stay.
+/// The directory and the addresses of the children stay valid across a restart.
 impl Supervised for Project {
     fn restarting(&mut self, _: &mut Context<Self>) {
         self.pending_puts.clear();
@@ -668,16 +665,16 @@ impl Handler<Envelope<ChildDown>> for Project {
 
     fn handle(&mut self, Envelope { message, .. }: Envelope<ChildDown>, _: &mut Context<Self>) {
         match message.child {
-            // Its inbox is in the store: a new actor goes on from there. Its connection was closed with it.
+            // A new actor goes on from the inbox in the store. The connection was closed with the old one.
             Child::Session(id) => {
                 if let Some(before) = self.directory.by_id(id) {
-                    tracing::error!(session = %id, "session given up: opened anew");
+                    tracing::error!(session = %id, "session actor failed too often; restarting it from the store");
                     let member = self.start_session(before.record.clone(), Arc::clone(&before.shared), true);
                     self.directory.put(&Arc::new(member));
                 }
             }
             child @ (Child::Registry | Child::Router) => {
-                tracing::error!(project = %self.id, ?child, "the project cannot go on without it: opened anew");
+                tracing::error!(project = %self.id, ?child, "child failed too often; restarting the project");
                 if let Some(gave_up) = self.on_give_up.take() {
                     gave_up();
                 }

@@ -1,3 +1,5 @@
+//! The sessions of a project as this replica knows them.
+
 use std::{
     borrow::Borrow,
     collections::{BTreeMap, HashMap},
@@ -12,7 +14,7 @@ use crate::{
     session::Member,
 };
 
-/// The sessions of a project. The project's actor alone writes it; anybody may look.
+/// The sessions of a project. Only the project's actor writes it; reads take no actor.
 pub struct Directory {
     presence: PresenceTimeouts,
     members: RwLock<Members>,
@@ -24,20 +26,20 @@ struct Members {
     by_name: HashMap<SessionName, Arc<Member>>,
     /// For lists: ids sort by creation.
     in_order: BTreeMap<SessionId, Arc<Member>>,
-    /// Of the roster that this is, where the store is shared.
+    /// The version of the roster that this directory equals, where the store is shared.
     version: u64,
-    /// Of the newest roster of which somebody has told.
+    /// The highest roster version that a frame has announced.
     announced_version: u64,
 }
 
-/// Names that one text is compared with. Together with `SIMILAR_CELLS_MAX` this keeps a comparison below a millisecond.
+/// Names that one text is compared with. With `SIMILAR_CELLS_MAX` this keeps a comparison below a millisecond.
 const SIMILAR_CANDIDATES_MAX: usize = 4_000;
-/// Cells of the tables of edit distances that one comparison fills.
+/// Cells of the edit-distance tables that one comparison fills.
 const SIMILAR_CELLS_MAX: usize = 100_000;
 /// Names that one refusal suggests.
 const SIMILAR_LEN_MAX: usize = 3;
 
-/// The names that differ from this text in case, or in at most one edit for each three characters.
+/// The names that differ from this text in case, or by at most one edit per three characters.
 fn similar_names<'a>(text: &str, names: impl Iterator<Item = &'a str>) -> Vec<String> {
     let wanted = text.to_lowercase();
     let edits_max = wanted.chars().count() / 3;
@@ -55,26 +57,27 @@ fn similar_names<'a>(text: &str, names: impl Iterator<Item = &'a str>) -> Vec<St
     found.into_iter().map(|(_, name)| name).collect()
 }
 
-/// Which sessions a list is of.
+/// A query for a list of sessions.
 #[derive(Clone, Debug)]
 pub struct SessionQuery {
-    /// None: all.
+    /// None: any status.
     pub status: Option<SessionStatus>,
-    /// Only those that declared this protocol.
+    /// Only sessions that declare this protocol.
     pub protocol: Option<ProtocolName>,
-    /// Only those that declared this feature.
+    /// Only sessions that declare this feature.
     pub feature: Option<String>,
+    /// Sessions on a page, at most.
     pub limit: usize,
-    /// Only those after this one.
+    /// Only sessions after this one.
     pub after: Option<SessionId>,
 }
 
-/// An audience.
+/// The recipients of a broadcast.
 pub struct SelectedRecipients {
     pub members: Vec<Arc<Member>>,
-    /// How many sessions it leaves out.
+    /// Sessions that the filter, their protocols or their absence exclude.
     pub skipped: usize,
-    /// The version of the roster it was taken from.
+    /// The version of the roster that they were selected from.
     pub roster_version: u64,
 }
 
@@ -86,40 +89,45 @@ impl Directory {
         }
     }
 
+    /// The session with this id.
     pub fn by_id(&self, id: SessionId) -> Option<Arc<Member>> {
         self.read().by_id.get(&id).cloned()
     }
 
+    /// The session with this name.
     pub fn by_name(&self, name: &str) -> Option<Arc<Member>> {
         self.read().by_name.get(name).cloned()
     }
 
-    /// Names that this text resembles, the most alike first.
+    /// Names similar to this text, best match first.
     pub fn similar(&self, text: &str) -> Vec<String> {
         let members = self.read();
         let names = members.by_name.keys().take(SIMILAR_CANDIDATES_MAX).map(Borrow::borrow);
         similar_names(text, names)
     }
 
+    /// The number of sessions.
     pub fn len(&self) -> usize {
         self.read().by_id.len()
     }
 
+    /// Whether the project has no sessions.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
+    /// All sessions, in order of creation.
     pub fn all(&self) -> Vec<Arc<Member>> {
         self.read().in_order.values().cloned().collect()
     }
 
-    /// How many sessions are active.
+    /// The number of active sessions.
     pub fn active_len(&self, now: Now) -> usize {
         let active = |member: &&Arc<Member>| member.status(self.presence, now) == SessionStatus::Active;
         self.read().in_order.values().filter(active).count()
     }
 
-    /// The sessions that fit, in order of creation, and whether there are more.
+    /// The sessions that match, in order of creation, and whether more follow.
     pub fn list(&self, query: &SessionQuery, now: Now) -> (Vec<Arc<Member>>, bool) {
         let fits = |member: &&Arc<Member>| {
             let capabilities = &member.record.capabilities;
@@ -147,8 +155,8 @@ impl Directory {
         (page, more)
     }
 
-    /// Everybody a broadcast is for, and how many it leaves out: those the filter or their protocols exclude, and
-    /// those without a name that are disconnected, since nobody can come back for what is kept for them.
+    /// Selects the recipients of a broadcast. Excludes sessions that the filter or their protocols exclude, and
+    /// disconnected sessions without a name, which nothing could resume.
     pub fn select_recipients(&self, wanted: &AudienceQuery, now: Now) -> SelectedRecipients {
         let AudienceQuery {
             sender,
@@ -176,8 +184,8 @@ impl Directory {
         }
     }
 
-    /// Takes note that one session came or went, as the roster of this version has it. False when there was another
-    /// change before it, which nobody has told.
+    /// Applies one membership change. Returns false if `version` is not the next one: a change was missed, and a
+    /// resync is needed.
     pub(super) fn note_version(&self, version: u64) -> bool {
         let mut members = self.write();
         members.announced_version = members.announced_version.max(version);
@@ -187,18 +195,18 @@ impl Directory {
         version <= members.version
     }
 
-    /// The version of the newest roster of which somebody has told.
+    /// The highest roster version that a frame has announced.
     pub(super) fn announced_version(&self) -> u64 {
         self.read().announced_version
     }
 
-    /// This is the roster of this version now.
+    /// Sets the roster version after the directory was replaced.
     pub(super) fn set_version(&self, version: u64) {
         let mut members = self.write();
         (members.version, members.announced_version) = (version, version);
     }
 
-    /// Adds a member, or replaces what is known of it.
+    /// Adds a member, or replaces its entry.
     pub(super) fn put(&self, member: &Arc<Member>) {
         let mut members = self.write();
         let id = member.record.id;
@@ -238,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_resembles_what_a_slip_makes_of_it() {
+    fn a_misspelled_name_is_similar_to_the_right_one() {
         let names = ["bob", "Alice", "reviewer-1", "reviewer-2", "x"];
         for (text, expected) in [
             ("bbo", vec!["bob"]),

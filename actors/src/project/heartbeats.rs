@@ -1,4 +1,4 @@
-//! What replicas tell each other of signs of life. Pure.
+//! Heartbeats exchanged between replicas: which local ones to tell, and which remote ones are newer. Pure.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -8,16 +8,17 @@ use crate::{
     storage::{Heartbeat, HeartbeatExchange},
 };
 
-/// The last sign of life of a session, as it was told or heard.
+/// The last heartbeat of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LastSeen {
-    /// On the monotonic clock of this process.
+    /// Milliseconds on the monotonic clock of this process.
     pub mono_ms: u64,
+    /// The session left of its own will.
     pub left: bool,
 }
 
 impl LastSeen {
-    /// Whether this tells more than what is known.
+    /// Whether this is newer than what is known.
     fn is_newer_than(self, known: Self) -> bool {
         self.mono_ms > known.mono_ms.saturating_add(millis(HEARTBEAT_RESOLUTION))
             || (self.left != known.left && self.mono_ms >= known.mono_ms)
@@ -27,6 +28,7 @@ impl LastSeen {
         self.left == known.left && self.mono_ms.abs_diff(known.mono_ms) <= millis(HEARTBEAT_RESOLUTION)
     }
 
+    /// This heartbeat with its age, as replicas exchange it.
     pub fn heartbeat(self, session: SessionId, now: Now) -> Heartbeat {
         Heartbeat {
             session,
@@ -35,21 +37,21 @@ impl LastSeen {
         }
     }
 
-    fn from_heartbeat(sign: &Heartbeat, now: Now) -> Self {
+    fn from_heartbeat(heartbeat: &Heartbeat, now: Now) -> Self {
         Self {
-            mono_ms: now.mono_ms.saturating_sub(millis(sign.ago)),
-            left: sign.has_left,
+            mono_ms: now.mono_ms.saturating_sub(millis(heartbeat.ago)),
+            left: heartbeat.has_left,
         }
     }
 }
 
-/// What everybody knows: what this replica has told, and what it has heard.
+/// What all replicas know: the heartbeats that this replica has told or received.
 #[derive(Debug, Default)]
 pub(super) struct Heartbeats {
     known: HashMap<SessionId, KnownHeartbeat>,
-    /// The last frame that had been published when signs were exchanged last.
+    /// The last frame published before the last exchange.
     frame_seq: u64,
-    /// When the exchange was asked for that was heard last.
+    /// When the last applied exchange was requested, in milliseconds on the monotonic clock.
     asked_mono_ms: u64,
 }
 
@@ -59,46 +61,46 @@ struct KnownHeartbeat {
     source: Source,
 }
 
-/// Where a sign was.
+/// The source of a heartbeat.
 #[derive(Clone, Copy, Debug)]
 enum Source {
-    /// At this replica, which has told it.
+    /// Seen at this replica and told to the others.
     Local,
-    /// The frame told of it, and not when it was: it counts as given when it was heard, which was later, until its sign
-    /// is exchanged.
+    /// A frame announced the session without a time. The heartbeat counts from the arrival of the frame, which is
+    /// later, until the exchange brings its time.
     Frame(u64),
-    /// It was heard in an exchange.
+    /// Received in an exchange.
     Exchange,
 }
 
-/// A sign that is news here.
+/// A heartbeat that is new to this replica.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct NewHeartbeat {
     pub seen: LastSeen,
-    /// What it counted as until now, if that was no more than heard.
+    /// The estimate that it replaces, in milliseconds on the monotonic clock; None if the session was seen here.
     pub replaces_mono_ms: Option<u64>,
 }
 
-/// Signs are told in milliseconds, by clocks that are read a tick apart: less than this is no news.
+/// Heartbeats are told in milliseconds by clocks that are read a tick apart: a smaller difference is no change.
 const HEARTBEAT_RESOLUTION: Duration = Duration::from_millis(20);
 
 impl Heartbeats {
-    /// Whether nobody else knows of this yet. It counts as told then.
+    /// Records a local heartbeat. Returns whether the other replicas must be told; it then counts as told.
     pub fn record_local(&mut self, session: SessionId, seen: LastSeen) -> bool {
         let known = self.known.get(&session);
-        let is_news = known.is_none_or(|known| seen.is_newer_than(known.seen));
-        if is_news {
+        let is_new = known.is_none_or(|known| seen.is_newer_than(known.seen));
+        if is_new {
             let source = Source::Local;
             self.known.insert(session, KnownHeartbeat { seen, source });
         }
-        is_news
+        is_new
     }
 
-    /// A frame has told that a session was put by another replica, which is a sign of life. False when that sign, or one
-    /// that came after it, has been heard already.
+    /// A frame announced that another replica has put a session, which counts as a heartbeat. Returns false when that
+    /// heartbeat or a later one is known already.
     pub fn apply_put_frame(&mut self, session: SessionId, frame: u64, now: Now) -> bool {
-        let is_news = frame > self.frame_seq;
-        if is_news {
+        let is_new = frame > self.frame_seq;
+        if is_new {
             let seen = LastSeen {
                 mono_ms: now.mono_ms,
                 left: false,
@@ -106,68 +108,63 @@ impl Heartbeats {
             let source = Source::Frame(frame);
             self.known.insert(session, KnownHeartbeat { seen, source });
         }
-        is_news
+        is_new
     }
 
-    /// What is news of the signs that were exchanged, for which the store was `asked` then, and has answered `now`. It has
-    /// looked at some time between: a sign may be older than its age says now, by as much as the answer took.
+    /// The new heartbeats of an exchange that was requested at `asked` and answered at `now`. The store read them at
+    /// some time in between, so a heartbeat may be older than its age says, by as much as the answer took.
     pub fn apply_exchange(
         &mut self,
-        HeartbeatExchange {
-            heartbeats: signs,
-            frame_seq: serial,
-        }: HeartbeatExchange,
+        HeartbeatExchange { heartbeats, frame_seq }: HeartbeatExchange,
         asked: Now,
         now: Now,
     ) -> Vec<(SessionId, NewHeartbeat)> {
         if asked.mono_ms < self.asked_mono_ms {
-            // One that was asked for later has told all of this, as it is by now.
+            // A later exchange has told all of this already.
             return Vec::new();
         }
         self.asked_mono_ms = asked.mono_ms;
-        self.frame_seq = serial;
-        let heard = signs.into_iter().filter_map(|sign| {
-            let (session, seen) = (sign.session, LastSeen::from_heartbeat(&sign, now));
-            let (is_news, instead_of) = match self.known.get(&session) {
+        self.frame_seq = frame_seq;
+        let received = heartbeats.into_iter().filter_map(|heartbeat| {
+            let (session, seen) = (heartbeat.session, LastSeen::from_heartbeat(&heartbeat, now));
+            let (is_new, replaces_mono_ms) = match self.known.get(&session) {
                 None => (true, None),
-                // Unless it is a goodbye it may be what was seen here: it is to be later for sure.
-                Some(known) if matches!(known.source, Source::Local) && !sign.has_left => {
-                    (LastSeen::from_heartbeat(&sign, asked).is_newer_than(known.seen), None)
-                }
-                // Of what it has told before, the store tells nothing older.
+                // Unless the session has left, it may be the heartbeat that was seen here: it must be later beyond
+                // doubt.
+                Some(known) if matches!(known.source, Source::Local) && !heartbeat.has_left => (
+                    LastSeen::from_heartbeat(&heartbeat, asked).is_newer_than(known.seen),
+                    None,
+                ),
+                // The store never replaces a heartbeat by an older one.
                 Some(KnownHeartbeat { seen: before, source }) => match source {
-                    Source::Frame(frame) if *frame <= serial => (true, Some(before.mono_ms)),
+                    Source::Frame(frame) if *frame <= frame_seq => (true, Some(before.mono_ms)),
                     Source::Exchange => (!seen.is_close_to(*before), Some(before.mono_ms)),
                     Source::Local | Source::Frame(_) => (seen.is_newer_than(*before), None),
                 },
             };
-            if !is_news {
+            if !is_new {
                 return None;
             }
             let source = Source::Exchange;
             self.known.insert(session, KnownHeartbeat { seen, source });
-            Some((
-                session,
-                NewHeartbeat {
-                    seen,
-                    replaces_mono_ms: instead_of,
-                },
-            ))
+            Some((session, NewHeartbeat { seen, replaces_mono_ms }))
         });
-        heard.collect()
+        received.collect()
     }
 
+    /// The last known heartbeat.
     pub fn last_seen(&self, session: SessionId) -> Option<LastSeen> {
         self.known.get(&session).map(|known| known.seen)
     }
 
+    /// Forgets a session that has ended.
     pub fn remove(&mut self, session: SessionId) {
         self.known.remove(&session);
     }
 
-    /// They could not be told after all.
-    pub fn retract(&mut self, signs: &[SessionId]) {
-        for session in signs {
+    /// Forgets these heartbeats: they could not be told.
+    pub fn retract(&mut self, heartbeats: &[SessionId]) {
+        for session in heartbeats {
             self.known.remove(session);
         }
     }
@@ -181,145 +178,156 @@ mod tests {
         Now { unix_ms: 0, mono_ms }
     }
 
-    fn seen(mono_ms: u64, goodbye: bool) -> LastSeen {
-        LastSeen { mono_ms, left: goodbye }
+    fn seen(mono_ms: u64, left: bool) -> LastSeen {
+        LastSeen { mono_ms, left }
     }
 
-    fn hear(signs: &mut Heartbeats, sign: Heartbeat, serial: u64, now: u64) -> Option<(LastSeen, Option<u64>)> {
-        hear_late(signs, sign, serial, now, now)
+    fn exchange(
+        heartbeats: &mut Heartbeats,
+        heartbeat: Heartbeat,
+        seq: u64,
+        now: u64,
+    ) -> Option<(LastSeen, Option<u64>)> {
+        exchange_slowly(heartbeats, heartbeat, seq, now, now)
     }
 
-    fn hear_late(
-        signs: &mut Heartbeats,
-        sign: Heartbeat,
-        serial: u64,
+    fn exchange_slowly(
+        heartbeats: &mut Heartbeats,
+        heartbeat: Heartbeat,
+        seq: u64,
         asked: u64,
         now: u64,
     ) -> Option<(LastSeen, Option<u64>)> {
         let exchanged = HeartbeatExchange {
-            heartbeats: vec![sign],
-            frame_seq: serial,
+            heartbeats: vec![heartbeat],
+            frame_seq: seq,
         };
-        let heard = signs.apply_exchange(exchanged, at(asked), at(now)).pop();
-        heard.map(|(_, heard)| (heard.seen, heard.replaces_mono_ms))
+        let received = heartbeats.apply_exchange(exchanged, at(asked), at(now)).pop();
+        received.map(|(_, received)| (received.seen, received.replaces_mono_ms))
     }
 
-    /// The store is asked at 10,000, looks at 10,200 and answers at 10,400.
-    fn looks_late(
-        signs: &mut Heartbeats,
+    /// The store is asked at 10,000, reads at 10,200 and answers at 10,400.
+    fn exchange_midway(
+        heartbeats: &mut Heartbeats,
         session: SessionId,
         seen_ms: u64,
-        goodbye: bool,
+        left: bool,
     ) -> Option<(LastSeen, Option<u64>)> {
         let ago = Duration::from_millis(10_200 - seen_ms);
-        let sign = Heartbeat {
+        let heartbeat = Heartbeat {
             session,
             ago,
-            has_left: goodbye,
+            has_left: left,
         };
-        hear_late(signs, sign, 0, 10_000, 10_400)
+        exchange_slowly(heartbeats, heartbeat, 0, 10_000, 10_400)
     }
 
     #[test]
-    fn what_was_seen_here_does_not_come_back_as_later_than_it_was() {
-        let (mut signs, bob) = (Heartbeats::default(), SessionId::generate());
-        assert!(signs.record_local(bob, seen(9_900, false)));
-        assert_eq!(looks_late(&mut signs, bob, 9_900, false), None);
-        // So what was seen after it, and before the answer, is told.
-        assert!(signs.record_local(bob, seen(10_050, true)));
-        assert_eq!(looks_late(&mut signs, bob, 9_900, false), None);
-        // What is later for sure is heard.
-        let sign = |goodbye| Heartbeat {
+    fn a_local_heartbeat_does_not_come_back_as_a_later_one() {
+        let (mut heartbeats, bob) = (Heartbeats::default(), SessionId::generate());
+        assert!(heartbeats.record_local(bob, seen(9_900, false)));
+        assert_eq!(exchange_midway(&mut heartbeats, bob, 9_900, false), None);
+        // A heartbeat seen between the two is therefore told.
+        assert!(heartbeats.record_local(bob, seen(10_050, true)));
+        assert_eq!(exchange_midway(&mut heartbeats, bob, 9_900, false), None);
+        // A heartbeat that is later beyond doubt is applied.
+        let heartbeat = |left| Heartbeat {
             session: bob,
             ago: Duration::ZERO,
-            has_left: goodbye,
+            has_left: left,
         };
         let back = Some((seen(11_400, false), None));
-        assert_eq!(hear_late(&mut signs, sign(false), 0, 11_000, 11_400), back);
+        assert_eq!(
+            exchange_slowly(&mut heartbeats, heartbeat(false), 0, 11_000, 11_400),
+            back
+        );
     }
 
     #[test]
-    fn a_goodbye_elsewhere_is_heard_however_slow_the_store_is() {
-        let (mut signs, bob) = (Heartbeats::default(), SessionId::generate());
-        assert!(signs.record_local(bob, seen(9_900, false)));
+    fn a_leave_at_another_replica_is_applied_even_if_the_store_is_slow() {
+        let (mut heartbeats, bob) = (Heartbeats::default(), SessionId::generate());
+        assert!(heartbeats.record_local(bob, seen(9_900, false)));
         assert_eq!(
-            looks_late(&mut signs, bob, 9_950, true),
+            exchange_midway(&mut heartbeats, bob, 9_950, true),
             Some((seen(10_150, true), None))
         );
-        // And when what was heard before it took longer.
-        let mut signs = Heartbeats::default();
+        // The same after a slower exchange.
+        let mut heartbeats = Heartbeats::default();
         assert_eq!(
-            looks_late(&mut signs, bob, 10_100, false),
+            exchange_midway(&mut heartbeats, bob, 10_100, false),
             Some((seen(10_300, false), None))
         );
-        let goodbye = Heartbeat {
+        let left = Heartbeat {
             session: bob,
             ago: Duration::from_millis(300),
             has_left: true,
         };
-        let heard = Some((seen(10_150, true), Some(10_300)));
-        assert_eq!(hear(&mut signs, goodbye, 0, 10_450), heard);
-        assert_eq!(hear(&mut signs, goodbye, 0, 10_450), None, "once is enough");
-        assert_eq!(looks_late(&mut signs, bob, 10_100, false), None, "overtaken");
+        let received = Some((seen(10_150, true), Some(10_300)));
+        assert_eq!(exchange(&mut heartbeats, left, 0, 10_450), received);
+        assert_eq!(exchange(&mut heartbeats, left, 0, 10_450), None, "told once");
+        assert_eq!(exchange_midway(&mut heartbeats, bob, 10_100, false), None, "overtaken");
     }
 
     #[test]
-    fn what_was_heard_is_not_told_again() {
-        let (mut signs, bob) = (Heartbeats::default(), SessionId::generate());
-        let sign = Heartbeat {
+    fn a_received_heartbeat_is_not_told_again() {
+        let (mut heartbeats, bob) = (Heartbeats::default(), SessionId::generate());
+        let heartbeat = Heartbeat {
             session: bob,
             ago: Duration::from_secs(2),
             has_left: false,
         };
-        let hear = |signs: &mut Heartbeats| hear(signs, sign, 0, 10_000);
-        assert_eq!(hear(&mut signs), Some((seen(8_000, false), None)));
-        assert!(!signs.record_local(bob, seen(8_000, false)));
-        assert!(signs.record_local(bob, seen(9_000, false)));
-        assert!(!signs.record_local(bob, seen(9_000, false)), "once is enough");
-        assert_eq!(hear(&mut signs), None, "older than what is known");
+        let exchange = |heartbeats: &mut Heartbeats| exchange(heartbeats, heartbeat, 0, 10_000);
+        assert_eq!(exchange(&mut heartbeats), Some((seen(8_000, false), None)));
+        assert!(!heartbeats.record_local(bob, seen(8_000, false)));
+        assert!(heartbeats.record_local(bob, seen(9_000, false)));
+        assert!(!heartbeats.record_local(bob, seen(9_000, false)), "told once");
+        assert_eq!(exchange(&mut heartbeats), None, "older than the known heartbeat");
     }
 
-    /// A session is put, and says goodbye 3 seconds ago; the frame comes late.
+    /// A session is put, and leaves three seconds ago; the frame of the put comes late.
     #[test]
-    fn a_goodbye_is_heard_whenever_the_frame_comes_that_brought_the_session() {
+    fn a_leave_is_applied_whenever_the_frame_of_the_put_arrives() {
         let bob = SessionId::generate();
-        let sign = |seconds, goodbye| Heartbeat {
+        let heartbeat = |seconds, left| Heartbeat {
             session: bob,
             ago: Duration::from_secs(seconds),
-            has_left: goodbye,
+            has_left: left,
         };
-        let mut signs = Heartbeats::default();
-        assert!(signs.apply_put_frame(bob, 7, at(10_000)));
+        let mut heartbeats = Heartbeats::default();
+        assert!(heartbeats.apply_put_frame(bob, 7, at(10_000)));
         assert!(
-            !signs.record_local(bob, seen(10_000, false)),
-            "others have that frame too"
+            !heartbeats.record_local(bob, seen(10_000, false)),
+            "the other replicas have that frame too"
         );
         assert_eq!(
-            hear(&mut signs, sign(5, true), 6, 11_000),
+            exchange(&mut heartbeats, heartbeat(5, true), 6, 11_000),
             None,
-            "from before it was put"
+            "from before the put"
         );
-        let goodbye = Some((seen(8_000, true), Some(10_000)));
-        assert_eq!(hear(&mut signs, sign(3, true), 7, 11_000), goodbye);
-        assert_eq!(signs.last_seen(bob), Some(seen(8_000, true)));
-        // Or what was exchanged comes first.
-        let mut signs = Heartbeats::default();
+        let left = Some((seen(8_000, true), Some(10_000)));
+        assert_eq!(exchange(&mut heartbeats, heartbeat(3, true), 7, 11_000), left);
+        assert_eq!(heartbeats.last_seen(bob), Some(seen(8_000, true)));
+        // The exchange may come first.
+        let mut heartbeats = Heartbeats::default();
         assert_eq!(
-            hear(&mut signs, sign(3, true), 7, 11_000),
+            exchange(&mut heartbeats, heartbeat(3, true), 7, 11_000),
             Some((seen(8_000, true), None))
         );
-        assert!(!signs.apply_put_frame(bob, 7, at(12_000)));
-        assert_eq!(signs.last_seen(bob), Some(seen(8_000, true)));
-        assert!(signs.apply_put_frame(bob, 8, at(12_000)), "it has come back");
-        assert_eq!(signs.last_seen(bob), Some(seen(12_000, false)));
+        assert!(!heartbeats.apply_put_frame(bob, 7, at(12_000)));
+        assert_eq!(heartbeats.last_seen(bob), Some(seen(8_000, true)));
+        assert!(
+            heartbeats.apply_put_frame(bob, 8, at(12_000)),
+            "it has registered again"
+        );
+        assert_eq!(heartbeats.last_seen(bob), Some(seen(12_000, false)));
     }
 
     #[test]
-    fn a_goodbye_is_news_until_the_next_sign() {
-        let (mut signs, bob) = (Heartbeats::default(), SessionId::generate());
-        assert!(signs.record_local(bob, seen(5_000, false)));
-        assert!(signs.record_local(bob, seen(5_000, true)));
-        assert!(!signs.record_local(bob, seen(5_000, true)));
-        assert!(signs.record_local(bob, seen(6_000, false)));
+    fn a_leave_is_new_until_the_next_heartbeat() {
+        let (mut heartbeats, bob) = (Heartbeats::default(), SessionId::generate());
+        assert!(heartbeats.record_local(bob, seen(5_000, false)));
+        assert!(heartbeats.record_local(bob, seen(5_000, true)));
+        assert!(!heartbeats.record_local(bob, seen(5_000, true)));
+        assert!(heartbeats.record_local(bob, seen(6_000, false)));
     }
 }

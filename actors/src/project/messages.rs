@@ -1,4 +1,6 @@
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+//! The commands and facts that the actor of a project takes, and the requests and answers of registrations.
+
+use std::{sync::Arc, time::Duration};
 
 use actix::Message;
 use serde_json::{Map, Value};
@@ -6,33 +8,35 @@ use tokio::sync::oneshot;
 
 use crate::{
     bridge::Frame,
-    model::{BrokerError, Capabilities, Owner, Pattern, ProtocolMetadata, ProtocolName, SessionId, SessionName},
+    model::{BrokerError, Capabilities, Owner, SessionId, SessionName},
     session::{Connection, Member},
 };
 
-/// Somebody registers a session.
+/// A request to register a session.
 #[derive(Clone, Default)]
 pub struct Registration {
     pub name: Option<SessionName>,
-    /// None: as before, or none at all.
+    /// None: unchanged, or none at all for a new session.
     pub capabilities: Option<Capabilities>,
-    /// None: as before, or empty.
+    /// None: unchanged, or empty for a new session.
     pub metadata: Option<Map<String, Value>>,
-    /// Who registers: what it registers belongs to it.
+    /// The caller. It becomes the owner of a new session.
     pub owner: Owner,
-    /// The session the caller has so far.
+    /// The session that the caller has so far.
     pub current: Option<SessionId>,
     /// The caller's lasting connection, if it has one.
     pub connection: Option<Arc<dyn Connection>>,
 }
 
+/// The answer to a registration.
 pub struct Registered {
+    /// The registered session.
     pub member: Arc<Member>,
-    /// The session was there before, with its inbox.
+    /// The session existed before, with its inbox.
     pub resumed: bool,
-    /// It was active until now.
+    /// The session was active before this registration.
     pub was_active: bool,
-    /// For how long it had given no sign of life; None for a new one.
+    /// The time since the last heartbeat before this registration; None for a new session.
     pub silence: Option<Duration>,
 }
 
@@ -43,37 +47,37 @@ pub(super) struct Register {
     pub reply: oneshot::Sender<Result<Registered, BrokerError>>,
 }
 
-/// A caller that has no connection of the session's own has named it by its id.
+/// A caller without a connection of the session's own has named the session by id.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(super) struct NamedById(pub SessionId);
 
-/// The store has had sessions come or go of which the directory knows nothing: it learns of them.
+/// Updates the directory from the store after missed membership changes.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(super) struct RefreshDirectory {
-    /// Told when it has; let go of when the store could not say.
+    /// Gets a message when the directory is current; dropped when the store fails.
     pub done: oneshot::Sender<()>,
 }
 
-/// A replica has told of something it did in this project.
+/// Applies a frame of the bridge.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(super) struct ApplyFrame {
     pub frame: Frame,
-    /// It was this one.
+    /// This replica published the frame.
     pub own: bool,
 }
 
-/// Something may have been told that was not heard: looks at the store.
+/// Requests a resync.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(super) struct RequestResync {
-    /// As of [`Refresh`].
+    /// As in [`RefreshDirectory`].
     pub done: Option<oneshot::Sender<()>>,
 }
 
-/// The project is over: its sessions end, and then it does, and says so.
+/// Closes the project: its sessions end, then the actor, then `done` gets a message.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(super) struct CloseProject {
@@ -92,16 +96,6 @@ pub(super) enum Child {
     Registry,
     Router,
     Session(SessionId),
-}
-
-/// A protocol that somebody wants to register.
-pub struct ProtocolDefinition {
-    pub name: ProtocolName,
-    pub version: semver::Version,
-    pub schema: Value,
-    pub capabilities: BTreeSet<Pattern>,
-    pub metadata: ProtocolMetadata,
-    pub registered_by: Option<SessionId>,
 }
 
 /// Makes the actor panic. Compiled in for tests only.

@@ -1,3 +1,5 @@
+//! What a project may do: its record and the limits that follow from it, read without asking an actor.
+
 use std::{
     collections::HashMap,
     sync::{
@@ -14,31 +16,32 @@ use crate::{
     session::CloseReason,
 };
 
-/// What a project is and may, as its actors and its callers see it: replaced whole when it changes.
+/// The current policy of a project. An update replaces its limits as a whole.
 #[derive(Debug)]
 pub struct ProjectPolicy {
     settings: ProjectSettings,
-    /// Whether requests are limited, so that nobody has to look at the terms where they are not.
+    /// Lets projects without a request limit skip the lock.
     has_request_limit: AtomicBool,
     closed: AtomicBool,
-    /// Its actors were given up: another subtree has taken over.
+    /// Set when the subtree was killed, with the reason that its connections are closed with.
     kill_reason: OnceLock<CloseReason>,
     limits: RwLock<Arc<PolicyLimits>>,
 }
 
-/// What holds until the next change.
+/// The limits that follow from one version of the record.
 #[derive(Debug)]
 pub struct PolicyLimits {
+    /// The record itself.
     pub record: Arc<ProjectRecord>,
     /// Messages that may wait for one session.
     pub queue_capacity: usize,
-    /// Messages in one queue from which on it is nearly full.
+    /// Messages in one queue from which on a warning is logged.
     pub queue_warning_len: usize,
-    /// Sessions that there may be at once.
+    /// Sessions at one time, at most.
     pub sessions_max: usize,
-    /// Of all requests to the project.
+    /// Limits all requests to the project.
     request_rate: Option<Arc<RateLimit>>,
-    /// Of messages to other projects.
+    /// Limits messages per target project.
     cross_project_rates: HashMap<ProjectId, Arc<RateLimit>>,
 }
 
@@ -53,14 +56,15 @@ impl ProjectPolicy {
         })
     }
 
+    /// The current limits. They stay valid for the caller after an update.
     pub fn limits(&self) -> Arc<PolicyLimits> {
         Arc::clone(&self.limits.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Takes so many requests of all that the project may make.
+    /// Takes requests from the rate limit of the project.
     ///
     /// # Errors
-    /// When there will be as many.
+    /// The time until the limit has room again.
     pub fn take_requests(&self, count: u32) -> Result<(), Duration> {
         if self.has_request_limit.load(Ordering::Relaxed) {
             self.limits().take_requests(count)
@@ -74,27 +78,29 @@ impl ProjectPolicy {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// Why its actors ended, when others have taken over, or will.
+    /// Why the subtree was killed; None while it runs.
     pub(crate) fn kill_reason(&self) -> Option<CloseReason> {
         self.kill_reason.get().copied()
     }
 
+    /// Marks the subtree as killed.
     pub(crate) fn kill(&self, why: CloseReason) {
         // The first reason stays.
         let _ = self.kill_reason.set(why);
     }
 
+    /// Replaces the limits.
     pub(crate) fn update(&self, record: Arc<ProjectRecord>) {
         self.closed.store(!record.active, Ordering::Relaxed);
         self.has_request_limit
             .store(record.config.rate_limit > 0, Ordering::Relaxed);
-        let mut terms = self.limits.write().unwrap_or_else(PoisonError::into_inner);
-        *terms = Arc::new(PolicyLimits::new(&self.settings, record, Some(&terms)));
+        let mut limits = self.limits.write().unwrap_or_else(PoisonError::into_inner);
+        *limits = Arc::new(PolicyLimits::new(&self.settings, record, Some(&limits)));
     }
 }
 
 impl PolicyLimits {
-    /// A limit that does not change goes on counting where it is.
+    /// A limit with an unchanged rate keeps its count.
     fn new(settings: &ProjectSettings, record: Arc<ProjectRecord>, before: Option<&Self>) -> Self {
         let limit = |before: Option<&Arc<RateLimit>>, count: u32| match before {
             Some(rate) if rate.limit_per_minute() == count => Some(Arc::clone(rate)),
@@ -124,17 +130,17 @@ impl PolicyLimits {
         self.request_rate.as_ref().map_or(Ok(()), |rate| rate.take_many(count))
     }
 
-    /// Requests that are taken with the next.
+    /// Charges requests whose cost became known only after they were served: later requests wait for them.
     pub(super) fn charge_requests(&self, count: u32) {
         if let Some(rate) = &self.request_rate {
             rate.add_debt(count);
         }
     }
 
-    /// Takes one message to another project.
+    /// Takes one message to another project from the rate limit of its grant.
     ///
     /// # Errors
-    /// When there will be one again.
+    /// The time until the limit has room again.
     pub fn take_cross_project(&self, target: &ProjectId) -> Result<(), Duration> {
         self.cross_project_rates.get(target).map_or(Ok(()), |rate| rate.take())
     }

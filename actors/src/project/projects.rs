@@ -1,3 +1,5 @@
+//! The open and closed projects of a broker, shared with every reader.
+
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
@@ -6,7 +8,7 @@ use std::{
 use super::ProjectHandle;
 use crate::model::{ProjectId, ProjectRecord};
 
-/// The projects of a broker. The broker's actor alone writes it; anybody may look.
+/// The projects of a broker. Only the broker's actor decides about entries; reads take no actor.
 #[derive(Default)]
 pub struct Projects(RwLock<ProjectMaps>);
 
@@ -17,16 +19,17 @@ struct ProjectMaps {
 }
 
 impl Projects {
-    /// None for one that is closed, and for one that never was: nobody is to tell them apart.
+    /// The open project of this id. A closed project and one that never existed give the same answer.
     pub fn get(&self, id: &ProjectId) -> Option<ProjectHandle> {
         self.read().open.get(id).cloned()
     }
 
+    /// All open projects, in no order.
     pub fn all_open(&self) -> Vec<ProjectHandle> {
         self.read().open.values().cloned().collect()
     }
 
-    /// All of them as they are, by id.
+    /// The records of all projects, sorted by id.
     pub fn records(&self) -> Vec<Arc<ProjectRecord>> {
         let roster = self.read();
         let open = roster.open.values().map(ProjectHandle::record);
@@ -47,14 +50,14 @@ impl Projects {
         roster.open.insert(project.id().clone(), project);
     }
 
-    /// The store does not have it any more. Returns what it was, if it was open.
+    /// Removes a project that the store no longer has. Returns it if it was open.
     pub(crate) fn remove(&self, id: &ProjectId) -> Option<ProjectHandle> {
         let mut roster = self.write();
         roster.closed.remove(id);
         roster.open.remove(id)
     }
 
-    /// Returns what it was, if it was open.
+    /// Moves a project to the closed ones. Returns it if it was open.
     pub(crate) fn close(&self, record: Arc<ProjectRecord>) -> Option<ProjectHandle> {
         let mut roster = self.write();
         let project = roster.open.remove(&record.id);

@@ -1,4 +1,5 @@
-//! What other replicas do in this project, as its actor hears of it.
+//! Keeps the view of this replica current: applies the frames of other replicas, and reads the store again after
+//! missed frames (a resync).
 
 use std::{collections::HashSet, future::ready, sync::Arc, time::Duration};
 
@@ -16,30 +17,21 @@ use crate::{
     clock::now,
     model::{SessionId, SessionRecord},
     ops::{OrderedOps, then},
-    session::{Fence, Member, Nudge, ResyncSession, SessionShared, Superseded},
+    session::{Fence, Member, Nudge, ResyncSession, SessionRemoved, SessionShared, Superseded},
     storage::{Op, Roster, StoreError},
     supervise::Envelope,
 };
 
 impl Project {
-    fn apply_frame(
-        &mut self,
-        Frame {
-            event: news,
-            number,
-            seq: serial,
-            ..
-        }: Frame,
-        own: bool,
-        ctx: &mut Context<Self>,
-    ) {
-        let mut learnt: Op<()> = Box::pin(ready(Ok(())));
-        match news {
+    /// Applies a frame; `own` says that this replica published it.
+    fn apply_frame(&mut self, Frame { event, number, seq, .. }: Frame, own: bool, ctx: &mut Context<Self>) {
+        let mut effect: Op<()> = Box::pin(ready(Ok(())));
+        match event {
             StoreEvent::Session(record) => {
                 if own {
                     self.own_frame_arrived(record.id);
                 } else if !self.pending_own_frames.contains_key(&record.id) {
-                    self.apply_session_record(*record, Some(serial));
+                    self.apply_session_record(*record, Some(seq));
                 }
                 self.note_roster_version(number, ctx);
             }
@@ -55,43 +47,44 @@ impl Project {
                     member.address.report(Superseded { epoch: number });
                 }
             }
-            StoreEvent::Protocol { name, version } if !own => learnt = self.refresh_protocols(Some((name, version))),
-            StoreEvent::Progress(message) if !own => learnt = self.store.notify_progress(Some(message)),
+            StoreEvent::Protocol { name, version } if !own => effect = self.refresh_protocols(Some((name, version))),
+            StoreEvent::Progress(message) if !own => effect = self.store.notify_progress(Some(message)),
             _ => {}
         }
-        OrderedOps::then(|project: &mut Self| &mut project.frame_effects, learnt, self, ctx, {
-            move |project, learnt, ctx| match learnt {
-                Ok(()) => project.resync.frame_applied(serial, &project.known_seq),
+        OrderedOps::then(|project: &mut Self| &mut project.frame_effects, effect, self, ctx, {
+            move |project, done, ctx| match done {
+                Ok(()) => project.resync.frame_applied(seq, &project.known_seq),
                 Err(_) => project.request_resync(None, ctx),
             }
         });
     }
 
-    /// A frame that is lost or late is made good for by the next look at the store.
+    /// A version gap means a missed or late frame; the resync makes up for it.
     fn note_roster_version(&mut self, version: u64, ctx: &mut Context<Self>) {
         if !self.directory.note_version(version) {
             self.request_resync(None, ctx);
         }
     }
 
+    /// Wakes up those of these sessions that would act on it.
     fn nudge(&self, sessions: Vec<SessionId>) {
         for session in sessions {
             let Some(member) = self.directory.by_id(session) else {
                 continue;
             };
-            // How many is counted when somebody asks.
+            // The exact number is counted on demand.
             member.shared.mark_waiting_outdated();
             if !member.shared.is_claimed() {
                 member.shared.add_waiting();
             }
             if member.shared.wants_wakeup() {
-                // A session whose mailbox is full looks into its inbox soon enough.
+                // A session with a full mailbox looks into its inbox anyway.
                 let _ = member.address.tell(Nudge { barrier: None });
             }
         }
     }
 
-    /// Frames may have been missed: makes this replica know what the store knows, and tells `done`.
+    /// Requests a resync; `done` gets a message when the view is complete.
     pub(super) fn request_resync(&mut self, done: Option<oneshot::Sender<()>>, ctx: &mut Context<Self>) {
         if self.resync.begin(done, &self.known_seq) {
             self.start_resync(ctx);
@@ -100,40 +93,40 @@ impl Project {
 
     fn start_resync(&mut self, ctx: &mut Context<Self>) {
         let op = self.store.last_frame_seq();
-        then(op, self, ctx, |project, serial, ctx| match serial {
-            Ok(serial) => project.resync_from(serial, ctx),
+        then(op, self, ctx, |project, seq, ctx| match seq {
+            Ok(seq) => project.resync_from(seq, ctx),
             Err(error) => project.finish_resync(Err(error), ctx),
         });
     }
 
-    /// What is asked for here is no older than the frame of this serial.
-    fn resync_from(&mut self, serial: u64, ctx: &mut Context<Self>) {
-        // Before the sessions are looked at, so that it is known when each was seen.
+    /// Everything read from here on includes the frame of this sequence number.
+    fn resync_from(&mut self, seq: u64, ctx: &mut Context<Self>) {
+        // First, so that the last heartbeat of each session is known when its record arrives.
         self.exchange_heartbeats(ctx);
-        let (learnt, progressed) = (self.refresh_protocols(None), self.store.notify_progress(None));
+        let (protocols, progress) = (self.refresh_protocols(None), self.store.notify_progress(None));
         self.refresh_directory(ctx, move |project, refreshed, ctx| {
             let rest: Op<()> = Box::pin(async move {
                 refreshed?;
-                learnt.await?;
-                progressed.await
+                protocols.await?;
+                progress.await
             });
-            then(rest, project, ctx, move |project, looked, ctx| {
-                project.finish_resync(looked.map(|()| serial), ctx);
+            then(rest, project, ctx, move |project, done, ctx| {
+                project.finish_resync(done.map(|()| seq), ctx);
             });
         });
     }
 
-    fn finish_resync(&mut self, looked: Result<u64, StoreError>, ctx: &mut Context<Self>) {
-        match &looked {
+    fn finish_resync(&mut self, resynced: Result<u64, StoreError>, ctx: &mut Context<Self>) {
+        match &resynced {
             Ok(_) => {
                 for member in self.directory.all() {
                     member.shared.mark_waiting_outdated();
                     member.address.report(ResyncSession);
                 }
             }
-            Err(error) => tracing::warn!(project = %self.id, %error, "the store cannot be looked at: tried again"),
+            Err(error) => tracing::warn!(project = %self.id, %error, "resync failed; retrying"),
         }
-        match self.resync.finish(looked.ok(), &self.known_seq) {
+        match self.resync.finish(resynced.ok(), &self.known_seq) {
             NextStep::Nothing => {}
             NextStep::Resync => self.start_resync(ctx),
             NextStep::RetryLater => {
@@ -146,7 +139,7 @@ impl Project {
         }
     }
 
-    /// Makes the directory what the store has.
+    /// Makes the directory equal to the store.
     pub(super) fn refresh_directory(
         &mut self,
         ctx: &mut Context<Self>,
@@ -168,15 +161,15 @@ impl Project {
         });
     }
 
-    /// A session was put here, or has ended.
+    /// A session was put here, or has ended here.
     pub(super) fn note_local_change(&mut self, session: SessionId) {
         if self.refreshing > 0 {
             self.changed_locally.insert(session);
         }
     }
 
-    /// Whether frames told more, while the store was asked, than it has answered. A store that knows less than it did
-    /// before has lost something, and what it says holds.
+    /// Whether frames announced more during the read than it returned. A store that returns less than was announced
+    /// before the read has lost data, and its answer holds.
     fn is_outdated(&self, roster: &Roster, asked: u64) -> bool {
         roster.version < self.directory.announced_version() && roster.version >= asked
     }
@@ -206,19 +199,19 @@ impl Project {
             self.remove_session(session);
         }
         self.directory.set_version(version);
-        // Frames may have been missed.
+        // The frames of these puts may have been missed.
         self.pending_own_frames
             .retain(|session, _| self.pending_puts.contains(session));
     }
 
-    /// Puts a session that another replica has put into the directory, or what it is by now. Who has just registered, as
-    /// this frame tells everybody, has given a sign of life.
+    /// Applies the record of a session from the store or from a frame. A frame also tells that the session has just
+    /// registered, which counts as a heartbeat.
     pub(super) fn apply_session_record(&mut self, record: SessionRecord, frame: Option<u64>) {
         let now = now();
-        let is_news = frame.is_some_and(|frame| self.heartbeats.apply_put_frame(record.id, frame, now));
+        let is_heartbeat = frame.is_some_and(|frame| self.heartbeats.apply_put_frame(record.id, frame, now));
         match self.directory.by_id(record.id) {
             Some(before) if before.record == record => {
-                if is_news {
+                if is_heartbeat {
                     before.shared.touch(now);
                 }
             }
@@ -228,32 +221,32 @@ impl Project {
                 if incarnation != before.record.holder.incarnation {
                     member.address.report(Fence { incarnation });
                 }
-                if is_news {
+                if is_heartbeat {
                     member.shared.touch(now);
                 }
             }
             None => {
                 let seen = self.heartbeats.last_seen(record.id);
-                let vitals = match seen {
-                    _ if is_news => SessionShared::new(now),
+                let shared = match seen {
+                    _ if is_heartbeat => SessionShared::new(now),
                     Some(seen) => SessionShared::last_seen_elsewhere(seen.mono_ms, seen.left, now),
                     None => SessionShared::last_seen_elsewhere(0, false, now),
                 };
-                let member = Arc::new(self.start_session(record, vitals, false));
+                let member = Arc::new(self.start_session(record, shared, false));
                 self.directory.put(&member);
             }
         }
     }
 
-    /// A session that the store does not know any more.
+    /// The store no longer has this session.
     pub(super) fn remove_session(&mut self, session: SessionId) {
         self.heartbeats.remove(session);
         if let Some(member) = self.directory.remove(session) {
-            member.address.report(crate::session::SessionRemoved);
+            member.address.report(SessionRemoved);
         }
     }
 
-    /// Tells the other replicas who was seen here, and hears whom they saw.
+    /// Tells other replicas of the heartbeats seen here, and applies theirs.
     pub(super) fn exchange_heartbeats(&mut self, ctx: &mut Context<Self>) {
         let asked = now();
         let seen = |member: &Member| LastSeen {
@@ -270,34 +263,27 @@ impl Project {
                 }
             }
         }
-        let told: Vec<_> = own.iter().map(|sign| sign.session).collect();
+        let told: Vec<_> = own.iter().map(|heartbeat| heartbeat.session).collect();
         let op = self.store.exchange_heartbeats(own);
-        then(op, self, ctx, move |project, heard, _| match heard {
+        then(op, self, ctx, move |project, received, _| match received {
             Ok(exchanged) => {
                 let now = now();
-                for (
-                    session,
-                    NewHeartbeat {
-                        seen,
-                        replaces_mono_ms: instead_of,
-                    },
-                ) in project.heartbeats.apply_exchange(exchanged, asked, now)
-                {
+                for (session, new) in project.heartbeats.apply_exchange(exchanged, asked, now) {
+                    let NewHeartbeat { seen, replaces_mono_ms } = new;
                     if let Some(member) = project.directory.by_id(session) {
-                        member
-                            .shared
-                            .apply_remote_heartbeat(seen.mono_ms, instead_of, seen.left, now);
+                        let shared = &member.shared;
+                        shared.apply_remote_heartbeat(seen.mono_ms, replaces_mono_ms, seen.left, now);
                     }
                 }
             }
             Err(error) => {
-                tracing::debug!(project = %project.id, %error, "signs of life could not be told");
+                tracing::debug!(project = %project.id, %error, "heartbeats could not be exchanged");
                 project.heartbeats.retract(&told);
             }
         });
     }
 
-    /// Of a session that is seen here and has its inbox in nobody's hand here, others know how much waits.
+    /// Counts the waiting messages of a session that is seen here but claimed elsewhere or not at all.
     fn count_waiting(&mut self, member: Arc<Member>, ctx: &mut Context<Self>) {
         let begun = member.shared.begin_recount();
         let op = self.store.depth(member.record.id);

@@ -1,4 +1,5 @@
-//! The records of projects: what the store has is put right here, whatever was known before.
+//! Changes of project records. A record from the store is applied here: keys, limits, and whether the project is
+//! open.
 
 use std::sync::Arc;
 
@@ -19,8 +20,7 @@ impl Broker {
         let active = self.records.values().filter(|known| known.record.active).count();
         let max = self.settings.projects_max;
         if active >= max && !self.records.contains_key(&record.id) {
-            let reason =
-                format!("the broker has its {max} projects (projects_max): one of them has to be deleted first");
+            let reason = format!("the broker has its maximum of {max} projects (projects_max): delete one first");
             drop(reply.send(Err(BrokerError::forbidden(reason))));
             return;
         }
@@ -40,7 +40,7 @@ impl Broker {
     pub(super) fn update(
         &mut self,
         project: ProjectId,
-        amendment: RecordUpdate,
+        update: RecordUpdate,
         tries: usize,
         reply: Reply,
         ctx: &mut Context<Self>,
@@ -53,7 +53,7 @@ impl Broker {
         for key in &mut record.keys {
             key.last_used_at_ms = self.keyring.last_used_at_ms(&key.digest).max(key.last_used_at_ms);
         }
-        if let Err(error) = (amendment.0)(&mut record) {
+        if let Err(error) = (update.0)(&mut record) {
             drop(reply.send(Err(error)));
             return;
         }
@@ -64,18 +64,18 @@ impl Broker {
                 broker.apply_record(record, epoch, ctx, move || drop(reply.send(answer)));
             }
             Ok(None) | Err(StoreError::RolledBack) if tries > 1 => {
-                broker.reload_and_update(project, amendment, tries - 1, reply, ctx)
+                broker.reload_and_update(project, update, tries - 1, reply, ctx)
             }
             Ok(None) => drop(reply.send(Err(BrokerError::unavailable()))),
             Err(error) => {
-                // It may have been done all the same.
+                // The store may have applied the update in spite of the error.
                 broker.reload(project, ctx);
                 drop(reply.send(Err(error.into())));
             }
         });
     }
 
-    /// Takes over what the store says of a project.
+    /// Reads the record of a project from the store and applies it.
     pub(super) fn reload(&mut self, project: ProjectId, ctx: &mut Context<Self>) {
         let epoch = self.storage.epoch();
         let op = self.storage.project(project.clone());
@@ -83,13 +83,13 @@ impl Broker {
             Ok(record) => broker.apply_loaded(project, record, epoch, ctx),
             Err(StoreError::RolledBack) => broker.reload(project, ctx),
             Err(error) => {
-                tracing::warn!(%project, %error, "a project cannot be looked at: tried again");
+                tracing::warn!(%project, %error, "project record cannot be read; retrying");
                 ctx.run_later(Duration::from_secs(1), move |broker, ctx| broker.reload(project, ctx));
             }
         });
     }
 
-    /// What the store said of a project when it was asked at this epoch.
+    /// Applies what the store answered about a project. `epoch` is the epoch of the store when it was asked.
     fn apply_loaded(
         &mut self,
         project: ProjectId,
@@ -107,18 +107,18 @@ impl Broker {
         }
     }
 
-    /// The default project is lost; there is always one.
+    /// Creates the default project again after the store has lost it.
     fn create_default(&mut self, epoch: StoreEpoch, ctx: &mut Context<Self>) {
         let record = ProjectRecord::default_project(now().unix_ms);
         self.put(record, epoch, ctx, move |broker, stored, ctx| match stored {
             Ok(Some(record)) => broker.apply_record(record, epoch, ctx, || ()),
-            // Another replica has made it meanwhile.
+            // Another replica created it first.
             Ok(None) | Err(StoreError::RolledBack) => broker.reload(ProjectId::default_project(), ctx),
             Err(error) => Self::load_later(&error, ctx),
         });
     }
 
-    /// The store does not have this project any more: its keys end, and so do its sessions and connections.
+    /// The store no longer has this project: ends its keys, its sessions and its connections.
     fn remove_lost(&mut self, project: ProjectId) {
         self.records.remove(&project);
         self.failures.remove(&project);
@@ -128,14 +128,14 @@ impl Broker {
             let (projects, changes) = (Arc::clone(&self.projects), self.changes.clone());
             arbiter.spawn_fn(move || {
                 if let Some(lost) = projects.remove(&project) {
-                    lost.kill(CloseReason::StoreRolledBack);
+                    lost.control().kill(CloseReason::StoreRolledBack);
                 }
                 changes.send_modify(|count| *count += 1);
             });
         }
     }
 
-    /// Deleted projects have no actors that would notice a loss.
+    /// Deleted projects have no actor that would notice a rollback, so the broker checks them.
     fn schedule_deleted_check(&mut self, ctx: &mut Context<Self>) {
         if !std::mem::replace(&mut self.deleted_check_pending, true) {
             ctx.run_later(DELETED_CHECK_DELAY, |broker, ctx| {
@@ -149,11 +149,11 @@ impl Broker {
         }
     }
 
-    /// Somebody else was first: goes on from what they have left.
+    /// Another replica changed the record first: reads it again and applies the update to it.
     fn reload_and_update(
         &mut self,
         project: ProjectId,
-        amendment: RecordUpdate,
+        update: RecordUpdate,
         tries: usize,
         reply: Reply,
         ctx: &mut Context<Self>,
@@ -164,11 +164,11 @@ impl Broker {
             if let Ok(record) = record {
                 broker.apply_loaded(project.clone(), record, epoch, ctx);
             }
-            broker.update(project, amendment, tries, reply, ctx);
+            broker.update(project, update, tries, reply, ctx);
         });
     }
 
-    /// None for `then` when the store has another revision than the one before this.
+    /// Stores a record. `then` gets None when the store has another revision than the one before this one.
     pub(super) fn put(
         &mut self,
         record: ProjectRecord,
@@ -183,8 +183,8 @@ impl Broker {
         });
     }
 
-    /// Makes it so: keys, limits, and whether the project is open. `then` runs when it is. What was known before the data
-    /// set went back is dropped, whatever its revision: the project is opened again.
+    /// Applies a record: keys, limits, and whether the project is open. `then` runs when this has happened. After a
+    /// rollback of the store the project is opened again, whatever revision was known before.
     pub(super) fn apply_record(
         &mut self,
         record: Arc<ProjectRecord>,
@@ -195,7 +195,7 @@ impl Broker {
         let known = self.records.get(&record.id);
         let went_back = known.is_some_and(|known| self.storage.has_rolled_back(&record.id, known.epoch));
         if !went_back && known.is_some_and(|known| known.record.revision > record.revision) {
-            // What is newer may yet be on its way to where it happens.
+            // `then` waits until the newer record has been applied on the arbiter.
             match self.arbiter_for(&record.id) {
                 Some(arbiter) => drop(arbiter.spawn_fn(then)),
                 None => then(),
@@ -223,12 +223,12 @@ impl Broker {
         arbiter.spawn_fn(move || {
             match projects.get(&record.id) {
                 Some(project) if went_back => {
-                    project.kill(CloseReason::StoreRolledBack);
+                    project.control().kill(CloseReason::StoreRolledBack);
                     if record.active {
                         projects.insert(start());
                     }
                 }
-                Some(project) => project.update_record(Arc::clone(&record)),
+                Some(project) => project.control().update_record(Arc::clone(&record)),
                 None if record.active => projects.insert(start()),
                 None => {}
             }
@@ -241,19 +241,19 @@ impl Broker {
     }
 }
 
-/// Ends what is left of a deleted project, and has the store forget what it held.
+/// Ends the sessions of a deleted project and clears what the store holds for it.
 fn close_project(projects: &Projects, record: Arc<ProjectRecord>, storage: Arc<dyn Storage>) {
     let id = record.id.clone();
-    // Its actors have been told to end already if it was opened at an epoch that is over.
+    // A killed project needs no close: its actors were told to end.
     let closed = projects.close(record).filter(|project| !project.is_killed());
-    let closed = closed.map(|project| project.close());
+    let closed = closed.map(|project| project.control().close());
     actix_rt::spawn(async move {
-        // Whoever waits for a message to one of its sessions hears what became of it.
+        // The sessions end first, so that senders that track a message learn its final status.
         if let Some(closed) = closed {
             let _ = closed.await;
         }
         if let Err(error) = storage.clear_project(id).await {
-            tracing::warn!(%error, "what a deleted project held could not be cleared away");
+            tracing::warn!(%error, "data of a deleted project could not be cleared");
         }
     });
 }

@@ -1,9 +1,9 @@
-//! A message as a store outside this process keeps it.
+//! The stored form of a message, for stores outside this process.
 //!
-//! One byte of version, one of flags (1 direct, 2 watched, 4 with a time to live, 8 from another project, and the
-//! priority in the two highest bits), the id and the sender as 16 bytes each, then what the flags say: the recipient (16
-//! bytes), the time to live (milliseconds, 8 bytes, big-endian), the origin (its length in a byte, its text). The rest is
-//! the encoded envelope.
+//! A version byte; a flags byte (1 has a recipient, 2 tracked, 4 has a time to live, 8 has an origin; the priority in
+//! the two highest bits); the id and the sender, 16 bytes each; then what the flags announce: the recipient (16
+//! bytes), the time to live (milliseconds, 8 bytes, big-endian), the origin (its length in one byte, its text). The
+//! rest is the encoded envelope.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::{
     model::{MessageId, ProjectId, SessionId},
 };
 
-/// Of the form this build writes and reads.
+/// The version that this build writes and reads.
 const VERSION: u8 = 1;
 
 const HAS_RECIPIENT: u8 = 1;
@@ -24,17 +24,17 @@ const HAS_TTL: u8 = 4;
 const HAS_ORIGIN: u8 = 8;
 const PRIORITY_SHIFT: u8 = 6;
 
-/// Why stored bytes are no message.
+/// Why bytes are no stored message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoredMessageError {
-    #[error("a stored message of version {0}, and this build reads {VERSION}")]
+    #[error("stored message version {0}, expected {VERSION}")]
     Version(u8),
     #[error("not a stored message")]
     Malformed,
 }
 
 impl Message {
-    /// The bytes that [`Message::from_stored`] reads. How far the message has come is not among them.
+    /// The stored form, which [`Message::from_stored`] reads. It does not contain the delivery status.
     #[must_use]
     pub fn to_stored(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(64 + self.body.len());
@@ -42,7 +42,7 @@ impl Message {
         out
     }
 
-    /// How many bytes [`Message::to_stored`] gives.
+    /// Bytes of [`Message::to_stored`].
     #[must_use]
     pub fn stored_len(&self) -> usize {
         let recipient = self.recipient.map_or(0, |_| 16);
@@ -51,7 +51,7 @@ impl Message {
         2 + 16 + 16 + recipient + ttl + origin + self.body.len()
     }
 
-    /// Appends the same.
+    /// Appends the stored form.
     pub fn write_stored(&self, out: &mut Vec<u8>) {
         let flag = |flag, is_set| if is_set { flag } else { 0 };
         let flags = flag(HAS_RECIPIENT, self.recipient.is_some())
@@ -68,15 +68,18 @@ impl Message {
             out.extend(millis(ttl).to_be_bytes());
         }
         if let Some(origin) = &self.origin {
-            // An id of a project is at most 63 bytes long.
+            // A project id has at most 63 bytes.
             out.push(origin.as_str().len() as u8);
             out.extend(origin.as_str().as_bytes());
         }
         out.extend(&self.body);
     }
 
+    /// Reads the stored form.
+    ///
     /// # Errors
-    /// When another version wrote it, or it is no message.
+    /// [`StoredMessageError::Version`] for another version, [`StoredMessageError::Malformed`] for bytes that are no
+    /// stored message.
     pub fn from_stored(stored: &[u8]) -> Result<Self, StoredMessageError> {
         match stored.first() {
             Some(&VERSION) => read(stored).ok_or(StoredMessageError::Malformed),
@@ -85,7 +88,7 @@ impl Message {
         }
     }
 
-    /// Whether a sender waits to be told how far it comes.
+    /// Whether the sender tracks the delivery status.
     #[must_use]
     pub const fn is_tracked(&self) -> bool {
         self.progress.status.is_some()
@@ -211,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_is_no_message() {
+    fn a_truncated_stored_message_is_malformed() {
         let headers = Headers {
             ttl_seconds: Some(2),
             ..Headers::default()
@@ -233,7 +236,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_stored_is_read(
+        fn a_stored_message_is_read_back(
             priority in prop::sample::select(&Priority::ALL[..]),
             ttl_seconds in option::of(1..=u64::MAX / 1000),
             is_direct: bool,
@@ -250,7 +253,7 @@ mod tests {
         }
 
         #[test]
-        fn rubbish_is_refused_and_nothing_panics(bytes: Vec<u8>) {
+        fn arbitrary_bytes_are_refused_without_a_panic(bytes: Vec<u8>) {
             let _ = Message::from_stored(&bytes);
             let _ = Message::from_stored(&[&[1], &bytes[..]].concat());
         }

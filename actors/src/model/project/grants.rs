@@ -1,4 +1,5 @@
-//! The permissions of a project to send to others: part of its record, so bounded in number and in bytes.
+//! Grants: the permissions of a project to send to others. They are part of its record, so their number and their
+//! bytes are bounded.
 
 use std::collections::BTreeSet;
 
@@ -7,20 +8,21 @@ use serde::{Deserialize, Serialize};
 use super::ProjectRecord;
 use crate::model::{BrokerError, ProjectId, ProtocolName};
 
+/// Grants of one project, at most.
 pub const GRANTS_LEN_MAX: usize = 1000;
 const GRANT_PROTOCOLS_LEN_MAX: usize = 1000;
-/// Bytes of all permissions of a project, as they are counted here.
+/// Bytes of all grants of a project, as counted here.
 const GRANTS_BYTES_MAX: usize = 512 * 1024;
-/// Bytes that a permission counts for beside the names in it, and a protocol beside its name: what JSON puts around them.
+/// Bytes that JSON adds to a grant beside the names in it, and to a protocol beside its name.
 const GRANT_BYTES: usize = 128;
 const PROTOCOL_BYTES: usize = 4;
 
-/// Sessions of one project may send to another.
+/// The permission for sessions of one project to send to another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
-    /// Empty: all.
+    /// Allowed protocols; empty: all.
     pub protocols: BTreeSet<ProtocolName>,
-    /// Messages per minute; 0 is no limit.
+    /// Messages per minute; 0 means no limit.
     pub message_rate_limit: u32,
     /// Milliseconds since the Unix epoch.
     pub granted_at_ms: u64,
@@ -35,18 +37,15 @@ impl Grant {
 }
 
 impl ProjectRecord {
-    /// Lets its sessions send to another project. Whether there is such a project is not asked: a caller that may not see
-    /// it is not to learn it from this. What takes fewer bytes than the permission it replaces is always taken.
+    /// Allows its sessions to send to another project. The existence of the target is not checked, because the caller
+    /// must not learn it from this. A grant that takes fewer bytes than the one it replaces is always accepted.
     ///
     /// # Errors
-    /// `invalid_argument`: to itself, or for too many protocols; `forbidden`: the project has as many permissions, or as
-    /// many bytes of them, as it may have.
+    /// `invalid_argument`: a grant to the project itself, or for too many protocols; `forbidden`: the number or the
+    /// bytes of the grants reach their bound.
     pub fn grant(&mut self, target: ProjectId, grant: Grant) -> Result<(), BrokerError> {
         if target == self.id {
-            return Err(BrokerError::invalid(
-                "target_project_id",
-                "another project than one's own",
-            ));
+            return Err(BrokerError::invalid("target_project_id", "must be another project"));
         }
         if grant.protocols.len() > GRANT_PROTOCOLS_LEN_MAX {
             let text = format!("at most {GRANT_PROTOCOLS_LEN_MAX}");
@@ -129,11 +128,11 @@ mod tests {
     fn the_grants_of_a_project_are_bounded_in_bytes_and_may_always_shrink() {
         let mut project = project();
         let refused = (0..GRANTS_LEN_MAX).find_map(|at| {
-            // As amendments are made: of one that is refused nothing is kept.
-            let mut amended = project.clone();
-            let granted = amended.grant(target(at), grant(1000));
+            // As the broker does: a refused update leaves the record as it was.
+            let mut updated = project.clone();
+            let granted = updated.grant(target(at), grant(1000));
             if granted.is_ok() {
-                project = amended;
+                project = updated;
             }
             granted.err()
         });
@@ -141,7 +140,7 @@ mod tests {
         let stored = serde_json::to_string(&project.grants).unwrap();
         assert!(stored.len() <= GRANTS_BYTES_MAX, "{}", stored.len());
         assert!(project.grants.len() >= 7, "{}", project.grants.len());
-        // One that was stored before the bound was as it is.
+        // Grants that were stored before the bound existed stay.
         project.grants.extend((100..200).map(|at| (target(at), grant(1000))));
         project.clone().grant(target(100), grant(1000)).unwrap();
         project.clone().grant(target(100), grant(999)).unwrap();

@@ -1,7 +1,7 @@
-//! Whatever is done to a project, in whatever order: what its record promises.
+//! Property test: what a project record guarantees after any sequence of changes.
 //!
-//! Done as the broker does it: to a copy, which takes the place of the record when nothing was refused, and never to
-//! one that is closed.
+//! The test applies changes as the broker does: to a copy, which replaces the record when the change succeeds, and
+//! never to a closed project.
 
 use std::{collections::HashMap, iter};
 
@@ -20,11 +20,11 @@ enum Step {
         scope: Scope,
         good_for_ms: Option<u64>,
     },
-    /// The key at this place, counted from the newest.
+    /// The key at this position, counted from the newest.
     Revoke {
         at: usize,
     },
-    /// The key at this place, or all of them.
+    /// The key at this position, or (None) all keys.
     Rotate {
         at: Option<usize>,
         grace_ms: u64,
@@ -101,9 +101,9 @@ struct World {
     now_ms: u64,
     made: usize,
     targets: usize,
-    /// Of every key that there ever was: the first of those that were rotated into it.
+    /// The first key of the rotation chain of every key that ever existed.
     lineages: HashMap<KeyId, KeyId>,
-    /// Of every key that there ever was: the earliest end that it was seen to have.
+    /// The earliest end of validity observed for every key that ever existed.
     ends_ms: HashMap<KeyId, u64>,
 }
 
@@ -126,18 +126,18 @@ impl World {
         IssuedKey { id, key }
     }
 
-    /// The key at a place, counted from the newest.
+    /// The key at a position, counted from the newest.
     fn key_at(&self, at: usize) -> Option<KeyId> {
         self.record.keys.iter().rev().nth(at).map(|key| key.id.clone())
     }
 
-    fn amend(&mut self, amend: impl FnOnce(&mut ProjectRecord) -> Result<(), BrokerError>) -> bool {
+    fn update(&mut self, update: impl FnOnce(&mut ProjectRecord) -> Result<(), BrokerError>) -> bool {
         let mut record = self.record.clone();
-        let amended = amend(&mut record).is_ok();
-        if amended {
+        let updated = update(&mut record).is_ok();
+        if updated {
             self.record = record;
         }
-        amended
+        updated
     }
 
     fn takes(&mut self, step: Step) {
@@ -156,14 +156,14 @@ impl World {
                 };
                 for _ in 0..count {
                     let made = self.makes_a_key();
-                    if self.amend(|record| record.add_key(&made, &wanted, now_ms)) {
+                    if self.update(|record| record.add_key(&made, &wanted, now_ms)) {
                         self.lineages.insert(made.id.clone(), made.id);
                     }
                 }
             }
             Step::Revoke { at } => {
                 if let Some(id) = self.key_at(at) {
-                    assert!(self.amend(|record| record.revoke_key(&id, now_ms).map(drop)));
+                    assert!(self.update(|record| record.revoke_key(&id, now_ms).map(drop)));
                     let key = self.record.keys.iter().find(|key| key.id == id).unwrap();
                     assert!(!key.status(now_ms).is_valid());
                 }
@@ -179,13 +179,13 @@ impl World {
                 for _ in 0..count {
                     self.targets += 1;
                     let target = ProjectId::parse(&format!("t{}", self.targets)).unwrap();
-                    self.amend(|record| record.grant(target, grant.clone()));
+                    self.update(|record| record.grant(target, grant.clone()));
                 }
                 let own = self.record.id.clone();
-                assert!(!self.amend(|record| record.grant(own, grant)));
+                assert!(!self.update(|record| record.grant(own, grant)));
             }
             Step::RevokeGrant => drop(self.record.grants.pop_first()),
-            Step::Change(changes) => drop(self.amend(|record| record.change(&changes))),
+            Step::Change(changes) => drop(self.update(|record| record.change(&changes))),
             Step::Close => self.record.close(now_ms),
         }
     }
@@ -206,11 +206,11 @@ impl World {
         let before = active(&self.record);
         let replaced: Vec<_> = old.into_iter().map(|id| (id, self.makes_a_key())).collect();
         let retired_at_ms = now_ms.saturating_add(grace_ms);
-        if self.amend(|record| record.rotate(&replaced, retired_at_ms, now_ms)) {
-            assert_eq!(active(&self.record), before, "one for one");
+        if self.update(|record| record.rotate(&replaced, retired_at_ms, now_ms)) {
+            assert_eq!(active(&self.record), before, "each key is replaced by one");
             for (old, made) in replaced {
                 let lineage = self.lineages[&old].clone();
-                // It may be forgotten already.
+                // The record may have dropped it already.
                 let end = self.ends_ms.entry(old).or_insert(u64::MAX);
                 *end = retired_at_ms.min(*end);
                 self.lineages.insert(made.id, lineage);
@@ -236,14 +236,14 @@ impl World {
         for key in keys {
             assert_eq!(key.lineage, self.lineages[&key.id]);
             let end = self.ends_ms.entry(key.id.clone()).or_insert(u64::MAX);
-            assert!(key.valid_until_ms() <= *end, "an end is not put off");
+            assert!(key.valid_until_ms() <= *end, "validity is never extended");
             *end = key.valid_until_ms();
             assert_eq!(key.status(now_ms).is_valid(), now_ms < *end);
         }
-        // A key that is listed no more is good no more, and does not come back.
+        // A key that left the record is invalid and never returns.
         let forgotten = self.ends_ms.iter_mut().filter(|(id, _)| !ids.contains(id));
         for (_, end) in forgotten {
-            assert!(*end <= now_ms, "forgotten while it was good");
+            assert!(*end <= now_ms, "dropped while it was valid");
             *end = 0;
         }
         if !self.record.active {
@@ -256,7 +256,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_record_keeps_its_promises_whatever_is_done_to_it(steps in vec(step(), 1..40)) {
+    fn a_record_keeps_its_guarantees_under_any_changes(steps in vec(step(), 1..40)) {
         let mut world = World::new();
         for step in steps.into_iter().chain(iter::once(Step::Close)) {
             if !world.record.active {

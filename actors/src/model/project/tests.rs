@@ -55,7 +55,7 @@ fn grant(protocols: &[&str]) -> Grant {
 }
 
 #[test]
-fn the_walls_are_looked_at_in_their_order() {
+fn cross_project_checks_keep_their_order() {
     let (mut ours, mut theirs) = (project("a"), project("b"));
     let target = id("b");
     let verdict = |ours: &ProjectRecord, theirs: Option<&ProjectRecord>| {
@@ -72,11 +72,7 @@ fn the_walls_are_looked_at_in_their_order() {
         side: CrossProjectSide::Target,
     };
     assert_eq!(verdict(&ours, Some(&theirs)), closed);
-    assert_eq!(
-        verdict(&ours, None),
-        closed,
-        "one that is not there is like one that is closed"
-    );
+    assert_eq!(verdict(&ours, None), closed, "a missing project is like a closed one");
     open(&mut theirs);
     let forbidden = |wall| BrokerError::CrossProjectForbidden { wall };
     assert_eq!(verdict(&ours, Some(&theirs)), forbidden(MissingGrant::Project));
@@ -91,7 +87,7 @@ fn the_walls_are_looked_at_in_their_order() {
 }
 
 #[test]
-fn a_rotated_key_owns_what_the_old_one_did_and_the_old_one_ends_with_its_grace() {
+fn a_rotated_key_owns_the_sessions_of_the_old_one_which_ends_with_its_grace() {
     let mut project = project("a");
     let first = with_key(&mut project);
     let second = made(&project);
@@ -107,7 +103,7 @@ fn a_rotated_key_owns_what_the_old_one_did_and_the_old_one_ends_with_its_grace()
     assert_eq!(
         status(&second.id, NOW - 1),
         KeyStatus::Revoked,
-        "without a grace it has ended, whatever a clock says"
+        "without a grace period it has ended, whatever the clock says"
     );
     assert_eq!(status(&third.id, NOW), KeyStatus::Active);
     assert!(project.keys.iter().all(|key| key.lineage == first));
@@ -135,7 +131,7 @@ fn only_active_keys_are_rotated() {
 }
 
 #[test]
-fn a_revocation_is_never_taken_back_by_a_later_one() {
+fn a_later_revocation_never_moves_an_earlier_one() {
     let mut project = project("a");
     let key = with_key(&mut project);
     assert_eq!(project.revoke_key(&key, NOW), Ok(NOW));
@@ -147,12 +143,12 @@ fn a_revocation_is_never_taken_back_by_a_later_one() {
     assert_eq!(
         project.revoke_key(&other, NOW + 9),
         Ok(NOW + 9),
-        "the grace is cut short"
+        "the grace period is cut short"
     );
 }
 
 #[test]
-fn keys_are_bounded_and_the_oldest_retired_are_forgotten() {
+fn keys_are_bounded_and_the_oldest_invalid_ones_are_dropped() {
     let mut project = project("a");
     for _ in 0..KEYS_LEN_MAX {
         with_key(&mut project);
@@ -173,7 +169,7 @@ fn keys_are_bounded_and_the_oldest_retired_are_forgotten() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_and_named() {
+fn a_field_that_does_not_fit_is_refused_by_name() {
     let wanted = |change: fn(&mut NewProject)| {
         let mut wanted = NewProject {
             id: id("a"),
@@ -198,7 +194,7 @@ fn what_does_not_fit_is_refused_and_named() {
 }
 
 #[test]
-fn as_much_as_may_be_is_taken() {
+fn a_record_at_its_limits_is_accepted() {
     let mut project = project("a");
     project.tags = (0..TAGS_LEN_MAX).map(|n| n.to_string()).collect();
     project.description = Some("one line\nand another".to_owned());
@@ -208,7 +204,7 @@ fn as_much_as_may_be_is_taken() {
 }
 
 #[test]
-fn a_key_expires_at_a_time_to_come() {
+fn a_new_key_expires_in_the_future() {
     let mut project = project("a");
     let made = made(&project);
     let mut add = |expires_at_ms| {
@@ -223,7 +219,7 @@ fn a_key_expires_at_a_time_to_come() {
 }
 
 #[test]
-fn as_many_keys_stay_good_for_their_grace_as_there_may_be_keys() {
+fn replaced_keys_in_their_grace_period_are_bounded() {
     let mut project = project("a");
     let replaced: Vec<_> = (0..KEYS_LEN_MAX)
         .map(|_| (with_key(&mut project), made(&project)))
@@ -235,7 +231,7 @@ fn as_many_keys_stay_good_for_their_grace_as_there_may_be_keys() {
 }
 
 #[test]
-fn an_owner_is_orphaned_when_no_key_of_its_lineage_is_good() {
+fn an_owner_is_orphaned_when_no_key_of_its_lineage_is_valid() {
     let mut project = project("a");
     let key = with_key(&mut project);
     let owner = Owner::key(&key);
@@ -246,14 +242,14 @@ fn an_owner_is_orphaned_when_no_key_of_its_lineage_is_good() {
     project.rotate(&replaced, NOW, NOW).unwrap();
     assert!(
         !project.is_orphaned(&owner, NOW),
-        "the new key owns what the old one did"
+        "the new key owns the sessions of the old one"
     );
     project.revoke_key(&replaced[0].1.id, NOW).unwrap();
     assert!(project.is_orphaned(&owner, NOW));
 }
 
 #[test]
-fn what_is_to_change_changes_and_the_rest_stays() {
+fn changes_apply_and_other_fields_stay() {
     let read = |text: &str| serde_json::from_str::<ConfigChanges>(text);
     assert!(read(r#"{"rate_limit": null}"#).is_err() && read(r#"{"unknown": 1}"#).is_err());
     for (text, is_limit) in [

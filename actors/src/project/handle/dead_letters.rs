@@ -1,39 +1,87 @@
-//! Pages of the dead letters of a project, of which some are in the stores of others.
+//! Dead letters: lists, counts and redrives. Dead letters of messages to other projects are in the stores of those
+//! projects.
+
+use std::collections::BTreeSet;
 
 use super::{Page, ProjectHandle};
 use crate::{
-    model::{BrokerError, DeadLetter, PageRoom},
-    session::ReadBudget,
-    storage::{BlockedDeadLetter, DeadLetterPage, DeadLetterQuery, envelope_bytes},
+    clock::now,
+    model::{BrokerError, DeadLetter, MessageId, PageRoom, SessionId},
+    session::{Nudge, ReadBudget},
+    storage::{BlockedDeadLetter, DeadLetterPage, DeadLetterQuery, Redriven, envelope_bytes},
 };
 
+/// The parameters of a redrive.
+pub struct RedriveRequest {
+    /// The dead letters, by message id.
+    pub messages: Vec<MessageId>,
+    /// None: the original recipients.
+    pub recipient: Option<SessionId>,
+}
+
 impl ProjectHandle {
-    /// Dead letters of this project, and those of its messages to others.
-    /// A letter that is larger than the bytes of the query is a page of its own, and read when there is room for it.
+    /// A page of the dead letters of this project and of its messages to others. A dead letter larger than the byte
+    /// limit of the query is a page of its own, read when `room` has room for it.
+    ///
+    /// # Errors
+    /// `unavailable`.
     pub async fn dead_letters(
         &self,
         mut query: DeadLetterQuery,
         room: &dyn ReadBudget,
     ) -> Result<Page<DeadLetter>, BrokerError> {
         loop {
-            let (
-                DeadLetterPage {
-                    dead_letters: letters,
-                    blocked: beyond,
-                },
-                more,
-            ) = self.dead_letter_page(query.clone()).await?;
-            match beyond {
-                Some(BlockedDeadLetter { bytes, .. }) if letters.is_empty() => {
+            let (DeadLetterPage { dead_letters, blocked }, more) = self.dead_letter_page(query.clone()).await?;
+            match blocked {
+                Some(BlockedDeadLetter { bytes, .. }) if dead_letters.is_empty() => {
                     room.reserve(bytes).await;
                     query.bytes_max = bytes;
                 }
-                _ => return Ok(Page { items: letters, more }),
+                _ => {
+                    return Ok(Page {
+                        items: dead_letters,
+                        more,
+                    });
+                }
             }
         }
     }
 
-    /// The letters, and whether there are more.
+    /// The number of dead letters in this project's store.
+    ///
+    /// # Errors
+    /// `unavailable`.
+    pub async fn dead_letter_count(&self) -> Result<usize, BrokerError> {
+        Ok(self.0.store.dead_letter_count().await?)
+    }
+
+    /// Sends dead letters again and nudges their recipients.
+    ///
+    /// # Errors
+    /// `unavailable`.
+    pub async fn redrive(&self, request: RedriveRequest) -> Result<Redriven, BrokerError> {
+        let RedriveRequest { messages, recipient } = request;
+        let done = self
+            .0
+            .store
+            .redrive(messages, recipient, self.limits().queue_capacity, now())
+            .await?;
+        let recipients: BTreeSet<_> = done.sent.iter().map(|&(_, session, _)| session).collect();
+        for &(_, session, waiting) in &done.sent {
+            if let Some(member) = self.0.directory.by_id(session) {
+                member.shared.set_waiting(waiting);
+            }
+        }
+        for member in recipients
+            .into_iter()
+            .filter_map(|session| self.0.directory.by_id(session))
+        {
+            self.tell(&member, member.address.tell(Nudge { barrier: None }));
+        }
+        Ok(done)
+    }
+
+    /// The dead letters of a page, and whether more follow.
     async fn dead_letter_page(&self, query: DeadLetterQuery) -> Result<(DeadLetterPage, bool), BrokerError> {
         let limit = query.limit;
         let query = DeadLetterQuery {
@@ -47,15 +95,12 @@ impl ProjectHandle {
             ..query
         };
         for target in self.0.store.cross_project_targets().await? {
-            let abroad = self.other_project(&target);
-            if let Some(abroad) = abroad {
-                let DeadLetterPage {
-                    dead_letters: letters,
-                    blocked: beyond,
-                } = abroad.0.store.dead_letters(query.clone()).await?;
-                page.dead_letters.extend(letters);
-                let nearest = page.blocked.into_iter().chain(beyond);
-                page.blocked = nearest.min_by_key(|beyond| (beyond.message, beyond.recipient));
+            let remote = self.other_project(&target);
+            if let Some(remote) = remote {
+                let DeadLetterPage { dead_letters, blocked } = remote.0.store.dead_letters(query.clone()).await?;
+                page.dead_letters.extend(dead_letters);
+                let nearest = page.blocked.into_iter().chain(blocked);
+                page.blocked = nearest.min_by_key(|blocked| (blocked.message, blocked.recipient));
                 more |= cut_page(&mut page, limit, query.bytes_max);
             }
         }
@@ -63,21 +108,19 @@ impl ProjectHandle {
     }
 }
 
-/// Puts letters of several stores in their order, and ends the page where it has to end. Returns whether there are more.
+/// Sorts dead letters of several stores and cuts the page at its limits. Returns whether more follow.
 fn cut_page(page: &mut DeadLetterPage, limit: usize, bytes_max: usize) -> bool {
-    let DeadLetterPage {
-        dead_letters: letters,
-        blocked: beyond,
-    } = page;
-    letters.sort_unstable_by_key(|letter| (letter.message.id, letter.recipient));
+    let DeadLetterPage { dead_letters, blocked } = page;
+    dead_letters.sort_unstable_by_key(|dead_letter| (dead_letter.message.id, dead_letter.recipient));
     let mut room = PageRoom::new(bytes_max);
-    let shown = letters.iter().take(limit).take_while(|letter| {
-        let is_before =
-            |beyond: &BlockedDeadLetter| (letter.message.id, letter.recipient) < (beyond.message, beyond.recipient);
-        beyond.as_ref().is_none_or(is_before) && room.try_take(envelope_bytes(&letter.message))
+    let shown = dead_letters.iter().take(limit).take_while(|dead_letter| {
+        let is_before = |blocked: &BlockedDeadLetter| {
+            (dead_letter.message.id, dead_letter.recipient) < (blocked.message, blocked.recipient)
+        };
+        blocked.as_ref().is_none_or(is_before) && room.try_take(envelope_bytes(&dead_letter.message))
     });
     let len = shown.count();
-    let more = len < letters.len() || beyond.is_some();
-    letters.truncate(len);
+    let more = len < dead_letters.len() || blocked.is_some();
+    dead_letters.truncate(len);
     more
 }

@@ -1,0 +1,81 @@
+//! What the broker and the bridge tell a project: its record, its end, and the changes of other replicas. No surface
+//! may call this.
+
+//! What the broker and the bridge tell a project: its record, its end, and the changes of other replicas. No surface
+//! may call this.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use super::ProjectHandle;
+use crate::{
+    bridge::{DeliveryBatch, Frame},
+    model::ProjectRecord,
+    project::messages::{ApplyFrame, CloseProject, RequestResync},
+    session::{CloseReason, KillSession},
+};
+
+/// The commands of the broker and the bridge to one project.
+#[derive(Clone, Copy)]
+pub(crate) struct ProjectControl<'a>(&'a ProjectHandle);
+
+impl ProjectHandle {
+    /// The commands that only the broker and the bridge give.
+    pub(crate) const fn control(&self) -> ProjectControl<'_> {
+        ProjectControl(self)
+    }
+}
+
+impl ProjectControl<'_> {
+    /// Applies a new version of the record: the limits change at once.
+    pub fn update_record(self, record: Arc<ProjectRecord>) {
+        self.0.0.policy.update(record);
+    }
+
+    /// Ends the sessions and the actors. The receiver is answered when the sessions have ended. The record must say
+    /// that the project is closed.
+    pub fn close(self) -> oneshot::Receiver<()> {
+        let (done, closed) = oneshot::channel();
+        self.0.0.project.report(CloseProject { done });
+        closed
+    }
+
+    /// Kills the actors and closes the connections for this reason. The store is left to the next subtree.
+    pub fn kill(self, why: CloseReason) {
+        self.0.0.policy.kill(why);
+        for member in self.0.0.directory.all() {
+            member.address.report(KillSession { why });
+        }
+        self.0.0.project.report(KillSession { why });
+    }
+
+    /// Applies a frame of the bridge; `own` says that this replica published it.
+    pub fn apply_frame(self, frame: Frame, own: bool) {
+        self.0.0.project.report(ApplyFrame { frame, own });
+    }
+
+    /// Gives pushed messages to their sessions.
+    pub fn deliver(self, batch: &DeliveryBatch) {
+        let parts = &self.0.0;
+        match parts.store.decode_batch(batch) {
+            Ok(deliveries) => {
+                for delivery in deliveries {
+                    // The store releases the lease of a session that has ended since.
+                    if let Some(member) = parts.directory.by_id(delivery.session) {
+                        member.address.report(delivery);
+                    }
+                }
+            }
+            Err(error) => {
+                tracing::warn!(project = %parts.id, %error, "pushed deliveries cannot be read; resyncing");
+                self.request_resync();
+            }
+        }
+    }
+
+    /// Has the project read the store again after missed frames.
+    pub fn request_resync(self) {
+        self.0.0.project.report(RequestResync { done: None });
+    }
+}

@@ -1,0 +1,157 @@
+//! [`ProjectHandle`]: the verbs of a project that every surface calls, a file per facet. A verb that only reads takes
+//! no actor; the others send a command to the router, to a session, or to the project's actor.
+
+mod control;
+mod cross_project;
+mod dead_letters;
+mod inbox;
+mod protocols;
+mod replication;
+mod sending;
+mod sessions;
+
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use crate::{
+    model::{BrokerError, ProjectId, ProjectRecord},
+    project::{Directory, PolicyLimits, Project, ProjectPolicy, ProjectSettings, Projects, resync::KnownSeq},
+    registry::{Catalog, Compiler, Registry},
+    router::Router,
+    session::{CloseReason, Member},
+    storage::Store,
+    supervise::{ActorNode, Address},
+};
+
+pub use dead_letters::RedriveRequest;
+pub use inbox::ReceiveRequest;
+pub use protocols::ProtocolDefinition;
+pub use sending::{CrossProjectSend, PreparedSend, SendRequest};
+
+/// The verbs of a project, which every surface calls. Cheap to clone. Reads take no actor.
+#[derive(Clone)]
+pub struct ProjectHandle(Arc<Parts>);
+
+/// The parts of a project.
+pub(super) struct Parts {
+    pub id: ProjectId,
+    pub settings: ProjectSettings,
+    pub project: Address<Project>,
+    pub registry: Address<Registry>,
+    pub router: Address<Router>,
+    pub directory: Arc<Directory>,
+    pub policy: Arc<ProjectPolicy>,
+    pub catalog: Arc<Catalog>,
+    pub compiler: Arc<Compiler>,
+    pub store: Arc<dyn Store>,
+    pub known_seq: KnownSeq,
+    pub projects: Weak<Projects>,
+}
+
+/// A page of a list.
+#[derive(Clone, Debug)]
+pub struct Page<T> {
+    /// The items of the page.
+    pub items: Vec<T>,
+    /// More items follow.
+    pub more: bool,
+}
+
+impl ProjectHandle {
+    pub(super) fn new(parts: Parts) -> Self {
+        Self(Arc::new(parts))
+    }
+
+    /// The id of the project.
+    pub fn id(&self) -> &ProjectId {
+        &self.0.id
+    }
+
+    /// The settings that apply to every project.
+    pub fn settings(&self) -> &ProjectSettings {
+        &self.0.settings
+    }
+
+    /// The sessions of the project.
+    pub fn directory(&self) -> &Directory {
+        &self.0.directory
+    }
+
+    /// The current limits and the record.
+    pub fn limits(&self) -> Arc<PolicyLimits> {
+        self.0.policy.limits()
+    }
+
+    /// The current record.
+    pub fn record(&self) -> Arc<ProjectRecord> {
+        Arc::clone(&self.limits().record)
+    }
+
+    /// Takes requests from the rate limit of the project.
+    ///
+    /// # Errors
+    /// The time until the limit has room again.
+    pub fn take_requests(&self, count: u32) -> Result<(), Duration> {
+        self.0.policy.take_requests(count)
+    }
+
+    /// Charges requests whose cost became known only after they were served: later requests wait for them.
+    pub fn charge_requests(&self, count: u32) {
+        self.0.policy.limits().charge_requests(count);
+    }
+
+    /// Whether the project was deleted.
+    pub fn is_closed(&self) -> bool {
+        self.0.policy.is_closed()
+    }
+
+    /// Whether the subtree was killed.
+    pub fn is_killed(&self) -> bool {
+        self.kill_reason().is_some()
+    }
+
+    /// Why the subtree was killed; None while it runs.
+    pub fn kill_reason(&self) -> Option<CloseReason> {
+        self.0.policy.kill_reason()
+    }
+
+    /// The project and its actors as data.
+    pub fn observe(&self) -> ActorNode {
+        let Parts {
+            project,
+            registry,
+            router,
+            directory,
+            ..
+        } = &*self.0;
+        let sessions = directory.all();
+        let children = [registry.metrics().node(Vec::new()), router.metrics().node(Vec::new())]
+            .into_iter()
+            .chain(sessions.iter().map(|member| member.address.metrics().node(Vec::new())))
+            .collect();
+        project.metrics().node(children)
+    }
+
+    /// Another open project of the broker.
+    fn other_project(&self, id: &ProjectId) -> Option<Self> {
+        self.0.projects.upgrade().and_then(|projects| projects.get(id))
+    }
+
+    pub(super) fn store(&self) -> &dyn Store {
+        &*self.0.store
+    }
+
+    fn tell(&self, member: &Member, sent: Result<(), BrokerError>) {
+        if sent.is_err() {
+            tracing::warn!(project = %self.0.id, session = %member.record.id, "a session's mailbox is full or gone");
+        }
+    }
+
+    /// The addresses of the project's actor, its registry and its router. Compiled in for tests only.
+    #[cfg(feature = "faults")]
+    pub fn actor_addresses(&self) -> (&Address<Project>, &Address<Registry>, &Address<Router>) {
+        (&self.0.project, &self.0.registry, &self.0.router)
+    }
+}

@@ -1,0 +1,108 @@
+//! Protocols: register, find, negotiate.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use serde_json::Value;
+use tokio::sync::oneshot;
+
+use super::ProjectHandle;
+use crate::{
+    clock::now,
+    model::{BrokerError, Pattern, ProtocolMetadata, ProtocolName, ProtocolRecord, SessionId},
+    negotiate::{self, MatrixRow, Negotiation, RequiredProtocol},
+    registry::{DiscoverPage, DiscoverQuery, Protocol, RegisterProtocol, RegisteredProtocol, Schema},
+    session::Member,
+};
+
+/// A protocol to register.
+pub struct ProtocolDefinition {
+    /// Name and version identify the protocol in its project.
+    pub name: ProtocolName,
+    pub version: semver::Version,
+    /// A JSON Schema for the payloads.
+    pub schema: Value,
+    /// The messaging patterns that the protocol is meant for.
+    pub capabilities: BTreeSet<Pattern>,
+    pub metadata: ProtocolMetadata,
+    /// The session of the caller, if it has one.
+    pub registered_by: Option<SessionId>,
+}
+
+impl ProjectHandle {
+    /// Validates a definition and registers it. The identical definition is accepted again.
+    ///
+    /// # Errors
+    /// `protocol_exists`, `invalid_schema`, `forbidden` when the project has its maximum of protocols, `unavailable`.
+    pub async fn register_protocol(&self, definition: ProtocolDefinition) -> Result<RegisteredProtocol, BrokerError> {
+        let ProtocolDefinition {
+            name,
+            version,
+            schema,
+            capabilities,
+            metadata,
+            registered_by,
+        } = definition;
+        let registered_at_ms = now().unix_ms;
+        let record = ProtocolRecord {
+            name,
+            version,
+            schema,
+            capabilities,
+            metadata,
+            registered_at_ms,
+            registered_by,
+        };
+        if let Some(existing) = self.0.catalog.get(record.name.as_str(), &record.version.to_string()) {
+            return RegisteredProtocol::existing(&existing.record, &record);
+        }
+        Schema::check_admits_objects(&record.schema)?;
+        let protocol = self.0.compiler.compile(Arc::new(record)).await?;
+        let (reply, answer) = oneshot::channel();
+        let len_max = self.record().config.max_protocols;
+        self.0.registry.tell(RegisterProtocol {
+            protocol,
+            len_max,
+            reply,
+        })?;
+        answer.await.unwrap_or(Err(BrokerError::unavailable()))
+    }
+
+    /// A registered protocol.
+    ///
+    /// # Errors
+    /// `protocol_not_found`, with the versions that are registered.
+    pub fn protocol(&self, name: &str, version: &str) -> Result<Arc<Protocol>, BrokerError> {
+        self.0
+            .catalog
+            .get(name, version)
+            .ok_or_else(|| BrokerError::ProtocolNotFound {
+                name: name.chars().take(80).collect(),
+                version: version.chars().take(80).collect(),
+                versions: self.0.catalog.versions(name, BrokerError::VERSIONS_LEN_MAX),
+            })
+    }
+
+    /// A page of the registered protocols.
+    ///
+    /// # Errors
+    /// `invalid_argument` for a cursor or a filter that does not fit.
+    pub fn discover_protocols(&self, query: &DiscoverQuery) -> Result<DiscoverPage, BrokerError> {
+        self.0.catalog.discover(query)
+    }
+
+    /// The number of registered protocol versions.
+    pub fn protocols_len(&self) -> usize {
+        self.0.catalog.len()
+    }
+
+    /// What two sessions can speak with each other, from the view of the first.
+    pub fn negotiate(&self, ours: &Member, theirs: &Member, required: &[RequiredProtocol]) -> Negotiation {
+        negotiate::negotiate(&ours.record.capabilities, &theirs.record.capabilities, required)
+    }
+
+    /// One row of `compatibility_matrix`.
+    pub fn compare(&self, a: &Member, b: &Member) -> MatrixRow {
+        let (a, b) = (&a.record, &b.record);
+        negotiate::compare(a.id, &a.capabilities, b.id, &b.capabilities)
+    }
+}

@@ -1,0 +1,228 @@
+//! Sending: checks and encodes messages, passes them to the router, and answers what became of them.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::sync::{oneshot, watch};
+
+use super::ProjectHandle;
+use crate::{
+    clock::now,
+    model::{
+        Addressing, BrokerError, CapabilityFilter, DeliveryStatus, Draft, Headers, MessageId, ProtocolRecord,
+        RecipientStatus, SessionId,
+    },
+    registry::WorkBudget,
+    router::{AudienceQuery, Recipients, Route, RouteAnswer, Submission},
+    session::Member,
+    storage::SendResult,
+};
+
+/// A message as the sender wants it, not checked yet.
+pub struct SendRequest<'a> {
+    /// The name of the protocol as the sender wrote it.
+    pub protocol_name: &'a str,
+    /// The version as the sender wrote it.
+    pub protocol_version: &'a str,
+    /// The text of a JSON value.
+    pub payload: &'a str,
+    /// Priority, time to live, and what the sender adds.
+    pub headers: &'a Headers,
+    /// The sender follows the delivery status beyond the first answer.
+    pub tracked: bool,
+    /// It was tried before, and refused: it has counted against what may go to another project.
+    pub tried: bool,
+    /// What came of looking what other replicas have done; None when that was not done yet.
+    pub looked: Option<Result<(), BrokerError>>,
+    /// What checking the payload may take.
+    pub work: WorkBudget,
+}
+
+/// A checked message and its route.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "nearly every message stays in its project; boxing it would cost an allocation each"
+)]
+pub enum PreparedSend {
+    /// To the router of the sender's project.
+    Local(Submission),
+    /// To another project: [`ProjectHandle::send_cross_project`].
+    CrossProject(Box<CrossProjectSend>),
+}
+
+/// A checked message to another project.
+pub struct CrossProjectSend {
+    pub(super) target: ProjectHandle,
+    pub(super) submission: Submission,
+    pub(super) sender: SessionId,
+}
+
+impl ProjectHandle {
+    /// Checks and encodes a message for one recipient. Nothing is accepted yet.
+    ///
+    /// # Errors
+    /// `protocol_not_found`, `session_not_found`, `incompatible_protocol`, `payload_invalid`; for a recipient in
+    /// another project also `cross_project_disabled`, `cross_project_forbidden`, `rate_limited`.
+    pub fn prepare_direct(
+        &self,
+        sender: &Member,
+        recipient: &str,
+        request: &SendRequest<'_>,
+    ) -> Result<PreparedSend, BrokerError> {
+        if let Some((address, project)) = recipient.rsplit_once('@')
+            && project != self.0.id.as_str()
+        {
+            return self.prepare_cross_project(sender, address, project, request);
+        }
+        let protocol = self.protocol(request.protocol_name, request.protocol_version)?;
+        let target = self.target(self.resolve(recipient), request)?;
+        if let Recipients::One(member) = &target {
+            check_speaks(member, recipient, &protocol.record, supported_versions)?;
+        }
+        protocol.schema.validate_within(&request.work, request.payload)?;
+        Ok(PreparedSend::Local(self.submission(sender, target, request)))
+    }
+
+    pub(super) fn target(
+        &self,
+        found: Result<Arc<Member>, BrokerError>,
+        request: &SendRequest<'_>,
+    ) -> Result<Recipients, BrokerError> {
+        let unknown = match found {
+            Ok(member) => return Ok(Recipients::One(member)),
+            Err(unknown) => unknown,
+        };
+        let is_looked_for = request.looked.is_some() || !self.is_shared();
+        if request.headers.idempotency_key.is_none() || !is_looked_for {
+            return Err(unknown);
+        }
+        let looked = request.looked.clone().unwrap_or(Ok(()));
+        Ok(Recipients::Missing(looked.err().unwrap_or(unknown)))
+    }
+
+    /// Checks and encodes a message for all sessions that a filter selects. Nothing is accepted yet.
+    ///
+    /// # Errors
+    /// `protocol_not_found`, `payload_invalid`.
+    pub fn prepare_broadcast(
+        &self,
+        sender: &Member,
+        filter: CapabilityFilter,
+        request: &SendRequest<'_>,
+    ) -> Result<Submission, BrokerError> {
+        let protocol = self.protocol(request.protocol_name, request.protocol_version)?;
+        let target = Recipients::Many(Box::new(AudienceQuery {
+            sender: sender.record.id,
+            filter,
+            protocol: protocol.record.name.clone(),
+            version: protocol.record.version.clone(),
+        }));
+        protocol.schema.validate_within(&request.work, request.payload)?;
+        Ok(self.submission(sender, target, request))
+    }
+
+    pub(super) fn submission(&self, sender: &Member, target: Recipients, request: &SendRequest<'_>) -> Submission {
+        let to = match target {
+            Recipients::One(_) => Addressing::Direct,
+            Recipients::Many(_) | Recipients::Missing(_) => Addressing::Broadcast,
+        };
+        let named = (request.protocol_name, request.protocol_version);
+        let draft = Draft::new(&self.0.id, &sender.record, to, named, request.payload, request.headers);
+        Submission {
+            draft,
+            target,
+            idempotency_key: request.headers.idempotency_key.clone(),
+            is_tracked: request.tracked,
+        }
+    }
+
+    /// Sends messages to the router, in this order. All answers come together.
+    ///
+    /// # Errors
+    /// `project_not_found` for a closed project, `unavailable` when the router's mailbox is full.
+    pub fn submit(&self, submissions: Vec<Submission>) -> Result<oneshot::Receiver<Vec<RouteAnswer>>, BrokerError> {
+        if self.0.policy.is_closed() {
+            return Err(BrokerError::ProjectNotFound);
+        }
+        let (reply, answers) = oneshot::channel();
+        self.0.router.tell(Route { submissions, reply })?;
+        Ok(answers)
+    }
+
+    /// Waits until the message has reached `goal` or a final status, or the time is over. Returns the current status.
+    pub async fn wait_for_status(
+        &self,
+        mut status: watch::Receiver<DeliveryStatus>,
+        goal: DeliveryStatus,
+        timeout: Duration,
+    ) -> DeliveryStatus {
+        let reached = |status: &DeliveryStatus| {
+            status.is_final()
+                || *status == goal
+                || (goal == DeliveryStatus::Queued && *status == DeliveryStatus::Delivered)
+        };
+        // A timeout and a change both end in reading the current status.
+        let _ = tokio::time::timeout(timeout, status.wait_for(reached)).await;
+        *status.borrow_and_update()
+    }
+
+    /// Stores the first result of a send for its idempotency key.
+    ///
+    /// # Errors
+    /// `unavailable`.
+    pub async fn complete_send_result(
+        &self,
+        sender: SessionId,
+        key: String,
+        outcome: SendResult,
+    ) -> Result<(), BrokerError> {
+        Ok(self.0.store.update_send_result(sender, key, outcome).await?)
+    }
+
+    /// The status of a message for each recipient, in this project or in the one that it was sent to. None for an
+    /// unknown message.
+    ///
+    /// # Errors
+    /// `unavailable`.
+    pub async fn message_status(&self, message: MessageId) -> Result<Option<Vec<RecipientStatus>>, BrokerError> {
+        if let Some(known) = self.0.store.message_status(message, now()).await? {
+            return Ok(Some(known));
+        }
+        let Some(target) = self.0.store.cross_project_target(message).await? else {
+            return Ok(None);
+        };
+        let remote = self.other_project(&target);
+        let Some(remote) = remote else { return Ok(None) };
+        let mut known = remote.0.store.message_status(message, now()).await?;
+        if let Some(recipients) = &mut known {
+            // The first is the original recipient; others come from redrives in the other project.
+            recipients.truncate(1);
+        }
+        Ok(known)
+    }
+}
+
+/// Refuses a message that the recipient could not read. `speaks` lists what the error says about the recipient.
+pub(super) fn check_speaks(
+    member: &Member,
+    recipient: &str,
+    protocol: &ProtocolRecord,
+    speaks: fn(&Member) -> Vec<String>,
+) -> Result<(), BrokerError> {
+    if member.record.capabilities.accepts(&protocol.name, &protocol.version) {
+        return Ok(());
+    }
+    Err(BrokerError::IncompatibleProtocol {
+        recipient: recipient.to_owned(),
+        name: protocol.name.clone(),
+        version: protocol.version.clone(),
+        speaks: speaks(member),
+    })
+}
+
+fn supported_versions(member: &Member) -> Vec<String> {
+    let protocols = &member.record.capabilities.supported_protocols;
+    protocols
+        .iter()
+        .flat_map(|(name, versions)| versions.iter().map(move |version| format!("{name} {version}")))
+        .collect()
+}

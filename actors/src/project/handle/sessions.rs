@@ -1,0 +1,185 @@
+//! Sessions: register, find, list, connect.
+
+use std::sync::Arc;
+
+use futures_util::future::{BoxFuture, join_all};
+use tokio::sync::oneshot;
+
+use super::{Page, ProjectHandle};
+use crate::{
+    clock::now,
+    model::{BrokerError, ConnectionId, MissingSession, Owner, SessionId, SessionStatus},
+    project::{
+        Registered, Registration, SessionQuery,
+        messages::{NamedById, Register},
+    },
+    session::{Attach, Connection, Detach, Disconnect, Member, Subscribe, Unwatch, Watch, Writable},
+};
+
+impl ProjectHandle {
+    // Sessions
+
+    /// Makes a session, or resumes the one that holds the name, or changes the caller's own.
+    pub async fn register(&self, registration: Registration) -> Result<Registered, BrokerError> {
+        let (reply, answer) = oneshot::channel();
+        self.0.project.tell(Register { registration, reply })?;
+        answer.await.unwrap_or(Err(BrokerError::unavailable()))
+    }
+
+    /// The session that an id addresses: all incarnations share one inbox.
+    pub fn session(&self, id: SessionId) -> Option<Arc<Member>> {
+        let directory = &self.0.directory;
+        directory.by_id(id).or_else(|| directory.by_id(id.durable()))
+    }
+
+    /// The session of this id, for its owner to act as it.
+    ///
+    /// # Errors
+    /// `session_not_found` for a session that does not exist or belongs to another owner; `session_taken_over` when
+    /// another caller has registered the session since this id was issued.
+    pub fn own_session(&self, id: SessionId, owner: &Owner) -> Result<Arc<Member>, BrokerError> {
+        let member = self
+            .session(id)
+            .filter(|member| member.record.owner == *owner)
+            .ok_or_else(|| MissingSession::own(&id.to_string()))?;
+        if member.record.holder_id() != id {
+            return Err(BrokerError::SessionTakenOver);
+        }
+        Ok(member)
+    }
+
+    /// Records that a caller names this session by id, so that the next holder gets another incarnation.
+    pub fn note_named_by_id(&self, member: &Member) {
+        if !member.record.holder.by_id {
+            self.0.project.report(NamedById(member.record.id));
+        }
+    }
+
+    /// The session that an address means: an id, a name, or `name@project` with this project.
+    ///
+    /// # Errors
+    /// `session_not_found`, with similar names: every caller of this may list the sessions of the project.
+    pub fn resolve(&self, address: &str) -> Result<Arc<Member>, BrokerError> {
+        self.find(address).ok_or_else(|| {
+            let similar = self.0.directory.similar(self.strip_own_project(address));
+            MissingSession::other(address, similar).into()
+        })
+    }
+
+    pub(super) fn find(&self, address: &str) -> Option<Arc<Member>> {
+        let address = self.strip_own_project(address);
+        self.0
+            .directory
+            .by_name(address)
+            .or_else(|| self.session(SessionId::parse(address)?))
+    }
+
+    /// The address without this project behind it.
+    fn strip_own_project<'a>(&self, address: &'a str) -> &'a str {
+        match address.rsplit_once('@') {
+            Some((local, project)) if project == self.0.id.as_str() => local,
+            _ => address,
+        }
+    }
+
+    /// The presence status of a session, now.
+    pub fn status(&self, member: &Member) -> SessionStatus {
+        member.status(self.0.settings.presence, now())
+    }
+
+    /// A page of the sessions that match.
+    pub fn list_sessions(&self, query: &SessionQuery) -> Page<Arc<Member>> {
+        let (items, more) = self.0.directory.list(query, now());
+        Page { items, more }
+    }
+
+    /// Updates the number of waiting messages that these sessions show. Returns false, and does nothing, where the
+    /// store answers at once and the number is always current. Otherwise the number is the last answer of the store,
+    /// which may be outdated by then.
+    pub async fn refresh_waiting(&self, members: &[Arc<Member>]) -> bool {
+        if self.0.store.is_synchronous() {
+            return false;
+        }
+        let counts = members.iter().map(|member| {
+            let begun = member.shared.begin_recount();
+            let depth = self.0.store.depth(member.record.id);
+            async move {
+                if let Ok(depth) = depth.await {
+                    member.shared.finish_recount(begun, depth.waiting);
+                }
+            }
+        });
+        join_all(counts).await;
+        true
+    }
+
+    /// As [`Self::refresh_waiting`], for one session. The request starts at once, so that the store gets it with the
+    /// caller's next operation. None where the number is known to be current.
+    pub fn refresh_waiting_if_unknown(&self, member: &Arc<Member>) -> Option<BoxFuture<'static, ()>> {
+        if self.0.store.is_synchronous() || member.shared.is_waiting_current() {
+            return None;
+        }
+        let (project, member) = (self.clone(), Arc::clone(member));
+        Some(Box::pin(async move {
+            project.refresh_waiting(&[member]).await;
+        }))
+    }
+
+    /// Ends the presence of the session; name and inbox stay. Returns how many messages wait.
+    ///
+    /// # Errors
+    /// `unavailable` when the session's mailbox is full or its actor has ended.
+    pub async fn disconnect(&self, member: &Member) -> Result<usize, BrokerError> {
+        member.address.ask(Disconnect).await
+    }
+
+    /// Removes a connection that has ended. Its unacknowledged messages wait again.
+    pub fn detach(&self, member: &Member, message: Detach) {
+        self.tell(member, member.address.tell(message));
+    }
+
+    /// Makes this connection the session's live one; an older one is closed as taken over.
+    pub fn attach(&self, member: &Member, connection: Arc<dyn Connection>) {
+        self.attach_with(member, connection, false);
+    }
+
+    /// As [`Self::attach`], for a connection that was the live one before. If the session has another one by now,
+    /// this one is closed as taken over.
+    pub fn reattach(&self, member: &Member, connection: Arc<dyn Connection>) {
+        self.attach_with(member, connection, true);
+    }
+
+    fn attach_with(&self, member: &Member, connection: Arc<dyn Connection>, reclaims: bool) {
+        let attach = Attach {
+            connection: Some(connection),
+            named: member.record.name.is_some(),
+            is_reattach: reclaims,
+            keeps_leases: false,
+            incarnation: None,
+        };
+        self.tell(member, member.address.tell(attach));
+    }
+
+    /// Tells `connection`, beside the live one, of changes of the inbox. It gets no pushed messages.
+    pub fn watch(&self, member: &Member, connection: Arc<dyn Connection>) {
+        let watch = Watch {
+            connection: Some(connection),
+        };
+        self.tell(member, member.address.tell(watch));
+    }
+
+    /// Ends [`Self::watch`] for this connection.
+    pub fn unwatch(&self, member: &Member, connection: ConnectionId) {
+        self.tell(member, member.address.tell(Unwatch { connection }));
+    }
+
+    /// Sets what the live connection is told: changes of the inbox, pushed messages.
+    pub fn subscribe(&self, member: &Member, message: Subscribe) {
+        self.tell(member, member.address.tell(message));
+    }
+
+    /// Reports that the connection has room for pushed messages again.
+    pub fn writable(&self, member: &Member, message: Writable) {
+        self.tell(member, member.address.tell(message));
+    }
+}
