@@ -80,7 +80,7 @@ fn thousands_of_messages_go_through_one_inbox() {
         left.sort_unstable();
         assert_eq!(
             left,
-            ["changes", "epoch", "frames", "roster", "serial"].map(|name| format!("{{acme}}:{name}")),
+            ["epoch", "frame_seq", "poll_seq", "roster", "write_seq"].map(|name| format!("{{acme}}:{name}")),
             "what counts on"
         );
     });

@@ -43,19 +43,18 @@ fn a_server_that_has_forgotten_the_functions_is_told_them_again() {
 }
 
 #[test]
-fn data_of_another_version_is_left_alone() {
+fn data_of_another_schema_version_is_refused_and_left_alone() {
     let redis = Redis::start();
-    redis.ask(&["SET", "{system}:schema:version", "1"]);
-    let error = block_on(connect(redis.url())).err().unwrap();
-    assert!(error.to_string().contains("run the older one"), "{error}");
-    redis.ask(&["SET", "{system}:schema:version", "7"]);
-    let error = block_on(connect(redis.url())).err().unwrap();
-    assert_eq!(error, ConnectError::Schema { found: 7, known: 3 });
-    let text = error.to_string();
-    assert!(
-        text.contains('7') && text.contains('3') && !text.contains('\n'),
-        "{text}"
-    );
+    for (found, advice) in [(3, "run the older one"), (7, "run a newer one")] {
+        redis.ask(&["SET", "{system}:schema:version", &found.to_string()]);
+        let error = block_on(connect(redis.url())).err().unwrap();
+        assert_eq!(error, ConnectError::Schema { found, known: 4 });
+        let text = error.to_string();
+        assert!(
+            text.contains(&found.to_string()) && text.contains(advice) && !text.contains('\n'),
+            "{text}"
+        );
+    }
     assert_eq!(redis.ask(&["DBSIZE"]), "1", "nothing was written");
 }
 
@@ -284,11 +283,11 @@ fn an_operation_that_fails_half_way_spoils_neither_the_others_nor_the_counts() {
         for _ in 0..10 {
             view.send(bob).await;
         }
-        redis.ask(&["SET", &format!("{{acme}}:leased:{bob}"), "no hash"]);
+        redis.ask(&["SET", &format!("{{acme}}:leases:{bob}"), "no hash"]);
         let (failed, leased) = tokio::join!(view.lease(bob), view.lease(carol));
         assert!(matches!(failed, Err(StoreError::Unreachable(_))), "{failed:?}");
         assert_eq!(leased.unwrap().deliveries[0].message.id, sent);
-        redis.ask(&["DEL", &format!("{{acme}}:leased:{bob}")]);
+        redis.ask(&["DEL", &format!("{{acme}}:leases:{bob}")]);
         view.send(bob).await;
         // What was taken from the queue before it failed is lost to this test's violence, and to no count.
         let (waiting, _) = view.depth(bob).await;

@@ -179,7 +179,7 @@ fn nothing_stays_of_what_is_over() {
             stage.write_in_time(session, id);
         }
         stage.await_statuses(id, [ACKNOWLEDGED; 3]).await;
-        for key in ["posts", "messages", "copies"] {
+        for key in ["group_leases", "messages", "copies"] {
             let key = format!("{{acme}}:{key}");
             assert_eq!(redis.ask(&["EXISTS", &key]), "0", "{key}");
         }
@@ -295,7 +295,7 @@ fn a_replica_that_is_no_more_has_no_posts() {
         let other = connect(redis.url()).await.unwrap();
         let _project = ReplicaView::of(&other, "acme");
         other.release_leases_of(replica).await.unwrap();
-        assert_eq!(redis.ask(&["EXISTS", "{acme}:posts"]), "0");
+        assert_eq!(redis.ask(&["EXISTS", "{acme}:group_leases"]), "0");
         stage.await_statuses(id, [DELIVERED; 3]).await;
         // They are for connections, which may come to another replica.
         for session in stage.sessions() {
@@ -336,7 +336,7 @@ fn what_nobody_heard_of_is_looked_up() {
             stage.replica.view.acknowledge(session, &[id]).await.unwrap();
         }
         stage.await_statuses(id, [ACKNOWLEDGED; 3]).await;
-        assert_eq!(redis.ask(&["EXISTS", "{acme}:posts"]), "0");
+        assert_eq!(redis.ask(&["EXISTS", "{acme}:group_leases"]), "0");
     });
 }
 

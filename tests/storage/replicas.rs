@@ -228,7 +228,7 @@ fn receipts_of_calls_are_bounded_and_end_with_their_session() {
             assert_eq!(leased.await.unwrap().deliveries.len(), 1);
             receipts.push(receipt);
         }
-        let key = format!("{{acme}}:calls:{bob}");
+        let key = format!("{{acme}}:call_receipts:{bob}");
         assert_eq!(redis.ask(&["HLEN", &key]), "33", "the older half has gone");
         let settled = |receipt| here.store.acknowledge_receipt(bob, receipt, 5, now());
         assert_eq!(settled(receipts[0]).await.unwrap().acknowledged, 0);

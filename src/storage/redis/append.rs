@@ -1,4 +1,4 @@
-//! Messages on their way into the script, and what it says to each.
+//! The operation `append`: messages as its arguments, and its replies as answers (`scripts/append.lua`).
 
 use std::collections::HashMap;
 
@@ -12,46 +12,35 @@ use deadpool_redis::redis::Value;
 use super::{
     operation::Operation,
     reply::{Reply, unreadable},
-    send_result,
+    segment, send_result,
 };
 
-/// Flags of a message in an inbox; see `scripts/prelude.lua`.
+/// Flags of a member of an inbox; see `scripts/library.lua`.
 const MULTI_RECIPIENT: u8 = 1;
 const TRACKED: u8 = 2;
 const HAS_DEADLINE: u8 = 4;
-const COUNT_SHIFT: u8 = 4;
 
-/// Most messages of a bundle: their number has four bits.
-const SEGMENT_LEN_MAX: usize = 16;
-/// Most bytes of a bundle.
-const SEGMENT_BYTES_MAX: usize = 128 * 1024;
-
-/// Under what a first result is kept.
+/// The field of an idempotency key in the hash `idempotency`.
 pub(super) fn idempotency_field(sender: SessionId, key: &str) -> String {
     format!("{sender}:{key}")
 }
 
-/// Whether these are the flags of a bundle.
-pub(super) const fn is_segment(flags: u8) -> bool {
-    flags >> COUNT_SHIFT > 0
-}
-
-/// What goes into the script of a batch, by places in it.
+/// One item of the operation. Numbers are positions in the batch.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum AppendItem {
-    Single(usize),
-    /// Plain messages for one recipient, which are kept as one: most of what they cost is what each would cost.
-    Segment(Vec<usize>),
+    /// Plain messages for one recipient, stored as one segment: most of what they cost is what each would cost.
+    Plain(Vec<usize>),
+    /// Any other message: a broadcast, a tracked one, one with a time to live or an idempotency key.
+    General(usize),
 }
 
-/// Bundles what may be bundled. The messages for each recipient stay in their order, and none comes before a broadcast
-/// that may have to be sent anew with all that follows it.
+/// Groups plain messages for one recipient into segments. The messages for each recipient keep their order, and none is moved
+/// before a broadcast that may be refused together with everything after it.
 pub(super) fn group_into_items(batch: &[Append]) -> Vec<AppendItem> {
     let mut items = Vec::with_capacity(batch.len());
-    // The last item for each recipient, if it may grow, with its bytes.
+    // By recipient: the item that may still grow, and its bytes.
     let mut open: HashMap<SessionId, (usize, usize)> = HashMap::new();
     for (at, append) in batch.iter().enumerate() {
-        let bytes = append.message.body().len();
         let Some(recipient) = plain_recipient(append) else {
             if append.roster_version.is_some() {
                 open.clear();
@@ -60,33 +49,27 @@ pub(super) fn group_into_items(batch: &[Append]) -> Vec<AppendItem> {
                     open.remove(recipient);
                 }
             }
-            items.push(AppendItem::Single(at));
+            items.push(AppendItem::General(at));
             continue;
         };
-        if let Some((item, bundled)) = open.get_mut(&recipient)
-            && let Some(AppendItem::Segment(members)) = items.get_mut(*item)
-            && members.len() < SEGMENT_LEN_MAX
-            && *bundled + bytes <= SEGMENT_BYTES_MAX
+        let bytes = append.message.body().len();
+        if let Some((item, item_bytes)) = open.get_mut(&recipient)
+            && let Some(AppendItem::Plain(members)) = items.get_mut(*item)
+            && members.len() < segment::LEN_MAX
+            && *item_bytes + bytes <= segment::BYTES_MAX
             && fit_one_segment(&batch[members[0]], append)
         {
             members.push(at);
-            *bundled += bytes;
+            *item_bytes += bytes;
         } else {
             open.insert(recipient, (items.len(), bytes));
-            items.push(AppendItem::Segment(vec![at]));
-        }
-    }
-    for item in &mut items {
-        if let AppendItem::Segment(members) = item
-            && let [only] = members[..]
-        {
-            *item = AppendItem::Single(only);
+            items.push(AppendItem::Plain(vec![at]));
         }
     }
     items
 }
 
-/// The recipient of a message about which nothing is special.
+/// The recipient of a plain message: one recipient, no time to live, no idempotency key, not tracked.
 fn plain_recipient(append: &Append) -> Option<SessionId> {
     let message = &append.message;
     let is_plain = message.ttl.is_none()
@@ -99,24 +82,23 @@ fn plain_recipient(append: &Append) -> Option<SessionId> {
     }
 }
 
-/// Messages of one moment are found by it: see `bundle_with` in `scripts/bundles.lua`.
+/// The messages of a segment were accepted in the same millisecond: it is found by that (`segments.with_message`).
 fn fit_one_segment(first: &Append, other: &Append) -> bool {
-    let moment = |append: &Append| append.message.id.as_uuid().as_bytes()[..6].to_owned();
+    let millisecond = |append: &Append| append.message.id.as_uuid().as_bytes()[..6].to_owned();
     first.message.priority == other.message.priority
         && first.queue_capacity == other.queue_capacity
-        && moment(first) == moment(other)
+        && millisecond(first) == millisecond(other)
 }
 
+/// The operation that appends these items of the batch.
 pub(super) fn operation(batch: &[Append], items: &[AppendItem], now: Now) -> Operation {
-    let keys: Vec<_> = batch
-        .iter()
-        .filter_map(|append| {
-            Some(idempotency_field(
-                append.message.sender,
-                append.idempotency_key.as_ref()?,
-            ))
-        })
-        .collect();
+    let key = |append: &Append| {
+        Some(idempotency_field(
+            append.message.sender,
+            append.idempotency_key.as_ref()?,
+        ))
+    };
+    let keys: Vec<_> = batch.iter().filter_map(key).collect();
     let mut operation = Operation::accepting("append")
         .without_reading_inboxes()
         .time(now)
@@ -125,92 +107,70 @@ pub(super) fn operation(batch: &[Append], items: &[AppendItem], now: Now) -> Ope
         operation = operation.text(key);
     }
     operation = operation.bound(items.len());
-    let mut keyed = 0;
+    let mut keys_before = 0;
     for item in items {
-        let append = match item {
-            AppendItem::Single(at) => &batch[*at],
-            AppendItem::Segment(members) => {
-                operation = push_segment(operation, batch, members);
-                continue;
-            }
+        operation = match item {
+            AppendItem::Plain(members) => push_plain(operation, batch, members),
+            AppendItem::General(at) => push_general(operation, &batch[*at], &mut keys_before),
         };
-        if let Some(recipient) = plain_recipient(append) {
-            operation = operation
-                .session_with(recipient, plain_head(append, inbox_member(&append.message)))
-                .text(append.message.to_stored());
-            continue;
-        }
-        keyed += u64::from(append.idempotency_key.is_some());
-        let message = &*append.message;
-        let recipients = append.audience.ids();
-        operation = operation
-            .text("")
-            .text(inbox_member(message))
-            .text(message.to_stored())
-            .number(message.priority as u64)
-            .number(message.ttl.map_or(0, |ttl| millis(ttl).clamp(1, 1 << 52)))
-            .bound(append.queue_capacity)
-            .text(
-                append
-                    .roster_version
-                    .map_or_else(String::new, |roster| roster.to_string()),
-            )
-            .number(if append.idempotency_key.is_some() { keyed } else { 0 })
-            .sessions(recipients);
     }
     operation
 }
 
-fn push_segment(operation: Operation, batch: &[Append], members: &[usize]) -> Operation {
+fn push_plain(operation: Operation, batch: &[Append], members: &[usize]) -> Operation {
+    let first = &batch[members[0]];
     let (mut stored, mut ids, mut bytes) = (Vec::new(), Vec::new(), 0);
     for at in members {
         let message = &batch[*at].message;
-        let (len_at, len) = (stored.len(), encoded_len(message));
-        stored.extend([0; 4]);
-        stored.extend(len.to_be_bytes());
-        message.write_stored(&mut stored);
-        // What is stored of a message is no longer than what may be sent.
-        let stored_len = (stored.len() - len_at - 8) as u32;
-        stored[len_at..len_at + 4].copy_from_slice(&stored_len.to_be_bytes());
+        segment::push(&mut stored, message);
         ids.extend(message.id.as_uuid().as_bytes());
-        bytes += len;
+        bytes += segment::envelope_len(message);
     }
-    let first = &batch[members[0]];
-    let flags = ((members.len() - 1) as u8) << COUNT_SHIFT;
-    operation
-        .session_with(
-            first.audience.ids()[0],
-            plain_head(first, inbox_member_with(&first.message, flags, bytes)),
-        )
-        .text(stored)
-        .text(ids)
+    let mut head = inbox_member(&first.message, segment::flags_of_len(members.len()), bytes);
+    head.push(first.message.priority as u8);
+    let capacity = u32::try_from(first.queue_capacity).unwrap_or(u32::MAX);
+    head.extend(capacity.to_be_bytes());
+    let operation = operation.session_with(first.audience.ids()[0], head).text(stored);
+    if members.len() > 1 {
+        operation.text(ids)
+    } else {
+        operation
+    }
 }
 
-/// Of a plain message or bundle, for one recipient.
-fn plain_head(append: &Append, mut member: Vec<u8>) -> Vec<u8> {
-    member.push(append.message.priority as u8);
-    let capacity = u32::try_from(append.queue_capacity).unwrap_or(u32::MAX);
-    member.extend(capacity.to_be_bytes());
-    member
-}
-
-fn inbox_member(message: &Message) -> Vec<u8> {
+/// `keys_before` counts the idempotency keys of the items before this one, and then its own.
+fn push_general(operation: Operation, append: &Append, keys_before: &mut u64) -> Operation {
+    let message = &*append.message;
     let flag = |flag, is_set| if is_set { flag } else { 0 };
     let flags = flag(MULTI_RECIPIENT, message.recipient.is_none())
         | flag(TRACKED, message.is_tracked())
         | flag(HAS_DEADLINE, message.ttl.is_some());
-    inbox_member_with(message, flags, encoded_len(message))
+    let roster = append.roster_version;
+    let mut stored = Vec::with_capacity(64 + message.body().len());
+    segment::push(&mut stored, message);
+    let has_key = append.idempotency_key.is_some();
+    *keys_before += u64::from(has_key);
+    operation
+        .text("")
+        .text(inbox_member(message, flags, segment::envelope_len(message)))
+        .text(stored)
+        .number(message.priority as u64)
+        .number(message.ttl.map_or(0, |ttl| millis(ttl).clamp(1, 1 << 52)))
+        .bound(append.queue_capacity)
+        .text(roster.map_or_else(String::new, |version| version.to_string()))
+        .number(if has_key { *keys_before } else { 0 })
+        .sessions(append.audience.ids())
 }
 
-fn inbox_member_with(message: &Message, flags: u8, len: u32) -> Vec<u8> {
-    [&message.id.as_uuid().as_bytes()[..], &[flags], &len.to_be_bytes()].concat()
+/// What an inbox holds of a message or segment.
+fn inbox_member(message: &Message, flags: u8, bytes: u32) -> Vec<u8> {
+    [&message.id.as_uuid().as_bytes()[..], &[flags], &bytes.to_be_bytes()].concat()
 }
 
-fn encoded_len(message: &Message) -> u32 {
-    u32::try_from(message.encoded_len(1)).unwrap_or(u32::MAX)
-}
-
-/// One answer for each message of the batch.
+/// Reads one answer for each message of the batch.
+///
+/// # Errors
+/// The error of the operation, and `Unreachable` when the reply is not one of `append`.
 pub(super) fn read_answers(
     batch: &[Append],
     items: &[AppendItem],
@@ -220,14 +180,14 @@ pub(super) fn read_answers(
     let mut answers = vec![Appended::RosterOutdated; batch.len()];
     for item in items {
         match item {
-            AppendItem::Single(at) => answers[*at] = read_answer(&batch[*at], bounds, reply)?,
-            AppendItem::Segment(members) => read_segment_answer(batch, members, bounds, reply, &mut answers)?,
+            AppendItem::Plain(members) => read_plain(batch, members, bounds, reply, &mut answers)?,
+            AppendItem::General(at) => answers[*at] = read_general(&batch[*at], bounds, reply)?,
         }
     }
     Ok(answers)
 }
 
-fn read_segment_answer(
+fn read_plain(
     batch: &[Append],
     members: &[usize],
     bounds: &Retention,
@@ -236,39 +196,45 @@ fn read_segment_answer(
 ) -> Result<(), StoreError> {
     match reply.next() {
         Some(Value::Nil) => {}
-        Some(Value::Int(queue_len)) => {
-            let queue_len = usize::try_from(queue_len).map_err(|_| unreadable("the length of a queue"))?;
-            for (place, at) in members.iter().enumerate() {
-                answers[*at] = Appended::accepted_by_all((queue_len + place + 1).saturating_sub(members.len()));
+        Some(Value::Int(code)) => match usize::try_from(code) {
+            // The length of the queue after the last of them.
+            Ok(queue_len) => {
+                for (place, at) in members.iter().enumerate() {
+                    answers[*at] = Appended::accepted_by_all((queue_len + place + 1).saturating_sub(members.len()));
+                }
             }
-        }
+            Err(_) => {
+                for at in members {
+                    answers[*at] = plain_answer(&batch[*at], bounds, code)?;
+                }
+            }
+        },
         Some(parts @ Value::Array(_)) => {
             let mut parts = Reply::new(parts)?;
             for at in members {
                 answers[*at] = plain_answer(&batch[*at], bounds, parts.int()?)?;
             }
         }
-        _ => return Err(unreadable("what became of messages")),
+        _ => return Err(unreadable("the reply to plain messages")),
     }
     Ok(())
 }
 
-fn read_answer(append: &Append, bounds: &Retention, reply: &mut Reply) -> Result<Appended, StoreError> {
+fn read_general(append: &Append, bounds: &Retention, reply: &mut Reply) -> Result<Appended, StoreError> {
     match reply.next() {
         Some(Value::Nil) => Ok(Appended::RosterOutdated),
-        Some(Value::Int(what)) => plain_answer(append, bounds, what),
-        Some(Value::BulkString(first)) => send_result::parse_repeated(&first),
+        Some(Value::BulkString(result)) => send_result::parse_repeated(&result),
         Some(accepted @ Value::Array(_)) => {
             let mut accepted = Reply::new(accepted)?;
             let queue_len = accepted.len()?;
-            let why = accepted.int()?;
-            let refusal = (why != 0).then(|| refusal(append, bounds, why)).transpose()?;
+            let code = accepted.int()?;
+            let refusal = (code != 0).then(|| refusal(append, bounds, code)).transpose()?;
             let mut refused = Vec::new();
             while !accepted.is_empty() {
-                // Counted from 1.
-                let place = accepted.len()?.wrapping_sub(1);
-                let session = append.audience.ids().get(place);
-                refused.push(*session.ok_or_else(|| unreadable("who refused"))?);
+                // Positions are counted from 1.
+                let at = accepted.len()?.wrapping_sub(1);
+                let session = append.audience.ids().get(at);
+                refused.push(*session.ok_or_else(|| unreadable("the recipients that refused a message"))?);
             }
             Ok(Appended::Accepted {
                 queue_len,
@@ -276,19 +242,19 @@ fn read_answer(append: &Append, bounds: &Retention, reply: &mut Reply) -> Result
                 refusal,
             })
         }
-        _ => Err(unreadable("what became of a message")),
+        _ => Err(unreadable("the reply to a message")),
     }
 }
 
-/// What became of a message for one recipient: the length of its queue, or why it was refused.
-fn plain_answer(append: &Append, bounds: &Retention, what: i64) -> Result<Appended, StoreError> {
-    match usize::try_from(what) {
+/// The answer to a message for one recipient. `code` is the length of its queue, or a refusal.
+fn plain_answer(append: &Append, bounds: &Retention, code: i64) -> Result<Appended, StoreError> {
+    match usize::try_from(code) {
         Ok(queue_len) => Ok(Appended::accepted_by_all(queue_len)),
-        Err(_) => refusal(append, bounds, what).map(|refusal| Appended::refused_by_all(append.audience.ids(), refusal)),
+        Err(_) => refusal(append, bounds, code).map(|refusal| Appended::refused_by_all(append.audience.ids(), refusal)),
     }
 }
 
-/// See `refusal_of` in `scripts/delivery.lua`.
+/// The refusals of `scripts/inboxes.lua` and `scripts/append.lua`.
 fn refusal(append: &Append, bounds: &Retention, code: i64) -> Result<RecipientRefusal, StoreError> {
     let full = |budget, limit| Ok(RecipientRefusal::Full(BudgetFull { budget, limit }));
     match code {
@@ -296,6 +262,6 @@ fn refusal(append: &Append, bounds: &Retention, code: i64) -> Result<RecipientRe
         -2 => full(Budget::QueueMessages, append.queue_capacity),
         -3 => full(Budget::QueueBytes, bounds.queue_bytes_max),
         -4 => full(Budget::ProjectBytes, bounds.waiting_bytes_max),
-        _ => Err(unreadable("why a message was refused")),
+        _ => Err(unreadable("the refusal of a message")),
     }
 }

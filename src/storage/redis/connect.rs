@@ -11,9 +11,9 @@ use super::{
     client::RedisClient,
     connection::{SharedConnection, config_get, pubsub_connector},
     error::Failure,
+    library::Library,
     replicas,
     reply::into_bytes,
-    script::Library,
     settings::RedisEndpoint,
     thread::RedisThread,
 };

@@ -1,4 +1,4 @@
-//! Replies as what they mean.
+//! Decodes the replies of operations into the answers of the store.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,42 +15,23 @@ use serde::Serialize;
 use super::{
     pipeline::Pipeline,
     reply::{self, Reply, unreadable},
+    segment,
 };
 
+/// The JSON of a record.
 pub(super) fn to_json(record: &impl Serialize) -> Vec<u8> {
     // Writing plain records to memory cannot fail.
     serde_json::to_vec(record).unwrap_or_default()
 }
 
-pub(super) fn is_segment(stored: &[u8]) -> bool {
-    stored.first() == Some(&0)
-}
-
-/// What is stored of a message, or of each message of a bundle; see `scripts/bundles.lua`.
-pub(super) fn for_each_stored(
-    mut stored: &[u8],
-    mut read: impl FnMut(&[u8]) -> Result<(), StoreError>,
-) -> Result<(), StoreError> {
-    if !is_segment(stored) {
-        return read(stored);
-    }
-    while let Some((lengths, rest)) = stored.split_first_chunk::<8>() {
-        let [a, b, c, d, ..] = *lengths;
-        let len = u32::from_be_bytes([a, b, c, d]) as usize;
-        let (message, rest) = rest.split_at_checked(len).ok_or_else(|| unreadable("a bundle"))?;
-        read(message)?;
-        stored = rest;
-    }
-    Ok(())
-}
-
-/// A message as this session gets it; the one that somebody here holds, if there is one.
-pub(super) fn stored_message(lane: &Pipeline, stored: &[u8], session: SessionId) -> Result<Arc<Message>, StoreError> {
-    let held = stored
+/// Decodes a message for a session. A message that this process still holds is returned itself, so that its sender learns of
+/// its progress.
+fn stored_message(pipeline: &Pipeline, stored: &[u8], session: SessionId) -> Result<Arc<Message>, StoreError> {
+    let local = stored
         .get(2..18)
-        .and_then(|id| lane.local_messages.get(reply::parse_message(id).ok()?));
-    let message = match held {
-        Some(held) => held,
+        .and_then(|id| pipeline.local_messages.get(reply::parse_message(id).ok()?));
+    let message = match local {
+        Some(local) => local,
         None => Arc::new(Message::from_stored(stored).map_err(|error| unreadable(&error.to_string()))?),
     };
     if message.recipient.is_none_or(|recipient| recipient == session) {
@@ -59,7 +40,17 @@ pub(super) fn stored_message(lane: &Pipeline, stored: &[u8], session: SessionId)
     Ok(Arc::new(message.readdressed(session)))
 }
 
-/// `limit` is that of the bytes of all records.
+/// Decodes the messages of a segment for a session.
+fn stored_segment(pipeline: &Pipeline, stored: &[u8], session: SessionId) -> Result<Vec<Arc<Message>>, StoreError> {
+    let mut messages = Vec::with_capacity(1);
+    segment::for_each(stored, |stored| {
+        messages.push(stored_message(pipeline, stored, session)?);
+        Ok(())
+    })?;
+    Ok(messages)
+}
+
+/// Decodes the reply to `put_session`. `limit` is the bound on the bytes of all records.
 pub(super) fn put_outcome(reply: &mut Reply, limit: usize) -> Result<PutOutcome, StoreError> {
     match reply.int()? {
         0 => Ok(PutOutcome::Stored),
@@ -67,10 +58,11 @@ pub(super) fn put_outcome(reply: &mut Reply, limit: usize) -> Result<PutOutcome,
         2 => Ok(PutOutcome::Gone),
         3 => Ok(PutOutcome::TooManySessions),
         4 => Ok(PutOutcome::TooManyBytes { limit }),
-        _ => Err(unreadable("whether a session is kept")),
+        _ => Err(unreadable("the reply to a session")),
     }
 }
 
+/// Decodes how many messages were released, and the depth.
 pub(super) fn released(reply: &mut Reply) -> Result<Released, StoreError> {
     Ok(Released {
         returned: reply.len()?,
@@ -79,8 +71,8 @@ pub(super) fn released(reply: &mut Reply) -> Result<Released, StoreError> {
     })
 }
 
-/// What an operation leased, or found leased, for this session.
-pub(super) fn leased(lane: &Pipeline, reply: &mut Reply, session: SessionId) -> Result<Lease, StoreError> {
+/// Decodes the reply to `lease` and `start_push`.
+pub(super) fn leased(pipeline: &Pipeline, reply: &mut Reply, session: SessionId) -> Result<Lease, StoreError> {
     let depth = reply.depth()?;
     let state = reply.int()?;
     let mut leased = Lease {
@@ -94,81 +86,99 @@ pub(super) fn leased(lane: &Pipeline, reply: &mut Reply, session: SessionId) -> 
     while !reply.is_empty() {
         let count = reply.deliveries()?;
         if let Some(stored) = reply.optional_bytes()? {
-            for_each_stored(&stored, |stored| {
-                let message = stored_message(lane, stored, session)?;
-                leased.deliveries.push(Delivery { message, count });
-                Ok(())
-            })?;
+            let messages = stored_segment(pipeline, &stored, session)?.into_iter();
+            leased
+                .deliveries
+                .extend(messages.map(|message| Delivery { message, count }));
         }
     }
     Ok(leased)
 }
 
-/// As text.
+/// Length of the id of a session, and of a claim, as text.
 const SESSION_LEN: usize = 36;
 const CLAIM_LEN: usize = 16;
 
-/// Added to the number of sessions to which a message is leased as one.
+/// Added to the number of recipients of a group lease.
 const GROUP_LEASE_MARK: u32 = 1 << 31;
 
-/// Messages, each with the sessions that get it; see `scripts/posts.lua`.
-#[expect(clippy::cast_sign_loss, reason = "the script counts in floating point, and up")]
-pub(super) fn delivery_batch(lane: &Arc<Pipeline>, parcel: &DeliveryBatch) -> Result<Vec<PushedDelivery>, StoreError> {
-    let mut addresses = &parcel.recipients[..];
+/// Decodes a delivery batch (`scripts/pushes.lua`): one delivery for each recipient of each message. The pipeline counts from
+/// now on which members of its group leases the messages are written to.
+pub(super) fn delivery_batch(
+    pipeline: &Arc<Pipeline>,
+    batch: &DeliveryBatch,
+) -> Result<Vec<PushedDelivery>, StoreError> {
+    let mut addresses = &batch.recipients[..];
     let mut all: Vec<PushedDelivery> = Vec::new();
-    for stored in &parcel.messages {
-        let mut messages: Vec<Arc<Message>> = Vec::new();
+    for stored in &batch.messages {
         let count = u32::from_be_bytes(number(&mut addresses)?);
-        let (is_post, first_of_message) = (count & GROUP_LEASE_MARK != 0, all.len());
+        let is_group_lease = count & GROUP_LEASE_MARK != 0;
+        let mut messages = Vec::new();
+        let first_of_message = all.len();
         for _ in 0..count & !GROUP_LEASE_MARK {
-            let session = reply::parse_session(take(&mut addresses, SESSION_LEN)?)?;
-            let first = f64::from_be_bytes(number(&mut addresses)?) as u64;
-            let claim = claim(take(&mut addresses, CLAIM_LEN)?)?;
+            let address = address(&mut addresses)?;
             if messages.is_empty() {
-                for_each_stored(stored, |stored| {
-                    messages.push(stored_message(lane, stored, session)?);
-                    Ok(())
-                })?;
+                messages = stored_segment(pipeline, stored, address.session)?;
             }
             let deliveries = messages.iter().map(|message| Delivery {
                 message: Arc::clone(message),
                 count: 1,
             });
+            let leases_len = if is_group_lease { 0 } else { messages.len() as u64 };
             all.push(PushedDelivery {
-                session,
-                claim,
+                session: address.session,
+                claim: address.claim,
                 deliveries: deliveries.collect(),
-                lease_numbers: first..if is_post { first } else { first + messages.len() as u64 },
+                lease_numbers: address.lease..address.lease + leases_len,
             });
         }
-        if is_post && let Some(message) = messages.first() {
-            lane.begin_group_lease(message.id, all[first_of_message..].iter().map(|handed| handed.session));
+        if is_group_lease && let Some(message) = messages.first() {
+            let members = all[first_of_message..].iter().map(|delivery| delivery.session);
+            pipeline.begin_group_lease(message.id, members);
         }
     }
     Ok(all)
 }
 
-/// As the script knows it.
+/// A recipient in a delivery batch.
+struct Address {
+    session: SessionId,
+    /// The number of the lease; of a group lease that of the session's next lease.
+    lease: u64,
+    claim: Claim,
+}
+
+#[expect(clippy::cast_sign_loss, reason = "the functions count in floating point, from 0")]
+fn address(addresses: &mut &[u8]) -> Result<Address, StoreError> {
+    Ok(Address {
+        session: reply::parse_session(take(addresses, SESSION_LEN)?)?,
+        lease: f64::from_be_bytes(number(addresses)?) as u64,
+        claim: parse_claim(take(addresses, CLAIM_LEN)?)?,
+    })
+}
+
+/// A claim as Redis holds it: 16 hexadecimal digits.
 pub(super) fn claim_text(claim: Claim) -> String {
     format!("{:016x}", claim.bits())
 }
 
-fn claim(text: &[u8]) -> Result<Claim, StoreError> {
+fn parse_claim(text: &[u8]) -> Result<Claim, StoreError> {
     let text = std::str::from_utf8(text).ok();
     let bits = text.and_then(|text| u64::from_str_radix(text, 16).ok());
     bits.map(Claim::from_bits).ok_or_else(|| unreadable("a claim"))
 }
 
 fn take<'a>(bytes: &mut &'a [u8], len: usize) -> Result<&'a [u8], StoreError> {
-    bytes.split_off(..len).ok_or_else(|| unreadable("a parcel"))
+    bytes.split_off(..len).ok_or_else(|| unreadable("a delivery batch"))
 }
 
 fn number<const LEN: usize>(bytes: &mut &[u8]) -> Result<[u8; LEN], StoreError> {
     let number = take(bytes, LEN)?.first_chunk().copied();
-    number.ok_or_else(|| unreadable("a parcel"))
+    number.ok_or_else(|| unreadable("a delivery batch"))
 }
 
-pub(super) fn acknowledged(lane: &Pipeline, reply: &mut Reply) -> Result<Acknowledged, StoreError> {
+/// Decodes the reply to the acknowledgements.
+pub(super) fn acknowledged(pipeline: &Pipeline, reply: &mut Reply) -> Result<Acknowledged, StoreError> {
     let mut answer = Acknowledged {
         acknowledged: reply.len()?,
         depth: reply.depth()?,
@@ -178,23 +188,27 @@ pub(super) fn acknowledged(lane: &Pipeline, reply: &mut Reply) -> Result<Acknowl
         answer.unknown.push(reply.message()?);
     }
     while !reply.is_empty() {
-        answer.tracked.extend(lane.local_messages.take_final(reply.message()?));
+        answer
+            .tracked
+            .extend(pipeline.local_messages.take_final(reply.message()?));
     }
     Ok(answer)
 }
 
+/// Decodes the heartbeats of other replicas.
 pub(super) fn heartbeats(reply: &mut Reply) -> Result<Vec<Heartbeat>, StoreError> {
-    let mut signs = Vec::new();
+    let mut heartbeats = Vec::new();
     while !reply.is_empty() {
-        signs.push(Heartbeat {
+        heartbeats.push(Heartbeat {
             session: reply.session()?,
             ago: Duration::from_millis(reply.number()?),
             has_left: reply.int()? == 1,
         });
     }
-    Ok(signs)
+    Ok(heartbeats)
 }
 
+/// Decodes where a message is for each recipient.
 pub(super) fn statuses(reply: &mut Reply) -> Result<Vec<RecipientStatus>, StoreError> {
     let mut statuses = Vec::new();
     while !reply.is_empty() {
@@ -207,9 +221,10 @@ pub(super) fn statuses(reply: &mut Reply) -> Result<Vec<RecipientStatus>, StoreE
     Ok(statuses)
 }
 
-pub(super) fn dead_letters(lane: &Pipeline, reply: &mut Reply) -> Result<DeadLetterPage, StoreError> {
-    let (mut letters, end, bytes) = (Vec::new(), reply.bytes()?, reply.len()?);
-    let beyond = match end.split_first_chunk::<16>() {
+/// Decodes a page of dead letters.
+pub(super) fn dead_letters(pipeline: &Pipeline, reply: &mut Reply) -> Result<DeadLetterPage, StoreError> {
+    let (mut dead_letters, end, bytes) = (Vec::new(), reply.bytes()?, reply.len()?);
+    let blocked = match end.split_first_chunk::<16>() {
         None => None,
         Some((message, recipient)) => Some(BlockedDeadLetter {
             message: reply::parse_message(message)?,
@@ -218,33 +233,38 @@ pub(super) fn dead_letters(lane: &Pipeline, reply: &mut Reply) -> Result<DeadLet
         }),
     };
     while !reply.is_empty() {
-        let (letter, known, stored) = (reply.bytes()?, reply.bytes()?, reply.optional_bytes()?);
-        // It was redriven before it was read.
+        let (letter, info, stored) = (reply.bytes()?, reply.bytes()?, reply.optional_bytes()?);
+        // A redrive may have removed it before it was read.
         let Some(stored) = stored else { continue };
         let recipient = reply::parse_session(letter.get(16..).unwrap_or_default())?;
-        let (deliveries, at_ms) = known
-            .get(6..)
-            .and_then(|rest| rest.split_at_checked(rest.iter().position(|byte| *byte == b' ')?))
-            .ok_or_else(|| unreadable("a dead letter"))?;
-        letters.push(DeadLetter {
-            message: stored_message(lane, &stored, recipient)?,
-            recipient,
-            reason: reply::parse_reason(&known[5..6])?,
-            at_ms: reply::parse_number(&at_ms[1..])?,
-            deliveries: u32::try_from(reply::parse_number(deliveries)?).unwrap_or(u32::MAX),
-        });
+        let messages = stored_segment(pipeline, &stored, recipient)?;
+        let message = messages.into_iter().next().ok_or_else(|| unreadable("a segment"))?;
+        dead_letters.push(dead_letter(message, recipient, &info)?);
     }
-    Ok(DeadLetterPage {
-        dead_letters: letters,
-        blocked: beyond,
+    Ok(DeadLetterPage { dead_letters, blocked })
+}
+
+/// `info` is flags and bytes of the member (5 bytes), the reason (1), deliveries, a space, the time.
+fn dead_letter(message: Arc<Message>, recipient: SessionId, info: &[u8]) -> Result<DeadLetter, StoreError> {
+    let (deliveries, at_ms) = info
+        .get(6..)
+        .and_then(|rest| rest.split_at_checked(rest.iter().position(|byte| *byte == b' ')?))
+        .ok_or_else(|| unreadable("a dead letter"))?;
+    Ok(DeadLetter {
+        message,
+        recipient,
+        reason: reply::parse_reason(&info[5..6])?,
+        at_ms: reply::parse_number(&at_ms[1..])?,
+        deliveries: u32::try_from(reply::parse_number(deliveries)?).unwrap_or(u32::MAX),
     })
 }
 
+/// Decodes the reply to `redrive`.
 pub(super) fn redriven(reply: &mut Reply) -> Result<Redriven, StoreError> {
     let mut answer = Redriven::default();
     while !reply.is_empty() {
-        let (message, session, what) = (reply.message()?, reply.bytes()?, reply.bytes()?);
-        match what.as_slice() {
+        let (message, session, result) = (reply.message()?, reply.bytes()?, reply.bytes()?);
+        match result.as_slice() {
             b"unknown" => answer.unknown.push(message),
             b"gone" => answer.refused.push((message, RedriveRefusal::RecipientGone)),
             b"full" => answer.refused.push((message, RedriveRefusal::QueueFull)),

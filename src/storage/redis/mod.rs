@@ -33,12 +33,14 @@ mod decode;
 mod error;
 mod group_lease;
 mod incomplete_reply;
+mod keys;
+mod library;
 mod local_messages;
 mod operation;
 mod pipeline;
 mod replicas;
 mod reply;
-mod script;
+mod segment;
 mod send_result;
 mod settings;
 mod store;
@@ -68,7 +70,7 @@ use self::{
 use crate::bridge::redis::{ConnectPubSub, RedisBridge};
 
 /// The version of the layout of keys that this build writes and reads.
-const SCHEMA: i64 = 3;
+const SCHEMA: i64 = 4;
 
 pub struct RedisStorage {
     shared: Arc<RedisCore>,
@@ -245,7 +247,7 @@ impl Storage for RedisStorage {
     fn clear_project(&self, project: ProjectId) -> Op<()> {
         let shared = Arc::clone(&self.shared);
         Box::pin(async move {
-            while shared.run(&project, Operation::new("clear"), None).await?.int()? == 1 {}
+            while shared.run(&project, keys::clear(), None).await?.int()? == 1 {}
             Ok(())
         })
     }

@@ -24,10 +24,10 @@ use super::{
     error::Failure,
     group_lease::{GroupLease, GroupLeases, WrittenEffect},
     incomplete_reply::{IncompleteReply, PendingRead, fill_replies, split_reads, unexpected_reply},
+    library::Preamble,
     local_messages::LocalMessages,
     operation::Operation,
     reply::{Reply, parse_message, parse_status},
-    script::Preamble,
     timeline::Witness,
 };
 
@@ -280,7 +280,7 @@ impl Pipeline {
     fn acknowledge_group_lease(self: &Arc<Self>, queue: &mut Queue, message: MessageId, post: GroupLease) {
         let (written, late) = post.split();
         let replica = self.client.replica.to_string();
-        let operation = Operation::new("acknowledge_post")
+        let operation = Operation::new("acknowledge_group_lease")
             .without_reading_inboxes()
             .time(actors::clock::now())
             .text([message.as_uuid().as_bytes(), replica.as_bytes()].concat())
@@ -588,7 +588,9 @@ fn leases_of_unanswered<'a>(
 
 /// What puts back the messages that nobody has.
 fn return_unclaimed((number, sessions): &UnansweredBatch) -> Operation {
-    let mut operation = Operation::new("give_back").time(actors::clock::now()).number(*number);
+    let mut operation = Operation::new("return_unclaimed")
+        .time(actors::clock::now())
+        .number(*number);
     for session in sessions {
         operation = operation.session(*session);
     }

@@ -115,7 +115,7 @@ impl RedisCore {
             let troubled = self.unavailable_projects();
             let looks = troubled
                 .iter()
-                .map(|project| self.run(project, Operation::new("serial"), None));
+                .map(|project| self.run(project, Operation::new("last_frame_seq"), None));
             futures_util::future::join_all(looks).await;
         }
     }
@@ -140,7 +140,9 @@ impl RedisCore {
         let mut projects: HashSet<_> = self.open_projects().into_iter().collect();
         projects.extend(system::project_ids(&self.client).await?);
         for project in projects {
-            let operation = Operation::new("release_of").time(actors::clock::now()).replica(replica);
+            let operation = Operation::new("release_replica")
+                .time(actors::clock::now())
+                .replica(replica);
             self.run(&project, operation, None).await?;
         }
         Ok(())

@@ -73,7 +73,7 @@ impl Store for RedisStore {
     }
 
     fn last_frame_seq(&self) -> Op<u64> {
-        self.run(Operation::new("serial"), |_, mut reply| reply.number())
+        self.run(Operation::new("last_frame_seq"), |_, mut reply| reply.number())
     }
 
     fn put_session(&self, record: SessionRecord, seat: PutSession) -> Op<PutOutcome> {
@@ -144,7 +144,7 @@ impl Store for RedisStore {
     }
 
     fn exchange_heartbeats(&self, own: Vec<Heartbeat>) -> Op<HeartbeatExchange> {
-        let mut operation = Operation::new("signs")
+        let mut operation = Operation::new("exchange_heartbeats")
             .without_reading_inboxes()
             .number(self.heartbeat_seq.load(Ordering::Acquire));
         for sign in own {
@@ -206,7 +206,7 @@ impl Store for RedisStore {
     }
 
     fn update_send_result(&self, sender: SessionId, key: String, outcome: SendResult) -> Op<()> {
-        let operation = Operation::new("settle_outcome")
+        let operation = Operation::new("update_send_result")
             .text(append::idempotency_field(sender, &key))
             .text(send_result::encode(&outcome));
         self.run(operation, |_, _| Ok(()))
@@ -220,14 +220,14 @@ impl Store for RedisStore {
     }
 
     fn complete_reservation(&self, sender: SessionId, key: String, outcome: SendResult) -> Op<()> {
-        let operation = Operation::new("keep_outcome")
+        let operation = Operation::new("complete_reservation")
             .text(append::idempotency_field(sender, &key))
             .text(send_result::encode(&outcome));
         self.run(operation, |_, _| Ok(()))
     }
 
     fn cancel_reservation(&self, sender: SessionId, key: String) -> Op<()> {
-        let operation = Operation::new("free_key").text(append::idempotency_field(sender, &key));
+        let operation = Operation::new("cancel_reservation").text(append::idempotency_field(sender, &key));
         self.run(operation, |_, _| Ok(()))
     }
 
@@ -254,7 +254,7 @@ impl Store for RedisStore {
 
     fn start_push(&self, session: SessionId, claim: Claim, takes: PrefetchLimit, from: u64) -> Op<Lease> {
         let most = |number: usize| number.min(u32::MAX as usize);
-        let operation = Operation::new("stand_by")
+        let operation = Operation::new("start_push")
             .session(session)
             .text(claim_text(claim))
             .bound(most(takes.messages))
@@ -309,7 +309,7 @@ impl Store for RedisStore {
         delivery_limit: u32,
         now: Now,
     ) -> Op<Acknowledged> {
-        let operation = Operation::new("settle_receipt")
+        let operation = Operation::new("acknowledge_receipt")
             .time(now)
             .session(session)
             .text(receipt.to_bytes().as_slice())
@@ -423,19 +423,19 @@ impl Store for RedisStore {
     }
 
     fn put_cross_project_target(&self, message: MessageId, target: ProjectId) -> Op<()> {
-        let operation = Operation::accepting("put_crossing")
+        let operation = Operation::accepting("put_cross_project_target")
             .message(message)
             .text(target.as_str());
         self.run(operation, |_, _| Ok(()))
     }
 
     fn cross_project_target(&self, message: MessageId) -> Op<Option<ProjectId>> {
-        let operation = Operation::new("crossing").message(message);
+        let operation = Operation::new("cross_project_target").message(message);
         self.run(operation, |_, mut reply| Ok(reply.projects()?.pop()))
     }
 
     fn cross_project_targets(&self) -> Op<Vec<ProjectId>> {
-        self.run(Operation::new("crossing_targets"), |_, mut reply| reply.projects())
+        self.run(Operation::new("cross_project_targets"), |_, mut reply| reply.projects())
     }
 }
 

@@ -1,29 +1,36 @@
--- Notices when the data set of a project has gone back: after FLUSHALL, a restart from an older snapshot, a failover to a
--- replica that lagged.
+-- Finds out when the data set of a project has gone back: after FLUSHALL, a restart from an older snapshot, a failover to a
+-- Redis replica that lagged. docs/decisions/0018-timelines.md explains it.
 --
--- 'epoch' holds two tokens. The epoch changes when something is lost, and only then; it begins with a number that grows. The
--- timeline changes with each process of the server that writes: on one timeline the position (frames, signs and other
--- changes that were counted) only grows, unless the data set goes back. 'forks' lists where the last timelines ended. A
--- witness has seen a position on a timeline: this process of the server, and each replica of the broker, which tells what it
--- has seen with each batch. Something is lost when a witness has seen more than its timeline holds.
+-- The epoch of a data set changes when something is lost, and only then; it begins with a number that grows. A timeline
+-- begins with each process of the server that writes. On one timeline the position, the sum of three counters, only grows
+-- unless the data set goes back. A witness has seen a position on a timeline: this process of the server, and each replica
+-- of the broker, which sends what it has seen with each batch. Something is lost when a witness has seen more than its
+-- timeline holds.
+--
+-- Keys  epoch (string: the token of the epoch, a space, the token of the timeline), forks (list: token and last position of
+--       earlier timelines), frame_seq, poll_seq, write_seq (counter of calls that changed something and neither of these)
 
--- Timelines that are remembered. A witness of an older one is taken for one of a data set that is lost.
+-- Earlier timelines that are remembered. A witness of an older one is taken for the witness of a loss.
 local FORKS_MAX = 64
 -- Projects of which this process remembers what it has seen. Beyond that it begins a new timeline in each.
 local SEEN_MAX = 10000
 
--- What this process has seen, by project: the value of 'epoch', position. A restart of the server forgets it.
+-- What this process has seen, by project: tokens, position. A restart of the server forgets it.
 local seen, seen_len = {}, 0
 
 local function new_token()
-  return uuid_text(REPLICA) .. '.' .. whole(BATCH)
+  return uuid_text(REPLICA) .. '.' .. int_text(BATCH)
 end
 
 local function epoch_of(tokens)
   return string.match(tokens, '^%S+')
 end
 
-local function number_of(tokens)
+local function timeline_of(tokens)
+  return string.match(tokens, '%S+$')
+end
+
+local function epoch_number(tokens)
   return tokens and tonumber(string.match(tokens, '^%d+')) or 0
 end
 
@@ -39,7 +46,7 @@ local function remember()
   own.tokens, own.position = timeline.tokens, timeline.position
 end
 
--- Where a timeline of this epoch ended; nil of one that is not remembered.
+-- The last position of an earlier timeline of this epoch; nil when it is not remembered.
 local function end_of(token)
   for _, fork in ipairs(call('LRANGE', key('forks'), 0, -1)) do
     local known, last = string.match(fork, '^(%S+) (%d+)$')
@@ -49,13 +56,13 @@ local function end_of(token)
   end
 end
 
--- Whether a witness has seen what is not in this data set.
+-- Whether a witness has seen what this data set does not hold.
 local function has_lost(tokens, position)
   local current = timeline.tokens
   if not current or epoch_of(tokens) ~= epoch_of(current) then
-    return number_of(tokens) >= number_of(current)
+    return epoch_number(tokens) >= epoch_number(current)
   end
-  local last = tokens == current and timeline.position or end_of(string.match(tokens, '%S+$'))
+  local last = tokens == current and timeline.position or end_of(timeline_of(tokens))
   return not last or position > last
 end
 
@@ -64,43 +71,48 @@ local function begin_timeline(epoch)
   call('SET', key('epoch'), timeline.tokens)
 end
 
--- Finds out which data set this is, for a replica that has seen this. Returns whether the replica knows the epoch: what it
--- asks for is not to be carried out if it believes what may be lost. A replica that has seen nothing ('') believes nothing.
-function timeline.judge(tokens, position)
-  local stored = call('MGET', key('epoch'), key('frames'), key('serial'), key('changes'))
+local function read_position()
+  local stored = call('MGET', key('epoch'), key('frame_seq'), key('poll_seq'), key('write_seq'))
   timeline.tokens = stored[1]
   timeline.position = tonumber(stored[2] or 0) + tonumber(stored[3] or 0) + tonumber(stored[4] or 0)
-  local own, is_told = seen[PREFIX], tokens ~= ''
+end
+
+-- Compares the data set with what the witnesses have seen, and begins an epoch or a timeline where it has to. Returns
+-- whether the calling replica knows the epoch: otherwise its operations rest on data that may be lost, and are not
+-- carried out. A replica that has seen nothing ('') rests on nothing.
+function timeline.judge(tokens, position)
+  read_position()
+  local own, has_seen = seen[PREFIX], tokens ~= ''
   if own and own.tokens == timeline.tokens and own.position <= timeline.position then
-    if not is_told or tokens == timeline.tokens and position <= timeline.position then
+    if not has_seen or tokens == timeline.tokens and position <= timeline.position then
       return true
     end
   end
-  if own and has_lost(own.tokens, own.position) or is_told and has_lost(tokens, position) then
-    local number = math.max(number_of(timeline.tokens), own and number_of(own.tokens) or 0, number_of(tokens)) + 1
+  if own and has_lost(own.tokens, own.position) or has_seen and has_lost(tokens, position) then
+    local number = math.max(epoch_number(timeline.tokens), own and epoch_number(own.tokens) or 0, epoch_number(tokens))
     call('DEL', key('forks'))
-    begin_timeline(whole(number) .. '-' .. new_token())
+    begin_timeline(int_text(number + 1) .. '-' .. new_token())
   elseif not timeline.tokens then
     begin_timeline('1-' .. new_token())
   elseif not own then
-    call('RPUSH', key('forks'), string.match(timeline.tokens, '%S+$') .. ' ' .. whole(timeline.position))
+    call('RPUSH', key('forks'), timeline_of(timeline.tokens) .. ' ' .. int_text(timeline.position))
     call('LTRIM', key('forks'), -FORKS_MAX, -1)
     begin_timeline(epoch_of(timeline.tokens))
   end
-  return not is_told or epoch_of(tokens) == epoch_of(timeline.tokens)
+  return not has_seen or epoch_of(tokens) == epoch_of(timeline.tokens)
 end
 
--- So many frames or signs were counted.
+-- Notes that frame_seq or poll_seq has grown by so much.
 function timeline.move(count)
   timeline.position, timeline.has_moved = timeline.position + count, true
 end
 
--- Counts a call that changed something and moved nothing. Returns what the replica has seen now.
-function timeline.bear_witness()
+-- Counts a call that changed something and moved neither counter. Returns what the calling replica has seen now.
+function timeline.witness()
   if timeline.has_changed and not timeline.has_moved then
-    call('INCR', key('changes'))
+    call('INCR', key('write_seq'))
     timeline.position = timeline.position + 1
   end
   remember()
-  return timeline.tokens .. ' ' .. whole(timeline.position)
+  return timeline.tokens .. ' ' .. int_text(timeline.position)
 end

@@ -11,25 +11,36 @@ use uuid::Uuid;
 
 use super::timeline::Witness;
 
-/// What others build upon.
-const PARTS: [&str; 6] = [
-    include_str!("scripts/prelude.lua"),
-    include_str!("scripts/letters.lua"),
-    include_str!("scripts/inboxes.lua"),
-    include_str!("scripts/bundles.lua"),
-    include_str!("scripts/posts.lua"),
-    include_str!("scripts/delivery.lua"),
-];
-/// What nothing else builds upon: each is a block of its own, for there may be 200 names at once.
-const BLOCKS: [&str; 5] = [
-    include_str!("scripts/timeline.lua"),
-    concat!(
-        include_str!("scripts/settling.lua"),
-        include_str!("scripts/returned.lua")
-    ),
-    include_str!("scripts/seats.lua"),
-    include_str!("scripts/records.lua"),
-    include_str!("scripts/main.lua"),
+/// The common scope of all files.
+const COMMON: &str = include_str!("scripts/library.lua");
+
+/// The other files, by name. Each is a block of its own and comes after those that it imports from.
+const FILES: [(&str, &str); 25] = [
+    ("frames", include_str!("scripts/frames.lua")),
+    ("usage", include_str!("scripts/usage.lua")),
+    ("messages", include_str!("scripts/messages.lua")),
+    ("receipts", include_str!("scripts/receipts.lua")),
+    ("dead_letters", include_str!("scripts/dead_letters.lua")),
+    ("inboxes", include_str!("scripts/inboxes.lua")),
+    ("queues", include_str!("scripts/queues.lua")),
+    ("leases", include_str!("scripts/leases.lua")),
+    ("segments", include_str!("scripts/segments.lua")),
+    ("expiry", include_str!("scripts/expiry.lua")),
+    ("pushes", include_str!("scripts/pushes.lua")),
+    ("group_leases", include_str!("scripts/group_leases.lua")),
+    ("idempotency", include_str!("scripts/idempotency.lua")),
+    ("append", include_str!("scripts/append.lua")),
+    ("lease", include_str!("scripts/lease.lua")),
+    ("acknowledge", include_str!("scripts/acknowledge.lua")),
+    ("release", include_str!("scripts/release.lua")),
+    ("call_receipts", include_str!("scripts/call_receipts.lua")),
+    ("status", include_str!("scripts/status.lua")),
+    ("redrive", include_str!("scripts/redrive.lua")),
+    ("presence", include_str!("scripts/presence.lua")),
+    ("sessions", include_str!("scripts/sessions.lua")),
+    ("project", include_str!("scripts/project.lua")),
+    ("timeline", include_str!("scripts/timeline.lua")),
+    ("run", include_str!("scripts/run.lua")),
 ];
 
 /// A library of functions. It is named after what is in it, so that replicas of different versions do not get into each
@@ -42,7 +53,8 @@ pub(super) struct Library {
 
 impl Library {
     pub fn operations() -> Self {
-        let code = PARTS.concat() + &BLOCKS.map(|block| format!("do\n{block}end\n")).concat();
+        let blocks = FILES.map(|(file, block)| format!("do -- {file}.lua\n{block}end\n"));
+        let code = COMMON.to_owned() + &blocks.concat();
         let hash = Script::new(&code).get_hash().to_owned();
         let name = format!("mcp_broker_{hash}");
         Self {
@@ -153,4 +165,10 @@ fn bounds(retention: &Retention) -> Vec<u8> {
 fn around(text: &str, middle: &str) -> (String, String) {
     let (head, tail) = text.rsplit_once(middle).unwrap_or((text, ""));
     (head.to_owned(), tail.to_owned())
+}
+
+/// The sources of all files.
+#[cfg(test)]
+pub(super) fn sources() -> Vec<&'static str> {
+    FILES.iter().map(|(_, source)| *source).chain([COMMON]).collect()
 }

@@ -1,0 +1,210 @@
+-- The end of messages that were delivered: acknowledgement.
+
+local inbox_of, adjust, find_leases, read_lease = inboxes.of, inboxes.adjust, leases.find, leases.read
+local settle_id, drop_of = receipts.settle_id, copies.drop_of
+local RETURNED, STATE_AT, FLAGS_AT = leases.RETURNED, leases.STATE_AT, leases.FLAGS_AT
+-- Flags from which on a member is a segment of several.
+local SEGMENT = 16
+local NONE = {}
+-- Leases that are looked for at once where none is of a segment.
+local FOUND_AT_ONCE = 64
+
+-- Ends leases for good. Returns the number of messages, and the ids of tracked ones.
+function acknowledgements.finish(session, inbox, list)
+  local ids, waiting, deadlines, tracked = {}, {}, {}, {}
+  local count, waited, bytes_in_flight, bytes = 0, 0, 0, 0
+  for at = 1, #list do
+    local lease = list[at]
+    local member = lease.member
+    local len = count_of(member)
+    ids[at] = id_of(member)
+    count = count + len
+    bytes = bytes + bytes_of(member)
+    if lease.state == RETURNED then
+      waited = waited + len
+      waiting[#waiting + 1] = member
+      if lease.deadline > 0 then
+        deadlines[#deadlines + 1] = session .. member
+      end
+    else
+      bytes_in_flight = bytes_in_flight + bytes_of(member)
+    end
+    copies.drop(member)
+    if len > 1 then
+      segments.settle(member, session, 'a', lease.ids)
+    else
+      receipts.settle(member, session, 'a')
+      frames.report_progress(member, 'a')
+    end
+    if has_flag(member, TRACKED) then
+      tracked[#tracked + 1] = ids[at]
+    end
+  end
+  leases.remove(session, inbox, ids)
+  queues.remove(session, inbox, waiting)
+  expiry.remove(deadlines)
+  if count > 0 then
+    adjust(inbox, -waited, waited - count, -bytes_in_flight, -bytes)
+  end
+  return count, tracked
+end
+
+-- Ends leases of a record in place, where all of these ids are plain messages in flight. Returns the number of messages and
+-- the ids that were given twice; nil where `finish` has to do it.
+--
+-- Beside `finish` it is worth 14 to 17 % of what Redis does for a message: 18.4 instead of 21.3 us for messages to 64 sessions
+-- that were leased on request, 12.5 instead of 15.0 us for pushed ones.
+local function finish_inline(session, inbox, packed)
+  local inline = inbox.leases
+  for at = 1, #packed, 16 do
+    local lease = inline[sub(packed, at, at + 15)]
+    if not lease then
+      return nil
+    end
+    local flags = byte(lease, FLAGS_AT)
+    if byte(lease, STATE_AT) == RETURNED or flags >= SEGMENT or band(flags, TRACKED) ~= 0 then
+      return nil
+    end
+  end
+  local count, twice, bytes = 0, NONE, 0
+  for at = 1, #packed, 16 do
+    local id = sub(packed, at, at + 15)
+    local lease = inline[id]
+    if not lease then
+      twice = #twice > 0 and twice or {}
+      twice[#twice + 1] = id
+    else
+      count = count + 1
+      inline[id] = nil
+      local flags, of_lease = unpack_bytes('>BI4', lease, FLAGS_AT)
+      bytes = bytes + of_lease
+      drop_of(id, flags, of_lease)
+      settle_id(id, flags, session, 'a')
+    end
+  end
+  inbox.leases_len = inbox.leases_len - count
+  adjust(inbox, 0, -count, -bytes, -bytes)
+  return count, twice
+end
+
+-- Finds the leases of ids from this position on, and notes them by id.
+local function find_from(session, inbox, packed, at, in_segments, found)
+  local ids = in_segments and { sub(packed, at, at + 15) } or ids_in(sub(packed, at, at + 16 * FOUND_AT_ONCE - 1))
+  local texts = find_leases(session, inbox, ids)
+  for place = 1, #ids do
+    if found[ids[place]] == nil then
+      found[ids[place]] = texts[place]
+    end
+  end
+end
+
+-- The leases of these ids, and the ids without one. nil when only a part of a segment is meant.
+local function leases_of(session, packed)
+  local inbox, list, unknown, found, in_segments = inbox_of(session), {}, {}, {}, false
+  local at = 1
+  while at <= #packed do
+    local id, count = sub(packed, at, at + 15), 1
+    if found[id] == nil then
+      find_from(session, inbox, packed, at, in_segments, found)
+    end
+    if found[id] then
+      local lease = read_lease(id, found[id])
+      count = count_of(lease.member)
+      if count > 1 then
+        lease.ids = segments.ids_of(id)
+        if lease.ids ~= sub(packed, at, at + 16 * count - 1) then
+          return nil
+        end
+      end
+      list[#list + 1] = lease
+      -- The same id a second time is unknown.
+      found[id] = false
+    else
+      unknown[#unknown + 1] = id
+    end
+    in_segments = count > 1
+    at = at + 16 * count
+  end
+  return list, unknown
+end
+
+-- The same; where an id is unknown or means a part of a segment, all segments of the session are split first.
+function acknowledgements.leases_of(session, packed)
+  local list, unknown = leases_of(session, packed)
+  if (not list or #unknown > 0) and segments.split_all_leased(session) then
+    list, unknown = leases_of(session, packed)
+  end
+  return list, unknown
+end
+
+-- The reply to an acknowledgement: acknowledged messages, messages that wait, messages in flight, number of unknown ids, these;
+-- then the ids of tracked messages.
+function acknowledgements.reply(inbox, unknown, count, tracked)
+  local reply = { count, inbox and inbox.waiting or 0, inbox and inbox.in_flight or 0, #unknown }
+  for at = 1, #unknown do
+    reply[#reply + 1] = unknown[at]
+  end
+  for at = 1, #tracked do
+    reply[#reply + 1] = tracked[at]
+  end
+  return reply
+end
+local reply_of = acknowledgements.reply
+
+-- Adds all leases that are older than the first of these.
+local function add_older(session, list)
+  local first_number = list[1].number
+  local older = leases.in_flight(session, function(lease)
+    return lease.number < first_number
+  end)
+  for at = 1, #older do
+    list[#list + 1] = older[at]
+  end
+end
+
+-- Acknowledges messages by their packed ids; with `and_older`, also all that were leased before the first of them.
+function acknowledgements.acknowledge(session, packed, and_older)
+  local inbox = inbox_of(session)
+  if not inbox then
+    return reply_of(nil, ids_in(packed), 0, NONE)
+  end
+  if not and_older and not inbox.is_outside then
+    local count, twice = finish_inline(session, inbox, packed)
+    if count then
+      return reply_of(inbox, twice, count, NONE)
+    end
+  end
+  local list, unknown = acknowledgements.leases_of(session, packed)
+  if and_older and list[1] then
+    add_older(session, list)
+  end
+  return reply_of(inbox, unknown, acknowledgements.finish(session, inbox, list))
+end
+local acknowledge = acknowledgements.acknowledge
+
+-- acknowledge: acknowledges messages of one session.
+--
+-- Input   time, session, 'ids' or 'up_to', the ids
+-- Output  see acknowledgements.reply
+-- Keys    inboxes, leases:SESSION, inbox:SESSION, messages, copies, receipts:BUCKET, segments, segments:index,
+--         segments:settled:BUCKET, expiries
+ops.acknowledge = function()
+  read_time()
+  local session, which, ids = read_session(), read_text(), read_text()
+  return acknowledge(session, ids, which == 'up_to')
+end
+
+-- acknowledge_written: acknowledges what was written to connections, for many sessions.
+--
+-- Input   time; then of each session its place (4 bytes) and ids
+-- Output  of each session an array as of `acknowledge`
+-- Keys    as of `acknowledge`
+ops.acknowledge_written = function(last)
+  read_time()
+  local replies = {}
+  while cursor < last do
+    local written = read_text()
+    replies[#replies + 1] = acknowledge(session_at((unpack_bytes('>I4', written))), sub(written, 5))
+  end
+  return replies
+end

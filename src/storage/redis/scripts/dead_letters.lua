@@ -1,0 +1,140 @@
+-- Dead letters: messages that were given up for one recipient. A letter is the id of the message and the recipient.
+--
+-- Keys  dead_letters (sorted set: letters by their text), dead_letters:by_age (sorted set: letters by the order in which
+--       they came), dead_letters:info (hash: letter -> flags and bytes of the member, reason, deliveries, time),
+--       dead_letters:seq (counter for that order), dead_letters:dropped (letters dropped since the last sweep)
+
+local COPY_BYTES = usage.COPY_BYTES
+
+-- The letter of a message for a session.
+function dead_letters.letter(id, session)
+  return id .. session
+end
+
+-- The letters of a message. A letter is longer than the id by the text of a session id: hexadecimal digits and hyphens.
+local function letters_of(id, ...)
+  return call('ZRANGE', key('dead_letters'), '[' .. id, '(' .. id .. 'g', 'BYLEX', ...)
+end
+dead_letters.letters_of = letters_of
+
+-- The bytes that a letter adds to the dead letters that are kept, or takes from them: an envelope counts once.
+local function bytes_of_letter(member)
+  if has_flag(member, MULTI_RECIPIENT) and #letters_of(id_of(member), 'LIMIT', 0, 1) > 0 then
+    return COPY_BYTES
+  end
+  return COPY_BYTES + bytes_of(member)
+end
+
+-- The member that a letter was in its inbox.
+local function member_of(letter, info)
+  return sub(letter, 1, 16) .. sub(info, 1, 5)
+end
+dead_letters.member_of = member_of
+
+-- Removes a letter. Returns its member, or nil when it is unknown.
+local function take(letter)
+  local info = call('HGET', key('dead_letters:info'), letter)
+  if not info then
+    return nil
+  end
+  call('HDEL', key('dead_letters:info'), letter)
+  call('ZREM', key('dead_letters'), letter)
+  call('ZREM', key('dead_letters:by_age'), letter)
+  local member = member_of(letter, info)
+  usage.count('dead_letters', -bytes_of_letter(member))
+  return member
+end
+dead_letters.take = take
+
+-- Drops the oldest letters while there are too many, or too many bytes.
+local function drop_excess()
+  while call('ZCARD', key('dead_letters')) > bounds.dead_letters
+    or usage.of('dead_letters') > bounds.dead_letters_bytes
+  do
+    local oldest = call('ZPOPMIN', key('dead_letters:by_age'))[1]
+    if not oldest then
+      break
+    end
+    local member = take(oldest)
+    if member then
+      copies.drop(member)
+      call('INCR', key('dead_letters:dropped'))
+    end
+  end
+end
+
+-- Makes a dead letter of a message that has left its inbox. The code of the reason is the status of its receipt.
+function dead_letters.add(member, session, reason, deliveries)
+  local letter = dead_letters.letter(id_of(member), session)
+  receipts.settle(member, session, reason)
+  frames.report_progress(member, reason)
+  local bytes = bytes_of_letter(member)
+  if call('ZADD', key('dead_letters'), 0, letter) == 0 then
+    -- It is a dead letter of this recipient already, with a copy of its own.
+    copies.drop(member)
+  else
+    usage.count('dead_letters', bytes)
+  end
+  local info = sub(member, 17) .. reason .. int_text(deliveries) .. ' ' .. at_ms
+  call('HSET', key('dead_letters:info'), letter, info)
+  call('ZADD', key('dead_letters:by_age'), call('INCR', key('dead_letters:seq')), letter)
+  drop_excess()
+end
+
+-- Whether a letter is one that a query asks for, besides its position.
+local function is_wanted(letter, info, reason, origin)
+  if not info or reason ~= '' and sub(info, 6, 6) ~= reason then
+    return false
+  end
+  if origin == '' then
+    return true
+  end
+  local stored = call('HGET', key('messages'), sub(letter, 1, 16))
+  return stored and messages.origin(stored) == origin
+end
+
+-- dead_letters: a page of the dead letters, in the order of their letters.
+--
+-- Input   reason or '', origin or '', the letter after which the page begins or '', most letters, most bytes of their
+--         envelopes
+-- Output  the letter at which the page ends for lack of bytes or '', and its bytes; then of each letter: letter, info,
+--         message
+-- Keys    dead_letters (read), dead_letters:info (read), messages (read)
+ops.dead_letters = function()
+  local reason, origin, after, letters_left, bytes_left =
+    read_text(), read_text(), read_text(), read_number(), read_number()
+  local reply = { '', 0 }
+  while letters_left > 0 do
+    local from = after == '' and '-' or '(' .. after
+    local page = call('ZRANGE', key('dead_letters'), from, '+', 'BYLEX', 'LIMIT', 0, 256)
+    if #page == 0 then
+      break
+    end
+    after = page[#page]
+    local info = hash_fields(key('dead_letters:info'), page)
+    for at = 1, #page do
+      if letters_left > 0 and is_wanted(page[at], info[at], reason, origin) then
+        local member = member_of(page[at], info[at])
+        local bytes = bytes_of(member)
+        if bytes > bytes_left then
+          reply[1], reply[2] = page[at], bytes
+          return reply
+        end
+        letters_left, bytes_left = letters_left - 1, bytes_left - bytes
+        reply[#reply + 1] = page[at]
+        reply[#reply + 1] = info[at]
+        messages.want(member, reply)
+      end
+    end
+  end
+  return reply
+end
+
+-- dead_letter_count: how many dead letters are kept.
+--
+-- Input   nothing
+-- Output  the number
+-- Keys    dead_letters (read)
+ops.dead_letter_count = function()
+  return { call('ZCARD', key('dead_letters')) }
+end
