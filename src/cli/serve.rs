@@ -33,7 +33,7 @@ pub fn read(mut matches: ArgMatches, env: impl IntoIterator<Item = (OsString, Os
 pub fn run(config: Config) -> ExitCode {
     telemetry::init(&config);
     config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
-    startup::serve(config)
+    startup::serve(&config)
 }
 
 /// Whether errors before the configuration is known are printed as JSON: `log_format` says so in a flag or variable.

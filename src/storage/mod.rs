@@ -3,7 +3,7 @@
 pub mod disk;
 pub mod redis;
 
-use std::{io, net::SocketAddr, sync::Arc};
+use std::{io, path::PathBuf, sync::Arc};
 
 use actors::{
     clock::now,
@@ -11,56 +11,52 @@ use actors::{
 };
 
 use self::redis::{ConnectError, RedisSettings, RedisStorage};
-use crate::config::{self, Config, RedisFallback};
 
-const MB: usize = 1024 * 1024;
+/// Which storage a broker has, with its settings.
+pub enum StorageSettings {
+    /// In the memory of the process.
+    Memory(Retention),
+    /// In a folder of this machine.
+    Disk {
+        /// The folder, created if missing.
+        folder: PathBuf,
+        /// Sizes of its files, and what it retains.
+        settings: DiskSettings,
+    },
+    /// On a Redis server, shared by replicas.
+    Redis {
+        /// The server, and what it retains.
+        settings: RedisSettings,
+        /// Use the memory of the process if Redis cannot be reached now.
+        falls_back_to_memory: bool,
+    },
+}
 
-/// Opens the storage of the configuration. The replicas that share it are told that this one listens at an address.
+/// Opens a storage.
 ///
 /// # Errors
 /// When it cannot be used: the text says which setting to look at.
-pub async fn open(config: &Config, listens_at: SocketAddr) -> io::Result<Arc<dyn Storage>> {
-    let retention = retention(config);
-    match config.storage {
-        config::StorageKind::Memory => Ok(Arc::new(MemoryStorage::new(retention))),
-        config::StorageKind::Disk => {
-            let settings = DiskSettings {
-                retention,
-                ..DiskSettings::default()
-            };
-            let folder = config.data_dir.clone();
-            // Reading it may take a while, in which whoever asks is told that the broker begins.
+pub async fn open(settings: StorageSettings) -> io::Result<Arc<dyn Storage>> {
+    match settings {
+        StorageSettings::Memory(retention) => Ok(Arc::new(MemoryStorage::new(retention))),
+        StorageSettings::Disk { folder, settings } => {
+            // Reading the folder may take a while, during which the server answers that the broker is starting.
             let opened = tokio::task::spawn_blocking(move || disk::open(&folder, settings, now())).await;
             Ok(Arc::new(opened.map_err(io::Error::other)??))
         }
-        config::StorageKind::Redis => redis(config, listens_at, retention).await,
+        StorageSettings::Redis {
+            settings,
+            falls_back_to_memory,
+        } => redis(settings, falls_back_to_memory).await,
     }
 }
 
-fn retention(config: &Config) -> Retention {
-    Retention {
-        queue_bytes_max: config.message_budget_bytes(config.queue_max_mb),
-        waiting_bytes_max: config.message_budget_bytes(config.waiting_max_mb),
-        dead_letters_bytes_max: config.message_budget_bytes(config.dead_letters_max_mb),
-        messages_bytes_max: config.message_budget_bytes(config.messages_max_mb),
-        idempotency_keys_bytes_max: config.idempotency_max_mb * MB,
-        sessions_bytes_max: config.sessions_max_mb * MB,
-        ..Retention::default()
-    }
-}
-
-async fn redis(config: &Config, listens_at: SocketAddr, retention: Retention) -> io::Result<Arc<dyn Storage>> {
-    let settings = RedisSettings {
-        deadline: config.storage_deadline,
-        wait_for_replicas: config.wait_for_replicas,
-        retention,
-        address: Some(config.replica_address.unwrap_or(listens_at)),
-        ..RedisSettings::new(config.redis_url.as_str())
-    };
+async fn redis(settings: RedisSettings, falls_back_to_memory: bool) -> io::Result<Arc<dyn Storage>> {
+    let retention = settings.retention;
     match RedisStorage::connect(settings).await {
         Ok(storage) => Ok(Arc::new(storage)),
-        // What is wrong for good is no reason to go on without it.
-        Err(error @ ConnectError::Unreachable { .. }) if config.redis_fallback == RedisFallback::Memory => {
+        // Only an unreachable server is replaced; any other error would stay.
+        Err(error @ ConnectError::Unreachable { .. }) if falls_back_to_memory => {
             tracing::warn!(%error, "without Redis: everything is in memory until the next start (redis_fallback)");
             let why = "Redis could not be reached at the start: everything is in memory";
             Ok(Arc::new(MemoryStorage::new_fallback(retention, why)))

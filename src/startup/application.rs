@@ -1,0 +1,237 @@
+//! The broker as one object: built from a configuration, run until it is told to stop.
+
+use std::{
+    io,
+    net::SocketAddr,
+    process::ExitCode,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use actors::{
+    broker::{Broker, BrokerHandle},
+    session::CloseReason,
+    storage::{ReplicaDirectory, Storage},
+};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::Notify,
+};
+
+use super::{
+    credential_watcher,
+    file_limit::raise_file_limit,
+    server::{self, RunningServer, Shared},
+    settings,
+    tasks::BackgroundTasks,
+};
+use crate::{
+    admin::Administration,
+    admission::Admission,
+    auth::{Audit, AuthPolicy, Authenticator},
+    config::Config,
+    exit,
+    http::{HttpState, Lifecycle},
+    mcp::Service,
+    storage, telemetry,
+    transport::{
+        Connections, TransportContext,
+        streamable_http::{Endpoint, HttpSessions},
+    },
+};
+
+/// A broker that listens and serves.
+pub struct Application {
+    address: SocketAddr,
+    shutdown_grace: Duration,
+    state: Arc<HttpState>,
+    connections: Arc<Connections>,
+    server: RunningServer,
+    /// Notified when the root actor gives up.
+    gave_up: Arc<Notify>,
+    /// Stopped on drop.
+    _tasks: BackgroundTasks,
+}
+
+impl Application {
+    /// Builds and starts all parts. The server answers from the first step on; until the last one it says that the broker is
+    /// starting.
+    ///
+    /// # Errors
+    /// A setting cannot be used, the address is taken, or the storage cannot be opened: the text says which setting to look at.
+    pub async fn build(config: &Config) -> io::Result<Self> {
+        raise_file_limit(config);
+        let policy = settings::auth_policy(config)?;
+        let listener = server::bind(config)?;
+        let address = listener.local_addr()?;
+        let connections = Connections::new(config.connections_max);
+        let shared = shared(config);
+        let server = server::start(config, listener, &shared).await?;
+
+        let gave_up = Arc::new(Notify::new());
+        let storage = storage::open(settings::storage(config, address)).await?;
+        let replicas = storage.replicas();
+        let broker = start_broker(config, storage, &server, &gave_up);
+        let service = serve_broker(config, &broker, policy, &shared, replicas, &connections)?;
+
+        let mut tasks = BackgroundTasks::default();
+        let (watched, sessions) = (Arc::clone(&connections), Arc::clone(&shared.endpoint.sessions));
+        tasks.spawn("credential-watcher", move || {
+            let (broker, connections, sessions) = (broker.clone(), Arc::clone(&watched), Arc::clone(&sessions));
+            let tasks = Arc::clone(&service.tasks);
+            async move { credential_watcher::run(&broker, &connections, &sessions, &tasks).await }
+        });
+        shared.state.lifecycle.mark_started();
+        announce(config, address);
+        Ok(Self {
+            address,
+            shutdown_grace: config.shutdown_grace,
+            state: shared.state,
+            connections,
+            server,
+            gave_up,
+            _tasks: tasks,
+        })
+    }
+
+    /// The address that the server listens on.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves until SIGTERM or SIGINT, and returns the exit code of the process.
+    ///
+    /// # Errors
+    /// The signals cannot be received.
+    pub async fn run_until_stopped(self) -> io::Result<ExitCode> {
+        self.run_until(stop_signal()).await
+    }
+
+    /// Serves until `stop` returns or the root actor gives up; then drains the connections within `shutdown_grace`. The exit
+    /// code says which of both happened.
+    ///
+    /// # Errors
+    /// The error of `stop`.
+    pub async fn run_until(self, stop: impl Future<Output = io::Result<()>>) -> io::Result<ExitCode> {
+        let code = tokio::select! {
+            () = self.gave_up.notified() => {
+                tracing::error!("the root actor gave up after repeated failures: the process ends");
+                ExitCode::from(exit::GAVE_UP)
+            }
+            result = stop => {
+                result?;
+                ExitCode::SUCCESS
+            }
+        };
+        let connections = Arc::clone(&self.connections);
+        if tokio::time::timeout(self.shutdown_grace, self.drain()).await.is_err() {
+            tracing::warn!(
+                connections = connections.len(),
+                "the shutdown grace is over: open connections are cut"
+            );
+        }
+        Ok(code)
+    }
+
+    /// Stops to be ready, asks every connection to close, and waits for them and for the server.
+    async fn drain(self) {
+        self.state.lifecycle.mark_stopping();
+        tracing::info!(connections = self.connections.len(), "shutting down");
+        self.connections.close_all(CloseReason::ShuttingDown);
+        self.connections.wait_until_empty().await;
+        self.server.stop().await;
+    }
+}
+
+/// The state of a server whose broker has not started yet.
+fn shared(config: &Config) -> Shared {
+    let context = Arc::new(OnceLock::new());
+    let state = HttpState {
+        broker: OnceLock::new(),
+        auth: OnceLock::new(),
+        admin: OnceLock::new(),
+        lifecycle: Lifecycle::default(),
+        admission: Admission::new(&config.allowed_hosts, &config.cors_origins),
+        transport: Arc::clone(&context),
+    };
+    let endpoint = Endpoint {
+        context,
+        sessions: HttpSessions::new(config.connections_max, config.session_retention),
+    };
+    Shared {
+        state: Arc::new(state),
+        endpoint: Arc::new(endpoint),
+        inbound: settings::inbound_budget(config),
+    }
+}
+
+/// Starts the root actor on the workers of the server.
+fn start_broker(
+    config: &Config,
+    storage: Arc<dyn Storage>,
+    server: &RunningServer,
+    gave_up: &Arc<Notify>,
+) -> BrokerHandle {
+    let gave_up = Arc::clone(gave_up);
+    let arbiters = server.arbiters().to_vec();
+    Broker::start(settings::broker(config), storage, arbiters, move || {
+        gave_up.notify_one();
+    })
+}
+
+/// Makes authentication, administration and MCP around a broker, and hands them to the server.
+fn serve_broker(
+    config: &Config,
+    broker: &BrokerHandle,
+    policy: AuthPolicy,
+    shared: &Shared,
+    replicas: Option<Arc<dyn ReplicaDirectory>>,
+    connections: &Arc<Connections>,
+) -> io::Result<Arc<Service>> {
+    let audit = Audit::new(broker.clone());
+    let auth = Arc::new(Authenticator::new(broker.clone(), policy, Arc::clone(&audit)));
+    let admin = Administration::new(broker.clone(), audit, config.enable_multi_project);
+    let admin = Arc::new(admin);
+    let service = Arc::new(Service::new(
+        config.max_payload_bytes(),
+        config.heartbeat_interval,
+        Arc::clone(&admin),
+        replicas.as_ref().map(|replicas| replicas.own_id()),
+        settings::outbound_budget(config),
+    )?);
+    let Shared {
+        state,
+        endpoint,
+        inbound,
+    } = shared;
+    let _ = state.auth.set(Arc::clone(&auth));
+    let _ = state.admin.set(admin);
+    let _ = state.broker.set(broker.clone());
+    let _ = endpoint.context.set(TransportContext {
+        connections: Arc::clone(connections),
+        admission: state.admission.clone(),
+        auth,
+        service: Arc::clone(&service),
+        timeouts: settings::timeouts(config),
+        replicas,
+        inbound: Arc::clone(inbound),
+    });
+    Ok(service)
+}
+
+fn announce(config: &Config, address: SocketAddr) {
+    let line = format!(
+        "mcp-broker {} is listening: http://{address}/mcp, ws://{address}/ws (health: http://{address}/health)",
+        env!("CARGO_PKG_VERSION")
+    );
+    telemetry::print_status(config, "INFO", &line);
+}
+
+async fn stop_signal() -> io::Result<()> {
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(())
+}

@@ -1,0 +1,28 @@
+//! Assembles the broker: the only place where all rooms meet.
+//!
+//! `application` builds the parts and runs them; `settings` turns the configuration into the settings of each part; `server`
+//! is the HTTP server; `tasks` are the background tasks, one of which is the `credential_watcher`.
+
+mod application;
+mod credential_watcher;
+mod file_limit;
+mod server;
+mod settings;
+mod tasks;
+
+use std::process::ExitCode;
+
+use actix_rt::System;
+
+pub use application::Application;
+
+use crate::{config::Config, exit, telemetry};
+
+/// Runs a broker until it is told to stop, and returns the exit code of the process.
+pub fn serve(config: &Config) -> ExitCode {
+    let run = async { Application::build(config).await?.run_until_stopped().await };
+    System::new().block_on(run).unwrap_or_else(|error| {
+        telemetry::print_status(config, "ERROR", &error.to_string());
+        ExitCode::from(exit::FAILED)
+    })
+}

@@ -1,0 +1,224 @@
+//! The HTTP server: its listener, its workers, and what each worker serves.
+
+use std::{
+    io,
+    net::{SocketAddr, TcpListener},
+    rc::Rc,
+    sync::Arc,
+    time::Duration,
+};
+
+use actix_codec::Framed;
+use actix_http::{Extensions, HttpService, Protocol, Request, error::DispatchError, h1};
+use actix_rt::{Arbiter, ArbiterHandle, net::TcpStream, task::JoinHandle};
+use actix_server::{Server, ServerHandle};
+use actix_service::{ServiceFactory, ServiceFactoryExt, fn_service, map_config};
+use actix_web::{
+    App,
+    body::MessageBody,
+    dev::{AppConfig, ServiceRequest, ServiceResponse},
+    middleware::{Condition, from_fn},
+    web,
+};
+use actors::silence;
+use tokio::sync::mpsc;
+use tracing::Level;
+use tracing_actix_web::TracingLogger;
+
+use super::settings;
+use crate::{
+    budget::Budget,
+    config::Config,
+    http::{self, HttpState},
+    telemetry::RequestSpan,
+    transport::{
+        AddressLimiter, DISCARD_TIMEOUT, Socket,
+        streamable_http::{self, Endpoint},
+        websocket,
+    },
+};
+
+/// Longest time that a client may take for the head of a request.
+const REQUEST_HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest time that a connection may wait for its next request. Clients use shorter times, so that the broker does not close
+/// a connection while a request is on its way.
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(75);
+/// Connections that wait to be accepted.
+const BACKLOG_LEN: i32 = 4096;
+
+/// State that all workers share.
+#[derive(Clone)]
+pub struct Shared {
+    pub state: Arc<HttpState>,
+    pub endpoint: Arc<Endpoint>,
+    /// The byte budget for what connections receive.
+    pub inbound: Arc<Budget>,
+}
+
+/// A server that accepts connections.
+pub struct RunningServer {
+    handle: ServerHandle,
+    task: JoinHandle<io::Result<()>>,
+    arbiters: Vec<ArbiterHandle>,
+}
+
+impl RunningServer {
+    /// The arbiters of the workers, where the projects' actors live: with one worker, no message changes threads.
+    pub fn arbiters(&self) -> &[ArbiterHandle] {
+        &self.arbiters
+    }
+
+    /// Stops accepting and waits until all requests are answered.
+    pub async fn stop(self) {
+        self.handle.stop(true).await;
+        let _ = self.task.await;
+    }
+}
+
+/// Binds the listener.
+///
+/// # Errors
+/// The address cannot be used; the text names it and says what to do.
+pub fn bind(config: &Config) -> io::Result<TcpListener> {
+    let wanted = SocketAddr::new(config.host, config.port);
+    let socket = socket2::Socket::new(socket2::Domain::for_address(wanted), socket2::Type::STREAM, None)?;
+    socket.set_reuse_address(true)?;
+    socket
+        .bind(&wanted.into())
+        .and_then(|()| socket.listen(BACKLOG_LEN))
+        .map_err(|error| {
+            let reason = match error.kind() {
+                io::ErrorKind::AddrInUse => "another program listens there".to_owned(),
+                _ => error.to_string(),
+            };
+            let line = format!("cannot listen on {wanted}: {reason}; choose another --port");
+            io::Error::new(error.kind(), line)
+        })?;
+    socket.set_nonblocking(true)?;
+    Ok(socket.into())
+}
+
+/// Starts the server and returns once all its workers run.
+///
+/// # Errors
+/// The listener cannot be registered.
+pub async fn start(config: &Config, listener: TcpListener, shared: &Shared) -> io::Result<RunningServer> {
+    let workers = settings::workers(config);
+    let (started, mut arbiters) = mpsc::unbounded_channel();
+    let server = build(config, workers, listener, started, shared)?;
+    let handle = server.handle();
+    let task = actix_rt::spawn(server);
+    let mut found = Vec::with_capacity(workers);
+    while found.len() < workers
+        && let Some(arbiter) = arbiters.recv().await
+    {
+        found.push(arbiter);
+    }
+    for arbiter in &found {
+        arbiter.spawn(silence::beat_forever());
+    }
+    Ok(RunningServer {
+        handle,
+        task,
+        arbiters: found,
+    })
+}
+
+/// Builds the server. Each worker sends its arbiter to `started`.
+fn build(
+    config: &Config,
+    workers: usize,
+    listener: TcpListener,
+    started: mpsc::UnboundedSender<ArbiterHandle>,
+    shared: &Shared,
+) -> io::Result<Server> {
+    let shared = shared.clone();
+    let has_origins = !config.cors_origins.is_empty();
+    let stall_timeout = config.stale_threshold;
+    let addresses = settings::address_limiter(config);
+    let builder = Server::build();
+    let stopping = builder.graceful_shutdown_signal();
+    let server = builder
+        .workers(workers)
+        .max_concurrent_connections(config.connections_max)
+        .shutdown_timeout(config.shutdown_grace.as_secs().max(1))
+        .disable_signals()
+        .listen("mcp-broker", listener, move || {
+            let _ = started.send(Arbiter::current());
+            let stopping = stopping.clone();
+            let http = HttpService::build()
+                .client_request_timeout(REQUEST_HEAD_TIMEOUT)
+                .client_disconnect_timeout(DISCARD_TIMEOUT)
+                .keep_alive(KEEP_ALIVE_TIMEOUT)
+                .graceful_shutdown_signal(move || {
+                    let stopping = stopping.clone();
+                    async move { stopping.notified().await }
+                })
+                .on_connect_ext(|socket: &Socket, data: &mut Extensions| {
+                    data.insert(Rc::clone(socket.state()));
+                })
+                .upgrade({
+                    let context = Arc::clone(&shared.endpoint.context);
+                    fn_service(move |(request, framed): (Request, Framed<Socket, h1::Codec>)| {
+                        let context = context.get().cloned();
+                        async move {
+                            if let Err(error) = websocket::upgrade(context, request, framed).await {
+                                tracing::debug!(%error, "the peer disconnected during the handshake");
+                            }
+                            Ok::<_, actix_web::Error>(())
+                        }
+                    })
+                })
+                .finish(map_config(app(&shared, has_origins), |()| AppConfig::default()));
+            let (addresses, inbound) = (Arc::clone(&addresses), Arc::clone(&shared.inbound));
+            fn_service(move |io| std::future::ready(accept(io, &addresses, &inbound, stall_timeout))).and_then(http)
+        })?
+        .run();
+    Ok(server)
+}
+
+/// Wraps an accepted connection, unless its address has too many.
+fn accept(
+    io: TcpStream,
+    addresses: &Arc<AddressLimiter>,
+    inbound: &Arc<Budget>,
+    stall_timeout: Duration,
+) -> Result<(Socket, Protocol, Option<SocketAddr>), DispatchError> {
+    let address = io.peer_addr().ok();
+    let permit = address.map(|address| addresses.try_acquire(address.ip()));
+    if matches!(permit, Some(None)) {
+        tracing::debug!(?address, "too many connections from one address");
+        return Err(DispatchError::Io(io::ErrorKind::ConnectionRefused.into()));
+    }
+    let socket = Socket::new(io, stall_timeout, permit.flatten(), Arc::clone(inbound));
+    Ok((socket, Protocol::Http1, address))
+}
+
+/// The routes and middleware of one worker. Middleware runs from the last `wrap` to the first.
+fn app(
+    shared: &Shared,
+    has_origins: bool,
+) -> App<
+    impl ServiceFactory<
+        ServiceRequest,
+        Config = (),
+        Response = ServiceResponse<impl MessageBody + use<>>,
+        Error = actix_web::Error,
+        InitError = (),
+    > + use<>,
+> {
+    let Shared { state, endpoint, .. } = shared;
+    App::new()
+        .app_data(web::Data::new(Arc::clone(state)))
+        .wrap(from_fn(http::authenticate))
+        .wrap(Condition::new(has_origins, http::cors(state.admission.clone())))
+        .wrap(from_fn(http::admit))
+        // Spans are made for logs of level debug only: making one takes longer than many a request.
+        .wrap(Condition::new(
+            tracing::enabled!(Level::DEBUG),
+            TracingLogger::<RequestSpan>::new(),
+        ))
+        .app_data(web::Data::from(Arc::clone(endpoint)))
+        .configure(streamable_http::routes)
+        .configure(http::routes)
+}

@@ -1,0 +1,163 @@
+//! Turns the configuration into the settings of each part.
+
+use std::{io, net::SocketAddr, num::NonZero, sync::Arc};
+
+use actors::{
+    broker::BrokerSettings,
+    model::PresenceTimeouts,
+    project::ProjectSettings,
+    storage::{Retention, disk::DiskSettings},
+    supervise,
+};
+
+use crate::{
+    auth::{
+        AuthPolicy,
+        jwt::{JwtSettings, JwtVerifier, KeySource},
+    },
+    budget::Budget,
+    config::{Config, RedisFallback, StorageKind},
+    storage::{StorageSettings, redis::RedisSettings},
+    transport::{AddressLimiter, Timeouts},
+};
+
+/// A project has at most this part of the inbound and of the outbound budget. It may exceed the part by one message, and
+/// another project must find bytes for one at the same time.
+const INBOUND_SHARE_DIVISOR: usize = 2;
+const OUTBOUND_SHARE_DIVISOR: usize = 4;
+
+const MB: usize = 1024 * 1024;
+
+/// The number of workers: half the processors by default. Agents often run on the same machine, and a further thread costs
+/// each message two crossings (docs/decisions/0005-workers.md).
+pub fn workers(config: &Config) -> usize {
+    let half = || std::thread::available_parallelism().map_or(1, |processors| (processors.get() / 2).max(1));
+    config.workers.map_or_else(half, NonZero::get)
+}
+
+/// The limits of connections per address: by default half of all, without a limit for this machine.
+pub fn address_limiter(config: &Config) -> Arc<AddressLimiter> {
+    match config.connections_per_address {
+        Some(max) => AddressLimiter::new(max.get(), max.get()),
+        None => AddressLimiter::new(config.connections_max.div_ceil(2), usize::MAX),
+    }
+}
+
+/// The budget for what connections receive.
+pub fn inbound_budget(config: &Config) -> Arc<Budget> {
+    let bytes_max = config.inbound_buffer_bytes();
+    Budget::new(bytes_max, bytes_max / INBOUND_SHARE_DIVISOR)
+}
+
+/// The budget for answers and pushes.
+pub fn outbound_budget(config: &Config) -> Arc<Budget> {
+    let bytes_max = config.outbound_buffer_bytes();
+    Budget::new(bytes_max, bytes_max / OUTBOUND_SHARE_DIVISOR)
+}
+
+/// Intervals and timeouts of connections.
+pub fn timeouts(config: &Config) -> Timeouts {
+    Timeouts {
+        ping_interval: config.heartbeat_interval,
+        stall_timeout: config.stale_threshold,
+        silence_timeout: config.disconnect_threshold,
+    }
+}
+
+/// The settings of the root actor and its projects.
+pub fn broker(config: &Config) -> BrokerSettings {
+    BrokerSettings {
+        project: project(config),
+        key_rate_limit: config.rate_limit,
+        multi_project: config.enable_multi_project,
+        projects_max: config.projects_max,
+    }
+}
+
+fn project(config: &Config) -> ProjectSettings {
+    ProjectSettings {
+        queue_capacity: config.queue_capacity,
+        sessions_max: config.sessions_max,
+        queue_warning: config.queue_warning,
+        delivery_limit: config.delivery_limit,
+        heartbeat_interval: config.heartbeat_interval,
+        presence: PresenceTimeouts {
+            stale_after: config.stale_threshold,
+            disconnect_after: config.disconnect_threshold,
+        },
+        session_retention: config.session_retention,
+        restarts: supervise::RestartPolicy::default(),
+    }
+}
+
+/// How callers are authenticated. Reads the admin key and the issuer's keys.
+///
+/// # Errors
+/// `jwt_jwks` or `admin_key_file` cannot be used. The rules of the configuration have checked both before.
+pub fn auth_policy(config: &Config) -> io::Result<AuthPolicy> {
+    let jwt = match (&config.jwt_issuer, &config.jwt_audience, &config.jwt_jwks) {
+        (Some(issuer), Some(audience), Some(keys)) => {
+            let settings = JwtSettings {
+                issuer: issuer.clone(),
+                audience: audience.clone(),
+                keys: if keys.contains("://") {
+                    KeySource::Url(keys.clone())
+                } else {
+                    KeySource::File(keys.into())
+                },
+                project_claim: config.jwt_project_claim.clone().unwrap_or_default(),
+                scope_claim: config.jwt_scope_claim.clone().unwrap_or_default(),
+            };
+            let jwt = JwtVerifier::open(settings);
+            Some(jwt.map_err(|reason| io::Error::other(format!("jwt_jwks cannot be used: {reason}")))?)
+        }
+        _ => None,
+    };
+    let admin_key = config
+        .admin_digest()
+        .map_err(|reason| io::Error::other(format!("admin_key_file cannot be used: {reason}")))?;
+    Ok(AuthPolicy {
+        is_required: config.enable_auth,
+        admin_key,
+        jwt,
+        rate_limit: config.rate_limit,
+    })
+}
+
+/// The settings of the storage. Other replicas learn that this one listens at `listens_at`, unless the configuration names
+/// another address.
+pub fn storage(config: &Config, listens_at: SocketAddr) -> StorageSettings {
+    let retention = retention(config);
+    match config.storage {
+        StorageKind::Memory => StorageSettings::Memory(retention),
+        StorageKind::Disk => StorageSettings::Disk {
+            folder: config.data_dir.clone(),
+            settings: DiskSettings {
+                retention,
+                ..DiskSettings::default()
+            },
+        },
+        StorageKind::Redis => StorageSettings::Redis {
+            settings: RedisSettings {
+                deadline: config.storage_deadline,
+                wait_for_replicas: config.wait_for_replicas,
+                retention,
+                address: Some(config.replica_address.unwrap_or(listens_at)),
+                ..RedisSettings::new(config.redis_url.as_str())
+            },
+            falls_back_to_memory: config.redis_fallback == RedisFallback::Memory,
+        },
+    }
+}
+
+fn retention(config: &Config) -> Retention {
+    Retention {
+        queue_bytes_max: config.message_budget_bytes(config.queue_max_mb),
+        waiting_bytes_max: config.message_budget_bytes(config.waiting_max_mb),
+        dead_letters_bytes_max: config.message_budget_bytes(config.dead_letters_max_mb),
+        messages_bytes_max: config.message_budget_bytes(config.messages_max_mb),
+        idempotency_keys_bytes_max: config.idempotency_max_mb * MB,
+        sessions_bytes_max: config.sessions_max_mb * MB,
+        ..Retention::default()
+    }
+}
