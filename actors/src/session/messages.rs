@@ -1,3 +1,5 @@
+//! The commands that a session's actor takes. Each is carried out in the order in which it was put into the mailbox.
+
 use std::{any::Any, sync::Arc};
 
 use actix::Message;
@@ -9,28 +11,31 @@ use crate::{
     storage::{Acknowledge, Acknowledged, Delivery},
 };
 
-/// There may be something new in the inbox.
+/// Wakes the session: there may be new messages in its inbox.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct Nudge {
-    /// Held until the session has done what it can at once; letting go of the last one answers the sender.
+    /// Held until the session has done what it can at once. When the last clone is dropped, the sender gets its answer.
     pub barrier: Option<Arc<dyn Any + Send + Sync>>,
 }
 
-/// The session was registered anew. An older connection is closed as taken over, and what was delivered there
-/// without acknowledgement waits again. Nothing is pushed to the new one until it has said [`Subscribe`].
+/// The session was registered again. The older connection is closed as taken over, and what it had in flight is
+/// released. Nothing is pushed to the new one before [`Subscribe`].
+///
+/// A connection in a command that is dropped with the mailbox of an actor that was given up is closed.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct Attach {
-    /// The connection that is the session's from now on; None for a caller that has no lasting one.
+    /// The live connection from now on; None for a caller without a lasting one.
     pub connection: Option<Arc<dyn Connection>>,
+    /// The session has a name, for which it is kept after it was disconnected.
     pub named: bool,
-    /// The connection was the session's before, and nobody registers: where there is another by now, it is the one that
-    /// goes.
+    /// The connection was the session's before and does not register: if there is another live one by now, this one is
+    /// closed.
     pub is_reattach: bool,
-    /// The caller without a connection has had the session before: what it was given stays with it.
+    /// The caller without a connection had the session before: what it has in flight is not released.
     pub keeps_leases: bool,
-    /// Of the session from now on; None where it stays as it is.
+    /// The incarnation from now on; None if it does not change.
     pub incarnation: Option<u32>,
 }
 
@@ -40,34 +45,36 @@ impl Drop for Attach {
     }
 }
 
-/// Lost with the mailbox of a session that was given up: nobody will ever talk to the connection.
 fn close_undelivered(connection: &mut Option<Arc<dyn Connection>>) {
     if let Some(connection) = connection.take() {
         connection.close(CloseReason::Failed);
     }
 }
 
+/// The connection has closed. What it had in flight is released.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct Detach {
     pub connection: ConnectionId,
 }
 
-/// Whether the connection wants to hear of changes of the inbox, and of messages by push.
+/// What the live connection is sent without asking. Replaces what it subscribed to before.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct Subscribe {
     pub connection: ConnectionId,
+    /// Whether it is notified of changes of the inbox.
     pub inbox_changes: bool,
+    /// How messages are pushed to it; None for no push.
     pub push: Option<PushMode>,
 }
 
-/// Somebody beside the live connection wants to hear of changes of the inbox, until [`Unwatch`]. Too many, and the
-/// oldest is let go.
+/// Adds a watcher: a connection beside the live one that is notified of changes of the inbox until [`Unwatch`]. Beyond
+/// 32 the oldest watcher is closed.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct Watch {
-    /// There until it is taken.
+    /// None once the actor has taken it.
     pub connection: Option<Arc<dyn Connection>>,
 }
 
@@ -77,13 +84,14 @@ impl Drop for Watch {
     }
 }
 
+/// Removes a watcher.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct Unwatch {
     pub connection: ConnectionId,
 }
 
-/// These messages were written to the socket.
+/// The connection has written these messages to its socket.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct MessagesWritten {
@@ -91,41 +99,44 @@ pub struct MessagesWritten {
     pub messages: Vec<MessageId>,
 }
 
-/// The connection has room again.
+/// The connection may have bytes to reserve again.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct Writable {
     pub connection: ConnectionId,
 }
 
+/// Acknowledges messages.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct AcknowledgeMessages {
     pub which: Acknowledge,
-    /// None: nobody waits for the answer.
+    /// None: the caller does not wait for the answer.
     pub reply: Option<oneshot::Sender<Result<Acknowledged, BrokerError>>>,
 }
 
-/// Takes messages out of the inbox, waiting for the first one if there is none. A caller that drops the other end
-/// of `reply` waits no more; what it was to get stays in the inbox.
+/// Takes messages out of the inbox, and waits for the first one if there is none. A caller stops waiting by dropping the
+/// other end of `reply`; what it would have been given stays in the inbox.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct ReceiveMessages {
     pub call: ReceiveCall,
+    /// Messages to return at most.
     pub limit: usize,
-    /// Most bytes of the messages; reserved in `room` before they are read.
+    /// Bytes of messages to return at most, reserved in `budget` before they are read.
     pub bytes_max: usize,
     pub budget: Arc<dyn ReadBudget>,
-    /// On the monotonic clock; None for a call that does not wait.
+    /// When the call stops waiting, on the monotonic clock in milliseconds; None for a call that does not wait.
     pub until_ms: Option<u64>,
-    /// The same call asked before, and was told how much room it needs: what it acknowledges is acknowledged.
+    /// The call asks again, after [`ReceiveOutcome::NeedsReservation`]: what it acknowledges is acknowledged already.
     pub is_retry: bool,
     pub mode: ReceiveMode,
-    /// Of an earlier call: what it names is acknowledged, and whatever else waits for an acknowledgement by the next
-    /// call waits to be returned again.
+    /// The receipt of an earlier call. What it names is acknowledged, and everything else that this call would
+    /// acknowledge is released.
     pub receipt: Option<CallReceipt>,
+    /// When the request was read.
     pub read_at: ReadAt,
-    /// Of the session as its caller knows it; see [`SessionRecord`](crate::model::SessionRecord).
+    /// The incarnation that the caller knows; see [`SessionRecord`](crate::model::SessionRecord). Another one is refused.
     pub incarnation: u32,
     pub reply: oneshot::Sender<Result<ReceiveOutcome, BrokerError>>,
 }
@@ -134,36 +145,37 @@ pub struct ReceiveMessages {
 #[derive(Debug)]
 pub enum ReceiveOutcome {
     Messages(ReceivedMessages),
-    /// Nothing was read. The call asks again when it has reserved room for so many bytes of messages.
+    /// Nothing was read. The call has to reserve this many bytes and ask again.
     NeedsReservation(usize),
 }
 
-/// The caller has given a call of `receive_messages` up: what it returned and nobody acknowledged waits again.
+/// The caller has cancelled a call of `receive_messages`: what it returned and was not acknowledged is released.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct CancelReceive {
     pub call: ReceiveCall,
 }
 
-/// The answer of a call is written: its caller may ask for more at another replica.
+/// The answer of a call is written: its caller may send the next call to another replica.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct AnswerWritten {
     pub call: ReceiveCall,
 }
 
-/// When what `receive_messages` returns counts as acknowledged.
+/// When the messages that `receive_messages` returns count as acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReceiveMode {
     /// At the next call, if the answer was written before that call was read.
     #[default]
     OnNext,
-    /// When the caller says so.
+    /// When the client acknowledges them.
     Manual,
     /// At once.
     Immediate,
 }
 
+/// What a call of `receive_messages` returns.
 #[derive(Debug, Default)]
 pub struct ReceivedMessages {
     pub deliveries: Vec<Delivery>,
@@ -171,44 +183,44 @@ pub struct ReceivedMessages {
     pub remaining: usize,
 }
 
-/// The session leaves of its own will; name and inbox are kept. Answers with the number of messages that wait.
+/// The session leaves of its own will: it is disconnected, and keeps its name and its inbox. Answers with the number of
+/// messages that wait.
 #[derive(Message)]
 #[rtype(result = "usize")]
 pub struct Disconnect;
 
-/// Another replica has claimed the session.
+/// Another replica has claimed the session at this epoch.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct Superseded {
     pub epoch: u64,
 }
 
-/// Another caller has registered the session, at another replica: the calls of those who had it before are refused.
+/// Another caller has registered the session, at another replica: calls of an older incarnation are refused.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct Fence {
     pub incarnation: u32,
 }
 
-/// Other replicas may have done what nobody told: looks whether the session is still this one's, and into its inbox.
+/// This replica may have missed events of others: the session checks its claim and looks into its inbox.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct ResyncSession;
 
-/// The store does not know the session any more: another replica has ended it.
+/// Another replica has ended the session: the store has removed it. The actor ends.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct SessionRemoved;
 
-/// The actor is given up, with those around it: it ends, and its connections with it, for this reason. What its inbox holds is for the
-/// actor that comes after it.
+/// Ends the actor and closes its connections for this reason. The session goes on: its inbox is for the next actor.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct KillSession {
     pub why: CloseReason,
 }
 
-/// The session ends. What its inbox holds becomes dead letters of this reason.
+/// Ends the session. The messages in its inbox become dead letters of this reason.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct EndSession {

@@ -1,8 +1,7 @@
-//! The session's state against a world in which its effects are carried out, with a store, connections, callers and
-//! timers of its own.
+//! The state of a session in a simulated world that carries out its effects: a store, connections, callers and timers.
 //!
-//! The world knows what is true: what waits, what is leased, who is connected. The state only hears of it by events,
-//! some of them late. After each step the promises of a session are checked against the world.
+//! The world knows what waits, what is leased and which connection is live. The state learns it from events, some of them
+//! late. After each step the world checks what a session promises.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -24,10 +23,10 @@ const RETENTION: Duration = Duration::from_mins(10);
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Attach,
-    /// The live connection registers once more.
+    /// The live connection registers again.
     AttachAgain,
     Resume,
-    /// The live connection goes, or one that went long ago.
+    /// The live connection closes, or one that was replaced before.
     Detach {
         stale: bool,
     },
@@ -36,11 +35,11 @@ enum Step {
         inbox_changes: bool,
         stale: bool,
     },
-    /// Messages are appended. Told only if the session is attentive.
+    /// Messages are appended. The session is nudged only if it wants a wakeup.
     Append {
         count: usize,
     },
-    /// The operation that was begun first is answered.
+    /// The oldest operation is answered.
     Answer,
     Acknowledge {
         count: usize,
@@ -50,10 +49,10 @@ enum Step {
         count: usize,
     },
     GiveUpWaiting,
-    /// The connection has no more room, or has some again.
-    Room(bool),
+    /// The connection has no bytes to reserve, or has some again.
+    Budget(bool),
     Touch,
-    SayGoodbye,
+    Leave,
     Pass {
         seconds: u64,
     },
@@ -79,21 +78,21 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         5 => (1..4_usize).prop_map(|count| Step::Acknowledge { count }),
         4 => (1..4_usize).prop_map(|count| Step::Receive { count }),
         1 => Just(Step::GiveUpWaiting),
-        3 => any::<bool>().prop_map(Step::Room),
+        3 => any::<bool>().prop_map(Step::Budget),
         3 => Just(Step::Touch),
-        1 => Just(Step::SayGoodbye),
+        1 => Just(Step::Leave),
         4 => prop_oneof![3 => 1..40_u64, 1 => 60..700_u64].prop_map(|seconds| Step::Pass { seconds }),
         1 => Just(Step::Panic),
     ];
     vec(step, 1..120)
 }
 
-/// An operation of the store that took effect, and whose answer is still to be heard.
+/// An operation that took effect in the store and whose answer has not arrived.
 #[derive(Clone, Copy, Debug)]
 enum Awaited {
-    /// A lease for the connection, over this link.
+    /// A lease for the connection, during this attachment.
     Drain {
-        link: Option<u64>,
+        attachment: Option<u64>,
         leased: usize,
         depth: Depth,
     },
@@ -102,36 +101,36 @@ enum Awaited {
         depth: Depth,
     },
     Other {
-        /// By a call that did not have to wait.
+        /// Messages leased by a call that did not wait.
         leased: usize,
         depth: Depth,
     },
 }
 
-/// Everything around a state.
+/// A state and everything around it.
 #[allow(clippy::struct_excessive_bools)] // Each is a fact of its own.
 struct World {
     state: State,
     named: bool,
-    /// Answers come at once, as from memory.
+    /// The store answers at once, as in memory.
     prompt: bool,
     now: Now,
     last_seen_mono_ms: u64,
-    said_goodbye: bool,
-    /// The truth, in the store.
+    has_left: bool,
+    /// What waits in the store.
     waiting: usize,
     leased: usize,
-    /// How often what is leased was put back.
+    /// How often everything leased was released.
     releases: usize,
     awaited: Vec<Awaited>,
     waiters: usize,
     serving: bool,
     serve_again: bool,
-    room: bool,
+    has_budget: bool,
     live: Option<ConnectionId>,
-    /// Every connection there was, and how often it was closed.
+    /// How often each connection was closed.
     closed: BTreeMap<ConnectionId, usize>,
-    /// What the live connection asked for.
+    /// The window that the live connection asked for.
     window: Option<usize>,
     wake_at_ms: u64,
     presence: SessionStatus,
@@ -150,7 +149,7 @@ impl World {
             prompt,
             now,
             last_seen_mono_ms: now.mono_ms,
-            said_goodbye: false,
+            has_left: false,
             waiting: 0,
             leased: 0,
             releases: 0,
@@ -158,7 +157,7 @@ impl World {
             waiters: 0,
             serving: false,
             serve_again: false,
-            room: true,
+            has_budget: true,
             live: None,
             closed: BTreeMap::new(),
             window: None,
@@ -177,7 +176,7 @@ impl World {
             Step::Resume => {
                 let before = self.live.take();
                 let closed_before = self.closed.clone();
-                self.happens(Event::Resumed);
+                self.apply(Event::Resumed);
                 self.check_taken_over(before, &closed_before);
                 self.touch();
             }
@@ -190,7 +189,7 @@ impl World {
             Step::Append { count } => {
                 self.waiting += count;
                 if self.state.wants_wakeup() {
-                    self.happens(Event::Nudged);
+                    self.apply(Event::Nudged);
                 }
             }
             Step::Answer => self.answer(),
@@ -199,7 +198,7 @@ impl World {
                 self.begin_other();
             }
             Step::Receive { count } => {
-                // Whoever calls is alive.
+                // A call is a heartbeat.
                 self.touch();
                 let leased = count.min(self.waiting);
                 if leased > 0 {
@@ -209,7 +208,7 @@ impl World {
                 } else {
                     self.waiters += 1;
                     self.waiters_changed();
-                    // It looks once it is counted, so that nothing can come between.
+                    // It reads the inbox after it is counted as a waiter, so that no message is missed in between.
                     self.serve();
                 }
             }
@@ -217,17 +216,17 @@ impl World {
                 self.waiters = self.waiters.saturating_sub(1);
                 self.waiters_changed();
             }
-            Step::Room(room) => {
-                self.room = room;
-                if let Some(connection) = self.live.filter(|_| room) {
-                    self.happens(Event::Writable { connection });
+            Step::Budget(has_budget) => {
+                self.has_budget = has_budget;
+                if let Some(connection) = self.live.filter(|_| has_budget) {
+                    self.apply(Event::Writable { connection });
                 }
             }
             Step::Touch => self.touch(),
-            Step::SayGoodbye => {
-                self.said_goodbye = true;
+            Step::Leave => {
+                self.has_left = true;
                 if let Some(connection) = self.live.take() {
-                    self.happens(Event::Detached { connection });
+                    self.apply(Event::Detached { connection });
                 }
                 self.tick();
             }
@@ -244,14 +243,14 @@ impl World {
         self.closed.entry(connection).or_default();
         if !again {
             self.window = None;
-            self.room = true;
+            self.has_budget = true;
         }
-        self.happens(Event::Attached { connection });
+        self.apply(Event::Attached { connection });
         self.check_taken_over(before, &closed_before);
         self.touch();
     }
 
-    /// Exactly the connection that was live before has been closed, exactly once.
+    /// The connection that was live before was closed once, and no other.
     fn check_taken_over(&self, before: Option<ConnectionId>, closed_before: &BTreeMap<ConnectionId, usize>) {
         for (connection, times) in &self.closed {
             let expected =
@@ -271,9 +270,9 @@ impl World {
         };
         if let Some(connection) = connection {
             let releases = self.releases;
-            self.happens(Event::Detached { connection });
+            self.apply(Event::Detached { connection });
             let released = self.releases > releases;
-            assert_eq!(released, !stale && !self.over, "what it had is put back, once");
+            assert_eq!(released, !stale && !self.over, "what it had in flight is released once");
         }
     }
 
@@ -292,7 +291,7 @@ impl World {
             ack: AckMode::Manual,
         });
         if let Some(connection) = connection {
-            self.happens(Event::Subscribed {
+            self.apply(Event::Subscribed {
                 connection,
                 inbox_changes,
                 push,
@@ -302,11 +301,11 @@ impl World {
 
     fn touch(&mut self) {
         self.last_seen_mono_ms = self.now.mono_ms;
-        self.said_goodbye = false;
+        self.has_left = false;
         self.tick();
     }
 
-    /// Time passes; every timer that falls due goes off, on time. The store answers sooner than any of them.
+    /// Time passes. Every timer goes off on time; the store answers before the next one.
     fn pass(&mut self, seconds: u64) {
         let until_ms = self.now.mono_ms + seconds * 1000;
         self.answer_all();
@@ -324,20 +323,24 @@ impl World {
     }
 
     fn tick(&mut self) {
-        self.happens(Event::Ticked {
+        self.apply(Event::Ticked {
             now: self.now,
             last_seen_mono_ms: self.last_seen_mono_ms,
-            has_left: self.said_goodbye,
+            has_left: self.has_left,
             waiting: self.waiting,
         });
         if self.over {
             return;
         }
         assert!(self.wake_at_ms > self.now.mono_ms, "it wakes in the future");
-        assert_eq!(self.presence, self.true_presence(), "presence is what silence says");
+        assert_eq!(
+            self.presence,
+            self.true_presence(),
+            "the presence follows from the silence"
+        );
     }
 
-    /// The actor goes down with all that it had in hand, and starts again.
+    /// The actor panics and starts again: its operations, calls and timers are gone.
     fn panic(&mut self) {
         self.awaited.clear();
         self.waiters = 0;
@@ -350,7 +353,7 @@ impl World {
     }
 
     fn true_presence(&self) -> SessionStatus {
-        if self.said_goodbye {
+        if self.has_left {
             SessionStatus::Disconnected
         } else {
             PRESENCE.status(self.silence())
@@ -381,7 +384,7 @@ impl World {
 
     fn waiters_changed(&mut self) {
         let waiters = self.waiters + usize::from(self.serving);
-        self.happens(Event::WaitersChanged { waiters });
+        self.apply(Event::WaitersChanged { waiters });
     }
 
     fn serve(&mut self) {
@@ -413,21 +416,24 @@ impl World {
         }
     }
 
-    /// Answers are heard in the order in which their operations were begun.
+    /// Answers arrive in the order in which their operations were begun.
     fn answer(&mut self) {
         if self.awaited.is_empty() {
             return;
         }
         match self.awaited.remove(0) {
-            Awaited::Drain { link, leased, depth } => {
-                if self.state.attachment_number() == link {
-                    let handed_over = leased;
-                    self.happens(Event::Drained {
+            Awaited::Drain {
+                attachment,
+                leased,
+                depth,
+            } => {
+                if self.state.attachment_number() == attachment {
+                    self.apply(Event::Drained {
                         depth,
-                        delivered: handed_over,
+                        delivered: leased,
                     });
                 } else {
-                    // What an earlier link leased has been put back with that link.
+                    // The lease was released when its attachment ended.
                     self.begin_other();
                 }
             }
@@ -437,12 +443,12 @@ impl World {
                     self.waiters += 1;
                 }
                 self.waiters_changed();
-                self.happens(Event::DepthChanged { depth });
+                self.apply(Event::DepthChanged { depth });
                 if std::mem::take(&mut self.serve_again) {
                     self.serve();
                 }
             }
-            Awaited::Other { depth, .. } => self.happens(Event::DepthChanged { depth }),
+            Awaited::Other { depth, .. } => self.apply(Event::DepthChanged { depth }),
         }
     }
 
@@ -452,7 +458,7 @@ impl World {
         }
     }
 
-    fn happens(&mut self, event: Event) {
+    fn apply(&mut self, event: Event) {
         if self.over {
             return;
         }
@@ -464,14 +470,11 @@ impl World {
         }
         let disconnected = seen.contains(&Effect::PresenceChanged(SessionStatus::Disconnected));
         if disconnected {
-            assert!(
-                seen.contains(&Effect::Release),
-                "{seen:?} puts back what was handed out"
-            );
+            assert!(seen.contains(&Effect::Release), "{seen:?} releases what is in flight");
             assert_eq!(
                 self.state.connection(),
                 None,
-                "nobody is linked to a session that is disconnected"
+                "a disconnected session has no connection"
             );
         }
     }
@@ -489,13 +492,13 @@ impl World {
             Effect::Claim | Effect::Release => self.release(),
             Effect::Drain { limit } => self.drain(limit, cause),
             Effect::ServeWaiters => {
-                assert!(self.waiters > 0 || self.serving, "somebody waits");
+                assert!(self.waiters > 0 || self.serving, "a call waits");
                 self.serve();
             }
-            Effect::NotifyInboxChanged => assert!(self.live.is_some(), "somebody listens"),
+            Effect::NotifyInboxChanged => assert!(self.live.is_some(), "a connection subscribes"),
             Effect::PresenceChanged(status) => {
-                assert_ne!(status, self.presence, "it is news");
-                assert_eq!(status, self.true_presence(), "it is true");
+                assert_ne!(status, self.presence, "the presence changes");
+                assert_eq!(status, self.true_presence(), "the presence is the true one");
                 self.presence = status;
             }
             Effect::WakeAt { mono_ms } => {
@@ -514,12 +517,12 @@ impl World {
     fn drain(&mut self, limit: usize, cause: Event) {
         let window = self.window.expect("a connection that takes messages");
         assert!(self.live.is_some() && limit > 0);
-        let under_way = |awaited: &&Awaited| matches!(awaited, Awaited::Drain { link, .. } if *link == self.state.attachment_number());
+        let is_current = |awaited: &&Awaited| matches!(awaited, Awaited::Drain { attachment, .. } if *attachment == self.state.attachment_number());
         assert!(
-            !self.awaited.iter().any(|awaited| under_way(&awaited)),
+            !self.awaited.iter().any(|awaited| is_current(&awaited)),
             "one lease at a time"
         );
-        // What is still unheard can only have made the window wider, but for the calls that took something.
+        // Operations whose answers are on the way can only have opened the window, except calls that leased messages.
         let taken_by_calls: usize = self
             .awaited
             .iter()
@@ -534,26 +537,26 @@ impl World {
             self.leased
         );
         let depth = self.depth();
-        let link = self.state.attachment_number();
-        if self.room {
+        let attachment = self.state.attachment_number();
+        if self.has_budget {
             let leased = limit.min(self.waiting);
             self.lease(leased);
             self.begin(Awaited::Drain {
-                link,
+                attachment,
                 leased,
                 depth: self.depth(),
             });
         } else {
-            self.happens(Event::Drained { depth, delivered: 0 });
+            self.apply(Event::Drained { depth, delivered: 0 });
         }
     }
 
-    /// What must hold when every answer has been heard and nothing else happens.
+    /// What holds when every answer has arrived and nothing else happens.
     fn check(&self) {
         assert_eq!(
             self.state.connection(),
             self.live.filter(|_| !self.over),
-            "at most one link, to the live one"
+            "the live connection is attached, and no other"
         );
         let quiet = self.awaited.is_empty() && !self.over;
         if !quiet || self.waiting == 0 {
@@ -565,10 +568,10 @@ impl World {
             self.waiting,
             self.waiters
         );
-        if let (Some(window), true) = (self.window, self.room && self.live.is_some()) {
+        if let (Some(window), true) = (self.window, self.has_budget && self.live.is_some()) {
             assert!(
                 self.leased >= window,
-                "{} wait, {} of {window} are out, and nothing is under way",
+                "{} wait, {} of {window} are in flight, and no lease was begun",
                 self.waiting,
                 self.leased
             );
@@ -599,7 +602,7 @@ proptest! {
                 return Ok(());
             }
         }
-        // In the end all is heard.
+        // In the end every answer arrives.
         world.answer_all();
         world.check();
     }

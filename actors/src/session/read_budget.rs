@@ -1,37 +1,39 @@
-//! Room for messages that are read from the store: reserved before they are read, so that what is read for all callers
-//! together is bounded, wherever the messages are.
+//! The byte budget of messages that are read from the store. Bytes are reserved before messages are read, so that the
+//! memory of all reads together is bounded.
 
 use std::{any::Any, future::Future, pin::Pin};
 
-/// Bytes of messages that may be read, or handed over, for one connection without a reservation. Small messages cost no
-/// look at the room of others.
+/// Bytes of messages that may be read or pushed for one connection without a reservation, so that small messages do not
+/// touch the common budget.
 pub const UNRESERVED_BYTES_MAX: usize = 64 * 1024;
 
-/// Most bytes that one lease for a connection asks for, unless a single message is larger.
+/// Bytes that one lease for a connection asks for at most, unless a single message is larger.
 const LEASE_BYTES_MAX: usize = 512 * 1024;
 
-/// How many bytes the leases for a connection ask for: few, for which no room has to be reserved, until a lease ends for
-/// lack of bytes; many from then on, until nothing waits.
+/// How many bytes the leases for a connection ask for: [`UNRESERVED_BYTES_MAX`] until a lease ends for lack of bytes,
+/// [`LEASE_BYTES_MAX`] from then on until nothing waits.
 #[derive(Debug, Default)]
 pub(super) struct LeaseSizes {
-    /// There while it is many: the bytes of the message before which the last lease ended for lack of them, or 0.
+    /// None while leases are small. The bytes of the message before which the last lease ended, or 0 if it had enough.
     blocked_bytes: Option<usize>,
-    /// Something may have come since the last lease began.
+    /// Messages may have arrived since the last lease began.
     may_have_arrived: bool,
 }
 
 impl LeaseSizes {
+    /// Messages may have been appended, or released.
     pub fn note_arrival(&mut self) {
         self.may_have_arrived = true;
     }
 
-    pub fn note_lease_end(&mut self, beyond: Option<usize>, is_something_left: bool) {
-        let goes_on = self.blocked_bytes.filter(|_| is_something_left).map(|_| 0);
-        self.blocked_bytes = beyond.or(goes_on);
+    /// A lease ended before a message of `blocked_bytes` for lack of bytes; None if it had enough.
+    pub fn note_lease_end(&mut self, blocked_bytes: Option<usize>, are_messages_left: bool) {
+        let still_large = self.blocked_bytes.filter(|_| are_messages_left).map(|_| 0);
+        self.blocked_bytes = blocked_bytes.or(still_large);
     }
 
-    /// The sizes that the next lease may have, the best first: it has the first that there is room for. Where there is none
-    /// for the message that comes next, another that needs none may have come before it.
+    /// The sizes in bytes that the next lease may have, the best first: take the first that can be reserved. If none is
+    /// large enough for the next message, a small message may have arrived before it.
     pub fn candidates(&mut self) -> impl Iterator<Item = usize> + use<> {
         let has_news = std::mem::take(&mut self.may_have_arrived);
         let next = self.blocked_bytes.map(|bytes| bytes.max(UNRESERVED_BYTES_MAX));
@@ -41,8 +43,8 @@ impl LeaseSizes {
     }
 }
 
-/// Room that a connection has reserved for messages that are being read for it. Given back when it is dropped, after they
-/// are pushed: from then on they count as what waits for the socket.
+/// Bytes that a connection has reserved for messages that are being read for it. Drop it after they are pushed: from
+/// then on they count as output of the connection.
 #[must_use]
 #[derive(Default)]
 pub struct ReadReservation {
@@ -50,7 +52,7 @@ pub struct ReadReservation {
 }
 
 impl ReadReservation {
-    /// The room is given back when `guard` is dropped.
+    /// The reservation ends when `guard` is dropped.
     pub fn with_guard(guard: impl Any + Send) -> Self {
         Self {
             _guard: Some(Box::new(guard)),
@@ -58,20 +60,20 @@ impl ReadReservation {
     }
 }
 
-/// Room for the messages that a call reads, until its answer is written.
+/// The bytes of the messages that a call reads, until its answer is written.
 pub trait ReadBudget: Send + Sync {
-    /// Reserves room for so many bytes of messages in all. False, and nothing changes, when there is none now.
+    /// Reserves this many bytes in all. Returns false, and changes nothing, when they are not available now.
     fn try_reserve(&self, bytes: usize) -> bool;
 
-    /// Returns when room for so many bytes of messages in all is reserved. What was reserved before is given back first:
-    /// calls that hold on to a part while they wait for the rest would wait for one another.
+    /// Completes when this many bytes in all are reserved. It releases what was reserved before: calls that kept a part
+    /// while they wait for the rest would wait for each other.
     fn reserve(&self, bytes: usize) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 
-    /// The call waits for messages, and holds no room meanwhile.
+    /// Releases what is reserved: the call waits for messages.
     fn release(&self);
 }
 
-/// The room of a caller that bounds by itself what it holds.
+/// The budget of a caller that bounds its memory by itself.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct UnboundedReads;
 
@@ -92,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn leases_are_small_until_one_ends_for_lack_of_bytes_and_again_when_nothing_waits() {
+    fn leases_are_large_from_when_one_ends_for_lack_of_bytes_until_nothing_waits() {
         const FEW: usize = UNRESERVED_BYTES_MAX;
         const MANY: usize = LEASE_BYTES_MAX;
         let mut sizes = LeaseSizes::default();
@@ -105,11 +107,7 @@ mod tests {
         sizes.note_lease_end(None, true);
         assert_eq!(next(&mut sizes), [MANY, FEW]);
         sizes.note_lease_end(Some(FEW + 1), true);
-        assert_eq!(
-            next(&mut sizes),
-            [MANY, FEW + 1],
-            "no room, and nothing else to look for"
-        );
+        assert_eq!(next(&mut sizes), [MANY, FEW + 1], "a small lease would find nothing");
         sizes.note_arrival();
         assert_eq!(next(&mut sizes), [MANY, FEW + 1, FEW]);
         assert_eq!(next(&mut sizes), [MANY, FEW + 1]);

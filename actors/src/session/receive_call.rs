@@ -1,4 +1,5 @@
-//! A call of `receive_messages`: its receipt, and whether its caller can have the answer.
+//! A call of `receive_messages`, as its caller, the transport and the session share it: its receipt, and whether it was
+//! cancelled or answered.
 
 use std::sync::{
     Arc,
@@ -9,22 +10,23 @@ use tokio::sync::Notify;
 
 use crate::model::CallReceipt;
 
-/// A logical clock of the process. It counts written answers, so that a request that was read before an answer was
-/// written is told from one that was read after it.
+/// A logical clock of the process: the number of answers written. It tells requests that were read before an answer was
+/// written from those that were read after it.
 static ANSWERS_WRITTEN: AtomicU64 = AtomicU64::new(0);
 
-/// When a request was read, by the count of answers written before it.
+/// When a request was read, as the number of answers written before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ReadAt(u64);
 
 impl ReadAt {
+    /// For a request that is read now.
     #[must_use]
     pub fn now() -> Self {
         Self(ANSWERS_WRITTEN.load(Ordering::SeqCst))
     }
 }
 
-/// A call of `receive_messages`. Its caller, the transport that writes its answer, and the session share it.
+/// A call of `receive_messages`. Clones share one state.
 #[derive(Clone, Debug)]
 pub struct ReceiveCall(Arc<State>);
 
@@ -33,7 +35,7 @@ struct State {
     receipt: CallReceipt,
     cancelled: AtomicBool,
     waiting: Notify,
-    /// The place of its answer among those written; 0 until it is written.
+    /// The number of its answer among all written answers; 0 until it is written.
     written: AtomicU64,
 }
 
@@ -49,49 +51,54 @@ impl Default for ReceiveCall {
 }
 
 impl ReceiveCall {
+    /// The receipt by which a later call acknowledges what this one returns.
     #[must_use]
     pub fn receipt(&self) -> CallReceipt {
         self.0.receipt
     }
 
-    /// From now on the session gives this call nothing. To be followed by [`GiveBack`](super::GiveBack), for what it
-    /// gave before.
+    /// The session gives this call nothing from now on. Follow it by [`CancelReceive`](super::CancelReceive), which
+    /// releases what it gave before.
     pub fn cancel(&self) {
         self.0.cancelled.store(true, Ordering::SeqCst);
     }
 
+    /// Whether the caller has cancelled the call.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.0.cancelled.load(Ordering::SeqCst)
     }
 
-    /// There was nothing for it, so it waits from now on.
+    /// The inbox was empty: the call waits from now on.
     pub fn mark_waiting(&self) {
         self.0.waiting.notify_one();
     }
 
-    /// Returns when the call has begun to wait.
+    /// Completes when the call has begun to wait.
     pub async fn until_waiting(&self) {
         self.0.waiting.notified().await;
     }
 
-    /// The last byte of the answer is with the operating system.
+    /// The operating system has taken the last byte of the answer.
     pub fn mark_written(&self) {
         let place = ANSWERS_WRITTEN.fetch_add(1, Ordering::SeqCst) + 1;
         self.0.written.store(place, Ordering::SeqCst);
     }
 
+    /// Whether the answer is written.
     #[must_use]
     pub fn is_written(&self) -> bool {
         self.0.written.load(Ordering::SeqCst) != 0
     }
 
+    /// Whether the answer was written before a request was read.
     #[must_use]
     pub fn is_written_before(&self, read: ReadAt) -> bool {
         let place = self.0.written.load(Ordering::SeqCst);
         place != 0 && place <= read.0
     }
 
+    /// Whether both are clones of one call.
     #[must_use]
     pub fn is_same_call(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -105,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_is_given_up_by_any_of_those_who_share_it() {
+    fn a_call_is_cancelled_through_any_of_its_clones() {
         let call = ReceiveCall::default();
         let (shared, other) = (call.clone(), ReceiveCall::default());
         assert!(call.is_same_call(&shared) && !call.is_same_call(&other));
@@ -115,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_is_known_to_wait_from_when_it_begins_to() {
+    fn a_call_reports_that_it_has_begun_to_wait() {
         let call = ReceiveCall::default();
         assert_eq!(call.until_waiting().now_or_never(), None);
         call.mark_waiting();
@@ -123,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_written_before_what_is_read_after_it() {
+    fn an_answer_is_written_before_a_request_that_is_read_after_it() {
         let (first, second) = (ReceiveCall::default(), ReceiveCall::default());
         let before = ReadAt::now();
         assert!(!first.is_written_before(before) && !first.is_written());

@@ -1,4 +1,5 @@
-//! What a session decides: when it drains its inbox, whom it closes, what time makes of it. Reads no clock.
+//! What a session decides about its connection, its presence and its end: when messages are leased for the connection,
+//! which connection is closed, when the session is disconnected and when it ends. Pure.
 
 use std::time::Duration;
 
@@ -11,143 +12,134 @@ use crate::{
 /// How messages are pushed to a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PushMode {
-    /// Most messages that may be unacknowledged.
+    /// Messages that may be in flight at most.
     pub window: usize,
     pub ack: AckMode,
 }
 
+/// Who acknowledges what is pushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AckMode {
-    /// The client acknowledges.
+    /// The client acknowledges each message.
     Manual,
-    /// What was written to the socket is acknowledged.
+    /// A message is acknowledged when its last byte was written to the socket.
     Auto,
 }
 
+/// The live connection and what it subscribes to.
 #[derive(Clone, Copy, Debug)]
 struct Attachment {
     connection: ConnectionId,
     push: Option<PushMode>,
     inbox_changes: bool,
-    /// Of all links of this session. The same connection may be linked again.
+    /// Counts the attachments of the session: the same connection may be attached again.
     number: u64,
 }
 
-/// The pure part of a session.
+/// The state of a session apart from its claim, its pushes and its calls.
 #[derive(Debug)]
 pub struct State {
     presence: PresenceTimeouts,
     retention: Duration,
     named: bool,
     attachment: Option<Attachment>,
-    /// How many links there were.
     attachment_count: u64,
+    /// What waits and what is leased, as the last operation on the inbox said.
     depth: Depth,
     /// Calls of `receive_messages` that wait.
     waiters: usize,
-    /// Connections beside the live one that are told of changes of the inbox.
+    /// Connections beside the live one that are notified of changes of the inbox.
     watchers: usize,
-    /// A lease for the connection is under way.
+    /// A lease for the connection has begun and is not answered.
     draining: bool,
-    /// Something called for a lease that could not be had, for one is under way or the window is closed. What `depth`
-    /// says of that moment may be older.
+    /// An event asked for a lease while one was being made or the window was closed: `depth` may be older than it.
     drain_wanted: bool,
-    /// As last acted upon; the truth is always derived from the silence.
+    /// The presence that was last acted upon. The true one is always derived from the silence.
     last_status: SessionStatus,
 }
 
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    Attached {
-        connection: ConnectionId,
-    },
-    /// Registered anew by a caller without a lasting connection.
+    /// A connection registered the session.
+    Attached { connection: ConnectionId },
+    /// A caller without a lasting connection registered the session again.
     Resumed,
-    Detached {
-        connection: ConnectionId,
-    },
-    /// Somebody else has claimed the session, elsewhere.
+    /// The connection closed, or its session left.
+    Detached { connection: ConnectionId },
+    /// Another replica has claimed the session.
     Superseded,
+    /// The connection said what it wants to be sent.
     Subscribed {
         connection: ConnectionId,
         inbox_changes: bool,
         push: Option<PushMode>,
     },
-    /// Something was appended to the inbox, or put back.
+    /// Messages may have been appended to the inbox or released.
     Nudged,
-    Writable {
-        connection: ConnectionId,
-    },
-    /// The lease for the connection has been answered.
+    /// The connection may have bytes to reserve again.
+    Writable { connection: ConnectionId },
+    /// The lease for the connection was answered.
     Drained {
         depth: Depth,
+        /// Messages that were given to the connection.
         delivered: usize,
     },
-    /// So many messages were handed over for the connection that nobody had asked for.
-    PushedByStore {
-        count: usize,
-    },
-    /// The inbox was seen by an acknowledgement, a release or a call of `receive_messages`.
-    DepthChanged {
-        depth: Depth,
-    },
-    /// The inbox was counted: connections acknowledge beside the session.
-    DepthCounted {
-        depth: Depth,
-    },
-    WaitersChanged {
-        waiters: usize,
-    },
-    WatchersChanged {
-        watchers: usize,
-    },
-    /// The timer went off.
+    /// The store leased this many messages to the connection by itself.
+    PushedByStore { count: usize },
+    /// An acknowledgement, a release or a call of `receive_messages` has changed the inbox.
+    DepthChanged { depth: Depth },
+    /// The inbox was counted, since a connection may acknowledge beside the session.
+    DepthCounted { depth: Depth },
+    /// The number of waiting calls of `receive_messages` changed.
+    WaitersChanged { waiters: usize },
+    /// The number of watchers changed.
+    WatchersChanged { watchers: usize },
+    /// The timer went off, or something happened that may change the presence.
     Ticked {
         now: Now,
+        /// The last heartbeat, on the monotonic clock.
         last_seen_mono_ms: u64,
+        /// The session left of its own will.
         has_left: bool,
-        /// Messages that wait. Nobody tells a session that does not listen, so it cannot know by itself.
+        /// Messages that wait. A session that wants no wakeup does not know it otherwise.
         waiting: usize,
     },
 }
 
-/// What is to be done about it.
+/// What the actor has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Close this connection: another took the session over.
+    /// Close this connection: another one took the session over.
     CloseTakenOver(ConnectionId),
+    /// Close this connection: the client was silent for too long.
     CloseSilent(ConnectionId),
-    /// The session is this link's from now on: what is leased goes back into the queue, whoever has it.
+    /// Claim the inbox for this replica: the store releases what is leased, to any connection of any replica.
     Claim,
-    /// Put what is leased back into the queue.
+    /// Release what is leased.
     Release,
-    /// Lease up to this many messages for the connection.
-    Drain {
-        limit: usize,
-    },
+    /// Lease up to `limit` messages for the connection.
+    Drain { limit: usize },
     /// Serve the calls that wait.
     ServeWaiters,
-    /// Tell the connection, if it wants to hear of it, and those who watch that the inbox changed.
+    /// Notify the watchers, and the connection if it subscribed to it, that the inbox changed.
     NotifyInboxChanged,
-    /// Presence is something else than before.
+    /// The presence has changed to this one.
     PresenceChanged(SessionStatus),
-    /// Look again at this moment of the monotonic clock.
-    WakeAt {
-        mono_ms: u64,
-    },
-    /// The retention is over.
+    /// Set the timer of [`Event::Ticked`] to this moment of the monotonic clock.
+    WakeAt { mono_ms: u64 },
+    /// The retention is over: end the session.
     EndSession,
 }
 
-/// At most four things follow from one event.
+/// The effects of one event, at most four, in their order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Effects([Option<Effect>; 4]);
 
 impl Effects {
     fn and(mut self, effect: Effect) -> Self {
-        if let Some(place) = self.0.iter_mut().find(|place| place.is_none()) {
-            *place = Some(effect);
+        if let Some(slot) = self.0.iter_mut().find(|slot| slot.is_none()) {
+            *slot = Some(effect);
         }
         self
     }
@@ -170,6 +162,7 @@ impl IntoIterator for Effects {
 }
 
 impl State {
+    /// `retention` is how long a named session is kept after it was disconnected.
     pub fn new(presence: PresenceTimeouts, retention: Duration, named: bool) -> Self {
         Self {
             presence,
@@ -186,78 +179,85 @@ impl State {
         }
     }
 
+    /// The live connection.
     pub fn connection(&self) -> Option<ConnectionId> {
-        self.attachment.map(|link| link.connection)
+        self.attachment.map(|attachment| attachment.connection)
     }
 
-    /// Which link this is. What was begun for another is not for this one, even if the connection is the same.
+    /// The number of the attachment. An operation that was begun for another attachment is not for this one, even if the
+    /// connection is the same.
     pub fn attachment_number(&self) -> Option<u64> {
-        self.attachment.map(|link| link.number)
+        self.attachment.map(|attachment| attachment.number)
     }
 
+    /// How messages are pushed to the connection.
     pub fn push(&self) -> Option<PushMode> {
-        self.attachment.and_then(|link| link.push)
+        self.attachment.and_then(|attachment| attachment.push)
     }
 
-    /// Whether the connection is told of changes of the inbox.
+    /// Whether the connection is notified of changes of the inbox.
     pub fn inbox_changes(&self) -> bool {
-        self.attachment.is_some_and(|link| link.inbox_changes)
+        self.attachment.is_some_and(|attachment| attachment.inbox_changes)
     }
 
+    /// What waits and what is leased, as the last operation on the inbox said.
     pub fn depth(&self) -> Depth {
         self.depth
     }
 
+    /// The session has a name from now on.
     pub fn set_named(&mut self) {
         self.named = true;
     }
 
-    /// The session was last found to be disconnected: a sign of life is news.
+    /// Whether the session was last found to be disconnected: a heartbeat changes its presence.
     pub fn is_disconnected(&self) -> bool {
         self.last_status == SessionStatus::Disconnected
     }
 
-    /// What is left after a panic: the link, which is a fact about the world, if `connection` is still held. The rest
-    /// is read from the store anew.
+    /// Keeps the watchers after a panic, and the attachment if `connection` is still open. The store has the rest.
     pub fn reset_after_panic(&mut self, connection: Option<ConnectionId>) {
         *self = Self {
             watchers: self.watchers,
-            attachment: self.attachment.filter(|link| connection == Some(link.connection)),
+            attachment: self
+                .attachment
+                .filter(|attachment| connection == Some(attachment.connection)),
             attachment_count: self.attachment_count,
             ..Self::new(self.presence, self.retention, self.named)
         };
     }
 
-    /// The connection whose writes acknowledge what they write.
+    /// The connection whose writes acknowledge, if there is one.
     pub fn auto_ack_connection(&self) -> Option<ConnectionId> {
-        let link = self
+        let attachment = self
             .attachment
-            .filter(|link| link.push.is_some_and(|push| push.ack == AckMode::Auto))?;
-        Some(link.connection)
+            .filter(|attachment| attachment.push.is_some_and(|push| push.ack == AckMode::Auto))?;
+        Some(attachment.connection)
     }
 
-    /// Whether a new message should be told at once.
+    /// Whether the session would act on a new message at once.
     pub fn wants_wakeup(&self) -> bool {
         self.waiters > 0
             || self.watchers > 0
             || self
                 .attachment
-                .is_some_and(|link| link.push.is_some() || link.inbox_changes)
+                .is_some_and(|attachment| attachment.push.is_some() || attachment.inbox_changes)
     }
 
+    /// Takes note of an event and returns what follows from it.
     pub fn on(&mut self, event: Event) -> Effects {
         match event {
             Event::Attached { connection } => self.attached(connection),
             Event::Resumed => {
                 let before = self.take_attachment();
                 Effects::default()
-                    .and_maybe(before.map(|link| Effect::CloseTakenOver(link.connection)))
+                    .and_maybe(before.map(|attachment| Effect::CloseTakenOver(attachment.connection)))
                     .and(Effect::Claim)
             }
             Event::Detached { connection } => self.detached(connection),
             Event::Superseded => {
                 let before = self.take_attachment();
-                Effects::default().and_maybe(before.map(|link| Effect::CloseTakenOver(link.connection)))
+                Effects::default().and_maybe(before.map(|attachment| Effect::CloseTakenOver(attachment.connection)))
             }
             Event::Subscribed {
                 connection,
@@ -266,7 +266,7 @@ impl State {
             } => self.subscribed(connection, inbox_changes, push),
             Event::Nudged => self.deliver_waiting().and_maybe(self.notification()),
             Event::PushedByStore { count } => {
-                // Not less. How many there are the store knows, and what is leased keeps to that.
+                // Never lowered here: the store keeps the exact count, and its leases keep to the window.
                 self.depth.leased = self.depth.leased.max(count);
                 Effects::default().and_maybe(self.notification())
             }
@@ -274,14 +274,12 @@ impl State {
                 Effects::default().and_maybe(self.drain())
             }
             Event::Writable { .. } => Effects::default(),
-            Event::Drained {
-                depth,
-                delivered: handed_over,
-            } => {
+            Event::Drained { depth, delivered } => {
                 self.depth = depth;
                 self.draining = false;
-                // With nothing handed over there is nothing to hand over now, or no room: an event will say so.
-                let again = std::mem::take(&mut self.drain_wanted) || (handed_over > 0 && depth.waiting > 0);
+                // A lease of nothing is not repeated: nothing waits, or the connection has no bytes, and an event will
+                // report either.
+                let again = std::mem::take(&mut self.drain_wanted) || (delivered > 0 && depth.waiting > 0);
                 Effects::default().and_maybe(if again { self.drain() } else { None })
             }
             Event::DepthChanged { depth } => {
@@ -307,11 +305,11 @@ impl State {
             Event::Ticked {
                 now,
                 last_seen_mono_ms,
-                has_left: said_goodbye,
+                has_left,
                 waiting,
             } => {
                 self.depth.waiting = waiting;
-                self.ticked(now, last_seen_mono_ms, said_goodbye)
+                self.ticked(now, last_seen_mono_ms, has_left)
             }
         }
     }
@@ -329,7 +327,7 @@ impl State {
             number: self.attachment_count,
         });
         Effects::default()
-            .and_maybe(before.map(|link| Effect::CloseTakenOver(link.connection)))
+            .and_maybe(before.map(|attachment| Effect::CloseTakenOver(attachment.connection)))
             .and(Effect::Claim)
     }
 
@@ -341,7 +339,7 @@ impl State {
         Effects::default().and(Effect::Release)
     }
 
-    /// What was under way or wanted for the link ends with it.
+    /// Ends the attachment, and with it the lease that was begun or wanted for it.
     fn take_attachment(&mut self) -> Option<Attachment> {
         self.draining = false;
         self.drain_wanted = false;
@@ -350,14 +348,14 @@ impl State {
 
     fn subscribed(&mut self, connection: ConnectionId, inbox_changes: bool, push: Option<PushMode>) -> Effects {
         match &mut self.attachment {
-            Some(link) if link.connection == connection => {
-                link.inbox_changes = inbox_changes;
-                let before = std::mem::replace(&mut link.push, push);
+            Some(attachment) if attachment.connection == connection => {
+                attachment.inbox_changes = inbox_changes;
+                let before = std::mem::replace(&mut attachment.push, push);
                 if before.is_some() && push.is_none() {
-                    // What was pushed last may have met a connection that takes no more: it must not stay leased. Nor
-                    // is what a lease under way brings for this connection any more, whatever it subscribes to next.
+                    // The connection may have dropped what was pushed last: it must not stay leased. A lease that was
+                    // begun is not for the next subscription of this connection either: it gets a new number.
                     self.attachment_count += 1;
-                    link.number = self.attachment_count;
+                    attachment.number = self.attachment_count;
                     self.draining = false;
                     self.drain_wanted = false;
                     return Effects::default().and(Effect::Release);
@@ -372,13 +370,13 @@ impl State {
         (self.inbox_changes() || self.watchers > 0).then_some(Effect::NotifyInboxChanged)
     }
 
-    /// Something waits: whoever takes messages gets them.
+    /// Gives what waits to the connection and to the calls that wait.
     fn deliver_waiting(&mut self) -> Effects {
         let serve = (self.waiters > 0).then_some(Effect::ServeWaiters);
         Effects::default().and_maybe(self.drain()).and_maybe(serve)
     }
 
-    /// A lease for the connection, if it takes messages and its window is open.
+    /// Begins a lease for the connection, if messages are pushed to it and its window is open.
     fn drain(&mut self) -> Option<Effect> {
         let window = self.push()?.window;
         let limit = window.saturating_sub(self.depth.leased);
@@ -390,9 +388,9 @@ impl State {
         Some(Effect::Drain { limit })
     }
 
-    fn ticked(&mut self, now: Now, last_seen_mono_ms: u64, said_goodbye: bool) -> Effects {
+    fn ticked(&mut self, now: Now, last_seen_mono_ms: u64, has_left: bool) -> Effects {
         let silence = now.since(last_seen_mono_ms);
-        let status = if said_goodbye {
+        let status = if has_left {
             SessionStatus::Disconnected
         } else {
             self.presence.status(silence)
@@ -402,9 +400,9 @@ impl State {
             self.last_status = status;
             effects = effects.and(Effect::PresenceChanged(status));
             if status == SessionStatus::Disconnected {
-                let link = self.take_attachment();
+                let attachment = self.take_attachment();
                 effects = effects
-                    .and_maybe(link.map(|link| Effect::CloseSilent(link.connection)))
+                    .and_maybe(attachment.map(|attachment| Effect::CloseSilent(attachment.connection)))
                     .and(Effect::Release);
             }
         }
@@ -418,7 +416,7 @@ impl State {
             SessionStatus::Disconnected => self.retention_end(),
         };
         if self.depth.waiting > 0 && status != SessionStatus::Disconnected {
-            // Nothing should have to be found here; a command that met a full mailbox is made good for.
+            // A nudge may have met a full mailbox.
             effects = effects
                 .and_maybe(self.drain())
                 .and_maybe((self.waiters > 0).then_some(Effect::ServeWaiters));
@@ -428,12 +426,13 @@ impl State {
         })
     }
 
-    /// A name and an inbox are kept for the retention; a session that has neither has nothing to be kept for.
+    /// A named session, and one with messages or callers, is kept for the retention after it was disconnected. Any other
+    /// ends when it is disconnected.
     fn is_retention_over(&self, silence: Duration) -> bool {
         silence >= self.retention_end() || (self.is_disposable() && silence >= self.presence.disconnect_after)
     }
 
-    /// The silence after which nothing is kept any more.
+    /// The silence after which a session ends even if it has a name and messages.
     fn retention_end(&self) -> Duration {
         self.presence.disconnect_after.saturating_add(self.retention)
     }

@@ -1,4 +1,4 @@
-//! Single decisions of a session. What holds over any course of events is in `session::properties`.
+//! Single decisions of a session. `session::properties` has what holds for any sequence of events.
 
 use super::*;
 
@@ -44,7 +44,7 @@ fn after(silence_s: u64) -> Now {
     }
 }
 
-/// The timer after so much silence.
+/// The timer goes off after this much silence.
 fn ticked(silence_s: u64, waiting: usize) -> Event {
     Event::Ticked {
         now: after(silence_s),
@@ -54,7 +54,7 @@ fn ticked(silence_s: u64, waiting: usize) -> Event {
     }
 }
 
-/// What a timer is set to that goes off after so much silence.
+/// A timer is set to this much silence.
 fn wakes_after(silence_s: u64) -> Effect {
     Effect::WakeAt {
         mono_ms: START_MS + silence_s * 1000,
@@ -62,43 +62,43 @@ fn wakes_after(silence_s: u64) -> Effect {
 }
 
 #[test]
-fn a_session_is_attentive_while_anything_would_act_on_a_new_message() {
+fn a_session_wants_a_wakeup_while_anything_would_act_on_a_new_message() {
     let mut state = unnamed();
     assert!(!state.wants_wakeup());
-    for (waiters, watchers, attentive) in [(1, 0, true), (0, 1, true), (0, 0, false)] {
+    for (waiters, watchers, wants_wakeup) in [(1, 0, true), (0, 1, true), (0, 0, false)] {
         state.on(Event::WaitersChanged { waiters });
         state.on(Event::WatchersChanged { watchers });
         assert_eq!(
             state.wants_wakeup(),
-            attentive,
+            wants_wakeup,
             "{waiters} waiters, {watchers} watchers"
         );
     }
-    for (push, inbox_changes, attentive) in [(None, false, false), (Some(MANUAL), false, true), (None, true, true)] {
+    for (push, inbox_changes, wants_wakeup) in [(None, false, false), (Some(MANUAL), false, true), (None, true, true)] {
         let (state, _) = subscribed(push, inbox_changes);
         assert_eq!(
             (state.wants_wakeup(), state.inbox_changes()),
-            (attentive, inbox_changes)
+            (wants_wakeup, inbox_changes)
         );
     }
 }
 
 #[test]
-fn changes_of_the_inbox_are_announced_to_those_who_asked_for_them() {
+fn changes_of_the_inbox_are_notified_to_watchers_and_to_a_connection_that_subscribed() {
     for event in [Event::Nudged, Event::PushedByStore { count: 1 }] {
         assert_eq!(effects(&mut unnamed(), event), []);
         let mut watched = unnamed();
         watched.on(Event::WatchersChanged { watchers: 1 });
         assert_eq!(effects(&mut watched, event), [Effect::NotifyInboxChanged]);
-        let (mut told, _) = subscribed(None, true);
-        assert_eq!(effects(&mut told, event), [Effect::NotifyInboxChanged]);
-        let (mut untold, _) = subscribed(None, false);
-        assert_eq!(effects(&mut untold, event), []);
+        let (mut subscribed_state, _) = subscribed(None, true);
+        assert_eq!(effects(&mut subscribed_state, event), [Effect::NotifyInboxChanged]);
+        let (mut unsubscribed, _) = subscribed(None, false);
+        assert_eq!(effects(&mut unsubscribed, event), []);
     }
 }
 
 #[test]
-fn only_the_connection_whose_writes_acknowledge_is_an_acknowledging_one() {
+fn a_connection_acknowledges_by_writing_only_if_it_subscribed_to_auto_ack() {
     assert_eq!(unnamed().auto_ack_connection(), None);
     assert_eq!(subscribed(None, true).0.auto_ack_connection(), None);
     assert_eq!(subscribed(Some(MANUAL), true).0.auto_ack_connection(), None);
@@ -111,49 +111,49 @@ fn only_the_connection_whose_writes_acknowledge_is_an_acknowledging_one() {
 }
 
 #[test]
-fn a_count_of_the_inbox_is_remembered_and_causes_nothing() {
+fn a_count_of_the_inbox_is_remembered_and_has_no_effect() {
     let (mut state, _) = subscribed(Some(MANUAL), true);
     assert_eq!(effects(&mut state, Event::DepthCounted { depth: depth(4, 2) }), []);
     assert_eq!(state.depth(), depth(4, 2));
 }
 
 #[test]
-fn messages_handed_over_unasked_narrow_the_window_and_never_widen_it() {
+fn messages_pushed_by_the_store_narrow_the_window_and_never_widen_it() {
     let (mut state, connection) = subscribed(Some(MANUAL), false);
     let drained = Event::Drained {
         depth: depth(0, 0),
         delivered: 0,
     };
-    for (counted, handed, limit) in [(0, 2, 1), (2, 1, 1)] {
+    for (counted, pushed, limit) in [(0, 2, 1), (2, 1, 1)] {
         state.on(drained);
         state.on(Event::DepthCounted {
             depth: depth(0, counted),
         });
-        state.on(Event::PushedByStore { count: handed });
+        state.on(Event::PushedByStore { count: pushed });
         let writable = Event::Writable { connection };
         assert_eq!(effects(&mut state, writable), [Effect::Drain { limit }]);
     }
 }
 
 #[test]
-fn what_did_not_fit_into_one_lease_is_leased_by_the_next() {
-    for (handed_over, waiting, expected) in [
+fn messages_that_did_not_fit_into_one_lease_are_leased_by_the_next() {
+    for (delivered, waiting, expected) in [
         (1, 2, vec![Effect::Drain { limit: 2 }]),
-        // The connection has no more room, and says so when it has.
+        // The connection has no bytes to reserve, and reports when it has.
         (0, 2, vec![]),
         (1, 0, vec![]),
     ] {
         let (mut state, _) = subscribed(Some(MANUAL), false);
         let drained = Event::Drained {
             depth: depth(waiting, 1),
-            delivered: handed_over,
+            delivered,
         };
-        assert_eq!(effects(&mut state, drained), expected, "{handed_over} of {waiting}");
+        assert_eq!(effects(&mut state, drained), expected, "{delivered} of {waiting}");
     }
 }
 
 #[test]
-fn only_a_connection_that_takes_no_more_messages_gives_back_what_it_has() {
+fn a_connection_that_ends_its_push_releases_what_it_has_in_flight() {
     let wider = PushMode { window: 5, ..MANUAL };
     for (before, push, expected) in [
         (Some(MANUAL), None, vec![Effect::Release]),
@@ -177,7 +177,7 @@ fn only_a_connection_that_takes_no_more_messages_gives_back_what_it_has() {
 }
 
 #[test]
-fn room_in_a_connection_that_was_replaced_causes_nothing() {
+fn a_connection_that_was_replaced_and_is_writable_has_no_effect() {
     let (mut state, _) = subscribed(Some(MANUAL), false);
     state.on(Event::Drained {
         depth: depth(0, 0),
@@ -188,32 +188,32 @@ fn room_in_a_connection_that_was_replaced_causes_nothing() {
 }
 
 #[test]
-fn a_session_is_away_from_when_it_is_found_disconnected_to_its_next_sign_of_life() {
+fn a_session_is_disconnected_until_its_next_heartbeat() {
     let mut state = unnamed();
     state.set_named();
-    let seconds_and_away = [(29, false), (59, false), (60, true), (0, false)];
-    for (silence_s, away) in seconds_and_away {
+    let seconds_and_disconnected = [(29, false), (59, false), (60, true), (0, false)];
+    for (silence_s, is_disconnected) in seconds_and_disconnected {
         state.on(ticked(silence_s, 0));
-        assert_eq!(state.is_disconnected(), away, "after {silence_s} s");
+        assert_eq!(state.is_disconnected(), is_disconnected, "after {silence_s} s");
     }
 }
 
 #[test]
 fn a_session_is_kept_for_its_name_its_messages_or_its_callers() {
-    let retires = |state: &mut State, waiting| effects(state, ticked(60, waiting)).contains(&Effect::EndSession);
-    assert!(retires(&mut unnamed(), 0));
-    assert!(!retires(&mut unnamed(), 1));
+    let ends = |state: &mut State, waiting| effects(state, ticked(60, waiting)).contains(&Effect::EndSession);
+    assert!(ends(&mut unnamed(), 0));
+    assert!(!ends(&mut unnamed(), 1));
     let mut named = unnamed();
     named.set_named();
-    assert!(!retires(&mut named, 0));
+    assert!(!ends(&mut named, 0));
     assert_eq!(effects(&mut named, ticked(659, 0)), [wakes_after(660)]);
     assert_eq!(effects(&mut named, ticked(660, 0)), [Effect::EndSession]);
-    let mut waited_for = unnamed();
-    waited_for.on(Event::WaitersChanged { waiters: 1 });
-    assert!(!retires(&mut waited_for, 0));
+    let mut with_waiter = unnamed();
+    with_waiter.on(Event::WaitersChanged { waiters: 1 });
+    assert!(!ends(&mut with_waiter, 0));
     let mut leased = unnamed();
     leased.on(Event::DepthCounted { depth: depth(0, 1) });
-    assert!(!retires(&mut leased, 0));
+    assert!(!ends(&mut leased, 0));
 }
 
 #[test]
@@ -230,10 +230,10 @@ fn the_timer_is_set_to_the_next_change_of_presence() {
 }
 
 #[test]
-fn after_a_goodbye_a_session_is_looked_at_again_when_it_ends() {
+fn a_session_that_left_is_woken_when_it_ends() {
     for (named, ends_after_s) in [(false, 60), (true, 660)] {
         let mut state = State::new(PRESENCE, RETENTION, named);
-        let goodbye = Event::Ticked {
+        let left = Event::Ticked {
             now: after(5),
             last_seen_mono_ms: START_MS,
             has_left: true,
@@ -241,14 +241,14 @@ fn after_a_goodbye_a_session_is_looked_at_again_when_it_ends() {
         };
         let disconnected = Effect::PresenceChanged(SessionStatus::Disconnected);
         assert_eq!(
-            effects(&mut state, goodbye),
+            effects(&mut state, left),
             [disconnected, Effect::Release, wakes_after(ends_after_s)]
         );
     }
 }
 
 #[test]
-fn a_timer_is_set_to_a_later_millisecond_however_little_is_left() {
+fn a_timer_is_set_to_a_later_millisecond_even_for_less_than_one() {
     let presence = PresenceTimeouts {
         stale_after: Duration::from_micros(30_000_500),
         ..PRESENCE
@@ -261,7 +261,7 @@ fn a_timer_is_set_to_a_later_millisecond_however_little_is_left() {
 }
 
 #[test]
-fn a_timer_makes_good_for_a_nudge_that_was_lost() {
+fn a_timer_delivers_messages_whose_nudge_was_lost() {
     let (mut state, _) = subscribed(Some(MANUAL), false);
     state.on(Event::Drained {
         depth: depth(0, 0),
@@ -276,23 +276,23 @@ fn a_timer_makes_good_for_a_nudge_that_was_lost() {
 }
 
 #[test]
-fn a_panic_leaves_the_link_that_is_still_held_and_the_watchers() {
+fn a_panic_keeps_the_watchers_and_the_attachment_of_an_open_connection() {
     let (mut state, connection) = subscribed(Some(MANUAL), true);
     state.on(Event::WatchersChanged { watchers: 1 });
     state.on(Event::WaitersChanged { waiters: 1 });
     state.on(Event::DepthCounted { depth: depth(4, 2) });
-    let link = state.attachment_number();
+    let attachment = state.attachment_number();
     state.reset_after_panic(Some(connection));
     assert_eq!(
         (state.connection(), state.attachment_number()),
-        (Some(connection), link)
+        (Some(connection), attachment)
     );
     assert_eq!((state.push(), state.depth()), (Some(MANUAL), Depth::default()));
     state.reset_after_panic(Some(ConnectionId::next()));
     assert_eq!((state.connection(), state.push()), (None, None));
-    assert!(state.wants_wakeup(), "the watchers are outside of it");
+    assert!(state.wants_wakeup(), "the watchers are kept");
     state.on(Event::WatchersChanged { watchers: 0 });
-    assert!(!state.wants_wakeup(), "the calls that waited are gone");
+    assert!(!state.wants_wakeup(), "the calls that waited are dropped");
     state.on(Event::Attached { connection });
-    assert_ne!(state.attachment_number(), link, "a link of its own");
+    assert_ne!(state.attachment_number(), attachment, "a number of its own");
 }

@@ -1,0 +1,149 @@
+//! The claim on the inbox, and the release and acknowledgement of what is leased.
+
+use actix::{AsyncContext, Context};
+use tokio::sync::oneshot;
+
+use super::{RETRY_DELAY, Session};
+use crate::{
+    clock::now,
+    model::{BrokerError, DeliveryStatus},
+    session::{
+        ownership::{Effect, Event, Retry},
+        state,
+    },
+    storage::{Acknowledge, Acknowledged, Claim, Claimed, Op, Release, Released},
+};
+
+impl Session {
+    pub(super) fn apply_ownership(&mut self, event: Event, ctx: &mut Context<Self>) {
+        let effect = self.ownership.on(event);
+        self.shared.set_claim(self.ownership.claim());
+        match effect {
+            None => {}
+            Some(Effect::Claim) => self.claim(ctx),
+            Some(Effect::Release) => self.release_all(ctx),
+            Some(Effect::Lease) => {
+                self.start_push_if_due(ctx);
+                self.apply(state::Event::Nudged, ctx);
+            }
+            Some(Effect::StepDown) => {
+                self.push.stopped();
+                self.apply(state::Event::Superseded, ctx);
+            }
+            Some(Effect::ScheduleRetry) => {
+                ctx.run_later(RETRY_DELAY, |session, ctx| {
+                    session.apply_ownership(Event::RetryDue, ctx)
+                });
+            }
+        }
+    }
+
+    /// The store failed. No other event may ask for what it left undone: a timer does.
+    pub(super) fn retry_later(&mut self, retry: Retry, ctx: &mut Context<Self>) {
+        self.apply_ownership(Event::Failed { retry }, ctx);
+    }
+
+    pub(super) fn claim_refused(&mut self, ctx: &mut Context<Self>) {
+        self.apply_ownership(Event::Refused, ctx);
+    }
+
+    /// Makes this replica the owner of the inbox. The store releases what is leased.
+    pub(super) fn claim(&mut self, ctx: &mut Context<Self>) {
+        let claim = Claim::generate();
+        self.apply_ownership(Event::ClaimBegun { claim }, ctx);
+        self.receives.mark_released();
+        self.push.claimed();
+        let op = self.store.claim(self.id, claim, self.settings.delivery_limit, now());
+        self.then(op, ctx, move |session, result, ctx| match result {
+            Ok(Claimed { epoch, released }) => {
+                session.released(released, ctx);
+                session.apply_ownership(Event::Claimed { claim, epoch }, ctx);
+            }
+            Err(error) => {
+                tracing::warn!(session = %session.id, %error, "the session cannot be claimed; retrying");
+                session.retry_later(Retry::Release, ctx);
+            }
+        });
+    }
+
+    pub(super) fn release_all(&mut self, ctx: &mut Context<Self>) {
+        self.receives.mark_released();
+        self.push.released();
+        let which = self.ownership.release_scope(self.settings.presence.disconnect_after);
+        self.release(which, ctx);
+    }
+
+    pub(super) fn release(&mut self, which: Release, ctx: &mut Context<Self>) {
+        let op = self.store.release(self.id, which, self.settings.delivery_limit, now());
+        self.then(op, ctx, |session, result, ctx| match result {
+            Ok(released) => session.released(released, ctx),
+            Err(error) => {
+                tracing::warn!(session = %session.id, %error, "leased messages cannot be released; retrying");
+                session.retry_later(Retry::Release, ctx);
+            }
+        });
+    }
+
+    fn released(&mut self, Released { dead, depth, .. }: Released, ctx: &mut Context<Self>) {
+        if dead > 0 {
+            tracing::warn!(session = %self.id, dead, "messages reached the delivery limit: dead-lettered");
+        }
+        self.shared.set_depth(depth);
+        self.push.note_arrival();
+        self.apply(state::Event::DepthChanged { depth }, ctx);
+    }
+
+    pub(super) fn acknowledge(
+        &mut self,
+        which: Acknowledge,
+        reply: Option<oneshot::Sender<Result<Acknowledged, BrokerError>>>,
+        ctx: &mut Context<Self>,
+    ) {
+        let op = self.store.acknowledge(self.id, which, now());
+        self.finish_acknowledge(op, reply, ctx);
+    }
+
+    pub(super) fn finish_acknowledge(
+        &mut self,
+        op: Op<Acknowledged>,
+        reply: Option<oneshot::Sender<Result<Acknowledged, BrokerError>>>,
+        ctx: &mut Context<Self>,
+    ) {
+        self.then(op, ctx, move |session, result, ctx| {
+            if let Ok(done) = &result {
+                session.acknowledged(done, ctx);
+            }
+            match reply {
+                Some(reply) => drop(reply.send(result.map_err(Into::into))),
+                None => {
+                    if let Err(error) = result {
+                        tracing::warn!(session = %session.id, %error, "an acknowledgement is lost: expect a repeat");
+                        // No caller repeats it, and what stays leased keeps the window closed.
+                        session.retry_later(Retry::Release, ctx);
+                    }
+                }
+            }
+        });
+    }
+
+    pub(super) fn acknowledged(&mut self, done: &Acknowledged, ctx: &mut Context<Self>) {
+        for message in &done.tracked {
+            message.progress.advance_to(DeliveryStatus::Acknowledged);
+        }
+        self.shared.set_depth(done.depth);
+        self.apply(state::Event::DepthChanged { depth: done.depth }, ctx);
+    }
+
+    /// Learns from a store in memory what the connection has acknowledged by writing it, beside this actor
+    /// ([`ProjectHandle::written`](crate::project::ProjectHandle::written)).
+    pub(super) fn recount(&mut self, ctx: &mut Context<Self>) {
+        if self.store.is_synchronous() && self.state.auto_ack_connection().is_some() {
+            let op = self.store.depth(self.id);
+            self.then(op, ctx, |session, depth, ctx| {
+                if let Ok(depth) = depth {
+                    session.apply(state::Event::DepthCounted { depth }, ctx);
+                }
+            });
+        }
+    }
+}

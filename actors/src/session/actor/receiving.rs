@@ -1,0 +1,341 @@
+//! The calls of `receive_messages`: reads the inbox for them, answers them, and acknowledges what they returned.
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use actix::{AsyncContext, Context, Handler, SpawnHandle};
+use tokio::sync::oneshot;
+
+use super::{Session, pushing::mark_delivered};
+use crate::{
+    clock::now,
+    model::{BrokerError, CallReceipt, MessageId, PAGE_BYTES_MAX},
+    session::{
+        AnswerWritten, CancelReceive, CloseReason, Fence, ReadAt, ReadBudget, ReceiveMessages, ReceiveMode,
+        ReceiveOutcome, ReceivedMessages,
+        ownership::Retry,
+        receives::{self, ReadOutcome},
+        state::Event,
+    },
+    storage::{Acknowledge, Acknowledged, Delivery, Depth, Lease, Op, Release, StoreError},
+    supervise::Envelope,
+};
+
+type Waiter = receives::Waiter<Caller>;
+
+/// What a caller asks for, and how it is answered.
+pub(super) struct Caller {
+    limit: usize,
+    bytes_max: usize,
+    budget: Arc<dyn ReadBudget>,
+    mode: ReceiveMode,
+    reply: oneshot::Sender<Result<ReceiveOutcome, BrokerError>>,
+    /// Of the end of the waiting time, while the call waits.
+    timer: Option<SpawnHandle>,
+}
+
+impl Caller {
+    /// Whether the caller has dropped the other end of the reply.
+    pub(super) fn is_gone(&self) -> bool {
+        self.reply.is_closed()
+    }
+
+    pub(super) fn refuse(self, error: BrokerError) {
+        self.answer(Err(error));
+    }
+
+    /// A caller that is gone does not need the answer.
+    fn answer(self, answer: Result<ReceiveOutcome, BrokerError>) {
+        let _ = self.reply.send(answer);
+    }
+}
+
+fn is_wanted(waiter: &Waiter) -> bool {
+    !waiter.call.is_cancelled() && !waiter.caller.is_gone()
+}
+
+impl Session {
+    /// Gives what waits to the calls that wait, in their order.
+    pub(super) fn serve_waiters(&mut self, ctx: &mut Context<Self>) {
+        while let Some(waiter) = self.receives.next_to_serve() {
+            cancel_timer(&waiter, ctx);
+            if is_wanted(&waiter) && self.read_inbox(waiter, ctx) {
+                return;
+            }
+        }
+        self.waiters_changed(ctx);
+    }
+
+    /// Reads the inbox for a call. The call counts among those that wait from before the read, so that the session is
+    /// woken for messages that arrive meanwhile. False when there is no budget for the read: the call has to ask again.
+    fn read_inbox(&mut self, waiter: Waiter, ctx: &mut Context<Self>) -> bool {
+        let (limit, bytes_max) = (waiter.caller.limit.max(1), waiter.caller.bytes_max);
+        if !waiter.caller.budget.try_reserve(bytes_max) {
+            waiter.caller.answer(Ok(ReceiveOutcome::NeedsReservation(bytes_max)));
+            return false;
+        }
+        self.receives.begin_read();
+        self.waiters_changed(ctx);
+        let op = self
+            .store
+            .lease_for_call(self.id, waiter.call.receipt(), limit, bytes_max, now());
+        self.then(op, ctx, move |session, lease, ctx| {
+            session.receives.end_read();
+            match &lease {
+                Ok(lease) => session.skip_lease_numbers(lease.lease_numbers.clone(), ctx),
+                // What it may have leased is released, which ends push.
+                Err(_) => session.push.stopped(),
+            }
+            session.finish_read(waiter, lease, ctx);
+            if session.receives.take_must_read_again() {
+                session.serve_waiters(ctx);
+            }
+        });
+        true
+    }
+
+    fn finish_read(&mut self, waiter: Waiter, lease: Result<Lease, StoreError>, ctx: &mut Context<Self>) {
+        let lease = match lease {
+            Ok(lease) => lease,
+            Err(error) => {
+                self.waiters_changed(ctx);
+                waiter.caller.answer(Err(error.into()));
+                return self.retry_later(Retry::Lease, ctx);
+            }
+        };
+        match self.receives.outcome_of_read(&waiter, &lease) {
+            ReadOutcome::TakenOver => {
+                self.waiters_changed(ctx);
+                self.release(Release::Ids(message_ids(&lease.deliveries)), ctx);
+                waiter.caller.refuse(BrokerError::SessionTakenOver);
+            }
+            ReadOutcome::NeedsReservation(bytes) => {
+                self.waiters_changed(ctx);
+                waiter.caller.answer(Ok(ReceiveOutcome::NeedsReservation(bytes)));
+                // This call may never ask again: the others that wait read for themselves.
+                self.apply(Event::DepthChanged { depth: lease.depth }, ctx);
+            }
+            ReadOutcome::Wait => {
+                if is_wanted(&waiter) {
+                    self.enqueue_waiter(waiter, ctx);
+                } else {
+                    self.waiters_changed(ctx);
+                }
+                // Nothing can be leased now, even if the depth says that messages wait.
+                let depth = Depth {
+                    waiting: 0,
+                    ..lease.depth
+                };
+                self.apply(Event::DepthChanged { depth }, ctx);
+            }
+            ReadOutcome::Return => {
+                self.waiters_changed(ctx);
+                self.return_messages(lease, waiter, ctx);
+            }
+        }
+    }
+
+    fn waiters_changed(&mut self, ctx: &mut Context<Self>) {
+        let waiters = self.receives.len();
+        self.apply(Event::WaitersChanged { waiters }, ctx);
+    }
+
+    /// Gives a caller its messages, or releases them if it is gone.
+    fn return_messages(&mut self, lease: Lease, Waiter { call, caller, .. }: Waiter, ctx: &mut Context<Self>) {
+        let Lease { deliveries, depth, .. } = lease;
+        let ids = message_ids(&deliveries);
+        self.shared.set_depth(depth);
+        if call.is_cancelled() {
+            return self.release(Release::Ids(ids), ctx);
+        }
+        mark_delivered(&deliveries);
+        let sent = caller.reply.send(Ok(ReceiveOutcome::Messages(ReceivedMessages {
+            deliveries,
+            remaining: depth.waiting,
+        })));
+        if sent.is_err() {
+            return self.release(Release::Ids(ids), ctx);
+        }
+        self.apply(Event::DepthChanged { depth }, ctx);
+        match caller.mode {
+            _ if ids.is_empty() => {}
+            ReceiveMode::Immediate => self.acknowledge(Acknowledge::Ids(ids), None, ctx),
+            mode => self.receives.remember(call, ids, mode == ReceiveMode::OnNext),
+        }
+    }
+
+    /// Acknowledges what answers returned that were written before this call was read, here or at another replica.
+    fn acknowledge_by_next(&mut self, read_at: ReadAt, ctx: &mut Context<Self>) {
+        let next = self.receives.acknowledge_by_next(read_at);
+        if !next.messages.is_empty() {
+            self.acknowledge(Acknowledge::Ids(next.messages), None, ctx);
+        }
+        // The store cannot tell answers that were written after the call was read: if there are any, it acknowledges
+        // none.
+        if self.store.is_shared() && !next.is_later_answer_written {
+            let op = self.store.acknowledge_returned(self.id, now());
+            self.acknowledge_remote(op, ctx);
+        }
+    }
+
+    /// Acknowledges what the receipt names, here or at another replica, and releases everything else that the next
+    /// call would acknowledge.
+    fn acknowledge_receipt(&mut self, receipt: CallReceipt, ctx: &mut Context<Self>) {
+        let effect = self.receives.acknowledge_receipt(receipt);
+        if !effect.acknowledged.is_empty() {
+            self.acknowledge(Acknowledge::Ids(effect.acknowledged), None, ctx);
+        }
+        if !effect.released.is_empty() {
+            self.release(Release::Ids(effect.released), ctx);
+        }
+        if self.store.is_shared() {
+            let delivery_limit = self.settings.delivery_limit;
+            let op = self.store.acknowledge_receipt(self.id, receipt, delivery_limit, now());
+            self.acknowledge_remote(op, ctx);
+        }
+    }
+
+    fn acknowledge_remote(&mut self, op: Op<Acknowledged>, ctx: &mut Context<Self>) {
+        self.then(op, ctx, |session, result, ctx| match result {
+            Ok(done) => session.acknowledged(&done, ctx),
+            Err(error) => {
+                tracing::warn!(session = %session.id, %error, "an acknowledgement is lost: expect a repeat");
+            }
+        });
+    }
+
+    /// Another caller has registered the session: refuses the calls that wait and closes the watchers.
+    pub(super) fn fence_out(&mut self, incarnation: u32, ctx: &mut Context<Self>) {
+        let Some(waiters) = self.receives.fence_out(incarnation) else {
+            return;
+        };
+        self.refuse_all(waiters, ctx);
+        self.waiters_changed(ctx);
+        self.connections.close_watchers(CloseReason::TakenOver);
+        self.watchers_changed(ctx);
+    }
+
+    fn refuse_all(&mut self, waiters: VecDeque<Waiter>, ctx: &mut Context<Self>) {
+        for waiter in waiters {
+            cancel_timer(&waiter, ctx);
+            waiter.caller.refuse(BrokerError::SessionTakenOver);
+        }
+    }
+
+    fn enqueue_waiter(&mut self, mut waiter: Waiter, ctx: &mut Context<Self>) {
+        if self.receives.is_full() {
+            waiter.caller.refuse(BrokerError::unavailable());
+            return self.waiters_changed(ctx);
+        }
+        waiter.call.mark_waiting();
+        waiter.caller.budget.release();
+        // The call may have asked for more bytes than a page, for a long message that another call has taken.
+        waiter.caller.bytes_max = waiter.caller.bytes_max.min(PAGE_BYTES_MAX);
+        let number = waiter.number;
+        let wait_ms = waiter.until_ms.unwrap_or(0).saturating_sub(now().mono_ms);
+        let expire = move |session: &mut Self, ctx: &mut Context<Self>| session.expire_waiter(number, ctx);
+        waiter.caller.timer = Some(ctx.run_later(Duration::from_millis(wait_ms), expire));
+        self.receives.enqueue(waiter);
+        self.waiters_changed(ctx);
+    }
+
+    /// Answers a call whose waiting time is over with no messages.
+    fn expire_waiter(&mut self, number: u64, ctx: &mut Context<Self>) {
+        if let Some(waiter) = self.receives.expire(number) {
+            waiter.caller.answer(Ok(ReceiveOutcome::Messages(ReceivedMessages {
+                deliveries: Vec::new(),
+                remaining: self.state.depth().waiting,
+            })));
+        }
+        self.waiters_changed(ctx);
+    }
+}
+
+fn cancel_timer(waiter: &Waiter, ctx: &mut Context<Session>) {
+    if let Some(timer) = waiter.caller.timer {
+        ctx.cancel_future(timer);
+    }
+}
+
+fn message_ids(deliveries: &[Delivery]) -> Vec<MessageId> {
+    deliveries.iter().map(|delivery| delivery.message.id).collect()
+}
+
+impl Handler<Envelope<ReceiveMessages>> for Session {
+    type Result = ();
+
+    fn handle(&mut self, Envelope { message, .. }: Envelope<ReceiveMessages>, ctx: &mut Context<Self>) {
+        let ReceiveMessages {
+            call,
+            limit,
+            bytes_max,
+            budget,
+            until_ms,
+            is_retry,
+            mode,
+            receipt,
+            read_at,
+            incarnation,
+            reply,
+        } = message;
+        let caller = Caller {
+            limit,
+            bytes_max,
+            budget,
+            mode,
+            reply,
+            timer: None,
+        };
+        if incarnation != self.receives.incarnation() {
+            return caller.refuse(BrokerError::SessionTakenOver);
+        }
+        match receipt {
+            _ if is_retry => {}
+            Some(receipt) => self.acknowledge_receipt(receipt, ctx),
+            None if mode == ReceiveMode::OnNext => self.acknowledge_by_next(read_at, ctx),
+            None => {}
+        }
+        let waiter = self.receives.admit(call, until_ms, caller);
+        if !self.read_inbox(waiter, ctx) {
+            self.waiters_changed(ctx);
+        }
+    }
+}
+
+impl Handler<Envelope<AnswerWritten>> for Session {
+    type Result = ();
+
+    fn handle(&mut self, Envelope { message, .. }: Envelope<AnswerWritten>, ctx: &mut Context<Self>) {
+        let Some(messages) = self.receives.acked_by_next(&message.call) else {
+            return;
+        };
+        let op = self.store.mark_returned(self.id, messages.to_vec());
+        self.then(op, ctx, |session, marked, _| {
+            if let Err(error) = marked {
+                tracing::warn!(session = %session.id, %error, "returned messages may be returned again");
+            }
+        });
+    }
+}
+
+impl Handler<Envelope<CancelReceive>> for Session {
+    type Result = ();
+
+    fn handle(&mut self, Envelope { message, .. }: Envelope<CancelReceive>, ctx: &mut Context<Self>) {
+        let cancelled = self.receives.cancel(&message.call);
+        if let Some(waiter) = cancelled.waiter {
+            cancel_timer(&waiter, ctx);
+            self.waiters_changed(ctx);
+        }
+        if !cancelled.released.is_empty() {
+            self.release(Release::Ids(cancelled.released), ctx);
+        }
+    }
+}
+
+impl Handler<Envelope<Fence>> for Session {
+    type Result = ();
+
+    fn handle(&mut self, Envelope { message, .. }: Envelope<Fence>, ctx: &mut Context<Self>) {
+        self.fence_out(message.incarnation, ctx);
+    }
+}

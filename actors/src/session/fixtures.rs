@@ -1,0 +1,38 @@
+//! Messages for the tests of the parts of a session.
+
+use std::sync::Arc;
+
+use crate::{
+    clock::Now,
+    model::{Addressing, Capabilities, Draft, Headers, Holder, MessageIds, Owner, ProjectId, SessionId, SessionRecord},
+    storage::Delivery,
+};
+
+pub const NOW: Now = Now {
+    unix_ms: 1_800_000_000_000,
+    mono_ms: 5000,
+};
+
+/// The first delivery of a message to this recipient, or of a broadcast.
+pub fn delivery(ids: &MessageIds, recipient: Option<SessionId>, is_tracked: bool) -> Delivery {
+    let sender = SessionRecord {
+        id: SessionId::generate(),
+        name: None,
+        capabilities: Capabilities::default(),
+        metadata: serde_json::Map::new(),
+        connected_at_ms: 0,
+        owner: Owner::anonymous(),
+        holder: Holder::default(),
+    };
+    let (project, headers) = (ProjectId::default_project(), Headers::default());
+    let to = if recipient.is_some() {
+        Addressing::Direct
+    } else {
+        Addressing::Broadcast
+    };
+    let draft = Draft::new(&project, &sender, to, ("chat", "1.0.0"), "{}", &headers);
+    Delivery {
+        message: Arc::new(draft.seal(ids.next(NOW), recipient, NOW, is_tracked)),
+        count: 1,
+    }
+}
