@@ -1,40 +1,41 @@
-//! The one place that reads a clock. Everything that decides takes [`Now`] as an argument.
+//! The only module that reads a clock. Code that decides takes [`Now`] as an argument.
 
 use std::time::Duration;
 
-/// One reading of both clocks. Durations are measured on `mono_ms`, so that a jump of the wall clock moves
-/// neither staleness nor expiry; `unix_ms` is only for people and for ids.
+/// One reading of both clocks. Durations are measured on `mono_ms`, so that a jump of the wall clock changes neither
+/// presence nor expiry; `unix_ms` is for people and for ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {
     /// Milliseconds since the Unix epoch.
     pub unix_ms: u64,
-    /// Milliseconds since a year before the process began, monotonic: what others have seen before that has a place
-    /// too.
+    /// Monotonic milliseconds, counted from a year before the process began: what other replicas saw before it began has
+    /// a value as well.
     pub mono_ms: u64,
 }
 
 const YEAR_MS: u64 = 366 * 86_400_000;
 
 impl Now {
-    /// The silence since `mono_ms`; zero for a moment that lies ahead.
+    /// The time since `mono_ms`; zero for a moment in the future.
     #[must_use]
     pub const fn since(&self, mono_ms: u64) -> Duration {
         Duration::from_millis(self.mono_ms.saturating_sub(mono_ms))
     }
 
-    /// The monotonic clock at a moment to come that was told by the wall clock; now for one that is over.
+    /// The monotonic clock at a future moment of the wall clock; now for one in the past.
     #[must_use]
     pub const fn mono_at(&self, unix_ms: u64) -> u64 {
         self.mono_ms.saturating_add(unix_ms.saturating_sub(self.unix_ms))
     }
 
+    /// The monotonic clock after `delay`, in milliseconds.
     #[must_use]
     pub fn mono_after(&self, delay: Duration) -> u64 {
         self.mono_ms.saturating_add(millis(delay))
     }
 }
 
-/// The monotonic clock, for the limits of a rate.
+/// The monotonic clock, for the rate limits of the crate `governor`.
 #[derive(Clone, Copy, Debug)]
 pub struct GovernorClock;
 
@@ -52,13 +53,13 @@ pub fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Both clocks. In builds with the feature `faults` a test may set them wrong.
+/// Reads both clocks. In builds with the feature `faults` a test may offset them.
 #[must_use]
 pub fn now() -> Now {
-    let (read, off) = (read_clocks(), crate::faults::clock_offset());
+    let (read, offset) = (read_clocks(), crate::faults::clock_offset());
     Now {
-        unix_ms: read.unix_ms.saturating_add_signed(off.wall_ms),
-        mono_ms: read.mono_ms.saturating_add_signed(off.mono_ms),
+        unix_ms: read.unix_ms.saturating_add_signed(offset.wall_ms),
+        mono_ms: read.mono_ms.saturating_add_signed(offset.mono_ms),
     }
 }
 
@@ -68,8 +69,8 @@ pub fn mono_ms() -> u64 {
     read_mono_ms().saturating_add_signed(crate::faults::clock_offset().mono_ms)
 }
 
-/// Reads both clocks, with the resolution of the kernel's tick (1 to 10 ms): a broker reads them several times for
-/// each message, and nothing here is decided by less.
+/// Reads both clocks with the resolution of the kernel's tick, 1 to 10 ms. This is cheap, for a broker reads them several
+/// times for each message, and no decision needs more.
 #[cfg(target_os = "linux")]
 fn read_clocks() -> Now {
     Now {

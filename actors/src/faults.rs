@@ -1,16 +1,16 @@
 //! Faults that a test injects into a broker process from outside.
 //!
-//! Only builds with the feature `faults` have them: elsewhere the functions do nothing.
+//! Only builds with the feature `faults` have them: in others the functions do nothing.
 
-/// How far clocks are off, in milliseconds.
+/// What is added to the readings of the clocks, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClockOffset {
     pub wall_ms: i64,
     pub mono_ms: i64,
 }
 
-/// How far the clocks of this process are off: the file that the environment variable `FAULT_CLOCK_FILE` names holds the
-/// two numbers. It is read each time, so that every stamp after a change of the file has the new offset.
+/// The offsets of the clocks of this process: two numbers in the file that the environment variable `FAULT_CLOCK_FILE`
+/// names. The file is read each time, so that a change holds from the next reading of a clock.
 #[cfg(feature = "faults")]
 #[must_use]
 pub fn clock_offset() -> ClockOffset {
@@ -26,15 +26,15 @@ pub fn clock_offset() -> ClockOffset {
     }
 }
 
-/// The clocks are as they are.
+/// No offset.
 #[cfg(not(feature = "faults"))]
 #[must_use]
 pub const fn clock_offset() -> ClockOffset {
     ClockOffset { wall_ms: 0, mono_ms: 0 }
 }
 
-/// Goes no further when the environment variable `FAULT_STALL_AT` names this point, and says so in the log, so that a
-/// test can kill the process exactly here.
+/// Logs and waits for ever if the environment variable `FAULT_STALL_AT` names this point, so that a test can kill the
+/// process exactly here.
 #[cfg(feature = "faults")]
 pub async fn point(name: &str) {
     static STALL_AT: std::sync::OnceLock<Option<String>> = std::sync::OnceLock::new();

@@ -1,23 +1,40 @@
-//! Everything of the broker that is true without a socket.
+//! The broker apart from its sockets: values, actors, the contract of the store, and the stores in memory and on disk.
+//!
+//! This crate knows no HTTP, no command line and no database. The root package brings these, opens the store, and calls
+//! [`broker::BrokerHandle`] and [`project::ProjectHandle`].
 //!
 //! ```text
-//! Broker                      giving up here ends the process
-//! └─ Project × n              a subtree stays on one arbiter
-//!    ├─ Registry
-//!    ├─ Router
+//! Broker                      the root: opens projects; giving it up ends the process
+//! ├─ Listener                 only on a shared store: takes what other replicas publish
+//! └─ Project × n              opened again from the store when it is given up; its subtree stays on one arbiter
+//!    ├─ Registry              admits protocols
+//!    ├─ Router                appends messages and nudges their recipients
 //!    └─ Session × n           <- at most one live connection each, which comes and goes
 //! ```
 //!
-//! Invariants:
+//! A parent owns and supervises its children ([`supervise`]). Commands go down; facts come up. A connection is not an
+//! actor: its session knows it as a [`session::Connection`].
 //!
-//! - A message that was appended is, for each recipient, waiting, leased, acknowledged or a dead letter: never in two
-//!   of these places, never in none.
-//! - Every message takes one way: [`router`] appends, then nudges; [`session`] leases what fits.
-//! - A session outlives its connections; presence is derived from its last sign of life.
-//! - A session belongs to whoever made it, a message to the project of its recipient, and what a project may see of
-//!   another is decided in one place ([`model::ProjectRecord::may_send_to`]).
-//! - Everything is bounded. An actor that panics keeps its address and its queued commands ([`supervise`]).
-//! - Time is an argument; only [`clock`] reads one.
+//! # Invariants
+//!
+//! 1. A message that the store's `append` has accepted is, for each recipient, exactly one of: waiting, leased,
+//!    acknowledged, or a dead letter.
+//! 2. A send is answered only when the store has the message. A message counts as delivered only when it is in the
+//!    output of a live connection or in a result of `receive_messages`.
+//! 3. `ack: auto` acknowledges a message when its last byte was written to the socket. The next `receive_messages`
+//!    acknowledges an answer only if its last byte was written before that call was read.
+//! 4. One replica owns an inbox: the one that claimed the session last. The store refuses a lease under an older claim.
+//! 5. A session outlives its connections. Its presence is derived from its last heartbeat and never stored.
+//! 6. A session acts only for its owner. A message belongs to the project of its recipient, and
+//!    [`model::ProjectRecord::check_send_to`] alone decides what one project may send to another.
+//! 7. Everything is bounded: mailboxes, inboxes, batches, buffers, records. A bound names its unit.
+//! 8. A panic loses the command that caused it. The address, the queued commands and the siblings stay, and the state is
+//!    read again from the store.
+//! 9. A shared store is the only truth. Directories, catalogs and policies of a replica may be behind it: what depends on
+//!    the present state is decided by the store.
+//! 10. Code that decides takes the time as an argument. Only [`clock`] reads one.
+//!
+//! `actors/tests/architecture.rs` holds which module may import which.
 
 pub mod bridge;
 pub mod broker;

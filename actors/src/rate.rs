@@ -1,4 +1,4 @@
-//! How much in how much time: a minute's worth may come at once, and then as much as the rate gives back.
+//! A rate limit: the quota of one minute may be used at once, and comes back evenly over the minute.
 
 use std::{
     fmt,
@@ -17,15 +17,16 @@ use governor::{
 
 use crate::clock::GovernorClock;
 
-/// A limit of so many per minute, shared by whoever holds it.
+/// A limit of so many units per minute, shared by all that hold it.
 pub struct RateLimit {
     per_minute: NonZeroU32,
     limiter: RateLimiter<NotKeyed, InMemoryState, GovernorClock, NoOpMiddleware<Nanos>>,
-    /// What was used before its cost was known, and is taken with the next.
+    /// Units that were used before their number was known. The next take pays for them.
     debt: AtomicU32,
 }
 
 impl RateLimit {
+    /// A limit whose whole quota is available.
     #[must_use]
     pub fn new(per_minute: NonZeroU32) -> Self {
         Self {
@@ -35,33 +36,33 @@ impl RateLimit {
         }
     }
 
-    /// None for 0, which is no limit.
+    /// As [`Self::new`]; None for 0, which means no limit.
     #[must_use]
     pub fn from_per_minute(count: u32) -> Option<Self> {
         NonZeroU32::new(count).map(Self::new)
     }
 
-    /// Takes one.
+    /// Takes one unit.
     ///
     /// # Errors
-    /// When there will be one again.
+    /// The time until a unit is available.
     pub fn take(&self) -> Result<(), Duration> {
         self.take_many(1)
     }
 
-    /// Takes several at once, or all that there can be where that is less.
+    /// Takes several units at once, but at most the quota of a minute; on an error it takes none.
     ///
     /// # Errors
-    /// When there will be as many.
+    /// The time until as many units are available.
     pub fn take_many(&self, count: u32) -> Result<(), Duration> {
-        let owed = self.debt.load(Ordering::Relaxed);
-        let count = count.saturating_add(owed);
+        let debt = self.debt.load(Ordering::Relaxed);
+        let count = count.saturating_add(debt);
         let count = NonZeroU32::new(count).unwrap_or(NonZeroU32::MIN).min(self.per_minute);
         let taken = self.limiter.check_n(count);
-        // There is room for as many as come in a minute, and it is not more.
+        // An error: more than the quota. It cannot happen, since `count` is at most that.
         let Ok(taken) = taken else { return Ok(()) };
-        if taken.is_ok() && owed > 0 {
-            self.debt.fetch_sub(owed, Ordering::Relaxed);
+        if taken.is_ok() && debt > 0 {
+            self.debt.fetch_sub(debt, Ordering::Relaxed);
         }
         taken.map_err(|not_until| {
             not_until
@@ -70,12 +71,14 @@ impl RateLimit {
         })
     }
 
-    /// Several were used whose cost was not known before: they are taken with the next.
+    /// Notes units that were used before their number was known: the next take pays for them. At most the quota of a
+    /// minute is noted.
     pub fn add_debt(&self, count: u32) {
-        let add = |owed: u32| Some(owed.saturating_add(count).min(self.per_minute.get()));
+        let add = |debt: u32| Some(debt.saturating_add(count).min(self.per_minute.get()));
         let _ = self.debt.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
     }
 
+    /// Units per minute.
     #[must_use]
     pub const fn limit_per_minute(&self) -> u32 {
         self.per_minute.get()
@@ -93,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_minutes_worth_may_come_at_once_and_no_more() {
+    fn the_quota_of_a_minute_may_be_used_at_once() {
         let rate = RateLimit::from_per_minute(3).unwrap();
         assert_eq!(
             (0..4).map(|_| rate.take().is_ok()).collect::<Vec<_>>(),
@@ -108,25 +111,25 @@ mod tests {
     }
 
     #[test]
-    fn what_is_owed_is_taken_with_the_next() {
+    fn the_next_take_pays_a_debt() {
         let rate = RateLimit::from_per_minute(10).unwrap();
         rate.add_debt(7);
         assert!(rate.take().is_ok() && rate.take_many(2).is_ok(), "8 and 2 are 10");
         assert!(rate.take().is_err());
         let rate = RateLimit::from_per_minute(10).unwrap();
         rate.add_debt(1000);
-        assert!(rate.take().is_ok(), "no more is owed than comes in a minute");
+        assert!(rate.take().is_ok(), "the debt is at most the quota of a minute");
         assert!(rate.take().is_err());
     }
 
     #[test]
-    fn several_are_taken_at_once_or_none_of_them() {
+    fn units_are_taken_together_or_not_at_all() {
         let rate = RateLimit::from_per_minute(10).unwrap();
         assert!(rate.take_many(6).is_ok() && rate.take_many(6).is_err() && rate.take_many(4).is_ok());
         let rate = RateLimit::from_per_minute(10).unwrap();
         assert!(
             rate.take_many(1000).is_ok(),
-            "who wants more than there can be gets that"
+            "a take of more than the quota takes the quota"
         );
         assert!(rate.take().is_err());
     }

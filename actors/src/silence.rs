@@ -1,8 +1,8 @@
-//! How long a peer has been silent, as far as somebody listened.
+//! How long a peer has been silent, without the time in which this process did not read its sockets.
 //!
-//! While the process is frozen, or a thread that reads sockets is busy, nobody hears what peers say: that time is no silence
-//! of theirs. Each such thread keeps a [`pulse`]. When a beat is late, a gap begins, and [`silence`] leaves gaps out: it
-//! stands still in one, and never becomes less than it was.
+//! While the process is frozen, or a thread that reads sockets is busy, what peers send is not read: that time is not
+//! silence of theirs. Each such thread runs [`beat_forever`]. A late beat begins a gap, and [`peer_silence`] leaves gaps
+//! out: it does not grow in a gap, and never shrinks.
 
 use std::{
     sync::{
@@ -14,18 +14,18 @@ use std::{
 
 use crate::clock::{Now, millis, now};
 
-/// Time between two beats of a pulse.
+/// Time between two beats of a thread.
 const BEAT_INTERVAL: Duration = Duration::from_millis(250);
-/// A beat that comes so long after the one before is late; the gap begins here.
+/// A gap begins this long after the last beat.
 const BEAT_TIMEOUT: Duration = Duration::from_secs(1);
-/// Gaps that are remembered; of what lies before them a silence may be told as longer than it was.
+/// Gaps that are remembered. A silence that began before the oldest of them may be reported as longer than it was.
 const GAPS_LEN_MAX: usize = 16;
 
 static SILENCE_CLOCK: SilenceClock = SilenceClock::new();
 
-/// The pulses of a process, and when they stood still. Times are of the monotonic clock, in milliseconds.
+/// The beats of the threads of a process, and the gaps between them. Times are of the monotonic clock, in milliseconds.
 struct SilenceClock {
-    /// The oldest of the last beats of all pulses; the end of time while there are none.
+    /// The oldest of the last beats of all threads; `u64::MAX` without threads.
     oldest_beat_ms: AtomicU64,
     /// The end of the last gap.
     gap_end_ms: AtomicU64,
@@ -34,7 +34,7 @@ struct SilenceClock {
 
 struct State {
     beats: Vec<Weak<AtomicU64>>,
-    /// From when to when, in their order; none touches another.
+    /// Beginning and end of each gap, in their order; they do not touch.
     gaps: Vec<(u64, u64)>,
 }
 
@@ -93,7 +93,7 @@ impl SilenceClock {
 }
 
 impl State {
-    /// Several pulses stand still at once when the process does: what they miss together is one gap.
+    /// All threads of a frozen process miss their beats at once: gaps that overlap become one.
     fn add_gap(&mut self, mut from: u64, to: u64) {
         while let Some(&(earlier, end)) = self.gaps.last()
             && end >= from
@@ -108,7 +108,7 @@ impl State {
     }
 }
 
-/// Beats for as long as its thread goes on, on which it is to run.
+/// Beats for the thread that it runs on, until it is dropped.
 pub async fn beat_forever() {
     let beat = SILENCE_CLOCK.register_thread(now());
     loop {
@@ -117,7 +117,7 @@ pub async fn beat_forever() {
     }
 }
 
-/// How long a peer has been silent that was heard last then.
+/// How long a peer has been silent that was heard last at `last_seen_mono_ms` of the monotonic clock.
 #[must_use]
 pub fn peer_silence(last_seen_mono_ms: u64, now: Now) -> Duration {
     SILENCE_CLOCK.silence(last_seen_mono_ms, now)
@@ -131,52 +131,52 @@ mod tests {
         Now { unix_ms: 0, mono_ms }
     }
 
-    fn silence_ms(attention: &SilenceClock, last_seen_ms: u64, now_ms: u64) -> u64 {
-        millis(attention.silence(last_seen_ms, at(now_ms)))
+    fn silence_ms(clock: &SilenceClock, last_seen_ms: u64, now_ms: u64) -> u64 {
+        millis(clock.silence(last_seen_ms, at(now_ms)))
     }
 
     #[test]
-    fn a_gap_is_nobodys_silence() {
-        let attention = SilenceClock::new();
-        assert_eq!(silence_ms(&attention, 1_000, 91_000), 90_000, "there is no pulse");
-        let beat = attention.register_thread(at(10_000));
-        attention.record_beat(&beat, at(10_250));
-        assert_eq!(silence_ms(&attention, 9_000, 10_300), 1_300);
-        // It stands still: the silence grows no longer, and nobody has to have noticed.
-        assert_eq!(silence_ms(&attention, 9_000, 11_250), 2_250);
-        assert_eq!(silence_ms(&attention, 9_000, 70_000), 2_250);
-        assert_eq!(silence_ms(&attention, 10_250, 70_000), 1_000);
-        attention.record_beat(&beat, at(80_250));
-        assert_eq!(silence_ms(&attention, 9_000, 80_250), 2_250);
-        assert_eq!(silence_ms(&attention, 9_000, 80_750), 2_750);
-        assert_eq!(silence_ms(&attention, 20_000, 80_750), 500, "heard in mid-gap");
-        assert_eq!(silence_ms(&attention, 80_500, 80_750), 250);
+    fn a_gap_does_not_count_as_silence() {
+        let clock = SilenceClock::new();
+        assert_eq!(silence_ms(&clock, 1_000, 91_000), 90_000, "no thread beats");
+        let beat = clock.register_thread(at(10_000));
+        clock.record_beat(&beat, at(10_250));
+        assert_eq!(silence_ms(&clock, 9_000, 10_300), 1_300);
+        // The thread misses its beats: the silence stops growing, even before the late beat.
+        assert_eq!(silence_ms(&clock, 9_000, 11_250), 2_250);
+        assert_eq!(silence_ms(&clock, 9_000, 70_000), 2_250);
+        assert_eq!(silence_ms(&clock, 10_250, 70_000), 1_000);
+        clock.record_beat(&beat, at(80_250));
+        assert_eq!(silence_ms(&clock, 9_000, 80_250), 2_250);
+        assert_eq!(silence_ms(&clock, 9_000, 80_750), 2_750);
+        assert_eq!(silence_ms(&clock, 20_000, 80_750), 500, "last heard during the gap");
+        assert_eq!(silence_ms(&clock, 80_500, 80_750), 250);
         drop(beat);
-        attention.register_thread(at(81_000));
-        attention.update_oldest_beat(&mut attention.state());
-        assert_eq!(silence_ms(&attention, 80_500, 90_500), 10_000, "no pulse is left");
+        clock.register_thread(at(81_000));
+        clock.update_oldest_beat(&mut clock.state());
+        assert_eq!(silence_ms(&clock, 80_500, 90_500), 10_000, "no thread is left");
     }
 
     #[test]
-    fn pulses_that_stand_still_together_make_one_gap() {
-        let attention = SilenceClock::new();
-        let beats = [10_000, 10_100].map(|from| attention.register_thread(at(from)));
+    fn threads_that_miss_their_beats_together_make_one_gap() {
+        let clock = SilenceClock::new();
+        let beats = [10_000, 10_100].map(|from| clock.register_thread(at(from)));
         for beat in &beats {
-            attention.record_beat(beat, at(70_000));
+            clock.record_beat(beat, at(70_000));
         }
-        assert_eq!(attention.state().gaps, [(11_000, 70_000)]);
-        assert_eq!(silence_ms(&attention, 9_000, 70_500), 2_500);
+        assert_eq!(clock.state().gaps, [(11_000, 70_000)]);
+        assert_eq!(silence_ms(&clock, 9_000, 70_500), 2_500);
     }
 
     #[test]
-    fn one_thread_that_is_busy_is_enough() {
-        let attention = SilenceClock::new();
-        let [busy, other] = [10_000, 10_000].map(|from| attention.register_thread(at(from)));
-        attention.record_beat(&other, at(40_000));
-        attention.record_beat(&other, at(40_250));
-        assert_eq!(silence_ms(&attention, 9_000, 40_250), 2_000);
-        attention.record_beat(&busy, at(40_300));
-        assert_eq!(silence_ms(&attention, 9_000, 40_300), 2_000);
-        assert_eq!(silence_ms(&attention, 9_000, 41_000), 2_700);
+    fn one_busy_thread_is_enough_for_a_gap() {
+        let clock = SilenceClock::new();
+        let [busy, other] = [10_000, 10_000].map(|from| clock.register_thread(at(from)));
+        clock.record_beat(&other, at(40_000));
+        clock.record_beat(&other, at(40_250));
+        assert_eq!(silence_ms(&clock, 9_000, 40_250), 2_000);
+        clock.record_beat(&busy, at(40_300));
+        assert_eq!(silence_ms(&clock, 9_000, 40_300), 2_000);
+        assert_eq!(silence_ms(&clock, 9_000, 41_000), 2_700);
     }
 }

@@ -1,3 +1,6 @@
+//! The router's actor: gives messages their ids and times, appends them to the store in batches, nudges the recipients
+//! that want a wakeup, and answers the senders.
+
 use std::{collections::HashSet, sync::Arc};
 
 use actix::{Actor, ActorFutureExt, AsyncContext, Context, Handler, Supervised, WrapFuture};
@@ -17,46 +20,46 @@ use crate::{
     supervise::Envelope,
 };
 
-/// Most submissions that one append takes; what arrives meanwhile gathers for the next.
+/// Submissions that one append takes at most. Others are queued for the next.
 const APPEND_LEN_MAX: usize = 4096;
 
-/// Most appends under way.
+/// Appends that run at the same time at most.
 const CONCURRENT_APPENDS_MAX: usize = 2;
 
-/// Most bytes of messages that are gathered or being appended: a store that is slow does not fill the memory. One route of
-/// any size is taken when there is nothing else.
+/// Bytes of messages that are queued or being appended at most, so that a slow store does not fill the memory. A single
+/// route of any size is taken when the router has nothing else.
 pub const ROUTER_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// How often the audience of a broadcast is looked up anew because sessions came or went meanwhile. The last time it is
-/// the audience all the same.
+/// How often the recipients of a broadcast are selected again because sessions came or went before the append. After that
+/// the broadcast goes to the recipients that were selected last.
 const ROSTER_RETRIES_MAX: usize = 4;
 
-/// The router of one project. What one sender sends stays in order: of several appends under way none can be begun anew,
-/// but for the last.
+/// The router of one project. The messages of one sender stay in order: of the appends that run at the same time, only
+/// the last may be retried.
 pub struct Router {
     directory: Arc<Directory>,
     store: Arc<dyn Store>,
     policy: Arc<ProjectPolicy>,
-    /// Has the directory catch up with the store, and then tells what it is given; lets go of it when the store could not
-    /// say.
+    /// Has the directory read again from the store, and then sends on the channel; drops the channel if the store fails.
     resync_directory: Box<dyn Fn(oneshot::Sender<()>)>,
-    /// Those of the batch that is under way.
+    /// The limits for the batch that was begun last.
     limits: Arc<PolicyLimits>,
     ids: MessageIds,
+    /// Counts the routes, so that a session is nudged once for each.
     batch_number: u64,
-    /// Appends under way, and their messages.
     appends_running: usize,
+    /// Messages of the appends that run.
     appending_len: usize,
-    /// The last of them may have to be begun anew.
+    /// The last of the appends that run may have to be retried.
     may_retry: bool,
     queued: Vec<Route>,
-    /// Their messages.
+    /// Messages of `queued`.
     queued_len: usize,
-    /// Of what is gathered or being appended.
+    /// Bytes of messages that are queued or being appended.
     bytes: usize,
 }
 
-/// Who gets a message, beside the message.
+/// The recipients of a message, as the directory has them.
 enum ResolvedRecipients {
     One(Arc<Member>),
     Many {
@@ -66,21 +69,21 @@ enum ResolvedRecipients {
     Missing(BrokerError),
 }
 
-/// What was handed to the store, waiting for its answer.
+/// A message that the store was asked to accept.
 struct PendingMessage {
     message: Arc<Message>,
     to: ResolvedRecipients,
     idempotency_key: Option<String>,
 }
 
-/// What the store is asked to accept, and for whom.
+/// The messages of one append and the routes that they came in.
 struct AppendBatch {
     messages: Vec<PendingMessage>,
-    /// What it has answered to those of them that come first.
+    /// The answers of the store to the first of `messages`.
     answered: Vec<Appended>,
     routes: Vec<PendingRoute>,
     bytes: usize,
-    /// How often sessions may yet come or go meanwhile.
+    /// How often the recipients may still be selected again.
     retries_left: usize,
 }
 
@@ -99,7 +102,7 @@ fn bytes_of(routes: &[Route]) -> usize {
     submissions.map(|submission| submission.draft.encoded_len()).sum()
 }
 
-/// One route, while its messages are being appended.
+/// A route whose messages are being appended.
 struct PendingRoute {
     len: usize,
     reply: oneshot::Sender<Vec<RouteAnswer>>,
@@ -109,15 +112,15 @@ impl Router {
     pub(crate) fn new(
         directory: Arc<Directory>,
         store: Arc<dyn Store>,
-        charter: Arc<ProjectPolicy>,
-        refresh: impl Fn(oneshot::Sender<()>) + 'static,
+        policy: Arc<ProjectPolicy>,
+        resync_directory: impl Fn(oneshot::Sender<()>) + 'static,
     ) -> Self {
         Self {
             directory,
             store,
-            limits: charter.limits(),
-            policy: charter,
-            resync_directory: Box::new(refresh),
+            limits: policy.limits(),
+            policy,
+            resync_directory: Box::new(resync_directory),
             ids: MessageIds::default(),
             batch_number: 0,
             appends_running: 0,
@@ -129,8 +132,8 @@ impl Router {
         }
     }
 
-    /// Whether what was gathered is to be appended now. A store that is far away has the next append at hand when it is
-    /// done with one, if that is worth it.
+    /// Whether the queue is to be appended now. A shared store gets the next append while it works on one, if the queue
+    /// is at least half as long as what is being appended.
     fn can_append(&self) -> bool {
         let is_worth_it = || self.appends_running < CONCURRENT_APPENDS_MAX && 2 * self.queued_len >= self.appending_len;
         self.appends_running == 0 || (self.store.is_shared() && !self.may_retry && is_worth_it())
@@ -151,8 +154,8 @@ impl Router {
                 len: submissions.len(),
                 reply,
             });
-            let sent = submissions.into_iter().map(|submission| self.prepare(submission, now));
-            batch.messages.extend(sent);
+            let messages = submissions.into_iter().map(|submission| self.prepare(submission, now));
+            batch.messages.extend(messages);
         }
         self.appends_running += 1;
         self.appending_len += batch.messages.len();
@@ -160,7 +163,7 @@ impl Router {
         self.append(batch, ctx);
     }
 
-    /// Has the store accept what it has not answered yet.
+    /// Appends the messages of a batch that the store has not answered.
     fn append(&mut self, mut batch: AppendBatch, ctx: &mut Context<Self>) {
         let checks_roster = self.store.is_shared() && batch.retries_left > 0;
         let left = batch.messages.iter().skip(batch.answered.len());
@@ -182,14 +185,14 @@ impl Router {
         });
     }
 
-    /// Appends the rest of a batch when the directory has caught up with the store.
+    /// Appends the rest of a batch once the directory has the current sessions.
     fn retry_append(&mut self, mut batch: AppendBatch, ctx: &mut Context<Self>) {
         batch.retries_left -= 1;
         let (done, refreshed) = oneshot::channel();
         (self.resync_directory)(done);
         let refreshed = refreshed.into_actor(self).map(move |refreshed, router, ctx| {
             if refreshed.is_err() {
-                let error = StoreError::Unreachable("the sessions cannot be looked at".to_owned());
+                let error = StoreError::Unreachable("the sessions cannot be read".to_owned());
                 return router.finish_append(Err(error), batch, ctx);
             }
             let now = now();
@@ -207,7 +210,7 @@ impl Router {
         self.appends_running -= 1;
         self.appending_len -= batch.messages.len();
         self.bytes -= batch.bytes;
-        // While it may be, it is the last.
+        // An append that may be retried is the last one.
         self.may_retry &= self.appends_running > 0;
         self.send_answers(result, batch);
         self.route_queued(ctx);
@@ -254,7 +257,7 @@ impl Router {
         }
     }
 
-    /// Gives a submission its id, its time and its audience.
+    /// Gives a submission its id, its time and its recipients.
     fn prepare(&self, submission: Submission, now: Now) -> PendingMessage {
         let Submission {
             draft,
@@ -278,7 +281,7 @@ impl Router {
         }
     }
 
-    /// `result` is of those that have no answer yet.
+    /// Nudges the recipients and answers the senders. An error holds for the messages without an answer.
     fn send_answers(&mut self, result: Result<(), StoreError>, batch: AppendBatch) {
         let AppendBatch {
             messages: sent,
@@ -306,8 +309,8 @@ impl Router {
                         barrier: Some(Arc::clone(&handover) as _),
                     })
                 };
-                // An actor that was given up while the message was on its way has a successor. One whose mailbox is
-                // full finds the message in its inbox.
+                // An actor that was given up meanwhile has a successor. One whose mailbox is full finds the message in
+                // its inbox.
                 if nudge(&member).is_err()
                     && let Some(successor) = self.directory.by_id(member.record.id)
                 {
@@ -332,7 +335,7 @@ impl Router {
             }) => (queue_len, refused, refusal),
             Ok(Appended::Duplicate(first)) => return PendingAnswer::Answered(Ok(Routed::from_first_result(first))),
             Ok(Appended::KeyReserved) => return PendingAnswer::Answered(Err(BrokerError::key_in_use())),
-            // It is begun anew as long as there is hope.
+            // All retries are used.
             Ok(Appended::RosterOutdated) => return PendingAnswer::Answered(Err(BrokerError::unavailable())),
             Err(error) => return PendingAnswer::Answered(Err(error.into())),
         };
@@ -358,11 +361,11 @@ impl Router {
             }
             ResolvedRecipients::Many { found, .. } => {
                 let refused: HashSet<_> = refused.iter().collect();
-                // Where nothing waits, all of them have it already.
+                // If nothing waits, the message was pushed to all of them.
                 let waiting = if queue_len > 0 { &*found.members } else { &[] };
                 for member in waiting.iter().filter(|member| !refused.contains(&member.record.id)) {
                     member.shared.add_waiting();
-                    // To some of them it may have been handed over.
+                    // It may have been pushed to some of them: the number is not exact.
                     member.shared.mark_waiting_outdated();
                     nudge(member);
                 }
@@ -378,7 +381,7 @@ impl Router {
         }
     }
 
-    /// Says so when a queue has just grown past the warning.
+    /// Logs that a queue has grown past the warning.
     fn warn_if_nearly_full(&self, member: &Member, queue_len: usize) {
         if queue_len >= self.limits.queue_warning_len && member.shared.waiting() < self.limits.queue_warning_len {
             let capacity = self.limits.queue_capacity;
@@ -397,7 +400,7 @@ impl Actor for Router {
 
 impl Supervised for Router {
     fn restarting(&mut self, _: &mut Context<Self>) {
-        // Callers of what was under way learn it from the dropped reply. What was gathered is as good as queued.
+        // Senders of batches that were being appended see their reply dropped. The queue is kept.
         (self.appends_running, self.appending_len, self.may_retry) = (0, 0, false);
         self.bytes = bytes_of(&self.queued);
     }
@@ -410,7 +413,7 @@ impl Handler<Envelope<Route>> for Router {
         let bytes = bytes_of(std::slice::from_ref(&message));
         if self.bytes > 0 && self.bytes + bytes > ROUTER_BYTES_MAX {
             let refused = message.submissions.iter().map(|_| Err(BrokerError::unavailable()));
-            // A sender that has gone does not need the answer.
+            // A sender that is gone does not need the answer.
             let _ = message.reply.send(refused.collect());
             return;
         }

@@ -1,3 +1,5 @@
+//! What the router takes and what it answers.
+
 use std::sync::Arc;
 
 use actix::Message;
@@ -9,8 +11,8 @@ use crate::{
     storage::SendResult,
 };
 
-/// Messages to accept, in this order; one answer each, all at once, when the recipients that could be told at once
-/// have been.
+/// Messages to accept, in this order. The answers, one for each, come together once the nudged recipients have taken
+/// what they can take at once.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct Route {
@@ -18,26 +20,27 @@ pub struct Route {
     pub reply: oneshot::Sender<Vec<RouteAnswer>>,
 }
 
+/// The answer to one message.
 pub type RouteAnswer = Result<Routed, BrokerError>;
 
-/// A message that is checked and encoded.
+/// A message that is checked and encoded, and has no id and no time yet.
 pub struct Submission {
     pub draft: Draft,
     pub target: Recipients,
     pub idempotency_key: Option<String>,
-    /// The sender wants to follow the status beyond this answer.
+    /// The sender wants to be told how far the message comes after this answer.
     pub is_tracked: bool,
 }
 
+/// To whom a message goes.
 pub enum Recipients {
     One(Arc<Member>),
     Many(Box<AudienceQuery>),
-    /// Nobody is there any more. Only when the sender has used the idempotency key before is the answer another than
-    /// this.
+    /// The recipient does not exist. The answer is this error, unless the idempotency key already has a result.
     Missing(BrokerError),
 }
 
-/// Everyone but the sender whom the filter lets through and who speaks the protocol.
+/// The recipients of a broadcast: all sessions but the sender that match the filter and speak the protocol.
 pub struct AudienceQuery {
     pub sender: SessionId,
     pub filter: CapabilityFilter,
@@ -45,18 +48,19 @@ pub struct AudienceQuery {
     pub version: semver::Version,
 }
 
+/// What became of an accepted message.
 pub struct Routed {
     pub result: SendResult,
-    /// Sessions the filter or their protocols left out.
+    /// Sessions that were left out by the filter or because they do not speak the protocol.
     pub skipped: usize,
-    /// There when the submission was `watched` and is not a repeat.
+    /// The status as it changes. None unless the submission is tracked and not a repeat.
     pub status: Option<watch::Receiver<DeliveryStatus>>,
-    /// The answer is that of an earlier submission with the same idempotency key.
+    /// An earlier submission with the same idempotency key had this answer.
     pub is_repeat: bool,
 }
 
 impl Routed {
-    /// The answer to a send whose idempotency key has a first result.
+    /// The answer to a send whose idempotency key has a result already.
     #[must_use]
     pub fn from_first_result(first: SendResult) -> Self {
         Self {

@@ -1,4 +1,7 @@
-//! Audience, append, nudge: the one way a message takes. A direct message is a broadcast to one.
+//! The router of a project: selects the recipients of a message, appends it to the store, and nudges the sessions that
+//! want a wakeup. A direct message is a broadcast to one.
+//!
+//! A shared store may push an appended message to its recipients by itself; then the nudge finds nothing to do.
 
 mod actor;
 mod messages;

@@ -1,3 +1,6 @@
+//! Holds the answers to a batch of sends until every nudge of the batch has been handled, so that `delivered` in an
+//! answer is true.
+
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::oneshot;
@@ -5,9 +8,9 @@ use tokio::sync::oneshot;
 use super::{RouteAnswer, Routed};
 use crate::{model::Message, storage::SendResult};
 
-/// The answers of one batch, on the way from the router through the sessions that are told of it. Whoever lets go
-/// last sends them, and only then is it looked up who has been handed what: so an answer never claims more than
-/// happened, and a session that panics over the nudge delays nothing.
+/// The answers of one batch. Each nudge holds a clone of the `Arc`; dropping the last one sends the answers. What was
+/// delivered is looked up only then: an answer never claims more than has happened, and a session that panics over its
+/// nudge delays nothing.
 pub(super) struct ReplyBarrier(Mutex<Option<Pending>>);
 
 struct Pending {
@@ -15,7 +18,7 @@ struct Pending {
     reply: oneshot::Sender<Vec<RouteAnswer>>,
 }
 
-/// The answer to one submission, complete but for what the sessions will have done.
+/// The answer to one submission, complete except for what was delivered.
 pub(super) enum PendingAnswer {
     Answered(RouteAnswer),
     Accepted {
@@ -35,7 +38,7 @@ impl Drop for ReplyBarrier {
     fn drop(&mut self) {
         let pending = self.0.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(Pending { answers, reply }) = pending {
-            // A sender that has gone does not need the answer; its message is accepted all the same.
+            // A sender that is gone does not need the answer; its message is accepted all the same.
             let _ = reply.send(answers.into_iter().map(PendingAnswer::resolve).collect());
         }
     }
