@@ -4,27 +4,16 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::{
+    PUSH, UPDATED,
+    push::{Era, push_client},
+};
 use crate::support::{Agent, Broker, Caller, Reply, TIMELESS};
 
-const UPDATED: &str = "notifications/resources/updated";
-const PUSH: &str = "notifications/dev.mcp-broker/message";
 const ID: &str = "io.modelcontextprotocol/subscriptionId";
-
-/// A client to which messages are pushed.
-fn push_client(broker: &Broker, name: &str, settings: Value) -> Caller {
-    let capabilities = json!({"extensions": {"dev.mcp-broker/push": settings}});
-    Caller::modern(broker.address, capabilities).registered(name)
-}
 
 fn expect_update(stream: &mut Reply, caller: &Caller, id: &Value) {
     assert_eq!(stream.told(UPDATED), json!({"_meta": {ID: id}, "uri": caller.inbox()}));
-}
-
-/// Expects the next pushes to have these texts.
-fn expect_pushes<const N: usize>(stream: &mut Reply, expected: [&str; N]) -> Vec<Value> {
-    let pushed: Vec<_> = expected.iter().map(|_| stream.told(PUSH)["message"].take()).collect();
-    assert_eq!(crate::support::texts(&pushed), expected);
-    pushed
 }
 
 #[test]
@@ -203,61 +192,6 @@ fn a_client_that_listens_stays_active_until_its_stream_ends() {
 }
 
 #[test]
-fn messages_are_pushed_while_a_stream_is_open() {
-    let broker = Broker::timeless();
-    let alice = broker.agent("alice");
-    let bob = push_client(&broker, "bob", json!({"window": 2, "ack": "manual"}));
-    let early = alice.sends("early").to("bob");
-    assert_eq!(early.status, "queued");
-    let mut stream = bob.listens_as(&json!("é"));
-    let first = stream.told(PUSH);
-    assert_eq!(first["_meta"][ID], "é");
-    assert_eq!(first["message"]["message_id"], early.id.as_str());
-    assert_eq!(first["message"]["delivery_count"], 1);
-    alice.learns(&early.id, "delivered");
-
-    let second = alice.sends("second").to("bob");
-    expect_pushes(&mut stream, ["second"]);
-    let third = alice.sends("third").to("bob");
-    assert_eq!(third.status, "queued");
-    // An acknowledgement by tool or by notification makes room in the window.
-    bob.notifies(
-        "notifications/dev.mcp-broker/ack",
-        json!({"up_to": early.id, "session_id": bob.session}),
-    );
-    expect_pushes(&mut stream, ["third"]);
-    alice.learns(&early.id, "acknowledged");
-    alice.sends("fourth").to("bob");
-    let done = bob.calls("acknowledge_messages", json!({"message_ids": [second.id]}));
-    assert_eq!(done["acknowledged"], 1);
-    expect_pushes(&mut stream, ["fourth"]);
-    stream.leaves();
-
-    // A message that was pushed and not acknowledged is queued again, and pushed to the next stream.
-    alice.learns(&third.id, "queued");
-    let mut stream = bob.listens_as(&json!(2));
-    let again = expect_pushes(&mut stream, ["third", "fourth"]);
-    assert_eq!(again[0]["delivery_count"], 2);
-}
-
-#[test]
-fn written_messages_are_acknowledged_with_ack_auto() {
-    let broker = Broker::timeless();
-    let alice = broker.agent("alice");
-    let bob = push_client(&broker, "bob", json!({"window": 4, "ack": "auto"}));
-    let mut stream = bob.listens_as(&json!(1));
-    let sent: Vec<_> = (0..50).map(|at| alice.sends(&at.to_string()).to("bob").id).collect();
-    for id in &sent {
-        assert_eq!(stream.told(PUSH)["message"]["message_id"], id.as_str());
-    }
-    for id in &sent {
-        alice.learns(id, "acknowledged");
-    }
-    let last = alice.sends("last").and("wait_for", "acknowledged").to("bob");
-    assert_eq!(last.status, "acknowledged");
-}
-
-#[test]
 fn a_client_that_did_not_declare_push_gets_notifications_only() {
     let broker = Broker::timeless();
     let alice = broker.agent("alice");
@@ -268,23 +202,6 @@ fn a_client_that_did_not_declare_push_gets_notifications_only() {
     alice.sends("ho").to("bob");
     assert_eq!(stream.next_frame()["method"], UPDATED);
     assert_eq!(bob.reads(json!({})).len(), 2);
-}
-
-#[test]
-fn the_newest_of_two_streams_gets_the_messages() {
-    let broker = Broker::timeless();
-    let alice = broker.agent("alice");
-    let bob = push_client(&broker, "bob", json!({"ack": "manual"}));
-    let mut older = bob.listens_as(&json!("older"));
-    let sent = alice.sends("hi").to("bob");
-    expect_pushes(&mut older, ["hi"]);
-    let mut newer = bob.listens_as(&json!("newer"));
-    let again = expect_pushes(&mut newer, ["hi"]);
-    assert_eq!(again[0]["message_id"], sent.id.as_str());
-    assert_eq!(again[0]["delivery_count"], 2);
-    older.is_over();
-    alice.sends("ho").to("bob");
-    expect_pushes(&mut newer, ["ho"]);
 }
 
 #[test]
@@ -345,7 +262,7 @@ fn streams_end_with_their_result_when_the_broker_stops() {
 fn streams_that_come_and_go_lose_no_message() {
     let broker = Broker::with(&[&TIMELESS[..], &["--workers=2", "--delivery-limit=1000"]].concat());
     let alice = broker.agent("alice");
-    let bob = push_client(&broker, "bob", json!({"ack": "manual"}));
+    let bob = push_client(&broker, Era::Modern, "bob", json!({"ack": "manual"}));
     for round in 0..50 {
         let stream = bob.listens_as(&json!(round));
         if round % 2 == 0 {

@@ -1,12 +1,36 @@
-//! HTTP in every revision of MCP, and the REST API: what a request gets, what a session keeps, what a hostile client is refused.
+//! HTTP in every revision of MCP, and the REST API: requests, sessions, streams, and hostile clients.
 
+mod bodies;
 mod cors;
 mod hostile_clients;
 mod listen;
 mod modern;
+mod modern_headers;
+mod push;
 mod replay;
 mod replay_bounds;
 mod rest;
+mod session_presence;
 mod sessions;
 mod sse;
 mod waits;
+
+use serde_json::json;
+
+use crate::support::{Broker, Caller};
+
+/// The `Accept` header of a client that prefers events.
+const EVENTS_FIRST: &str = "text/event-stream, application/json";
+const INBOX: &str = "broker://inbox";
+const PUSH: &str = "notifications/dev.mcp-broker/message";
+const UPDATED: &str = "notifications/resources/updated";
+
+/// A client of 2026-07-28 that has registered no session.
+fn unregistered_client(broker: &Broker) -> Caller {
+    Caller::modern(broker.address, json!({}))
+}
+
+/// An HTTP session of this revision, in which no session of the broker is registered.
+fn open_session(broker: &Broker, version: &str) -> Caller {
+    Caller::legacy(broker.address, version, json!({}))
+}

@@ -4,21 +4,14 @@ use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
+use super::{
+    EVENTS_FIRST, INBOX, PUSH, UPDATED,
+    push::{Era, push_client},
+};
 use crate::support::{Broker, Caller, Event, Reply, texts};
-
-const INBOX: &str = "broker://inbox";
-const UPDATED: &str = "notifications/resources/updated";
-const PUSH: &str = "notifications/dev.mcp-broker/message";
-const EVENTS_FIRST: &str = "text/event-stream, application/json";
 
 fn bob(broker: &Broker, version: &str) -> Caller {
     Caller::legacy(broker.address, version, json!({})).registered("bob")
-}
-
-/// A client to which messages are pushed.
-fn push_client(broker: &Broker, settings: Value) -> Caller {
-    let capabilities = json!({"experimental": {"dev.mcp-broker/push": settings}});
-    Caller::legacy(broker.address, "2025-11-25", capabilities).registered("bob")
 }
 
 fn resume(caller: &Caller, last: &str) -> Reply {
@@ -29,12 +22,6 @@ fn resume(caller: &Caller, last: &str) -> Reply {
 fn next_event_with_id(stream: &mut Reply) -> (String, Event) {
     let event = stream.next_event().expect("an event");
     (event.id.clone().expect("its name"), event)
-}
-
-fn expect_pushes<const N: usize>(stream: &mut Reply, expected: [&str; N]) -> Vec<Value> {
-    let pushed: Vec<_> = expected.iter().map(|_| stream.told(PUSH)["message"].take()).collect();
-    assert_eq!(texts(&pushed), expected);
-    pushed
 }
 
 #[test]
@@ -182,7 +169,7 @@ fn a_wait_whose_connection_was_cut_takes_no_message() {
 fn missed_events_of_the_session_stream_are_replayed_in_order() {
     let broker = Broker::timeless();
     let alice = broker.agent("alice");
-    let bob = push_client(&broker, json!({"window": 1000, "ack": "manual"}));
+    let bob = push_client(&broker, Era::Legacy, "bob", json!({"window": 1000, "ack": "manual"}));
     let mut stream = bob.reads_stream();
     for at in 0..5 {
         alice.sends(&at.to_string()).to("bob");
@@ -336,91 +323,11 @@ fn a_newer_stream_replaces_the_older_one() {
 }
 
 #[test]
-fn messages_are_pushed_only_while_the_stream_is_open() {
-    let broker = Broker::timeless();
-    let alice = broker.agent("alice");
-    let bob = push_client(&broker, json!({"window": 5, "ack": "manual"}));
-    assert_eq!(alice.sends("1").to("bob").status, "queued");
-    let mut stream = bob.reads_stream();
-    let first = expect_pushes(&mut stream, ["1"]);
-    let second = alice.sends("2").to("bob");
-    expect_pushes(&mut stream, ["2"]);
-    bob.notifies(
-        "notifications/dev.mcp-broker/ack",
-        json!({"message_ids": [first[0]["message_id"]]}),
-    );
-    alice.learns(first[0]["message_id"].as_str().unwrap(), "acknowledged");
-    stream.leaves();
-    // Unacknowledged pushes are queued again; new messages wait for a read.
-    alice.learns(&second.id, "queued");
-    assert_eq!(alice.sends("3").to("bob").status, "queued");
-    let read = bob.reads(json!({}));
-    assert_eq!(texts(&read), ["2", "3"]);
-    assert_eq!(read[0]["delivery_count"], 2);
-    // They are pushed again on the next stream.
-    let mut stream = bob.reads_stream();
-    alice.sends("4").to("bob");
-    expect_pushes(&mut stream, ["4"]);
-    alice.sends("5").to("bob");
-    expect_pushes(&mut stream, ["5"]);
-}
-
-#[test]
-fn unacknowledged_pushes_are_repeated_on_each_new_stream() {
-    let broker = Broker::timeless();
-    let alice = broker.agent("alice");
-    let bob = push_client(&broker, json!({"ack": "manual"}));
-    let mut stream = bob.reads_stream();
-    let sent = alice.sends("hi").to("bob");
-    expect_pushes(&mut stream, ["hi"]);
-    for _ in 0..3 {
-        stream.leaves();
-        stream = bob.reads_stream();
-        let again = expect_pushes(&mut stream, ["hi"]);
-        assert_eq!(again[0]["message_id"], sent.id.as_str());
-    }
-    let done = bob.calls("acknowledge_messages", json!({"message_ids": [sent.id]}));
-    assert_eq!(done["acknowledged"], 1);
-}
-
-#[test]
-fn written_messages_are_acknowledged_with_ack_auto() {
-    let broker = Broker::timeless();
-    let alice = broker.agent("alice");
-    let bob = push_client(&broker, json!({"window": 2, "ack": "auto"}));
-    let early = alice.sends("early").to("bob");
-    let mut stream = bob.reads_stream();
-    expect_pushes(&mut stream, ["early"]);
-    alice.learns(&early.id, "acknowledged");
-    for at in 0..20 {
-        let text = at.to_string();
-        let sent = alice.sends(&text).and("wait_for", "acknowledged").to("bob");
-        assert_eq!(sent.status, "acknowledged");
-        expect_pushes(&mut stream, [text.as_str()]);
-    }
-}
-
-#[test]
-fn unacknowledged_pushes_are_repeated_on_a_stream_that_replaces_another() {
-    let broker = Broker::timeless();
-    let alice = broker.agent("alice");
-    let bob = push_client(&broker, json!({"ack": "manual"}));
-    let mut older = bob.reads_stream();
-    let sent = alice.sends("hi").to("bob");
-    expect_pushes(&mut older, ["hi"]);
-    // The broker does not know that the older stream is dead, as when the network drops all packets.
-    let mut newer = bob.reads_stream();
-    let again = expect_pushes(&mut newer, ["hi"]);
-    assert_eq!(again[0]["message_id"], sent.id.as_str());
-    older.is_over();
-}
-
-#[test]
 fn a_client_that_reconnects_often_gets_every_message_at_least_once() {
     const MESSAGES: usize = 200;
     let broker = Broker::with(&[&crate::support::TIMELESS[..], &["--workers=2", "--delivery-limit=1000"]].concat());
     let alice = broker.agent("alice");
-    let bob = push_client(&broker, json!({"ack": "manual", "window": 20}));
+    let bob = push_client(&broker, Era::Legacy, "bob", json!({"ack": "manual", "window": 20}));
     let sender = std::thread::spawn(move || {
         let ids: Vec<_> = (0..MESSAGES)
             .map(|at| alice.sends(&at.to_string()).to("bob").id)

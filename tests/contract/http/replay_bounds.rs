@@ -2,11 +2,12 @@
 
 use serde_json::{Value, json};
 
+use super::EVENTS_FIRST;
 use crate::support::{Broker, Caller, Reply, Tenant};
 
-const EVENTS_FIRST: &str = "text/event-stream, application/json";
 /// Bytes of one answer: large enough to fill the bound soon, small enough to be kept.
 const DESCRIPTION_LEN: usize = 90_000;
+
 /// Number of answers that are kept for one session.
 const STREAMS: usize = 16;
 

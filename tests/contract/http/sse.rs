@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
+use super::INBOX;
 use crate::support::{Broker, Reply, Request, eventually, hello};
-
-const INBOX: &str = "broker://inbox";
 
 /// A client whose stream has named the endpoint for its POSTs.
 struct SseClient {

@@ -8,9 +8,8 @@ use std::{
 
 use serde_json::{Value, json};
 
+use super::EVENTS_FIRST;
 use crate::support::{Broker, Caller, Reply, Request, TIMELESS, connect, texts};
-
-const EVENTS_FIRST: &str = "text/event-stream, application/json";
 
 /// One client of each era, named `modern` and `legacy`.
 fn callers(broker: &Broker) -> [Caller; 2] {
