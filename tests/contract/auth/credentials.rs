@@ -434,12 +434,11 @@ fn a_key_that_is_revoked_while_the_body_is_read_has_no_effect() {
 }
 
 #[test]
-fn a_rest_body_is_bounded_in_depth_size_and_time() {
+fn a_rest_body_is_bounded_in_depth_and_size() {
     let broker = Broker::secured();
     let projects = Request::post(broker.address, "")
         .at("/api/v1/projects")
         .with("X-API-Key", ADMIN_KEY);
-    let slow = send_head_only(&projects, 100);
     let unknown = send_head_only(&projects.clone().without("X-API-Key"), 100);
     assert_eq!(unknown.whole().status, 401, "a caller without a key is refused at once");
     let deep = |open: &str, close: &str| {
@@ -491,5 +490,4 @@ fn a_rest_body_is_bounded_in_depth_size_and_time() {
     }
     let listed = broker.rest(ADMIN_KEY, "GET", "/api/v1/projects", &Value::Null).json();
     assert_eq!(listed["projects"].as_array().unwrap().len(), 1, "{listed}");
-    assert_eq!(slow.whole().problem(), (408, "timeout".to_owned()));
 }

@@ -150,13 +150,13 @@ fn an_expired_key_ends_its_connections() {
     let legacy = team.resumable_as(&key).registered("legacy");
     let mut stream = legacy.reads_stream();
     let kept = team.agent("kept");
-    visitor.wire.is_closed_with(UNAUTHORIZED);
-    stream.is_over();
-    kept.calls("heartbeat", json!({}));
     // A key that ends sooner than keys made before it ends in time.
     let [longer, shorter] = [60, 1].map(|seconds| team.new_key(&json!({"expires_in_seconds": seconds})));
     let (longer, shorter) = (team.visitor_as(&longer), team.visitor_as(&shorter));
     shorter.wire.is_closed_with(UNAUTHORIZED);
+    visitor.wire.is_closed_with(UNAUTHORIZED);
+    stream.is_over();
+    kept.calls("heartbeat", json!({}));
     longer.calls("list_sessions", json!({}));
 }
 

@@ -1,4 +1,4 @@
-//! Bodies of HTTP requests that are too large, too slow, not JSON, or framed ambiguously.
+//! Bodies of HTTP requests that are too large, not JSON, or framed ambiguously.
 
 use std::{
     io::{Read, Write},
@@ -8,16 +8,8 @@ use std::{
 
 use serde_json::json;
 
-use super::{open_session, unregistered_client};
+use super::{open_session, send_head_only, unregistered_client};
 use crate::support::{Broker, Reply, Request, connect, hello};
-
-/// Sends a head that announces a body of `len` bytes, and no byte of the body.
-fn send_head_only(request: &Request, len: usize) -> Reply {
-    let mut socket = connect(request.address);
-    let head = format!("{}Content-Length: {len}\r\n\r\n", request.head());
-    socket.write_all(head.as_bytes()).unwrap();
-    Reply::on(socket)
-}
 
 #[test]
 fn foreign_origins_and_hosts_are_refused_before_the_body_is_read() {
@@ -323,38 +315,5 @@ fn the_body_of_a_refused_request_is_not_parsed_as_a_request() {
             "{statuses:?} {expected:?} {answer}"
         );
     }
-    alice.sees_nothing();
-}
-
-#[test]
-fn a_body_that_comes_too_slowly_times_out() {
-    let broker = Broker::start();
-    let alice = broker.agent("alice");
-    let caller = broker.stateless("modern");
-    let request = caller.call("send_message", alice.sends("slow").arguments_to("alice"));
-    let slow: Vec<_> = (0..20).map(|_| send_head_only(&request, request.body.len())).collect();
-    // A client that sends a few bytes from time to time gets more time.
-    let dripping = std::thread::spawn({
-        let request = request.clone();
-        move || {
-            const DROPS: usize = 30;
-            let mut reply = send_head_only(&request, request.body.len());
-            for byte in &request.body[..DROPS] {
-                let mut socket = reply.socket();
-                socket.write_all(&[*byte]).unwrap();
-                std::thread::sleep(Duration::from_millis(400));
-            }
-            let mut socket = reply.socket();
-            socket.write_all(&request.body[DROPS..]).unwrap();
-            reply.status()
-        }
-    });
-    // Other clients are served meanwhile.
-    for reply in slow {
-        caller.calls("heartbeat", json!({}));
-        assert_eq!(reply.whole().status, 408);
-    }
-    assert_eq!(dripping.join().unwrap(), 200);
-    alice.sees(["slow"]);
     alice.sees_nothing();
 }

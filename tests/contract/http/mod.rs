@@ -13,11 +13,14 @@ mod rest;
 mod session_presence;
 mod sessions;
 mod sse;
+mod timeouts;
 mod waits;
+
+use std::io::Write;
 
 use serde_json::json;
 
-use crate::support::{Broker, Caller};
+use crate::support::{Broker, Caller, Reply, Request, connect};
 
 /// The `Accept` header of a client that prefers events.
 const EVENTS_FIRST: &str = "text/event-stream, application/json";
@@ -33,4 +36,12 @@ fn unregistered_client(broker: &Broker) -> Caller {
 /// An HTTP session of this revision, in which no session of the broker is registered.
 fn open_session(broker: &Broker, version: &str) -> Caller {
     Caller::legacy(broker.address, version, json!({}))
+}
+
+/// Sends a head that announces a body of `len` bytes, and no byte of the body.
+fn send_head_only(request: &Request, len: usize) -> Reply {
+    let mut socket = connect(request.address);
+    let head = format!("{}Content-Length: {len}\r\n\r\n", request.head());
+    socket.write_all(head.as_bytes()).unwrap();
+    Reply::on(socket)
 }

@@ -113,6 +113,11 @@ fn messages_without_an_open_stream_wait_for_a_read() {
         let read = bob.reads(json!({}));
         assert_eq!(texts(&read), ["2", "3"]);
         assert_eq!(read[0]["delivery_count"], 2);
+        // `subscriptions/listen` takes the session over, which releases what was read. The stream of a session does not.
+        if era == Era::Modern {
+            let ids: Vec<_> = read.iter().map(|message| &message["message_id"]).collect();
+            bob.calls("acknowledge_messages", json!({"message_ids": ids}));
+        }
         // On the next stream new messages are pushed again.
         let mut stream = era.opens(&bob, &json!(2));
         alice.sends("4").to(name);

@@ -239,6 +239,9 @@ fn a_sender_can_wait_for_a_remote_delivery() {
     bob.sees(["late"]);
     // So is a sender that waits when the broker stops.
     let call = alice.sends("last").and("wait_for", "acknowledged").off_to("bob@there");
+    eventually("the message is queued", || {
+        (!bob.calls("list_sessions", json!({})).is_null() && bob.unread() == 1).then_some(())
+    });
     alice.wire.catches_up();
     broker.is_told_to_stop();
     assert_eq!(alice.returns("send_message", &call)["status"], "queued");

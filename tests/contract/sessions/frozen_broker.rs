@@ -8,12 +8,12 @@ use serde_json::json;
 use crate::support::Broker;
 
 /// Longer than every threshold below.
-const FROZEN_FOR: Duration = Duration::from_secs(6);
+const FROZEN_FOR: Duration = Duration::from_secs(3);
 const SETTINGS: [&str; 4] = [
     "--heartbeat-interval=100ms",
-    "--stale-threshold=2s",
-    "--disconnect-threshold=3s",
-    "--session-retention=4s",
+    "--stale-threshold=1s",
+    "--disconnect-threshold=1500ms",
+    "--session-retention=2s",
 ];
 
 #[test]
