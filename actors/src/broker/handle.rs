@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::{
@@ -116,9 +116,7 @@ impl BrokerHandle {
             expires_at_ms: None,
         };
         record.add_key(&made, &key, now_ms)?;
-        let (reply, answer) = oneshot::channel();
-        self.address.tell(CreateProject { record, reply })?;
-        let record = answer.await.unwrap_or(Err(BrokerError::unavailable()))?;
+        let record = self.address.request(|reply| CreateProject { record, reply }).await?;
         Ok((record, made))
     }
 
@@ -253,13 +251,12 @@ impl BrokerHandle {
         update: impl Fn(&mut ProjectRecord) -> Result<(), BrokerError> + Send + Sync + 'static,
     ) -> Result<Arc<ProjectRecord>, BrokerError> {
         self.wait_until_loaded().await?;
-        let (reply, answer) = oneshot::channel();
-        self.address.tell(UpdateProject {
+        let command = |reply| UpdateProject {
             project: id.clone(),
             update: RecordUpdate::new(update),
             reply,
-        })?;
-        answer.await.unwrap_or(Err(BrokerError::unavailable()))
+        };
+        self.address.request(command).await
     }
 
     /// Appends an entry to the audit log. Sets its id and time. A store that fails is logged.

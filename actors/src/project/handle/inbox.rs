@@ -127,12 +127,11 @@ impl ProjectHandle {
     /// # Errors
     /// `session_taken_over`, `unavailable`.
     pub async fn acknowledge(&self, member: &Member, which: Acknowledge) -> Result<Acknowledged, BrokerError> {
-        let (reply, answer) = oneshot::channel();
-        member.address.tell(AcknowledgeMessages {
+        let command = |reply| AcknowledgeMessages {
             which,
             reply: Some(reply),
-        })?;
-        answer.await.unwrap_or(Err(BrokerError::unavailable()))
+        };
+        member.address.request(command).await
     }
 
     /// As [`Self::acknowledge`], without an answer.

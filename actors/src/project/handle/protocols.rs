@@ -3,7 +3,6 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use serde_json::Value;
-use tokio::sync::oneshot;
 
 use super::ProjectHandle;
 use crate::{
@@ -57,14 +56,13 @@ impl ProjectHandle {
         }
         Schema::check_admits_objects(&record.schema)?;
         let protocol = self.0.compiler.compile(Arc::new(record)).await?;
-        let (reply, answer) = oneshot::channel();
         let len_max = self.record().config.max_protocols;
-        self.0.registry.tell(RegisterProtocol {
+        let command = |reply| RegisterProtocol {
             protocol,
             len_max,
             reply,
-        })?;
-        answer.await.unwrap_or(Err(BrokerError::unavailable()))
+        };
+        self.0.registry.request(command).await
     }
 
     /// A registered protocol.

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, join_all};
-use tokio::sync::oneshot;
 
 use super::{Page, ProjectHandle};
 use crate::{
@@ -21,9 +20,7 @@ impl ProjectHandle {
 
     /// Makes a session, or resumes the one that holds the name, or changes the caller's own.
     pub async fn register(&self, registration: Registration) -> Result<Registered, BrokerError> {
-        let (reply, answer) = oneshot::channel();
-        self.0.project.tell(Register { registration, reply })?;
-        answer.await.unwrap_or(Err(BrokerError::unavailable()))
+        self.0.project.request(|reply| Register { registration, reply }).await
     }
 
     /// The session that an id addresses: all incarnations share one inbox.
