@@ -11,6 +11,7 @@ pub mod cli;
 pub mod config;
 pub mod exit;
 pub mod http;
+pub mod json;
 pub mod mcp;
 pub mod problem;
 pub mod refusal;

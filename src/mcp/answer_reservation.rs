@@ -43,9 +43,7 @@ impl AnswerReservation {
 
     /// Reserves a page on the connection. A connection with too many reserved pages accepts no further frames.
     pub fn reserve_page(&self) {
-        self.context
-            .reserved_answer_bytes
-            .set(self.context.reserved_answer_bytes.get() + PAGE_ANSWER_BYTES_MAX);
+        self.context.calls.reserve_answer_bytes(PAGE_ANSWER_BYTES_MAX);
         self.reserved.set(self.reserved.get() + PAGE_ANSWER_BYTES_MAX);
     }
 
@@ -68,10 +66,7 @@ impl AnswerReservation {
     pub fn release_page(&self) {
         let reserved = self.reserved.take();
         if reserved > 0 {
-            self.context
-                .reserved_answer_bytes
-                .set(self.context.reserved_answer_bytes.get() - reserved);
-            self.context.wake();
+            self.context.calls.release_answer_bytes(reserved);
         }
     }
 }

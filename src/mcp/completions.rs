@@ -21,9 +21,8 @@ use super::{
     prompts,
     resources::{PROTOCOL_TEMPLATE, SESSION_INBOX_TEMPLATE},
     rpc::{RpcError, shortened},
-    tools::JsonObject,
 };
-use crate::auth::Identity;
+use crate::{auth::Identity, json::JsonObject};
 
 /// Values in one answer (server/utilities/completion, Completion Results).
 const VALUES_LEN_MAX: usize = 100;

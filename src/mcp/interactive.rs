@@ -4,26 +4,22 @@
 //! client receives the input requests as the result and calls again with the answers (2026-07-28, basic/patterns/mrtr);
 //! the client of a task reads them from the task.
 
-use std::{
-    cell::{Cell, RefCell},
-    collections::HashMap,
-    future::Future,
-    panic::AssertUnwindSafe,
-    rc::Rc,
-    sync::Arc,
-    time::Duration,
-};
+use std::{cell::RefCell, future::Future, panic::AssertUnwindSafe, rc::Rc, sync::Arc, time::Duration};
 
 use actors::{
     clock::{millis, now},
     registry::Schema,
 };
-use futures_util::{FutureExt, future::try_join_all};
+use futures_util::{
+    FutureExt,
+    future::{LocalBoxFuture, try_join_all},
+};
 use serde_json::{Map, Value, json};
-use tokio::{sync::oneshot, time::timeout};
+use tokio::time::timeout;
 
 use super::{
-    context::{PeerContext, ShutdownBehaviour},
+    calls::ShutdownBehaviour,
+    context::PeerContext,
     logging::Level,
     reply::{ReplyTo, with_era_members},
     request_state::RequestFingerprint,
@@ -40,6 +36,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(600);
 pub enum Interrupted {
     /// The client has to answer these input requests first, and then calls again.
     InputRequired(Map<String, Value>),
+    /// The call fails with this error.
     Failed(RpcError),
 }
 
@@ -48,6 +45,9 @@ impl From<RpcError> for Interrupted {
         Self::Failed(error)
     }
 }
+
+/// A tool or prompt that interacts with its caller.
+pub type InteractiveFn = fn(InteractiveCall) -> LocalBoxFuture<'static, InteractiveResult>;
 
 /// The members of a result, or why there is none.
 pub type InteractiveResult = Result<Value, Interrupted>;
@@ -143,11 +143,11 @@ impl InteractiveCall {
         params.remove("_meta");
         let (responses, state) = (params.remove("inputResponses"), params.remove("requestState"));
         let params = Value::Object(params);
-        let origin = RequestFingerprint::new(&context.identity.owner_path(), method, &params);
+        let fingerprint = RequestFingerprint::new(&context.identity.owner_path(), method, &params);
         let (responses, answers) = if to.modern {
             (
                 read_responses(responses)?,
-                read_accepted_answers(context, &origin, state)?,
+                read_accepted_answers(context, &fingerprint, state)?,
             )
         } else {
             Default::default()
@@ -157,7 +157,7 @@ impl InteractiveCall {
             to: to.clone(),
             params,
             capabilities,
-            fingerprint: origin,
+            fingerprint,
             responses,
             accepted_answers: RefCell::new(answers),
             task: RefCell::default(),
@@ -182,7 +182,7 @@ impl InteractiveCall {
                 call.finish(outcome.unwrap_or_else(panicked));
             }
         };
-        call.context.spawn(&to, ShutdownBehaviour::Refuse, run);
+        call.context.calls.spawn(&to, ShutdownBehaviour::Refuse, run);
     }
 
     /// An argument of the tool or prompt; null if absent.
@@ -223,6 +223,7 @@ impl InteractiveCall {
         Err(error.into())
     }
 
+    /// Sends a progress notification if the caller asked for them. A task sends none.
     pub fn notify_progress(&self, progress: f64, total: f64) {
         if self.0.task.borrow().is_none() {
             let call = &self.0;
@@ -236,6 +237,7 @@ impl InteractiveCall {
         self.0.to.progress.as_deref()
     }
 
+    /// Sends a log message if the caller asked for this severity. A task sends none.
     pub fn log(&self, level: Level, logger: &str, data: &Value) {
         if self.0.task.borrow().is_none() {
             let call = &self.0;
@@ -263,7 +265,7 @@ impl InteractiveCall {
         let Some(task) = call.context.become_task(&call.to) else {
             return false;
         };
-        if let Some(runner) = call.context.detach_call(&call.to) {
+        if let Some(runner) = call.context.calls.detach(&call.to) {
             task.set_runner(runner);
         }
         *call.task.borrow_mut() = Some(task);
@@ -286,8 +288,8 @@ impl InteractiveCall {
     ///
     /// # Errors
     /// [`Interrupted`]: the tool passes it on, which ends the call or this round.
-    pub async fn ask(&self, key: &str, question: InputRequest) -> Result<Value, Interrupted> {
-        let mut answers = self.ask_all(vec![(key, question)]).await?;
+    pub async fn ask(&self, key: &str, request: InputRequest) -> Result<Value, Interrupted> {
+        let mut answers = self.ask_all(vec![(key, request)]).await?;
         Ok(answers.pop().unwrap_or_default())
     }
 
@@ -295,29 +297,24 @@ impl InteractiveCall {
     ///
     /// # Errors
     /// As [`Self::ask`].
-    pub async fn ask_all(&self, questions: Vec<(&str, InputRequest)>) -> Result<Vec<Value>, Interrupted> {
-        for (_, question) in &questions {
-            self.require(question.capability)?;
+    pub async fn ask_all(&self, requests: Vec<(&str, InputRequest)>) -> Result<Vec<Value>, Interrupted> {
+        for (_, request) in &requests {
+            self.require(request.capability)?;
         }
         let call = &self.0;
         let task = call.task.borrow().clone();
         if let Some(task) = task {
             return try_join_all(
-                questions
+                requests
                     .into_iter()
-                    .map(|(key, question)| ask_in_task(&task, key, question)),
+                    .map(|(key, request)| ask_in_task(&task, key, request)),
             )
             .await;
         }
         if call.to.modern {
-            return call.answers_or_input_required(&questions);
+            return call.answers_or_input_required(&requests);
         }
-        try_join_all(
-            questions
-                .into_iter()
-                .map(|(_, question)| call.ask_legacy_client(question)),
-        )
-        .await
+        try_join_all(requests.into_iter().map(|(_, request)| call.ask_legacy_client(request))).await
     }
 }
 
@@ -333,13 +330,17 @@ fn read_responses(responses: Option<Value>) -> Result<Map<String, Value>, RpcErr
 
 fn read_accepted_answers(
     context: &PeerContext,
-    origin: &RequestFingerprint,
+    fingerprint: &RequestFingerprint,
     state: Option<Value>,
 ) -> Result<Map<String, Value>, RpcError> {
     let Some(state) = state else { return Ok(Map::new()) };
-    let opened = state
-        .as_str()
-        .and_then(|state| context.service.state_signer.verify(state, origin, now().unix_ms).ok());
+    let opened = state.as_str().and_then(|state| {
+        context
+            .service
+            .state_signer
+            .verify(state, fingerprint, now().unix_ms)
+            .ok()
+    });
     // The response does not tell the reasons apart: that would help only a forger.
     opened.ok_or_else(|| {
         RpcError::invalid_params(
@@ -349,11 +350,11 @@ fn read_accepted_answers(
     })
 }
 
-async fn ask_in_task(task: &Task, key: &str, question: InputRequest) -> Result<Value, Interrupted> {
+async fn ask_in_task(task: &Task, key: &str, request: InputRequest) -> Result<Value, Interrupted> {
     loop {
-        let answer = task.ask(key, question.to_json()).await;
+        let answer = task.ask(key, request.to_json()).await;
         match answer {
-            Ok(answer) if question.accepts(&answer) => return Ok(answer),
+            Ok(answer) if request.accepts(&answer) => return Ok(answer),
             Ok(_) => {}
             Err(_) => return Err(RpcError::new(INTERNAL_ERROR, "the task is over").into()),
         }
@@ -362,18 +363,18 @@ async fn ask_in_task(task: &Task, key: &str, question: InputRequest) -> Result<V
 
 impl Call {
     /// The answers that the client has sent. If some are missing, the round ends with requests for them.
-    fn answers_or_input_required(&self, questions: &[(&str, InputRequest)]) -> Result<Vec<Value>, Interrupted> {
+    fn answers_or_input_required(&self, requests: &[(&str, InputRequest)]) -> Result<Vec<Value>, Interrupted> {
         let mut taken = self.accepted_answers.borrow_mut();
-        let mut answers = Vec::with_capacity(questions.len());
+        let mut answers = Vec::with_capacity(requests.len());
         let mut missing = Map::new();
-        for (key, question) in questions {
+        for (key, request) in requests {
             let answer = self.responses.get(*key).or_else(|| taken.get(*key)).cloned();
-            match answer.filter(|answer| question.accepts(answer)) {
+            match answer.filter(|answer| request.accepts(answer)) {
                 Some(answer) => {
                     taken.insert((*key).to_owned(), answer.clone());
                     answers.push(answer);
                 }
-                None => drop(missing.insert((*key).to_owned(), question.to_json())),
+                None => drop(missing.insert((*key).to_owned(), request.to_json())),
             }
         }
         if missing.is_empty() {
@@ -383,24 +384,24 @@ impl Call {
         }
     }
 
-    async fn ask_legacy_client(&self, question: InputRequest) -> Result<Value, Interrupted> {
+    async fn ask_legacy_client(&self, request: InputRequest) -> Result<Value, Interrupted> {
         let (id, answer) = self.context.client_requests.open();
-        let frame = json!({"jsonrpc": "2.0", "id": id, "method": question.method, "params": question.params});
+        let frame = json!({"jsonrpc": "2.0", "id": id, "method": request.method, "params": request.params});
         self.to.notify(&self.context.outbox, frame.to_string().as_bytes());
         match timeout(ANSWER_TIMEOUT, answer).await {
-            Ok(Ok(Ok(answer))) if question.accepts(&answer) => Ok(answer),
-            Ok(Ok(Ok(_))) => Err(RpcError::new(INVALID_REQUEST, format!("no answer to {}", question.method)).into()),
+            Ok(Ok(Ok(answer))) if request.accepts(&answer) => Ok(answer),
+            Ok(Ok(Ok(_))) => Err(RpcError::new(INVALID_REQUEST, format!("no answer to {}", request.method)).into()),
             Ok(Ok(Err(error))) => Err(error.into()),
             Ok(Err(_)) | Err(_) => {
-                Err(RpcError::new(INTERNAL_ERROR, format!("{} was not answered", question.method)).into())
+                Err(RpcError::new(INTERNAL_ERROR, format!("{} was not answered", request.method)).into())
             }
         }
     }
 
-    fn finish(&self, outcome: InteractiveResult) {
+    fn finish(&self, result: InteractiveResult) {
         let outbox = &self.context.outbox;
         let task = self.task.borrow().clone();
-        match (task, outcome) {
+        match (task, result) {
             (Some(task), Ok(result)) => {
                 let mut out = Vec::new();
                 write_json(&mut out, &with_era_members(result, true));
@@ -411,7 +412,7 @@ impl Call {
                 task.fail(RpcError::new(INTERNAL_ERROR, "Internal error"))
             }
             (None, Ok(result)) => self.to.result(outbox, &with_era_members(result, self.to.modern)),
-            (None, Err(Interrupted::InputRequired(questions))) => {
+            (None, Err(Interrupted::InputRequired(requests))) => {
                 let expires_at = now().unix_ms + millis(ANSWER_TIMEOUT);
                 let answers = self.accepted_answers.borrow().clone();
                 let state = self
@@ -419,49 +420,11 @@ impl Call {
                     .service
                     .state_signer
                     .sign(&self.fingerprint, answers, expires_at);
-                let mut result = with_era_members(json!({"inputRequests": questions, "requestState": state}), true);
+                let mut result = with_era_members(json!({"inputRequests": requests, "requestState": state}), true);
                 result["resultType"] = json!("input_required");
                 self.to.result(outbox, &result);
             }
             (None, Err(Interrupted::Failed(error))) => self.to.error(outbox, &error),
         }
-    }
-}
-
-/// The JSON-RPC requests to a legacy client that wait for its response.
-#[derive(Default)]
-pub struct ClientRequests {
-    last_id: Cell<u64>,
-    pending: RefCell<HashMap<u64, oneshot::Sender<Result<Value, RpcError>>>>,
-}
-
-impl ClientRequests {
-    fn open(&self) -> (u64, oneshot::Receiver<Result<Value, RpcError>>) {
-        let id = self.last_id.get() + 1;
-        self.last_id.set(id);
-        let (reply, answer) = oneshot::channel();
-        let mut waiting = self.pending.borrow_mut();
-        waiting.retain(|_, reply| !reply.is_closed());
-        waiting.insert(id, reply);
-        (id, answer)
-    }
-
-    /// Passes the client's response to its waiter; an unexpected response is ignored.
-    pub fn resolve(&self, id: Option<&str>, outcome: Result<&str, &str>) {
-        let reply = id
-            .and_then(|id| id.parse().ok())
-            .and_then(|id: u64| self.pending.borrow_mut().remove(&id));
-        let Some(reply) = reply else { return };
-        let read = |text| serde_json::from_str::<Value>(text).unwrap_or_default();
-        let answer = match outcome {
-            Ok(result) => Ok(read(result)),
-            Err(error) => {
-                let error = read(error);
-                let code = error["code"].as_i64().and_then(|code| i32::try_from(code).ok());
-                let message = error["message"].as_str().unwrap_or("the client refused").to_owned();
-                Err(RpcError::new(code.unwrap_or(INTERNAL_ERROR), message))
-            }
-        };
-        let _ = reply.send(answer);
     }
 }

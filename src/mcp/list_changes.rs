@@ -4,14 +4,20 @@ use std::future::Future;
 
 use tokio::sync::watch;
 
+/// Whether the lists change while the broker runs: only the fixtures announce changes.
+pub const LISTS_CHANGE: bool = cfg!(feature = "conformance-fixtures");
+
 /// A list that clients may cache until they are notified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum List {
+    /// The result of `tools/list`.
     Tools,
+    /// The result of `prompts/list`.
     Prompts,
 }
 
 impl List {
+    /// All lists.
     pub const ALL: [Self; 2] = [Self::Tools, Self::Prompts];
 
     /// The member of the filter of `subscriptions/listen` that asks for this list.

@@ -2,9 +2,6 @@
 //! `logging/setLevel`, those of 2026-07-28 in each request.
 
 use serde::Deserialize;
-use serde_json::Value;
-
-use super::{Outbox, reply::ReplyTo};
 
 /// The severities of RFC 5424, lowest first.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,21 +30,5 @@ impl Level {
             Self::Alert => "alert",
             Self::Emergency => "emergency",
         }
-    }
-}
-
-impl ReplyTo {
-    /// Tells the caller of something that happened while its request was served, if it wants to hear of that level.
-    pub fn log(&self, connection: &Outbox, level: Level, logger: &str, data: &Value) {
-        if self.log_level.is_none_or(|wanted| level < wanted) {
-            return;
-        }
-        let frame = format!(
-            "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{{\"level\":\"{}\",\"logger\":{},\
-             \"data\":{data}}}}}",
-            level.as_str(),
-            Value::from(logger),
-        );
-        self.notify(connection, frame.as_bytes());
     }
 }

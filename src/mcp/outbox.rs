@@ -2,20 +2,18 @@
 //!
 //! It knows framing and budgets; it must not know what a frame means.
 
+mod connection;
+
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     task::Waker,
     time::Duration,
 };
 
-use actors::{
-    model::ConnectionId,
-    session::{CloseReason, Connection, ReadReservation, UNRESERVED_BYTES_MAX},
-    storage::Delivery,
-};
+use actors::{model::ConnectionId, session::CloseReason};
 use futures_util::task::AtomicWaker;
 
 use super::{
@@ -520,99 +518,5 @@ impl Outbox {
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Connection for Outbox {
-    fn id(&self) -> ConnectionId {
-        self.id
-    }
-
-    fn reserve(self: Arc<Self>, bytes: usize) -> Option<ReadReservation> {
-        let waiting = self.waiting_len();
-        let reserves = waiting < PUSH_BYTES_MAX
-            && self
-                .charge
-                .as_ref()
-                .is_none_or(|charge| charge.reserve(self.charged_len(), bytes));
-        if !reserves {
-            self.push_refused_bytes.store(bytes, Ordering::Relaxed);
-            self.push_refused.store(true, Ordering::Release);
-            // Room in the shared budget is made elsewhere; the transport has to poll for it.
-            self.wake();
-            return None;
-        }
-        if self.push_refused.load(Ordering::Relaxed) {
-            self.push_refused.store(false, Ordering::Release);
-        }
-        if bytes <= UNRESERVED_BYTES_MAX || self.charge.is_none() {
-            return Some(ReadReservation::default());
-        }
-        Some(ReadReservation::with_guard(ReservedBytes { outbox: self, bytes }))
-    }
-
-    fn push(&self, deliveries: &[Delivery]) {
-        if deliveries.is_empty() {
-            return;
-        }
-        let mut queue = self.queue();
-        // The peer unsubscribed after the lease. The leased messages return to the inbox at the next release.
-        let Some(frame) = queue.push.take() else { return };
-        for Delivery { message, count } in deliveries {
-            let len = frame.before.len() + message.encoded_len(*count) + frame.after.len();
-            self.append(&mut queue, len, |out| {
-                out.extend_from_slice(&frame.before);
-                message.write(out, *count);
-                out.extend_from_slice(&frame.after);
-            });
-            if !queue.ended {
-                let end = queue.queued_bytes_total;
-                queue.marks.messages.push_back((end, message.id));
-            }
-        }
-        queue.push = Some(frame);
-        drop(queue);
-        // While a reservation exists, it covers these messages.
-        if self.charge.as_ref().is_some_and(|charge| charge.reserved_bytes() == 0) {
-            self.update_budget();
-        }
-        self.wake();
-    }
-
-    fn notify_inbox_changed(&self) {
-        let mut queue = self.queue();
-        if queue.inbox_frames.is_empty() || std::mem::replace(&mut queue.inbox_announced, true) {
-            return;
-        }
-        let frames = std::mem::take(&mut queue.inbox_frames);
-        for frame in &frames {
-            self.append(&mut queue, frame.len(), |out| out.extend_from_slice(frame));
-        }
-        queue.inbox_frames = frames;
-        drop(queue);
-        self.update_budget();
-        self.wake();
-    }
-
-    fn close(&self, why: CloseReason) {
-        if why == CloseReason::TakenOver {
-            self.taken_over.store(true, Ordering::Release);
-        }
-        self.queue().closing.get_or_insert(why);
-        self.wake();
-    }
-}
-
-/// Bytes that an outbox has reserved for messages that are being read from the store.
-struct ReservedBytes {
-    outbox: Arc<Outbox>,
-    bytes: usize,
-}
-
-impl Drop for ReservedBytes {
-    fn drop(&mut self) {
-        if let Some(charge) = &self.outbox.charge {
-            charge.unreserve(self.outbox.charged_len(), self.bytes);
-        }
     }
 }

@@ -1,7 +1,7 @@
-//! One caller, as MCP sees it: a lasting connection, or one stateless request.
+//! One MCP client: a lasting connection, an HTTP session, or one stateless request. A transport gives it frames, polls
+//! it, and tells it what became of its output.
 
 use std::{
-    future::Future,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     rc::Rc,
@@ -13,8 +13,8 @@ use std::{
 use actors::{
     clock::{self, Now},
     model::{BrokerError, ConnectionId, MessageId},
-    project::{CrossProjectSend, PreparedSend},
-    router::{RouteAnswer, Routed},
+    project::PreparedSend,
+    router::RouteAnswer,
     session::{Connection, Member, MessagesWritten, ReadAt, Writable},
 };
 use futures_util::{
@@ -24,39 +24,39 @@ use futures_util::{
 use tokio::time::{Sleep, sleep};
 
 use super::{
-    Outbox, Service,
-    context::{PeerContext, PeerKind, ShutdownBehaviour},
+    binding::PeerKind,
+    context::PeerContext,
     dispatch,
-    outbox::ANSWER_BYTES_MAX,
+    outbox::{ANSWER_BYTES_MAX, Outbox},
     read_batch::{Deferred, ReadBatch, RoutedBatch},
     reply::{AnswerBatch, ReplyRoute, ReplyTo, server_info_text},
     rpc::{self, INTERNAL_ERROR, Incoming, Malformed, RpcError},
-    tasks::Task,
-    tools::{SendReply, ToolSend},
+    send_outcome::{answer_send, send_cross_project},
+    send_reply::{SendReply, ToolSend},
+    service::Service,
     version::{BATCH_VERSION, RequestMeta},
 };
 use crate::auth::Identity;
 
-/// Batches of messages that may be with the router for one connection before it is read no further.
-const ROUTES_LEN_MAX: usize = 8;
-/// How long the frames of one connection may keep its worker busy in a row, and how long the connection rests then, so
-/// that others are served. One frame takes at most about 20 ms; many small ones come with one read, or as a batch.
+/// Submitted batches of messages that the router has not answered; with more, the connection is not read.
+const ROUTED_LEN_MAX: usize = 8;
+/// How long, in milliseconds, the frames of one connection may keep its worker busy. Then the connection pauses, so that
+/// others are served. One frame takes at most about 20 ms; one read, or one JSON-RPC batch, may bring many small ones.
 const BUSY_MAX_MS: u64 = 10;
 const PAUSE_AFTER_BUSY: Duration = Duration::from_millis(1);
-
-/// Bytes of answers that may be reserved, or wait, for one connection before another of its frames is taken up.
+/// Bytes of answers that may be reserved, or wait, before further frames of the connection are deferred.
 const RESERVED_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// The MCP side of one connection. Lives on the connection's thread.
+/// One MCP client. Lives on the thread of its connection.
 pub struct Peer {
     context: Rc<PeerContext>,
     batch: ReadBatch,
     malformed_in_a_row: usize,
-    /// Nothing is read until it is over.
+    /// Frames are deferred until it has elapsed.
     pause: Option<Pin<Box<Sleep>>>,
-    /// When the frames that are taken up now began to keep the worker busy, on the monotonic clock.
+    /// Since when frames have kept the worker busy, in milliseconds of the monotonic clock.
     busy_since_ms: u64,
-    /// Where an answer is written, and the object in it.
+    /// Buffers for an answer and the object in it.
     scratch: Vec<u8>,
     object: Vec<u8>,
 }
@@ -64,9 +64,11 @@ pub struct Peer {
 /// What became of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameOutcome {
+    /// It was served or deferred.
     Handled,
-    /// Not JSON, and neither were this many before it.
+    /// It was not JSON.
     Malformed {
+        /// The number of such frames in a row.
         in_a_row: usize,
     },
 }
@@ -77,14 +79,12 @@ impl Peer {
         Self::with_context(PeerContext::new(identity, outbox, service, PeerKind::Connection))
     }
 
-    /// The peer of an HTTP session (2025-11-25 and before). Nothing is pushed to it until somebody listens.
+    /// The peer of an HTTP session (2025-11-25 and before). Nothing is pushed to it before [`Self::set_push_stream`].
     pub fn for_http_session(identity: Arc<Identity>, outbox: Arc<Outbox>, service: Arc<Service>) -> Self {
-        let context = PeerContext::new(identity, outbox, service, PeerKind::HttpSession);
-        context.has_push_stream.set(false);
-        Self::with_context(context)
+        Self::with_context(PeerContext::new(identity, outbox, service, PeerKind::HttpSession))
     }
 
-    /// The peer of one request that stands for itself.
+    /// The peer of one request without a session of MCP (2026-07-28).
     pub fn stateless(identity: Arc<Identity>, outbox: Arc<Outbox>, service: Arc<Service>) -> Self {
         Self::with_context(PeerContext::new(identity, outbox, service, PeerKind::Stateless))
     }
@@ -101,29 +101,26 @@ impl Peer {
         }
     }
 
-    /// What is taken from now on was read then.
+    // Frames
+
+    /// Begins a read: the frames that follow were read at `at`.
     pub fn begin_read(&mut self, at: ReadAt, now: Now) {
-        self.context.read_at.set(at);
+        self.context.set_read_at(at);
         self.busy_since_ms = now.mono_ms;
     }
 
-    /// The connection ends with an error: what was written to it last may never have arrived.
-    pub fn mark_reset(&self) {
-        self.context.was_reset.set(true);
-    }
-
-    /// Takes one frame. What it asks for may be done by [`Peer::end_turn`] only.
+    /// Handles one frame. Messages that it sends are submitted by [`Peer::finish_read`].
     pub fn handle_frame(&mut self, text: &str) -> FrameOutcome {
         self.handle_parsed(text, rpc::parse(text), ReplyRoute::Connection)
     }
 
-    /// Takes one request, of which even the `_meta` has been read.
+    /// Handles one request whose `_meta` the transport has parsed.
     pub fn handle_request(&mut self, text: &str, request: Incoming<'_>, meta: RequestMeta) {
         self.batch.parsed_meta = Some(Box::new(meta));
         self.handle_parsed(text, Ok(request), ReplyRoute::Connection);
     }
 
-    /// Takes one frame that has been parsed; what belongs to it goes to `route`.
+    /// Handles one parsed frame; its answer and notifications go to `route`.
     pub fn handle_parsed(
         &mut self,
         text: &str,
@@ -131,30 +128,34 @@ impl Peer {
         route: ReplyRoute,
     ) -> FrameOutcome {
         if !self.accepts_frames() {
-            self.batch.deferred.push_back(Deferred {
-                text: text.to_owned(),
-                route,
-                counted: false,
-                read_at: self.context.read_at.get(),
-            });
+            self.batch.deferred.push_back(self.defer(text, route));
             return FrameOutcome::Handled;
         }
-        let before = self.batch.prepared.len();
-        let answered_by = route.clone();
-        let dispatched = catch_unwind(AssertUnwindSafe(|| {
-            self.run_timed(|peer| peer.dispatch(text, parsed, route))
-        }));
-        dispatched.unwrap_or_else(|_| {
-            self.batch.prepared.truncate(before);
+        let refused_by = route.clone();
+        let dispatched = self.catch_panic(|peer| peer.run_timed(|peer| peer.dispatch(text, parsed, route)));
+        dispatched.unwrap_or_else(|()| {
             if let Ok(Incoming::Request { id, .. }) = rpc::parse(text) {
-                let error = RpcError::new(INTERNAL_ERROR, "Internal error");
-                answered_by.refuse(&self.context.outbox, Some(id), &error);
+                refused_by.refuse(&self.context.outbox, Some(id), &internal_error());
             }
             FrameOutcome::Handled
         })
     }
 
-    /// Has the connection rest when its frames have kept the worker busy for too long.
+    fn defer(&self, text: &str, route: ReplyRoute) -> Deferred {
+        Deferred {
+            text: text.to_owned(),
+            route,
+            read_at: self.context.read_at(),
+        }
+    }
+
+    /// Runs the handling of one frame. If it panics, the messages that it has prepared are dropped.
+    fn catch_panic<T>(&mut self, run: impl FnOnce(&mut Self) -> T) -> Result<T, ()> {
+        let before = self.batch.prepared.len();
+        catch_unwind(AssertUnwindSafe(|| run(self))).map_err(|_| self.batch.prepared.truncate(before))
+    }
+
+    /// Pauses the connection if its frames have kept the worker busy for too long.
     fn run_timed<T>(&mut self, run: impl FnOnce(&mut Self) -> T) -> T {
         let result = run(self);
         if clock::mono_ms().saturating_sub(self.busy_since_ms) >= BUSY_MAX_MS {
@@ -164,11 +165,11 @@ impl Peer {
     }
 
     fn dispatch(&mut self, text: &str, parsed: Result<Incoming<'_>, Malformed<'_>>, route: ReplyRoute) -> FrameOutcome {
-        let well_formed = match parsed {
+        let is_json = match parsed {
             Ok(incoming) => self.dispatch_incoming(incoming, text, route),
             Err(Malformed { id, code, message }) => {
-                // It counts like a request. The answer says what is wrong with it all the same.
-                let _ = self.context.take_request(&route, text.len());
+                // Counted like a request. The answer names the fault even if the rate is exceeded.
+                let _ = self.context.limits.take_request(route.is_batch(), text.len());
                 route.refuse(&self.context.outbox, id, &RpcError::new(code, message));
                 if code != rpc::PARSE_ERROR {
                     return FrameOutcome::Handled;
@@ -176,7 +177,7 @@ impl Peer {
                 false
             }
         };
-        if well_formed {
+        if is_json {
             self.malformed_in_a_row = 0;
             return FrameOutcome::Handled;
         }
@@ -186,90 +187,63 @@ impl Peer {
         }
     }
 
-    /// False when it turned out not to be JSON.
+    /// Returns false if the frame was not JSON.
     fn dispatch_incoming(&mut self, incoming: Incoming<'_>, text: &str, route: ReplyRoute) -> bool {
         match incoming {
             Incoming::Request { id, method, params } => {
-                return dispatch::handle_request(&mut self.batch, ReplyTo::new(id, route), &method, params, text);
+                let to = ReplyTo::new(id, route);
+                return dispatch::handle_request(&mut self.batch, to, &method, params, text.len());
             }
             Incoming::Notification { method, params } => {
-                dispatch::handle_notification(&mut self.batch, &method, &params)
+                dispatch::handle_notification(&mut self.batch, &method, &params);
             }
             Incoming::Response { id, outcome } => self.context.client_requests.resolve(id, outcome),
-            Incoming::Batch(frames) => {
-                if route.is_batch() || !self.accepts_batches() {
-                    let error = RpcError::new(rpc::INVALID_REQUEST, "Invalid Request: batches are of 2025-03-26 only");
-                    route.refuse(&self.context.outbox, None, &error);
-                    return true;
-                }
-                if dispatch::holds_back(&mut self.batch, text, &frames, &route) {
-                    return true;
-                }
-                let batch = AnswerBatch::new(&self.context.outbox, route);
-                for frame in frames {
-                    let route = ReplyRoute::Batch(Rc::clone(&batch));
-                    if self.pause.is_some() {
-                        self.batch.deferred.push_back(Deferred {
-                            text: frame.to_owned(),
-                            route,
-                            counted: false,
-                            read_at: self.context.read_at.get(),
-                        });
-                    } else {
-                        self.run_timed(|peer| peer.dispatch(frame, rpc::parse(frame), route));
-                    }
-                }
-            }
+            Incoming::Batch(frames) => self.dispatch_batch(&frames, route),
         }
         true
     }
 
-    fn accepts_batches(&self) -> bool {
-        let legacy = self.context.legacy.borrow();
-        legacy.as_ref().is_some_and(|legacy| legacy.version == BATCH_VERSION)
+    /// Dispatches the elements of a JSON-RPC batch. After one that has to wait, the rest is deferred, ahead of other
+    /// deferred frames.
+    fn dispatch_batch(&mut self, frames: &[&str], route: ReplyRoute) {
+        if route.is_batch() || self.version() != Some(BATCH_VERSION) {
+            let error = RpcError::new(rpc::INVALID_REQUEST, "Invalid Request: batches are of 2025-03-26 only");
+            return route.refuse(&self.context.outbox, None, &error);
+        }
+        let batch = AnswerBatch::new(&self.context.outbox, route);
+        let mut waiting = Vec::new();
+        for frame in frames {
+            let route = ReplyRoute::Batch(Rc::clone(&batch));
+            if self.pause.is_some() || self.is_blocked_by_call() {
+                waiting.push(self.defer(frame, route));
+            } else {
+                self.run_timed(|peer| peer.dispatch(frame, rpc::parse(frame), route));
+            }
+        }
+        for frame in waiting.into_iter().rev() {
+            self.batch.deferred.push_front(frame);
+        }
     }
 
     /// The version that `initialize` agreed on.
     pub fn version(&self) -> Option<&'static str> {
-        self.context.legacy.borrow().as_ref().map(|legacy| legacy.version)
+        self.context.legacy.version()
     }
 
-    /// Whether somebody reads what is sent unasked, as on a connection of any other kind always somebody does.
-    pub fn set_push_stream(&self, listening: bool) {
-        if self.context.has_push_stream.replace(listening) != listening {
-            self.context.apply_subscriptions();
-        }
-        if listening && self.context.unread() > 0 {
-            // What was told before may have been lost with whoever read it.
-            self.context.outbox.notify_inbox_changed();
-        }
-    }
-
-    /// The client is here again after the broker may have let go of it.
-    pub fn resume(&self) {
-        self.context.resume();
-    }
-
-    /// Hands over what the turn's frames want sent.
+    /// Submits the messages of the read to the router, and notes a sign of life of the session.
     pub fn finish_read(&mut self, now: Now) {
-        if let Some(member) = &*self.context.session.borrow() {
-            member.touch(self.context.project.settings().presence, now);
-        }
+        self.touch(now);
         if self.batch.prepared.is_empty() {
             return;
         }
-        let (mut submissions, mut waiting) = (Vec::with_capacity(self.batch.prepared.len()), Vec::new());
-        for ToolSend {
-            dispatch,
-            reply: answer,
-        } in self.batch.prepared.drain(..)
-        {
+        let (mut submissions, mut replies) = (Vec::with_capacity(self.batch.prepared.len()), Vec::new());
+        for ToolSend { dispatch, reply } in self.batch.prepared.drain(..) {
             match dispatch {
                 PreparedSend::Local(submission) => {
                     submissions.push(submission);
-                    waiting.push(Some(answer));
+                    replies.push(Some(reply));
                 }
-                PreparedSend::CrossProject(crossing) => send_cross_project(&self.context, *crossing, answer),
+                PreparedSend::CrossProject(send) => send_cross_project(&self.context, *send, reply),
             }
         }
         if submissions.is_empty() {
@@ -277,162 +251,174 @@ impl Peer {
         }
         match self.context.project.submit(submissions) {
             Ok(answers) => {
-                let counting = self.count_senders(&waiting);
+                let refreshing = self.refresh_senders(&replies);
                 self.batch.routed.push_back(RoutedBatch {
                     answers,
-                    counting,
-                    waiting,
+                    refreshing,
+                    replies,
                 });
             }
             Err(error) => {
-                for answer in waiting.into_iter().flatten() {
-                    self.context.refuse(&answer.to, &error);
+                for reply in replies.into_iter().flatten() {
+                    self.context.refuse(&reply.to, &error);
                 }
             }
         }
     }
 
-    /// Asks how much waits for the senders of a batch, where that is not known. Nearly always there is one sender.
-    fn count_senders(&self, waiting: &[Option<SendReply>]) -> Option<BoxFuture<'static, ()>> {
+    /// Refreshes the number of messages that wait for the senders of a batch, usually a single one. `None` if it is
+    /// current.
+    fn refresh_senders(&self, replies: &[Option<SendReply>]) -> Option<BoxFuture<'static, ()>> {
         let mut senders: Vec<&Arc<Member>> = Vec::new();
-        for sender in waiting.iter().flatten().map(SendReply::sender) {
+        for sender in replies.iter().flatten().map(SendReply::sender) {
             if !senders.iter().any(|known| Arc::ptr_eq(known, sender)) {
                 senders.push(sender);
             }
         }
-        let mut counts: Vec<_> = senders
+        let mut refreshing: Vec<_> = senders
             .into_iter()
             .filter_map(|sender| self.context.project.refresh_waiting_if_unknown(sender))
             .collect();
-        match counts.len() {
-            0 | 1 => counts.pop(),
-            _ => Some(Box::pin(join_all(counts).map(drop))),
+        match refreshing.len() {
+            0 | 1 => refreshing.pop(),
+            _ => Some(Box::pin(join_all(refreshing).map(drop))),
         }
     }
 
-    /// Whether more frames should be read now. When not, a later poll of [`Peer::poll`] changes it.
+    // Polling
+
+    /// Whether more frames should be read now. If not, a later [`Peer::poll`] changes it.
     pub fn wants_frames(&self) -> bool {
-        self.accepts_frames() && self.batch.deferred.is_empty() && self.batch.routed.len() < ROUTES_LEN_MAX
+        self.accepts_frames() && self.batch.deferred.is_empty() && self.batch.routed.len() < ROUTED_LEN_MAX
     }
 
-    /// Bytes of the frames that are held back.
+    /// Bytes of the deferred frames.
     pub fn deferred_len(&self) -> usize {
-        self.batch.deferred.iter().map(|held| held.text.len()).sum()
+        self.batch.deferred_len()
     }
 
-    /// Whether frames that were held back can be taken up now.
+    /// Whether deferred frames can be handled now.
     pub fn can_resume_deferred(&self) -> bool {
         self.accepts_frames() && !self.batch.deferred.is_empty()
     }
 
-    /// Whether a frame is taken up: no call is under way that it may not overtake, the caller has not asked for too much,
-    /// and reads its answers.
+    /// Whether a call runs or is suspended that no frame may overtake.
+    fn is_blocked_by_call(&self) -> bool {
+        self.context.calls.is_exclusive() || self.batch.is_suspended()
+    }
+
+    /// Whether a frame is handled now: no call blocks it, the connection does not pause, and its client reads answers.
     fn accepts_frames(&self) -> bool {
         let waiting_len = match self.context.kind {
             PeerKind::Connection => self.context.outbox.waiting_len(),
             PeerKind::HttpSession | PeerKind::Stateless => 0,
         };
-        let is_full = waiting_len >= ANSWER_BYTES_MAX
-            || waiting_len + self.context.reserved_answer_bytes.get() >= RESERVED_BYTES_MAX;
-        let rests = self.context.is_read_paused() || self.pause.is_some();
-        !self.context.is_exclusive() && !rests && !is_full
+        let reserved = self.context.calls.reserved_answer_bytes();
+        let is_full = waiting_len >= ANSWER_BYTES_MAX || waiting_len + reserved >= RESERVED_BYTES_MAX;
+        let is_paused = self.context.limits.is_read_paused() || self.pause.is_some();
+        !self.is_blocked_by_call() && !is_paused && !is_full
     }
 
-    /// Answers what the router has answered, and goes on with frames that were held back.
+    /// Answers what the router has answered, and continues suspended calls and deferred frames.
     pub fn poll(&mut self, cx: &mut Context<'_>, now: Now) {
-        self.context.set_waker(cx.waker());
+        self.context.calls.set_waker(cx.waker());
         self.busy_since_ms = now.mono_ms;
         loop {
             self.poll_pause(cx);
             self.poll_routed(cx);
-            if !self.can_resume_deferred() {
+            let resumed = self.resume_suspended();
+            if !resumed && !self.can_resume_deferred() {
                 return;
             }
             while self.accepts_frames()
-                && let Some(held) = self.batch.deferred.pop_front()
+                && let Some(Deferred { text, route, read_at }) = self.batch.deferred.pop_front()
             {
-                let Deferred {
-                    text,
-                    route,
-                    counted,
-                    read_at,
-                } = held;
-                self.context.counted.set(counted);
-                self.context.read_at.set(read_at);
+                self.context.set_read_at(read_at);
                 self.handle_parsed(&text, rpc::parse(&text), route);
-                self.context.counted.set(false);
-                self.context.caught_up.take();
             }
-            // What it sends is with the router now, whose answer has to know whom to wake.
+            // Submits the messages and polls the router's answer, so that it wakes this task.
             self.finish_read(now);
             self.context.outbox.wake();
         }
     }
 
     fn poll_pause(&mut self, cx: &mut Context<'_>) {
-        if let Some(rest) = self.context.take_read_pause() {
-            self.pause = Some(Box::pin(sleep(rest)));
+        if let Some(pause) = self.context.limits.take_read_pause() {
+            self.pause = Some(Box::pin(sleep(pause)));
         }
         if self
             .pause
             .as_mut()
-            .is_some_and(|rest| rest.as_mut().poll(cx).is_ready())
+            .is_some_and(|pause| pause.as_mut().poll(cx).is_ready())
         {
             self.pause = None;
         }
     }
 
+    /// Continues the suspended call if what it waited for has ended; returns whether it did.
+    fn resume_suspended(&mut self) -> bool {
+        let Some((to, resume)) = self.batch.take_resumable() else {
+            return false;
+        };
+        let resumed = self.catch_panic(|peer| peer.run_timed(|peer| resume(&mut peer.batch)));
+        if resumed.is_err() {
+            to.error(&self.context.outbox, &internal_error());
+        }
+        true
+    }
+
     fn poll_routed(&mut self, cx: &mut Context<'_>) {
         while let Some(batch) = self.batch.routed.front_mut() {
-            if let Some(counting) = &mut batch.counting {
-                if counting.as_mut().poll(cx).is_pending() {
+            if let Some(refreshing) = &mut batch.refreshing {
+                if refreshing.as_mut().poll(cx).is_pending() {
                     break;
                 }
-                batch.counting = None;
+                batch.refreshing = None;
             }
-            let Poll::Ready(answers) = Pin::new(&mut batch.answers).poll(cx) else {
+            let Poll::Ready(answers) = batch.answers.poll_unpin(cx) else {
                 break;
             };
-            if let Some(RoutedBatch { waiting, .. }) = self.batch.routed.pop_front() {
-                self.answer_sends(waiting, answers.unwrap_or_default());
+            if let Some(RoutedBatch { replies, .. }) = self.batch.routed.pop_front() {
+                self.answer_sends(replies, answers.unwrap_or_default());
             }
         }
     }
 
-    fn answer_sends(&mut self, waiting: Vec<Option<SendReply>>, answers: Vec<RouteAnswer>) {
+    fn answer_sends(&mut self, replies: Vec<Option<SendReply>>, answers: Vec<RouteAnswer>) {
         let mut answers = answers.into_iter();
-        for waiting in waiting {
-            // None: the router panicked over the batch; what it had accepted is delivered, nothing is claimed.
+        for reply in replies {
+            // The router has no answer if it panicked: its messages may have been accepted or not.
             let answer = answers.next().unwrap_or(Err(BrokerError::unavailable()));
-            let Some(mut waiting) = waiting else { continue };
-            waiting.release_slot();
-            let routed = match answer {
-                Ok(routed) => routed,
-                Err(error) => {
-                    self.context.refuse(&waiting.to, &error);
-                    continue;
-                }
-            };
-            if waiting.is_complete(&routed) {
-                self.scratch.clear();
-                waiting.write(&mut self.scratch, &mut self.object, &routed);
-                waiting.to.send(&self.context.outbox, &self.scratch);
-            } else if waiting.may_wait()
-                && let Some(task) = self.context.become_task(&waiting.to)
-            {
-                run_send_as_task(&self.context, &task, waiting, routed);
-            } else {
-                let mut so_far = Vec::new();
-                waiting.write(&mut so_far, &mut self.object, &routed);
-                let (to, context) = (waiting.to.clone(), Rc::clone(&self.context));
-                let settling = async move { await_send_outcome(&context, &waiting, routed).await };
-                self.context.spawn(&to, ShutdownBehaviour::Answer(so_far), settling);
+            let Some(mut reply) = reply else { continue };
+            reply.release_slot();
+            match answer {
+                Ok(routed) => answer_send(&self.context, reply, routed, &mut self.scratch, &mut self.object),
+                Err(error) => self.context.refuse(&reply.to, &error),
             }
         }
     }
 
-    /// The broker ends the connection: every open `subscriptions/listen` gets its result (2026-07-28, subscriptions).
-    /// False when there is none.
+    // The connection
+
+    /// Sets whether the client reads pushed messages. Clients on a lasting connection always do.
+    pub fn set_push_stream(&self, has_push_stream: bool) {
+        if self.context.binding.set_push_stream(has_push_stream) {
+            self.context.apply_subscriptions();
+        }
+        let waiting = self.context.binding.with_member(|member| member.shared.waiting());
+        if has_push_stream && waiting.is_some_and(|waiting| waiting > 0) {
+            // An earlier notification may have been lost with the stream that carried it.
+            self.context.outbox.notify_inbox_changed();
+        }
+    }
+
+    /// Notes that the client has returned; the broker may have closed its session or its outbox in between.
+    pub fn resume(&self) {
+        self.context.resume();
+    }
+
+    /// Ends every open `subscriptions/listen` with its result (2026-07-28, subscriptions), because the broker closes the
+    /// connection. Returns false if none was open.
     pub fn end_subscriptions(&self) -> bool {
         let ended = self.context.subscriptions.borrow_mut().end_all_listens();
         if ended.is_empty() {
@@ -450,64 +436,62 @@ impl Peer {
         true
     }
 
-    /// Who waits for this exchange has left before the answer was written. What was taken for it waits again, and a
-    /// wait ends; what else is done goes on (2025-11-25, basic/transports: a disconnection is no cancellation).
+    /// Notes that the reader of this exchange left before the answer was written: its receives end and return their
+    /// messages. Other calls continue (2025-11-25, basic/transports: a disconnection is no cancellation).
     pub fn drop_exchange(&mut self, exchange: &Outbox) {
         self.batch
             .deferred
-            .retain(|held| !(held.route.leads_to(exchange) && dispatch::takes_messages(&held.text)));
+            .retain(|frame| !(frame.route.leads_to(exchange) && dispatch::receives_messages(&frame.text)));
+        self.batch.drop_suspended_receive(exchange);
         self.context.drop_exchange(exchange);
     }
 
-    /// The broker stops: what waits for this exchange, or at all, is answered as far as it has come. False while
-    /// something is being done, which is finished first: to be asked again whenever the peer was polled.
+    /// Ends the waiting calls of this exchange, or of all, because the broker stops. True once nothing is in progress;
+    /// call it again after each poll until then.
     pub fn is_drained(&self, exchange: Option<&Outbox>) -> bool {
-        // What is sent may become a wait.
-        self.context.end_waiting_calls(exchange) && self.batch.routed.is_empty()
+        // A submitted message may become a waiting call.
+        self.context.end_waiting_calls(exchange) && self.batch.routed.is_empty() && !self.batch.is_suspended()
     }
 
-    /// Whether something was taken out of an inbox for one of the requests.
+    /// Whether any request has received messages.
     pub fn has_receives(&self) -> bool {
-        self.context.has_receives()
+        self.context.calls.has_receives()
     }
 
-    /// Messages that were written to the socket.
+    /// Notes that these pushed messages were written to the socket.
     pub fn messages_written(&self, messages: Vec<MessageId>) {
-        if let Some(member) = &*self.context.session.borrow() {
-            self.context.project.flushed(
-                member,
-                MessagesWritten {
-                    connection: self.connection(),
-                    messages,
-                },
-            );
-        }
+        let connection = self.connection();
+        self.context.binding.with_member(|member| {
+            let written = MessagesWritten { connection, messages };
+            self.context.project.flushed(member, written);
+        });
     }
 
-    /// The outbox has room for pushed messages again.
+    /// Notes that the outbox has room for pushed messages again.
     pub fn writable(&self) {
-        if let Some(member) = &*self.context.session.borrow() {
-            self.context.project.writable(
-                member,
-                Writable {
-                    connection: self.connection(),
-                },
-            );
-        }
+        let connection = self.connection();
+        self.context
+            .binding
+            .with_member(|member| self.context.project.writable(member, Writable { connection }));
     }
 
-    /// A sign of life that is no frame.
+    /// Notes a sign of life of the client.
     pub fn touch(&self, now: Now) {
-        if let Some(member) = &*self.context.session.borrow() {
-            member.touch(self.context.project.settings().presence, now);
-        }
+        self.context
+            .binding
+            .with_member(|member| member.touch(self.context.project.settings().presence, now));
+    }
+
+    /// Notes that the connection ended with an error: what was written last may not have arrived.
+    pub fn mark_reset(&self) {
+        self.context.calls.mark_reset();
     }
 
     fn connection(&self) -> ConnectionId {
         self.context.outbox.id()
     }
 
-    /// Gives back what buffers have grown to: the connection is idle.
+    /// Frees the buffers of an idle connection.
     pub fn shrink_buffers(&mut self) {
         self.scratch = Vec::new();
         self.batch.prepared = Vec::new();
@@ -515,58 +499,14 @@ impl Peer {
     }
 }
 
-/// Waits as a task for the status that the sender wants.
-fn run_send_as_task(context: &PeerContext, task: &Arc<Task>, waiting: SendReply, routed: Routed) {
-    let project = context.project.clone();
-    let call = async move {
-        let settled = waiting.await_outcome(&project, routed).await;
-        Ok(waiting.to_result(&settled))
-    };
-    context.run_as_task(task, None, call);
-}
-
-/// Has another project take a message, and answers its sender. Several of one connection are begun in their order.
-fn send_cross_project(context: &Rc<PeerContext>, crossing: CrossProjectSend, mut waiting: SendReply) {
-    waiting.release_slot();
-    if !context.has_free_slot() {
-        return context.refuse(&waiting.to, &BrokerError::unavailable());
-    }
-    let (shared, to) = (Rc::clone(context), waiting.to.clone());
-    let project = context.project.clone();
-    // It goes on without its sender, who may try again with the same idempotency key.
-    let crossing = actix_rt::spawn(async move { project.send_cross_project(crossing).await });
-    context.spawn(&to, ShutdownBehaviour::Finish, async move {
-        let routed = match crossing.await.unwrap_or(Err(BrokerError::unavailable())) {
-            Ok(routed) => routed,
-            Err(error) => return shared.refuse(&waiting.to, &error),
-        };
-        let mut so_far = Vec::new();
-        waiting.write(&mut so_far, &mut Vec::new(), &routed);
-        if waiting.is_complete(&routed) {
-            waiting.to.send(&shared.outbox, &so_far);
-        } else if waiting.may_wait()
-            && let Some(task) = shared.become_task(&waiting.to)
-        {
-            run_send_as_task(&shared, &task, waiting, routed);
-        } else {
-            shared.answer_on_shutdown(&waiting.to, so_far);
-            await_send_outcome(&shared, &waiting, routed).await;
-        }
-    });
-}
-
-/// Waits for the status that the sender wants, and answers it.
-async fn await_send_outcome(context: &PeerContext, waiting: &SendReply, routed: Routed) {
-    let settled = waiting.await_outcome(&context.project, routed).await;
-    let mut out = Vec::new();
-    waiting.write(&mut out, &mut Vec::new(), &settled);
-    waiting.to.send(&context.outbox, &out);
+fn internal_error() -> RpcError {
+    RpcError::new(INTERNAL_ERROR, "Internal error")
 }
 
 impl Drop for Peer {
-    /// The connection is over: calls are given up, and what was not acknowledged waits again.
+    /// The connection has ended: its calls are aborted, and messages that were not acknowledged return to the inbox.
     fn drop(&mut self) {
-        self.context.abort_calls();
-        self.context.unbind();
+        self.context.calls.abort_all();
+        self.context.binding.unbind(&self.context.project, &self.context.outbox);
     }
 }

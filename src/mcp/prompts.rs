@@ -309,7 +309,7 @@ const RETENTION: Fact = Fact {
 const RECIPIENT: Fact = Fact {
     name: "recipient",
     value: |project, given| {
-        let Ok(member) = project.resolve(given.get("to").unwrap_or_default()) else {
+        let Ok(member) = project.resolve(given.get("to").unwrap_or_default()).known() else {
             return "which is no session of this project now".to_owned();
         };
         let status = project.status(&member).as_str();

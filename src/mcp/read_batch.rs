@@ -1,51 +1,76 @@
-//! What the frames of one read want done at its end, and what they sent.
+//! What the frames of one read have prepared, what the router has not answered yet, and the frames and calls that wait
+//! for their turn.
 
-use std::{collections::VecDeque, future::Future, rc::Rc};
+use std::{cell::Cell, collections::VecDeque, future::Future, rc::Rc};
 
 use actors::{router::RouteAnswer, session::ReadAt};
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
 use super::{
-    context::{PeerContext, ShutdownBehaviour},
+    context::PeerContext,
+    outbox::Outbox,
     reply::{ReplyRoute, ReplyTo},
-    tools::{SendReply, ToolSend},
+    send_reply::{SendReply, ToolSend},
     version::RequestMeta,
 };
 
-/// Collects for the end of the turn, knows what was sent and is not answered, and keeps frames back while a call is under
-/// way that none may overtake.
+/// Gathers the messages of one read, so that the router gets them together and in order. While a call runs exclusively,
+/// later frames are deferred, so that no frame overtakes it.
 pub struct ReadBatch {
+    /// What the calls of the peer share.
     pub context: Rc<PeerContext>,
-    /// What is to be sent, handed to the router together.
+    /// The messages to submit at the end of the read.
     pub prepared: Vec<ToolSend>,
-    /// What the router has not answered yet, in the order of its answers.
+    /// The submitted messages, in the order of the router's answers.
     pub routed: VecDeque<RoutedBatch>,
-    /// The `_meta` of the next request, where the transport had to read it.
+    /// The `_meta` of the next request, if the transport has parsed it.
     pub parsed_meta: Option<Box<RequestMeta>>,
-    /// Frames that wait until an exclusive call is done.
+    /// Frames that wait until they may be handled.
     pub deferred: VecDeque<Deferred>,
+    suspended: Option<Suspended>,
 }
 
-/// What was handed to the router together.
+/// Messages that were submitted together.
 pub struct RoutedBatch {
+    /// The router's answers, in the order of the messages.
     pub answers: oneshot::Receiver<Vec<RouteAnswer>>,
-    /// How much waits for the senders is being asked.
-    pub counting: Option<BoxFuture<'static, ()>>,
-    /// Who waits for each of them; None where the request was cancelled.
-    pub waiting: Vec<Option<SendReply>>,
+    /// Refreshes the number of messages that wait for the senders, which their answers report.
+    pub refreshing: Option<BoxFuture<'static, ()>>,
+    /// The replies to the senders; `None` if the request was cancelled.
+    pub replies: Vec<Option<SendReply>>,
 }
 
 /// A frame that waits.
 pub struct Deferred {
+    /// The frame.
     pub text: String,
+    /// Where its answer goes.
     pub route: ReplyRoute,
-    /// It was taken up before, and counted against the limits of its caller.
-    pub counted: bool,
+    /// When it was read.
     pub read_at: ReadAt,
 }
 
+/// A call that continues when an exclusive future has ended.
+struct Suspended {
+    to: ReplyTo,
+    receives_messages: bool,
+    bytes: usize,
+    resume: Box<dyn FnOnce(&mut ReadBatch)>,
+}
+
+/// The call to suspend.
+pub struct Suspension<'a> {
+    /// Its request.
+    pub to: &'a ReplyTo,
+    /// It is dropped when the reader of its exchange leaves, as every receive is.
+    pub receives_messages: bool,
+    /// Bytes of the frame that it keeps.
+    pub bytes: usize,
+}
+
 impl ReadBatch {
+    /// An empty batch.
     pub fn new(context: Rc<PeerContext>) -> Self {
         Self {
             context,
@@ -53,53 +78,78 @@ impl ReadBatch {
             routed: VecDeque::new(),
             parsed_meta: None,
             deferred: VecDeque::new(),
+            suspended: None,
         }
     }
 
-    /// Queues a message for the end of the turn.
-    pub fn prepare(&mut self, prepared: ToolSend) {
-        self.prepared.push(prepared);
+    /// Adds a message to submit at the end of the read.
+    pub fn prepare(&mut self, send: ToolSend) {
+        self.prepared.push(send);
     }
 
-    /// The request to send a message was cancelled. What the router has is sent all the same; nothing is answered.
+    /// Cancels a request to send a message. A message that was submitted is sent; its request gets no answer.
     pub fn withdraw(&mut self, id: &str) {
-        let prepared = self.prepared.iter().rposition(|sending| *sending.reply.to.id == *id);
+        let prepared = self.prepared.iter().rposition(|send| *send.reply.to.id == *id);
         let withdrawn = if let Some(at) = prepared {
             Some(self.prepared.remove(at).reply)
         } else {
-            let mut routed = self.routed.iter_mut().flat_map(|batch| &mut batch.waiting).rev();
-            routed.find_map(|waiting| waiting.take_if(|sending| *sending.to.id == *id))
+            let mut replies = self.routed.iter_mut().flat_map(|batch| &mut batch.replies).rev();
+            replies.find_map(|reply| reply.take_if(|reply| *reply.to.id == *id))
         };
         if let Some(withdrawn) = withdrawn {
             withdrawn.to.route.abandon();
         }
     }
 
-    /// Runs a call that no other frame of this connection may overtake; `again` is taken up again when it is done.
-    pub fn run_exclusively(&mut self, to: &ReplyTo, call: impl Future<Output = ()> + 'static, again: Option<&str>) {
-        if let Some(text) = again {
-            self.deferred.push_front(Deferred {
-                text: text.to_owned(),
-                route: to.route.clone(),
-                counted: true,
-                read_at: self.context.read_at.get(),
-            });
-        }
-        self.context.set_exclusive(true);
-        let done = ExclusiveGuard(Rc::clone(&self.context));
-        self.context.spawn(to, ShutdownBehaviour::Finish, async move {
-            call.await;
-            drop(done);
+    /// Suspends a call while `wait` runs, and continues it with the output. No other frame of the connection overtakes
+    /// it. A cancelled call does not continue.
+    pub fn suspend<T: 'static>(
+        &mut self,
+        call: &Suspension<'_>,
+        wait: impl Future<Output = T> + 'static,
+        resume: impl FnOnce(&mut Self, T) + 'static,
+    ) {
+        let output = Rc::new(Cell::new(None));
+        let set_output = Rc::clone(&output);
+        self.suspended = Some(Suspended {
+            to: call.to.clone(),
+            receives_messages: call.receives_messages,
+            bytes: call.bytes,
+            resume: Box::new(move |batch| {
+                if let Some(output) = output.take() {
+                    resume(batch, output);
+                }
+            }),
+        });
+        self.context.calls.run_exclusively(call.to, async move {
+            set_output.set(Some(wait.await));
         });
     }
-}
 
-/// Lets the next frame in, however the exclusive call ended.
-struct ExclusiveGuard(Rc<PeerContext>);
+    /// Whether a call is suspended, or has yet to continue.
+    pub fn is_suspended(&self) -> bool {
+        self.suspended.is_some()
+    }
 
-impl Drop for ExclusiveGuard {
-    fn drop(&mut self) {
-        self.0.set_exclusive(false);
-        self.0.wake();
+    /// The suspended call that can continue now: its request, and its continuation.
+    #[allow(clippy::type_complexity, reason = "the continuation is called at once")]
+    pub fn take_resumable(&mut self) -> Option<(ReplyTo, Box<dyn FnOnce(&mut Self)>)> {
+        if self.context.calls.is_exclusive() {
+            return None;
+        }
+        let Suspended { to, resume, .. } = self.suspended.take()?;
+        Some((to, resume))
+    }
+
+    /// Drops the suspended call if it is a receive for this exchange, whose reader has left.
+    pub fn drop_suspended_receive(&mut self, exchange: &Outbox) {
+        self.suspended
+            .take_if(|call| call.receives_messages && call.to.route.leads_to(exchange));
+    }
+
+    /// Bytes of the frames that wait.
+    pub fn deferred_len(&self) -> usize {
+        let suspended = self.suspended.as_ref().map_or(0, |call| call.bytes);
+        self.deferred.iter().map(|frame| frame.text.len()).sum::<usize>() + suspended
     }
 }

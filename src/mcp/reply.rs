@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{
-    Outbox,
     logging::Level,
+    outbox::Outbox,
     pending_receive::PendingReceive,
     rpc::{self, RpcError, begin_result, write_json},
 };
@@ -246,6 +246,20 @@ impl ReplyTo {
     /// Sends a notification that belongs to the request.
     pub fn notify(&self, connection: &Outbox, frame: &[u8]) {
         self.route.outbox(connection).send(frame);
+    }
+
+    /// Sends a log message about the request, if the caller asked for this severity.
+    pub fn log(&self, connection: &Outbox, level: Level, logger: &str, data: &Value) {
+        if self.log_level.is_none_or(|wanted| level < wanted) {
+            return;
+        }
+        let frame = format!(
+            "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{{\"level\":\"{}\",\"logger\":{},\
+             \"data\":{data}}}}}",
+            level.as_str(),
+            Value::from(logger),
+        );
+        self.notify(connection, frame.as_bytes());
     }
 
     /// Sends a progress notification if the caller gave a token.

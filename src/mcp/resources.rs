@@ -2,7 +2,12 @@
 
 use std::sync::Arc;
 
-use actors::{model::SessionId, project::SessionQuery, registry::DiscoverQuery, session::Member};
+use actors::{
+    model::SessionId,
+    project::{Lookup, SessionQuery},
+    registry::DiscoverQuery,
+    session::Member,
+};
 use serde_json::{Value, json};
 
 #[cfg(feature = "conformance-fixtures")]
@@ -85,11 +90,16 @@ pub fn templates() -> Value {
 
 /// Whether the resource exists, for this caller and as known at this replica.
 pub fn exists(caller: &ToolCaller, uri: &str) -> bool {
-    read(caller, uri).is_some()
+    find(caller, uri).is_some()
 }
 
-/// The content of a resource, as `resources/read` shows it; `None` if it does not exist.
-pub fn read(caller: &ToolCaller, uri: &str) -> Option<Value> {
+/// The content of a resource, as `resources/read` shows it; `None` if it does not exist at any replica.
+pub fn read(caller: &ToolCaller, uri: &str) -> Lookup<Option<Value>> {
+    let (project, caller, uri) = (caller.project.clone(), caller.clone(), uri.to_owned());
+    project.look_up_optional(move || find(&caller, &uri))
+}
+
+fn find(caller: &ToolCaller, uri: &str) -> Option<Value> {
     #[cfg(feature = "conformance-fixtures")]
     if let Some(content) = fixtures::resources::read(uri) {
         return Some(content);
@@ -140,14 +150,14 @@ fn read_one(caller: &ToolCaller, uri: &str) -> Option<Value> {
         let protocol = caller.project.protocol(name, version).ok()?;
         return Some(protocol_json(&protocol.record, true));
     }
-    let member = caller.session_of(inbox_session_id(uri)?).ok()?;
+    let member = caller.known_session(inbox_session_id(uri)?)?;
     Some(inbox_json(caller, &member))
 }
 
 /// The caller's session whose inbox this URI names.
 pub fn session_of_inbox(caller: &ToolCaller, uri: &str) -> Option<Arc<Member>> {
     match inbox_session_id(uri) {
-        Some(id) => caller.session_of(id).ok(),
+        Some(id) => caller.known_session(id),
         None => caller.session.clone().filter(|_| uri == INBOX),
     }
 }

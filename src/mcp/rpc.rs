@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::scan::{self, ScanError};
@@ -80,6 +80,15 @@ pub struct Params<'a> {
 }
 
 impl<'a> Params<'a> {
+    /// Deserializes the params of a method; absent ones are an empty object.
+    ///
+    /// # Errors
+    /// As [`deserialize_error`].
+    pub fn parse<T: Deserialize<'a>>(&self) -> Result<T, RpcError> {
+        let text = self.text.unwrap_or("{}");
+        serde_json::from_str(text).map_err(|error| deserialize_error(text, &error))
+    }
+
     /// The value of `name` if it is a string: the tool or the prompt.
     pub fn named(&self) -> Option<Cow<'a, str>> {
         self.name.and_then(scan::string)

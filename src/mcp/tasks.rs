@@ -7,7 +7,6 @@ use std::{
     collections::HashMap,
     fmt,
     future::Future,
-    panic::AssertUnwindSafe,
     rc::Rc,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
@@ -18,9 +17,8 @@ use std::{
 
 use actors::{
     clock::{Now, millis, now, rfc3339_text},
-    model::{BrokerError, ProjectId, ReplicaId, SessionId},
+    model::{ProjectId, ReplicaId, SessionId},
 };
-use futures_util::FutureExt;
 use serde::Serialize;
 use serde_json::{Map, Value, json, value::RawValue};
 use tokio::{
@@ -29,13 +27,12 @@ use tokio::{
 };
 
 use super::{
-    context::PeerContext,
     located_id,
     pending_receive::PendingReceive,
-    reply::{ReplyTo, ToolResult, UnreadCount, server_info_text, write_call_result},
+    reply::server_info_text,
     rpc::{INTERNAL_ERROR, MISSING_CAPABILITY, RpcError, write_json},
 };
-use crate::{auth::Identity, refusal::error_object};
+use crate::auth::Identity;
 
 /// The name of the extension.
 pub const EXTENSION: &str = "io.modelcontextprotocol/tasks";
@@ -104,7 +101,7 @@ impl Tasks {
     }
 
     /// A new working task. `None` if there is no room; the call then runs as an ordinary one.
-    fn create(self: &Arc<Self>, identity: &Arc<Identity>) -> Option<Arc<Task>> {
+    pub fn create(self: &Arc<Self>, identity: &Arc<Identity>) -> Option<Arc<Task>> {
         let id = located_id::new_id(self.replica);
         let task = Arc::new(Task::new(id, Arc::clone(identity), Arc::downgrade(self)));
         {
@@ -140,16 +137,16 @@ impl Tasks {
     }
 
     fn remove(&self, id: &str) {
-        let forgotten = lock(&self.table).remove(id);
-        let Some(task) = forgotten else { return };
+        let removed = lock(&self.table).remove(id);
+        let Some(task) = removed else { return };
         let session = lock(&task.unclaimed).as_ref().map(|receive| receive.member.record.id);
         task.stop();
         if let Some(session) = session {
-            let mut takers = lock(&self.receivers);
-            if let Some(of_session) = takers.get_mut(&session) {
-                of_session.retain(|taker| taker.upgrade().is_some_and(|taker| taker.id != id));
+            let mut receivers = lock(&self.receivers);
+            if let Some(of_session) = receivers.get_mut(&session) {
+                of_session.retain(|receiver| receiver.upgrade().is_some_and(|receiver| receiver.id != id));
                 if of_session.is_empty() {
-                    takers.remove(&session);
+                    receivers.remove(&session);
                 }
             }
         }
@@ -179,8 +176,12 @@ impl Tasks {
     /// Returns to the inbox the messages that ended tasks have received and that were not fetched. Called before
     /// another receive of the session, which would acknowledge them.
     pub fn release_unclaimed(&self, session: SessionId) {
-        let takers = lock(&self.receivers).remove(&session);
-        for task in takers.into_iter().flatten().filter_map(|taker| taker.upgrade()) {
+        let receivers = lock(&self.receivers).remove(&session);
+        for task in receivers
+            .into_iter()
+            .flatten()
+            .filter_map(|receiver| receiver.upgrade())
+        {
             if task.has_ended() {
                 task.release_unclaimed();
             } else {
@@ -189,10 +190,17 @@ impl Tasks {
         }
     }
 
+    /// Keeps the messages that a task receives, until its result is fetched.
+    pub fn add_receive(&self, task: &Arc<Task>, receive: PendingReceive) {
+        let session = receive.member.record.id;
+        *lock(&task.unclaimed) = Some(receive);
+        self.add_receiver(session, task);
+    }
+
     fn add_receiver(&self, session: SessionId, task: &Arc<Task>) {
-        let mut takers = lock(&self.receivers);
-        let of_session = takers.entry(session).or_default();
-        of_session.retain(|taker| taker.strong_count() > 0);
+        let mut receivers = lock(&self.receivers);
+        let of_session = receivers.entry(session).or_default();
+        of_session.retain(|receiver| receiver.strong_count() > 0);
         of_session.push(Arc::downgrade(task));
     }
 }
@@ -450,7 +458,7 @@ impl Task {
     }
 
     /// The result of the call that became this task.
-    fn created_result(&self) -> Vec<u8> {
+    pub fn created_result(&self) -> Vec<u8> {
         self.result("task")
     }
 
@@ -489,45 +497,6 @@ impl Task {
                 }
             }
         }
-    }
-}
-
-impl PeerContext {
-    /// Makes a task of a request and answers the request with it. `None` if the caller accepts no tasks or there is no
-    /// room.
-    pub fn become_task(&self, to: &ReplyTo) -> Option<Arc<Task>> {
-        if !to.takes_tasks {
-            return None;
-        }
-        let task = self.service.tasks.create(&self.identity)?;
-        to.raw_result(&self.outbox, &task.created_result());
-        Some(task)
-    }
-
-    /// Runs a call as a task. The messages of `receive` return to the inbox unless the result is fetched.
-    pub fn run_as_task(
-        &self,
-        task: &Arc<Task>,
-        receive: Option<PendingReceive>,
-        call: impl Future<Output = Result<ToolResult, BrokerError>> + 'static,
-    ) {
-        if let Some(receive) = receive {
-            let session = receive.member.record.id;
-            *lock(&task.unclaimed) = Some(receive);
-            self.service.tasks.add_receiver(session, task);
-        }
-        let running = Arc::clone(task);
-        let runner = actix_rt::spawn(async move {
-            let (ToolResult(object), is_error) = match AssertUnwindSafe(call).catch_unwind().await {
-                Ok(Ok(answer)) => (answer, false),
-                Ok(Err(error)) => (error_object(&error).into(), true),
-                Err(_) => return running.fail(RpcError::new(INTERNAL_ERROR, "Internal error")),
-            };
-            let mut result = Vec::with_capacity(object.len() * 2 + 256);
-            write_call_result(&mut result, true, &object, is_error, UnreadCount::Unknown);
-            running.complete(result);
-        });
-        task.set_runner(runner.abort_handle());
     }
 }
 

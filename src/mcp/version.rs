@@ -5,10 +5,11 @@ use std::rc::Rc;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 
+use crate::json::JsonObject;
+
 use super::{
     logging::Level,
     rpc::{INVALID_PARAMS, Params, RpcError, UNSUPPORTED_VERSION, deserialize_error},
-    tools::JsonObject,
 };
 
 /// The modern revision: stateless, with the version in each request.

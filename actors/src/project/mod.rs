@@ -16,8 +16,8 @@ use std::time::Duration;
 pub use actor::Project;
 pub use directory::{Directory, SelectedRecipients, SessionQuery};
 pub use handle::{
-    CrossProjectSend, Page, PreparedSend, ProjectHandle, ProtocolDefinition, ReceiveRequest, RedriveRequest,
-    SendRequest,
+    CrossProjectSend, LateAnswer, Lookup, Page, PendingLookup, PreparedSend, ProjectHandle, ProtocolDefinition,
+    ReceiveRequest, RedriveRequest, SendRequest,
 };
 #[cfg(feature = "faults")]
 pub use messages::Panic;

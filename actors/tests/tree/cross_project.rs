@@ -71,12 +71,12 @@ fn envelope_with<'a>(protocol_name: &'a str, payload: &'a str) -> SendRequest<'a
     }
 }
 
-fn refusal(world: &World, sender: &Member, to: &str) -> BrokerError {
+fn refusal(world: &World, sender: &Arc<Member>, to: &str) -> BrokerError {
     refused(world, sender, to, &envelope(false))
 }
 
-fn refused(world: &World, sender: &Member, to: &str, envelope: &SendRequest<'_>) -> BrokerError {
-    let sent = world.project.prepare_direct(sender, to, envelope);
+fn refused(world: &World, sender: &Arc<Member>, to: &str, envelope: &SendRequest<'_>) -> BrokerError {
+    let sent = world.project.prepare_direct(sender, to, envelope).known();
     sent.map(drop).expect_err("it is refused")
 }
 
@@ -93,12 +93,12 @@ async fn submit(world: &World, dispatch: PreparedSend) -> RouteAnswer {
     }
 }
 
-async fn try_send(world: &World, sender: &Member, to: &str, envelope: &SendRequest<'_>) -> RouteAnswer {
-    submit(world, world.project.prepare_direct(sender, to, envelope)?).await
+async fn try_send(world: &World, sender: &Arc<Member>, to: &str, envelope: &SendRequest<'_>) -> RouteAnswer {
+    submit(world, world.project.prepare_direct(sender, to, envelope).known()?).await
 }
 
 /// Sends a message, which is accepted, as a surface does.
-async fn send(world: &World, sender: &Member, to: &str) -> Routed {
+async fn send(world: &World, sender: &Arc<Member>, to: &str) -> Routed {
     try_send(world, sender, to, &envelope(true)).await.unwrap()
 }
 
@@ -194,7 +194,12 @@ fn the_walls_stand_in_their_order_and_say_nothing_of_who_is_behind_them() {
             grant_sending(&here, project, &["other", CHAT, "nothing-of-the-kind"], 1).await;
         }
         all_say(&not_there, target.clone());
-        assert!(here.project.prepare_direct(&alice, "bob@takes", &letters[0]).is_ok());
+        assert!(
+            here.project
+                .prepare_direct(&alice, "bob@takes", &letters[0])
+                .known()
+                .is_ok()
+        );
         for to in &addresses["takes"] {
             for letter in &letters {
                 assert_eq!(refused(&here, &alice, to, letter).code(), "rate_limited");
@@ -219,6 +224,7 @@ fn a_permission_is_for_one_direction_and_one_project() {
         assert!(
             here.project
                 .prepare_direct(&alice, "bob@there", &envelope(false))
+                .known()
                 .is_ok()
         );
         assert_eq!(refusal(&there, &bob, "alice@default"), forbidden);
@@ -286,7 +292,8 @@ fn a_payload_has_to_fit_the_schema_of_either_side() {
         let code = |protocol: &str, payload: &str| {
             let sent = here
                 .project
-                .prepare_direct(&alice, "bob@there", &envelope_with(protocol, payload));
+                .prepare_direct(&alice, "bob@there", &envelope_with(protocol, payload))
+                .known();
             sent.map(drop).map_err(|error| error.code())
         };
         let (neither, ours, theirs, all) = ("{}", r#"{"ours":1}"#, r#"{"theirs":1}"#, r#"{"ours":1,"theirs":1}"#);
@@ -338,7 +345,12 @@ fn as_many_messages_cross_as_the_permission_says() {
         grant_sending(&here, "there", &[CHAT], 3).await;
         grant_sending(&here, "further", &[CHAT], 2).await;
         let crosses = |to: &str, count: usize| {
-            let send = |_: &usize| here.project.prepare_direct(&alice, to, &envelope(false)).is_ok();
+            let send = |_: &usize| {
+                here.project
+                    .prepare_direct(&alice, to, &envelope(false))
+                    .known()
+                    .is_ok()
+            };
             (0..count).filter(send).count()
         };
         // What another wall holds back does not count.
@@ -363,6 +375,7 @@ fn a_permission_that_changes_keeps_the_count_of_a_rate_that_does_not() {
             let send = |_: &usize| {
                 here.project
                     .prepare_direct(&alice, "bob@there", &envelope(false))
+                    .known()
                     .is_ok()
             };
             (0..count).filter(send).count()
@@ -424,6 +437,7 @@ fn what_crosses_stays_in_its_order() {
             let PreparedSend::CrossProject(crossing) = here
                 .project
                 .prepare_direct(&alice, "bob@there", &envelope(false))
+                .known()
                 .unwrap()
             else {
                 panic!("it goes to another project");
@@ -460,7 +474,11 @@ fn an_address_in_ones_own_project_crosses_nothing() {
         let (bob, line) = here.register_with_push("bob").await;
         // It neither sends to others nor takes from them.
         for to in ["bob@default".to_owned(), format!("{}@default", bob.record.id)] {
-            let dispatch = here.project.prepare_direct(&alice, &to, &envelope(false)).unwrap();
+            let dispatch = here
+                .project
+                .prepare_direct(&alice, &to, &envelope(false))
+                .known()
+                .unwrap();
             assert!(matches!(dispatch, PreparedSend::Local(_)));
             let sent = submit(&here, dispatch).await.unwrap().result.message;
             line.sees(&[sent]).await;
@@ -508,6 +526,7 @@ fn a_message_that_was_checked_before_its_recipients_project_was_deleted_is_not_a
         let dispatch = here
             .project
             .prepare_direct(&alice, "bob@there", &envelope(false))
+            .known()
             .unwrap();
         here.broker.delete_project(there.project.id()).await.unwrap();
         line.closes_with(CloseReason::SessionEnded).await;
@@ -532,6 +551,7 @@ fn the_sender_can_ask_what_became_of_a_message_that_crossed() {
         let dispatch = here
             .project
             .prepare_direct(&alice, "bob@there", &envelope(false))
+            .known()
             .unwrap();
         let sent = submit(&here, dispatch).await.unwrap().result.message;
         assert_eq!(statuses(&here, sent).await, Some(vec![DeliveryStatus::Queued]));

@@ -109,7 +109,7 @@ async fn send_until_stopped(
     ledger: Arc<Ledger>,
     stop: Arc<AtomicBool>,
 ) {
-    let recipient_ids = names.map(|name| world.project.resolve(name).unwrap().record.id);
+    let recipient_ids = names.map(|name| world.project.resolve(name).known().unwrap().record.id);
     while !stop.load(Ordering::SeqCst) {
         let mut submissions = Vec::new();
         let mut meant: Vec<Vec<SessionId>> = Vec::new();
@@ -190,7 +190,7 @@ async fn listen(world: &World, name: &str, push: PushMode, ledger: &Ledger) {
 
 /// Until an answer fails to come.
 async fn poll(world: &World, name: &str, ledger: &Ledger) {
-    let Ok(member) = world.project.resolve(name) else {
+    let Ok(member) = world.project.resolve(name).known() else {
         return;
     };
     while let Ok(received) = world

@@ -49,7 +49,7 @@ fn a_name_that_is_held_is_forbidden_to_anybody_else_and_nothing_happens_to_its_h
         let sent = world.send_many(&bob, "bob", 1).await;
         line.sees(&sent).await;
         assert!(line.close_reasons().is_empty() && other_line.close_reasons().is_empty());
-        assert_eq!(world.project.resolve("bob").unwrap().record, bob.record);
+        assert_eq!(world.project.resolve("bob").known().unwrap().record, bob.record);
         assert_eq!(world.sessions_len(), 1);
     });
 }
@@ -89,7 +89,13 @@ fn a_session_of_somebody_else_is_as_little_there_as_one_that_never_was() {
         let world = World::new(settings(), ActorThread::Test).await;
         let (ours, theirs) = (owner("k1"), owner("k2"));
         let bob = world.register_as(&ours, "bob", None).await.unwrap().member;
-        let answer = |id, owner: &Owner| world.project.own_session(id, owner).map(|found| found.record.clone());
+        let answer = |id, owner: &Owner| {
+            world
+                .project
+                .own_session(id, owner)
+                .known()
+                .map(|found| found.record.clone())
+        };
         assert_eq!(answer(bob.record.id, &ours), Ok(bob.record.clone()));
         for stranger in [theirs, Owner::anonymous(), Owner::operator()] {
             for id in [bob.record.id, SessionId::generate()] {
@@ -125,7 +131,7 @@ fn who_says_that_somebody_elses_session_is_its_own_does_nothing_to_it() {
             let registered = register(registration(&theirs, name, Some(victim.record.id))).await;
             assert_ne!(registered.member.record.id, victim.record.id);
             assert_eq!(registered.resumed, name == Some("held"));
-            let found = world.project.own_session(victim.record.id, &ours).unwrap();
+            let found = world.project.own_session(victim.record.id, &ours).known().unwrap();
             assert_eq!(found.record, victim.record);
         }
         assert_eq!(world.read_inbox(&victim).await, sent);
@@ -177,11 +183,17 @@ fn a_key_that_came_in_the_place_of_another_resumes_what_that_one_made() {
         assert_eq!(again.member.record, bob.member.record);
         line.closes_with(CloseReason::TakenOver).await;
         assert_eq!(there.read_inbox(&again.member).await, sent);
-        assert!(there.project.own_session(bob.member.record.id, &who(&third[0])).is_ok());
+        assert!(
+            there
+                .project
+                .own_session(bob.member.record.id, &who(&third[0]))
+                .known()
+                .is_ok()
+        );
         // Another key of the same project is somebody else.
         assert_eq!(code(there.register_as(&who(&other), "bob", None).await), "forbidden");
         assert_eq!(
-            code(there.project.own_session(bob.member.record.id, &who(&other))),
+            code(there.project.own_session(bob.member.record.id, &who(&other)).known()),
             "session_not_found"
         );
     });
@@ -198,7 +210,7 @@ fn a_session_is_still_its_owners_after_a_restart() {
         let broker = Broker::start(settings, store, vec![Arbiter::current()], || ());
         let project = broker.project(world.project.id()).await.unwrap();
         let restarted = world.with_project(project);
-        while restarted.project.resolve("bob").is_err() {
+        while restarted.project.resolve("bob").known().is_err() {
             tokio::task::yield_now().await;
         }
         assert_eq!(code(restarted.register_as(&theirs, "bob", None).await), "forbidden");
@@ -274,7 +286,10 @@ fn a_name_whose_last_key_has_ended_is_free_and_its_messages_are_dead_letters() {
         let new = world.register_as(&other, "bob", None).await.unwrap();
         assert!(!new.resumed);
         line.closes_with(CloseReason::SessionEnded).await;
-        assert_eq!(world.project.resolve("bob").unwrap().record.id, new.member.record.id);
+        assert_eq!(
+            world.project.resolve("bob").known().unwrap().record.id,
+            new.member.record.id
+        );
         let query = actors::storage::DeadLetterQuery {
             limit: 9,
             ..actors::storage::DeadLetterQuery::default()

@@ -294,9 +294,9 @@ fn a_project_is_open_again_after_a_restart_with_its_keys_sessions_and_protocols(
         let project = broker.project(&other_project_id()).await.unwrap();
         assert_eq!(project.record(), record);
         assert!(is_valid(&broker, &made));
-        let is_loaded = || project.protocols_len() == 1 && project.resolve("bob").is_ok();
+        let is_loaded = || project.protocols_len() == 1 && project.resolve("bob").known().is_ok();
         until("what the store has", is_loaded).await;
-        assert_eq!(project.resolve("bob").unwrap().record, bob.record);
+        assert_eq!(project.resolve("bob").known().unwrap().record, bob.record);
         let refused = broker.project(gone.project.id()).await;
         assert_eq!(refused.err(), Some(BrokerError::ProjectNotFound));
         let refused = broker
@@ -367,7 +367,7 @@ async fn assert_deletion_ends_actors(world: World) {
     })
     .await;
     assert!(own_line.close_reasons().is_empty(), "of another project");
-    assert!(world.project.resolve("alice").is_ok());
+    assert!(world.project.resolve("alice").known().is_ok());
 }
 
 #[test]
@@ -971,7 +971,7 @@ fn a_panic_of_the_broker_costs_neither_projects_nor_keys_nor_connections() {
             assert_eq!(world.restarts(), [("broker", String::new(), 5)]);
             assert!(line.close_reasons().is_empty());
             let again = world.broker.project(there.project.id()).await.unwrap();
-            assert_eq!(again.resolve("bob").unwrap().record, bob.record);
+            assert_eq!(again.resolve("bob").known().unwrap().record, bob.record);
         });
     }
 }

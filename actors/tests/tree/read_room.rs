@@ -20,7 +20,7 @@ use tokio::sync::Semaphore;
 use crate::world::{ActorThread, World, envelope, ids, local_submission, run, settings};
 
 /// Sends a message with a text of so many bytes.
-async fn sends(world: &World, sender: &Member, to: &str, len: usize, priority: Priority) -> MessageId {
+async fn sends(world: &World, sender: &Arc<Member>, to: &str, len: usize, priority: Priority) -> MessageId {
     let payload = format!("{{\"text\":\"{}\"}}", "x".repeat(len));
     let headers = Headers {
         priority,
@@ -31,7 +31,7 @@ async fn sends(world: &World, sender: &Member, to: &str, len: usize, priority: P
         headers: &headers,
         ..envelope(false)
     };
-    let submission = local_submission(world.project.prepare_direct(sender, to, &envelope).unwrap());
+    let submission = local_submission(world.project.prepare_direct(sender, to, &envelope).known().unwrap());
     let mut answers = world.submit(vec![submission]).await.unwrap();
     answers.pop().unwrap().unwrap().result.message
 }

@@ -58,7 +58,7 @@ fn who_registers_here_is_found_there() {
         let ReplicaPair { here, there, .. } = ReplicaPair::new(settings()).await;
         let alice = here.register("alice", None).await;
         there.project.wait_until_current().await.unwrap();
-        let found = there.project.resolve("alice").unwrap();
+        let found = there.project.resolve("alice").known().unwrap();
         assert_eq!(found.record, alice.record);
         assert_eq!(there.project.status(&found), SessionStatus::Active);
         assert!(there.project.protocol(CHAT, "1.0.0").is_ok());
@@ -75,7 +75,7 @@ async fn waits_for_the_roster(
     assert!(early.is_err(), "not everything is known");
     twin.rosters_held.send_replace(false);
     caught_up.await.unwrap();
-    assert!(there.project.resolve("alice").is_ok());
+    assert!(there.project.resolve("alice").known().is_ok());
 }
 
 type CaughtUp = Result<(), BrokerError>;
@@ -90,7 +90,7 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
 }
 
 async fn await_session(of: &World, name: &str) {
-    until("it is heard", || of.project.resolve(name).is_ok()).await;
+    until("it is heard", || of.project.resolve(name).known().is_ok()).await;
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn nothing_is_known_while_the_store_does_not_say_who_is_there() {
             assert!(matches!(refused, Err(BrokerError::Unavailable { .. })), "{refused:?}");
             there_twin.set_unanswered(None);
             there.project.wait_until_current().await.unwrap();
-            assert!(there.project.resolve("alice").is_ok());
+            assert!(there.project.resolve("alice").known().is_ok());
             assert!(there.project.protocol("news", "1.0.0").is_ok());
         });
     }
@@ -229,10 +229,10 @@ fn who_is_heard_of_during_a_look_stays() {
             here.register(name, None).await;
             await_session(&there, name).await;
         }
-        let bob = there.project.resolve("bob").unwrap();
+        let bob = there.project.resolve("bob").known().unwrap();
         there_twin.rosters_held.send_replace(false);
         await_session(&there, "alice").await;
-        let same = there.project.resolve("bob").unwrap();
+        let same = there.project.resolve("bob").known().unwrap();
         assert!(Arc::ptr_eq(&bob, &same), "he was never gone");
     });
 }
@@ -279,7 +279,7 @@ fn a_long_poll_there_is_answered_by_a_message_from_here() {
         let bob = here.register("bob", None).await;
         let alice = here.register("alice", None).await;
         there.project.wait_until_current().await.unwrap();
-        let bob_there = there.project.resolve("bob").unwrap();
+        let bob_there = there.project.resolve("bob").known().unwrap();
         let waits = there.receive(&bob_there, Duration::from_secs(30), ReceiveMode::Immediate);
         let sends = async { here.send(&alice, "bob").await };
         let (received, sent) = futures_util::future::join(waits, sends).await;
@@ -295,7 +295,7 @@ fn the_next_call_acknowledges_wherever_it_is_made() {
         let bob = here.register("bob", None).await;
         let alice = here.register("alice", None).await;
         there.project.wait_until_current().await.unwrap();
-        let bob_there = there.project.resolve("bob").unwrap();
+        let bob_there = there.project.resolve("bob").known().unwrap();
         let sent = here.send_many(&alice, "bob", 3).await;
         let request = |limit| ReceiveRequest {
             limit,
@@ -485,7 +485,7 @@ fn a_roster_that_is_older_than_a_registration_does_not_undo_it() {
         for name in ["bob", "carol", "dora"] {
             here.register(name, None).await;
         }
-        assert!(here.project.resolve("alice").is_ok());
+        assert!(here.project.resolve("alice").known().is_ok());
     });
 }
 
@@ -533,10 +533,10 @@ fn presence_is_that_of_the_replica_where_somebody_was_seen() {
         let ReplicaPair { here, there, .. } = ReplicaPair::new(settings).await;
         let bob = here.register("bob", None).await;
         there.project.wait_until_current().await.unwrap();
-        let bob_there = there.project.resolve("bob").unwrap();
+        let bob_there = there.project.resolve("bob").known().unwrap();
         let carol = here.register("carol", None).await;
         there.project.wait_until_current().await.unwrap();
-        let carol_there = there.project.resolve("carol").unwrap();
+        let carol_there = there.project.resolve("carol").known().unwrap();
         within_deadline("carol is gone for both", async {
             while here.project.status(&carol) != SessionStatus::Disconnected
                 || there.project.status(&carol_there) != SessionStatus::Disconnected
@@ -567,7 +567,7 @@ fn a_goodbye_is_heard_everywhere() {
         let ReplicaPair { here, there, .. } = ReplicaPair::new(never_disconnecting()).await;
         let bob = here.register("bob", None).await;
         there.project.wait_until_current().await.unwrap();
-        let bob_there = there.project.resolve("bob").unwrap();
+        let bob_there = there.project.resolve("bob").known().unwrap();
         here.project.disconnect(&bob).await.unwrap();
         until("he is gone", || {
             there.project.status(&bob_there) == SessionStatus::Disconnected
@@ -594,7 +594,7 @@ fn a_goodbye_is_heard_though_the_frame_of_the_session_comes_late() {
             tokio::time::sleep(Duration::from_millis(50)).await;
             there_twin.frames_held.send_replace(false);
             until("who has come is gone", || {
-                let found = there.project.resolve(name);
+                let found = there.project.resolve(name).known();
                 found.is_ok_and(|member| there.project.status(&member) == SessionStatus::Disconnected)
             })
             .await;

@@ -66,7 +66,7 @@ fn what_a_session_had_handed_out_when_it_was_given_up_waits_again_unasked() {
         line.closes_with(CloseReason::Failed).await;
         // Answered after the project has opened the session anew.
         world.register("carol", None).await;
-        let anew = world.project.resolve("bob").unwrap();
+        let anew = world.project.resolve("bob").known().unwrap();
         assert_eq!(world.read_inbox(&anew).await, sent);
     });
 }

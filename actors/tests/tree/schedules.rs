@@ -228,7 +228,7 @@ async fn run_schedule(seed: u64) {
     let world = replicas.running.borrow()[0].world.clone();
     let meant: Vec<_> = NAMES
         .iter()
-        .map(|name| (*name, world.project.resolve(name).unwrap().record.id))
+        .map(|name| (*name, world.project.resolve(name).known().unwrap().record.id))
         .collect();
     let mut contenders: Vec<(&str, JoinHandle<_>)> = Vec::new();
     for (at, name) in NAMES.into_iter().enumerate() {

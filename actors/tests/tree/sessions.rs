@@ -235,7 +235,7 @@ fn a_name_whose_session_ends_at_this_moment_can_be_registered() {
         assert!(!again.resumed);
         assert_ne!(again.member.record.id, bob.record.id);
         assert!(world.read_inbox(&again.member).await.is_empty());
-        let found = world.project.resolve("bob").unwrap();
+        let found = world.project.resolve("bob").known().unwrap();
         assert_eq!(found.record.id, again.member.record.id);
         assert_eq!(world.sessions_len(), 1);
     });

@@ -165,7 +165,7 @@ fn what_waits_for_a_slow_store_is_bounded_in_bytes() {
                 payload: &payload,
                 ..envelope(false)
             };
-            local_submission(world.project.prepare_direct(&alice, "bob", &envelope).unwrap())
+            local_submission(world.project.prepare_direct(&alice, "bob", &envelope).known().unwrap())
         };
         store.set_paused(true);
         let mut answers = Vec::new();

@@ -265,17 +265,15 @@ impl World {
         (member, line)
     }
 
-    pub fn direct_submission(&self, sender: &Member, to: &str) -> Result<Submission, BrokerError> {
-        Ok(local_submission(self.project.prepare_direct(
-            sender,
-            to,
-            &envelope(false),
-        )?))
+    pub fn direct_submission(&self, sender: &Arc<Member>, to: &str) -> Result<Submission, BrokerError> {
+        Ok(local_submission(
+            self.project.prepare_direct(sender, to, &envelope(false)).known()?,
+        ))
     }
 
-    pub fn broadcast_submission(&self, sender: &Member) -> Result<Submission, BrokerError> {
+    pub fn broadcast_submission(&self, sender: &Arc<Member>) -> Result<Submission, BrokerError> {
         let filter = actors::model::CapabilityFilter::default();
-        self.project.prepare_broadcast(sender, filter, &envelope(false))
+        self.project.prepare_broadcast(sender, filter, &envelope(false)).known()
     }
 
     /// Hands submissions to the router and waits for the answers.
@@ -285,13 +283,18 @@ impl World {
     }
 
     /// Sends one message, which is accepted. Its status can be followed.
-    pub async fn send(&self, sender: &Member, to: &str) -> Routed {
-        let submission = local_submission(self.project.prepare_direct(sender, to, &envelope(true)).unwrap());
+    pub async fn send(&self, sender: &Arc<Member>, to: &str) -> Routed {
+        let submission = local_submission(
+            self.project
+                .prepare_direct(sender, to, &envelope(true))
+                .known()
+                .unwrap(),
+        );
         let mut answers = self.submit(vec![submission]).await.unwrap();
         answers.pop().unwrap().unwrap()
     }
 
-    pub async fn send_many(&self, sender: &Member, to: &str, count: usize) -> Vec<MessageId> {
+    pub async fn send_many(&self, sender: &Arc<Member>, to: &str, count: usize) -> Vec<MessageId> {
         let submissions = (0..count)
             .map(|_| self.direct_submission(sender, to).unwrap())
             .collect();
@@ -402,8 +405,6 @@ pub fn envelope(watched: bool) -> SendRequest<'static> {
         payload: "{\"text\":\"hi\"}",
         headers: &HEADERS,
         tracked: watched,
-        tried: false,
-        looked: None,
         work: WorkBudget::default(),
     }
 }

@@ -19,7 +19,7 @@ use super::{HttpState, backpressure, resource::Resource};
 use crate::{
     admin::Administration,
     auth::Identity,
-    mcp::tools::JsonObject,
+    json::JsonObject,
     problem::Problem,
     refusal::{json_error_reason, serde_error_reason},
 };

@@ -23,7 +23,7 @@ use super::{Admin, ApiError, ApiResult, Caller, JsonBody, NoQuery, ok};
 use crate::{
     admin::{GRACE_MAX, KEY_LIFE_MAX, ProjectFilter, schemas, views},
     http::{openapi::ProblemBody, resource::Resource},
-    mcp::tools::JsonObject,
+    json::JsonObject,
     problem::Problem,
 };
 

@@ -1,8 +1,9 @@
-//! The methods that the dispatcher knows.
+//! The methods that the broker serves.
 
-/// Lists the methods, each once: what is not among them is never served.
+/// Declares the methods by name. Others are refused.
 macro_rules! methods {
     ($($method:ident = $name:literal,)*) => {
+        /// A method of MCP that the broker serves.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Method {
             $($method,)*
@@ -12,7 +13,8 @@ macro_rules! methods {
             #[cfg(test)]
             const NAMES: &[&str] = &[$($name,)*];
 
-            pub fn named(name: &str) -> Option<Self> {
+            /// The method of this name.
+            pub fn parse(name: &str) -> Option<Self> {
                 match name {
                     $($name => Some(Self::$method),)*
                     _ => None,

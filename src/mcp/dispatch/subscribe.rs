@@ -1,147 +1,229 @@
-//! Subscriptions, in both eras.
+//! `resources/subscribe`, `resources/unsubscribe` and `subscriptions/listen`.
 
 use std::{rc::Rc, sync::Arc};
 
-use actors::model::Scope;
+use actors::{
+    model::{Scope, SessionId},
+    project::Lookup,
+};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use super::{
+    implicit_session::{needs_session, register_session},
+    read_resource::{UriParams, no_resource},
+};
 #[cfg(feature = "conformance-fixtures")]
 use crate::mcp::fixtures;
-
-use super::{LISTS_CHANGE, UriParams, looking::looks_first, no_resource, tool_calls::ensure_session};
-use crate::mcp::{
-    context::{PeerContext, PeerKind},
-    list_changes::List,
-    read_batch::ReadBatch,
-    reply::ReplyTo,
-    resources,
-    rpc::{INVALID_REQUEST, Params, RpcError},
-    subscriptions::{INBOX, Notifier, OpenListen},
-    tasks::{self, Task},
-    tools::{JsonObject, ToolCaller},
-    version::PushSettings,
+use crate::{
+    json::JsonObject,
+    mcp::{
+        binding::PeerKind,
+        context::PeerContext,
+        list_changes::{LISTS_CHANGE, List},
+        read_batch::{ReadBatch, Suspension},
+        reply::ReplyTo,
+        resources,
+        rpc::{INVALID_REQUEST, Params, RpcError},
+        subscriptions::{INBOX, Notifier, OpenListen},
+        tasks::{self, Task},
+        tools::ToolCaller,
+        version::PushSettings,
+    },
 };
 
 /// Listens that one connection may have open.
 const LISTENS_LEN_MAX: usize = 64;
-/// Tasks that one listen may tell of.
+/// Tasks that one listen may watch.
 const TASKS_LEN_MAX: usize = 256;
 
-/// Whether this URI is the inbox of the connection's session. A stateless caller names a session by it.
-fn is_own_inbox(turn: &ReadBatch, uri: &str) -> bool {
-    let context = &turn.context;
+/// Whether this URI is the inbox of the peer's session. A stateless request chooses its session by it.
+fn is_own_inbox(context: &PeerContext, uri: &str) -> bool {
     if uri == INBOX {
         return context.kind != PeerKind::Stateless;
     }
     let Some(id) = resources::inbox_session_id(uri) else {
         return false;
     };
-    let mut session = context.session.borrow_mut();
-    if context.kind == PeerKind::Stateless && session.is_none() {
-        *session = context.project.own_session(id, context.identity.owner()).ok();
+    if context.kind == PeerKind::Stateless
+        && context.binding.member().is_none()
+        && let Ok(member) = context.project.own_session(id, context.identity.owner()).known()
+    {
+        context.binding.set_member(member);
     }
-    session.as_ref().is_some_and(|member| member.record.id == id.durable())
+    context.binding.with_member(|member| member.record.id == id.durable()) == Some(true)
 }
 
-/// Messages may be pushed to who listens to an inbox, and count as delivered then: that is more than to look.
-fn check_listener(turn: &ReadBatch) -> Result<(), RpcError> {
-    let allowed = turn.context.identity.check_scope(Scope::Member);
+/// A subscription to an inbox may receive messages, which delivers them; that needs more than the scope of an observer.
+fn check_listener(context: &PeerContext) -> Result<(), RpcError> {
+    let allowed = context.identity.check_scope(Scope::Member);
     allowed.map_err(|error| RpcError::refused(&error))
 }
 
-pub(super) fn subscribe_legacy(
-    turn: &mut ReadBatch,
-    to: &mut ReplyTo,
-    params: &Params<'_>,
-    text: &str,
-    on: bool,
-) -> Result<(), RpcError> {
-    let UriParams { uri } = params.read()?;
+fn check_is_own_inbox(context: &Rc<PeerContext>, uri: &str) -> Result<(), RpcError> {
+    if is_own_inbox(context, uri) {
+        return Ok(());
+    }
+    Err(if resources::exists(&ToolCaller::new(context), uri) {
+        RpcError::invalid_params(format!("only {INBOX} tells of its changes"))
+    } else {
+        no_resource(uri, false)
+    })
+}
+
+/// Serves `resources/subscribe` (2025-11-25 and before).
+pub(super) fn subscribe(batch: &mut ReadBatch, to: &ReplyTo, params: &Params<'_>) -> Result<(), RpcError> {
+    let UriParams { uri } = params.parse()?;
     #[cfg(feature = "conformance-fixtures")]
     if fixtures::resources::is_subscribable(&uri) {
-        to.result(&turn.context.outbox, &json!({}));
+        to.result(&batch.context.outbox, &json!({}));
         return Ok(());
     }
-    if !is_own_inbox(turn, &uri) {
-        let error = if resources::exists(&ToolCaller::new(&turn.context), &uri) {
-            RpcError::invalid_params(format!("only {INBOX} tells of its changes"))
-        } else {
-            no_resource(&uri, false)
-        };
-        return Err(error);
-    }
-    if on {
-        check_listener(turn)?;
-    }
-    if on && ensure_session(turn, to, text) {
+    check_is_own_inbox(&batch.context, &uri)?;
+    check_listener(&batch.context)?;
+    let uri = uri.into_owned();
+    if !needs_session(&batch.context) {
+        add_legacy(&batch.context, to, uri);
         return Ok(());
     }
-    let context = &turn.context;
-    if on {
-        context.subscriptions.borrow_mut().subscribe_legacy(uri.into_owned());
-    } else {
-        context.subscriptions.borrow_mut().unsubscribe_legacy(&uri);
+    let registering = register_session(Rc::clone(&batch.context));
+    let again = to.clone();
+    batch.suspend(&suspension(to, uri.len()), registering, move |batch, ()| {
+        add_legacy(&batch.context, &again, uri);
+    });
+    Ok(())
+}
+
+fn add_legacy(context: &PeerContext, to: &ReplyTo, uri: String) {
+    context.subscriptions.borrow_mut().subscribe_legacy(uri);
+    // The answer first: no notification of a subscription may precede it.
+    to.result(&context.outbox, &json!({}));
+    context.apply_subscriptions();
+}
+
+/// Serves `resources/unsubscribe` (2025-11-25 and before).
+pub(super) fn unsubscribe(batch: &mut ReadBatch, to: &ReplyTo, params: &Params<'_>) -> Result<(), RpcError> {
+    let UriParams { uri } = params.parse()?;
+    let context = &batch.context;
+    #[cfg(feature = "conformance-fixtures")]
+    if fixtures::resources::is_subscribable(&uri) {
+        to.result(&context.outbox, &json!({}));
+        return Ok(());
     }
-    // The answer first: nothing of a subscription comes before it.
+    check_is_own_inbox(context, &uri)?;
+    context.subscriptions.borrow_mut().unsubscribe_legacy(&uri);
     to.result(&context.outbox, &json!({}));
     context.apply_subscriptions();
     Ok(())
 }
 
+fn suspension(to: &ReplyTo, bytes: usize) -> Suspension<'_> {
+    Suspension {
+        to,
+        receives_messages: false,
+        bytes,
+    }
+}
+
+/// Serves `subscriptions/listen` (2026-07-28).
 pub(super) fn listen(
-    turn: &mut ReadBatch,
-    to: &mut ReplyTo,
+    batch: &mut ReadBatch,
+    to: &ReplyTo,
     params: &Params<'_>,
     capabilities: &Map<String, Value>,
-    text: &str,
 ) -> Result<(), RpcError> {
     let ListenParams {
         notifications: JsonObject(filter),
-    } = params.read()?;
+    } = params.parse()?;
     let push = PushSettings::parse(capabilities.get("extensions"))?;
     if filter.task_ids.is_some() && !to.takes_tasks {
         return Err(tasks::extension_not_declared());
     }
-    check_room(turn, to)?;
-    let is_unknown = |uri: &String| {
-        let named = resources::inbox_session_id(uri).filter(|_| turn.context.kind == PeerKind::Stateless);
-        named.is_some_and(|id| turn.context.project.session(id).is_none())
-    };
-    if filter.resource_subscriptions.iter().any(is_unknown)
-        && looks_first(turn, to, text).map_err(|error| RpcError::refused(&error))?
-    {
-        return Ok(());
+    check_capacity(&batch.context, to)?;
+    let bytes = params.text.map_or(0, str::len);
+    let request = ListenRequest { filter, push, bytes };
+    match look_up_sessions(&batch.context, &request.filter) {
+        Lookup::Ready(_) => request.begin(batch, to),
+        Lookup::Pending(found) => {
+            let again = to.clone();
+            batch.suspend(&suspension(to, bytes), found.answer(), move |batch, found| {
+                let found = found.map_err(|error| RpcError::refused(&error));
+                if let Err(error) = found.and_then(|_| request.begin(batch, &again)) {
+                    again.error(&batch.context.outbox, &error);
+                }
+            });
+            Ok(())
+        }
     }
-    let mut uris = filter.resource_subscriptions.iter();
-    let inbox = uris.find(|uri| is_own_inbox(turn, uri)).cloned();
-    if inbox.is_some() {
-        check_listener(turn)?;
+}
+
+/// Looks up the sessions that a stateless request names by the URIs of their inboxes.
+fn look_up_sessions(context: &PeerContext, filter: &Filter) -> Lookup<Option<()>> {
+    if context.kind != PeerKind::Stateless {
+        return Lookup::Ready(Ok(Some(())));
     }
-    if inbox.is_some() && ensure_session(turn, to, text) {
-        return Ok(());
+    let uris = filter.resource_subscriptions.iter();
+    let ids: Vec<SessionId> = uris.filter_map(|uri| resources::inbox_session_id(uri)).collect();
+    let project = context.project.clone();
+    context
+        .project
+        .look_up_optional(move || ids.iter().all(|id| project.session(*id).is_some()).then_some(()))
+}
+
+/// A `subscriptions/listen` whose params have been checked.
+struct ListenRequest {
+    filter: Filter,
+    push: Option<PushSettings>,
+    /// Bytes of its params.
+    bytes: usize,
+}
+
+impl ListenRequest {
+    /// Opens the listen, once the connection has a session if it needs one.
+    fn begin(self, batch: &mut ReadBatch, to: &ReplyTo) -> Result<(), RpcError> {
+        let context = Rc::clone(&batch.context);
+        let mut uris = self.filter.resource_subscriptions.iter();
+        let inbox = uris.find(|uri| is_own_inbox(&context, uri)).cloned();
+        if inbox.is_some() {
+            check_listener(&context)?;
+        }
+        if inbox.is_none() || !needs_session(&context) {
+            self.open(&context, to, inbox);
+            return Ok(());
+        }
+        let again = to.clone();
+        let registering = register_session(Rc::clone(&context));
+        batch.suspend(&suspension(to, self.bytes), registering, move |batch, ()| {
+            self.open(&batch.context, &again, inbox);
+        });
+        Ok(())
     }
-    let context = &turn.context;
-    let tasks = filter.tasks(context);
-    let lists = filter.lists();
-    to.notify(
-        &context.outbox,
-        &acknowledgement(&to.id, inbox.as_ref(), tasks.as_deref(), &lists),
-    );
-    let pushes = inbox.is_some() && push.is_some();
-    let listen = OpenListen {
-        id: Rc::clone(&to.id),
-        inbox,
-        push,
-        notifiers: spawn_notifiers(context, &to.id, tasks.unwrap_or_default(), lists),
-    };
-    context.subscriptions.borrow_mut().listen(listen);
-    // Before the session may tell of anything the outbox knows how.
-    context.apply_subscriptions();
-    if context.bind(pushes) {
+
+    fn open(self, context: &PeerContext, to: &ReplyTo, inbox: Option<String>) {
+        let Self { filter, push, .. } = self;
+        let tasks = filter.tasks(context);
+        let lists = filter.lists();
+        to.notify(
+            &context.outbox,
+            &acknowledgement(&to.id, inbox.as_ref(), tasks.as_deref(), &lists),
+        );
+        let pushes = inbox.is_some() && push.is_some();
+        let listen = OpenListen {
+            id: Rc::clone(&to.id),
+            inbox,
+            push,
+            notifiers: spawn_notifiers(context, &to.id, tasks.unwrap_or_default(), lists),
+        };
+        context.subscriptions.borrow_mut().listen(listen);
+        // The outbox must know how to push before the session does.
         context.apply_subscriptions();
+        if context
+            .binding
+            .bind_stateless(&context.project, &context.outbox, pushes)
+        {
+            context.apply_subscriptions();
+        }
     }
-    Ok(())
 }
 
 #[derive(Deserialize)]
@@ -149,7 +231,7 @@ struct ListenParams {
     notifications: JsonObject<Filter>,
 }
 
-/// What a listen asks for.
+/// What a listen subscribes to.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Filter {
@@ -163,25 +245,26 @@ struct Filter {
 }
 
 impl Filter {
-    /// Those of the tasks that there are; None when none is asked for.
+    /// The existing tasks among the requested ones; `None` if none is requested.
     fn tasks(&self, context: &PeerContext) -> Option<Vec<Arc<Task>>> {
         let known = |id: &String| context.service.tasks.find(&context.identity, id).ok();
         let ids = self.task_ids.as_ref()?;
         Some(ids.iter().take(TASKS_LEN_MAX).filter_map(known).collect())
     }
 
+    /// The requested lists that can change.
     fn lists(&self) -> Vec<List> {
-        let asked = |list: &List| match list {
+        let requested = |list: &List| match list {
             List::Tools => self.tools_list_changed,
             List::Prompts => self.prompts_list_changed,
         };
-        let honored = |list: &List| LISTS_CHANGE && asked(list) == Some(true);
+        let honored = |list: &List| LISTS_CHANGE && requested(list) == Some(true);
         List::ALL.into_iter().filter(honored).collect()
     }
 }
 
-fn check_room(turn: &ReadBatch, to: &ReplyTo) -> Result<(), RpcError> {
-    let subscriptions = turn.context.subscriptions.borrow();
+fn check_capacity(context: &PeerContext, to: &ReplyTo) -> Result<(), RpcError> {
+    let subscriptions = context.subscriptions.borrow();
     if subscriptions.has_listen(&to.id) {
         return Err(RpcError::new(INVALID_REQUEST, "Invalid Request: this id is in use"));
     }
@@ -192,7 +275,7 @@ fn check_room(turn: &ReadBatch, to: &ReplyTo) -> Result<(), RpcError> {
     Ok(())
 }
 
-/// The first frame of a subscription: what of its filter is honored.
+/// The first frame of a subscription: the part of its filter that is honored.
 fn acknowledgement(id: &str, inbox: Option<&String>, tasks: Option<&[Arc<Task>]>, lists: &[List]) -> Vec<u8> {
     let mut honored = Map::new();
     if let Some(uri) = inbox {
@@ -213,7 +296,7 @@ fn acknowledgement(id: &str, inbox: Option<&String>, tasks: Option<&[Arc<Task>]>
     .into_bytes()
 }
 
-/// What tells a subscription of tasks and of lists.
+/// Starts the tasks that notify a subscription about tasks and lists.
 fn spawn_notifiers(context: &PeerContext, id: &Rc<str>, tasks: Vec<Arc<Task>>, lists: Vec<List>) -> Vec<Notifier> {
     let sender = || {
         let outbox = Arc::clone(&context.outbox);
@@ -227,6 +310,6 @@ fn spawn_notifiers(context: &PeerContext, id: &Rc<str>, tasks: Vec<Arc<Task>>, l
         .map(|list| actix_rt::spawn(context.service.lists.notify(list, id, sender())));
     of_tasks
         .chain(of_lists)
-        .map(|telling| Notifier(telling.abort_handle()))
+        .map(|task| Notifier(task.abort_handle()))
         .collect()
 }

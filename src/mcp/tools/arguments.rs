@@ -1,20 +1,31 @@
 //! The arguments of a tool call: parses and bounds each one, with errors that name it.
 
-use std::{borrow::Cow, fmt, marker::PhantomData, str::FromStr};
+use std::{borrow::Cow, str::FromStr};
 
 use actors::model::{BrokerError, MissingSession, SessionId};
 use semver::{Version, VersionReq};
-use serde::{
-    Deserialize, Deserializer,
-    de::{Error, MapAccess, Visitor, value::MapAccessDeserializer},
-};
+use serde::{Deserialize, Deserializer, de::Error};
 
-use crate::{mcp::scan, refusal::json_error_reason};
+use crate::{json::JsonObject, mcp::scan, refusal::json_error_reason};
 
 /// The arguments of one call: slices of the frame. Taking them one by one lets each error name its argument.
 #[derive(Debug)]
 pub struct Arguments<'a> {
     members: Vec<(Cow<'a, str>, &'a str)>,
+}
+
+/// The arguments of a suspended call, copied from its frame.
+#[derive(Debug)]
+pub struct OwnedArguments(Vec<(String, String)>);
+
+impl OwnedArguments {
+    /// The arguments, to be taken again.
+    pub fn as_arguments(&self) -> Arguments<'_> {
+        let members = self.0.iter().map(|(name, value)| (name.into(), value.as_str()));
+        Arguments {
+            members: members.collect(),
+        }
+    }
 }
 
 /// Arguments of one call; no tool has nearly as many.
@@ -37,6 +48,18 @@ impl<'a> Arguments<'a> {
             Some(at) => Err(BrokerError::invalid(members[at].0.clone(), "given twice")),
             None => Ok(Self { members }),
         }
+    }
+
+    /// A copy of the arguments that were not taken yet.
+    pub fn to_owned(&self) -> OwnedArguments {
+        let copy = |(name, value): &(Cow<'_, str>, &str)| (name.clone().into_owned(), (*value).to_owned());
+        OwnedArguments(self.members.iter().map(copy).collect())
+    }
+
+    /// Bytes of the arguments that were not taken yet.
+    pub fn bytes(&self) -> usize {
+        let bytes = |(name, value): &(Cow<'_, str>, &str)| name.len() + value.len();
+        self.members.iter().map(bytes).sum()
     }
 
     /// The raw JSON of an argument, of any length. `null` and the empty string count as absent, because models send
@@ -226,27 +249,5 @@ impl FromStr for RequirementArgument {
 impl<'de> Deserialize<'de> for RequirementArgument {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
-    }
-}
-
-/// A JSON object. For a struct, serde would also accept an array of its fields, which no input schema allows.
-#[derive(Debug)]
-pub struct JsonObject<T>(pub T);
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for JsonObject<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct MapVisitor<T>(PhantomData<T>);
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for MapVisitor<T> {
-            type Value = JsonObject<T>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<JsonObject<T>, A::Error> {
-                T::deserialize(MapAccessDeserializer::new(map)).map(JsonObject)
-            }
-        }
-        deserializer.deserialize_map(MapVisitor(PhantomData))
     }
 }

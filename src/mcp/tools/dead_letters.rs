@@ -11,9 +11,10 @@ use actors::{
 use serde_json::{Value, json};
 
 use super::{
-    ADDITIVE, Arguments, PendingCall, READ_ONLY, Run, Tool, ToolCaller, cursor_schema, integer_schema, limit_schema,
+    arguments::Arguments,
     receiving::{parse_ids, read_ids},
-    string_schema, strings_schema,
+    schema::{cursor_schema, integer_schema, limit_schema, string_schema, strings_schema},
+    tool::{ADDITIVE, PendingCall, READ_ONLY, Run, Tool, ToolCaller},
 };
 use crate::mcp::{page::JsonPage, reply::ToolResult, rpc::write_json};
 
@@ -146,10 +147,10 @@ pub const REDRIVE_DEAD_LETTERS: Tool = Tool {
 
 fn redrive_dead_letters(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<PendingCall, BrokerError> {
     let texts = read_ids(&mut arguments)?;
-    let recipient = arguments
-        .text("recipient_id")?
-        .map(|address| caller.project.resolve(&address))
-        .transpose()?;
+    let recipient = match arguments.text("recipient_id")? {
+        None => None,
+        Some(address) => Some(caller.project.resolve(&address).fail_fast()?),
+    };
     arguments.finish()?;
     let (mut messages, mut unknown) = parse_ids(texts)?;
     // A message may have a dead letter per recipient, so a repeated id would multiply the cost.
@@ -161,8 +162,11 @@ fn redrive_dead_letters(caller: ToolCaller, mut arguments: Arguments<'_>) -> Res
         }
         is_first
     });
-    let recipient = recipient.map(|member| member.record.id);
     Ok(PendingCall::new(async move {
+        let recipient = match recipient {
+            None => None,
+            Some(recipient) => Some(recipient.answer().await?.record.id),
+        };
         let done = caller.project.redrive(RedriveRequest { messages, recipient }).await?;
         unknown.extend(done.unknown.iter().map(MessageId::to_string));
         let failures: Vec<Value> = done

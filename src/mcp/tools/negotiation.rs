@@ -5,13 +5,20 @@ use std::{collections::HashSet, sync::Arc};
 use actors::{
     model::{BrokerError, Scope, SessionId, SessionStatus},
     negotiate::RequiredProtocol,
-    project::SessionQuery,
+    project::{Lookup, ProjectHandle, SessionQuery},
     session::Member,
 };
 use serde_json::json;
 
-use super::{Arguments, JsonObject, READ_ONLY, Run, Tool, ToolCaller, cursor_schema, string_schema, strings_schema};
-use crate::mcp::{page::JsonPage, reply::ToolResult};
+use super::{
+    arguments::Arguments,
+    schema::{cursor_schema, string_schema, strings_schema},
+    tool::{READ_ONLY, Run, Tool, ToolCaller},
+};
+use crate::{
+    json::JsonObject,
+    mcp::{page::JsonPage, reply::ToolResult},
+};
 
 /// Protocols that one negotiation can require.
 const REQUIRED_LEN_MAX: usize = 256;
@@ -72,7 +79,10 @@ pub const NEGOTIATE_CAPABILITIES: Tool = Tool {
     run: Run::Sync(negotiate_capabilities),
 };
 
-fn negotiate_capabilities(caller: &ToolCaller, mut arguments: Arguments<'_>) -> Result<ToolResult, BrokerError> {
+fn negotiate_capabilities(
+    caller: &ToolCaller,
+    mut arguments: Arguments<'_>,
+) -> Result<Lookup<ToolResult>, BrokerError> {
     let target = arguments.required_text("target_session_id")?;
     let required: Vec<RequiredProtocol> = arguments
         .optional::<Vec<JsonObject<_>>>("required_protocols")?
@@ -85,9 +95,12 @@ fn negotiate_capabilities(caller: &ToolCaller, mut arguments: Arguments<'_>) -> 
         let text = format!("at most {REQUIRED_LEN_MAX} protocols can be required at once");
         return Err(BrokerError::invalid("required_protocols", text));
     }
-    let theirs = caller.project.resolve(&target)?;
-    let negotiation = caller.project.negotiate(caller.session()?, &theirs, &required);
-    Ok(json!(negotiation).into())
+    let caller = caller.clone();
+    Ok(caller.project.clone().resolve(&target).map(move |late| {
+        let theirs = late.result?;
+        let negotiation = caller.project.negotiate(caller.session()?, &theirs, &required);
+        Ok(json!(negotiation).into())
+    }))
 }
 
 /// `compatibility_matrix`.
@@ -122,31 +135,41 @@ pub const COMPATIBILITY_MATRIX: Tool = Tool {
     run: Run::Sync(compatibility_matrix),
 };
 
-fn compatibility_matrix(caller: &ToolCaller, mut arguments: Arguments<'_>) -> Result<ToolResult, BrokerError> {
+fn compatibility_matrix(caller: &ToolCaller, mut arguments: Arguments<'_>) -> Result<Lookup<ToolResult>, BrokerError> {
     let ids = arguments.optional::<Vec<String>>("session_ids")?;
     let after = arguments.text("cursor")?.map(|text| read_cursor(&text)).transpose()?;
     arguments.finish()?;
     let members = match ids {
-        Some(ids) => named_members(caller, &ids)?,
-        None => active_members(caller)?,
+        Some(ids) => caller.project.look_up(move |project| named_members(project, &ids)),
+        None => Lookup::Ready(active_members(&caller.project)),
     };
+    let project = caller.project.clone();
+    Ok(members.map(move |late| compare(&project, &late.result?, after)))
+}
+
+/// The page of the matrix after the row of these two sessions.
+fn compare(
+    project: &ProjectHandle,
+    members: &[Arc<Member>],
+    after: Option<(SessionId, SessionId)>,
+) -> Result<ToolResult, BrokerError> {
     let mut pairs = (0..members.len()).flat_map(|a| (a + 1..members.len()).map(move |b| (a, b)));
     if let Some((a, b)) = after {
         let ids = |(at_a, at_b): (usize, usize)| (members[at_a].record.id, members[at_b].record.id);
         if !pairs.any(|pair| ids(pair) == (a, b)) {
-            let text = "a session of the last page is not among those that are compared: begin again without a cursor";
+            let text = "a session of the last page is not among those that are compared: start again without a cursor";
             return Err(BrokerError::invalid("cursor", text));
         }
     }
-    Ok(matrix_page(caller, &members, pairs))
+    Ok(matrix_page(project, members, pairs))
 }
 
 /// The sessions that the caller names, without duplicates.
-fn named_members(caller: &ToolCaller, ids: &[String]) -> Result<Vec<Arc<Member>>, BrokerError> {
+fn named_members(project: &ProjectHandle, ids: &[String]) -> Result<Vec<Arc<Member>>, BrokerError> {
     let mut members = Vec::new();
     let mut seen = HashSet::new();
     for id in ids {
-        let member = caller.project.resolve(id)?;
+        let member = project.resolve(id).known()?;
         if seen.insert(member.record.id) {
             members.push(member);
         }
@@ -157,8 +180,8 @@ fn named_members(caller: &ToolCaller, ids: &[String]) -> Result<Vec<Arc<Member>>
     Ok(members)
 }
 
-fn active_members(caller: &ToolCaller) -> Result<Vec<Arc<Member>>, BrokerError> {
-    let page = caller.project.list_sessions(&SessionQuery {
+fn active_members(project: &ProjectHandle) -> Result<Vec<Arc<Member>>, BrokerError> {
+    let page = project.list_sessions(&SessionQuery {
         status: Some(SessionStatus::Active),
         protocol: None,
         feature: None,
@@ -185,7 +208,7 @@ fn read_cursor(text: &str) -> Result<(SessionId, SessionId), BrokerError> {
 }
 
 fn matrix_page(
-    caller: &ToolCaller,
+    project: &ProjectHandle,
     members: &[Arc<Member>],
     pairs: impl Iterator<Item = (usize, usize)>,
 ) -> ToolResult {
@@ -197,7 +220,7 @@ fn matrix_page(
         let (a, b) = (&members[a], &members[b]);
         compared += a.record.capabilities.entries_len() + b.record.capabilities.entries_len();
         let is_full = last.is_some() && compared > MATRIX_ENTRIES_MAX;
-        if is_full || !rows.push(&caller.project.compare(a, b)) {
+        if is_full || !rows.push(&project.compare(a, b)) {
             break;
         }
         last = Some((a.record.id, b.record.id));

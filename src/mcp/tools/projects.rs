@@ -8,8 +8,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{
-    ADDITIVE, Arguments, DESTRUCTIVE, IDEMPOTENT, PendingCall, READ_ONLY, Run, Tool, ToolCaller, cursor_schema,
-    integer_schema, string_schema, strings_schema,
+    arguments::Arguments,
+    schema::{cursor_schema, integer_schema, string_schema, strings_schema},
+    tool::{ADDITIVE, DESTRUCTIVE, IDEMPOTENT, PendingCall, READ_ONLY, Run, Tool, ToolCaller},
 };
 use crate::{
     admin::{Administration, GRACE_MAX, ProjectFilter},

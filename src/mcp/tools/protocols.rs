@@ -13,9 +13,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    Arguments, IDEMPOTENT, PendingCall, READ_ONLY, Run, Tool, ToolCaller,
-    arguments::{RequirementArgument, VersionArgument},
-    cursor_schema, limit_schema, string_schema, strings_schema, with_description,
+    arguments::{Arguments, RequirementArgument, VersionArgument},
+    schema::{cursor_schema, limit_schema, string_schema, strings_schema, with_description},
+    tool::{IDEMPOTENT, PendingCall, READ_ONLY, Run, Tool, ToolCaller},
 };
 use crate::mcp::page::JsonPage;
 

@@ -14,11 +14,13 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    Arguments, DESTRUCTIVE, IDEMPOTENT, JsonObject, PendingCall, READ_ONLY, Run, Tool, ToolCaller, WAIT_MAX,
-    cursor_schema, integer_schema, limit_schema, string_schema, strings_schema, with_description,
+    arguments::Arguments,
+    schema::{cursor_schema, integer_schema, limit_schema, string_schema, strings_schema, with_description},
+    tool::{DESTRUCTIVE, IDEMPOTENT, PendingCall, READ_ONLY, Run, Tool, ToolCaller, WAIT_MAX},
 };
-use crate::mcp::{
-    context::PeerKind, page::JsonPage, pending_receive::PendingReceive, reply::ToolResult, rpc::write_json,
+use crate::{
+    json::JsonObject,
+    mcp::{binding::PeerKind, page::JsonPage, pending_receive::PendingReceive, reply::ToolResult, rpc::write_json},
 };
 
 const LIMIT_DEFAULT: usize = 20;
@@ -103,7 +105,7 @@ fn receive_messages(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<
         wait,
         mode,
         receipt,
-        read_at: caller.context.read_at.get(),
+        read_at: caller.context.read_at(),
     };
     let receive = PendingReceive {
         project: caller.project.clone(),

@@ -9,21 +9,18 @@ use std::{
 use actors::{
     clock::rfc3339_text,
     model::{BrokerError, Capabilities, ProjectId, ProtocolName, Scope, SessionId, SessionName, SessionStatus},
-    project::{Page, ProjectHandle, Registered, Registration, SessionQuery},
+    project::{Lookup, Page, ProjectHandle, Registered, Registration, SessionQuery},
     session::Member,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::{
-    Arguments, IDEMPOTENT, PendingCall, READ_ONLY, Run, Tool, ToolCaller, arguments::VersionArgument, cursor_schema,
-    integer_schema, limit_schema, string_schema, strings_schema,
+    arguments::{Arguments, VersionArgument},
+    schema::{cursor_schema, integer_schema, limit_schema, string_schema, strings_schema},
+    tool::{IDEMPOTENT, PendingCall, READ_ONLY, Run, Tool, ToolCaller},
 };
-use crate::mcp::{
-    context::{PeerContext, PeerKind},
-    page::JsonPage,
-    reply::ToolResult,
-};
+use crate::mcp::{binding::PeerKind, context::PeerContext, page::JsonPage, reply::ToolResult};
 
 const PAGE_LEN: usize = 100;
 const PAGE_LEN_MAX: usize = 1000;
@@ -120,7 +117,7 @@ fn register_session(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<
         current,
         connection: context.connection(),
     };
-    let settled = Rc::clone(&context);
+    let registered = Rc::clone(&context);
     Ok(PendingCall {
         answer: Box::pin(async move {
             // Withdrawn before the registration: a take-over by a later registration must not be lost.
@@ -130,15 +127,14 @@ fn register_session(caller: ToolCaller, mut arguments: Arguments<'_>) -> Result<
             if current != Some(member.record.id) {
                 context.log_joined(&member, done.resumed);
             }
-            *context.session.borrow_mut() = Some(Arc::clone(&member));
+            context.binding.set_member(Arc::clone(&member));
             caller.project.refresh_waiting(&[member]).await;
             Ok(registration_result(&context, &done).into())
         }),
         // Messages are pushed after the answer, because the client does not know its session id before.
         after_answer: Some(Box::pin(async move {
-            let member = settled.session.borrow().clone();
-            if let Some(member) = member {
-                settled.bind_session(member);
+            if let Some(member) = registered.binding.member() {
+                registered.bind_session(member);
             }
         })),
         receive: None,
@@ -234,7 +230,7 @@ pub const HEARTBEAT: Tool = Tool {
             rfc3339_text(member.shared.last_seen_unix_ms()),
             member.shared.waiting(),
         );
-        Ok(ToolResult(answer.into_bytes()))
+        Ok(Lookup::Ready(Ok(ToolResult(answer.into_bytes()))))
     }),
 };
 
@@ -263,11 +259,7 @@ pub const DISCONNECT_SESSION: Tool = Tool {
             if caller.project.refresh_waiting(&[Arc::clone(&member)]).await {
                 queue_size = member.shared.waiting();
             }
-            let mut own = caller.context.session.borrow_mut();
-            if own.as_ref().is_some_and(|own| own.record.id == member.record.id) {
-                *own = None;
-                caller.context.has_left.set(true);
-            }
+            caller.context.binding.leave(&member);
             Ok(json!({"status": "disconnected", "queue_size": queue_size}).into())
         }))
     }),

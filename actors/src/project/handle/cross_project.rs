@@ -7,7 +7,7 @@
 
 use super::{
     ProjectHandle,
-    sending::{CrossProjectSend, PreparedSend, SendRequest, check_speaks},
+    sending::{Attempt, CrossProjectSend, PreparedSend, SendRequest, check_speaks},
 };
 use crate::{
     clock::now,
@@ -27,6 +27,7 @@ impl ProjectHandle {
         address: &str,
         project: &str,
         request: &SendRequest<'_>,
+        attempt: Attempt<'_>,
     ) -> Result<PreparedSend, BrokerError> {
         let limits = self.limits();
         let Ok(target) = ProjectId::parse(project) else {
@@ -37,7 +38,7 @@ impl ProjectHandle {
         limits
             .record
             .check_send_to(&target, theirs.as_deref(), request.protocol_name)?;
-        if !request.tried {
+        if matches!(attempt, Attempt::First) {
             limits
                 .take_cross_project(&target)
                 .map_err(|retry_after| BrokerError::RateLimited { retry_after })?;
@@ -54,7 +55,7 @@ impl ProjectHandle {
         };
         let found = remote.find(address);
         let found = found.ok_or_else(|| BrokerError::from(MissingSession::remote(address)));
-        let found = remote.target(found, request)?;
+        let found = remote.target(found, request, attempt)?;
         if let Recipients::One(member) = &found {
             check_speaks(member, address, &protocol.record, |_| Vec::new())?;
         }

@@ -5,6 +5,7 @@ mod control;
 mod cross_project;
 mod dead_letters;
 mod inbox;
+mod lookup;
 mod protocols;
 mod replication;
 mod sending;
@@ -27,6 +28,7 @@ use crate::{
 
 pub use dead_letters::RedriveRequest;
 pub use inbox::ReceiveRequest;
+pub use lookup::{LateAnswer, Lookup, PendingLookup};
 pub use protocols::ProtocolDefinition;
 pub use sending::{CrossProjectSend, PreparedSend, SendRequest};
 

@@ -1,15 +1,15 @@
 //! Sending: checks and encodes messages, passes them to the router, and answers what became of them.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use tokio::sync::{oneshot, watch};
 
-use super::ProjectHandle;
+use super::{LateAnswer, Lookup, ProjectHandle, lookup::after_wait};
 use crate::{
     clock::now,
     model::{
-        Addressing, BrokerError, CapabilityFilter, DeliveryStatus, Draft, Headers, MessageId, ProtocolRecord,
-        RecipientStatus, SessionId,
+        Addressing, BrokerError, CapabilityFilter, DeliveryStatus, Draft, Headers, MessageId, ProjectId,
+        ProtocolRecord, RecipientStatus, SessionId,
     },
     registry::WorkBudget,
     router::{AudienceQuery, Recipients, Route, RouteAnswer, Submission},
@@ -29,10 +29,6 @@ pub struct SendRequest<'a> {
     pub headers: &'a Headers,
     /// The sender follows the delivery status beyond the first answer.
     pub tracked: bool,
-    /// It was tried before, and refused: it has counted against what may go to another project.
-    pub tried: bool,
-    /// What came of looking what other replicas have done; None when that was not done yet.
-    pub looked: Option<Result<(), BrokerError>>,
     /// What checking the payload may take.
     pub work: WorkBudget,
 }
@@ -56,6 +52,48 @@ pub struct CrossProjectSend {
     pub(super) sender: SessionId,
 }
 
+/// A copy of a [`SendRequest`], for a second attempt.
+struct OwnedSendRequest {
+    protocol_name: String,
+    protocol_version: String,
+    payload: String,
+    headers: Headers,
+    tracked: bool,
+}
+
+impl OwnedSendRequest {
+    fn as_request(&self) -> SendRequest<'_> {
+        SendRequest {
+            protocol_name: &self.protocol_name,
+            protocol_version: &self.protocol_version,
+            payload: &self.payload,
+            headers: &self.headers,
+            tracked: self.tracked,
+            work: WorkBudget::default(),
+        }
+    }
+}
+
+impl SendRequest<'_> {
+    fn to_owned(&self) -> OwnedSendRequest {
+        OwnedSendRequest {
+            protocol_name: self.protocol_name.to_owned(),
+            protocol_version: self.protocol_version.to_owned(),
+            payload: self.payload.to_owned(),
+            headers: self.headers.clone(),
+            tracked: self.tracked,
+        }
+    }
+}
+
+/// The attempts to prepare one message.
+#[derive(Clone, Copy)]
+pub(super) enum Attempt<'a> {
+    First,
+    /// After a wait for this replica to become current, with its outcome.
+    Second(&'a Result<(), BrokerError>),
+}
+
 impl ProjectHandle {
     /// Checks and encodes a message for one recipient. Nothing is accepted yet.
     ///
@@ -64,17 +102,42 @@ impl ProjectHandle {
     /// another project also `cross_project_disabled`, `cross_project_forbidden`, `rate_limited`.
     pub fn prepare_direct(
         &self,
+        sender: &Arc<Member>,
+        recipient: &str,
+        request: &SendRequest<'_>,
+    ) -> Lookup<PreparedSend> {
+        match self.try_direct(sender, recipient, request, Attempt::First) {
+            Err(unknown) if self.may_be_elsewhere(&unknown) => {
+                let target = recipient.rsplit_once('@').and_then(|(_, id)| ProjectId::parse(id).ok());
+                let (sender, recipient) = (Arc::clone(sender), recipient.to_owned());
+                let request = request.to_owned();
+                self.once_current(unknown, target.into_iter().collect(), move |project, current| {
+                    let request = request.as_request();
+                    let result = project.try_direct(&sender, &recipient, &request, Attempt::Second(&current));
+                    LateAnswer {
+                        result: after_wait(result, current),
+                        work: request.work.spent(),
+                    }
+                })
+            }
+            result => Lookup::Ready(result),
+        }
+    }
+
+    fn try_direct(
+        &self,
         sender: &Member,
         recipient: &str,
         request: &SendRequest<'_>,
+        attempt: Attempt<'_>,
     ) -> Result<PreparedSend, BrokerError> {
         if let Some((address, project)) = recipient.rsplit_once('@')
             && project != self.0.id.as_str()
         {
-            return self.prepare_cross_project(sender, address, project, request);
+            return self.prepare_cross_project(sender, address, project, request, attempt);
         }
         let protocol = self.protocol(request.protocol_name, request.protocol_version)?;
-        let target = self.target(self.resolve(recipient), request)?;
+        let target = self.target(self.known_session(recipient), request, attempt)?;
         if let Recipients::One(member) = &target {
             check_speaks(member, recipient, &protocol.record, supported_versions)?;
         }
@@ -82,21 +145,26 @@ impl ProjectHandle {
         Ok(PreparedSend::Local(self.submission(sender, target, request)))
     }
 
+    /// The recipient. An unknown one is no error yet for a message with an idempotency key: it may repeat a send to a
+    /// recipient that existed then, and the router answers with the first result or the error.
     pub(super) fn target(
         &self,
         found: Result<Arc<Member>, BrokerError>,
         request: &SendRequest<'_>,
+        attempt: Attempt<'_>,
     ) -> Result<Recipients, BrokerError> {
         let unknown = match found {
             Ok(member) => return Ok(Recipients::One(member)),
             Err(unknown) => unknown,
         };
-        let is_looked_for = request.looked.is_some() || !self.is_shared();
-        if request.headers.idempotency_key.is_none() || !is_looked_for {
+        let may_be_elsewhere = self.is_shared() && matches!(attempt, Attempt::First);
+        if request.headers.idempotency_key.is_none() || may_be_elsewhere {
             return Err(unknown);
         }
-        let looked = request.looked.clone().unwrap_or(Ok(()));
-        Ok(Recipients::Missing(looked.err().unwrap_or(unknown)))
+        Ok(Recipients::Missing(match attempt {
+            Attempt::Second(Err(unavailable)) => unavailable.clone(),
+            Attempt::First | Attempt::Second(Ok(())) => unknown,
+        }))
     }
 
     /// Checks and encodes a message for all sessions that a filter selects. Nothing is accepted yet.
@@ -105,14 +173,36 @@ impl ProjectHandle {
     /// `protocol_not_found`, `payload_invalid`.
     pub fn prepare_broadcast(
         &self,
-        sender: &Member,
+        sender: &Arc<Member>,
         filter: CapabilityFilter,
+        request: &SendRequest<'_>,
+    ) -> Lookup<Submission> {
+        match self.try_broadcast(sender, &filter, request) {
+            Err(unknown) if self.may_be_elsewhere(&unknown) => {
+                let (sender, request) = (Arc::clone(sender), request.to_owned());
+                self.once_current(unknown, BTreeSet::new(), move |project, current| {
+                    let request = request.as_request();
+                    let result = project.try_broadcast(&sender, &filter, &request);
+                    LateAnswer {
+                        result: after_wait(result, current),
+                        work: request.work.spent(),
+                    }
+                })
+            }
+            result => Lookup::Ready(result),
+        }
+    }
+
+    fn try_broadcast(
+        &self,
+        sender: &Member,
+        filter: &CapabilityFilter,
         request: &SendRequest<'_>,
     ) -> Result<Submission, BrokerError> {
         let protocol = self.protocol(request.protocol_name, request.protocol_version)?;
         let target = Recipients::Many(Box::new(AudienceQuery {
             sender: sender.record.id,
-            filter,
+            filter: filter.clone(),
             protocol: protocol.record.name.clone(),
             version: protocol.record.version.clone(),
         }));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, join_all};
 
-use super::{Page, ProjectHandle};
+use super::{Lookup, Page, ProjectHandle};
 use crate::{
     clock::now,
     model::{BrokerError, ConnectionId, MissingSession, Owner, SessionId, SessionStatus},
@@ -34,7 +34,17 @@ impl ProjectHandle {
     /// # Errors
     /// `session_not_found` for a session that does not exist or belongs to another owner; `session_taken_over` when
     /// another caller has registered the session since this id was issued.
-    pub fn own_session(&self, id: SessionId, owner: &Owner) -> Result<Arc<Member>, BrokerError> {
+    pub fn own_session(&self, id: SessionId, owner: &Owner) -> Lookup<Arc<Member>> {
+        match self.known_own_session(id, owner) {
+            Err(_) if self.is_shared() => {
+                let owner = owner.clone();
+                self.look_up(move |project| project.known_own_session(id, &owner))
+            }
+            known => Lookup::Ready(known),
+        }
+    }
+
+    fn known_own_session(&self, id: SessionId, owner: &Owner) -> Result<Arc<Member>, BrokerError> {
         let member = self
             .session(id)
             .filter(|member| member.record.owner == *owner)
@@ -56,7 +66,17 @@ impl ProjectHandle {
     ///
     /// # Errors
     /// `session_not_found`, with similar names: every caller of this may list the sessions of the project.
-    pub fn resolve(&self, address: &str) -> Result<Arc<Member>, BrokerError> {
+    pub fn resolve(&self, address: &str) -> Lookup<Arc<Member>> {
+        match self.known_session(address) {
+            Err(_) if self.is_shared() => {
+                let address = address.to_owned();
+                self.look_up(move |project| project.known_session(&address))
+            }
+            known => Lookup::Ready(known),
+        }
+    }
+
+    pub(super) fn known_session(&self, address: &str) -> Result<Arc<Member>, BrokerError> {
         self.find(address).ok_or_else(|| {
             let similar = self.0.directory.similar(self.strip_own_project(address));
             MissingSession::other(address, similar).into()

@@ -1,0 +1,360 @@
+//! The calls of one connection that run beside the reading of frames: bounded in number, cancelled by the id of their
+//! request, and ended when the broker stops.
+//!
+//! It must not know methods, tools or sessions.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::{HashMap, VecDeque},
+    future::Future,
+    panic::AssertUnwindSafe,
+    pin::pin,
+    rc::Rc,
+    sync::Arc,
+    task::Waker,
+    time::Duration,
+};
+
+use actors::{
+    model::{BrokerError, ConnectionId},
+    session::Connection,
+};
+use futures_util::FutureExt;
+use tokio::{
+    task::AbortHandle,
+    time::{Instant, timeout},
+};
+
+use super::{
+    outbox::Outbox,
+    pending_receive::PendingReceive,
+    reply::ReplyTo,
+    rpc::{INTERNAL_ERROR, RpcError},
+};
+
+/// Calls of one connection that may run at once.
+const CALLS_LEN_MAX: usize = 256;
+/// Receives that can still be cancelled, running or answered.
+const RECEIVES_LEN_MAX: usize = 16;
+
+/// The calls of one connection.
+pub struct Calls {
+    outbox: Arc<Outbox>,
+    progress_interval: Duration,
+    running: RefCell<HashMap<Rc<str>, RunningCall>>,
+    /// The latest receives, running or answered, oldest first.
+    receives: RefCell<VecDeque<RecordedReceive>>,
+    reserved_slots: Cell<usize>,
+    reserved_answer_bytes: Cell<usize>,
+    is_exclusive: Cell<bool>,
+    was_reset: Cell<bool>,
+    /// The task that polls the peer.
+    waker: RefCell<Option<Waker>>,
+}
+
+/// A call that runs beside the reading of frames.
+struct RunningCall {
+    task: AbortHandle,
+    to: ReplyTo,
+    on_shutdown: ShutdownBehaviour,
+}
+
+/// What the broker does with a call when it stops.
+#[derive(Debug)]
+pub enum ShutdownBehaviour {
+    /// Waits for its end, which comes soon.
+    Finish,
+    /// Refuses it: it waits for an event that may never come.
+    Refuse,
+    /// Sends this response: the call has a result and waits for more.
+    Answer(Vec<u8>),
+}
+
+/// A receive that can be cancelled. It outlives its answer and holds no route: the answer of a JSON-RPC batch is sent
+/// when the last route to it is dropped.
+struct RecordedReceive {
+    /// The id of the request.
+    id: Rc<str>,
+    /// The exchange of the answer; `None` for the connection.
+    exchange_id: Option<ConnectionId>,
+    receive: PendingReceive,
+}
+
+/// A reserved place among the calls of a connection. Dropping it releases the place.
+pub struct CallSlot(Rc<Calls>);
+
+impl Drop for CallSlot {
+    fn drop(&mut self) {
+        let calls = &self.0;
+        calls.reserved_slots.set(calls.reserved_slots.get() - 1);
+    }
+}
+
+/// Ends the exclusive call when it is dropped, however the call ended.
+pub struct ExclusiveGuard(Rc<Calls>);
+
+impl Drop for ExclusiveGuard {
+    fn drop(&mut self) {
+        self.0.is_exclusive.set(false);
+        self.0.wake();
+    }
+}
+
+impl Calls {
+    /// No calls yet. Callers that wait are told every `progress_interval` that their call still runs.
+    pub fn new(outbox: Arc<Outbox>, progress_interval: Duration) -> Rc<Self> {
+        Rc::new(Self {
+            outbox,
+            progress_interval,
+            running: RefCell::default(),
+            receives: RefCell::default(),
+            reserved_slots: Cell::default(),
+            reserved_answer_bytes: Cell::default(),
+            is_exclusive: Cell::default(),
+            was_reset: Cell::default(),
+            waker: RefCell::default(),
+        })
+    }
+
+    /// Sets the task to wake when a deferred frame can be handled.
+    pub fn set_waker(&self, waker: &Waker) {
+        let mut known = self.waker.borrow_mut();
+        if !known.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            *known = Some(waker.clone());
+        }
+    }
+
+    /// Wakes the task that polls the peer.
+    pub fn wake(&self) {
+        if let Some(waker) = &*self.waker.borrow() {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// Whether a call runs that no frame may overtake.
+    pub fn is_exclusive(&self) -> bool {
+        self.is_exclusive.get()
+    }
+
+    /// Runs a call that no other frame of the connection may overtake.
+    pub fn run_exclusively(self: &Rc<Self>, to: &ReplyTo, call: impl Future<Output = ()> + 'static) {
+        self.is_exclusive.set(true);
+        let guard = ExclusiveGuard(Rc::clone(self));
+        self.spawn(to, ShutdownBehaviour::Finish, async move {
+            call.await;
+            drop(guard);
+        });
+    }
+
+    /// Runs a call beside the reading of frames. It can be cancelled by the id of its request, sends progress
+    /// notifications, and answers [`INTERNAL_ERROR`] if it panics.
+    pub fn spawn(
+        self: &Rc<Self>,
+        to: &ReplyTo,
+        on_shutdown: ShutdownBehaviour,
+        call: impl Future<Output = ()> + 'static,
+    ) {
+        let calls = Rc::clone(self);
+        let (to, answered) = (to.clone(), to.clone());
+        let mut running = self.running.borrow_mut();
+        let task = actix_rt::spawn(async move {
+            let call = AssertUnwindSafe(call).catch_unwind();
+            let ended = if to.progress.is_some() {
+                calls.with_progress(&to, call).await
+            } else {
+                call.await
+            };
+            if ended.is_err() {
+                to.error(&calls.outbox, &RpcError::new(INTERNAL_ERROR, "Internal error"));
+            }
+            calls.detach(&to);
+            // A shutdown may wait for the last call.
+            calls.wake();
+        });
+        let call = RunningCall {
+            task: task.abort_handle(),
+            to: answered,
+            on_shutdown,
+        };
+        running.insert(Rc::clone(&call.to.id), call);
+    }
+
+    async fn with_progress<T>(&self, to: &ReplyTo, call: impl Future<Output = T>) -> T {
+        let mut call = pin!(call);
+        let started = Instant::now();
+        loop {
+            match timeout(self.progress_interval, &mut call).await {
+                Ok(ended) => return ended,
+                Err(_) => to.notify_progress(&self.outbox, started.elapsed().as_secs_f64(), None, Some("waiting")),
+            }
+        }
+    }
+
+    /// Whether another call may run.
+    pub fn has_free_slot(&self) -> bool {
+        self.running.borrow().len() + self.reserved_slots.get() < CALLS_LEN_MAX
+    }
+
+    /// Reserves a place for a call that starts once the router has answered.
+    ///
+    /// # Errors
+    /// `Unavailable` if too many calls run.
+    pub fn reserve_slot(self: &Rc<Self>) -> Result<CallSlot, BrokerError> {
+        if !self.has_free_slot() {
+            return Err(BrokerError::unavailable());
+        }
+        self.reserved_slots.set(self.reserved_slots.get() + 1);
+        Ok(CallSlot(Rc::clone(self)))
+    }
+
+    /// Bytes that are reserved for the answers of running calls.
+    pub fn reserved_answer_bytes(&self) -> usize {
+        self.reserved_answer_bytes.get()
+    }
+
+    /// Reserves bytes for the answer of a call.
+    pub fn reserve_answer_bytes(&self, bytes: usize) {
+        self.reserved_answer_bytes.set(self.reserved_answer_bytes.get() + bytes);
+    }
+
+    /// Releases reserved bytes; frames may be handled again.
+    pub fn release_answer_bytes(&self, bytes: usize) {
+        self.reserved_answer_bytes.set(self.reserved_answer_bytes.get() - bytes);
+        self.wake();
+    }
+
+    /// Sets the response that a running call gets if the broker stops: it has a result and waits for more.
+    pub fn answer_on_shutdown(&self, to: &ReplyTo, response: Vec<u8>) {
+        if let Some(call) = self.running.borrow_mut().get_mut(&to.id)
+            && call.to.is_same_request(to)
+        {
+            call.on_shutdown = ShutdownBehaviour::Answer(response);
+        }
+    }
+
+    /// Detaches a call from its request: neither a cancellation nor the end of the peer ends it.
+    pub fn detach(&self, to: &ReplyTo) -> Option<AbortHandle> {
+        self.remove(&to.id).map(|call| call.task)
+    }
+
+    /// Removes the call of exactly this request: a client may reuse an id before its first call has ended, although it
+    /// should not.
+    fn remove(&self, id: &Rc<str>) -> Option<RunningCall> {
+        let mut running = self.running.borrow_mut();
+        let known = running.get(id)?;
+        if !Rc::ptr_eq(&known.to.id, id) {
+            return None;
+        }
+        running.remove(id)
+    }
+
+    /// Cancels a call without an answer; false if no call of this id runs.
+    pub fn cancel(&self, id: &str) -> bool {
+        let call = self.running.borrow_mut().remove(id);
+        call.inspect(|RunningCall { task, to, .. }| {
+            task.abort();
+            to.route.abandon();
+        })
+        .is_some()
+    }
+
+    /// Records a receive, so that a cancellation returns its messages to the inbox.
+    pub fn record_receive(&self, to: &ReplyTo, receive: PendingReceive) {
+        let mut receives = self.receives.borrow_mut();
+        if receives.len() >= RECEIVES_LEN_MAX {
+            // Evicts the oldest that has been answered; running ones stay.
+            let running = self.running.borrow();
+            if let Some(at) = receives.iter().position(|known| !running.contains_key(&known.id)) {
+                receives.remove(at);
+            }
+        }
+        receives.push_back(RecordedReceive {
+            id: Rc::clone(&to.id),
+            exchange_id: to.route.exchange_id(),
+            receive,
+        });
+    }
+
+    /// Returns the messages of a cancelled receive to the inbox, even if its answer is on the way: a client ignores an
+    /// answer that crosses its cancellation (2025-11-25 and 2026-07-28, cancellation).
+    pub fn release_receive(&self, id: &str) {
+        let mut receives = self.receives.borrow_mut();
+        let at = receives.iter().rposition(|known| &*known.id == id);
+        if let Some(RecordedReceive { receive, .. }) = at.and_then(|at| receives.remove(at)) {
+            receive.release();
+        }
+    }
+
+    /// Whether any receive is recorded.
+    pub fn has_receives(&self) -> bool {
+        !self.receives.borrow().is_empty()
+    }
+
+    /// The reader of this exchange has left: its receives end and return their messages. Returns the requests whose
+    /// calls were still running, to be refused.
+    pub fn end_receives_of(&self, exchange: &Outbox) -> Vec<ReplyTo> {
+        let (ended, others): (VecDeque<_>, _) = self
+            .receives
+            .take()
+            .into_iter()
+            .partition(|known| known.exchange_id == Some(exchange.id()));
+        self.receives.replace(others);
+        let end = |RecordedReceive { id, receive, .. }| {
+            receive.release();
+            let RunningCall { task, to, .. } = self.remove(&id)?;
+            task.abort();
+            Some(to)
+        };
+        ended.into_iter().filter_map(end).collect()
+    }
+
+    /// Ends the waiting calls of this exchange, or of the whole connection, because the broker stops. Their receives
+    /// return their messages. Returns each request with its response, or `None` if it is to be refused.
+    pub fn end_waiting(&self, exchange: Option<&Outbox>) -> Vec<(ReplyTo, Option<Vec<u8>>)> {
+        let waits = |call: &RunningCall| !matches!(call.on_shutdown, ShutdownBehaviour::Finish);
+        let ended: Vec<_> = self
+            .running
+            .borrow_mut()
+            .extract_if(|_, call| call.belongs_to(exchange) && waits(call))
+            .collect();
+        let end = |(id, RunningCall { task, to, on_shutdown }): (Rc<str>, RunningCall)| {
+            task.abort();
+            self.release_receive(&id);
+            match on_shutdown {
+                ShutdownBehaviour::Answer(response) => (to, Some(response)),
+                ShutdownBehaviour::Refuse | ShutdownBehaviour::Finish => (to, None),
+            }
+        };
+        ended.into_iter().map(end).collect()
+    }
+
+    /// Whether a call of this exchange, or of the whole connection, runs.
+    pub fn is_running(&self, exchange: Option<&Outbox>) -> bool {
+        self.running.borrow().values().any(|call| call.belongs_to(exchange))
+    }
+
+    /// Notes that the connection ended with an error: what was written last may not have arrived.
+    pub fn mark_reset(&self) {
+        self.was_reset.set(true);
+    }
+
+    /// The connection has ended: aborts all calls. Receives return their messages, unless their answer was written and
+    /// the connection was closed in order.
+    pub fn abort_all(&self) {
+        for (_, RunningCall { task, .. }) in self.running.borrow_mut().drain() {
+            task.abort();
+        }
+        for RecordedReceive { receive, .. } in self.receives.borrow_mut().drain(..) {
+            if self.was_reset.get() || !receive.call.is_written() {
+                receive.release();
+            }
+        }
+    }
+}
+
+impl RunningCall {
+    /// Whether its answer goes to this exchange; always true for the whole connection (`None`).
+    fn belongs_to(&self, exchange: Option<&Outbox>) -> bool {
+        exchange.is_none_or(|exchange| self.to.route.leads_to(exchange))
+    }
+}

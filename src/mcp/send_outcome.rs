@@ -1,0 +1,82 @@
+//! What follows a message that was sent: the answer to its sender, at once or after a wait, as a call or as a task.
+
+use std::{rc::Rc, sync::Arc};
+
+use actors::{model::BrokerError, project::CrossProjectSend, router::Routed};
+
+use super::{calls::ShutdownBehaviour, context::PeerContext, send_reply::SendReply, tasks::Task};
+
+/// Answers the sender of an accepted message, now or once it has the status that the sender waits for. `scratch` and
+/// `object` are buffers.
+pub fn answer_send(
+    context: &Rc<PeerContext>,
+    reply: SendReply,
+    routed: Routed,
+    scratch: &mut Vec<u8>,
+    object: &mut Vec<u8>,
+) {
+    if reply.is_complete(&routed) {
+        scratch.clear();
+        reply.write(scratch, object, &routed);
+        reply.to.send(&context.outbox, scratch);
+    } else if reply.may_wait()
+        && let Some(task) = context.become_task(&reply.to)
+    {
+        run_as_task(context, &task, reply, routed);
+    } else {
+        let mut so_far = Vec::new();
+        reply.write(&mut so_far, object, &routed);
+        let (to, context) = (reply.to.clone(), Rc::clone(context));
+        let calls = Rc::clone(&context.calls);
+        let waiting = async move { await_outcome(&context, &reply, routed).await };
+        calls.spawn(&to, ShutdownBehaviour::Answer(so_far), waiting);
+    }
+}
+
+/// Sends a message to another project and answers its sender. The messages of one connection start in their order.
+pub fn send_cross_project(context: &Rc<PeerContext>, send: CrossProjectSend, mut reply: SendReply) {
+    reply.release_slot();
+    if !context.calls.has_free_slot() {
+        return context.refuse(&reply.to, &BrokerError::unavailable());
+    }
+    let (context, to) = (Rc::clone(context), reply.to.clone());
+    let (project, calls) = (context.project.clone(), Rc::clone(&context.calls));
+    // It continues if its request is cancelled; the sender may repeat it with the same idempotency key.
+    let sending = actix_rt::spawn(async move { project.send_cross_project(send).await });
+    calls.spawn(&to, ShutdownBehaviour::Finish, async move {
+        let routed = match sending.await.unwrap_or(Err(BrokerError::unavailable())) {
+            Ok(routed) => routed,
+            Err(error) => return context.refuse(&reply.to, &error),
+        };
+        let mut so_far = Vec::new();
+        reply.write(&mut so_far, &mut Vec::new(), &routed);
+        if reply.is_complete(&routed) {
+            reply.to.send(&context.outbox, &so_far);
+        } else if reply.may_wait()
+            && let Some(task) = context.become_task(&reply.to)
+        {
+            run_as_task(&context, &task, reply, routed);
+        } else {
+            context.calls.answer_on_shutdown(&reply.to, so_far);
+            await_outcome(&context, &reply, routed).await;
+        }
+    });
+}
+
+/// Waits as a task for the status that the sender asked for.
+fn run_as_task(context: &PeerContext, task: &Arc<Task>, reply: SendReply, routed: Routed) {
+    let project = context.project.clone();
+    let call = async move {
+        let routed = reply.await_outcome(&project, routed).await;
+        Ok(reply.to_result(&routed))
+    };
+    context.run_as_task(task, None, call);
+}
+
+/// Waits for the status that the sender asked for, and answers.
+async fn await_outcome(context: &PeerContext, reply: &SendReply, routed: Routed) {
+    let routed = reply.await_outcome(&context.project, routed).await;
+    let mut out = Vec::new();
+    reply.write(&mut out, &mut Vec::new(), &routed);
+    reply.to.send(&context.outbox, &out);
+}

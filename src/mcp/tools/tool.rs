@@ -1,0 +1,240 @@
+//! What a tool is: its description, the ways in which it runs, and its caller.
+
+use std::{cell::OnceCell, rc::Rc, sync::Arc, time::Duration};
+
+use actors::{
+    model::{BrokerError, Scope, SessionId},
+    project::{Lookup, ProjectHandle},
+    session::Member,
+};
+use futures_util::future::LocalBoxFuture;
+use serde_json::{Value, json};
+
+use super::{
+    arguments::Arguments,
+    schema::{integer_schema, object_schema, string_schema},
+};
+use crate::mcp::{
+    answer_reservation::AnswerReservation,
+    context::PeerContext,
+    interactive::InteractiveFn,
+    pending_receive::PendingReceive,
+    reply::{ReplyTo, ToolResult},
+    send_reply::ToolSend,
+};
+
+/// Longest wait of a call: clients and proxies keep one alive for two minutes.
+pub const WAIT_MAX: Duration = Duration::from_secs(110);
+
+/// A tool, as `tools/list` shows it and `tools/call` runs it.
+pub struct Tool {
+    /// The name in the protocol.
+    pub name: &'static str,
+    pub(super) title: &'static str,
+    pub(super) description: &'static str,
+    pub(super) hints: Hints,
+    /// The scope that a caller needs.
+    pub required_scope: Scope,
+    /// The properties and the required ones of its arguments, without `session_id`.
+    pub(super) input: fn() -> (Value, &'static [&'static str]),
+    /// The properties and the required ones of its result.
+    pub(super) output: fn() -> (Value, &'static [&'static str]),
+    /// A caller without a session gets one before the tool runs.
+    pub acts_as_session: bool,
+    /// Later frames of the connection wait until the call has ended.
+    pub exclusive: bool,
+    /// How it runs.
+    pub run: Run,
+}
+
+/// A tool that answers at once, or once a lookup on a shared store has ended.
+pub type SyncFn = fn(&ToolCaller, Arguments<'_>) -> Result<Lookup<ToolResult>, BrokerError>;
+/// A tool that answers later, beside other calls of the connection.
+pub type AsyncFn = fn(ToolCaller, Arguments<'_>) -> Result<PendingCall, BrokerError>;
+/// A tool that prepares a message, which is submitted with the others of its read.
+pub type SubmitFn = fn(&ToolCaller, Arguments<'_>, ReplyTo) -> Result<Lookup<ToolSend>, BrokerError>;
+
+/// How a tool runs.
+#[derive(Clone, Copy)]
+pub enum Run {
+    /// See [`SyncFn`].
+    Sync(SyncFn),
+    /// See [`AsyncFn`].
+    Async(AsyncFn),
+    /// See [`SubmitFn`].
+    Submit(SubmitFn),
+    /// It interacts with its caller while it runs.
+    Interactive(InteractiveFn),
+}
+
+/// A call that answers later.
+pub struct PendingCall {
+    /// The answer.
+    pub answer: LocalBoxFuture<'static, Result<ToolResult, BrokerError>>,
+    /// Runs once the answer has been sent.
+    pub after_answer: Option<LocalBoxFuture<'static, ()>>,
+    /// The receive that the call makes. Its messages return to the inbox if the call is cancelled.
+    pub receive: Option<PendingReceive>,
+    /// The call may wait for an event: a caller that accepts tasks gets one.
+    pub may_wait: bool,
+    /// The answer has a page of a list, or one item that may be larger.
+    pub has_page: bool,
+    /// Ready when the call begins to wait for messages.
+    pub wait_started: Option<LocalBoxFuture<'static, ()>>,
+}
+
+impl PendingCall {
+    /// A call with a short answer that comes soon.
+    pub(super) fn new(answer: impl Future<Output = Result<ToolResult, BrokerError>> + 'static) -> Self {
+        Self {
+            answer: Box::pin(answer),
+            after_answer: None,
+            receive: None,
+            may_wait: false,
+            has_page: false,
+            wait_started: None,
+        }
+    }
+
+    /// A call that answers with a page of a list.
+    pub(super) fn page(answer: impl Future<Output = Result<ToolResult, BrokerError>> + 'static) -> Self {
+        Self {
+            has_page: true,
+            ..Self::new(answer)
+        }
+    }
+}
+
+/// What a tool declares about its effects (`ToolAnnotations`).
+#[derive(Clone, Copy)]
+pub(super) struct Hints {
+    read_only: bool,
+    destructive: bool,
+    idempotent: bool,
+}
+
+/// Reads only.
+pub(super) const READ_ONLY: Hints = Hints {
+    read_only: true,
+    destructive: false,
+    idempotent: true,
+};
+/// Adds something with every call.
+pub(super) const ADDITIVE: Hints = Hints {
+    read_only: false,
+    destructive: false,
+    idempotent: false,
+};
+/// Sets something; a repetition has no further effect.
+pub(super) const IDEMPOTENT: Hints = Hints {
+    read_only: false,
+    destructive: false,
+    idempotent: true,
+};
+/// Removes something with every call.
+pub(super) const DESTRUCTIVE: Hints = Hints {
+    read_only: false,
+    destructive: true,
+    idempotent: false,
+};
+
+impl Tool {
+    /// A fixture of the conformance suite, which lists itself.
+    #[cfg(feature = "conformance-fixtures")]
+    pub const fn fixture(name: &'static str, run: InteractiveFn) -> Self {
+        Self {
+            name,
+            title: "",
+            description: "",
+            hints: READ_ONLY,
+            required_scope: Scope::Observer,
+            input: || (Value::Null, &[]),
+            output: || (Value::Null, &[]),
+            acts_as_session: false,
+            exclusive: false,
+            run: Run::Interactive(run),
+        }
+    }
+
+    /// The entry in `tools/list`.
+    pub(super) fn describe(&self) -> Value {
+        let (mut arguments, required) = (self.input)();
+        arguments["session_id"] = string_schema("From register_session.");
+        let Hints {
+            read_only,
+            destructive,
+            idempotent,
+        } = self.hints;
+        json!({
+            "name": self.name,
+            "title": self.title,
+            "description": self.description,
+            "inputSchema": object_schema(arguments, required),
+            "outputSchema": self.output_schema(),
+            "annotations": {
+                "readOnlyHint": read_only, "destructiveHint": destructive, "idempotentHint": idempotent,
+            },
+        })
+    }
+
+    /// The schema of the result or the error object: clients check `structuredContent` against it in both cases.
+    fn output_schema(&self) -> Value {
+        let (mut properties, required) = (self.output)();
+        properties["unread"] = integer_schema("");
+        json!({
+            "type": "object",
+            "properties": properties,
+            "anyOf": [{"required": required}, {"required": ["code", "message"]}],
+        })
+    }
+}
+
+/// The caller of a tool.
+#[derive(Clone)]
+pub struct ToolCaller {
+    /// The caller's project.
+    pub project: ProjectHandle,
+    /// The session that the call acts as.
+    pub session: Option<Arc<Member>>,
+    pub(super) context: Rc<PeerContext>,
+    /// Created for answers that may be long.
+    reservation: OnceCell<Rc<AnswerReservation>>,
+}
+
+impl ToolCaller {
+    /// A caller that acts as the session of its peer.
+    pub fn new(context: &Rc<PeerContext>) -> Self {
+        Self {
+            project: context.project.clone(),
+            session: context.binding.member(),
+            context: Rc::clone(context),
+            reservation: OnceCell::new(),
+        }
+    }
+
+    /// The reservation for the answer, empty at first.
+    pub fn reservation(&self) -> &Rc<AnswerReservation> {
+        self.reservation.get_or_init(|| AnswerReservation::new(&self.context))
+    }
+
+    /// A session of the caller, as known at this replica.
+    pub fn known_session(&self, id: SessionId) -> Option<Arc<Member>> {
+        let found = self.project.own_session(id, self.context.identity.owner());
+        found.known().ok()
+    }
+
+    /// Whether this session is the one that the connection acts as.
+    pub(super) fn is_connection_session(&self, member: &Member) -> bool {
+        self.context.binding.is_member(member)
+    }
+
+    /// The session that the call acts as.
+    ///
+    /// # Errors
+    /// `SessionRequired` without a session, or why none could be registered implicitly.
+    pub(super) fn session(&self) -> Result<&Arc<Member>, BrokerError> {
+        self.session
+            .as_ref()
+            .ok_or_else(|| self.context.binding.error().unwrap_or(BrokerError::SessionRequired))
+    }
+}
