@@ -1,3 +1,3 @@
-//! How the replicas of one broker hear each other.
+//! How the replicas of one broker send each other events.
 
 pub mod redis;

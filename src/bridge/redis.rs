@@ -1,5 +1,5 @@
-//! Frames over Redis pub/sub, on a connection of their own: what Redis loses there is what a replica that was away has
-//! to look up, and it is told so.
+//! Event frames and delivery batches over Redis pub/sub, on a connection of their own. Redis keeps nothing for a
+//! subscriber that is away: this bridge reports when the connection was lost, and the replica resyncs.
 
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
@@ -12,28 +12,29 @@ use deadpool_redis::redis::{self, aio::PubSub};
 use futures_util::StreamExt;
 use tokio::{sync::mpsc, time::timeout};
 
-/// Frames that wait for the broker. When there are more, Redis keeps them, and ends the connection when it has kept too
+/// Events that wait for the listener. Beyond that they wait in Redis, which closes the connection when they are too
 /// many.
 const INCOMING_LEN_MAX: usize = 4096;
-/// How often it is asked whether the connection still stands: one that is cut in silence says nothing by itself.
+/// How often the connection is tested. One that was cut without a word is found by that.
 const PING_INTERVAL: Duration = Duration::from_secs(2);
-/// How long after a failure a connection is tried again, at first and at most.
+/// The pause before another attempt to connect: after the first failure, and at most.
 const RETRY_DELAY_MIN: Duration = Duration::from_millis(50);
 const RETRY_DELAY_MAX: Duration = Duration::from_secs(2);
 
-/// Opens a connection that can subscribe, to wherever the server is by now.
+/// Opens a connection for pub/sub to the current server.
 pub type ConnectPubSub = dyn Fn() -> Pin<Box<dyn Future<Output = redis::RedisResult<PubSub>> + Send>> + Send + Sync;
 
-/// What the replicas publish on one channel.
+/// What the replicas of one Redis publish: events for all, delivery batches for one.
 pub struct RedisBridge {
     replica: ReplicaId,
     channel: String,
-    /// Longest wait for a connection, and for an answer on it.
+    /// Longest time to connect, and to answer a ping.
     deadline: Duration,
     connect: Arc<ConnectPubSub>,
 }
 
 impl RedisBridge {
+    /// A bridge that is not connected until it is listened to.
     pub fn new(replica: ReplicaId, channel: String, deadline: Duration, connect: Arc<ConnectPubSub>) -> Self {
         Self {
             replica,
@@ -50,25 +51,26 @@ impl Bridge for RedisBridge {
     }
 
     fn listen(&self) -> BridgeStream {
-        let (sender, heard) = mpsc::channel(INCOMING_LEN_MAX);
-        let ear = Subscriber {
+        let (sender, incoming) = mpsc::channel(INCOMING_LEN_MAX);
+        let subscriber = Subscriber {
             channel: self.channel.clone(),
             delivery_channel: delivery_channel(&self.channel, self.replica),
             deadline: self.deadline,
             connect: Arc::clone(&self.connect),
             incoming: sender,
         };
-        // It ends when nobody holds the stream any more.
-        tokio::spawn(ear.run());
-        futures_util::stream::unfold(heard, async |mut heard| Some((heard.recv().await?, heard))).boxed()
+        // The task ends when the stream is dropped.
+        tokio::spawn(subscriber.run());
+        futures_util::stream::unfold(incoming, async |mut incoming| Some((incoming.recv().await?, incoming))).boxed()
     }
 }
 
-/// Where what is handed over to a replica is published.
+/// The channel on which delivery batches for a replica are published.
 fn delivery_channel(channel: &str, replica: ReplicaId) -> String {
     format!("{channel}:{replica}")
 }
 
+/// The task that keeps a subscription open.
 struct Subscriber {
     channel: String,
     delivery_channel: String,
@@ -77,25 +79,25 @@ struct Subscriber {
     incoming: mpsc::Sender<BridgeEvent>,
 }
 
-/// Nobody listens any more.
+/// The stream of the events was dropped.
 struct ReceiverDropped;
 
 impl Subscriber {
     async fn run(self) {
-        let mut retry_after = RETRY_DELAY_MIN;
+        let mut retry_delay = RETRY_DELAY_MIN;
         while !self.incoming.is_closed() {
             match timeout(self.deadline, self.subscribe()).await {
                 Ok(Ok(connection)) => {
-                    retry_after = RETRY_DELAY_MIN;
+                    retry_delay = RETRY_DELAY_MIN;
                     if self.forward(connection).await.is_err() {
                         return;
                     }
                 }
-                Ok(Err(error)) => tracing::debug!(%error, "frames cannot be subscribed to: tried again"),
-                Err(_) => tracing::debug!("Redis does not answer a subscription in time: tried again"),
+                Ok(Err(error)) => tracing::debug!(%error, "cannot subscribe to event frames; retrying"),
+                Err(_) => tracing::debug!("Redis did not answer a subscription in time; retrying"),
             }
-            tokio::time::sleep(retry_after).await;
-            retry_after = (retry_after * 2).min(RETRY_DELAY_MAX);
+            tokio::time::sleep(retry_delay).await;
+            retry_delay = (retry_delay * 2).min(RETRY_DELAY_MAX);
         }
     }
 
@@ -105,11 +107,11 @@ impl Subscriber {
         Ok(connection)
     }
 
-    /// Until the connection is lost.
+    /// Forwards what is published, until the connection is lost.
     async fn forward(&self, connection: PubSub) -> Result<(), ReceiverDropped> {
         let (mut sink, mut frames) = connection.split();
         self.send(BridgeEvent::Connected).await?;
-        // Of a parcel whose last part has not come yet.
+        // The messages of a delivery batch whose trailer has not come yet.
         let mut messages = Vec::new();
         let mut ping = tokio::time::interval(PING_INTERVAL);
         ping.reset();
@@ -129,8 +131,8 @@ impl Subscriber {
                     None => break,
                 },
                 _ = ping.tick() => {
-                    let stands = timeout(self.deadline, sink.ping::<redis::Value>()).await;
-                    if !matches!(stands, Ok(Ok(_))) {
+                    let answer = timeout(self.deadline, sink.ping::<redis::Value>()).await;
+                    if !matches!(answer, Ok(Ok(_))) {
                         break;
                     }
                 }

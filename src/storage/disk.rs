@@ -1,7 +1,7 @@
-//! The folder that a disk storage keeps its records in, by the embedded store `fjall`.
+//! The engine of the disk storage: a folder with an embedded database (`fjall`).
 //!
-//! `lock` says that a process has the folder; `records` is the database. No other user of the machine can enter the
-//! folder.
+//! In the folder, `lock` is locked by the process that uses it, and `records` is the database. The folder is private to
+//! its owner. What the records mean, the storage in `actors` knows; nothing here does.
 
 use std::{
     fs::{self, DirBuilder, File, Permissions, TryLockError},
@@ -27,53 +27,56 @@ use fjall::{
 const LOCK_FILE: &str = "lock";
 const RECORDS_FOLDER: &str = "records";
 
-/// What the broker makes in its folder.
+/// The entries that the broker creates in its folder.
 const OWN_ENTRIES: [&str; 2] = [LOCK_FILE, RECORDS_FOLDER];
 
-/// The mode of the folder: its owner alone enters it.
+/// The mode of the folder: only its owner may enter.
 const PRIVATE_MODE: u32 = 0o700;
 
-/// All records are in one keyspace, so that a journal goes as soon as its memtable is a table.
+/// All records are in one keyspace, so that a journal is deleted as soon as its memtable is a table.
 const KEYSPACE: &str = "records";
 
-/// The records are read at the start only: a cache is of little use.
+/// Bytes of the cache. Records are read at the start only: a cache is of little use.
 const CACHE_BYTES: u64 = 4 << 20;
 
-/// All journals together; they go when what is in them is in tables.
+/// Bytes of all journals. A journal is deleted when its records are in tables.
 const JOURNALS_BYTES_MAX: u64 = 256 << 20;
 
-/// Nothing is ever looked for by its key, and what is read is read from one end to the other.
+/// Bytes of a block. Records are read from one end to the other, never by key.
 const BLOCK_BYTES: u32 = 32 << 10;
 
-/// Values from this size on are kept beside the tables: what is merged again and again are keys.
+/// Bytes from which on a value is kept beside the tables: compaction then moves keys only.
 const BLOB_BYTES_MIN: u32 = 256;
 
-/// How long it is waited for a table to be written before tables are merged. When it takes longer, the next time.
+/// The time that a table has to be written before compaction. A table that is late is merged by the next compaction.
 const FLUSH_WAIT: Duration = Duration::from_millis(500);
 
-/// Opens the storage in a folder, which is made when it is not there.
+/// Opens the storage in a folder, which is created if it is missing.
 ///
 /// # Errors
-/// Another process has the folder, it cannot be used, or what is in it cannot be read; the text names the folder.
+/// When another process uses the folder, when it cannot be used, or when its data cannot be read. The text names the
+/// folder.
 pub fn open(folder: &Path, settings: DiskSettings, now: Now) -> io::Result<DiskStorage> {
     let named = |error: io::Error| io::Error::new(error.kind(), format!("data_dir {}: {error}", folder.display()));
     let engine = DataFolder::open(folder).map_err(named)?;
     DiskStorage::open(engine, settings, now).map_err(named)
 }
 
-/// A folder that this process has for itself.
+/// A folder that this process alone uses.
 pub struct DataFolder {
     path: PathBuf,
-    /// None while it could not be opened anew after an error.
+    /// None when it could not be opened again after an error.
     database: Option<(Database, Keyspace)>,
-    /// Makes room.
+    /// The thread that frees space, if one was started.
     compaction: Option<JoinHandle<()>>,
     _lock: File,
 }
 
 impl DataFolder {
+    /// Creates the folder if it is missing, locks it and opens the database.
+    ///
     /// # Errors
-    /// As those of [`open`].
+    /// Those of [`open`], without the name of the folder.
     pub fn open(path: &Path) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(PRIVATE_MODE).create(path)?;
         ensure_private(path)?;
@@ -87,10 +90,10 @@ impl DataFolder {
         })
     }
 
-    /// Waits until nobody else in this process uses the database.
+    /// Waits for the thread that frees space.
     fn join_compaction(&mut self) {
-        if let Some(tidying) = self.compaction.take() {
-            let _ = tidying.join();
+        if let Some(thread) = self.compaction.take() {
+            let _ = thread.join();
         }
     }
 
@@ -101,7 +104,7 @@ impl DataFolder {
 }
 
 impl Drop for DataFolder {
-    /// The folder can be opened again when this is over.
+    /// Waits, so that the folder can be opened again afterwards.
     fn drop(&mut self) {
         self.join_compaction();
     }
@@ -132,7 +135,7 @@ impl Engine for DataFolder {
     }
 
     fn reopen(&mut self) -> Result<(), StoreError> {
-        // The old one has to let go of its own lock before.
+        // The old database holds a lock of its own.
         self.join_compaction();
         self.database = None;
         let opened = open_database(&self.path.join(RECORDS_FOLDER));
@@ -149,29 +152,29 @@ impl Engine for DataFolder {
     }
 
     fn reclaim_space(&mut self) {
-        let is_at_it = |thread: &JoinHandle<()>| !thread.is_finished();
+        let is_running = |thread: &JoinHandle<()>| !thread.is_finished();
         let Ok((_, records)) = self.database() else { return };
-        if self.compaction.as_ref().is_some_and(is_at_it) {
+        if self.compaction.as_ref().is_some_and(is_running) {
             return;
         }
         let records = records.clone();
-        let tidying = thread::Builder::new().name("storage-tidy".to_owned());
-        let tidying = tidying.spawn(move || {
-            // What was removed takes up its place until tables say so and are merged.
+        let compaction = thread::Builder::new().name("storage-tidy".to_owned());
+        let compaction = compaction.spawn(move || {
+            // Removed records take up space until the removal is in a table and the tables are merged.
             let merged = records.rotate_memtable().and_then(|_| {
                 thread::sleep(FLUSH_WAIT);
                 records.major_compact()
             });
             if let Err(error) = merged {
-                tracing::warn!(%error, "no room could be made on the disk");
+                tracing::warn!(%error, "cannot free space on the disk");
             }
         });
-        self.compaction = tidying.ok();
+        self.compaction = compaction.ok();
     }
 }
 
-/// Makes a folder that others may enter private when it is the broker's own, and refuses it otherwise: what else is in
-/// there may be for others.
+/// Makes a folder private that others may enter, where it holds the files of the broker only. Refuses it otherwise: the
+/// other files may be meant for others.
 fn ensure_private(path: &Path) -> io::Result<()> {
     let metadata = fs::metadata(path)?;
     let mode = metadata.mode() & 0o777;
@@ -198,6 +201,7 @@ fn ensure_private(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Locks a file until it is dropped.
 fn lock_exclusively(path: &Path) -> io::Result<File> {
     let file = File::options().create(true).truncate(false).write(true).open(path)?;
     match file.try_lock() {
@@ -211,14 +215,14 @@ fn lock_exclusively(path: &Path) -> io::Result<File> {
 }
 
 fn open_database(path: &Path) -> fjall::Result<(Database, Keyspace)> {
-    // The version is written last: without it nobody has ever been told that something is kept.
+    // The version is written last. Without it nothing was ever accepted.
     if path.try_exists()? && !path.join("version").try_exists()? {
         fs::remove_dir_all(path)?;
     }
     let database = Database::builder(path)
         .cache_size(CACHE_BYTES)
         .max_journaling_size(JOURNALS_BYTES_MAX)
-        // With several, one of them spins for as long as another merges.
+        // With several, one of them spins while another merges.
         .worker_threads(1)
         .open()?;
     let records = database.keyspace(KEYSPACE, || {

@@ -1,4 +1,5 @@
-//! The storages that touch the world, and which of them a broker has.
+//! The storages that use files or a server, and the choice among all of them. Nothing here knows the
+//! configuration.
 
 pub mod disk;
 pub mod redis;
@@ -55,9 +56,9 @@ async fn redis(settings: RedisSettings, falls_back_to_memory: bool) -> io::Resul
     let retention = settings.retention;
     match RedisStorage::connect(settings).await {
         Ok(storage) => Ok(Arc::new(storage)),
-        // Only an unreachable server is replaced; any other error would stay.
+        // Memory replaces a server that is unreachable. Any other error would come back at the next start.
         Err(error @ ConnectError::Unreachable { .. }) if falls_back_to_memory => {
-            tracing::warn!(%error, "without Redis: everything is in memory until the next start (redis_fallback)");
+            tracing::warn!(%error, "Redis is unreachable: everything is in memory until the next start (redis_fallback)");
             let why = "Redis could not be reached at the start: everything is in memory";
             Ok(Arc::new(MemoryStorage::new_fallback(retention, why)))
         }

@@ -74,7 +74,7 @@ fn a_wrong_password_is_told_from_a_server_that_is_not_there() {
     for url in [redis.url(), redis.url().replace("redis://", "redis://:wrong@")] {
         let error = block_on(connect(url)).err().unwrap();
         let place = redis.address.to_string();
-        assert_eq!(error, ConnectError::Refused { place });
+        assert_eq!(error, ConnectError::Refused { endpoint: place });
     }
     block_on(connect(redis.url().replace("redis://", "redis://:right@"))).unwrap();
 }

@@ -1,3 +1,5 @@
+//! The disk storage on a real folder: the conformance suite, the lock, its size, a full disk.
+
 use std::{collections::HashSet, process::Command, sync::Arc};
 
 use actors::{
@@ -11,7 +13,7 @@ use actors::{
 
 use super::*;
 
-/// A folder that is gone with its test.
+/// A folder that is deleted at the end of its test.
 struct TempFolder(PathBuf);
 
 impl TempFolder {
@@ -32,54 +34,54 @@ impl Drop for TempFolder {
 
 #[actix_rt::test]
 async fn the_disk_storage_passes_the_conformance_suite() {
-    let place = TempFolder::new();
-    let storage: Arc<dyn Storage> = Arc::new(place.open().unwrap());
+    let folder = TempFolder::new();
+    let storage: Arc<dyn Storage> = Arc::new(folder.open().unwrap());
     run(CASES, || Arc::clone(&storage)).await;
     run(TIMED_CASES, || Arc::clone(&storage)).await;
 }
 
 #[test]
 fn a_second_process_cannot_open_the_folder() {
-    let place = TempFolder::new();
-    let first = place.open().unwrap();
-    let error = place.open().unwrap_err().to_string();
+    let folder = TempFolder::new();
+    let first = folder.open().unwrap();
+    let error = folder.open().unwrap_err().to_string();
     assert!(
-        error.starts_with(&format!("data_dir {}: another process has it", place.0.display())),
+        error.starts_with(&format!("data_dir {}: another process has it", folder.0.display())),
         "{error}"
     );
     drop(first);
-    place.open().unwrap();
+    folder.open().unwrap();
 }
 
 #[test]
 fn a_half_created_database_is_created_again() {
-    let place = TempFolder::new();
-    fs::create_dir_all(place.0.join("records")).unwrap();
-    fs::write(place.0.join("records/0.jnl"), [0; 64]).unwrap();
-    place.open().unwrap();
+    let folder = TempFolder::new();
+    fs::create_dir_all(folder.0.join("records")).unwrap();
+    fs::write(folder.0.join("records/0.jnl"), [0; 64]).unwrap();
+    folder.open().unwrap();
 }
 
 #[test]
 fn the_folder_is_private_to_its_owner() {
     use std::os::unix::fs::PermissionsExt;
-    let place = TempFolder::new();
-    place.open().unwrap();
-    let mode = fs::metadata(&place.0).unwrap().permissions().mode();
+    let folder = TempFolder::new();
+    folder.open().unwrap();
+    let mode = fs::metadata(&folder.0).unwrap().permissions().mode();
     assert_eq!(mode & 0o077, 0);
 }
 
 #[test]
 fn the_error_names_a_path_that_cannot_be_a_folder() {
-    let place = TempFolder::new();
-    fs::write(&place.0, "a file").unwrap();
-    let error = place.open().unwrap_err().to_string();
-    assert!(error.contains(&place.0.display().to_string()), "{error}");
-    fs::remove_file(&place.0).unwrap();
+    let folder = TempFolder::new();
+    fs::write(&folder.0, "a file").unwrap();
+    let error = folder.open().unwrap_err().to_string();
+    assert!(error.contains(&folder.0.display().to_string()), "{error}");
+    fs::remove_file(&folder.0).unwrap();
 }
 
 #[actix_rt::test]
 async fn a_folder_with_much_traffic_stays_small() {
-    let place = TempFolder::new();
+    let folder = TempFolder::new();
     let settings = DiskSettings {
         retention: Retention {
             receipts_len_max: 1000,
@@ -87,7 +89,7 @@ async fn a_folder_with_much_traffic_stays_small() {
         },
         ..DiskSettings::default()
     };
-    let storage = open(&place.0, settings, now()).unwrap();
+    let storage = open(&folder.0, settings, now()).unwrap();
     let (store, ids) = (storage.open(&ProjectId::default_project()), MessageIds::default());
     let agent = agent();
     store.put_session(agent.clone(), PutSession::default()).await.unwrap();
@@ -103,11 +105,11 @@ async fn a_folder_with_much_traffic_stays_small() {
             .acknowledge(agent.id, Acknowledge::Ids(leased), now())
             .await
             .unwrap();
-        most = most.max(folder_bytes(&place.0));
+        most = most.max(folder_bytes(&folder.0));
     }
     assert!(most < 320 << 20, "{most} bytes, of 480 MB that passed through");
     drop(storage);
-    open(&place.0, settings, now()).unwrap();
+    open(&folder.0, settings, now()).unwrap();
 }
 
 /// Messages of 16 KB to oneself.
@@ -133,17 +135,17 @@ fn messages_to_oneself(agent: &SessionRecord, ids: &MessageIds, len: usize) -> V
     each.collect()
 }
 
-/// A small disk in memory, where this may be mounted.
+/// A small disk in memory, where the test may mount one.
 struct SmallDisk(TempFolder);
 
 impl SmallDisk {
     fn mounted(size: &str) -> Option<Self> {
-        let place = TempFolder::new();
-        fs::create_dir_all(&place.0).unwrap();
+        let folder = TempFolder::new();
+        fs::create_dir_all(&folder.0).unwrap();
         let mut mount = Command::new("mount");
         mount.args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]);
-        let is_mounted = mount.arg(&place.0).output().is_ok_and(|done| done.status.success());
-        is_mounted.then_some(Self(place))
+        let is_mounted = mount.arg(&folder.0).output().is_ok_and(|done| done.status.success());
+        is_mounted.then_some(Self(folder))
     }
 }
 
@@ -156,14 +158,14 @@ impl Drop for SmallDisk {
 #[actix_rt::test]
 async fn a_full_disk_loses_nothing_and_recovers_when_space_is_freed() {
     let Some(disk) = SmallDisk::mounted("100m") else {
-        eprintln!("nothing may be mounted here: the same with errors that are made up is in the crate `actors`");
+        eprintln!("nothing may be mounted here: the crate `actors` tests the same with injected errors");
         return;
     };
     let ballast = disk.0.0.join("ballast");
     fs::write(&ballast, vec![1; 40 << 20]).unwrap();
     let settings = DiskSettings {
         reserve_bytes: 0,
-        // The disk is to be full before any budget is.
+        // The disk is full before any budget is.
         retention: Retention {
             queue_bytes_max: usize::MAX,
             waiting_bytes_max: usize::MAX,
@@ -188,7 +190,7 @@ async fn a_full_disk_loses_nothing_and_recovers_when_space_is_freed() {
     assert!(matches!(storage.health(), StorageHealth::Unavailable(_)));
     assert!(
         store.depth(agent.id).await.unwrap().waiting >= accepted.len(),
-        "reads go on"
+        "reads work"
     );
 
     fs::remove_file(&ballast).unwrap();
@@ -207,13 +209,13 @@ async fn a_full_disk_loses_nothing_and_recovers_when_space_is_freed() {
     assert!(accepted.iter().all(|id| leased.contains(id)));
 }
 
-/// What a folder takes up on its disk.
+/// The bytes that a folder takes up on its disk.
 fn folder_bytes(folder: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let each = entries.map(|entry| match entry.metadata() {
         Ok(metadata) if metadata.is_dir() => folder_bytes(&entry.path()),
-        // What is gone meanwhile takes up nothing.
+        // A file that was deleted meanwhile takes up nothing.
         Ok(metadata) => metadata.blocks() * 512,
         Err(_) => 0,
     });

@@ -34,8 +34,8 @@ pub(super) enum AppendItem {
     General(usize),
 }
 
-/// Groups plain messages for one recipient into segments. The messages for each recipient keep their order, and none is moved
-/// before a broadcast that may be refused together with everything after it.
+/// Groups plain messages for one recipient into segments. The messages for each recipient keep their order, and none is
+/// moved before a broadcast that may be refused together with everything after it.
 pub(super) fn group_into_items(batch: &[Append]) -> Vec<AppendItem> {
     let mut items = Vec::with_capacity(batch.len());
     // By recipient: the item that may still grow, and its bytes.

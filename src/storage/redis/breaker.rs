@@ -1,3 +1,5 @@
+//! The circuit breaker: while Redis fails, operations fail at once instead of waiting for their deadline.
+
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
@@ -7,12 +9,13 @@ use actors::storage::StoreError;
 
 use super::error::Failure;
 
-/// Failures one after the other until nothing is tried for a while.
+/// Consecutive failures that open the breaker.
 const FAILURES_MAX: u32 = 3;
-/// How long nothing is tried. Then one attempt decides.
+/// How often an open breaker admits one attempt. Its result decides.
 const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Has callers fail at once while attempts have failed lately.
+/// Refuses operations after [`FAILURES_MAX`] consecutive failures of the server, and admits one attempt every
+/// [`RETRY_INTERVAL`] until one succeeds.
 #[derive(Debug, Default)]
 pub(super) struct CircuitBreaker(Mutex<State>);
 
@@ -20,18 +23,18 @@ pub(super) struct CircuitBreaker(Mutex<State>);
 struct State {
     failures: u32,
     reason: String,
-    /// When the next attempt may be made.
+    /// When the next attempt is admitted; None while the breaker is closed.
     open_until: Option<Instant>,
 }
 
 impl CircuitBreaker {
     /// # Errors
-    /// With the reason of the last failure, while nothing is to be tried.
+    /// `Unreachable` with the reason of the last failure while the breaker is open.
     pub fn admit(&self) -> Result<(), StoreError> {
         self.admit_at(Instant::now()).map_err(StoreError::Unreachable)
     }
 
-    /// Whether the server answered; that it did not do what it was asked is no failure.
+    /// Counts an answer. Only faults of the server open the breaker: an operation that the server refuses is a success.
     pub fn record<T>(&self, answer: &Result<T, Failure>) {
         match answer {
             Err(failure) if failure.is_server_fault() => {
@@ -46,7 +49,7 @@ impl CircuitBreaker {
         match state.open_until {
             Some(until) if now < until => Err(state.reason.clone()),
             Some(_) => {
-                // This one tries. The others wait for what comes of it, or for the next turn.
+                // This caller tries. The others are refused until it succeeds or the next interval begins.
                 state.open_until = Some(now + RETRY_INTERVAL);
                 Ok(())
             }
@@ -70,7 +73,7 @@ impl CircuitBreaker {
         }
     }
 
-    /// Why nothing goes at present, as far as is known.
+    /// The reason of the last failure, while the breaker is open.
     pub fn open_reason(&self) -> Option<String> {
         let state = self.state();
         state.open_until.is_some().then(|| state.reason.clone())
@@ -95,12 +98,12 @@ mod tests {
         breaker.failed("gone", start);
         assert_eq!(breaker.admit_at(start), Err("gone".to_owned()));
         let later = start + RETRY_INTERVAL;
-        assert_eq!(breaker.admit_at(later), Ok(()), "one tries");
-        assert_eq!(breaker.admit_at(later), Err("gone".to_owned()), "the others do not");
+        assert_eq!(breaker.admit_at(later), Ok(()), "one attempt");
+        assert_eq!(breaker.admit_at(later), Err("gone".to_owned()), "no second attempt");
         assert_eq!(
             breaker.admit_at(later + RETRY_INTERVAL),
             Ok(()),
-            "it never said what came of it"
+            "another interval, another attempt"
         );
         breaker.succeeded();
         assert_eq!((breaker.admit_at(later), breaker.open_reason()), (Ok(()), None));

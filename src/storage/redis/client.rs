@@ -1,4 +1,4 @@
-//! What all lanes share: the way to Redis, and what is known of how well it goes.
+//! What all pipelines share: the connection to Redis, the function library, the breaker.
 
 use std::{
     future::Future,
@@ -28,34 +28,39 @@ use super::{
     timeline::{DataLosses, Witness},
 };
 
+/// The client of one Redis.
 pub(super) struct RedisClient {
     pub thread: RedisThread,
     pub connection: SharedConnection,
     pub breaker: Arc<CircuitBreaker>,
+    /// This process.
     pub replica: ReplicaId,
-    /// Where this process serves HTTP, as the other replicas reach it.
+    /// Where this process serves HTTP, for the other replicas.
     pub address: Option<SocketAddr>,
-    /// Where frames are published.
+    /// The channel of the event frames. That of a replica adds `:` and its id.
     pub channel: String,
+    /// Longest time of an operation.
     pub deadline: Duration,
+    /// Redis replicas that must confirm what is accepted; 0: none.
     pub wait_for_replicas: u32,
     pub retention: Retention,
     pub group_lease_timeout: Duration,
     pub library: Library,
     pub losses: DataLosses,
     next_batch_number: AtomicU64,
-    /// Why what was accepted last does not count.
+    /// Set when too few Redis replicas confirmed the last accepted operations.
     last_replication_error: Mutex<Option<String>>,
 }
 
-/// What the script replied to a batch.
+/// The reply of the function to a batch.
 pub(super) struct BatchReply {
     pub reply: Value,
-    /// Why what it accepted does not count.
+    /// Set when too few Redis replicas confirmed what the batch accepted: it counts as failed.
     pub replication_error: Option<String>,
 }
 
 impl RedisClient {
+    /// A client whose id as a replica is new.
     pub fn new(thread: RedisThread, link: SharedConnection, channel: String, settings: &RedisSettings) -> Self {
         Self {
             thread,
@@ -75,16 +80,17 @@ impl RedisClient {
         }
     }
 
-    /// Numbers grow; of two batches of one lane the later has the higher one.
+    /// The number of the next batch. Numbers grow.
     pub fn next_batch(&self) -> u64 {
         self.next_batch_number.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// When an operation that begins now is given up.
     pub fn deadline(&self) -> Instant {
         Instant::now() + self.deadline
     }
 
-    /// What decides whether operations on one more project are tried: nodes of a cluster fail one by one.
+    /// The breaker of a project. In a cluster each project has its own, since nodes fail one by one.
     pub fn project_breaker(&self) -> Arc<CircuitBreaker> {
         if self.connection.is_cluster() {
             return Arc::default();
@@ -92,17 +98,21 @@ impl RedisClient {
         Arc::clone(&self.breaker)
     }
 
-    /// Carries out operations of one project, in their order, as one transaction.
+    /// Carries out operations of one project, in their order, as one transaction. A server without memory for all of
+    /// them carries out those that need none.
+    ///
+    /// # Errors
+    /// Why the function was not called, or its reply did not come.
     pub async fn run_batch<'a>(
         &self,
         preamble: &Preamble,
         batch: u64,
         seen: &Witness,
         operations: impl Iterator<Item = &'a Operation> + Clone,
-        until: Instant,
+        deadline: Instant,
     ) -> Result<BatchReply, Failure> {
         let accepts = operations.clone().any(|operation| operation.accepts);
-        let wait = (accepts && self.wait_for_replicas > 0).then(|| self.wait_command(until));
+        let wait = (accepts && self.wait_for_replicas > 0).then(|| self.wait_command(deadline));
         let waits = wait.is_some();
         let call = |accepts| {
             let mut call = self.library.call(&preamble.key, accepts);
@@ -111,15 +121,15 @@ impl RedisClient {
             call
         };
         let mut answer = self
-            .call_library(call(accepts), wait.clone(), &preamble.key, until)
+            .call_library(call(accepts), wait.clone(), &preamble.key, deadline)
             .await;
         if accepts && matches!(answer, Err(Failure::OutOfMemory(_))) {
-            // What needs no room goes on.
-            answer = self.call_library(call(false), wait, &preamble.key, until).await;
+            // Operations that need no memory are carried out.
+            answer = self.call_library(call(false), wait, &preamble.key, deadline).await;
         }
         let mut values = answer?;
-        let heard_by = if waits { values.pop() } else { None };
-        let unsafe_because = heard_by.as_ref().and_then(|heard_by| self.check_replication(heard_by));
+        let confirmed = if waits { values.pop() } else { None };
+        let unsafe_because = confirmed.as_ref().and_then(|count| self.check_replication(count));
         if waits {
             self.lock_replication_error().clone_from(&unsafe_because);
         }
@@ -130,26 +140,26 @@ impl RedisClient {
         })
     }
 
-    /// Calls a function that the server may have to be told first, and what else is to go with it.
+    /// Calls a function, with another command after it. Loads the library first where the server does not know it.
     async fn call_library(
         &self,
         call: Cmd,
         after: Option<Cmd>,
         key: &str,
-        until: Instant,
+        deadline: Instant,
     ) -> Result<Vec<Value>, Failure> {
         let mut request = Request {
             commands: pipeline_of([Some(call), after]),
             key: key.to_owned(),
         };
-        let mut answer = self.connection.send(&request, until).await;
+        let mut answer = self.connection.send(&request, deadline).await;
         if matches!(answer, Err(Failure::LibraryMissing)) {
             let mut commands = pipeline_of([Some(self.library.load())]);
             for command in request.commands.cmd_iter() {
                 commands.add_command(command.clone());
             }
             request.commands = commands;
-            answer = self.connection.send(&request, until).await;
+            answer = self.connection.send(&request, deadline).await;
             if let Ok(values) = &mut answer {
                 values.remove(0);
             }
@@ -157,7 +167,7 @@ impl RedisClient {
         answer
     }
 
-    /// Why what was accepted last does not count, if it does not.
+    /// Set while too few Redis replicas confirm what is accepted.
     pub fn replication_error(&self) -> Option<String> {
         self.lock_replication_error().clone()
     }
@@ -168,7 +178,10 @@ impl RedisClient {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What belongs to no project, as an operation of its own.
+    /// Sends commands that belong to no project.
+    ///
+    /// # Errors
+    /// `Full` when the server has no memory, `Unreachable` for any other failure and while the breaker is open.
     pub async fn send(&self, request: &Request) -> Result<Vec<Value>, StoreError> {
         self.breaker.admit()?;
         let answer = self.connection.send(request, self.deadline()).await;
@@ -176,13 +189,19 @@ impl RedisClient {
         Ok(answer?)
     }
 
-    /// One command, as an operation of its own.
+    /// Sends one command that belongs to no project.
+    ///
+    /// # Errors
+    /// Those of [`Self::send`].
     pub async fn send_one(&self, command: Cmd, key: &str) -> Result<Value, StoreError> {
         let mut values = self.send(&Request::of(command, key)).await?;
         Ok(values.pop().unwrap_or(Value::Nil))
     }
 
-    /// Runs a future where the connections are.
+    /// Runs a future on the thread of the connections.
+    ///
+    /// # Errors
+    /// Those of the future; `Unreachable` when the thread has ended.
     pub async fn run_on_thread<T: Send + 'static>(
         &self,
         future: impl Future<Output = Result<T, StoreError>> + Send + 'static,
@@ -190,16 +209,17 @@ impl RedisClient {
         self.thread.spawn(future).await.unwrap_or_else(|_| Err(store_closed()))
     }
 
-    fn wait_command(&self, until: Instant) -> Cmd {
-        let left = until.saturating_duration_since(Instant::now());
-        // The answer has to come back in time too.
+    /// `WAIT`, within three quarters of the time that is left: its answer has to come back in time too.
+    fn wait_command(&self, deadline: Instant) -> Cmd {
+        let left = deadline.saturating_duration_since(Instant::now());
         let ms = (left.as_millis() * 3 / 4).max(1);
         cmd("WAIT").arg(self.wait_for_replicas).arg(ms as u64).to_owned()
     }
 
-    fn check_replication(&self, heard_by: &Value) -> Option<String> {
+    /// Why what was accepted does not count, by the reply to `WAIT`.
+    fn check_replication(&self, confirmed: &Value) -> Option<String> {
         let wanted = self.wait_for_replicas;
-        match heard_by {
+        match confirmed {
             Value::Int(count) if *count >= i64::from(wanted) => None,
             Value::Int(count) => Some(format!("{count} of {wanted} Redis replicas have it")),
             _ => Some("Redis does not say which replicas have it".to_owned()),
@@ -207,6 +227,7 @@ impl RedisClient {
     }
 }
 
+/// The error of an operation whose store was closed.
 pub(super) fn store_closed() -> StoreError {
     StoreError::Unreachable("the store is closed".to_owned())
 }

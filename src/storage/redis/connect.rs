@@ -1,3 +1,5 @@
+//! Opens the storage: finds the kind of server, checks the schema version, loads the function library.
+
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex},
@@ -18,31 +20,33 @@ use super::{
     thread::RedisThread,
 };
 
+/// The key of the schema version.
 pub(super) const SCHEMA_KEY: &str = "{system}:schema:version";
 
+/// See [`RedisStorage::connect`].
 pub(super) async fn connect(settings: RedisSettings) -> Result<RedisStorage, ConnectError> {
     let asked = RedisEndpoint::parse(&settings.url)?;
     let unreachable = |reason: String| ConnectError::Unreachable {
-        place: asked.to_string(),
+        endpoint: asked.to_string(),
         reason,
     };
-    let thread = RedisThread::start().map_err(|error| unreachable(format!("no thread for it ({error})")))?;
-    let place = asked.clone();
-    let found = thread.spawn(async move { probe(place, &settings).await });
+    let thread = RedisThread::start().map_err(|error| unreachable(format!("no thread can be started ({error})")))?;
+    let endpoint = asked.clone();
+    let found = thread.spawn(async move { probe(endpoint, &settings).await });
     let found = found
         .await
         .map_err(|_| unreachable("its thread has ended".to_owned()))??;
     let Probed {
-        place,
+        endpoint,
         link,
         durability,
         settings,
     } = found;
-    let subscribe = pubsub_connector(&place).map_err(|error| unreachable(error.to_string()))?;
+    let subscribe = pubsub_connector(&endpoint).map_err(|error| unreachable(error.to_string()))?;
     let client = RedisClient::new(
         thread,
         link,
-        format!("mcp-broker:{}:bridge", place.database()),
+        format!("mcp-broker:{}:bridge", endpoint.database()),
         &settings,
     );
     let shared = Arc::new(RedisCore {
@@ -60,53 +64,57 @@ pub(super) async fn connect(settings: RedisSettings) -> Result<RedisStorage, Con
     })
 }
 
+/// A server that can be used.
 struct Probed {
-    place: RedisEndpoint,
+    endpoint: RedisEndpoint,
     link: SharedConnection,
     durability: String,
     settings: RedisSettings,
 }
 
-async fn probe(mut place: RedisEndpoint, settings: &RedisSettings) -> Result<Probed, ConnectError> {
-    let mut link = open_connection(&place, settings).await?;
-    if let RedisEndpoint::Single(server) = &place
+/// Connects to the server. A single one that belongs to a cluster is used as a cluster.
+async fn probe(mut endpoint: RedisEndpoint, settings: &RedisSettings) -> Result<Probed, ConnectError> {
+    let mut link = open_connection(&endpoint, settings).await?;
+    if let RedisEndpoint::Single(server) = &endpoint
         && is_cluster_node(&link, settings)
             .await
-            .map_err(|failure| connect_error(&place, failure))?
+            .map_err(|failure| connect_error(&endpoint, failure))?
     {
-        place = RedisEndpoint::Cluster(vec![server.clone()]);
-        link = open_connection(&place, settings).await?;
+        endpoint = RedisEndpoint::Cluster(vec![server.clone()]);
+        link = open_connection(&endpoint, settings).await?;
     }
     check_schema(&link, settings)
         .await
         .map_err(|trouble_with| match trouble_with {
-            SchemaCheckError::Redis(failure) => connect_error(&place, failure),
+            SchemaCheckError::Redis(failure) => connect_error(&endpoint, failure),
             SchemaCheckError::Schema(error) => error,
         })?;
     // One of a cluster's nodes is told now, the others when they are asked.
     load_library(&link, settings)
         .await
-        .map_err(|failure| connect_error(&place, failure))?;
+        .map_err(|failure| connect_error(&endpoint, failure))?;
     let durability = durability(&link, settings).await;
     let settings = RedisSettings {
-        address: settings.address.and_then(|address| place.advertised_address(address)),
+        address: settings
+            .address
+            .and_then(|address| endpoint.advertised_address(address)),
         ..settings.clone()
     };
     Ok(Probed {
-        place,
+        endpoint,
         link,
         durability,
         settings,
     })
 }
 
-async fn open_connection(place: &RedisEndpoint, settings: &RedisSettings) -> Result<SharedConnection, ConnectError> {
+async fn open_connection(endpoint: &RedisEndpoint, settings: &RedisSettings) -> Result<SharedConnection, ConnectError> {
     let link =
-        SharedConnection::new(place, settings.deadline).map_err(|error: RedisError| ConnectError::Unreachable {
-            place: place.to_string(),
+        SharedConnection::new(endpoint, settings.deadline).map_err(|error: RedisError| ConnectError::Unreachable {
+            endpoint: endpoint.to_string(),
             reason: error.to_string(),
         })?;
-    link.connect(place, deadline(settings)).await?;
+    link.connect(endpoint, deadline(settings)).await?;
     Ok(link)
 }
 
@@ -123,11 +131,12 @@ enum SchemaCheckError {
     Schema(ConnectError),
 }
 
-/// Says of which version the layout is, where nothing says so.
+/// Writes the schema version, unless there is one.
 pub(super) fn put_schema_version() -> Cmd {
     cmd("SETNX").arg(SCHEMA_KEY).arg(SCHEMA).to_owned()
 }
 
+/// Writes the schema version to an empty database, and refuses data of another version.
 async fn check_schema(link: &SharedConnection, settings: &RedisSettings) -> Result<(), SchemaCheckError> {
     let ask = async |command| {
         link.send_one(command, SCHEMA_KEY, deadline(settings))
@@ -141,13 +150,13 @@ async fn check_schema(link: &SharedConnection, settings: &RedisSettings) -> Resu
         Ok(SCHEMA) => Ok(()),
         Ok(found) => Err(SchemaCheckError::Schema(ConnectError::Schema { found, known: SCHEMA })),
         Err(_) => {
-            let why = format!("{SCHEMA_KEY} is no number");
+            let why = format!("{SCHEMA_KEY} is not a number");
             Err(SchemaCheckError::Redis(Failure::Unexpected(why)))
         }
     }
 }
 
-/// Loads the functions where they are not known: to load them again has the server forget what they have seen.
+/// Loads the function library, unless the server has it: a second load would drop what the functions remember.
 async fn load_library(link: &SharedConnection, settings: &RedisSettings) -> Result<(), Failure> {
     let library = Library::operations();
     let known = link.send_one(library.list(), SCHEMA_KEY, deadline(settings)).await?;
@@ -157,11 +166,11 @@ async fn load_library(link: &SharedConnection, settings: &RedisSettings) -> Resu
     Ok(())
 }
 
-fn connect_error(place: &RedisEndpoint, failure: Failure) -> ConnectError {
-    ConnectError::of(place, failure)
+fn connect_error(endpoint: &RedisEndpoint, failure: Failure) -> ConnectError {
+    ConnectError::of(endpoint, failure)
 }
 
-/// What a restart of Redis, or its loss, can lose.
+/// What a restart or a crash of Redis can lose, by its settings.
 async fn durability(link: &SharedConnection, settings: &RedisSettings) -> String {
     let get = async |name| match link.send_one(config_get(name), "", deadline(settings)).await {
         Ok(Value::Array(mut pair)) if pair.len() == 2 => {
@@ -191,6 +200,7 @@ async fn durability(link: &SharedConnection, settings: &RedisSettings) -> String
     }
 }
 
+/// When a command that begins now is given up.
 fn deadline(settings: &RedisSettings) -> Instant {
     Instant::now() + settings.deadline
 }

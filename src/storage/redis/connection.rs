@@ -1,4 +1,5 @@
-//! The way to the servers: one connection that everybody shares, made anew when it breaks.
+//! The connection to the servers: one that all callers share, replaced when it fails. It knows single servers,
+//! sentinels and clusters.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -25,20 +26,21 @@ use super::{
 };
 use crate::bridge::redis::ConnectPubSub;
 
-/// How long a node that moves its slots is given before it is asked again.
+/// The pause before a command is repeated that a node of a cluster has redirected.
 const REDIRECT_DELAY: Duration = Duration::from_millis(20);
 
+/// The shared connection.
 pub(super) struct SharedConnection {
     servers: Servers,
     current: Mutex<Current>,
-    /// One connects at a time; the others wait for what comes of it.
+    /// Held while connecting: other callers wait for the result.
     connecting: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
 struct Current {
     connection: Option<ServerConnection>,
-    /// Counts the connections, so that nobody throws away a newer one than the one that failed.
+    /// Counts the connections: a caller that fails discards no newer one than its own.
     generation: u64,
 }
 
@@ -55,7 +57,7 @@ enum ServerConnection {
     Cluster(ClusterConnection),
 }
 
-/// What is sent in one go, all of it about one key.
+/// Commands that are sent together, all for the slot of one key.
 #[derive(Clone, Debug)]
 pub(super) struct Request {
     pub commands: Pipeline,
@@ -63,6 +65,7 @@ pub(super) struct Request {
 }
 
 impl Request {
+    /// A single command.
     pub fn of(command: Cmd, key: impl Into<String>) -> Self {
         let mut commands = Pipeline::with_capacity(1);
         commands.add_command(command);
@@ -74,15 +77,19 @@ impl Request {
 }
 
 impl SharedConnection {
-    pub fn new(place: &RedisEndpoint, deadline: Duration) -> Result<Self, RedisError> {
-        let servers = match place {
+    /// Prepares a connection; [`Self::connect`] opens it.
+    ///
+    /// # Errors
+    /// When the settings contradict each other.
+    pub fn new(endpoint: &RedisEndpoint, deadline: Duration) -> Result<Self, RedisError> {
+        let servers = match endpoint {
             RedisEndpoint::Single(info) => {
                 let manager = Manager::new_with_config(info.clone(), connection_config(deadline))?;
-                // One connection carries everything; a second one is made while the first is given up.
+                // One connection is used; a second one is opened while the first is discarded.
                 let pool = Pool::builder(manager).max_size(2).build();
                 Servers::Single(pool.map_err(|_| config_error("the pool cannot be built"))?)
             }
-            RedisEndpoint::Sentinel { .. } => Servers::Sentinel(tokio::sync::Mutex::new(sentinel(place)?)),
+            RedisEndpoint::Sentinel { .. } => Servers::Sentinel(tokio::sync::Mutex::new(sentinel(endpoint)?)),
             RedisEndpoint::Cluster(infos) => Servers::Cluster(
                 // A command that broke off may have been carried out: it is never sent a second time.
                 ClusterClientBuilder::new(infos.clone())
@@ -103,13 +110,16 @@ impl SharedConnection {
         matches!(self.servers, Servers::Cluster(_))
     }
 
-    /// The answers to these commands, which take until then at the latest.
-    pub async fn send(&self, request: &Request, until: Instant) -> Result<Vec<Value>, Failure> {
+    /// Sends commands and returns their answers.
+    ///
+    /// # Errors
+    /// Why there is none by the deadline. Only `NoReply` and `Unexpected` leave open whether a command was carried out.
+    pub async fn send(&self, request: &Request, deadline: Instant) -> Result<Vec<Value>, Failure> {
         loop {
-            let (wire, number) = self.connection(until).await?;
-            let failure = match timeout_at(until, wire.send(request)).await {
+            let (connection, number) = self.connection(deadline).await?;
+            let failure = match timeout_at(deadline, connection.send(request)).await {
                 Ok(Ok(values)) => return Ok(values),
-                Ok(Err(error)) if self.is_redirect(&error) && Instant::now() + REDIRECT_DELAY < until => {
+                Ok(Err(error)) if self.is_redirect(&error) && Instant::now() + REDIRECT_DELAY < deadline => {
                     tokio::time::sleep(REDIRECT_DELAY).await;
                     continue;
                 }
@@ -117,57 +127,65 @@ impl SharedConnection {
                 Err(_) => Failure::NoReply("Redis did not answer in time".to_owned()),
             };
             if failure.is_server_fault() && !self.is_cluster() {
-                // After a failover the address leads elsewhere. A cluster looks after its connections itself.
+                // After a failover the address leads to another server. The cluster client manages its connections
+                // itself.
                 self.discard(number);
             }
             return Err(failure);
         }
     }
 
-    pub async fn send_one(&self, command: Cmd, key: &str, until: Instant) -> Result<Value, Failure> {
-        let values = self.send(&Request::of(command, key), until).await?;
+    /// Sends one command.
+    ///
+    /// # Errors
+    /// Those of [`Self::send`].
+    pub async fn send_one(&self, command: Cmd, key: &str, deadline: Instant) -> Result<Value, Failure> {
+        let values = self.send(&Request::of(command, key), deadline).await?;
         values
             .into_iter()
             .next()
             .ok_or_else(|| Failure::Unexpected("Redis gave no answer".to_owned()))
     }
 
-    /// Whether a node of a cluster said that it is not the one to ask, and did nothing.
+    /// Whether a node of a cluster redirected the command, and did not carry it out.
     fn is_redirect(&self, error: &RedisError) -> bool {
         use deadpool_redis::redis::{ErrorKind, ServerErrorKind as Kind};
         let kinds = [Kind::Moved, Kind::Ask, Kind::TryAgain].map(ErrorKind::Server);
         self.is_cluster() && (kinds.contains(&error.kind()) || error.kind() == ErrorKind::ClusterConnectionNotFound)
     }
 
-    async fn connection(&self, until: Instant) -> Result<(ServerConnection, u64), Failure> {
-        if let Some(wire) = self.current() {
-            return Ok(wire);
+    async fn connection(&self, deadline: Instant) -> Result<(ServerConnection, u64), Failure> {
+        if let Some(connection) = self.current() {
+            return Ok(connection);
         }
         let connect = async {
             let _only = self.connecting.lock().await;
-            if let Some(wire) = self.current() {
-                return Ok::<_, RedisError>(wire);
+            if let Some(connection) = self.current() {
+                return Ok::<_, RedisError>(connection);
             }
-            let wire = self.servers.connect().await?;
+            let connection = self.servers.connect().await?;
             let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-            current.connection = Some(wire.clone());
+            current.connection = Some(connection.clone());
             current.generation += 1;
-            Ok((wire, current.generation))
+            Ok((connection, current.generation))
         };
-        match timeout_at(until, connect).await {
-            Ok(Ok(wire)) => Ok(wire),
-            // Nothing was sent yet.
+        match timeout_at(deadline, connect).await {
+            Ok(Ok(connection)) => Ok(connection),
+            // Nothing was sent.
             Ok(Err(error)) => Err(Failure::Refused(error.to_string())),
             Err(_) => Err(Failure::Refused("no connection in time".to_owned())),
         }
     }
 
-    /// Connects, or says what is in the way.
-    pub async fn connect(&self, place: &RedisEndpoint, until: Instant) -> Result<(), ConnectError> {
-        let connected = self.connection(until).await;
+    /// Opens the connection.
+    ///
+    /// # Errors
+    /// `Unreachable`, or `Refused` for a wrong user or password.
+    pub async fn connect(&self, endpoint: &RedisEndpoint, deadline: Instant) -> Result<(), ConnectError> {
+        let connected = self.connection(deadline).await;
         connected
             .map(|_| ())
-            .map_err(|failure| ConnectError::of(place, failure))
+            .map_err(|failure| ConnectError::of(endpoint, failure))
     }
 
     fn current(&self) -> Option<(ServerConnection, u64)> {
@@ -195,7 +213,7 @@ impl Servers {
             }
             Self::Sentinel(client) => {
                 let mut client = client.lock().await;
-                // How long it may take is known to the caller.
+                // The caller has a deadline of its own.
                 let config = connection_config(Duration::from_secs(3600));
                 let connection = client.get_async_connection_with_config(&config).await?;
                 Ok(ServerConnection::Single(connection))
@@ -220,14 +238,14 @@ impl ServerConnection {
     }
 }
 
-fn sentinel(place: &RedisEndpoint) -> Result<SentinelClient, RedisError> {
+fn sentinel(endpoint: &RedisEndpoint) -> Result<SentinelClient, RedisError> {
     let RedisEndpoint::Sentinel {
         sentinels,
         master,
         server,
-    } = place
+    } = endpoint
     else {
-        return Err(config_error("these are no sentinels"));
+        return Err(config_error("the servers are not sentinels"));
     };
     let mut info = SentinelNodeConnectionInfo::default();
     info = info.set_redis_connection_info(server.redis_settings().clone());
@@ -242,7 +260,7 @@ fn sentinel(place: &RedisEndpoint) -> Result<SentinelClient, RedisError> {
     )
 }
 
-/// The deadline of an answer is that of its operation.
+/// Without a time-out for answers: each operation has its deadline.
 fn connection_config(connect_within: Duration) -> AsyncConnectionConfig {
     AsyncConnectionConfig::new()
         .set_connection_timeout(Some(connect_within))
@@ -254,16 +272,19 @@ fn config_error(why: impl Into<String>) -> RedisError {
     RedisError::from((kind, "the connection", why.into()))
 }
 
-/// A command that any server answers.
+/// `CONFIG GET`.
 pub(super) fn config_get(name: &str) -> Cmd {
     let mut command = cmd("CONFIG");
     command.arg("GET").arg(name);
     command
 }
 
-/// Opens connections that can subscribe, each time to wherever the servers are by then.
-pub(super) fn pubsub_connector(place: &RedisEndpoint) -> Result<Arc<ConnectPubSub>, RedisError> {
-    match place {
+/// A function that opens connections for pub/sub, each time to the current servers.
+///
+/// # Errors
+/// When the endpoint cannot be used.
+pub(super) fn pubsub_connector(endpoint: &RedisEndpoint) -> Result<Arc<ConnectPubSub>, RedisError> {
+    match endpoint {
         RedisEndpoint::Single(info) => {
             let client = Client::open(info.clone())?;
             Ok(Arc::new(move || {
@@ -271,7 +292,7 @@ pub(super) fn pubsub_connector(place: &RedisEndpoint) -> Result<Arc<ConnectPubSu
                 Box::pin(async move { client.get_async_pubsub().await })
             }))
         }
-        // What is published on one node of a cluster is heard on all.
+        // A cluster forwards what is published to all its nodes: any node will do.
         RedisEndpoint::Cluster(infos) => {
             let clients = infos.iter().map(|info| Client::open(info.clone()));
             let clients: Vec<_> = clients.collect::<Result<_, _>>()?;
@@ -290,7 +311,7 @@ pub(super) fn pubsub_connector(place: &RedisEndpoint) -> Result<Arc<ConnectPubSu
             }))
         }
         RedisEndpoint::Sentinel { .. } => {
-            let client = Arc::new(tokio::sync::Mutex::new(sentinel(place)?));
+            let client = Arc::new(tokio::sync::Mutex::new(sentinel(endpoint)?));
             Ok(Arc::new(move || {
                 let client = Arc::clone(&client);
                 Box::pin(async move {

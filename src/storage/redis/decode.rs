@@ -24,8 +24,8 @@ pub(super) fn to_json(record: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(record).unwrap_or_default()
 }
 
-/// Decodes a message for a session. A message that this process still holds is returned itself, so that its sender learns of
-/// its progress.
+/// Decodes a message for a session. A message that this process still holds is returned itself, so that its sender
+/// learns of its progress.
 fn stored_message(pipeline: &Pipeline, stored: &[u8], session: SessionId) -> Result<Arc<Message>, StoreError> {
     let local = stored
         .get(2..18)
@@ -102,8 +102,8 @@ const CLAIM_LEN: usize = 16;
 /// Added to the number of recipients of a group lease.
 const GROUP_LEASE_MARK: u32 = 1 << 31;
 
-/// Decodes a delivery batch (`scripts/pushes.lua`): one delivery for each recipient of each message. The pipeline counts from
-/// now on which members of its group leases the messages are written to.
+/// Decodes a delivery batch (`scripts/pushes.lua`): one delivery for each recipient of each message. The pipeline
+/// counts from now on which members of its group leases the messages are written to.
 pub(super) fn delivery_batch(
     pipeline: &Arc<Pipeline>,
     batch: &DeliveryBatch,

@@ -1,17 +1,23 @@
+//! Errors of Redis: why the storage cannot be opened, and why a command had no usable answer.
+
 use actors::storage::StoreError;
 use deadpool_redis::redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use super::settings::RedisEndpoint;
 
-/// Why Redis cannot be used.
+/// Why the storage cannot be opened. Texts have one line and no password.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectError {
+    /// The URL cannot be read.
     #[error("the Redis URL cannot be used: {0}")]
     Url(&'static str),
-    #[error("Redis at {place} cannot be reached: {reason}")]
-    Unreachable { place: String, reason: String },
-    #[error("Redis at {place} refuses the user or the password")]
-    Refused { place: String },
+    /// No server answered in time, or none that can be used.
+    #[error("Redis at {endpoint} cannot be reached: {reason}")]
+    Unreachable { endpoint: String, reason: String },
+    /// The user or the password is wrong.
+    #[error("Redis at {endpoint} refuses the user or the password")]
+    Refused { endpoint: String },
+    /// Another version of the broker wrote the data.
     #[error("the data in Redis is of schema version {found}, and this build knows {known}: {}", schema_advice(*found, *known))]
     Schema { found: i64, known: i64 },
 }
@@ -25,22 +31,22 @@ const fn schema_advice(found: i64, known: i64) -> &'static str {
 }
 
 impl ConnectError {
-    pub(super) fn of(place: &RedisEndpoint, failure: Failure) -> Self {
-        let place = place.to_string();
+    pub(super) fn of(endpoint: &RedisEndpoint, failure: Failure) -> Self {
+        let endpoint = endpoint.to_string();
         let (Failure::OutOfMemory(why) | Failure::Refused(why) | Failure::NoReply(why) | Failure::Unexpected(why)) =
             failure
         else {
-            let reason = "it forgets its functions".to_owned();
-            return Self::Unreachable { place, reason };
+            let reason = "the server lost the function library".to_owned();
+            return Self::Unreachable { endpoint, reason };
         };
         if AUTHENTICATION_ERRORS.iter().any(|sign| why.contains(sign)) {
-            return Self::Refused { place };
+            return Self::Refused { endpoint };
         }
-        Self::Unreachable { place, reason: why }
+        Self::Unreachable { endpoint, reason: why }
     }
 }
 
-/// What servers, and the client, say of users and passwords that will not do.
+/// Parts of the texts by which servers, and the client, refuse a user or a password.
 const AUTHENTICATION_ERRORS: [&str; 5] = [
     "WRONGPASS",
     "NOAUTH",
@@ -49,22 +55,23 @@ const AUTHENTICATION_ERRORS: [&str; 5] = [
     "Password authentication failed",
 ];
 
-/// Why a command had no good answer.
+/// Why a command had no usable answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
-    /// It was not carried out, for want of memory.
+    /// The server has no memory. Nothing was carried out.
     OutOfMemory(String),
-    /// The server does not know the functions yet. Nothing was carried out.
+    /// The server does not know the function library. Nothing was carried out.
     LibraryMissing,
-    /// It was not carried out: the server is not one that does, or not now.
+    /// The server does not carry out commands, or not now. Nothing was carried out.
     Refused(String),
-    /// It may have been carried out, and nobody will say.
+    /// No answer came. The command may have been carried out.
     NoReply(String),
-    /// The server did not like the command.
+    /// The server refused the command, or its answer has another form.
     Unexpected(String),
 }
 
 impl Failure {
+    /// Classifies an error of the client.
     pub fn of(error: &RedisError) -> Self {
         use ServerErrorKind as Kind;
         let text = error.to_string();
@@ -88,7 +95,7 @@ impl Failure {
         }
     }
 
-    /// What an error that the server worded so means.
+    /// Classifies an error of the server by its code and text.
     pub fn from_server(code: &str, text: String) -> Self {
         match code {
             _ if text.contains("Function not found") => Self::LibraryMissing,
@@ -99,15 +106,16 @@ impl Failure {
         }
     }
 
-    /// Whether the server, or the way to it, is at fault, and not what it was asked.
+    /// Whether the server, or the connection to it, is at fault, and not the command.
     pub const fn is_server_fault(&self) -> bool {
         matches!(self, Self::Refused(_) | Self::NoReply(_))
     }
 
+    /// What the log and `/health` say.
     pub fn reason(&self) -> &str {
         match self {
             Self::OutOfMemory(why) | Self::Refused(why) | Self::NoReply(why) | Self::Unexpected(why) => why,
-            Self::LibraryMissing => "Redis forgets its functions",
+            Self::LibraryMissing => "Redis lost the function library",
         }
     }
 }

@@ -1,6 +1,7 @@
 //! All keys of a project in Redis, with their shapes. A test compares them with the keys that the functions use.
 //!
-//! Each name is preceded by `{project}:`: all keys of a project are in one hash slot, and one function reaches all of them.
+//! Each name is preceded by `{project}:`: all keys of a project are in one hash slot, and one function reaches all of
+//! them.
 //! Keys that belong to no project begin with `{system}:` (`system.rs`, `replicas.rs`, `connect.rs`).
 
 use super::operation::Operation;
@@ -16,7 +17,8 @@ enum OnClear {
     Step,
 }
 
-/// A key, or a family of keys: `SESSION` and `BUCKET` stand for the id of a session and the number of a bucket of receipts.
+/// A key, or a family of keys: `SESSION` and `BUCKET` stand for the id of a session and the number of a bucket of
+/// receipts.
 struct Key {
     name: &'static str,
     /// Type in Redis, and what it holds; `->` stands between field and value, `by` before the score.

@@ -1,4 +1,4 @@
-//! The functions that carry out the operations of a project, and what they are told of this replica.
+//! The function library (`scripts/*.lua`), and the arguments that precede the operations in each call.
 
 use actors::{
     bridge::{DeliveryBatch, Frame, StoreEvent},
@@ -43,8 +43,8 @@ const FILES: [(&str, &str); 25] = [
     ("run", include_str!("scripts/run.lua")),
 ];
 
-/// A library of functions. It is named after what is in it, so that replicas of different versions do not get into each
-/// other's way.
+/// The function library. Its name contains the hash of its code: replicas of different versions use different libraries
+/// on one server.
 #[derive(Debug)]
 pub(super) struct Library {
     code: String,
@@ -52,6 +52,7 @@ pub(super) struct Library {
 }
 
 impl Library {
+    /// The library of this build.
     pub fn operations() -> Self {
         let blocks = FILES.map(|(file, block)| format!("do -- {file}.lua\n{block}end\n"));
         let code = COMMON.to_owned() + &blocks.concat();
@@ -63,8 +64,8 @@ impl Library {
         }
     }
 
-    /// Calls it, without its arguments, for operations of which some accept something, unless the server has no room, or
-    /// for others, which need none. This is the only key it is given.
+    /// The call, without arguments. With `accepts`, a server without memory refuses it as a whole; without, the
+    /// function refuses the operations that need memory. `key` is the only declared key: any key of the project.
     pub fn call(&self, key: &str, accepts: bool) -> Cmd {
         let mut command = cmd("FCALL");
         let suffix = if accepts { "" } else { "_full" };
@@ -72,15 +73,15 @@ impl Library {
         command
     }
 
-    /// Makes a server know it. Another replica may do the same at the same time: the server forgets what the functions have
-    /// seen, which costs a timeline.
+    /// Loads the library. A second load, by another replica at the same time, drops what the functions remember: it
+    /// costs a timeline.
     pub fn load(&self) -> Cmd {
         let mut command = cmd("FUNCTION");
         command.arg("LOAD").arg("REPLACE").arg(&self.code);
         command
     }
 
-    /// Asks a server whether it knows it: the answer is empty if it does not.
+    /// Asks for the library: the answer is empty where the server does not know it.
     pub fn list(&self) -> Cmd {
         let mut command = cmd("FUNCTION");
         command.arg("LIST").arg("LIBRARYNAME").arg(&self.name);
@@ -88,35 +89,38 @@ impl Library {
     }
 }
 
-/// What a lane tells the functions with each batch.
+/// The arguments that are the same in each call for a project.
 #[derive(Debug)]
 pub(super) struct Preamble {
     prefix: String,
     /// A key in the slot of the project.
     pub key: String,
-    /// Where its messages are.
+    /// The key of its messages.
     pub messages: String,
-    waiting: (String, String),
+    /// The texts of a wake-up frame and of a progress frame, before and after what they are about.
+    wakeup: (String, String),
     progress: (String, String),
-    parcel: Vec<u8>,
+    /// How the last part of a delivery batch begins.
+    delivery_head: Vec<u8>,
 }
 
 impl Preamble {
+    /// The preamble of a replica for a project.
     pub fn new(replica: ReplicaId, project: &ProjectId) -> Self {
         let (session, message) = (SessionId::from_uuid(Uuid::nil()), MessageId::from_uuid(Uuid::nil()));
-        let waiting = Frame::head(replica, project, &StoreEvent::Waiting(vec![session]));
+        let wakeup = Frame::head(replica, project, &StoreEvent::Waiting(vec![session]));
         let progress = Frame::head(replica, project, &StoreEvent::Progress(message));
         Self {
             prefix: format!("{{{project}}}:"),
             key: format!("{{{project}}}:inboxes"),
             messages: format!("{{{project}}}:messages"),
-            waiting: around(&waiting, &format!("\"{session}\"")),
+            wakeup: around(&wakeup, &format!("\"{session}\"")),
             progress: around(&progress, &message.to_string()),
-            parcel: DeliveryBatch::trailer_head(project),
+            delivery_head: DeliveryBatch::trailer_head(project),
         }
     }
 
-    /// `seen` is what this lane knows of the data set.
+    /// Writes the preamble. `seen` is what this replica has seen of the data set. See `scripts/library.lua`.
     pub fn write(
         &self,
         command: &mut Cmd,
@@ -129,11 +133,11 @@ impl Preamble {
         command
             .arg(&self.prefix)
             .arg(channel)
-            .arg(&self.waiting.0)
-            .arg(&self.waiting.1)
+            .arg(&self.wakeup.0)
+            .arg(&self.wakeup.1)
             .arg(&self.progress.0)
             .arg(&self.progress.1)
-            .arg(&self.parcel)
+            .arg(&self.delivery_head)
             .arg(replica.as_uuid().as_bytes().as_slice())
             .arg(batch)
             .arg(bounds(retention).as_slice());
@@ -141,7 +145,7 @@ impl Preamble {
     }
 }
 
-/// One argument: each takes a server longer than what is in it. See `BOUNDS` in `scripts/prelude.lua`.
+/// The bounds as one argument: see `BOUNDS` in `scripts/library.lua`.
 fn bounds(retention: &Retention) -> Vec<u8> {
     let bounds = [
         retention.receipts_len_max,
@@ -155,13 +159,13 @@ fn bounds(retention: &Retention) -> Vec<u8> {
         retention.idempotency_keys_bytes_max,
         retention.sessions_bytes_max,
     ];
-    // Beyond 2^53 it does not matter by how much.
+    // Bounds beyond 2^53 need not be exact.
     #[allow(clippy::cast_precision_loss)]
     let packed = bounds.iter().flat_map(|bound| (*bound as f64).to_be_bytes());
     packed.collect()
 }
 
-/// The text before and after its last `middle`.
+/// The text before and after the last `middle`.
 fn around(text: &str, middle: &str) -> (String, String) {
     let (head, tail) = text.rsplit_once(middle).unwrap_or((text, ""));
     (head.to_owned(), tail.to_owned())

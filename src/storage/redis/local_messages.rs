@@ -1,3 +1,6 @@
+//! Messages that this process appended. What is read from the store is exchanged for them, so that a sender in this
+//! process learns of the progress of its message.
+
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
@@ -5,29 +8,29 @@ use std::{
 
 use actors::model::{Message, MessageId};
 
-/// Messages that this process appended and that somebody in it still holds, or follows. What is read from the store is
-/// exchanged for them, so that they hear what becomes of it.
+/// Messages of this process that are still in memory or followed.
 #[derive(Debug, Default)]
 pub(super) struct LocalMessages(Mutex<Messages>);
 
 #[derive(Debug, Default)]
 struct Messages {
     by_id: HashMap<MessageId, Entry>,
-    /// At this length those that nobody holds or follows any more are cleared away.
+    /// The number of messages at which the next sweep removes those that are neither held nor followed.
     sweep_len: usize,
-    /// Bytes of the watched messages that came since the last tidying.
+    /// Bytes of the tracked messages since the last sweep.
     tracked_bytes: usize,
-    /// At as many bytes the same is cleared away: those of the messages that were followed then.
+    /// The bytes at which the next sweep begins: those that were followed at the last one.
     sweep_bytes: usize,
+    /// Sweeps so far.
     sweeps: u64,
 }
 
 #[derive(Debug)]
 struct Entry {
     message: Weak<Message>,
-    /// Who follows a message need not hold it. Kept until nothing will become of it any more.
+    /// A tracked message is kept until its status is final: a follower holds its progress only.
     tracked: Option<Arc<Message>>,
-    /// How often had been tidied when it came.
+    /// The number of sweeps before it was inserted.
     inserted_at_sweep: u64,
 }
 
@@ -37,10 +40,12 @@ impl Entry {
     }
 }
 
+/// Messages, and bytes, below which there is no sweep.
 const SWEEP_LEN_MIN: usize = 1024;
 const SWEEP_BYTES_MIN: usize = 8 << 20;
 
 impl LocalMessages {
+    /// Adds messages. Sweeps where there are too many.
     pub fn insert<'a>(&self, messages: impl Iterator<Item = &'a Arc<Message>>) {
         let mut held = self.lock();
         for message in messages {
@@ -58,11 +63,12 @@ impl LocalMessages {
         }
     }
 
+    /// A message, if this process still has it.
     pub fn get(&self, id: MessageId) -> Option<Arc<Message>> {
         self.lock().by_id.get(&id)?.message.upgrade()
     }
 
-    /// The same, of a message of which nothing will become any more.
+    /// The same for a message whose status is final: it is no longer kept for its followers.
     pub fn take_final(&self, id: MessageId) -> Option<Arc<Message>> {
         let mut held = self.lock();
         let entry = held.by_id.get_mut(&id)?;
@@ -70,12 +76,12 @@ impl LocalMessages {
         watched.or_else(|| entry.message.upgrade())
     }
 
-    /// Forgets all of them: those who follow one hear nothing more.
+    /// Removes all messages. Their followers are not told of further progress.
     pub fn clear(&self) {
         self.lock().by_id.clear();
     }
 
-    /// Those whose senders wait to be told how far they come.
+    /// The tracked messages.
     pub fn tracked(&self) -> Vec<Arc<Message>> {
         let held = self.lock();
         held.by_id.values().filter_map(|entry| entry.tracked.clone()).collect()
@@ -90,7 +96,7 @@ impl Messages {
     fn sweep(&mut self) {
         let now = self.sweeps;
         self.by_id.retain(|_, entry| {
-            // Who has just sent one has had no time to follow it.
+            // The sender of a message that was inserted since the last sweep may not follow it yet.
             entry
                 .tracked
                 .take_if(|message| entry.inserted_at_sweep < now && !message.progress.has_subscribers());
@@ -148,7 +154,7 @@ mod tests {
         held.insert([&followed].into_iter());
         for _ in 0..40 {
             held.insert([&long_message(&ids, true, LEN)].into_iter());
-            // Those of two rounds, and what is followed.
+            // The messages of two sweeps, and the followed one.
             assert!(held.tracked().len() <= 2 * 4 + 1, "{} are kept", held.tracked().len());
         }
         assert!(held.tracked().iter().any(|message| message.id == followed.id));
@@ -166,11 +172,11 @@ mod tests {
         for _ in 0..3 * SWEEP_LEN_MIN {
             held.insert([&message(&ids, false)].into_iter());
         }
-        assert!(held.get(left_id).is_none(), "nobody follows it");
+        assert!(held.get(left_id).is_none(), "it has no follower");
         assert!(held.get(followed_id).is_some() && held.get(kept.id).is_some());
         assert!(held.lock().by_id.len() < 2 * SWEEP_LEN_MIN);
 
         assert!(held.take_final(followed_id).is_some() && held.take_final(followed_id).is_none());
-        assert!(view.unwrap().has_changed().is_err(), "nothing more will be heard");
+        assert!(view.unwrap().has_changed().is_err(), "the progress has ended");
     }
 }

@@ -1,38 +1,18 @@
-//! Projects in Redis: what several replicas of the broker share, and what outlives all of them.
+//! The storage that several replicas share: Redis or Valkey, single, with sentinels or as a cluster.
 //!
-//! All keys of a project begin with `{project}:`, so that they are in one slot and a script reaches all of them; what
-//! belongs to no project begins with `{system}:` (`offices`, `replicas`). What is done to a project is done by one
-//! script (`script`), which takes many operations at a time (`lane`) and publishes what the other replicas have to
-//! know. It needs Redis 6.2 or Valkey.
-//!
-//! | key | holds |
-//! |---|---|
-//! | `project:record` | hash of `record` (JSON) and `revision` |
-//! | `sessions`, `names`, `named` | hashes: session to record, name to session, session to name |
-//! | `inboxes` | hash: session to how many wait and are leased, their bytes, next place and lease, epoch and claim; `totals`: the bytes that the project keeps |
-//! | `inbox:SESSION` | sorted set of what waits: id, flags and length by priority and place |
-//! | `leased:SESSION` | hash of what was delivered and is not acknowledged: id to lease |
-//! | `messages`, `copies` | hashes: id to stored message, id to copies of a broadcast |
-//! | `expiries` | sorted set: session and message by deadline |
-//! | `receipts`, `receipts:BUCKET` | hashes: how many in each bucket of 16 seconds; where messages stand |
-//! | `dead`, `dead:age`, `dead:letters` | dead letters by message, by age, and what is known of them |
-//! | `idempotency`, `idempotency:until` | by what idempotency keys are taken (a first result or a reservation), and until when |
-//! | `seen`, `left`, `signs`, `thinned` | sorted sets: last signs of life, goodbyes; what is news, by `serial` |
-//! | `protocols`, `crossings*` | records; which messages went to which project |
-//! | `frames`, `roster`, `epochs`, `serial`, `changes` | what counts on for as long as there is the project |
-//! | `epoch`, `forks` | which data set this is, and the last ends of its timelines (`scripts/timeline.lua`) |
-//! | `given_up` | hash: replica to the last batch whose leases it gave up |
+//! Needs Redis 7.0 or Valkey (`FUNCTION`). What is done to a project is an [`Operation`]; operations gather in the
+//! [`Pipeline`] of the project and go to Redis as one call of a function (`scripts/*.lua`), which carries them out in
+//! their order, as one transaction, and publishes what the other replicas have to know. `keys.rs` lists all keys;
+//! `docs/redis.md` explains how a message is accepted, delivered, acknowledged and released. Nothing here knows actors
+//! or connections of clients.
 
 mod append;
-mod auto_ack;
 mod breaker;
 mod client;
 mod connect;
 mod connection;
 mod decode;
 mod error;
-mod group_lease;
-mod incomplete_reply;
 mod keys;
 mod library;
 mod local_messages;
@@ -72,35 +52,40 @@ use crate::bridge::redis::{ConnectPubSub, RedisBridge};
 /// The version of the layout of keys that this build writes and reads.
 const SCHEMA: i64 = 4;
 
+/// The projects of one Redis, as this replica uses them.
 pub struct RedisStorage {
     shared: Arc<RedisCore>,
+    /// What a restart of Redis can lose, as `/health` shows it.
     durability: String,
     connect_pubsub: Arc<ConnectPubSub>,
 }
 
-/// What goes on in the background as well.
+/// What the storage shares with its background tasks.
 struct RedisCore {
     client: Arc<RedisClient>,
     pipelines: Mutex<HashMap<ProjectId, Arc<Pipeline>>>,
 }
 
 impl RedisStorage {
-    /// Connects, and looks whether what is there can be used.
+    /// Connects, checks the version of the data, loads the functions, and starts the heartbeats of this replica.
     ///
     /// # Errors
-    /// In one line, without passwords: where Redis cannot be reached or refuses the password, and when the data is of a
-    /// later version than this build knows.
+    /// `Url` when the URL cannot be read; `Unreachable` when no server answers in time; `Refused` for a wrong user or
+    /// password; `Schema` when another version of the broker wrote the data. The texts have one line and no password.
     pub async fn connect(settings: RedisSettings) -> Result<Self, ConnectError> {
         connect::connect(settings).await
     }
 
-    /// This process, as the others hear of it.
+    /// The id of this process among the replicas.
     pub fn replica(&self) -> ReplicaId {
         self.shared.client.replica
     }
 
-    /// Has wait again what a replica that is no more leased for calls that it did not answer. Whoever notices that a
-    /// replica has been silent does this by itself.
+    /// Releases what a replica that has ended leased for calls that it did not answer. A replica that finds another one
+    /// silent does this by itself.
+    ///
+    /// # Errors
+    /// `Unreachable` when Redis does not answer.
     pub fn release_leases_of(&self, replica: ReplicaId) -> Op<()> {
         let shared = Arc::clone(&self.shared);
         Box::pin(async move {
@@ -114,41 +99,46 @@ impl RedisStorage {
 
 impl RedisCore {
     fn pipeline(&self, project: &ProjectId) -> Arc<Pipeline> {
-        let mut lanes = self.pipelines.lock().unwrap_or_else(PoisonError::into_inner);
-        let lane = lanes
+        let mut pipelines = self.pipelines.lock().unwrap_or_else(PoisonError::into_inner);
+        let pipeline = pipelines
             .entry(project.clone())
             .or_insert_with(|| Arc::new(Pipeline::new(Arc::clone(&self.client), project.clone())));
-        Arc::clone(lane)
+        Arc::clone(pipeline)
     }
 
     fn open_projects(&self) -> Vec<ProjectId> {
-        let lanes = self.pipelines.lock().unwrap_or_else(PoisonError::into_inner);
-        lanes.keys().cloned().collect()
+        let pipelines = self.pipelines.lock().unwrap_or_else(PoisonError::into_inner);
+        pipelines.keys().cloned().collect()
     }
 
     fn unavailable_projects(&self) -> Vec<ProjectId> {
-        let lanes = self.pipelines.lock().unwrap_or_else(PoisonError::into_inner);
-        let troubled = lanes.values().filter(|lane| lane.breaker.open_reason().is_some());
-        troubled.map(|lane| lane.project.clone()).collect()
+        let pipelines = self.pipelines.lock().unwrap_or_else(PoisonError::into_inner);
+        let unavailable = pipelines
+            .values()
+            .filter(|pipeline| pipeline.breaker.open_reason().is_some());
+        unavailable.map(|pipeline| pipeline.project.clone()).collect()
     }
 
-    /// Whether something goes, and why the rest does not.
+    /// Whether any project is available, and the reasons why others are not.
     fn health(&self) -> (bool, Vec<String>) {
         let own = self.client.breaker.open_reason();
         if !self.client.connection.is_cluster() {
             return (own.is_none(), own.into_iter().collect());
         }
-        let lanes = self.pipelines.lock().unwrap_or_else(PoisonError::into_inner);
-        let all = lanes.values().map(|lane| lane.breaker.open_reason()).chain([own]);
-        let (troubled, well): (Vec<_>, Vec<_>) = all.partition(Option::is_some);
-        (!well.is_empty(), troubled.into_iter().flatten().collect())
+        let pipelines = self.pipelines.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = pipelines
+            .values()
+            .map(|pipeline| pipeline.breaker.open_reason())
+            .chain([own]);
+        let (unavailable, available): (Vec<_>, Vec<_>) = all.partition(Option::is_some);
+        (!available.is_empty(), unavailable.into_iter().flatten().collect())
     }
 
     fn run(&self, project: &ProjectId, operation: Operation, at: Option<StoreEpoch>) -> Op<Reply> {
         Box::pin(self.pipeline(project).submit(operation, at))
     }
 
-    /// As an operation on the project, so that the data set that it is read from is known.
+    /// Reads the record by an operation of the project, so that the read belongs to a known data set.
     fn project(&self, project: &ProjectId) -> Op<Option<Arc<ProjectRecord>>> {
         let reply = self.run(project, Operation::new("project"), None);
         Box::pin(async move { reply.await?.record() })
@@ -165,9 +155,9 @@ impl Storage for RedisStorage {
     }
 
     fn health(&self) -> StorageHealth {
-        let (healthy, troubles) = self.shared.health();
-        match troubles.into_iter().next() {
-            Some(reason) if healthy => StorageHealth::Degraded(reason),
+        let (is_any_available, reasons) = self.shared.health();
+        match reasons.into_iter().next() {
+            Some(reason) if is_any_available => StorageHealth::Degraded(reason),
             Some(reason) => StorageHealth::Unavailable(reason),
             None => {
                 let client = &self.shared.client;
@@ -205,8 +195,8 @@ impl Storage for RedisStorage {
     }
 
     fn has_rolled_back(&self, project: &ProjectId, at: StoreEpoch) -> bool {
-        let lanes = self.shared.pipelines.lock().unwrap_or_else(PoisonError::into_inner);
-        lanes.get(project).is_some_and(|lane| at < lane.epoch())
+        let pipelines = self.shared.pipelines.lock().unwrap_or_else(PoisonError::into_inner);
+        pipelines.get(project).is_some_and(|pipeline| at < pipeline.epoch())
     }
 
     fn projects(&self) -> Op<Vec<Arc<ProjectRecord>>> {
@@ -234,7 +224,7 @@ impl Storage for RedisStorage {
     fn put_project_at(&self, record: Arc<ProjectRecord>, epoch: StoreEpoch) -> Op<bool> {
         let shared = Arc::clone(&self.shared);
         Box::pin(async move {
-            // An id that is listed and has no record is left out: the other way round it would be lost.
+            // The id first: an id without a record is ignored, and a record without an id would be lost.
             let client = &shared.client;
             client
                 .run_on_thread(system::add_project_id(Arc::clone(client), record.id.clone()))

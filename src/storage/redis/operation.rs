@@ -1,4 +1,4 @@
-//! An operation as the script takes it, and several of them as one batch.
+//! Operations as the functions read them, and how several of them become the arguments of one call.
 
 use std::collections::HashMap;
 
@@ -8,20 +8,20 @@ use actors::{
 };
 use deadpool_redis::redis::{Cmd, Pipeline};
 
-/// What a lease is answered with, more or less.
+/// About the bytes of the reply to a lease.
 const LEASE_REPLY_BYTES: usize = 16 * 1024;
 
-/// What the script is to do, with what.
+/// An operation: its name in the functions (`ops` in `scripts/*.lua`), and its arguments in their order.
 #[derive(Clone, Debug)]
 pub(super) struct Operation {
     name: &'static str,
     args: Vec<Arg>,
     bytes: usize,
-    /// Whether something is kept because of it that was not there before.
+    /// Whether it stores something new: a server without memory refuses it, and Redis replicas confirm it.
     pub accepts: bool,
-    /// Whether it tells or changes what was delivered: what was written before it is acknowledged before it.
+    /// Whether it reads or changes what is in flight: gathered acknowledgements precede it.
     pub reads_inboxes: bool,
-    /// Whose messages it hands out.
+    /// The session for which it leases messages.
     pub leases_for: Option<SessionId>,
 }
 
@@ -30,11 +30,12 @@ enum Arg {
     Text(Vec<u8>),
     Number(u64),
     Session(SessionId),
-    /// Their places in four bytes each, and more.
+    /// The places of sessions (4 bytes each) and other bytes.
     Packed(Vec<SessionId>, Vec<u8>),
 }
 
 impl Operation {
+    /// An operation that stores nothing new.
     pub const fn new(name: &'static str) -> Self {
         Self {
             name,
@@ -46,6 +47,7 @@ impl Operation {
         }
     }
 
+    /// An operation that stores something new.
     pub const fn accepting(name: &'static str) -> Self {
         let mut operation = Self::new(name);
         operation.accepts = true;
@@ -62,7 +64,7 @@ impl Operation {
         self
     }
 
-    /// A number that the script can count with: beyond 2^53 it cannot.
+    /// A bound. Functions count in floating point, up to 2^53.
     pub fn bound(self, number: usize) -> Self {
         self.number((number as u64).min(1 << 53))
     }
@@ -71,7 +73,7 @@ impl Operation {
         self.number(flag.into())
     }
 
-    /// The caller's clock: what people are shown.
+    /// The time by the clock of this process, in milliseconds: people are shown it.
     pub fn time(self, now: Now) -> Self {
         self.number(now.unix_ms)
     }
@@ -85,7 +87,7 @@ impl Operation {
         self
     }
 
-    /// A session and what is about it, as one argument: each takes a server longer than what is in it.
+    /// A session and bytes about it, as one argument: a server spends more on an argument than on its bytes.
     pub fn session_with(mut self, session: SessionId, rest: Vec<u8>) -> Self {
         self.bytes += rest.len();
         self.args.push(Arg::Packed(vec![session], rest));
@@ -99,7 +101,7 @@ impl Operation {
         self
     }
 
-    /// The id of a session that need not be one: as text.
+    /// The id of a session that may be unknown: as text.
     pub fn session_text(self, session: SessionId) -> Self {
         self.text(session.to_string())
     }
@@ -108,7 +110,7 @@ impl Operation {
         self.text(message.as_uuid().as_bytes().as_slice())
     }
 
-    /// One after the other as one argument.
+    /// Ids as one argument.
     pub fn messages(self, messages: &[MessageId]) -> Self {
         let ids = messages.iter().flat_map(|message| *message.as_uuid().as_bytes());
         self.text(ids.collect::<Vec<_>>())
@@ -128,7 +130,7 @@ impl Operation {
         self
     }
 
-    /// The sessions that it names, each as often as it does.
+    /// The sessions that it names, in their order and as often.
     pub fn named_sessions(&self) -> impl Iterator<Item = SessionId> {
         self.args.iter().flat_map(Arg::sessions).copied()
     }
@@ -138,12 +140,12 @@ impl Operation {
         self.args.push(Arg::Text(text));
     }
 
-    /// About as many bytes as it is sent as.
+    /// About the bytes of the request.
     pub const fn request_bytes(&self) -> usize {
         self.bytes + 16 * self.args.len() + 32
     }
 
-    /// About as many bytes as it is sent as and answered with: how much it is to do.
+    /// About the bytes of the request and the reply: how much work it is.
     pub const fn weight(&self) -> usize {
         let answered = if self.leases_for.is_some() {
             LEASE_REPLY_BYTES
@@ -164,7 +166,7 @@ impl Arg {
     }
 }
 
-/// Writes what follows the preamble: the sessions, the operations.
+/// Writes what follows the preamble of a call: the ids of the sessions, then the operations.
 pub(super) fn write_operations<'a>(operations: impl Iterator<Item = &'a Operation> + Clone, command: &mut Cmd) {
     let mut places = HashMap::new();
     let mut sessions = Vec::new();
@@ -173,7 +175,7 @@ pub(super) fn write_operations<'a>(operations: impl Iterator<Item = &'a Operatio
         for session in arg.sessions() {
             places.entry(*session).or_insert_with(|| {
                 sessions.push(*session);
-                // Far fewer than that are in a batch.
+                // A batch names far fewer than 2^32.
                 sessions.len() as u32
             });
         }
@@ -206,7 +208,7 @@ pub(super) fn write_operations<'a>(operations: impl Iterator<Item = &'a Operatio
     }
 }
 
-/// Commands that go out together.
+/// Commands that are sent together.
 pub(super) fn pipeline_of<const N: usize>(commands: [Option<Cmd>; N]) -> Pipeline {
     let mut pipeline = Pipeline::with_capacity(N);
     for command in commands.into_iter().flatten() {

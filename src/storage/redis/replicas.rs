@@ -1,7 +1,9 @@
-//! Which replicas are there: each says so, and what one that has fallen silent had leased is given to others.
+//! The replicas of the broker: each sends heartbeats to Redis, and releases what a silent one had leased.
 //!
-//! `{system}:replicas` is a sorted set of their ids by when they were heard last, in milliseconds of Redis' clock;
-//! `{system}:replicas:addresses` a hash of where they serve HTTP.
+//! | key | holds |
+//! |---|---|
+//! | `{system}:replicas` | sorted set: replica by its last heartbeat, in milliseconds of the clock of Redis |
+//! | `{system}:replicas:addresses` | hash: replica -> address at which it serves HTTP |
 
 use std::{
     collections::HashSet,
@@ -28,12 +30,12 @@ use super::{
 
 const REPLICAS_KEY: &str = "{system}:replicas";
 const ADDRESSES_KEY: &str = "{system}:replicas:addresses";
-/// Beats without a failure after which this replica trusts what it sees: while nobody reaches Redis, everybody is
+/// Consecutive heartbeats after which this replica trusts what it sees: after Redis was unreachable, all replicas seem
 /// silent.
 const STEADY_HEARTBEATS: u32 = REPLICA_TIMEOUT_HEARTBEATS + 1;
 
-/// KEYS the replicas, their addresses; ARGV this replica, most silence in milliseconds, its address or nothing. Reply:
-/// those who have been silent for longer.
+/// A heartbeat. KEYS: the replicas, their addresses. ARGV: this replica, the longest silence in milliseconds, its
+/// address or ''. Reply: the replicas that have been silent for longer.
 const HEARTBEAT_SCRIPT: &str = "
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -44,7 +46,7 @@ end
 return redis.call('ZRANGE', KEYS[1], '-inf', string.format('(%.0f', now - ARGV[2]), 'BYSCORE')
 ";
 
-/// Goes on for as long as there is a storage.
+/// Sends heartbeats, until the storage is dropped.
 pub(super) async fn send_heartbeats(shared: Weak<RedisCore>, every: Duration) {
     let mut ticks = interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -53,7 +55,7 @@ pub(super) async fn send_heartbeats(shared: Weak<RedisCore>, every: Duration) {
     loop {
         ticks.tick().await;
         if last.elapsed() >= every * REPLICA_TIMEOUT_HEARTBEATS {
-            // This one was away itself: the others may have been, too.
+            // This process did not run for a while. Others may not have run, either.
             steady = 0;
         }
         last = Instant::now();
@@ -69,6 +71,7 @@ pub(super) async fn send_heartbeats(shared: Weak<RedisCore>, every: Duration) {
     }
 }
 
+/// Returns the replicas that are silent.
 async fn send_heartbeat(client: &RedisClient, silence: Duration) -> Result<Vec<ReplicaId>, StoreError> {
     let mut script = cmd("EVAL");
     script.arg(HEARTBEAT_SCRIPT).arg(2).arg(REPLICAS_KEY).arg(ADDRESSES_KEY);
@@ -84,7 +87,7 @@ async fn send_heartbeat(client: &RedisClient, silence: Duration) -> Result<Vec<R
     Ok(replicas)
 }
 
-/// The replicas that use the same Redis.
+/// The replicas that share the Redis.
 pub(super) struct RedisReplicas(pub Arc<RedisClient>);
 
 impl ReplicaDirectory for RedisReplicas {
@@ -109,20 +112,20 @@ async fn address_of(client: Arc<RedisClient>, replica: ReplicaId) -> Result<Opti
 }
 
 impl RedisCore {
-    /// Nodes of a cluster that were away may be back, and nobody may ask them for a while.
+    /// Asks the nodes of a cluster that failed, so that the breakers of their projects close without other operations.
     async fn probe_unavailable_projects(&self) {
         if self.client.connection.is_cluster() {
-            let troubled = self.unavailable_projects();
-            let looks = troubled
+            let unavailable = self.unavailable_projects();
+            let probes = unavailable
                 .iter()
                 .map(|project| self.run(project, Operation::new("last_frame_seq"), None));
-            futures_util::future::join_all(looks).await;
+            futures_util::future::join_all(probes).await;
         }
     }
 
     async fn remove_silent_replicas(self: &Arc<Self>, silent: Vec<ReplicaId>) {
         for replica in silent {
-            tracing::warn!(%replica, "a replica is silent: what it had in hand is given to others");
+            tracing::warn!(%replica, "a replica is silent: its leases for calls are released");
             let released = async {
                 self.release_leases_of(replica).await?;
                 let forget = cmd("HDEL").arg(ADDRESSES_KEY).arg(replica.to_string()).to_owned();
@@ -131,7 +134,7 @@ impl RedisCore {
                 self.client.send_one(remove, REPLICAS_KEY).await
             };
             if let Err(error) = released.await {
-                tracing::warn!(%replica, %error, "what a silent replica had in hand is still not given to others");
+                tracing::warn!(%replica, %error, "the leases of a silent replica are not released yet");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What Redis answers, taken apart.
+//! Takes the replies of the functions apart.
 
 use actors::{
     model::{DeadLetterReason, DeliveryStatus, MessageId, ProjectId, SessionId},
@@ -15,7 +15,7 @@ pub(super) struct Reply(std::vec::IntoIter<Value>);
 
 impl Reply {
     /// # Errors
-    /// The one that the script reports in the place of an array.
+    /// The error that the operation reports instead of an array.
     pub fn new(value: Value) -> Result<Self, StoreError> {
         match value {
             Value::Array(parts) => Ok(Self(parts.into_iter())),
@@ -28,14 +28,15 @@ impl Reply {
         }
     }
 
-    /// The reply to an acknowledgement, as to one that came right after it and was about nothing: how many wait and how
-    /// many are leased.
+    /// Copies the depth of the reply to an acknowledgement, with nothing acknowledged: for an earlier request that was
+    /// merged into the same operation.
     pub fn depth_only(&self) -> Self {
         let depth = self.0.as_slice().get(1..3).unwrap_or_default();
         let parts = [&[Value::Int(0)], depth, &[Value::Int(0)]].concat();
         Self(parts.into_iter())
     }
 
+    /// The next part.
     pub fn next(&mut self) -> Option<Value> {
         self.0.next()
     }
@@ -45,7 +46,7 @@ impl Reply {
     }
 
     /// # Errors
-    /// When the next part is no number.
+    /// When the next part is not a number.
     pub fn int(&mut self) -> Result<i64, StoreError> {
         match self.part()? {
             Value::Int(number) => Ok(number),
@@ -54,14 +55,14 @@ impl Reply {
     }
 
     /// # Errors
-    /// When the next part is no number of things.
+    /// When the next part is not a number, or below 0.
     pub fn len(&mut self) -> Result<usize, StoreError> {
         let number = self.int()?;
         usize::try_from(number).map_err(|_| unexpected_kind(&Value::Int(number)))
     }
 
     /// # Errors
-    /// When the next part is no text.
+    /// When the next part is not text.
     pub fn bytes(&mut self) -> Result<Vec<u8>, StoreError> {
         into_bytes(self.part()?)
     }
@@ -79,7 +80,7 @@ impl Reply {
     }
 
     /// # Errors
-    /// When the next two parts are not how many wait and how many are leased.
+    /// When the next two parts are not the number of messages that wait and of those in flight.
     pub fn depth(&mut self) -> Result<Depth, StoreError> {
         Ok(Depth {
             waiting: self.len()?,
@@ -88,21 +89,21 @@ impl Reply {
     }
 
     /// # Errors
-    /// When the next part is no number, or below 0.
+    /// When the next part is not a number as text, or below 0.
     pub fn number(&mut self) -> Result<u64, StoreError> {
         parse_number(&self.bytes()?)
     }
 
     /// # Errors
-    /// When the next part is no number of deliveries.
+    /// When the next part is not a number of deliveries.
     pub fn deliveries(&mut self) -> Result<u32, StoreError> {
         Ok(u32::try_from(self.number()?).unwrap_or(u32::MAX))
     }
 
-    /// None for what is not there any more.
+    /// None for a message that does not exist any longer.
     ///
     /// # Errors
-    /// When the next part is neither text nor nothing.
+    /// When the next part is neither text nor nil.
     pub fn optional_bytes(&mut self) -> Result<Option<Vec<u8>>, StoreError> {
         match self.part()? {
             Value::Nil => Ok(None),
@@ -110,7 +111,7 @@ impl Reply {
         }
     }
 
-    /// All the parts that are left.
+    /// The remaining parts.
     ///
     /// # Errors
     /// When one of them is not such a record.
@@ -122,7 +123,7 @@ impl Reply {
         Ok(records)
     }
 
-    /// None when nothing is left.
+    /// None at the end.
     ///
     /// # Errors
     /// When the next part is not such a record.
@@ -130,7 +131,7 @@ impl Reply {
         self.next().map(|value| parse_json(&into_bytes(value)?)).transpose()
     }
 
-    /// All the parts that are left.
+    /// The remaining parts.
     ///
     /// # Errors
     /// When one of them is not the id of a project.
@@ -182,7 +183,7 @@ pub(super) fn parse_json<T: serde::de::DeserializeOwned>(text: &[u8]) -> Result<
     serde_json::from_slice(text).map_err(|error| unreadable(&format!("a record ({error})")))
 }
 
-/// How receipts, dead letters and first results say where a message stands.
+/// The code of a status in receipts and results.
 pub(super) const fn status_code(status: DeliveryStatus) -> char {
     match status {
         DeliveryStatus::Queued => 'q',
@@ -205,7 +206,7 @@ pub(super) fn parse_status(code: &[u8]) -> Result<DeliveryStatus, StoreError> {
     })
 }
 
-/// The code of what a message is that was given up for this reason.
+/// The code of a reason in dead letters and their receipts.
 pub(super) const fn reason_code(reason: DeadLetterReason) -> char {
     match reason {
         DeadLetterReason::Expired => 'x',

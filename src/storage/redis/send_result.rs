@@ -1,12 +1,13 @@
-//! The first result of an idempotency key, as it is kept: the id of the message (16 bytes), then delivered, queued,
-//! skipped, length of the queue, time of delivery or `-`, status or `-`, who refused (separated by commas).
-//! A reservation has the nil id in the place of the message's; the rest of it is the script's.
+//! The result of a send, as Redis keeps it under an idempotency key: the id of the message (16 bytes), then as text
+//! delivered, queued, skipped, length of the queue, time of delivery or `-`, status or `-`, the recipients that refused
+//! it (separated by commas). A reservation has the nil id instead; `scripts/idempotency.lua` describes it.
 
 use actors::storage::{Appended, KeyReservation, SendResult, StoreError};
 
 use super::reply::{parse_message, parse_number, parse_session, parse_status, status_code, unreadable};
 
-pub(super) fn encode(outcome: &SendResult) -> Vec<u8> {
+/// Encodes a result.
+pub(super) fn encode(result: &SendResult) -> Vec<u8> {
     let SendResult {
         message,
         delivered,
@@ -16,7 +17,7 @@ pub(super) fn encode(outcome: &SendResult) -> Vec<u8> {
         refused,
         delivered_at_ms,
         status,
-    } = outcome;
+    } = result;
     let at = delivered_at_ms.map_or_else(|| "-".to_owned(), |at| at.to_string());
     let status = status.map_or('-', status_code);
     let refused: Vec<_> = refused.iter().map(ToString::to_string).collect();
@@ -27,7 +28,7 @@ pub(super) fn encode(outcome: &SendResult) -> Vec<u8> {
     [message.as_uuid().as_bytes(), text.as_bytes()].concat()
 }
 
-/// What an append was answered whose key was taken before.
+/// Decodes what takes the key of an append.
 pub(super) fn parse_repeated(stored: &[u8]) -> Result<Appended, StoreError> {
     if stored.starts_with(&[0; 16]) {
         return Ok(Appended::KeyReserved);
@@ -35,6 +36,7 @@ pub(super) fn parse_repeated(stored: &[u8]) -> Result<Appended, StoreError> {
     decode(stored).map(Appended::Duplicate)
 }
 
+/// Decodes the reply to `reserve_key`.
 pub(super) fn parse_reserved(reply: &[u8]) -> Result<KeyReservation, StoreError> {
     Ok(match reply {
         b"first" => KeyReservation::New,
@@ -90,8 +92,8 @@ mod tests {
             status: Some(DeliveryStatus::DeadLettered(DeadLetterReason::Expired)),
             ..plain.clone()
         };
-        for outcome in [plain, full] {
-            assert_eq!(decode(&encode(&outcome)), Ok(outcome));
+        for result in [plain, full] {
+            assert_eq!(decode(&encode(&result)), Ok(result));
         }
         assert!(decode(b"rubbish").is_err());
     }

@@ -1,3 +1,5 @@
+//! Settings of the Redis storage, and the endpoint that its URL names.
+
 use std::{
     fmt,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket},
@@ -9,33 +11,36 @@ use deadpool_redis::redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 
 use super::ConnectError;
 
-/// How Redis is used.
+/// The settings of the Redis storage.
 #[derive(Clone)]
 pub struct RedisSettings {
-    /// `redis://[user:password@]host[:port][/db]`, `rediss://` for TLS. Of several servers, which are separated by
-    /// commas: `redis+cluster://[user:password@]host[:port],...`, and
-    /// `redis+sentinel://[user:password@]host[:port],.../master[/db]`; `rediss+...` for TLS. A single server that
-    /// belongs to a cluster is used as one. A user and a password are those of the servers, not of the sentinels.
+    /// One server: `redis://[user:password@]host[:port][/db]`. Several, separated by commas:
+    /// `redis+cluster://[user:password@]host[:port],...` and
+    /// `redis+sentinel://[user:password@]host[:port],.../master[/db]`. With TLS: `rediss://`, `rediss+...`. A single
+    /// server that belongs to a cluster is used as a cluster. User and password are those of the servers, not of the
+    /// sentinels.
     pub url: String,
-    /// Longest wait for one operation, the way to the server included.
+    /// Longest time of one operation, connecting included.
     pub deadline: Duration,
-    /// Replicas that must have what is accepted before it counts; 0: the server alone.
+    /// Redis replicas that must confirm what is accepted; 0: none.
     pub wait_for_replicas: u32,
+    /// How much is kept, and for how long.
     pub retention: Retention,
-    /// How often this replica says that it is there. One that has not for [`SILENT_BEATS`] times as long is taken for
-    /// gone: so it is the same for all of them.
+    /// How often this replica sends a heartbeat. All replicas use the same interval: one that is silent for
+    /// [`REPLICA_TIMEOUT_HEARTBEATS`] intervals counts as ended.
     pub heartbeat: Duration,
-    /// Where this process serves HTTP, for the other replicas. The unspecified address stands for the one by which this
-    /// machine reaches Redis. None: the others are told of no address.
+    /// Where this process serves HTTP, for the other replicas. The unspecified address stands for the address by which
+    /// this machine reaches Redis. None: the other replicas learn of no address.
     pub address: Option<SocketAddr>,
-    /// How long a message that was leased to many as one may wait until it has been written to all of them.
+    /// How long a group lease waits until its message is written to all members.
     pub group_lease_timeout: Duration,
 }
 
-/// Heartbeats without which a replica is taken for gone.
+/// Intervals of silence after which a replica counts as ended.
 pub const REPLICA_TIMEOUT_HEARTBEATS: u32 = 6;
 
 impl RedisSettings {
+    /// The defaults, with this URL.
     #[must_use]
     pub fn new(url: impl Into<String>) -> Self {
         Self {
@@ -51,10 +56,10 @@ impl RedisSettings {
 }
 
 impl RedisSettings {
-    /// Whether the URL can be read.
+    /// Checks the URL.
     ///
     /// # Errors
-    /// What is wrong with it, without the URL.
+    /// `Url`, with the fault and without the URL.
     pub fn check(&self) -> Result<(), ConnectError> {
         RedisEndpoint::parse(&self.url).map(drop)
     }
@@ -73,7 +78,7 @@ impl fmt::Debug for RedisSettings {
     }
 }
 
-/// Where Redis is, as a URL says it.
+/// The servers that a URL names.
 #[derive(Clone, Debug)]
 pub(super) enum RedisEndpoint {
     Single(ConnectionInfo),
@@ -81,12 +86,14 @@ pub(super) enum RedisEndpoint {
     Sentinel {
         sentinels: Vec<ConnectionInfo>,
         master: String,
-        /// With the user, the password and the number of the database of the servers.
+        /// User, password and database of the servers behind the sentinels.
         server: ConnectionInfo,
     },
 }
 
 impl RedisEndpoint {
+    /// # Errors
+    /// `Url`, with the fault and without the URL.
     pub fn parse(url: &str) -> Result<Self, ConnectError> {
         let (scheme, rest) = url.split_once("://").ok_or_else(|| url_error("it has no scheme"))?;
         let (user, rest) = rest.rsplit_once('@').map_or(("", rest), |(user, rest)| (user, rest));
@@ -147,8 +154,8 @@ impl RedisEndpoint {
         }
     }
 
-    /// An address on which this machine listens, as machines see it that reach the same Redis. None when there is no
-    /// way to it: a Redis on a Unix socket has nobody far away.
+    /// An address at which this machine listens, as the other machines see it that reach the same Redis. None when it
+    /// cannot be found, as with a Redis on a Unix socket.
     pub fn advertised_address(&self, address: SocketAddr) -> Option<SocketAddr> {
         if !address.ip().is_unspecified() {
             return Some(address);
@@ -167,7 +174,7 @@ impl RedisEndpoint {
     }
 }
 
-/// The address of this machine on its way to another. Nothing is sent to find it.
+/// The address by which this machine reaches a host. Nothing is sent.
 fn local_address_towards(host: &str, port: u16) -> Option<IpAddr> {
     (host, port).to_socket_addrs().ok()?.find_map(|server| {
         let any: IpAddr = match server {
@@ -202,7 +209,7 @@ fn address(of: &ConnectionAddr) -> String {
 }
 
 fn info(url: &str) -> Result<ConnectionInfo, ConnectError> {
-    // What the parser says may quote the URL, and with it a password.
+    // The error of the parser may quote the URL, and with it a password.
     url.into_connection_info()
         .map_err(|_| url_error("host, port or database number cannot be read"))
 }
@@ -217,7 +224,7 @@ mod tests {
 
     fn shown(url: &str) -> String {
         match RedisEndpoint::parse(url) {
-            Ok(place) => format!("{place} db {}", place.database()),
+            Ok(endpoint) => format!("{endpoint} db {}", endpoint.database()),
             Err(error) => error.to_string(),
         }
     }

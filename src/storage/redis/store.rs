@@ -1,3 +1,5 @@
+//! The store of one project: each method of [`Store`] as an operation (`scripts/*.lua`), and its reply as the answer.
+
 use std::{
     sync::{
         Arc,
@@ -29,41 +31,43 @@ use super::{
     send_result,
 };
 
-/// What one opener of a project sees of its store.
+/// The store of a project, as opened at an epoch.
 pub(super) struct RedisStore {
     pipeline: Arc<Pipeline>,
-    /// What it is asked is about the data set of this epoch; None: of any.
+    /// Operations fail once this epoch is over. None: they belong to every epoch.
     epoch: Option<StoreEpoch>,
-    /// Of the signs of life of others, and of the queues that lost messages: the last that was heard of.
+    /// The `poll_seq` up to which this handle knows the heartbeats of other replicas, and the sessions that lost
+    /// messages to expiry.
     heartbeat_seq: Arc<AtomicU64>,
     expired_in_seq: Arc<AtomicU64>,
 }
 
 impl RedisStore {
-    pub fn new(lane: Arc<Pipeline>, epoch: Option<StoreEpoch>) -> Self {
+    /// A store whose operations go through this pipeline.
+    pub fn new(pipeline: Arc<Pipeline>, epoch: Option<StoreEpoch>) -> Self {
         Self {
-            pipeline: lane,
+            pipeline,
             epoch,
             heartbeat_seq: Arc::default(),
             expired_in_seq: Arc::default(),
         }
     }
 
-    /// `read` takes the reply apart.
+    /// Carries out an operation and decodes its reply.
     fn run<T: 'static>(
         &self,
         operation: Operation,
         read: impl FnOnce(&Pipeline, Reply) -> Result<T, StoreError> + Send + 'static,
     ) -> Op<T> {
-        let (lane, epoch) = (Arc::clone(&self.pipeline), self.epoch);
+        let (pipeline, epoch) = (Arc::clone(&self.pipeline), self.epoch);
         Box::pin(async move {
-            let reply = Arc::clone(&lane).submit(operation, epoch).await?;
-            read(&lane, reply)
+            let reply = Arc::clone(&pipeline).submit(operation, epoch).await?;
+            read(&pipeline, reply)
         })
     }
 
-    fn frame(&self, news: &StoreEvent) -> String {
-        Frame::head(self.pipeline.client.replica, &self.pipeline.project, news)
+    fn frame(&self, event: &StoreEvent) -> String {
+        Frame::head(self.pipeline.client.replica, &self.pipeline.project, event)
     }
 }
 
@@ -76,20 +80,20 @@ impl Store for RedisStore {
         self.run(Operation::new("last_frame_seq"), |_, mut reply| reply.number())
     }
 
-    fn put_session(&self, record: SessionRecord, seat: PutSession) -> Op<PutOutcome> {
+    fn put_session(&self, record: SessionRecord, put: PutSession) -> Op<PutOutcome> {
         let name = record.name.as_ref().map_or("", |name| name.as_str());
         let operation = Operation::accepting("put_session")
             .session(record.id)
             .text(name)
             .text(decode::to_json(&record))
-            .flag(seat.must_exist)
+            .flag(put.must_exist)
             .text(
-                seat.sessions_len_max
+                put.sessions_len_max
                     .map_or_else(|| "-1".to_owned(), |max| max.to_string()),
             )
             .text(self.frame(&StoreEvent::Session(Box::new(record))));
-        self.run(operation, |lane, mut reply| {
-            decode::put_outcome(&mut reply, lane.client.retention.sessions_bytes_max)
+        self.run(operation, |pipeline, mut reply| {
+            decode::put_outcome(&mut reply, pipeline.client.retention.sessions_bytes_max)
         })
     }
 
@@ -147,12 +151,15 @@ impl Store for RedisStore {
         let mut operation = Operation::new("exchange_heartbeats")
             .without_reading_inboxes()
             .number(self.heartbeat_seq.load(Ordering::Acquire));
-        for sign in own {
-            operation = operation.session(sign.session).duration(sign.ago).flag(sign.has_left);
+        for heartbeat in own {
+            operation = operation
+                .session(heartbeat.session)
+                .duration(heartbeat.ago)
+                .flag(heartbeat.has_left);
         }
-        let heard = Arc::clone(&self.heartbeat_seq);
+        let known = Arc::clone(&self.heartbeat_seq);
         self.run(operation, move |_, mut reply| {
-            advance(&heard, reply.number()?);
+            advance(&known, reply.number()?);
             Ok(HeartbeatExchange {
                 frame_seq: reply.number()?,
                 heartbeats: decode::heartbeats(&mut reply)?,
@@ -161,19 +168,19 @@ impl Store for RedisStore {
     }
 
     fn insert_protocol(&self, record: Arc<ProtocolRecord>, len_max: Option<usize>) -> Op<Inserted> {
-        let news = StoreEvent::Protocol {
+        let event = StoreEvent::Protocol {
             name: record.name.clone(),
             version: record.version.clone(),
         };
         let operation = Operation::accepting("insert_protocol")
             .text(protocol_key(&record.name, &record.version))
             .text(decode::to_json(&*record))
-            .text(self.frame(&news))
+            .text(self.frame(&event))
             .text(len_max.map_or_else(String::new, |max| max.to_string()));
         self.run(operation, |_, mut reply| {
             let is_added = reply.int()? == 1;
             Ok(match reply.record()? {
-                Some(there) => Inserted::Exists(there),
+                Some(existing) => Inserted::Exists(existing),
                 None if is_added => Inserted::New,
                 None => Inserted::Full,
             })
@@ -194,21 +201,21 @@ impl Store for RedisStore {
     }
 
     fn append(&self, batch: Vec<Append>, now: Now) -> Op<Vec<Appended>> {
-        // Before it is sent: another may have it in hand before the answer is here.
+        // Now: a recipient may get the message before the reply is here.
         self.pipeline
             .local_messages
             .insert(batch.iter().map(|append| &append.message));
         let items = append::group_into_items(&batch);
         let operation = append::operation(&batch, &items, now);
-        self.run(operation, move |lane, mut reply| {
-            append::read_answers(&batch, &items, &lane.client.retention, &mut reply)
+        self.run(operation, move |pipeline, mut reply| {
+            append::read_answers(&batch, &items, &pipeline.client.retention, &mut reply)
         })
     }
 
-    fn update_send_result(&self, sender: SessionId, key: String, outcome: SendResult) -> Op<()> {
+    fn update_send_result(&self, sender: SessionId, key: String, result: SendResult) -> Op<()> {
         let operation = Operation::new("update_send_result")
             .text(append::idempotency_field(sender, &key))
-            .text(send_result::encode(&outcome));
+            .text(send_result::encode(&result));
         self.run(operation, |_, _| Ok(()))
     }
 
@@ -219,10 +226,10 @@ impl Store for RedisStore {
         self.run(operation, |_, mut reply| send_result::parse_reserved(&reply.bytes()?))
     }
 
-    fn complete_reservation(&self, sender: SessionId, key: String, outcome: SendResult) -> Op<()> {
+    fn complete_reservation(&self, sender: SessionId, key: String, result: SendResult) -> Op<()> {
         let operation = Operation::new("complete_reservation")
             .text(append::idempotency_field(sender, &key))
-            .text(send_result::encode(&outcome));
+            .text(send_result::encode(&result));
         self.run(operation, |_, _| Ok(()))
     }
 
@@ -252,23 +259,23 @@ impl Store for RedisStore {
         true
     }
 
-    fn start_push(&self, session: SessionId, claim: Claim, takes: PrefetchLimit, from: u64) -> Op<Lease> {
+    fn start_push(&self, session: SessionId, claim: Claim, limit: PrefetchLimit, from: u64) -> Op<Lease> {
         let most = |number: usize| number.min(u32::MAX as usize);
         let operation = Operation::new("start_push")
             .session(session)
             .text(claim_text(claim))
-            .bound(most(takes.messages))
-            .bound(most(takes.bytes))
+            .bound(most(limit.messages))
+            .bound(most(limit.bytes))
             .text(self.pipeline.client.replica.to_string())
-            .flag(takes.auto_ack)
+            .flag(limit.auto_ack)
             .number(from);
-        self.run(operation, move |lane, mut reply| {
-            decode::leased(lane, &mut reply, session)
+        self.run(operation, move |pipeline, mut reply| {
+            decode::leased(pipeline, &mut reply, session)
         })
     }
 
-    fn decode_batch(&self, parcel: &DeliveryBatch) -> Result<Vec<PushedDelivery>, StoreError> {
-        decode::delivery_batch(&self.pipeline, parcel)
+    fn decode_batch(&self, batch: &DeliveryBatch) -> Result<Vec<PushedDelivery>, StoreError> {
+        decode::delivery_batch(&self.pipeline, batch)
     }
 
     fn acknowledge(&self, session: SessionId, which: Acknowledge, now: Now) -> Op<Acknowledged> {
@@ -277,14 +284,16 @@ impl Store for RedisStore {
             Acknowledge::Ids(ids) => operation.text("ids").messages(&ids),
             Acknowledge::UpTo(id) => operation.text("up_to").message(id),
         };
-        self.run(operation, |lane, mut reply| decode::acknowledged(lane, &mut reply))
+        self.run(operation, |pipeline, mut reply| {
+            decode::acknowledged(pipeline, &mut reply)
+        })
     }
 
     fn acknowledge_written(&self, session: SessionId, messages: Vec<MessageId>, _: Now) -> Op<Acknowledged> {
-        let (lane, epoch) = (Arc::clone(&self.pipeline), self.epoch);
+        let (pipeline, epoch) = (Arc::clone(&self.pipeline), self.epoch);
         Box::pin(async move {
-            let mut reply = Arc::clone(&lane).submit_auto_ack(session, messages, epoch).await?;
-            decode::acknowledged(&lane, &mut reply)
+            let mut reply = Arc::clone(&pipeline).submit_auto_ack(session, messages, epoch).await?;
+            decode::acknowledged(&pipeline, &mut reply)
         })
     }
 
@@ -299,7 +308,9 @@ impl Store for RedisStore {
 
     fn acknowledge_returned(&self, session: SessionId, now: Now) -> Op<Acknowledged> {
         let operation = Operation::new("acknowledge_returned").time(now).session(session);
-        self.run(operation, |lane, mut reply| decode::acknowledged(lane, &mut reply))
+        self.run(operation, |pipeline, mut reply| {
+            decode::acknowledged(pipeline, &mut reply)
+        })
     }
 
     fn acknowledge_receipt(
@@ -314,7 +325,9 @@ impl Store for RedisStore {
             .session(session)
             .text(receipt.to_bytes().as_slice())
             .number(delivery_limit.into());
-        self.run(operation, |lane, mut reply| decode::acknowledged(lane, &mut reply))
+        self.run(operation, |pipeline, mut reply| {
+            decode::acknowledged(pipeline, &mut reply)
+        })
     }
 
     fn release(&self, session: SessionId, which: Release, delivery_limit: u32, now: Now) -> Op<Released> {
@@ -337,16 +350,16 @@ impl Store for RedisStore {
 
     fn sweep(&self, _: Now) -> Op<Vec<(SessionId, usize)>> {
         let operation = Operation::new("sweep").number(self.expired_in_seq.load(Ordering::Acquire));
-        let heard = Arc::clone(&self.expired_in_seq);
-        self.run(operation, move |lane, mut reply| {
-            advance(&heard, reply.number()?);
-            let (letters, keys) = (reply.len()?, reply.len()?);
-            log_dropped(lane, letters, keys);
-            let mut thinned = Vec::new();
+        let known = Arc::clone(&self.expired_in_seq);
+        self.run(operation, move |pipeline, mut reply| {
+            advance(&known, reply.number()?);
+            let (dead_letters, keys) = (reply.len()?, reply.len()?);
+            log_dropped(pipeline, dead_letters, keys);
+            let mut expired_in = Vec::new();
             while !reply.is_empty() {
-                thinned.push((reply.session()?, reply.len()?));
+                expired_in.push((reply.session()?, reply.len()?));
             }
-            Ok(thinned)
+            Ok(expired_in)
         })
     }
 
@@ -359,20 +372,20 @@ impl Store for RedisStore {
     }
 
     fn notify_progress(&self, message: Option<MessageId>) -> Op<()> {
-        let held = &self.pipeline.local_messages;
+        let local = &self.pipeline.local_messages;
         let followed: Vec<_> = match message {
-            Some(id) => held
+            Some(id) => local
                 .get(id)
                 .into_iter()
                 .filter(|message| message.is_tracked())
                 .collect(),
-            None => held.tracked(),
+            None => local.tracked(),
         };
-        let looks: Vec<_> = followed
+        let refreshes: Vec<_> = followed
             .into_iter()
             .map(|message| self.refresh_progress(message))
             .collect();
-        Box::pin(async move { futures_util::future::join_all(looks).await.into_iter().collect() })
+        Box::pin(async move { futures_util::future::join_all(refreshes).await.into_iter().collect() })
     }
 
     fn dead_letters(&self, query: DeadLetterQuery) -> Op<DeadLetterPage> {
@@ -389,7 +402,9 @@ impl Store for RedisStore {
             .text(after)
             .bound(query.limit)
             .bound(query.bytes_max);
-        self.run(operation, |lane, mut reply| decode::dead_letters(lane, &mut reply))
+        self.run(operation, |pipeline, mut reply| {
+            decode::dead_letters(pipeline, &mut reply)
+        })
     }
 
     fn redrive(
@@ -440,7 +455,7 @@ impl Store for RedisStore {
 }
 
 impl RedisStore {
-    /// Leases so many messages and bytes at most, by a claim or for a call, either of which may be empty.
+    /// Leases messages by a claim or for a call, either of which may be empty.
     fn lease_as(
         &self,
         session: SessionId,
@@ -457,23 +472,23 @@ impl RedisStore {
             .bound(limit)
             .bound(bytes_max)
             .leasing_for(session);
-        self.run(operation, move |lane, mut reply| {
-            decode::leased(lane, &mut reply, session)
+        self.run(operation, move |pipeline, mut reply| {
+            decode::leased(pipeline, &mut reply, session)
         })
     }
 
-    /// Has those who follow a message hear how far it has come elsewhere.
+    /// Tells the followers of a message how far it has come at other replicas.
     fn refresh_progress(&self, message: Arc<Message>) -> Op<()> {
         let statuses = self.message_status(message.id, actors::clock::now());
-        let lane = Arc::clone(&self.pipeline);
+        let pipeline = Arc::clone(&self.pipeline);
         Box::pin(async move {
             for known in statuses.await?.into_iter().flatten() {
-                // What was put back was delivered all the same.
+                // A released message was delivered before: its progress does not go back.
                 if known.status != DeliveryStatus::Queued {
                     message.progress.advance_to(known.status);
                 }
                 if known.status.is_final() {
-                    lane.local_messages.take_final(message.id);
+                    pipeline.local_messages.take_final(message.id);
                 }
             }
             Ok(())
@@ -481,22 +496,22 @@ impl RedisStore {
     }
 }
 
-/// Says how much was forgotten since the last sweep of any replica because there was too much of it.
-fn log_dropped(lane: &Pipeline, letters: usize, keys: usize) {
-    let (project, retention) = (&lane.project, &lane.client.retention);
-    if letters > 0 {
+/// Logs what was dropped since the last sweep of any replica because there was too much.
+fn log_dropped(pipeline: &Pipeline, dead_letters: usize, keys: usize) {
+    let (project, retention) = (&pipeline.project, &pipeline.client.retention);
+    if dead_letters > 0 {
         let (limit, bytes_max) = (retention.dead_letters_len_max, retention.dead_letters_bytes_max);
-        tracing::warn!(%project, dropped = letters, limit, bytes_max, "too many dead letters: the oldest were dropped");
+        tracing::warn!(%project, dropped = dead_letters, limit, bytes_max, "too many dead letters: the oldest were dropped");
     }
     if keys > 0 {
         let (limit, bytes_max) = (retention.idempotency_keys_len_max, retention.idempotency_keys_bytes_max);
-        tracing::warn!(%project, dropped = keys, limit, bytes_max, "too many idempotency keys: the oldest were forgotten");
+        tracing::warn!(%project, dropped = keys, limit, bytes_max, "too many idempotency keys: the oldest were dropped");
     }
 }
 
-/// Counts only grow while the epoch of the store is the same.
-fn advance(heard: &AtomicU64, serial: u64) {
-    heard.fetch_max(serial, Ordering::AcqRel);
+/// Advances a sequence number. It grows only, within an epoch of the store.
+fn advance(known: &AtomicU64, seq: u64) {
+    known.fetch_max(seq, Ordering::AcqRel);
 }
 
 fn protocol_key(name: &ProtocolName, version: &semver::Version) -> String {

@@ -1,8 +1,10 @@
-//! What belongs to no project: which of them there are, and what was administered.
+//! The system store: the list of projects and the audit log. They belong to no project.
 //!
-//! `{system}:projects` is the set of their ids; a record is in `{project}:project:record`, a hash of `revision` and
-//! `record`. An audit is in `{system}:audit:PROJECT:OUTCOME` (`*` for what belongs to no project), by id: members are
-//! the id as text and the entry as JSON. `{system}:audits` is the set of the projects that have one.
+//! | key | holds |
+//! |---|---|
+//! | `{system}:projects` | set of the ids of all projects; their records are in `{project}:project:record` |
+//! | `{system}:audit:PROJECT:OUTCOME` | sorted set by text: id of an entry, then its JSON; `*` for entries of no project |
+//! | `{system}:audits` | set of the projects with audit entries |
 
 use std::sync::Arc;
 
@@ -24,15 +26,16 @@ use super::{
 
 const PROJECTS: &str = "{system}:projects";
 const AUDITS: &str = "{system}:audits";
-/// What belongs to no project.
+/// Stands for entries of no project.
 const NO_PROJECT: &str = "*";
-/// Records that are asked for at the same time.
+/// Reads that are outstanding at the same time.
 pub(super) const CONCURRENT_READS_MAX: usize = 64;
-/// Entries that are read in one go.
+/// Entries that one command reads.
 const PAGE_LEN: usize = 256;
-/// Length of an id as text.
+/// Length of the id of an entry as text.
 const ID_LEN: usize = 36;
 
+/// The ids of all projects.
 pub(super) async fn project_ids(client: &RedisClient) -> Result<Vec<ProjectId>, StoreError> {
     let ids = client
         .send_one(cmd("SMEMBERS").arg(PROJECTS).to_owned(), PROJECTS)
@@ -40,11 +43,13 @@ pub(super) async fn project_ids(client: &RedisClient) -> Result<Vec<ProjectId>, 
     byte_strings(ids)?.iter().map(|id| project_id(id)).collect()
 }
 
+/// Adds an id to the list of projects.
 pub(super) async fn add_project_id(client: Arc<RedisClient>, project: ProjectId) -> Result<(), StoreError> {
     let add = cmd("SADD").arg(PROJECTS).arg(project.as_str()).to_owned();
     client.send_one(add, PROJECTS).await.map(|_| ())
 }
 
+/// The operation that stores the next revision of a record.
 pub(super) fn put_project(replica: ReplicaId, record: &ProjectRecord) -> Operation {
     Operation::accepting("put_project")
         .text(to_json(record))
@@ -52,17 +57,24 @@ pub(super) fn put_project(replica: ReplicaId, record: &ProjectRecord) -> Operati
         .text(Frame::head(replica, &record.id, &StoreEvent::Project(record.revision)))
 }
 
+/// Adds an entry to the audit log, and drops the oldest where there are too many.
 pub(super) async fn append_audit(client: Arc<RedisClient>, entry: AuditEntry) -> Result<(), StoreError> {
     let of = entry.project.as_ref().map_or(NO_PROJECT, ProjectId::as_str);
     let key = audit_key(of, entry.outcome);
     let mut member = entry.id.as_hyphenated().to_string().into_bytes();
     member.extend(to_json(&entry));
-    let first_to_go = -(i64::try_from(client.retention.audit_len_max).unwrap_or(i64::MAX - 1) + 1);
+    let last_dropped_rank = -(i64::try_from(client.retention.audit_len_max).unwrap_or(i64::MAX - 1) + 1);
     let request = Request {
         commands: pipeline_of([
             Some(cmd("SADD").arg(AUDITS).arg(of).to_owned()),
             Some(cmd("ZADD").arg(&key).arg(0).arg(member).to_owned()),
-            Some(cmd("ZREMRANGEBYRANK").arg(&key).arg(0).arg(first_to_go).to_owned()),
+            Some(
+                cmd("ZREMRANGEBYRANK")
+                    .arg(&key)
+                    .arg(0)
+                    .arg(last_dropped_rank)
+                    .to_owned(),
+            ),
         ]),
         key,
     };
@@ -70,12 +82,13 @@ pub(super) async fn append_audit(client: Arc<RedisClient>, entry: AuditEntry) ->
     Ok(())
 }
 
+/// Entries of the audit log, the newest first.
 pub(super) async fn audit(client: Arc<RedisClient>, query: AuditQuery) -> Result<Vec<Arc<AuditEntry>>, StoreError> {
     let of = if let Some(project) = &query.project {
         vec![project.as_str().to_owned()]
     } else {
         let all = client.send_one(cmd("SMEMBERS").arg(AUDITS).to_owned(), AUDITS).await?;
-        let text = |id| String::from_utf8(id).map_err(|_| unreadable("the name of an audit"));
+        let text = |id| String::from_utf8(id).map_err(|_| unreadable("the project of an audit"));
         byte_strings(all)?
             .into_iter()
             .map(text)
@@ -93,14 +106,14 @@ pub(super) async fn audit(client: Arc<RedisClient>, query: AuditQuery) -> Result
     Ok(entries)
 }
 
-/// Of one list, the entries that are asked for, the newest first.
+/// The entries of one key that match a query, the newest first.
 async fn newest_entries(
     client: &RedisClient,
     query: &AuditQuery,
     key: String,
 ) -> Result<Vec<Arc<AuditEntry>>, StoreError> {
     let mut found = Vec::new();
-    // An id alone sorts before the members that begin with it.
+    // An id sorts before the member that begins with it.
     let mut before = query
         .before
         .map_or_else(|| "+".to_owned(), |id| format!("({}", id.as_hyphenated()));

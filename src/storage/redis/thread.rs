@@ -1,3 +1,5 @@
+//! The thread of the Redis connections.
+
 use std::{future::Future, io, thread};
 
 use tokio::{
@@ -6,9 +8,9 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// The thread on which everything that talks to Redis runs, so that no broker thread that is busy delays another's
-/// answers, and no connection goes with the thread that happened to make it. It ends when this is dropped, and what
-/// runs on it ends with it.
+/// A thread with a runtime, on which everything that talks to Redis runs: a busy worker does not delay the answers of
+/// others, and a connection does not end with the worker that opened it. The thread and its tasks end when this is
+/// dropped.
 #[derive(Debug)]
 pub(super) struct RedisThread {
     handle: Handle,
@@ -16,6 +18,8 @@ pub(super) struct RedisThread {
 }
 
 impl RedisThread {
+    /// # Errors
+    /// When no thread can be started.
     pub fn start() -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
@@ -24,7 +28,7 @@ impl RedisThread {
             runtime.block_on(async move {
                 let _ = dropped.await;
             });
-            // A name that is being looked up may hold it up; nobody waits for that.
+            // Does not wait for a name lookup that is running.
             runtime.shutdown_background();
         })?;
         Ok(Self {
@@ -33,6 +37,7 @@ impl RedisThread {
         })
     }
 
+    /// Runs a future on the thread.
     pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
     where
         F: Future<Output: Send> + Send + 'static,

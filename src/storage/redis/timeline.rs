@@ -1,5 +1,5 @@
-//! What a lane has seen of the data set of its project, so that the functions notice when the data set has gone back
-//! (`scripts/timeline.lua`), and what follows from that.
+//! What this replica has seen of the data set of each project. The functions compare it and find out when Redis came
+//! back with older data (`scripts/timeline.lua`); this file counts such losses and reports them.
 
 use std::{
     collections::HashSet,
@@ -12,21 +12,21 @@ use std::{
 
 use actors::{
     model::{AuditEntry, AuditOutcome, ProjectId},
-    storage::{StoreEpoch, StoreError},
+    storage::StoreEpoch,
 };
 use deadpool_redis::redis::{Cmd, Value};
 
-use super::{connect, error::Failure, pipeline::Pipeline, reply::into_bytes, system};
+use super::{client::RedisClient, connect, error::Failure, pipeline::Pipeline, reply::into_bytes, system};
 
-/// How long `/health` shows that Redis came back with older data.
+/// How long `/health` shows a loss.
 const LOSS_SHOWN_FOR: Duration = Duration::from_mins(10);
-/// Losses that are noticed within this time are told in one line of the log.
+/// Losses within this time after the first are logged in one line.
 const LOSS_LOG_DELAY: Duration = Duration::from_secs(1);
-/// Projects that such a line names.
+/// Most projects that such a line names.
 const NAMED_MAX: usize = 10;
 
-/// A position on a timeline, as the functions tell it: `EPOCH TIMELINE POSITION`. An epoch is `NUMBER-TOKEN`, and the token of
-/// the epoch begins with the id of the replica whose batch began it.
+/// A position on a timeline, as the functions return it: `EPOCH TIMELINE POSITION`. An epoch is `NUMBER-TOKEN`; the
+/// token begins with the id of the replica whose batch began the epoch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Witness {
     /// `EPOCH TIMELINE`; empty while nothing is known.
@@ -34,14 +34,14 @@ pub(super) struct Witness {
     position: u64,
 }
 
-/// What a lane learns from a reply.
+/// What a reply says about the data set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Observation {
-    /// The data set is the one that was known, or the first.
+    /// It is the known one, or the first.
     Same,
     /// It has gone back.
     Lost,
-    /// The reply is older than what is known.
+    /// The reply is older than what is known already.
     Stale,
 }
 
@@ -62,10 +62,10 @@ impl Witness {
         witness.ok_or_else(|| Failure::Unexpected("Redis did not say which data set it has".to_owned()))
     }
 
-    /// Takes over what a later batch has seen.
+    /// Takes over what a batch has seen.
     pub fn observe(&mut self, told: Self) -> Observation {
         if self.tokens.is_empty() || self.epoch() == told.epoch() {
-            // Of two batches that are under way at once the later is answered later, on one connection.
+            // Replies of one connection come in the order of their batches.
             if self.tokens != told.tokens || self.position < told.position {
                 *self = told;
             }
@@ -78,7 +78,7 @@ impl Witness {
         Observation::Lost
     }
 
-    /// Whether this replica has noticed the loss with which the epoch began.
+    /// Whether a batch of this replica began the epoch: it was the first to notice the loss.
     pub fn is_begun_by(&self, replica: &str) -> bool {
         let token = self.epoch().split_once('-').map(|(_, token)| token);
         token.is_some_and(|token| token.starts_with(replica))
@@ -97,7 +97,7 @@ fn epoch_number(epoch: &str) -> Option<u64> {
     epoch.split_once('-')?.0.parse().ok()
 }
 
-/// The losses that this process has noticed.
+/// The losses of data that this process has noticed.
 #[derive(Debug, Default)]
 pub(super) struct DataLosses {
     count: AtomicU64,
@@ -106,7 +106,7 @@ pub(super) struct DataLosses {
 
 #[derive(Debug, Default)]
 struct LossLog {
-    /// Since the last line of the log.
+    /// Projects since the last line of the log.
     unlogged: HashSet<ProjectId>,
     last: Option<(Instant, usize)>,
 }
@@ -116,12 +116,12 @@ impl DataLosses {
         StoreEpoch(self.count.load(Ordering::Acquire))
     }
 
-    /// The epoch that begins with one more.
+    /// Begins the epoch after one more loss.
     pub fn begin_epoch(&self) -> StoreEpoch {
         StoreEpoch(self.count.fetch_add(1, Ordering::AcqRel) + 1)
     }
 
-    /// True for the first of those that are told together.
+    /// Notes the loss of a project. True for the first since the last line of the log.
     pub fn record(&self, project: &ProjectId) -> bool {
         let mut told = self.lock();
         let is_first = told.unlogged.is_empty();
@@ -130,7 +130,7 @@ impl DataLosses {
         is_first
     }
 
-    /// What the log says.
+    /// The number of projects that have not been logged yet, and their names.
     pub fn take_unlogged(&self) -> (usize, String) {
         let mut names: Vec<_> = std::mem::take(&mut self.lock().unlogged).into_iter().collect();
         names.sort_unstable();
@@ -139,7 +139,7 @@ impl DataLosses {
         (names.len(), format!("{}{more}", shown.join(", ")))
     }
 
-    /// What `/health` says.
+    /// The text for `/health`; None when no loss is recent.
     pub fn recent(&self) -> Option<String> {
         let (at, projects) = self.lock().last?;
         let ago = at.elapsed();
@@ -157,66 +157,62 @@ impl DataLosses {
 }
 
 impl Pipeline {
-    pub(super) fn learn(self: &Arc<Self>, witness: Witness) {
+    /// Takes over what a batch has seen. Reports a loss, if it shows one.
+    pub(super) fn observe_and_report(&self, witness: Witness) {
         let is_first_to_notice = witness.is_begun_by(&self.client.replica.to_string());
-        let void = {
-            let mut queue = self.queue();
-            if queue.witness.observe(witness) != Observation::Lost {
-                return;
-            }
-            queue.reset(self.client.losses.begin_epoch())
-        };
-        self.local_messages.clear();
-        for waiting in void {
-            waiting.reply_to.send(Err(StoreError::RolledBack));
+        if self.observe(witness).is_none() {
+            return;
         }
-        self.tell_of_loss(is_first_to_notice);
-    }
-
-    /// Every replica says so in its log, and the first to notice in the audit.
-    fn tell_of_loss(&self, is_first_to_notice: bool) {
-        let client = Arc::clone(&self.client);
-        if client.losses.record(&self.project) {
-            let client = Arc::clone(&client);
-            self.client.thread.spawn(async move {
-                tokio::time::sleep(LOSS_LOG_DELAY).await;
-                let (projects, names) = client.losses.take_unlogged();
-                tracing::warn!(
-                    projects,
-                    names,
-                    "Redis came back with older data: these projects are opened again from what it has, and their clients have to register again"
-                );
-            });
+        if self.client.losses.record(&self.project) {
+            self.client.thread.spawn(log_losses(Arc::clone(&self.client)));
         }
         if is_first_to_notice {
-            let system = Arc::clone(&client);
-            self.client.thread.spawn(async move {
-                // What says of which version the layout is may be lost as well.
-                let put = system
-                    .send_one(connect::put_schema_version(), connect::SCHEMA_KEY)
-                    .await;
-                if let Err(error) = put {
-                    tracing::warn!(%error, "the version of the layout of keys is not written until a broker starts");
-                }
-            });
-            let now = actors::clock::now();
-            let entry = AuditEntry {
-                id: uuid::Uuid::now_v7(),
-                at_ms: now.unix_ms,
-                actor: "broker".to_owned(),
-                address: None,
-                project: Some(self.project.clone()),
-                action: "storage.went_back".to_owned(),
-                target: None,
-                outcome: AuditOutcome::Done,
-                code: None,
-            };
-            self.client.thread.spawn(async move {
-                if let Err(error) = system::append_audit(client, entry).await {
-                    tracing::warn!(%error, "an entry of the audit is only in the log");
-                }
-            });
+            self.client
+                .thread
+                .spawn(restore_schema_version(Arc::clone(&self.client)));
+            self.client
+                .thread
+                .spawn(audit_loss(Arc::clone(&self.client), self.project.clone()));
         }
+    }
+}
+
+/// Logs the losses of the last moments in one line. Every replica does.
+async fn log_losses(client: Arc<RedisClient>) {
+    tokio::time::sleep(LOSS_LOG_DELAY).await;
+    let (projects, names) = client.losses.take_unlogged();
+    tracing::warn!(
+        projects,
+        names,
+        "Redis came back with older data: these projects are opened again from what it has, and their clients have to register again"
+    );
+}
+
+/// Writes the version of the keys, which may be lost as well.
+async fn restore_schema_version(client: Arc<RedisClient>) {
+    let put = client
+        .send_one(connect::put_schema_version(), connect::SCHEMA_KEY)
+        .await;
+    if let Err(error) = put {
+        tracing::warn!(%error, "the schema version is missing in Redis until a broker starts");
+    }
+}
+
+/// Adds the loss to the audit log. The replica that noticed it first does.
+async fn audit_loss(client: Arc<RedisClient>, project: ProjectId) {
+    let entry = AuditEntry {
+        id: uuid::Uuid::now_v7(),
+        at_ms: actors::clock::now().unix_ms,
+        actor: "broker".to_owned(),
+        address: None,
+        project: Some(project),
+        action: "storage.went_back".to_owned(),
+        target: None,
+        outcome: AuditOutcome::Done,
+        code: None,
+    };
+    if let Err(error) = system::append_audit(client, entry).await {
+        tracing::warn!(%error, "an audit entry could not be stored; it is in the log only");
     }
 }
 

@@ -84,8 +84,8 @@ local function place_segment(session, inbox, priority, member, len, text)
     push_lease(session, inbox, priority, id_of(member), sub(member, 17), len, bytes, accepted_at)
 end
 
--- Appends a segment. `ids` are those of its messages; nil for a single message. Returns the length of the queue, or why it
--- was refused; where a segment of several is refused, an array of these for each message by itself.
+-- Appends a segment. `ids` are those of its messages; nil for a single message. Returns the length of the queue, or why
+-- it was refused; where a segment of several is refused, an array of these for each message by itself.
 local function append_segment(session, priority, capacity, member, text, ids)
   local inbox, len, bytes = inbox_of(session), ids and count_of(member) or 1, bytes_of(member)
   local charged = bytes + len * COPY_BYTES

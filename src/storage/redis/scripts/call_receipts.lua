@@ -95,8 +95,8 @@ ops.acknowledge_returned = function()
   return reply_of(inbox, {}, finish(session, inbox, list))
 end
 
--- acknowledge_receipt: acknowledges what was leased for the call of this receipt, whether it is in flight or waits again, and
--- releases what other calls were answered with.
+-- acknowledge_receipt: acknowledges what was leased for the call of this receipt, whether it is in flight or waits
+-- again, and releases what other calls were answered with.
 --
 -- Input   time, session, receipt, delivery limit
 -- Output  as of `acknowledge`

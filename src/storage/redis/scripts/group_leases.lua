@@ -1,8 +1,9 @@
--- Group leases: one lease of one multi-recipient message for all its recipients that one replica owns and that acknowledge
--- by writing (ack: auto). They raised a broadcast to 1,000 from 0.37 to 0.66 of what one replica does on memory.
+-- Group leases: one lease of one multi-recipient message for all its recipients that one replica owns and that
+-- acknowledge by writing (ack: auto). They raised a broadcast to 1,000 from 0.37 to 0.66 of what one replica does on
+-- memory.
 --
--- The inboxes of the members are checked (nothing waits; credit and bounds hold the message and all other group leases of
--- the replica) and not written. An operation that looks into the inbox of a member first gives it a lease of its own
+-- The inboxes of the members are checked (nothing waits; credit and bounds hold the message and all other group leases
+-- of the replica) and not written. An operation that looks into the inbox of a member first gives it a lease of its own
 -- (`convert`), so no other file knows of group leases. The replica acknowledges a group lease once, when it has written
 -- the message to all members or stops waiting for the rest.
 --
@@ -21,7 +22,8 @@ local GROUP_LEASE_MARK = 2 ^ 31
 local SESSION_LEN, ADDRESS_LEN = 36, 60
 -- A group lease in the list of its replica.
 local LISTED, LISTED_LEN = '>c16I4', 20
--- A group lease: flags and bytes of the member, priority, time of the lease, position of the first member in the receipt.
+-- A group lease: flags and bytes of the member, priority, time of the lease, position of the first member in the
+-- receipt.
 local LEASE = '>c5BdI4'
 -- A receipt of a group lease; see receipts.lua.
 local RECEIPT = '>I4I4d'
@@ -156,8 +158,8 @@ local function conversion_of(group)
   return part
 end
 
--- Gives a session a lease of its own for each group lease of which it is a member, and publishes the number of the lease
--- with the message. The replica drops the message if it has it already.
+-- Gives a session a lease of its own for each group lease of which it is a member, and publishes the number of the
+-- lease with the message. The replica drops the message if it has it already.
 function group_leases.convert(session, inbox)
   for _, group in ipairs(of_replica(inbox.replica)) do
     if load(group) and has_member(group, session) then
@@ -240,8 +242,8 @@ function group_leases.admit(groups, position, session, bytes, capacity)
   return true
 end
 
--- Makes the group of a replica a group lease of a message, and publishes it. `first` is the position of the first member
--- in the receipt, counted from 0.
+-- Makes the group of a replica a group lease of a message, and publishes it. `first` is the position of the first
+-- member in the receipt, counted from 0.
 function group_leases.create(replica, group, id, rest, priority, bytes, since, first, message)
   local terms = new_terms(rest, priority, since, first, table.concat(group.addresses))
   local lease = {
@@ -280,8 +282,8 @@ function group_leases.flush()
   end
 end
 
--- The statuses of a message by group leases: by position of the recipient in the receipt for acknowledged ones, by session
--- for those in flight.
+-- The statuses of a message by group leases: by position of the recipient in the receipt for acknowledged ones, by
+-- session for those in flight.
 function group_leases.statuses(id)
   local statuses, acknowledged = {}, call('HGET', receipts.key_of(id), id .. '*') or ''
   for at = 1, #acknowledged, 16 do

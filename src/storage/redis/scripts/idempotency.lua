@@ -1,8 +1,8 @@
 -- Idempotency keys: the name of one send, and its result or a reservation, for a while.
 --
 -- A value is the time until which it is kept, a space, and what takes the key: the result (send_result.rs), or a
--- reservation for a message to another project: NO_MESSAGE in the place of the id, '+' when more than one send has found
--- the reservation and '-' otherwise, the project.
+-- reservation for a message to another project: NO_MESSAGE in the place of the id, '+' when more than one send has
+-- found the reservation and '-' otherwise, the project.
 --
 -- Keys  idempotency (hash: key -> value), idempotency:until (sorted set: keys by the end of their time),
 --       idempotency:dropped (keys dropped since the last sweep)

@@ -1,8 +1,9 @@
 -- Inboxes: one record for each session, a field of 'inboxes'.
 --
 -- A record holds the counts, who takes messages by push and with how much credit, the claim, and, while these are few
--- (INLINE_LEN_MAX), what waits and what is leased. When they are more they are outside: in 'inbox:SESSION', by score, and
--- in 'leases:SESSION', by id, until the inbox is empty. queues.lua and leases.lua know the difference, no other file does.
+-- (INLINE_LEN_MAX), what waits and what is leased. When they are more they are outside: in 'inbox:SESSION', by score,
+-- and in 'leases:SESSION', by id, until the inbox is empty. queues.lua and leases.lua know the difference, no other
+-- file does.
 --
 -- Keys  inboxes, inbox:SESSION, leases:SESSION
 
@@ -10,10 +11,10 @@
 local INLINE_LEN_MAX = 8
 inboxes.INLINE_LEN_MAX = INLINE_LEN_MAX
 
--- A record: messages that wait, messages in flight, bytes in flight, bytes of both; credit for push in messages and bytes
--- (0: no push); length of the claim, form, number of waiting entries and of leases in the record; next place in the queue,
--- epoch of the claim, number of the next lease. Then the claim, the replica to push to (where there is credit), the
--- waiting entries, the leases.
+-- A record: messages that wait, messages in flight, bytes in flight, bytes of both; credit for push in messages and
+-- bytes (0: no push); length of the claim, form, number of waiting entries and of leases in the record; next place in
+-- the queue, epoch of the claim, number of the next lease. Then the claim, the replica to push to (where there is
+-- credit), the waiting entries, the leases.
 local RECORD, WAITING_ENTRY, LEASE_ENTRY = '>ddddI4I4BBBBddd', '>dc21', '>c16c66'
 -- Its beginning, and where the number of the next lease and the claim are in it.
 local RECORD_HEAD, NEXT_LEASE_AT, CLAIM_AT = '>ddddI4I4BB', 61, 69
@@ -147,8 +148,8 @@ local function unopened_record(session)
   return record
 end
 
--- The inbox of a session; nil when the session is unknown. Group leases of the session become leases of its own first, so
--- an inbox that is looked into tells the whole truth.
+-- The inbox of a session; nil when the session is unknown. Group leases of the session become leases of its own first,
+-- so an inbox that is looked into tells the whole truth.
 function inboxes.of(session)
   local inbox = opened[session]
   if inbox == nil then

@@ -2,8 +2,8 @@
 
 local inbox_of, adjust, want, FORMAT = inboxes.of, inboxes.adjust, messages.want, leases.FORMAT
 
--- Whether the caller has given up this batch because its answer did not come in time (return_unclaimed in release.lua). Such
--- a batch leases nothing.
+-- Whether the caller has given up this batch because its answer did not come in time (return_unclaimed in release.lua).
+-- Such a batch leases nothing.
 local is_abandoned
 
 each_call(function()
@@ -31,9 +31,9 @@ local function put_back(session, inbox, entries, first)
   queues.add(session, inbox, rest)
 end
 
--- Takes entries out of the queue that fit into `limit` messages and `room` bytes. Where a segment does not fit, it is split
--- and the next round takes of its messages. Returns the entries, the room that is left, and the bytes of the message that
--- found no room; nil when the queue is empty.
+-- Takes entries out of the queue that fit into `limit` messages and `room` bytes. Where a segment does not fit, it is
+-- split and the next round takes of its messages. Returns the entries, the room that is left, and the bytes of the
+-- message that found no room; nil when the queue is empty.
 local function take_fitting(session, inbox, limit, room)
   local entries = queues.take_first(session, inbox, limit)
   if #entries == 0 then
@@ -57,8 +57,8 @@ local function take_fitting(session, inbox, limit, room)
   return entries, room, oversized
 end
 
--- Leases entries that were taken out of the queue; what is beyond its deadline becomes a dead letter. Returns the number
--- of leased messages.
+-- Leases entries that were taken out of the queue; what is beyond its deadline becomes a dead letter. Returns the
+-- number of leased messages.
 local function lease_entries(session, inbox, entries, state, since, reply)
   local deadlines, earlier = expiry.take(session, entries), leases.earlier_deliveries(session, entries)
   local packed, expired, leased = {}, {}, 0

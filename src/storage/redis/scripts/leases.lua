@@ -10,8 +10,8 @@ local INLINE_LEN_MAX, leases_key, inbox_of = inboxes.INLINE_LEN_MAX, inboxes.lea
 leases.CLAIMED, leases.FOR_CALL, leases.RETURNED, leases.ANSWERED = 1, 2, 3, 4
 local RETURNED = leases.RETURNED
 
--- A lease: score, number, deadline (0: none), deliveries, state, flags and bytes of the member, number of the batch that
--- leased it, the replica, time since when it is in this state.
+-- A lease: score, number, deadline (0: none), deliveries, state, flags and bytes of the member, number of the batch
+-- that leased it, the replica, time since when it is in this state.
 local LEASE = '>dddI4Bc5dc16d'
 leases.FORMAT = LEASE
 -- Where the state and the flags are in it.

@@ -38,8 +38,8 @@ local frames, usage, copies, messages, receipts, dead_letters, inboxes, queues, 
   {}, {}, {}, {}, {}, {}, {}, {}, {}, {}
 local expiry, pushes, group_leases, idempotency, call_receipts, acknowledgements, releases, presence =
   {}, {}, {}, {}, {}, {}, {}, {}
--- The data set (timeline.lua): the value of 'epoch' (tokens), the position on its timeline, whether this call has changed
--- something, whether it has moved the position.
+-- The data set (timeline.lua): the value of 'epoch' (tokens), the position on its timeline, whether this call has
+-- changed something, whether it has moved the position.
 local timeline = { tokens = false, position = 0, has_changed = false, has_moved = false }
 -- The operations, by name.
 local ops = {}

@@ -9,7 +9,8 @@
 -- Where what is stored of the first message begins, less one.
 local HEAD_LEN = 8
 local FLAGS_AT = HEAD_LEN + 2
--- Bits of the flags: has one recipient, has a time to live, comes from another project. The two highest are the priority.
+-- Bits of the flags: has one recipient, has a time to live, comes from another project. The two highest are the
+-- priority.
 local HAS_RECIPIENT, HAS_TTL, HAS_ORIGIN = 1, 4, 8
 -- Where the id of the recipient is, if it has one; what follows it begins here otherwise.
 local RECIPIENT_AT, RECIPIENT_LEN, TTL_LEN = HEAD_LEN + 35, 16, 8
@@ -62,7 +63,8 @@ function messages.parts(stored)
 end
 
 -- Messages of replies, read with one command when all operations are done. Where they are many bytes, the caller reads
--- them itself (HMGET): Redis copies and hashes to its last byte what comes through Lua. Draining a queue got 8 % faster.
+-- them itself (HMGET): Redis copies and hashes to its last byte what comes through Lua. Draining a queue got 8 %
+-- faster.
 local wanted, wanted_by, wanted_bytes
 local WANTED_BYTES_MAX = 16 * 1024
 

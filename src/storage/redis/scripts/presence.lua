@@ -1,4 +1,5 @@
--- Presence: when each session gave its last sign of life, by the clock of the server. Replicas exchange ages, never times.
+-- Presence: when each session gave its last sign of life, by the clock of the server. Replicas exchange ages, never
+-- times.
 --
 -- Keys  heartbeats (sorted set: sessions by the time of their last heartbeat), leaves (sorted set: sessions by the time at
 --       which they left), heartbeats:changed (sorted set: sessions by the poll_seq of their last change), poll_seq

@@ -114,8 +114,8 @@ end
 -- Sessions and buckets that one step of `clear` deletes.
 local CLEAR_STEP = 500
 
--- clear: deletes what the project holds, a step at a time. What stays: its record, and the counters by which replicas notice
--- that they have missed something.
+-- clear: deletes what the project holds, a step at a time. What stays: its record, and the counters by which replicas
+-- notice that they have missed something.
 --
 -- Input   names of the keys to delete (keys.rs)
 -- Output  1 when there is more to delete

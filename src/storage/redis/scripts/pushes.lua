@@ -2,9 +2,9 @@
 -- asked for. It spares one operation and one round trip: from 4.1 to 2.7 round trips of a PUBLISH per direct message.
 --
 -- A delivery batch for a replica is published on its channel: first each message by itself, as it is stored, since
--- joining strings in Lua costs more than publishing them; then one text: the head, and for each message in their order the
--- number of recipients (4 bytes; GROUP_LEASE_MARK is added for a group lease) and of each recipient its id (36 bytes), the
--- number of the lease (8; of a group lease: the number of the next lease) and its claim (16).
+-- joining strings in Lua costs more than publishing them; then one text: the head, and for each message in their order
+-- the number of recipients (4 bytes; GROUP_LEASE_MARK is added for a group lease) and of each recipient its id (36
+-- bytes), the number of the lease (8; of a group lease: the number of the next lease) and its claim (16).
 --
 -- Keys  none
 
@@ -38,15 +38,15 @@ function pushes.flush()
   end
 end
 
--- Whether `len` messages of together `bytes` bytes are pushed: nothing waits that would come first, the credit suffices,
--- nothing has a deadline and no sender follows them.
+-- Whether `len` messages of together `bytes` bytes are pushed: nothing waits that would come first, the credit
+-- suffices, nothing has a deadline and no sender follows them.
 function pushes.can_push(inbox, flags, len, bytes)
   return inbox.waiting == 0 and inbox.in_flight + len <= inbox.credit and flags % 16 <= MULTI_RECIPIENT
     and inbox.in_flight_bytes + bytes <= inbox.credit_bytes
 end
 
--- Leases a message or segment to the claim of the inbox. `rest` is the member without the id. Returns the address of the
--- recipient in the delivery batch.
+-- Leases a message or segment to the claim of the inbox. `rest` is the member without the id. Returns the address of
+-- the recipient in the delivery batch.
 function pushes.lease(session, inbox, priority, id, rest, len, bytes, since)
   local number = inbox.next_lease
   local lease = pack(leases.FORMAT, queues.next_score(inbox, priority, len), number, 0, 1, leases.CLAIMED, rest, 0,

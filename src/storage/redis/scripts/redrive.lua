@@ -44,7 +44,8 @@ local function has_copy(member, session, inbox)
   return queues.has_any(session, inbox, candidates)
 end
 
--- The member of a letter for another recipient: it is counted in 'copies' from now on, and its sender does not follow it.
+-- The member of a letter for another recipient: it is counted in 'copies' from now on, and its sender does not follow
+-- it.
 local function member_for_other(member, to)
   local id = id_of(member)
   if not has_flag(member, MULTI_RECIPIENT) then

@@ -3,8 +3,8 @@
 local inbox_of, in_flight, stop_push = inboxes.of, leases.in_flight, inboxes.stop_push
 local RETURNED = leases.RETURNED
 
--- Puts leases back into the queue. A message beyond its deadline, or with as many deliveries as the limit, becomes a dead
--- letter. Returns the number of messages that wait again, and of dead letters.
+-- Puts leases back into the queue. A message beyond its deadline, or with as many deliveries as the limit, becomes a
+-- dead letter. Returns the number of messages that wait again, and of dead letters.
 function releases.put_back(session, inbox, list, delivery_limit)
   local waiting, packed, deadlines, dead = {}, {}, {}, {}
   local returned, bytes, dead_bytes, since = 0, 0, 0, tonumber(at_ms)
@@ -77,8 +77,8 @@ ops.release = function()
   return { returned, dead, inbox.waiting, inbox.in_flight }
 end
 
--- return_unclaimed: puts back what a batch of this replica leased whose answer never came, as if it had not been delivered.
--- Should the batch be carried out afterwards, it leases nothing.
+-- return_unclaimed: puts back what a batch of this replica leased whose answer never came, as if it had not been
+-- delivered. Should the batch be carried out afterwards, it leases nothing.
 --
 -- Input   time, number of the batch, sessions
 -- Output  nothing

@@ -6,8 +6,8 @@ local NEEDS_MEMORY = {
   put_project = true,
 }
 
--- Sets the counts of the changed inboxes to what their queues and leases hold: an operation that failed half way may have
--- counted what it did not do. What cannot be read counts as empty.
+-- Sets the counts of the changed inboxes to what their queues and leases hold: an operation that failed half way may
+-- have counted what it did not do. What cannot be read counts as empty.
 local function recount()
   inboxes.each_changed(function(session, inbox)
     inbox.waiting, inbox.in_flight, inbox.in_flight_bytes, inbox.bytes = 0, 0, 0, 0

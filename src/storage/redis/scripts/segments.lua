@@ -1,9 +1,9 @@
--- Segments: up to 16 plain messages for one recipient that were accepted together are one entry of its inbox for as long
--- as they are delivered and acknowledged together, which is nearly always. An operation that means a part of a segment
--- splits it. Segments raised direct messages with 64 in flight from 63,000 to 190,000 per second.
+-- Segments: up to 16 plain messages for one recipient that were accepted together are one entry of its inbox for as
+-- long as they are delivered and acknowledged together, which is nearly always. An operation that means a part of a
+-- segment splits it. Segments raised direct messages with 64 in flight from 63,000 to 190,000 per second.
 --
--- A segment has the id of its first message; 'messages' holds its messages under it (messages.lua). What follows is about
--- segments of several messages; a single message is not in the index.
+-- A segment has the id of its first message; 'messages' holds its messages under it (messages.lua). What follows is
+-- about segments of several messages; a single message is not in the index.
 --
 -- Keys  segments (hash: segment -> ids of its messages), segments:index (sorted set: segments by id), messages,
 --       segments:settled:BUCKET (sorted set: acknowledged segments by id; their receipts hold the ids)
@@ -26,8 +26,8 @@ local function lease_of_part(lease, position, member)
   }
 end
 
--- Splits a segment into its messages. `lease` is its lease, if it was delivered; `score` its score, if it waits. Returns
--- the leases of the messages.
+-- Splits a segment into its messages. `lease` is its lease, if it was delivered; `score` its score, if it waits.
+-- Returns the leases of the messages.
 local function split(session, member, lease, score)
   local inbox, id = inbox_of(session), id_of(member)
   local of_parts, stored, packed, waiting = {}, {}, {}, {}
@@ -96,8 +96,8 @@ function segments.split_all(session)
   end
 end
 
--- These leases, where segments that have reached the delivery limit are split: each message becomes a dead letter of its
--- own.
+-- These leases, where segments that have reached the delivery limit are split: each message becomes a dead letter of
+-- its own.
 function segments.split_exhausted(session, list, delivery_limit)
   local rest = {}
   for at = 1, #list do
@@ -118,8 +118,8 @@ function segments.ids_of(id)
   return call('HGET', key('segments'), id) or ''
 end
 
--- Writes that all of a segment is done with. Its receipt holds the ids of its messages from now on: `ids`, if the caller
--- knows them.
+-- Writes that all of a segment is done with. Its receipt holds the ids of its messages from now on: `ids`, if the
+-- caller knows them.
 function segments.settle(member, session, status, ids)
   local id = id_of(member)
   local bucket = receipts.settle_id(id, byte(member, 17), session, status, ids or segments.ids_of(id))
@@ -156,8 +156,8 @@ local function contains(ids, id)
   return at
 end
 
--- The segment that contains a message, and its receipt if it has one; nil when none does. The messages of a segment have
--- one moment in common, the first 6 bytes of their ids.
+-- The segment that contains a message, and its receipt if it has one; nil when none does. The messages of a segment
+-- have one moment in common, the first 6 bytes of their ids.
 function segments.with_message(id)
   local moment = sub(id, 1, 6)
   local from, to = '[' .. moment, '(' .. moment .. string.rep('\255', 11)

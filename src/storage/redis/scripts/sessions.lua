@@ -20,8 +20,9 @@ local function name_of(session)
   return call('HGET', key('sessions:names'), session)
 end
 
--- Why a session cannot be stored; nil when it can. `most` is the bound on sessions, or -1; `bytes` by how much its record
--- grows. A record that does not grow is stored even where there are too many bytes, as after a change of the bound.
+-- Why a session cannot be stored; nil when it can. `most` is the bound on sessions, or -1; `bytes` by how much its
+-- record grows. A record that does not grow is stored even where there are too many bytes, as after a change of the
+-- bound.
 local function refusal_of(session, name, resumes, most, bytes)
   local holder = name ~= '' and call('HGET', key('sessions:by_name'), name)
   if holder and holder ~= session then

@@ -1,11 +1,11 @@
--- Finds out when the data set of a project has gone back: after FLUSHALL, a restart from an older snapshot, a failover to a
--- Redis replica that lagged. docs/decisions/0018-timelines.md explains it.
+-- Finds out when the data set of a project has gone back: after FLUSHALL, a restart from an older snapshot, a failover
+-- to a Redis replica that lagged. docs/decisions/0018-timelines.md explains it.
 --
 -- The epoch of a data set changes when something is lost, and only then; it begins with a number that grows. A timeline
--- begins with each process of the server that writes. On one timeline the position, the sum of three counters, only grows
--- unless the data set goes back. A witness has seen a position on a timeline: this process of the server, and each replica
--- of the broker, which sends what it has seen with each batch. Something is lost when a witness has seen more than its
--- timeline holds.
+-- begins with each process of the server that writes. On one timeline the position, the sum of three counters, only
+-- grows unless the data set goes back. A witness has seen a position on a timeline: this process of the server, and
+-- each replica of the broker, which sends what it has seen with each batch. Something is lost when a witness has seen
+-- more than its timeline holds.
 --
 -- Keys  epoch (string: the token of the epoch, a space, the token of the timeline), forks (list: token and last position of
 --       earlier timelines), frame_seq, poll_seq, write_seq (counter of calls that changed something and neither of these)

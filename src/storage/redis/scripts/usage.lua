@@ -1,8 +1,8 @@
 -- Bytes that the project keeps, and the copies of messages that are dropped.
 --
 -- 'messages' counts the envelope of each message once and COPY_BYTES for each recipient; 'dead_letters' the part of
--- these that are dead letters; 'sessions' the records of sessions; 'idempotency' the keys with their results. The totals are
--- a field of 'inboxes', so that they are read and written by the same commands as the inboxes.
+-- these that are dead letters; 'sessions' the records of sessions; 'idempotency' the keys with their results. The
+-- totals are a field of 'inboxes', so that they are read and written by the same commands as the inboxes.
 --
 -- Keys  inboxes (field totals), copies, messages
 

@@ -2,7 +2,10 @@
 
 use deadpool_redis::redis::Value;
 
-use super::{error::Failure, pipeline::QueuedOperation, segment};
+use super::{
+    super::{error::Failure, segment},
+    queue::QueuedOperation,
+};
 
 /// Most bytes that one command reads, unless a single message is larger.
 const READ_BYTES_MAX: usize = 2 << 20;
@@ -63,8 +66,8 @@ pub(super) fn split_reads(incomplete: &[IncompleteReply]) -> Vec<Vec<&[u8]>> {
 /// Puts what was read into the replies. A single message that is missing has been acknowledged meanwhile.
 ///
 /// # Errors
-/// `Unexpected` when this does not fit the replies; `NoReply` when a segment was split before it was read: the leases of its
-/// messages have to be returned.
+/// `Unexpected` when this does not fit the replies; `NoReply` when a segment was split before it was read: the leases
+/// of its messages have to be returned.
 pub(super) fn fill_replies(incomplete: &mut [IncompleteReply], read: Vec<Value>) -> Result<(), Failure> {
     let mut read = read.into_iter();
     for IncompleteReply {
@@ -101,7 +104,7 @@ mod tests {
     use tokio::{sync::oneshot, time::Instant};
 
     use super::{
-        super::{auto_ack::ReplyTarget, operation::Operation},
+        super::{super::operation::Operation, auto_ack::ReplyTarget},
         *,
     };
 

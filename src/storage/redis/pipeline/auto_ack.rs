@@ -1,4 +1,4 @@
-//! Acknowledgements of what was written to connections. Nobody waits for them: they go together.
+//! Gathers acknowledgements of what was written to connections, for all sessions of a project, into one operation.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -9,40 +9,46 @@ use actors::{
 use deadpool_redis::redis::Value;
 use tokio::sync::oneshot;
 
-use super::{client::store_closed, operation::Operation, reply::Reply};
+use super::super::{client::store_closed, operation::Operation, reply::Reply};
 
-/// How long the acknowledgement of what was written may wait for others, and how many go at once. To acknowledge three
-/// messages of a session costs hardly more than one.
-pub(super) const AUTO_ACK_DELAY: Duration = Duration::from_millis(5);
+/// How long an acknowledgement waits for others: three messages of a session cost hardly more than one.
+pub(super) const DELAY: Duration = Duration::from_millis(5);
+/// Messages from which on they are sent at once.
 const LEN_MAX: usize = 256;
 
+/// Where the answer to one request goes.
 pub(super) type ReplySender = oneshot::Sender<Result<Reply, StoreError>>;
 
+/// Where the reply to an operation goes.
 pub(super) enum ReplyTarget {
     Single(ReplySender),
-    /// A reply of several, each of them for the last of these; the others are told the same but for what it has done.
+    /// The reply is a list, one for each session. The last request of a session gets it; the earlier ones get the same
+    /// depth and no acknowledged messages.
     PerSession(Vec<Vec<ReplySender>>),
 }
 
-/// Acknowledgements of what was written to connections, which nobody waits for.
+/// The gathered acknowledgements.
 #[derive(Default)]
 pub(super) struct AutoAcks {
-    places: HashMap<SessionId, usize>,
+    /// Positions in `sessions`.
+    positions: HashMap<SessionId, usize>,
+    /// The packed ids of each session, and its requests.
     sessions: Vec<(SessionId, Vec<u8>, Vec<ReplySender>)>,
     messages_len: usize,
 }
 
 impl AutoAcks {
-    pub fn add(&mut self, session: SessionId, messages: &[MessageId], answer: ReplySender) {
-        let place = *self.places.entry(session).or_insert(self.sessions.len());
-        if place == self.sessions.len() {
+    /// Adds the messages that were written to a session.
+    pub fn add(&mut self, session: SessionId, messages: &[MessageId], reply_to: ReplySender) {
+        let position = *self.positions.entry(session).or_insert(self.sessions.len());
+        if position == self.sessions.len() {
             self.sessions.push((session, Vec::new(), Vec::new()));
         }
-        let (_, ids, senders) = &mut self.sessions[place];
+        let (_, ids, senders) = &mut self.sessions[position];
         for message in messages {
             ids.extend(message.as_uuid().as_bytes());
         }
-        senders.push(answer);
+        senders.push(reply_to);
         self.messages_len += messages.len();
     }
 
@@ -50,28 +56,29 @@ impl AutoAcks {
         self.sessions.is_empty()
     }
 
-    /// There are enough to go by themselves.
+    /// Whether there are enough to be sent at once.
     pub const fn is_full(&self) -> bool {
         self.messages_len >= LEN_MAX
     }
 
-    /// All of them as one operation, and who is told of it.
+    /// All of them as one operation, with the requests to answer. None when there are none.
     pub fn take(&mut self) -> Option<(Operation, ReplyTarget)> {
-        let written = std::mem::take(self);
-        if written.is_empty() {
+        let gathered = std::mem::take(self);
+        if gathered.is_empty() {
             return None;
         }
         let mut operation = Operation::new("acknowledge_written").time(actors::clock::now());
-        let mut answers = Vec::with_capacity(written.sessions.len());
-        for (session, ids, senders) in written.sessions {
+        let mut targets = Vec::with_capacity(gathered.sessions.len());
+        for (session, ids, senders) in gathered.sessions {
             operation = operation.session_with(session, ids);
-            answers.push(senders);
+            targets.push(senders);
         }
-        Some((operation, ReplyTarget::PerSession(answers)))
+        Some((operation, ReplyTarget::PerSession(targets)))
     }
 }
 
 impl ReplyTarget {
+    /// Sends the reply. A request whose future was dropped is skipped.
     pub fn send(self, reply: Result<Value, StoreError>) {
         match self {
             Self::Single(sender) => drop(sender.send(reply.and_then(Reply::new))),
@@ -92,7 +99,7 @@ impl ReplyTarget {
     }
 }
 
-/// The last is told what was done, the others how things stand since.
+/// Sends the reply to the last request, and its depth to the earlier ones.
 fn send_to_each(mut senders: Vec<ReplySender>, reply: Result<Reply, StoreError>) {
     let last = senders.pop();
     for sender in senders {

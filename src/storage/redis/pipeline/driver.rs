@@ -1,0 +1,240 @@
+//! Sends the batches of a pipeline and distributes the replies.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use actors::{model::DeliveryStatus, storage::StoreError};
+use deadpool_redis::redis::{Value, cmd};
+use futures_util::{StreamExt, stream::FuturesOrdered};
+use tokio::time::Instant;
+
+use super::{
+    super::{
+        client::{BatchReply, store_closed},
+        error::Failure,
+        reply::{parse_message, parse_status},
+        timeline::Witness,
+    },
+    Pipeline,
+    incomplete_reply::{IncompleteReply, PendingRead, fill_replies, split_reads, unexpected_reply},
+    queue::{Batch, QueuedOperation},
+    retry::{self, RETRY_INTERVAL},
+};
+
+/// Most batches that are outstanding: Redis finds the next one in its socket when it ends one.
+const OUTSTANDING_BATCHES_MAX: usize = 2;
+
+/// How a batch ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    Done,
+    /// It was only to return leases, and failed: the next attempt waits.
+    ReturnFailed,
+}
+
+/// The task of a pipeline. It ends when nothing waits and nothing is outstanding.
+pub(super) async fn run(pipeline: Arc<Pipeline>) {
+    // On one connection batches keep their order, unless one is sent a second time: in a cluster when its slot has
+    // moved; anywhere when the server has no memory for a part of it.
+    let (mut outstanding, mut may_be_repeated) = (FuturesOrdered::new(), false);
+    loop {
+        while outstanding.is_empty() || (outstanding.len() < pipeline.outstanding_max() && !may_be_repeated) {
+            let earliest_deadline = Instant::now() + pipeline.client.deadline / 8;
+            let batch = pipeline.queue().take_batch(outstanding.is_empty(), earliest_deadline);
+            let Some(batch) = batch else { break };
+            may_be_repeated = batch.may_be_repeated();
+            outstanding.push_back(run_batch(&pipeline, batch));
+        }
+        tokio::select! {
+            biased;
+            ended = outstanding.next() => match ended {
+                Some(Ended::ReturnFailed) => tokio::time::sleep(RETRY_INTERVAL).await,
+                Some(Ended::Done) => {}
+                None => return,
+            },
+            () = pipeline.batch_ready.notified() => {}
+        }
+    }
+}
+
+async fn run_batch(pipeline: &Arc<Pipeline>, batch: Batch) -> Ended {
+    let Batch {
+        operations,
+        weight,
+        to_return,
+    } = batch;
+    let client = &pipeline.client;
+    let number = client.next_batch();
+    let deadline = operations
+        .first()
+        .map_or_else(|| client.deadline(), |first| first.deadline);
+    let returns: Vec<_> = to_return.iter().map(retry::return_unclaimed).collect();
+    let all = returns.iter().chain(operations.iter().map(|queued| &queued.operation));
+    let seen = pipeline.queue().witness();
+    let reply = client.run_batch(&pipeline.preamble, number, &seen, all, deadline).await;
+    pipeline.breaker.record(&reply);
+    pipeline.queue().end_batch(weight, reply.is_ok());
+    match reply.and_then(|reply| pipeline.parse(reply)) {
+        Ok(Some(mut parsed)) => {
+            parsed.replies.drain(..returns.len().min(parsed.replies.len()));
+            let incomplete = parsed.reply_to_all(operations, 1 + returns.len());
+            if !incomplete.is_empty() {
+                let pipeline = Arc::clone(pipeline);
+                client
+                    .thread
+                    .spawn(async move { pipeline.read_messages_and_reply(number, incomplete, deadline).await });
+            }
+            Ended::Done
+        }
+        Ok(None) => {
+            for queued in operations {
+                queued.reply_to.send(Err(StoreError::RolledBack));
+            }
+            Ended::Done
+        }
+        Err(failure) => {
+            let returns_only = !to_return.is_empty() && operations.is_empty();
+            {
+                let mut queue = pipeline.queue();
+                queue.add_unanswered(to_return);
+                queue.add_unanswered(retry::of_failed_batch(number, &operations, &failure));
+            }
+            for queued in operations {
+                queued.reply_to.send(Err(failure.clone().into()));
+            }
+            if returns_only { Ended::ReturnFailed } else { Ended::Done }
+        }
+    }
+}
+
+/// The reply to a batch.
+struct ParsedReply {
+    /// One for each operation.
+    replies: VecDeque<Value>,
+    /// Messages that have to be read into the replies, in the order of the replies.
+    pending_reads: VecDeque<PendingRead>,
+    /// Set when too few Redis replicas confirmed what the batch accepted.
+    replication_error: Option<String>,
+}
+
+impl ParsedReply {
+    /// Answers all operations but those whose messages have yet to be read. `first` is the number of the first reply.
+    fn reply_to_all(self, operations: Vec<QueuedOperation>, first: usize) -> Vec<IncompleteReply> {
+        let Self {
+            mut replies,
+            mut pending_reads,
+            replication_error,
+        } = self;
+        let mut incomplete = Vec::new();
+        for (number, queued) in (first..).zip(operations) {
+            let reply = replies.pop_front();
+            let own_reads = pending_reads.partition_point(|read| read.reply <= number);
+            if own_reads > 0 {
+                incomplete.push(IncompleteReply {
+                    operation: queued,
+                    reply: reply.unwrap_or(Value::Nil),
+                    pending_reads: pending_reads.drain(..own_reads).collect(),
+                });
+                continue;
+            }
+            queued.reply_to.send(match &replication_error {
+                Some(why) if queued.operation.accepts => Err(StoreError::Unreachable(why.clone())),
+                _ => reply.ok_or_else(store_closed),
+            });
+        }
+        incomplete
+    }
+}
+
+impl Pipeline {
+    fn outstanding_max(&self) -> usize {
+        if self.client.connection.is_cluster() || !self.queue().last_batch_succeeded() {
+            1
+        } else {
+            OUTSTANDING_BATCHES_MAX
+        }
+    }
+
+    /// None for a batch that was not carried out because the data set has gone back.
+    fn parse(&self, reply: BatchReply) -> Result<Option<ParsedReply>, Failure> {
+        let Value::Array(replies) = reply.reply else {
+            return Err(unexpected_reply());
+        };
+        let mut replies = VecDeque::from(replies);
+        let witness = Witness::of(replies.pop_back().ok_or_else(unexpected_reply)?)?;
+        self.observe_and_report(witness);
+        if replies.is_empty() {
+            return Ok(None);
+        }
+        if let Some(Value::Array(progress)) = replies.pop_back() {
+            self.notify_progress(&progress);
+        }
+        let Some(Value::Array(reads)) = replies.pop_back() else {
+            return Err(unexpected_reply());
+        };
+        let pending_reads = reads.chunks_exact(3).map(PendingRead::of).collect::<Option<_>>();
+        Ok(Some(ParsedReply {
+            replies,
+            pending_reads: pending_reads.ok_or_else(unexpected_reply)?,
+            replication_error: reply.replication_error,
+        }))
+    }
+
+    /// Tells the senders of this process that a message was given up. Delivery and acknowledgement are reported by the
+    /// session that delivered or acknowledged it.
+    fn notify_progress(&self, progress: &[Value]) {
+        for part in progress.chunks_exact(2) {
+            if let [Value::BulkString(id), Value::BulkString(code)] = part
+                && let (Ok(id), Ok(status)) = (parse_message(id), parse_status(code))
+                && !matches!(
+                    status,
+                    DeliveryStatus::Queued | DeliveryStatus::Delivered | DeliveryStatus::Acknowledged
+                )
+                && let Some(message) = self.local_messages.take_final(id)
+            {
+                message.progress.advance_to(status);
+            }
+        }
+    }
+
+    /// Reads the messages that the function has left to the caller, and answers with them.
+    async fn read_messages_and_reply(
+        self: Arc<Self>,
+        number: u64,
+        mut incomplete: Vec<IncompleteReply>,
+        deadline: Instant,
+    ) {
+        let filled = match self.read_messages(&incomplete, deadline).await {
+            Ok(read) => fill_replies(&mut incomplete, read),
+            Err(failure) => Err(failure),
+        };
+        if filled.is_err() {
+            let mut queue = self.queue();
+            let leases = retry::leases_of(number, incomplete.iter().map(|incomplete| &incomplete.operation));
+            queue.add_unanswered(leases);
+            self.wake_driver(&mut queue);
+        }
+        for IncompleteReply { operation, reply, .. } in incomplete {
+            operation.reply_to.send(match &filled {
+                Ok(()) => Ok(reply),
+                Err(failure) => Err(failure.clone().into()),
+            });
+        }
+    }
+
+    /// Reads messages, some at a time: the commands of other projects share the connection.
+    async fn read_messages(&self, incomplete: &[IncompleteReply], deadline: Instant) -> Result<Vec<Value>, Failure> {
+        let mut read = Vec::new();
+        for ids in split_reads(incomplete) {
+            let mut command = cmd("HMGET");
+            command.arg(&self.preamble.messages).arg(ids);
+            let connection = &self.client.connection;
+            let reply = connection.send_one(command, &self.preamble.key, deadline).await;
+            self.breaker.record(&reply);
+            let Value::Array(messages) = reply? else {
+                return Err(unexpected_reply());
+            };
+            read.extend(messages);
+        }
+        Ok(read)
+    }
+}
